@@ -1,0 +1,129 @@
+"""Every error a user can meet, one class each.
+
+A message says what went wrong, where (model, node, file), why, and what to try. Classes are
+grouped by the room that raises them; all of them are `TinsmithError`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TinsmithError(Exception):
+    """Base of every error that Tinsmith raises on purpose."""
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """' Did you mean ...?' for the names close to `name`, or ''."""
+    close = difflib.get_close_matches(str(name), [str(k) for k in known], n=3, cutoff=0.5)
+    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+class UnknownName(TinsmithError, KeyError):
+    """A look-up by a name that a table does not hold."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        known = list(known)
+        hint = suggest(name, known) or (
+            f" Known: {', '.join(sorted(known)[:12])}." if known else ""
+        )
+        super().__init__(f"there is no {kind} named {name!r}.{hint}")
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class DuplicateName(TinsmithError):
+    """Two rows of one table claim the same name."""
+
+
+# ---- graph
+
+
+class GraphError(TinsmithError):
+    """A graph that is not well formed: a cycle, a dangling value, a name used twice."""
+
+
+class TypeRuleError(TinsmithError):
+    """The inputs or attributes of a node do not fit its operator."""
+
+
+class GraphSyntaxError(TinsmithError):
+    """The text form of a graph cannot be parsed."""
+
+
+# ---- files and frontends
+
+
+class ModelFileError(TinsmithError):
+    """A model file is missing, unreadable, truncated, or not of a known format."""
+
+
+class ImportFailed(TinsmithError):
+    """A model was read, but holds what the importer does not understand; lists all of it."""
+
+
+class ExternalDataError(ModelFileError):
+    """External weights are missing, outside the model's folder, or of the wrong size."""
+
+
+# ---- rewriting and passes
+
+
+class PassError(TinsmithError):
+    """A pass failed; names the pass and the node."""
+
+
+class RewriteLimit(PassError):
+    """Rules kept firing on each other's results."""
+
+
+# ---- kernels, planning, code generation
+
+
+class NoKernel(TinsmithError):
+    """No kernel, not even the reference, takes a node under the given restrictions."""
+
+
+class CodegenError(TinsmithError):
+    """Generated code is ill-typed, or LLVM refused it."""
+
+
+class TargetError(TinsmithError):
+    """A machine or instruction set that is unknown or cannot be used here."""
+
+
+class PlanError(TinsmithError):
+    """A graph cannot be planned: shapes that are not known, or memory that cannot be had."""
+
+
+class CacheError(TinsmithError):
+    """The code cache cannot be used: foreign owner, wrong permissions, corrupt entry."""
+
+
+class UntrustedCode(TinsmithError):
+    """A file carries machine code, and the caller has not said `trust=True`."""
+
+
+# ---- running
+
+
+class InputError(TinsmithError):
+    """An input that does not fit the model; says what was expected."""
+
+
+class InputNameError(InputError):
+    """An input is missing, unknown, or given twice."""
+
+
+class InputTypeError(InputError, TypeError):
+    """An input is not an array, or its dtype is not the model's."""
+
+
+class InputShapeError(InputError, ValueError):
+    """An input's rank or shape is not the model's."""
+
+
+class ReferenceFailed(TinsmithError):
+    """The numpy reference of a node failed at run time; names the node and its inputs."""

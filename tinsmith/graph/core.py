@@ -1,0 +1,384 @@
+"""The model graph: values that know their producer and uses, and the three verbs that edit it.
+
+A `Graph` is not safe to edit from two threads; reading one that nobody edits is.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from tinsmith.errors import GraphError, TypeRuleError
+from tinsmith.graph.types import Dim, Type, compatible
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a node comes from: every message, profile row and error prints it."""
+
+    file: str = ""
+    name: str = ""
+    type: str = ""
+
+    def __str__(self) -> str:
+        label = f"{self.type} {self.name!r}" if self.type else repr(self.name)
+        return f"{label} of {self.file}" if self.file else label
+
+
+class OpLike(Protocol):
+    """What the graph needs of an operator; `tinsmith.ops` provides them."""
+
+    name: str
+    traits: frozenset[str]
+
+    def bind(
+        self, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]
+    ) -> dict[str, Any]: ...
+    def infer(
+        self, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]
+    ) -> tuple[Type, ...]: ...
+
+
+class Value:
+    """One tensor of a graph: an input, a constant, or an output of a node."""
+
+    __slots__ = ("const", "graph", "index", "name", "producer", "type", "uses")
+
+    def __init__(
+        self,
+        graph: Graph,
+        type: Type,
+        name: str,
+        producer: Node | None = None,
+        index: int = 0,
+        const: np.ndarray[Any, Any] | None = None,
+    ) -> None:
+        self.graph, self.type, self.name = graph, type, name
+        self.producer, self.index, self.const = producer, index, const
+        self.uses: list[
+            Node
+        ] = []  # one entry for each use: a node that reads it twice is there twice
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.type.dtype
+
+    @property
+    def shape(self) -> tuple[Dim, ...] | None:
+        return self.type.shape
+
+    @property
+    def rank(self) -> int | None:
+        return self.type.rank
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return self.type.dims
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.type}"
+
+
+class Node:
+    """One application of an operator. Attributes read as `node.stride`; outputs are Values."""
+
+    __slots__ = ("attrs", "graph", "inputs", "name", "op", "origin", "outputs", "seq")
+
+    def __init__(
+        self,
+        graph: Graph,
+        op: OpLike,
+        inputs: tuple[Value | None, ...],
+        attrs: dict[str, Any],
+        name: str,
+        origin: Origin,
+        seq: float,
+    ) -> None:
+        self.graph, self.op, self.inputs, self.attrs = graph, op, inputs, attrs
+        self.name, self.origin, self.seq = name, origin, seq
+        self.outputs: tuple[Value, ...] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.attrs[name]
+        except KeyError:
+            raise AttributeError(
+                f"{self.op.name} has no attribute {name!r}; it has {sorted(self.attrs)}"
+            ) from None
+
+    @property
+    def output(self) -> Value:
+        return self.outputs[0]
+
+    def __repr__(self) -> str:
+        args = ", ".join("-" if v is None else v.name for v in self.inputs)
+        return f"{self.op.name}({args}) {self.name!r}"
+
+
+class Graph:
+    """Nodes, inputs and outputs of one model. Edited by `add`, `replace` and `sweep` only."""
+
+    def __init__(self, name: str = "", file: str = "") -> None:
+        self.name, self.file = name, file
+        self.inputs: list[Value] = []
+        self.outputs: list[Value] = []
+        self.meta: dict[str, Any] = {}
+        self._nodes: dict[Node, None] = {}
+        self._order: list[Node] | None = []
+        self._names: Counter[str] = Counter()
+        self._taken: set[str] = set()
+        self._seq = 0.0
+
+    # ---- building
+
+    def unique(self, name: str) -> str:
+        """`name`, or `name.1`, `name.2`, ... where it is taken."""
+        candidate = name
+        while candidate in self._taken:
+            self._names[name] += 1
+            candidate = f"{name}.{self._names[name]}"
+        self._taken.add(candidate)
+        return candidate
+
+    def input(self, name: str, type: Type) -> Value:
+        if any(v.name == name for v in self.inputs):
+            raise GraphError(f"graph {self.name!r} has two inputs named {name!r}")
+        value = Value(self, type, self.unique(name))
+        self.inputs.append(value)
+        return value
+
+    def const(self, array: Any, name: str = "const") -> Value:
+        """A constant; the array is kept as it is, not copied (it may be memory-mapped)."""
+        array = np.asanyarray(array)
+        return Value(self, Type(array.dtype, array.shape), self.unique(name), const=array)
+
+    def add(
+        self,
+        op: OpLike,
+        *inputs: Any,
+        name: str | None = None,
+        origin: Origin | None = None,
+        outputs: Sequence[str] | None = None,
+        before: Node | None = None,
+        **attrs: Any,
+    ) -> Node:
+        """Append a node. Inputs are Values, None, or arrays and numbers (which become constants).
+
+        `before` places it where that node stands in the order. Raises TypeRuleError, naming node
+        and file, where inputs or attributes do not fit the operator.
+        """
+        values = tuple(v if v is None or isinstance(v, Value) else self.const(v) for v in inputs)
+        while values and values[-1] is None:
+            values = values[:-1]
+        if foreign := [v.name for v in values if v is not None and v.graph is not self]:
+            raise GraphError(
+                f"{op.name} in graph {self.name!r} reads values of another graph: {foreign}"
+            )
+        name = self.unique_node(name or (outputs[0] if outputs else op.name.lower()))
+        origin = origin or Origin(self.file, name, op.name)
+        try:
+            bound = op.bind(values, attrs)
+            types = op.infer(values, bound)
+        except TypeRuleError as error:
+            shown = ", ".join("-" if v is None else str(v.type) for v in values)
+            raise TypeRuleError(f"{origin}: {op.name}({shown}): {error}") from error
+        self._seq += 1
+        seq = self._seq if before is None else before.seq
+        node = Node(self, op, values, bound, name, origin, seq)
+        names = list(outputs or [])[: len(types)]
+        names += [name if i == 0 else f"{name}:{i}" for i in range(len(names), len(types))]
+        node.outputs = tuple(
+            Value(self, t, self.unique(n or f"{name}:{i}"), node, i)
+            for i, (t, n) in enumerate(zip(types, names, strict=True))
+        )
+        for v in values:
+            if v is not None:
+                v.uses.append(node)
+        self._nodes[node] = None
+        self._order = None
+        return node
+
+    def unique_node(self, name: str) -> str:
+        taken = "\0" + name
+        return self.unique(taken)[1:]
+
+    # ---- editing
+
+    def replace(self, old: Value, new: Value, *, keep_name: bool = True) -> None:
+        """Let every use of `old`, and every graph output, read `new` instead.
+
+        A graph output keeps its name: `new` takes it over, or stays behind an Identity by the
+        caller where both are outputs. Raises GraphError where the types do not agree.
+        """
+        if old is new:
+            return
+        if not compatible(old.type, new.type):
+            raise GraphError(
+                f"cannot replace {old!r} by {new!r} in graph {self.name!r}: the types differ"
+            )
+        for user in dict.fromkeys(old.uses):
+            if user is new.producer:
+                continue
+            count = user.inputs.count(old)
+            user.inputs = tuple(new if v is old else v for v in user.inputs)
+            new.uses.extend([user] * count)
+            old.uses = [u for u in old.uses if u is not user]
+        if any(v is old for v in self.outputs):
+            takes_over = (
+                new.producer is not None and not any(v is new for v in self.outputs) and keep_name
+            )
+            self.outputs = [new if v is old else v for v in self.outputs]
+            if takes_over:
+                old.name, new.name = new.name, old.name
+        self._order = None
+
+    def set_input(self, node: Node, index: int, new: Value | None) -> None:
+        """Let one input of one node read `new`; the output types must not change."""
+        old = node.inputs[index]
+        node.inputs = (*node.inputs[:index], new, *node.inputs[index + 1 :])
+        if old is not None:
+            old.uses.remove(node)
+        if new is not None:
+            new.uses.append(node)
+        self._order = None
+
+    def sweep(self) -> int:
+        """Drop nodes that nothing uses; how many."""
+        dropped = 0
+        outputs = set(map(id, self.outputs))
+        work = list(self._nodes)
+        while work:
+            node = work.pop()
+            if node not in self._nodes or any(v.uses or id(v) in outputs for v in node.outputs):
+                continue
+            del self._nodes[node]
+            dropped += 1
+            for v in node.inputs:
+                if v is not None:
+                    v.uses.remove(node)
+                    if v.producer is not None:
+                        work.append(v.producer)
+        if dropped:
+            self._order = None
+        return dropped
+
+    # ---- reading
+
+    @property
+    def nodes(self) -> list[Node]:
+        """All nodes in topological order, near the order in which they were added."""
+        if self._order is None:
+            self._order = self._sorted()
+        return self._order
+
+    def _sorted(self) -> list[Node]:
+        waiting = {
+            n: len({id(v.producer) for v in n.inputs if v is not None and v.producer is not None})
+            for n in self._nodes
+        }
+        rank = {n: i for i, n in enumerate(self._nodes)}
+        ready = [(n.seq, rank[n], n) for n, count in waiting.items() if not count]
+        heapq.heapify(ready)
+        order: list[Node] = []
+        while ready:
+            node = heapq.heappop(ready)[2]
+            order.append(node)
+            for user in dict.fromkeys(u for v in node.outputs for u in v.uses):
+                waiting[user] -= 1
+                if not waiting[user]:
+                    heapq.heappush(ready, (user.seq, rank[user], user))
+        if len(order) != len(self._nodes):
+            stuck = [n.name for n in self._nodes if waiting[n] > 0][:5]
+            raise GraphError(
+                f"graph {self.name!r} has a cycle through {', '.join(map(repr, stuck))}"
+            )
+        return order
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(list(self.nodes))
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __contains__(self, node: Node) -> bool:
+        return node in self._nodes
+
+    def constants(self) -> list[Value]:
+        """The constants that nodes or outputs read, in order of first use."""
+        seen: dict[Value, None] = {}
+        for node in self.nodes:
+            seen.update(
+                dict.fromkeys(v for v in node.inputs if v is not None and v.const is not None)
+            )
+        seen.update(dict.fromkeys(v for v in self.outputs if v.const is not None))
+        return list(seen)
+
+    def values(self) -> Iterable[Value]:
+        """Inputs, constants and node outputs."""
+        yield from self.inputs
+        yield from self.constants()
+        for node in self.nodes:
+            yield from node.outputs
+
+    def node(self, name: str) -> Node:
+        """The node of that name, or the one that produces the value of that name."""
+        from tinsmith.errors import UnknownName
+
+        for node in self.nodes:
+            if node.name == name or any(v.name == name for v in node.outputs):
+                return node
+        raise UnknownName("node", name, [n.name for n in self.nodes])
+
+    def clone(
+        self,
+        types: Mapping[str, Type] | None = None,
+        map_node: Callable[[Graph, Node, list[Value | None]], Sequence[Value] | None] | None = None,
+    ) -> Graph:
+        """A copy that shares constants; `types` gives inputs another type, and all types follow.
+
+        `map_node(new_graph, node, inputs)` may return the outputs to use in place of the node
+        (so a caller can fold while it copies).
+        """
+        new = Graph(self.name, self.file)
+        new.meta = dict(self.meta)
+        env: dict[Value, Value] = {}
+        for v in self.inputs:
+            env[v] = new.input(v.name, (types or {}).get(v.name, v.type))
+
+        def get(v: Value | None) -> Value | None:
+            if v is None:
+                return None
+            if v not in env:
+                assert v.const is not None, v
+                env[v] = new.const(v.const, v.name)
+            return env[v]
+
+        for node in self.nodes:
+            inputs = [get(v) for v in node.inputs]
+            outs = map_node(new, node, inputs) if map_node else None
+            if outs is None:
+                names = [v.name for v in node.outputs]
+                outs = new.add(
+                    node.op,
+                    *inputs,
+                    name=node.name,
+                    origin=node.origin,
+                    outputs=names,
+                    **node.attrs,
+                ).outputs
+            env.update(zip(node.outputs, outs, strict=True))
+        for v in self.outputs:
+            out = get(v)
+            assert out is not None
+            new.outputs.append(out)
+        return new
+
+    def __str__(self) -> str:
+        from tinsmith.graph.text import format_graph
+
+        return format_graph(self)

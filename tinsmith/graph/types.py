@@ -1,0 +1,85 @@
+"""What is known of a value before it is computed: element type and shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+Dim = int | str
+"""A dimension: a number, or a symbol ("N") that is known only when the model is called."""
+
+Shape = tuple[Dim, ...]
+
+
+def dtype_of(name: Any) -> np.dtype[Any]:
+    """The numpy dtype for a dtype or its name, `bfloat16`, `float8_*` and `int4` included."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+@dataclass(frozen=True)
+class Type:
+    """Element type and shape. `shape` is None where even the rank is unknown.
+
+    Strings have the dtype `object`. Two equal symbols in one graph mean equal sizes.
+    """
+
+    dtype: np.dtype[Any]
+    shape: Shape | None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", dtype_of(self.dtype))
+        if self.shape is not None:
+            dims = tuple(d if isinstance(d, str) else int(d) for d in self.shape)
+            object.__setattr__(self, "shape", dims)
+
+    def like(self, **changes: Any) -> Type:
+        """The same type with another dtype or shape."""
+        return replace(self, **changes)
+
+    @property
+    def rank(self) -> int | None:
+        return None if self.shape is None else len(self.shape)
+
+    @cached_property
+    def is_static(self) -> bool:
+        return self.shape is not None and all(isinstance(d, int) for d in self.shape)
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The shape of a static type, as numbers."""
+        assert self.shape is not None and self.is_static, f"{self} is not static"
+        return self.shape  # type: ignore[return-value]
+
+    @property
+    def size(self) -> int:
+        """Number of elements of a static type."""
+        return prod(self.dims)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        name = "string" if self.dtype == object else self.dtype.name
+        return name + ("[*]" if self.shape is None else f"[{','.join(map(str, self.shape))}]")
+
+
+def compatible(old: Type, new: Type) -> bool:
+    """Whether a value of type `new` may stand where `old` stood: equal wherever both are known."""
+    if old.dtype != new.dtype:
+        return False
+    if old.shape is None or new.shape is None:
+        return True
+    return len(old.shape) == len(new.shape) and all(
+        a == b or isinstance(a, str) or isinstance(b, str)
+        for a, b in zip(old.shape, new.shape, strict=True)
+    )

@@ -1,0 +1,16 @@
+"""What operators mean: signature, type rule, numpy reference, traits, cost. See `_op`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinsmith.ops._op import OPS, Op, axis_of, broadcast, fresh, need, op
+
+__all__ = ["OPS", "Op", "axis_of", "broadcast", "fresh", "need", "op"]
+
+
+def __getattr__(name: str) -> Any:
+    """`ops.Conv` is the operator of that name."""
+    if name.startswith("_") or not name[0].isupper():
+        raise AttributeError(name)
+    return OPS[name]

@@ -1,0 +1,225 @@
+"""What an operator is: one Python function.
+
+Positional parameters are inputs (default None = optional, `*xs` = variadic), keyword-only
+parameters are attributes with defaults, the docstring is the formula, and the body is the numpy
+reference: the constant folder, tier 0 of every kernel table, and the oracle of every test.
+
+    @op("elementwise", "activation")
+    def HardSwish(x, *, alpha=1 / 6, beta=0.5):
+        '''y = x * clip(alpha * x + beta, 0, 1)'''
+        return x * np.clip(alpha * x + beta, 0, 1)
+
+    @op()
+    def Transpose(x, *, perm=None):
+        '''y[i_perm] = x[i]'''
+        return np.transpose(x, perm)
+
+    @Transpose.type
+    def _(x, *, perm):
+        need(...)
+        return x.type.like(shape=...)
+
+Traits:
+    elementwise   each output element depends on the elements of the inputs at the same (numpy
+                  broadcast) place only; the reference uses numpy functions that can be traced
+    activation    elementwise, and its first input has the output's shape and dtype
+    commutative   the first two inputs may be exchanged
+    associative   (a . b) . c = a . (b . c) up to rounding
+    view          moves no data on plain layouts: Reshape, Squeeze, Identity, ...
+    move          every output element is a copy of one input element (or a constant): Transpose, Slice, ...
+    reduction     combines elements along axes
+    anchor        heavy enough that elementwise consumers are computed in its epilogue
+    impure        not a function of its inputs (random numbers): never folded, merged or dropped
+    control       holds subgraphs as attributes (If, Loop, Scan, Fused)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tinsmith.errors import TypeRuleError, suggest
+from tinsmith.graph import Dim, Type, Value
+from tinsmith.registry import Registry
+
+TRAITS = frozenset(
+    "elementwise activation commutative associative view move reduction anchor impure control".split()
+)
+
+OPS: Registry[Op] = Registry("operator", "tinsmith.ops")
+
+
+def need(condition: Any, message: str) -> None:
+    """In a type rule: raise TypeRuleError with `message` unless the condition holds."""
+    if not condition:
+        raise TypeRuleError(message)
+
+
+class Op:
+    """An operator: name, signature, numpy reference, type rule, traits. Immutable and shared."""
+
+    def __init__(self, reference: Callable[..., Any], traits: tuple[str, ...]) -> None:
+        if unknown := set(traits) - TRAITS:
+            raise TypeRuleError(
+                f"operator {reference.__name__} has unknown traits {sorted(unknown)}"
+            )
+        self.name = reference.__name__
+        self.reference = reference
+        self.formula = inspect.getdoc(reference) or ""
+        self.traits = frozenset(traits)
+        parameters = list(inspect.signature(reference).parameters.values())
+        positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        self.inputs = tuple(p.name for p in positional)
+        self.required = sum(p.default is p.empty for p in positional)
+        self.variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
+        self.attrs: dict[str, Any] = {
+            p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY
+        }
+        self._rule: Callable[..., Any] | None = None
+        self._cost: Callable[..., float] | None = None
+
+    def type(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorator: the type rule. Called with the input Values (None where absent) and all
+        attributes by keyword; returns a Type, or a tuple of them. A Value's `.const` is the
+        array where it is known. Raises by `need` what does not fit."""
+        self._rule = rule
+        return rule
+
+    def cost(self, rule: Callable[..., float]) -> Callable[..., float]:
+        """Decorator: the number of arithmetic operations, from static input Values and attributes."""
+        self._cost = rule
+        return rule
+
+    # ---- what the graph calls
+
+    def bind(self, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """All attributes, defaults included, sequences as tuples; checks names and input count."""
+        if unknown := attrs.keys() - self.attrs.keys():
+            hint = suggest(min(unknown), self.attrs)
+            raise TypeRuleError(
+                f"{self.name} has no attribute {', '.join(map(repr, sorted(unknown)))}.{hint}"
+            )
+        missing = [
+            n for n, d in self.attrs.items() if d is inspect.Parameter.empty and n not in attrs
+        ]
+        if missing:
+            raise TypeRuleError(f"{self.name} needs the attribute {', '.join(missing)}")
+        if not self.variadic and len(inputs) > len(self.inputs):
+            raise TypeRuleError(
+                f"{self.name} takes {len(self.inputs)} inputs, {len(inputs)} are given"
+            )
+        for i in range(self.required):
+            if i >= len(inputs) or inputs[i] is None:
+                raise TypeRuleError(f"{self.name} needs the input {self.inputs[i]!r}")
+        return {k: _frozen(attrs.get(k, default)) for k, default in self.attrs.items()}
+
+    def infer(self, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> tuple[Type, ...]:
+        """The output types. Operators with the trait `elementwise` need no rule of their own."""
+        if self._rule is None:
+            if "elementwise" not in self.traits:
+                raise TypeRuleError(f"operator {self.name} has no type rule")
+            present = [v for v in inputs if v is not None]
+            return (Type(present[0].dtype, broadcast(*(v.shape for v in present))),)
+        args = inputs if self.variadic else inputs + (None,) * (len(self.inputs) - len(inputs))
+        got = self._rule(*args, **attrs)
+        return got if isinstance(got, tuple) else (got,)
+
+    def evaluate(
+        self, arrays: tuple[np.ndarray[Any, Any] | None, ...], attrs: Mapping[str, Any]
+    ) -> tuple[np.ndarray[Any, Any], ...]:
+        """The reference on numpy arrays; always a tuple of arrays."""
+        with np.errstate(all="ignore"):
+            got = self.reference(*arrays, **attrs)
+        return tuple(np.asanyarray(a) for a in (got if isinstance(got, tuple) else (got,)))
+
+    def flops(
+        self, inputs: tuple[Value | None, ...], outputs: tuple[Value, ...], attrs: Mapping[str, Any]
+    ) -> float:
+        """Arithmetic operations of one application; one for each output element without a rule."""
+        if self._cost is not None:
+            args = inputs if self.variadic else inputs + (None,) * (len(self.inputs) - len(inputs))
+            return float(self._cost(*args, **attrs))
+        if self.traits & {"view", "move"}:
+            return 0.0
+        return float(sum(v.type.size for v in outputs if v.type.is_static))
+
+    # ---- what authors call
+
+    def __call__(self, *inputs: Any, **attrs: Any) -> Any:
+        """Add a node to the graph of the input Values; its output, or the tuple of outputs.
+
+        Over arrays only, evaluates the reference.
+        """
+        from tinsmith.graph import Value
+
+        graph = next((v.graph for v in inputs if isinstance(v, Value)), None)
+        if graph is None:
+            arrays = tuple(None if a is None else np.asanyarray(a) for a in inputs)
+            got = self.evaluate(arrays, self.bind(inputs, attrs))
+            return got[0] if len(got) == 1 else got
+        options = {k: attrs.pop(k) for k in ("name", "origin", "outputs", "before") if k in attrs}
+        node = graph.add(self, *inputs, **options, **attrs)
+        return node.outputs[0] if len(node.outputs) == 1 else node.outputs
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (OPS.__getitem__, (self.name,))
+
+
+def op(*traits: str) -> Callable[[Callable[..., Any]], Op]:
+    """Decorator that makes a numpy function an operator and registers it under its own name."""
+    return lambda reference: OPS.register(reference.__name__, Op(reference, traits))
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_frozen(v) for v in value)
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
+
+
+# ---- what type rules share
+
+
+def broadcast(*shapes: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
+    """The numpy broadcast of shapes that may hold symbols; None where a rank is unknown."""
+    known = [s for s in shapes if s is not None]
+    if len(known) != len(shapes):
+        return None
+    rank = max((len(s) for s in known), default=0)
+    out: list[Dim] = []
+    for dims in zip(*((1,) * (rank - len(s)) + tuple(s) for s in known), strict=True):
+        rest = list(dict.fromkeys(d for d in dims if d != 1))
+        numbers = [d for d in rest if isinstance(d, int)]
+        if len(numbers) > 1:
+            raise TypeRuleError(
+                f"the shapes {', '.join(map(_show, known))} do not broadcast together"
+            )
+        out.append(numbers[0] if numbers else (rest[0] if rest else 1))
+    return tuple(out)
+
+
+def _show(shape: tuple[Dim, ...]) -> str:
+    return f"[{','.join(map(str, shape))}]"
+
+
+def axis_of(axis: int, rank: int, what: str = "axis") -> int:
+    """A non-negative axis; TypeRuleError where it is out of range."""
+    need(-rank <= axis < rank, f"{what} {axis} is out of range for rank {rank}")
+    return axis % rank
+
+
+_counter = 0
+
+
+def fresh(prefix: str = "?") -> str:
+    """A new symbol, for a dimension that only the run can tell."""
+    global _counter
+    _counter += 1
+    return f"{prefix}{_counter}"

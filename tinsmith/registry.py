@@ -1,0 +1,78 @@
+"""One small class for every table: operators, rules, passes, kernels, formats, commands."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import threading
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from tinsmith.errors import DuplicateName, UnknownName
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """A table from names to rows that loads the modules of a package on its first look-up.
+
+    Registering while the table loads is what its modules do; a name registered twice is an
+    error. Look-ups are thread-safe once the table has loaded; loading takes a lock.
+    """
+
+    def __init__(self, kind: str, package: str | None = None) -> None:
+        self.kind, self._package = kind, package
+        self._rows: dict[str, T] = {}
+        self._loaded = package is None
+        self._lock = threading.RLock()
+
+    def register(self, name: str, row: T) -> T:
+        if name in self._rows:
+            raise DuplicateName(f"{self.kind} {name!r} is registered twice")
+        self._rows[name] = row
+        return row
+
+    def remove(self, name: str) -> None:
+        """Take a row out again (for tests and for a user's own rows)."""
+        del self._rows[name]
+
+    def load(self) -> None:
+        """Import every module of the table's package, in name order."""
+        with self._lock:
+            if self._loaded or self._package is None:
+                return
+            self._loaded = True  # set first: the modules register, and may look up, while loading
+            package = importlib.import_module(self._package)
+            for module in sorted(
+                m.name for m in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
+            ):
+                importlib.import_module(module)
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._rows:
+            self.load()
+        try:
+            return self._rows[name]
+        except KeyError:
+            raise UnknownName(self.kind, name, self._rows) from None
+
+    def get(self, name: str) -> T | None:
+        if name not in self._rows:
+            self.load()
+        return self._rows.get(name)
+
+    def __contains__(self, name: str) -> bool:
+        return self.get(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        self.load()
+        return iter(sorted(self._rows))
+
+    def rows(self) -> list[T]:
+        """All rows, ordered by name: never by import order."""
+        self.load()
+        return [self._rows[name] for name in sorted(self._rows)]
+
+    def __len__(self) -> int:
+        self.load()
+        return len(self._rows)
