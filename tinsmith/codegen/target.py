@@ -1,0 +1,202 @@
+"""The machine that code is generated for: instruction set, registers, caches, peaks.
+
+`host()` reads the machine without LLVM where it can; `level("avx2")` gives the host restricted to
+an instruction set, or another architecture. Names LLVM does not know abort the process, so every
+CPU name and feature string comes from this file's tables or from LLVM's own host detection.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tinsmith.errors import TargetError, suggest
+
+
+@dataclass(frozen=True)
+class Isa:
+    """An instruction set: what kernels may rely on."""
+
+    name: str
+    arch: str
+    cpu: str
+    features: str
+    lanes: int  # f32 elements of a vector register
+    registers: int
+    fma: bool
+    masks: bool  # cheap masked loads and stores
+    needs: frozenset[str]  # what /proc/cpuinfo must list for the host to run it
+    rounding: bool = True  # floor, ceil and rint are one instruction
+
+
+ISAS = {
+    isa.name: isa
+    for isa in (
+        Isa("scalar", "x86_64", "x86-64", "", 1, 16, False, False, frozenset(), rounding=False),
+        Isa("sse2", "x86_64", "x86-64", "", 4, 16, False, False, frozenset({"sse2"}), rounding=False),
+        Isa("avx2", "x86_64", "x86-64-v3", "", 8, 16, True, False, frozenset({"avx2", "fma", "bmi2", "f16c"})),
+        Isa("avx512", "x86_64", "x86-64-v4", "", 16, 32, True, True,
+            frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"})),
+        Isa("neon", "aarch64", "generic", "+neon", 4, 32, True, False, frozenset()),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Target:
+    """One machine. Frozen, and part of every cache key; safe to share."""
+
+    isa: str
+    triple: str
+    cpu: str
+    features: str
+    lanes: int
+    registers: int
+    has_fma: bool
+    has_masks: bool
+    has_rounding: bool
+    model: str = ""
+    cores: int = 1
+    l1: int = 32 << 10
+    l2: int = 512 << 10
+    l3: int = 8 << 20
+    peak: float = 100e9  # fp32 flop/s of one core
+    l2_bandwidth: float = 80e9  # bytes/s of one core
+    l3_bandwidth: float = 50e9
+    dram_bandwidth: float = 20e9
+
+    def time(self, flops: float, nbytes: float, efficiency: float = 1.0) -> float:
+        """Seconds on one core for so much arithmetic and memory traffic, whichever is slower."""
+        bandwidth = (
+            self.l2_bandwidth
+            if nbytes < self.l2
+            else self.l3_bandwidth
+            if nbytes < self.l3
+            else self.dram_bandwidth
+        )
+        return max(flops / (self.peak * efficiency), nbytes / bandwidth)
+
+    @property
+    def key(self) -> str:
+        """What generated code depends on."""
+        return f"{self.triple}|{self.cpu}|{self.features}|{self.isa}"
+
+    def __str__(self) -> str:
+        return f"{self.model or self.cpu} ({self.isa}, {self.lanes} lanes)"
+
+
+def level(name: str) -> Target:
+    """The target for a named instruction set. Raises TargetError for an unknown name."""
+    if name in ("host", "native"):
+        return host()
+    if name not in ISAS:
+        raise TargetError(
+            f"there is no target named {name!r}.{suggest(name, ISAS)} Known: host, {', '.join(ISAS)}."
+        )
+    return _make(ISAS[name])
+
+
+def runnable(target: Target) -> bool:
+    """Whether this process can run code for the target."""
+    isa = ISAS[target.isa]
+    return isa.arch == _arch() and isa.needs <= _flags()
+
+
+@functools.cache
+def host() -> Target:
+    """This machine, with the widest instruction set of the table that it has."""
+    arch = _arch()
+    fitting = [isa for isa in ISAS.values() if isa.arch == arch and isa.needs <= _flags()]
+    if not fitting:
+        raise TargetError(
+            f"no instruction set is known for machines of type {platform.machine()!r}"
+        )
+    return _make(max(fitting, key=lambda isa: isa.lanes))
+
+
+def _arch() -> str:
+    machine = platform.machine().lower()
+    return {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+
+
+def _make(isa: Isa) -> Target:
+    native = isa.arch == _arch()
+    base = Target(
+        isa=isa.name, triple=_triple(isa.arch, native), cpu=isa.cpu, features=isa.features, lanes=isa.lanes,
+        registers=isa.registers, has_fma=isa.fma, has_masks=isa.masks, has_rounding=isa.rounding,
+    )  # fmt: skip
+    if not native:
+        return base
+    caches = _caches()
+    # Two FMA pipes of 256 bits each and 3.6 GHz, until the machine has been measured.
+    width = min(isa.lanes, 8)
+    peak = 2 * width * (2 if isa.fma else 1) * 3.6e9
+    return replace(
+        base, model=_model(), cores=usable_cores(), l1=caches.get(1, base.l1), l2=caches.get(2, base.l2),
+        l3=caches.get(3, caches.get(2, base.l3)), peak=peak, l2_bandwidth=100e9, l3_bandwidth=60e9, dram_bandwidth=28e9,
+    )  # fmt: skip
+
+
+def _triple(arch: str, native: bool) -> str:
+    system = platform.system() if native else "Linux"
+    if system == "Darwin":
+        return f"{'arm64' if arch == 'aarch64' else arch}-apple-macosx13.0.0"
+    if system == "Windows":
+        return f"{arch}-pc-windows-msvc"
+    return f"{arch}-unknown-linux-gnu"
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@functools.cache
+def _cpuinfo() -> dict[str, str]:
+    try:
+        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+@functools.cache
+def _flags() -> frozenset[str]:
+    info = _cpuinfo()
+    if info:
+        return frozenset((info.get("flags") or info.get("Features") or "").split())
+    import llvmlite.binding as llvm
+
+    named = llvm.get_host_cpu_features()
+    return frozenset(name for name, on in named.items() if on)
+
+
+@functools.cache
+def _model() -> str:
+    info = _cpuinfo()
+    if "model name" not in info:
+        return platform.processor() or platform.machine()
+    place = "/".join(info.get(k, "") for k in ("cpu family", "model", "stepping"))
+    return f"{info['model name']} {place}"
+
+
+@functools.cache
+def _caches() -> dict[int, int]:
+    """Bytes of the data or unified cache of each level, as Linux tells them."""
+    sizes: dict[int, int] = {}
+    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        try:
+            kind = (index / "type").read_text().strip()
+            size = (index / "size").read_text().strip()
+            depth = int((index / "level").read_text())
+        except (OSError, ValueError):
+            continue
+        if kind in ("Data", "Unified") and size[-1:] in "KM":
+            sizes[depth] = int(size[:-1]) << {"K": 10, "M": 20}[size[-1]]
+    return sizes

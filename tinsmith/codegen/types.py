@@ -1,0 +1,86 @@
+"""Types of values in generated code. Signedness is part of the type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tinsmith.errors import CodegenError
+
+_LLVM = {
+    "f64": "double", "f32": "float", "f16": "half", "bf16": "bfloat", "i1": "i1", "ptr": "ptr",
+    "i8": "i8", "u8": "i8", "i16": "i16", "u16": "i16", "i32": "i32", "u32": "i32", "i64": "i64", "u64": "i64",
+}  # fmt: skip
+_BITS = {"ptr": 64, "bf16": 16, "i1": 8}
+_NUMPY = {
+    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "bool": "u8",
+    "int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16", "int32": "i32", "uint32": "u32",
+    "int64": "i64", "uint64": "u64",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ty:
+    """A scalar (`lanes` = 1) or a vector of an element kind such as "f32", "u8", "i1", "ptr"."""
+
+    kind: str
+    lanes: int = 1
+
+    @property
+    def llvm(self) -> str:
+        name = _LLVM[self.kind]
+        return name if self.lanes == 1 else f"<{self.lanes} x {name}>"
+
+    @property
+    def elem(self) -> Ty:
+        return Ty(self.kind)
+
+    def x(self, lanes: int) -> Ty:
+        """The same kind with another number of lanes."""
+        return Ty(self.kind, lanes)
+
+    def of(self, kind: str) -> Ty:
+        """Another kind with the same number of lanes."""
+        return Ty(kind, self.lanes)
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind in ("f64", "f32", "f16", "bf16")
+
+    @property
+    def is_signed(self) -> bool:
+        return self.kind[0] == "i" and self.kind != "i1"
+
+    @property
+    def bits(self) -> int:
+        """Bits of one element in memory."""
+        return _BITS.get(self.kind) or int(self.kind.lstrip("fiu"))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one element in memory."""
+        return self.bits // 8
+
+    def __str__(self) -> str:
+        return self.kind if self.lanes == 1 else f"{self.kind}x{self.lanes}"
+
+
+F32, F64, I1, I32, I64, U8, PTR = (
+    Ty("f32"),
+    Ty("f64"),
+    Ty("i1"),
+    Ty("i32"),
+    Ty("i64"),
+    Ty("u8"),
+    Ty("ptr"),
+)
+
+
+def from_dtype(dtype: np.dtype[Any]) -> Ty:
+    """The element type for a numpy dtype; bool is stored as one byte, 0 or 1."""
+    name = np.dtype(dtype).name
+    if name not in _NUMPY:
+        raise CodegenError(f"there is no native element type for dtype {name}")
+    return Ty(_NUMPY[name])
