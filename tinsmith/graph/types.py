@@ -16,7 +16,12 @@ Shape = tuple[Dim, ...]
 
 
 def dtype_of(name: Any) -> np.dtype[Any]:
-    """The numpy dtype for a dtype or its name, `bfloat16`, `float8_*` and `int4` included."""
+    """The numpy dtype for a dtype or its name, `bfloat16`, `float8_*` and `int4` included.
+
+    "string" is `object`.
+    """
+    if isinstance(name, str) and name == "string":
+        return np.dtype(object)
     try:
         return np.dtype(name)
     except TypeError:
