@@ -1,0 +1,110 @@
+"""How each engine is loaded and called. Run by the engine's own Python, with numpy at hand.
+
+An engine is a function `(files, threads) -> (call, version)`, where `call(x)` takes the model's
+float32 input and returns its output as a numpy array, in plain layout. All compute in float32.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Call = Callable[[Any], Any]
+
+
+class Unsupported(Exception):
+    """The engine, or its converter, cannot take the model."""
+
+
+def _tinsmith(base: Path, threads: int) -> tuple[Call, str]:
+    import tinsmith
+
+    net = tinsmith.compile(str(base.with_suffix(".onnx")), threads=threads)
+    return net, str(getattr(tinsmith, "__version__", "?"))
+
+
+def _onnxruntime(base: Path, threads: int) -> tuple[Call, str]:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    session = ort.InferenceSession(
+        str(base.with_suffix(".onnx")), options, providers=["CPUExecutionProvider"]
+    )
+    return lambda x: session.run(None, {"x": x})[0], ort.__version__
+
+
+def _openvino(base: Path, threads: int) -> tuple[Call, str]:
+    import openvino as ov
+
+    settings: dict[str, Any] = {
+        "INFERENCE_NUM_THREADS": threads,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
+    model = ov.Core().compile_model(str(base.with_suffix(".onnx")), "CPU", settings)
+    request = model.create_infer_request()
+
+    def call(x: Any) -> Any:
+        request.infer({0: x}, share_inputs=True)
+        return request.get_output_tensor(0).data
+
+    return call, ov.__version__.split("-")[0]
+
+
+def _ncnn(base: Path, threads: int) -> tuple[Call, str]:
+    import ncnn
+    import numpy as np
+
+    from benchmarks._convert import to_ncnn
+
+    param, weights = to_ncnn(base)
+    net = ncnn.Net()
+    net.opt.num_threads = threads
+    for name in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage"):
+        setattr(net.opt, f"use_{name}", False)
+    if net.load_param(str(param)) or net.load_model(str(weights)):
+        raise Unsupported("ncnn cannot load what pnnx wrote")
+
+    def call(x: Any) -> Any:
+        with net.create_extractor() as run:
+            run.input("in0", ncnn.Mat(x[0]))
+            status, out = run.extract("out0")
+            if status:
+                raise Unsupported(f"ncnn stops with status {status}")
+            return np.array(out)[None]
+
+    return call, ncnn.__version__
+
+
+def _mnn(base: Path, threads: int) -> tuple[Call, str]:
+    import MNN
+
+    from benchmarks._convert import to_mnn
+
+    expr, nn = importlib.import_module("MNN.expr"), importlib.import_module("MNN.nn")
+    config = {"backend": "CPU", "numThread": threads, "precision": "high"}
+    manager = nn.create_runtime_manager((config,))
+    net = nn.load_module_from_file(str(to_mnn(base)), ["x"], ["y"], runtime_manager=manager)
+
+    def call(x: Any) -> Any:
+        fed = expr.const(x, list(x.shape), expr.NCHW, expr.float)
+        out = net.forward([fed])[0]
+        # Read without this, a blocked (NC4HW4) output comes with its padding.
+        return expr.convert(out, expr.NCHW).read()
+
+    return call, MNN.version()
+
+
+ENGINES: dict[str, tuple[str, Callable[[Path, int], tuple[Call, str]]]] = {
+    "tinsmith": ("tinsmith", _tinsmith),
+    "ncnn": ("ncnn", _ncnn),
+    "mnn": ("MNN", _mnn),
+    "onnxruntime": ("onnxruntime", _onnxruntime),
+    "openvino": ("openvino", _openvino),
+}
+"""Name -> (module to import, loader)."""

@@ -1,0 +1,85 @@
+"""One engine in one process: JSON lines in, JSON lines out. Run as `PYTHON -m benchmarks._worker`.
+
+Between two commands it blocks on its input. Commands:
+    {"do": "load", "engine", "base", "threads", "cpus"}
+        -> {"version", "error", "import_ms", "load_ms", "first_ms"}
+    {"do": "run", "seconds", "least"} -> {"ms": [each run]}
+    {"do": "stop"}
+Any answer may instead be {"failed": why}. `error` is max|y - want| / max|want|.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+WARM_UPS = 2
+
+
+def _since(start: float) -> float:
+    return (time.perf_counter() - start) * 1e3
+
+
+class Worker:
+    def load(self, engine: str, base: str, threads: int, cpus: list[int]) -> dict[str, Any]:
+        # Before the engine is imported: thread pools look at the affinity when they are made.
+        if cpus:
+            os.sched_setaffinity(0, cpus)
+        import numpy as np
+
+        from benchmarks._engines import ENGINES
+
+        with np.load(Path(base).with_suffix(".npz")) as data:
+            self.x, want = np.ascontiguousarray(data["x"]), data["y"]
+        module, loader = ENGINES[engine]
+        start = time.perf_counter()
+        importlib.import_module(module)
+        import_ms, start = _since(start), time.perf_counter()
+        self.call, version = loader(Path(base), threads)
+        load_ms, start = _since(start), time.perf_counter()
+        got = self.call(self.x)
+        first_ms = _since(start)
+        got = np.asarray(got).reshape(want.shape)
+        error = float(np.abs(got - want).max() / np.abs(want).max())
+        shown = {"version": version, "error": error}
+        return shown | {"import_ms": import_ms, "load_ms": load_ms, "first_ms": first_ms}
+
+    def run(self, seconds: float, least: int) -> dict[str, Any]:
+        for _ in range(WARM_UPS):
+            self.call(self.x)
+        times: list[float] = []
+        end = time.perf_counter() + seconds
+        while len(times) < least or time.perf_counter() < end:
+            start = time.perf_counter()
+            self.call(self.x)
+            times.append(_since(start))
+        return {"ms": times}
+
+
+def main() -> None:
+    # Engines print to standard output; the answers go to a copy of it that they do not know.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    worker = Worker()
+    for line in sys.stdin:
+        command = json.loads(line)
+        verb = command.pop("do")
+        if verb == "stop":
+            break
+        try:
+            answer = getattr(worker, verb)(**command)
+        except Exception as error:
+            answer = {"failed": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), file=answers, flush=True)
+    # Several engines crash while they are torn down; the answers are out by now.
+    answers.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""One model, several engines, taking turns."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.client import Client, EngineFailed
+from benchmarks.machine import cores_for
+
+OURS = "tinsmith"
+
+
+@dataclass
+class Result:
+    """What one engine did on one model. Times in ms; `error` relative to the largest output."""
+
+    model: str
+    threads: int
+    engine: str
+    version: str = ""
+    error: float = 0.0
+    import_ms: float = 0.0
+    load_ms: float = 0.0
+    first_ms: float = 0.0
+    rounds: list[list[float]] = field(default_factory=list)
+    failed: str = ""
+    tolerance: float = 1e-3
+
+    @property
+    def runs(self) -> list[float]:
+        return [ms for turn in self.rounds for ms in turn]
+
+    @property
+    def median(self) -> float | None:
+        return statistics.median(self.runs) if self.runs else None
+
+    @property
+    def wrong(self) -> bool:
+        return not self.failed and not self.error <= self.tolerance  # a NaN is wrong, too
+
+    @property
+    def counts(self) -> bool:
+        """Whether the result may be compared: it ran, and its output is right."""
+        return bool(self.runs) and not self.failed and not self.wrong
+
+    def to_json(self) -> dict[str, Any]:
+        row = {k: v for k, v in asdict(self).items() if k not in ("rounds", "tolerance")}
+        runs = sorted(self.runs)
+        if runs:
+            row["median_ms"] = statistics.median(runs)
+            row["min_ms"], row["p90_ms"] = runs[0], runs[int(0.9 * (len(runs) - 1))]
+            row["round_medians_ms"] = [statistics.median(turn) for turn in self.rounds]
+        return row | {"runs": len(runs), "wrong": self.wrong}
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure: so many rounds, in each of them every engine runs for `seconds`."""
+
+    rounds: int = 5
+    seconds: float = 0.5
+    least: int = 3
+
+
+def measure(
+    base: Path,
+    threads: int,
+    engines: dict[str, str | Path],
+    effort: Effort,
+    tolerance: float,
+    say: Callable[[str], None],
+) -> list[Result]:
+    """Results of all engines (name -> Python) on the model files `base`.*, in the given order.
+
+    Every engine has a process of its own, pinned to as many cores as it has threads; one of them
+    is awake at any time, and each round begins with another one.
+    """
+    results = {e: Result(base.name, threads, e, tolerance=tolerance) for e in engines}
+    clients: dict[str, Client] = {}
+    try:
+        for engine, python in engines.items():
+            say(f"{base.name}, {threads} thread{'s' * (threads > 1)}: loading {engine}")
+            clients[engine] = Client(python)
+            with _recorded(results[engine]):
+                cpus = cores_for(threads)
+                loaded = clients[engine].ask(
+                    "load", engine=engine, base=str(base), threads=threads, cpus=cpus
+                )
+                vars(results[engine]).update(loaded)
+        for turn in range(effort.rounds):
+            alive = [e for e in engines if not results[e].failed]
+            shift = turn % len(alive) if alive else 0
+            for engine in alive[shift:] + alive[:shift]:
+                say(f"{base.name}, {threads}T: round {turn + 1}/{effort.rounds}, {engine}")
+                with _recorded(results[engine]):
+                    answer = clients[engine].ask("run", seconds=effort.seconds, least=effort.least)
+                    results[engine].rounds.append(answer["ms"])
+    finally:
+        for client in clients.values():
+            client.close()
+    return list(results.values())
+
+
+class _recorded:
+    """Within it, an engine's failure becomes part of its result."""
+
+    def __init__(self, result: Result) -> None:
+        self.result = result
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, EngineFailed):
+            self.result.failed = str(error)
+        return isinstance(error, EngineFailed)

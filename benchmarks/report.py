@@ -1,0 +1,94 @@
+"""Results as a table, and as data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from benchmarks.measure import OURS, Result
+
+
+def best_peer(row: Sequence[Result]) -> Result | None:
+    peers = [r for r in row if r.engine != OURS and r.counts]
+    return min(peers, key=lambda r: r.median or math.inf, default=None)
+
+
+def ratio(row: Sequence[Result]) -> float | None:
+    """Our time over the best peer's: below 1 we are faster. None where either is missing."""
+    best, ours = best_peer(row), next((r for r in row if r.engine == OURS and r.counts), None)
+    if best is None or ours is None or best.median is None or ours.median is None:
+        return None
+    return ours.median / best.median
+
+
+def geometric_mean(ratios: Sequence[float]) -> float | None:
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
+
+
+def rows_of(results: Sequence[Result]) -> list[list[Result]]:
+    """Grouped by (threads, model), in order of first appearance."""
+    groups: dict[tuple[int, str], list[Result]] = {}
+    for r in results:
+        groups.setdefault((r.threads, r.model), []).append(r)
+    return list(groups.values())
+
+
+def summary(results: Sequence[Result]) -> list[dict[str, Any]]:
+    out: list[dict[str, Any]] = []
+    for threads in dict.fromkeys(r.threads for r in results):
+        rows = [row for row in rows_of(results) if row[0].threads == threads]
+        ratios = [r for r in map(ratio, rows) if r is not None]
+        wins = sum(r < 1 for r in ratios)
+        mean = geometric_mean(ratios)
+        out.append(
+            {"threads": threads, "models": len(rows), "compared": len(ratios), "faster": wins}
+            | {"geometric_mean_ratio": mean}
+        )
+    return out
+
+
+def _cell(r: Result | None, best: bool) -> str:
+    if r is None or r.failed:
+        return "[dim]-[/dim]"
+    if r.wrong:
+        return f"[red]wrong {r.error:.0e}[/red]"
+    text = f"{r.median:.2f}" if r.median is not None else "-"
+    return f"[bold]{text}[/bold]" if best else text
+
+
+def table(results: Sequence[Result], threads: int) -> Table:
+    """Median ms by model and engine, the best in bold; `ratio` is ours over the best peer's."""
+    rows = [row for row in rows_of(results) if row[0].threads == threads]
+    engines = list(dict.fromkeys(r.engine for row in rows for r in row))
+    out = Table(title=f"median ms, {threads} thread{'s' * (threads > 1)}", title_justify="left")
+    out.add_column("model")
+    for engine in engines:
+        out.add_column(engine, justify="right")
+    out.add_column("ratio", justify="right")
+    for row in rows:
+        by_engine = {r.engine: r for r in row}
+        fastest = min((r.median for r in row if r.counts and r.median), default=None)
+        cells = [_cell(by_engine.get(e), by_engine[e].median == fastest) for e in engines]
+        value = ratio(row)
+        colour = "green" if value is not None and value < 1 else "yellow"
+        shown = "" if value is None else f"[{colour}]{value:.2f}[/{colour}]"
+        out.add_row(row[0].model, *cells, shown)
+    mean = next(s["geometric_mean_ratio"] for s in summary(results) if s["threads"] == threads)
+    if mean is not None:
+        out.add_section()
+        out.add_row("geometric mean", *[""] * len(engines), f"{mean:.3f}")
+    return out
+
+
+def as_json(
+    results: Sequence[Result], machine: dict[str, Any], settings: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "machine": machine,
+        "settings": settings,
+        "summary": summary(results),
+        "results": [r.to_json() for r in results],
+    }
