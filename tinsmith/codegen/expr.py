@@ -1,0 +1,88 @@
+"""Immutable expressions: what an elementwise computation does at one place.
+
+An expression is a DAG of named functions over leaves and constants, each node with the dtype that
+numpy would give it. `emit_expr` turns it into instructions on vectors, `evaluate` into numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tinsmith.codegen.builder import Builder, Val
+
+
+@dataclass(frozen=True, eq=False)
+class Expr:
+    """`name` is a numpy function's name ("add", "exp", "where", "astype"), "leaf" or "const".
+
+    leaf:  `param` is the operand's index;  const: `param` is the number.
+    Shared subexpressions are shared objects, and are computed once.
+    """
+
+    name: str
+    args: tuple[Expr, ...] = ()
+    dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype("float32"))
+    param: Any = None
+
+    @cached_property
+    def key(self) -> str:
+        """Text that two expressions share if and only if they compute the same."""
+        inner = ",".join(a.key for a in self.args)
+        param = "" if self.param is None else repr(self.param)
+        return f"{self.name}:{self.dtype.name}{param}({inner})"
+
+    def evaluate(self, leaves: Sequence[Any]) -> Any:
+        """The value in numpy, for arrays or scalars in place of the leaves."""
+        from tinsmith.codegen.functions import FUNCTIONS
+
+        memo: dict[int, Any] = {}
+
+        def value(e: Expr) -> Any:
+            if id(e) not in memo:
+                if e.name == "leaf":
+                    memo[id(e)] = np.asarray(leaves[e.param])
+                elif e.name == "const":
+                    memo[id(e)] = np.asarray(e.param, e.dtype)
+                else:
+                    memo[id(e)] = np.asarray(FUNCTIONS[e.name].numpy(e, *map(value, e.args)))
+            return memo[id(e)]
+
+        return value(self)
+
+    def __str__(self) -> str:
+        if self.name == "leaf":
+            return f"${self.param}"
+        if self.name == "const":
+            return f"{self.param:g}" if isinstance(self.param, float) else str(self.param)
+        return f"{self.name}({', '.join(map(str, self.args))})"
+
+
+def leaf(index: int, dtype: Any = "float32") -> Expr:
+    return Expr("leaf", (), np.dtype(dtype), index)
+
+
+def const(value: float | int | bool, dtype: Any = "float32") -> Expr:
+    return Expr("const", (), np.dtype(dtype), value)
+
+
+def emit_expr(b: Builder, expr: Expr, leaves: Sequence[Val]) -> Val:
+    """Instructions for the expression over vectors (all of one number of lanes)."""
+    from tinsmith.codegen.functions import emit_function
+
+    memo: dict[int, Val] = {}
+    lanes = leaves[0].ty.lanes if leaves else 1
+
+    def value(e: Expr) -> Val:
+        if id(e) not in memo:
+            if e.name == "leaf":
+                memo[id(e)] = leaves[e.param]
+            else:
+                memo[id(e)] = emit_function(b, e, [value(a) for a in e.args], lanes)
+        return memo[id(e)]
+
+    return value(expr)

@@ -1,0 +1,333 @@
+"""The contract between a kernel and the planner.
+
+A kernel is a row of one table: operator, tier, dtypes, what the machine must have, and a function
+that looks at a `Site` (one node, or one fused region, with static shapes on one machine) and either
+raises `Skip("why")` or returns a `Choice` (or several): its cost, the layouts it reads and writes,
+the weights it wants packed, and `emit`, which generates its code once the planner has settled
+where every operand lies.
+
+    @kernel("Conv", Tier.SHAPED, dtypes="float32")
+    def conv_direct(site):
+        '''Direct convolution on channel-blocked data.'''
+        if site.attr("group") != 1:
+            raise Skip(f"group is {site.attr('group')}")
+        ...
+        return Choice(cost=..., reads=(blocked, None, None), writes=(blocked,), tiles=rows,
+                      packed=(Packed("w", pack),), emit=generate)
+
+`emit(em)` runs with `em.b` inside a function `kernel(operands..., begin, end)` and must compute the
+tiles [begin, end) of the phase's `tiles`; different tiles may run on different threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.expr import Expr, emit_expr
+from tinsmith.codegen.target import Target
+from tinsmith.codegen.types import U8, Ty, from_dtype
+from tinsmith.graph import Node, Value
+from tinsmith.kernels.layout import PLAIN, Layout, Spec
+from tinsmith.registry import Registry
+
+
+class Skip(Exception):
+    """Raised by a kernel that looked at a site and declines it; the message says why."""
+
+
+class Tier(IntEnum):
+    """How special a kernel is. Costs compare only within one tier; the best tier wins."""
+
+    REFERENCE = 0
+    GENERIC = 1
+    VECTOR = 2
+    SHAPED = 3
+    MEASURED = 4
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A constant array that a kernel reads in its own order, made once when the plan is built."""
+
+    name: str
+    make: Callable[[], np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One parallel loop over `tiles`; a barrier separates phases."""
+
+    tiles: int
+    emit: Callable[[Emit], None]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to compute a site.
+
+    reads      for each operand of `site.operands`: the layout (halo: the least that is needed) in
+               which the kernel reads it, or None where it is not read at run time
+    writes     for each output: the layout. A blocked writer must cope with any halo and strides
+               that the planner settles (`em.outs[i].spec`); the planner zeroes halos, the kernel
+               keeps the padding lanes zero (`em.finish` does).
+    workspace  bytes for each thread; `scratch` bytes shared by all threads for this step
+    inplace    index of an operand whose buffer the output may take over, if its spec is equal
+    """
+
+    cost: float
+    reads: tuple[Layout | None, ...]
+    writes: tuple[Layout, ...]
+    phases: tuple[Phase, ...]
+    packed: tuple[Packed, ...] = ()
+    workspace: int = 0
+    scratch: int = 0
+    inplace: int | None = None
+    detail: str = ""
+
+
+@dataclass
+class Site:
+    """What a kernel sees: an anchor node (None for a purely elementwise region), its operands,
+    and the epilogue that must be applied to its result.
+
+    `inputs` are the anchor's input Values (None where absent), `extras` the further operands of
+    the epilogue; `operands` is both. All shapes are static. `epilogue` is an Expr over
+    Leaf(0) = the anchor's result and Leaf(1 + k) = extras[k]; None where there is none. Without
+    anchor the leaves are the extras, from Leaf(0).
+    """
+
+    node: Node
+    anchor: Node | None
+    inputs: tuple[Value | None, ...]
+    extras: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    epilogue: Expr | None
+    target: Target
+    precision: str = "default"
+    layouts: dict[Value, Layout] = field(default_factory=dict)  # of values already produced
+
+    @property
+    def operands(self) -> tuple[Value | None, ...]:
+        return self.inputs + self.extras
+
+    @property
+    def out(self) -> Value:
+        return self.outputs[0]
+
+    def attr(self, name: str) -> Any:
+        assert self.anchor is not None
+        return self.anchor.attrs[name]
+
+    def input(self, index: int) -> Value:
+        """The input, or Skip where it is absent."""
+        if index >= len(self.inputs) or self.inputs[index] is None:
+            raise Skip(f"input {index} is absent")
+        return self.inputs[index]  # type: ignore[return-value]
+
+    def has(self, index: int) -> bool:
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def const(self, index: int, what: str = "") -> np.ndarray[Any, Any]:
+        """The array of a constant input, or Skip."""
+        value = self.input(index)
+        if value.const is None:
+            raise Skip(f"{what or f'input {index}'} ({value.name}) is not a constant")
+        return value.const
+
+    def layout(self, value: Value | None) -> Layout:
+        """The layout in which a value lies now (plain for inputs and constants)."""
+        return self.layouts.get(value, PLAIN) if value is not None else PLAIN
+
+    def extra_reads(self, layout: Layout) -> tuple[Layout, ...]:
+        """How the extras must lie where the output has `layout`: the same block, or plain where
+        their channel axis is broadcast (one element is then read for all lanes)."""
+        if layout.is_plain:
+            return (PLAIN,) * len(self.extras)
+        rank = len(self.out.dims)
+        return tuple(
+            PLAIN if v.type.size == 1 or (1,) * (rank - len(v.dims)) + v.dims == () or _channels(v, rank) == 1 and self.out.dims[1] != 1
+            else Layout(layout.block)
+            for v in self.extras
+        )  # fmt: skip
+
+    def reads(self, inputs: Sequence[Layout | None], layout: Layout) -> tuple[Layout | None, ...]:
+        """`Choice.reads`: the given layouts for the inputs, then those of the extras."""
+        assert len(inputs) == len(self.inputs), (inputs, self.inputs)
+        return (*inputs, *self.extra_reads(layout))
+
+
+def _channels(value: Value, rank: int) -> int:
+    dims = (1,) * (rank - len(value.dims)) + value.dims
+    return dims[1]
+
+
+class View:
+    """An operand inside a kernel: a pointer to its element (0, ..., 0) and where the rest lies."""
+
+    def __init__(self, pointer: Ptr, spec: Spec) -> None:
+        self.pointer, self.spec = pointer, spec
+
+    def at(self, *index: Val | int) -> Ptr:
+        """The address of an element: (n, channel block, *spatial) on blocked, else one index a
+        dimension; missing trailing indices are 0."""
+        p, constant = self.pointer, 0
+        for i, stride in zip(index, self.spec.strides, strict=False):
+            if stride == 0:
+                continue
+            if isinstance(i, int):
+                constant += i * stride
+            else:
+                p = p + i * stride
+        return p + constant
+
+    def load(self, index: Sequence[Val | int], lanes: int, mask: Val | None = None) -> Val:
+        """`lanes` elements along the channel lanes (blocked) or the last axis (plain) from the
+        place; one element in all lanes where that axis is broadcast."""
+        place = self.at(*index)
+        if self.spec.lane == 0:
+            return place.splat(lanes)
+        return place.load(lanes, mask if lanes > 1 else None)
+
+
+@dataclass
+class Emit:
+    """What `Choice.emit` works with. `ins` has one View for each of `site.inputs` (None where it
+    is not read), `extras` one for each extra, broadcast to the output's dims; `packed` is in the
+    order of `Choice.packed`, as pointers to the element type of the packed array."""
+
+    b: Builder
+    site: Site
+    ins: tuple[View | None, ...]
+    extras: tuple[View, ...]
+    outs: tuple[View, ...]
+    packed: tuple[Ptr, ...]
+    workspace: Ptr
+    scratch: Ptr
+    begin: Val
+    end: Val
+
+    @property
+    def target(self) -> Target:
+        return self.b.target
+
+    def epilogue(self, acc: Val, index: Sequence[Val | int], mask: Val | None = None) -> Val:
+        """The epilogue applied to a vector of results at a place of output 0 (see `View.load`)."""
+        if self.site.epilogue is None:
+            return acc
+        lanes = acc.ty.lanes
+        extras = [v.load(index, lanes, mask) for v in self.extras]
+        return emit_expr(self.b, self.site.epilogue, [acc, *extras])
+
+    def finish(self, acc: Val, index: Sequence[Val | int], mask: Val | None = None) -> None:
+        """Apply the epilogue to a vector of results and store it at a place of output 0.
+
+        On blocked outputs `index` is (n, channel block, *spatial) and the vector has V lanes;
+        the padding lanes of the last block are kept zero. On plain outputs `index` has one entry
+        a dimension and the vector runs along the last axis under `mask`.
+        """
+        out = self.outs[0]
+        value = self.epilogue(acc, index, mask)
+        if not out.spec.layout.is_plain:
+            value = self.clear_padding(value, index[1], out.spec)
+        out.at(*index).store(value, mask if value.ty.lanes > 1 else None)
+
+    def clear_padding(self, value: Val, block: Val | int, spec: Spec) -> Val:
+        """Zero the lanes beyond the last channel, unless the epilogue keeps zeros zero."""
+        width, channels = spec.layout.block, spec.dims[1]
+        if channels % width == 0 or self.keeps_zero:
+            return value
+        if isinstance(block, int) and block < channels // width:
+            return value
+        left = (
+            self.b.index(channels) - self.b.index(block) * width
+            if not isinstance(block, int)
+            else channels - block * width
+        )
+        return self.b.first_lanes(left, width).select(value, self.b.zero(value.ty))
+
+    @property
+    def keeps_zero(self) -> bool:
+        """Whether the epilogue maps zeros (result and extras) to exactly zero."""
+        if self.site.epilogue is None:
+            return True
+        count = len(self.site.extras) + (self.site.anchor is not None)
+        if any(v.spec.lane == 0 or v.spec.layout.is_plain for v in self.extras):
+            return False  # broadcast extras are not zero in the padding lanes
+        with np.errstate(all="ignore"):
+            got = self.site.epilogue.evaluate([np.float32(0)] * count)
+        return bool(got == 0)
+
+
+Rule = Callable[[Site], "Choice | list[Choice]"]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A row of the table."""
+
+    name: str
+    op: str
+    tier: Tier
+    dtypes: frozenset[str]
+    isas: frozenset[str]
+    rule: Rule
+
+    @property
+    def summary(self) -> str:
+        return (self.rule.__doc__ or "").strip().split("\n")[0]
+
+    def offer(self, site: Site) -> list[Choice]:
+        """The choices of this kernel for a site. Raises Skip where there is none."""
+        if self.isas and site.target.isa not in self.isas:
+            raise Skip(f"needs {' or '.join(sorted(self.isas))}, the target is {site.target.isa}")
+        dtype = (site.inputs[0] or site.out).dtype.name if site.inputs else site.out.dtype.name
+        if self.dtypes and dtype not in self.dtypes:
+            raise Skip(f"takes {' or '.join(sorted(self.dtypes))}, not {dtype}")
+        got = self.rule(site)
+        return got if isinstance(got, list) else [got]
+
+
+KERNELS: Registry[Kernel] = Registry("kernel", "tinsmith.kernels")
+
+ELEMENTWISE = "Elementwise"
+"""The pseudo-operator under which kernels for elementwise nodes and anchorless regions register."""
+
+
+def kernel(op: str, tier: Tier, *, dtypes: str = "", isas: str = "") -> Callable[[Rule], Rule]:
+    """Decorator that registers a kernel under its function's name. `dtypes` of the first input
+    and `isas` are space-separated; empty takes all."""
+
+    def register(rule: Rule) -> Rule:
+        name = rule.__name__
+        KERNELS.register(
+            name, Kernel(name, op, tier, frozenset(dtypes.split()), frozenset(isas.split()), rule)
+        )
+        return rule
+
+    return register
+
+
+def kernels_for(op: str) -> list[Kernel]:
+    """All kernels of an operator, best tier first, then by name."""
+    return sorted((k for k in KERNELS.rows() if k.op == op), key=lambda k: (-k.tier, k.name))
+
+
+def one_phase(tiles: int, emit: Callable[[Emit], None]) -> tuple[Phase, ...]:
+    return (Phase(tiles, emit),)
+
+
+def elem(value: Value | Spec) -> Ty:
+    """The native element type of a value."""
+    return from_dtype(value.dtype)
+
+
+__all__ = [
+    "ELEMENTWISE", "KERNELS", "PLAIN", "U8", "Choice", "Emit", "Kernel", "Layout", "Packed", "Phase", "Site",
+    "Skip", "Spec", "Tier", "View", "elem", "kernel", "kernels_for", "one_phase",
+]  # fmt: skip

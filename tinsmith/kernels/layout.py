@@ -1,0 +1,160 @@
+"""How a tensor lies in memory.
+
+Plain is numpy's row-major order. Blocked (`nChw{V}c`) cuts axis 1 into blocks of V channels and
+stores a block's V lanes innermost: element (n, c, h, w) is at [n][c // V][h][w][c % V]. Channels
+are padded to a multiple of V with lanes that are always zero, and each spatial axis may be
+surrounded by a halo of zeros that the consumer asked for (so that windows need no edge code).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+Halo = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`block` is 0 for plain, else V; `halo` holds (before, after) for each spatial axis, or ()."""
+
+    block: int = 0
+    halo: Halo = ()
+
+    @property
+    def is_plain(self) -> bool:
+        return self.block == 0
+
+    def bare(self) -> Layout:
+        return Layout(self.block)
+
+    def covers(self, wanted: Layout) -> bool:
+        """Whether a reader that asked for `wanted` can read this: same block, at least its halo."""
+        if self.block != wanted.block:
+            return False
+        mine = self.halo or ((0, 0),) * len(wanted.halo)
+        return all(m[0] >= w[0] and m[1] >= w[1] for m, w in zip(mine, wanted.halo, strict=False))
+
+    def widened(self, other: Layout) -> Layout:
+        """The least layout of this block that covers both halos."""
+        if not self.halo or not other.halo:
+            return self if self.halo else Layout(self.block, other.halo)
+        both = zip(self.halo, other.halo, strict=True)
+        return Layout(self.block, tuple((max(a[0], b[0]), max(a[1], b[1])) for a, b in both))
+
+    def __str__(self) -> str:
+        name = "plain" if self.is_plain else f"c{self.block}"
+        return name + (f"+{self.halo}" if any(map(any, self.halo)) else "")
+
+
+PLAIN = Layout()
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Where the elements of one tensor lie, in elements from element (0, ..., 0).
+
+    plain:   `strides` has one entry a dimension
+    blocked: `strides` is (n, channel block, *spatial); lanes are 1 apart
+    A stride of 0 broadcasts; `lane` is the distance between vector lanes (0 or 1).
+    """
+
+    dtype: np.dtype[Any]
+    dims: tuple[int, ...]
+    layout: Layout
+    strides: tuple[int, ...]
+    lane: int = 1
+    before: int = 0  # elements of halo that lie before element (0, ..., 0)
+    size: int = 0  # elements of the whole buffer, halo and channel padding included
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def blocks(self) -> int:
+        """Channel blocks of a blocked tensor."""
+        return -(-self.dims[1] // self.layout.block)
+
+    @property
+    def spatial(self) -> tuple[int, ...]:
+        return self.dims[2:]
+
+    @property
+    def is_dense(self) -> bool:
+        """No halo: the elements (with channel padding) fill the buffer without gaps."""
+        return self.before == 0 and self.size == prod(self.padded)
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        """Extents in memory order of `strides`, and the lanes of a block."""
+        if self.layout.is_plain:
+            return self.dims
+        return (self.dims[0], self.blocks, *self.spatial, self.layout.block)
+
+    def broadcast_to(self, dims: tuple[int, ...]) -> Spec:
+        """The same buffer read as `dims` (equal rank): stride 0 where this tensor has extent 1."""
+        assert len(dims) == len(self.dims), (dims, self.dims)
+        stretched = [d == 1 and o != 1 for d, o in zip(self.dims, dims, strict=True)]
+        strides = tuple(0 if s else n for s, n in zip(stretched, self.strides, strict=True))
+        lane = self.lane
+        if stretched and (stretched[-1] if self.layout.is_plain else stretched[1]):
+            lane = 0
+        return Spec(self.dtype, dims, self.layout, strides, lane, self.before, self.size)
+
+
+def spec_of(dtype: Any, dims: tuple[int, ...], layout: Layout = PLAIN) -> Spec:
+    """The dense specification of a tensor in a layout."""
+    dtype = np.dtype(dtype)
+    if layout.is_plain:
+        strides, step = [], 1
+        for d in reversed(dims):
+            strides.append(step)
+            step *= d
+        return Spec(dtype, dims, layout, tuple(reversed(strides)), size=prod(dims))
+    assert len(dims) >= 2, f"a tensor of shape {dims} has no channels to block"
+    spatial = dims[2:]
+    halo = layout.halo or ((0, 0),) * len(spatial)
+    assert len(halo) == len(spatial), f"halo {halo} does not fit the shape {dims}"
+    steps, step, before = [], layout.block, 0
+    for d, (lo, hi) in zip(reversed(spatial), reversed(halo), strict=True):
+        steps.append(step)
+        before += lo * step
+        step *= d + lo + hi
+    blocks = -(-dims[1] // layout.block)
+    strides = (blocks * step, step, *reversed(steps))
+    return Spec(dtype, dims, layout, strides, 1, before, dims[0] * blocks * step)
+
+
+def to_layout(array: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, Any]:
+    """The flat buffer of a plain array in a layout (halo and padding are zeros)."""
+    if layout.is_plain:
+        return np.ascontiguousarray(array).reshape(-1)
+    spec = spec_of(array.dtype, array.shape, layout)
+    n, c, *spatial = array.shape
+    halo = layout.halo or ((0, 0),) * len(spatial)
+    pads = [(0, 0), (0, spec.blocks * layout.block - c), *halo]
+    wide = np.pad(array, pads).reshape(
+        n, spec.blocks, layout.block, *(d + sum(h) for d, h in zip(spatial, halo, strict=True))
+    )
+    return np.ascontiguousarray(np.moveaxis(wide, 2, -1)).reshape(-1)
+
+
+def from_layout(
+    buffer: np.ndarray[Any, Any], dims: tuple[int, ...], layout: Layout
+) -> np.ndarray[Any, Any]:
+    """The plain array that a flat buffer holds; the inverse of `to_layout`."""
+    if layout.is_plain:
+        return buffer.reshape(dims)
+    spec = spec_of(buffer.dtype, dims, layout)
+    n, c, *spatial = dims
+    halo = layout.halo or ((0, 0),) * len(spatial)
+    wide = buffer.reshape(
+        n, spec.blocks, *(d + sum(h) for d, h in zip(spatial, halo, strict=True)), layout.block
+    )
+    wide = np.moveaxis(wide, -1, 2).reshape(n, spec.blocks * layout.block, *wide.shape[2:-1])
+    inner = tuple(slice(lo, lo + d) for d, (lo, _) in zip(spatial, halo, strict=True))
+    return np.ascontiguousarray(wide[(slice(None), slice(0, c), *inner)])
