@@ -1,0 +1,167 @@
+"""What type rules and references of several operators share: element types, constants, sizes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinsmith.errors import TypeRuleError, suggest
+from tinsmith.graph import Dim, Shape, Type, Value, dtype_of
+from tinsmith.ops._op import Op, broadcast, fresh, need
+
+Array = np.ndarray[Any, Any]
+
+NARROW = frozenset({"float16", "bfloat16"})
+FLOATS = frozenset({"float32", "float64"}) | NARROW
+SIGNED = frozenset({"int8", "int16", "int32", "int64"})
+UNSIGNED = frozenset({"uint8", "uint16", "uint32", "uint64"})
+INTS = SIGNED | UNSIGNED
+NUMBERS = FLOATS | INTS
+BOOL = frozenset({"bool"})
+
+
+def dtype_attr(name: Any, what: str = "dtype") -> np.dtype[Any]:
+    """The dtype that an attribute names; TypeRuleError where there is none of that name."""
+    try:
+        return dtype_of(name)
+    except (TypeError, AttributeError):
+        known = sorted(NUMBERS | BOOL | {"string", "int4", "uint4", "float8_e4m3fn", "float8_e5m2"})
+        raise TypeRuleError(
+            f"{what} {name!r} is not an element type.{suggest(str(name), known)}"
+        ) from None
+
+
+def need_dtype(value: Value | None, allowed: Iterable[str], what: str) -> None:
+    """TypeRuleError unless the element type of `value` is one of `allowed`; None passes."""
+    allowed = set(allowed)
+    if value is not None and value.dtype.name not in allowed:
+        raise TypeRuleError(f"{what} is {value.type}; it must be of {', '.join(sorted(allowed))}")
+
+
+def need_same(*values: Value | None) -> None:
+    """TypeRuleError unless all values present have one element type."""
+    present = [v for v in values if v is not None]
+    names = list(dict.fromkeys(_name(v.dtype) for v in present))
+    need(
+        len(names) <= 1,
+        f"the inputs have different element types: {', '.join(names)}; cast one of them",
+    )
+
+
+def _name(dtype: np.dtype[Any]) -> str:
+    return "string" if dtype.kind == "O" else dtype.name
+
+
+def pointwise(
+    allowed: Iterable[str] | None = None, result: str | None = None
+) -> Callable[..., Type]:
+    """The type rule of an elementwise operator whose inputs have one element type of `allowed`."""
+    kinds = None if allowed is None else frozenset(allowed)
+
+    def rule(*values: Value | None, **_: Any) -> Type:
+        present = [v for v in values if v is not None]
+        need_same(*present)
+        if kinds is not None:
+            need_dtype(present[0], kinds, "the input")
+        dtype = present[0].dtype if result is None else np.dtype(result)
+        return Type(dtype, broadcast(*(v.shape for v in present)))
+
+    return rule
+
+
+def give_rule(rule: Callable[..., Any], *operators: Op) -> None:
+    for operator in operators:
+        operator.type(rule)
+
+
+def in_float32(reference: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: computes in float32 where the first input is float16 or bfloat16."""
+
+    @functools.wraps(reference)
+    def wrapped(x: Any, *rest: Any, **attrs: Any) -> Any:
+        if x.dtype.name not in NARROW:
+            return reference(x, *rest, **attrs)
+        wide = [None if v is None else v.astype(np.float32) for v in (x, *rest)]
+        return reference(*wide, **attrs).astype(x.dtype)
+
+    return wrapped
+
+
+def widened(x: Array) -> Array:
+    """`x`, or its float32 copy where it is float16 or bfloat16."""
+    return x.astype(np.float32) if x.dtype.name in NARROW else x
+
+
+# ---- constants and sizes
+
+
+def const_ints(value: Value | None) -> tuple[int, ...] | None:
+    """The numbers of a constant value, flattened; None where it is absent or not known."""
+    if value is None or value.const is None:
+        return None
+    return tuple(int(v) for v in np.asarray(value.const).reshape(-1))
+
+
+def const_int(value: Value | None) -> int | None:
+    """The number that a constant of one element holds; None where it is absent or not known."""
+    numbers = const_ints(value)
+    if numbers is None:
+        return None
+    need(len(numbers) == 1, f"{value!r} must hold one number, it holds {len(numbers)}")
+    return numbers[0]
+
+
+def scalar(array: Any) -> Any:
+    """The only element of an array, as a Python number."""
+    return np.asarray(array).reshape(-1)[0].item()
+
+
+def length_of(value: Value) -> int | None:
+    """The number of elements of a 1-D value; None where it is not known."""
+    if value.const is not None:
+        return int(value.const.size)
+    if value.shape is None:
+        return None
+    need(len(value.shape) <= 1, f"{value!r} must be 1-D")
+    size = value.shape[0] if value.shape else 1
+    return size if isinstance(size, int) else None
+
+
+def unknown(rank: int | None) -> Shape | None:
+    """A shape of `rank` dims of which nothing is known."""
+    return None if rank is None else tuple(fresh() for _ in range(rank))
+
+
+def axes_of(axes: Sequence[int], rank: int, what: str = "axes") -> tuple[int, ...]:
+    """Non-negative distinct axes; TypeRuleError where one is out of range or given twice."""
+    for a in axes:
+        need(-rank <= a < rank, f"{what} {tuple(axes)}: {a} is out of range for rank {rank}")
+    got = tuple(a % rank for a in axes)
+    need(len(set(got)) == len(got), f"{what} {tuple(axes)} name an axis twice")
+    return got
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    """The product of dims: a number, the symbol itself in 1 * N, else a fresh symbol."""
+    number, symbols = 1, []
+    for d in dims:
+        if isinstance(d, int):
+            number *= d
+        else:
+            symbols.append(d)
+    if number == 0 or not symbols:
+        return number
+    return symbols[0] if number == 1 and len(symbols) == 1 else fresh()
+
+
+def unify(a: Dim, b: Dim, message: str) -> Dim:
+    """The better known of two dims that must be equal; TypeRuleError where they are not."""
+    need(isinstance(a, str) or isinstance(b, str) or a == b, message)
+    return b if isinstance(a, str) else a
+
+
+def need_rank(value: Value, rank: int, what: str) -> None:
+    need(value.rank in (None, rank), f"{what} is {value.type}; it must have rank {rank}")

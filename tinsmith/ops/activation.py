@@ -1,0 +1,171 @@
+"""Activations: elementwise functions of one tensor that keep its shape and dtype."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tinsmith.graph import Type, Value
+from tinsmith.ops._op import broadcast, need, op
+from tinsmith.ops._rules import (
+    FLOATS,
+    NUMBERS,
+    give_rule,
+    in_float32,
+    need_dtype,
+    need_same,
+    pointwise,
+)
+from tinsmith.ops._special import erf
+
+
+@op("elementwise", "activation")
+@in_float32
+def Tanh(x):
+    """y = (e^x - e^-x) / (e^x + e^-x)"""
+    return np.tanh(x)
+
+
+@op("elementwise", "activation")
+@in_float32
+def Sigmoid(x):
+    """y = 1 / (1 + e^-x)"""
+    return 1 / (1 + np.exp(-x))
+
+
+@op("elementwise", "activation")
+@in_float32
+def Relu(x):
+    """y = max(x, 0)"""
+    return np.maximum(x, 0)
+
+
+@op("elementwise", "activation")
+@in_float32
+def LeakyRelu(x, *, alpha=0.01):
+    """y = x where x >= 0, else alpha * x"""
+    return np.where(x < 0, alpha * x, x)
+
+
+@op("elementwise", "activation")
+@in_float32
+def Elu(x, *, alpha=1.0):
+    """y = x where x >= 0, else alpha * (e^x - 1)"""
+    return np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)
+
+
+@op("elementwise", "activation")
+@in_float32
+def Selu(x, *, alpha=1.67326319217681884765625, gamma=1.05070102214813232421875):
+    """y = gamma * (x where x > 0, else alpha * (e^x - 1))"""
+    return gamma * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+@op("elementwise", "activation")
+@in_float32
+def Celu(x, *, alpha=1.0):
+    """y = max(x, 0) + min(alpha * (e^(x / alpha) - 1), 0)"""
+    return np.maximum(x, 0) + np.minimum(alpha * np.expm1(np.minimum(x / alpha, 0)), 0)
+
+
+@op("elementwise", "activation")
+@in_float32
+def ThresholdedRelu(x, *, alpha=1.0):
+    """y = x where x > alpha, else 0"""
+    return np.where(x > alpha, x, 0.0)
+
+
+@op("elementwise", "activation")
+@in_float32
+def HardSigmoid(x, *, alpha=0.2, beta=0.5):
+    """y = clip(alpha * x + beta, 0, 1)"""
+    return np.clip(alpha * x + beta, 0, 1)
+
+
+@op("elementwise", "activation")
+@in_float32
+def HardSwish(x, *, alpha=1 / 6, beta=0.5):
+    """y = x * clip(alpha * x + beta, 0, 1)"""
+    return x * np.clip(alpha * x + beta, 0, 1)
+
+
+@op("elementwise", "activation")
+@in_float32
+def Swish(x, *, alpha=1.0):
+    """y = x / (1 + e^(-alpha * x))"""
+    return x / (1 + np.exp(-alpha * x))
+
+
+@op("elementwise", "activation")
+@in_float32
+def Gelu(x, *, approximate="none"):
+    """y = x * Phi(x) = x / 2 * (1 + erf(x / sqrt(2)))
+
+    With approximate="tanh": x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))).
+    """
+    if approximate == "tanh":
+        return 0.5 * x * (1 + np.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+    return 0.5 * x * (1 + erf(x * 0.7071067811865476))
+
+
+@op("elementwise", "activation")
+@in_float32
+def Mish(x):
+    """y = x * tanh(ln(1 + e^x)) = x * w / (w + 2), w = e^x * (e^x + 2)"""
+    e = np.exp(np.minimum(x, 20))  # beyond 20, w / (w + 2) is 1 even in double precision
+    w = e * (e + 2)
+    return x * (w / (w + 2))
+
+
+@op("elementwise", "activation")
+@in_float32
+def Softplus(x):
+    """y = ln(1 + e^x)"""
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+@op("elementwise", "activation")
+@in_float32
+def Softsign(x):
+    """y = x / (1 + |x|)"""
+    return x / (1 + np.abs(x))
+
+
+@op("elementwise", "activation")
+@in_float32
+def Shrink(x, *, bias=0.0, lambd=0.5):
+    """y = x + bias where x < -lambd, x - bias where x > lambd, else 0"""
+    low = (x + bias).astype(x.dtype)
+    high = (x - bias).astype(x.dtype)
+    return np.where(x < -lambd, low, np.where(x > lambd, high, 0))
+
+
+@op("elementwise")
+@in_float32
+def PRelu(x, slope):
+    """y = x where x >= 0, else slope * x; slope is broadcast to the shape of x"""
+    return np.where(x < 0, slope * x, x)
+
+
+give_rule(pointwise(NUMBERS), Relu, Shrink)
+give_rule(pointwise(FLOATS), Tanh, Sigmoid, LeakyRelu, Elu, Celu, Selu, ThresholdedRelu, Mish)
+give_rule(pointwise(FLOATS), HardSigmoid, HardSwish, Swish, Softplus, Softsign)
+
+
+@Gelu.type
+def _(x: Value, *, approximate: str) -> Type:
+    need(approximate in ("none", "tanh"), f'approximate is {approximate!r}, not "none" or "tanh"')
+    return pointwise(FLOATS)(x)
+
+
+@PRelu.type
+def _(x: Value, slope: Value) -> Type:
+    need_dtype(x, NUMBERS, "x")
+    need_same(x, slope)
+    both = broadcast(x.shape, slope.shape)
+    if both is not None and x.shape is not None:
+        grows = len(both) > len(x.shape) or any(
+            isinstance(d, int) and isinstance(b, int) and d != b
+            for d, b in zip(x.shape, both, strict=True)
+        )
+        need(not grows, f"slope {slope.type} does not broadcast to the shape of {x.type}")
+    return x.type

@@ -1,0 +1,124 @@
+"""Conversions between element types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Type, Value, dtype_of
+from tinsmith.ops._op import need, op
+from tinsmith.ops._rules import dtype_attr
+
+SATURATING = {"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}
+NIBBLES = {"int4", "uint4", "int2", "uint2"}
+
+
+@op("elementwise")
+def Cast(x, *, to, saturate=True, round_mode="up"):
+    """y = x converted to the dtype named by `to`
+
+    Floats round to nearest even and overflow to infinity; to integers they truncate; integers
+    wrap around; anything but zero is True. A float8 takes its largest number instead of
+    overflowing if `saturate`. `round_mode` ("up", "down", "nearest") is for float8_e8m0fnu
+    only. Strings are read as numpy reads numbers, and written with the fewest digits that
+    tell the number from its neighbours.
+    """
+    dtype = dtype_of(to)
+    if x.dtype.kind == "O" or dtype.kind == "O":
+        return _cast_string(x, dtype)
+    if dtype.name in SATURATING and saturate:
+        return _saturated(x, dtype)
+    if dtype.name == "float8_e8m0fnu":
+        return _to_e8m0(np.asarray(x), dtype, saturate, round_mode)
+    if dtype.name in NIBBLES and x.dtype.name not in NIBBLES:
+        return x.astype(np.int32).astype(dtype)
+    return x.astype(dtype)
+
+
+def _saturated(x: Any, dtype: np.dtype[Any]) -> Any:
+    import ml_dtypes
+
+    top = float(ml_dtypes.finfo(dtype).max)
+    wide = x.astype(np.float64 if x.dtype.name in ("float64", "int32", "int64") else np.float32)
+    return np.minimum(np.maximum(wide, -top), top).astype(dtype)
+
+
+def _to_e8m0(x: Any, dtype: np.dtype[Any], saturate: bool, round_mode: str) -> Any:
+    """Powers of two 2^-127 .. 2^127, stored as the biased exponent; 255 is NaN."""
+    wide = np.abs(x.astype(np.float64))
+    mantissa, exponent = np.frexp(wide)  # wide = mantissa * 2^exponent, mantissa in [0.5, 1)
+    if round_mode == "up":
+        exponent = exponent + (mantissa > 0.5)
+    elif round_mode == "nearest":
+        exponent = exponent + (mantissa >= 0.75)
+    code = exponent - 1 + 127
+    low, high = (wide == 0) | (code < 0), np.isinf(wide) | (code > 254)
+    code = np.where(low, 0 if saturate else 255, np.where(high, 254 if saturate else 255, code))
+    return np.where(np.isnan(wide), 255, code).astype(np.uint8).view(dtype)
+
+
+def _cast_string(x: Any, dtype: np.dtype[Any]) -> Any:
+    x = np.asarray(x)
+    out = np.empty(x.shape, dtype)
+    if dtype.kind == "O" and x.dtype.kind == "O":
+        return x
+    convert = _written if dtype.kind == "O" else _reader(dtype)
+    for i in np.ndindex(x.shape):
+        out[i] = convert(x[i])
+    return out
+
+
+def _written(v: Any) -> str:
+    if v.dtype.name in ("bool",):
+        return "1" if v else "0"
+    if v.dtype.kind in "iu" or v.dtype.name in NIBBLES:
+        return str(int(v))
+    if v.dtype.name not in ("float16", "float32", "float64"):
+        v = np.float32(v)
+    if np.isnan(v):
+        return "NaN"
+    if np.isinf(v):
+        return "INF" if v > 0 else "-INF"
+    return str(v)
+
+
+def _reader(dtype: np.dtype[Any]) -> Any:
+    if dtype.kind in "iu" or dtype.name in NIBBLES:
+        return lambda s: np.array(_whole(s)).astype(dtype)
+    if dtype.kind == "b":
+        return lambda s: bool(float(s)) if s not in ("True", "False") else s == "True"
+    return lambda s: np.array(float(s)).astype(dtype)
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return int(float(text))
+
+
+@Cast.type
+def _(x: Value, *, to: str, saturate: bool, round_mode: str) -> Type:
+    need(
+        round_mode in ("up", "down", "nearest"),
+        f'round_mode is {round_mode!r}, not "up", "down" or "nearest"',
+    )
+    return Type(dtype_attr(to, "to"), x.shape)
+
+
+@op("view")
+def BitCast(x, *, to):
+    """y = the bits of x read as the dtype named by `to`, which has the same width"""
+    return np.ascontiguousarray(x).view(dtype_of(to)).reshape(np.shape(x))
+
+
+@BitCast.type
+def _(x: Value, *, to: str) -> Type:
+    dtype = dtype_attr(to, "to")
+    need(dtype.kind != "O" and x.dtype.kind != "O", "strings have no bits to reinterpret")
+    need(
+        dtype.itemsize == x.dtype.itemsize,
+        f"{x.dtype.name} and {dtype.name} have different widths",
+    )
+    return Type(dtype, x.shape)

@@ -1,0 +1,311 @@
+"""Arithmetic and transcendental functions, one element at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Type, Value
+from tinsmith.ops._op import broadcast, need, op
+from tinsmith.ops._rules import (
+    FLOATS,
+    INTS,
+    NUMBERS,
+    UNSIGNED,
+    give_rule,
+    in_float32,
+    need_dtype,
+    pointwise,
+)
+from tinsmith.ops._special import erf
+
+# ---- one input
+
+
+@op("elementwise", "view")
+def Identity(x):
+    """y = x"""
+    return x
+
+
+@op("elementwise")
+def Neg(x):
+    """y = -x"""
+    return np.negative(x)
+
+
+@op("elementwise")
+def Abs(x):
+    """y = |x|"""
+    return np.abs(x)
+
+
+@op("elementwise")
+def Sign(x):
+    """y = -1 where x < 0, 0 where x = 0, 1 where x > 0"""
+    return np.sign(x)
+
+
+@op("elementwise")
+@in_float32
+def Sqrt(x):
+    """y = sqrt(x)"""
+    return np.sqrt(x)
+
+
+@op("elementwise")
+@in_float32
+def Rsqrt(x):
+    """y = 1 / sqrt(x)"""
+    return 1 / np.sqrt(x)
+
+
+@op("elementwise")
+@in_float32
+def Reciprocal(x):
+    """y = 1 / x"""
+    return 1 / x
+
+
+@op("elementwise")
+@in_float32
+def Exp(x):
+    """y = e^x"""
+    return np.exp(x)
+
+
+@op("elementwise")
+@in_float32
+def Log(x):
+    """y = ln(x)"""
+    return np.log(x)
+
+
+@op("elementwise")
+@in_float32
+def Sin(x):
+    """y = sin(x), x in radians"""
+    return np.sin(x)
+
+
+@op("elementwise")
+@in_float32
+def Cos(x):
+    """y = cos(x), x in radians"""
+    return np.cos(x)
+
+
+@op("elementwise")
+@in_float32
+def Tan(x):
+    """y = tan(x), x in radians"""
+    return np.tan(x)
+
+
+@op("elementwise")
+@in_float32
+def Asin(x):
+    """y = arcsin(x), in radians"""
+    return np.arcsin(x)
+
+
+@op("elementwise")
+@in_float32
+def Acos(x):
+    """y = arccos(x), in radians"""
+    return np.arccos(x)
+
+
+@op("elementwise")
+@in_float32
+def Atan(x):
+    """y = arctan(x), in radians"""
+    return np.arctan(x)
+
+
+@op("elementwise")
+@in_float32
+def Sinh(x):
+    """y = (e^x - e^-x) / 2"""
+    return np.sinh(x)
+
+
+@op("elementwise")
+@in_float32
+def Cosh(x):
+    """y = (e^x + e^-x) / 2"""
+    return np.cosh(x)
+
+
+@op("elementwise")
+@in_float32
+def Asinh(x):
+    """y = ln(x + sqrt(x^2 + 1))"""
+    return np.arcsinh(x)
+
+
+@op("elementwise")
+@in_float32
+def Acosh(x):
+    """y = ln(x + sqrt(x^2 - 1))"""
+    return np.arccosh(x)
+
+
+@op("elementwise")
+@in_float32
+def Atanh(x):
+    """y = ln((1 + x) / (1 - x)) / 2"""
+    return np.arctanh(x)
+
+
+@op("elementwise")
+@in_float32
+def Erf(x):
+    """y = 2 / sqrt(pi) * integral of exp(-t^2) for t from 0 to x"""
+    return erf(x)
+
+
+@op("elementwise")
+@in_float32
+def Floor(x):
+    """y = the largest whole number <= x"""
+    return np.floor(x)
+
+
+@op("elementwise")
+@in_float32
+def Ceil(x):
+    """y = the smallest whole number >= x"""
+    return np.ceil(x)
+
+
+@op("elementwise")
+@in_float32
+def Round(x):
+    """y = the nearest whole number; halves go to the even one"""
+    return np.rint(x)
+
+
+# ---- two inputs
+
+
+@op("elementwise", "commutative", "associative")
+def Add(x, y):
+    """z = x + y; integers wrap around"""
+    return x + y
+
+
+@op("elementwise")
+def Sub(x, y):
+    """z = x - y; integers wrap around"""
+    return x - y
+
+
+@op("elementwise", "commutative", "associative")
+def Mul(x, y):
+    """z = x * y; integers wrap around"""
+    return x * y
+
+
+@op("elementwise")
+def Div(x, y):
+    """z = x / y; integers truncate towards zero, and give 0 for y = 0"""
+    if x.dtype.name in UNSIGNED:
+        return np.floor_divide(x, y)
+    if x.dtype.name in INTS:
+        return np.floor_divide(x - np.fmod(x, y), y)
+    return x / y
+
+
+@op("elementwise")
+def Pow(x, y):
+    """z = x^y, in the dtype of x
+
+    Integer powers of integers are exact modulo the width; a negative one gives 1 / x^|y|
+    truncated, and 0 for x = 0.
+    """
+    if x.dtype.name not in INTS:
+        wide = np.float64 if x.dtype.name == "float64" else np.float32
+        return np.power(x.astype(wide), y.astype(wide)).astype(x.dtype)
+    if y.dtype.name not in INTS:
+        return np.power(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype)
+    if y.dtype != x.dtype:
+        return _int_power(x.astype(np.int64), y.astype(np.int64)).astype(x.dtype)
+    return _int_power(x, y)
+
+
+def _int_power(x: Any, y: Any) -> Any:
+    if y.dtype.name in UNSIGNED:
+        return np.power(x, y)
+    odd = np.bitwise_and(y, 1)
+    inverse = np.where(x == 1, x, np.where(x == -1, 1 - 2 * odd, 0 * y))
+    return np.where(y < 0, inverse, np.power(x, np.maximum(y, 0)))
+
+
+@op("elementwise")
+def Mod(x, y, *, fmod=False):
+    """z = x - y * floor(x / y), which has the sign of y
+
+    With fmod, x - y * trunc(x / y), which has the sign of x.
+    """
+    if x.dtype.name in INTS:
+        return np.fmod(x, y) if fmod else np.remainder(x, y)
+    wide = np.float64 if x.dtype.name == "float64" else np.float32
+    a, b = x.astype(wide), y.astype(wide)
+    return (np.fmod(a, b) if fmod else np.remainder(a, b)).astype(x.dtype)
+
+
+@op("elementwise", "commutative", "associative")
+def Min(x, y):
+    """z = the smaller of x and y; NaN where either is NaN"""
+    return np.minimum(x, y)
+
+
+@op("elementwise", "commutative", "associative")
+def Max(x, y):
+    """z = the larger of x and y; NaN where either is NaN"""
+    return np.maximum(x, y)
+
+
+@op("elementwise")
+@in_float32
+def Atan2(y, x):
+    """z = the angle of the point (x, y) in (-pi, pi]"""
+    return np.arctan2(y, x)
+
+
+@op("elementwise")
+def Clip(x, *, min=None, max=None):
+    """y = min(max(x, lower), upper); upper wins where lower > upper; NaN stays NaN
+
+    The attributes are Python numbers; None is no bound.
+    """
+    if x.dtype.name == "bfloat16":
+        return Clip.reference(x.astype(np.float32), min=min, max=max).astype(x.dtype)
+    low = x if min is None else np.maximum(x, min)
+    return low if max is None else np.minimum(low, max)
+
+
+give_rule(pointwise(), Identity)
+give_rule(pointwise(NUMBERS), Neg, Abs, Sign, Add, Sub, Mul, Div, Mod, Min, Max)
+give_rule(pointwise(FLOATS), Sqrt, Rsqrt, Reciprocal, Exp, Log, Sin, Cos, Tan, Asin, Acos, Atan)
+give_rule(pointwise(FLOATS), Sinh, Cosh, Asinh, Acosh, Atanh, Erf, Floor, Ceil, Round, Atan2)
+
+
+@Pow.type
+def _(x: Value, y: Value) -> Type:
+    need_dtype(x, NUMBERS, "the base")
+    need_dtype(y, NUMBERS, "the exponent")
+    return Type(x.dtype, broadcast(x.shape, y.shape))
+
+
+@Clip.type
+def _(x: Value, *, min: float | None, max: float | None) -> Type:
+    need_dtype(x, NUMBERS, "x")
+    if x.dtype.name in INTS:
+        limits = np.iinfo(x.dtype)
+        for bound in (min, max):
+            fits = bound is None or (isinstance(bound, int) and limits.min <= bound <= limits.max)
+            need(fits, f"the bound {bound!r} is not a number of {x.dtype.name}")
+    return x.type

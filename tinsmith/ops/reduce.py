@@ -1,0 +1,194 @@
+"""Reductions along axes, and running sums and products.
+
+Sums are accumulated in double precision for every float, so that the reference is an oracle.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Dim, Type, Value
+from tinsmith.ops._op import axis_of, need, op
+from tinsmith.ops._rules import (
+    BOOL,
+    FLOATS,
+    INTS,
+    NUMBERS,
+    axes_of,
+    const_int,
+    const_ints,
+    length_of,
+    need_dtype,
+    scalar,
+    unknown,
+    widened,
+)
+
+KINDS = (
+    "sum", "mean", "max", "min", "prod", "l1", "l2", "sumsquare", "logsum", "logsumexp",
+)  # fmt: skip
+
+
+@op("reduction")
+def Reduce(x, axes=None, *, kind, keepdims=True, noop_with_empty_axes=False):
+    """y = the sum, mean, max, min, prod, l1 = sum |x|, l2 = sqrt(sum x^2), sumsquare = sum x^2,
+    logsum = ln(sum x) or logsumexp = ln(sum e^x) of x along `axes`, in the dtype of x
+
+    No axes are all axes; with noop_with_empty_axes they are none, so that every element is
+    reduced alone. Of an empty set: sum 0, prod 1, max the least and min the greatest number.
+    """
+    empty = axes is None or np.size(axes) == 0
+    if empty:
+        where: tuple[int, ...] | None = () if noop_with_empty_axes else None
+    else:
+        where = tuple(int(a) for a in np.asarray(axes).reshape(-1))
+    y = _reduced(x, where, kind, bool(keepdims))
+    return y if y.dtype == x.dtype else y.astype(x.dtype)
+
+
+def _reduced(x: Any, axis: tuple[int, ...] | None, kind: str, keep: bool) -> Any:
+    if kind in ("max", "min"):
+        wide = widened(x)
+        ufunc = np.maximum if kind == "max" else np.minimum
+        initial = _least(wide.dtype) if kind == "max" else _greatest(wide.dtype)
+        return ufunc.reduce(wide, axis=axis, keepdims=keep, initial=initial)
+    whole = x.dtype.kind in "iub"
+    if kind in ("sum", "l1", "sumsquare", "prod"):
+        wide = x if whole else x.astype(np.float64)
+        terms = {"l1": np.abs, "sumsquare": np.square}.get(kind, lambda v: v)(wide)
+        total = np.prod if kind == "prod" else np.sum
+        return total(terms, axis=axis, keepdims=keep, dtype=terms.dtype)
+    wide = x.astype(np.float64)
+    if kind == "mean":
+        count = _count(x.shape, axis)
+        return np.sum(wide, axis=axis, keepdims=keep) / np.float64(count)
+    if kind == "l2":
+        return np.sqrt(np.sum(wide * wide, axis=axis, keepdims=keep))
+    if kind == "logsum":
+        return np.log(np.sum(wide, axis=axis, keepdims=keep))
+    top = np.max(wide, axis=axis, keepdims=True, initial=-np.inf)
+    top = np.where(np.isfinite(top), top, 0.0)
+    y = np.log(np.sum(np.exp(wide - top), axis=axis, keepdims=True)) + top
+    return y if keep else np.squeeze(y, axis=tuple(range(y.ndim)) if axis is None else axis)
+
+
+def _count(shape: tuple[int, ...], axis: tuple[int, ...] | None) -> int:
+    return int(np.prod(shape if axis is None else [shape[a] for a in axis], dtype=np.int64))
+
+
+def _least(dtype: np.dtype[Any]) -> Any:
+    if dtype.kind == "b":
+        return False
+    return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
+
+
+def _greatest(dtype: np.dtype[Any]) -> Any:
+    if dtype.kind == "b":
+        return True
+    return np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
+
+
+@Reduce.type
+def _(
+    x: Value, axes: Value | None, *, kind: str, keepdims: bool, noop_with_empty_axes: bool
+) -> Type:
+    need(kind in KINDS, f"kind is {kind!r}, not one of {', '.join(KINDS)}")
+    need_dtype(x, NUMBERS | BOOL if kind in ("max", "min") else NUMBERS, "x")
+    if axes is not None:
+        need_dtype(axes, INTS, "axes")
+    numbers = () if axes is None else const_ints(axes)
+    if numbers is None and axes is not None and length_of(axes) == 0:
+        numbers = ()
+    if x.rank is None:
+        scalar_result = numbers == () and not noop_with_empty_axes and not keepdims
+        return Type(x.dtype, () if scalar_result else None)
+    if numbers is None:
+        if keepdims:
+            return Type(x.dtype, unknown(x.rank))
+        count = None if axes is None else length_of(axes)
+        return Type(x.dtype, unknown(None if count is None else x.rank - count))
+    if numbers:
+        reduced = set(axes_of(numbers, x.rank))
+    else:
+        reduced = set() if noop_with_empty_axes else set(range(x.rank))
+    return Type(x.dtype, _shrunk(x, reduced, keepdims))
+
+
+def _shrunk(x: Value, reduced: set[int], keepdims: bool) -> tuple[Dim, ...]:
+    assert x.shape is not None
+    if keepdims:
+        return tuple(1 if i in reduced else d for i, d in enumerate(x.shape))
+    return tuple(d for i, d in enumerate(x.shape) if i not in reduced)
+
+
+@Reduce.cost
+def _(x: Value, axes: Value | None, *, kind: str, **_: Any) -> float:
+    each = {"l2": 2, "sumsquare": 2, "l1": 2, "logsumexp": 4}
+    return float(x.type.size * each.get(kind, 1))
+
+
+@op("reduction")
+def ArgReduce(x, *, kind, axis=0, keepdims=True, select_last=False):
+    """y = the int64 index of the largest ("max") or smallest ("min") element along `axis`
+
+    Of equal ones the first, or with select_last the last. NaN counts as the extreme.
+    """
+    wide = widened(x)
+    find = np.argmax if kind == "max" else np.argmin
+    if select_last:
+        y = wide.shape[axis] - 1 - find(np.flip(wide, axis), axis=axis, keepdims=bool(keepdims))
+    else:
+        y = find(wide, axis=axis, keepdims=bool(keepdims))
+    return np.asarray(y, np.int64)
+
+
+@ArgReduce.type
+def _(x: Value, *, kind: str, axis: int, keepdims: bool, select_last: bool) -> Type:
+    need(kind in ("max", "min"), f'kind is {kind!r}, not "max" or "min"')
+    need_dtype(x, NUMBERS, "x")
+    if x.shape is None:
+        return Type(np.dtype(np.int64), None)
+    axis = axis_of(axis, len(x.shape))
+    need(x.shape[axis] != 0, f"axis {axis} of {x.type} is empty: there is no extreme")
+    return Type(np.dtype(np.int64), _shrunk(x, {axis}, keepdims))
+
+
+@op("reduction")
+def CumSum(x, axis, *, exclusive=False, reverse=False):
+    """y[i] = sum of x[j] for j <= i along the axis; j < i if exclusive; j >= i if reverse"""
+    return _running(np.add, x, scalar(axis), exclusive, reverse)
+
+
+@op("reduction")
+def CumProd(x, axis, *, exclusive=False, reverse=False):
+    """y[i] = product of x[j] for j <= i along the axis; j < i if exclusive; j >= i if reverse"""
+    return _running(np.multiply, x, scalar(axis), exclusive, reverse)
+
+
+def _running(ufunc: Any, x: Any, axis: int, exclusive: bool, reverse: bool) -> Any:
+    wide = np.moveaxis(x, axis, -1)
+    wide = wide.astype(np.float64) if x.dtype.name in FLOATS else wide
+    if reverse:
+        wide = wide[..., ::-1]
+    total = ufunc.accumulate(wide, axis=-1, dtype=wide.dtype)
+    if exclusive and total.shape[-1]:
+        first = np.full_like(total[..., :1], ufunc.identity)
+        total = np.concatenate([first, total[..., :-1]], axis=-1)
+    if reverse:
+        total = total[..., ::-1]
+    return np.ascontiguousarray(np.moveaxis(total, -1, axis)).astype(x.dtype)
+
+
+def _running_rule(x: Value, axis: Value, **_: Any) -> Type:
+    need_dtype(x, NUMBERS, "x")
+    need_dtype(axis, INTS, "axis")
+    number = const_int(axis)
+    if number is not None and x.rank is not None:
+        axis_of(number, x.rank)
+    return x.type
+
+
+CumSum.type(_running_rule)
+CumProd.type(_running_rule)
