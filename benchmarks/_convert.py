@@ -59,7 +59,7 @@ def to_ncnn(base: Path) -> list[Path]:
         link.symlink_to(base.with_suffix(".pt").resolve())
         size = f"inputshape=[{','.join(map(str, shape))}]"
         pnnx = Path(sys.executable).parent / "pnnx"
-        _run([str(pnnx), str(link), size], folder / "log")
+        _run([str(pnnx), str(link), size, "fp16=0"], folder / "log")
 
     return _once(base, "ncnn", [".ncnn.param", ".ncnn.bin"], make)
 

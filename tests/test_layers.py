@@ -1,0 +1,81 @@
+"""The rooms import in one direction, and the package stays light to import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from lint_imports import ALLOWED, HEAVY, PACKAGE, all_faults, faults_in
+
+
+def test_the_package_follows_the_directions() -> None:
+    assert all_faults() == []
+
+
+def test_the_table_has_no_cycle() -> None:
+    below: dict[str, set[str]] = {}
+
+    def reach(room: str, path: tuple[str, ...]) -> set[str]:
+        assert room not in path, f"{' > '.join((*path, room))} is a cycle"
+        if room not in below:
+            below[room] = set().union(
+                *({n} | reach(n, (*path, room)) for n in ALLOWED.get(room, set()) - {room})
+            )
+        return below[room]
+
+    for room in ALLOWED:
+        reach(room, ())
+
+
+def test_every_room_exists() -> None:
+    rooms = {p.stem for p in PACKAGE.iterdir() if p.suffix == ".py" or p.is_dir()}
+    assert set(ALLOWED) <= rooms
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "fault"),
+    [
+        ("tinsmith.codegen.jit", "from tinsmith.ops import OPS", "codegen may not import ops"),
+        ("tinsmith.codegen.jit", "import tinsmith.graph.core", "codegen may not import graph"),
+        (
+            "tinsmith.ops.conv",
+            "def f():\n    from tinsmith import kernels",
+            "may not import kernels",
+        ),
+        ("tinsmith.ops.conv", "from ..frontends.onnx import x", "ops may not import frontends"),
+        ("tinsmith.ops.conv", "from .. import plan", "ops may not import plan"),
+        ("tinsmith.formats.onnx", "from tinsmith.ops import OPS", "may not import ops"),
+        ("tinsmith.kernels.dot.rows", "from tinsmith.plan import Plan", "may not import plan"),
+        ("tinsmith.plan.pack", "from tinsmith import compile", "plan may not import the public"),
+        ("tinsmith.passes.fold", "from tinsmith.frontends import load", "may not import frontends"),
+        ("tinsmith.graph.text", "from tinsmith.ops import OPS", "graph may not import ops"),
+        ("tinsmith.attic.x", "", "room 'attic' has no row"),
+        ("tinsmith.codegen.jit", "import llvmlite.binding as b", "imports llvmlite when loaded"),
+        ("tinsmith.formats.onnx", "from onnx import helper", "imports onnx when loaded"),
+        ("tinsmith", "import rich.table", "imports rich when loaded"),
+    ],
+)
+def test_a_wrong_import_is_found(module: str, source: str, fault: str) -> None:
+    assert any(fault in text for _, text in faults_in(source, module))
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("tinsmith.codegen.jit", "def f():\n    import llvmlite.binding"),
+        ("tinsmith.codegen.jit", "from tinsmith.errors import CodegenError"),
+        ("tinsmith.kernels.dot", "from tinsmith.ops import OPS\nfrom tinsmith.codegen import isa"),
+        ("tinsmith.cli.run", "import click\nimport tinsmith as ts\nfrom tinsmith import compile"),
+        ("tinsmith", "from tinsmith.runtime import compile"),
+        ("tinsmith.ops.conv", "import numpy as np\nimport ml_dtypes"),
+    ],
+)
+def test_a_right_import_passes(module: str, source: str) -> None:
+    assert faults_in(source, module) == []
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = "import sys, tinsmith; print(*{m.split('.')[0] for m in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert HEAVY.isdisjoint(done.stdout.split())
