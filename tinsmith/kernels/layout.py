@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.codegen.target import Target
+
 Halo = tuple[tuple[int, int], ...]
 
 
@@ -51,6 +53,11 @@ class Layout:
 
 
 PLAIN = Layout()
+
+
+def block_of(target: Target) -> int:
+    """Channels of a block on a machine: its vector lanes, at least 4."""
+    return max(4, target.lanes)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,249 @@
+"""Runs one kernel alone: machine code against the numpy reference, with poisoned memory around."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tinsmith.codegen.jit import Loaded, compile_object
+from tinsmith.codegen.target import Target, level, runnable
+from tinsmith.graph import Graph, Node, Type
+from tinsmith.kernels._kernel import KERNELS, Choice, Site
+from tinsmith.kernels.build import build_phase
+from tinsmith.kernels.layout import Layout, from_layout, spec_of, to_layout
+from tinsmith.ops import OPS
+
+SLACK = 4096
+LEVELS = ("avx512", "avx2", "sse2", "scalar")
+
+
+def levels() -> list[Any]:
+    """pytest parameters: every instruction set, skipped where this machine lacks it."""
+    return [
+        pytest.param(n, marks=[] if runnable(level(n)) else pytest.mark.skip(f"no {n} here"))
+        for n in LEVELS
+    ]
+
+
+def one_node(
+    op: str,
+    arrays: Sequence[np.ndarray | None],
+    attrs: dict[str, Any] | None = None,
+    consts: Sequence[int] = (),
+    epilogue: Sequence[tuple] = (),
+) -> Node:
+    """A graph of one node; with `epilogue` [(op, extra array | None, attrs)...] one Fused node.
+
+    Inputs whose index is in `consts` are constants. An extra given as ("const", array) is one.
+    """
+    g = Graph("test")
+    values = [
+        None
+        if a is None
+        else g.const(a, f"c{i}")
+        if i in consts
+        else g.input(f"x{i}", Type(a.dtype, a.shape))
+        for i, a in enumerate(arrays)
+    ]
+    if not epilogue:
+        node = g.add(OPS[op], *values, **(attrs or {}))
+        g.outputs = [node.outputs[0]]
+        return node
+    body = Graph("body")
+    outer, inner = [], []
+    for i, v in enumerate(values):
+        outer += [v] if v is not None else []
+        inner.append(None if v is None else body.input(f"i{i}", v.type))
+    y = body.add(OPS[op], *inner, **(attrs or {})).outputs[0]
+    for k, (name, *rest) in enumerate(epilogue):
+        extra = rest[0] if rest else None
+        more = rest[1] if len(rest) > 1 else {}
+        args = [y]
+        if extra is not None:
+            is_const = isinstance(extra, tuple)
+            array = extra[1] if is_const else extra
+            v = (
+                g.const(array, f"e{k}")
+                if is_const
+                else g.input(f"e{k}", Type(array.dtype, array.shape))
+            )
+            outer.append(v)
+            args.append(body.input(f"b{k}", v.type))
+        y = body.add(OPS[name], *args, **more).outputs[0]
+    body.outputs = [y]
+    node = g.add(OPS["Fused"], *outer, body=body)
+    g.outputs = [node.outputs[0]]
+    return node
+
+
+def site_of(node: Node, target: Target, precision: str = "default") -> Site:
+    if node.op.name != "Fused" and "elementwise" not in node.op.traits:
+        return Site(node, node, node.inputs, (), node.outputs, None, target, precision)
+    from tinsmith.kernels.trace import make_site
+
+    return make_site(node, target, precision)
+
+
+@dataclass
+class Bench:
+    """A compiled choice with its buffers in place."""
+
+    choice: Choice
+    site: Site
+    loaded: Loaded
+    functions: list[tuple[Any, list[int], int]]
+    outputs: list[tuple[np.ndarray, np.ndarray, Layout]]
+    keep: list[np.ndarray]
+
+    def run(self, splits: int = 1) -> None:
+        for function, pointers, tiles in self.functions:
+            edges = [tiles * i // splits for i in range(splits + 1)]
+            for lo, hi in zip(edges, edges[1:], strict=False):
+                if hi > lo:
+                    function(*pointers, lo, hi)
+
+
+def _place(flat: np.ndarray, keep: list[np.ndarray]) -> tuple[int, np.ndarray]:
+    """A 64-byte aligned copy of a buffer with poisoned (all bits one) slack on both sides."""
+    raw = np.full(flat.nbytes + 2 * SLACK + 64, 0xFF, np.uint8)
+    start = SLACK + (-(raw.ctypes.data + SLACK)) % 64
+    inside = raw[start : start + flat.nbytes].view(flat.dtype)
+    inside[...] = flat
+    keep.append(raw)
+    return raw.ctypes.data + start, inside
+
+
+def prepare(
+    node: Node,
+    feeds: dict[str, np.ndarray],
+    kernel: str,
+    target: str | Target = "host",
+    extra_halo: int = 0,
+    pick: int = 0,
+    layouts: dict[str, Layout] | None = None,
+    precision: str = "default",
+) -> Bench:
+    """Compile choice number `pick` of a kernel; operands get `extra_halo` more than they need."""
+    target = level(target) if isinstance(target, str) else target
+    site = site_of(node, target, precision)
+    names = {v.name: v for v in node.inputs if v is not None}
+    site.layouts.update({names[k]: v for k, v in (layouts or {}).items()})
+    choice = KERNELS[kernel].offer(site)[pick]
+    keep: list[np.ndarray] = []
+    reads, writes, pointers, outputs = [], [], [], []
+    rank = len(site.out.dims)
+    for i, (value, layout) in enumerate(zip(site.operands, choice.reads, strict=True)):
+        if value is None or layout is None:
+            reads.append(None)
+            continue
+        array = value.const if value.const is not None else feeds[value.name]
+        if i >= len(site.inputs):
+            array = array.reshape((1,) * (rank - array.ndim) + array.shape)
+        layout = _wider(layout, array.ndim, extra_halo)
+        spec = spec_of(array.dtype, array.shape, layout)
+        address, _ = _place(to_layout(array, layout), keep)
+        reads.append(spec)
+        pointers.append(address + spec.before * array.dtype.itemsize)
+    for value, layout in zip(site.outputs, choice.writes, strict=True):
+        layout = _wider(layout, len(value.dims), extra_halo)
+        spec = spec_of(value.dtype, value.dims, layout)
+        poison = np.full(value.dims, _poison(value.dtype), value.dtype)
+        address, inside = _place(to_layout(poison, layout), keep)
+        writes.append(spec)
+        pointers.append(address + spec.before * value.dtype.itemsize)
+        outputs.append((inside, poison, layout))
+    packed = [np.ascontiguousarray(p.make()) for p in choice.packed]
+    pointers += [_place(p.reshape(-1), keep)[0] for p in packed]
+    for nbytes in (choice.workspace, choice.scratch):
+        pointers.append(_place(np.full(nbytes, 0xFF, np.uint8), keep)[0])
+    codes = [
+        build_phase(site, choice, i, reads, writes, [p.dtype for p in packed])
+        for i in range(len(choice.phases))
+    ]
+    loaded = Loaded([compile_object(c.text, target) for c in codes], target)
+    functions = [
+        (
+            ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * c.pointers, ctypes.c_int64, ctypes.c_int64)(
+                loaded.address(c.symbol)
+            ),
+            pointers,
+            phase.tiles,
+        )
+        for c, phase in zip(codes, choice.phases, strict=True)
+    ]
+    return Bench(choice, site, loaded, functions, outputs, keep)
+
+
+def _poison(dtype: np.dtype) -> Any:
+    return np.nan if dtype.kind == "f" else 1
+
+
+def _wider(layout: Layout, rank: int, extra: int) -> Layout:
+    if layout.is_plain or not extra:
+        return layout
+    halo = layout.halo or ((0, 0),) * (rank - 2)
+    return Layout(layout.block, tuple((lo + extra, hi + extra) for lo, hi in halo))
+
+
+def check(
+    op: str,
+    arrays: Sequence[np.ndarray | None],
+    attrs: dict[str, Any] | None = None,
+    *,
+    kernel: str,
+    target: str = "host",
+    consts: Sequence[int] = (),
+    epilogue: Sequence[tuple] = (),
+    extra_halo: int = 0,
+    pick: int = 0,
+    layouts: dict[str, Layout] | None = None,
+    rtol: float = 1e-5,
+    precision: str = "default",
+) -> Choice:
+    """Machine code equals the reference: max|difference| <= rtol * max|reference| (float64)."""
+    node = one_node(op, arrays, attrs, consts, epilogue)
+    feeds = {f"x{i}": a for i, a in enumerate(arrays) if a is not None}
+    feeds |= {
+        f"e{k}": e[1] for k, e in enumerate(epilogue) if len(e) > 1 and isinstance(e[1], np.ndarray)
+    }
+    ordered = [
+        v.const if v.const is not None else feeds[v.name] for v in node.inputs if v is not None
+    ]
+    present = iter(ordered)
+    args = tuple(None if v is None else next(present) for v in node.inputs)
+    want = node.op.evaluate(args, node.attrs)
+    for splits in (1, 3):
+        bench = prepare(node, feeds, kernel, target, extra_halo, pick, layouts, precision)
+        bench.run(splits)
+        for (inside, poison, layout), expected in zip(bench.outputs, want, strict=False):
+            got = from_layout(inside, poison.shape, layout)
+            again = to_layout(got, layout)
+            np.testing.assert_array_equal(inside, again, "halo or padding lanes are not zero")
+            if got.dtype.kind in "fc":
+                scale = float(np.max(np.abs(expected[np.isfinite(expected)]), initial=1e-30))
+                np.testing.assert_allclose(got, expected, rtol=rtol, atol=rtol * scale)
+            else:
+                np.testing.assert_array_equal(got, expected)
+        for raw in bench.keep:
+            start = SLACK + (-(raw.ctypes.data + SLACK)) % 64
+            assert (raw[:start] == 0xFF).all(), "wrote before a buffer"
+            inside_bytes = len(raw) - 2 * SLACK - 64
+            assert (raw[start + inside_bytes :] == 0xFF).all(), "wrote beyond a buffer"
+    return bench.choice
+
+
+def time_kernel(bench: Bench, seconds: float = 0.2) -> float:
+    """The least time of one run, in seconds."""
+    bench.run()
+    best, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        bench.run()
+        best = min(best, time.perf_counter() - start)
+    return best

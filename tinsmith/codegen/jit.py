@@ -1,0 +1,84 @@
+"""LLVM: text -> object or assembly. The only module that imports llvmlite, and only when called."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from tinsmith.codegen.target import ISAS, Target
+from tinsmith.errors import CodegenError
+
+_lock = threading.Lock()
+_ready = False
+
+
+def _llvm() -> Any:
+    global _ready
+    import llvmlite.binding as llvm
+
+    with _lock:
+        if not _ready:
+            llvm.initialize_all_targets()
+            llvm.initialize_all_asmprinters()
+            _ready = True
+    return llvm
+
+
+def _machine(target: Target) -> Any:
+    if target.isa not in ISAS:  # an unknown CPU name aborts the process inside LLVM
+        raise CodegenError(f"no code can be generated for the instruction set {target.isa!r}")
+    return (
+        _llvm()
+        .Target.from_triple(target.triple)
+        .create_target_machine(
+            cpu=target.cpu, features=target.features, opt=2, reloc="pic", codemodel="small"
+        )
+    )
+
+
+def _parse(text: str) -> Any:
+    llvm = _llvm()
+    try:
+        module = llvm.parse_assembly(text, context=llvm.create_context())
+        module.verify()
+    except RuntimeError as error:
+        raise CodegenError(f"LLVM refused generated code: {error}") from error
+    return module
+
+
+def compile_object(text: str, target: Target) -> bytes:
+    """The relocatable object for a module's text. Thread-safe: each call has its own context."""
+    machine = _machine(target)
+    module = _parse(text)
+    module.data_layout = str(machine.target_data)
+    return bytes(machine.emit_object(module))
+
+
+def assembly(text: str, target: Target) -> str:
+    """The assembly for a module's text, for tests and for the curious."""
+    machine = _machine(target)
+    module = _parse(text)
+    module.data_layout = str(machine.target_data)
+    return str(machine.emit_assembly(module))
+
+
+def llvm_version() -> str:
+    return ".".join(map(str, _llvm().llvm_version_info))
+
+
+class Loaded:
+    """Objects loaded into this process by LLVM's own linker; keep it alive while code may run."""
+
+    def __init__(self, objects: list[bytes], target: Target) -> None:
+        llvm = _llvm()
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(target))
+        for data in objects:
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+        self._engine.finalize_object()
+
+    def address(self, symbol: str) -> int:
+        """The address of a function. Raises CodegenError where there is none."""
+        found = int(self._engine.get_function_address(symbol))
+        if not found:
+            raise CodegenError(f"the loaded code has no function {symbol!r}")
+        return found

@@ -1,0 +1,76 @@
+"""From a settled choice to the text of one native function for each of its phases."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tinsmith.codegen.builder import Module, Val
+from tinsmith.codegen.types import I64, PTR, U8, from_dtype
+from tinsmith.kernels._kernel import Choice, Emit, Site, View
+from tinsmith.kernels.layout import Spec
+
+
+@dataclass(frozen=True)
+class Code:
+    """One native function: its symbol, its module's text, and the number of its pointers.
+
+    Signature: void symbol(ptr..., i64 begin, i64 end); the pointers are the operands that are
+    read (inputs, then extras), the outputs, the packed arrays, workspace and scratch.
+    """
+
+    symbol: str
+    text: str
+    pointers: int
+
+
+def build_phase(
+    site: Site,
+    choice: Choice,
+    phase: int,
+    reads: Sequence[Spec | None],
+    writes: Sequence[Spec],
+    packed: Sequence[np.dtype],
+) -> Code:
+    """Emit phase `phase` of a choice, given where each operand and output lies.
+
+    `reads` is in the order of `site.operands` (None: not read). The symbol is a hash of the text,
+    so equal code is compiled once.
+    """
+    module = Module(site.target)
+    present = [i for i, spec in enumerate(reads) if spec is not None]
+    names = [f"in{i}" for i in present] + [f"out{i}" for i in range(len(writes))]
+    names += [f"pack{i}" for i in range(len(packed))] + ["workspace", "scratch"]
+    b = module.function("kernel", [*((n, PTR) for n in names), ("begin", I64), ("end", I64)])
+
+    def view(name: str, spec: Spec) -> View:
+        return View(b.pointer(name, from_dtype(spec.dtype)), spec)
+
+    count = len(site.inputs)
+    views = [None if s is None else view(f"in{i}", s) for i, s in enumerate(reads)]
+    dims = site.out.dims
+    extras = []
+    for i, spec in enumerate(reads[count:], start=count):
+        assert spec is not None, "every extra of an epilogue is read"
+        extras.append(view(f"in{i}", spec.broadcast_to(dims)))
+    em = Emit(
+        b=b,
+        site=site,
+        ins=tuple(views[:count]),
+        extras=tuple(extras),
+        outs=tuple(view(f"out{i}", s) for i, s in enumerate(writes)),
+        packed=tuple(b.pointer(f"pack{i}", from_dtype(d)) for i, d in enumerate(packed)),
+        workspace=b.pointer("workspace", U8),
+        scratch=b.pointer("scratch", U8),
+        begin=Val(b, I64, "%begin"),
+        end=Val(b, I64, "%end"),
+    )
+    choice.phases[phase].emit(em)
+    b.ret()
+    text = module.text()
+    digest = hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+    symbol = f"k_{digest}"
+    return Code(symbol, text.replace("@kernel(", f"@{symbol}(", 1), len(names))
