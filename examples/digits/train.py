@@ -143,7 +143,7 @@ def save_onnx(net: Net, path: Path) -> None:
         ]
         if isinstance(layer, Conv):
             at = f"conv{i}"
-            same = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+            same: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
             nodes += [
                 helper.make_node("Conv", [x, *names], [at], at, **same),
                 helper.make_node("Relu", [at], [f"relu{i}"], f"relu{i}"),
@@ -196,7 +196,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent)
     parser.add_argument("--epochs", type=int, default=60)
     options = parser.parse_args()
-    digits = load_digits()
+    digits: Any = load_digits()
     x, labels = (digits.images[:, None] / 16).astype(np.float32), digits.target
     rng = np.random.default_rng(0)
     order = rng.permutation(len(x))
