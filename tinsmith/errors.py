@@ -68,6 +68,10 @@ class ExternalDataError(ModelFileError):
     """External weights are missing, outside the model's folder, or of the wrong size."""
 
 
+class ModelWarning(UserWarning):
+    """A model was imported, but something in it looks odd: a declared type that is not so."""
+
+
 # ---- rewriting and passes
 
 

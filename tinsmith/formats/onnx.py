@@ -1,0 +1,329 @@
+"""ONNX files -> protobuf messages and numpy arrays.
+
+Weights are not copied: those inside the file are views of the memory-mapped file, those in
+external files are memory-mapped. Such arrays are read-only, and may be unaligned.
+"""
+
+from __future__ import annotations
+
+import mmap
+import ntpath
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from tinsmith.errors import ExternalDataError, ModelFileError
+from tinsmith.formats import describe
+from tinsmith.formats.protobuf import BYTES, VARINT, encode_varint, fields
+from tinsmith.graph import dtype_of
+
+DTYPES: dict[int, str] = {
+    1: "float32",
+    2: "uint8",
+    3: "int8",
+    4: "uint16",
+    5: "int16",
+    6: "int32",
+    7: "int64",
+    8: "object",
+    9: "bool",
+    10: "float16",
+    11: "float64",
+    12: "uint32",
+    13: "uint64",
+    14: "complex64",
+    15: "complex128",
+    16: "bfloat16",
+    17: "float8_e4m3fn",
+    18: "float8_e4m3fnuz",
+    19: "float8_e5m2",
+    20: "float8_e5m2fnuz",
+    21: "uint4",
+    22: "int4",
+    23: "float4_e2m1fn",
+    24: "float8_e8m0fnu",
+    25: "uint2",
+    26: "int2",
+}
+"""TensorProto.DataType -> dtype name; strings are `object`."""
+
+_BITS = {"uint4": 4, "int4": 4, "float4_e2m1fn": 4, "uint2": 2, "int2": 2}
+_STRING = 8
+_LIFT = 1024  # raw_data of fewer bytes stays in the message
+_DENSE_LIMIT = 1 << 31
+
+# ModelProto field -> wire type, for recognition
+_MODEL = {1: VARINT, 5: VARINT, **dict.fromkeys((2, 3, 4, 6, 7, 8, 14, 20, 25, 26), BYTES)}
+
+
+def sniff(head: bytes, path: str = "") -> bool:
+    """Whether the first bytes of a file are those of an ONNX model."""
+    seen = set()
+    try:
+        for field in fields(head, 0, 1 << 62, "file"):
+            if _MODEL.get(field.number) != field.wire:
+                return False
+            seen.add(field.number)
+            if field.number == 7 or field.end >= len(head):
+                break
+    except (ModelFileError, IndexError):
+        pass
+    return bool(seen & {7, 8}) or (1 in seen and head[:1] == b"\x08" and 0 < head[1] < 64)
+
+
+class OnnxModel:
+    """A parsed model: `proto`, and its tensors as arrays. `file` is for messages."""
+
+    def __init__(
+        self,
+        proto: Any,
+        file: str = "",
+        folder: Path | None = None,
+        lifted: Mapping[int, memoryview] | None = None,
+    ) -> None:
+        self.proto, self.file, self.folder = proto, file, folder
+        self._lifted = lifted or {}
+        self._mapped: dict[Path, Any] = {}
+
+    def initializer(self, index: int) -> np.ndarray[Any, Any]:
+        """The array of `proto.graph.initializer[index]`."""
+        return self.tensor(self.proto.graph.initializer[index], self._lifted.get(index))
+
+    def tensor(self, t: Any, raw: memoryview | None = None) -> np.ndarray[Any, Any]:
+        """The array of a TensorProto; ModelFileError where its data do not fit its shape."""
+        label = f"the tensor {t.name!r}" + (f" of {self.file}" if self.file else "")
+        if t.data_type not in DTYPES:
+            raise ModelFileError(f"{label} has the element type {t.data_type}, which is unknown")
+        dtype, shape = dtype_of(DTYPES[t.data_type]), tuple(t.dims)
+        if any(d < 0 for d in shape):
+            raise ModelFileError(f"{label} has the shape {list(shape)}: a dimension is negative")
+        if t.data_location == 1:
+            raw = self._external(t, packed_size(dtype, prod(shape)), label)
+        elif raw is None and t.HasField("raw_data"):
+            raw = memoryview(t.raw_data)
+        if raw is None:
+            flat = _typed(t, dtype, prod(shape), label)
+        elif t.data_type == _STRING:
+            raise ModelFileError(f"{label} holds strings as raw data, which ONNX does not allow")
+        else:
+            flat = _from_raw(raw, dtype, prod(shape), label)
+        return flat.reshape(shape)
+
+    def sparse(self, t: Any) -> np.ndarray[Any, Any]:
+        """The dense array of a SparseTensorProto."""
+        values, indices = self.tensor(t.values), self.tensor(t.indices)
+        shape = tuple(t.dims)
+        label = f"the sparse tensor {t.values.name!r} of {self.file}"
+        if prod(shape) * values.dtype.itemsize > _DENSE_LIMIT or any(d < 0 for d in shape):
+            raise ModelFileError(f"{label} has the shape {list(shape)}: too large to make dense")
+        flat = np.zeros(prod(shape), values.dtype)
+        try:
+            if indices.ndim == 2:
+                indices = np.ravel_multi_index(tuple(indices.T), shape)
+            flat[indices] = values
+        except (IndexError, ValueError) as error:
+            raise ModelFileError(f"{label}: its indices do not fit: {error}") from error
+        return flat.reshape(shape)
+
+    def _external(self, t: Any, size: int, label: str) -> memoryview:
+        entries = {e.key: e.value for e in t.external_data}
+        path = _external_path(self.folder, entries.get("location", ""), label)
+        try:
+            offset = int(entries.get("offset") or 0)
+            length = int(entries.get("length") or size)
+        except ValueError as error:
+            raise ExternalDataError(f"{label}: offset or length is not a number: {error}") from None
+        if length != size:
+            raise ExternalDataError(
+                f"{label} needs {size} bytes, its entry in {path.name!r} has {length}"
+            )
+        if path not in self._mapped:
+            self._mapped[path] = _map(path, label)
+        data = self._mapped[path]
+        if offset < 0 or offset + size > len(data):
+            raise ExternalDataError(
+                f"{label} needs the bytes {offset} to {offset + size} of {path.name!r}, "
+                f"which has {len(data)}: is the file truncated?"
+            )
+        return memoryview(data)[offset : offset + size]
+
+
+def read(source: Any) -> OnnxModel:
+    """Read a model from a path, bytes, or a ModelProto.
+
+    Raises ModelFileError where it is missing, damaged, or not ONNX.
+    """
+    if hasattr(source, "opset_import") and hasattr(source, "graph"):
+        return OnnxModel(source)
+    if isinstance(source, bytes | bytearray | memoryview):
+        file, folder, data = "", None, memoryview(source).cast("B")
+    else:
+        path = Path(source)
+        file, folder, data = path.name, path.parent, _open(path)
+    name = file or "the model"
+    head = bytes(data[: 1 << 12])
+    if not sniff(head):
+        raise ModelFileError(f"{name} is not an ONNX model: it looks like {describe(head)}")
+    try:
+        slim, lifted = _lift(data)
+    except ModelFileError as error:
+        raise ModelFileError(f"{name} cannot be read as ONNX: {error}") from None
+    return OnnxModel(_parse(slim, name, len(data)), file, folder, lifted)
+
+
+def _parse(data: bytes, name: str, size: int) -> Any:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except DecodeError as error:
+        raise ModelFileError(
+            f"{name} ({size} bytes) cannot be read as ONNX: it is truncated or damaged ({error})"
+        ) from None
+    if not proto.HasField("graph"):
+        raise ModelFileError(f"{name} holds no graph: it is truncated, or not an ONNX model")
+    return proto
+
+
+def _open(path: Path) -> memoryview:
+    if not path.exists():
+        raise ModelFileError(f"there is no file {str(path)!r}")
+    if not path.is_file():
+        raise ModelFileError(f"{str(path)!r} is not a file")
+    try:
+        return memoryview(_map(path, str(path)))
+    except OSError as error:
+        raise ModelFileError(f"{str(path)!r} cannot be read: {error}") from error
+
+
+def _map(path: Path, label: str) -> Any:
+    """The bytes of a file, memory-mapped."""
+    try:
+        with path.open("rb") as file:
+            if not path.stat().st_size:
+                return b""
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise ExternalDataError(f"{label}: {str(path)!r} cannot be read: {error}") from error
+
+
+def _lift(data: memoryview) -> tuple[bytes, dict[int, memoryview]]:
+    """The model without the large weights of its graph, and those weights by initializer index."""
+    lifted: dict[int, memoryview] = {}
+    out = bytearray()
+    graphs = 0
+    for field in fields(data, 0, len(data), "model"):
+        if field.number != 7 or field.wire != BYTES:
+            out += data[field.begin : field.end]
+            continue
+        graphs += 1
+        if graphs > 1:
+            raise ModelFileError("it holds two graphs")
+        graph = _lift_graph(data, field.start, field.end, lifted)
+        out += b"\x3a" + encode_varint(len(graph)) + graph
+    return bytes(out), lifted
+
+
+def _lift_graph(data: memoryview, start: int, end: int, lifted: dict[int, memoryview]) -> bytearray:
+    out = bytearray()
+    index = 0
+    for field in fields(data, start, end, "graph"):
+        if field.number != 5 or field.wire != BYTES:
+            out += data[field.begin : field.end]
+            continue
+        if field.end - field.start < _LIFT:
+            out += data[field.begin : field.end]
+        else:
+            tensor = bytearray()
+            for part in fields(data, field.start, field.end, "weight"):
+                if part.number == 9 and part.wire == BYTES and part.end - part.start >= _LIFT:
+                    lifted[index] = data[part.start : part.end]
+                else:
+                    tensor += data[part.begin : part.end]
+            out += b"\x2a" + encode_varint(len(tensor)) + tensor
+        index += 1
+    return out
+
+
+def packed_size(dtype: np.dtype[Any], count: int) -> int:
+    """Bytes of `count` elements as ONNX stores them: 4-bit and 2-bit types are packed."""
+    bits = _BITS.get(dtype.name, 8 * dtype.itemsize)
+    return -(-count * bits // 8)
+
+
+def _from_raw(
+    raw: memoryview, dtype: np.dtype[Any], count: int, label: str
+) -> np.ndarray[Any, Any]:
+    size = packed_size(dtype, count)
+    if len(raw) != size:
+        raise ModelFileError(
+            f"{label} has {count} elements of {dtype.name}, which are {size} bytes; "
+            f"the file holds {len(raw)}"
+        )
+    if dtype.name in _BITS:
+        return _unpack(np.frombuffer(raw, np.uint8), dtype, count)
+    return np.frombuffer(raw, dtype) if size else np.zeros(count, dtype)
+
+
+def _unpack(packed: np.ndarray[Any, Any], dtype: np.dtype[Any], count: int) -> np.ndarray[Any, Any]:
+    """Elements of 4 or 2 bits, lowest bits first, one a byte."""
+    bits = _BITS[dtype.name]
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    codes = ((packed[:, None] >> shifts) & ((1 << bits) - 1)).reshape(-1)[:count]
+    if dtype.name.startswith("float"):
+        return codes.view(dtype)
+    if dtype.name.startswith("int"):
+        sign = 1 << (bits - 1)
+        return ((codes.astype(np.int8) ^ sign) - sign).astype(dtype)
+    return codes.astype(dtype)
+
+
+def _typed(t: Any, dtype: np.dtype[Any], count: int, label: str) -> np.ndarray[Any, Any]:
+    """The elements of a tensor whose data are in the field for its type."""
+    name = DTYPES[t.data_type]
+    if name == "object":
+        flat = np.array([s.decode("utf-8", "surrogateescape") for s in t.string_data], object)
+    elif name in ("float32", "complex64"):
+        flat = np.array(t.float_data, np.float32).view(dtype)
+    elif name in ("float64", "complex128"):
+        flat = np.array(t.double_data, np.float64).view(dtype)
+    elif name == "int64":
+        flat = np.array(t.int64_data, np.int64)
+    elif name in ("uint32", "uint64"):
+        flat = np.array(t.uint64_data, np.uint64).astype(dtype)
+    else:
+        words = np.array(t.int32_data, np.int32)
+        if name in _BITS:
+            flat = _unpack(words.astype(np.uint8), dtype, count)
+        elif name in ("int8", "int16", "int32", "uint8", "uint16", "bool"):
+            flat = words.astype(dtype)
+        else:  # the bit patterns of 16-bit and 8-bit floats
+            flat = words.astype(f"u{dtype.itemsize}").view(dtype)
+    if flat.size != count:
+        raise ModelFileError(
+            f"{label} has {count} elements of {dtype.name}; the file holds {flat.size}"
+        )
+    return flat
+
+
+def _external_path(folder: Path | None, location: str, label: str) -> Path:
+    """The external file, which must be a regular file inside the model's folder."""
+    if folder is None:
+        raise ExternalDataError(
+            f"{label} is stored in {location!r}: load the model from its path to find that file"
+        )
+    parts = PurePosixPath(location.replace("\\", "/")).parts
+    if not parts or location.startswith(("/", "\\")) or ntpath.splitdrive(location)[0]:
+        raise ExternalDataError(f"{label}: {location!r} is not a path relative to the model")
+    home = folder.resolve()
+    path = home.joinpath(*parts).resolve()
+    if ".." in parts or not path.is_relative_to(home):
+        raise ExternalDataError(f"{label}: {location!r} leads out of the model's folder {home}")
+    if not path.is_file():
+        raise ExternalDataError(f"{label}: its data file {location!r} is missing in {home}")
+    return path

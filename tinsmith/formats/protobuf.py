@@ -1,0 +1,70 @@
+"""The protobuf wire format: the fields of a message as byte ranges, without copying them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tinsmith.errors import ModelFileError
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+
+class Field(NamedTuple):
+    """One field: `begin` is where its tag starts, `start:end` is its payload."""
+
+    number: int
+    wire: int
+    begin: int
+    start: int
+    end: int
+
+
+def fields(
+    data: memoryview | bytes, begin: int, end: int, what: str = "message"
+) -> Iterator[Field]:
+    """The fields of the message in `data[begin:end]`; ModelFileError where it is damaged."""
+    at = begin
+    while at < end:
+        first = at
+        tag, at = varint(data, at, end, what)
+        number, wire = tag >> 3, tag & 7
+        if not number:
+            raise ModelFileError(f"byte {first} of the {what}: field number 0 is not protobuf")
+        if wire == VARINT:
+            start, (_, at) = at, varint(data, at, end, what)
+        elif wire == BYTES:
+            size, start = varint(data, at, end, what)
+            at = start + size
+        elif wire in (FIXED64, FIXED32):
+            start, at = at, at + (8 if wire == FIXED64 else 4)
+        else:
+            raise ModelFileError(f"byte {first} of the {what}: wire type {wire} is not protobuf")
+        if at > end:
+            raise ModelFileError(
+                f"byte {first} of the {what}: field {number} needs {at - start} bytes, "
+                f"{end - start} are left: the file is truncated or damaged"
+            )
+        yield Field(number, wire, first, start, at)
+
+
+def varint(data: memoryview | bytes, at: int, end: int, what: str = "message") -> tuple[int, int]:
+    """The number at `at`, and where the next byte is."""
+    number = shift = 0
+    for position in range(at, min(end, at + 10)):
+        byte = data[position]
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, position + 1
+        shift += 7
+    why = "ends within a number" if end - at < 10 else "holds a number of more than 10 bytes"
+    raise ModelFileError(f"byte {at}: the {what} {why}: the file is truncated or damaged")
+
+
+def encode_varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

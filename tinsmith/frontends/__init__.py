@@ -1,0 +1,88 @@
+"""Model files -> Graph. One module or package a format, found by listing this folder.
+
+A format registers itself:
+
+    FRONTENDS.register("onnx", Frontend("ONNX", (".onnx",), sniff, load))
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tinsmith.errors import ModelFileError
+from tinsmith.formats import HEAD, describe
+from tinsmith.graph import Graph
+from tinsmith.registry import Registry
+
+__all__ = ["FRONTENDS", "Frontend", "load"]
+
+
+@dataclass(frozen=True)
+class Frontend:
+    """One format that models are read from.
+
+    `sniff(head, path)`: whether a file with these first bytes is of this format (path is "" for
+    bytes). `load(source)`: the Graph of a path, bytes, or an object for which `accepts` is true.
+    """
+
+    title: str
+    suffixes: tuple[str, ...]
+    sniff: Callable[[bytes, str], bool]
+    load: Callable[[Any], Graph]
+    accepts: Callable[[Any], bool] = lambda source: False
+
+
+FRONTENDS: Registry[Frontend] = Registry("model format", "tinsmith.frontends")
+
+
+def load(source: Any) -> Graph:
+    """The graph of a model: a path, the bytes of a file, or an `onnx.ModelProto`.
+
+    The format is recognised by content. Raises ModelFileError where it is missing, damaged or
+    of no known format, and ImportFailed where it holds what cannot be imported.
+    """
+    if isinstance(source, Graph):
+        return source
+    if isinstance(source, bytes | bytearray | memoryview):
+        head, path = bytes(memoryview(source).cast("B")[:HEAD]), ""
+    elif isinstance(source, str | os.PathLike):
+        path = os.fspath(source)
+        head = _head(Path(path))
+    else:
+        for row in FRONTENDS.rows():
+            if row.accepts(source):
+                return row.load(source)
+        raise ModelFileError(
+            f"cannot load a model from {type(source).__name__}: "
+            "give a path, the bytes of a file, or an onnx.ModelProto"
+        )
+    for row in FRONTENDS.rows():
+        if row.sniff(head, path):
+            return row.load(source)
+    raise ModelFileError(_unknown(head, path))
+
+
+def _head(path: Path) -> bytes:
+    if not path.exists():
+        raise ModelFileError(f"there is no file {str(path)!r}")
+    if path.is_dir():
+        raise ModelFileError(f"{str(path)!r} is a folder, not a model file")
+    try:
+        with path.open("rb") as file:
+            return file.read(HEAD)
+    except OSError as error:
+        raise ModelFileError(f"{str(path)!r} cannot be read: {error}") from error
+
+
+def _unknown(head: bytes, path: str) -> str:
+    what = describe(head)
+    name = repr(Path(path).name) if path else "the model"
+    known = ", ".join(row.title for row in FRONTENDS.rows())
+    claimed = [r.title for r in FRONTENDS.rows() if path.lower().endswith(r.suffixes)]
+    hint = f" Its name says {' or '.join(claimed)}, its content does not." if claimed else ""
+    looks = "is empty" if not head else f"looks like {what}"
+    return f"{name} {looks}, not a model of a known format ({known}).{hint}"

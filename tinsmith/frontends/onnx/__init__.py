@@ -1,0 +1,27 @@
+"""ONNX -> Graph, for opsets 7 to the newest; older ones are tried.
+
+`rows` is the table of operators that are one to one; the other modules hold importer functions.
+Operators without either are expanded by their function body, where ONNX defines one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinsmith.formats import onnx as format
+from tinsmith.frontends import FRONTENDS, Frontend
+from tinsmith.graph import Graph
+
+
+def load(source: Any) -> Graph:
+    """The graph of an ONNX model: a path, bytes, or an `onnx.ModelProto`."""
+    from tinsmith.frontends.onnx.model import import_model
+
+    return import_model(format.read(source))
+
+
+def _accepts(source: Any) -> bool:
+    return hasattr(source, "opset_import") and hasattr(source, "graph")
+
+
+FRONTENDS.register("onnx", Frontend("ONNX", (".onnx",), format.sniff, load, _accepts))

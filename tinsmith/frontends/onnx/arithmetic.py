@@ -1,0 +1,243 @@
+"""Importers of arithmetic: what differs between opsets, is variadic, or is composed."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+
+from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
+from tinsmith.graph import Value
+
+
+@importer(
+    *("Add", "Sub", "Mul", "Div", "And", "Or", "Xor"),
+    *("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"),
+)
+def binary(call: Call) -> Result:
+    return call.emit(call.type, *_aligned(call))
+
+
+def _aligned(call: Call) -> tuple[Value, Value]:
+    """Both operands; before opset 7, the second is moved to where `axis` says."""
+    x, y = call[0], call[1]
+    if call.opset >= 7 or not call.attr("broadcast", 0) or "axis" not in call.attrs:
+        return x, y
+    axis = call.attr("axis")
+    if x.rank is None or y.rank is None:
+        raise Unsupported("its attribute 'axis' needs operands of a known rank")
+    trailing = x.rank - axis % x.rank - y.rank
+    if trailing > 0:
+        y = call.emit("Unsqueeze", y, call.ints(*range(y.rank, y.rank + trailing)))
+    return x, y
+
+
+@importer("Pow")
+def power(call: Call) -> Result:
+    """The result has the dtype of the base, whatever the exponent's is."""
+    x, y = _aligned(call)
+    if x.dtype == y.dtype:
+        return call.emit("Pow", x, y)
+    if x.dtype.kind in "iu" and y.dtype.kind not in "iu":
+        wide = call.emit("Pow", call.emit("Cast", x, to=y.dtype.name), y)
+        return call.emit("Cast", wide, to=x.dtype.name)
+    return call.emit("Pow", x, cast(call, y, x.dtype.name))
+
+
+def cast(call: Call, x: Value, dtype: str) -> Value:
+    """`x` in another dtype; a scalar constant is converted at once."""
+    if x.dtype.name == dtype:
+        return x
+    if x.const is not None and x.const.size == 1:
+        return call.const(x.const, dtype)
+    return call.emit("Cast", x, to=dtype)
+
+
+_CHAINS = {"Sum": "Add", "Mean": "Add", "Max": "Max", "Min": "Min"}
+
+
+@importer("Sum", "Mean", "Max", "Min")
+def variadic(call: Call) -> Result:
+    values = [v for v in call.inputs if v is not None]
+    if not values:
+        raise Unsupported("it has no inputs")
+    op = _CHAINS[call.type]
+    total = reduce(lambda a, b: call.emit(op, a, b), values)
+    if call.type == "Mean" and len(values) > 1:
+        return call.emit("Mul", total, call.number(1 / len(values), total))
+    return total if len(values) > 1 else call.emit("Identity", total)
+
+
+@importer("Clip")
+def clip(call: Call) -> Result:
+    """Constant bounds become attributes; otherwise Min(Max(x, low), high)."""
+    x = call[0]
+    if call.opset < 11:
+        return call.emit("Clip", x, min=call.attr("min"), max=call.attr("max"))
+    low, high = call.arg(1), call.arg(2)
+    if all(v is None or (v.const is not None and v.const.size == 1) for v in (low, high)):
+        bounds = {
+            name: v.const.reshape(()).item()
+            for name, v in (("min", low), ("max", high))
+            if v is not None and v.const is not None
+        }
+        return call.emit("Clip", x, **bounds)
+    x = x if low is None else call.emit("Max", x, low)
+    return x if high is None else call.emit("Min", x, high)
+
+
+@importer("Cast")
+def convert(call: Call) -> Result:
+    to = call.required("to")
+    if isinstance(to, str):  # before opset 6
+        to = {"float": "float32", "double": "float64", "string": "object"}.get(
+            to.lower(), to.lower()
+        )
+    else:
+        to = call.dtype_name(to)
+    return _cast(call, to)
+
+
+@importer("CastLike")
+def convert_like(call: Call) -> Result:
+    return _cast(call, call[1].dtype.name)
+
+
+def _cast(call: Call, to: str) -> Value:
+    saturate = bool(call.attr("saturate", 1))
+    mode = call.attr("round_mode", "up")
+    extra = {} if mode == "up" else {"round_mode": mode}
+    return call.emit("Cast", call[0], to=to, saturate=saturate, **extra)
+
+
+@importer("BitCast")
+def bit_cast(call: Call) -> Result:
+    return call.emit("BitCast", call[0], to=call.dtype_name(call.required("to")))
+
+
+@importer("Gemm")
+def gemm(call: Call) -> Result:
+    """alpha * A' B' + beta * C, from Transpose, MatMul, Mul and Add."""
+    a, b, c = call[0], call[1], call.arg(2)
+    alpha, beta = call.attr("alpha", 1.0), call.attr("beta", 1.0)
+    if call.attr("transA", 0):
+        a = call.emit("Transpose", a, perm=(1, 0))
+    if call.attr("transB", 0):
+        b = call.emit("Transpose", b, perm=(1, 0))
+    call.attr("broadcast")
+    y = _scaled(call, call.emit("MatMul", a, b), alpha)
+    if c is None or beta == 0:
+        return y
+    return call.emit("Add", y, _scaled(call, c, beta))
+
+
+def _scaled(call: Call, x: Value, factor: float) -> Value:
+    if factor == 1:
+        return x
+    if x.dtype.kind in "iu" and factor != int(factor):
+        raise Unsupported(f"it scales integers by {factor}")
+    return call.emit("Mul", x, call.number(factor, x))
+
+
+_REDUCTIONS = {
+    "ReduceSum": "sum",
+    "ReduceMean": "mean",
+    "ReduceMax": "max",
+    "ReduceMin": "min",
+    "ReduceProd": "prod",
+    "ReduceL1": "l1",
+    "ReduceL2": "l2",
+    "ReduceSumSquare": "sumsquare",
+    "ReduceLogSum": "logsum",
+    "ReduceLogSumExp": "logsumexp",
+}
+
+
+@importer(*_REDUCTIONS)
+def reduction(call: Call) -> Result:
+    axes = call.arg(1)
+    if (given := call.attr("axes")) is not None:
+        axes = call.ints(*given)
+    return call.emit(
+        "Reduce",
+        call[0],
+        axes,
+        kind=_REDUCTIONS[call.type],
+        keepdims=bool(call.attr("keepdims", 1)),
+        noop_with_empty_axes=bool(call.attr("noop_with_empty_axes", 0)),
+    )
+
+
+@importer("ArgMax", "ArgMin")
+def arg_reduction(call: Call) -> Result:
+    return call.emit(
+        "ArgReduce",
+        call[0],
+        kind=call.type[3:].lower(),
+        axis=call.attr("axis", 0),
+        keepdims=bool(call.attr("keepdims", 1)),
+        select_last=bool(call.attr("select_last_index", 0)),
+    )
+
+
+@importer("Softmax", "LogSoftmax", "Hardmax")
+def softmax(call: Call) -> Result:
+    """Before opset 13, over all axes from `axis` on: the input is made a matrix, and unmade."""
+    x = call[0]
+    if call.opset >= 13:
+        return call.emit(call.type, x, axis=call.attr("axis", -1))
+    axis = call.attr("axis", 1)
+    if x.rank is not None and axis % max(x.rank, 1) == x.rank - 1:
+        return call.emit(call.type, x, axis=-1)
+    y = call.emit(call.type, call.emit("Flatten", x, axis=axis), axis=-1)
+    return call.emit("Reshape", y, call.emit("Shape", x))
+
+
+@importer("EyeLike")
+def eye_like(call: Call) -> Result:
+    return call.emit("EyeLike", call[0], dtype=call.dtype("dtype"), k=call.attr("k", 0))
+
+
+@importer("TopK")
+def top_k(call: Call) -> Result:
+    k = call.ints(call.required("k")) if call.opset < 10 else call[1]
+    return call.emit(
+        "TopK",
+        call[0],
+        k,
+        axis=call.attr("axis", -1),
+        largest=bool(call.attr("largest", 1)),
+        sorted=bool(call.attr("sorted", 1)),
+    )
+
+
+@importer("DFT")
+def dft(call: Call) -> Result:
+    """The axis is an attribute in opset 17 (1 where absent), an input later (-2)."""
+    axis = call.arg(2)
+    if call.opset < 20:
+        axis = call.const(np.array(call.attr("axis", 1), np.int64))
+    return call.emit(
+        "DFT",
+        call[0],
+        call.arg(1),
+        axis,
+        inverse=bool(call.attr("inverse", 0)),
+        onesided=bool(call.attr("onesided", 0)),
+    )
+
+
+@importer("HannWindow", "HammingWindow", "BlackmanWindow")
+def window(call: Call) -> Result:
+    return call.emit(
+        call.type,
+        call[0],
+        periodic=bool(call.attr("periodic", 1)),
+        dtype=call.dtype("output_datatype", "float32"),
+    )
+
+
+@importer("MelWeightMatrix")
+def mel_weights(call: Call) -> Result:
+    dtype = call.dtype("output_datatype", "float32")
+    return call.emit("MelWeightMatrix", *call.inputs, dtype=dtype)

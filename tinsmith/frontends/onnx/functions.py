@@ -1,0 +1,125 @@
+"""Operators defined by other operators: model-local functions, and the function bodies of ONNX."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinsmith.frontends.onnx.call import STANDARD, Call, Result, Unsupported
+from tinsmith.frontends.onnx.protos import attribute, type_proto
+
+if TYPE_CHECKING:
+    from tinsmith.frontends.onnx.scope import Scope
+
+_DEPTH = 32
+
+
+@cache
+def schema_of(type: str, opset: int, domain: str) -> Any:
+    """The schema of an operator as of an opset; None where ONNX has none."""
+    from onnx import defs
+
+    newest = defs.onnx_opset_version() if not domain else opset
+    try:
+        return defs.get_schema(type, min(max(opset, 1), newest), domain)
+    except defs.SchemaError:
+        return None
+
+
+def find_function(scope: Scope, proto: Any, call: Call | None) -> Any:
+    """The FunctionProto that ONNX gives for an operator, or None.
+
+    A body that depends on the input types is made only where `call` knows them; without `call`
+    the answer tells whether there is such a body.
+    """
+    domain = "" if proto.domain in STANDARD else proto.domain
+    opset = scope.opset(domain)
+    schema = schema_of(proto.op_type, opset, domain)
+    if schema is None:
+        return None
+    if versions := [v for v in schema.function_opset_versions if v <= opset]:
+        return _parse(schema.get_function_with_opset_version(max(versions)))
+    versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+    if not versions or call is None:
+        return versions or None
+    if any(v is not None and v.shape is None for v in call.inputs):
+        raise Unsupported("it is expanded by its definition, which needs the ranks of its inputs")
+    types = [type_proto(v.type).SerializeToString() if v else b"" for v in call.inputs]
+    node = _resolved(call).SerializeToString()
+    body = schema.get_context_dependent_function_with_opset_version(max(versions), node, types)
+    return _parse(body) if body else None
+
+
+def _parse(body: Any) -> Any:
+    import onnx
+
+    if not isinstance(body, bytes):
+        return body
+    proto = onnx.FunctionProto()
+    proto.ParseFromString(body)
+    return proto
+
+
+def _resolved(call: Call) -> Any:
+    """The node, with attributes that refer to a caller's replaced by their values."""
+    from onnx import NodeProto, helper, numpy_helper
+
+    proto = NodeProto()
+    proto.CopyFrom(call.proto)
+    refers = [a.name for a in proto.attribute if a.ref_attr_name]
+    if refers:
+        kept = [a for a in proto.attribute if not a.ref_attr_name]
+        del proto.attribute[:]
+        proto.attribute.extend(kept)
+        for name in refers:
+            if (value := call.attrs.get(name)) is not None:
+                array = isinstance(value, np.ndarray)
+                value = numpy_helper.from_array(value) if array else value
+                proto.attribute.append(helper.make_attribute(name, value))
+    return proto
+
+
+def expand(call: Call, body: Any) -> Result:
+    """Import the nodes of a function in place of its call."""
+    from tinsmith.frontends.onnx.scope import ABSENT, Broken, Scope, Skipped
+
+    outer = call.scope
+    call.read.update(call.attrs)
+    prefix = call.label
+    if prefix.count("/") > _DEPTH * 4 or outer.depth >= _DEPTH:
+        raise Unsupported("its definition refers to itself")
+    opsets = {("" if o.domain in STANDARD else o.domain): o.version for o in body.opset_import}
+    inner = Scope(
+        outer.shared,
+        outer.graph,
+        {**outer.opsets, **opsets},
+        prefix=prefix,
+        attrs={**_defaults(call, body), **call.attrs},
+        origin=call.origin,
+        depth=outer.depth + 1,
+    )
+    for name, value in zip(body.input, call.inputs, strict=False):
+        if value is not None:
+            inner.env[name] = value
+            inner.named.add(value)
+    for name in body.input:
+        inner.env.setdefault(name, ABSENT)
+    inner.run(list(body.node), list(body.output))
+    results = [inner.look_up(name) for name in body.output]
+    if any(isinstance(v, Broken) for v in results):
+        raise Skipped("")
+    return tuple(v if v is not ABSENT else None for v in results)  # type: ignore[return-value]
+
+
+def _defaults(call: Call, body: Any) -> dict[str, Any]:
+    """The attributes that a call may leave out: the function's own, and the schema's."""
+    model = call.scope.shared.model
+    found: dict[str, Any] = {}
+    if schema := schema_of(call.type, call.opset, call.domain):
+        for name, a in schema.attributes.items():
+            if a.default_value.name:
+                found[name] = attribute(a.default_value, model)
+    found.update({a.name: attribute(a, model) for a in body.attribute_proto})
+    return found

@@ -1,0 +1,229 @@
+"""Importers of pooling, normalisation, resizing, recurrent and quantised operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
+from tinsmith.frontends.onnx.rows import renamed
+from tinsmith.graph import Value
+
+_POOL = {
+    "kernel_shape": "kernel",
+    "strides": "stride",
+    "pads": "pad",
+    "dilations": "dilation",
+    "auto_pad": "auto_pad",
+    "ceil_mode": "ceil_mode",
+}
+
+
+@importer("MaxPool")
+def max_pool(call: Call) -> Result:
+    names = {**_POOL, "storage_order": "storage_order"}
+    attrs = renamed(call, "MaxPool", names)
+    return call.emit("MaxPool", call[0], with_indices=call.wants(1), **attrs)
+
+
+@importer("AveragePool")
+def average_pool(call: Call) -> Result:
+    names = {**_POOL, "count_include_pad": "count_include_pad"}
+    return call.emit("AveragePool", call[0], **renamed(call, "AveragePool", names))
+
+
+@importer("LpPool")
+def lp_pool(call: Call) -> Result:
+    attrs = renamed(call, "LpPool", _POOL)
+    return call.emit("LpPool", call[0], p=int(call.attr("p", 2)), **attrs)
+
+
+@importer("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+def global_pool(call: Call) -> Result:
+    if call.type == "GlobalLpPool":
+        return call.emit("GlobalPool", call[0], kind="lp", p=int(call.attr("p", 2)))
+    return call.emit("GlobalPool", call[0], kind="max" if "Max" in call.type else "mean")
+
+
+@importer("BatchNormalization")
+def batch_norm(call: Call) -> Result:
+    eps = call.attr("epsilon", 1e-5)
+    call.attr("momentum"), call.attr("is_test"), call.attr("consumed_inputs")
+    if call.attr("training_mode", 0) or any(call.used(i) for i in range(1, 5)):
+        raise Unsupported("it is in training mode: only inference is supported")
+    values = [call[i] for i in range(5)]
+    spare = (call.const(np.zeros(0, np.float32)),) * (len(call.outputs) - 1)
+    if call.attr("spatial", 1):
+        return call.emit("BatchNorm", *values, eps=eps), *spare
+    x, scale, shift, mean, var = values  # one statistic for each element of [C, ...]
+    deviation = call.emit("Sqrt", call.emit("Add", var, call.number(eps, var)))
+    y = call.emit("Div", call.emit("Sub", x, mean), deviation)
+    return call.emit("Add", call.emit("Mul", y, scale), shift), *spare
+
+
+@importer("LayerNormalization")
+def layer_norm(call: Call) -> Result:
+    _stash(call)
+    return call.emit(
+        "LayerNorm",
+        *call.inputs,
+        axis=call.attr("axis", -1),
+        eps=call.attr("epsilon", 1e-5),
+        with_stats=call.wants(1) or call.wants(2),
+    )
+
+
+def _stash(call: Call) -> None:
+    """Only how precisely statistics are computed, which the reference does in float32 at least."""
+    call.attr("stash_type")
+
+
+@importer("RMSNormalization")
+def rms_norm(call: Call) -> Result:
+    _stash(call)
+    return call.emit(
+        "RMSNorm", *call.inputs, axis=call.attr("axis", -1), eps=call.attr("epsilon", 1e-5)
+    )
+
+
+@importer("GroupNormalization")
+def group_norm(call: Call) -> Result:
+    """Before opset 21, scale and shift have one number for each group, not each channel."""
+    _stash(call)
+    x, scale, shift = call[0], call[1], call[2]
+    groups = call.required("num_groups")
+    if call.opset < 21:
+        scale, shift = (_by_channel(call, x, v, groups) for v in (scale, shift))
+    return call.emit("GroupNorm", x, scale, shift, groups=groups, eps=call.attr("epsilon", 1e-5))
+
+
+def _by_channel(call: Call, x: Value, per_group: Value, groups: int) -> Value:
+    channels = x.shape[1] if x.shape is not None else None
+    if not isinstance(channels, int):
+        raise Unsupported("before opset 21 it needs a known number of channels")
+    if per_group.const is not None:
+        return call.const(np.repeat(per_group.const, channels // groups))
+    column = call.emit("Unsqueeze", per_group, call.ints(1))
+    tiled = call.emit("Tile", column, call.ints(1, channels // groups))
+    return call.emit("Reshape", tiled, call.ints(-1))
+
+
+_RESIZE = (
+    "coordinate_transformation_mode",
+    "cubic_coeff_a",
+    "extrapolation_value",
+    "keep_aspect_ratio_policy",
+    "mode",
+    "nearest_mode",
+)
+
+
+@importer("Resize")
+def resize(call: Call) -> Result:
+    if call.opset < 11:
+        return _legacy_resize(call, call[1])
+    attrs: dict[str, Any] = {n: call.attr(n) for n in _RESIZE if call.attr(n) is not None}
+    attrs |= {n: bool(call.attr(n)) for n in ("antialias", "exclude_outside") if call.attr(n)}
+    if (axes := call.attr("axes")) is not None:
+        attrs["axes"] = axes
+    crops = attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+    roi = call.arg(1) if crops else None
+    scales, sizes = (_unless_empty(call.arg(i)) for i in (2, 3))
+    if (scales is None) == (sizes is None):
+        raise Unsupported("it needs either scales or sizes")
+    return call.emit("Resize", call[0], roi, scales, sizes, **attrs)
+
+
+def _unless_empty(value: Value | None) -> Value | None:
+    """None for the empty tensor that stands for an absent input in opset 11."""
+    return None if value is None or value.shape == (0,) else value
+
+
+@importer("Upsample")
+def upsample(call: Call) -> Result:
+    if call.opset >= 9:
+        return _legacy_resize(call, call[1])
+    scales = call.attr("scales")
+    if scales is None:  # opset 1
+        scales = [1.0, 1.0, call.required("height_scale"), call.required("width_scale")]
+    return _legacy_resize(call, call.const(scales, np.float32))
+
+
+def _legacy_resize(call: Call, scales: Value) -> Value:
+    mode = call.attr("mode", "nearest")
+    return call.emit(
+        "Resize",
+        call[0],
+        None,
+        scales,
+        mode={"bilinear": "linear", "trilinear": "linear"}.get(mode, mode),
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
+
+
+@importer("GridSample")
+def grid_sample(call: Call) -> Result:
+    mode = call.attr("mode", "linear")
+    return call.emit(
+        "GridSample",
+        call[0],
+        call[1],
+        mode={"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode),
+        padding_mode=call.attr("padding_mode", "zeros"),
+        align_corners=bool(call.attr("align_corners", 0)),
+    )
+
+
+@importer("RoiAlign")
+def roi_align(call: Call) -> Result:
+    shift = "half_pixel" if call.opset >= 16 else "output_half_pixel"
+    names = ("mode", "output_height", "output_width", "sampling_ratio", "spatial_scale")
+    attrs = {n: call.attr(n) for n in names if call.attr(n) is not None}
+    transform = call.attr("coordinate_transformation_mode", shift)
+    return call.emit("RoiAlign", *call.inputs, coordinate_transformation_mode=transform, **attrs)
+
+
+@importer("RNN", "GRU", "LSTM")
+def recurrent(call: Call) -> Result:
+    names = ("activations", "activation_alpha", "activation_beta", "clip", "direction", "layout")
+    attrs = {n: call.attr(n) for n in names if call.attr(n) is not None}
+    call.attr("output_sequence")
+    hidden = call.attr("hidden_size")
+    if hidden is None:
+        shape = call[2].shape
+        if shape is None or not isinstance(shape[-1], int):
+            raise Unsupported("its hidden_size is neither given nor known from R")
+        hidden = shape[-1]
+    if call.type == "GRU":
+        attrs["linear_before_reset"] = call.attr("linear_before_reset", 0)
+    if call.type == "LSTM":
+        attrs["input_forget"] = call.attr("input_forget", 0)
+    return call.emit(call.type, *call.inputs, hidden_size=hidden, **attrs)
+
+
+@importer("QuantizeLinear")
+def quantize(call: Call) -> Result:
+    """The dtype is that of the zero point, else of `output_dtype`, else uint8."""
+    attrs: dict[str, Any] = {"axis": call.attr("axis", 1), "block_size": call.attr("block_size", 0)}
+    if not call.attr("saturate", 1):
+        attrs["saturate"] = False
+    if dtype := call.dtype("output_dtype"):
+        attrs["dtype"] = dtype
+    call.attr("precision")
+    return call.emit("QuantizeLinear", *call.inputs, **attrs)
+
+
+@importer("DequantizeLinear")
+def dequantize(call: Call) -> Result:
+    attrs: dict[str, Any] = {"axis": call.attr("axis", 1), "block_size": call.attr("block_size", 0)}
+    if dtype := call.dtype("output_dtype"):
+        attrs["dtype"] = dtype
+    return call.emit("DequantizeLinear", *call.inputs, **attrs)
+
+
+@importer("SoftmaxCrossEntropyLoss")
+def cross_entropy(call: Call) -> Result:
+    attrs = {n: call.attr(n) for n in ("ignore_index", "reduction") if call.attr(n) is not None}
+    return call.emit("SoftmaxCrossEntropyLoss", *call.inputs, **attrs)

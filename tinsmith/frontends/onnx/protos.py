@@ -1,0 +1,112 @@
+"""Attributes and types of ONNX messages as Python values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinsmith.formats.onnx import DTYPES, OnnxModel
+from tinsmith.frontends.onnx.call import Unsupported
+from tinsmith.graph import Dim, Type
+from tinsmith.ops import fresh
+
+_KINDS = {
+    1: "f",
+    2: "i",
+    3: "s",
+    4: "t",
+    5: "g",
+    6: "floats",
+    7: "ints",
+    8: "strings",
+    9: "tensors",
+    10: "graphs",
+    11: "sparse_tensor",
+    13: "tp",
+}
+_ANONYMOUS = {"", "?", "None", "-1"}
+
+
+def attribute(a: Any, model: OnnxModel) -> Any:
+    """The value of an attribute: numbers, strings, lists of them, arrays, or a GraphProto."""
+    kind = _KINDS.get(a.type)
+    if kind is None:  # files from before attributes had a type
+        kind = next((k for k in _KINDS.values() if _is_set(a, k)), None)
+    if kind is None:
+        raise Unsupported(f"its attribute {a.name!r} has the kind {a.type}, which is unknown")
+    value = getattr(a, kind)
+    if kind == "s":
+        return value.decode("utf-8", "surrogateescape")
+    if kind == "strings":
+        return [s.decode("utf-8", "surrogateescape") for s in value]
+    if kind == "t":
+        return model.tensor(value)
+    if kind == "sparse_tensor":
+        return model.sparse(value)
+    if kind == "tensors":
+        return [model.tensor(t) for t in value]
+    return list(value) if kind in ("floats", "ints", "graphs") else value
+
+
+def _is_set(a: Any, kind: str) -> bool:
+    value = getattr(a, kind)
+    repeated = kind in ("floats", "ints", "strings", "tensors", "graphs")
+    return bool(len(value)) if repeated else a.HasField(kind)
+
+
+def type_of(proto: Any, name: str) -> Type | None:
+    """The type of a TypeProto; None where it says nothing. Unsupported where it is no tensor."""
+    kind = proto.WhichOneof("value")
+    if kind is None:
+        return None
+    if kind != "tensor_type":
+        raise Unsupported(f"{name!r} is a {kind.removesuffix('_type')}, only tensors are supported")
+    tensor = proto.tensor_type
+    if not tensor.elem_type:
+        return None
+    if tensor.elem_type not in DTYPES:
+        raise Unsupported(f"{name!r} has the element type {tensor.elem_type}, which is unknown")
+    dtype = DTYPES[tensor.elem_type]
+    if not tensor.HasField("shape"):
+        return Type(dtype, None)  # type: ignore[arg-type]
+    return Type(dtype, tuple(_dim(d) for d in tensor.shape.dim))  # type: ignore[arg-type]
+
+
+def _dim(d: Any) -> Dim:
+    if d.HasField("dim_value") and d.dim_value >= 0:
+        return d.dim_value
+    return fresh() if d.dim_param in _ANONYMOUS else d.dim_param
+
+
+def type_proto(type: Type) -> Any:
+    """The TypeProto of a type."""
+    from onnx import helper
+
+    name = type.dtype.name
+    code = next(k for k, v in DTYPES.items() if v == name)
+    return helper.make_tensor_type_proto(code, type.shape)
+
+
+def refine(known: Type, declared: Type) -> tuple[Type, bool]:
+    """`known`, completed by what is declared; and whether the two contradict each other.
+
+    Where they do, `known` wins.
+    """
+    if known.dtype != declared.dtype:
+        return known, True
+    if declared.shape is None:
+        return known, False
+    if known.shape is None:
+        return declared, False
+    if len(known.shape) != len(declared.shape):
+        return known, True
+    clash = any(
+        isinstance(a, int) and isinstance(b, int) and a != b
+        for a, b in zip(known.shape, declared.shape, strict=True)
+    )
+    if clash:
+        return known, True
+    dims = tuple(
+        b if isinstance(a, str) and a.startswith("?") else a
+        for a, b in zip(known.shape, declared.shape, strict=True)
+    )
+    return known.like(shape=dims), False

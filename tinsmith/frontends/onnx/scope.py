@@ -1,0 +1,326 @@
+"""The names that nodes see, and the import of a list of nodes into one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tinsmith.errors import GraphError, TinsmithError
+from tinsmith.formats.onnx import OnnxModel
+from tinsmith.frontends.onnx.call import IMPORTERS, STANDARD, Call, Unsupported, qualified
+from tinsmith.frontends.onnx.protos import attribute, refine, type_of
+from tinsmith.graph import Graph, Origin, Type, Value
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why one node was not imported."""
+
+    type: str
+    domain: str
+    opset: int
+    node: str
+    reason: str
+
+
+@dataclass
+class Import:
+    """What all scopes of one model share."""
+
+    model: OnnxModel
+    functions: dict[tuple[str, str, str], Any]
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class Broken:
+    """Stands for a value whose node was not imported, so that its readers are passed over."""
+
+
+BROKEN = Broken()
+
+
+class Absent:
+    """Stands for an optional input that the caller of a function left out."""
+
+
+ABSENT = Absent()
+
+
+class Skipped(Unsupported):
+    """A node that reads what was not imported, where that was recorded already."""
+
+
+class Scope:
+    """The values that a list of nodes sees by name, and the graph they are imported into.
+
+    A subgraph has a parent, whose values become inputs of the subgraph's graph when they are
+    read (`captured`). The body of a function has none, and shares its caller's graph.
+    """
+
+    def __init__(
+        self,
+        shared: Import,
+        graph: Graph,
+        opsets: dict[str, int],
+        *,
+        parent: Scope | None = None,
+        prefix: str = "",
+        attrs: dict[str, Any] | None = None,
+        origin: Origin | None = None,
+        depth: int = 0,
+    ) -> None:
+        self.shared, self.graph, self.opsets, self.parent = shared, graph, opsets, parent
+        self.prefix, self.attrs, self.origin, self.depth = prefix, attrs, origin, depth
+        self.broken = False
+        self.env: dict[str, Any] = {}
+        self.captured: dict[str, Value] = {}
+        self.declared: dict[str, Type] = {}
+        self.named: set[Value] = set()
+        self.reads: set[str] = set()
+
+    # ---- names
+
+    def opset(self, domain: str) -> int:
+        return self.opsets.get("" if domain in STANDARD else domain, 1)
+
+    def label(self, proto: Any) -> str:
+        name = proto.name or next((o for o in proto.output if o), proto.op_type)
+        return f"{self.prefix}/{name}" if self.prefix else name
+
+    def note(self, text: str) -> None:
+        if text not in self.shared.notes:
+            self.shared.notes.append(text)
+
+    def is_read(self, name: str) -> bool:
+        """Whether a node of this scope, or its result, reads this value."""
+        return name in self.reads
+
+    def bind(self, name: str, value: Value | Broken) -> None:
+        if name in self.env:
+            raise GraphError(
+                f"{self.shared.model.file or 'the model'} computes the value {name!r} twice"
+            )
+        self.env[name] = value
+
+    def look_up(self, name: str) -> Any:
+        """The value of that name as this graph sees it, BROKEN or ABSENT; None where nothing has
+        that name."""
+        if name in self.env:
+            return self.env[name]
+        outer = self.parent.look_up(name) if self.parent else None
+        if isinstance(outer, Value):
+            if outer.const is not None:
+                inner = self.graph.const(outer.const, name)
+            else:
+                inner = self.graph.input(self.graph.unique(name), outer.type)
+                inner.name = name
+                self.captured[name] = outer
+            self.named.add(inner)
+            self.env[name] = inner
+            return inner
+        return outer
+
+    # ---- graphs
+
+    def declare(self, infos: Iterable[Any]) -> None:
+        """Keep the types of value_info, for values whose type cannot be inferred."""
+        for info in infos:
+            try:
+                declared = type_of(info.type, info.name)
+            except Unsupported:
+                continue
+            if declared is not None:
+                self.declared[info.name] = declared
+
+    def add_constant(self, name: str, array: Any) -> None:
+        value = self.graph.const(array)
+        value.name = name
+        self.named.add(value)
+        self.bind(name, value)
+
+    def run(self, nodes: list[Any], results: list[str]) -> None:
+        """Import nodes, in any order that the file lists them in."""
+        reserved = {v.name for v in self.graph.inputs}
+        for proto in nodes:
+            self.reads.update(_reads(proto))
+            if not self.prefix:
+                for name in proto.output:
+                    if name and name not in reserved:
+                        reserved.add(self.graph.unique(name))
+        self.reads.update(results)
+        for proto in _sorted(nodes, self):
+            self.import_node(proto)
+
+    def output(self, name: str) -> Value | Broken:
+        """The value of a graph output, under its own name."""
+        value = self.look_up(name)
+        if value is None:
+            raise GraphError(
+                f"the output {name!r} of {self.shared.model.file or 'the model'} is computed by no node"
+            )
+        if isinstance(value, Broken) or value.name == name:
+            return value
+        if value.const is not None:
+            alias = self.graph.const(value.const)
+        else:
+            from tinsmith.ops import OPS
+
+            alias = self.graph.add(OPS["Identity"], value, name=name).outputs[0]
+        alias.name = name
+        return alias
+
+    # ---- nodes
+
+    def import_node(self, proto: Any) -> None:
+        from tinsmith.frontends.onnx.functions import find_function
+
+        domain = "" if proto.domain in STANDARD else proto.domain
+        label = self.label(proto)
+        origin = self.origin or Origin(self.shared.model.file, label, proto.op_type)
+
+        def fail(reason: str) -> None:
+            problem = Problem(proto.op_type, domain, self.opset(domain), label, reason)
+            self.shared.problems.append(problem)
+
+        results: Any = None
+        try:
+            inputs = [self._read(name, proto) if name else None for name in proto.input]
+            inputs = [None if v is ABSENT else v for v in inputs]
+            local = self.shared.functions.get((domain, proto.op_type, proto.overload))
+            function = None if local else IMPORTERS.get(qualified(domain, proto.op_type))
+            if local is None and function is None and not find_function(self, proto, None):
+                fail("")
+            elif not any(isinstance(v, Broken) for v in inputs):
+                call = Call(self, proto, inputs, self.attributes(proto), origin)
+                results = function(call) if function else self._expand(call, local)
+                self._unread(call)
+        except Skipped:
+            pass
+        except TinsmithError as error:
+            if isinstance(error, GraphError):
+                raise
+            fail(str(error))
+        except (
+            TypeError,
+            ValueError,
+            IndexError,
+            KeyError,
+            AttributeError,
+            OverflowError,
+        ) as error:
+            fail(f"its inputs or attributes are not as expected ({type(error).__name__}: {error})")
+        self._bind_results(proto, results, label)
+
+    def _read(self, name: str, proto: Any) -> Any:
+        value = self.look_up(name)
+        if value is None:
+            raise GraphError(
+                f"{self.label(proto)!r} ({proto.op_type}) of {self.shared.model.file or 'the model'} "
+                f"reads {name!r}, which is neither an input, a weight, nor an output of a node"
+            )
+        return value
+
+    def _expand(self, call: Call, local: Any) -> Any:
+        from tinsmith.frontends.onnx.functions import expand, find_function
+
+        body = local or find_function(self, call.proto, call)
+        if body is None:
+            raise Unsupported("")
+        return expand(call, body)
+
+    def attributes(self, proto: Any) -> dict[str, Any]:
+        """The attributes of a node, those that refer to the caller's resolved."""
+        found = {}
+        for a in proto.attribute:
+            if not a.ref_attr_name:
+                found[a.name] = attribute(a, self.shared.model)
+            elif self.attrs is not None and a.ref_attr_name in self.attrs:
+                found[a.name] = self.attrs[a.ref_attr_name]
+        return found
+
+    def _unread(self, call: Call) -> None:
+        from tinsmith.frontends.onnx.functions import schema_of
+
+        unread = call.attrs.keys() - call.read
+        schema = schema_of(call.type, call.opset, call.domain) if unread else None
+        for name in sorted(unread - set(schema.attributes if schema else ())):
+            call.note(f"its attribute {name!r} is not known and was not used")
+
+    def _bind_results(self, proto: Any, results: Any, label: str) -> None:
+        values = results if isinstance(results, tuple) else (results,)
+        for i, name in enumerate(proto.output):
+            if not name:
+                continue
+            value = values[i] if i < len(values) else None
+            if value is None:
+                self.bind(name, BROKEN)
+                if results is not None and name in self.reads:
+                    domain = "" if proto.domain in STANDARD else proto.domain
+                    reason = f"its output {i} ({name!r}) is not supported"
+                    self.shared.problems.append(
+                        Problem(proto.op_type, domain, self.opset(domain), label, reason)
+                    )
+                continue
+            if value not in self.named:
+                self._name(value, name, label if i == 0 else "")
+            self.bind(name, value)
+
+    def _name(self, value: Value, name: str, label: str) -> None:
+        self.named.add(value)
+        if self.prefix:
+            value.name = self.graph.unique(f"{self.prefix}/{name}")
+            return
+        value.name = name
+        if value.producer is not None and label and self.origin is None:
+            value.producer.name = self.graph.unique_node(label)
+        if declared := self.declared.get(name):
+            value.type, clash = refine(value.type, declared)
+            if clash:
+                self.note(
+                    f"{self.shared.model.file or 'the model'} declares {name!r} as {declared}; "
+                    f"it is {value.type}"
+                )
+
+
+def _reads(proto: Any) -> set[str]:
+    """The names that a node reads, those its subgraphs take from outside included."""
+    names = {name for name in proto.input if name}
+    for a in proto.attribute:
+        for graph in [*a.graphs, *([a.g] if a.HasField("g") else [])]:
+            inner = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+            inner |= {o for n in graph.node for o in n.output}
+            inner |= {t.values.name for t in graph.sparse_initializer}
+            reads = {v.name for v in graph.output}.union(*map(_reads, graph.node))
+            names |= reads - inner
+    return names
+
+
+def _sorted(nodes: list[Any], scope: Scope) -> list[Any]:
+    """The nodes in an order in which each comes after those it reads; the given one if it is."""
+    producer = {name: i for i, proto in enumerate(nodes) for name in proto.output if name}
+    needs = [{producer[name] for name in _reads(proto) if name in producer} for proto in nodes]
+    if all(j < i for i, need in enumerate(needs) for j in need):
+        return nodes
+    users: list[list[int]] = [[] for _ in nodes]
+    for i, need in enumerate(needs):
+        for j in need:
+            users[j].append(i)
+    waiting = [len(need) for need in needs]
+    ready = [i for i, count in enumerate(waiting) if not count]
+    order = []
+    while ready:
+        i = ready.pop(0)
+        order.append(i)
+        for user in users[i]:
+            waiting[user] -= 1
+            if not waiting[user]:
+                ready.append(user)
+    if len(order) != len(nodes):
+        stuck = [scope.label(nodes[i]) for i, count in enumerate(waiting) if count][:5]
+        raise GraphError(
+            f"{scope.shared.model.file or 'the model'} has a cycle through "
+            f"{', '.join(map(repr, stuck))}"
+        )
+    return [nodes[i] for i in order]
