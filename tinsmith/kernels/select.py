@@ -1,0 +1,90 @@
+"""Which kernels may compute a site, and what each of them said.
+
+Look-up goes from the most special row to the reference: tier by tier, and within a tier by cost,
+then by name. `TINSMITH_KERNELS` and `compile(kernels=...)` force kernels:
+
+    reference                                   the numpy reference everywhere
+    Conv=reference,layer1.0.conv1=conv_direct   one operator, one node (by name)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tinsmith.errors import NoKernel, UnknownName
+from tinsmith.kernels._kernel import ELEMENTWISE, KERNELS, Choice, Site, Skip, Tier, kernels_for
+from tinsmith.ops import OPS
+
+REFERENCE = "reference"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One kernel's answer for one site: a choice, or the reason why not."""
+
+    kernel: str
+    tier: Tier
+    choice: Choice | None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if self.choice is None:
+            return f"{self.kernel:28} {self.tier.name.lower():10} -  {self.reason}"
+        detail = f"  {self.choice.detail}" if self.choice.detail else ""
+        return f"{self.kernel:28} {self.tier.name.lower():10} {self.choice.cost * 1e6:9.1f} us{detail}"
+
+
+def parse_overrides(text: str | Mapping[str, str] | None) -> dict[str, str]:
+    """`kernels=` or the environment's `TINSMITH_KERNELS` as {operator or node: kernel}; "*" is all.
+
+    Raises UnknownName, with suggestions, for a kernel that does not exist.
+    """
+    if text is None:
+        text = os.environ.get("TINSMITH_KERNELS", "")
+    if isinstance(text, str):
+        parts = [p.strip() for p in text.split(",") if p.strip()]
+        text = {k.strip(): v.strip() for k, eq, v in (p.rpartition("=") for p in parts) if (eq or v)}
+        text = {k or "*": v for k, v in text.items()}
+    for name in text.values():
+        if name != REFERENCE and name not in KERNELS:
+            raise UnknownName("kernel", name, [*KERNELS, REFERENCE])
+    return dict(text)
+
+
+def check_overrides(overrides: Mapping[str, str], nodes: set[str]) -> None:
+    """Raise UnknownName for an override of an operator or node that does not exist."""
+    for key in overrides:
+        if key != "*" and key not in nodes and key not in OPS and key != ELEMENTWISE:
+            raise UnknownName("operator or node", key, [*nodes, *OPS])
+
+
+def forced(site_name: str, op: str, overrides: Mapping[str, str]) -> str | None:
+    """The kernel that the overrides demand for a node, if any: node before operator before all."""
+    for key in (site_name, op, "*"):
+        if key in overrides:
+            return overrides[key]
+    return None
+
+
+def candidates(site: Site, force: str | None = None) -> list[Candidate]:
+    """Every kernel of the site's operator with its choices or its reason, best tier first.
+
+    Raises NoKernel where `force` names a kernel that declines the site.
+    """
+    op = site.anchor.op.name if site.anchor is not None else ELEMENTWISE
+    rows = kernels_for(op)
+    if force is not None:
+        rows = [k for k in rows if k.name == force]
+        if not rows:
+            raise NoKernel(f"{site.node.origin}: kernel {force!r} does not compute {op}")
+    found: list[Candidate] = []
+    for row in rows:
+        try:
+            found += [Candidate(row.name, row.tier, c) for c in row.offer(site)]
+        except Skip as skip:
+            found.append(Candidate(row.name, row.tier, None, str(skip)))
+    if force is not None and not any(c.choice for c in found):
+        raise NoKernel(f"{site.node.origin}: kernel {force!r} declines: {found[0].reason}")
+    return found

@@ -1,0 +1,1 @@
+"""Graph + chosen kernels -> Plan: order, layouts, memory, packed weights."""
