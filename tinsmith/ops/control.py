@@ -1,0 +1,343 @@
+"""Operators that hold graphs: If, Loop, Scan and Fused, and the interpreter that runs graphs.
+
+Subgraphs see nothing of the graph around them: what they capture comes in as inputs, after their
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinsmith.errors import GraphError, ReferenceFailed, TinsmithError, TypeRuleError
+from tinsmith.graph import Dim, Graph, Type, Value
+from tinsmith.ops._op import axis_of, broadcast, fresh, need, op
+
+Array = np.ndarray[Any, Any]
+
+
+def run_graph(graph: Graph, feeds: Sequence[Any] | Mapping[str, Any]) -> list[Array]:
+    """The outputs of a graph, node by node with the numpy references.
+
+    feeds: one array for each input, in order or by name. A value is dropped after its last use.
+    Raises ReferenceFailed, naming the node, where a reference fails.
+    """
+    if isinstance(feeds, Mapping):
+        if missing := [v.name for v in graph.inputs if v.name not in feeds]:
+            raise GraphError(f"graph {graph.name!r} needs the inputs {', '.join(missing)}")
+        feeds = [feeds[v.name] for v in graph.inputs]
+    if len(feeds) != len(graph.inputs):
+        raise GraphError(
+            f"graph {graph.name!r} has {len(graph.inputs)} inputs, {len(feeds)} are given"
+        )
+    env: dict[Value, Array] = {
+        v: np.asanyarray(a) for v, a in zip(graph.inputs, feeds, strict=True)
+    }
+    kept = set(graph.outputs)
+    last = {v: node for node in graph.nodes for v in node.inputs if v is not None}
+    for node in graph.nodes:
+        arrays = tuple(None if v is None else _array(env, v) for v in node.inputs)
+        try:
+            results = node.op.evaluate(arrays, node.attrs)  # type: ignore[attr-defined]
+        except TinsmithError:
+            raise
+        except Exception as error:
+            shown = ", ".join("-" if a is None else f"{a.dtype}{list(a.shape)}" for a in arrays)
+            raise ReferenceFailed(
+                f"{node.origin}: {node.op.name}({shown}) failed: {type(error).__name__}: {error}"
+            ) from error
+        pairs = zip(node.outputs, results, strict=True)
+        env.update((v, a) for v, a in pairs if v.uses or v in kept)
+        for v in node.inputs:
+            if v is not None and last[v] is node and v not in kept:
+                env.pop(v, None)
+    return [_array(env, v) for v in graph.outputs]
+
+
+def _array(env: Mapping[Value, Array], v: Value) -> Array:
+    return env[v] if v in env or v.const is None else v.const
+
+
+def infer_graph(graph: Graph, args: Sequence[Value]) -> list[Type]:
+    """The output types of a graph when its inputs are these values, constants among them."""
+    need(
+        len(args) == len(graph.inputs),
+        f"graph {graph.name!r} has {len(graph.inputs)} inputs, {len(args)} are given: "
+        f"{', '.join(v.name for v in graph.inputs)}",
+    )
+    for v, a in zip(graph.inputs, args, strict=True):
+        need(
+            v.dtype == a.dtype,
+            f"the input {v.name!r} of graph {graph.name!r} is {v.dtype}, it is given {a.dtype}",
+        )
+    env: dict[Value, Value] = dict(zip(graph.inputs, args, strict=True))
+    for node in graph.nodes:
+        inputs = tuple(None if v is None else env.get(v, v) for v in node.inputs)
+        try:
+            types = node.op.infer(inputs, node.attrs)
+        except TypeRuleError as error:
+            raise TypeRuleError(f"{node.origin}: {node.op.name}: {error}") from error
+        for v, t in zip(node.outputs, types, strict=True):
+            env[v] = Value(graph, t, v.name)
+    return [env.get(v, v).type for v in graph.outputs]
+
+
+def _flops(graph: Graph) -> float:
+    """Of one run, counting the nodes whose types are static."""
+    total = 0.0
+    for node in graph.nodes:
+        values = (*(v for v in node.inputs if v is not None), *node.outputs)
+        if all(v.type.is_static for v in values):
+            total += node.op.flops(node.inputs, node.outputs, node.attrs)  # type: ignore[attr-defined]
+    return total
+
+
+def join(a: Type, b: Type, what: str) -> Type:
+    """The type of a value that may be of either type: dims that differ become new symbols."""
+    need(a.dtype == b.dtype, f"{what} is {a.dtype} on one path and {b.dtype} on the other")
+    if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+        return Type(a.dtype, None)
+    dims = (m if m == n else fresh() for m, n in zip(a.shape, b.shape, strict=True))
+    return Type(a.dtype, tuple(dims))
+
+
+# ---- If
+
+
+@op("control")
+def If(condition, *captured, then_branch, else_branch):
+    """y = then_branch(*captured) if condition else else_branch(*captured)"""
+    branch = then_branch if bool(np.asarray(condition).reshape(())) else else_branch
+    return tuple(run_graph(branch, captured))
+
+
+@If.type
+def _(condition, *captured, then_branch, else_branch):
+    need(condition.dtype == np.bool_, f"the condition must be bool, it is {condition.dtype}")
+    yes, no = infer_graph(then_branch, captured), infer_graph(else_branch, captured)
+    need(len(yes) == len(no), f"the branches have {len(yes)} and {len(no)} outputs")
+    pairs = enumerate(zip(yes, no, strict=True))
+    return tuple(join(a, b, f"output {i}") for i, (a, b) in pairs)
+
+
+@If.cost
+def _(condition, *captured, then_branch, else_branch):
+    return max(_flops(then_branch), _flops(else_branch))
+
+
+# ---- Loop
+
+
+@op("control")
+def Loop(count=None, condition=None, *values, body, captured=0):
+    """While condition and i < count: condition, states, items = body(i, condition, states, ...)
+
+    values are the initial states, then `captured` values that every turn sees unchanged; returns
+    the last states, then each item stacked over the turns. count and condition may be absent.
+    """
+    states = list(values[: len(values) - captured])
+    captures = values[len(values) - captured :]
+    limit = None if count is None else int(np.asarray(count).reshape(()))
+    go = condition is None or bool(np.asarray(condition).reshape(()))
+    items: list[list[Array]] = [[] for _ in body.outputs[1 + len(states) :]]
+    i = 0
+    while go and (limit is None or i < limit):
+        flags = np.array(i, np.int64), np.array(go)
+        got = run_graph(body, [*flags, *states, *captures])
+        go = bool(got[0].reshape(()))
+        states = got[1 : 1 + len(states)]
+        for row, a in zip(items, got[1 + len(states) :], strict=True):
+            row.append(a)
+        i += 1
+    stacked = [
+        np.stack(row) if row else _no_items(v)
+        for row, v in zip(items, body.outputs[1 + len(states) :], strict=True)
+    ]
+    return (*states, *stacked)
+
+
+def _no_items(v: Value) -> Array:
+    dims = (d if isinstance(d, int) else 0 for d in v.shape or ())
+    return np.zeros((0, *dims), v.dtype)
+
+
+def _settle(body: Graph, lead: list[Value], states: list[Value], rest: list[Value]) -> list[Type]:
+    """The body's output types once the state types hold before and after a turn.
+
+    `states` is updated: dimensions that change from turn to turn become new symbols.
+    """
+    skip, own = len(lead[1:]), set[str]()
+    while True:
+        types = infer_graph(body, [*lead, *states, *rest])
+        changed = False
+        for i, (v, t) in enumerate(zip(states, types[skip : skip + len(states)], strict=True)):
+            if _covers(v.type, t, own):
+                continue
+            joined = join(v.type, t, f"state {v.name!r}")
+            own.update(d for d in joined.shape or () if d not in (v.shape or ()))  # type: ignore[misc]
+            states[i] = Value(body, joined, v.name)
+            changed = True
+        if not changed:
+            return types
+
+
+def _covers(general: Type, special: Type, own: set[str]) -> bool:
+    """Whether every value of the special type is one of the general type, `own` dims being any."""
+    need(
+        general.dtype == special.dtype,
+        f"a state is {general.dtype} before a turn and {special.dtype} after it",
+    )
+    if general.shape is None:
+        return True
+    if special.shape is None or len(special.shape) != len(general.shape):
+        return False
+    return all(g == s or g in own for g, s in zip(general.shape, special.shape, strict=True))
+
+
+def _loop_values(body: Graph, values: tuple[Value, ...], captured: int) -> list[Value]:
+    need(0 <= captured <= len(values), f"captured is {captured}, {len(values)} values are given")
+    return [Value(body, v.type, v.name) for v in values[: len(values) - captured]]
+
+
+@Loop.type
+def _(count=None, condition=None, *values, body, captured):
+    states = _loop_values(body, values, captured)
+    need(
+        len(body.outputs) >= 1 + len(states),
+        f"the body has {len(body.outputs)} outputs, but 1 condition and {len(states)} states",
+    )
+    flags = [
+        Value(body, Type(np.dtype(np.int64), ()), "i"),
+        Value(body, Type(np.dtype(bool), ()), "condition"),
+    ]
+    types = _settle(body, flags, states, list(values[len(states) :]))
+    always = body.outputs[0].const is not None and bool(body.outputs[0].const.reshape(()))
+    always = always or body.outputs[0] is body.inputs[1]
+    known = condition is None or condition.const is not None
+    turns: Dim = fresh()
+    if count is not None and count.const is not None and always and known:
+        runs = condition is None or bool(condition.const.reshape(()))
+        turns = max(0, int(count.const.reshape(()))) if runs else 0
+    return (*(v.type for v in states), *_stacked(types[1 + len(states) :], turns))
+
+
+def _stacked(types: Sequence[Type], turns: Dim) -> list[Type]:
+    return [t.like(shape=None if t.shape is None else (turns, *t.shape)) for t in types]
+
+
+@Loop.cost
+def _(count=None, condition=None, *values, body, captured):
+    turns = 1 if count is None or count.const is None else int(count.const.reshape(()))
+    return turns * _flops(body)
+
+
+# ---- Scan
+
+
+@op("control")
+def Scan(
+    *values,
+    body,
+    num_scan_inputs,
+    captured=0,
+    scan_input_axes=None,
+    scan_input_directions=None,
+    scan_output_axes=None,
+    scan_output_directions=None,
+):
+    """For every t: states, items = body(states, inputs at t, captures)
+
+    values are the initial states, num_scan_inputs inputs that are cut along their axes, and
+    `captured` values that every turn sees unchanged; returns the last states, then each item
+    stacked along its axis. Directions: 1 reads, or writes, from the end.
+    """
+    cut = len(values) - captured
+    states, inputs = list(values[: cut - num_scan_inputs]), values[cut - num_scan_inputs : cut]
+    axes, backward = _per(scan_input_axes, len(inputs)), _per(scan_input_directions, len(inputs))
+    heads = [np.moveaxis(a, axis, 0) for a, axis in zip(inputs, axes, strict=True)]
+    heads = [h[::-1] if back else h for h, back in zip(heads, backward, strict=True)]
+    outs = body.outputs[len(states) :]
+    items: list[list[Array]] = [[] for _ in outs]
+    for t in range(heads[0].shape[0]):
+        got = run_graph(body, [*states, *(h[t] for h in heads), *values[cut:]])
+        states = got[: len(states)]
+        for row, a in zip(items, got[len(states) :], strict=True):
+            row.append(a)
+    results = []
+    placed = zip(
+        _per(scan_output_axes, len(outs)), _per(scan_output_directions, len(outs)), strict=True
+    )
+    for row, v, (axis, back) in zip(items, outs, placed, strict=True):
+        stacked = np.stack(row[::-1] if back else row) if row else _no_items(v)
+        results.append(np.ascontiguousarray(np.moveaxis(stacked, 0, axis)))
+    return (*states, *results)
+
+
+def _per(given: Sequence[int] | None, count: int) -> tuple[int, ...]:
+    return (0,) * count if given is None else tuple(given)
+
+
+@Scan.type
+def _(
+    *values,
+    body,
+    num_scan_inputs,
+    captured,
+    scan_input_axes,
+    scan_input_directions,
+    scan_output_axes,
+    scan_output_directions,
+):
+    need(num_scan_inputs >= 1, f"num_scan_inputs must be at least 1, it is {num_scan_inputs}")
+    need(
+        len(values) >= num_scan_inputs + captured,
+        f"{num_scan_inputs} scan inputs and {captured} captures, but {len(values)} values",
+    )
+    cut = len(values) - captured
+    states = _loop_values(body, values[: cut - num_scan_inputs], 0)
+    inputs = values[cut - num_scan_inputs : cut]
+    turns: Any = None
+    rows = []
+    axes = _per(scan_input_axes, len(inputs))
+    need(len(axes) == len(inputs), f"{len(axes)} scan_input_axes for {len(inputs)} scan inputs")
+    for v, axis in zip(inputs, axes, strict=True):
+        shape = None
+        if v.shape is not None:
+            at = axis_of(axis, len(v.shape), "scan_input_axes")
+            turns = broadcast((v.shape[at],), (1 if turns is None else turns,))[0]  # type: ignore[index]
+            shape = (*v.shape[:at], *v.shape[at + 1 :])
+        rows.append(Value(body, v.type.like(shape=shape), v.name))
+    types = _settle(body, [], states, [*rows, *values[cut:]])
+    turns = fresh() if turns is None else turns
+    results = []
+    items = types[len(states) :]
+    for t, axis in zip(items, _per(scan_output_axes, len(items)), strict=True):
+        if t.shape is None:
+            results.append(t)
+            continue
+        at = axis_of(axis, len(t.shape) + 1, "scan_output_axes")
+        results.append(t.like(shape=(*t.shape[:at], turns, *t.shape[at:])))
+    return (*(v.type for v in states), *results)
+
+
+# ---- Fused
+
+
+@op("control")
+def Fused(*xs, body):
+    """y = body(*xs): nodes that one kernel computes together; at most one of them is an anchor"""
+    return tuple(run_graph(body, xs))
+
+
+@Fused.type
+def _(*xs, body):
+    if [x.type for x in xs] == [v.type for v in body.inputs]:
+        return tuple(v.type for v in body.outputs)
+    return tuple(infer_graph(body, xs))
+
+
+@Fused.cost
+def _(*xs, body):
+    return _flops(body)

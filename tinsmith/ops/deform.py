@@ -1,0 +1,277 @@
+"""Reading arrays between their elements: deformable convolution, grid sampling, affine grids."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Type
+from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops.conv import check_conv, conv_shape, same_dtype
+from tinsmith.ops.precision import widen
+from tinsmith.ops.window import window
+
+Array = np.ndarray[Any, Any]
+
+MODES = {"linear": "linear", "bilinear": "linear", "nearest": "nearest", "cubic": "cubic"}
+MODES["bicubic"] = "cubic"
+
+
+def read(x: Array, places: Sequence[Array]) -> Array:
+    """x[:, places], with zeros outside; x [C,*S], places one integer array an axis."""
+    inside = np.ones(places[0].shape, bool)
+    flat = np.zeros(places[0].shape, np.int64)
+    for size, place in zip(x.shape[1:], places, strict=True):
+        inside &= (place >= 0) & (place < size)
+        flat = flat * size + np.clip(place, 0, max(size - 1, 0))
+    if not prod(x.shape[1:]):
+        return np.zeros((x.shape[0], *flat.shape), x.dtype)
+    return np.where(inside, x.reshape(x.shape[0], -1)[:, flat], x.dtype.type(0))
+
+
+def interpolate(x: Array, at: Sequence[Array]) -> Array:
+    """Linear interpolation of x [C,*S] at fractional places, with zeros outside: [C,*places]."""
+    low = [np.floor(a) for a in at]
+    part = [a - b for a, b in zip(at, low, strict=True)]
+    total = np.zeros((x.shape[0], *at[0].shape), x.dtype)
+    for corner in itertools.product((0, 1), repeat=len(at)):
+        weight = np.ones(at[0].shape, x.dtype)
+        for up, p in zip(corner, part, strict=True):
+            weight = weight * (p if up else 1 - p)
+        places = [_whole(b + up) for b, up in zip(low, corner, strict=True)]
+        total += weight * read(x, places)
+    return total
+
+
+def _whole(a: Array) -> Array:
+    return np.clip(np.nan_to_num(a, nan=-9.0), -(2.0**31), 2.0**31).astype(np.int64)
+
+
+@op("anchor")
+def DeformConv(
+    x,
+    w,
+    offset,
+    b=None,
+    mask=None,
+    *,
+    stride=None,
+    pad=None,
+    dilation=None,
+    group=1,
+    offset_group=1,
+):
+    """y = Conv(x, w, b), where tap k at output o reads x at o*stride + k*dilation - pad + offset
+
+    offset [N, offset_group*taps*rank, *out], one number an axis for each tap; mask
+    [N, offset_group*taps, *out] scales each tap. x is linear between its elements, 0 outside.
+    """
+    win = window(x.shape[2:], w.shape[2:], stride, pad, dilation)
+    wide, out, rank = widen(x), tuple(int(d) for d in win.out), len(win.out)
+    n, c, m, taps = x.shape[0], x.shape[1], w.shape[0], prod(win.kernel)
+    shift = widen(offset).reshape(n, offset_group, taps, rank, *out)
+    scale = np.ones((n, offset_group, taps, *out), wide.dtype)
+    if mask is not None:
+        scale = widen(mask).reshape(scale.shape)
+    base = np.indices(out).astype(wide.dtype)
+    places = np.indices(win.kernel).reshape(rank, taps)
+    y = np.zeros((n, m, *out), wide.dtype)
+    per = c // offset_group
+    for i in range(n):
+        columns = np.empty((c, taps, *out), wide.dtype)
+        for g, t in itertools.product(range(offset_group), range(taps)):
+            at = [
+                base[a] * win.stride[a]
+                + (places[a, t] * win.dilation[a] - win.begin[a])
+                + shift[i, g, t, a]
+                for a in range(rank)
+            ]
+            part = slice(g * per, (g + 1) * per)
+            columns[part, t] = interpolate(wide[i, part], at) * scale[i, g, t]
+        a = widen(w).reshape(group, m // group, -1)
+        y[i] = (a @ columns.reshape(group, a.shape[2], -1)).reshape(m, *out)
+    if b is not None:
+        y += widen(b).reshape(-1, *(1,) * rank)
+    return y.astype(x.dtype, copy=False)
+
+
+@DeformConv.type
+def _(x, w, offset, b=None, mask=None, *, stride, pad, dilation, group, offset_group):
+    check_conv(x, w, b, group)
+    same_dtype(x, w, offset, b, mask)
+    shape = conv_shape(x, w, stride, pad, dilation, "NOTSET")
+    if shape is not None and w.shape is not None and w.type.is_static:
+        taps = prod(w.dims[2:])
+        for name, v, per in (("offset", offset, taps * (len(shape) - 2)), ("mask", mask, taps)):
+            if v is None or v.shape is None:
+                continue
+            need(len(v.shape) == len(shape), f"{name} needs rank {len(shape)}, it has {v.rank}")
+            have = v.shape[1]
+            need(
+                isinstance(have, str) or have == per * offset_group,
+                f"{name} has {have} channels, {per * offset_group} are needed",
+            )
+    if x.shape is not None and isinstance(x.shape[1], int):
+        need(
+            x.shape[1] % offset_group == 0,
+            f"offset_group {offset_group} does not divide {x.shape[1]} channels",
+        )
+    return Type(x.dtype, shape)
+
+
+@DeformConv.cost
+def _(x, w, offset, b=None, mask=None, *, stride, pad, dilation, group, offset_group):
+    shape = conv_shape(x, w, stride, pad, dilation, "NOTSET")
+    assert shape is not None
+    points = prod(int(d) for d in (shape[0], *shape[2:]))
+    sampling = points * x.dims[1] * prod(w.dims[2:]) * 2 ** (len(shape) - 2) * 2
+    return 2 * points * shape[1] * prod(w.dims[1:]) + sampling
+
+
+# ---- grid sampling
+
+
+@op()
+def GridSample(x, grid, *, mode="linear", padding_mode="zeros", align_corners=False):
+    """y[n,c,o] = x[n,c] at grid[n,o], whose last axis holds places in [-1,1], innermost first
+
+    mode linear | nearest | cubic (`bilinear` and `bicubic` are the same); padding_mode zeros |
+    border | reflection; align_corners: -1 and 1 are the centres of the outermost elements.
+    """
+    mode = MODES[mode]
+    sizes, rank = x.shape[2:], x.ndim - 2
+    y = np.zeros((*x.shape[:2], *grid.shape[1:-1]), widen(x).dtype)
+    if not y.size:
+        return y.astype(x.dtype, copy=False)
+    for i in range(x.shape[0]):
+        at = []
+        for a, size in enumerate(sizes):
+            g = widen(grid)[i, ..., rank - 1 - a]
+            place = (g + 1) / 2 * (size - 1) if align_corners else ((g + 1) * size - 1) / 2
+            place = np.rint(place) if mode == "nearest" else place
+            low, high = (0.0, size - 1.0) if align_corners else (-0.5, size - 0.5)
+            if padding_mode == "border":
+                place = np.where((place < low) | (place > high), np.clip(place, 0, size - 1), place)
+            elif padding_mode == "reflection":
+                place = _reflect(place, low, high)
+            at.append(place)
+        y[i] = _sample(widen(x[i]), at, mode, padding_mode, align_corners)
+    return y.astype(x.dtype, copy=False)
+
+
+def _reflect(place: Array, low: float, high: float) -> Array:
+    """Fold places outside [low, high] back at the borders."""
+    span = high - low
+    if span == 0:
+        return np.full_like(place, low)
+    over = np.where(place < low, low - place, place - high)
+    turns = np.floor(over / span)
+    rest, even = over - turns * span, turns % 2 == 0
+    below = np.where(even, low + rest, high - rest)
+    above = np.where(even, high - rest, low + rest)
+    folded = np.where(place < low, below, np.where(place > high, above, place))
+    return folded.astype(place.dtype)
+
+
+def _sample(
+    x: Array, at: Sequence[Array], mode: str, padding_mode: str, align_corners: bool
+) -> Array:
+    reach = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[mode]
+    low = [np.floor(a) for a in at]
+    total = np.zeros((x.shape[0], *at[0].shape), x.dtype)
+    for corner in itertools.product(reach, repeat=len(at)):
+        weight, places = np.ones(at[0].shape, x.dtype), []
+        for o, a, b, size in zip(corner, at, low, x.shape[1:], strict=True):
+            if mode != "nearest":
+                weight = weight * _kernel(np.abs(a - b - o), mode)
+            place = b + o
+            if padding_mode == "border":
+                place = np.clip(place, 0, size - 1)
+            elif padding_mode == "reflection":
+                edge = (0.0, size - 1.0) if align_corners else (-0.5, size - 0.5)
+                place = np.trunc(_reflect(place, *edge))
+            places.append(_whole(place))
+        total += weight * read(x, places)
+    return total
+
+
+def _kernel(t: Array, mode: str, a: float = -0.75) -> Array:
+    if mode == "linear":
+        return 1 - t
+    near = ((a + 2) * t - (a + 3)) * t * t + 1
+    far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
+    return np.where(t <= 1, near, far)
+
+
+@GridSample.type
+def _(x, grid, *, mode, padding_mode, align_corners):
+    need(mode in MODES, f"mode {mode!r} is none of {', '.join(MODES)}")
+    known = ("zeros", "border", "reflection")
+    need(padding_mode in known, f"padding_mode {padding_mode!r} is none of {', '.join(known)}")
+    if x.shape is not None:
+        need(len(x.shape) >= 3, f"x needs a rank of 3 or more, it has {len(x.shape)}")
+    if grid.shape is not None:
+        rank = len(grid.shape)
+        need(rank >= 3, f"grid needs a rank of 3 or more, it has {rank}")
+        need(x.rank in (None, rank), f"x has rank {x.rank}, grid has {rank}")
+        last = grid.shape[-1]
+        need(
+            isinstance(last, str) or last == rank - 2,
+            f"the last axis of grid has {last} numbers, {rank - 2} are needed",
+        )
+    rank = x.rank or grid.rank
+    if rank is None:
+        return Type(x.dtype, None)
+    lead = x.shape[:2] if x.shape else (grid.shape[0], fresh())
+    rest = grid.shape[1:-1] if grid.shape else tuple(fresh() for _ in range(rank - 2))
+    return Type(x.dtype, (*lead, *rest))
+
+
+@GridSample.cost
+def _(x, grid, *, mode, padding_mode, align_corners):
+    reach = {"nearest": 1, "linear": 2, "cubic": 4}[MODES[mode]] ** (len(x.dims) - 2)
+    return 2.0 * reach * prod(x.dims[:2]) * prod(grid.dims[1:-1])
+
+
+@op()
+def AffineGrid(theta, size, *, align_corners=False):
+    """grid[n,*o] = theta[n] @ (place of o in [-1,1], innermost axis first, 1)
+
+    theta [N,2,3] or [N,3,4]; size is the output's [N,C,*spatial]; grid [N,*spatial,rank].
+    """
+    wide = widen(theta)
+    axes = []
+    for count in (int(s) for s in size[2:]):
+        steps = np.arange(count, dtype=wide.dtype)
+        if align_corners:
+            axes.append(steps * (2 / (count - 1)) - 1 if count > 1 else np.zeros_like(steps))
+        else:
+            axes.append((2 * steps + 1) / max(count, 1) - 1)
+    places = np.meshgrid(*axes, indexing="ij")[::-1]
+    base = np.stack([*places, np.ones_like(places[0])], axis=-1)
+    flat = base.reshape(-1, base.shape[-1]) @ wide.swapaxes(1, 2)
+    grid = flat.reshape(theta.shape[0], *base.shape[:-1], theta.shape[1])
+    return grid.astype(theta.dtype, copy=False)
+
+
+@AffineGrid.type
+def _(theta, size, *, align_corners):
+    need(theta.rank in (None, 3), f"theta needs rank 3 ([N,2,3] or [N,3,4]), it has {theta.rank}")
+    rank = theta.shape[1] if theta.shape and isinstance(theta.shape[1], int) else None
+    if size.const is not None:
+        dims = tuple(int(s) for s in size.const)
+        need(
+            rank in (None, len(dims) - 2),
+            f"theta is for {rank} spatial axes, size has {len(dims) - 2}",
+        )
+        return Type(theta.dtype, (dims[0], *dims[2:], len(dims) - 2))
+    if rank is None and size.shape and isinstance(size.shape[0], int):
+        rank = size.shape[0] - 2
+    if rank is None:
+        return Type(theta.dtype, None)
+    n = theta.shape[0] if theta.shape else fresh()
+    return Type(theta.dtype, (n, *(fresh() for _ in range(rank)), rank))

@@ -1,0 +1,162 @@
+"""Products of matrices and tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Dim, Type, Value
+from tinsmith.ops._op import broadcast, fresh, need, op
+from tinsmith.ops.precision import is_float, widen
+
+
+@op("anchor")
+def MatMul(a, b):
+    """y[...,m,n] = sum over k of a[...,m,k] * b[...,k,n]; vectors and batches as numpy.matmul"""
+    return np.matmul(widen(a), widen(b)).astype(a.dtype, copy=False)
+
+
+def matmul_shape(a: Value, b: Value) -> tuple[Dim, ...] | None:
+    """The shape of a product; TypeRuleError where the inner or batch sizes do not agree."""
+    for name, v in (("a", a), ("b", b)):
+        need(v.rank != 0, f"{name} is a scalar, but a matrix product needs vectors or matrices")
+    if a.shape is None or b.shape is None:
+        return None
+    left = a.shape if len(a.shape) > 1 else (1, *a.shape)
+    right = b.shape if len(b.shape) > 1 else (*b.shape, 1)
+    k, wants = left[-1], right[-2]
+    if isinstance(k, int) and isinstance(wants, int):
+        need(k == wants, f"b wants {wants} columns, a has {k}: {a.type} times {b.type}")
+    batch = broadcast(left[:-2], right[:-2])
+    assert batch is not None
+    rows = (left[-2],) if len(a.shape) > 1 else ()
+    columns = (right[-1],) if len(b.shape) > 1 else ()
+    return (*batch, *rows, *columns)
+
+
+@MatMul.type
+def _(a, b):
+    need(a.dtype == b.dtype, f"a is {a.dtype}, b is {b.dtype}")
+    return Type(a.dtype, matmul_shape(a, b))
+
+
+@MatMul.cost
+def _(a, b):
+    shape = matmul_shape(a, b)
+    assert shape is not None
+    return 2 * prod(int(d) for d in shape) * a.dims[-1]
+
+
+# ---- einsum
+
+
+def _terms(equation: str, count: int) -> tuple[list[str], str]:
+    """The terms of an Einstein sum and its output, spaces removed and the output made explicit.
+
+    An ellipsis reads as the letter `.` once.
+    """
+    left, arrow, right = equation.replace(" ", "").replace("...", ".").partition("->")
+    terms = left.split(",")
+    need(
+        len(terms) == count,
+        f"the equation {equation!r} has {len(terms)} terms, {count} inputs are given",
+    )
+    for term in (*terms, right):
+        need(
+            term.count(".") <= 1 and all(c == "." or c.isalpha() for c in term),
+            f"the equation {equation!r} is not well formed at {term!r}",
+        )
+    if not arrow:
+        letters = "".join(terms)
+        once = sorted(c for c in set(letters) if c != "." and letters.count(c) == 1)
+        right = "." * ("." in letters) + "".join(once)
+    missing = [c for c in right if c != "." and c not in left]
+    need(not missing, f"the output of {equation!r} names {missing}, which no input has")
+    return terms, right
+
+
+@op("anchor")
+def Einsum(*xs, equation):
+    """y = the Einstein sum of xs; an ellipsis stands for axes that broadcast"""
+    terms, right = _terms(equation, len(xs))
+    spec = f"{','.join(terms)}->{right}".replace(".", "...")
+    y = np.einsum(spec, *map(widen, xs), optimize=len(xs) > 1)
+    return np.asarray(y).astype(xs[0].dtype, copy=False)
+
+
+def _sizes(xs: Sequence[Value], terms: Sequence[str]) -> tuple[dict[str, Dim], Any]:
+    """The size of each letter, and the broadcast of what the ellipses stand for (None: unknown)."""
+    sizes: dict[str, Dim] = {}
+    rest: Any = ()
+    for x, term in zip(xs, terms, strict=True):
+        if x.shape is None:
+            rest = None if "." in term else rest
+            continue
+        extra = len(x.shape) - len(term.replace(".", ""))
+        need(
+            extra == 0 or (extra > 0 and "." in term),
+            f"{term.replace('.', '...')!r} does not fit the rank {len(x.shape)} of {x.type}",
+        )
+        at = term.find(".")
+        if at >= 0:
+            rest = None if rest is None else broadcast(rest, x.shape[at : at + extra])
+            term = term.replace(".", "." * extra)
+        for letter, dim in zip(term, x.shape, strict=True):
+            if letter == ".":
+                continue
+            have = sizes.get(letter, 1)
+            ok = have == dim or 1 in (have, dim) or isinstance(have, str) or isinstance(dim, str)
+            need(ok, f"the letter {letter!r} stands for both {have} and {dim}")
+            if have == 1 or (isinstance(have, str) and isinstance(dim, int) and dim != 1):
+                sizes[letter] = dim
+    return sizes, rest
+
+
+@Einsum.type
+def _(*xs, equation):
+    need(xs, "Einsum needs at least one input")
+    for x in xs:
+        need(x.dtype == xs[0].dtype, f"the inputs are of different types: {xs[0].dtype}, {x.dtype}")
+    terms, right = _terms(equation, len(xs))
+    sizes, rest = _sizes(xs, terms)
+    if "." in right and rest is None:
+        return Type(xs[0].dtype, None)
+    shape: list[Dim] = []
+    for letter in right:
+        shape += rest if letter == "." else [sizes[letter] if letter in sizes else fresh()]
+    return Type(xs[0].dtype, tuple(shape))
+
+
+@Einsum.cost
+def _(*xs, equation):
+    terms, _ = _terms(equation, len(xs))
+    sizes, rest = _sizes(xs, terms)
+    return len(xs) * prod(int(d) for d in (*sizes.values(), *rest))
+
+
+@op()
+def Det(x):
+    """y[...] = det(x[...,:,:])"""
+    return np.asarray(np.linalg.det(widen(x))).astype(x.dtype, copy=False)
+
+
+@Det.type
+def _(x):
+    need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
+    if x.shape is None:
+        return x.type
+    need(len(x.shape) >= 2, f"x needs a rank of 2 or more, it has {len(x.shape)}")
+    m, n = x.shape[-2:]
+    need(
+        m == n or isinstance(m, str) or isinstance(n, str),
+        f"{x.type} does not hold square matrices",
+    )
+    return x.type.like(shape=x.shape[:-2])
+
+
+@Det.cost
+def _(x):
+    return x.type.size * x.dims[-1] * 2 / 3

@@ -1,0 +1,242 @@
+"""Normalisations: over batches (with stored statistics), instances, layers, groups and channels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Type, Value
+from tinsmith.ops._op import axis_of, broadcast, need, op
+from tinsmith.ops.precision import is_float, widen
+
+Array = np.ndarray[Any, Any]
+
+
+def _channels(v: Array, rank: int) -> Array:
+    return widen(v).reshape(-1, *(1,) * max(rank - 2, 0))
+
+
+def _check_channels(x: Value, **vectors: Value | None) -> None:
+    """x is floating point and each vector has one element for each channel of x (axis 1)."""
+    need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
+    channels = None
+    if x.shape is not None:
+        need(len(x.shape) >= 1, "x needs a channel axis, it is a scalar")
+        channels = x.shape[1] if len(x.shape) > 1 else 1
+    for name, v in vectors.items():
+        if v is None or v.shape is None:
+            continue
+        need(len(v.shape) == 1, f"{name} needs rank 1, it has {len(v.shape)}")
+        have = v.shape[0]
+        ok = have == channels or isinstance(have, str) or not isinstance(channels, int)
+        need(ok, f"{name} has {have} elements, x has {channels} channels")
+
+
+@op()
+def BatchNorm(x, scale, shift, mean, var, *, eps=1e-5):
+    """y = (x - mean) * scale / sqrt(var + eps) + shift, each with one number a channel (axis 1)"""
+    scale, shift, mean, var = (_channels(v, x.ndim) for v in (scale, shift, mean, var))
+    factor = scale / np.sqrt(var + var.dtype.type(eps))
+    y = (widen(x) - mean) * factor + shift
+    return y.astype(x.dtype, copy=False)
+
+
+@BatchNorm.type
+def _(x, scale, shift, mean, var, *, eps):
+    _check_channels(x, scale=scale, shift=shift, mean=mean, var=var)
+    return x.type
+
+
+@BatchNorm.cost
+def _(x, *_, **__):
+    return 2 * x.type.size
+
+
+def _standard(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
+    """((x - mean) / sqrt(var + eps), mean, 1 / sqrt(var + eps)) over the axes."""
+    mean = x.mean(axis=axes, keepdims=True, dtype=x.dtype)
+    centred = x - mean
+    var = np.mean(centred * centred, axis=axes, keepdims=True, dtype=x.dtype)
+    inverse = 1 / np.sqrt(var + x.dtype.type(eps))
+    return centred * inverse, mean, inverse
+
+
+@op("reduction")
+def InstanceNorm(x, scale, shift, *, eps=1e-5):
+    """y = (x - mean) * scale / sqrt(var + eps) + shift, statistics over each plane x[n,c]"""
+    y, _, _ = _standard(widen(x), tuple(range(2, x.ndim)), eps)
+    y = y * _channels(scale, x.ndim) + _channels(shift, x.ndim)
+    return y.astype(x.dtype, copy=False)
+
+
+@InstanceNorm.type
+def _(x, scale, shift, *, eps):
+    _check_channels(x, scale=scale, shift=shift)
+    need(x.rank is None or x.rank >= 3, f"x needs a rank of 3 or more, it has {x.rank}")
+    return x.type
+
+
+@op("reduction")
+def GroupNorm(x, scale, shift, *, groups, eps=1e-5):
+    """y = (x - mean) * scale / sqrt(var + eps) + shift, statistics over each group of channels
+
+    scale and shift have one number for each channel.
+    """
+    wide = widen(x)
+    grouped = wide.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
+    y, _, _ = _standard(grouped, tuple(range(2, grouped.ndim)), eps)
+    y = y.reshape(x.shape) * _channels(scale, x.ndim) + _channels(shift, x.ndim)
+    return y.astype(x.dtype, copy=False)
+
+
+@GroupNorm.type
+def _(x, scale, shift, *, groups, eps):
+    _check_channels(x, scale=scale, shift=shift)
+    need(groups >= 1, f"groups must be at least 1, it is {groups}")
+    if x.shape is not None:
+        need(len(x.shape) >= 2, f"x needs a rank of 2 or more, it has {len(x.shape)}")
+        c = x.shape[1]
+        need(isinstance(c, str) or c % groups == 0, f"{groups} groups do not divide {c} channels")
+    return x.type
+
+
+@op("reduction")
+def LayerNorm(x, scale=None, shift=None, *, axis=-1, eps=1e-5, with_stats=False):
+    """y = (x - mean) / sqrt(var + eps) * scale + shift, statistics over the axes from `axis` on
+
+    with_stats adds mean and 1 / sqrt(var + eps), float32, with those axes as 1.
+    """
+    axes = tuple(range(axis % x.ndim, x.ndim))
+    y, mean, inverse = _standard(widen(x), axes, eps)
+    y = y if scale is None else y * widen(scale)
+    y = y if shift is None else y + widen(shift)
+    y = y.astype(x.dtype, copy=False)
+    if not with_stats:
+        return y
+    return y, mean.astype(np.float32), inverse.astype(np.float32)
+
+
+def _check_layer(x: Value, axis: int, **operands: Value | None) -> None:
+    need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
+    if x.shape is None:
+        return
+    axis_of(axis, len(x.shape))
+    for name, v in operands.items():
+        if v is not None and v.shape is not None:
+            need(
+                _fits(v.shape, x.shape),
+                f"{name} [{','.join(map(str, v.shape))}] does not broadcast to x {x.type}",
+            )
+
+
+def _fits(small: tuple[Any, ...], large: tuple[Any, ...]) -> bool:
+    both = broadcast(small, large)
+    return (
+        both is not None
+        and len(both) == len(large)
+        and all(
+            a == b or isinstance(a, str) or isinstance(b, str)
+            for a, b in zip(both, large, strict=True)
+        )
+    )
+
+
+@LayerNorm.type
+def _(x, scale=None, shift=None, *, axis, eps, with_stats):
+    _check_layer(x, axis, scale=scale, shift=shift)
+    if not with_stats:
+        return x.type
+    stats = Type(np.dtype(np.float32), None)
+    if x.shape is not None:
+        start = axis_of(axis, len(x.shape))
+        stats = stats.like(shape=(*x.shape[:start], *(1,) * (len(x.shape) - start)))
+    return x.type, stats, stats
+
+
+@LayerNorm.cost
+def _(x, *_, **__):
+    return 8 * x.type.size
+
+
+@op("reduction")
+def RMSNorm(x, scale, *, axis=-1, eps=1e-5):
+    """y = x / sqrt(mean(x^2) + eps) * scale, the mean over the axes from `axis` on"""
+    wide, axes = widen(x), tuple(range(axis % x.ndim, x.ndim))
+    square = np.mean(wide * wide, axis=axes, keepdims=True, dtype=wide.dtype)
+    y = wide / np.sqrt(square + wide.dtype.type(eps))
+    return (y * widen(scale)).astype(scale.dtype, copy=False)
+
+
+@RMSNorm.type
+def _(x, scale, *, axis, eps):
+    _check_layer(x, axis, scale=scale)
+    return x.type.like(dtype=scale.dtype)
+
+
+@RMSNorm.cost
+def _(x, *_, **__):
+    return 4 * x.type.size
+
+
+@op("reduction")
+def LpNorm(x, *, axis=-1, p=2):
+    """y = x / (sum of |x|^p along the axis)^(1/p), and 0 where that is 0"""
+    wide = widen(x)
+    sums = (np.abs(wide) if p == 1 else wide * wide).sum(axis=axis, keepdims=True)
+    length = sums if p == 1 else np.sqrt(sums)
+    y = np.divide(wide, length, out=np.zeros_like(wide), where=length != 0)
+    return y.astype(x.dtype, copy=False)
+
+
+@LpNorm.type
+def _(x, *, axis, p):
+    need(p in (1, 2), f"p must be 1 or 2, it is {p}")
+    need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
+    if x.shape is not None:
+        axis_of(axis, len(x.shape))
+    return x.type
+
+
+@op("reduction")
+def LRN(x, *, size, alpha=1e-4, beta=0.75, bias=1.0):
+    """y[c] = x[c] / (bias + alpha / size * sum of x[d]^2)^beta, d in size channels around c"""
+    wide, channels = widen(x), x.shape[1]
+    before, after = (size - 1) // 2, size // 2
+    square = np.pad(wide * wide, [(0, 0), (before, after)] + [(0, 0)] * (x.ndim - 2))
+    sums = np.zeros_like(wide)
+    for d in range(size):
+        sums += square[:, d : d + channels]
+    y = wide / (wide.dtype.type(bias) + sums * wide.dtype.type(alpha / size)) ** beta
+    return y.astype(x.dtype, copy=False)
+
+
+@LRN.type
+def _(x, *, size, alpha, beta, bias):
+    _check_channels(x)
+    need(size >= 1, f"size must be at least 1, it is {size}")
+    need(x.rank is None or x.rank >= 2, f"x needs a rank of 2 or more, it has {x.rank}")
+    return x.type
+
+
+@LRN.cost
+def _(x, *, size, **_):
+    return (size + 20) * x.type.size
+
+
+@op("reduction")
+def MeanVarianceNorm(x, *, axes=(0, 2, 3), eps=1e-9):
+    """y = (x - mean) / (std + eps), statistics over the axes"""
+    wide = widen(x)
+    centred = wide - wide.mean(axis=axes, keepdims=True, dtype=wide.dtype)
+    std = np.sqrt(np.mean(centred * centred, axis=axes, keepdims=True, dtype=wide.dtype))
+    return (centred / (std + wide.dtype.type(eps))).astype(x.dtype, copy=False)
+
+
+@MeanVarianceNorm.type
+def _(x, *, axes, eps):
+    need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
+    if x.shape is not None:
+        for axis in axes:
+            axis_of(axis, len(x.shape))
+    return x.type

@@ -1,0 +1,253 @@
+"""Pooling over windows and over whole planes, and its inverse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Type, Value
+from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops.precision import is_float, widen
+from tinsmith.ops.window import Window, padded, spatial_attr, tap, taps, window
+
+Array = np.ndarray[Any, Any]
+
+
+@op("reduction")
+def MaxPool(
+    x,
+    *,
+    kernel,
+    stride=None,
+    pad=None,
+    dilation=None,
+    ceil_mode=False,
+    storage_order=0,
+    auto_pad="NOTSET",
+    with_indices=False,
+):
+    """y[n,c,o] = max over k of x[n, c, o*stride + k*dilation - pad]; padding never wins
+
+    with_indices adds the places of the (first) maxima in the flat x, int64; storage_order 1
+    counts spatial places with the first axis fastest.
+    """
+    win = window(x.shape[2:], kernel, stride, pad, dilation, auto_pad, ceil_mode)
+    fill = _lowest(x.dtype)
+    if not with_indices:
+        return _separable(padded(x, win, fill), win, np.maximum)
+    sizes = x.shape[2:]
+    places = np.arange(prod(sizes), dtype=np.int64)
+    if storage_order:
+        places = places.reshape(sizes[::-1]).transpose()
+    places = padded(places.reshape(sizes), win, -1)
+    y = where = None
+    for (_, part), (_, place) in zip(
+        taps(padded(x, win, fill), win), taps(places, win), strict=True
+    ):
+        if y is None or where is None:
+            y, where = part.copy(), np.broadcast_to(place, part.shape).copy()
+            continue
+        better = (part > y) | (np.isnan(part) & ~np.isnan(y)) if is_float(x.dtype) else part > y
+        better |= (where < 0) & (place >= 0)
+        np.copyto(y, part, where=better)
+        np.copyto(where, np.broadcast_to(place, part.shape), where=better)
+    assert y is not None and where is not None
+    planes = np.arange(prod(x.shape[:2]), dtype=np.int64) * prod(sizes)
+    return y, where + planes.reshape(*x.shape[:2], *(1,) * len(sizes))
+
+
+def _lowest(dtype: np.dtype[Any]) -> Any:
+    return -np.inf if is_float(dtype) else np.iinfo(dtype).min
+
+
+def _separable(x: Array, win: Window, combine: Callable[[Array, Array], Array]) -> Array:
+    """Combine all taps of each window of a padded array, one axis after the other."""
+    lead = x.ndim - len(win.kernel)
+    for i, k in enumerate(win.kernel):
+        axis, d, s, n = lead + i, win.dilation[i], win.stride[i], int(win.out[i])
+        y = tap(x, axis, 0, s, n).copy()
+        for t in range(1, k):
+            y = combine(y, tap(x, axis, t * d, s, n))
+        x = y
+    return x
+
+
+def pool_type(
+    x: Value,
+    kernel: Any,
+    stride: Any,
+    pad: Any,
+    dilation: Any,
+    auto_pad: str,
+    ceil_mode: bool,
+) -> Type:
+    """The type of a pooled x."""
+    kernel = (kernel,) if isinstance(kernel, int) else tuple(kernel)
+    if x.shape is None:
+        return Type(x.dtype, (fresh(), fresh(), *(fresh() for _ in kernel)))
+    need(
+        len(x.shape) == len(kernel) + 2,
+        f"the kernel has {len(kernel)} axes, so x needs rank {len(kernel) + 2}; "
+        f"it has {len(x.shape)}",
+    )
+    win = window(x.shape[2:], kernel, stride, pad, dilation, auto_pad, ceil_mode)
+    return x.type.like(shape=(*x.shape[:2], *win.out))
+
+
+@MaxPool.type
+def _(x, *, kernel, stride, pad, dilation, ceil_mode, storage_order, auto_pad, with_indices):
+    y = pool_type(x, kernel, stride, pad, dilation, auto_pad, ceil_mode)
+    return (y, y.like(dtype="int64")) if with_indices else y
+
+
+@MaxPool.cost
+def _(x, *, kernel, stride, pad, dilation, auto_pad, ceil_mode, **_):
+    return prod(kernel) * pool_type(x, kernel, stride, pad, dilation, auto_pad, ceil_mode).size
+
+
+@op("reduction")
+def AveragePool(
+    x,
+    *,
+    kernel,
+    stride=None,
+    pad=None,
+    dilation=None,
+    ceil_mode=False,
+    count_include_pad=False,
+    auto_pad="NOTSET",
+):
+    """y[n,c,o] = sum over k of x[n, c, o*stride + k*dilation - pad] / count
+
+    The count is of the taps inside x, or inside x and its padding with count_include_pad; what
+    ceil_mode adds behind the padding never counts.
+    """
+    win = window(x.shape[2:], kernel, stride, pad, dilation, auto_pad, ceil_mode)
+    y = _separable(padded(widen(x), win, 0), win, np.add)
+    for i, n in enumerate(win.out):
+        counts = _counts(x.shape[2 + i], win, i, count_include_pad)
+        y /= counts.astype(y.dtype).reshape(-1, *(1,) * (len(win.out) - 1 - i))
+        assert len(counts) == n
+    return y.astype(x.dtype, copy=False)
+
+
+def _counts(size: int, win: Window, axis: int, include_pad: bool) -> Array:
+    """How many taps along one axis count, for each output place (at least 1)."""
+    starts = np.arange(int(win.out[axis])) * win.stride[axis] - win.begin[axis]
+    places = starts[:, None] + np.arange(win.kernel[axis]) * win.dilation[axis]
+    low, high = (-win.begin[axis], size + win.end[axis]) if include_pad else (0, size)
+    return np.maximum(((places >= low) & (places < high)).sum(axis=1), 1)
+
+
+@AveragePool.type
+def _(x, *, kernel, stride, pad, dilation, ceil_mode, count_include_pad, auto_pad):
+    need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
+    return pool_type(x, kernel, stride, pad, dilation, auto_pad, ceil_mode)
+
+
+@AveragePool.cost
+def _(x, *, kernel, stride, pad, dilation, auto_pad, ceil_mode, **_):
+    size = pool_type(x, kernel, stride, pad, dilation, auto_pad, ceil_mode).size
+    return (prod(kernel) + 1) * size
+
+
+@op("reduction")
+def LpPool(
+    x,
+    *,
+    kernel,
+    stride=None,
+    pad=None,
+    dilation=None,
+    ceil_mode=False,
+    p=2,
+    auto_pad="NOTSET",
+):
+    """y[n,c,o] = (sum over k of |x[n, c, o*stride + k*dilation - pad]|^p)^(1/p)"""
+    win = window(x.shape[2:], kernel, stride, pad, dilation, auto_pad, ceil_mode)
+    sums = _separable(padded(np.abs(widen(x)) ** p, win, 0), win, np.add)
+    return (sums ** (1 / p)).astype(x.dtype, copy=False)
+
+
+@LpPool.type
+def _(x, *, kernel, stride, pad, dilation, ceil_mode, p, auto_pad):
+    need(p > 0, f"p must be positive, it is {p}")
+    return pool_type(x, kernel, stride, pad, dilation, auto_pad, ceil_mode)
+
+
+@LpPool.cost
+def _(x, *, kernel, stride, pad, dilation, auto_pad, ceil_mode, **_):
+    size = pool_type(x, kernel, stride, pad, dilation, auto_pad, ceil_mode).size
+    return 3 * prod(kernel) * size
+
+
+@op("reduction")
+def GlobalPool(x, *, kind="mean", p=2):
+    """y[n,c,1,...] = the mean, maximum or p-norm of x[n,c,...]; kind mean | max | lp"""
+    axes = tuple(range(2, x.ndim))
+    if kind == "max":
+        return x.max(axis=axes, keepdims=True)
+    wide = widen(x)
+    if kind == "mean":
+        y = wide.mean(axis=axes, keepdims=True, dtype=wide.dtype)
+    else:
+        y = (np.abs(wide) ** p).sum(axis=axes, keepdims=True) ** (1 / p)
+    return y.astype(x.dtype, copy=False)
+
+
+@GlobalPool.type
+def _(x, *, kind, p):
+    need(kind in ("mean", "max", "lp"), f"kind {kind!r} is none of mean, max, lp")
+    if x.shape is None:
+        return x.type
+    need(len(x.shape) >= 2, f"x needs a rank of 2 or more, it has {len(x.shape)}")
+    need(0 not in x.shape[2:], f"x has no elements to pool: {x.type}")
+    return x.type.like(shape=(*x.shape[:2], *(1,) * (len(x.shape) - 2)))
+
+
+@GlobalPool.cost
+def _(x, *, kind, p):
+    return x.type.size * (3 if kind == "lp" else 1)
+
+
+@op()
+def MaxUnpool(x, indices, output_shape=None, *, kernel, stride=None, pad=None):
+    """y.flat[indices] = x, zero elsewhere: the inverse of MaxPool
+
+    indices count in the flat array of the size that kernel, stride and pad stand for; a larger
+    output_shape (all axes) then holds that array at its origin.
+    """
+    shape = (*x.shape[:2], *_unpooled(x.shape[2:], kernel, stride, pad))
+    y = np.zeros(prod(shape), x.dtype)
+    y[indices.ravel()] = x.ravel()
+    y = y.reshape(shape)
+    if output_shape is None or tuple(output_shape) == shape:
+        return y
+    larger = np.zeros(tuple(int(n) for n in output_shape), x.dtype)
+    larger[tuple(slice(n) for n in shape)] = y
+    return larger
+
+
+def _unpooled(sizes: Any, kernel: Any, stride: Any, pad: Any) -> tuple[Any, ...]:
+    rank = len(sizes)
+    kernel = spatial_attr("kernel", kernel, rank, 1, 1)
+    stride = spatial_attr("stride", stride, rank, 1, 1)
+    pads = spatial_attr("pad", pad, 2 * rank, 0, 0)
+    return tuple(
+        fresh() if isinstance(n, str) else (n - 1) * s + k - pads[i] - pads[rank + i]
+        for i, (n, k, s) in enumerate(zip(sizes, kernel, stride, strict=True))
+    )
+
+
+@MaxUnpool.type
+def _(x, indices, output_shape=None, *, kernel, stride, pad):
+    need(indices.dtype == np.int64, f"indices must be int64, they are {indices.dtype}")
+    if output_shape is not None and output_shape.const is not None:
+        return x.type.like(shape=tuple(int(n) for n in output_shape.const))
+    if x.shape is None or output_shape is not None:
+        rank = x.rank
+        return x.type.like(shape=None if rank is None else tuple(fresh() for _ in range(rank)))
+    return x.type.like(shape=(*x.shape[:2], *_unpooled(x.shape[2:], kernel, stride, pad)))

@@ -1,0 +1,23 @@
+"""In which precision references compute: halves in float32, everything else as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+HALVES = frozenset({"float16", "bfloat16"})
+
+
+def is_half(dtype: np.dtype[Any]) -> bool:
+    return dtype.name in HALVES
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether the dtype is a floating-point one, those of `ml_dtypes` included."""
+    return dtype.kind == "f" or dtype.name.startswith(("bfloat", "float"))
+
+
+def widen(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """float16 and bfloat16 as float32; any other array unchanged."""
+    return x.astype(np.float32) if is_half(x.dtype) else x

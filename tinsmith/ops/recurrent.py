@@ -1,0 +1,385 @@
+"""RNN, GRU and LSTM over whole sequences, with everything ONNX allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Type, Value
+from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops.precision import widen
+
+Array = np.ndarray[Any, Any]
+Function = Callable[[Array], Array]
+
+
+def _sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+# name: (function of x, alpha, beta; default alpha; default beta); None: does not take it
+ACTIVATIONS: dict[str, tuple[Callable[..., Array], float | None, float | None]] = {
+    "relu": (lambda x, a, b: np.maximum(x, 0), None, None),
+    "tanh": (lambda x, a, b: np.tanh(x), None, None),
+    "sigmoid": (lambda x, a, b: _sigmoid(x), None, None),
+    "softsign": (lambda x, a, b: x / (1 + np.abs(x)), None, None),
+    "softplus": (lambda x, a, b: np.logaddexp(x, 0), None, None),
+    "affine": (lambda x, a, b: a * x + b, 1.0, 0.0),
+    "leakyrelu": (lambda x, a, b: np.where(x < 0, a * x, x), 0.01, None),
+    "thresholdedrelu": (lambda x, a, b: np.where(x > a, x, 0), 1.0, None),
+    "scaledtanh": (lambda x, a, b: a * np.tanh(b * x), 1.0, 1.0),
+    "hardsigmoid": (lambda x, a, b: np.clip(a * x + b, 0, 1), 0.2, 0.5),
+    "elu": (lambda x, a, b: np.where(x < 0, a * np.expm1(np.minimum(x, 0)), x), 1.0, None),
+}
+
+
+def functions(
+    names: Sequence[str],
+    alphas: Sequence[float] | None,
+    betas: Sequence[float] | None,
+    clip: float | None,
+) -> list[Function]:
+    """The activations in order; alphas and betas go, in order, to those that take one."""
+    alpha, beta = iter(alphas or ()), iter(betas or ())
+
+    def one(name: str) -> Function:
+        f, a, b = ACTIVATIONS[name.lower()]
+        a = None if a is None else float(next(alpha, a))
+        b = None if b is None else float(next(beta, b))
+        if clip is None:
+            return lambda x: f(x, a, b).astype(x.dtype, copy=False)
+        return lambda x: f(np.clip(x, -clip, clip), a, b).astype(x.dtype, copy=False)
+
+    return [one(name) for name in names]
+
+
+def _names(
+    activations: Sequence[str] | None, default: Sequence[str], direction: str
+) -> tuple[str, ...]:
+    count = 2 if direction == "bidirectional" else 1
+    return tuple(default) * count if activations is None else tuple(activations)
+
+
+Step = Callable[[Array, list[Array]], list[Array]]
+
+
+def _run(
+    x: Array,
+    lens: Array | None,
+    states: list[Array],
+    step: Step,
+    backward: bool,
+) -> tuple[Array, list[Array]]:
+    """The outputs [T,N,H] and last states of one direction; x [T,N,gates*H] is already projected.
+
+    Beyond a sequence's length its outputs are 0 and its states stay.
+    """
+    steps, n = x.shape[:2]
+    y = np.zeros((steps, n, states[0].shape[-1]), x.dtype)
+    order = range(steps - 1, -1, -1) if backward else range(steps)
+    for t in order:
+        new = step(x[t], states)
+        if lens is None:
+            states, y[t] = new, new[0]
+        else:
+            alive = (t < lens)[:, None]
+            states = [np.where(alive, a, b) for a, b in zip(new, states, strict=True)]
+            y[t] = np.where(alive, new[0], 0)
+    return y, states
+
+
+def _recurrent(
+    x: Array,
+    w: Array,
+    b: Array | None,
+    lens: Array | None,
+    initial: Sequence[Array | None],
+    direction: str,
+    layout: int,
+    hidden: int,
+    make_step: Callable[[int], tuple[Step, Array]],
+) -> tuple[Array, ...]:
+    """All directions. make_step(d) gives the step and the bias that joins the input product."""
+    dtype, wide = x.dtype, widen(x.swapaxes(0, 1) if layout else x)
+    directions, n = w.shape[0], wide.shape[1]
+    starts = [
+        np.zeros((directions, n, hidden), wide.dtype)
+        if s is None
+        else widen(s.swapaxes(0, 1) if layout else s)
+        for s in initial
+    ]
+    ys, lasts = [], []
+    for d in range(directions):
+        step, bias = make_step(d)
+        projected = wide @ widen(w[d]).T + bias
+        backward = direction == "reverse" or d == 1
+        y, last = _run(projected, lens, [s[d] for s in starts], step, backward)
+        ys.append(y)
+        lasts.append(last)
+    y = np.stack(ys, axis=1)
+    finals = [np.stack(states) for states in zip(*lasts, strict=True)]
+    if layout:
+        y, finals = y.transpose(2, 0, 1, 3), [f.swapaxes(0, 1) for f in finals]
+    return tuple(np.ascontiguousarray(v.astype(dtype, copy=False)) for v in (y, *finals))
+
+
+def _bias(b: Array | None, d: int, gates: int, hidden: int, dtype: Any) -> tuple[Array, Array]:
+    if b is None:
+        zero = np.zeros(gates * hidden, dtype)
+        return zero, zero
+    both = widen(b[d])
+    return both[: gates * hidden], both[gates * hidden :]
+
+
+@op("anchor")
+def RNN(
+    x,
+    w,
+    r,
+    b=None,
+    sequence_lens=None,
+    initial_h=None,
+    *,
+    hidden_size=None,
+    direction="forward",
+    activations=None,
+    activation_alpha=None,
+    activation_beta=None,
+    clip=None,
+    layout=0,
+):
+    """h = f(x w^T + wb + h r^T + rb), for every step; returns (all h, last h)
+
+    x [T,N,I], w [D,H,I], r [D,H,H], b [D,2H]; y [T,D,N,H], y_h [D,N,H]; layout 1 puts N first.
+    """
+    hidden = r.shape[-1]
+    fs = functions(
+        _names(activations, ("Tanh",), direction), activation_alpha, activation_beta, clip
+    )
+
+    def make(d: int) -> tuple[Step, Array]:
+        f, rd = fs[d], widen(r[d]).T
+        wb, rb = _bias(b, d, 1, hidden, rd.dtype)
+        return lambda xt, s: [f(xt + s[0] @ rd)], wb + rb
+
+    return _recurrent(x, w, b, sequence_lens, [initial_h], direction, layout, hidden, make)
+
+
+@op("anchor")
+def GRU(
+    x,
+    w,
+    r,
+    b=None,
+    sequence_lens=None,
+    initial_h=None,
+    *,
+    hidden_size=None,
+    direction="forward",
+    activations=None,
+    activation_alpha=None,
+    activation_beta=None,
+    clip=None,
+    layout=0,
+    linear_before_reset=False,
+):
+    """z, q = f(x w^T + wb + h r^T + rb); n = g(x w^T + wb + (q*h) r^T + rb); h = (1-z)*n + z*h
+
+    linear_before_reset: n = g(x w^T + wb + q*(h r^T + rb)). Gates are ordered z, q, n; w [D,3H,I],
+    r [D,3H,H], b [D,6H]; returns (all h [T,D,N,H], last h [D,N,H]); layout 1 puts N first.
+    """
+    hidden = r.shape[-1]
+    names = _names(activations, ("Sigmoid", "Tanh"), direction)
+    fs = functions(names, activation_alpha, activation_beta, clip)
+
+    def make(d: int) -> tuple[Step, Array]:
+        f, g = fs[2 * d : 2 * d + 2]
+        rd = widen(r[d]).T
+        wb, rb = _bias(b, d, 3, hidden, rd.dtype)
+        gates, last = rd[:, : 2 * hidden], rd[:, 2 * hidden :]
+        bias, inner = wb + rb, np.zeros_like(rb[2 * hidden :])
+        if linear_before_reset:
+            bias, inner = np.r_[(wb + rb)[: 2 * hidden], wb[2 * hidden :]], rb[2 * hidden :]
+
+        def step(xt: Array, s: list[Array]) -> list[Array]:
+            h = s[0]
+            zq = f(xt[:, : 2 * hidden] + h @ gates)
+            z, q = zq[:, :hidden], zq[:, hidden:]
+            back = q * (h @ last + inner) if linear_before_reset else (q * h) @ last
+            n = g(xt[:, 2 * hidden :] + back)
+            return [(1 - z) * n + z * h]
+
+        return step, bias
+
+    return _recurrent(x, w, b, sequence_lens, [initial_h], direction, layout, hidden, make)
+
+
+@op("anchor")
+def LSTM(
+    x,
+    w,
+    r,
+    b=None,
+    sequence_lens=None,
+    initial_h=None,
+    initial_c=None,
+    p=None,
+    *,
+    hidden_size=None,
+    direction="forward",
+    activations=None,
+    activation_alpha=None,
+    activation_beta=None,
+    clip=None,
+    layout=0,
+    input_forget=False,
+):
+    """i, f = s(.. + p*c); c = f*c + i*g(..); o = s(.. + p*c); h = o*t(c), .. = x w^T + h r^T + b
+
+    Gates are ordered i, o, f, g and peepholes i, o, f; w [D,4H,I], r [D,4H,H], b [D,8H], p [D,3H];
+    returns (all h [T,D,N,H], last h [D,N,H], last c [D,N,H]); layout 1 puts N first;
+    input_forget: f = 1 - i.
+    """
+    hidden = r.shape[-1]
+    names = _names(activations, ("Sigmoid", "Tanh", "Tanh"), direction)
+    fs = functions(names, activation_alpha, activation_beta, clip)
+
+    def make(d: int) -> tuple[Step, Array]:
+        f, g, t = fs[3 * d : 3 * d + 3]
+        rd = widen(r[d]).T
+        wb, rb = _bias(b, d, 4, hidden, rd.dtype)
+        zero = np.zeros(3 * hidden, rd.dtype)
+        pi, po, pf = np.split(zero if p is None else widen(p[d]), 3)
+
+        def step(xt: Array, s: list[Array]) -> list[Array]:
+            h, c = s
+            gi, go, gf, gc = np.split(xt + h @ rd, 4, axis=1)
+            i = f(gi + pi * c)
+            forget = 1 - i if input_forget else f(gf + pf * c)
+            c = forget * c + i * g(gc)
+            return [f(go + po * c) * t(c), c]
+
+        return step, wb + rb
+
+    initial = [initial_h, initial_c]
+    return _recurrent(x, w, b, sequence_lens, initial, direction, layout, hidden, make)
+
+
+# ---- types
+
+
+def _is(have: Any, wants: Any) -> bool:
+    return have == wants or not isinstance(have, int) or not isinstance(wants, int)
+
+
+def _types(
+    gates: int,
+    per_direction: int,
+    states: int,
+    x: Value,
+    w: Value,
+    r: Value,
+    vectors: dict[str, tuple[Value | None, int]],
+    lens: Value | None,
+    initial: dict[str, Value | None],
+    attrs: dict[str, Any],
+) -> tuple[Type, ...]:
+    direction, layout = attrs["direction"], attrs["layout"]
+    need(
+        direction in ("forward", "reverse", "bidirectional"),
+        f"direction {direction!r} is none of forward, reverse, bidirectional",
+    )
+    need(layout in (0, 1), f"layout must be 0 or 1, it is {layout}")
+    count = 2 if direction == "bidirectional" else 1
+    hidden = attrs["hidden_size"]
+    if r.shape is not None:
+        need(len(r.shape) == 3, f"r needs rank 3 ([D,{gates}H,H]), it has {len(r.shape)}")
+        need(_is(r.shape[2], hidden), f"hidden_size is {hidden}, r is {r.type}")
+        hidden = r.shape[2] if hidden is None else hidden
+        need(
+            not isinstance(hidden, int) or _is(r.shape[1], gates * hidden),
+            f"r has {r.shape[1]} rows, {gates} gates of {hidden} need {gates * (hidden or 0)}"
+            if isinstance(hidden, int)
+            else "",
+        )
+    hidden = fresh() if hidden is None else hidden
+    names = attrs["activations"]
+    if names is not None:
+        wants = per_direction * count
+        need(
+            len(names) == wants,
+            f"{direction} wants {wants} activations, {len(names)} are given: {', '.join(names)}",
+        )
+        for name in names:
+            need(name.lower() in ACTIVATIONS, f"there is no recurrent activation {name!r}")
+    n = _check_operands(gates, count, hidden, x, w, vectors, lens, initial, layout)
+    t = fresh() if x.shape is None else x.shape[1 if layout else 0]
+    y = (n, t, count, hidden) if layout else (t, count, n, hidden)
+    last = (n, count, hidden) if layout else (count, n, hidden)
+    return (Type(x.dtype, y), *(Type(x.dtype, last) for _ in range(states)))
+
+
+def _check_operands(
+    gates: int,
+    count: int,
+    hidden: Any,
+    x: Value,
+    w: Value,
+    vectors: dict[str, tuple[Value | None, int]],
+    lens: Value | None,
+    initial: dict[str, Value | None],
+    layout: int,
+) -> Any:
+    """Check what the operands agree on; the batch size."""
+    n: Any = fresh()
+    if x.shape is not None:
+        need(len(x.shape) == 3, f"x needs rank 3 ([T,N,I]), it has {len(x.shape)}")
+        n = x.shape[0 if layout else 1]
+    if w.shape is not None:
+        need(len(w.shape) == 3, f"w needs rank 3 ([D,{gates}H,I]), it has {len(w.shape)}")
+        need(_is(w.shape[0], count), f"w has {w.shape[0]} directions, {count} are needed")
+        if isinstance(hidden, int):
+            need(_is(w.shape[1], gates * hidden), f"w has {w.shape[1]} rows, not {gates * hidden}")
+        if x.shape is not None:
+            need(_is(w.shape[2], x.shape[2]), f"w wants {w.shape[2]} inputs, x has {x.shape[2]}")
+    for name, (v, times) in vectors.items():
+        if v is not None and v.shape is not None and isinstance(hidden, int):
+            ok = len(v.shape) == 2 and _is(v.shape[0], count) and _is(v.shape[1], times * hidden)
+            need(ok, f"{name} needs [{count},{times * hidden}], it is {v.type}")
+    if lens is not None and lens.shape is not None:
+        ok = len(lens.shape) == 1 and _is(lens.shape[0], n)
+        need(ok, f"sequence_lens needs [{n}], it is {lens.type}")
+    for name, v in initial.items():
+        if v is not None and v.shape is not None:
+            wants = (n, count, hidden) if layout else (count, n, hidden)
+            ok = len(v.shape) == 3 and all(map(_is, v.shape, wants))
+            need(ok, f"{name} needs [{','.join(map(str, wants))}], it is {v.type}")
+    return n
+
+
+@RNN.type
+def _(x, w, r, b=None, sequence_lens=None, initial_h=None, **attrs):
+    starts = {"initial_h": initial_h}
+    return _types(1, 1, 1, x, w, r, {"b": (b, 2)}, sequence_lens, starts, attrs)
+
+
+@GRU.type
+def _(x, w, r, b=None, sequence_lens=None, initial_h=None, **attrs):
+    starts = {"initial_h": initial_h}
+    return _types(3, 2, 1, x, w, r, {"b": (b, 6)}, sequence_lens, starts, attrs)
+
+
+@LSTM.type
+def _(x, w, r, b=None, sequence_lens=None, initial_h=None, initial_c=None, p=None, **attrs):
+    starts, vectors = {"initial_h": initial_h, "initial_c": initial_c}, {"b": (b, 8), "p": (p, 3)}
+    return _types(4, 3, 2, x, w, r, vectors, sequence_lens, starts, attrs)
+
+
+def _flops(x: Value, w: Value, r: Value, *_: Any, **__: Any) -> float:
+    return 2 * x.dims[0] * x.dims[1] * (w.type.size + r.type.size + 12 * r.dims[1])
+
+
+for _operator in (RNN, GRU, LSTM):
+    _operator.cost(_flops)

@@ -1,0 +1,258 @@
+"""Resize: every interpolation, coordinate transform and rounding of ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import floor
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Dim, Value
+from tinsmith.ops._op import axis_of, fresh, need, op
+from tinsmith.ops.precision import is_float, widen
+
+Array = np.ndarray[Any, Any]
+
+MODES = ("nearest", "linear", "cubic")
+COORDINATES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_crop_and_resize",
+)
+ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+POLICIES = ("stretch", "not_larger", "not_smaller")
+
+
+@op()
+def Resize(
+    x,
+    roi=None,
+    scales=None,
+    sizes=None,
+    *,
+    mode="nearest",
+    coordinate_transformation_mode="half_pixel",
+    nearest_mode="round_prefer_floor",
+    cubic_coeff_a=-0.75,
+    exclude_outside=False,
+    extrapolation_value=0.0,
+    antialias=False,
+    axes=None,
+    keep_aspect_ratio_policy="stretch",
+):
+    """y[o] = x interpolated at t(o), one axis after the other; t is the coordinate transform
+
+    scales or sizes have one number for each of `axes` (default: all axes of x).
+    """
+    chosen = [a % x.ndim for a in (range(x.ndim) if axes is None else axes)]
+    if scales is not None and not scales.size:
+        scales = None
+    if sizes is not None and not sizes.size:
+        sizes = None
+    outs, factors = resized(
+        [x.shape[a] for a in chosen],
+        None if scales is None else [float(s) for s in scales],
+        None if sizes is None else [int(s) for s in sizes],
+        keep_aspect_ratio_policy,
+    )
+    crop = coordinate_transformation_mode == "tf_crop_and_resize"
+    y, outside = widen(x) if mode != "nearest" else x, np.zeros((1,) * x.ndim, bool)
+    if mode != "nearest" and not is_float(x.dtype):
+        y = y.astype(np.float64 if x.dtype.itemsize > 2 else np.float32)
+    for i, (axis, out, factor) in enumerate(zip(chosen, outs, factors, strict=True)):
+        size = x.shape[axis]
+        if factor == 1 and out == size and not crop:
+            continue
+        ends = (float(roi[i]), float(roi[len(chosen) + i])) if crop else (0.0, 1.0)
+        at = coordinates(coordinate_transformation_mode, int(out), factor, size, ends)
+        if crop:
+            shape = [1] * x.ndim
+            shape[axis] = int(out)
+            outside = outside | ((at < 0) | (at > size - 1)).reshape(shape)
+        if mode == "nearest":
+            y = y.take(nearest(at, nearest_mode, size), axis=axis)
+            continue
+        shrink = min(factor, 1.0) if antialias else None
+        places, weights = interpolation(at, mode, size, cubic_coeff_a, exclude_outside, shrink)
+        y = _weighted(y, places, weights, axis)
+    if crop:
+        y = np.where(outside, y.dtype.type(extrapolation_value), y)
+    if y.dtype != x.dtype and not is_float(x.dtype):
+        info = np.iinfo(x.dtype)
+        y = np.clip(np.rint(y), info.min, info.max)
+    return np.ascontiguousarray(y.astype(x.dtype, copy=False))
+
+
+def _weighted(x: Array, places: Array, weights: Array, axis: int) -> Array:
+    """sum over t of weights[:,t] * x.take(places[:,t]), along the axis."""
+    shape = [1] * x.ndim
+    shape[axis] = len(places)
+    weights = weights.astype(x.dtype)
+    total = None
+    for t in range(places.shape[1]):
+        term = x.take(places[:, t], axis=axis) * weights[:, t].reshape(shape)
+        total = term if total is None else np.add(total, term, out=total)
+    assert total is not None
+    return total
+
+
+def resized(
+    dims: Sequence[Dim],
+    scales: Sequence[float] | None,
+    sizes: Sequence[int] | None,
+    policy: str,
+) -> tuple[list[Dim], list[float]]:
+    """Output sizes and scale factors of the resized axes; a factor is 0 where it is not known.
+
+    A size from a scale is floor(size * scale) in float32, as ONNX infers it.
+    """
+    if scales is not None:
+        outs = [_scaled(d, s) for d, s in zip(dims, scales, strict=True)]
+        return outs, list(scales)
+    assert sizes is not None
+    ratios = [s / d if isinstance(d, int) and d else 0.0 for d, s in zip(dims, sizes, strict=True)]
+    if policy == "stretch":
+        return list(sizes), ratios
+    known = all(isinstance(d, int) for d in dims)
+    ratio = (min if policy == "not_larger" else max)(ratios) if known else 0.0
+    outs = [floor(ratio * d + 0.5) if known and isinstance(d, int) else fresh() for d in dims]
+    return outs, [ratio] * len(ratios)
+
+
+def _scaled(dim: Dim, scale: float) -> Dim:
+    if isinstance(dim, str):
+        return dim if scale == 1 else fresh()
+    return floor(np.float32(dim) * np.float32(scale))
+
+
+def coordinates(
+    transform: str, out: int, factor: float, size: int, roi: tuple[float, float]
+) -> Array:
+    """Where each output element reads, in elements of the input (float64).
+
+    The resized length is size * factor, which need not be a whole number.
+    """
+    o, length = np.arange(out, dtype=np.float64), factor * size
+    if transform == "align_corners":
+        return np.zeros(out) if length == 1 else o * (size - 1) / (length - 1)
+    if transform == "asymmetric":
+        return o / factor
+    if transform == "tf_crop_and_resize":
+        extent = (roi[1] - roi[0]) * (size - 1)
+        at = np.full(out, extent / 2) if length == 1 else o * extent / (length - 1)
+        return at + roi[0] * (size - 1)
+    if transform == "pytorch_half_pixel" and length == 1:
+        return np.full(out, -0.5)
+    at = (o + 0.5) / factor - 0.5
+    if transform == "half_pixel_symmetric":
+        at += size / 2 * (1 - out / length)
+    return at
+
+
+def nearest(at: Array, rounding: str, size: int) -> Array:
+    """The input element of each coordinate."""
+    whole = {
+        "round_prefer_floor": lambda a: np.ceil(a - 0.5),
+        "round_prefer_ceil": lambda a: np.floor(a + 0.5),
+        "floor": np.floor,
+        "ceil": np.ceil,
+    }[rounding](at)
+    return np.clip(whole, 0, size - 1).astype(np.int64)
+
+
+def interpolation(
+    at: Array,
+    mode: str,
+    size: int,
+    a: float = -0.75,
+    exclude_outside: bool = False,
+    shrink: float | None = None,
+) -> tuple[Array, Array]:
+    """(places, weights), both [out, taps]: what each coordinate reads, clamped to the edges.
+
+    `shrink` is the scale by which antialiasing widens the filter, or None.
+    """
+    below = np.ceil(at) - 1  # a whole coordinate reads from its left: the distance is in (0, 1]
+    part = (at - below)[:, None]
+    radius = 1 if mode == "linear" else 2
+    first = 1 - radius if shrink is None else floor(-radius / shrink) + 1
+    offsets = np.arange(first, 2 - first, dtype=np.float64)
+    t = np.abs(offsets - part) * (1.0 if shrink is None else shrink)
+    weights = np.clip(1 - t, 0, None) if mode == "linear" else _cubic(t, a)
+    if shrink is not None:
+        weights /= weights.sum(axis=1, keepdims=True)
+    places = below[:, None] + offsets
+    if exclude_outside:
+        weights = np.where((places >= 0) & (places < size), weights, 0)
+        weights /= weights.sum(axis=1, keepdims=True)
+    return np.clip(places, 0, size - 1).astype(np.int64), weights
+
+
+def _cubic(t: Array, a: float) -> Array:
+    near = ((a + 2) * t - (a + 3)) * t * t + 1
+    far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
+    return np.where(t <= 1, near, np.where(t < 2, far, 0))
+
+
+@Resize.type
+def _(
+    x,
+    roi=None,
+    scales=None,
+    sizes=None,
+    *,
+    mode,
+    coordinate_transformation_mode,
+    nearest_mode,
+    antialias,
+    axes,
+    keep_aspect_ratio_policy,
+    **_,
+):
+    for name, value, known in (
+        ("mode", mode, MODES),
+        ("coordinate_transformation_mode", coordinate_transformation_mode, COORDINATES),
+        ("nearest_mode", nearest_mode, ROUNDINGS),
+        ("keep_aspect_ratio_policy", keep_aspect_ratio_policy, POLICIES),
+    ):
+        need(value in known, f"{name} {value!r} is none of {', '.join(known)}")
+    need(not (antialias and mode == "nearest"), "antialias needs mode linear or cubic")
+    scales, sizes = _given(scales), _given(sizes)
+    need((scales is None) != (sizes is None), "either scales or sizes is needed, and not both")
+    crop = coordinate_transformation_mode == "tf_crop_and_resize"
+    need(not crop or _given(roi) is not None, "tf_crop_and_resize needs roi")
+    if x.shape is None:
+        return x.type
+    rank = len(x.shape)
+    chosen = [axis_of(a, rank, "axes") for a in (range(rank) if axes is None else axes)]
+    shape: list[Dim] = list(x.shape)
+    given = scales if scales is not None else sizes
+    if given.shape is not None and isinstance(given.shape[0], int):
+        what = "scales" if scales is not None else "sizes"
+        need(
+            given.shape[0] == len(chosen),
+            f"{what} has {given.shape[0]} numbers, {len(chosen)} axes are resized",
+        )
+    if given.const is None:
+        for axis in chosen:
+            shape[axis] = fresh()
+        return x.type.like(shape=tuple(shape))
+    need((given.const > 0).all() or sizes is not None, f"scales must be positive: {given.const}")
+    outs, _factors = resized(
+        [x.shape[a] for a in chosen],
+        None if scales is None else [float(s) for s in scales.const],
+        None if sizes is None else [int(s) for s in sizes.const],
+        keep_aspect_ratio_policy,
+    )
+    for axis, out in zip(chosen, outs, strict=True):
+        shape[axis] = out
+    return x.type.like(shape=tuple(shape))
+
+
+def _given(v: Value | None) -> Any:
+    """An operand, or None where it is absent or (as older opsets write it) empty."""
+    return None if v is None or v.shape == (0,) else v

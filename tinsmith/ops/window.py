@@ -1,0 +1,147 @@
+"""Sliding windows: output sizes, automatic padding, and views of every window or tap.
+
+Shared by convolution and pooling; spatial axes are the last ones, in any number.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Dim
+from tinsmith.ops._op import fresh, need
+
+Array = np.ndarray[Any, Any]
+
+AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+
+
+@dataclass(frozen=True)
+class Window:
+    """One entry for each spatial axis; `out` may hold symbols where the input does.
+
+    `begin` and `end` are the paddings that `auto_pad` stands for. They are those of a size that is
+    a multiple of the stride where the input size is a symbol.
+    """
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+    out: tuple[Dim, ...]
+
+    @property
+    def span(self) -> tuple[int, ...]:
+        """The extent of a dilated window."""
+        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
+
+
+def spatial_attr(name: str, value: Any, count: int, default: int, least: int) -> tuple[int, ...]:
+    """An attribute with one number for each of `count` places; an int stands for all of them."""
+    if value is None:
+        return (default,) * count
+    if isinstance(value, int):
+        value = (value,) * count
+    need(
+        len(value) == count, f"{name} has {len(value)} numbers, {count} are needed: {tuple(value)}"
+    )
+    need(min(value, default=least) >= least, f"{name} {tuple(value)} must be at least {least}")
+    return tuple(int(v) for v in value)
+
+
+def window(
+    sizes: Sequence[Dim],
+    kernel: Sequence[int],
+    stride: Any = None,
+    pad: Any = None,
+    dilation: Any = None,
+    auto_pad: str = "NOTSET",
+    ceil_mode: bool = False,
+) -> Window:
+    """The geometry of windows over the spatial sizes; TypeRuleError where it does not fit.
+
+    The last window starts inside the input or its left padding, whatever `ceil_mode` says.
+    """
+    rank = len(sizes)
+    kernel = spatial_attr("kernel", tuple(kernel), rank, 1, 1)
+    stride = spatial_attr("stride", stride, rank, 1, 1)
+    dilation = spatial_attr("dilation", dilation, rank, 1, 1)
+    pads = spatial_attr("pad", pad, 2 * rank, 0, 0)
+    need(auto_pad in AUTO_PADS, f"auto_pad {auto_pad!r} is none of {', '.join(AUTO_PADS)}")
+    begin, end, out = [], [], []
+    for i, (size, k, s, d) in enumerate(zip(sizes, kernel, stride, dilation, strict=True)):
+        span = (k - 1) * d + 1
+        if auto_pad.startswith("SAME"):
+            missing = span - s if isinstance(size, str) else (-(-size // s) - 1) * s + span - size
+            total = max(missing, 0)
+            less, more = total // 2, total - total // 2
+            b, e = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
+            n: Dim = (size if s == 1 else fresh()) if isinstance(size, str) else -(-size // s)
+        else:
+            b, e = (0, 0) if auto_pad == "VALID" else (pads[i], pads[rank + i])
+            n = _count(size, span, s, b, e, ceil_mode, i)
+        begin.append(b)
+        end.append(e)
+        out.append(n)
+    return Window(kernel, stride, dilation, tuple(begin), tuple(end), tuple(out))
+
+
+def _count(size: Dim, span: int, s: int, b: int, e: int, ceil_mode: bool, axis: int) -> Dim:
+    if isinstance(size, str):
+        return size if s == 1 and b + e == span - 1 else fresh()
+    room = size + b + e - span
+    need(
+        room >= 0 or (ceil_mode and room + s > 0),
+        f"a window of {span} does not fit into {size} + {b + e} of padding on spatial axis {axis}",
+    )
+    n = (-(-room // s) if ceil_mode else room // s) + 1
+    if ceil_mode and (n - 1) * s >= size + b:
+        n -= 1
+    return n
+
+
+def padded(x: Array, w: Window, fill: Any) -> Array:
+    """x with begin and end padding, and as much more at the end as the last window needs."""
+    rank = len(w.kernel)
+    sizes = x.shape[-rank:] if rank else ()
+    spans = zip(sizes, w.begin, w.end, w.span, w.stride, w.out, strict=True)
+    after = [
+        max(e, (int(n) - 1) * s + span - size - b) if int(n) else e
+        for size, b, e, span, s, n in spans
+    ]
+    if not any(w.begin) and not any(after):
+        return x
+    widths = [(0, 0)] * (x.ndim - rank) + list(zip(w.begin, after, strict=True))
+    return np.pad(x, widths, constant_values=fill)
+
+
+def windows(x: Array, w: Window) -> Array:
+    """A read-only view of a padded array: [..., *out, *kernel]."""
+    rank = len(w.kernel)
+    lead, steps = x.ndim - rank, x.strides[x.ndim - rank :]
+    shape = (*x.shape[:lead], *(int(n) for n in w.out), *w.kernel)
+    moves = [a * s for a, s in zip(steps, w.stride, strict=True)]
+    taps = [a * d for a, d in zip(steps, w.dilation, strict=True)]
+    strides = (*x.strides[:lead], *moves, *taps)
+    return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False)
+
+
+def tap(x: Array, axis: int, offset: int, stride: int, count: int) -> Array:
+    """count elements of one axis, from offset, stride apart: what one tap reads."""
+    stop = offset + (count - 1) * stride + 1 if count else offset
+    return x[(*(slice(None),) * axis, slice(offset, stop, stride))]
+
+
+def taps(x: Array, w: Window) -> Iterator[tuple[tuple[int, ...], Array]]:
+    """(place in the kernel, view [..., *out]) for every tap over a padded array."""
+    lead = x.ndim - len(w.kernel)
+    for place in itertools.product(*map(range, w.kernel)):
+        part = x
+        for i, k in enumerate(place):
+            part = tap(part, lead + i, k * w.dilation[i], w.stride[i], int(w.out[i]))
+        yield place, part
