@@ -1,0 +1,352 @@
+"""Values and pointers of generated code: what a kernel's arithmetic is written with."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tinsmith.codegen.types import Ty
+from tinsmith.errors import CodegenError
+
+if TYPE_CHECKING:
+    from tinsmith.codegen.builder import Builder
+
+
+def literal(value: float | int, ty: Ty) -> str:
+    """One element of `ty` as LLVM text."""
+    if ty.kind == "f64":
+        return "0x" + struct.pack(">d", float(value)).hex().upper()
+    if ty.kind == "f32":  # LLVM prints a float as the hex of the double that equals it
+        single = struct.unpack("<f", struct.pack("<f", _clamp32(value)))[0]
+        return "0x" + struct.pack(">d", single).hex().upper()
+    if ty.kind == "i1":
+        return "true" if value else "false"
+    if ty.is_float:
+        raise CodegenError(f"no literals of type {ty}: compute in f32 and convert")
+    bits = ty.bits
+    value = int(value) & ((1 << bits) - 1)
+    return str(value - (1 << bits) if value >> (bits - 1) else value)
+
+
+def _clamp32(value: float) -> float:
+    value = float(value)
+    if value != value or abs(value) <= 3.4028235677973362e38:
+        return value
+    return float("inf") if value > 0 else float("-inf")
+
+
+class Val:
+    """An SSA value. Operators emit instructions; numbers on the other side become splats."""
+
+    __slots__ = ("b", "ref", "ty")
+
+    def __init__(self, b: Builder, ty: Ty, ref: str) -> None:
+        self.b, self.ty, self.ref = b, ty, ref
+
+    def _like(self, other: Val | float | int) -> Val:
+        if isinstance(other, Val):
+            if other.ty != self.ty:
+                if other.ty.lanes == 1 and other.ty.kind == self.ty.kind:
+                    return other.splat(self.ty.lanes)
+                raise CodegenError(f"operands of types {self.ty} and {other.ty} do not mix")
+            return other
+        return self.b.const(other, self.ty)
+
+    def _binary(self, name: str, other: Val | float | int, reverse: bool = False) -> Val:
+        rhs = self._like(other)
+        x, y = (rhs, self) if reverse else (self, rhs)
+        return self.b.emit(self.ty, f"{name} {self.ty.llvm} {x.ref}, {y.ref}")
+
+    def _pick(self, float_op: str, signed: str, unsigned: str | None = None) -> str:
+        if self.ty.is_float:
+            return float_op
+        return signed if self.ty.is_signed or unsigned is None else unsigned
+
+    def __add__(self, other: Any) -> Val:
+        if isinstance(other, int) and not self.ty.is_float and other == 0:
+            return self
+        return self._binary(self._pick("fadd", "add"), other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Val:
+        if isinstance(other, int) and not self.ty.is_float and other == 0:
+            return self
+        return self._binary(self._pick("fsub", "sub"), other)
+
+    def __rsub__(self, other: Any) -> Val:
+        return self._binary(self._pick("fsub", "sub"), other, reverse=True)
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, int) and not self.ty.is_float and self.ty.lanes == 1:
+            if other == 0:
+                return 0
+            if other == 1:
+                return self
+        return self._binary(self._pick("fmul", "mul"), other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Val:
+        return self._binary(self._pick("fdiv", "sdiv", "udiv"), other)
+
+    def __rtruediv__(self, other: Any) -> Val:
+        return self._binary(self._pick("fdiv", "sdiv", "udiv"), other, reverse=True)
+
+    def __floordiv__(self, other: Any) -> Any:
+        """Quotient of non-negative integers (loop indices)."""
+        if isinstance(other, int) and other == 1:
+            return self
+        return self._binary("udiv", other)
+
+    def __mod__(self, other: Any) -> Any:
+        """Remainder of non-negative integers (loop indices)."""
+        if isinstance(other, int) and other == 1:
+            return 0
+        return self._binary("urem", other)
+
+    def __and__(self, other: Any) -> Val:
+        return self._binary("and", other)
+
+    def __or__(self, other: Any) -> Val:
+        return self._binary("or", other)
+
+    def __xor__(self, other: Any) -> Val:
+        return self._binary("xor", other)
+
+    def __lshift__(self, other: Any) -> Val:
+        return self._binary("shl", other)
+
+    def __rshift__(self, other: Any) -> Val:
+        return self._binary("ashr" if self.ty.is_signed else "lshr", other)
+
+    def __neg__(self) -> Val:
+        if self.ty.is_float:
+            return self.b.emit(self.ty, f"fneg {self.ty.llvm} {self.ref}")
+        return self.b.const(0, self.ty) - self
+
+    def compare(self, how: str, other: Any) -> Val:
+        """`how` is one of lt le gt ge eq ne; ordered on floats (ne: unordered). Gives i1 lanes."""
+        rhs = self._like(other)
+        if self.ty.is_float:
+            op = "fcmp " + ("une" if how == "ne" else "o" + how)
+        elif how in ("eq", "ne"):
+            op = "icmp " + how
+        else:
+            op = "icmp " + ("s" if self.ty.is_signed else "u") + how
+        return self.b.emit(self.ty.of("i1"), f"{op} {self.ty.llvm} {self.ref}, {rhs.ref}")
+
+    def __lt__(self, other: Any) -> Val:
+        return self.compare("lt", other)
+
+    def __le__(self, other: Any) -> Val:
+        return self.compare("le", other)
+
+    def __gt__(self, other: Any) -> Val:
+        return self.compare("gt", other)
+
+    def __ge__(self, other: Any) -> Val:
+        return self.compare("ge", other)
+
+    def eq(self, other: Any) -> Val:
+        return self.compare("eq", other)
+
+    def ne(self, other: Any) -> Val:
+        return self.compare("ne", other)
+
+    def is_nan(self) -> Val:
+        return self.b.emit(self.ty.of("i1"), f"fcmp uno {self.ty.llvm} {self.ref}, {self.ref}")
+
+    def select(self, yes: Val | float | int, no: Val | float | int) -> Val:
+        """Lane-wise choice by this i1 value."""
+        if not isinstance(yes, Val):
+            assert isinstance(no, Val)
+            yes = no._like(yes)
+        no = yes._like(no)
+        yes = no._like(yes)
+        return self.b.emit(
+            yes.ty,
+            f"select {self.ty.llvm} {self.ref}, {yes.ty.llvm} {yes.ref}, {no.ty.llvm} {no.ref}",
+        )
+
+    def max(self, other: Any) -> Val:
+        """`self > other ? self : other`: one instruction; the result is `other` where self is NaN."""
+        return (self > other).select(self, other)
+
+    def min(self, other: Any) -> Val:
+        return (self < other).select(self, other)
+
+    def fma(self, times: Any, plus: Any) -> Val:
+        """self * times + plus, fused where the target can."""
+        x, y = self._like(times), self._like(plus)
+        name = f"llvm.fmuladd.{self._suffix()}"
+        return self.b.intrinsic(name, self.ty, [self, x, y])
+
+    def _suffix(self) -> str:
+        scalar = {"f32": "f32", "f64": "f64", "f16": "f16", "bf16": "bf16"}.get(
+            self.ty.kind, f"i{self.ty.bits}"
+        )
+        if self.ty.kind == "i1":
+            scalar = "i1"
+        return scalar if self.ty.lanes == 1 else f"v{self.ty.lanes}{scalar}"
+
+    def unary(self, name: str) -> Val:
+        """An LLVM intrinsic of one operand and equal type, e.g. "sqrt", "fabs", "ctpop"."""
+        return self.b.intrinsic(f"llvm.{name}.{self._suffix()}", self.ty, [self])
+
+    def sqrt(self) -> Val:
+        return self.unary("sqrt")
+
+    def abs(self) -> Val:
+        if self.ty.is_float:
+            return self.unary("fabs")
+        return (self < 0).select(-self, self) if self.ty.is_signed else self
+
+    def splat(self, lanes: int) -> Val:
+        if lanes == 1:
+            return self
+        ty = self.ty.x(lanes)
+        first = self.b.emit(ty, f"insertelement {ty.llvm} poison, {self.ty.llvm} {self.ref}, i64 0")
+        return self.b.emit(
+            ty,
+            f"shufflevector {ty.llvm} {first.ref}, {ty.llvm} poison, <{lanes} x i32> zeroinitializer",
+        )
+
+    def lane(self, index: int | Val) -> Val:
+        """One element of a vector."""
+        where = index.ref if isinstance(index, Val) else str(index)
+        return self.b.emit(self.ty.elem, f"extractelement {self.ty.llvm} {self.ref}, i64 {where}")
+
+    def with_lane(self, index: int | Val, value: Val) -> Val:
+        where = index.ref if isinstance(index, Val) else str(index)
+        return self.b.emit(
+            self.ty,
+            f"insertelement {self.ty.llvm} {self.ref}, {value.ty.llvm} {value.ref}, i64 {where}",
+        )
+
+    def shuffle(self, other: Val | None, indices: Sequence[int]) -> Val:
+        """Lanes picked from the concatenation of self and other; -1 leaves a lane undefined."""
+        second = other.ref if other is not None else "poison"
+        mask = ", ".join("i32 poison" if i < 0 else f"i32 {i}" for i in indices)
+        return self.b.emit(
+            self.ty.x(len(indices)),
+            f"shufflevector {self.ty.llvm} {self.ref}, {self.ty.llvm} {second}, <{len(indices)} x i32> <{mask}>",
+        )
+
+    def bitcast(self, ty: Ty) -> Val:
+        if ty.llvm == self.ty.llvm:
+            return Val(self.b, ty, self.ref)
+        return self.b.emit(ty, f"bitcast {self.ty.llvm} {self.ref} to {ty.llvm}")
+
+    def to(self, kind: str) -> Val:
+        """Convert each lane to another kind, as C does; float to integer truncates and saturates."""
+        src, dst = self.ty, self.ty.of(kind)
+        if src.kind == kind:
+            return self
+        if src.is_float and dst.is_float:
+            op = "fptrunc" if dst.bits < src.bits else "fpext"
+        elif src.is_float:
+            if kind == "i1":
+                return self.ne(0.0)
+            sign = "s" if dst.is_signed else "u"
+            name = f"llvm.fpto{sign}i.sat.{Val(self.b, dst, '')._suffix()}.{self._suffix()}"
+            return self.b.intrinsic(name, dst, [self])
+        elif dst.is_float:
+            op = "sitofp" if src.is_signed else "uitofp"
+        elif kind == "i1":
+            return self.ne(0)
+        else:
+            src_bits = 1 if src.kind == "i1" else src.bits
+            if src_bits == dst.bits:
+                return Val(self.b, dst, self.ref)
+            op = "trunc" if dst.bits < src_bits else "sext" if src.is_signed else "zext"
+        return self.b.emit(dst, f"{op} {src.llvm} {self.ref} to {dst.llvm}")
+
+    def reduce(self, how: str) -> Val:
+        """All lanes to one: "add", "mul", "max", "min", by halving (order is fixed)."""
+        value, lanes = self, self.ty.lanes
+        while lanes > 1:
+            if lanes % 2:
+                raise CodegenError(f"cannot halve {lanes} lanes")
+            lanes //= 2
+            if lanes == 1:
+                low, high = value.lane(0), value.lane(1)
+            else:
+                low = value.shuffle(None, range(lanes))
+                high = value.shuffle(None, range(lanes, 2 * lanes))
+            combine = {"add": low.__add__, "mul": low.__mul__, "max": low.max, "min": low.min}
+            value = combine[how](high)
+        return value
+
+    __hash__ = object.__hash__
+
+
+class Ptr:
+    """A typed address. `p + n` moves by n elements; constant offsets are kept and folded."""
+
+    __slots__ = ("b", "elem", "offset", "ref")
+
+    def __init__(self, b: Builder, ref: str, elem: Ty, offset: int = 0) -> None:
+        self.b, self.ref, self.elem, self.offset = b, ref, elem, offset
+
+    def __add__(self, n: Val | int) -> Ptr:
+        if isinstance(n, int):
+            return Ptr(self.b, self.ref, self.elem, self.offset + n)
+        moved = self.b.emit(
+            Ty("ptr"), f"getelementptr {self.elem.llvm}, ptr {self.ref}, i64 {n.ref}"
+        )
+        return Ptr(self.b, moved.ref, self.elem, self.offset)
+
+    def cast(self, elem: Ty) -> Ptr:
+        """The same address as a pointer to another element type."""
+        return Ptr(self.b, self.address, elem)
+
+    def fixed(self) -> Ptr:
+        """The same address with its constant offset folded into one value (to share in a loop)."""
+        return Ptr(self.b, self.address, self.elem)
+
+    @property
+    def address(self) -> str:
+        if not self.offset:
+            return self.ref
+        return self.b.emit(
+            Ty("ptr"), f"getelementptr {self.elem.llvm}, ptr {self.ref}, i64 {self.offset}"
+        ).ref
+
+    def load(self, lanes: int = 1, mask: Val | None = None, align: int | None = None) -> Val:
+        """`lanes` consecutive elements; lanes off in `mask` are not read and give 0."""
+        ty = self.elem.x(lanes)
+        align = align or self.elem.nbytes
+        if mask is None:
+            return self.b.emit(ty, f"load {ty.llvm}, ptr {self.address}, align {align}")
+        if lanes == 1:
+            raise CodegenError("a masked load needs a vector")
+        name = f"llvm.masked.load.{Val(self.b, ty, '')._suffix()}.p0"
+        text = f"ptr align {align} {self.address}, {mask.ty.llvm} {mask.ref}, {ty.llvm} zeroinitializer"
+        return self.b.intrinsic(name, ty, text=text, params=f"ptr, {mask.ty.llvm}, {ty.llvm}")
+
+    def splat(self, lanes: int) -> Val:
+        """One element in every lane."""
+        return self.load().splat(lanes)
+
+    def store(self, value: Val, mask: Val | None = None, align: int | None = None) -> None:
+        if value.ty.kind != self.elem.kind and value.ty.elem.llvm != self.elem.llvm:
+            raise CodegenError(f"cannot store {value.ty} through a pointer to {self.elem}")
+        align = align or self.elem.nbytes
+        if mask is None:
+            self.b.line(f"store {value.ty.llvm} {value.ref}, ptr {self.address}, align {align}")
+            return
+        name = f"llvm.masked.store.{value._suffix()}.p0"
+        text = f"{value.ty.llvm} {value.ref}, ptr align {align} {self.address}, {mask.ty.llvm} {mask.ref}"
+        self.b.intrinsic(name, None, text=text, params=f"{value.ty.llvm}, ptr, {mask.ty.llvm}")
+
+    def prefetch(self, write: bool = False, locality: int = 3) -> None:
+        text = f"ptr {self.address}, i32 {int(write)}, i32 {locality}, i32 1"
+        self.b.intrinsic("llvm.prefetch.p0", None, text=text, params="ptr, i32, i32, i32")
+
+    def load_pointer(self, elem: Ty) -> Ptr:
+        """Read the pointer stored at this address."""
+        return Ptr(
+            self.b, self.b.emit(Ty("ptr"), f"load ptr, ptr {self.address}, align 8").ref, elem
+        )
