@@ -38,6 +38,10 @@ class DuplicateName(TinsmithError):
     """Two rows of one table claim the same name."""
 
 
+class MissingPackage(TinsmithError):
+    """An optional package is needed for what was asked; names it and how to install it."""
+
+
 # ---- graph
 
 

@@ -1,0 +1,78 @@
+"""The group of commands: found by their files, loaded when they are used.
+
+Exit codes: 0 done, 1 a TinsmithError (its message on standard error, without a traceback),
+2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from typing import Any
+
+import click
+
+from tinsmith.errors import TinsmithError, suggest
+
+INTERRUPTED = 130
+
+
+class Failed(click.ClickException):
+    """Prints the message of a TinsmithError; exit code 1."""
+
+    def show(self, file: Any = None) -> None:
+        label = click.style("error:", fg="red", bold=True)
+        click.echo(f"{label} {self.message}", err=True, file=file)
+
+
+class Commands(click.Group):
+    """Every module of this package whose name does not start with `_` holds one `command`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        import tinsmith.cli as package
+
+        names = [m.name for m in pkgutil.iter_modules(package.__path__)]
+        return sorted(n.replace("_", "-") for n in names if not n.startswith("_"))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        return importlib.import_module(f"tinsmith.cli.{cmd_name.replace('-', '_')}").command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if args and not args[0].startswith("-"):
+                hint = suggest(args[0], self.list_commands(ctx))
+                raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx) from error
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except TinsmithError as error:
+            raise Failed(str(error)) from error
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            sys.exit(INTERRUPTED)
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Every command takes --json where a machine reads the answer.",
+)
+@click.version_option(None, "--version", package_name="tinsmith")
+def main() -> None:
+    """Run neural networks with machine code that is generated for exactly your model.
+
+    \b
+    Start here:
+      tinsmith run model.onnx                 run it once, on random inputs
+      tinsmith run model.onnx cat.jpg         run it on a picture
+      tinsmith bench model.onnx               how fast it is, layer by layer
+      tinsmith inspect model.onnx             what is in it
+      tinsmith explain model.onnx conv1       why that layer is computed as it is
+    """

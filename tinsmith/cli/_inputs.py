@@ -1,0 +1,169 @@
+"""Model inputs from the command line: arrays in files, pictures, random numbers.
+
+    x.npy            the next input that has no array yet
+    data.npz         the arrays whose names are inputs; a lone array goes where x.npy would
+    cat.jpg          decoded, resized to the input's height and width, scaled (see `Picture`)
+    random, zeros    generated
+    name=ANY         any of these, for the input of that name
+
+Inputs that nothing is given for are random. Several pictures make up a batch.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from tinsmith.cli._picture import SUFFIXES, Picture
+from tinsmith.errors import InputNameError, InputShapeError, InputTypeError, ModelFileError
+from tinsmith.graph import Type
+
+Array = np.ndarray[Any, Any]
+
+
+class Inputs:
+    """Reads the arguments of one call for inputs of the given types.
+
+    `notes` says, for people, where each input came from.
+    """
+
+    def __init__(
+        self, types: Mapping[str, Type], dims: Mapping[str, int], seed: int, picture: Picture
+    ) -> None:
+        self.types, self.dims, self.picture = dict(types), dict(dims), picture
+        self.random = np.random.default_rng(seed)
+        self.arrays: dict[str, Array] = {}
+        self.notes: dict[str, str] = {}
+
+    def read(self, arguments: Sequence[str]) -> dict[str, Array]:
+        """Arrays by input name. Raises InputError and ModelFileError, click errors for usage."""
+        loose: list[str] = []
+        for argument in arguments:
+            name, equals, rest = argument.partition("=")
+            if equals and name in self.types:
+                self.put(name, self.one(rest, name), rest)
+            elif equals and not Path(argument).exists():
+                known = ", ".join(self.types)
+                raise InputNameError(f"the model has no input {name!r}; its inputs are {known}")
+            elif argument.endswith(".npz"):
+                loose += self.npz(argument)
+            else:
+                loose.append(argument)
+        if len(loose) > 1 and all(map(is_picture, loose)):
+            self.batch(loose)
+        else:
+            self.in_order(loose)
+        for name in self.types:
+            if name not in self.arrays:
+                self.put(name, self.generate("random", name), "random")
+        return {name: self.arrays[name] for name in self.types}
+
+    def put(self, name: str, array: Array, source: str) -> None:
+        if name in self.arrays:
+            raise InputNameError(
+                f"the input {name!r} is given twice: by {self.notes[name]} and {source}"
+            )
+        self.arrays[name], self.notes[name] = array, source
+
+    def free(self) -> list[str]:
+        return [n for n in self.types if n not in self.arrays]
+
+    def in_order(self, sources: Sequence[str]) -> None:
+        for source in sources:
+            free = self.free()
+            if not free:
+                total = len(self.types)
+                raise InputNameError(
+                    f"nothing is left to take {source}: the model's {total} "
+                    f"input{'s' * (total != 1)} ({', '.join(self.types)}) have their arrays"
+                )
+            self.put(free[0], self.one(source, free[0]), source)
+
+    def one(self, source: str, name: str) -> Array:
+        """One array from one argument, for the input `name`."""
+        if source in ("random", "zeros"):
+            return self.generate(source, name)
+        path = Path(source)
+        if not path.exists():
+            raise click.BadParameter(
+                f"{source!r} is no file; inputs are .npy, .npz, a picture, 'random' or 'zeros'"
+            )
+        if is_picture(source):
+            return self.picture.read(path, self.types[name], name)
+        arrays = load_arrays(path)
+        if len(arrays) != 1:
+            raise InputNameError(
+                f"{source} holds {len(arrays)} arrays ({', '.join(arrays)}); one is wanted here"
+            )
+        return next(iter(arrays.values()))
+
+    def npz(self, source: str) -> list[str]:
+        """Take the arrays that are named as inputs; return [source] where it is a lone array."""
+        if not Path(source).exists():
+            return [source]
+        arrays = load_arrays(Path(source))
+        named = [n for n in arrays if n in self.types]
+        for name in named:
+            self.put(name, arrays[name], source)
+        if not named and len(arrays) != 1:
+            raise InputNameError(
+                f"{source} holds {', '.join(arrays)}; none of them is an input of the model "
+                f"({', '.join(self.types)})"
+            )
+        return [] if named else [source]
+
+    def batch(self, sources: Sequence[str]) -> None:
+        """Several pictures: one after the other where inputs are waiting, else along the batch."""
+        free = self.free()
+        if len(free) >= len(sources):
+            return self.in_order(sources)
+        type_ = self.types[free[0]] if len(free) == 1 else None
+        room = type_.shape[0] if type_ is not None and type_.shape else None
+        if not isinstance(room, str) and room != len(sources):
+            raise InputShapeError(
+                f"{len(sources)} pictures are given, the model takes a batch of {room or 1}; "
+                "run them one at a time"
+            )
+        one = [self.picture.read(Path(s), self.types[free[0]], free[0]) for s in sources]
+        self.put(free[0], np.concatenate(one), ", ".join(sources))
+        return None
+
+    def generate(self, how: str, name: str) -> Array:
+        """Random numbers (or zeros) of the input's type; symbols are --dim, or 1."""
+        type_ = self.types[name]
+        if type_.shape is None or type_.dtype == object:
+            raise InputTypeError(
+                f"cannot make up the input {name!r}: it is a {type_}; give {name}=FILE"
+            )
+        shape = tuple(d if isinstance(d, int) else self.dims.get(d, 1) for d in type_.shape)
+        if how == "zeros":
+            return np.zeros(shape, type_.dtype)
+        kind = type_.dtype.kind
+        if kind == "b":
+            return self.random.random(shape) < 0.5
+        if kind in "iu":
+            # Pixels where they are bytes; else small, since integers are indices most often.
+            top = 256 if type_.dtype == np.uint8 else 10
+            return self.random.integers(0, top, shape).astype(type_.dtype)
+        return self.random.standard_normal(shape, np.float32).astype(type_.dtype)
+
+
+def is_picture(source: str) -> bool:
+    return Path(source).suffix.lower() in SUFFIXES
+
+
+def load_arrays(path: Path) -> dict[str, Array]:
+    """The arrays of a .npy or .npz file, by name. Raises ModelFileError; never unpickles."""
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {path.stem: loaded}
+        with loaded:
+            return {name: loaded[name] for name in loaded.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ModelFileError(f"{path} cannot be read as .npy or .npz: {error}") from error

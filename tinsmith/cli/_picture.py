@@ -1,0 +1,97 @@
+"""Pictures as model inputs. Needs Pillow, which `pip install tinsmith[images]` brings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tinsmith.errors import InputTypeError, MissingPackage, ModelFileError
+from tinsmith.graph import Dim, Type
+
+SUFFIXES = frozenset(
+    (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+)
+MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+SCALES = ("unit", "signed", "imagenet", "bytes")
+IMAGENET = np.float32([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])
+
+
+@dataclass(frozen=True)
+class Picture:
+    """How a picture becomes an array.
+
+    scale   unit: 0..1, signed: -1..1, bytes: 0..255, imagenet: 0..1 less the mean of ImageNet's
+            channels, over their deviation. An integer input always gets bytes.
+    fit     crop: the shorter side is resized and the middle cut out; stretch: both are resized
+    """
+
+    scale: str = "unit"
+    fit: str = "crop"
+
+    def read(self, path: Path, type_: Type, name: str) -> np.ndarray[Any, Any]:
+        """An array with a batch of 1 for an input [N,C,H,W], [N,H,W,C], or either without N."""
+        channels, height, width, last = layout(type_, name)
+        pixels = self.decode(path, channels, height, width)
+        if not last:
+            pixels = pixels.transpose(2, 0, 1)
+        if type_.rank == 4:
+            pixels = pixels[None]
+        return np.ascontiguousarray(self.scaled(pixels, type_, last))
+
+    def decode(self, path: Path, channels: int, height: Dim, width: Dim) -> np.ndarray[Any, Any]:
+        try:
+            from PIL import Image, ImageOps
+        except ImportError:
+            raise MissingPackage(
+                f"reading {path.name} needs Pillow, which is not installed; "
+                "try: pip install tinsmith[images]"
+            ) from None
+        try:
+            with Image.open(path) as opened:
+                image = ImageOps.exif_transpose(opened).convert(MODES[channels])
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            raise ModelFileError(f"{path} cannot be read as a picture: {error}") from error
+        wanted = (
+            width if isinstance(width, int) else image.width,
+            height if isinstance(height, int) else image.height,
+        )
+        if self.fit == "crop":
+            image = ImageOps.fit(image, wanted, Image.Resampling.BILINEAR)
+        else:
+            image = image.resize(wanted, Image.Resampling.BILINEAR)
+        array = np.asarray(image)
+        return array[:, :, None] if array.ndim == 2 else array
+
+    def scaled(self, pixels: np.ndarray[Any, Any], type_: Type, last: bool) -> Any:
+        if type_.dtype.kind in "iu" or self.scale == "bytes":
+            return pixels.astype(type_.dtype)
+        x = pixels.astype(np.float32) / 255
+        if self.scale == "signed":
+            x = 2 * x - 1
+        elif self.scale == "imagenet":
+            channels = x.shape[-1 if last else -3]
+            if channels != 3:
+                raise InputTypeError(
+                    f"--scale imagenet is for 3 channels, the input has {channels}"
+                )
+            mean, deviation = IMAGENET if last else IMAGENET[:, :, None, None]
+            x = (x - mean) / deviation
+        return x.astype(type_.dtype)
+
+
+def layout(type_: Type, name: str) -> tuple[int, Dim, Dim, bool]:
+    """(channels, height, width, whether channels are last) of an input that takes pictures."""
+    shape = type_.shape or ()
+    if len(shape) in (3, 4):
+        for at, last in ((-3, False), (-1, True)):
+            channels = shape[at]
+            if isinstance(channels, int) and channels in MODES:
+                height, width = shape[-3:-1] if last else shape[-2:]
+                return channels, height, width, last
+    raise InputTypeError(
+        f"the input {name!r} is {type_}; a picture fits [N,C,H,W] or [N,H,W,C] with 1, 3 or 4 "
+        "channels only; give an array instead"
+    )

@@ -1,0 +1,106 @@
+"""How the commands print: aligned tables, colours and progress on a terminal only, JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+WIDE = 1000  # columns, where nobody watches: a pipe gets every character of every cell
+
+
+def console() -> Console:
+    """A console on the present standard output."""
+    terminal = sys.stdout.isatty()
+    return Console(file=sys.stdout, highlight=False, width=None if terminal else WIDE)
+
+
+def table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, left: Sequence[str] = ()
+) -> None:
+    """Print rows under their column names. Columns named in `left`, and the first, align left."""
+    out = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    out.title_style = "bold"
+    for i, name in enumerate(columns):
+        if i == 0 or name in left:
+            out.add_column(name, overflow="fold")
+        else:
+            out.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        out.add_row(*(c if isinstance(c, Text) else Text(str(c)) for c in row))
+    screen = console()
+    if screen.is_terminal:
+        screen.print(out)
+        return
+    # A pipe gets no padding: neither at the ends of lines, nor around the table.
+    with screen.capture() as text:
+        screen.print(out)
+    click.echo("\n".join(line.rstrip() for line in text.get().strip().splitlines()))
+
+
+def pairs(title: str, items: Mapping[str, Any]) -> None:
+    """Print names and values, aligned."""
+    if title:
+        console().print(Text(title, style="bold"))
+    width = max((len(k) for k in items), default=0)
+    for key, value in items.items():
+        click.echo(f"  {key:<{width}}  {value}")
+
+
+def as_json(document: Any) -> None:
+    """Print plain data; numpy scalars become numbers, tuples lists, NaN and Inf strings."""
+    click.echo(json.dumps(_plain(document), indent=2))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(v) for v in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return str(value)
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return str(value)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show that something is going on, while it is: on a terminal only, and on standard error."""
+    if sys.stderr.isatty():
+        with Console(stderr=True).status(f"{what} ..."):
+            yield
+    else:
+        yield
+
+
+def count(number: float) -> str:
+    """`25.6 M`: three digits and a unit."""
+    for unit in ("", " k", " M", " G"):
+        if abs(number) < 1000:
+            return f"{number:.3g}{unit}"
+        number /= 1000
+    return f"{number:.3g} T"
+
+
+def size(nbytes: float) -> str:
+    """`97.8 MB`, in powers of 1000."""
+    shown = count(nbytes)
+    return f"{shown}B" if " " in shown else f"{shown} B"
+
+
+def ms(milliseconds: float) -> str:
+    """Milliseconds with three digits or more."""
+    if milliseconds >= 100:
+        return f"{milliseconds:.0f} ms"
+    return f"{milliseconds:.3g} ms"

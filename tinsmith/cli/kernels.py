@@ -1,0 +1,65 @@
+"""`tinsmith kernels`: the rows of the kernel table."""
+
+from __future__ import annotations
+
+import click
+
+from tinsmith.cli import _show
+from tinsmith.errors import UnknownName
+
+
+@click.command(short_help="List the kernels, of all operators or of one.")
+@click.argument("op", required=False)
+@click.option("--json", "json_", is_flag=True, help="Print plain data.")
+def command(op: str | None, json_: bool) -> None:
+    """List the kernels that generate machine code, best tier first.
+
+    The planner takes the best tier that does not decline, and within it the least cost. Whatever
+    no kernel takes runs as its numpy reference. Force one with --kernels (on run, bench, explain)
+    or TINSMITH_KERNELS: 'Conv=reference', 'layer1.0.conv1=NAME', 'reference'.
+
+    \b
+    Examples:
+      tinsmith kernels
+      tinsmith kernels Conv
+    """
+    from tinsmith.kernels._kernel import ELEMENTWISE, KERNELS
+    from tinsmith.ops import OPS
+
+    rows = sorted(KERNELS.rows(), key=lambda k: (k.op, -k.tier, k.name))
+    if op is not None:
+        if op != ELEMENTWISE and op not in OPS:
+            raise UnknownName("operator", op, [*OPS, ELEMENTWISE])
+        elementwise = op != ELEMENTWISE and "elementwise" in OPS[op].traits
+        rows = [k for k in rows if k.op == op or (elementwise and k.op == ELEMENTWISE)]
+    document = [
+        {
+            "name": k.name,
+            "op": k.op,
+            "tier": k.tier.name.lower(),
+            "dtypes": sorted(k.dtypes),
+            "isas": sorted(k.isas),
+            "summary": k.summary,
+        }
+        for k in rows
+    ]
+    if json_:
+        return _show.as_json(document)
+    if not rows:
+        return click.echo(f"no kernel takes {op or 'anything'}; it runs as its numpy reference")
+    return _show.table(
+        f"{len(rows)} kernels",
+        ["operator", "kernel", "tier", "dtypes", "needs", "what it does"],
+        [
+            (
+                d["op"],
+                d["name"],
+                d["tier"],
+                " ".join(d["dtypes"]) or "all",
+                " ".join(d["isas"]) or "any",
+                d["summary"],
+            )
+            for d in document
+        ],
+        left=["kernel", "tier", "dtypes", "needs", "what it does"],
+    )
