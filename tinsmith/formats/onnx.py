@@ -75,7 +75,7 @@ def sniff(head: bytes, path: str = "") -> bool:
 
 
 class OnnxModel:
-    """A parsed model: `proto`, and its tensors as arrays. `file` is for messages."""
+    """A parsed model: `proto`, and its tensors as arrays. `file` and `name` are for messages."""
 
     def __init__(
         self,
@@ -85,6 +85,7 @@ class OnnxModel:
         lifted: Mapping[int, memoryview] | None = None,
     ) -> None:
         self.proto, self.file, self.folder = proto, file, folder
+        self.name = file or "the model"
         self._lifted = lifted or {}
         self._mapped: dict[Path, Any] = {}
 
@@ -94,7 +95,7 @@ class OnnxModel:
 
     def tensor(self, t: Any, raw: memoryview | None = None) -> np.ndarray[Any, Any]:
         """The array of a TensorProto; ModelFileError where its data do not fit its shape."""
-        label = f"the tensor {t.name!r}" + (f" of {self.file}" if self.file else "")
+        label = f"the tensor {t.name!r} of {self.name}"
         if t.data_type not in DTYPES:
             raise ModelFileError(f"{label} has the element type {t.data_type}, which is unknown")
         dtype, shape = dtype_of(DTYPES[t.data_type]), tuple(t.dims)
@@ -116,7 +117,7 @@ class OnnxModel:
         """The dense array of a SparseTensorProto."""
         values, indices = self.tensor(t.values), self.tensor(t.indices)
         shape = tuple(t.dims)
-        label = f"the sparse tensor {t.values.name!r} of {self.file}"
+        label = f"the sparse tensor {t.values.name!r} of {self.name}"
         if prod(shape) * values.dtype.itemsize > _DENSE_LIMIT or any(d < 0 for d in shape):
             raise ModelFileError(f"{label} has the shape {list(shape)}: too large to make dense")
         flat = np.zeros(prod(shape), values.dtype)

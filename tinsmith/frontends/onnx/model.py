@@ -34,13 +34,13 @@ def import_model(model: OnnxModel) -> Graph:
         graph.meta["producer"] = f"{proto.producer_name} {proto.producer_version}".strip()
     if opsets[""] > _newest():
         shared.notes.append(
-            f"{model.file or 'the model'} has opset {opsets['']}; "
+            f"{model.name} has opset {opsets['']}; "
             f"the newest known is {_newest()}, which is used instead"
         )
     scope = Scope(shared, graph, opsets)
     _fill(scope, proto.graph)
     if shared.problems:
-        raise ImportFailed(describe(shared.problems, model.file))
+        raise ImportFailed(describe(shared.problems, model.name))
     if shared.notes:
         graph.meta["notes"] = tuple(shared.notes)
         warnings.warn("; ".join(shared.notes), ModelWarning, stacklevel=2)
@@ -99,12 +99,12 @@ def _newest() -> int:
     return defs.onnx_opset_version()
 
 
-def describe(problems: list[Problem], file: str) -> str:
+def describe(problems: list[Problem], model: str) -> str:
     """All problems in one message: grouped by operator and reason, with the first nodes."""
     groups: dict[tuple[str, str, int, str], list[str]] = defaultdict(list)
     for p in problems:
         groups[p.domain, p.type, p.opset, p.reason].append(p.node)
-    lines = [f"{file or 'the model'} cannot be imported; {len(problems)} nodes are not understood:"]
+    lines = [f"{model} cannot be imported; {len(problems)} nodes are not understood:"]
     for (domain, type, opset, reason), nodes in groups.items():
         where = ", ".join(map(repr, nodes[:3])) + (", ..." if len(nodes) > 3 else "")
         why = reason or "there is no importer for this operator" + _close(domain, type)

@@ -15,7 +15,7 @@ Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Cos Cosh Erf Exp Floor Hard
 Log Mish Neg Not Reciprocal Relu Round Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan Tanh
 BitwiseAnd BitwiseOr BitwiseXor PRelu Where
 Det Expand MatMul MatMulInteger NonZero Size StringConcat DynamicQuantizeLinear
-""".split()
+""".split()  # noqa: SIM905
 """Without attributes."""
 
 SAME_NAMES = {

@@ -40,6 +40,11 @@ class Broken:
 
 BROKEN = Broken()
 
+_REFUSED = {
+    "ai.onnx.ml": "classical machine learning (ai.onnx.ml) is not supported",
+    "ai.onnx.preview.training": "training operators are not supported",
+}
+
 
 class Absent:
     """Stands for an optional input that the caller of a function left out."""
@@ -75,7 +80,7 @@ class Scope:
         self.prefix, self.attrs, self.origin, self.depth = prefix, attrs, origin, depth
         self.broken = False
         self.env: dict[str, Any] = {}
-        self.captured: dict[str, Value] = {}
+        self.captured: dict[Value, Value] = {}  # outer value -> input of this graph
         self.declared: dict[str, Type] = {}
         self.named: set[Value] = set()
         self.reads: set[str] = set()
@@ -99,9 +104,7 @@ class Scope:
 
     def bind(self, name: str, value: Value | Broken) -> None:
         if name in self.env:
-            raise GraphError(
-                f"{self.shared.model.file or 'the model'} computes the value {name!r} twice"
-            )
+            raise GraphError(f"{self.shared.model.name} computes the value {name!r} twice")
         self.env[name] = value
 
     def look_up(self, name: str) -> Any:
@@ -111,16 +114,22 @@ class Scope:
             return self.env[name]
         outer = self.parent.look_up(name) if self.parent else None
         if isinstance(outer, Value):
-            if outer.const is not None:
-                inner = self.graph.const(outer.const, name)
-            else:
-                inner = self.graph.input(self.graph.unique(name), outer.type)
-                inner.name = name
-                self.captured[name] = outer
-            self.named.add(inner)
+            inner = self.captured.get(outer)
+            if inner is None:
+                inner = self._capture(outer, name)
             self.env[name] = inner
             return inner
         return outer
+
+    def _capture(self, outer: Value, name: str) -> Value:
+        """A value of the graph around this one, as a constant or an input of this one."""
+        if outer.const is not None:
+            inner = self.graph.const(outer.const, name)
+        else:
+            inner = self.graph.input(self.graph.unique(name), outer.type)
+            self.captured[outer] = inner
+        self.named.add(inner)
+        return inner
 
     # ---- graphs
 
@@ -158,7 +167,7 @@ class Scope:
         value = self.look_up(name)
         if value is None:
             raise GraphError(
-                f"the output {name!r} of {self.shared.model.file or 'the model'} is computed by no node"
+                f"the output {name!r} of {self.shared.model.name} is computed by no node"
             )
         if isinstance(value, Broken) or value.name == name:
             return value
@@ -191,7 +200,7 @@ class Scope:
             local = self.shared.functions.get((domain, proto.op_type, proto.overload))
             function = None if local else IMPORTERS.get(qualified(domain, proto.op_type))
             if local is None and function is None and not find_function(self, proto, None):
-                fail("")
+                fail(_REFUSED.get(domain, ""))
             elif not any(isinstance(v, Broken) for v in inputs):
                 call = Call(self, proto, inputs, self.attributes(proto), origin)
                 results = function(call) if function else self._expand(call, local)
@@ -217,7 +226,7 @@ class Scope:
         value = self.look_up(name)
         if value is None:
             raise GraphError(
-                f"{self.label(proto)!r} ({proto.op_type}) of {self.shared.model.file or 'the model'} "
+                f"{self.label(proto)!r} ({proto.op_type}) of {self.shared.model.name} "
                 f"reads {name!r}, which is neither an input, a weight, nor an output of a node"
             )
         return value
@@ -279,8 +288,7 @@ class Scope:
             value.type, clash = refine(value.type, declared)
             if clash:
                 self.note(
-                    f"{self.shared.model.file or 'the model'} declares {name!r} as {declared}; "
-                    f"it is {value.type}"
+                    f"{self.shared.model.name} declares {name!r} as {declared}; it is {value.type}"
                 )
 
 
@@ -320,7 +328,6 @@ def _sorted(nodes: list[Any], scope: Scope) -> list[Any]:
     if len(order) != len(nodes):
         stuck = [scope.label(nodes[i]) for i, count in enumerate(waiting) if count][:5]
         raise GraphError(
-            f"{scope.shared.model.file or 'the model'} has a cycle through "
-            f"{', '.join(map(repr, stuck))}"
+            f"{scope.shared.model.name} has a cycle through {', '.join(map(repr, stuck))}"
         )
     return [nodes[i] for i in order]

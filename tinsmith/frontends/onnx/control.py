@@ -1,0 +1,168 @@
+"""Importers of control flow, and clear refusals of values that are not tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
+from tinsmith.frontends.onnx.model import import_body
+from tinsmith.frontends.onnx.protos import refine, type_of
+from tinsmith.frontends.onnx.scope import Scope, Skipped
+from tinsmith.graph import Dim, Type, Value
+from tinsmith.ops import fresh
+
+_ROUNDS = 8  # a state's dimensions settle in as many turns as it has dimensions, at most
+
+
+@importer("If")
+def if_(call: Call) -> Result:
+    branches = [
+        _body(call, call.required(name), [], name) for name in ("then_branch", "else_branch")
+    ]
+    captured = _captures(branches)
+    yes, no = (b.graph for b in branches)
+    y = call.emit("If", call[0], *captured, then_branch=yes, else_branch=no)
+    return y if isinstance(y, tuple) else (y,)
+
+
+@importer("Loop")
+def loop(call: Call) -> Result:
+    states = [_state(v) for v in call.inputs[2:]]
+    flags = [Type("int64", ()), Type("bool", ())]  # type: ignore[arg-type]
+    body = _settled(call, call.required("body"), flags, states, [], 1)
+    captured = _captures([body])
+    values = [call.arg(0), call.arg(1), *states, *captured]
+    y = call.emit("Loop", *values, body=body.graph, captured=len(captured))
+    return y if isinstance(y, tuple) else (y,)
+
+
+@importer("Scan")
+def scan(call: Call) -> Result:
+    if call.opset < 9:
+        raise Unsupported("Scan before opset 9 is over batches, which is not supported")
+    count = call.required("num_scan_inputs")
+    values = [_state(v) for v in call.inputs]
+    if not 0 < count <= len(values):
+        raise Unsupported(f"num_scan_inputs is {count}, it has {len(values)} inputs")
+    states, inputs = values[:-count], values[-count:]
+    names = (
+        "scan_input_axes",
+        "scan_input_directions",
+        "scan_output_axes",
+        "scan_output_directions",
+    )
+    attrs = {n: call.attr(n) for n in names if call.attr(n) is not None}
+    axes = attrs.get("scan_input_axes", [0] * count)
+    rows = [_row(v.type, axis) for v, axis in zip(inputs, axes, strict=True)]
+    body = _settled(call, call.required("body"), [], states, rows, 0)
+    captured = _captures([body])
+    y = call.emit(
+        "Scan",
+        *values,
+        *captured,
+        body=body.graph,
+        num_scan_inputs=count,
+        captured=len(captured),
+        **attrs,
+    )
+    return y if isinstance(y, tuple) else (y,)
+
+
+def _state(value: Value | None) -> Value:
+    if value is None:
+        raise Unsupported("an initial state is missing")
+    return value
+
+
+def _row(type: Type, axis: int) -> Type:
+    """The type of one slice of a scanned input."""
+    if type.shape is None:
+        return type
+    at = axis % len(type.shape)
+    return type.like(shape=type.shape[:at] + type.shape[at + 1 :])
+
+
+def _body(call: Call, proto: Any, types: list[Type | None], name: str) -> Scope:
+    scope = import_body(call.scope, proto, types, f"{call.label}.{name}")
+    if scope.broken:
+        raise Skipped("")
+    return scope
+
+
+def _settled(
+    call: Call, proto: Any, lead: list[Type], states: list[Value], rest: list[Type], skip: int
+) -> Scope:
+    """The body, imported for state types that hold before and after every turn.
+
+    `skip` outputs come before those of the states.
+    """
+    formal = list(proto.input)[len(lead) :]
+    types = [_declared(v, f) for v, f in zip(states, formal, strict=False)]
+    own: set[Dim] = set()
+    for _ in range(_ROUNDS):
+        body = _body(call, proto, [*lead, *types, *rest], "body")
+        after = [v.type for v in body.graph.outputs[skip : skip + len(states)]]
+        joined = [_joined(a, b, own) for a, b in zip(types, after, strict=True)]
+        if joined == types:
+            return body
+        types = joined
+    raise Unsupported("the types of its states do not settle")
+
+
+def _declared(value: Value, formal: Any) -> Type:
+    declared = type_of(formal.type, formal.name)
+    return value.type if declared is None else refine(value.type, declared)[0]
+
+
+def _joined(before: Type, after: Type, own: set[Dim]) -> Type:
+    """A type that covers both; dimensions that differ become symbols, which are kept in `own`."""
+    if before.dtype != after.dtype:
+        raise Unsupported(f"a state is {before} before a turn and {after} after it")
+    if before.shape is None or after.shape is None or len(before.shape) != len(after.shape):
+        return before.like(shape=None)
+    dims = []
+    for a, b in zip(before.shape, after.shape, strict=True):
+        dim = a if a == b or a in own else fresh()
+        if dim is not a:
+            own.add(dim)
+        dims.append(dim)
+    return before.like(shape=tuple(dims))
+
+
+def _captures(scopes: list[Scope]) -> list[Value]:
+    """The outer values that these bodies read; they become the last inputs of each, in order."""
+    outer = list(dict.fromkeys(v for s in scopes for v in s.captured))
+    for s in scopes:
+        own = [v for v in s.graph.inputs if v not in set(s.captured.values())]
+        extra = [
+            s.captured[v] if v in s.captured else s.graph.input(s.graph.unique(v.name), v.type)
+            for v in outer
+        ]
+        s.graph.inputs = own + extra
+    return outer
+
+
+@importer("OptionalHasElement")
+def has_element(call: Call) -> Result:
+    return call.const(np.array(call.arg(0) is not None))
+
+
+@importer("OptionalGetElement")
+def get_element(call: Call) -> Result:
+    return call.emit("Identity", call[0])
+
+
+@importer(
+    *("SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert"),
+    *("SequenceLength", "SequenceMap", "ConcatFromSequence", "SplitToSequence", "Optional"),
+)
+def refuse(call: Call) -> Result:
+    kind = "optional values" if call.type == "Optional" else "sequences of tensors"
+    raise Unsupported(f"{kind} are not supported; export without them, or with fixed sizes")
+
+
+@importer("ImageDecoder")
+def refuse_images(call: Call) -> Result:
+    raise Unsupported("images are not decoded in a model; decode them before, and feed the pixels")
