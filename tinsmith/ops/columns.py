@@ -1,0 +1,73 @@
+"""Col2Im: overlapping blocks summed into an image."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tinsmith.graph import Dim, Type, Value
+from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops._rules import INTS, const_ints, length_of, need_dtype, need_rank, unknown
+
+
+@op()
+def Col2Im(x, image_shape, block_shape, *, stride=None, pad=None, dilation=None):
+    """y[n, c, p] = sum of x[n, (c, k), l] over k, l with p = l * stride + k * dilation - pad
+
+    x is [N, C * prod(block_shape), L], the L blocks in row-major order; y is [N, C, *image_shape];
+    pad holds all begins, then all ends.
+    """
+    image = np.asarray(image_shape).reshape(-1).tolist()
+    block = np.asarray(block_shape).reshape(-1).tolist()
+    rank = len(image)
+    stride, dilation = stride or (1,) * rank, dilation or (1,) * rank
+    pad = pad or (0,) * 2 * rank
+    padded = [n + pad[i] + pad[rank + i] for i, n in enumerate(image)]
+    counts = [
+        (n - d * (k - 1) - 1) // s + 1
+        for n, d, k, s in zip(padded, dilation, block, stride, strict=True)
+    ]
+    channels = x.shape[1] // int(np.prod(block))
+    blocks = np.reshape(x, (x.shape[0], channels, *block, *counts))
+    y = np.zeros((x.shape[0], channels, *padded), np.float32 if x.dtype.itemsize < 4 else x.dtype)
+    for place in np.ndindex(*block):
+        taps = tuple(
+            slice(k * d, k * d + s * n, s)
+            for k, d, s, n in zip(place, dilation, stride, counts, strict=True)
+        )
+        y[(slice(None), slice(None), *taps)] += blocks[(slice(None), slice(None), *place)]
+    inner = tuple(slice(pad[i], pad[i] + n) for i, n in enumerate(image))
+    return y[(slice(None), slice(None), *inner)].astype(x.dtype)
+
+
+@Col2Im.type
+def _(
+    x: Value,
+    image_shape: Value,
+    block_shape: Value,
+    *,
+    stride: tuple[int, ...] | None,
+    pad: tuple[int, ...] | None,
+    dilation: tuple[int, ...] | None,
+) -> Type:
+    need_rank(x, 3, "x")
+    need_dtype(image_shape, INTS, "image_shape")
+    need_dtype(block_shape, INTS, "block_shape")
+    rank = length_of(image_shape)
+    if rank is None:
+        rank = length_of(block_shape)
+    need(length_of(block_shape) in (None, rank), "image_shape and block_shape differ in length")
+    for name, given, size in (("stride", stride, 1), ("pad", pad, 2), ("dilation", dilation, 1)):
+        fits = given is None or rank is None or len(given) == size * rank
+        need(fits, f"{name} {given} does not fit {rank} spatial axes")
+    if rank is None:
+        return Type(x.dtype, None)
+    image, block = const_ints(image_shape), const_ints(block_shape)
+    batch: Dim = fresh() if x.shape is None else x.shape[0]
+    channels: Dim = fresh()
+    if x.shape is not None and block is not None and isinstance(x.shape[1], int):
+        taps = int(np.prod(block))
+        need(taps > 0 and x.shape[1] % taps == 0, f"{x.type} does not divide into blocks {block}")
+        channels = x.shape[1] // taps
+    spatial = unknown(rank) if image is None else image
+    assert spatial is not None
+    return Type(x.dtype, (batch, channels, *spatial))

@@ -1,0 +1,84 @@
+"""Tensors made from a few numbers: ranges, constants, diagonals."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Type, Value, dtype_of
+from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops._rules import (
+    INTS,
+    NUMBERS,
+    const_ints,
+    dtype_attr,
+    length_of,
+    need_dtype,
+    need_rank,
+    need_same,
+    scalar,
+    unknown,
+)
+
+
+@op()
+def Range(start, limit, delta):
+    """y[i] = start + i * delta for 0 <= i < ceil((limit - start) / delta), in the dtype of start
+
+    Computed exactly for integers, in double precision for floats.
+    """
+    first, step = scalar(start), scalar(delta)
+    count = _steps(first, scalar(limit), step)
+    dtype = np.asarray(start).dtype
+    if dtype.kind in "iu":
+        return (np.arange(count, dtype=np.int64) * step + first).astype(dtype)
+    return (np.arange(count, dtype=np.float64) * float(step) + float(first)).astype(dtype)
+
+
+def _steps(start: Any, limit: Any, delta: Any) -> int:
+    if isinstance(start, int):
+        return max(0, -(-(limit - start) // delta))
+    return max(0, math.ceil((float(limit) - float(start)) / float(delta)))
+
+
+@Range.type
+def _(start: Value, limit: Value, delta: Value) -> Type:
+    need_dtype(start, NUMBERS, "start")
+    need_same(start, limit, delta)
+    for v in (start, limit, delta):
+        need(v.const is None or v.const.size == 1, f"{v!r} must hold one number")
+    need(delta.const is None or scalar(delta.const) != 0, "delta is 0")
+    if start.const is None or limit.const is None or delta.const is None:
+        return Type(start.dtype, (fresh(),))
+    return Type(start.dtype, (_steps(*(scalar(v.const) for v in (start, limit, delta))),))
+
+
+@op()
+def ConstantOfShape(shape, *, value=0.0, dtype="float32"):
+    """y[...] = value, with the shape given and the dtype named"""
+    dims = tuple(int(d) for d in np.asarray(shape).reshape(-1))
+    return np.full(dims, value, dtype_of(dtype))
+
+
+@ConstantOfShape.type
+def _(shape: Value, *, value: Any, dtype: str) -> Type:
+    need_dtype(shape, INTS, "shape")
+    dims = const_ints(shape)
+    need(dims is None or all(d >= 0 for d in dims), f"shape {dims} has a negative dim")
+    return Type(dtype_attr(dtype), unknown(length_of(shape)) if dims is None else dims)
+
+
+@op()
+def EyeLike(x, *, dtype=None, k=0):
+    """y[i, i + k] = 1, else 0, with the shape of x and its dtype unless one is named"""
+    return np.eye(*x.shape, k=k).astype(x.dtype if dtype is None else dtype_of(dtype))
+
+
+@EyeLike.type
+def _(x: Value, *, dtype: str | None, k: int) -> Type:
+    need_rank(x, 2, "x")
+    return Type(
+        x.dtype if dtype is None else dtype_attr(dtype), unknown(2) if x.shape is None else x.shape
+    )

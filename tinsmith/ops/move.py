@@ -1,0 +1,391 @@
+"""Operators that copy elements to other places: cut, join, repeat, pad, rearrange blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Dim, Type, Value
+from tinsmith.ops._op import axis_of, fresh, need, op
+from tinsmith.ops._rules import (
+    INTS,
+    axes_of,
+    const_int,
+    const_ints,
+    length_of,
+    need_dtype,
+    need_rank,
+    need_same,
+    product,
+    scalar,
+    unify,
+    unknown,
+)
+
+
+@op("move")
+def Tile(x, repeats):
+    """y = x repeated repeats[i] times along each axis i"""
+    return np.tile(x, tuple(int(r) for r in np.asarray(repeats).reshape(-1)))
+
+
+@Tile.type
+def _(x: Value, repeats: Value) -> Type:
+    need_dtype(repeats, INTS, "repeats")
+    counts = const_ints(repeats)
+    if counts is None:
+        return Type(x.dtype, unknown(x.rank if x.rank is not None else length_of(repeats)))
+    need(all(c >= 0 for c in counts), f"repeats {list(counts)} has a negative number")
+    need(x.rank in (None, len(counts)), f"{len(counts)} repeats do not fit {x.type}")
+    if x.shape is None:
+        return Type(x.dtype, unknown(len(counts)))
+    return Type(x.dtype, tuple(product(p) for p in zip(x.shape, counts, strict=True)))
+
+
+@op("move")
+def Concat(*xs, axis):
+    """y = the inputs one after the other along `axis`"""
+    return np.concatenate(xs, axis=axis)
+
+
+@Concat.type
+def _(*xs: Value, axis: int) -> Type:
+    need(xs and all(x is not None for x in xs), "Concat needs inputs, none of them absent")
+    need_same(*xs)
+    shapes = [x.shape for x in xs if x.shape is not None]
+    if not shapes:
+        return Type(xs[0].dtype, None)
+    rank = len(shapes[0])
+    need(rank >= 1, "scalars cannot be joined; unsqueeze them first")
+    need(all(len(s) == rank for s in shapes), f"the ranks differ: {[str(x.type) for x in xs]}")
+    axis = axis_of(axis, rank)
+    dims: list[Dim] = list(shapes[0])
+    for s in shapes[1:]:
+        for i in range(rank):
+            if i != axis:
+                message = f"axis {i} differs: {[str(x.type) for x in xs]}"
+                dims[i] = unify(dims[i], s[i], message)
+    along = [s[axis] for s in shapes]
+    numbers = [d for d in along if isinstance(d, int)]
+    if len(shapes) < len(xs) or len(along) - len(numbers) > 1:
+        dims[axis] = fresh()
+    elif len(numbers) == len(along):
+        dims[axis] = sum(numbers)
+    else:
+        dims[axis] = fresh() if sum(numbers) else next(d for d in along if isinstance(d, str))
+    return Type(xs[0].dtype, tuple(dims))
+
+
+@op("move")
+def Split(x, split=None, *, axis=0, num_outputs=None):
+    """y_0, y_1, ... = x cut along `axis` into pieces of the sizes `split`
+
+    Without sizes: num_outputs pieces of ceil(size / num_outputs), the last ones smaller.
+    """
+    if split is None:
+        sizes = _even(x.shape[axis], num_outputs)
+    else:
+        sizes = [int(s) for s in np.asarray(split).reshape(-1)]
+    return tuple(np.split(x, np.cumsum(sizes)[:-1].tolist(), axis=axis))
+
+
+def _even(size: int, count: int) -> list[int]:
+    chunk = -(-size // count)
+    return [max(0, min(chunk, size - i * chunk)) for i in range(count)]
+
+
+@Split.type
+def _(x: Value, split: Value | None, *, axis: int, num_outputs: int | None) -> tuple[Type, ...]:
+    sizes = const_ints(split)
+    count = num_outputs if split is None else length_of(split) or num_outputs
+    need(count is not None and count >= 1, "Split needs the sizes, or num_outputs")
+    assert count is not None
+    need(num_outputs in (None, count), f"{count} sizes do not make {num_outputs} outputs")
+    if x.shape is None:
+        return (Type(x.dtype, None),) * count
+    axis = axis_of(axis, len(x.shape))
+    whole = x.shape[axis]
+    pieces: list[Dim]
+    if split is None:
+        pieces = list(_even(whole, count)) if isinstance(whole, int) else [fresh()] * count
+        pieces = [whole] if count == 1 else [fresh() if isinstance(p, str) else p for p in pieces]
+    elif sizes is None:
+        pieces = [fresh() for _ in range(count)]
+    else:
+        need(all(s >= 0 for s in sizes), f"split {list(sizes)} has a negative size")
+        need(
+            isinstance(whole, str) or sum(sizes) == whole,
+            f"split {list(sizes)} does not add up to axis {axis} of {x.type}",
+        )
+        pieces = list(sizes)
+    shape = x.shape
+    return tuple(Type(x.dtype, (*shape[:axis], p, *shape[axis + 1 :])) for p in pieces)
+
+
+# ---- Slice
+
+
+@op("move")
+def Slice(x, starts, ends, axes=None, steps=None):
+    """y[i] = x[start + i * step] along each of `axes`, up to before `end`
+
+    Negative numbers count from the end of the axis; then start and end are clamped: to
+    [0, size] for a positive step, to [0, size - 1] and [-1, size - 1] for a negative one.
+    """
+    numbers = [None if v is None else np.asarray(v).reshape(-1).tolist() for v in (starts, ends)]
+    first, last = numbers
+    assert first is not None and last is not None
+    where = range(len(first)) if axes is None else np.asarray(axes).reshape(-1).tolist()
+    by = [1] * len(first) if steps is None else np.asarray(steps).reshape(-1).tolist()
+    for start, end, axis, step in zip(first, last, where, by, strict=True):
+        places = slice_range(start, end, step, x.shape[axis])
+        index: list[Any] = [slice(None)] * x.ndim
+        stop = None if places.stop < 0 else places.stop
+        index[axis] = slice(places.start, stop, step) if len(places) else slice(0, 0)
+        x = x[tuple(index)]
+    return x
+
+
+def slice_range(start: int, end: int, step: int, size: int) -> range:
+    """The places that ONNX's Slice takes from an axis of `size`."""
+    start = start + size if start < 0 else start
+    end = end + size if end < 0 else end
+    if step > 0:
+        return range(min(max(start, 0), size), min(max(end, 0), size), step)
+    return range(min(max(start, 0), size - 1), min(max(end, -1), size - 1), step)
+
+
+@Slice.type
+def _(
+    x: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
+) -> Type:
+    counts = {n for v in (starts, ends, axes, steps) if v is not None and (n := length_of(v))}
+    need(len(counts) <= 1, f"starts, ends, axes and steps have different lengths: {counts}")
+    if x.shape is None:
+        return Type(x.dtype, None)
+    rank = len(x.shape)
+    where = const_ints(axes)
+    if axes is None:
+        count = length_of(starts)
+        where = None if count is None else tuple(range(count))
+    if where is None:
+        return Type(x.dtype, unknown(rank))
+    places = axes_of(where, rank)
+    dims = list(x.shape)
+    first, last = const_ints(starts), const_ints(ends)
+    by = (1,) * len(places) if steps is None else const_ints(steps)
+    need(by is None or 0 not in by, "a step is 0")
+    for i, axis in enumerate(places):
+        dims[axis] = (
+            fresh()
+            if first is None or last is None or by is None
+            else _sliced(first[i], last[i], by[i], dims[axis])
+        )
+    return Type(x.dtype, tuple(dims))
+
+
+_FAR = 2**31 - 1
+
+
+def _sliced(start: int, end: int, step: int, size: Dim) -> Dim:
+    if isinstance(size, int):
+        return len(slice_range(start, end, step, size))
+    whole = (start == 0 and end >= _FAR) if step == 1 else False
+    reverse = step == -1 and (start == -1 or start >= _FAR) and end <= -_FAR
+    return size if whole or reverse else fresh()
+
+
+# ---- Pad
+
+
+@op("move")
+def Pad(x, pads, value=None, axes=None, *, mode="constant"):
+    """y = x with pads[i] elements before and pads[n + i] after axis axes[i]; negative ones cut
+
+    `mode`: constant (`value`, default 0), reflect (without the edge), edge, wrap (as a torus).
+    """
+    numbers = [int(p) for p in np.asarray(pads).reshape(-1)]
+    where = range(x.ndim) if axes is None else [int(a) for a in np.asarray(axes).reshape(-1)]
+    return _padded(x, _pairs(numbers, where, x.ndim), value, mode)
+
+
+def _pairs(numbers: Any, where: Any, rank: int) -> list[tuple[int, int]]:
+    pairs = [(0, 0)] * rank
+    for i, axis in enumerate(where):
+        pairs[axis] = (numbers[i], numbers[len(where) + i])
+    return pairs
+
+
+def _padded(x: Any, pairs: list[tuple[int, int]], value: Any, mode: str) -> Any:
+    cut = tuple(
+        slice(min(max(0, -a), n), max(n - max(0, -b), 0))
+        for (a, b), n in zip(pairs, x.shape, strict=True)
+    )
+    x = x[cut]
+    grow = [(max(a, 0), max(b, 0)) for a, b in pairs]
+    if not any(a or b for a, b in grow):
+        return x
+    if mode != "constant":
+        return np.pad(x, grow, mode=mode)
+    fill = np.asarray("" if x.dtype.kind == "O" else 0, x.dtype)
+    if value is not None:
+        fill = np.asarray(value).reshape(-1)[:1].astype(x.dtype)
+    y = np.empty([n + a + b for n, (a, b) in zip(x.shape, grow, strict=True)], x.dtype)
+    y[...] = fill
+    y[tuple(slice(a, a + n) for n, (a, _) in zip(x.shape, grow, strict=True))] = x
+    return y
+
+
+@Pad.type
+def _(x: Value, pads: Value, value: Value | None, axes: Value | None, *, mode: str) -> Type:
+    modes = ("constant", "reflect", "edge", "wrap")
+    need(mode in modes, f"mode is {mode!r}, not one of {', '.join(modes)}")
+    need_dtype(pads, INTS, "pads")
+    need_same(x, value)
+    numbers, where = const_ints(pads), const_ints(axes)
+    if x.shape is None:
+        count = length_of(pads)
+        return Type(x.dtype, unknown(count // 2) if axes is None and count else None)
+    rank = len(x.shape)
+    if numbers is None or (axes is not None and where is None):
+        return Type(x.dtype, unknown(rank))
+    where = tuple(range(rank)) if where is None else axes_of(where, rank)
+    need(len(numbers) == 2 * len(where), f"{len(numbers)} pads do not fit {len(where)} axes")
+    dims: list[Dim] = []
+    for d, (a, b) in zip(x.shape, _pairs(numbers, where, rank), strict=True):
+        if isinstance(d, str):
+            dims.append(d if a + b == 0 and a >= 0 and b >= 0 else fresh())
+            continue
+        left = d - max(0, -a) - max(0, -b)
+        need(left >= 0, f"pads {list(numbers)} cut more than {x.type} has")
+        grows = a > 0 or b > 0
+        need(mode == "constant" or left or not grows, f"mode {mode} cannot pad an empty axis")
+        dims.append(d + a + b)
+    return Type(x.dtype, tuple(dims))
+
+
+@op("move")
+def CenterCropPad(x, shape, *, axes=None):
+    """y = the middle of x, cut or padded with zeros to `shape` along `axes`
+
+    What is odd: cutting starts half an element early, padding puts one more at the end.
+    """
+    where = range(x.ndim) if axes is None else axes
+    pairs = [(0, 0)] * x.ndim
+    for axis, want in zip(where, np.asarray(shape).reshape(-1).tolist(), strict=True):
+        gap = want - x.shape[axis]
+        before = gap // 2 if gap >= 0 else -(-gap // 2)
+        pairs[axis] = (before, gap - before)
+    return _padded(x, pairs, None, "constant")
+
+
+@CenterCropPad.type
+def _(x: Value, shape: Value, *, axes: tuple[int, ...] | None) -> Type:
+    need_dtype(shape, INTS, "shape")
+    wanted = const_ints(shape)
+    if x.shape is None:
+        return Type(x.dtype, None)
+    where = range(len(x.shape)) if axes is None else axes_of(axes, len(x.shape))
+    need(length_of(shape) in (None, len(where)), f"shape does not fit {len(where)} axes")
+    need(wanted is None or all(w >= 0 for w in wanted), f"shape {wanted} has a negative dim")
+    dims = list(x.shape)
+    for i, axis in enumerate(where):
+        dims[axis] = fresh() if wanted is None else wanted[i]
+    return Type(x.dtype, tuple(dims))
+
+
+# ---- triangles, sequences, blocks
+
+
+@op("move")
+def Trilu(x, k=None, *, upper=True):
+    """y[..., i, j] = x[..., i, j] where j >= i + k (upper) or j <= i + k (lower), else 0"""
+    k = 0 if k is None else scalar(k)
+    rows, columns = np.ogrid[: x.shape[-2], : x.shape[-1]]
+    keep = columns >= rows + k if upper else columns <= rows + k
+    return np.where(keep, x, np.zeros((), x.dtype))
+
+
+@Trilu.type
+def _(x: Value, k: Value | None, *, upper: bool) -> Type:
+    need(x.rank is None or x.rank >= 2, f"x is {x.type}; it must have rank 2 or more")
+    const_int(k)
+    return x.type
+
+
+@op("move")
+def ReverseSequence(x, sequence_lens, *, batch_axis=1, time_axis=0):
+    """y = x with the first sequence_lens[b] steps along time_axis in reverse, for each b"""
+    steps = np.arange(x.shape[time_axis])
+    lens = np.asarray(sequence_lens)[:, None]
+    places = np.where(steps < lens, lens - 1 - steps, steps)
+    shape = [1] * x.ndim
+    shape[batch_axis], shape[time_axis] = places.shape
+    places = places if batch_axis < time_axis else places.T
+    return np.take_along_axis(x, places.reshape(shape), axis=time_axis)
+
+
+@ReverseSequence.type
+def _(x: Value, sequence_lens: Value, *, batch_axis: int, time_axis: int) -> Type:
+    need({batch_axis, time_axis} == {0, 1}, "batch_axis and time_axis must be 0 and 1")
+    need(x.rank is None or x.rank >= 2, f"x is {x.type}; it must have rank 2 or more")
+    need_dtype(sequence_lens, INTS, "sequence_lens")
+    need_rank(sequence_lens, 1, "sequence_lens")
+    return x.type
+
+
+@op("move")
+def DepthToSpace(x, *, blocksize, mode="DCR"):
+    """y[n, c, h * b + i, w * b + j] = x[n, (i * b + j) * C' + c, h, w], b = blocksize, C' = C / b^2
+
+    With mode "CRD" the channel read is c * b^2 + i * b + j.
+    """
+    n, c, h, w = x.shape
+    b = blocksize
+    if mode == "DCR":
+        y = np.transpose(np.reshape(x, (n, b, b, c // (b * b), h, w)), (0, 3, 4, 1, 5, 2))
+    else:
+        y = np.transpose(np.reshape(x, (n, c // (b * b), b, b, h, w)), (0, 1, 4, 2, 5, 3))
+    return np.reshape(y, (n, c // (b * b), h * b, w * b))
+
+
+@DepthToSpace.type
+def _(x: Value, *, blocksize: int, mode: str) -> Type:
+    need(mode in ("DCR", "CRD"), f'mode is {mode!r}, not "DCR" or "CRD"')
+    need(blocksize >= 1, f"blocksize is {blocksize}")
+    need_rank(x, 4, "x")
+    if x.shape is None:
+        return Type(x.dtype, unknown(4))
+    n, c, h, w = x.shape
+    return Type(
+        x.dtype,
+        (n, _divided(c, blocksize**2, x), product((h, blocksize)), product((w, blocksize))),
+    )
+
+
+@op("move")
+def SpaceToDepth(x, *, blocksize):
+    """y[n, (i * b + j) * C + c, h, w] = x[n, c, h * b + i, w * b + j], b = blocksize"""
+    n, c, h, w = x.shape
+    b = blocksize
+    y = np.reshape(x, (n, c, h // b, b, w // b, b))
+    return np.reshape(np.transpose(y, (0, 3, 5, 1, 2, 4)), (n, c * b * b, h // b, w // b))
+
+
+@SpaceToDepth.type
+def _(x: Value, *, blocksize: int) -> Type:
+    need(blocksize >= 1, f"blocksize is {blocksize}")
+    need_rank(x, 4, "x")
+    if x.shape is None:
+        return Type(x.dtype, unknown(4))
+    n, c, h, w = x.shape
+    b = blocksize
+    return Type(x.dtype, (n, product((c, b * b)), _divided(h, b, x), _divided(w, b, x)))
+
+
+def _divided(d: Dim, by: int, x: Value) -> Dim:
+    if isinstance(d, str):
+        return d if by == 1 else fresh()
+    need(d % by == 0, f"the dim {d} of {x.type} does not divide by {by}")
+    return d // by

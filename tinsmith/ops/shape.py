@@ -1,0 +1,237 @@
+"""Operators that read the shape, change it, or permute axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Dim, Type, Value
+from tinsmith.ops._op import broadcast, fresh, need, op
+from tinsmith.ops._rules import (
+    INTS,
+    axes_of,
+    const_ints,
+    length_of,
+    need_dtype,
+    product,
+    unknown,
+)
+
+INT64 = np.dtype(np.int64)
+
+
+@op()
+def Shape(x, *, start=0, end=None):
+    """y = the dims of x from axis `start` to before axis `end`, as int64; clamped to the rank"""
+    return np.array(x.shape[start:end], np.int64)
+
+
+@Shape.type
+def _(x: Value, *, start: int, end: int | None) -> Type:
+    if x.rank is None:
+        return Type(INT64, (fresh(),))
+    return Type(INT64, (len(range(x.rank)[start:end]),))
+
+
+@op()
+def Size(x):
+    """y = the number of elements of x, an int64 scalar"""
+    return np.array(x.size, np.int64)
+
+
+@Size.type
+def _(x: Value) -> Type:
+    return Type(INT64, ())
+
+
+@op("view")
+def Reshape(x, shape, *, allowzero=False):
+    """y = the elements of x in the same order under another shape
+
+    A 0 in `shape` keeps the dim of x at that place (with allowzero it means 0); one -1 is what
+    remains.
+    """
+    target = [int(d) for d in np.asarray(shape).reshape(-1)]
+    if not allowzero:
+        target = [x.shape[i] if d == 0 else d for i, d in enumerate(target)]
+    return np.reshape(x, target)
+
+
+@Reshape.type
+def _(x: Value, shape: Value, *, allowzero: bool) -> Type:
+    need_dtype(shape, INTS, "shape")
+    target = const_ints(shape)
+    if target is None:
+        return Type(x.dtype, unknown(length_of(shape)))
+    need(target.count(-1) <= 1, f"shape {list(target)} has more than one -1")
+    need(all(d >= -1 for d in target), f"shape {list(target)} has a negative dim")
+    need(not (allowzero and -1 in target and 0 in target), "allowzero forbids -1 beside 0")
+    dims: list[Dim] = list(target)
+    for i, d in enumerate(target):
+        if d == 0 and not allowzero:
+            need(
+                x.shape is None or i < len(x.shape),
+                f"shape {list(target)} keeps dim {i}, but x is {x.type}",
+            )
+            dims[i] = fresh() if x.shape is None else x.shape[i]
+    if -1 in target:
+        i = target.index(-1)
+        dims[i] = fresh() if x.shape is None else _remaining(x, dims[:i] + dims[i + 1 :], target)
+    elif x.type.is_static and all(isinstance(d, int) for d in dims):
+        need(
+            product(dims) == x.type.size,
+            f"x has {x.type.size} elements, shape {list(target)} has {product(dims)}",
+        )
+    return Type(x.dtype, tuple(dims))
+
+
+def _remaining(x: Value, others: list[Dim], target: tuple[int, ...]) -> Dim:
+    """The dim that -1 stands for; symbols on both sides cancel."""
+    assert x.shape is not None
+    left = [d for d in x.shape if isinstance(d, str)]
+    for d in [d for d in others if isinstance(d, str)]:
+        if d not in left:
+            return fresh()
+        left.remove(d)
+    have = product(d for d in x.shape if isinstance(d, int))
+    taken = product(d for d in others if isinstance(d, int))
+    assert isinstance(have, int) and isinstance(taken, int)
+    if taken == 0:
+        need(have == 0 or left, f"{x.type} cannot take the shape {list(target)}")
+        return 0 if have == 0 and not left else fresh()
+    if not left:
+        need(have % taken == 0, f"{x.type} cannot take the shape {list(target)}")
+        return have // taken
+    return left[0] if len(left) == 1 and have == taken else fresh()
+
+
+@op("view")
+def Flatten(x, *, axis=1):
+    """y = x as a matrix: the dims before `axis` are its rows, the others its columns"""
+    axis = axis + x.ndim if axis < 0 else axis
+    rows = int(np.prod(x.shape[:axis], dtype=np.int64))
+    return np.reshape(x, (rows, int(np.prod(x.shape[axis:], dtype=np.int64))))
+
+
+@Flatten.type
+def _(x: Value, *, axis: int) -> Type:
+    if x.shape is None:
+        return Type(x.dtype, unknown(2))
+    rank = len(x.shape)
+    need(-rank <= axis <= rank, f"axis {axis} is out of range for rank {rank}")
+    axis = axis + rank if axis < 0 else axis
+    return Type(x.dtype, (product(x.shape[:axis]), product(x.shape[axis:])))
+
+
+@op("move")
+def Transpose(x, *, perm=None):
+    """y[i[perm[0]], i[perm[1]], ...] = x[i[0], i[1], ...]; None reverses the axes"""
+    return np.transpose(x, perm)
+
+
+@Transpose.type
+def _(x: Value, *, perm: tuple[int, ...] | None) -> Type:
+    if perm is not None:
+        need(
+            sorted(p % max(len(perm), 1) for p in perm) == list(range(len(perm))),
+            f"perm {perm} is not a permutation",
+        )
+        need(
+            x.rank in (None, len(perm)),
+            f"perm {perm} has {len(perm)} axes, x is {x.type}",
+        )
+    if x.shape is None:
+        return Type(x.dtype, None if perm is None else unknown(len(perm)))
+    return Type(x.dtype, x.shape[::-1] if perm is None else tuple(x.shape[p] for p in perm))
+
+
+@op("view")
+def Squeeze(x, axes=None):
+    """y = x without the axes named, which must have size 1; without all such axes if None"""
+    if axes is None or np.size(axes) == 0:
+        return np.squeeze(x)
+    return np.squeeze(x, axis=tuple(int(a) for a in np.asarray(axes).reshape(-1)))
+
+
+@Squeeze.type
+def _(x: Value, axes: Value | None) -> Type:
+    numbers = () if axes is None else const_ints(axes)
+    if numbers is None:
+        count = None if axes is None else length_of(axes)
+        known = x.rank is not None and count
+        return Type(x.dtype, unknown(x.rank - count) if known else None)  # type: ignore[operator]
+    if x.shape is None:
+        return Type(x.dtype, None)
+    if not numbers:
+        if any(isinstance(d, str) for d in x.shape):
+            return Type(x.dtype, None)
+        return Type(x.dtype, tuple(d for d in x.shape if d != 1))
+    gone = axes_of(numbers, len(x.shape))
+    for a in gone:
+        need(x.shape[a] == 1 or isinstance(x.shape[a], str), f"axis {a} of {x.type} is not 1")
+    return Type(x.dtype, tuple(d for i, d in enumerate(x.shape) if i not in gone))
+
+
+@op("view")
+def Unsqueeze(x, axes):
+    """y = x with axes of size 1 inserted; `axes` are places in y"""
+    return np.expand_dims(x, tuple(int(a) for a in np.asarray(axes).reshape(-1)))
+
+
+@Unsqueeze.type
+def _(x: Value, axes: Value) -> Type:
+    need_dtype(axes, INTS, "axes")
+    numbers = const_ints(axes)
+    count = length_of(axes)
+    if x.shape is None or count is None:
+        return Type(x.dtype, None)
+    rank = len(x.shape) + count
+    if numbers is None:
+        return Type(x.dtype, unknown(rank))
+    new = axes_of(numbers, rank)
+    rest = iter(x.shape)
+    return Type(x.dtype, tuple(1 if i in new else next(rest) for i in range(rank)))
+
+
+@op("move")
+def Expand(x, shape):
+    """y = x broadcast together with `shape`, numpy's way: dims of 1 are repeated on either side"""
+    target = tuple(int(d) for d in np.asarray(shape).reshape(-1))
+    return np.broadcast_to(x, np.broadcast_shapes(x.shape, target)).copy()
+
+
+@Expand.type
+def _(x: Value, shape: Value) -> Type:
+    need_dtype(shape, INTS, "shape")
+    target = const_ints(shape)
+    if target is not None:
+        need(all(d >= 0 for d in target), f"shape {list(target)} has a negative dim")
+        known = x.shape is not None
+        return Type(x.dtype, broadcast(x.shape, target) if known else None)
+    count = length_of(shape)
+    if x.shape is None or count is None:
+        return Type(x.dtype, None)
+    rank = max(len(x.shape), count)
+    padded: tuple[Dim, ...] = (1,) * (rank - len(x.shape)) + x.shape
+    return Type(x.dtype, tuple(fresh() if isinstance(d, str) or d == 1 else d for d in padded))
+
+
+@op("move")
+def ChannelShuffle(x, *, groups):
+    """y[n, i * groups + g] = x[n, g * (C / groups) + i]: C channels on axis 1"""
+    shape = x.shape
+    split = np.reshape(x, (shape[0], groups, shape[1] // groups, *shape[2:]))
+    return np.reshape(np.swapaxes(split, 1, 2), shape)
+
+
+@ChannelShuffle.type
+def _(x: Value, *, groups: int) -> Type:
+    need(groups >= 1, f"groups is {groups}")
+    need(x.rank is None or x.rank >= 2, f"x is {x.type}; it must have a channel axis")
+    channels: Any = None if x.shape is None else x.shape[1]
+    need(
+        not isinstance(channels, int) or channels % groups == 0,
+        f"{channels} channels do not divide into {groups} groups",
+    )
+    return x.type
