@@ -1,0 +1,93 @@
+"""Loops over the panels of a tiling, and how panels are grouped into tiles for threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tinsmith.codegen.builder import Builder, Val
+from tinsmith.codegen.target import Target
+from tinsmith.kernels.dot.tiles import Columns, Rows, Tiling
+from tinsmith.kernels.places import Position
+
+PARTS = 16
+"""Parallel parts that a long product is cut into, where it has so many panels."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Groups of row panels x groups of column panels; rows vary fastest."""
+
+    rows: int
+    columns: int
+
+    @property
+    def count(self) -> int:
+        return self.rows * self.columns
+
+
+def grid(target: Target, tiling: Tiling, depth: int, seconds: float, items: int = 1) -> Grid:
+    """Column groups whose part of B stays in half of L2, and enough groups for the threads.
+
+    `items` products share the work, each of which gets this grid.
+    """
+    panel = 4 * depth * tiling.columns.size
+    per_group = max(1, target.l2 // 2 // max(1, panel))
+    columns = -(-tiling.columns.count // per_group)
+    parts = 1 if seconds * items < 10e-6 else PARTS
+    rows = min(tiling.rows.count, max(1, -(-parts // (columns * items))))
+    if rows * columns * items < parts:
+        columns = min(tiling.columns.count, -(-parts // (rows * items)))
+    return Grid(rows, columns)
+
+
+def part(group: Position, groups: int, count: int) -> tuple[Position, Position]:
+    """The panels [first, last) of one of `groups` groups of about equal size."""
+    if groups == 1:
+        return 0, count
+    if groups == count:
+        return group, group + 1
+    return group * count // groups, (group + 1) * count // groups
+
+
+def each_row_panel(
+    b: Builder, rows: Rows, lo: Position, hi: Position, body: Callable[[Position, int], None]
+) -> None:
+    """`body(first row, height)` for the panels [lo, hi)."""
+    for first, last, height, base in rows.variants():
+        whole = isinstance(lo, int) and isinstance(hi, int)
+        start = b.maximum(lo, first) if first else lo
+        stop = b.minimum(hi, last) if last < rows.count else hi
+        if whole and last - first == 1:
+            body(first * height + base, height)
+            continue
+        with b.loop(start, stop) as p:
+            body(p * height + base, height)
+
+
+def each_column_panel(
+    b: Builder,
+    columns: Columns,
+    lo: Position,
+    hi: Position,
+    body: Callable[[Position, Position, tuple[int, ...], int], None],
+) -> None:
+    """`body(panel, first column, widths, valid lanes of the last vector)` for panels [lo, hi)."""
+    if columns.full:
+        stop = b.minimum(hi, columns.full) if columns.tail else hi
+        if isinstance(lo, int) and isinstance(stop, int) and stop - lo == 1:
+            body(lo, lo * columns.size, columns.widths, columns.widths[-1])
+        else:
+            with b.loop(lo, stop) as c:
+                body(c, c * columns.size, columns.widths, columns.widths[-1])
+    if columns.tail:
+        c = columns.full
+
+        def last() -> None:
+            body(c, c * columns.size, columns.tail, columns.valid)
+
+        if isinstance(hi, Val):
+            with b.when(hi > c):
+                last()
+        else:
+            last()

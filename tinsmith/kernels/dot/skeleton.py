@@ -1,0 +1,210 @@
+"""The register-tiled product: rows of A, one element at a time, times vectors of B.
+
+    for k: for i in rows: for j in vectors: acc[i][j] += a[i][k] * b[k][j]
+
+A lies in rows (`a_row` elements apart, k contiguous); B has k `b_row` apart and columns
+contiguous, so packed panels ([panel][k][columns]) and plain matrices are read alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.expr import Expr
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import Emit, Site
+from tinsmith.kernels.places import Position, merged, shifted, strides_of, unravel
+
+UNROLL = 4
+PREFETCH_AHEAD = 2048  # bytes
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Where one tile reads: `a` at its first row, `b` at its first column, both at k = 0."""
+
+    a: Ptr
+    a_row: int
+    b: Ptr
+    b_row: int
+    depth: int
+    mask: Val | None = None  # of the last vector of B, where lanes beyond it must not be read
+    stream: bool = False  # B is read once: prefetch it
+
+    def moved(self, b: Builder, k: Val) -> Operands:
+        return Operands(
+            (self.a + k).fixed(), self.a_row, (self.b + k * self.b_row).fixed(), self.b_row,
+            self.depth, self.mask, self.stream,
+        )  # fmt: skip
+
+
+Tile = list[list[Val]]
+"""Accumulators, [row][vector]."""
+
+
+def product(b: Builder, at: Operands, rows: int, widths: Sequence[int]) -> Tile:
+    """The tile of sums over k. Small tiles use several chains of accumulators along k."""
+    count = rows * len(widths)
+    unroll = _unroll(at.depth)
+    chains = 1
+    while chains * 2 <= unroll and unroll % (chains * 2) == 0 and count * chains < 8:
+        chains *= 2
+    start = [b.zero(F32.x(w)) for _ in range(rows * chains) for w in widths]
+    whole = at.depth // unroll * unroll
+    if whole > unroll:
+        with b.loop(0, whole, unroll, start) as loop:
+            sums = _steps(at.moved(b, loop.index), 0, unroll, rows, widths, loop.vars, chains)
+            loop.next(sums)
+        sums = loop.out
+    else:
+        sums = _steps(at, 0, whole, rows, widths, start, chains)
+    sums = _steps(at, whole, at.depth, rows, widths, sums, chains)
+    while len(sums) > count:
+        half = len(sums) // 2
+        sums = [x + y for x, y in zip(sums[:half], sums[half:], strict=True)]
+    n = len(widths)
+    return [sums[i * n : (i + 1) * n] for i in range(rows)]
+
+
+def _unroll(depth: int) -> int:
+    """Steps of one iteration: 4, or 3 or 5 where that leaves no remainder."""
+    return next((u for u in (4, 3, 5) if depth % u == 0), UNROLL)
+
+
+def _steps(
+    at: Operands,
+    first: int,
+    last: int,
+    rows: int,
+    widths: Sequence[int],
+    sums: Sequence[Val],
+    chains: int,
+) -> list[Val]:
+    sums = list(sums)
+    n = len(widths)
+    line = 64 // F32.nbytes
+    for k in range(first, last):
+        chain = (k - first) % chains * rows * n
+        row = at.b + k * at.b_row
+        vectors, offset = [], 0
+        for j, width in enumerate(widths):
+            vectors.append((row + offset).load(width, at.mask if j == n - 1 else None))
+            offset += width
+        if at.stream:
+            for ahead in range(0, offset, line):
+                (row + (PREFETCH_AHEAD // 4 + ahead)).prefetch()
+        for i in range(rows):
+            x = (at.a + (i * at.a_row + k)).load()
+            wide = {w: x.splat(w) for w in dict.fromkeys(widths)}
+            for j, width in enumerate(widths):
+                s = chain + i * n + j
+                sums[s] = wide[width].fma(vectors[j], sums[s])
+    return sums
+
+
+def pieces(lanes: int, valid: int) -> list[tuple[int, int]]:
+    """(offset, lanes) of power-of-two parts that cover exactly the first `valid` lanes."""
+    parts, at = [], 0
+    while at < valid:
+        size = lanes
+        while size > valid - at:
+            size //= 2
+        parts.append((at, size))
+        at += size
+    return parts
+
+
+def finish_row(em: Emit, row: Sequence[Val], index: Sequence[int], valid: int) -> None:
+    """Epilogue and store of one row of a tile, at constant `index` of the (shifted) output; only
+    `valid` lanes of the last vector count."""
+    *lead, column = index
+    for offset, acc in offsets(row):
+        lanes = acc.ty.lanes
+        want = valid if offset + lanes == sum(v.ty.lanes for v in row) else lanes
+        if want == lanes:
+            em.finish(acc, (*lead, column + offset))
+        elif em.target.has_masks:
+            em.finish(acc, (*lead, column + offset), em.b.first_lanes(want, lanes))
+        else:
+            for at, size in pieces(lanes, want):
+                part = acc.lane(at) if size == 1 else acc.shuffle(None, range(at, at + size))
+                em.finish(part, (*lead, column + offset + at))
+
+
+HEAVY = 10
+"""From this weight on an epilogue is emitted once, in a loop over rows, not once a row."""
+
+_COSTLY = frozenset(
+    "exp exp2 expm1 log log2 log1p tanh sigmoid erf sin cos tan sinh cosh power arctan arcsin "
+    "arccos arcsinh arccosh arctanh arctan2 logaddexp softplus".split()
+)
+
+
+def weight(expr: Expr | None) -> int:
+    """About how many instructions an epilogue takes."""
+    seen: set[int] = set()
+
+    def visit(e: Expr) -> int:
+        if id(e) in seen or e.name in ("leaf", "const"):
+            return 0
+        seen.add(id(e))
+        return (15 if e.name in _COSTLY else 1) + sum(map(visit, e.args))
+
+    return 0 if expr is None else visit(expr)
+
+
+def buffer_bytes(site: Site, rows: int, columns: int) -> int:
+    """Workspace that `finish_tile` needs for tiles of at most this size."""
+    return 4 * rows * columns if weight(site.epilogue) >= HEAVY else 0
+
+
+def finish_tile(
+    em: Emit, tile: Tile, row: Position, column: Position, valid: int, buffer: Ptr, lead: int
+) -> None:
+    """Epilogue and store of a tile whose first element is at (row, column) of the output, where
+    the first `lead` dimensions are one flat row index and the next (if any) is the column.
+
+    `buffer` (workspace) is used where the epilogue is heavy.
+    """
+    dims = em.site.out.dims
+    views = strides_of([*em.extras, em.outs[0]], 0, lead)
+    axes = merged(dims[:lead], views)
+    tail = (0,) * (len(dims) - lead)
+
+    def at(r: Position, c: Position) -> list[Position]:
+        return [*unravel(r, dims[:lead], views), *((c,) if tail else ())]
+
+    base = shifted(em, at(row, column)) if len(axes) <= 1 else None
+
+    def whole_row(r: Position, values: Sequence[Val]) -> None:
+        if base is None:
+            there = shifted(em, at(row + r, column))
+        elif isinstance(r, int):
+            finish_row(base, values, [*unravel(r, dims[:lead], views), *tail], valid)
+            return
+        else:
+            there = shifted(base, at(r, 0))
+        finish_row(there, values, (0,) * len(dims), valid)
+
+    if len(tile) == 1 or weight(em.site.epilogue) < HEAVY:
+        for r, values in enumerate(tile):
+            whole_row(r, values)
+        return
+    size = sum(v.ty.lanes for v in tile[0])
+    for r, values in enumerate(tile):
+        for offset, v in offsets(values):
+            (buffer + (r * size + offset)).store(v)
+    with em.b.loop(0, len(tile)) as r:
+        line = (buffer + r * size).fixed()
+        whole_row(r, [(line + offset).load(v.ty.lanes) for offset, v in offsets(tile[0])])
+
+
+def offsets(values: Sequence[Val]) -> list[tuple[int, Val]]:
+    """Each vector with the elements before it."""
+    found, at = [], 0
+    for v in values:
+        found.append((at, v))
+        at += v.ty.lanes
+    return found

@@ -1,0 +1,169 @@
+"""How a product is cut into register tiles, and what that costs.
+
+A tile is `rows` x `widths`: each of the widths (vector lengths in elements) is one accumulator a
+row. Rows are cut into panels of almost equal height, so that no panel is a sliver; columns into
+equal panels and one last panel that holds the rest, its last vector no wider than it needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tinsmith.codegen.target import Target
+from tinsmith.kernels.layout import block_of
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`total` rows as `many` panels of `size`, then `fewer` panels of `size - 1`."""
+
+    total: int
+    size: int
+    many: int
+    fewer: int
+
+    @property
+    def count(self) -> int:
+        return self.many + self.fewer
+
+    def variants(self) -> list[tuple[int, int, int, int]]:
+        """(first panel, last panel + 1, height, row of panel 0 if all panels had this height)."""
+        found = [(0, self.many, self.size, 0)]
+        if self.fewer:
+            found.append((self.many, self.count, self.size - 1, self.many))
+        return found
+
+
+def split_rows(total: int, most: int) -> Rows:
+    """`total` rows in the fewest panels of at most `most`, of heights that differ by at most 1."""
+    count = -(-total // most)
+    size = -(-total // count)
+    fewer = size * count - total
+    return Rows(total, size, count - fewer, fewer)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """`total` columns as `full` panels of `widths`, then one of `tail` (empty: there is none).
+
+    `valid` of the tail's last vector are wanted; the rest of its lanes are padding.
+    """
+
+    total: int
+    widths: tuple[int, ...]
+    full: int
+    tail: tuple[int, ...]
+    valid: int
+
+    @property
+    def count(self) -> int:
+        return self.full + bool(self.tail)
+
+    @property
+    def size(self) -> int:
+        return sum(self.widths)
+
+    @property
+    def padded(self) -> int:
+        """Columns with padding: what one row of all packed panels takes."""
+        return self.full * self.size + sum(self.tail)
+
+    def masked(self, widths: tuple[int, ...]) -> int:
+        """Lanes that count in the last vector of a panel of these widths."""
+        return self.valid if widths is self.tail else widths[-1]
+
+
+def split_columns(total: int, lanes: int, vectors: int, exact: bool) -> Columns:
+    """`total` columns in panels of `vectors` vectors; `exact` allows no padding lanes."""
+    size = lanes * vectors
+    full, rest = divmod(total, size)
+    whole, few = divmod(rest, lanes)
+    tail = [lanes] * whole
+    valid = lanes
+    if few and exact:
+        for bit in (8, 4, 2, 1):
+            if few & bit:
+                tail.append(bit)
+        valid = tail[-1]
+    elif few:
+        tail.append(min(lanes, max(4, 1 << (few - 1).bit_length())))
+        valid = few
+    return Columns(total, (lanes,) * vectors, full, tuple(tail), valid)
+
+
+@dataclass(frozen=True)
+class Tiling:
+    rows: Rows
+    columns: Columns
+    cycles: float  # estimated, for the whole product
+    ideal: float  # with every lane and every cycle used
+
+    @property
+    def efficiency(self) -> float:
+        return self.ideal / self.cycles
+
+    def __str__(self) -> str:
+        shape = f"{self.rows.size}x{len(self.columns.widths)}"
+        return f"tile {shape}, {self.rows.count} x {self.columns.count} panels"
+
+
+def accumulators(target: Target) -> int:
+    """How many accumulators leave room for operands: more of them would spill."""
+    if target.registers >= 32:
+        return 26
+    return 12 if target.has_fma else 8
+
+
+def tile_cycles(target: Target, rows: int, widths: tuple[int, ...]) -> float:
+    """Cycles of one step along k of a tile: arithmetic, loads, or the latency of the chain."""
+    lanes = block_of(target)
+    pipes = 2.0 if lanes <= 8 else 1.0  # 512-bit operations take both 256-bit pipes
+    each = sum(0.5 if lanes == 16 and w <= 8 else 1.0 for w in widths)
+    arithmetic = rows * each / pipes * (1 if target.has_fma else 2)
+    loads = (rows + len(widths)) * 0.5
+    return max(arithmetic, loads, 4.0)
+
+
+@lru_cache(maxsize=4096)
+def choose(
+    target: Target, m: int, n: int, k: int, exact: bool = False, most_rows: int = 26
+) -> Tiling:
+    """The cheapest tiling of an (m, k) x (k, n) product. `exact`: no padding columns."""
+    lanes = block_of(target)
+    limit = accumulators(target)
+    vectors = -(-n // lanes)
+    pipes = 2.0 if lanes <= 8 else 1.0
+    ideal = m * n * k / lanes / pipes * (1 if target.has_fma else 2)
+    best: tuple[float, int, Tiling] | None = None
+    for per in range(1, min(6, vectors) + 1):
+        columns = split_columns(n, lanes, per, exact)
+        widest = max(len(columns.widths) if columns.full else 0, len(columns.tail))
+        if widest > limit:
+            continue
+        for most in range(1, min(m, limit // widest, most_rows) + 1):
+            rows = split_rows(m, most)
+            if rows.size != most:
+                continue
+            cycles = _cycles(target, rows, columns, k)
+            key = (cycles, abs(per - 2))
+            if best is None or key < best[:2]:
+                best = (*key, Tiling(rows, columns, cycles, ideal))
+    assert best is not None
+    return best[2]
+
+
+def _cycles(target: Target, rows: Rows, columns: Columns, k: int) -> float:
+    total = 0.0
+    for count, height in ((rows.many, rows.size), (rows.fewer, rows.size - 1)):
+        if not count:
+            continue
+        for panels, widths in ((columns.full, columns.widths), (1, columns.tail)):
+            if not panels or not widths:
+                continue
+            step = tile_cycles(target, height, widths)
+            # B comes from L2: about 24 bytes a cycle, which short tiles cannot hide.
+            step = max(step, 4 * sum(widths) / 24)
+            store = 12 + 2.0 * height * len(widths)
+            total += count * panels * (k * step + store)
+    return total
