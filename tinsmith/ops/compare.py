@@ -129,8 +129,18 @@ def BitwiseNot(x):
 
 @op("elementwise")
 def BitShift(x, y, *, direction):
-    """z = x << y (direction "LEFT") or x >> y ("RIGHT"); 0 where y is the width of x or more"""
-    return np.left_shift(x, y) if direction == "LEFT" else np.right_shift(x, y)
+    """z = x << y (direction "LEFT") or x >> y ("RIGHT", which keeps the sign)
+
+    A shift that is negative, or by the width of x or more, leaves the sign only: -1 for a
+    negative x shifted right, else 0.
+    """
+    bits = 8 * x.dtype.itemsize
+    out = np.logical_or(y < 0, y >= bits)
+    if direction == "LEFT":
+        return np.where(out, 0, np.left_shift(x, np.where(out, 0, y)))
+    if x.dtype.name in UNSIGNED:
+        return np.where(out, 0, np.right_shift(x, np.where(out, 0, y)))
+    return np.right_shift(x, np.where(out, bits - 1, y))
 
 
 # ---- selection
@@ -152,7 +162,7 @@ give_rule(pointwise(INTS), BitwiseAnd, BitwiseOr, BitwiseXor, BitwiseNot)
 @BitShift.type
 def _(x: Value, y: Value, *, direction: str) -> Type:
     need(direction in ("LEFT", "RIGHT"), f'direction is {direction!r}, not "LEFT" or "RIGHT"')
-    return pointwise(UNSIGNED)(x, y)
+    return pointwise(INTS)(x, y)
 
 
 @Where.type

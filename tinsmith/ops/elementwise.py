@@ -210,12 +210,20 @@ def Mul(x, y):
 
 @op("elementwise")
 def Div(x, y):
-    """z = x / y; integers truncate towards zero, and give 0 for y = 0"""
-    if x.dtype.name in UNSIGNED:
-        return np.floor_divide(x, y)
-    if x.dtype.name in INTS:
-        return np.floor_divide(x - np.fmod(x, y), y)
-    return x / y
+    """z = x / y; integers truncate towards zero, give 0 for y = 0, and wrap around"""
+    if x.dtype.name not in INTS:
+        return x / y
+    by = _divisor(y)
+    whole = np.floor_divide(x - np.fmod(x, by), by)
+    if y.dtype.name not in UNSIGNED:
+        whole = np.where(y == -1, np.negative(x), whole)
+    return np.where(y == 0, 0, whole)
+
+
+def _divisor(y: Any) -> Any:
+    """`y`, with 1 in place of the divisors that trap on some machines: 0, and -1 (under MIN)."""
+    by = np.where(y == 0, 1, y)
+    return by if y.dtype.name in UNSIGNED else np.where(y == -1, 1, by)
 
 
 @op("elementwise")
@@ -247,10 +255,11 @@ def _int_power(x: Any, y: Any) -> Any:
 def Mod(x, y, *, fmod=False):
     """z = x - y * floor(x / y), which has the sign of y
 
-    With fmod, x - y * trunc(x / y), which has the sign of x.
+    With fmod, x - y * trunc(x / y), which has the sign of x. Integers give 0 for y = 0.
     """
     if x.dtype.name in INTS:
-        return np.fmod(x, y) if fmod else np.remainder(x, y)
+        by = _divisor(y)
+        return np.fmod(x, by) if fmod else np.remainder(x, by)
     wide = np.float64 if x.dtype.name == "float64" else np.float32
     a, b = x.astype(wide), y.astype(wide)
     return (np.fmod(a, b) if fmod else np.remainder(a, b)).astype(x.dtype)

@@ -365,16 +365,21 @@ def _(x: Value, *, blocksize: int, mode: str) -> Type:
 
 
 @op("move")
-def SpaceToDepth(x, *, blocksize):
-    """y[n, (i * b + j) * C + c, h, w] = x[n, c, h * b + i, w * b + j], b = blocksize"""
+def SpaceToDepth(x, *, blocksize, mode="DCR"):
+    """y[n, (i * b + j) * C + c, h, w] = x[n, c, h * b + i, w * b + j], b = blocksize
+
+    With mode "CRD" the channel written is c * b^2 + i * b + j.
+    """
     n, c, h, w = x.shape
     b = blocksize
     y = np.reshape(x, (n, c, h // b, b, w // b, b))
-    return np.reshape(np.transpose(y, (0, 3, 5, 1, 2, 4)), (n, c * b * b, h // b, w // b))
+    y = np.transpose(y, (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4))
+    return np.reshape(y, (n, c * b * b, h // b, w // b))
 
 
 @SpaceToDepth.type
-def _(x: Value, *, blocksize: int) -> Type:
+def _(x: Value, *, blocksize: int, mode: str) -> Type:
+    need(mode in ("DCR", "CRD"), f'mode is {mode!r}, not "DCR" or "CRD"')
     need(blocksize >= 1, f"blocksize is {blocksize}")
     need_rank(x, 4, "x")
     if x.shape is None:
