@@ -1,0 +1,287 @@
+"""Scaled dot-product attention with caches and masks, and rotary position embedding."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Dim, Type, Value, dtype_of
+from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops.precision import is_float, widen
+from tinsmith.ops.softmax import softmax
+
+Array = np.ndarray[Any, Any]
+
+
+@op("anchor")
+def Attention(
+    q,
+    k,
+    v,
+    attn_mask=None,
+    past_key=None,
+    past_value=None,
+    nonpad_kv_seqlen=None,
+    *,
+    scale=None,
+    is_causal=False,
+    q_num_heads=None,
+    kv_num_heads=None,
+    softcap=0.0,
+    qk_matmul_output_mode=0,
+    softmax_precision=None,
+    left_window_size=-1,
+    right_window_size=-1,
+    with_present=False,
+    with_qk=False,
+):
+    """y = softmax(cap(scale * q k^T) + bias) v, for every head; cap(s) = softcap * tanh(s/softcap)
+
+    q [N,H,Q,E], k [N,G,K,E], v [N,G,K,F], or [N,Q,H*E] and so on with the numbers of heads given;
+    query head h reads key head h * G / H. past_key and past_value come before k and v. The bias
+    is attn_mask (bool: may attend; else added), padded with -inf to all keys, and -inf for keys
+    behind the query (is_causal), outside its window, or from nonpad_kv_seqlen on; a row of -inf
+    gives 0. with_present adds the whole k and v to the outputs, with_qk the scores: 0 raw, 1
+    capped, 2 with bias, 3 after softmax. scale is 1 / sqrt(E) by default.
+    """
+    dtype, rank = q.dtype, q.ndim
+    q, k, v = _heads(q, q_num_heads), _heads(k, kv_num_heads), _heads(v, kv_num_heads)
+    if past_key is not None:
+        k, v = np.concatenate([past_key, k], axis=2), np.concatenate([past_value, v], axis=2)
+    present = k, v
+    wide_q, wide_k, wide_v = widen(q), widen(k), widen(v)
+    times = q.shape[1] // k.shape[1]
+    if times > 1:
+        wide_k, wide_v = np.repeat(wide_k, times, axis=1), np.repeat(wide_v, times, axis=1)
+    root = wide_q.dtype.type(np.sqrt(1 / np.sqrt(q.shape[3]) if scale is None else scale))
+    scores = np.matmul(wide_q * root, wide_k.swapaxes(2, 3) * root)
+    shown = scores
+    if softcap > 0:
+        scores = np.tanh(scores / softcap) * scores.dtype.type(softcap)
+    shown = scores if qk_matmul_output_mode == 1 else shown
+    before = 0 if past_key is None else past_key.shape[2]
+    limits = is_causal, left_window_size, right_window_size
+    bias = _bias(scores, attn_mask, before, nonpad_kv_seqlen, limits)
+    scores = scores + bias
+    shown = scores if qk_matmul_output_mode == 2 else shown
+    if softmax_precision is not None:
+        scores = widen(scores.astype(dtype_of(softmax_precision)))
+    masked = np.isneginf(bias).all(axis=-1, keepdims=True)
+    weights = np.where(masked, 0, softmax(np.where(masked, 0, scores))).astype(wide_v.dtype)
+    shown = weights if qk_matmul_output_mode == 3 else shown
+    y = np.matmul(weights, wide_v)
+    if rank == 3:
+        y = y.swapaxes(1, 2).reshape(y.shape[0], y.shape[2], -1)
+    outputs = [y.astype(dtype, copy=False)]
+    if with_present:
+        outputs += present
+    if with_qk:
+        outputs.append(shown.astype(dtype, copy=False))
+    return tuple(outputs)
+
+
+def _heads(x: Array, count: int | None) -> Array:
+    """[N,T,H*E] as [N,H,T,E]; rank 4 as it is."""
+    if x.ndim == 4:
+        return x
+    assert count is not None
+    return x.reshape(*x.shape[:2], count, x.shape[2] // count).swapaxes(1, 2)
+
+
+def _bias(
+    scores: Array,
+    mask: Array | None,
+    before: int,
+    lengths: Array | None,
+    limits: tuple[bool, int, int],
+) -> Array:
+    """What is added to the scores [N,H,Q,K], in full; `before` keys come before the first query."""
+    batch, _, queries, keys = scores.shape
+    ninf = scores.dtype.type(-np.inf)
+    bias = np.zeros(scores.shape, scores.dtype)
+    if mask is not None:
+        if mask.dtype == np.bool_:
+            mask = np.where(mask, scores.dtype.type(0), ninf)
+        mask = widen(mask)
+        lacking = keys - mask.shape[-1]
+        if lacking > 0 and mask.shape[-1] != 1:
+            widths = [(0, 0)] * (mask.ndim - 1) + [(0, lacking)]
+            mask = np.pad(mask, widths, constant_values=ninf)
+        bias = bias + mask
+    place = np.arange(queries)[None, :, None] + before
+    if lengths is not None:
+        place = np.arange(queries)[None, :, None] + (lengths.reshape(batch, 1, 1) - queries)
+    key = np.arange(keys)[None, None, :]
+    causal, left, right = limits
+    allowed = np.ones(np.broadcast_shapes(place.shape, key.shape), bool)
+    if causal:
+        allowed &= key <= place
+    if left >= 0:
+        allowed &= key >= place - left
+    if right >= 0:
+        allowed &= key <= place + right
+    if lengths is not None:
+        allowed = allowed & (key < lengths.reshape(batch, 1, 1))
+    return np.where(allowed[:, None], bias, ninf)
+
+
+def _split(v: Value, heads: int | None, name: str) -> tuple[Dim, Dim, Dim, Dim]:
+    """[N,H,T,E] of one operand, with new symbols for what is not known."""
+    if v.shape is None:
+        return fresh(), heads if heads is not None else fresh(), fresh(), fresh()
+    need(len(v.shape) in (3, 4), f"{name} needs rank 3 or 4, it has {len(v.shape)}")
+    if len(v.shape) == 4:
+        n, h, t, e = v.shape
+        return n, h, t, e
+    need(heads is not None, f"{name} has rank 3, so q_num_heads and kv_num_heads are needed")
+    assert heads is not None
+    n, t, wide = v.shape
+    if isinstance(wide, str):
+        return n, heads, t, fresh()
+    need(heads > 0 and wide % heads == 0, f"{heads} heads do not divide the {wide} of {name}")
+    return n, heads, t, wide // heads
+
+
+def _agree(a: Dim, b: Dim, message: str) -> None:
+    need(a == b or isinstance(a, str) or isinstance(b, str), message)
+
+
+@Attention.type
+def _(
+    q,
+    k,
+    v,
+    attn_mask=None,
+    past_key=None,
+    past_value=None,
+    nonpad_kv_seqlen=None,
+    *,
+    q_num_heads,
+    kv_num_heads,
+    qk_matmul_output_mode,
+    left_window_size,
+    right_window_size,
+    with_present,
+    with_qk,
+    **_,
+):
+    need(is_float(q.dtype), f"q must be of a floating-point type, it is {q.dtype}")
+    need(k.dtype == q.dtype, f"q is {q.dtype}, k is {k.dtype}")
+    both = (past_key is None) == (past_value is None)
+    need(both, "past_key and past_value are given together or not at all")
+    need(
+        past_key is None or nonpad_kv_seqlen is None,
+        "nonpad_kv_seqlen describes an external cache, so past_key must be absent",
+    )
+    need(qk_matmul_output_mode in range(4), "qk_matmul_output_mode must be 0, 1, 2 or 3")
+    need(min(left_window_size, right_window_size) >= -1, "window sizes must be -1 or more")
+    n, heads, queries, e = _split(q, q_num_heads, "q")
+    _, groups, keys, width = _split(k, kv_num_heads, "k")
+    _, value_groups, values, f = _split(v, kv_num_heads, "v")
+    _agree(e, width, f"the heads of q have {e} elements, those of k {width}")
+    _agree(groups, value_groups, f"k has {groups} heads, v has {value_groups}")
+    _agree(keys, values, f"k has {keys} keys, v has {values} values")
+    if isinstance(heads, int) and isinstance(groups, int):
+        need(heads % groups == 0, f"{groups} key heads do not divide {heads} query heads")
+    total = keys
+    if past_key is not None:
+        past = past_key.shape[2] if past_key.shape else None
+        total = past + keys if isinstance(past, int) and isinstance(keys, int) else fresh()
+    if attn_mask is not None:
+        ok = attn_mask.dtype == np.bool_ or is_float(attn_mask.dtype)
+        need(ok, f"attn_mask must be bool or a float type, it is {attn_mask.dtype}")
+    rank = q.rank
+    if rank is None:
+        y: Any = None
+    elif rank == 4:
+        y = (n, heads, queries, f)
+    else:
+        known = isinstance(heads, int) and isinstance(f, int)
+        y = (n, queries, heads * f if known else fresh())
+    outputs = [Type(q.dtype, y)]
+    if with_present:
+        outputs.append(Type(k.dtype, (n, groups, total, width)))
+        outputs.append(Type(v.dtype, (n, groups, total, f)))
+    if with_qk:
+        outputs.append(Type(q.dtype, (n, heads, queries, total)))
+    return tuple(outputs)
+
+
+@Attention.cost
+def _(q, k, v, attn_mask=None, past_key=None, *_, q_num_heads, kv_num_heads, **__):
+    n, heads, queries, e = (int(d) for d in _split(q, q_num_heads, "q"))
+    keys = int(_split(k, kv_num_heads, "k")[2]) + (0 if past_key is None else past_key.dims[2])
+    f = int(_split(v, kv_num_heads, "v")[3])
+    return prod((n, heads, queries, keys)) * (2.0 * e + 2 * f + 20)
+
+
+# ---- rotary embedding
+
+
+@op()
+def RotaryEmbedding(
+    x,
+    cos_cache,
+    sin_cache,
+    position_ids=None,
+    *,
+    interleaved=False,
+    num_heads=None,
+    rotary_embedding_dim=0,
+):
+    """(a, b) -> (a cos - b sin, a sin + b cos) for pairs of the first rotary_embedding_dim elements
+
+    x [N,H,T,E] or [N,T,H*E] (num_heads given). Pairs are neighbours if interleaved, else element
+    i and i + half. The caches are [positions, half] with position_ids [N,T], else [N,T,half];
+    rotary_embedding_dim 0 means all of E.
+    """
+    heads = widen(_heads(x, num_heads))
+    width = rotary_embedding_dim or heads.shape[3]
+    if position_ids is not None:
+        cos_cache, sin_cache = cos_cache[position_ids], sin_cache[position_ids]
+    cos, sin = widen(cos_cache)[:, None], widen(sin_cache)[:, None]
+    half = width // 2
+    first, second = slice(0, half), slice(half, width)
+    if interleaved:
+        first, second = slice(0, width, 2), slice(1, width, 2)
+    a, b = heads[..., first], heads[..., second]
+    y = heads.copy()
+    y[..., first], y[..., second] = a * cos - b * sin, a * sin + b * cos
+    if x.ndim == 3:
+        y = y.swapaxes(1, 2).reshape(x.shape)
+    return y.astype(x.dtype, copy=False)
+
+
+@RotaryEmbedding.type
+def _(
+    x,
+    cos_cache,
+    sin_cache,
+    position_ids=None,
+    *,
+    interleaved,
+    num_heads,
+    rotary_embedding_dim,
+):
+    need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
+    _, _, _, e = _split(x, num_heads or None, "x")
+    width: Dim = rotary_embedding_dim or e
+    if isinstance(width, int):
+        need(width % 2 == 0, f"pairs are rotated, but {width} elements are odd")
+        need(isinstance(e, str) or width <= e, f"rotary_embedding_dim {width} exceeds the {e} of x")
+    for name, cache in (("cos_cache", cos_cache), ("sin_cache", sin_cache)):
+        if cache.shape is None:
+            continue
+        wants = 3 if position_ids is None else 2
+        need(len(cache.shape) == wants, f"{name} needs rank {wants}, it has {len(cache.shape)}")
+        have = cache.shape[-1]
+        if isinstance(have, int) and isinstance(width, int):
+            need(have * 2 == width, f"{name} has {have} columns, {width // 2} are needed")
+    return x.type
+
+
+@RotaryEmbedding.cost
+def _(x, *_, **__):
+    return 3 * x.type.size

@@ -1,0 +1,255 @@
+"""Boxes and regions: non-maximum suppression and pooling over regions of interest."""
+
+from __future__ import annotations
+
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Type, Value
+from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops.precision import widen
+
+Array = np.ndarray[Any, Any]
+
+
+def _number(a: Array | None, default: Any) -> Any:
+    return default if a is None or not a.size else np.asarray(a).reshape(-1)[0]
+
+
+@op()
+def NonMaxSuppression(
+    boxes,
+    scores,
+    max_output_boxes_per_class=None,
+    iou_threshold=None,
+    score_threshold=None,
+    *,
+    center_point_box=0,
+):
+    """Rows (batch, class, box): for each class, boxes by falling score, none too near a former one
+
+    boxes [N,B,4] as two opposite corners (y, x, y, x), or centre and size (x, y, w, h) with
+    center_point_box 1; scores [N,C,B]. A box goes where its intersection over union with one
+    that is kept exceeds iou_threshold (0 by default), or its score does not exceed
+    score_threshold. No more than max_output_boxes_per_class (0 by default) are kept.
+    """
+    most = int(_number(max_output_boxes_per_class, 0))
+    overlap = float(_number(iou_threshold, 0.0))
+    least = _number(score_threshold, None)
+    rows = [np.zeros((0, 3), np.int64)]
+    for n in range(boxes.shape[0]):
+        corners = _corners(widen(boxes[n]), center_point_box)
+        for c in range(scores.shape[1]):
+            s = widen(scores[n, c])
+            order = np.argsort(-s, kind="stable")
+            if least is not None:
+                order = order[s[order] > least]
+            kept = _suppress(corners, order, overlap, most)
+            rows.append(np.array([(n, c, i) for i in kept], np.int64).reshape(-1, 3))
+    return np.concatenate(rows)
+
+
+def _corners(boxes: Array, centred: int) -> Array:
+    """[B,4] as (low, low, high, high); which axis is first does not matter."""
+    a, b = boxes[:, :2], boxes[:, 2:]
+    if centred:
+        a, b = a - b / 2, a + b / 2
+    return np.concatenate([np.minimum(a, b), np.maximum(a, b)], axis=1)
+
+
+def _suppress(boxes: Array, order: Array, overlap: float, most: int) -> list[int]:
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    kept: list[int] = []
+    while order.size and len(kept) < most:
+        best, order = int(order[0]), order[1:]
+        kept.append(best)
+        low = np.maximum(boxes[order, :2], boxes[best, :2])
+        high = np.minimum(boxes[order, 2:], boxes[best, 2:])
+        common = np.clip(high - low, 0, None).prod(axis=1)
+        union = areas[order] + areas[best] - common
+        ratio = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
+        order = order[~((ratio > overlap) & (common > 0))]
+    return kept
+
+
+@NonMaxSuppression.type
+def _(
+    boxes,
+    scores,
+    max_output_boxes_per_class=None,
+    iou_threshold=None,
+    score_threshold=None,
+    *,
+    center_point_box,
+):
+    need(center_point_box in (0, 1), f"center_point_box must be 0 or 1, it is {center_point_box}")
+    for name, v in (("boxes", boxes), ("scores", scores)):
+        need(v.rank in (None, 3), f"{name} needs rank 3, it has {v.rank}")
+    if boxes.shape is not None:
+        need(boxes.shape[2] == 4 or isinstance(boxes.shape[2], str), "a box is 4 numbers")
+        if scores.shape is not None:
+            for i, j, what in ((0, 0, "batches"), (1, 2, "boxes")):
+                a, b = boxes.shape[i], scores.shape[j]
+                ok = a == b or isinstance(a, str) or isinstance(b, str)
+                need(ok, f"boxes has {a} {what}, scores has {b}")
+    return Type(np.dtype(np.int64), (fresh(), 3))
+
+
+@op()
+def RoiAlign(
+    x,
+    rois,
+    batch_indices,
+    *,
+    mode="avg",
+    output_height=1,
+    output_width=1,
+    sampling_ratio=0,
+    spatial_scale=1.0,
+    coordinate_transformation_mode="half_pixel",
+):
+    """y[r,c,i,j] = the mean (or maximum) of samples of x in cell (i, j) of region r
+
+    rois [R,4] as (x1, y1, x2, y2), scaled by spatial_scale, and shifted by half an element with
+    half_pixel; output_half_pixel does not shift, and makes regions at least 1x1. A cell has
+    sampling_ratio^2 samples, by default one for each element it covers. Samples are linear
+    between elements; the maximum is of the four weighted neighbours of every sample.
+    """
+    shifted = coordinate_transformation_mode == "half_pixel"
+    size = (output_height, output_width)
+    wide = widen(x)
+    y = np.zeros((rois.shape[0], x.shape[1], *size), wide.dtype)
+    for r, roi in enumerate(widen(rois)):
+        box = roi * roi.dtype.type(spatial_scale) - roi.dtype.type(0.5 if shifted else 0)
+        plane = wide[int(batch_indices[r])]
+        axes = [
+            _samples(box[1 - a], box[3 - a], size[a], sampling_ratio, plane.shape[1 + a], shifted)
+            for a in (0, 1)
+        ]
+        y[r] = (_roi_mean if mode == "avg" else _roi_max)(plane, axes)
+    return y.astype(x.dtype, copy=False)
+
+
+Samples = tuple[Array, Array, Array, Array]
+
+
+def _samples(start: Any, end: Any, cells: int, ratio: int, size: int, shifted: bool) -> Samples:
+    """(low, high, weight of low, weight of high), each [cells, samples], along one axis."""
+    extent = end - start if shifted else max(end - start, start.dtype.type(1))
+    cell = extent / cells
+    count = ratio if ratio > 0 else max(ceil(cell), 0)
+    inner = (np.arange(count, dtype=start.dtype) + start.dtype.type(0.5)) * cell / max(count, 1)
+    at = start + np.arange(cells, dtype=start.dtype)[:, None] * cell + inner
+    inside = (at >= -1) & (at <= size)
+    at = np.clip(at, 0, size - 1)
+    low = np.floor(at).astype(np.int64)
+    part = at - low
+    return low, np.minimum(low + 1, size - 1), (1 - part) * inside, part * inside
+
+
+def _roi_mean(plane: Array, axes: list[Samples]) -> Array:
+    """Linear sampling is separable, and so is its mean: rows times plane times columns."""
+    matrices = []
+    for (low, high, wl, wh), size in zip(axes, plane.shape[1:], strict=True):
+        m = np.zeros((low.shape[0], size), plane.dtype)
+        cells = np.broadcast_to(np.arange(low.shape[0])[:, None], low.shape)
+        np.add.at(m, (cells, low), wl)
+        np.add.at(m, (cells, high), wh)
+        matrices.append(m / max(low.shape[1], 1))
+    return matrices[0] @ plane @ matrices[1].T
+
+
+def _roi_max(plane: Array, axes: list[Samples]) -> Array:
+    (yl, yh, wyl, wyh), (xl, xh, wxl, wxh) = axes
+    cells, counts = (yl.shape[0], xl.shape[0]), (yl.shape[1], xl.shape[1])
+    if 0 in counts:
+        return np.zeros((plane.shape[0], *cells), plane.dtype)
+    best = None
+    for rows, wr in ((yl, wyl), (yh, wyh)):
+        for columns, wc in ((xl, wxl), (xh, wxh)):
+            some = plane[:, rows.reshape(-1, 1), columns.reshape(1, -1)]
+            some = some * (wr.reshape(-1, 1) * wc.reshape(1, -1))
+            best = some if best is None else np.maximum(best, some)
+    assert best is not None
+    split = best.reshape(plane.shape[0], cells[0], counts[0], cells[1], counts[1])
+    return split.max(axis=(2, 4))
+
+
+def _check_rois(x: Value, rois: Value, columns: int) -> None:
+    need(x.rank in (None, 4), f"x needs rank 4 ([N,C,H,W]), it has {x.rank}")
+    need(rois.rank in (None, 2), f"rois needs rank 2, it has {rois.rank}")
+    if rois.shape is not None:
+        have = rois.shape[1]
+        ok = have == columns or isinstance(have, str)
+        need(ok, f"rois needs {columns} columns, it has {have}")
+
+
+@RoiAlign.type
+def _(
+    x,
+    rois,
+    batch_indices,
+    *,
+    mode,
+    output_height,
+    output_width,
+    coordinate_transformation_mode,
+    **_,
+):
+    _check_rois(x, rois, 4)
+    need(mode in ("avg", "max"), f"mode {mode!r} is none of avg, max")
+    known = ("half_pixel", "output_half_pixel")
+    need(
+        coordinate_transformation_mode in known,
+        f"coordinate_transformation_mode {coordinate_transformation_mode!r} is none of "
+        f"{', '.join(known)}",
+    )
+    count = rois.shape[0] if rois.shape else fresh()
+    if batch_indices.shape and isinstance(count, str):
+        count = batch_indices.shape[0]
+    channels = x.shape[1] if x.shape else fresh()
+    return Type(x.dtype, (count, channels, output_height, output_width))
+
+
+@RoiAlign.cost
+def _(x, rois, batch_indices, *, output_height, output_width, sampling_ratio, **_):
+    samples = max(sampling_ratio, 2) ** 2
+    return 8.0 * samples * prod((rois.dims[0], x.dims[1], output_height, output_width))
+
+
+@op("reduction")
+def MaxRoiPool(x, rois, *, pooled_shape, spatial_scale=1.0):
+    """y[r,c,i,j] = the maximum of x in cell (i, j) of region r, 0 where the cell is empty
+
+    rois [R,5] as (batch, x1, y1, x2, y2), scaled by spatial_scale and rounded, ends included.
+    """
+    y = np.zeros((rois.shape[0], x.shape[1], *pooled_shape), x.dtype)
+    for r, roi in enumerate(widen(rois)):
+        scaled = roi[1:] * roi.dtype.type(spatial_scale)
+        ends = np.trunc(scaled + np.copysign(0.5, scaled)).astype(int)  # halves away from zero
+        plane = x[int(roi[0])]
+        spans = []
+        for a, cells in enumerate(pooled_shape):
+            start, extent = ends[1 - a], max(ends[3 - a] - ends[1 - a] + 1, 1)
+            low = start + np.arange(cells) * extent // cells
+            high = start + -(-np.arange(1, cells + 1) * extent // cells)
+            spans.append([np.clip(e, 0, plane.shape[1 + a]) for e in (low, high)])
+        for i, (top, bottom) in enumerate(zip(*spans[0], strict=True)):
+            for j, (left, right) in enumerate(zip(*spans[1], strict=True)):
+                if top < bottom and left < right:
+                    y[r, :, i, j] = plane[:, top:bottom, left:right].max(axis=(1, 2))
+    return y
+
+
+@MaxRoiPool.type
+def _(x, rois, *, pooled_shape, spatial_scale):
+    _check_rois(x, rois, 5)
+    need(
+        len(pooled_shape) == 2 and min(pooled_shape) > 0,
+        f"pooled_shape must be two positive numbers, it is {tuple(pooled_shape)}",
+    )
+    count = rois.shape[0] if rois.shape else fresh()
+    channels = x.shape[1] if x.shape else fresh()
+    return Type(x.dtype, (count, channels, *pooled_shape))

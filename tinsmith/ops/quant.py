@@ -1,0 +1,386 @@
+"""Quantisation: to and from low-precision numbers, and products of such numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Dim, Type, Value, dtype_of
+from tinsmith.ops._op import axis_of, need, op
+from tinsmith.ops.conv import check_conv, conv_shape, conv_sums
+from tinsmith.ops.matmul import matmul_shape
+from tinsmith.ops.precision import is_float, widen
+from tinsmith.ops.window import window
+
+Array = np.ndarray[Any, Any]
+
+LOW = frozenset(f"{kind}{bits}" for kind in ("int", "uint") for bits in (2, 4, 8, 16)) | frozenset(
+    f"float{kind}"
+    for kind in (
+        "8_e4m3fn",
+        "8_e4m3fnuz",
+        "8_e5m2",
+        "8_e5m2fnuz",
+        "4_e2m1fn",
+        "6_e2m3fn",
+        "6_e3m2fn",
+    )
+)
+
+
+def _range(dtype: np.dtype[Any]) -> tuple[float, float]:
+    import ml_dtypes
+
+    info = ml_dtypes.finfo(dtype) if is_float(dtype) else ml_dtypes.iinfo(dtype)
+    return float(info.min), float(info.max)
+
+
+def spread(s: Array, x: tuple[int, ...], axis: int, block_size: int) -> Array:
+    """A scale or zero point so that it broadcasts to the shape x: per tensor, axis or block."""
+    if s.size == 1 and s.ndim <= 1:
+        return s.reshape(())
+    if not block_size:
+        shape = [1] * len(x)
+        shape[axis] = s.size
+        return s.reshape(shape)
+    axis %= len(x)
+    repeated = np.repeat(s, block_size, axis=axis)
+    return repeated[(*(slice(None),) * axis, slice(x[axis]))]
+
+
+def narrow(v: Array, dtype: np.dtype[Any]) -> Array:
+    """Whole numbers as an integer type, values out of its range as its ends, NaN as 0."""
+    low, high = _range(dtype)
+    return np.clip(np.nan_to_num(v, nan=0.0), low, high).astype(np.int32).astype(dtype)
+
+
+@op()
+def QuantizeLinear(
+    x,
+    scale,
+    zero_point=None,
+    *,
+    axis=1,
+    block_size=0,
+    saturate=True,
+    output_dtype=None,
+    precision=None,
+):
+    """y = saturate(round(x / scale) + zero_point), halves to even; floats are not rounded first
+
+    scale is one number, one for each element of the axis, or one for block_size of them; the
+    division is in the type of scale, or in `precision`. The result has the type of zero_point,
+    or output_dtype, or uint8. saturate False lets float8 overflow to NaN or infinity.
+    """
+    dtype = dtype_of(_low_dtype(zero_point, output_dtype))
+    real = scale.dtype if precision is None else dtype_of(precision)
+    divisor = spread(scale, x.shape, axis, block_size).astype(real)
+    v = widen(x.astype(real) / divisor)
+    zero: Any = 0
+    if zero_point is not None:
+        zero = spread(zero_point, x.shape, axis, block_size).astype(np.float32)
+    if not is_float(dtype):
+        return narrow(np.rint(v.astype(np.float64)) + zero, dtype)
+    v = v + zero if np.any(zero) else v
+    if saturate or not dtype.name.startswith("float8"):
+        low, high = _range(dtype)
+        v = np.clip(v, low, high)
+    return np.asarray(v).astype(dtype)
+
+
+def _low_dtype(zero_point: Any, output_dtype: str | None) -> Any:
+    if zero_point is not None:
+        return zero_point.dtype
+    return output_dtype or "uint8"
+
+
+@QuantizeLinear.type
+def _(x, scale, zero_point=None, *, axis, block_size, saturate, output_dtype, precision):
+    need(is_float(x.dtype) or x.dtype == np.int32, f"x must be float or int32, it is {x.dtype}")
+    _check_scale(x, scale, zero_point, axis, block_size)
+    dtype = dtype_of(_low_dtype(zero_point, output_dtype))
+    need(dtype.name in LOW, f"{dtype} is not a quantised type; those are {', '.join(sorted(LOW))}")
+    need(
+        output_dtype is None or dtype_of(output_dtype) == dtype,
+        f"output_dtype is {output_dtype}, but zero_point is {dtype}",
+    )
+    return x.type.like(dtype=dtype)
+
+
+def _check_scale(
+    x: Value, scale: Value, zero_point: Value | None, axis: int, block_size: int
+) -> None:
+    """Per tensor, per axis or per block, and the zero point like the scale."""
+    need(is_float(scale.dtype), f"scale must be of a floating-point type, it is {scale.dtype}")
+    if zero_point is not None and zero_point.shape is not None and scale.shape is not None:
+        ok = len(zero_point.shape) == len(scale.shape) and all(
+            a == b or isinstance(a, str) or isinstance(b, str)
+            for a, b in zip(zero_point.shape, scale.shape, strict=True)
+        )
+        need(ok, f"zero_point {zero_point.type} does not have the shape of scale {scale.type}")
+    if x.shape is None or scale.shape is None or scale.shape in ((), (1,)):
+        return
+    at = axis_of(axis, len(x.shape))
+    size = x.shape[at]
+    if not block_size:
+        need(len(scale.shape) == 1, f"without block_size scale needs rank 0 or 1: {scale.type}")
+        have = scale.shape[0]
+        ok = have == size or isinstance(have, str) or isinstance(size, str)
+        need(ok, f"scale has {have} numbers, axis {axis} of x has {size}")
+        return
+    need(block_size > 0, f"block_size must be positive, it is {block_size}")
+    wants: list[Dim] = list(x.shape)
+    wants[at] = -(-size // block_size) if isinstance(size, int) else size
+    ok = len(scale.shape) == len(wants) and all(
+        a == b or isinstance(a, str) or isinstance(b, str)
+        for a, b in zip(scale.shape, wants, strict=True)
+    )
+    need(ok, f"blocks of {block_size} need a scale of [{','.join(map(str, wants))}]: {scale.type}")
+
+
+@op()
+def DequantizeLinear(x, scale, zero_point=None, *, axis=1, block_size=0, output_dtype=None):
+    """y = (x - zero_point) * scale, in the type of scale or output_dtype
+
+    scale is one number, one for each element of the axis, or one for block_size of them.
+    """
+    dtype = scale.dtype if output_dtype is None else dtype_of(output_dtype)
+    wide = np.float64 if dtype == np.float64 else np.float32
+    v = x.astype(np.int64 if x.dtype.kind in "iu" else wide)
+    if zero_point is not None:
+        v = v - spread(zero_point, x.shape, axis, block_size).astype(v.dtype)
+    y = v.astype(wide) * spread(scale, x.shape, axis, block_size).astype(wide)
+    return np.asarray(y).astype(dtype, copy=False)
+
+
+@DequantizeLinear.type
+def _(x, scale, zero_point=None, *, axis, block_size, output_dtype):
+    need(
+        x.dtype.name in LOW or x.dtype == np.int32,
+        f"x must be of a quantised type, it is {x.dtype}",
+    )
+    need(
+        zero_point is None or zero_point.dtype == x.dtype,
+        f"x is {x.dtype}, zero_point is {zero_point.dtype if zero_point else ''}",
+    )
+    _check_scale(x, scale, zero_point, axis, block_size)
+    return x.type.like(dtype=scale.dtype if output_dtype is None else dtype_of(output_dtype))
+
+
+@op()
+def DynamicQuantizeLinear(x):
+    """(y, scale, zero_point): x as uint8, with the range of x and 0 spread over 0..255"""
+    high = np.float32(max(0, x.max(initial=0)))
+    low = np.float32(min(0, x.min(initial=0)))
+    scale = (np.float32(1) if high == low else high - low) / np.float32(255)
+    zero = np.rint(np.clip(-low / scale, 0, 255))
+    y = np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.uint8)
+    return y, np.asarray(scale, np.float32), np.asarray(zero).astype(np.uint8)
+
+
+@DynamicQuantizeLinear.type
+def _(x):
+    need(x.dtype == np.float32, f"x must be float32, it is {x.dtype}")
+    return x.type.like(dtype="uint8"), Type(np.dtype(np.float32), ()), Type(np.dtype(np.uint8), ())
+
+
+# ---- integer products: float64 holds every sum of 8-bit products exactly
+
+
+def _exact(sums: Array) -> Array:
+    """Sums as int32, which wraps as the hardware does."""
+    return sums.astype(np.int64).astype(np.int32)
+
+
+def _centred(x: Array, zero: Array | None, column: bool = False) -> Array:
+    """x - zero as float64; column: a vector of zeros is one for each row of x."""
+    if zero is None:
+        return x.astype(np.float64)
+    if zero.ndim == 1 and column and zero.size > 1:
+        zero = zero[:, None]
+    return x.astype(np.float64) - zero.astype(np.float64)
+
+
+@op("anchor")
+def MatMulInteger(a, b, a_zero_point=None, b_zero_point=None):
+    """y = (a - a_zero_point) @ (b - b_zero_point), int32; vectors of zero points go with a's rows
+    and b's columns"""
+    left = _centred(a, a_zero_point, column=a.ndim > 1)
+    return _exact(np.matmul(left, _centred(b, b_zero_point)))
+
+
+@MatMulInteger.type
+def _(a, b, a_zero_point=None, b_zero_point=None):
+    _check_bytes(a=a, b=b)
+    _check_zeros((a, a_zero_point), (b, b_zero_point))
+    return Type(np.dtype(np.int32), matmul_shape(a, b))
+
+
+def _check_bytes(**values: Value) -> None:
+    for name, v in values.items():
+        need(v.dtype.name in ("int8", "uint8"), f"{name} must be int8 or uint8, it is {v.dtype}")
+
+
+def _check_zeros(*pairs: tuple[Value, Value | None]) -> None:
+    for v, zero in pairs:
+        if zero is not None:
+            need(zero.dtype == v.dtype, f"{v.name} is {v.dtype}, its zero point is {zero.dtype}")
+
+
+@op("anchor")
+def ConvInteger(
+    x,
+    w,
+    x_zero_point=None,
+    w_zero_point=None,
+    *,
+    stride=None,
+    pad=None,
+    dilation=None,
+    group=1,
+    auto_pad="NOTSET",
+):
+    """y = Conv(x - x_zero_point, w - w_zero_point), int32; padding is x_zero_point
+
+    w_zero_point is one number or one for each output channel.
+    """
+    win = window(x.shape[2:], w.shape[2:], stride, pad, dilation, auto_pad)
+    if x_zero_point is not None:
+        x_zero_point = x_zero_point.reshape(())
+    return _exact(conv_sums(_centred(x, x_zero_point), _per_output(w, w_zero_point), win, group))
+
+
+def _per_output(w: Array, zero: Array | None) -> Array:
+    if zero is not None and zero.size > 1:
+        zero = zero.reshape(-1, *(1,) * (w.ndim - 1))
+    return _centred(w, zero if zero is None or zero.size > 1 else zero.reshape(()))
+
+
+@ConvInteger.type
+def _(
+    x,
+    w,
+    x_zero_point=None,
+    w_zero_point=None,
+    *,
+    stride,
+    pad,
+    dilation,
+    group,
+    auto_pad,
+):
+    check_conv(x, w, None, group)
+    _check_bytes(x=x, w=w)
+    _check_zeros((x, x_zero_point), (w, w_zero_point))
+    return Type(np.dtype(np.int32), conv_shape(x, w, stride, pad, dilation, auto_pad))
+
+
+def _requantise(sums: Array, factor: Array, zero: Array) -> Array:
+    return narrow(np.rint(sums.astype(np.float32) * factor) + np.float32(zero), zero.dtype)
+
+
+@op("anchor")
+def QLinearConv(
+    x,
+    x_scale,
+    x_zero_point,
+    w,
+    w_scale,
+    w_zero_point,
+    y_scale,
+    y_zero_point,
+    b=None,
+    *,
+    stride=None,
+    pad=None,
+    dilation=None,
+    group=1,
+    auto_pad="NOTSET",
+):
+    """y = saturate(round((Conv(x - xz, w - wz) + b) * x_scale * w_scale / y_scale) + yz)
+
+    b is int32 with scale x_scale * w_scale; w_scale and w_zero_point are one number or one for
+    each output channel.
+    """
+    win = window(x.shape[2:], w.shape[2:], stride, pad, dilation, auto_pad)
+    sums = conv_sums(
+        _centred(x, x_zero_point.reshape(())), _per_output(w, w_zero_point), win, group
+    )
+    tail = (1,) * (x.ndim - 2)
+    if b is not None:
+        sums += b.reshape(-1, *tail)
+    factor = x_scale.reshape(()) * w_scale.reshape(-1, *tail) / y_scale.reshape(())
+    return _requantise(_exact(sums), factor.astype(np.float32), y_zero_point.reshape(()))
+
+
+@QLinearConv.type
+def _(
+    x,
+    x_scale,
+    x_zero_point,
+    w,
+    w_scale,
+    w_zero_point,
+    y_scale,
+    y_zero_point,
+    b=None,
+    *,
+    stride,
+    pad,
+    dilation,
+    group,
+    auto_pad,
+):
+    check_conv(x, w, b, group)
+    _check_bytes(x=x, w=w, y_zero_point=y_zero_point)
+    _check_zeros((x, x_zero_point), (w, w_zero_point))
+    need(b is None or b.dtype == np.int32, "b must be int32")
+    if w.shape is not None and w_scale.shape is not None and len(w_scale.shape) == 1:
+        have, m = w_scale.shape[0], w.shape[0]
+        ok = have in (1, m) or isinstance(have, str) or isinstance(m, str)
+        need(ok, f"w_scale has {have} numbers, w has {m} output channels")
+    return Type(y_zero_point.dtype, conv_shape(x, w, stride, pad, dilation, auto_pad))
+
+
+@op("anchor")
+def QLinearMatMul(a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, y_zero_point):
+    """y = saturate(round((a - az) @ (b - bz) * a_scale * b_scale / y_scale) + yz)
+
+    a's scale and zero point are one number or one for each row, b's one for each column.
+    """
+    rows = a_scale[:, None] if a_scale.ndim == 1 and a_scale.size > 1 else a_scale
+    if a_scale.size == 1:
+        rows = a_scale.reshape(())
+    columns = b_scale.reshape(()) if b_scale.size == 1 else b_scale
+    az = a_zero_point.reshape(()) if a_zero_point.size == 1 else a_zero_point
+    bz = b_zero_point.reshape(()) if b_zero_point.size == 1 else b_zero_point
+    sums = np.matmul(_centred(a, az, column=True), _centred(b, bz))
+    factor = widen(rows) * widen(columns) / widen(y_scale.reshape(()))
+    return _requantise(_exact(sums), factor.astype(np.float32), y_zero_point.reshape(()))
+
+
+@QLinearMatMul.type
+def _(a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, y_zero_point):
+    _check_bytes(a=a, b=b, y_zero_point=y_zero_point)
+    _check_zeros((a, a_zero_point), (b, b_zero_point))
+    return Type(y_zero_point.dtype, matmul_shape(a, b))
+
+
+def _product_flops(a: Value, b: Value) -> float:
+    shape = matmul_shape(a, b)
+    assert shape is not None
+    return 2.0 * float(np.prod([int(d) for d in shape])) * a.dims[-1]
+
+
+def _conv_flops(x: Value, w: Value, attrs: dict[str, Any]) -> float:
+    geometry = (attrs[k] for k in ("stride", "pad", "dilation", "auto_pad"))
+    shape = conv_shape(x, w, *geometry)
+    assert shape is not None
+    return 2.0 * float(np.prod([int(d) for d in shape])) * float(np.prod(w.dims[1:]))
+
+
+MatMulInteger.cost(lambda a, b, *_: _product_flops(a, b))
+QLinearMatMul.cost(lambda a, s, z, b, *_: _product_flops(a, b))
+ConvInteger.cost(lambda x, w, *_, **attrs: _conv_flops(x, w, attrs))
+QLinearConv.cost(lambda x, s, z, w, *_, **attrs: _conv_flops(x, w, attrs))
