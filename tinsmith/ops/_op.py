@@ -201,7 +201,10 @@ def broadcast(*shapes: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
             raise TypeRuleError(
                 f"the shapes {', '.join(map(_show, known))} do not broadcast together"
             )
-        out.append(numbers[0] if numbers else (rest[0] if rest else 1))
+        if len(rest) > 1 and not numbers:
+            out.append(fresh())  # either symbol may turn out to be 1
+        else:
+            out.append(numbers[0] if numbers else (rest[0] if rest else 1))
     return tuple(out)
 
 
