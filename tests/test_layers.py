@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from lint_imports import ALLOWED, HEAVY, PACKAGE, all_faults, faults_in
+
+from tests.lint_imports import ALLOWED, HEAVY, PACKAGE, all_faults, faults_in
 
 
 def test_the_package_follows_the_directions() -> None:

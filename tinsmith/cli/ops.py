@@ -35,12 +35,17 @@ def command(name: str | None, trait: str | None, json_: bool) -> None:
             return _show.as_json(rows)
         return _show.table(
             f"{len(rows)} operators",
-            ["operator", "signature", "formula", "traits"],
+            ["operator", "inputs", "formula", "traits"],
             [
-                (r["name"], r["signature"], first_line(r["formula"]), " ".join(r["traits"]))
+                (
+                    r["name"],
+                    r["signature"].split(", *, ")[0],
+                    first_line(r["formula"]),
+                    " ".join(r["traits"]),
+                )
                 for r in rows
             ],
-            left=["signature", "formula", "traits"],
+            left=["inputs", "formula", "traits"],
         )
     row = describe(OPS[name])
     kernels = kernels_of(name, row["traits"])

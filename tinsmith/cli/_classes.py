@@ -1,0 +1,64 @@
+"""Outputs that are class scores: recognising them, and the names of the classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tinsmith.errors import ModelFileError
+
+# Sizes of well-known label sets: an output of that many scores is read as classes, also unnamed.
+USUAL = (10, 100, 1000, 1001, 21841)
+MOST_ROWS = 16
+
+
+def read_labels(path: Path) -> list[str]:
+    """One name a line; raises ModelFileError."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelFileError(f"the labels {path} cannot be read: {error}") from error
+    while lines and not lines[-1].strip():
+        lines.pop()
+    if not lines:
+        raise ModelFileError(f"the labels {path} hold no line")
+    return [line.strip() for line in lines]
+
+
+def distribution(array: Any, labels: list[str] | None) -> Any:
+    """Rows of class probabilities [N,C], or None where the output is no class scores.
+
+    With labels, an output is class scores if it has one for each label; without, if its rows are
+    distributions or of a usual size. Scores that are no probabilities go through softmax.
+    """
+    if array.dtype.kind != "f" or array.ndim < 2 or not array.size:
+        return None
+    if array.size != array.shape[0] * array.shape[1] or len(array) > MOST_ROWS:
+        return None
+    rows = array.reshape(array.shape[:2]).astype(np.float64)
+    classes = rows.shape[1]
+    if classes < 2 or not np.isfinite(rows).all():
+        return None
+    already = bool((rows >= 0).all() and np.allclose(rows.sum(1), 1, atol=1e-3))
+    wanted = classes == len(labels) if labels else already or classes in USUAL
+    if not wanted:
+        return None
+    if already:
+        return rows
+    powers = np.exp(rows - rows.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def best(row: Any, labels: list[str] | None, top: int) -> list[dict[str, Any]]:
+    """The `top` most probable classes of a row, best first."""
+    order = np.argsort(-row, kind="stable")[:top]
+    return [
+        {
+            "class": int(i),
+            "label": labels[i] if labels else f"class {i}",
+            "probability": float(row[i]),
+        }
+        for i in order
+    ]

@@ -1,0 +1,156 @@
+"""What the commands that compile a model share: their options, and the timed compilation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from tinsmith.cli import _show
+
+MODEL = click.Path(exists=True, readable=True)
+
+
+@dataclass(frozen=True)
+class Build:
+    """How to compile: the values of `build_options`."""
+
+    threads: int = 1
+    backend: str = "cpu"
+    target: str | None = None
+    kernels: str | None = None
+    passes: str | None = None
+    precision: str = "default"
+    cache: bool = True
+
+    def compile(self, path: str) -> Built:
+        """Load and compile, with progress on a terminal. Raises TinsmithError."""
+        import tinsmith as ts
+
+        start = time.perf_counter()
+        with _show.working(f"reading {path}"):
+            graph = ts.load(path)
+        loaded = time.perf_counter()
+        with _show.working(f"compiling {path}"):
+            net = ts.compile(
+                graph,
+                threads=self.threads,
+                backend=self.backend,
+                target=self.target,
+                kernels=self.kernels,
+                passes=self.passes,
+                precision=self.precision,
+                cache=self.cache,
+            )
+        done = time.perf_counter()
+        return Built(path, graph, net, (loaded - start) * 1e3, (done - loaded) * 1e3)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A compiled model and how long that took."""
+
+    path: str
+    graph: Any
+    net: Any
+    load_ms: float
+    compile_ms: float
+
+
+def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of `Build`; the command gets one as `build`."""
+    options = [
+        click.option("-t", "--threads", default=1, show_default=True, help="Threads that compute."),
+        click.option(
+            "--backend",
+            default="cpu",
+            show_default=True,
+            help="'cpu' for machine code, 'numpy' for the reference.",
+        ),
+        click.option("--target", help="Generate for 'avx2', 'sse2', ... rather than this machine."),
+        click.option("--kernels", help="Force kernels: 'Conv=reference,NODE=KERNEL'."),
+        click.option("--passes", help="Choose passes: '-merge-common'. See `tinsmith passes`."),
+        click.option(
+            "--precision",
+            default="default",
+            show_default=True,
+            help="'strict' forbids kernels that round more than the plain sum does.",
+        ),
+        click.option("--no-cache", is_flag=True, help="Compile anew, and keep nothing."),
+    ]
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        names = ("threads", "backend", "target", "kernels", "passes", "precision")
+        taken = {n: kwargs.pop(n) for n in names}
+        if taken["threads"] < 1:
+            raise click.BadParameter(
+                f"{taken['threads']} threads cannot compute", param_hint="--threads"
+            )
+        build = Build(**taken, cache=not kwargs.pop("no_cache"))
+        return command(*args, build=build, **kwargs)
+
+    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+    wrapped.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    for option in reversed(options):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the arguments and options that `read_inputs` takes."""
+    from tinsmith.cli._picture import SCALES
+
+    options = [
+        click.argument("inputs", nargs=-1),
+        click.option(
+            "--dim", "dims", multiple=True, metavar="NAME=SIZE", help="Size of a free dimension."
+        ),
+        click.option("--seed", default=0, show_default=True, help="Of the random inputs."),
+        click.option(
+            "--scale",
+            type=click.Choice(SCALES),
+            default="unit",
+            show_default=True,
+            help="What pixels become: 0..1, -1..1, ImageNet's mean and deviation, 0..255.",
+        ),
+        click.option(
+            "--fit",
+            type=click.Choice(["crop", "stretch"]),
+            default="crop",
+            show_default=True,
+            help="How a picture gets the input's shape.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def read_inputs(
+    net: Any, inputs: tuple[str, ...], dims: tuple[str, ...], seed: int, scale: str, fit: str
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The arrays by input name, and where each came from."""
+    from tinsmith.cli._inputs import Inputs
+    from tinsmith.cli._picture import Picture
+
+    reader = Inputs(net.inputs, sizes(dims), seed, Picture(scale, fit))
+    return reader.read(inputs), reader.notes
+
+
+def sizes(dims: tuple[str, ...]) -> dict[str, int]:
+    """`("N=4",)` as {"N": 4}."""
+    found: dict[str, int] = {}
+    for text in dims:
+        name, equals, number = text.partition("=")
+        if not equals or not number.isdigit():
+            raise click.BadParameter(f"{text!r} is not NAME=SIZE", param_hint="--dim")
+        found[name] = int(number)
+    return found
+
+
+def outputs_of(net: Any, result: Any) -> dict[str, Any]:
+    """The outputs by name, whether the model has one or several."""
+    return result if isinstance(result, dict) else {next(iter(net.outputs)): result}

@@ -1,0 +1,171 @@
+"""`tinsmith run`: a model on some inputs, once."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from tinsmith.cli import _show
+from tinsmith.cli._classes import best, distribution, read_labels
+from tinsmith.cli._model import (
+    MODEL,
+    Build,
+    Built,
+    build_options,
+    input_options,
+    outputs_of,
+    read_inputs,
+)
+from tinsmith.errors import InputShapeError
+
+
+@click.command(short_help="Run a model on arrays, pictures or random numbers.")
+@click.argument("model", type=MODEL)
+@input_options
+@click.option(
+    "--labels", type=click.Path(exists=True, dir_okay=False), help="Class names, one a line."
+)
+@click.option("--top", default=5, show_default=True, help="How many classes to show.")
+@click.option("--save", type=click.Path(dir_okay=False), help="Write the outputs to this .npz.")
+@build_options
+@click.option("--json", "json_", is_flag=True, help="Print plain data.")
+def command(
+    model: str,
+    inputs: tuple[str, ...],
+    dims: tuple[str, ...],
+    seed: int,
+    scale: str,
+    fit: str,
+    labels: str | None,
+    top: int,
+    save: str | None,
+    build: Build,
+    json_: bool,
+) -> None:
+    """Run MODEL once and say what came out, how long it took, and what was done to the graph.
+
+    \b
+    INPUTS, in the order of the model's inputs or as name=...:
+      x.npy, data.npz   arrays; those of an .npz go to the inputs of their names
+      cat.jpg           decoded, resized, scaled as --scale says; several make up a batch
+      random, zeros     generated; what is not given is random
+
+    \b
+    Examples:
+      tinsmith run model.onnx
+      tinsmith run digits.onnx seven.png --labels labels.txt
+      tinsmith run resnet50.onnx cat.jpg --scale imagenet --labels imagenet.txt --top 3
+      tinsmith run bert.onnx input_ids=ids.npy attention_mask=mask.npy --save out.npz
+    """
+    built = build.compile(model)
+    names = read_labels(Path(labels)) if labels else None
+    arrays, notes = read_inputs(built.net, inputs, dims, seed, scale, fit)
+    with _show.working("running"):
+        outputs, first, again = run_twice(built.net, arrays)
+    shown = {n: describe(a, names, top) for n, a in outputs.items()}
+    if names and not any("classes" in row for row in shown.values()):
+        shapes = ", ".join(f"{n} {row['shape']}" for n, row in shown.items())
+        raise InputShapeError(
+            f"{labels} names {len(names)} classes, but no output has a score for each: {shapes}"
+        )
+    if save:
+        np.savez(save, **outputs)
+    if json_:
+        return _show.as_json(document(built, build, arrays, notes, shown, first, again))
+    for name, array in arrays.items():
+        click.echo(f"input   {name}: {array.dtype}{list(array.shape)} from {notes[name]}")
+    for name, row in shown.items():
+        print_output(name, row)
+    click.echo(
+        f"time    {times(built, first, again)}, {build.threads} thread{'s' * (build.threads > 1)}"
+    )
+    click.echo(f"graph   {changes(built)}")
+    if save:
+        click.echo(f"saved   {save}")
+    return None
+
+
+def run_twice(net: Any, arrays: dict[str, Any]) -> tuple[dict[str, Any], float, float]:
+    """The outputs, the ms of the first call, and those of the second, which sets nothing up."""
+    start = time.perf_counter()
+    outputs = {n: np.array(a) for n, a in outputs_of(net, net(**arrays)).items()}
+    first = time.perf_counter()
+    net(**arrays)
+    return outputs, (first - start) * 1e3, (time.perf_counter() - first) * 1e3
+
+
+def describe(array: Any, labels: list[str] | None, top: int) -> dict[str, Any]:
+    """An output as plain data: type, range, and its best classes where it has classes."""
+    row: dict[str, Any] = {"dtype": str(array.dtype), "shape": list(array.shape)}
+    if array.size and array.dtype.kind in "fiub":
+        numbers = array.astype(np.float64)
+        finite = numbers[np.isfinite(numbers)]
+        row["not_finite"] = int(numbers.size - finite.size)
+        if finite.size:
+            row |= {"min": finite.min(), "mean": finite.mean(), "max": finite.max()}
+    probabilities = distribution(array, labels)
+    if probabilities is not None:
+        row["classes"] = [best(p, labels, top) for p in probabilities]
+    elif 0 < array.size <= 8:
+        row["values"] = array
+    return row
+
+
+def print_output(name: str, row: dict[str, Any]) -> None:
+    line = f"output  {name}: {row['dtype']}{row['shape']}"
+    if "values" in row:
+        line += f" = {np.array2string(np.asarray(row['values']), precision=6, separator=', ')}"
+    elif "min" in row:
+        line += f", min {row['min']:.6g}, mean {row['mean']:.6g}, max {row['max']:.6g}"
+    click.echo(line)
+    if row.get("not_finite"):
+        click.secho(f"        {row['not_finite']} of its elements are NaN or infinite", fg="yellow")
+    for i, classes in enumerate(row.get("classes", ())):
+        if len(row["classes"]) > 1:
+            click.echo(f"        [{i}]")
+        width = max(len(c["label"]) for c in classes)
+        for c in classes:
+            click.echo(f"        {c['label']:<{width}}  {c['probability']:7.2%}")
+
+
+def times(built: Built, first: float, again: float) -> str:
+    parts = {"load": built.load_ms, "compile": built.compile_ms, "first run": first, "run": again}
+    return ", ".join(f"{name} {_show.ms(value)}" for name, value in parts.items())
+
+
+def changes(built: Built) -> str:
+    """`17 nodes became 6: fold-constants 4, fuse-elementwise 3`."""
+    before = len(built.net.graph("imported"))
+    after = len(built.net.graph("placed"))
+    did = ", ".join(f"{name} {n}" for name, n in built.net.report.changes.items() if n)
+    return f"{before} nodes became {after}" + (f": {did}" if did else "")
+
+
+def document(
+    built: Built,
+    build: Build,
+    arrays: dict[str, Any],
+    notes: dict[str, str],
+    outputs: dict[str, Any],
+    first: float,
+    again: float,
+) -> dict[str, Any]:
+    return {
+        "model": built.path,
+        "threads": build.threads,
+        "backend": build.backend,
+        "inputs": {
+            n: {"dtype": str(a.dtype), "shape": a.shape, "source": notes[n]}
+            for n, a in arrays.items()
+        },
+        "outputs": outputs,
+        "load_ms": built.load_ms,
+        "compile_ms": built.compile_ms,
+        "first_ms": first,
+        "run_ms": again,
+        "changes": built.net.report.changes,
+    }
