@@ -64,48 +64,44 @@ def QuantizeLinear(
     axis=1,
     block_size=0,
     saturate=True,
-    output_dtype=None,
+    dtype=None,
     precision=None,
 ):
     """y = saturate(round(x / scale) + zero_point), halves to even; floats are not rounded first
 
     scale is one number, one for each element of the axis, or one for block_size of them; the
     division is in the type of scale, or in `precision`. The result has the type of zero_point,
-    or output_dtype, or uint8. saturate False lets float8 overflow to NaN or infinity.
+    or dtype, or uint8. saturate False lets float8 overflow to NaN or infinity.
     """
-    dtype = dtype_of(_low_dtype(zero_point, output_dtype))
+    low = dtype_of(_low_dtype(zero_point, dtype))
     real = scale.dtype if precision is None else dtype_of(precision)
     divisor = spread(scale, x.shape, axis, block_size).astype(real)
     v = widen(x.astype(real) / divisor)
     zero: Any = 0
     if zero_point is not None:
         zero = spread(zero_point, x.shape, axis, block_size).astype(np.float32)
-    if not is_float(dtype):
-        return narrow(np.rint(v.astype(np.float64)) + zero, dtype)
+    if not is_float(low):
+        return narrow(np.rint(v.astype(np.float64)) + zero, low)
     v = v + zero if np.any(zero) else v
-    if saturate or not dtype.name.startswith("float8"):
-        low, high = _range(dtype)
-        v = np.clip(v, low, high)
-    return np.asarray(v).astype(dtype)
+    if saturate or not low.name.startswith("float8"):
+        v = np.clip(v, *_range(low))
+    return np.asarray(v).astype(low)
 
 
-def _low_dtype(zero_point: Any, output_dtype: str | None) -> Any:
+def _low_dtype(zero_point: Any, dtype: str | None) -> Any:
     if zero_point is not None:
         return zero_point.dtype
-    return output_dtype or "uint8"
+    return dtype or "uint8"
 
 
 @QuantizeLinear.type
-def _(x, scale, zero_point=None, *, axis, block_size, saturate, output_dtype, precision):
+def _(x, scale, zero_point=None, *, axis, block_size, saturate, dtype, precision):
     need(is_float(x.dtype) or x.dtype == np.int32, f"x must be float or int32, it is {x.dtype}")
     _check_scale(x, scale, zero_point, axis, block_size)
-    dtype = dtype_of(_low_dtype(zero_point, output_dtype))
-    need(dtype.name in LOW, f"{dtype} is not a quantised type; those are {', '.join(sorted(LOW))}")
-    need(
-        output_dtype is None or dtype_of(output_dtype) == dtype,
-        f"output_dtype is {output_dtype}, but zero_point is {dtype}",
-    )
-    return x.type.like(dtype=dtype)
+    low = dtype_of(_low_dtype(zero_point, dtype))
+    need(low.name in LOW, f"{low} is not a quantised type; those are {', '.join(sorted(LOW))}")
+    need(dtype is None or dtype_of(dtype) == low, f"dtype is {dtype}, but zero_point is {low}")
+    return x.type.like(dtype=low)
 
 
 def _check_scale(
@@ -114,9 +110,13 @@ def _check_scale(
     """Per tensor, per axis or per block, and the zero point like the scale."""
     need(is_float(scale.dtype), f"scale must be of a floating-point type, it is {scale.dtype}")
     if zero_point is not None and zero_point.shape is not None and scale.shape is not None:
-        ok = len(zero_point.shape) == len(scale.shape) and all(
-            a == b or isinstance(a, str) or isinstance(b, str)
-            for a, b in zip(zero_point.shape, scale.shape, strict=True)
+        one = {(), (1,)}
+        ok = {zero_point.shape, scale.shape} <= one or (
+            len(zero_point.shape) == len(scale.shape)
+            and all(
+                a == b or isinstance(a, str) or isinstance(b, str)
+                for a, b in zip(zero_point.shape, scale.shape, strict=True)
+            )
         )
         need(ok, f"zero_point {zero_point.type} does not have the shape of scale {scale.type}")
     if x.shape is None or scale.shape is None or scale.shape in ((), (1,)):
@@ -140,22 +140,22 @@ def _check_scale(
 
 
 @op()
-def DequantizeLinear(x, scale, zero_point=None, *, axis=1, block_size=0, output_dtype=None):
-    """y = (x - zero_point) * scale, in the type of scale or output_dtype
+def DequantizeLinear(x, scale, zero_point=None, *, axis=1, block_size=0, dtype=None):
+    """y = (x - zero_point) * scale, in the type of scale or `dtype`
 
     scale is one number, one for each element of the axis, or one for block_size of them.
     """
-    dtype = scale.dtype if output_dtype is None else dtype_of(output_dtype)
-    wide = np.float64 if dtype == np.float64 else np.float32
+    real = scale.dtype if dtype is None else dtype_of(dtype)
+    wide = np.float64 if real == np.float64 else np.float32
     v = x.astype(np.int64 if x.dtype.kind in "iu" else wide)
     if zero_point is not None:
         v = v - spread(zero_point, x.shape, axis, block_size).astype(v.dtype)
     y = v.astype(wide) * spread(scale, x.shape, axis, block_size).astype(wide)
-    return np.asarray(y).astype(dtype, copy=False)
+    return np.asarray(y).astype(real, copy=False)
 
 
 @DequantizeLinear.type
-def _(x, scale, zero_point=None, *, axis, block_size, output_dtype):
+def _(x, scale, zero_point=None, *, axis, block_size, dtype):
     need(
         x.dtype.name in LOW or x.dtype == np.int32,
         f"x must be of a quantised type, it is {x.dtype}",
@@ -165,7 +165,7 @@ def _(x, scale, zero_point=None, *, axis, block_size, output_dtype):
         f"x is {x.dtype}, zero_point is {zero_point.dtype if zero_point else ''}",
     )
     _check_scale(x, scale, zero_point, axis, block_size)
-    return x.type.like(dtype=scale.dtype if output_dtype is None else dtype_of(output_dtype))
+    return x.type.like(dtype=scale.dtype if dtype is None else dtype_of(dtype))
 
 
 @op()
