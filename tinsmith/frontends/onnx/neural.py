@@ -226,4 +226,44 @@ def dequantize(call: Call) -> Result:
 @importer("SoftmaxCrossEntropyLoss")
 def cross_entropy(call: Call) -> Result:
     attrs = {n: call.attr(n) for n in ("ignore_index", "reduction") if call.attr(n) is not None}
-    return call.emit("SoftmaxCrossEntropyLoss", *call.inputs, **attrs)
+    return call.emit("SoftmaxCrossEntropyLoss", *call.inputs, with_log_prob=call.wants(1), **attrs)
+
+
+_ATTENTION = (
+    "scale",
+    "softcap",
+    "q_num_heads",
+    "kv_num_heads",
+    "qk_matmul_output_mode",
+    "left_window_size",
+    "right_window_size",
+)
+
+
+@importer("Attention")
+def attention(call: Call) -> Result:
+    """The outputs are y, the present key and value, and the scores: those that are wanted."""
+    attrs: dict[str, Any] = {n: call.attr(n) for n in _ATTENTION if call.attr(n) is not None}
+    present, scores = call.wants(1) or call.wants(2), call.wants(3)
+    y = call.emit(
+        "Attention",
+        *call.inputs,
+        is_causal=bool(call.attr("is_causal", 0)),
+        softmax_precision=call.dtype("softmax_precision"),
+        with_present=present,
+        with_qk=scores,
+        **attrs,
+    )
+    if scores and not present:
+        return y[0], None, None, y[1]
+    return y
+
+
+@importer("SpaceToDepth")
+def space_to_depth(call: Call) -> Result:
+    """The mode CRD has the channels outermost: those of DCR, shuffled."""
+    size = call.required("blocksize")
+    y = call.emit("SpaceToDepth", call[0], blocksize=size)
+    if call.attr("mode", "DCR") == "DCR":
+        return y
+    return call.emit("ChannelShuffle", y, groups=size * size)

@@ -46,7 +46,6 @@ SAME_NAMES = {
     "ScatterElements": "axis reduction",
     "ScatterND": "reduction",
     "Shape": "start end",
-    "SpaceToDepth": "blocksize",
     "TensorScatter": "axis mode",
     "Transpose": "perm",
     "Trilu": "upper",
