@@ -125,7 +125,11 @@ class Plan:
             return None if d is None else Ref(**d)
 
         def operand(d: dict[str, Any] | None) -> Operand | None:
-            return None if d is None else Operand(d["name"], d["dtype"], tuple(d["dims"]), ref(d["ref"]))
+            return (
+                None
+                if d is None
+                else Operand(d["name"], d["dtype"], tuple(d["dims"]), ref(d["ref"]))
+            )
 
         def call(d: dict[str, Any]) -> Call:
             refs = tuple(Ref(**r) for r in d["refs"])

@@ -1,0 +1,97 @@
+"""The functions that run a plan's native segments: one call after the other, no dispatch.
+
+`void seg<i>(ptr table, i64 tid)` runs segment i for thread `tid`; every thread of the team calls
+it, and it ends in a barrier. The table holds pointers: arena, weights, workspace, sync block,
+time stamps, then inputs and outputs. `stamp<i>` is the same with a cycle count stored after every
+step by thread 0.
+"""
+
+from __future__ import annotations
+
+from tinsmith.codegen.builder import Builder, Function, Module, Ptr, Val
+from tinsmith.codegen.sync import barrier_text, declarations
+from tinsmith.codegen.target import Target
+from tinsmith.codegen.types import I64, PTR, U8
+from tinsmith.plan.plan import Call, Plan, Ref, Step
+
+ARENA, WEIGHTS, WORKSPACE, SYNC, STAMPS, PORTS = 0, 1, 2, 3, 4, 5
+
+
+def main_text(plan: Plan, target: Target) -> str:
+    """LLVM IR of all segment functions of a plan."""
+    module = Module(target)
+    for stamped in (False, True):
+        index = 0
+        for kind, steps in plan.segments():
+            if kind == "native":
+                _segment(module, plan, steps, f"{'stamp' if stamped else 'seg'}{index}", stamped)
+                index += 1
+    text = module.text()
+    if plan.threads > 1:
+        head, _, rest = text.partition("define ")
+        text = f"{head}{declarations(target)}\n{barrier_text(target, plan.threads)}\ndefine {rest}"
+    return text
+
+
+def _segment(module: Module, plan: Plan, steps: list[Step], name: str, stamped: bool) -> None:
+    b = module.function(name, [("table", PTR), ("tid", I64)])
+    table = b.pointer("table", PTR)
+    used = {(r.space, r.index) for s in steps for c in s.calls for r in c.refs}
+    bases = {key: _base(table, plan, *key) for key in sorted(used)}
+    sync = (table + SYNC).load_pointer(U8)
+    stamps = (table + STAMPS).load_pointer(I64)
+    tid = b.args["tid"]
+    if stamped:
+        _stamp(b, stamps, 0, tid)
+    for k, step in enumerate(steps):
+        for call in step.calls:
+            _call(b, module, plan.threads, bases, call, tid)
+            if call.barrier and plan.threads > 1:
+                b.call(Function("barrier", [("c", PTR)]), [sync])
+        if stamped:
+            _stamp(b, stamps, k + 1, tid)
+    if plan.threads > 1 and not (steps and steps[-1].calls and steps[-1].calls[-1].barrier):
+        b.call(Function("barrier", [("c", PTR)]), [sync])
+    b.ret()
+
+
+def _base(table: Ptr, plan: Plan, space: str, index: int) -> Ptr:
+    slot = {"arena": ARENA, "weights": WEIGHTS, "workspace": WORKSPACE}.get(space)
+    if slot is None:
+        slot = PORTS + index + (len(plan.inputs) if space == "output" else 0)
+    return (table + slot).load_pointer(U8)
+
+
+def _call(
+    b: Builder,
+    module: Module,
+    threads: int,
+    bases: dict[tuple[str, int], Ptr],
+    call: Call,
+    tid: Val,
+) -> None:
+    params = [(f"p{i}", PTR) for i in range(len(call.refs))] + [("begin", I64), ("end", I64)]
+    function = Function(call.symbol, params)
+    module.declare(
+        call.symbol, f"declare void @{call.symbol}({', '.join(t.llvm for _, t in params)})"
+    )
+
+    def address(ref: Ref) -> Ptr:
+        place = bases[ref.space, ref.index] + ref.offset
+        if ref.space == "workspace" and threads > 1:
+            place = place + tid * call.workspace
+        return place
+
+    if threads == 1:
+        b.call(function, [*map(address, call.refs), 0, call.tiles])
+        return
+    begin = tid * call.tiles // threads
+    end = (tid + 1) * call.tiles // threads
+    with b.when(begin < end):
+        b.call(function, [*map(address, call.refs), begin, end])
+
+
+def _stamp(b: Builder, stamps: Ptr, index: int, tid: Val) -> None:
+    with b.when(tid.eq(0)):
+        now = b.intrinsic("llvm.readcyclecounter", I64)
+        (stamps + index).store(now)

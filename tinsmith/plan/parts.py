@@ -1,0 +1,150 @@
+"""Concat and split without copies: parts that lie inside the whole.
+
+A part is possible where its bytes are contiguous in the whole up to the batch stride: along the
+first axis of extent above 1 on plain tensors, and along whole channel blocks on blocked ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from tinsmith.graph import Node, Value
+from tinsmith.kernels.layout import Layout
+from tinsmith.plan.tensors import Tensor
+
+
+@dataclass
+class Parts:
+    """`aliases`: values that now lie inside `whole`; `pending`: (value, start) still to be copied
+    into it."""
+
+    whole: Tensor
+    aliases: list[tuple[Value, Tensor]] = field(default_factory=list)
+    pending: list[tuple[Value, int]] = field(default_factory=list)
+
+
+def free_concat(node: Node, homes: Mapping[Value, Tensor]) -> Parts | None:
+    """Let the inputs of a Concat be written straight into its output; None where none can."""
+    if node.op.name != "Concat" or len(node.inputs) < 2:
+        return None
+    values = [v for v in node.inputs if v is not None]
+    y = node.output
+    axis = node.attrs["axis"] % len(y.dims)
+    if len(set(values)) != len(values) or any(
+        v.const is None and not homes[v].is_static for v in values
+    ):
+        return None
+    block = _common_block(values, homes)
+    if not _cuts_cleanly([v.dims for v in values], axis, block):
+        return None
+    whole = Tensor(y.name, y.dtype, y.dims, block)
+    parts = Parts(whole)
+    start = 0
+    for v in values:
+        home = homes.get(v)
+        own = home is not None and home.parent is None and home.space == "arena"
+        if own and home is not None and home.block == block and not home.is_pinned:
+            parts.aliases.append((v, home))
+        else:
+            parts.pending.append((v, start))
+        start += _extent(v.dims, axis, block)
+    if not parts.aliases:
+        return None
+    starts = _starts(values, axis, block)
+    for v, home in parts.aliases:
+        home.parent, home.part = whole, starts[v]
+        whole.widen(Layout(block, home.halo))
+    return parts
+
+
+def free_split(node: Node, homes: Mapping[Value, Tensor]) -> Parts | None:
+    """Let the outputs of a Split, or of a Slice along one axis, lie inside its input."""
+    cut = _cut_of(node)
+    if cut is None:
+        return None
+    x, axis, ranges = cut
+    home = homes.get(x)
+    if home is None or not home.is_static or home.dims != x.dims:
+        return None
+    shapes = [v.dims for v in node.outputs]
+    if not _cuts_cleanly(shapes, axis, home.block, x.dims[axis], [r[0] for r in ranges]):
+        return None
+    parts = Parts(home)
+    for v, (lo, _) in zip(node.outputs, ranges, strict=True):
+        start = lo if home.block else lo * prod(x.dims[axis + 1 :])
+        part = Tensor(
+            v.name, v.dtype, v.dims, home.block, parent=home, part=start, space=home.space
+        )
+        parts.aliases.append((v, part))
+    return parts
+
+
+def _common_block(values: list[Value], homes: Mapping[Value, Tensor]) -> int:
+    """The block in which most of the bytes lie."""
+    weight: dict[int, int] = {}
+    for v in values:
+        if v.const is None:
+            weight[homes[v].block] = weight.get(homes[v].block, 0) + v.type.nbytes
+    return max(weight, key=lambda b: (weight[b], b)) if weight else 0
+
+
+def _cuts_cleanly(
+    shapes: list[tuple[int, ...]],
+    axis: int,
+    block: int,
+    total: int | None = None,
+    starts: list[int] | None = None,
+) -> bool:
+    if not block:
+        return prod(shapes[0][:axis]) == 1
+    if axis != 1:
+        return False
+    if starts is None:
+        return all(s[1] % block == 0 for s in shapes[:-1])
+    ends = [lo + s[1] for lo, s in zip(starts, shapes, strict=True)]
+    return all(lo % block == 0 for lo in starts) and all(
+        hi % block == 0 or hi == total for hi in ends
+    )
+
+
+def _extent(dims: tuple[int, ...], axis: int, block: int) -> int:
+    return dims[1] if block else prod(dims[axis:])
+
+
+def _starts(values: list[Value], axis: int, block: int) -> dict[Value, int]:
+    starts, at = {}, 0
+    for v in values:
+        starts[v] = at
+        at += _extent(v.dims, axis, block)
+    return starts
+
+
+def _cut_of(node: Node) -> tuple[Value, int, list[tuple[int, int]]] | None:
+    """The input, axis and [start, end) of each output, where they are constants and steps are 1."""
+    x = node.inputs[0] if node.inputs else None
+    if x is None or x.const is not None or not all(v.type.is_static for v in (x, *node.outputs)):
+        return None
+    if node.op.name == "Split":
+        axis, at, ranges = node.attrs["axis"] % len(x.dims), 0, []
+        for v in node.outputs:
+            ranges.append((at, at + v.dims[axis]))
+            at = ranges[-1][1]
+        return x, axis, ranges
+    if node.op.name != "Slice":
+        return None
+    changed = [i for i, (a, b) in enumerate(zip(x.dims, node.output.dims, strict=True)) if a != b]
+    operands = (*node.inputs[1:], *(None,) * 4)[:4]
+    if len(changed) != 1 or any(v is not None and v.const is None for v in operands):
+        return None
+    starts, _, axes, steps = (
+        None if v is None else [int(e) for e in v.const.reshape(-1)] for v in operands
+    )
+    if starts is None or (steps is not None and any(s != 1 for s in steps)):
+        return None
+    axis = changed[0]
+    named = [a % len(x.dims) for a in axes] if axes is not None else list(range(len(starts)))
+    lo = starts[named.index(axis)]
+    lo = max(0, lo + x.dims[axis]) if lo < 0 else min(lo, x.dims[axis])
+    return x, axis, [(lo, lo + node.output.dims[axis])]

@@ -1,0 +1,354 @@
+"""Kernel and layout for every node, and the conversions between them.
+
+Greedy in topological order: each node takes the choice of the best tier whose cost, with the
+conversions that its operands need, is least. Views, and concat and split where parts can lie in
+the whole, cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from tinsmith.codegen.target import Target
+from tinsmith.errors import CodegenError, TinsmithError
+from tinsmith.graph import Graph, Node, Origin, Type, Value
+from tinsmith.kernels._kernel import Choice, Site, Skip, Tier, elem
+from tinsmith.kernels.layout import PLAIN, Layout, to_layout
+from tinsmith.kernels.relayout import RELAYOUT, relayout
+from tinsmith.kernels.select import REFERENCE, Candidate, candidates, forced
+from tinsmith.kernels.trace import make_site
+from tinsmith.plan.parts import free_concat, free_split
+from tinsmith.plan.tensors import Tensor
+
+
+@dataclass(eq=False)
+class Placed:
+    """One step before memory is planned: what runs, on which tensors, and why."""
+
+    name: str
+    op: str
+    kind: str
+    kernel: str
+    origin: str
+    node: Node | None = None
+    site: Site | None = None
+    choice: Choice | None = None
+    reads: list[Tensor | None] = field(default_factory=list)
+    writes: list[Tensor] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)
+    scratch: Tensor | None = None
+    reason: str = ""
+
+    @property
+    def cost(self) -> float:
+        return self.choice.cost if self.choice else 0.0
+
+
+class Placer:
+    """Places the nodes of one static graph on one target. Use once: `Placer(...).place(graph)`."""
+
+    def __init__(self, target: Target, overrides: Mapping[str, str], precision: str) -> None:
+        self.target, self.overrides, self.precision = target, overrides, precision
+        self.steps: list[Placed] = []
+        self.outputs: list[Tensor] = []
+        self._home: dict[Value, Tensor] = {}
+        self._copies: dict[tuple[Value, tuple[int, ...], int], Tensor] = {}
+        self._layouts: dict[Value, Layout] = {}
+
+    def place(self, graph: Graph) -> list[Placed]:
+        for i, v in enumerate(graph.inputs):
+            space = "input" if _is_native(v) else "python"
+            self._home[v] = Tensor(v.name, v.dtype, _dims(v), space=space, index=i)
+        results = set(graph.outputs)
+        for node in graph.nodes:
+            if not (self._place_view(node) or self._place_parts(node)):
+                self._place_node(node, results)
+        for i, v in enumerate(graph.outputs):
+            self.outputs.append(self._deliver(v, i))
+        for step in self.steps:
+            for t in (*step.reads, *step.writes):
+                if t is not None and t.is_static:
+                    t.settle()
+        return self.steps
+
+    # ---- nodes
+
+    def _place_view(self, node: Node) -> bool:
+        """A node that moves no data where its input lies without gaps."""
+        if "view" not in node.op.traits or len(node.outputs) != 1:
+            return False
+        x, y = node.inputs[0], node.output
+        if x is None or x.const is not None or not (_is_native(x) and _is_native(y)):
+            return False
+        if forced(node.name, node.op.name, self.overrides):
+            return False
+        home = self._home[x]
+        if not home.is_static:
+            return False
+        if home.block:
+            gapless = home.dims[1] % home.block == 0 and prod(home.dims[2:]) == 1
+            home = home if gapless and not home.has_halo else self._copy(x, x.dims, PLAIN)
+            home.pin()
+        self._set(y, Tensor(y.name, y.dtype, y.dims, parent=home, space=home.space))
+        self.steps.append(Placed(node.name, node.op.name, "view", "view", str(node.origin), node))
+        return True
+
+    def _place_parts(self, node: Node) -> bool:
+        """Concat and Split (or Slice) whose parts lie inside the whole."""
+        if forced(node.name, node.op.name, self.overrides) or not all(
+            v is None or _is_native(v) for v in (*node.inputs, *node.outputs)
+        ):
+            return False
+        parts = free_split(node, self._home) or free_concat(node, self._home)
+        if parts is None:
+            return False
+        for value, tensor in parts.aliases:
+            self._set(value, tensor)
+        if node.op.name == "Concat":
+            self._set(node.output, parts.whole)
+        for value, start in parts.pending:
+            whole = parts.whole
+            dest = Tensor(
+                f"{value.name}.part", value.dtype, value.dims, whole.block, parent=whole, part=start
+            )
+            source = self._read(value, Layout(whole.block), value.dims)
+            self._convert(value, source, dest)
+        self.steps.append(
+            Placed(node.name, node.op.name, "view", "in place", str(node.origin), node)
+        )
+        return True
+
+    def _place_node(self, node: Node, results: set[Value]) -> None:
+        force = forced(node.name, node.op.name, self.overrides)
+        found: list[Candidate] = []
+        site, reason = None, ""
+        if force == REFERENCE:
+            reason = "forced"
+        else:
+            try:
+                site = self._site(node)
+                inner = site.anchor.op.name if site.anchor is not None else "Elementwise"
+                force = forced(node.name, inner, self.overrides) if force is None else force
+                found = (
+                    candidates(site, None if force == REFERENCE else force)
+                    if force != REFERENCE
+                    else []
+                )
+            except (Skip, CodegenError) as skip:
+                reason = str(skip)
+        best = self._best(site, found, results) if site is not None else None
+        if best is None or best.choice is None or site is None:
+            self._place_reference(node, found, reason)
+            return
+        choice = best.choice
+        reads: list[Tensor | None] = []
+        for i, (value, layout) in enumerate(zip(site.operands, choice.reads, strict=True)):
+            if value is None or layout is None:
+                reads.append(None)
+                continue
+            dims = value.dims
+            if i >= len(site.inputs):
+                dims = (1,) * (len(site.out.dims) - len(dims)) + dims
+            reads.append(self._read(value, layout, dims))
+        writes = []
+        for value, layout in zip(site.outputs, choice.writes, strict=True):
+            tensor = Tensor(value.name, value.dtype, value.dims, layout.block)
+            self._set(value, tensor)
+            writes.append(tensor)
+        self.steps.append(
+            Placed(
+                node.name,
+                node.op.name,
+                "native",
+                best.kernel,
+                str(node.origin),
+                node,
+                site,
+                choice,
+                reads,
+                writes,
+                found,
+            )
+        )
+
+    def _site(self, node: Node) -> Site:
+        for v in (*node.inputs, *node.outputs):
+            if v is None:
+                continue
+            if not v.type.is_static:
+                raise Skip(
+                    f"the shape of {v.name} ({v.type}) is known only when it has been computed"
+                )
+            if v.const is None and v in self._home and not self._home[v].is_static:
+                raise Skip(f"{v.name} is computed by the reference with a shape known only then")
+            elem(v)
+            if v.type.size == 0:
+                raise Skip(f"{v.name} is empty")
+        site = make_site(node, self.target, self.precision)
+        site.layouts = self._layouts
+        return site
+
+    def _best(self, site: Site, found: list[Candidate], results: set[Value]) -> Candidate | None:
+        able = [c for c in found if c.choice is not None]
+        if not able:
+            return None
+        tier = max(c.tier for c in able)
+        return min(
+            (c for c in able if c.tier == tier),
+            key=lambda c: (self._total(site, c.choice, results), c.kernel),
+        )
+
+    def _total(self, site: Site, choice: Choice | None, results: set[Value]) -> float:
+        """The choice's cost with the conversions that it would need."""
+        assert choice is not None
+        total = choice.cost
+        for value, layout in zip(site.operands, choice.reads, strict=True):
+            if value is None or layout is None or value.const is not None:
+                continue
+            home = self._home[value]
+            if not home.covers(layout) and (value, value.dims, layout.block) not in self._copies:
+                total += self._conversion_cost(value)
+        for value, layout in zip(site.outputs, choice.writes, strict=True):
+            if value in results and layout.block:
+                total += self._conversion_cost(value)
+        return total
+
+    def _conversion_cost(self, value: Value) -> float:
+        return 0.5e-6 + 1.3 * self.target.time(0, 2 * value.type.nbytes)
+
+    def _place_reference(self, node: Node, found: list[Candidate], reason: str) -> None:
+        reads: list[Tensor | None] = []
+        for v in node.inputs:
+            if v is None:
+                reads.append(None)
+            elif v.const is not None and not _is_native(v):
+                reads.append(Tensor(v.name, v.dtype, _dims(v), space="python", array=v.const))
+            else:
+                reads.append(self._read(v, PLAIN, _dims(v)))
+        writes = []
+        for v in node.outputs:
+            native = _is_native(v) and v.type.size > 0
+            tensor = Tensor(v.name, v.dtype, _dims(v), space="arena" if native else "python")
+            self._set(v, tensor)
+            writes.append(tensor)
+        if not reason:
+            reason = (
+                "; ".join(f"{c.kernel}: {c.reason}" for c in found if c.reason)
+                or "no kernel is registered"
+            )
+        self.steps.append(
+            Placed(node.name, node.op.name, "reference", REFERENCE, str(node.origin), node,
+                   reads=reads, writes=writes, candidates=found, reason=reason)
+        )  # fmt: skip
+
+    # ---- values
+
+    def _set(self, value: Value, tensor: Tensor) -> None:
+        self._home[value] = tensor
+        self._layouts[value] = Layout(tensor.block)
+
+    def _read(self, value: Value, layout: Layout, dims: tuple[int, ...]) -> Tensor:
+        """The tensor from which a step reads a value in a layout; adds a conversion if need be."""
+        if value.const is not None:
+            key = (value, dims, layout.block)
+            found = self._copies.get(key)
+            if found is None or not Layout(found.block, found.halo).covers(layout):
+                array = to_layout(value.const.reshape(dims), layout)
+                found = Tensor(
+                    value.name,
+                    value.dtype,
+                    dims,
+                    layout.block,
+                    "weights",
+                    array=array,
+                    halo=layout.halo,
+                )
+                self._copies[key] = found
+            return found
+        home = self._home[value]
+        if not home.is_static:
+            return home
+        if home.covers(layout) and (home.dims == dims or not layout.block):
+            home.widen(layout)
+            if home.dims == dims:
+                return home
+            return Tensor(home.name, home.dtype, dims, parent=home, space=home.space)
+        return self._copy(value, dims, layout)
+
+    def _copy(self, value: Value, dims: tuple[int, ...], layout: Layout) -> Tensor:
+        """A conversion of a value, shared by all readers of the same block."""
+        key = (value, dims, layout.block)
+        copy = self._copies.get(key)
+        if copy is None or not copy.covers(layout):
+            copy = Tensor(f"{value.name}.{Layout(layout.block)}", value.dtype, dims, layout.block)
+            source = self._home[value]
+            if source.dims != dims:
+                if source.block:
+                    source = self._copy(value, value.dims, PLAIN)
+                source = Tensor(source.name, source.dtype, dims, parent=source, space=source.space)
+            self._convert(value, source, copy)
+            self._copies[key] = copy
+        copy.widen(layout)
+        return copy
+
+    def _convert(self, value: Value, source: Tensor, dest: Tensor) -> None:
+        """Add a step that copies `source` into `dest`, which has the same dims."""
+        shaped = Value(value.graph, Type(value.dtype, dest.dims), dest.name)
+        node = Node(value.graph, RELAYOUT, (shaped,), {}, dest.name, Origin(name=dest.name), 0.0)
+        site = Site(node, node, (shaped,), (), (shaped,), None, self.target)
+        choice = relayout(site, Layout(source.block), Layout(dest.block))
+        self.steps.append(
+            Placed(
+                dest.name,
+                "Relayout",
+                "native",
+                "relayout",
+                "",
+                None,
+                site,
+                choice,
+                [source],
+                [dest],
+            )
+        )
+
+    def _deliver(self, value: Value, index: int) -> Tensor:
+        """Where output `index` is: written there directly where its producer can."""
+        if value.const is not None and not _is_native(value):
+            return Tensor(value.name, value.dtype, _dims(value), space="python", array=value.const)
+        home = self._home.get(value)
+        if home is not None and not home.is_static:
+            return home
+        if home is not None and not home.block:
+            whole = home
+            while whole.parent is not None and whole.part is None:
+                whole = whole.parent
+            if whole.parent is None and whole.space == "arena" and not whole.block:
+                whole.space, whole.index = "output", index
+                return home
+        result = Tensor(value.name, value.dtype, value.dims, space="output", index=index)
+        source = self._read(value, PLAIN, value.dims) if home is None else home
+        self._convert(value, source, result)
+        return result
+
+
+def _is_native(value: Value) -> bool:
+    """Whether a value can lie in the arena: a static shape of at least one element, a plain dtype."""
+    if not value.type.is_static or value.type.size == 0:
+        return False
+    try:
+        elem(value)
+    except TinsmithError:
+        return False
+    return True
+
+
+def _dims(value: Value) -> tuple[int, ...]:
+    return value.dims if value.type.is_static else ()
+
+
+def tier_of(step: Placed) -> Tier:
+    """The tier of the kernel that a step runs."""
+    return next((c.tier for c in step.candidates if c.kernel == step.kernel), Tier.REFERENCE)

@@ -1,0 +1,258 @@
+"""From a placed graph to a plan: native code for each step, addresses for every tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tinsmith.codegen.target import Target
+from tinsmith.graph import Graph, Node
+from tinsmith.kernels.build import build_phase
+from tinsmith.kernels.halo import zero_halo
+from tinsmith.plan.main import main_text
+from tinsmith.plan.memory import Buffer, align, assign_offsets, lower_bound
+from tinsmith.plan.place import Placed, Placer
+from tinsmith.plan.plan import Call, Memory, Operand, Plan, Port, Ref, Step
+from tinsmith.plan.tensors import Tensor
+
+SLACK = 4096
+MAIN = "main"
+
+
+@dataclass
+class Built:
+    """A plan with what a Program is made of: `codes` (symbol -> LLVM IR; MAIN holds the segment
+    functions), `weights` (byte offset, array), and the nodes of reference steps by step name."""
+
+    plan: Plan
+    codes: dict[str, str]
+    weights: list[tuple[int, np.ndarray[Any, Any]]]
+    nodes: dict[str, Node]
+    constants: dict[str, np.ndarray[Any, Any]]
+    placed: list[Placed]
+
+
+@dataclass
+class _State:
+    """What accumulates while steps are built."""
+
+    codes: dict[str, str] = field(default_factory=dict)
+    weights: list[tuple[int, np.ndarray[Any, Any]]] = field(default_factory=list)
+    weight_bytes: int = 0
+    placed_at: dict[int, int] = field(default_factory=dict)
+
+    def put(self, array: np.ndarray[Any, Any]) -> int:
+        """The byte offset at which an array lies among the weights (once for each object)."""
+        key = id(array)
+        if key not in self.placed_at:
+            self.placed_at[key] = self.weight_bytes
+            self.weights.append((self.weight_bytes, array))
+            self.weight_bytes = align(self.weight_bytes + array.nbytes)
+        return self.placed_at[key]
+
+
+def make_plan(
+    graph: Graph,
+    target: Target,
+    threads: int = 1,
+    overrides: Mapping[str, str] | None = None,
+    precision: str = "default",
+) -> Built:
+    """Plan a graph for a target. Nodes whose shapes are not static run as reference steps."""
+    placer = Placer(target, overrides or {}, precision)
+    placed = placer.place(graph)
+    _take_over(placed, placer.outputs)
+    offsets, arena, naive, bound = _arena(placed, placer.outputs)
+    state = _State()
+    workspace = max((align(s.choice.workspace) for s in placed if s.choice), default=0)
+    workspace = workspace + SLACK if workspace else 0
+    zeroed: set[Tensor] = set()
+    steps = [_step(s, i, state, offsets, workspace, zeroed, target) for i, s in enumerate(placed)]
+    constants: dict[str, np.ndarray[Any, Any]] = {}
+    for s in placed:
+        for t in s.reads:
+            if t is not None and t.space == "python" and t.array is not None:
+                constants[t.name] = t.array
+    for t in placer.outputs:
+        if t.array is not None:
+            constants[t.name] = t.array
+    plan = Plan(
+        model=graph.name,
+        target=str(target),
+        threads=threads,
+        inputs=tuple(
+            Port(v.name, v.dtype.name, v.dims if v.type.is_static else ()) for v in graph.inputs
+        ),
+        outputs=tuple(
+            _output(v.name, t, state, offsets)
+            for v, t in zip(graph.outputs, placer.outputs, strict=True)
+        ),
+        steps=tuple(steps),
+        memory=Memory(arena, naive, bound, state.weight_bytes, workspace * threads),
+    )
+    state.codes[MAIN] = main_text(plan, target)
+    nodes = {s.name: s.node for s in placed if s.kind == "reference" and s.node is not None}
+    return Built(plan, state.codes, state.weights, nodes, constants, placed)
+
+
+def _output(name: str, tensor: Tensor, state: _State, offsets: dict[Tensor, int]) -> Operand:
+    ref = None if not tensor.is_static else _ref(tensor, state, offsets)
+    return (
+        Operand(name, tensor.dtype.name, tensor.dims, ref)
+        if ref
+        else Operand(tensor.name, tensor.dtype.name, (), None)
+    )
+
+
+# ---- memory
+
+
+def _last_reads(placed: list[Placed]) -> dict[Tensor, int]:
+    """For each root in the arena the last step that reads or writes any tensor of its family."""
+    last: dict[Tensor, int] = {}
+    for i, step in enumerate(placed):
+        for t in (*step.reads, *step.writes):
+            if t is not None and t.is_static:
+                last[t.root] = i
+    return last
+
+
+def _take_over(placed: list[Placed], outputs: list[Tensor]) -> None:
+    """Let outputs lie where an operand lies that nobody needs afterwards."""
+    last = _last_reads(placed)
+    kept = {t.root for t in outputs}
+    for i, step in enumerate(placed):
+        if step.kind != "native" or step.choice is None or step.site is None:
+            continue
+        first_extra = len(step.site.inputs)
+        candidates = [step.choice.inplace] if step.choice.inplace is not None else []
+        candidates += range(first_extra, len(step.reads))
+        y = step.writes[0]
+        if y.parent is not None or y.space != "arena":
+            continue
+        for k in candidates:
+            x = step.reads[k]
+            if x is None or not x.is_static or x.root.space != "arena" or x.root in kept:
+                continue
+            others = [
+                t for j, t in enumerate(step.reads) if t is not None and j != k and t.root is x.root
+            ]
+            whole = x.root.settled
+            same = x.settled == y.settled and whole.size == y.settled.size and x.shift() == 0
+            if last[x.root] == i and same and not others:
+                y.parent = x
+                last[x.root] = last.pop(y, i)
+                break
+
+
+def _arena(placed: list[Placed], outputs: list[Tensor]) -> tuple[dict[Tensor, int], int, int, int]:
+    """Offsets of the arena's roots (and scratch), its size, the naive sum, the lower bound."""
+    buffers: dict[Tensor, Buffer] = {}
+    naive = 0
+    for i, step in enumerate(placed):
+        for t in (*step.reads, *step.writes):
+            if t is None or t.root.space != "arena":
+                continue
+            root = t.root
+            if root in buffers:
+                buffers[root].end = i
+            else:
+                buffers[root] = Buffer(root.settled.nbytes, i, i)
+        naive += sum(
+            align(t.settled.nbytes) for t in step.writes if t.is_static and t.parent is None
+        )
+        if step.choice is not None and step.choice.scratch:
+            scratch = Tensor(f"{step.name}.scratch", np.dtype("uint8"), (step.choice.scratch,))
+            step.scratch = scratch
+            buffers[scratch] = Buffer(step.choice.scratch, i, i)
+    for t in outputs:
+        if t.root in buffers:
+            buffers[t.root].end = len(placed)
+    rows = list(buffers.values())
+    size = assign_offsets(rows)
+    return {t: b.offset for t, b in buffers.items()}, size, naive, lower_bound(rows)
+
+
+def _ref(t: Tensor, state: _State, offsets: dict[Tensor, int]) -> Ref:
+    root = t.root
+    before = root.settled.before * root.dtype.itemsize + t.shift()
+    if root.space == "weights":
+        assert root.array is not None
+        return Ref("weights", state.put(root.array) + before)
+    if root.space == "arena":
+        return Ref("arena", offsets[root] + before)
+    return Ref(root.space, before, root.index)
+
+
+# ---- steps
+
+
+def _step(
+    s: Placed,
+    index: int,
+    state: _State,
+    offsets: dict[Tensor, int],
+    workspace: int,
+    zeroed: set[Tensor],
+    target: Target,
+) -> Step:
+    if s.kind == "reference":
+        return Step(
+            s.name, s.op, s.kind, s.kernel, s.reason, s.origin,
+            reads=tuple(None if t is None else _operand(t, state, offsets) for t in s.reads),
+            writes=tuple(_operand(t, state, offsets) for t in s.writes),
+        )  # fmt: skip
+    if s.kind == "view":
+        return Step(s.name, s.op, s.kind, s.kernel, "", s.origin)
+    assert s.site is not None and s.choice is not None
+    calls = [*_zero_calls(s, state, offsets, zeroed, target)]
+    packed = [np.ascontiguousarray(p.make()) for p in s.choice.packed]
+    specs = [None if t is None else t.settled for t in s.reads]
+    refs = [_ref(t, state, offsets) for t in s.reads if t is not None]
+    refs += [_ref(t, state, offsets) for t in s.writes]
+    refs += [Ref("weights", state.put(p)) for p in packed]
+    refs.append(Ref("workspace"))
+    refs.append(Ref("arena", offsets[s.scratch] if s.choice.scratch else 0))
+    for k, phase in enumerate(s.choice.phases):
+        code = build_phase(
+            s.site, s.choice, k, specs, [t.settled for t in s.writes], [p.dtype for p in packed]
+        )
+        state.codes[code.symbol] = code.text
+        calls.append(Call(code.symbol, tuple(refs), phase.tiles, True, workspace))
+    moved = sum(
+        t.settled.nbytes for t in (*s.reads, *s.writes) if t is not None and t.settled.size > 0
+    )
+    return Step(
+        s.name, s.op, s.kind, s.kernel, s.choice.detail, s.origin, tuple(calls), s.cost,
+        _flops(s.node), float(moved + sum(p.nbytes for p in packed)),
+    )  # fmt: skip
+
+
+def _zero_calls(
+    s: Placed, state: _State, offsets: dict[Tensor, int], zeroed: set[Tensor], target: Target
+) -> list[Call]:
+    calls = []
+    for t in s.writes:
+        root = t.root
+        if root.has_halo and root not in zeroed:
+            zeroed.add(root)
+            code, tiles = zero_halo(root.settled, target)
+            state.codes[code.symbol] = code.text
+            calls.append(Call(code.symbol, (_ref(root, state, offsets),), tiles, False))
+    return calls
+
+
+def _operand(t: Tensor, state: _State, offsets: dict[Tensor, int]) -> Operand:
+    ref = _ref(t, state, offsets) if t.is_static else None
+    return Operand(t.name, t.dtype.name, t.dims, ref)
+
+
+def _flops(node: Node | None) -> float:
+    if node is None:
+        return 0.0
+    if node.op.name == "Fused":
+        return sum(_flops(n) for n in node.attrs["body"].nodes)
+    return node.op.flops(node.inputs, node.outputs, node.attrs)  # type: ignore[attr-defined]
