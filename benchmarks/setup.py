@@ -41,21 +41,27 @@ def _need(ok: bool, what: str) -> None:
         raise click.ClickException(f"could not install {what}; pip's message is above")
 
 
-def make_export(folder: Path) -> Path:
-    """The exporter's environment; with the newest CPU torch where the pinned one is not there."""
-    python = _fresh(folder)
-    # torchvision and timm go in without their dependencies, which would pull a CUDA torch.
+def _torch(python: Path) -> bool:
+    """Install the pinned torch, or else the newest for CPUs; whether it is the pinned one."""
     if _pip(python, TORCH):
-        _need(_pip(python, "--no-deps", TORCHVISION, "timm"), "torchvision and timm")
-    else:
-        _need(_pip(python, "--index-url", CPU_TORCH, "torch", "torchvision"), "a CPU torch")
-        _need(_pip(python, "--no-deps", "timm"), "timm")
+        return True
+    _need(_pip(python, "--index-url", CPU_TORCH, "torch"), "a torch for CPUs")
+    return False
+
+
+def make_export(folder: Path) -> Path:
+    """torchvision and timm go in without their dependencies, which would pull another torch."""
+    python = _fresh(folder)
+    vision = TORCHVISION if _torch(python) else "torchvision"
+    _need(_pip(python, "--no-deps", vision, "timm"), "torchvision and timm")
     _need(_pip(python, *EXPORT), "the exporter's helpers")
     return python
 
 
 def make_peers(folder: Path) -> Path:
+    """torch comes first, since pnnx asks for it and would pull one with gigabytes of CUDA."""
     python = _fresh(folder)
+    _torch(python)
     _need(_pip(python, *PEERS), "the peer engines")
     return python
 

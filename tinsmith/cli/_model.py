@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,13 +26,19 @@ class Build:
     precision: str = "default"
     cache: bool = True
 
-    def compile(self, path: str) -> Built:
-        """Load and compile, with progress on a terminal. Raises TinsmithError."""
+    def compile(self, path: str, sizes: Mapping[str, int] | None = None) -> Built:
+        """Load and compile, with progress on a terminal. Raises TinsmithError.
+
+        Free dimensions stay free, or, where `sizes` is given, become what it says, else 1.
+        """
         import tinsmith as ts
+        from tinsmith.cli._facts import with_sizes
 
         start = time.perf_counter()
         with _show.working(f"reading {path}"):
             graph = ts.load(path)
+            if sizes is not None:
+                graph = with_sizes(graph, sizes)
         loaded = time.perf_counter()
         with _show.working(f"compiling {path}"):
             net = ts.compile(

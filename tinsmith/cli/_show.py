@@ -43,7 +43,8 @@ def table(
     # A pipe gets no padding: neither at the ends of lines, nor around the table.
     with screen.capture() as text:
         screen.print(out)
-    click.echo("\n".join(line.rstrip() for line in text.get().strip().splitlines()))
+    lines = [line.rstrip() for line in text.get().splitlines()]
+    click.echo("\n".join(line for i, line in enumerate(lines) if line or 0 < i < len(lines) - 1))
 
 
 def pairs(title: str, items: Mapping[str, Any]) -> None:

@@ -1,0 +1,77 @@
+"""What can be said of a graph without compiling it: operators, parameters, arithmetic."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tinsmith.graph import Graph, Node, Type
+
+
+@dataclass
+class Facts:
+    """Of one graph and those nested in it. `flops` counts operations of nodes whose shapes are
+    known, by operator; `unsized` is how many nodes had unknown ones."""
+
+    nodes: int = 0
+    ops: Counter[str] = field(default_factory=Counter)
+    flops: Counter[str] = field(default_factory=Counter)
+    parameters: int = 0
+    parameter_bytes: int = 0
+    by_dtype: Counter[str] = field(default_factory=Counter)
+    unsized: int = 0
+
+    @property
+    def total_flops(self) -> float:
+        return float(sum(self.flops.values()))
+
+
+def facts_of(graph: Graph) -> Facts:
+    found = Facts()
+    for one in graphs_in(graph):
+        for node in one.nodes:
+            count_node(found, node)
+        for value in one.constants():
+            assert value.const is not None
+            found.parameters += value.const.size
+            found.parameter_bytes += value.const.nbytes
+            found.by_dtype[value.dtype.name] += value.const.size
+    return found
+
+
+def count_node(found: Facts, node: Node) -> None:
+    op: Any = node.op
+    found.nodes += 1
+    found.ops[op.name] += 1
+    values = [v for v in (*node.inputs, *node.outputs) if v is not None]
+    if all(v.type.is_static for v in values):
+        found.flops[op.name] += op.flops(node.inputs, node.outputs, node.attrs)
+    else:
+        found.unsized += 1
+
+
+def graphs_in(graph: Graph) -> Iterator[Graph]:
+    """The graph and those that its nodes hold as attributes."""
+    yield graph
+    for node in graph.nodes:
+        for value in node.attrs.values():
+            if isinstance(value, Graph):
+                yield from graphs_in(value)
+
+
+def symbols_of(graph: Graph) -> list[str]:
+    """The free dimensions of the inputs, in order of appearance."""
+    dims = [d for v in graph.inputs for d in v.shape or () if isinstance(d, str)]
+    return list(dict.fromkeys(dims))
+
+
+def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph with its free input dimensions set; those that `sizes` does not name become 1."""
+    types: dict[str, Type] = {}
+    for v in graph.inputs:
+        if v.shape is not None and not v.type.is_static:
+            shape = tuple(d if isinstance(d, int) else sizes.get(d, 1) for d in v.shape)
+            types[v.name] = v.type.like(shape=shape)
+    return graph.clone(types) if types else graph

@@ -1,0 +1,142 @@
+"""`tinsmith bench`: how fast a model is, layer by layer."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+import numpy as np
+
+from tinsmith.cli import _show
+from tinsmith.cli._facts import facts_of, with_sizes
+from tinsmith.cli._model import (
+    MODEL,
+    Build,
+    Built,
+    build_options,
+    input_options,
+    read_inputs,
+)
+
+PERCENTILES = (50, 90, 99)
+
+
+@click.command(short_help="Measure a model: median, percentiles, and every layer.")
+@click.argument("model", type=MODEL)
+@input_options
+@click.option("--seconds", default=2.0, show_default=True, help="How long to measure, at least.")
+@click.option("--warm-up", default=3, show_default=True, help="Runs that do not count.")
+@click.option("--repeat", type=click.IntRange(1), help="So many runs, rather than --seconds.")
+@click.option("--layers/--no-layers", default=True, help="Measure every layer, too.")
+@build_options
+@click.option("--json", "json_", is_flag=True, help="Print plain data.")
+def command(
+    model: str,
+    inputs: tuple[str, ...],
+    dims: tuple[str, ...],
+    seed: int,
+    scale: str,
+    fit: str,
+    seconds: float,
+    warm_up: int,
+    repeat: int | None,
+    layers: bool,
+    build: Build,
+    json_: bool,
+) -> None:
+    """Measure MODEL on random inputs (or INPUTS, as for `run`), warmed up.
+
+    The share of a layer is its part of the machine's limit: of the peak arithmetic of the
+    threads that run.
+
+    \b
+    Examples:
+      tinsmith bench model.onnx
+      tinsmith bench model.onnx --threads 2 --seconds 5 --no-layers
+      tinsmith bench model.onnx --dim batch=8 --json > result.json
+    """
+    built = build.compile(model)
+    arrays, _ = read_inputs(built.net, inputs, dims, seed, scale, fit)
+    with _show.working("measuring"):
+        times = measure(built.net, arrays, seconds, warm_up, repeat)
+    shapes = {n: list(a.shape) for n, a in arrays.items()}
+    row = summary(built, build, times, arrays)
+    profile = None
+    if layers:
+        with _show.working("measuring the layers"):
+            profile = built.net.profile(*arrays.values(), repeat=max(3, min(20, len(times))))
+    if json_:
+        document = {"model": model, "inputs": shapes} | row | {"runs_ms": times}
+        return _show.as_json(document | {"layers": profile.to_json() if profile else None})
+    print_summary(row, shapes, built)
+    if profile is not None:
+        click.echo(f"\n{profile}")
+    return None
+
+
+def measure(
+    net: Any, arrays: dict[str, Any], seconds: float, warm_up: int, repeat: int | None
+) -> list[float]:
+    """The ms of each run: for so many seconds, and three runs at least, or `repeat` times."""
+    for _ in range(warm_up):
+        net(**arrays)
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < (repeat or 3) or (repeat is None and time.perf_counter() < end):
+        start = time.perf_counter()
+        net(**arrays)
+        times.append((time.perf_counter() - start) * 1e3)
+    return times
+
+
+def summary(
+    built: Built, build: Build, times: list[float], arrays: dict[str, Any]
+) -> dict[str, Any]:
+    from tinsmith.codegen.target import host
+
+    marks = {f"p{p}_ms": float(np.percentile(times, p)) for p in PERCENTILES}
+    bound = {
+        d: a.shape[i]
+        for v in built.graph.inputs
+        if (a := arrays.get(v.name)) is not None
+        for i, d in enumerate(v.shape or ())
+        if isinstance(d, str)
+    }
+    flops = facts_of(with_sizes(built.graph, bound)).total_flops
+    rate = flops / (marks["p50_ms"] / 1e3)
+    machine = host()
+    return {
+        "threads": build.threads,
+        "backend": build.backend,
+        "target": str(machine),
+        "runs": len(times),
+        "min_ms": min(times),
+        "mean_ms": float(np.mean(times)),
+        **marks,
+        "load_ms": built.load_ms,
+        "compile_ms": built.compile_ms,
+        "flops": flops,
+        "gflops": rate / 1e9,
+        "share_of_peak": rate / (machine.peak * build.threads),
+    }
+
+
+def print_summary(row: dict[str, Any], shapes: dict[str, list[int]], built: Built) -> None:
+    marks = ", ".join(f"p{p} {_show.ms(row[f'p{p}_ms'])}" for p in PERCENTILES[1:])
+    memory = built.net.memory
+    _show.pairs(
+        "",
+        {
+            "model": built.path,
+            "inputs": ", ".join(f"{n} {s}" for n, s in shapes.items()),
+            "machine": f"{row['target']}, {row['threads']} thread{'s' * (row['threads'] > 1)}",
+            "median": _show.ms(row["p50_ms"]),
+            "spread": f"min {_show.ms(row['min_ms'])}, {marks}, {row['runs']} runs",
+            "work": f"{_show.count(row['flops'])} operations, {row['gflops']:.1f} G a second, "
+            f"{row['share_of_peak']:.0%} of the peak",
+            "memory": f"{_show.size(memory.peak)} for activations, "
+            f"{_show.size(memory.weights)} for weights",
+            "load": f"{_show.ms(row['load_ms'])}, compile {_show.ms(row['compile_ms'])}",
+        },
+    )

@@ -1,0 +1,134 @@
+"""`tinsmith inspect`: what is in a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tinsmith.cli import _show
+from tinsmith.cli._facts import Facts, facts_of, symbols_of, with_sizes
+from tinsmith.cli._model import MODEL, Build, build_options, sizes
+
+STAGES = ("imported", "canonical", "placed", "plan")
+
+
+@click.command(short_help="Say what is in a model: inputs, outputs, operators, parameters, work.")
+@click.argument("model", type=MODEL)
+@click.option(
+    "--at",
+    type=click.Choice(STAGES),
+    help="Print the model as text at this stage: as imported, after the portable passes, with a "
+    "kernel on every node, or as a plan of steps and addresses.",
+)
+@click.option("--dim", "dims", multiple=True, metavar="NAME=SIZE", help="Size of a free dimension.")
+@click.option("--memory/--no-memory", default=True, help="Plan it, and say what memory it takes.")
+@build_options
+@click.option("--json", "json_", is_flag=True, help="Print plain data.")
+def command(
+    model: str, at: str | None, dims: tuple[str, ...], memory: bool, build: Build, json_: bool
+) -> None:
+    """Say what is in MODEL: inputs, outputs, operators, parameters, arithmetic, memory.
+
+    Free dimensions count as 1 unless --dim gives them a size.
+
+    \b
+    Examples:
+      tinsmith inspect model.onnx
+      tinsmith inspect model.onnx --dim batch=8
+      tinsmith inspect model.onnx --at canonical | less
+    """
+    if at is not None:
+        text = stage_text(model, at, build, sizes(dims))
+        return _show.as_json({"stage": at, "text": text}) if json_ else click.echo(text)
+    import tinsmith as ts
+
+    with _show.working(f"reading {model}"):
+        graph = ts.load(model)
+    unknown = set(sizes(dims)) - set(symbols_of(graph))
+    if unknown:
+        known = ", ".join(symbols_of(graph)) or "none"
+        raise click.BadParameter(
+            f"no free dimension is named {', '.join(sorted(unknown))}; there are: {known}",
+            param_hint="--dim",
+        )
+    facts = facts_of(with_sizes(graph, sizes(dims)))
+    planned = planned_memory(model, build, sizes(dims)) if memory else None
+    if json_:
+        return _show.as_json(document(model, graph, facts, planned))
+    print_ports(graph)
+    _show.pairs("", summary(graph, facts, planned))
+    print_ops(facts)
+    return None
+
+
+def stage_text(model: str, stage: str, build: Build, dims: dict[str, int]) -> str:
+    if stage == "imported":
+        import tinsmith as ts
+
+        return str(ts.load(model))
+    return str(build.compile(model, dims).net.graph(stage))
+
+
+def planned_memory(model: str, build: Build, dims: dict[str, int]) -> dict[str, int]:
+    """Bytes, as the plan has them."""
+    found = build.compile(model, dims).net.memory
+    names = ("peak", "naive", "lower_bound", "weights", "code")
+    return {name: int(getattr(found, name)) for name in names}
+
+
+def print_ports(graph: Any) -> None:
+    rows = [("input", v.name, str(v.type)) for v in graph.inputs]
+    rows += [("output", v.name, str(v.type)) for v in graph.outputs]
+    _show.table("", ["", "name", "type"], rows, left=["name", "type"])
+
+
+def summary(graph: Any, facts: Facts, planned: dict[str, int] | None) -> dict[str, str]:
+    kinds = ", ".join(f"{_show.count(n)} {name}" for name, n in facts.by_dtype.most_common())
+    shown = {
+        "graph": graph.name or "unnamed",
+        "nodes": str(facts.nodes),
+        "parameters": f"{kinds or 'none'} ({_show.size(facts.parameter_bytes)})",
+        "arithmetic": f"{_show.count(facts.total_flops)} operations a run",
+    }
+    if facts.unsized:
+        shown["arithmetic"] += f", without {facts.unsized} nodes of unknown shape"
+    if planned:
+        size = {name: _show.size(n) for name, n in planned.items()}
+        shown["memory"] = (
+            f"{size['peak']} for activations (lower bound {size['lower_bound']}, without sharing "
+            f"{size['naive']}), {size['weights']} for weights, {size['code']} for code"
+        )
+    return shown
+
+
+def print_ops(facts: Facts) -> None:
+    total = facts.total_flops or 1
+    rows = [
+        (name, n, _show.count(facts.flops[name]), f"{facts.flops[name] / total:.1%}")
+        for name, n in sorted(facts.ops.items(), key=lambda item: (-item[1], item[0]))
+    ]
+    click.echo()
+    _show.table("", ["operator", "nodes", "operations", "share"], rows)
+
+
+def document(
+    model: str, graph: Any, facts: Facts, planned: dict[str, int] | None
+) -> dict[str, Any]:
+    def port(value: Any) -> dict[str, Any]:
+        return {"name": value.name, "dtype": value.dtype.name, "shape": value.shape}
+
+    return {
+        "model": model,
+        "graph": graph.name,
+        "inputs": [port(v) for v in graph.inputs],
+        "outputs": [port(v) for v in graph.outputs],
+        "nodes": facts.nodes,
+        "ops": dict(facts.ops),
+        "parameters": facts.parameters,
+        "parameter_bytes": facts.parameter_bytes,
+        "flops": facts.total_flops,
+        "flops_by_op": dict(facts.flops),
+        "nodes_of_unknown_shape": facts.unsized,
+        "memory": planned,
+    }
