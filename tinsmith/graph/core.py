@@ -247,11 +247,11 @@ class Graph:
             new.uses.append(node)
         self._order = None
 
-    def sweep(self) -> int:
-        """Drop nodes that nothing uses; how many."""
+    def sweep(self, start: Iterable[Node] | None = None) -> int:
+        """Drop nodes that nothing uses; how many. `start` names where to look first, if known."""
         dropped = 0
         outputs = set(map(id, self.outputs))
-        work = list(self._nodes)
+        work = list(self._nodes if start is None else start)
         while work:
             node = work.pop()
             if node not in self._nodes or any(v.uses or id(v) in outputs for v in node.outputs):
@@ -268,6 +268,11 @@ class Graph:
         return dropped
 
     # ---- reading
+
+    @property
+    def newest(self) -> float:
+        """The sequence number of the node added last; nodes added later have greater ones."""
+        return self._seq
 
     @property
     def nodes(self) -> list[Node]:

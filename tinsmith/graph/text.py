@@ -1,0 +1,434 @@
+"""The text form of a graph: `format_graph` prints it, `parse_graph` reads it back.
+
+    graph resnet file "resnet.onnx" (x: float32[N,3,224,224]) {
+      w = const float32[64,3,7,7]
+      axes = const int64[2] = [2, 3]
+      y = Conv(x, w, -, stride=(2, 2)) : float32[N,64,112,112] @conv1 from "Conv" "conv1"
+      a, b = Split(y, axis=1) : float32[N,32,112,112], float32[N,32,112,112]
+      return a, b
+    }
+
+Attributes at their defaults are left out, `-` is an absent input, `@name` is the node's name
+where it is not that of the first output, `from` its origin where it is not the node itself.
+Constants of more than `max_inline` elements are found by name among the weights (`graph_weights`);
+`key "..."` gives that name where it differs, as it does in nested graphs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tinsmith.errors import GraphSyntaxError, TinsmithError
+from tinsmith.graph.core import Graph, Node, Origin, Value
+from tinsmith.graph.types import Dim, Type, compatible, dtype_of
+
+_BARE = re.compile(r"[A-Za-z_?/.][\w/.:?]*\Z")
+_RESERVED = {"graph", "const", "return", "file", "from", "key", "none", "true", "false"}
+_RESERVED |= {"inf", "nan", "meta"}
+
+
+def _name(name: str) -> str:
+    return name if _BARE.match(name) and name not in _RESERVED else json.dumps(name)
+
+
+def _type(type: Type) -> str:
+    kind = "string" if type.dtype == object else type.dtype.name
+    if type.shape is None:
+        return f"{kind}[*]"
+    return f"{kind}[{','.join(_name(d) if isinstance(d, str) else str(d) for d in type.shape)}]"
+
+
+def _scalar(x: Any) -> str:
+    if isinstance(x, bool | np.bool_):
+        return "true" if x else "false"
+    if isinstance(x, bytes):
+        return json.dumps(x.decode("utf-8", "surrogateescape"))
+    if isinstance(x, str):
+        return json.dumps(x)
+    if isinstance(x, int | np.integer):
+        return str(int(x))
+    if isinstance(x, complex | np.complexfloating):
+        return f"({_scalar(x.real)}, {_scalar(x.imag)})"
+    f = float(x)
+    if math.isnan(f) or math.isinf(f):
+        return "nan" if math.isnan(f) else ("inf" if f > 0 else "-inf")
+    text = str(x) if isinstance(x, np.float16 | np.float32) else repr(f)
+    return text if re.search(r"[.e]", text) else text + ".0"
+
+
+class _Printer:
+    def __init__(self, max_inline: int) -> None:
+        self.max_inline = max_inline
+
+    def graph(self, g: Graph, indent: str, prefix: str) -> list[str]:
+        inputs = ", ".join(f"{_name(v.name)}: {_type(v.type)}" for v in g.inputs)
+        head = "graph" + (f" {_name(g.name)}" if g.name else "")
+        head += f" file {json.dumps(g.file)}" if g.file else ""
+        lines = [f"{head} ({inputs}) {{"]
+        inner = indent + "  "
+        if meta := {k: v for k, v in g.meta.items() if _is_json(v)}:
+            lines.append(f"{inner}meta {json.dumps(meta)}")
+        lines += [f"{inner}{self.const(v, prefix)}" for v in g.constants()]
+        for node in g.nodes:
+            lines += self.node(node, inner, prefix)
+        lines.append(f"{inner}return {', '.join(_name(v.name) for v in g.outputs)}")
+        lines.append(f"{indent}}}")
+        return lines
+
+    def const(self, v: Value, prefix: str) -> str:
+        text = f"{_name(v.name)} = const {_type(v.type)}"
+        assert v.const is not None
+        if v.const.size > self.max_inline:
+            return text + (f" key {json.dumps(prefix + v.name)}" if prefix else "")
+        items = ", ".join(_scalar(x) for x in v.const.ravel())
+        return f"{text} = [{items}]"
+
+    def node(self, node: Node, indent: str, prefix: str) -> list[str]:
+        defaults = getattr(node.op, "attrs", {})
+        args = ["-" if v is None else _name(v.name) for v in node.inputs]
+        for key, value in node.attrs.items():
+            default = defaults.get(key, node)
+            if type(default) is type(value) and default == value:
+                continue
+            args.append(f"{key}={self.attr(value, indent, f'{prefix}{node.name}.{key}/')}")
+        outs = ", ".join(_name(v.name) for v in node.outputs)
+        types = ", ".join(_type(v.type) for v in node.outputs)
+        text = f"{indent}{outs} = {node.op.name}({', '.join(args)})"
+        text += f" : {types}" if types else ""
+        if not node.outputs or node.name != node.outputs[0].name:
+            text += f" @{_name(node.name)}"
+        origin, own = node.origin, Origin(node.graph.file, node.name, node.op.name)
+        if origin != own:
+            text += f" from {json.dumps(origin.type)} {json.dumps(origin.name)}"
+            text += f" {json.dumps(origin.file)}" if origin.file != own.file else ""
+        return text.split("\n")
+
+    def attr(self, value: Any, indent: str, prefix: str) -> str:
+        if value is None:
+            return "none"
+        if isinstance(value, Graph):
+            return "\n".join(self.graph(value, indent, prefix))
+        if isinstance(value, tuple | list):
+            items = [self.attr(v, indent, f"{prefix}{i}/") for i, v in enumerate(value)]
+            return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+        if isinstance(value, np.dtype):
+            return json.dumps(value.name)
+        if isinstance(value, np.ndarray):
+            items = ", ".join(_scalar(x) for x in value.ravel())
+            return f"const {_type(Type(value.dtype, value.shape))} = [{items}]"
+        return _scalar(value)
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        return json.loads(json.dumps(value)) == value
+    except (TypeError, ValueError):
+        return False
+
+
+def format_graph(graph: Graph, max_inline: int = 8) -> str:
+    """The text of a graph; constants of more than `max_inline` elements appear by name only."""
+    return "\n".join(_Printer(max_inline).graph(graph, "", "")) + "\n"
+
+
+def graph_weights(graph: Graph, max_inline: int = 8, prefix: str = "") -> dict[str, np.ndarray]:
+    """The arrays that the text form leaves out, nested graphs included: what to store beside it."""
+    found: dict[str, np.ndarray] = {}
+    for v in graph.constants():
+        assert v.const is not None
+        if v.const.size > max_inline:
+            found[prefix + v.name] = v.const
+    for node in graph.nodes:
+        for key, value in node.attrs.items():
+            for sub, where in _graphs(value, f"{prefix}{node.name}.{key}/"):
+                found |= graph_weights(sub, max_inline, where)
+    return found
+
+
+def _graphs(value: Any, prefix: str) -> list[tuple[Graph, str]]:
+    if isinstance(value, Graph):
+        return [(value, prefix)]
+    if isinstance(value, tuple | list):
+        return [s for i, v in enumerate(value) for s in _graphs(v, f"{prefix}{i}/")]
+    return []
+
+
+# ---- parsing
+
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t\r\n]+|\#[^\n]*)
+      |(?P<string>"(?:[^"\\\n]|\\.)*")
+      |(?P<number>-?\d+\.?\d*(?:[eE][-+]?\d+)?)
+      |(?P<name>[A-Za-z_?/.][\w/.:?]*)
+      |(?P<punct>[-(){}\[\],:=@*])""",
+    re.VERBOSE,
+)
+
+
+class _Parser:
+    def __init__(self, text: str, weights: Mapping[str, Any] | None) -> None:
+        self.text, self.weights = text, weights or {}
+        self.tokens: list[tuple[str, str, int]] = []
+        at = 0
+        while at < len(text):
+            match = _TOKEN.match(text, at)
+            if match is None:
+                self.fail(f"unexpected character {text[at]!r}", at)
+            kind = match.lastgroup or ""
+            if kind != "space":
+                self.tokens.append((kind, match.group(), at))
+            at = match.end()
+        self.tokens.append(("end", "the end of the text", len(text)))
+        self.i = 0
+
+    def fail(self, message: str, at: int | None = None) -> Any:
+        at = self.tokens[self.i][2] if at is None else at
+        line, start = self.text.count("\n", 0, at) + 1, self.text.rfind("\n", 0, at) + 1
+        raise GraphSyntaxError(f"line {line}, column {at - start + 1}: {message}")
+
+    def peek(self, *texts: str) -> bool:
+        kind, text, _ = self.tokens[self.i]
+        return kind in ("name", "punct") and text in texts
+
+    def accept(self, *texts: str) -> bool:
+        if self.peek(*texts):
+            self.i += 1
+            return True
+        return False
+
+    def expect(self, *texts: str) -> None:
+        if not self.accept(*texts):
+            wanted = " or ".join(repr(t) for t in texts)
+            self.fail(f"expected {wanted}, found {self.tokens[self.i][1]!r}")
+
+    def is_name(self) -> bool:
+        return self.tokens[self.i][0] in ("name", "string")
+
+    def name(self) -> str:
+        kind, text, _ = self.tokens[self.i]
+        if kind not in ("name", "string"):
+            self.fail(f"expected a name, found {text!r}")
+        self.i += 1
+        return json.loads(text) if kind == "string" else text
+
+    def type(self) -> Type:
+        at = self.tokens[self.i][2]
+        kind = self.name()
+        try:
+            dtype = np.dtype(object) if kind == "string" else dtype_of(kind)
+        except (TypeError, AttributeError):
+            self.fail(f"{kind!r} is not an element type", at)
+        self.expect("[")
+        if self.accept("*"):
+            self.expect("]")
+            return Type(dtype, None)
+        dims: list[Dim] = []
+        while not self.accept("]"):
+            if dims:
+                self.expect(",")
+            dims.append(self.name() if self.is_name() else int(self.number()))
+        return Type(dtype, tuple(dims))
+
+    def number(self) -> int | float:
+        kind, text, _ = self.tokens[self.i]
+        if kind == "punct" and text == "-":
+            self.i += 1
+            return -self.number()
+        if kind == "name" and text in ("inf", "nan"):
+            self.i += 1
+            return float(text)
+        if kind != "number":
+            self.fail(f"expected a number, found {text!r}")
+        self.i += 1
+        return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
+
+    def value(self) -> Any:
+        kind, text, _ = self.tokens[self.i]
+        if kind == "string":
+            return self.name()
+        if self.accept("none"):
+            return None
+        if self.accept("true"):
+            return True
+        if self.accept("false"):
+            return False
+        if self.peek("graph"):
+            return self.graph()
+        if self.accept("const"):
+            type = self.type()
+            self.expect("=")
+            return self.array(type)
+        if self.accept("("):
+            items: list[Any] = []
+            while not self.accept(")"):
+                items.append(self.value())
+                if not self.peek(")"):
+                    self.expect(",")
+            return tuple(items)
+        return self.number()
+
+    def array(self, type: Type) -> np.ndarray:
+        at = self.tokens[self.i][2]
+        self.expect("[")
+        items: list[Any] = []
+        while not self.accept("]"):
+            if items:
+                self.expect(",")
+            items.append(self.value())
+        if type.dtype.kind == "c":
+            items = [complex(*x) for x in items]
+        if not type.is_static or len(items) != type.size:
+            self.fail(f"{type} cannot hold {len(items)} elements", at)
+        array = np.empty(type.size, type.dtype)
+        for i, x in enumerate(items):
+            array[i] = x
+        return array.reshape(type.dims)
+
+    def graph(self) -> Graph:
+        self.expect("graph")
+        name = "" if self.peek("(", "file") else self.name()
+        g = Graph(name, self.name() if self.accept("file") else "")
+        env: dict[str, Value] = {}
+        self.expect("(")
+        while not self.accept(")"):
+            if env:
+                self.expect(",")
+            at = self.i
+            key = self.name()
+            self.expect(":")
+            self.define(env, key, g.input(key, self.type()), at)
+        self.expect("{")
+        if self.accept("meta"):
+            g.meta = self.json()
+        while not self.accept("return"):
+            self.statement(g, env)
+        while not self.accept("}"):
+            if g.outputs:
+                self.expect(",")
+            g.outputs.append(self.use(env))
+        return g
+
+    def json(self) -> Any:
+        at = self.tokens[self.i][2]
+        try:
+            value, end = json.JSONDecoder().raw_decode(self.text, at)
+        except ValueError as error:
+            self.fail(f"the metadata is not JSON: {error}", at)
+        while self.tokens[self.i][2] < end:
+            self.i += 1
+        return value
+
+    def define(self, env: dict[str, Value], name: str, value: Value, at: int) -> None:
+        if name in env:
+            self.fail(f"{name!r} is defined twice", self.tokens[at][2])
+        env[name] = value
+
+    def use(self, env: dict[str, Value]) -> Value:
+        at = self.tokens[self.i][2]
+        name = self.name()
+        if name not in env:
+            self.fail(f"{name!r} is not defined above", at)
+        return env[name]
+
+    def statement(self, g: Graph, env: dict[str, Value]) -> None:
+        at = self.i
+        names: list[str] = []
+        while not self.accept("="):
+            if names:
+                self.expect(",")
+            names.append(self.name())
+        if self.accept("const"):
+            if len(names) != 1:
+                self.fail("a constant has one name", self.tokens[at][2])
+            self.define(env, names[0], self.constant(g, names[0]), at)
+            return
+        node = self.node(g, env, names)
+        for name, v in zip(names, node.outputs, strict=True):
+            self.define(env, name, v, at)
+
+    def constant(self, g: Graph, name: str) -> Value:
+        at, type = self.tokens[self.i][2], self.type()
+        if self.accept("="):
+            return g.const(self.array(type), name)
+        key = self.name() if self.accept("key") else name
+        if key not in self.weights:
+            self.fail(f"the constant {key!r} is not among the given weights", at)
+        array = np.asanyarray(self.weights[key])
+        if Type(array.dtype, array.shape) != type:
+            self.fail(
+                f"the weights hold {array.dtype}{list(array.shape)} for {key!r}, not {type}", at
+            )
+        return g.const(array, name)
+
+    def node(self, g: Graph, env: dict[str, Value], names: list[str]) -> Node:
+        from tinsmith.ops import OPS
+
+        at = self.tokens[self.i][2]
+        kind = self.name()
+        op = OPS.get(kind)
+        if op is None:
+            self.fail(f"there is no operator {kind!r}", at)
+        inputs, attrs = self.arguments(env)
+        types: list[Type] = []
+        if self.accept(":"):
+            types.append(self.type())
+            while self.accept(","):
+                types.append(self.type())
+        node_name = self.name() if self.accept("@") else names[0] if names else kind
+        origin = Origin(g.file, node_name, kind)
+        if self.accept("from"):
+            of, called = self.name(), self.name()
+            file = self.name() if self.tokens[self.i][0] == "string" and not self.defines() else ""
+            origin = Origin(file or g.file, called, of)
+        try:
+            node = g.add(op, *inputs, name=node_name, origin=origin, outputs=names, **attrs)
+        except TinsmithError as error:
+            self.fail(str(error), at)
+        if len(node.outputs) != len(names):
+            self.fail(f"{kind} has {len(node.outputs)} outputs, {len(names)} are named", at)
+        for v, t in zip(node.outputs, types, strict=False):
+            if not compatible(v.type, t):
+                self.fail(f"{v.name!r} is {v.type}, not {t}", at)
+            v.type = t
+        return node
+
+    def defines(self) -> bool:
+        """Whether the string ahead starts the next statement."""
+        following = self.tokens[self.i + 1]
+        return following[0] == "punct" and following[1] in "=,"
+
+    def arguments(self, env: dict[str, Value]) -> tuple[list[Value | None], dict[str, Any]]:
+        inputs: list[Value | None] = []
+        attrs: dict[str, Any] = {}
+        self.expect("(")
+        while not self.accept(")"):
+            if inputs or attrs:
+                self.expect(",")
+            following = self.tokens[self.i + 1]
+            if self.is_name() and following[:2] == ("punct", "="):
+                key = self.name()
+                self.expect("=")
+                attrs[key] = self.value()
+            elif self.accept("-"):
+                inputs.append(None)
+            else:
+                inputs.append(self.use(env))
+        return inputs, attrs
+
+
+def parse_graph(text: str, weights: Mapping[str, Any] | None = None) -> Graph:
+    """The graph that `format_graph` printed; `weights` holds the constants it left out.
+
+    Raises GraphSyntaxError, with line and column.
+    """
+    parser = _Parser(text, weights)
+    graph = parser.graph()
+    if parser.tokens[parser.i][0] != "end":
+        parser.fail(f"expected the end of the text, found {parser.tokens[parser.i][1]!r}")
+    return graph

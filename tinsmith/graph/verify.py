@@ -1,0 +1,107 @@
+"""Checks that a graph is well formed; passes run it between each other when asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from tinsmith.errors import GraphError, TypeRuleError
+from tinsmith.graph.core import Graph, Node, Value
+from tinsmith.graph.types import Type, compatible
+
+
+def verify(graph: Graph, *, types: bool = True) -> None:
+    """Raise GraphError, naming node and origin, unless the graph is well formed.
+
+    Checked: acyclic, every value read is an input, a constant or an output of a node of this
+    graph, the use lists are exact, names of values and of nodes are unique, arrays agree with the
+    types of their constants, and (with `types`) what the type rules infer agrees with what is
+    stored. Nested graphs are checked too.
+    """
+    try:
+        nodes = graph.nodes
+    except KeyError as error:
+        raise GraphError(
+            f"graph {graph.name!r}: a node that is no longer in the graph is still used: {error}"
+        ) from error
+    _uses(graph, nodes)
+    _names(graph, nodes)
+    for v in graph.constants():
+        assert v.const is not None
+        if v.type != Type(v.const.dtype, v.const.shape):
+            raise GraphError(
+                f"graph {graph.name!r}: the constant {v.name!r} is {v.type}, but its array is "
+                f"{v.const.dtype}{list(v.const.shape)}"
+            )
+    if types:
+        for node in nodes:
+            _types(graph, node)
+    for node in nodes:
+        for value in node.attrs.values():
+            for sub in value if isinstance(value, tuple) else (value,):
+                if isinstance(sub, Graph):
+                    verify(sub, types=types)
+
+
+def _fail(graph: Graph, node: Node, message: str) -> Any:
+    raise GraphError(
+        f"graph {graph.name!r}, {node.op.name} {node.name!r} ({node.origin}): {message}"
+    )
+
+
+def _uses(graph: Graph, nodes: list[Node]) -> None:
+    inputs = set(graph.inputs)
+    seen: Counter[tuple[Value, Node]] = Counter()
+    for node in nodes:
+        for v in node.inputs:
+            if v is None:
+                continue
+            seen[v, node] += 1
+            if v.graph is not graph:
+                _fail(graph, node, f"reads {v.name!r} of the graph {v.graph.name!r}")
+            if v.producer is None:
+                if v.const is None and v not in inputs:
+                    _fail(graph, node, f"reads {v.name!r}, which nothing produces")
+            elif v.producer not in graph:
+                _fail(graph, node, f"reads {v.name!r} of a node that is not in the graph")
+        for i, v in enumerate(node.outputs):
+            if v.producer is not node or v.index != i:
+                _fail(graph, node, f"its output {v.name!r} does not name it as its producer")
+    listed: Counter[tuple[Value, Node]] = Counter()
+    values = {v for v, _ in seen} | inputs | {v for n in nodes for v in n.outputs}
+    for v in values:
+        for user in v.uses:
+            listed[v, user] += 1
+    for v, user in (seen - listed).keys() | (listed - seen).keys():
+        _fail(
+            graph,
+            user,
+            f"uses {v.name!r} {seen[v, user]} times, the value lists {listed[v, user]}",
+        )
+    for v in graph.outputs:
+        known = v in inputs or v.const is not None
+        if v.graph is not graph or not (known or v.producer in graph._nodes):
+            raise GraphError(f"graph {graph.name!r}: the output {v.name!r} is not in the graph")
+
+
+def _names(graph: Graph, nodes: list[Node]) -> None:
+    owner: dict[str, Value] = {}
+    for v in graph.values():
+        if owner.setdefault(v.name, v) is not v:
+            raise GraphError(f"graph {graph.name!r}: two values are named {v.name!r}")
+    twice = [n for n, count in Counter(node.name for node in nodes).items() if count > 1]
+    if twice:
+        raise GraphError(f"graph {graph.name!r}: two nodes are named {twice[0]!r}")
+
+
+def _types(graph: Graph, node: Node) -> None:
+    try:
+        bound = node.op.bind(node.inputs, node.attrs)
+        inferred = node.op.infer(node.inputs, bound)
+    except TypeRuleError as error:
+        _fail(graph, node, str(error))
+    if len(inferred) != len(node.outputs):
+        _fail(graph, node, f"has {len(node.outputs)} outputs, its operator {len(inferred)}")
+    for v, t in zip(node.outputs, inferred, strict=True):
+        if not compatible(v.type, t):
+            _fail(graph, node, f"its output {v.name!r} is {v.type}, but its operator gives {t}")

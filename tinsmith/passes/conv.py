@@ -1,0 +1,283 @@
+"""What follows or precedes a convolution or a product by constant weights goes into its weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Node, Value
+from tinsmith.ops import OPS
+from tinsmith.ops.window import spatial_attr
+from tinsmith.passes.facts import Array, ints, per_channel, shape_of
+from tinsmith.passes.manager import register
+from tinsmith.rewrite import RuleSet, Skip, const, like, opt, p, with_
+
+rules = RuleSet("fold-into-conv", "Norms, factors, added constants and pads go into weights.")
+register("portable")(rules)
+
+CONV: dict[str, Any] = {"x": (1, 4, 6, 5), "w": (4, 2, 3, 3), "b": (4,), "conv": {"group": 2}}
+NORM: dict[str, Any] = {
+    "scale": (4,),
+    "shift": (4,),
+    "mean": (4,),
+    "var": np.array([0.5, 1, 2, 0.1], np.float32),
+}
+TOLERANCE = 2e-5
+
+
+def conv() -> Any:
+    weights = ("x", const("w"), opt(const("b")))
+    return p.Conv(*weights).named("conv") | p.ConvTranspose(*weights).named("conv")
+
+
+def on_conv(pattern: Any) -> Any:
+    """`pattern` over either convolution."""
+    both = conv().alternatives()
+    first, *rest = [pattern(c) for c in both]
+    for r in rest:
+        first = first | r
+    return first
+
+
+def _scaled(conv: Node, w: Array, factor: Array) -> Array:
+    """Weights whose output channel c is multiplied by factor[c], computed in float64."""
+    tail = (1,) * (w.ndim - 2)
+    wide = w.astype(np.float64)
+    if conv.op.name == "Conv":
+        return (wide * factor.reshape(-1, 1, *tail)).astype(w.dtype)
+    groups, channels = conv.group, w.shape[0]
+    each = np.repeat(factor.reshape(groups, -1), channels // groups, axis=0)
+    return (wide * each.reshape(channels, -1, *tail)).astype(w.dtype)
+
+
+def _channels(conv: Node, w: Array) -> int:
+    return w.shape[0] if conv.op.name == "Conv" else w.shape[1] * conv.group
+
+
+def _finite(*arrays: Array) -> None:
+    if not all(np.all(np.isfinite(a.astype(np.float64))) for a in arrays):
+        raise Skip("the folded weights are not finite")
+
+
+def affine(scale: Array, shift: Array, mean: Array, var: Array, eps: float) -> tuple[Array, Array]:
+    """k and t such that a batch-norm is k * x + t, in float64."""
+    wide = [np.asarray(a, np.float64) for a in (scale, shift, mean, var)]
+    with np.errstate(all="ignore"):
+        k = wide[0] / np.sqrt(wide[3] + eps)
+    return k, wide[1] - wide[2] * k
+
+
+def _apply(conv: Node, w: Array, b: Array | None, k: Array, t: Array) -> Value:
+    """k * conv + t, inside the convolution."""
+    old = np.zeros(k.shape) if b is None else b.astype(np.float64)
+    weights, bias = _scaled(conv, w, k), (k * old + t).astype(w.dtype)
+    _finite(weights, bias)
+    return with_(conv, w=weights, b=bias)
+
+
+@rules.rule(
+    on_conv(
+        lambda c: p.BatchNorm(c, const("scale"), const("shift"), const("mean"), const("var")).named(
+            "bn"
+        )
+    ),
+    tolerance=TOLERANCE,
+    **CONV,
+    **NORM,
+)
+def fold_batchnorm_into_conv(
+    conv: Node,
+    bn: Node,
+    w: Array,
+    b: Array | None,
+    scale: Array,
+    shift: Array,
+    mean: Array,
+    var: Array,
+) -> Value:
+    """bn(conv(x, w, b)) -> conv(x, k*w, k*(b - mean) + shift), k = scale / sqrt(var + eps)."""
+    return _apply(conv, w, b, *affine(scale, shift, mean, var, bn.eps))
+
+
+@rules.rule(on_conv(lambda c: p.Mul(c, const("k"))), tolerance=TOLERANCE, **CONV, k=(4, 1, 1))
+def fold_factor_into_conv(root: Node, conv: Node, w: Array, b: Array | None, k: Array) -> Value:
+    """conv(x, w, b) * k -> conv(x, k*w, k*b), one k for each channel or for all."""
+    factor = per_channel(k, shape_of(root.output), 1).astype(np.float64)
+    if b is None:
+        weights = _scaled(conv, w, factor)
+        _finite(weights)
+        return with_(conv, w=weights)
+    return _apply(conv, w, b, factor, np.zeros(factor.shape))
+
+
+@rules.rule(
+    on_conv(lambda c: p.Div(c, const("k"))),
+    tolerance=TOLERANCE,
+    **CONV,
+    k=np.array([[[2.0]], [[3]], [[0.7]], [[-1]]], np.float32),
+)
+def fold_divisor_into_conv(root: Node, conv: Node, w: Array, b: Array | None, k: Array) -> Value:
+    """conv(x, w, b) / k -> conv(x, w/k, b/k), one k for each channel or for all."""
+    with np.errstate(all="ignore"):
+        factor = 1 / per_channel(k, shape_of(root.output), 1).astype(np.float64)
+    old = np.zeros(factor.shape) if b is None else b
+    return _apply(conv, w, old, factor, np.zeros(factor.shape))
+
+
+@rules.rule(on_conv(lambda c: p.Add(c, const("t"))), tolerance=TOLERANCE, **CONV, t=(4, 1, 1))
+def fold_term_into_conv(root: Node, conv: Node, b: Array | None, t: Array) -> Value:
+    """conv(x, w, b) + t -> conv(x, w, b + t), one t for each channel or for all."""
+    term = per_channel(t, shape_of(root.output), 1)
+    return with_(conv, b=term.copy() if b is None else like(conv.output, b + term))
+
+
+@rules.rule(
+    p.Conv(
+        p.Pad("x", const("pads"), opt(const("value")), opt(const("axes"))).named("pad"), "w", ...
+    ).named("conv"),
+    x=(1, 2, 6, 5),
+    pads=np.array([0, 0, 1, 2, 0, 0, 3, 0], np.int64),
+    value=np.float32(0),
+    axes=np.array([0, 1, 2, 3], np.int64),
+    w=(2, 2, 3, 3),
+)
+def fold_pad_into_conv(
+    x: Value, pads: Array, value: Array | None, axes: Array | None, pad: Node, conv: Node
+) -> Value:
+    """conv(pad(x, zeros)) -> conv(x) with larger pads."""
+    if value is not None and np.any(value != 0):
+        raise Skip("it does not pad with zeros")
+    return with_(conv, x=x, pad=_joined(x, pads, axes, pad, conv), auto_pad="NOTSET")
+
+
+def _joined(x: Value, pads: Array, axes: Array | None, pad: Node, window: Node) -> tuple[int, ...]:
+    """The pads of both, for the spatial axes."""
+    rank = len(shape_of(x))
+    if pad.mode != "constant":
+        raise Skip(f"it pads by {pad.mode}")
+    if window.auto_pad not in ("NOTSET", "VALID"):
+        raise Skip("the pads of the window are not explicit")
+    where = [a % rank for a in ints(axes, "axes")] if axes is not None else list(range(rank))
+    numbers = ints(pads, "pads")
+    begin, end = [0] * rank, [0] * rank
+    for i, a in enumerate(where):
+        begin[a], end[a] = numbers[i], numbers[len(where) + i]
+    if min(begin + end) < 0 or any(begin[:2] + end[:2]):
+        raise Skip("it crops, or pads batch or channels")
+    own = None if window.auto_pad == "VALID" else window.pad
+    old = spatial_attr("pad", own, 2 * (rank - 2), 0, 0)
+    return tuple(o + n for o, n in zip(old, begin[2:] + end[2:], strict=True))
+
+
+@rules.rule(
+    p.AveragePool(p.Pad("x", const("pads"), opt(const("value"))).named("pad")).named("pool"),
+    x=(1, 2, 6, 5),
+    pads=np.array([0, 0, 1, 1, 0, 0, 1, 0], np.int64),
+    value=np.float32(0),
+    pool={"kernel": (3, 3), "stride": (2, 1)},
+)
+def fold_pad_into_average(
+    x: Value, pads: Array, value: Array | None, pad: Node, pool: Node
+) -> Value:
+    """average(pad(x, zeros)) -> average(x) with pads that count."""
+    if value is not None and np.any(value != 0):
+        raise Skip("it does not pad with zeros")
+    if pool.pad is not None and np.any(pool.pad) and not pool.count_include_pad:
+        raise Skip("the pads of the pool do not count, those of the Pad would")
+    if pool.ceil_mode:
+        raise Skip("ceil_mode makes windows that reach beyond the pads")
+    joined = _joined(x, pads, None, pad, pool)
+    return with_(pool, x=x, pad=joined, count_include_pad=True, auto_pad="NOTSET")
+
+
+@rules.rule(
+    p.MaxPool(p.Pad("x", const("pads"), const("value")).named("pad")).named("pool"),
+    x=(1, 2, 6, 5),
+    pads=np.array([0, 0, 1, 1, 0, 0, 1, 0], np.int64),
+    value=np.float32(-np.inf),
+    pool={"kernel": (3, 3)},
+)
+def fold_pad_into_maximum(x: Value, pads: Array, value: Array, pad: Node, pool: Node) -> Value:
+    """maximum(pad(x, -inf)) -> maximum(x) with pads."""
+    if not np.all(np.isneginf(value.astype(np.float64))):
+        raise Skip("it does not pad with -inf")
+    if len(pool.outputs) > 1:
+        raise Skip("the indices would count in the unpadded input")
+    joined = _joined(x, pads, None, pad, pool)
+    kernel = (pool.kernel,) if isinstance(pool.kernel, int) else pool.kernel
+    if pool.ceil_mode or any(b >= k for b, k in zip(joined, kernel * 2, strict=True)):
+        raise Skip("a window would lie in the padding alone")
+    return with_(pool, x=x, pad=joined, auto_pad="NOTSET")
+
+
+# ---- products by constant weights
+
+DENSE: dict[str, Any] = {"x": (3, 5), "w": (5, 4), "b": (4,)}
+
+
+@rules.rule(
+    p.Mul(p.MatMul("x", const("w")).named("mm"), const("k")), tolerance=TOLERANCE, **DENSE, k=(4,)
+)
+def fold_factor_into_product(root: Node, mm: Node, w: Array, k: Array) -> Value:
+    """(x @ w) * k -> x @ (w * k), one k for each column or for all."""
+    return with_(mm, b=_columns(root, w, k))
+
+
+@rules.rule(
+    p.Mul(p.Add(p.MatMul("x", const("w")).named("mm"), const("b")), const("k")),
+    tolerance=TOLERANCE,
+    **DENSE,
+    k=(4,),
+)
+def fold_factor_into_dense(root: Node, mm: Node, w: Array, b: Array, k: Array) -> Value:
+    """(x @ w + b) * k -> x @ (w * k) + b * k, one k for each column or for all."""
+    scaled = _columns(root, w, k)
+    column = per_channel(k, shape_of(root.output), len(shape_of(root.output)) - 1)
+    return OPS["Add"](with_(mm, b=scaled), like(mm.output, b * column))
+
+
+def _columns(root: Node, w: Array, k: Array) -> Array:
+    if w.ndim != 2 or k.dtype != w.dtype:
+        raise Skip(f"the weights have rank {w.ndim}")
+    shape = shape_of(root.output)
+    if len(shape) < 2:
+        raise Skip("the product is a vector")
+    column = per_channel(k, shape, len(shape) - 1).astype(np.float64)
+    scaled = (w.astype(np.float64) * column).astype(w.dtype)
+    _finite(scaled)
+    return scaled
+
+
+@rules.rule(
+    p.BatchNorm(
+        p.MatMul("x", const("w")).named("mm")
+        | p.Add(p.MatMul("x", const("w")).named("mm"), const("b")),
+        const("scale"),
+        const("shift"),
+        const("mean"),
+        const("var"),
+    ).named("bn"),
+    tolerance=TOLERANCE,
+    **DENSE,
+    **NORM,
+)
+def fold_batchnorm_into_dense(
+    mm: Node,
+    bn: Node,
+    w: Array,
+    b: Array | None,
+    scale: Array,
+    shift: Array,
+    mean: Array,
+    var: Array,
+) -> Value:
+    """bn(x @ w + b) -> x @ (w * k) + k * (b - mean) + shift, k = scale / sqrt(var + eps)."""
+    if len(shape_of(bn.output)) != 2 or w.ndim != 2:
+        raise Skip("the columns are the channels of a matrix only")
+    k, t = affine(scale, shift, mean, var, bn.eps)
+    if b is not None:
+        t = t + k * per_channel(b, shape_of(bn.output), 1).astype(np.float64)
+    weights = (w.astype(np.float64) * k).astype(w.dtype)
+    _finite(weights)
+    return OPS["Add"](with_(mm, b=weights), t.astype(w.dtype))

@@ -1,0 +1,105 @@
+"""What rules ask of values: known numbers, shapes, channels. Raises Skip where it is not so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Dim, Node, Value
+from tinsmith.ops import OPS
+from tinsmith.rewrite import Skip
+
+Array = np.ndarray[Any, Any]
+
+
+def ints(value: Value | Array | None, what: str) -> tuple[int, ...]:
+    """The integers of a constant, flattened."""
+    array = value.const if isinstance(value, Value) else value
+    if array is None:
+        raise Skip(f"{what} is not a constant")
+    return tuple(int(v) for v in np.asarray(array).reshape(-1))
+
+
+def number(array: Array) -> float:
+    """The value of a one-element constant."""
+    if array.size != 1:
+        raise Skip(f"the constant has {array.size} elements, not one")
+    return float(array.reshape(-1)[0])
+
+
+def shape_of(value: Value) -> tuple[Dim, ...]:
+    """The shape of a value of known rank; dims may be symbols."""
+    if value.shape is None:
+        raise Skip(f"the rank of {value.name!r} is not known")
+    return value.shape
+
+
+def need_float(value: Value) -> None:
+    # ml_dtypes' small floats are of kind V
+    if value.dtype.kind not in "fV":
+        raise Skip(f"{value.name!r} is {value.dtype}, not floating point")
+
+
+def axes_of(node: Node) -> tuple[int, ...]:
+    """The axes of a Reduce, not negative and sorted."""
+    rank = len(shape_of(node.inputs[0]))  # type: ignore[arg-type]
+    given = node.inputs[1] if len(node.inputs) > 1 else None
+    if given is None:
+        return () if node.noop_with_empty_axes else tuple(range(rank))
+    numbers = ints(given, "axes")
+    if not numbers:
+        return () if node.noop_with_empty_axes else tuple(range(rank))
+    return tuple(sorted(a % rank for a in numbers))
+
+
+def target_of(dims: Sequence[Dim]) -> tuple[int, ...]:
+    """A shape operand for Reshape that gives `dims`; at most one of them may be a symbol."""
+    if 0 in dims:
+        raise Skip("a dimension is 0")
+    if sum(isinstance(d, str) for d in dims) > 1:
+        raise Skip("more than one dimension is not known")
+    return tuple(-1 if isinstance(d, str) else d for d in dims)
+
+
+def reshaped(x: Value, dims: Sequence[Dim]) -> Value:
+    """x under another shape; x itself where it has that shape."""
+    if x.shape == tuple(dims):
+        return x
+    return OPS["Reshape"](x, np.asarray(target_of(dims), np.int64))
+
+
+def per_channel(array: Array, shape: Sequence[Dim], axis: int) -> Array:
+    """A constant that broadcasts to `shape` as one number for each place on `axis`, as a vector.
+
+    Skips where it varies along another axis, or would make the result larger.
+    """
+    rank, channels = len(shape), shape[axis]
+    if array.ndim > rank:
+        raise Skip(f"the constant has rank {array.ndim}, the result {rank}")
+    if not isinstance(channels, int):
+        raise Skip("the number of channels is not known")
+    padded = (1,) * (rank - array.ndim) + array.shape
+    if any(d != 1 for i, d in enumerate(padded) if i != axis):
+        raise Skip(
+            f"the constant of shape {list(array.shape)} varies along another axis than {axis}"
+        )
+    if padded[axis] not in (1, channels):
+        raise Skip(f"the constant has {padded[axis]} elements for {channels} channels")
+    return np.broadcast_to(array.reshape(-1), (channels,))
+
+
+def is_normalised(array: Array, shape: Sequence[Dim], axis: int) -> Array:
+    """A constant that has one number for each place of the axes from `axis` on, in that shape."""
+    inner = tuple(shape[axis:])
+    padded = array
+    while padded.ndim > len(inner) and padded.shape[0] == 1:
+        padded = padded[0]
+    if not all(isinstance(d, int) for d in inner):
+        raise Skip("the normalised dims are not known")
+    if padded.size == 1:
+        return np.broadcast_to(padded.reshape(()), inner)  # type: ignore[arg-type]
+    if padded.shape != inner:
+        raise Skip(f"the constant of shape {list(array.shape)} is not of shape {list(inner)}")
+    return padded

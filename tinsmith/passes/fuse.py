@@ -1,0 +1,217 @@
+"""Elementwise chains become one node, or the last instructions of the node that feeds them."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+
+from tinsmith.graph import Graph, Node, Value
+from tinsmith.ops import OPS
+from tinsmith.passes.conv import affine
+from tinsmith.passes.facts import Array, shape_of
+from tinsmith.passes.manager import Context, register
+from tinsmith.rewrite import RuleSet, Skip, const, p
+
+lower = RuleSet("lower-norm", "Stored-statistics norms become a factor and a term.")
+register("machine")(lower)
+
+
+@lower.rule(
+    p.BatchNorm("x", const("scale"), const("shift"), const("mean"), const("var")).named("bn"),
+    tolerance=2e-5,
+    x=(2, 3, 4, 4),
+    scale=(3,),
+    shift=(3,),
+    mean=(3,),
+    var=np.array([0.5, 1, 2], np.float32),
+)
+def lower_batchnorm(
+    x: Value, bn: Node, scale: Array, shift: Array, mean: Array, var: Array
+) -> Value:
+    """bn(x) -> x * k + (shift - mean * k), with k = scale / sqrt(var + eps)."""
+    k, t = affine(scale, shift, mean, var, bn.eps)
+    tail = (1,) * max(len(shape_of(x)) - 2, 0)
+    if len(shape_of(x)) < 2 or not (np.all(np.isfinite(k)) and np.all(np.isfinite(t))):
+        raise Skip("x has no channel axis, or the factors are not finite")
+    y = OPS["Mul"](x, k.astype(x.dtype).reshape(-1, *tail))
+    return OPS["Add"](y, t.astype(x.dtype).reshape(-1, *tail))
+
+
+@register("machine")
+@dataclass(frozen=True)
+class FuseElementwise:
+    """An anchor and the elementwise nodes after it, or elementwise nodes alone, become Fused.
+
+    A region has one result, read from outside or a graph output; everything in it has the result's
+    shape and one element type. One-element constants live inside the body, all else comes in.
+
+    max_nodes: how large a region may become.
+    anchors: operators besides those with the trait `anchor` whose results are finished in place.
+    """
+
+    max_nodes: int = 64
+    anchors: tuple[str, ...] = ()
+
+    def run(self, graph: Graph, context: Context) -> int:
+        graph.sweep()
+        order = {node: i for i, node in enumerate(graph.nodes)}
+        outputs = set(graph.outputs)
+        taken: set[Node] = set()
+        regions: list[list[Node]] = []
+        for node in reversed(graph.nodes):
+            if self._is_anchor(node) and node not in taken:
+                region = self._after(node, order, outputs, taken)
+                if len(region) > 1:
+                    taken.update(region)
+                    regions.append(region)
+                elif node.output.uses:
+                    context.refuse("fuse-elementwise", node.name, _why_not(node, outputs, taken))
+        for region in regions:
+            self._before(region, outputs, taken)
+        for node in reversed(graph.nodes):
+            if node not in taken and _is_elementwise(node):
+                region = [node]
+                self._before(region, outputs, taken)
+                if len(region) > 1:
+                    taken.update(region)
+                    regions.append(region)
+        for region in regions:
+            _build(graph, sorted(region, key=order.__getitem__), outputs)
+        return len(regions)
+
+    def _is_anchor(self, node: Node) -> bool:
+        return "anchor" in node.op.traits or node.op.name in self.anchors
+
+    def _after(
+        self, anchor: Node, order: dict[Node, int], outputs: set[Value], taken: set[Node]
+    ) -> list[Node]:
+        """The largest region from the anchor on that only one value leaves.
+
+        With one way out, nothing outside can lie between two nodes of the region.
+        """
+        out = anchor.output
+        if any(v.uses or v in outputs for v in anchor.outputs[1:]):
+            return [anchor]
+        region: dict[Node, None] = {anchor: None}
+        best = 1
+        heap = [(order[u], u) for u in set(out.uses)]
+        heapq.heapify(heap)
+        queued = set(out.uses)
+        while heap and len(region) < self.max_nodes:
+            node = heapq.heappop(heap)[1]
+            if node in taken or not _fits(node, out):
+                continue
+            region[node] = None
+            for user in node.output.uses:
+                if user not in queued:
+                    queued.add(user)
+                    heapq.heappush(heap, (order[user], user))
+            if sum(_leaves(n, region, outputs) for n in region) == 1:
+                best = len(region)
+        return list(region)[:best]
+
+    def _before(self, region: list[Node], outputs: set[Value], taken: set[Node]) -> None:
+        """Add the elementwise producers that only the region reads."""
+        result = region[-1].output
+        inside = set(region)
+        work = list(region)
+        while work:
+            node = work.pop(0)
+            for v in dict.fromkeys(node.inputs):
+                producer = None if v is None else v.producer
+                if producer is None or producer in inside or producer in taken:
+                    continue
+                if len(inside) >= self.max_nodes or not _fits(producer, result):
+                    continue
+                if producer.output in outputs or not inside.issuperset(producer.output.uses):
+                    continue
+                inside.add(producer)
+                taken.add(producer)
+                region.insert(0, producer)
+                work.append(producer)
+
+
+def _is_elementwise(node: Node) -> bool:
+    """An elementwise node of one element type throughout."""
+    if "elementwise" not in node.op.traits or len(node.outputs) != 1:
+        return False
+    dtype = node.output.dtype
+    if dtype.kind not in "fV" or node.output.shape is None:
+        return False
+    return all(v is None or v.dtype == dtype for v in node.inputs)
+
+
+def _fits(node: Node, result: Value) -> bool:
+    return (
+        _is_elementwise(node) and node.output.dtype == result.dtype
+        and result.shape is not None and node.output.shape == result.shape
+    )  # fmt: skip
+
+
+def _leaves(node: Node, region: dict[Node, None], outputs: set[Value]) -> bool:
+    out = node.output
+    return out in outputs or any(u not in region for u in out.uses)
+
+
+def _why_not(node: Node, outputs: set[Value], taken: set[Node]) -> str:
+    out = node.output
+    if any(v.uses or v in outputs for v in node.outputs[1:]):
+        return "its other outputs are used"
+    if out in outputs:
+        return "its result is a graph output"
+    users = list(dict.fromkeys(out.uses))
+    unfit = [u for u in users if not _fits(u, out)]
+    if unfit:
+        first = unfit[0]
+        kind = (
+            "another shape or element type"
+            if "elementwise" in first.op.traits
+            else "not elementwise"
+        )
+        return f"its result is read by {first.op.name} {first.name!r}, which is {kind}"
+    busy = [u.name for u in users if u in taken]
+    if busy:
+        return f"{busy[0]!r} is already computed with a later node"
+    return "its result is read in several places that do not come together"
+
+
+def _build(graph: Graph, region: list[Node], outputs: set[Value]) -> None:
+    """Move the nodes of a region, in order, into the body of a Fused node."""
+    head, last = region[0], region[-1]
+    anchor = next((n for n in region if "elementwise" not in n.op.traits), None)
+    body = Graph(last.output.name, graph.file)
+    env: dict[Value, Value] = {}
+    outer: list[Value] = []
+
+    def get(v: Value | None) -> Value | None:
+        if v is None or v in env:
+            return None if v is None else env[v]
+        if v.const is not None and v.const.size == 1:
+            env[v] = body.const(v.const, v.name)
+        else:
+            env[v] = body.input(v.name, v.type)
+            outer.append(v)
+        return env[v]
+
+    for node in region:
+        inputs = [get(v) for v in node.inputs]
+        names = [v.name for v in node.outputs]
+        copy = body.add(
+            node.op, *inputs, name=node.name, origin=node.origin, outputs=names, **node.attrs
+        )
+        for old, new in zip(node.outputs, copy.outputs, strict=True):
+            new.type = old.type
+            env[old] = new
+    body.outputs.append(env[last.output])
+    named = anchor or head
+    fused = graph.add(OPS["Fused"], *outer, name=named.name, origin=named.origin, body=body)
+    fused.output.type = last.output.type
+    fused.seq = last.seq
+    result, name = last.output, last.output.name
+    graph.replace(result, fused.output)
+    graph.sweep([last])
+    fused.name, named.name = named.name, fused.name
+    if fused.output.name != name:
+        result.name, fused.output.name = fused.output.name, name

@@ -1,0 +1,335 @@
+"""Passes: how they register, are ordered, chosen, run and reported.
+
+    @register("portable", devices=("cpu",), priority=250)
+    @dataclass(frozen=True)
+    class MyPass:
+        \"\"\"What it does, in one line.\"\"\"
+        limit: int = 8                      # an option: "my-pass{limit=4}"
+        def run(self, graph, context) -> int:
+            ...                             # how often it changed something
+
+A pass is a frozen dataclass whose fields are its options, or a RuleSet. It runs in the order
+(stage, priority, name); the priorities of Tinsmith's own passes are ten times their place in
+`pipelines`.
+
+The text that chooses passes is a list separated by commas: `-name` leaves one out, `+name` adds
+one that is off by default, `name{option=value,...}` sets options, `name@15` moves one to another
+priority, `stop-after=name` ends the stage there.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+from tinsmith.errors import PassError, TinsmithError, UnknownName
+from tinsmith.graph import Graph
+from tinsmith.graph.verify import verify as verify_graph
+from tinsmith.registry import Registry
+from tinsmith.rewrite import Refusal, RuleSet, rewrite
+
+STAGES = ("portable", "machine")
+T = TypeVar("T")
+
+
+class Pass(Protocol):
+    """Edits a graph in place; returns how often it changed something."""
+
+    def run(self, graph: Graph, context: Context) -> int: ...
+
+
+@dataclass
+class Context:
+    """What a pass may know and tell: the device, and near misses for `explain`."""
+
+    device: str = "cpu"
+    refusals: list[Refusal] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def refuse(self, rule: str, node: str, reason: str, *others: str) -> None:
+        """Record why something was not done at a node."""
+        self.refusals.append(Refusal(rule, node, reason, (node, *others)))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One registered pass."""
+
+    name: str
+    stage: str
+    priority: float
+    devices: frozenset[str] | None
+    default: bool
+    make: Callable[..., Pass]
+    options: dict[str, Any]
+    summary: str
+
+    def supports(self, device: str) -> bool:
+        return self.devices is None or device in self.devices
+
+
+@dataclass(frozen=True)
+class RunRules:
+    """Runs a rule set to its fixed point."""
+
+    rules: RuleSet
+
+    def run(self, graph: Graph, context: Context) -> int:
+        done = rewrite(graph, self.rules)
+        context.refusals += done.refusals
+        context.counts += done.counts
+        return done.changes
+
+
+PASSES: Registry[Entry] = Registry("pass", "tinsmith.passes")
+
+
+def register(
+    stage: str,
+    *,
+    priority: float | None = None,
+    devices: tuple[str, ...] | None = None,
+    default: bool = True,
+    name: str | None = None,
+) -> Callable[[T], T]:
+    """Decorator (or call) that registers a pass class or a RuleSet.
+
+    `devices` are those it supports (None: all); `default=False` leaves it off until `+name`. The
+    priority may be left out for passes that `pipelines` lists. Raises DuplicateName, PassError.
+    """
+
+    def decorate(what: T) -> T:
+        from tinsmith.passes.pipelines import place
+
+        if stage not in STAGES:
+            raise PassError(f"there is no stage {stage!r}; the stages are {', '.join(STAGES)}")
+        options: dict[str, Any] = {}
+        make: Callable[..., Pass]
+        if isinstance(what, RuleSet):
+            label, summary, rules = name or what.name, what.summary, what
+            make = lambda: RunRules(rules)  # noqa: E731
+        elif isinstance(what, type) and is_dataclass(what):
+            label = name or _kebab(what.__name__)
+            summary = (what.__doc__ or "").strip().split("\n")[0]
+            options = {f.name: f.default for f in fields(what)}
+            make = what
+        else:
+            raise PassError(f"{what!r} is no pass: it must be a frozen dataclass or a RuleSet")
+        at = place(stage, label) if priority is None else priority
+        if at is None:
+            raise PassError(f"the pass {label!r} needs a priority")
+        names = None if devices is None else frozenset(devices)
+        PASSES.register(label, Entry(label, stage, at, names, default, make, options, summary))
+        return what
+
+    return decorate
+
+
+def _kebab(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
+
+
+# ---- choosing
+
+
+@dataclass
+class _Choice:
+    skip: set[str] = field(default_factory=set)
+    add: set[str] = field(default_factory=set)
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    at: dict[str, float] = field(default_factory=dict)
+    stop_after: str = ""
+
+
+_ITEM = re.compile(
+    r"\s*(?P<sign>[-+]?)(?P<name>[A-Za-z][\w-]*)(?:\{(?P<options>[^{}]*)\})?(?:@(?P<at>-?[\d.]+))?\s*"
+)
+
+
+def parse_spec(text: str | None) -> _Choice:
+    """The choice that a `passes=` text makes; raises PassError and UnknownName."""
+    choice = _Choice()
+    for item in re.split(r",(?![^{]*\})", text or ""):
+        if not item.strip():
+            continue
+        if item.strip().startswith("stop-after="):
+            choice.stop_after = item.strip().removeprefix("stop-after=")
+            PASSES[choice.stop_after]
+            continue
+        match = _ITEM.fullmatch(item)
+        if match is None:
+            raise PassError(
+                f"{item.strip()!r} is not understood in passes={text!r}; write -name, +name, "
+                "name{option=value}, name@priority or stop-after=name"
+            )
+        entry = PASSES[match["name"]]
+        if match["sign"] == "-":
+            choice.skip.add(entry.name)
+        else:
+            choice.add.add(entry.name)
+        if match["options"]:
+            choice.options[entry.name] = _options(entry, match["options"])
+        if match["at"]:
+            choice.at[entry.name] = float(match["at"])
+    return choice
+
+
+def _options(entry: Entry, text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for part in text.split(","):
+        key, _, value = (s.strip() for s in part.partition("="))
+        key = key.replace("-", "_")
+        if key not in entry.options:
+            raise UnknownName(f"option of the pass {entry.name!r}", key, entry.options)
+        found[key] = _convert(entry, key, value)
+    return found
+
+
+def _convert(entry: Entry, key: str, value: str) -> Any:
+    default = entry.options[key]
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[
+                value.lower()
+            ]
+        if isinstance(default, tuple):
+            return tuple(v for v in value.split("|") if v)
+        return type(default)(value)
+    except (KeyError, ValueError) as error:
+        raise PassError(
+            f"the option {key} of the pass {entry.name!r} cannot be {value!r}; "
+            f"its default is {default!r}"
+        ) from error
+
+
+def list_passes(
+    stage: str | None = None, device: str | None = None, spec: str | None = None
+) -> list[Entry]:
+    """The registered passes in the order in which they run; `spec` as for `run_passes`."""
+    choice = parse_spec(spec)
+    rows = [replace(e, priority=choice.at.get(e.name, e.priority)) for e in PASSES.rows()]
+    chosen = [
+        e
+        for e in rows
+        if (stage is None or e.stage == stage)
+        and (device is None or e.supports(device))
+        and e.name not in choice.skip
+        and (spec is None or e.default or e.name in choice.add)
+    ]
+    return sorted(chosen, key=lambda e: (STAGES.index(e.stage), e.priority, e.name))
+
+
+# ---- running
+
+
+@dataclass
+class Report:
+    """What a stage did: an entry (pass, changes, seconds) for each run of a pass."""
+
+    entries: list[tuple[str, int, float]] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __iter__(self) -> Iterator[tuple[str, int, float]]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def changes(self) -> dict[str, int]:
+        """How often each pass changed something, over all rounds."""
+        total: dict[str, int] = {}
+        for name, count, _ in self.entries:
+            total[name] = total.get(name, 0) + count
+        return total
+
+    def refused(self, node: str) -> list[Refusal]:
+        """The near misses in which the node of that name took part."""
+        return [r for r in self.refusals if node in r.nodes or r.node == node]
+
+    def __str__(self) -> str:
+        times: Counter[str] = Counter()
+        for name, _, seconds in self.entries:
+            times[name] += seconds  # type: ignore[assignment]
+        return "\n".join(f"{n:28} {c:6} {times[n] * 1e3:9.2f} ms" for n, c in self.changes.items())
+
+
+def run_passes(
+    graph: Graph,
+    stage: str,
+    device: str = "cpu",
+    spec: str | None = None,
+    *,
+    verify: bool = False,
+    rounds: int = 4,
+) -> Report:
+    """Run the passes of a stage on a graph, in place; nested graphs (If, Loop, Scan) too.
+
+    The portable stage is repeated, up to `rounds` times, until nothing changes. `verify` checks
+    the graph after every pass that changed it. Raises PassError naming pass and node.
+    """
+    if stage not in STAGES:
+        raise PassError(f"there is no stage {stage!r}; the stages are {', '.join(STAGES)}")
+    choice = parse_spec(spec)
+    entries = list_passes(stage, device, spec or "")
+    names = [e.name for e in entries]
+    if choice.stop_after in names:
+        entries = entries[: names.index(choice.stop_after) + 1]
+    passes = [(e.name, e.make(**choice.options.get(e.name, {}))) for e in entries]
+    report = Report()
+    for sub in _own_nested(graph):
+        nested = run_passes(sub, stage, device, spec, verify=verify, rounds=rounds)
+        report.entries += nested.entries
+        report.refusals += nested.refusals
+        report.counts += nested.counts
+    for _ in range(rounds if stage == "portable" else 1):
+        if not _round(graph, passes, Context(device), report, verify):
+            break
+    return report
+
+
+def _round(
+    graph: Graph, passes: list[tuple[str, Pass]], context: Context, report: Report, verify: bool
+) -> bool:
+    changed = False
+    for name, one in passes:
+        start = time.perf_counter()
+        try:
+            changes = one.run(graph, context)
+            if verify and changes:
+                verify_graph(graph)
+        except Exception as error:
+            kind = type(error) if isinstance(error, PassError) else PassError
+            what = error if isinstance(error, TinsmithError) else f"{type(error).__name__}: {error}"
+            raise kind(f"pass {name} failed on graph {graph.name!r}: {what}") from error
+        changed |= changes > 0
+        report.entries.append((name, changes, time.perf_counter() - start))
+    fresh = {(r.rule, r.node): r for r in context.refusals}
+    report.refusals = [r for r in report.refusals if (r.rule, r.node) not in fresh]
+    report.refusals += fresh.values()
+    report.counts += context.counts
+    context.refusals.clear()
+    context.counts.clear()
+    return changed
+
+
+def _own_nested(graph: Graph) -> list[Graph]:
+    """The nested graphs of control nodes, copied first: graphs that were cloned share them."""
+    owned: list[Graph] = []
+
+    def own(value: Any) -> Any:
+        if isinstance(value, Graph):
+            owned.append(value.clone())
+            return owned[-1]
+        return tuple(own(v) for v in value) if isinstance(value, tuple) else value
+
+    for node in graph.nodes:
+        if "control" in node.op.traits and node.op.name != "Fused":
+            for key, value in node.attrs.items():
+                node.attrs[key] = own(value)
+    return owned

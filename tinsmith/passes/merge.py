@@ -1,0 +1,95 @@
+"""What is computed twice is computed once; what is stored twice is stored once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Graph, Node, Value
+from tinsmith.passes.fold import is_pure
+from tinsmith.passes.manager import Context, register
+
+
+@register("portable")
+@dataclass(frozen=True)
+class MergeConstants:
+    """Constants with the same array, or small ones with the same content, become one.
+
+    max_bytes: constants larger than this are compared by identity only.
+    """
+
+    max_bytes: int = 1 << 12
+
+    def run(self, graph: Graph, context: Context) -> int:
+        seen: dict[Any, Value] = {}
+        changes = 0
+        for v in graph.constants():
+            first = seen.setdefault(self._key(v), v)
+            if first is not v:
+                graph.replace(v, first)
+                changes += 1
+        return changes
+
+    def _key(self, v: Value) -> Any:
+        array = v.const
+        assert array is not None
+        if array.nbytes > self.max_bytes or array.dtype == object:
+            return id(array)
+        return (array.dtype, array.shape, array.tobytes())
+
+
+@register("portable")
+@dataclass(frozen=True)
+class MergeCommon:
+    """Nodes with the same operator, inputs and attributes become one."""
+
+    def run(self, graph: Graph, context: Context) -> int:
+        seen: dict[Any, Node] = {}
+        changes = 0
+        outputs = set(graph.outputs)
+        for node in list(graph.nodes):
+            key = _key(node)
+            if key is None:
+                continue
+            first = seen.setdefault(key, node)
+            if first is node:
+                continue
+            if any(v in outputs for v in node.outputs):
+                if any(v in outputs for v in first.outputs):
+                    continue
+                first, node = node, first  # the one whose names are wanted stays
+                seen[key] = first
+            for old, new in zip(node.outputs, first.outputs, strict=True):
+                graph.replace(old, new)
+            graph.sweep([node])
+            changes += 1
+        return changes
+
+
+def _key(node: Node) -> Any:
+    if not is_pure(node):
+        return None
+    try:
+        key = (
+            node.op.name,
+            tuple(map(id, node.inputs)),
+            len(node.outputs),
+            tuple(_attr(v) for v in node.attrs.values()),
+        )
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _attr(value: Any) -> Any:
+    """A hashable attribute in which 1, 1.0 and True differ, and so do 0.0 and -0.0."""
+    if isinstance(value, tuple):
+        return tuple(_attr(v) for v in value)
+    if isinstance(value, float):
+        return (float, np.float64(value).tobytes())
+    if isinstance(value, Graph):
+        raise TypeError("graphs are not compared")
+    return (type(value), value)

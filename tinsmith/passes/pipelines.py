@@ -1,0 +1,32 @@
+"""The order of Tinsmith's own passes. A pass's priority is ten times its place, from 10."""
+
+from __future__ import annotations
+
+PORTABLE = (
+    "propagate-shapes",
+    "refine-types",
+    "canonicalise",
+    "canonicalise-shapes",
+    "fold-constants",
+    "merge-constants",
+    "merge-common",
+    "recognise-activations",
+    "recognise-norms",
+    "recognise-moves",
+    "fold-into-norm",
+    "fold-into-conv",
+    "drop-dead",
+)
+
+MACHINE = (
+    "fold-remaining",
+    "lower-norm",
+    "fuse-elementwise",
+    "drop-dead-machine",
+)
+
+
+def place(stage: str, name: str) -> float | None:
+    """The priority of a listed pass; None for any other."""
+    order = PORTABLE if stage == "portable" else MACHINE
+    return 10.0 * (order.index(name) + 1) if name in order else None

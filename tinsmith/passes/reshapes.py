@@ -1,0 +1,266 @@
+"""One spelling for shapes and moves: no-ops dropped, chains collapsed, numbers where known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Node, Value
+from tinsmith.ops import OPS
+from tinsmith.ops.conv import transposed_window
+from tinsmith.ops.window import window
+from tinsmith.passes.facts import Array, ints, reshaped, shape_of, target_of
+from tinsmith.passes.manager import register
+from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
+
+rules = RuleSet("canonicalise-shapes", "No-op shapes and moves dropped, chains collapsed.")
+register("portable")(rules)
+
+X = (2, 3, 4)
+
+
+def i64(*numbers: int) -> Array:
+    return np.asarray(numbers, np.int64)
+
+
+# ---- reshape: Flatten, Squeeze, Unsqueeze and Reshape become one Reshape with known numbers
+
+
+@rules.rule(
+    p.Reshape("x", ...).named("y")
+    | p.Flatten("x").named("y")
+    | p.Squeeze("x", ...).named("y")
+    | p.Unsqueeze("x", ...).named("y"),
+    x=(1, 2, 3),
+    y=({"#1": i64(1, 2, 3)}, None, None, None),
+)
+def drop_reshape_to_same(x: Value, y: Node) -> Value:
+    """reshape(x) -> x, where the shape does not change."""
+    if shape_of(x) != y.output.shape:
+        raise Skip(f"{x.type} becomes {y.output.type}")
+    return x
+
+
+@rules.rule(
+    p.Flatten("x").named("y") | p.Squeeze("x", ...).named("y") | p.Unsqueeze("x", ...).named("y"),
+    x=(2, 1, 3),
+    y=({}, {"#1": i64(1)}, {"#1": i64(1)}),
+)
+def reshape_from_view(x: Value, y: Node) -> Value:
+    """flatten, squeeze, unsqueeze -> reshape, where at most one dimension is unknown."""
+    return reshaped(x, shape_of(y.output))
+
+
+@rules.rule(p.Reshape("x", "shape").named("y"), x=X, shape=i64(0, -1))
+def explicit_shape(x: Value, shape: Value, y: Node) -> Value:
+    """reshape(x, s) -> reshape(x, numbers), where at most one dimension is unknown."""
+    target = target_of(shape_of(y.output))
+    if shape.const is not None and tuple(shape.const.reshape(-1)) == target:
+        raise Skip("the shape is explicit")
+    return OPS["Reshape"](x, i64(*target))
+
+
+@rules.rule(
+    p.Reshape(p.Reshape("x", ...).named("inner").shared(), "shape").named("y"),
+    x=X,
+    inner={"#1": i64(6, 4)},
+    shape=i64(4, 6),
+)
+def collapse_reshapes(x: Value, y: Node) -> Value:
+    """reshape(reshape(x)) -> reshape(x)."""
+    return reshaped(x, shape_of(y.output))
+
+
+# ---- transpose
+
+
+@rules.rule(p.Transpose("x").named("t"), x=X)
+def explicit_permutation(x: Value, t: Node) -> Value:
+    """transpose(x) -> transpose(x, reversed axes)."""
+    if t.perm is not None:
+        raise Skip("the permutation is explicit")
+    return with_(t, perm=tuple(reversed(range(len(shape_of(x))))))
+
+
+@rules.rule(p.Transpose("x").named("t"), x=X, t={"perm": (0, 1, 2)})
+def drop_identity_transpose(x: Value, t: Node) -> Value:
+    """transpose(x) -> x, where no axis moves."""
+    if t.perm != tuple(range(len(shape_of(x)))):
+        raise Skip(f"the permutation is {t.perm}")
+    return x
+
+
+@rules.rule(
+    p.Transpose(p.Transpose("x").named("inner").shared()).named("outer"),
+    x=X,
+    inner={"perm": (1, 2, 0)},
+    outer={"perm": (0, 2, 1)},
+)
+def collapse_transposes(x: Value, inner: Node, outer: Node) -> Value:
+    """transpose(transpose(x)) -> transpose(x)."""
+    if inner.perm is None or outer.perm is None:
+        raise Skip("a permutation is not explicit")
+    perm = tuple(inner.perm[a] for a in outer.perm)
+    return x if perm == tuple(range(len(perm))) else OPS["Transpose"](x, perm=perm)
+
+
+@rules.rule(p.Transpose("x").named("t"), x=(1, 3, 1, 4), t={"perm": (2, 1, 0, 3)})
+def reshape_from_transpose(x: Value, t: Node) -> Value:
+    """transpose(x) -> reshape(x), where only axes of size 1 move."""
+    shape = shape_of(x)
+    if t.perm is None:
+        raise Skip("the permutation is not explicit")
+    kept = [a for a in t.perm if shape[a] != 1]
+    if kept != sorted(kept):
+        raise Skip("axes that are larger than 1 move")
+    return reshaped(x, tuple(shape[a] for a in t.perm))
+
+
+# ---- moves that move nothing
+
+
+@rules.rule(
+    p.Slice("x", "starts", "ends", opt("axes"), opt("steps")).named("y"),
+    x=X,
+    starts=i64(0),
+    ends=i64(1 << 40),
+    axes=i64(1),
+    steps=i64(1),
+)
+def drop_slice_of_all(x: Value, steps: Value | None, y: Node) -> Value:
+    """slice(x) -> x, where everything is taken."""
+    if steps is not None and any(s != 1 for s in ints(steps, "steps")):
+        raise Skip("a step is not 1")
+    if shape_of(x) != y.output.shape:
+        raise Skip(f"{x.type} becomes {y.output.type}")
+    return x
+
+
+@rules.rule(p.Split("x", ...).named("s"), x=X, s={"num_outputs": 1})
+def drop_split_in_one(x: Value, s: Node) -> Value:
+    """split(x) -> x, where there is one part."""
+    if len(s.outputs) > 1:
+        raise Skip(f"there are {len(s.outputs)} parts")
+    return x
+
+
+@rules.rule(p.Concat("x").named("c"), x=X, c={"axis": 1})
+def drop_concat_of_one(x: Value) -> Value:
+    """concat(x) -> x."""
+    return x
+
+
+@rules.rule(p.Pad("x", const("pads"), ...).named("y"), x=X, pads=i64(0, 0, 0, 0, 0, 0))
+def drop_pad_of_nothing(x: Value, pads: Array) -> Value:
+    """pad(x) -> x, where every pad is 0."""
+    if np.any(pads):
+        raise Skip(f"the pads are {pads.tolist()}")
+    return x
+
+
+@rules.rule(p.Expand("x", "shape").named("y"), x=X, shape=i64(1, 4))
+def drop_expand_to_same(x: Value, y: Node) -> Value:
+    """expand(x) -> x, where the shape does not change."""
+    if shape_of(x) != y.output.shape:
+        raise Skip(f"{x.type} becomes {y.output.type}")
+    return x
+
+
+@rules.rule(p.Tile("x", const("repeats")), x=X, repeats=i64(1, 1, 1))
+def drop_tile_once(x: Value, repeats: Array) -> Value:
+    """tile(x) -> x, where every repeat is 1."""
+    if np.any(repeats != 1):
+        raise Skip(f"the repeats are {repeats.tolist()}")
+    return x
+
+
+@rules.rule(
+    p.DepthToSpace("x").named("d") | p.SpaceToDepth("x").named("d"),
+    x=(1, 4, 2, 2),
+    d={"blocksize": 1},
+)
+def drop_block_of_one(x: Value, d: Node) -> Value:
+    """depth_to_space(x) -> x, where the block is one element."""
+    if d.blocksize != 1:
+        raise Skip(f"the block is {d.blocksize}")
+    return x
+
+
+@rules.rule(
+    p.Resize("x", ...).named("r"),
+    x=(1, 2, 3, 4),
+    r={"#1": None, "#2": np.ones(4, np.float32), "mode": "linear"},
+)
+def drop_resize_to_same(x: Value, r: Node) -> Value:
+    """resize(x) -> x, where the size does not change and every output is on an input."""
+    if r.coordinate_transformation_mode == "tf_crop_and_resize":
+        raise Skip("it crops")
+    if not x.type.is_static or x.shape != r.output.shape:
+        raise Skip(f"{x.type} becomes {r.output.type}")
+    scales = r.inputs[2] if len(r.inputs) > 2 else None
+    if scales is not None and (scales.const is None or np.any(scales.const != 1)):
+        raise Skip("a scale is not 1")
+    return x
+
+
+# ---- auto_pad becomes numbers
+
+
+def _known(sizes: tuple[Any, ...], auto_pad: str) -> tuple[int, ...]:
+    if auto_pad == "NOTSET":
+        raise Skip("the pads are explicit")
+    if auto_pad != "VALID" and any(isinstance(d, str) for d in sizes):
+        raise Skip("a spatial size is not known")
+    return sizes
+
+
+@rules.rule(
+    p.Conv("x", "w", ...).named("n"),
+    x=(1, 2, 7, 6),
+    w=(2, 2, 3, 3),
+    n={"auto_pad": "SAME_UPPER", "stride": (2, 2)},
+)
+def explicit_pads(x: Value, w: Value, n: Node) -> Value:
+    """conv(auto_pad) -> conv(pads in numbers), where the sizes are known."""
+    sizes = _known(shape_of(x)[2:], n.auto_pad)
+    kernel: Any = shape_of(w)[2:]
+    win = window(sizes, kernel, n.stride, n.pad, n.dilation, n.auto_pad)
+    return with_(n, auto_pad="NOTSET", pad=win.begin + win.end)
+
+
+@rules.rule(
+    p.ConvTranspose("x", "w", ...).named("n"),
+    x=(1, 2, 4, 5),
+    w=(2, 2, 3, 3),
+    n={"auto_pad": "SAME_UPPER", "stride": (2, 2)},
+)
+def explicit_transposed_pads(x: Value, w: Value, n: Node) -> Value:
+    """conv_transpose(auto_pad or output_shape) -> conv_transpose(pads in numbers)."""
+    if n.output_shape is None:
+        _known(shape_of(x)[2:], n.auto_pad)
+    sizes, kernel = shape_of(x)[2:], shape_of(w)[2:]
+    if any(isinstance(d, str) for d in (*sizes, *kernel)):
+        raise Skip("a spatial size is not known")
+    numbers: Any = kernel
+    rest = (n.stride, n.pad, n.dilation, n.output_padding)
+    win = transposed_window(sizes, numbers, *rest, n.output_shape, n.auto_pad)
+    same = transposed_window(sizes, numbers, n.stride, win.begin + win.end, *rest[2:])
+    if same.out != win.out:
+        raise Skip("the output is larger than the full sum")
+    return with_(n, auto_pad="NOTSET", output_shape=None, pad=win.begin + win.end)
+
+
+@rules.rule(
+    p.MaxPool("x").named("n") | p.AveragePool("x").named("n") | p.LpPool("x").named("n"),
+    x=(1, 2, 7, 6),
+    n={"auto_pad": "SAME_LOWER", "stride": (2, 2), "kernel": (3, 3)},
+)
+def explicit_pool_pads(x: Value, n: Node) -> Value | tuple[Value, ...]:
+    """pool(auto_pad) -> pool(pads in numbers), where the sizes are known."""
+    sizes = _known(shape_of(x)[2:], n.auto_pad)
+    kernel = (n.kernel,) if isinstance(n.kernel, int) else n.kernel
+    win = window(sizes, kernel, n.stride, n.pad, n.dilation, n.auto_pad, n.ceil_mode)
+    y = with_(n, auto_pad="NOTSET", pad=win.begin + win.end)
+    assert y.producer is not None
+    return y.producer.outputs if len(y.producer.outputs) > 1 else y

@@ -1,0 +1,25 @@
+"""The rewrite engine: patterns, rules, and the driver that applies them. Knows no rule."""
+
+from tinsmith.rewrite.driver import Rewritten, replace_outputs, rewrite
+from tinsmith.rewrite.pattern import Call, Pattern, const, is_number, opt, p
+from tinsmith.rewrite.rule import Refusal, Rule, RuleSet, Skip, like, meet, rule, with_
+
+__all__ = [
+    "Call",
+    "Pattern",
+    "Refusal",
+    "Rewritten",
+    "Rule",
+    "RuleSet",
+    "Skip",
+    "const",
+    "is_number",
+    "like",
+    "meet",
+    "opt",
+    "p",
+    "replace_outputs",
+    "rewrite",
+    "rule",
+    "with_",
+]

@@ -1,0 +1,190 @@
+"""Applies rules to a graph until none fires: a worklist in graph order."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+
+from tinsmith.errors import PassError, RewriteLimit
+from tinsmith.graph import Graph, Node, Value
+from tinsmith.rewrite.rule import Refusal, Rule, Trace, meet
+
+
+@dataclass
+class Rewritten:
+    """What `rewrite` did: how often each rule fired, and the near misses."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    refusals: list[Refusal] = field(default_factory=list)
+
+    @property
+    def changes(self) -> int:
+        return sum(self.counts.values())
+
+    def refused(self, node: str) -> list[Refusal]:
+        """The near misses in which the node of that name took part."""
+        return [r for r in self.refusals if r.node == node or node in r.nodes]
+
+
+def rewrite(graph: Graph, rules: Iterable[Rule], *, limit: int | None = None) -> Rewritten:
+    """Apply rules, in their order, at every node until nothing fires; edits the graph in place.
+
+    Raises RewriteLimit, naming the rules that kept firing, after `limit` rewrites (by default ten
+    for every node and a thousand), and PassError, naming rule and node, where a rule fails.
+    """
+    return _Driver(graph, list(rules), limit).run()
+
+
+class _Driver:
+    def __init__(self, graph: Graph, rules: list[Rule], limit: int | None) -> None:
+        self.graph, self.rules = graph, rules
+        self.limit = 1000 + 10 * len(graph) if limit is None else limit
+        self.reach = max((r.depth for r in rules), default=0)
+        self.index: dict[str, list[Rule]] = {}
+        self.queue: list[tuple[float, int, Node]] = []
+        self.queued: set[Node] = set()
+        self.count = 0
+        self.result = Rewritten()
+        self.near: dict[tuple[str, Node], Trace] = {}
+
+    def rules_for(self, node: Node) -> list[Rule]:
+        found = self.index.get(node.op.name)
+        if found is None:
+            found = [r for r in self.rules if any(root.takes(node) for root in r.roots)]
+            self.index[node.op.name] = found
+        return found
+
+    def push(self, node: Node, priority: float) -> None:
+        if node not in self.queued and self.rules_for(node):
+            self.queued.add(node)
+            self.count += 1
+            heapq.heappush(self.queue, (priority, self.count, node))
+
+    def run(self) -> Rewritten:
+        for i, node in enumerate(self.graph.nodes):
+            self.push(node, float(i))
+        while self.queue:
+            priority, _, node = heapq.heappop(self.queue)
+            self.queued.discard(node)
+            if node in self.graph:
+                self.visit(node, priority)
+        for (name, node), trace in self.near.items():
+            refusal = trace.refusal(name, node) if node in self.graph else None
+            if refusal is not None:
+                self.result.refusals.append(refusal)
+        return self.result
+
+    def visit(self, node: Node, priority: float) -> None:
+        for rule in self.rules_for(node):
+            if not any(root.promising(node) for root in rule.roots):
+                continue
+            trace = Trace()
+            size = len(self.graph)
+            try:
+                new = rule.apply(self.graph, node, trace)
+            except Exception as error:
+                raise PassError(
+                    f"rule {rule.name} failed at {node.op.name} {node.name!r} "
+                    f"({node.origin}): {type(error).__name__}: {error}"
+                ) from error
+            made = list(islice(reversed(self.graph._nodes), len(self.graph) - size))
+            if new is not None and self.substitute(node, new, made, priority):
+                self.near.pop((rule.name, node), None)
+                self.fired(rule)
+                return
+            if made:
+                self.graph.sweep(made)
+            if trace.found is not None:
+                self.near[rule.name, node] = trace
+
+    def fired(self, rule: Rule) -> None:
+        self.result.counts[rule.name] += 1
+        if self.result.changes > self.limit:
+            busy = ", ".join(f"{n} ({c} times)" for n, c in self.result.counts.most_common(5))
+            raise RewriteLimit(
+                f"graph {self.graph.name!r}: no fixed point after {self.limit} rewrites; "
+                f"the rules that kept firing: {busy}"
+            )
+
+    def substitute(
+        self, root: Node, new: tuple[Value, ...], made: list[Node], priority: float
+    ) -> bool:
+        """Put the new values in the place of the root's outputs; False where nothing changes."""
+        before = {n: n for n in self.upstream(root)}
+        if not replace_outputs(self.graph, root, new):
+            return False
+        neighbours = {v.producer for n in before for v in n.inputs if v is not None}
+        self.graph.sweep([root])
+        inherit(root, new, made, [n for n in before if n not in self.graph])
+        for node in reversed(made):
+            node.seq = root.seq
+            self.push(node, priority)
+        self.graph._order = None
+        touched = [n for n in neighbours if n is not None and n in self.graph]
+        touched += [v.producer for v in new if v.producer is not None]
+        touched += [u for v in new for u in v.uses]
+        self.push_downstream(touched, priority)
+        return True
+
+    def upstream(self, root: Node) -> list[Node]:
+        """The root and the nodes above it, as far as a pattern reaches."""
+        seen = {root: None}
+        level = [root]
+        for _ in range(self.reach):
+            above = [v.producer for n in level for v in n.inputs if v is not None and v.producer]
+            level = [n for n in dict.fromkeys(above) if n not in seen]
+            seen.update(dict.fromkeys(level))
+        return list(seen)
+
+    def push_downstream(self, start: list[Node], priority: float) -> None:
+        """Look again at everything whose pattern may reach what has changed."""
+        seen = dict.fromkeys(start)
+        level = list(seen)
+        for distance in range(self.reach + 1):
+            for n in level:
+                self.push(n, priority + distance * 1e-6)
+            below = [u for n in level for v in n.outputs for u in v.uses]
+            level = [n for n in dict.fromkeys(below) if n not in seen]
+            seen.update(dict.fromkeys(level))
+
+
+def replace_outputs(graph: Graph, root: Node, new: tuple[Value, ...]) -> bool:
+    """Let users of the root's outputs read `new`; False, and nothing done, where that cannot be.
+
+    A graph output must keep its name: an input, a constant or another graph output cannot take
+    its place.
+    """
+    outputs = {id(v) for v in graph.outputs}
+    pairs = [(old, v) for old, v in zip(root.outputs, new, strict=True) if old is not v]
+    for old, value in pairs:
+        if id(old) in outputs and (value.producer is None or id(value) in outputs):
+            return False
+    for old, value in pairs:
+        if value.const is None:
+            value.type = meet(old.type, value.type)
+        graph.replace(old, value)
+    return bool(pairs)
+
+
+def inherit(root: Node, new: tuple[Value, ...], made: list[Node], dropped: list[Node]) -> None:
+    """Names and origins of what was dropped go to what was made in its place."""
+    by_origin = {id(n.origin): n for n in dropped}
+    for node in made:
+        heir_of = by_origin.pop(id(node.origin), None)
+        if heir_of is not None:
+            node.name, heir_of.name = heir_of.name, node.name
+        elif node.origin.name == node.name:
+            node.origin = root.origin
+    named = set(made)
+    for old, value in zip(root.outputs, new, strict=True):
+        producer = value.producer
+        if producer not in named or root not in dropped:
+            continue
+        if id(root.origin) in by_origin:
+            by_origin.pop(id(root.origin))
+            producer.name, root.name = root.name, producer.name
+        if old.name != value.name and not any(o is value for o in value.graph.outputs):
+            old.name, value.name = value.name, old.name

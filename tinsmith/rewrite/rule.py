@@ -1,0 +1,250 @@
+"""Rules: a pattern, one line of algebra, and a few lines that build the replacement.
+
+    conv = RuleSet("fold-into-conv")
+
+    @conv.rule(p.BatchNorm(p.Conv("x", const("w")).named("conv"), ...), x=(1, 3, 6, 6), ...)
+    def fold_batchnorm(conv, w, ...):
+        '''BatchNorm(Conv(x, w)) -> Conv(x, k*w, ...), with k = scale / sqrt(var + eps).'''
+        return with_(conv, w=...)
+
+The function's parameters are names of the pattern: Values, arrays for `const`, Nodes for `.named`;
+`root` is the node at the top. It returns the Value that replaces the root's output, or a tuple of
+Values for all the root's outputs, or raises `Skip("why")`.
+
+The engine checks that interior nodes are used nowhere else and are no graph outputs, that the
+types agree, and that names and origins survive. The keywords of `rule` are a sample (shapes,
+arrays, or dicts of attributes for named nodes) from which the rule's own test is made.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tinsmith.errors import DuplicateName
+from tinsmith.graph import Graph, Node, Type, Value
+from tinsmith.rewrite.pattern import Env, Pattern, interior
+
+
+class Skip(Exception):
+    """Raised by a rule that looked, and decided not to fire; says why."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a rule that nearly matched did not fire. `nodes` are the names of all nodes involved."""
+
+    rule: str
+    node: str
+    reason: str
+    nodes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.rule} at {self.node!r}: {self.reason}"
+
+
+class Rule:
+    """A pattern and the function that builds what replaces it."""
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        build: Callable[..., Any],
+        sample: dict[str, Any],
+        *,
+        tolerance: float = 0.0,
+        any_shape: bool = False,
+    ) -> None:
+        self.pattern, self.build, self.sample = pattern, build, sample
+        self.tolerance, self.any_shape = tolerance, any_shape
+        self.name = build.__name__
+        self.formula = inspect.getdoc(build) or ""
+        self.wants = tuple(inspect.signature(build).parameters)
+        self.roots: tuple[Any, ...] = pattern.alternatives()
+        self.depth = pattern.depth
+
+    def apply(self, graph: Graph, node: Node, trace: Trace) -> tuple[Value, ...] | None:
+        """Values for the node's outputs (`...` where one stays), or None; `trace` knows why."""
+        for root in self.roots:
+            if not root.takes(node) or not root.promising(node):
+                continue
+            for env in root.match(node.outputs[root.out], {}, trace):
+                if (new := self._build(graph, node, root, env, trace)) is not None:
+                    return new
+        return None
+
+    def _build(
+        self, graph: Graph, node: Node, root: Any, env: Env, trace: Trace
+    ) -> tuple[Value, ...] | None:
+        if reason := _escapes(graph, node, env):
+            trace.refuse(env, "{} is used outside the match", reason)
+            return None
+        env["root"], env["graph"] = node, graph
+        start = graph.newest
+        try:
+            got = self.build(**{k: env.get(k) for k in self.wants})
+            if got is None:
+                raise Skip("the rule declined")
+            new = got if isinstance(got, tuple) else (got,)
+            if not isinstance(got, tuple) and len(node.outputs) > 1:
+                live = [v for v in node.outputs if v.uses or _is_output(graph, v)]
+                if live != [node.outputs[root.out]]:
+                    raise Skip(f"{node.name!r} has other outputs that are used")
+                new = tuple(got if i == root.out else v for i, v in enumerate(node.outputs))
+            for old, value in zip(node.outputs, new, strict=True):
+                if reason := self._differs(old, value, start):
+                    raise Skip(reason)
+        except Skip as skip:
+            trace.refuse(env, "{}", str(skip))
+            return None
+        return new
+
+    def _differs(self, old: Value, new: Value, start: float) -> str:
+        """Why `new` may not stand for `old`; '' where it may. A value that existed before must
+        have the very dimensions, since two symbols need not be equal."""
+        if old is new:
+            return ""
+        if not isinstance(new, Value):
+            raise TypeError(f"rule {self.name} returned {type(new).__name__}, not a Value")
+        if old.dtype != new.dtype:
+            return f"the result would be {new.type}, not {old.type}"
+        existed = new.producer is None or new.producer.seq <= start
+        if self.any_shape:
+            return ""
+        if old.shape is None or (new.shape is None and existed):
+            return "the rank is not known"
+        if new.shape is None:
+            return ""
+        if len(old.shape) != len(new.shape):
+            return f"the result would be {new.type}, not {old.type}"
+        for a, b in zip(old.shape, new.shape, strict=True):
+            if a != b and (existed or (isinstance(a, int) and isinstance(b, int))):
+                return f"the result would be {new.type}, not {old.type}"
+        return ""
+
+    def __repr__(self) -> str:
+        return f"<rule {self.name}: {self.formula}>"
+
+
+def _is_output(graph: Graph, v: Value) -> bool:
+    return any(o is v for o in graph.outputs)
+
+
+def _escapes(graph: Graph, node: Node, env: Env) -> str:
+    """The name of a value inside the match that something outside reads, or ''."""
+    inside = set(interior(env))
+    for n in inside:
+        if n is node:
+            continue
+        for v in n.outputs:
+            if _is_output(graph, v) or not inside.issuperset(v.uses):
+                return v.name
+    return ""
+
+
+class Trace:
+    """Keeps the deepest failure of one rule at one node; formats it only when asked."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.found: tuple[Env, str, tuple[Any, ...]] | None = None
+
+    def __call__(self, env: Env, template: str, *args: Any) -> tuple[()]:
+        depth = len(interior(env))
+        if depth > self.depth and depth >= 2:
+            self.depth, self.found = depth, (env, template, args)
+        return ()
+
+    def refuse(self, env: Env, template: str, *args: Any) -> None:
+        """A full match that was declined: deeper than any partial one."""
+        self.depth, self.found = 1 << 30, (env, template, args)
+
+    def refusal(self, rule: str, node: Node) -> Refusal | None:
+        if self.found is None:
+            return None
+        env, template, args = self.found
+        names = tuple(dict.fromkeys(n.name for n in env.values() if isinstance(n, Node)))
+        return Refusal(rule, node.name, template.format(*args), names or (node.name,))
+
+
+class RuleSet:
+    """Rules that run together to a fixed point; earlier rules are tried first."""
+
+    def __init__(self, name: str, summary: str = "", rules: list[Rule] | None = None) -> None:
+        self.name, self.summary = name, summary
+        self.rules: list[Rule] = list(rules or [])
+
+    def rule(
+        self,
+        pattern: Pattern,
+        *,
+        tolerance: float = 0.0,
+        any_shape: bool = False,
+        **sample: Any,
+    ) -> Callable[[Callable[..., Any]], Rule]:
+        """Decorator: add a rule. `tolerance` is the relative error that its algebra may cause
+        beyond the rounding of single operations; `any_shape` lets it act on unknown ranks."""
+
+        def decorate(build: Callable[..., Any]) -> Rule:
+            made = rule(pattern, tolerance=tolerance, any_shape=any_shape, **sample)(build)
+            if any(r.name == made.name for r in self.rules):
+                raise DuplicateName(f"rule {made.name!r} is twice in the rule set {self.name!r}")
+            self.rules.append(made)
+            return made
+
+        return decorate
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+
+def rule(
+    pattern: Pattern, *, tolerance: float = 0.0, any_shape: bool = False, **sample: Any
+) -> Callable[[Callable[..., Any]], Rule]:
+    """Decorator: a rule of its own, to be put into a RuleSet or given to `rewrite`."""
+    return lambda build: Rule(pattern, build, sample, tolerance=tolerance, any_shape=any_shape)
+
+
+def with_(node: Node, **changes: Any) -> Value:
+    """The same node with some inputs or attributes changed, named as in the operator's signature.
+
+    Arrays become constants named after the input they replace. Keeps name and origin. Returns the
+    first output.
+    """
+    op: Any = node.op
+    known = {*op.inputs, *op.attrs}
+    if unknown := changes.keys() - known:
+        raise TypeError(f"{op.name} has no input or attribute {sorted(unknown)}")
+    inputs: list[Any] = list(node.inputs) + [None] * (len(op.inputs) - len(node.inputs))
+    for i, name in enumerate(op.inputs):
+        if name in changes:
+            old, new = inputs[i], changes.pop(name)
+            if isinstance(new, np.ndarray | np.generic):
+                label = old.name if old is not None else f"{node.name}.{name}"
+                new = node.graph.const(np.asarray(new), label)
+            inputs[i] = new
+    attrs = {**node.attrs, **changes}
+    return node.graph.add(node.op, *inputs, name=node.name, origin=node.origin, **attrs).outputs[0]
+
+
+def like(value: Value, array: Any) -> np.ndarray[Any, Any]:
+    """`array` in the dtype of `value`."""
+    return np.asarray(array).astype(value.dtype)
+
+
+def meet(old: Type, new: Type) -> Type:
+    """What both types say: numbers win over symbols, named symbols over nameless, else `old`."""
+    if old.shape is None or new.shape is None:
+        return new if old.shape is None else old
+    dims = []
+    for a, b in zip(old.shape, new.shape, strict=True):
+        better = isinstance(b, int) or (isinstance(a, str) and a[0] == "?" and b[0] != "?")
+        dims.append(b if isinstance(a, str) and better else a)
+    return old.like(shape=tuple(dims))
