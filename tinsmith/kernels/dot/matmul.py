@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
 
-from tinsmith.codegen.builder import Ptr
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import (
     PLAIN,
     Choice,
     Emit,
     Packed,
+    Phase,
     Site,
     Skip,
     Tier,
     kernel,
     one_phase,
 )
-from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, grid, part
+from tinsmith.kernels.dot.panels import PARTS, each_column_panel, each_row_panel, grid, part
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, product
 from tinsmith.kernels.dot.tiles import Columns, Tiling, choose
+from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position
 
 FEW_ROWS = 4
+L1_WAYS = 8
 
 
 def pack_columns(w: np.ndarray[Any, Any], columns: Columns) -> np.ndarray[Any, Any]:
@@ -59,6 +63,8 @@ def flat_rows(site: Site, n: int) -> int:
     m = prod(lead)
     if m == 0 or n == 0:
         raise Skip("the result is empty")
+    if n == 1:
+        raise Skip("one column: matvec folds the rows")
     return m
 
 
@@ -74,6 +80,34 @@ def matmul_packed(site: Site) -> Choice:
     return packed_choice(site, w, m, choose(target, m, n, k), stream=m < 48)
 
 
+def spread_stride(target: Target, k: int, rows: int) -> int:
+    """The distance between rows of A at which `rows` of them keep their cache lines in L1.
+
+    That is k, or k and one line more: rows a multiple of 4 KiB apart compete for the same few
+    lines, and each line is evicted before its 16 elements are used.
+    """
+    step = k * 4
+    if step % 64:
+        return k
+    places = 64 // gcd(step // 64, 64)
+    return k if places * L1_WAYS >= 2 * rows else k + 16
+
+
+def copy_rows(em: Emit, rows: int, k: int, stride: int, groups: int) -> None:
+    """The phase that copies A to scratch with another stride; its tiles are groups of rows."""
+    b, lanes = em.b, block_of(em.target)
+    a, to = em.ins[0].pointer, em.scratch.cast(F32)  # type: ignore[union-attr]
+    with b.loop(em.begin, em.end) as t:
+        lo, hi = part(t, groups, rows)
+        with b.loop(lo, hi) as row:
+            source, sink = (a + row * k).fixed(), (to + row * stride).fixed()
+
+            def move(i: Position, width: int, mask: Val | None, source=source, sink=sink) -> None:
+                (sink + i).store((source + i).load(width, mask), mask)
+
+            b.vectors(k, lanes, move)
+
+
 def packed_choice(
     site: Site, w: np.ndarray[Any, Any], m: int, tiling: Tiling, stream: bool
 ) -> Choice:
@@ -84,20 +118,25 @@ def packed_choice(
     cost = target.time(2.0 * m * n * k, nbytes, tiling.efficiency) + 1e-7
     cells = grid(target, tiling, k, cost)
     lead = len(site.out.dims) - 1
+    stride = spread_stride(target, k, tiling.rows.size)
+    copied = stride != k and n > 64
+    a_row = stride if copied else k
+    groups = min(m, PARTS)
 
     def emit(em: Emit) -> None:
         b = em.b
-        a, weights = em.ins[0].pointer, em.packed[0]  # type: ignore[union-attr]
+        a = em.scratch.cast(F32) if copied else em.ins[0].pointer  # type: ignore[union-attr]
+        weights = em.packed[0]
         buffer = em.workspace.cast(F32)
 
         def tile(row: Position, height: int, lo: Position, hi: Position) -> None:
-            rows = (a + row * k).fixed()
+            rows = (a + row * a_row).fixed()
 
             def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
-                at = Operands(rows, k, _panel(weights, c, k, tiling.columns), sum(widths), k,
+                at = Operands(rows, a_row, _panel(weights, c, k, tiling.columns), sum(widths), k,
                               stream=stream)  # fmt: skip
                 sums = product(b, at, height, widths)
-                finish_tile(em, sums, row, column, valid, buffer, lead)
+                finish_tile(em, sums, row, column, valid, buffer, (0, lead))
 
             each_column_panel(b, tiling.columns, lo, hi, panel)
 
@@ -106,14 +145,18 @@ def packed_choice(
             clo, chi = part(t // cells.rows, cells.columns, tiling.columns.count)
             each_row_panel(b, tiling.rows, rlo, rhi, lambda row, h: tile(row, h, clo, chi))
 
+    phases = one_phase(cells.count, emit)
+    if copied:
+        phases = (Phase(groups, lambda em: copy_rows(em, m, k, stride, groups)), *phases)
     return Choice(
-        cost=cost,
+        cost=cost + (target.time(0, 8.0 * m * k) if copied else 0),
         reads=site.reads((PLAIN, None), PLAIN),
         writes=(PLAIN,),
-        phases=one_phase(cells.count, emit),
+        phases=phases,
         packed=(Packed("w", lambda: pack_columns(w, tiling.columns)),),
         workspace=buffer_bytes(site, tiling.rows.size, max(tiling.columns.size, 1)),
-        detail=str(tiling),
+        scratch=4 * m * stride if copied else 0,
+        detail=f"{tiling}{', rows copied apart' if copied else ''}",
     )
 
 

@@ -15,6 +15,7 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.expr import Expr
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit, Site
+from tinsmith.kernels.fold import parts
 from tinsmith.kernels.places import Position, merged, shifted, strides_of, unravel
 
 UNROLL = 4
@@ -104,42 +105,37 @@ def _steps(
     return sums
 
 
-def pieces(lanes: int, valid: int) -> list[tuple[int, int]]:
-    """(offset, lanes) of power-of-two parts that cover exactly the first `valid` lanes."""
-    parts, at = [], 0
-    while at < valid:
-        size = lanes
-        while size > valid - at:
-            size //= 2
-        parts.append((at, size))
-        at += size
-    return parts
-
-
-def finish_row(em: Emit, row: Sequence[Val], index: Sequence[int], valid: int) -> None:
+def finish_row(em: Emit, row: Sequence[Val], index: Sequence[Position], valid: int) -> None:
     """Epilogue and store of one row of a tile, at constant `index` of the (shifted) output; only
     `valid` lanes of the last vector count."""
     *lead, column = index
+    size = sum(v.ty.lanes for v in row)
+    assert isinstance(column, int)
+
+    def place(offset: int) -> list[Position]:
+        return [*lead, column + offset] if offset else list(index)
+
     for offset, acc in offsets(row):
         lanes = acc.ty.lanes
-        want = valid if offset + lanes == sum(v.ty.lanes for v in row) else lanes
+        want = valid if offset + lanes == size else lanes
         if want == lanes:
-            em.finish(acc, (*lead, column + offset))
+            em.finish(acc, place(offset))
         elif em.target.has_masks:
-            em.finish(acc, (*lead, column + offset), em.b.first_lanes(want, lanes))
+            em.finish(acc, place(offset), em.b.first_lanes(want, lanes))
         else:
-            for at, size in pieces(lanes, want):
-                part = acc.lane(at) if size == 1 else acc.shuffle(None, range(at, at + size))
-                em.finish(part, (*lead, column + offset + at))
+            for at, part in parts(lanes, want):
+                some = acc.lane(at) if part == 1 else acc.shuffle(None, range(at, at + part))
+                em.finish(some, place(offset + at))
 
 
 HEAVY = 10
 """From this weight on an epilogue is emitted once, in a loop over rows, not once a row."""
 
-_COSTLY = frozenset(
-    "exp exp2 expm1 log log2 log1p tanh sigmoid erf sin cos tan sinh cosh power arctan arcsin "
-    "arccos arcsinh arccosh arctanh arctan2 logaddexp softplus".split()
-)
+_COSTLY = frozenset({
+    "exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sigmoid", "erf", "sin", "cos", "tan",
+    "sinh", "cosh", "power", "arctan", "arcsin", "arccos", "arcsinh", "arccosh", "arctanh",
+    "arctan2",
+})  # fmt: skip
 
 
 def weight(expr: Expr | None) -> int:
@@ -161,36 +157,42 @@ def buffer_bytes(site: Site, rows: int, columns: int) -> int:
 
 
 def finish_tile(
-    em: Emit, tile: Tile, row: Position, column: Position, valid: int, buffer: Ptr, lead: int
+    em: Emit,
+    tile: Tile,
+    row: Position,
+    column: Position,
+    valid: int,
+    buffer: Ptr,
+    row_dims: tuple[int, int],
 ) -> None:
-    """Epilogue and store of a tile whose first element is at (row, column) of the output, where
-    the first `lead` dimensions are one flat row index and the next (if any) is the column.
+    """Epilogue and store of a tile whose first element is at (row, column) of the output.
 
-    `buffer` (workspace) is used where the epilogue is heavy.
+    Dimensions row_dims[0] .. row_dims[1] - 1 are one flat row index; the next, if any, is the
+    column; `em` is shifted to the place in the dimensions before. `buffer` (workspace) is used
+    where the epilogue is heavy.
     """
+    first, last = row_dims
     dims = em.site.out.dims
-    views = strides_of([*em.extras, em.outs[0]], 0, lead)
-    axes = merged(dims[:lead], views)
-    tail = (0,) * (len(dims) - lead)
+    rows = dims[first:last]
+    views = strides_of([*em.extras, em.outs[0]], first, last - first)
+    has_columns = last < len(dims)
 
     def at(r: Position, c: Position) -> list[Position]:
-        return [*unravel(r, dims[:lead], views), *((c,) if tail else ())]
+        return [*(0,) * first, *unravel(r, rows, views), *((c,) if has_columns else ())]
 
-    base = shifted(em, at(row, column)) if len(axes) <= 1 else None
+    base = shifted(em, at(row, column)) if len(merged(rows, views)) <= 1 else None
 
-    def whole_row(r: Position, values: Sequence[Val]) -> None:
+    def finish(r: Position, values: Sequence[Val]) -> None:
         if base is None:
-            there = shifted(em, at(row + r, column))
+            finish_row(shifted(em, at(row + r, column)), values, at(0, 0), valid)
         elif isinstance(r, int):
-            finish_row(base, values, [*unravel(r, dims[:lead], views), *tail], valid)
-            return
+            finish_row(base, values, at(r, 0), valid)
         else:
-            there = shifted(base, at(r, 0))
-        finish_row(there, values, (0,) * len(dims), valid)
+            finish_row(shifted(base, at(r, 0)), values, at(0, 0), valid)
 
     if len(tile) == 1 or weight(em.site.epilogue) < HEAVY:
         for r, values in enumerate(tile):
-            whole_row(r, values)
+            finish(r, values)
         return
     size = sum(v.ty.lanes for v in tile[0])
     for r, values in enumerate(tile):
@@ -198,7 +200,7 @@ def finish_tile(
             (buffer + (r * size + offset)).store(v)
     with em.b.loop(0, len(tile)) as r:
         line = (buffer + r * size).fixed()
-        whole_row(r, [(line + offset).load(v.ty.lanes) for offset, v in offsets(tile[0])])
+        finish(r, [(line + offset).load(v.ty.lanes) for offset, v in offsets(tile[0])])
 
 
 def offsets(values: Sequence[Val]) -> list[tuple[int, Val]]:

@@ -127,7 +127,7 @@ def tile_cycles(target: Target, rows: int, widths: tuple[int, ...]) -> float:
 
 @lru_cache(maxsize=4096)
 def choose(
-    target: Target, m: int, n: int, k: int, exact: bool = False, most_rows: int = 26
+    target: Target, m: int, n: int, k: int, exact: bool = False, most_vectors: int = 6
 ) -> Tiling:
     """The cheapest tiling of an (m, k) x (k, n) product. `exact`: no padding columns."""
     lanes = block_of(target)
@@ -136,12 +136,12 @@ def choose(
     pipes = 2.0 if lanes <= 8 else 1.0
     ideal = m * n * k / lanes / pipes * (1 if target.has_fma else 2)
     best: tuple[float, int, Tiling] | None = None
-    for per in range(1, min(6, vectors) + 1):
+    for per in range(1, min(most_vectors, vectors) + 1):
         columns = split_columns(n, lanes, per, exact)
         widest = max(len(columns.widths) if columns.full else 0, len(columns.tail))
         if widest > limit:
             continue
-        for most in range(1, min(m, limit // widest, most_rows) + 1):
+        for most in range(1, min(m, limit // widest) + 1):
             rows = split_rows(m, most)
             if rows.size != most:
                 continue

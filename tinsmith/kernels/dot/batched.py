@@ -1,0 +1,182 @@
+"""Matrix products of two operands that are both known only at run time, with batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tinsmith.codegen.builder import Builder, Ptr
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
+from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, grid, part
+from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, product
+from tinsmith.kernels.dot.tiles import Columns, choose
+from tinsmith.kernels.fold import parts
+from tinsmith.kernels.layout import spec_of
+from tinsmith.kernels.places import Position, shifted, strides_of, unravel
+
+PACK_ROWS = 48
+"""From this many rows on, B is worth packing where reading it in place would miss L1."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`batch` products (m, k) x (k, n). Strides are those of the operands over the batch
+    dimensions of the output, 0 where they broadcast; `row_dims` as for `finish_tile`."""
+
+    batch: tuple[int, ...]
+    m: int
+    k: int
+    n: int
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    row_dims: tuple[int, int]
+
+    @property
+    def items(self) -> int:
+        return prod(self.batch)
+
+
+def problem(site: Site) -> Problem:
+    """What a MatMul site asks for, or Skip."""
+    a, b = site.input(0).dims, site.input(1).dims
+    if min(prod(a), prod(b), site.out.type.size) == 0:
+        raise Skip("an operand or the result is empty")
+    m, k = (a[-2] if len(a) > 1 else 1), a[-1]
+    n = b[-1] if len(b) > 1 else 1
+    lead_a, lead_b = a[:-2], b[:-2]
+    rank = max(len(lead_a), len(lead_b))
+    batch = tuple(
+        max(x, y)
+        for x, y in zip(_wide(lead_a, rank), _wide(lead_b, rank), strict=True)
+    )  # fmt: skip
+    want = (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
+    if site.out.dims != want:
+        raise Skip(f"the output {site.out.dims} is not the product's shape {want}")
+    if prod(lead_b) == 1 and prod(lead_a) == prod(batch) and len(a) > 1:
+        return Problem((), prod(batch) * m, k, n, (), (), (0, rank + 1))
+    rows = (rank, rank + (len(a) > 1))
+    return Problem(batch, m, k, n, _strides(a, batch), _strides(b, batch), rows)
+
+
+def _wide(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    return (1,) * (rank - len(dims)) + dims
+
+
+def _strides(dims: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of an operand's leading dimensions, read as `batch`."""
+    lead = _wide(dims[:-2], len(batch))
+    own = _wide_strides(spec_of("float32", dims).strides[:-2], len(batch))
+    return tuple(0 if d == 1 else s for d, s in zip(lead, own, strict=True))
+
+
+def _wide_strides(strides: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    return (0,) * (rank - len(strides)) + strides
+
+
+def offset(index: list[Position], strides: tuple[int, ...]) -> Position:
+    """The sum of index * stride."""
+    total: Position = 0
+    for i, s in zip(index, strides, strict=True):
+        total = i * s + total
+    return total
+
+
+def at_item(em: Emit, p: Problem, item: Position) -> tuple[Ptr, Ptr, Emit]:
+    """The operands' first elements, and the emission shifted to one product of the batch."""
+    a, b = em.ins[0].pointer, em.ins[1].pointer  # type: ignore[union-attr]
+    if not p.batch:
+        return a, b, em
+    views = strides_of([*em.extras, em.outs[0]], 0, len(p.batch))
+    index = unravel(item, p.batch, [p.left, p.right, *views])
+    here = shifted(em, [*index, *(0,) * (len(em.site.out.dims) - len(p.batch))])
+    return (a + offset(index, p.left)).fixed(), (b + offset(index, p.right)).fixed(), here
+
+
+@kernel("MatMul", Tier.VECTOR, dtypes="float32")
+def matmul_batched(site: Site) -> Choice:
+    """Register-tiled products of run-time operands; large right operands are packed on the way."""
+    p = problem(site)
+    if p.n == 1:
+        raise Skip("one column: matvec folds the rows")
+    if site.input(1).const is not None and not p.batch and site.input(1).rank != 1:
+        raise Skip("the right operand is a constant: matmul_packed packs it once")
+    target = site.target
+    packs = p.m >= PACK_ROWS and 4 * p.k * p.n > target.l1
+    tiling = choose(target, p.m, p.n, p.k, exact=not packs and not target.has_masks)
+    nbytes = 4.0 * p.items * (p.m * p.k + p.k * p.n * (3 if packs else 1) + p.m * p.n)
+    cost = target.time(2.0 * p.items * p.m * p.n * p.k, nbytes, tiling.efficiency) + 1e-7
+    cells = grid(target, tiling, p.k, cost / p.items, p.items)
+    per_cell = -(-tiling.columns.count // cells.columns) if packs else 0
+    packed = 4 * p.k * tiling.columns.size * per_cell
+
+    def emit(em: Emit) -> None:
+        with em.b.loop(em.begin, em.end) as t:
+            a, right, here = at_item(em, p, t // cells.count)
+            cell = t % cells.count
+            _cell(here, p, a, right, cell)
+
+    def _cell(em: Emit, p: Problem, a: Ptr, right: Ptr, cell: Position) -> None:
+        b, columns = em.b, tiling.columns
+        rlo, rhi = part(cell % cells.rows, cells.rows, tiling.rows.count)
+        clo, chi = part(cell // cells.rows, cells.columns, columns.count)
+        store = em.workspace.cast(F32)
+        buffer = (store + packed // 4).fixed()
+        if packs:
+            pack_panels(b, right, p, columns, clo, chi, store)
+
+        def row_panel(row: Position, height: int) -> None:
+            rows = (a + row * p.k).fixed()
+
+            def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
+                if packs:
+                    panel_at = store + (b.index(c) - b.index(clo)) * (p.k * columns.size)
+                    at = Operands(rows, p.k, panel_at.fixed(), sum(widths), p.k)
+                else:
+                    mask = b.first_lanes(valid, widths[-1]) if valid != widths[-1] else None
+                    at = Operands(rows, p.k, (right + column).fixed(), p.n, p.k, mask)
+                sums = product(b, at, height, widths)
+                finish_tile(em, sums, row, column, valid, buffer, p.row_dims)
+
+            each_column_panel(b, columns, clo, chi, panel)
+
+        each_row_panel(b, tiling.rows, rlo, rhi, row_panel)
+
+    return Choice(
+        cost=cost,
+        reads=site.reads((PLAIN, PLAIN), PLAIN),
+        writes=(PLAIN,),
+        phases=one_phase(p.items * cells.count, emit),
+        workspace=packed + buffer_bytes(site, tiling.rows.size, max(tiling.columns.size, 1)),
+        detail=f"{tiling}{', B packed' if packs else ''}, batch {p.items}",
+    )
+
+
+def pack_panels(
+    b: Builder, right: Ptr, p: Problem, columns: Columns, lo: Position, hi: Position, to: Ptr
+) -> None:
+    """Copy the column panels [lo, hi) of B to `to`, as [panel][k][columns]."""
+
+    def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
+        source = (right + column).fixed()
+        sink = (to + (b.index(c) - b.index(lo)) * (p.k * columns.size)).fixed()
+        with b.loop(0, p.k) as k:
+            line, out = (source + k * p.n).fixed(), (sink + k * sum(widths)).fixed()
+            at = 0
+            for j, width in enumerate(widths):
+                want = valid if j == len(widths) - 1 else width
+                _copy(b, line + at, out + at, width, want)
+                at += width
+
+    each_column_panel(b, columns, lo, hi, panel)
+
+
+def _copy(b: Builder, source: Ptr, sink: Ptr, width: int, valid: int) -> None:
+    if valid == width:
+        sink.store(source.load(width))
+    elif b.target.has_masks:
+        sink.store(source.load(width, b.first_lanes(valid, width)))
+    else:
+        sink.store(b.zero(F32.x(width)))
+        for at, size in parts(width, valid):
+            (sink + at).store((source + at).load(size))

@@ -1,0 +1,69 @@
+"""A matrix times one column: every row is folded along k."""
+
+from __future__ import annotations
+
+from tinsmith.codegen.builder import Val
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
+from tinsmith.kernels.dot.batched import at_item, problem
+from tinsmith.kernels.dot.panels import PARTS, each_row_panel, part
+from tinsmith.kernels.dot.tiles import split_rows
+from tinsmith.kernels.fold import SUM, fold_row
+from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.places import Position, shifted, strides_of, unravel
+
+ROWS = 4
+"""Rows that share one pass over the column."""
+
+
+@kernel("MatMul", Tier.SHAPED, dtypes="float32")
+def matvec(site: Site) -> Choice:
+    """Rows times one column (or vector), in vectors along k."""
+    p = problem(site)
+    if p.n != 1:
+        raise Skip(f"the right operand has {p.n} columns")
+    target = site.target
+    rows = split_rows(p.m, ROWS)
+    cost = target.time(2.0 * p.items * p.m * p.k, 4.0 * p.items * (p.m * p.k + p.k + p.m), 0.5)
+    groups = min(rows.count, max(1, PARTS // p.items)) if cost > 5e-6 else 1
+    first, last = p.row_dims
+
+    def emit(em: Emit) -> None:
+        b = em.b
+        lanes = block_of(target)
+
+        with b.loop(em.begin, em.end) as t:
+            left, right, here = at_item(em, p, t // groups)
+            lo, hi = part(t % groups, groups, rows.count)
+
+            def panel(row: Position, height: int) -> None:
+                a = (left + row * p.k).fixed()
+
+                def step(at: Position, size: int, mask: Val | None, accs: list[Val]) -> list[Val]:
+                    x = (right + at).load(size, mask)
+                    return [
+                        (a + at + i * p.k).load(size, mask).fma(x, acc)
+                        for i, acc in enumerate(accs)
+                    ]
+
+                chains = max(1, 8 // height)
+                sums = fold_row(b, p.k, lanes, [SUM] * height, step, chains)
+                for i, total in enumerate(sums):
+                    _finish(here, total, row + i, first, last)
+
+            each_row_panel(b, rows, lo, hi, panel)
+
+    return Choice(
+        cost=cost + 1e-7,
+        reads=site.reads((PLAIN, PLAIN), PLAIN),
+        writes=(PLAIN,),
+        phases=one_phase(p.items * groups, emit),
+        detail=f"{rows.size} rows at a time, batch {p.items}",
+    )
+
+
+def _finish(em: Emit, value: Val, row: Position, first: int, last: int) -> None:
+    """Epilogue and store of one element, at a flat row of dimensions first .. last - 1."""
+    dims = em.site.out.dims
+    views = strides_of([*em.extras, em.outs[0]], first, last - first)
+    index = [*(0,) * first, *unravel(row, dims[first:last], views), *(0,) * (len(dims) - last)]
+    shifted(em, index).finish(value, (0,) * len(dims))

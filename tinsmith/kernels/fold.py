@@ -1,0 +1,125 @@
+"""Folding one contiguous row of elements to scalars, with vectors, several chains, and any tail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tinsmith.codegen.builder import Builder
+from tinsmith.codegen.types import F32, Ty
+from tinsmith.codegen.values import Val
+from tinsmith.kernels.places import Position
+
+Step = Callable[[Position, int, "Val | None", list[Val]], Sequence[Val]]
+"""step(position, lanes, mask, accumulators) -> accumulators. Masked loads give zeros: a step whose
+fold has another identity replaces the lanes that are off (`keep`)."""
+
+
+@dataclass(frozen=True)
+class Fold:
+    """An associative function and the number that does not change it."""
+
+    how: str
+    identity: float
+
+
+SUM, PRODUCT = Fold("add", 0.0), Fold("mul", 1.0)
+MAX, MIN = Fold("max", float("-inf")), Fold("min", float("inf"))
+
+
+def combine(fold: Fold, x: Val, y: Val) -> Val:
+    """Both values of a fold as one; max and min give NaN where either is NaN."""
+    if fold.how == "add":
+        return x + y
+    if fold.how == "mul":
+        return x * y
+    better = (x > y if fold.how == "max" else x < y).select(x, y)  # y where either is NaN
+    return x.is_nan().select(x, better) if x.ty.is_float else better
+
+
+def across(fold: Fold, value: Val) -> Val:
+    """All lanes of a vector as one element."""
+    lanes = value.ty.lanes
+    while lanes > 1:
+        lanes //= 2
+        if lanes == 1:
+            low, high = value.lane(0), value.lane(1)
+        else:
+            low = value.shuffle(None, range(lanes))
+            high = value.shuffle(None, range(lanes, 2 * lanes))
+        value = combine(fold, low, high)
+    return value
+
+
+def keep(mask: Val | None, value: Val, otherwise: float) -> Val:
+    """The value where the mask is on (or absent), else a number."""
+    return value if mask is None else mask.select(value, otherwise)
+
+
+def parts(lanes: int, count: int) -> list[tuple[int, int]]:
+    """(offset, lanes) of power-of-two vectors, at most `lanes` wide, that cover `count` elements."""
+    found, at = [], 0
+    while at < count:
+        size = lanes
+        while size > count - at:
+            size //= 2
+        found.append((at, size))
+        at += size
+    return found
+
+
+def fold_row(
+    b: Builder,
+    n: int,
+    lanes: int,
+    folds: Sequence[Fold],
+    step: Step,
+    chains: int = 4,
+    ty: Ty = F32,
+) -> list[Val]:
+    """The folds, one scalar each, over positions 0 .. n - 1."""
+    full, rest = divmod(n, lanes)
+    width = len(folds)
+    chains = max(1, min(chains, full))
+
+    def fresh(size: int) -> list[Val]:
+        return [b.const(f.identity, ty.x(size)) for f in folds]
+
+    accs = [v for _ in range(chains) for v in fresh(lanes)]
+
+    def several(at: Position, count: int, accs: list[Val]) -> list[Val]:
+        accs = list(accs)
+        for c in range(count):
+            mine = slice(c * width, (c + 1) * width)
+            accs[mine] = step(at + c * lanes, lanes, None, accs[mine])
+        return accs
+
+    rounds, left = divmod(full, chains)
+    if rounds > 1:
+        with b.loop(0, rounds * chains * lanes, chains * lanes, accs) as loop:
+            loop.next(several(loop.index, chains, loop.vars))
+        accs = loop.out
+    elif rounds:
+        accs = several(0, chains, accs)
+    accs = several(rounds * chains * lanes, left, accs)
+    tails: list[list[Val]] = []
+    if rest and b.target.has_masks:
+        accs[:width] = step(full * lanes, lanes, b.first_lanes(rest, lanes), accs[:width])
+    elif rest:
+        for at, size in parts(lanes, rest):
+            tails.append(list(step(full * lanes + at, size, None, fresh(size))))
+    found = []
+    for k, fold in enumerate(folds):
+        mine = accs[k::width]
+        while len(mine) > 1:
+            half = (len(mine) + 1) // 2
+            mine = [combine(fold, x, y) for x, y in zip(mine, mine[half:], strict=False)] + (
+                mine[half - 1 : half] if len(mine) % 2 else []
+            )
+        values = [] if not full and tails else [across(fold, mine[0])]
+        values += [across(fold, t[k]) for t in tails]
+        total = values[0]
+        for v in values[1:]:
+            total = combine(fold, total, v)
+        found.append(total)
+    return found
