@@ -57,7 +57,7 @@ def keep(mask: Val | None, value: Val, otherwise: float) -> Val:
 
 
 def parts(lanes: int, count: int) -> list[tuple[int, int]]:
-    """(offset, lanes) of power-of-two vectors, at most `lanes` wide, that cover `count` elements."""
+    """(offset, lanes) of power-of-two vectors of at most `lanes` that cover `count` elements."""
     found, at = [], 0
     while at < count:
         size = lanes
