@@ -1,0 +1,244 @@
+"""The commands, as a user types them: what they print, as text and as JSON, and how they exit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from tinsmith.cli import main
+
+DIGITS = Path(__file__).resolve().parent.parent.parent / "examples" / "digits"
+MODEL = str(DIGITS / "digits.onnx")
+SEVEN = str(DIGITS / "seven.png")
+LABELS = str(DIGITS / "labels.txt")
+COMMANDS = ("bench", "explain", "inspect", "kernels", "ops", "passes", "run")
+
+
+def tinsmith(*arguments: Any, code: int = 0) -> Result:
+    got = CliRunner().invoke(main, [str(a) for a in arguments])
+    if got.exception is not None and not isinstance(got.exception, SystemExit):
+        raise got.exception
+    assert got.exit_code == code, got.output
+    assert "Traceback" not in got.output and "\x1b[" not in got.output
+    return got
+
+
+def parsed(*arguments: Any) -> Any:
+    return json.loads(tinsmith(*arguments, "--json").stdout)
+
+
+@pytest.fixture(scope="module")
+def two_by_two(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """sum = a + b, scaled = 2 * b with b of any length."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [
+            helper.make_node("Add", ["a", "b"], ["sum"], "adding"),
+            helper.make_node("Mul", ["b", "two"], ["scaled"], "scaling"),
+        ],
+        "two",
+        [info("a", TensorProto.FLOAT, [3]), info("b", TensorProto.FLOAT, ["rows", 3])],
+        [
+            info("sum", TensorProto.FLOAT, ["rows", 3]),
+            info("scaled", TensorProto.FLOAT, ["rows", 3]),
+        ],
+        [numpy_helper.from_array(np.float32(2), "two")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path_factory.mktemp("models") / "two.onnx"
+    onnx.save(model, path)
+    return str(path)
+
+
+# ---- the group
+
+
+def test_help_lists_every_command_and_each_teaches() -> None:
+    text = tinsmith("--help").output
+    for name in COMMANDS:
+        assert name in text
+        own = tinsmith(name, "--help").output
+        assert "Examples:" in own and "--json" in own
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["runn"], "Did you mean 'run'"),
+        (["run"], "Missing argument 'MODEL'"),
+        (["run", "nowhere.onnx"], "does not exist"),
+        (["run", MODEL, "nowhere.npy"], "nowhere.npy"),
+        (["run", MODEL, "--threads", "0"], "0 threads"),
+        (["run", MODEL, "--dim", "N"], "is not NAME=SIZE"),
+        (["inspect", MODEL, "--at", "nirvana"], "nirvana"),
+        (["inspect", MODEL, "--no-memory", "--dim", "M=2"], "there are: N"),
+        (["ops", "--trait", "shiny"], "traits are"),
+    ],
+)
+def test_wrong_usage_is_2(arguments: list[str], says: str) -> None:
+    assert says in tinsmith(*arguments, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", LABELS], "labels.txt"),
+        (["run", MODEL, "picture=random"], "no input 'picture'"),
+        (["run", MODEL, "--kernels", "Conv=magic"], "magic"),
+        (["run", MODEL, "--passes", "-no-such-pass"], "no-such-pass"),
+        (["run", MODEL, "--backend", "abacus"], "abacus"),
+        (["run", MODEL, "--target", "pdp11"], "pdp11"),
+        (["explain", MODEL, "conv7"], "conv7"),
+        (["ops", "Convv"], "Did you mean 'Conv'"),
+        (["kernels", "Convv"], "Did you mean 'Conv'"),
+        (["passes", "fold-into-konv"], "Did you mean"),
+        (["run", MODEL, "--labels", MODEL], "labels"),
+    ],
+)
+def test_a_tinsmith_error_is_1_and_goes_to_stderr(arguments: list[str], says: str) -> None:
+    got = tinsmith(*arguments, code=1)
+    assert got.stderr.startswith("error: ") and says in got.stderr
+    assert got.stdout == ""
+
+
+# ---- run
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+def test_run_recognises_a_seven(backend: str) -> None:
+    text = tinsmith("run", MODEL, SEVEN, "--labels", LABELS, "--backend", backend).stdout
+    lines = [line.split() for line in text.splitlines()]
+    first = next(line for line in lines if line[-1].endswith("%"))
+    assert first[0] == "seven" and float(first[-1].rstrip("%")) > 95
+    assert "nodes became" in text and "load" in text
+
+
+def test_run_as_json() -> None:
+    got = parsed("run", MODEL, SEVEN, DIGITS / "nine.png", "--labels", LABELS, "--top", 2)
+    rows = got["outputs"]["probabilities"]["classes"]
+    assert [r[0]["label"] for r in rows] == ["seven", "nine"]
+    assert all(len(r) == 2 for r in rows)
+    assert got["inputs"]["image"]["shape"] == [2, 1, 8, 8]
+    assert min(got["load_ms"], got["compile_ms"], got["first_ms"], got["run_ms"]) > 0
+
+
+def test_run_takes_an_npz_by_name_and_saves_what_came_out(tmp_path: Path) -> None:
+    out = tmp_path / "out.npz"
+    tinsmith("run", MODEL, DIGITS / "digits.npz", "--save", out)
+    with np.load(out) as got, np.load(DIGITS / "digits.npz") as want:
+        assert np.allclose(got["probabilities"], want["probabilities"], atol=1e-5)
+
+
+def test_run_with_two_inputs_and_two_outputs(two_by_two: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "b.npy", np.float32([[1, 2, 3]]))
+    got = parsed("run", two_by_two, "zeros", f"b={tmp_path / 'b.npy'}")
+    assert got["outputs"]["sum"]["values"] == [[1, 2, 3]]
+    assert got["outputs"]["scaled"]["values"] == [[2, 4, 6]]
+    text = tinsmith("run", two_by_two, "--dim", "rows=4").stdout
+    assert "b: float32[4, 3] from random" in text and "sum: float32[4, 3]" in text
+
+
+def test_run_says_what_is_not_finite(two_by_two: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "b.npy", np.float32([[1, np.nan, np.inf]]))
+    got = tinsmith("run", two_by_two, "zeros", tmp_path / "b.npy")
+    assert got.stdout.count("2 of its elements are NaN or infinite") == 2
+
+
+def test_labels_that_fit_no_output_are_an_error(two_by_two: str) -> None:
+    got = tinsmith("run", two_by_two, "--labels", LABELS, code=1)
+    assert "names 10 classes" in got.stderr
+
+
+def test_a_wrong_shape_names_what_was_expected(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((1, 3, 8, 8), np.float32))
+    got = tinsmith("run", MODEL, tmp_path / "x.npy", code=1)
+    assert "image" in got.stderr and "8" in got.stderr
+
+
+# ---- bench, inspect, explain
+
+
+def test_bench_measures_as_often_as_it_is_told() -> None:
+    got = parsed("bench", MODEL, "--repeat", 7, "--dim", "N=2")
+    assert got["runs"] == 7 == len(got["runs_ms"])
+    assert got["min_ms"] <= got["p50_ms"] <= got["p90_ms"] <= got["p99_ms"]
+    assert got["inputs"] == {"image": [2, 1, 8, 8]}
+    assert got["flops"] > 300_000 and got["gflops"] > 0 and got["layers"]
+    text = tinsmith("bench", MODEL, "--repeat", 3).stdout
+    assert "median" in text and "of the peak" in text and "conv1" in text
+    assert "conv1" not in tinsmith("bench", MODEL, "--repeat", 3, "--no-layers").stdout
+
+
+def test_inspect_counts() -> None:
+    got = parsed("inspect", MODEL)
+    assert got["inputs"] == [{"name": "image", "dtype": "float32", "shape": ["N", 1, 8, 8]}]
+    assert got["ops"]["Conv"] == 2 and got["nodes"] == sum(got["ops"].values())
+    assert got["parameters"] == 16 * 10 + 32 * (9 * 16 + 1) + 129 * 10
+    assert got["memory"]["lower_bound"] <= got["memory"]["peak"] <= got["memory"]["naive"]
+    text = tinsmith("inspect", MODEL).stdout
+    assert "float32[N,1,8,8]" in text and "Conv" in text and "memory" in text
+    assert "memory" not in tinsmith("inspect", MODEL, "--no-memory").stdout
+
+
+def test_inspect_scales_with_the_batch() -> None:
+    one, eight = (
+        parsed("inspect", MODEL, "--no-memory", "--dim", f"N={n}")["flops"] for n in (1, 8)
+    )
+    assert eight == 8 * one
+
+
+@pytest.mark.parametrize("stage", ["imported", "canonical", "placed", "plan"])
+def test_inspect_prints_every_stage(stage: str) -> None:
+    text = tinsmith("inspect", MODEL, "--at", stage).stdout
+    assert "conv1" in text or "relu1" in text or "pool1" in text
+    assert parsed("inspect", MODEL, "--at", stage)["stage"] == stage
+
+
+def test_explain_the_whole_and_one_node() -> None:
+    whole, one = tinsmith("explain", MODEL).stdout, tinsmith("explain", MODEL, "conv1").stdout
+    assert whole.strip() and "conv1" in one
+    assert parsed("explain", MODEL, "conv1")["text"].strip() == one.strip()
+
+
+# ---- the tables
+
+
+def test_ops_kernels_and_passes_agree_as_text_and_json() -> None:
+    for command in ("ops", "kernels", "passes"):
+        rows = parsed(command)
+        assert rows and f"{len(rows)} {'operators' if command == 'ops' else command}" in tinsmith(
+            command
+        ).stdout.replace("  ", " ")
+        assert len({r["name"] for r in rows}) == len(rows)
+
+
+def test_an_operator_shows_its_signature_formula_and_kernels() -> None:
+    text = tinsmith("ops", "Conv").stdout
+    assert "Conv(x, w, b?, *, " in text and "sum over" in text and "reference" in text
+    got = parsed("ops", "Conv")
+    assert got["kernels"] == [k["name"] for k in parsed("kernels", "Conv")]
+
+
+def test_a_pass_shows_its_rules() -> None:
+    got = parsed("passes", "fold-into-conv")
+    assert got["rules"] and all(r["formula"] for r in got["rules"])
+    assert got["rules"][0]["name"] in tinsmith("passes", "fold-into-conv").stdout
+
+
+def test_a_choice_of_passes_is_shown() -> None:
+    every = [p["name"] for p in parsed("passes", "--passes", "")]
+    fewer = [p["name"] for p in parsed("passes", "--passes", f"-{every[0]}")]
+    assert fewer == every[1:]
+
+
+def test_output_through_a_pipe_is_not_cut() -> None:
+    assert all(line == line.rstrip() for line in tinsmith("ops").stdout.splitlines())
+    assert "…" not in tinsmith("ops").stdout
