@@ -11,9 +11,9 @@ from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kern
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, grid, part
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, product
 from tinsmith.kernels.dot.tiles import Columns, choose
-from tinsmith.kernels.rowfold import parts
 from tinsmith.kernels.layout import spec_of
 from tinsmith.kernels.places import Position, shifted, strides_of, unravel
+from tinsmith.kernels.rowfold import parts
 
 PACK_ROWS = 48
 """From this many rows on, B is worth packing where reading it in place would miss L1."""

@@ -7,9 +7,9 @@ from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kern
 from tinsmith.kernels.dot.batched import at_item, problem
 from tinsmith.kernels.dot.panels import PARTS, each_row_panel, part
 from tinsmith.kernels.dot.tiles import split_rows
-from tinsmith.kernels.rowfold import SUM, fold_row
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position, shifted, strides_of, unravel
+from tinsmith.kernels.rowfold import SUM, fold_row
 
 ROWS = 4
 """Rows that share one pass over the column."""

@@ -15,8 +15,8 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.expr import Expr
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit, Site
-from tinsmith.kernels.rowfold import parts
 from tinsmith.kernels.places import Position, merged, shifted, strides_of, unravel
+from tinsmith.kernels.rowfold import parts
 
 UNROLL = 4
 PREFETCH_AHEAD = 2048  # bytes
