@@ -100,7 +100,7 @@ def main(
     ensure_models(models, places)
     pythons, effort = engines_of(engines, places), Effort(rounds, seconds)
     described, started = machine.describe(), time.strftime("%Y-%m-%d %H:%M")
-    console, progress = Console(), Console(stderr=True)
+    console, progress = report.screen(), Console(stderr=True)
     results: list[Result] = []
     settings: dict[str, Any] = {"date": started, "rounds": rounds, "seconds": seconds}
     with progress.status("starting") as status:

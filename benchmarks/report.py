@@ -6,9 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import OURS, Result
+
+
+def screen() -> Console:
+    """A console on standard output; where nobody watches, wide enough for every table."""
+    console = Console()
+    return console if console.is_terminal else Console(width=160)
 
 
 def best_peer(row: Sequence[Result]) -> Result | None:

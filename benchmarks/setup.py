@@ -70,7 +70,7 @@ def make_peers(folder: Path) -> Path:
 @click.option("--dir", "home", type=click.Path(path_type=Path), help="Where; default: the cache.")
 @click.option("--models/--no-models", default=False, help="Also export the models (1.2 GB).")
 def main(home: Path | None, models: bool) -> None:
-    """Create the export and peers environments (some 5 GB of downloads in all)."""
+    """Create the export and peers environments (2.5 GB in all)."""
     home = (home or default_home()).resolve()
     home.mkdir(parents=True, exist_ok=True)
     export, peers = make_export(home / "export"), make_peers(home / "peers")

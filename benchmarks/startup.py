@@ -18,7 +18,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import machine
+from benchmarks import machine, report
 from benchmarks.client import Client, EngineFailed
 from benchmarks.models import PANEL
 from benchmarks.panel import ENGINES, Names, engines_of, ensure_models, places_options
@@ -102,7 +102,7 @@ def main(
             for engine, python in pythons.items():
                 status.update(f"{name}: {engine}")
                 rows.append(samples(engine, python, places.models.resolve() / name, threads, times))
-    Console().print(as_table(rows))
+    report.screen().print(as_table(rows))
     for row in rows:
         if "failed" in row:
             click.echo(f"{row['model']}: {row['engine']}: {row['failed']}", err=True)
