@@ -1,0 +1,276 @@
+"""Own vector functions in float32: exp, log, tanh, erf and what activations need.
+
+Each takes and gives vectors of any number of lanes, calls nothing, and treats infinities,
+denormals and NaN as numpy does unless its docstring says otherwise. Errors are in ulp of the
+result, over all float32 inputs; `tests/codegen/test_math.py` measures them. Polynomials are
+Remez-like fits of our own. Functions that are never hot go through float64: see `wide`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tinsmith.codegen.values import Val
+
+INF = float("inf")
+NAN = float("nan")
+
+ROUND32 = 12582912.0  # 1.5 * 2**23: adding it rounds to a whole number, kept in the low bits
+ROUND32_BITS = 0x4B400000
+LOG2E = 1.4426950408889634
+LN2 = 0.6931471805599453
+LN2_HI = 0.693359375  # few bits: a product with a small whole number is exact
+LN2_LO = -2.1219444005469057e-4
+
+_EXPM1 = (  # (e^r - 1 - r) / r^2 on |r| <= ln(2) / 2, relative error 2.4e-10 of e^r - 1
+    0.5000000046525395, 0.16666666817446396, 0.04166635416339418,
+    0.008333272952164864, 0.0013941050089022696, 0.00019914228915484837,
+)  # fmt: skip
+_LOG1P = (  # (log(1 + f) - f + f^2 / 2) / f^3 on sqrt(1/2) <= 1 + f <= sqrt(2), error 5.9e-9 of f
+    0.3333331672581704, -0.25000810405145646, 0.20002286274943318, -0.16624554043652354,
+    0.14181191938011997, -0.13128754800694623, 0.12881647494076673, -0.07859611510065165,
+)  # fmt: skip
+_ERF_NEAR = (  # erf(x) / x - 1 in x^2 on |x| <= 0.9
+    0.12837916676475714, -0.37612634981186543, 0.11283715045875937, -0.026860509008761007,
+    0.005203860272813512, -0.0008175650204995406, 8.513145271446931e-05,
+)  # fmt: skip
+_ERF_FAR = (  # -log(erfc(x)) on 0.9 <= x <= 4
+    -0.0001705508358316881, 1.1294951529226032, 0.6333866598061196, 0.10823660377701359,
+    -0.025091486054090267, 0.0041605226549374305, -0.00043230205294574135, 2.0909468150956527e-05,
+)  # fmt: skip
+
+
+def horner(x: Val, coefficients: Sequence[float]) -> Val:
+    """The polynomial with the given coefficients, lowest first."""
+    total = x.b.const(coefficients[-1], x.ty)
+    for c in reversed(coefficients[:-1]):
+        total = total.fma(x, c)
+    return total
+
+
+def at_most(x: Val, bound: float) -> Val:
+    """min(x, bound), NaN where x is NaN: one instruction."""
+    return x.b.const(bound, x.ty).min(x)
+
+
+def at_least(x: Val, bound: float) -> Val:
+    """max(x, bound), NaN where x is NaN: one instruction."""
+    return x.b.const(bound, x.ty).max(x)
+
+
+def bits_of(x: Val) -> Val:
+    return x.bitcast(x.ty.of(f"i{x.ty.bits}"))
+
+
+def copysign(size: Val, sign: Val) -> Val:
+    """|size| with the sign of `sign`."""
+    top = 1 << (size.ty.bits - 1)
+    return ((bits_of(size) & (top - 1)) | (bits_of(sign) & top)).bitcast(size.ty)
+
+
+def with_sign(size: Val, sign: Val) -> Val:
+    """`size`, which is not negative, with the sign of `sign`."""
+    return (bits_of(size) | (bits_of(sign) & (1 << (size.ty.bits - 1)))).bitcast(size.ty)
+
+
+# ---- rounding
+
+
+def _has_rounding(x: Val) -> bool:
+    return x.b.target.has_rounding
+
+
+def rint(x: Val) -> Val:
+    """The nearest whole number, halves to even; exact."""
+    if _has_rounding(x):
+        return x.unary("rint")
+    limit = 2.0 ** (23 if x.ty.kind == "f32" else 52)
+    size = x.abs()
+    near = with_sign((size + limit) - limit, x)
+    return (size < limit).select(near, x)
+
+
+def floor(x: Val) -> Val:
+    if _has_rounding(x):
+        return x.unary("floor")
+    near = rint(x)
+    return copysign_zero(near - (near > x).select(x.b.const(1, x.ty), 0.0), x)
+
+
+def ceil(x: Val) -> Val:
+    if _has_rounding(x):
+        return x.unary("ceil")
+    near = rint(x)
+    return copysign_zero(near + (near < x).select(x.b.const(1, x.ty), 0.0), x)
+
+
+def copysign_zero(y: Val, x: Val) -> Val:
+    """`y`, with the sign of `x` where it is zero."""
+    return y.eq(0.0).select(with_sign(y.b.zero(y.ty), x), y)
+
+
+def trunc(x: Val) -> Val:
+    if _has_rounding(x):
+        return x.unary("trunc")
+    return with_sign(floor(x.abs()), x)
+
+
+# ---- exponentials
+
+
+def _split(x: Val) -> tuple[Val, Val]:
+    """x = n * ln(2) + r with |r| <= ln(2) / 2: n as ROUND32 + n, and r. |x| <= 2**21."""
+    t = x.fma(LOG2E, ROUND32)
+    n = t - ROUND32
+    return t, n.fma(-LN2_LO, n.fma(-LN2_HI, x))
+
+
+def _expm1_near(r: Val) -> Val:
+    """e^r - 1 for |r| <= ln(2) / 2, relative error 1e-7."""
+    return (r * r).fma(horner(r, _EXPM1), r)
+
+
+def _two_to(t: Val, bias: int = 127) -> Val:
+    """2^n for n kept as ROUND32 + n; the result's exponent is offset by `bias` - 127."""
+    return ((bits_of(t) << 23) + (bias << 23)).bitcast(t.ty)
+
+
+def _scale(p: Val, t: Val) -> Val:
+    """p * 2^n, rounded once, for -256 < n < 256 kept as ROUND32 + n."""
+    b = p.b
+    if b.target.isa == "avx512" and p.ty.lanes == 16:
+        return scalef(p, t - ROUND32)
+    n = bits_of(t) - ROUND32_BITS
+    half = n >> 1
+    rest = n - half
+    first = ((half << 23) + (127 << 23)).bitcast(p.ty)
+    second = ((rest << 23) + (127 << 23)).bitcast(p.ty)
+    return p * first * second
+
+
+def scalef(p: Val, n: Val) -> Val:
+    """p * 2^n on AVX-512."""
+    v = p.ty.llvm
+    return p.b.intrinsic(
+        "llvm.x86.avx512.mask.scalef.ps.512",
+        p.ty,
+        text=f"{v} {p.ref}, {v} {n.ref}, {v} {p.ref}, i16 -1, i32 4",
+        params=f"{v}, {v}, {v}, i16, i32",
+    )
+
+
+def exp(x: Val) -> Val:
+    """e^x, <= 1 ulp, denormal results included."""
+    t, r = _split(at_most(at_least(x, -104.0), 89.0))
+    return _scale(_expm1_near(r) + 1.0, t)
+
+
+def exp2(x: Val) -> Val:
+    """2^x, <= 1 ulp."""
+    x = at_most(at_least(x, -151.0), 129.0)
+    t = x + ROUND32
+    r = (x - (t - ROUND32)) * LN2
+    return _scale(_expm1_near(r) + 1.0, t)
+
+
+def exp_inner(x: Val) -> Val:
+    """e^x for -87 <= x <= 88 (NaN stays NaN), <= 1 ulp, in few instructions."""
+    t, r = _split(x)
+    return (_expm1_near(r) + 1.0) * _two_to(t)
+
+
+def expm1(x: Val) -> Val:
+    """e^x - 1, <= 2 ulp."""
+    t, r = _split(at_most(at_least(x, -18.0), 89.0))
+    half = _two_to(t, 126)  # 2^(n - 1): n may be 128
+    y = half.fma(_expm1_near(r), half - 0.5)
+    return y + y
+
+
+def tanh(x: Val) -> Val:
+    """<= 2 ulp."""
+    t, r = _split(at_most(x.abs(), 10.0) * 2.0)
+    power = _two_to(t)
+    m = power.fma(_expm1_near(r), power - 1.0)  # e^(2 |x|) - 1
+    return with_sign(m / (m + 2.0), x)
+
+
+def sigmoid(x: Val) -> Val:
+    """1 / (1 + e^-x), <= 2 ulp where it is above 1e-37; 0 below."""
+    t, r = _split(at_most(-x, 89.0))
+    if x.b.target.isa == "avx512" and x.ty.lanes == 16:
+        e = scalef(_expm1_near(r) + 1.0, t - ROUND32)
+    else:
+        t, r = _split(at_least(at_most(-x, 89.0), -86.0))
+        e = (_expm1_near(r) + 1.0) * _two_to(t, 126)
+        e = e + e
+    return x.b.const(1.0, x.ty) / (e + 1.0)
+
+
+def fast_sigmoid(x: Val) -> Val:
+    """1 / (1 + e^-x) within 1.2e-7, for recurrent cells; never exactly 0."""
+    t, r = _split(at_least(at_most(-x, 87.0), -87.0))
+    return x.b.const(1.0, x.ty) / ((_expm1_near(r) + 1.0).fma(_two_to(t), 1.0))
+
+
+def fast_tanh(x: Val) -> Val:
+    """tanh within 1.8e-7 absolutely, for recurrent cells; small results lose relative accuracy."""
+    return fast_sigmoid(x + x).fma(2.0, -1.0)
+
+
+# ---- logarithms
+
+_SQRT_HALF_BITS = 0x3F3504F3
+
+
+def _decompose(x: Val) -> tuple[Val, Val]:
+    """x = 2^e * m with sqrt(1/2) <= m < sqrt(2), for normal x > 0: e (in the top bits of an
+    integer, as e << 23) and m."""
+    i = bits_of(x) - _SQRT_HALF_BITS
+    m = ((i & 0x7FFFFF) + _SQRT_HALF_BITS).bitcast(x.ty)
+    return i & -0x800000, m
+
+
+def _log_sum(f: Val, e: Val) -> Val:
+    """e * ln(2) + log(1 + f)."""
+    s = f * f
+    tail = s.fma(-0.5, (s * f) * horner(f, _LOG1P))
+    return e.fma(LN2_HI, f + e.fma(LN2_LO, tail))
+
+
+def _log_edges(y: Val, x: Val, u: Val) -> Val:
+    """The result for u = 0, u < 0 and u that is infinite or NaN."""
+    y = (u < INF).select(y, x)
+    y = u.eq(0.0).select(-INF, y)
+    return (u < 0.0).select(NAN, y)
+
+
+def log(x: Val) -> Val:
+    """Natural logarithm, <= 1 ulp."""
+    tiny = x < 1.1754943508222875e-38
+    top, m = _decompose(tiny.select(x * 8388608.0, x))
+    e = (top >> 23).to("f32") - tiny.select(x.b.const(23.0, x.ty), 0.0)
+    return _log_edges(_log_sum(m - 1.0, e), x, x)
+
+
+def log1p(x: Val) -> Val:
+    """log(1 + x), <= 2 ulp."""
+    u = x + 1.0
+    seen = u - 1.0
+    lost = (x - seen) + (1.0 - (u - seen))  # 1 + x = u + lost exactly
+    top, m = _decompose(u)
+    scale = (x.b.const(127 << 23, top.ty) - top).bitcast(x.ty)  # 2^-e
+    f = (m - 1.0) + (x < 3.4e7).select(lost * scale, 0.0)
+    return _log_edges(_log_sum(f, (top >> 23).to("f32")), x, u)
+
+
+# ---- the error function
+
+
+def erf(x: Val) -> Val:
+    """<= 2 ulp."""
+    size = x.abs()
+    square = x * x
+    near = x.fma(horner(square, _ERF_NEAR), x)
+    far = 1.0 - exp_inner(-horner(at_most(size, 4.0), _ERF_FAR))
+    return (size < 0.9).select(near, with_sign(far, x))
