@@ -100,7 +100,7 @@ class Plan:
     target: str
     threads: int
     inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
+    outputs: tuple[Operand, ...]
     steps: tuple[Step, ...]
     memory: Memory
 
@@ -146,7 +146,7 @@ class Plan:
 
         return Plan(
             data["model"], data["target"], data["threads"], tuple(map(port, data["inputs"])),
-            tuple(map(port, data["outputs"])), tuple(map(step, data["steps"])), Memory(**data["memory"]),
+            tuple(filter(None, map(operand, data["outputs"]))), tuple(map(step, data["steps"])), Memory(**data["memory"]),
         )  # fmt: skip
 
     def __str__(self) -> str:

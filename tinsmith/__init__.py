@@ -1,0 +1,42 @@
+"""Tinsmith: a neural-network inference engine that writes machine code for exactly your model.
+
+import tinsmith as ts
+net = ts.compile("model.onnx")
+y = net(x)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from tinsmith.graph import Graph as Graph
+    from tinsmith.graph import Type as Type
+    from tinsmith.runtime.compile import compile as compile
+    from tinsmith.runtime.compile import load as load
+    from tinsmith.runtime.net import Net as Net
+
+_HOMES = {
+    "load": "tinsmith.runtime.compile",
+    "compile": "tinsmith.runtime.compile",
+    "Net": "tinsmith.runtime.net",
+    "Graph": "tinsmith.graph",
+    "Type": "tinsmith.graph",
+}
+
+__all__ = ["Graph", "Net", "Type", "compile", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is asked for, so that `import tinsmith` stays light."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tinsmith' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

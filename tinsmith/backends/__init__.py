@@ -1,0 +1,1 @@
+"""Machines that run a graph: `numpy` (the reference) and `cpu` (generated code)."""

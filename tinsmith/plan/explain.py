@@ -1,0 +1,46 @@
+"""Why each node runs as it does: what was fused and not, which kernels were candidates."""
+
+from __future__ import annotations
+
+from tinsmith.passes.manager import Report
+from tinsmith.plan.place import Placed
+from tinsmith.plan.planner import Built
+
+
+def explain_steps(built: Built, report: Report | None = None) -> dict[str, str]:
+    """Text for each step, by its name and by the names of the nodes fused into it."""
+    found: dict[str, str] = {}
+    for step in built.placed:
+        lines = [f"{step.name}: {step.op} -> {step.kernel}"]
+        if step.origin:
+            lines.append(f"  origin     {step.origin}")
+        names = _inner(step)
+        if names:
+            lines.append(f"  fused      {', '.join(names.values())}")
+        if step.choice is not None and step.site is not None and step.node is not None:
+            lines.append(f"  chosen     {step.kernel} {step.choice.detail}".rstrip())
+            lines.append(f"  estimated  {step.choice.cost * 1e6:.1f} us on one core")
+            reads = ", ".join(
+                "-" if t is None else f"{t.name} {t.settled.layout}" for t in step.reads
+            )
+            lines.append(f"  reads      {reads}")
+            lines.append(
+                f"  writes     {', '.join(f'{t.name} {t.settled.layout}' for t in step.writes)}"
+            )
+        if step.reason:
+            lines.append(f"  because    {step.reason}")
+        lines += [f"  candidate  {c}" for c in step.candidates]
+        for refusal in report.refusals if report else []:
+            if refusal.node in (step.name, *names):
+                lines.append(f"  not        {refusal.rule}: {refusal.reason}")
+        text = "\n".join(lines)
+        for key in (step.name, *names, *names.values()):
+            found.setdefault(key, text)
+    return found
+
+
+def _inner(step: Placed) -> dict[str, str]:
+    if step.node is None or step.node.op.name != "Fused":
+        return {}
+    nodes = step.node.attrs["body"].nodes
+    return {n.name: f"{n.op.name} {n.origin.name or n.name}" for n in nodes}

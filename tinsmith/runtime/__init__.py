@@ -1,0 +1,1 @@
+"""Running a plan: Net, Program, Session, threads, profile, compiled files."""

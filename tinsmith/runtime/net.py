@@ -1,0 +1,249 @@
+"""What `compile` returns: a model that runs, for every shape that it admits."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinsmith.errors import (
+    InputNameError,
+    InputShapeError,
+    InputTypeError,
+    TinsmithError,
+    UnknownName,
+    suggest,
+)
+from tinsmith.graph import Graph, Type, dtype_of
+from tinsmith.plan.plan import Memory
+from tinsmith.runtime.program import Program, Session
+
+Array = np.ndarray[Any, Any]
+Signature = tuple[tuple[int, ...], ...]
+PLANS = 16
+
+
+class Net:
+    """A compiled model. Calling it is safe from any number of threads: each calling thread has a
+    session (its own memory) for each shape; programs and weights are shared.
+
+    `net(x)`, `net(x, y)` or `net(name=x)`; arrays are plain numpy in the model's own layout and
+    order. One output is returned as an array, several as a dict by name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Mapping[str, Type],
+        outputs: Sequence[str],
+        build: Callable[[Signature], Program],
+        stages: Callable[[str], str],
+        explain: Callable[[], Mapping[str, str]],
+        runner: Callable[[Sequence[Array]], list[Array]] | None = None,
+        notes: Sequence[str] = (),
+    ) -> None:
+        self.name = name
+        self.inputs = dict(inputs)
+        self.output_names = list(outputs)
+        self.notes = list(notes)
+        self._build, self._stages, self._explain = build, stages, explain
+        self._runner = runner
+        self._programs: OrderedDict[Signature, Program] = OrderedDict()
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._dtypes = [t.dtype for t in self.inputs.values()]
+        self._shapes = [t.shape for t in self.inputs.values()]
+        self._names = list(self.inputs)
+        self._fixed: Signature | None = None
+        if all(t.is_static for t in self.inputs.values()):
+            self._fixed = tuple(t.dims for t in self.inputs.values())
+
+    # ---- running
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run once. Raises InputNameError, InputTypeError or InputShapeError for what does not fit."""
+        arrays = self._arrays(args, kwargs)
+        results = self.run(arrays)
+        if len(results) == 1:
+            return results[0]
+        return dict(zip(self.output_names, results, strict=True))
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """The outputs, in order, for checked arrays, in order."""
+        if self._runner is not None:
+            return self._runner(arrays)
+        return self.session(tuple(a.shape for a in arrays)).run(arrays)
+
+    def session(self, signature: Signature | None = None) -> Session:
+        """The calling thread's session for an input signature (None: the model's own shapes)."""
+        signature = self._static(signature)
+        try:
+            return self._local.sessions[signature]
+        except (AttributeError, KeyError):
+            pass
+        program = self.program(signature)
+        sessions = self._local.__dict__.setdefault("sessions", OrderedDict())
+        session = sessions[signature] = program.session()
+        while len(sessions) > PLANS:
+            sessions.popitem(last=False)
+        return session
+
+    def program(self, signature: Signature | None = None) -> Program:
+        """The program for an input signature; built once, kept while it is among the last used."""
+        signature = self._static(signature)
+        if self._runner is not None:
+            raise TinsmithError("the numpy backend has no program; compile with backend='cpu'")
+        with self._lock:
+            program = self._programs.get(signature)
+            if program is None:
+                program = self._programs[signature] = self._build(signature)
+                while len(self._programs) > PLANS:
+                    self._programs.popitem(last=False)
+            self._programs.move_to_end(signature)
+            return program
+
+    def _static(self, signature: Signature | None) -> Signature:
+        if signature is None:
+            if self._fixed is None:
+                if len(self._programs) > 0:
+                    return next(reversed(self._programs))
+                shown = ", ".join(f"{n}: {t}" for n, t in self.inputs.items())
+                raise InputShapeError(
+                    f"{self.name} has inputs of free shape ({shown}): call it once, or name the shapes"
+                )
+            return self._fixed
+        return signature
+
+    # ---- inputs
+
+    def _arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Array]:
+        names = self._names
+        if kwargs or len(args) != len(names):
+            args = self._ordered(args, kwargs)
+        arrays = []
+        for i, array in enumerate(args):
+            if (
+                type(array) is not np.ndarray
+                or array.dtype != self._dtypes[i]
+                or not array.flags.c_contiguous
+                or not array.dtype.isnative
+            ):
+                array = self._converted(names[i], array, self._dtypes[i])
+            if array.shape != self._shapes[i]:
+                self._check_shape(i, array)
+            arrays.append(array)
+        if self._fixed is None:
+            self._check_symbols(arrays)
+        return arrays
+
+    def _ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        names = self._names
+        wanted = ", ".join(f"{n}: {t}" for n, t in self.inputs.items()) or "no inputs"
+        if len(args) > len(names):
+            raise InputNameError(f"{self.name} takes {wanted}; {len(args)} arrays are given")
+        given = dict(zip(names, args, strict=False))
+        for key, value in kwargs.items():
+            if key not in self.inputs:
+                raise InputNameError(
+                    f"{self.name} has no input named {key!r}.{suggest(key, names)} It takes {wanted}."
+                )
+            if key in given:
+                raise InputNameError(f"the input {key!r} of {self.name} is given twice")
+            given[key] = value
+        if missing := [n for n in names if n not in given]:
+            raise InputNameError(
+                f"{self.name} needs {', '.join(map(repr, missing))}; it takes {wanted}"
+            )
+        return [given[n] for n in names]
+
+    def _converted(self, name: str, array: Any, dtype: np.dtype[Any]) -> Array:
+        if not isinstance(array, np.ndarray):
+            if isinstance(array, np.generic | int | float | bool) and self.inputs[name].shape == ():
+                return np.asarray(array, dtype)
+            raise InputTypeError(
+                f"the input {name!r} of {self.name} must be a numpy array of {self.inputs[name]}, "
+                f"not {type(array).__name__}; numpy.asarray(...) makes one"
+            )
+        if array.dtype != dtype and not (dtype == object and array.dtype.kind in "UTSO"):
+            raise InputTypeError(
+                f"the input {name!r} of {self.name} must have dtype {dtype.name}, not "
+                f"{array.dtype.name}; x.astype({dtype.name!r}) converts"
+            )
+        return np.ascontiguousarray(array, dtype).reshape(array.shape)
+
+    def _check_shape(self, i: int, array: Array) -> None:
+        shape = self._shapes[i]
+        if shape is None:
+            return
+        fits = len(shape) == array.ndim and all(
+            isinstance(d, str) or d == n for d, n in zip(shape, array.shape, strict=True)
+        )
+        if not fits:
+            name = self._names[i]
+            raise InputShapeError(
+                f"the input {name!r} of {self.name} must have shape "
+                f"[{', '.join(map(str, shape))}], not {list(array.shape)}"
+            )
+
+    def _check_symbols(self, arrays: Sequence[Array]) -> None:
+        sizes: dict[str, tuple[int, str]] = {}
+        for name, shape, array in zip(self._names, self._shapes, arrays, strict=True):
+            for d, n in zip(shape or (), array.shape, strict=False):
+                if isinstance(d, str) and sizes.setdefault(d, (n, name))[0] != n:
+                    first, where = sizes[d]
+                    raise InputShapeError(
+                        f"the dimension {d!r} of {self.name} is {first} in {where!r} and {n} in {name!r}"
+                    )
+
+    # ---- telling
+
+    @property
+    def outputs(self) -> dict[str, Type]:
+        """Name -> type of the outputs; for free shapes, those of the last signature used."""
+        if self._runner is not None:
+            graph: Graph = self._runner.__self__.graph  # type: ignore[attr-defined]
+            return {v.name: v.type for v in graph.outputs}
+        plan = self.program().plan
+        return {
+            n: Type(dtype_of(o.dtype), o.dims if o.ref is not None else None)
+            for n, o in zip(self.output_names, plan.outputs, strict=True)
+        }
+
+    @property
+    def memory(self) -> Memory:
+        """Planned bytes; see `Memory`."""
+        return self.program().plan.memory
+
+    def graph(self, stage: str = "imported") -> str:
+        """The model's text at a stage: imported, canonical, placed or plan."""
+        if stage not in ("imported", "canonical", "placed", "plan"):
+            raise UnknownName("stage", stage, ["imported", "canonical", "placed", "plan"])
+        if stage == "plan":
+            return str(self.program().plan)
+        return self._stages(stage)
+
+    def explain(self, node: str | None = None) -> str:
+        """What was fused and why not, which kernels were candidates, which won; for one node (by
+        its name in the model) or for all, with the nodes that run in numpy first."""
+        found = self._explain()
+        if node is None:
+            unique = list(dict.fromkeys(found.values()))
+            unique.sort(key=lambda text: "-> reference" not in text.split("\n")[0])
+            return "\n\n".join([*self.notes, *unique])
+        if node not in found:
+            raise UnknownName("node", node, found)
+        return found[node]
+
+    def profile(self, *args: Any, repeat: int = 10, **kwargs: Any) -> Any:
+        """Per-step times over `repeat` runs; a Profile, which prints as a table."""
+        from tinsmith.runtime.profile import profile_session
+
+        arrays = self._arrays(args, kwargs)
+        return profile_session(self.session(tuple(a.shape for a in arrays)), arrays, repeat)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{n}: {t}" for n, t in self.inputs.items())
+        return f"<Net {self.name}({shown}) -> {', '.join(self.output_names)}>"

@@ -1,0 +1,114 @@
+"""Per-step times of a program, against the machine's limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from tinsmith.codegen.target import host
+from tinsmith.runtime.program import Session
+
+
+@dataclass(frozen=True)
+class Row:
+    """One step: median milliseconds, its share of the run, arithmetic and memory rates.
+
+    `peak_share` is GFLOP/s over the peak of the threads used; None where a step has no arithmetic.
+    """
+
+    name: str
+    op: str
+    kernel: str
+    kind: str
+    ms: float
+    share: float
+    gflops: float
+    peak_share: float | None
+    mbytes: float
+    gbytes_per_s: float
+    origin: str
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Rows in order of execution; prints as a table."""
+
+    model: str
+    threads: int
+    total_ms: float
+    peak_gflops: float
+    rows: tuple[Row, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def reference_share(self) -> float:
+        """The share of the time that steps run in numpy take."""
+        return sum(r.share for r in self.rows if r.kind == "reference")
+
+    def __str__(self) -> str:
+        head = f"{'step':40} {'kernel':24} {'ms':>8} {'share':>6} {'GFLOP/s':>8} {'of peak':>7} {'GB/s':>7}"
+        lines = [
+            f"{self.model}, {self.threads} thread(s): {self.total_ms:.3f} ms (median), "
+            f"peak {self.peak_gflops:.0f} GFLOP/s",
+            head,
+        ]
+        for r in self.rows:
+            peak = "" if r.peak_share is None else f"{100 * r.peak_share:6.0f}%"
+            rate = f"{r.gflops:8.1f}" if r.gflops else " " * 8
+            lines.append(
+                f"{r.name[:40]:40} {r.kernel[:24]:24} {r.ms:8.4f} {100 * r.share:5.1f}% {rate} "
+                f"{peak:>7} {r.gbytes_per_s:7.1f}"
+            )
+        return "\n".join(lines)
+
+
+def profile_session(
+    session: Session, arrays: Sequence[np.ndarray[Any, Any]], repeat: int
+) -> Profile:
+    """Time every step with cycle counters, `repeat` times after one warm-up."""
+    session.run(arrays)
+    plan = session.program.plan
+    totals, runs = [], []
+    for _ in range(max(1, repeat)):
+        cycles: dict[str, int] = {}
+        start = perf_counter()
+        session.run(arrays, cycles)
+        totals.append(perf_counter() - start)
+        runs.append(cycles)
+    ticks = sum(c for run in runs for c in run.values() if c > 0)
+    python = sum(-c * 1e-9 for run in runs for c in run.values() if c < 0)
+    rate = ticks / max(sum(totals) - python, 1e-9)  # cycles of the counter in a second
+    peak = host().peak * plan.threads
+    seconds = {
+        name: median((run[name] / rate if run[name] > 0 else -run[name] * 1e-9) for run in runs)
+        for name in runs[0]
+    }
+    whole = sum(seconds.values()) or 1.0
+    rows = []
+    for step in plan.steps:
+        if step.name not in seconds:
+            continue
+        s = max(seconds[step.name], 1e-9)
+        rows.append(
+            Row(
+                step.name,
+                step.op,
+                step.kernel,
+                step.kind,
+                s * 1e3,
+                s / whole,
+                step.flops / s / 1e9,
+                step.flops / s / peak if step.flops else None,
+                step.nbytes / 1e6,
+                step.nbytes / s / 1e9,
+                step.origin,
+            )  # fmt: skip
+        )
+    return Profile(plan.model, plan.threads, median(totals) * 1e3, peak / 1e9, tuple(rows))

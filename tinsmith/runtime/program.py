@@ -1,0 +1,207 @@
+"""A Program is a plan with its code and weights; a Session holds one caller's memory for it.
+
+A Program is immutable and may be shared by any number of threads. A Session may be used by one
+thread at a time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from tinsmith.errors import ReferenceFailed, TinsmithError
+from tinsmith.plan.main import PORTS
+from tinsmith.plan.plan import Operand, Plan, Step
+from tinsmith.runtime.threads import Lease
+
+SLACK = 4096
+_SEGMENT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+
+Array = np.ndarray[Any, Any]
+
+
+class Library(Protocol):
+    """Loaded machine code."""
+
+    def address(self, symbol: str) -> int: ...
+
+
+class Reference(Protocol):
+    """What a reference step evaluates."""
+
+    def evaluate(
+        self, arrays: tuple[Array | None, ...], attrs: Mapping[str, Any]
+    ) -> tuple[Array, ...]: ...
+
+
+class Program:
+    """Plan, code and weights, bound together.
+
+    `nodes` maps the names of reference steps to (operator, attributes); `constants` holds the
+    arrays that only those read; `team` gives the addresses of the thread team's functions.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        library: Library | None,
+        weights: Array,
+        nodes: Mapping[str, tuple[Reference, Mapping[str, Any]]],
+        constants: Mapping[str, Array],
+        team: Callable[[str], int] | None,
+    ) -> None:
+        self.plan, self.library, self.weights = plan, library, weights
+        self.nodes, self.constants, self.team = dict(nodes), dict(constants), team
+        self.segments: list[tuple[int, int, list[Step]] | Step] = []
+        native = 0
+        for kind, steps in plan.segments():
+            if kind == "native":
+                assert library is not None
+                pair = library.address(f"seg{native}"), library.address(f"stamp{native}")
+                self.segments.append((*pair, steps))
+                native += 1
+            else:
+                self.segments.append(steps[0])
+
+    def session(self) -> Session:
+        return Session(self)
+
+
+def aligned(nbytes: int) -> Array:
+    """Uninitialised bytes from a 64-byte boundary."""
+    raw = np.empty(nbytes + 64, np.uint8)
+    shift = -raw.ctypes.data % 64
+    return raw[shift : shift + nbytes]
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _window(memory: Array, offset: int, operand: Operand) -> Array:
+    """The plain tensor of an operand inside a byte array, not copied."""
+    dtype = np.dtype(operand.dtype) if operand.dtype != "bfloat16" else _extended(operand.dtype)
+    count = int(np.prod(operand.dims, dtype=np.int64))
+    return memory[offset : offset + count * dtype.itemsize].view(dtype).reshape(operand.dims)
+
+
+def _extended(name: str) -> np.dtype[Any]:
+    from tinsmith.graph import dtype_of
+
+    return dtype_of(name)
+
+
+class Session:
+    """One caller's arena, workspace and pointer table. Use from one thread at a time."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        plan = program.plan
+        self._arena = aligned(plan.memory.peak + SLACK)
+        self._workspace = aligned(plan.memory.workspace + SLACK)
+        self._table = np.zeros(PORTS + len(plan.inputs) + len(plan.outputs), np.int64)
+        longest = max((len(steps) for _, steps in plan.segments()), default=0)
+        self._stamps = np.zeros(longest + 1, np.int64)
+        self._table[0] = _address(self._arena)
+        self._table[1] = _address(program.weights) if program.weights.size else 0
+        self._table[2] = _address(self._workspace)
+        self._table[4] = _address(self._stamps)
+        self._pointer = _address(self._table)
+        self._calls = [
+            s if isinstance(s, Step) else (s[0], s[1], _SEGMENT(s[0]), _SEGMENT(s[1]), s[2])
+            for s in program.segments
+        ]
+        self._out = [
+            (o.dims, _extended(o.dtype)) if o.ref is not None and o.ref.space == "output" else None
+            for o in plan.outputs
+        ]
+        self._first_output = PORTS + len(plan.inputs)
+
+    def run(self, inputs: Sequence[Array], cycles: dict[str, int] | None = None) -> list[Array]:
+        """Run on plain, contiguous arrays of the plan's dtypes and shapes; new output arrays.
+
+        With `cycles`, adds each native step's cycles, and each reference step's nanoseconds
+        (negative), by step name.
+        """
+        table = self._table
+        for i, array in enumerate(inputs):
+            table[PORTS + i] = _address(array)
+        outputs: list[Array] = []
+        for k, made in enumerate(self._out):
+            array = np.empty(*made) if made is not None else None
+            outputs.append(array)  # type: ignore[arg-type]
+            if array is not None:
+                table[self._first_output + k] = _address(array)
+        env: dict[str, Array] = {}
+        threads = self.program.plan.threads
+        if threads == 1:
+            for call in self._calls:
+                self._one(call, None, inputs, outputs, env, cycles)
+        else:
+            assert self.program.team is not None
+            with Lease(threads, self.program.team) as team:
+                table[3] = team.address
+                for call in self._calls:
+                    self._one(call, team, inputs, outputs, env, cycles)
+        for k, operand in enumerate(self.program.plan.outputs):
+            if outputs[k] is None:
+                outputs[k] = self._read(operand, inputs, outputs, env)
+        return outputs
+
+    def _one(self, call: Any, team: Any, inputs: Any, outputs: Any, env: Any, cycles: Any) -> None:
+        if isinstance(call, Step):
+            self._reference(call, inputs, outputs, env, cycles)
+            return
+        plain, stamped, run, run_stamped, steps = call
+        if team is not None:
+            team.run(plain if cycles is None else stamped, self._pointer)
+        elif cycles is None:
+            run(self._pointer, 0)
+        else:
+            run_stamped(self._pointer, 0)
+        if cycles is not None:
+            for i, step in enumerate(steps):
+                spent = int(self._stamps[i + 1] - self._stamps[i])
+                cycles[step.name] = cycles.get(step.name, 0) + spent
+
+    def _read(self, operand: Operand, inputs: Any, outputs: Any, env: dict[str, Array]) -> Array:
+        ref = operand.ref
+        if ref is None:
+            if operand.name in env:
+                return env[operand.name]
+            if operand.name in self.program.constants:
+                return self.program.constants[operand.name]
+            names = [p.name for p in self.program.plan.inputs]
+            return inputs[names.index(operand.name)]
+        if ref.space in ("input", "output"):
+            array = (inputs if ref.space == "input" else outputs)[ref.index]
+            flat = array.reshape(-1).view(np.uint8)
+            return _window(flat, ref.offset, operand)
+        memory = {"arena": self._arena, "weights": self.program.weights}[ref.space]
+        return _window(memory, ref.offset, operand)
+
+    def _reference(self, step: Step, inputs: Any, outputs: Any, env: Any, cycles: Any) -> None:
+        from time import perf_counter_ns
+
+        start = perf_counter_ns()
+        op, attrs = self.program.nodes[step.name]
+        args = tuple(None if o is None else self._read(o, inputs, outputs, env) for o in step.reads)
+        try:
+            results = op.evaluate(args, attrs)
+        except TinsmithError:
+            raise
+        except Exception as error:
+            shown = ", ".join("-" if a is None else f"{a.dtype}{list(a.shape)}" for a in args)
+            raise ReferenceFailed(
+                f"{step.origin}: the reference of {step.op}({shown}) failed: {error}"
+            ) from error
+        for operand, result in zip(step.writes, results, strict=False):
+            if operand.ref is None:
+                env[operand.name] = np.array(result)  # a view would change under the caller
+            else:
+                self._read(operand, inputs, outputs, env)[...] = result
+        if cycles is not None:
+            cycles[step.name] = cycles.get(step.name, 0) - (perf_counter_ns() - start)

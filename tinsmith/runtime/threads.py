@@ -1,0 +1,140 @@
+"""Teams of threads parked in generated code.
+
+A team runs one job at a time; the pool leases each running session a team of its own, so any
+number of sessions may run at once. Workers are daemon threads inside a ctypes call (the GIL is
+released) that spin for some microseconds, then sleep. After `fork` the child builds new teams; at
+interpreter exit all workers are stopped and joined.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import platform
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tinsmith.codegen import sync
+from tinsmith.codegen.target import usable_cores
+from tinsmith.errors import TargetError
+
+SPINS = 400  # of some 25 ns each: about ten microseconds
+
+_JOB = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+_WORKER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+
+
+class Team:
+    """`threads` - 1 workers and the caller. Not thread-safe: one job at a time."""
+
+    def __init__(self, threads: int, address: Callable[[str], int]) -> None:
+        if not 1 <= threads <= sync.MAX_THREADS:
+            raise TargetError(f"threads must be between 1 and {sync.MAX_THREADS}, not {threads}")
+        self.threads = threads
+        self._raw = np.zeros(sync.BLOCK_BYTES + 64, np.uint8)
+        shift = -self._raw.ctypes.data % 64
+        self._block = self._raw[shift : shift + sync.BLOCK_BYTES]
+        self.address = self._block.ctypes.data
+        self._semaphores = _Semaphores(self, threads)
+        self._put(sync.SPINS, SPINS if threads <= usable_cores() else 0, np.int32)
+        self._submit = _JOB(address("team_submit"))
+        worker = _WORKER(address("team_worker"))
+        self._workers = [
+            threading.Thread(
+                target=worker, args=(self.address, t), name=f"tinsmith-{t}", daemon=True
+            )
+            for t in range(1, threads)
+        ]
+        for thread in self._workers:
+            thread.start()
+
+    def _put(self, offset: int, value: int, dtype: Any = np.int64) -> None:
+        size = np.dtype(dtype).itemsize
+        self._block[offset : offset + size].view(dtype)[0] = value
+
+    def run(self, job: int, argument: int) -> None:
+        """Run the generated function at address `job` on all threads; returns when all have."""
+        self._submit(self.address, self.threads, job, argument)
+
+    def stop(self) -> None:
+        """End the workers; the team cannot be used afterwards."""
+        self._put(sync.STOP, 1, np.int32)
+        self._submit(self.address, self.threads, 0, 0)
+        for thread in self._workers:
+            thread.join(2.0)
+
+
+class _Semaphores:
+    """Fills in the wait, post and yield functions: POSIX semaphores, else Python's own."""
+
+    def __init__(self, team: Team, threads: int) -> None:
+        if platform.system() == "Linux":
+            libc = ctypes.CDLL(None)
+            for t in range(threads):
+                libc.sem_init(ctypes.c_void_p(team.address + sync.SEMAPHORES + 64 * t), 0, 0)
+            functions = (libc.sem_wait, libc.sem_post, libc.sched_yield)
+        else:
+            functions = self._portable(team.address + sync.SEMAPHORES, threads)
+        self._keep = functions
+        for offset, function in zip((sync.WAIT, sync.POST, sync.YIELD), functions, strict=True):
+            team._put(offset, ctypes.cast(function, ctypes.c_void_p).value or 0)
+
+    def _portable(self, base: int, threads: int) -> tuple[Any, Any, Any]:
+        made = [threading.Semaphore(0) for _ in range(threads)]
+        one = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+
+        def wait(address: int) -> int:
+            return 0 if made[(address - base) // 64].acquire() else 1
+
+        def post(address: int) -> int:
+            made[(address - base) // 64].release()
+            return 0
+
+        def give_way() -> int:
+            return 0
+
+        return one(wait), one(post), ctypes.CFUNCTYPE(ctypes.c_int)(give_way)
+
+
+_free: dict[int, list[Team]] = {}
+_all: list[Team] = []
+
+
+class Lease:
+    """`with Lease(threads, address) as team`: a team that nobody else uses meanwhile."""
+
+    def __init__(self, threads: int, address: Callable[[str], int]) -> None:
+        self._threads, self._address = threads, address
+
+    def __enter__(self) -> Team:
+        try:
+            self._team = _free.setdefault(self._threads, []).pop()
+        except IndexError:
+            self._team = Team(self._threads, self._address)
+            _all.append(self._team)
+        return self._team
+
+    def __exit__(self, *_: object) -> None:
+        _free.setdefault(self._threads, []).append(self._team)
+
+
+def _forget() -> None:
+    """In a forked child: the parent's workers do not exist here."""
+    _free.clear()
+    _all.clear()
+
+
+def _stop_all() -> None:
+    for teams in list(_free.values()):
+        for team in teams:
+            team.stop()
+    _free.clear()
+
+
+atexit.register(_stop_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
