@@ -75,3 +75,13 @@ def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
             shape = tuple(d if isinstance(d, int) else sizes.get(d, 1) for d in v.shape)
             types[v.name] = v.type.like(shape=shape)
     return graph.clone(types) if types else graph
+
+
+def sizes_from(graph: Graph, arrays: Mapping[str, Any]) -> dict[str, int]:
+    """The sizes that input arrays give to the free dimensions."""
+    found: dict[str, int] = {}
+    for v in graph.inputs:
+        for i, d in enumerate(v.shape or ()):
+            if isinstance(d, str) and v.name in arrays:
+                found[d] = arrays[v.name].shape[i]
+    return found

@@ -16,7 +16,7 @@ SUFFIXES = frozenset(
 )
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 SCALES = ("unit", "signed", "imagenet", "bytes")
-IMAGENET = np.float32([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])
+IMAGENET = np.array([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]], np.float32)
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ def layout(type_: Type, name: str) -> tuple[int, Dim, Dim, bool]:
         for at, last in ((-3, False), (-1, True)):
             channels = shape[at]
             if isinstance(channels, int) and channels in MODES:
-                height, width = shape[-3:-1] if last else shape[-2:]
-                return channels, height, width, last
+                first = len(shape) - (3 if last else 2)
+                return channels, shape[first], shape[first + 1], last
     raise InputTypeError(
         f"the input {name!r} is {type_}; a picture fits [N,C,H,W] or [N,H,W,C] with 1, 3 or 4 "
         "channels only; give an array instead"

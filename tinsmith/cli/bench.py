@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from tinsmith.cli import _show
-from tinsmith.cli._facts import facts_of, with_sizes
+from tinsmith.cli._facts import facts_of, sizes_from, with_sizes
 from tinsmith.cli._model import (
     MODEL,
     Build,
@@ -96,14 +96,7 @@ def summary(
     from tinsmith.codegen.target import host
 
     marks = {f"p{p}_ms": float(np.percentile(times, p)) for p in PERCENTILES}
-    bound = {
-        d: a.shape[i]
-        for v in built.graph.inputs
-        if (a := arrays.get(v.name)) is not None
-        for i, d in enumerate(v.shape or ())
-        if isinstance(d, str)
-    }
-    flops = facts_of(with_sizes(built.graph, bound)).total_flops
+    flops = facts_of(with_sizes(built.graph, sizes_from(built.graph, arrays))).total_flops
     rate = flops / (marks["p50_ms"] / 1e3)
     machine = host()
     return {
