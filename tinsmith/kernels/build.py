@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -55,7 +55,10 @@ def build_phase(
     extras = []
     for i, spec in enumerate(reads[count:], start=count):
         assert spec is not None, "every extra of an epilogue is read"
-        extras.append(view(f"in{i}", spec.broadcast_to(dims)))
+        spec = spec.broadcast_to(dims)
+        if spec.layout.is_plain and not writes[0].layout.is_plain:
+            spec = replace(spec, lane=0)  # its channel axis is broadcast: see Site.extra_reads
+        extras.append(view(f"in{i}", spec))
     em = Emit(
         b=b,
         site=site,

@@ -1,0 +1,96 @@
+"""Direct convolution: awkward shapes on every instruction set, epilogues, and no spills."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kernels.harness import check, levels, one_node, site_of
+from tests.kernels.window_cases import conv, machine_code, normal, spills
+from tinsmith.codegen.target import level
+from tinsmith.kernels._kernel import KERNELS, Skip
+
+SHAPES = {
+    "one pixel": (conv(1, 16, 16, (1, 1), (1, 1)), 0),
+    "one pixel, many channels": (conv(3, 64, 80, (1, 1), (1, 1)), 1),
+    "3x3 without padding": (conv(1, 16, 16, (5, 5), (3, 3)), 0),
+    "odd channels, batch": (conv(2, 19, 37, (7, 9), (3, 3), pad=(1, 1, 1, 1)), 2),
+    "everything odd": (
+        conv(1, 3, 5, (8, 8), (3, 2), stride=(2, 1), pad=(1, 0, 0, 1), dilation=(2, 1)),
+        0,
+    ),
+    "pointwise, half vector": (conv(1, 40, 24, (6, 6), (1, 1)), 0),
+    "pointwise in a halo": (conv(2, 24, 33, (5, 7), (1, 1)), 1),
+    "pointwise with stride": (conv(1, 24, 130, (14, 14), (1, 1), stride=(2, 2)), 0),
+    "pointwise, padded": (conv(1, 8, 16, (4, 4), (1, 1), pad=(1, 1, 1, 1)), 0),
+    "1-D": (conv(1, 33, 70, (9,), (3,), pad=(1, 1)), 1),
+    "3-D": (conv(1, 20, 20, (4, 5, 6), (2, 3, 3), pad=(0, 1, 1, 1, 1, 1)), 0),
+    "3-D pointwise": (conv(1, 20, 20, (4, 5, 6), (1, 1, 1)), 1),
+    "large dilation": (
+        conv(1, 16, 16, (13, 13), (3, 3), dilation=(4, 5), pad=(4, 5, 4, 5), bias=False),
+        0,
+    ),
+    "few outputs": (conv(1, 64, 2, (9, 9), (3, 3), pad=(1, 1, 1, 1)), 0),
+    "seven channels": (conv(1, 7, 48, (9, 9), (3, 3), pad=(2, 0, 1, 3)), 0),
+    "windows that miss the end": (conv(1, 16, 16, (10, 10), (2, 2), stride=(3, 4)), 0),
+    "same padding": (conv(1, 17, 31, (9, 8), (4, 3), stride=(2, 2), auto_pad="SAME_UPPER"), 0),
+    "many panels": (conv(1, 48, 211, (7, 7), (3, 3), pad=(1, 1, 1, 1)), 0),
+}
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes(name, target):
+    (arrays, attrs), extra = SHAPES[name]
+    check(
+        "Conv", arrays, attrs, kernel="conv_direct", target=target, consts=(1, 2), extra_halo=extra
+    )
+
+
+EPILOGUES = {
+    "relu": [("Relu",)],
+    "residual": [("Add", normal(2, 19, 6, 7, seed=5)), ("Relu",)],
+    "channels": [("Mul", ("const", normal(1, 19, 1, 1, seed=6))), ("Sigmoid",)],
+    "scalar": [("Add", ("const", normal(1, seed=7)))],
+    "pixels": [("Mul", normal(2, 1, 6, 7, seed=8)), ("HardSwish",)],
+    "row": [("Sub", normal(1, 19, 6, 1, seed=9))],
+}
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("name", EPILOGUES)
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_epilogues(name, kernel, target):
+    pytest.importorskip("tinsmith.kernels.trace")
+    pad = kernel // 2
+    arrays, attrs = conv(2, 20, 19, (6, 7), (kernel, kernel), pad=(pad,) * 4)
+    check(
+        "Conv", arrays, attrs, kernel="conv_direct", target=target, consts=(1, 2),
+        epilogue=EPILOGUES[name], extra_halo=kernel // 2,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize(
+    "case",
+    [
+        conv(1, 64, 64, (56, 56), (3, 3), pad=(1, 1, 1, 1)),
+        conv(1, 64, 256, (28, 28), (1, 1)),
+        conv(1, 256, 512, (7, 7), (3, 3), pad=(1, 1, 1, 1)),
+        conv(1, 48, 24, (28, 28), (5, 5), stride=(2, 2), pad=(2, 2, 2, 2)),
+        conv(1, 128, 80, (1, 1), (1, 1)),
+    ],
+    ids=lambda case: "x".join(map(str, case[0][1].shape)),
+)
+def test_inner_loops_do_not_spill(case, target):
+    assert spills(machine_code("Conv", *case, "conv_direct", target)) == []
+
+
+@pytest.mark.parametrize(
+    ("attrs", "consts", "why"),
+    [({"group": 2}, (1, 2), "group is 2"), ({}, (2,), "not a constant")],
+)
+def test_declines(attrs, consts, why):
+    arrays, more = conv(1, 8, 8, (4, 4), (1, 1), group=attrs.get("group", 1))
+    node = one_node("Conv", arrays, more, consts)
+    with pytest.raises(Skip, match=why):
+        KERNELS["conv_direct"].offer(site_of(node, level("avx2")))

@@ -1,0 +1,113 @@
+"""The shape of a windowed operator, brought to three spatial axes.
+
+Missing leading axes (depth, and height for 1-D data) have extent 1 and stride 0, so kernels are
+written once for (depth, height, width).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tinsmith.kernels._kernel import Site, Skip
+from tinsmith.kernels.layout import Halo, Spec
+from tinsmith.ops.window import Window, window
+
+Triple = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Extents of one windowed operator; spatial entries are (depth, height, width)."""
+
+    rank: int  # real spatial axes
+    batch: int
+    channels: int
+    out_channels: int
+    size: Triple
+    out: Triple
+    kernel: Triple
+    stride: Triple
+    dilation: Triple
+    begin: Triple
+
+    @property
+    def taps(self) -> int:
+        return prod(self.kernel)
+
+    @property
+    def points(self) -> int:
+        """Output places of one channel, over the batch."""
+        return self.batch * prod(self.out)
+
+    @property
+    def after(self) -> Triple:
+        """How far the last window reaches beyond the input's end, on each axis."""
+        reach = [
+            (o - 1) * s + (k - 1) * d + 1 - size - b
+            for o, s, k, d, size, b in zip(
+                self.out,
+                self.stride,
+                self.kernel,
+                self.dilation,
+                self.size,
+                self.begin,
+                strict=True,
+            )
+        ]
+        return (max(0, reach[0]), max(0, reach[1]), max(0, reach[2]))
+
+    @property
+    def halo(self) -> Halo:
+        """The halo of the real axes that the windows read."""
+        return tuple(zip(self.begin, self.after, strict=True))[3 - self.rank :]
+
+    @property
+    def is_pointwise(self) -> bool:
+        return self.taps == 1 and set(self.stride) == {1} and not any(self.begin)
+
+    def place(self, index: Sequence[Any]) -> tuple[Any, ...]:
+        """(n, block, *real axes) from (n, block, depth, height, width)."""
+        return (*index[:2], *index[5 - self.rank :])
+
+
+def steps(spec: Spec, rank: int) -> tuple[int, int, Triple]:
+    """Strides of a tensor: batch, channel (or block), and (depth, height, width)."""
+    spatial = (0,) * (3 - rank) + spec.strides[2:]
+    return spec.strides[0], spec.strides[1], (spatial[0], spatial[1], spatial[2])
+
+
+def conv_geometry(site: Site) -> Geometry:
+    """The geometry of a Conv site, or Skip."""
+    x, w = site.input(0), site.input(1)
+    attrs = [site.attr(name) for name in ("stride", "pad", "dilation", "auto_pad")]
+    return _geometry(site, x.dims, w.dims[0], window(x.dims[2:], w.dims[2:], *attrs))
+
+
+def pool_geometry(site: Site) -> tuple[Geometry, Window]:
+    """The geometry of a pooling site, or Skip, and its window on the real axes."""
+    x = site.input(0)
+    names = ("kernel", "stride", "pad", "dilation", "auto_pad", "ceil_mode")
+    win = window(x.dims[2:], *(site.attr(name) for name in names))
+    return _geometry(site, x.dims, x.dims[1], win), win
+
+
+def _geometry(site: Site, dims: tuple[int, ...], out_channels: int, win: Window) -> Geometry:
+    rank = len(win.kernel)
+    if not 1 <= rank <= 3:
+        raise Skip(f"there are {rank} spatial axes")
+    out = tuple(int(n) for n in win.out)
+    if 0 in (*dims, *out, out_channels):
+        raise Skip("there is nothing to compute")
+    return Geometry(
+        rank, dims[0], dims[1], out_channels, triple(dims[2:]), triple(out), triple(win.kernel),
+        triple(win.stride), triple(win.dilation), triple(win.begin, 0),
+    )  # fmt: skip
+
+
+def triple(values: Sequence[int], fill: int = 1) -> Triple:
+    """Three numbers, with `fill` for the leading axes that are missing."""
+    full = (fill,) * (3 - len(values)) + tuple(values)
+    return (full[0], full[1], full[2])

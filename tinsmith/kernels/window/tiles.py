@@ -1,0 +1,324 @@
+"""Register tiles: how outputs are cut into blocks of accumulators, and the code around them.
+
+A tile computes `rows` x `cols` output pixels for a panel of output vectors, all held in registers
+while the products of every input channel and tap are added. Panels are described by the lanes of
+their vectors; the last vector of the last panel may be half as wide where few channels are left.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.target import Target
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import Emit, View
+from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.window.geometry import Geometry
+
+Pieces = tuple[tuple[int, int], ...]
+
+UNROLL = 4  # input channels in one loop body; more lets LLVM's scheduler spill
+MOST_VECTORS = 6  # output vectors of a panel
+
+
+def cut(length: int, most: int) -> Pieces:
+    """`length` in the fewest pieces of at most `most`, balanced: up to two (count, size)."""
+    pieces = -(-length // most)
+    size, more = divmod(length, pieces)
+    return tuple((n, s) for n, s in ((more, size + 1), (pieces - more, size)) if n)
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How rows and columns are cut; `cost` is in vector multiply-adds a reduction step."""
+
+    rows: Pieces
+    cols: Pieces
+    cost: float
+
+    @property
+    def variants(self) -> int:
+        return len(self.rows) * len(self.cols)
+
+    @property
+    def row_units(self) -> int:
+        return sum(n for n, _ in self.rows)
+
+    @property
+    def col_units(self) -> int:
+        return sum(n for n, _ in self.cols)
+
+    def __str__(self) -> str:
+        return f"{max(s for _, s in self.rows)}x{max(s for _, s in self.cols)}"
+
+
+def _fits(target: Target, pixels: int, vectors: int) -> bool:
+    """Whether a tile's accumulators, its weights and a broadcast stay in registers."""
+    sums = pixels * vectors
+    if target.registers >= 32:
+        return sums <= 26 and sums + vectors <= 30
+    if not target.has_fma:  # products need registers of their own
+        return sums <= 8 and sums + vectors <= 10
+    return sums <= 12 and sums + vectors <= 14
+
+
+def _tile_cost(target: Target, pixels: int, lanes: Sequence[int], depth: int) -> float:
+    """Issue slots of a reduction step, with the tile's start and end spread over its steps."""
+    width = block_of(target)
+    products = pixels * sum(lanes) / width
+    if target.lanes >= 16:
+        loads, least = 0.5 * pixels + len(lanes), 5.0
+    else:
+        loads, least = 1.0 * (pixels + len(lanes)), 9.0
+    ends = 30 + 3 * pixels * len(lanes)
+    return max(products, loads, least) + ends / depth
+
+
+@functools.lru_cache(maxsize=4096)
+def tiling(target: Target, rows: int, cols: int, lanes: tuple[int, ...], depth: int) -> Tiling:
+    """The best cut of rows x cols outputs for a panel; `depth` is the number of reduction steps."""
+    best: Tiling | None = None
+    for high in range(1, min(rows, 7) + 1):
+        for wide in range(1, min(cols, 26) + 1):
+            if not _fits(target, high * wide, len(lanes)):
+                break
+            down, across = cut(rows, high), cut(cols, wide)
+            if down[0][1] != high or across[0][1] != wide:
+                continue
+            cost = sum(
+                n * m * _tile_cost(target, h * w, lanes, depth) for n, h in down for m, w in across
+            )
+            cost *= 1 + 0.01 * (len(down) * len(across) - 1) + 0.002 * (high - 1)
+            if best is None or cost < best.cost:
+                best = Tiling(down, across, cost)
+    assert best is not None
+    return best
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Output channels in panels: `count` of `main` lanes, then one of `tail` lanes (or none)."""
+
+    count: int
+    main: tuple[int, ...]
+    tail: tuple[int, ...]
+    cost: float
+
+    @property
+    def total(self) -> int:
+        return self.count + bool(self.tail)
+
+    def __str__(self) -> str:
+        return f"{len(self.main if self.count else self.tail)}"
+
+
+def panels(target: Target, channels: int, rows: int, cols: int, depth: int) -> Panels:
+    """The best cut of `channels` output channels, with the tiling each cut allows."""
+    width = block_of(target)
+    blocks = -(-channels // width)
+    half = width // 2 if width == 16 and 0 < channels % width <= width // 2 else width
+    best: Panels | None = None
+    for vectors in range(1, min(blocks, MOST_VECTORS) + 1):
+        if not _fits(target, 1, vectors):
+            break
+        main = (width,) * vectors
+        whole = tiling(target, rows, cols, main, depth).cost
+        for narrow in {width, half}:
+            rest = blocks % vectors or (vectors if narrow != width else 0)
+            count = (blocks - rest) // vectors
+            tail = (width,) * (rest - 1) + (narrow,) if rest else ()
+            cost = count * whole
+            if tail:
+                cost += tiling(target, rows, cols, tail, depth).cost
+            cost *= 1 + 0.01 * bool(tail and count)
+            if best is None or cost < best.cost:
+                best = Panels(count, main, tail, cost)
+    assert best is not None
+    return best
+
+
+def unroll(channels: int) -> int:
+    """Channels of one loop body, so that few or none beyond `channels` are computed."""
+    if channels % UNROLL == 0:
+        return UNROLL
+    return (
+        min(range(2, 8), key=lambda u: (-(-channels // u) * u, u != UNROLL, -u))
+        if channels > 1
+        else 1
+    )
+
+
+def bands(units: int, wanted: int = 16) -> int:
+    """Into how many bands the outputs of one panel are cut, so that there are enough tiles."""
+    return max(1, -(-wanted // units))
+
+
+class Sink:
+    """Output 0 and the extras, moved to a place: what is stored next has constant offsets."""
+
+    def __init__(self, em: Emit, geometry: Geometry, block: Val | int = 0) -> None:
+        self.em, self.geometry, self.block = em, geometry, block
+        self.width = em.outs[0].spec.layout.block
+
+    def at(self, *index: Val | int) -> Sink:
+        """Move by (n, block, depth, height, width); trailing zeros may be left out."""
+        full = self.geometry.place((*index, *(0,) * (5 - len(index))))
+
+        def moved(view: View) -> View:
+            return View(view.at(*full).fixed(), view.spec)
+
+        em = replace(
+            self.em,
+            outs=(moved(self.em.outs[0]), *self.em.outs[1:]),
+            extras=tuple(map(moved, self.em.extras)),
+        )
+        step = index[1] if len(index) > 1 else 0
+        return Sink(em, self.geometry, _plus(self.block, step))
+
+    def put(self, value: Val, *index: Val | int) -> None:
+        """Finish a vector at (n, block, depth, height, width) from here; missing lanes are zero."""
+        full = self.geometry.place(index)
+        lanes = value.ty.lanes
+        if lanes < self.width:
+            zero = self.em.b.zero(value.ty)
+            value = value.shuffle(zero, [min(i, lanes) for i in range(self.width)])
+        out = self.em.outs[0]
+        value = self.em.epilogue(value, full)
+        value = self.em.clear_padding(value, _plus(self.block, index[1]), out.spec)
+        out.at(*full).store(value)
+
+
+def _plus(a: Val | int, b: Val | int) -> Val | int:
+    if isinstance(a, int) and a == 0:
+        return b
+    return a + b  # type: ignore[operator]
+
+
+def sweep(
+    b: Builder,
+    plan: Tiling,
+    band: Val | int,
+    count: int,
+    tile: Callable[[Val | int, Val | int, int, int], None],
+) -> None:
+    """Call `tile(row, col, rows, cols)` for every tile of band `band` of `count`.
+
+    Bands divide the rows, or the columns where there are fewer rows than bands.
+    """
+    by_rows = plan.row_units >= count
+
+    def row(start: Val | int, high: int) -> None:
+        walk(b, plan.cols, band, 1 if by_rows else count, lambda c, w: tile(start, c, high, w))
+
+    walk(b, plan.rows, band, count if by_rows else 1, row)
+
+
+def walk(
+    b: Builder,
+    pieces: Pieces,
+    band: Val | int,
+    count: int,
+    body: Callable[[Val | int, int], None],
+) -> None:
+    """Call `body(start, size)` for the pieces of band `band`, of `count` with equal shares."""
+    total = sum(n for n, _ in pieces)
+    if count > 1:
+        first = b.index(band) * total // count
+        last = (b.index(band) + 1) * total // count
+    start = unit = 0
+    for n, size in pieces:
+        if count > 1:
+            with b.loop(b.maximum(first, unit), b.minimum(last, unit + n)) as u:
+                body((u - unit) * size + start, size)
+        elif n == 1:
+            body(start, size)
+        else:
+            with b.loop(start, start + n * size, size) as position:
+                body(position, size)
+        start, unit = start + n * size, unit + n
+
+
+@dataclass(frozen=True)
+class Level:
+    """One loop of a reduction: how many times, and how far it moves the input and the weights."""
+
+    count: Val | int
+    input: int
+    weights: int
+
+
+def contract(
+    b: Builder,
+    x: Ptr,
+    w: Ptr,
+    start: Sequence[Val],
+    pixels: Sequence[int],
+    lanes: Sequence[int],
+    levels: Sequence[Level],
+    channels: Callable[[Val | int], Val | int],
+    step: int = UNROLL,
+    channel_stride: int = 1,
+) -> list[Val]:
+    """Add the products of all levels, and of channels within, to pixels x vectors accumulators.
+
+    x is at the first pixel's first input, w at the panel's first weights; `pixels` are offsets
+    from x. Accumulator (p, o) is `start[p * len(lanes) + o]`. `channels` gives the input channels
+    below the index of the outermost level, a multiple of `step`. The loops are real, with the
+    accumulators in phis: unrolled taps let LLVM keep broadcasts alive until it spills.
+    """
+    row = sum(lanes)
+    firsts = [sum(lanes[:o]) for o in range(len(lanes))]
+
+    def body(xq: Ptr, wq: Ptr, acc: list[Val]) -> list[Val]:
+        acc = list(acc)
+        for u in range(step):
+            ws = [(wq + (u * row + f)).load(n) for f, n in zip(firsts, lanes, strict=True)]
+            for p, offset in enumerate(pixels):
+                one = (xq + (offset + u * channel_stride)).load()
+                for o, n in enumerate(lanes):
+                    acc[p * len(lanes) + o] = one.splat(n).fma(ws[o], acc[p * len(lanes) + o])
+        return acc
+
+    def inner(xq: Ptr, wq: Ptr, acc: list[Val], outermost: Val | int) -> list[Val]:
+        count = channels(outermost)
+        if isinstance(count, int) and count == step:
+            return body(xq, wq, acc)
+        with b.loop(0, count, step, carry=acc) as loop:
+            i = loop.index
+            loop.next(body(xq + i * channel_stride, wq + i * row, loop.vars))
+        return loop.out
+
+    def level(depth: int, xq: Ptr, wq: Ptr, acc: list[Val], outermost: Val | int) -> list[Val]:
+        if depth == len(levels):
+            return inner(xq, wq, acc, outermost)
+        at = levels[depth]
+        if isinstance(at.count, int) and at.count == 1:
+            return level(depth + 1, xq, wq, acc, outermost)
+        with b.loop(0, at.count, carry=acc) as loop:
+            i = loop.index
+            loop.next(
+                level(
+                    depth + 1, _move(xq, i, at.input), _move(wq, i, at.weights), loop.vars,
+                    i if depth == 0 else outermost,
+                )
+            )  # fmt: skip
+        return loop.out
+
+    return level(0, x, w, list(start), 0)
+
+
+def _move(p: Ptr, i: Val, step: int) -> Ptr:
+    return p + i * step if step else p
+
+
+def initial(b: Builder, bias: Ptr | None, pixels: int, lanes: Sequence[int]) -> list[Val]:
+    """The accumulators at the start: the bias of each vector, for every pixel."""
+    firsts = [sum(lanes[:o]) for o in range(len(lanes))]
+    one = [
+        b.zero(F32.x(n)) if bias is None else (bias + f).load(n)
+        for f, n in zip(firsts, lanes, strict=True)
+    ]
+    return one * pixels

@@ -1,0 +1,72 @@
+"""Weights in the order in which a tile reads them: panel by panel, without gaps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tinsmith.kernels.window.tiles import Panels, unroll
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class ChannelBlocks:
+    """How input channels are walked: `count` blocks, of which the last may be shorter.
+
+    `step` channels make one loop body; `last` is the channels read of the last block, rounded up
+    to whole steps (the lanes beyond the last channel are zero, in the input and the weights).
+    `stored` is the channels of a block in the packed weights.
+    """
+
+    count: int
+    width: int
+    last: int
+    step: int
+
+    @property
+    def stored(self) -> int:
+        return self.width if self.count > 1 else self.last
+
+    @property
+    def padded(self) -> int:
+        """The channels that are computed."""
+        return (self.count - 1) * self.width + self.last
+
+
+def channel_blocks(channels: int, width: int) -> ChannelBlocks:
+    count = -(-channels // width)
+    if count == 1 and channels < width:
+        step = unroll(channels)
+        if -(-channels // step) * step <= width:
+            return ChannelBlocks(1, width, -(-channels // step) * step, step)
+    step = unroll(width)
+    last = channels - (count - 1) * width
+    return ChannelBlocks(count, width, -(-last // step) * step, step)
+
+
+def pack_panels(w: Array, cut: Panels, blocks: ChannelBlocks) -> Array:
+    """[K, C, *taps] as [panel][channel block][tap][channel][the panel's lanes], flat.
+
+    Outputs and channels that do not exist are zeros.
+    """
+    k, c = w.shape[:2]
+    flat = w.reshape(k, c, -1)
+    taps, whole = flat.shape[2], cut.count * sum(cut.main)
+    wide = np.zeros((whole + sum(cut.tail), blocks.count * blocks.stored, taps), w.dtype)
+    wide[:k, :c] = flat
+    parts = []
+    for part, row in ((wide[:whole], sum(cut.main)), (wide[whole:], sum(cut.tail))):
+        if len(part):
+            panel = part.reshape(-1, row, blocks.count, blocks.stored, taps)
+            parts.append(panel.transpose(0, 2, 4, 3, 1).reshape(-1))
+    return np.concatenate(parts)
+
+
+def pack_bias(bias: Array, cut: Panels) -> Array:
+    """The bias with zeros for the outputs that do not exist."""
+    wide = np.zeros(cut.count * sum(cut.main) + sum(cut.tail), bias.dtype)
+    wide[: len(bias)] = bias
+    return wide
