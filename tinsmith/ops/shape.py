@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -50,11 +51,16 @@ def Reshape(x, shape, *, allowzero=False):
     """y = the elements of x in the same order under another shape
 
     A 0 in `shape` keeps the dim of x at that place (with allowzero it means 0); one -1 is what
-    remains.
+    remains of the dims that are not kept.
     """
     target = [int(d) for d in np.asarray(shape).reshape(-1)]
-    if not allowzero:
-        target = [x.shape[i] if d == 0 else d for i, d in enumerate(target)]
+    kept = [i for i, d in enumerate(target) if d == 0 and not allowzero]
+    if -1 in target:
+        have = math.prod(n for i, n in enumerate(x.shape) if i not in kept)
+        taken = math.prod(d for d in target if d > 0)
+        target[target.index(-1)] = have // taken
+    for i in kept:
+        target[i] = x.shape[i]
     return np.reshape(x, target)
 
 
@@ -76,8 +82,7 @@ def _(x: Value, shape: Value, *, allowzero: bool) -> Type:
             )
             dims[i] = fresh() if x.shape is None else x.shape[i]
     if -1 in target:
-        i = target.index(-1)
-        dims[i] = fresh() if x.shape is None else _remaining(x, dims[:i] + dims[i + 1 :], target)
+        dims[target.index(-1)] = _remaining(x, target)
     elif x.type.is_static and all(isinstance(d, int) for d in dims):
         need(
             product(dims) == x.type.size,
@@ -86,24 +91,18 @@ def _(x: Value, shape: Value, *, allowzero: bool) -> Type:
     return Type(x.dtype, tuple(dims))
 
 
-def _remaining(x: Value, others: list[Dim], target: tuple[int, ...]) -> Dim:
-    """The dim that -1 stands for; symbols on both sides cancel."""
-    assert x.shape is not None
-    left = [d for d in x.shape if isinstance(d, str)]
-    for d in [d for d in others if isinstance(d, str)]:
-        if d not in left:
-            return fresh()
-        left.remove(d)
-    have = product(d for d in x.shape if isinstance(d, int))
-    taken = product(d for d in others if isinstance(d, int))
-    assert isinstance(have, int) and isinstance(taken, int)
-    if taken == 0:
-        need(have == 0 or left, f"{x.type} cannot take the shape {list(target)}")
-        return 0 if have == 0 and not left else fresh()
-    if not left:
+def _remaining(x: Value, target: tuple[int, ...]) -> Dim:
+    """The dim that -1 stands for: what x has beside the dims kept, over those that are given."""
+    if x.shape is None:
+        return fresh()
+    rest = [d for i, d in enumerate(x.shape) if target[i : i + 1] != (0,)]
+    have = math.prod(d for d in rest if isinstance(d, int))
+    taken = math.prod(d for d in target if d > 0)
+    symbols = [d for d in rest if isinstance(d, str)]
+    if not symbols:
         need(have % taken == 0, f"{x.type} cannot take the shape {list(target)}")
         return have // taken
-    return left[0] if len(left) == 1 and have == taken else fresh()
+    return symbols[0] if len(symbols) == 1 and have == taken else fresh()
 
 
 @op("view")
