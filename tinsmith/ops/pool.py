@@ -85,16 +85,24 @@ def pool_type(
     ceil_mode: bool,
 ) -> Type:
     """The type of a pooled x."""
-    kernel = (kernel,) if isinstance(kernel, int) else tuple(kernel)
     if x.shape is None:
-        return Type(x.dtype, (fresh(), fresh(), *(fresh() for _ in kernel)))
+        rank = None if isinstance(kernel, int) else len(kernel) + 2
+        return Type(x.dtype, None if rank is None else tuple(fresh() for _ in range(rank)))
+    need(len(x.shape) >= 3, f"x needs a rank of 3 or more ([N,C,*spatial]), it has {len(x.shape)}")
     need(
-        len(x.shape) == len(kernel) + 2,
-        f"the kernel has {len(kernel)} axes, so x needs rank {len(kernel) + 2}; "
-        f"it has {len(x.shape)}",
+        isinstance(kernel, int) or len(x.shape) == len(kernel) + 2,
+        f"the kernel is {kernel}, x has {len(x.shape) - 2} spatial axes",
     )
     win = window(x.shape[2:], kernel, stride, pad, dilation, auto_pad, ceil_mode)
     return x.type.like(shape=(*x.shape[:2], *win.out))
+
+
+def _flops(x: Value, each: int, kernel: Any, attrs: dict[str, Any]) -> float:
+    """`each` operations for every tap of every output."""
+    names = ("stride", "pad", "dilation", "auto_pad", "ceil_mode")
+    size = pool_type(x, kernel, *(attrs[n] for n in names)).size
+    taps = kernel ** (len(x.dims) - 2) if isinstance(kernel, int) else prod(kernel)
+    return each * taps * size
 
 
 @MaxPool.type
@@ -104,8 +112,8 @@ def _(x, *, kernel, stride, pad, dilation, ceil_mode, storage_order, auto_pad, w
 
 
 @MaxPool.cost
-def _(x, *, kernel, stride, pad, dilation, auto_pad, ceil_mode, **_):
-    return prod(kernel) * pool_type(x, kernel, stride, pad, dilation, auto_pad, ceil_mode).size
+def _(x, *, kernel, **attrs):
+    return _flops(x, 1, kernel, attrs)
 
 
 @op("reduction")
@@ -149,9 +157,8 @@ def _(x, *, kernel, stride, pad, dilation, ceil_mode, count_include_pad, auto_pa
 
 
 @AveragePool.cost
-def _(x, *, kernel, stride, pad, dilation, auto_pad, ceil_mode, **_):
-    size = pool_type(x, kernel, stride, pad, dilation, auto_pad, ceil_mode).size
-    return (prod(kernel) + 1) * size
+def _(x, *, kernel, **attrs):
+    return _flops(x, 1, kernel, attrs)
 
 
 @op("reduction")
@@ -179,9 +186,8 @@ def _(x, *, kernel, stride, pad, dilation, ceil_mode, p, auto_pad):
 
 
 @LpPool.cost
-def _(x, *, kernel, stride, pad, dilation, auto_pad, ceil_mode, **_):
-    size = pool_type(x, kernel, stride, pad, dilation, auto_pad, ceil_mode).size
-    return 3 * prod(kernel) * size
+def _(x, *, kernel, **attrs):
+    return _flops(x, 3, kernel, attrs)
 
 
 @op("reduction")

@@ -56,7 +56,7 @@ def spatial_attr(name: str, value: Any, count: int, default: int, least: int) ->
 
 def window(
     sizes: Sequence[Dim],
-    kernel: Sequence[int],
+    kernel: int | Sequence[int],
     stride: Any = None,
     pad: Any = None,
     dilation: Any = None,
@@ -68,7 +68,7 @@ def window(
     The last window starts inside the input or its left padding, whatever `ceil_mode` says.
     """
     rank = len(sizes)
-    kernel = spatial_attr("kernel", tuple(kernel), rank, 1, 1)
+    kernel = spatial_attr("kernel", kernel, rank, 1, 1)
     stride = spatial_attr("stride", stride, rank, 1, 1)
     dilation = spatial_attr("dilation", dilation, rank, 1, 1)
     pads = spatial_attr("pad", pad, 2 * rank, 0, 0)
