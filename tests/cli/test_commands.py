@@ -118,7 +118,7 @@ def test_run_recognises_a_seven(backend: str) -> None:
     lines = [line.split() for line in text.splitlines()]
     first = next(line for line in lines if line[-1].endswith("%"))
     assert first[0] == "seven" and float(first[-1].rstrip("%")) > 95
-    assert "nodes became" in text and "load" in text
+    assert "10 nodes" in text and "load" in text
 
 
 def test_run_as_json() -> None:

@@ -63,7 +63,7 @@ def command(
     shapes = {n: list(a.shape) for n, a in arrays.items()}
     row = summary(built, build, times, arrays)
     profile = None
-    if layers:
+    if layers and build.backend == "cpu":
         with _show.working("measuring the layers"):
             profile = built.net.profile(*arrays.values(), repeat=max(3, min(20, len(times))))
     if json_:
@@ -117,19 +117,18 @@ def summary(
 
 def print_summary(row: dict[str, Any], shapes: dict[str, list[int]], built: Built) -> None:
     marks = ", ".join(f"p{p} {_show.ms(row[f'p{p}_ms'])}" for p in PERCENTILES[1:])
-    memory = built.net.memory
-    _show.pairs(
-        "",
-        {
-            "model": built.path,
-            "inputs": ", ".join(f"{n} {s}" for n, s in shapes.items()),
-            "machine": f"{row['target']}, {row['threads']} thread{'s' * (row['threads'] > 1)}",
-            "median": _show.ms(row["p50_ms"]),
-            "spread": f"min {_show.ms(row['min_ms'])}, {marks}, {row['runs']} runs",
-            "work": f"{_show.count(row['flops'])} operations, {row['gflops']:.1f} G a second, "
-            f"{row['share_of_peak']:.0%} of the peak",
-            "memory": f"{_show.size(memory.peak)} for activations, "
-            f"{_show.size(memory.weights)} for weights",
-            "load": f"{_show.ms(row['load_ms'])}, compile {_show.ms(row['compile_ms'])}",
-        },
-    )
+    shown = {
+        "model": built.path,
+        "inputs": ", ".join(f"{n} {s}" for n, s in shapes.items()),
+        "machine": f"{row['target']}, {row['threads']} thread{'s' * (row['threads'] > 1)}",
+        "median": _show.ms(row["p50_ms"]),
+        "spread": f"min {_show.ms(row['min_ms'])}, {marks}, {row['runs']} runs",
+        "work": f"{_show.count(row['flops'])} operations, {row['gflops']:.1f} G a second, "
+        f"{row['share_of_peak']:.0%} of the peak",
+        "set up": f"load {_show.ms(row['load_ms'])}, compile {_show.ms(row['compile_ms'])}",
+    }
+    if row["backend"] == "cpu":
+        memory = built.net.memory
+        shown["memory"] = f"{_show.size(memory.peak)} for activations, "
+        shown["memory"] += f"{_show.size(memory.weights)} for weights"
+    _show.pairs("", shown)

@@ -53,7 +53,8 @@ def command(
             param_hint="--dim",
         )
     facts = facts_of(with_sizes(graph, sizes(dims)))
-    planned = planned_memory(model, build, sizes(dims)) if memory else None
+    plan = memory and build.backend == "cpu"
+    planned = planned_memory(model, build, sizes(dims)) if plan else None
     if json_:
         return _show.as_json(document(model, graph, facts, planned))
     print_ports(graph)

@@ -83,7 +83,7 @@ def command(
     click.echo(
         f"time    {times(built, first, again)}, {build.threads} thread{'s' * (build.threads > 1)}"
     )
-    click.echo(f"graph   {changes(built)}")
+    click.echo(f"graph   {changes(built, build)}")
     if save:
         click.echo(f"saved   {save}")
     return None
@@ -137,12 +137,22 @@ def times(built: Built, first: float, again: float) -> str:
     return ", ".join(f"{name} {_show.ms(value)}" for name, value in parts.items())
 
 
-def changes(built: Built) -> str:
-    """`17 nodes became 6: fold-constants 4, fuse-elementwise 3`."""
-    before = len(built.net.graph("imported"))
-    after = len(built.net.graph("placed"))
-    did = ", ".join(f"{name} {n}" for name, n in built.net.report.changes.items() if n)
-    return f"{before} nodes became {after}" + (f": {did}" if did else "")
+def changes(built: Built, build: Build) -> str:
+    """`17 nodes became 6 steps, 1 of them in numpy; fold-constants 4, fuse-elementwise 3`."""
+    if build.backend == "numpy":
+        return f"{len(built.graph)} nodes, as they are: the reference of each, in numpy"
+    steps = [s for s in built.net.program().plan.steps if s.kind != "view"]
+    slow = sum(s.kind == "reference" for s in steps)
+    text = f"{len(built.graph)} nodes became {len(steps)} steps"
+    text += f", {slow} of them in numpy" if slow else ""
+    did = ", ".join(f"{name} {n}" for name, n in passes_of(built).items())
+    return f"{text}; {did}" if did else text
+
+
+def passes_of(built: Built) -> dict[str, int]:
+    """How often each pass changed something."""
+    report = getattr(built.net, "report", None)
+    return {} if report is None else {name: n for name, n in report.changes.items() if n}
 
 
 def document(
@@ -167,5 +177,5 @@ def document(
         "compile_ms": built.compile_ms,
         "first_ms": first,
         "run_ms": again,
-        "changes": built.net.report.changes,
+        "changes": passes_of(built),
     }
