@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinsmith.formats import onnx as format
+from tinsmith.formats import onnx as files
 from tinsmith.frontends import FRONTENDS, Frontend
 from tinsmith.graph import Graph
 
@@ -17,11 +17,11 @@ def load(source: Any) -> Graph:
     """The graph of an ONNX model: a path, bytes, or an `onnx.ModelProto`."""
     from tinsmith.frontends.onnx.model import import_model
 
-    return import_model(format.read(source))
+    return import_model(files.read(source))
 
 
 def _accepts(source: Any) -> bool:
     return hasattr(source, "opset_import") and hasattr(source, "graph")
 
 
-FRONTENDS.register("onnx", Frontend("ONNX", (".onnx",), format.sniff, load, _accepts))
+FRONTENDS.register("onnx", Frontend("ONNX", (".onnx",), files.sniff, load, _accepts))

@@ -124,14 +124,14 @@ def gemm(call: Call) -> Result:
         a = call.emit("Transpose", a, perm=(1, 0))
     if call.attr("transB", 0):
         b = call.emit("Transpose", b, perm=(1, 0))
-    call.attr("broadcast")
-    y = _scaled(call, call.emit("MatMul", a, b), alpha)
+    call.ignore("broadcast")
+    y = scaled(call, call.emit("MatMul", a, b), alpha)
     if c is None or beta == 0:
         return y
-    return call.emit("Add", y, _scaled(call, c, beta))
+    return call.emit("Add", y, scaled(call, c, beta))
 
 
-def _scaled(call: Call, x: Value, factor: float) -> Value:
+def scaled(call: Call, x: Value, factor: float) -> Value:
     if factor == 1:
         return x
     if x.dtype.kind in "iu" and factor != int(factor):

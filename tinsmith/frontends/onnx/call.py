@@ -86,6 +86,10 @@ class Call:
         self.read.add(name)
         return self.attrs.get(name, default)
 
+    def ignore(self, *names: str) -> None:
+        """These attributes mean nothing in inference."""
+        self.read.update(names)
+
     def required(self, name: str) -> Any:
         """An attribute that must be there."""
         self.read.add(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinsmith.frontends.onnx.arithmetic import _scaled
+from tinsmith.frontends.onnx.arithmetic import scaled
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.rows import RENAMED, renamed
 from tinsmith.graph import Value
@@ -51,7 +51,7 @@ def skip_rms_norm(call: Call) -> Result:
 
 @importer("SimplifiedLayerNormalization", _MS + "SimplifiedLayerNormalization")
 def rms_norm(call: Call) -> Result:
-    call.attr("stash_type")
+    call.ignore("stash_type")
     axis, eps = call.attr("axis", -1), call.attr("epsilon", 1e-5)
     return call.emit("RMSNorm", call[0], call[1], axis=axis, eps=eps)
 
@@ -61,7 +61,7 @@ def fused_matmul(call: Call) -> Result:
     if call.attr("transBatchA", 0) or call.attr("transBatchB", 0):
         raise Unsupported("it transposes batches, which is not supported")
     a, b = (_transposed(call, call[i], f"trans{side}") for i, side in enumerate("AB"))
-    return _scaled(call, call.emit("MatMul", a, b), call.attr("alpha", 1.0))
+    return scaled(call, call.emit("MatMul", a, b), call.attr("alpha", 1.0))
 
 
 def _transposed(call: Call, x: Value, flag: str) -> Value:
@@ -76,7 +76,7 @@ def _transposed(call: Call, x: Value, flag: str) -> Value:
 
 @importer(_MS + "FusedConv")
 def fused_conv(call: Call) -> Result:
-    call.attr("kernel_shape")
+    call.ignore("kernel_shape")
     attrs = renamed(call, "Conv", RENAMED["Conv"][1])
     y = _biased(call, call.emit("Conv", call[0], call[1], call.arg(2), **attrs), 3)
     return _activated(call, y, call.attr("activation"), call.attr("activation_params", []))

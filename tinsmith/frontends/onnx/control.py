@@ -135,11 +135,9 @@ def _captures(scopes: list[Scope]) -> list[Value]:
     """The outer values that these bodies read; they become the last inputs of each, in order."""
     outer = list(dict.fromkeys(v for s in scopes for v in s.captured))
     for s in scopes:
-        own = [v for v in s.graph.inputs if v not in set(s.captured.values())]
-        extra = [
-            s.captured[v] if v in s.captured else s.graph.input(s.graph.unique(v.name), v.type)
-            for v in outer
-        ]
+        mine = set(s.captured.values())
+        own = [v for v in s.graph.inputs if v not in mine]
+        extra = [s.captured[v] if v in s.captured else s.capture_input(v.name, v) for v in outer]
         s.graph.inputs = own + extra
     return outer
 

@@ -49,7 +49,7 @@ def global_pool(call: Call) -> Result:
 @importer("BatchNormalization")
 def batch_norm(call: Call) -> Result:
     eps = call.attr("epsilon", 1e-5)
-    call.attr("momentum"), call.attr("is_test"), call.attr("consumed_inputs")
+    call.ignore("momentum", "is_test", "consumed_inputs")
     if call.attr("training_mode", 0) or any(call.used(i) for i in range(1, 5)):
         raise Unsupported("it is in training mode: only inference is supported")
     values = [call[i] for i in range(5)]
@@ -76,7 +76,7 @@ def layer_norm(call: Call) -> Result:
 
 def _stash(call: Call) -> None:
     """Only how precisely statistics are computed, which the reference does in float32 at least."""
-    call.attr("stash_type")
+    call.ignore("stash_type")
 
 
 @importer("RMSNormalization")
@@ -189,7 +189,7 @@ def roi_align(call: Call) -> Result:
 def recurrent(call: Call) -> Result:
     names = ("activations", "activation_alpha", "activation_beta", "clip", "direction", "layout")
     attrs = {n: call.attr(n) for n in names if call.attr(n) is not None}
-    call.attr("output_sequence")
+    call.ignore("output_sequence")
     hidden = call.attr("hidden_size")
     if hidden is None:
         shape = call[2].shape
@@ -211,7 +211,7 @@ def quantize(call: Call) -> Result:
         attrs["saturate"] = False
     if dtype := call.dtype("output_dtype"):
         attrs["dtype"] = dtype
-    call.attr("precision")
+    call.ignore("precision")
     return call.emit("QuantizeLinear", *call.inputs, **attrs)
 
 

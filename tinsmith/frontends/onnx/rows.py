@@ -109,7 +109,6 @@ IGNORED = {
     "QLinearConv": ("kernel_shape",),
     "ConvTranspose": ("kernel_shape",),
     "DeformConv": ("kernel_shape",),
-    "RMSNormalization": ("stash_type",),
 }
 """Attributes that repeat what the inputs say."""
 
@@ -125,8 +124,7 @@ def one_to_one(op: str, names: dict[str, str]) -> Importer:
 
 def renamed(call: Call, op: str, names: dict[str, str]) -> dict[str, Any]:
     """The attributes that the node gives, under our names; flags as bool."""
-    for name in IGNORED.get(call.type, ()):
-        call.attr(name)
+    call.ignore(*IGNORED.get(call.type, ()))
     found = {}
     for theirs, ours in names.items():
         value = call.attr(theirs)

@@ -83,6 +83,7 @@ class Scope:
         self.captured: dict[Value, Value] = {}  # outer value -> input of this graph
         self.declared: dict[str, Type] = {}
         self.named: set[Value] = set()
+        self.labels: dict[int, str] = {}
         self.reads: set[str] = set()
 
     # ---- names
@@ -126,9 +127,16 @@ class Scope:
         if outer.const is not None:
             inner = self.graph.const(outer.const, name)
         else:
-            inner = self.graph.input(self.graph.unique(name), outer.type)
-            self.captured[outer] = inner
+            inner = self.capture_input(name, outer)
         self.named.add(inner)
+        return inner
+
+    def capture_input(self, name: str, outer: Value) -> Value:
+        """A new input of this graph that stands for a value of the one around it."""
+        name = self.graph.unique(name)
+        inner = self.graph.input(name, outer.type)
+        inner.name = name
+        self.captured[outer] = inner
         return inner
 
     # ---- graphs
@@ -144,7 +152,7 @@ class Scope:
                 self.declared[info.name] = declared
 
     def add_constant(self, name: str, array: Any) -> None:
-        value = self.graph.const(array)
+        value = self.graph.const(array, name)
         value.name = name
         self.named.add(value)
         self.bind(name, value)
@@ -155,6 +163,7 @@ class Scope:
         for proto in nodes:
             self.reads.update(_reads(proto))
             if not self.prefix:
+                self.labels[id(proto)] = self.graph.unique_node(self.label(proto))
                 for name in proto.output:
                     if name and name not in reserved:
                         reserved.add(self.graph.unique(name))
@@ -273,17 +282,17 @@ class Scope:
                     )
                 continue
             if value not in self.named:
-                self._name(value, name, label if i == 0 else "")
+                self._name(value, name, proto if i == 0 else None)
             self.bind(name, value)
 
-    def _name(self, value: Value, name: str, label: str) -> None:
+    def _name(self, value: Value, name: str, proto: Any) -> None:
         self.named.add(value)
         if self.prefix:
             value.name = self.graph.unique(f"{self.prefix}/{name}")
             return
         value.name = name
-        if value.producer is not None and label and self.origin is None:
-            value.producer.name = self.graph.unique_node(label)
+        if value.producer is not None and proto is not None:
+            value.producer.name = self.labels[id(proto)]
         if declared := self.declared.get(name):
             value.type, clash = refine(value.type, declared)
             if clash:

@@ -40,7 +40,7 @@ def constant_of_shape(call: Call) -> Result:
 
 @importer("Range")
 def arange(call: Call) -> Result:
-    call.attr("stash_type")
+    call.ignore("stash_type")
     return call.emit("Range", call[0], call[1], call[2])
 
 
@@ -114,7 +114,7 @@ def scatter(call: Call) -> Result:
 def dropout(call: Call) -> Result:
     """Dropped: the output is the input. The mask, where it is read, is all True."""
     x = call[0]
-    call.attr("ratio"), call.attr("is_test"), call.attr("seed"), call.attr("consumed_inputs")
+    call.ignore("ratio", "is_test", "seed", "consumed_inputs")
     training = call.arg(2)
     if training is not None:
         ratio = call.arg(1)

@@ -1,0 +1,87 @@
+"""Small ONNX models, and what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from tinsmith.frontends import load
+from tinsmith.graph import Graph
+from tinsmith.graph.verify import verify
+from tinsmith.ops.control import run_graph
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+FLOAT = 1
+
+
+def info(name: str, shape: Sequence[int | str | None] | None = None, type: int = FLOAT) -> Any:
+    return helper.make_tensor_value_info(name, type, shape)
+
+
+def info_of(name: str, array: np.ndarray[Any, Any]) -> Any:
+    return info(name, array.shape, helper.np_dtype_to_tensor_dtype(array.dtype))
+
+
+def model(
+    nodes: Sequence[Any],
+    inputs: Arrays | Sequence[Any],
+    outputs: Sequence[Any],
+    weights: Arrays | None = None,
+    *,
+    opset: int = 21,
+    functions: Sequence[Any] = (),
+    value_info: Sequence[Any] = (),
+    domains: Mapping[str, int] | None = None,
+) -> ModelProto:
+    """A model; inputs may be arrays to be fed, outputs names without a type."""
+    if isinstance(inputs, Mapping):
+        inputs = [info_of(k, v) for k, v in inputs.items()]
+    graph = helper.make_graph(
+        list(nodes),
+        "g",
+        list(inputs),
+        [helper.make_empty_tensor_value_info(o) if isinstance(o, str) else o for o in outputs],
+        [numpy_helper.from_array(v, k) for k, v in (weights or {}).items()],
+        value_info=list(value_info),
+    )
+    imports = {"": opset, **(domains or {})}
+    return helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid(k, v) for k, v in imports.items()],
+        functions=list(functions),
+        ir_version=10,
+    )
+
+
+def run(proto: Any, feeds: Arrays) -> list[np.ndarray[Any, Any]]:
+    """The outputs of the imported model."""
+    graph = load(proto)
+    verify(graph)
+    return run_graph(graph, feeds)
+
+
+def check(proto: ModelProto, feeds: Arrays, expected: Any = None, rtol: float = 1e-5) -> Graph:
+    """Import, run, and compare with `expected`, or with the reference evaluator of ONNX."""
+    if expected is None:
+        expected = ReferenceEvaluator(proto).run(None, dict(feeds))
+    graph = load(proto)
+    verify(graph)
+    assert [v.name for v in graph.inputs] == [v.name for v in proto.graph.input]
+    assert [v.name for v in graph.outputs] == [v.name for v in proto.graph.output]
+    for got, want in zip(run_graph(graph, feeds), expected, strict=True):
+        assert got.dtype == want.dtype
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol)
+    return graph
+
+
+def ops(graph: Graph) -> list[str]:
+    return [n.op.name for n in graph.nodes]
+
+
+def floats(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)

@@ -1,0 +1,398 @@
+"""Operators that are not one to one: each compared with ONNX's own evaluator, or with numpy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from tests.frontends.models import check, floats, info, model, ops, run
+
+node = helper.make_node
+X = floats(2, 3, 4, 5)
+M = floats(4, 3, seed=1)
+
+
+def one(type: str, *inputs: np.ndarray[Any, Any] | None, opset: int = 21, outs: int = 1, **attrs):
+    """A model of one node, fed with its inputs; and the feeds."""
+    feeds = {f"x{i}": a for i, a in enumerate(inputs) if a is not None}
+    names = ["" if a is None else f"x{i}" for i, a in enumerate(inputs)]
+    outputs = [f"y{i}" for i in range(outs)]
+    return model([node(type, names, outputs, **attrs)], feeds, outputs, opset=opset), feeds
+
+
+GEMM = [
+    {},
+    {"transA": 1},
+    {"transB": 1},
+    {"alpha": 0.5, "beta": 2.0},
+    {"alpha": 0.25, "transA": 1, "transB": 1},
+    {"beta": 0.0},
+]
+
+
+@pytest.mark.parametrize("attrs", GEMM, ids=str)
+@pytest.mark.parametrize("c", [None, (3,), (2, 3), (1,), (), (2, 1)], ids=str)
+def test_gemm(attrs: dict[str, Any], c: Any) -> None:
+    a, b = floats(2, 4), floats(4, 3, seed=2)
+    a = np.ascontiguousarray(a.T) if attrs.get("transA") else a
+    b = np.ascontiguousarray(b.T) if attrs.get("transB") else b
+    bias = () if c is None else (np.asarray(floats(*c, seed=3)),)
+    graph = check(*one("Gemm", a, b, *bias, **attrs))
+    assert set(ops(graph)) <= {"Transpose", "MatMul", "Mul", "Add"}
+
+
+def test_gemm_refuses_to_scale_integers_by_a_fraction() -> None:
+    a = np.ones((2, 2), np.int32)
+    with pytest.raises(Exception, match=r"scales integers by 0\.5"):
+        run(*one("Gemm", a, a, alpha=0.5))
+
+
+def _statistics(shape: tuple[int, ...]) -> list[np.ndarray[Any, Any]]:
+    return [floats(*shape, seed=s) for s in (1, 2, 3)] + [np.abs(floats(*shape, seed=4)) + 0.5]
+
+
+@pytest.mark.parametrize("opset", [7, 9, 14, 15])
+def test_batch_norm(opset: int) -> None:
+    feeds = [X, *_statistics((3,))]
+    s, b, m, v = (a.reshape(1, 3, 1, 1) for a in feeds[1:])
+    want = (X - m) / np.sqrt(v + 1e-3) * s + b
+    graph = check(*one("BatchNormalization", *feeds, opset=opset, epsilon=1e-3), expected=[want])
+    assert ops(graph) == ["BatchNorm"]
+
+
+def test_batch_norm_with_a_statistic_for_each_element() -> None:
+    feeds = [X, *_statistics((3, 4, 5))]
+    s, b, m, v = feeds[1:]
+    want = (X - m) / np.sqrt(v + np.float32(1e-5)) * s + b
+    check(*one("BatchNormalization", *feeds, opset=7, spatial=0), expected=[want])
+
+
+def test_dropout_is_dropped_and_its_mask_is_true() -> None:
+    graph = check(*one("Dropout", X, opset=13), expected=[X])
+    assert ops(graph) == ["Identity"]  # only because an output may not share an input's name
+    proto = model(
+        [node("Dropout", ["x"], ["d", "mask"]), node("Relu", ["d"], ["y"])], {"x": X}, ["y", "mask"]
+    )
+    check(proto, {"x": X}, expected=[np.maximum(X, 0), np.ones(X.shape, bool)])
+
+
+REDUCTIONS = "Sum Mean Max Min Prod L1 L2 SumSquare LogSum LogSumExp".split()  # noqa: SIM905
+
+
+@pytest.mark.parametrize("kind", REDUCTIONS)
+@pytest.mark.parametrize("axes", [None, [1], [0, -1]], ids=str)
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_reductions_with_axes_as_attribute_and_as_input(
+    kind: str, axes: Any, keepdims: int
+) -> None:
+    x = np.abs(X) + 0.5
+    attrs: dict[str, Any] = {"keepdims": keepdims}
+    check(*one(f"Reduce{kind}", x, opset=11, **attrs, **({"axes": axes} if axes else {})))
+    more = () if axes is None else (np.array(axes, np.int64),)
+    check(*one(f"Reduce{kind}", x, *more, opset=18, **attrs))
+
+
+@pytest.mark.parametrize("noop", [0, 1])
+def test_reduction_without_axes(noop: int) -> None:
+    check(*one("ReduceSum", X, None, opset=13, noop_with_empty_axes=noop))
+
+
+@pytest.mark.parametrize("type", ["Softmax", "LogSoftmax", "Hardmax"])
+@pytest.mark.parametrize("axis", [0, 1, 2, 3, -1, -2, None])
+@pytest.mark.parametrize("opset", [11, 13])
+def test_softmax_before_and_after_opset_13(type: str, axis: int | None, opset: int) -> None:
+    attrs = {} if axis is None else {"axis": axis}
+    proto, feeds = one(type, X, opset=opset, **attrs)
+    if opset == 13:
+        check(proto, feeds)
+        return
+    flat = X.reshape(int(np.prod(X.shape[: (1 if axis is None else axis % 4)])), -1)
+    twin, its = one(type, flat, opset=13, axis=-1)
+    check(proto, feeds, expected=[run(twin, its)[0].reshape(X.shape)])
+
+
+BOUNDS = [(-0.5, 0.5), (None, 0.5), (-0.5, None), (None, None), (0.5, -0.5)]
+
+
+@pytest.mark.parametrize("low, high", BOUNDS, ids=str)
+@pytest.mark.parametrize("constant", [True, False])
+def test_clip(low: float | None, high: float | None, constant: bool) -> None:
+    given = {"low": low, "high": high}
+    bounds = {k: np.array(v, np.float32) for k, v in given.items() if v is not None}
+    names = ["x", *(k if v is not None else "" for k, v in given.items())]
+    feeds = {"x": X} if constant else {"x": X, **bounds}
+    nodes = [node("Clip", names, ["y"])]
+    proto = model(nodes, feeds, ["y"], bounds if constant else None, opset=13)
+    want = X if low is None else np.maximum(X, np.float32(low))
+    want = want if high is None else np.minimum(want, np.float32(high))
+    graph = check(proto, feeds, expected=[want])
+    if constant:
+        assert ops(graph) == ["Clip"]
+        assert graph.nodes[0].attrs["min"] == low
+
+
+def test_clip_with_attributes_before_opset_11() -> None:
+    check(*one("Clip", X, opset=7, min=-0.25, max=0.5), expected=[np.clip(X, -0.25, 0.5)])
+    check(*one("Clip", X, opset=7), expected=[X])
+
+
+def test_clip_of_integers() -> None:
+    x = np.arange(-5, 5, dtype=np.int64)
+    low, high = np.array(-2, np.int64), np.array(3, np.int64)
+    proto = model([node("Clip", ["x", "a", "b"], ["y"])], {"x": x}, ["y"], {"a": low, "b": high})
+    check(proto, {"x": x})
+
+
+@pytest.mark.parametrize("opset", [7, 9])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_upsample(opset: int, mode: str) -> None:
+    scales = np.array([1, 1, 2, 3], np.float32)
+    if opset == 7:
+        proto, feeds = one("Upsample", X, opset=7, mode=mode, scales=scales.tolist())
+    else:
+        nodes = [node("Upsample", ["x0", "s"], ["y0"], mode=mode)]
+        feeds = {"x0": X}
+        proto = model(nodes, feeds, ["y0"], {"s": scales}, opset=9)
+    (got,) = run(proto, feeds)
+    assert got.shape == (2, 3, 8, 15)
+    if mode == "nearest":
+        np.testing.assert_array_equal(got, X.repeat(2, axis=2).repeat(3, axis=3))
+    else:
+        np.testing.assert_allclose(got[..., ::2, ::3], X, rtol=1e-5)
+        middle = (X[:, :, 0] + X[:, :, 1]) / 2
+        np.testing.assert_allclose(got[:, :, 1, ::3], middle, rtol=1e-4, atol=1e-6)
+
+
+def test_resize_of_opset_10_is_asymmetric_and_rounds_down() -> None:
+    scales = np.array([1, 1, 1.5, 1], np.float32)
+    proto = model([node("Resize", ["x", "s"], ["y"])], {"x": X}, ["y"], {"s": scales}, opset=10)
+    (got,) = run(proto, {"x": X})
+    rows = np.floor(np.arange(6) / 1.5).astype(int)
+    np.testing.assert_array_equal(got, X[:, :, rows])
+
+
+@pytest.mark.parametrize("by", ["scales", "sizes"])
+def test_resize_with_empty_inputs_of_opset_11(by: str) -> None:
+    empty = np.zeros(0, np.float32)
+    scales = np.array([1, 1, 2, 2], np.float32) if by == "scales" else empty
+    names = ["x", "e", "s", *(["n"] if by == "sizes" else [])]
+    weights = {"e": empty, "s": scales, "n": np.array([2, 3, 8, 10], np.int64)}
+    proto = model([node("Resize", names, ["y"])], {"x": X}, ["y"], weights, opset=11)
+    check(proto, {"x": X}, expected=[X.repeat(2, axis=2).repeat(2, axis=3)])
+
+
+SLICES = [
+    ([1, 0], [3, 2], None),
+    ([-3], [-1], [2]),
+    ([0, 1], [1, 10**9], [0, 3]),
+]
+
+
+@pytest.mark.parametrize("starts, ends, axes", SLICES, ids=str)
+def test_slice_with_attributes(starts: Any, ends: Any, axes: Any) -> None:
+    attrs = {"starts": starts, "ends": ends, **({} if axes is None else {"axes": axes})}
+    index: list[Any] = [slice(None)] * 4
+    for s, e, a in zip(starts, ends, axes or range(len(starts)), strict=True):
+        index[a] = slice(s, e)
+    check(*one("Slice", X, opset=9, **attrs), expected=[X[tuple(index)]])
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge"])
+def test_pad_with_attributes(mode: str) -> None:
+    attrs = {"pads": [0, 0, 1, 2, 0, 0, 2, 1], "mode": mode}
+    more = {"constant_values": 1.5} if mode == "constant" else {}
+    want = np.pad(X, [(0, 0), (0, 0), (1, 2), (2, 1)], mode, **more)  # type: ignore[call-overload]
+    value = {"value": 1.5} if mode == "constant" else {}
+    check(*one("Pad", X, opset=10, **attrs, **value), expected=[want])
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+def test_squeeze_unsqueeze(opset: int) -> None:
+    x = floats(1, 3, 1)
+    if opset == 11:
+        check(*one("Squeeze", x, opset=11, axes=[0, 2]), expected=[x[0, :, 0]])
+        check(*one("Unsqueeze", x, opset=11, axes=[0, 4]), expected=[x[None, ..., None]])
+    else:
+        check(*one("Squeeze", x, np.array([0, -1]), opset=13))
+        check(*one("Unsqueeze", x, np.array([0, -1]), opset=13))
+        check(*one("Squeeze", x, opset=13))
+
+
+SPLITS: list[tuple[int, Any, int, dict[str, Any]]] = [
+    (11, [1, 3], 2, {"axis": 2}),
+    (11, None, 2, {"axis": 2}),
+    (13, [1, 2, 2], 3, {"axis": -1}),
+    (13, None, 3, {"axis": 1}),
+    (18, None, 2, {"axis": 3, "num_outputs": 2}),
+    (18, [4, 1], 2, {"axis": 3}),
+]
+
+
+@pytest.mark.parametrize("opset, sizes, outs, attrs", SPLITS, ids=str)
+def test_split(opset: int, sizes: Any, outs: int, attrs: dict[str, Any]) -> None:
+    axis = attrs["axis"]
+    total = X.shape[axis]
+    step = -(-total // outs)
+    cuts = np.cumsum(sizes)[:-1] if sizes else [step * i for i in range(1, outs)]
+    want = np.split(X, cuts, axis=axis)
+    if opset < 13 and sizes:
+        proto, feeds = one("Split", X, opset=opset, outs=outs, split=sizes, **attrs)
+    else:
+        more = () if sizes is None else (np.array(sizes),)
+        proto, feeds = one("Split", X, *more, opset=opset, outs=outs, **attrs)
+    check(proto, feeds, expected=want)
+
+
+@pytest.mark.parametrize("opset", [7, 10, 11])
+@pytest.mark.parametrize("largest", [0, 1])
+def test_top_k(opset: int, largest: int) -> None:
+    attrs: dict[str, Any] = {"axis": 1} if opset < 11 else {"axis": 1, "largest": largest}
+    proto, feeds = (
+        one("TopK", M, opset=7, outs=2, k=2, **attrs)
+        if opset == 7
+        else one("TopK", M, np.array([2]), opset=opset, outs=2, **attrs)
+    )
+    order = np.argsort(-M if largest or opset < 11 else M, axis=1)[:, :2]
+    check(proto, feeds, expected=[np.take_along_axis(M, order, 1), order])
+
+
+CONSTANTS = [
+    ({"value_float": 1.5}, np.array(1.5, np.float32)),
+    ({"value_floats": [1.5, 2.0]}, np.array([1.5, 2.0], np.float32)),
+    ({"value_int": 3}, np.array(3, np.int64)),
+    ({"value_ints": [3, 4]}, np.array([3, 4], np.int64)),
+    ({"value": numpy_helper.from_array(M)}, M),
+]
+
+
+@pytest.mark.parametrize("attrs, want", CONSTANTS, ids=lambda v: str(v)[:20])
+def test_constant(attrs: dict[str, Any], want: np.ndarray[Any, Any]) -> None:
+    proto = model([node("Constant", [], ["c"], **attrs)], [], ["c"])
+    graph = check(proto, {}, expected=[want])
+    assert len(graph) == 0
+    assert graph.outputs[0].name == "c"
+
+
+@pytest.mark.parametrize(
+    "attrs", [{"value_string": b"a"}, {"value_strings": [b"a", b"b"]}], ids=str
+)
+def test_constant_of_strings(attrs: dict[str, Any]) -> None:
+    (got,) = run(model([node("Constant", [], ["c"], **attrs)], [], ["c"]), {})
+    assert got.dtype == object
+    assert got.ravel().tolist() in (["a"], ["a", "b"])
+
+
+def test_sparse_constant() -> None:
+    values = numpy_helper.from_array(np.array([5.0, 7.0], np.float32), "v")
+    indices = numpy_helper.from_array(np.array([[0, 1], [2, 0]], np.int64), "i")
+    sparse = helper.make_sparse_tensor(values, indices, [3, 2])
+    proto = model([node("Constant", [], ["c"], sparse_value=sparse)], [], ["c"])
+    np.testing.assert_array_equal(run(proto, {})[0], [[0, 5], [0, 0], [7, 0]])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "float16", "uint8"])
+def test_constant_of_shape(dtype: str) -> None:
+    value = numpy_helper.from_array(np.ones(1, dtype))
+    check(*one("ConstantOfShape", np.array([2, 3]), value=value))
+
+
+@pytest.mark.parametrize("type", ["Sum", "Mean", "Max", "Min"])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_variadic(type: str, count: int) -> None:
+    inputs = [floats(2, 3, seed=i) for i in range(count - 1)] + [floats(3, seed=9)]
+    check(*one(type, *inputs, opset=13))
+
+
+@pytest.mark.parametrize("base", ["float32", "int32", "int64"])
+@pytest.mark.parametrize("exponent", ["float32", "int32", "int64", "float64"])
+def test_power_has_the_dtype_of_its_base(base: str, exponent: str) -> None:
+    x, y = np.array([1, 2, 3], base), np.array([3, 2, 1], exponent)
+    check(*one("Pow", x, y, opset=15))
+
+
+@pytest.mark.parametrize("to", ["float16", "float64", "int8", "bool", "int64"])
+def test_cast(to: str) -> None:
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(to))
+    check(*one("Cast", X * 3, to=code))
+
+
+def test_group_norm_before_opset_21_scales_groups() -> None:
+    x, scale, shift = floats(2, 4, 3), floats(2, seed=1), floats(2, seed=2)
+    grouped = x.reshape(2, 2, 2, 3)
+    mean, var = (f(grouped, axis=(2, 3), keepdims=True) for f in (np.mean, np.var))
+    s, b = (v.reshape(1, 2, 1, 1) for v in (scale, shift))
+    want = ((grouped - mean) / np.sqrt(var + 1e-5) * s + b).reshape(x.shape)
+    proto, feeds = one("GroupNormalization", x, scale, shift, opset=18, num_groups=2)
+    check(proto, feeds, expected=[want])
+    weights = {"x1": scale, "x2": shift}
+    proto = model(proto.graph.node, {"x0": x}, ["y0"], weights, opset=18)
+    check(proto, {"x0": x}, expected=[want])
+
+
+@pytest.mark.parametrize("outs", [1, 2, 3])
+@pytest.mark.parametrize("axis", [-1, 1])
+def test_layer_norm(outs: int, axis: int) -> None:
+    scale = floats(*X.shape[axis:], seed=1)
+    check(*one("LayerNormalization", X, scale, outs=outs, opset=17, axis=axis), rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["Average", "Max", "Lp"])
+def test_global_pools(kind: str) -> None:
+    (got,) = run(*one(f"Global{kind}Pool", X, opset=13))
+    plane = X.reshape(2, 3, -1)
+    want = {
+        "Average": plane.mean(-1),
+        "Max": plane.max(-1),
+        "Lp": np.sqrt((plane**2).sum(-1)),
+    }[kind]
+    np.testing.assert_allclose(got.reshape(2, 3), want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("type, gates", [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+@pytest.mark.parametrize("opset", [7, 14])
+@pytest.mark.parametrize("sizes", [True, False])
+def test_recurrent(type: str, gates: int, opset: int, sizes: bool) -> None:
+    x = floats(3, 2, 4)
+    w, r = floats(1, gates * 5, 4, seed=1), floats(1, gates * 5, 5, seed=2)
+    outs = 3 if type == "LSTM" else 2
+    attrs = {"hidden_size": 5} if sizes else {}
+    proto, feeds = one(type, x, w, r, outs=outs, opset=opset, **attrs)
+    twin, _ = one(type, x, w, r, outs=2, opset=14, hidden_size=5)
+    from onnx.reference import ReferenceEvaluator
+
+    want = ReferenceEvaluator(twin).run(None, feeds)
+    for got, expected in zip(run(proto, feeds), want, strict=False):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_space_to_depth_crd() -> None:
+    x = np.arange(2 * 3 * 4 * 6, dtype=np.float32).reshape(2, 3, 4, 6)
+    (got,) = run(*one("SpaceToDepth", x, opset=26, blocksize=2))
+    blocks = x.reshape(2, 3, 2, 2, 3, 2)
+    want = blocks.transpose(0, 3, 5, 1, 2, 4).reshape(2, 12, 2, 3)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_add_of_opset_6_aligns_the_second_operand_at_an_axis() -> None:
+    y = floats(3, seed=1)
+    proto, feeds = one("Add", X, y, opset=6, broadcast=1, axis=1)
+    check(proto, feeds, expected=[X + y.reshape(3, 1, 1)])
+
+
+@pytest.mark.skipif(onnx.defs.onnx_opset_version() < 28, reason="this onnx has no SwiGLU")
+@pytest.mark.parametrize("alpha", [None, 2.0])
+def test_operators_without_a_row_are_expanded_by_their_definition(alpha: float | None) -> None:
+    x, gate = floats(2, 6), floats(2, 6, seed=1)
+    attrs = {} if alpha is None else {"alpha": alpha}
+    want = x / (1 + np.exp(-(alpha or 1.0) * x)) * gate
+    graph = check(*one("SwiGLU", x, gate, opset=28, **attrs), expected=[want.astype(np.float32)])
+    assert ops(graph) == ["Swish", "Mul"]
+    assert {n.origin.type for n in graph.nodes} == {"SwiGLU"}
+
+
+def test_a_model_may_have_no_nodes() -> None:
+    check(model([], [info("x", [2])], [info("x", [2])]), {"x": floats(2)}, expected=[floats(2)])

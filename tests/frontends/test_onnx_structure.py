@@ -1,0 +1,315 @@
+"""Names, types, order, subgraphs and functions of imported models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.frontends.models import check, floats, info, model, ops, run
+from tinsmith.errors import ModelWarning
+from tinsmith.frontends import load
+from tinsmith.graph.verify import verify
+
+node = helper.make_node
+X = floats(2, 3)
+
+
+def test_names_of_values_nodes_and_origins_survive(tmp_path: Any) -> None:
+    nodes = [
+        node("Gemm", ["x", "w", "b"], ["fc1/out"], name="fc1", transB=1),
+        node("Relu", ["fc1/out"], ["act"]),
+        node("Relu", ["act"], ["y"], name="fc1"),
+    ]
+    weights = {"w": floats(4, 3), "b": floats(4)}
+    proto = model(nodes, {"x": X}, ["y"], weights)
+    path = tmp_path / "net.onnx"
+    path.write_bytes(proto.SerializeToString())
+    graph = load(path)
+    verify(graph)
+    assert [v.name for v in graph.constants()] == ["w", "b"]
+    values = {v.name for v in graph.values()}
+    assert {"x", "w", "b", "fc1/out", "act", "y"} <= values
+    assert graph.node("fc1/out").name == "fc1"
+    assert [n.name for n in graph.nodes if n.op.name == "Relu"] == ["act", "fc1.1"]
+    origins = {(n.origin.file, n.origin.name, n.origin.type) for n in graph.nodes}
+    assert ("net.onnx", "fc1", "Gemm") in origins
+    assert ("net.onnx", "act", "Relu") in origins
+
+
+def test_helper_values_do_not_take_the_names_of_the_model() -> None:
+    """An intermediate of the Gemm would be called "g/MatMul", which is a value of the model."""
+    nodes = [
+        node("Gemm", ["x", "w", "b"], ["g"], name="g"),
+        node("Relu", ["g"], ["g/MatMul"]),
+        node("Neg", ["g/MatMul"], ["g/const"]),
+    ]
+    weights = {"w": floats(3, 4), "b": floats(4)}
+    graph = check(model(nodes, {"x": X}, ["g/const", "g/MatMul"], weights), {"x": X})
+    assert graph.node("g/MatMul").op.name == "Relu"
+
+
+def test_symbols_are_kept_and_unnamed_dimensions_are_fresh() -> None:
+    inputs = [info("a", ["N", None, 3]), info("b", ["N", "?", 3]), info("c", None)]
+    nodes = [node("Relu", ["a"], ["y"]), node("Relu", ["b"], ["z"]), node("Relu", ["c"], ["u"])]
+    graph = load(model(nodes, inputs, ["y", "z", "u"]))
+    a, b, c = (v.shape for v in graph.inputs)
+    assert a is not None and b is not None
+    assert a[0] == b[0] == "N"
+    assert isinstance(a[1], str) and isinstance(b[1], str) and a[1] != b[1]
+    assert c is None
+    assert graph.outputs[0].shape == a
+
+
+def test_negative_dimensions_are_unknown_and_zero_is_zero() -> None:
+    proto = model([node("Relu", ["x"], ["y"])], [info("x", [-1, 0])], ["y"])
+    shape = load(proto).inputs[0].shape
+    assert shape is not None and isinstance(shape[0], str) and shape[1] == 0
+
+
+def test_declared_types_complete_what_cannot_be_inferred() -> None:
+    """The target shape is an input, so only the declaration knows the result's."""
+    inputs = [info("x", [2, 6]), info("shape", [2], TensorProto.INT64)]
+    nodes = [node("Reshape", ["x", "shape"], ["m"]), node("Relu", ["m"], ["y"])]
+    graph = load(model(nodes, inputs, ["y"], value_info=[info("m", [3, 4])]))
+    assert graph.outputs[0].shape == (3, 4)
+
+
+@pytest.mark.parametrize(
+    "declared", [info("m", [9, 9]), info("m", [2]), info("m", [2, 3], TensorProto.INT32)], ids=str
+)
+def test_a_declaration_that_contradicts_is_reported_and_not_believed(declared: Any) -> None:
+    nodes = [node("Relu", ["x"], ["m"]), node("Relu", ["m"], ["y"])]
+    with pytest.warns(ModelWarning, match=r"declares 'm' as .*; it is float32\[2,3\]"):
+        graph = load(model(nodes, {"x": X}, ["y"], value_info=[declared]))
+    assert graph.outputs[0].shape == (2, 3)
+    assert len(graph.meta["notes"]) == 1
+
+
+def test_weights_that_are_also_inputs_are_constants() -> None:
+    inputs = [info("x", [2, 3]), info("w", [3, 4])]
+    proto = model([node("MatMul", ["x", "w"], ["y"])], inputs, ["y"], {"w": floats(3, 4)})
+    graph = load(proto)
+    assert [v.name for v in graph.inputs] == ["x"]
+    assert [v.name for v in graph.constants()] == ["w"]
+
+
+def test_unused_inputs_are_kept() -> None:
+    check(model([node("Relu", ["x"], ["y"])], {"x": X, "idle": X}, ["y"]), {"x": X, "idle": X})
+
+
+def test_outputs_may_be_inputs_weights_or_repeated() -> None:
+    w = floats(4)
+    nodes = [node("Relu", ["x"], ["y"])]
+    graph = load(model(nodes, {"x": X}, ["y", "x", "w", "y"], {"w": w}))
+    verify(graph)
+    assert [v.name for v in graph.outputs] == ["y", "x", "w", "y"]
+    assert graph.outputs[1] is graph.inputs[0]
+    assert graph.outputs[2].const is not None
+    assert len(graph) == 1
+
+
+@pytest.mark.parametrize("source", ["x", "w", "r"])
+def test_an_output_that_is_only_another_name(source: str) -> None:
+    """Dropout is dropped, and its output is a graph output."""
+    nodes = [node("Relu", ["x"], ["r"]), node("Dropout", [source], ["y"])]
+    w = floats(4)
+    want = {"x": X, "w": w, "r": np.maximum(X, 0)}
+    check(
+        model(nodes, {"x": X}, ["y", "r"], {"w": w}), {"x": X}, expected=[want[source], want["r"]]
+    )
+
+
+def test_nodes_in_any_order() -> None:
+    nodes = [
+        node("Add", ["b", "c"], ["y"]),
+        node("Relu", ["a"], ["c"]),
+        node("Neg", ["a"], ["b"]),
+        node("Abs", ["x"], ["a"]),
+    ]
+    graph = check(
+        model(nodes, {"x": X}, ["y"]), {"x": X}, expected=[np.maximum(abs(X), 0) - abs(X)]
+    )
+    assert ops(graph)[0] == "Abs" and ops(graph)[-1] == "Add"
+
+
+def branch(name: str, nodes: list[Any], outputs: list[str], weights: Any = None) -> Any:
+    return helper.make_graph(
+        nodes,
+        name,
+        [],
+        [helper.make_empty_tensor_value_info(o) for o in outputs],
+        [numpy_helper.from_array(v, k) for k, v in (weights or {}).items()],
+    )
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_if_captures_values_of_the_graph_around_it(flag: bool) -> None:
+    """`h` is captured by both branches, `x` by one, `w` is a weight, and `h` is an output."""
+    yes = branch("yes", [node("Add", ["h", "w"], ["t"]), node("Mul", ["t", "x"], ["u"])], ["u"])
+    no = branch("no", [node("Identity", ["h"], ["v"])], ["v"])
+    nodes = [
+        node("Relu", ["x"], ["h"]),
+        node("If", ["c"], ["y"], then_branch=yes, else_branch=no),
+    ]
+    feeds = {"x": X, "c": np.array(flag)}
+    graph = check(model(nodes, feeds, ["y", "h"], {"w": floats(3)}), feeds)
+    (n,) = [n for n in graph.nodes if n.op.name == "If"]
+    assert [v.name for v in n.inputs if v] == ["c", "h", "x"]
+    for body in (n.then_branch, n.else_branch):
+        assert [v.name for v in body.inputs] == ["h", "x"]
+
+
+def test_if_whose_branches_yield_captured_values_and_weights() -> None:
+    yes, no = branch("yes", [], ["x"]), branch("no", [], ["k"], {"k": floats(2, 3, seed=5)})
+    nodes = [node("If", ["c"], ["y"], then_branch=yes, else_branch=no)]
+    for flag, want in ((True, X), (False, floats(2, 3, seed=5))):
+        feeds = {"c": np.array(flag), "x": X}
+        check(model(nodes, feeds, ["y"]), feeds, expected=[want])
+
+
+def test_captures_through_two_levels() -> None:
+    inner = branch("inner", [node("Add", ["x", "h"], ["s"])], ["s"])
+    other = branch("other", [node("Neg", ["x"], ["n"])], ["n"])
+    middle = branch(
+        "middle", [node("If", ["c"], ["i"], then_branch=inner, else_branch=other)], ["i"]
+    )
+    last = branch("last", [node("Identity", ["x"], ["l"])], ["l"])
+    nodes = [
+        node("Relu", ["x"], ["h"]),
+        node("If", ["d"], ["y"], then_branch=middle, else_branch=last),
+    ]
+    for c in (True, False):
+        for d in (True, False):
+            feeds = {"x": X, "c": np.array(c), "d": np.array(d)}
+            check(model(nodes, feeds, ["y"]), feeds)
+
+
+def loop_body(nodes: list[Any], states: list[Any], outputs: list[str]) -> Any:
+    inputs = [info("i", [], TensorProto.INT64), info("go", [], TensorProto.BOOL), *states]
+    outs = [helper.make_empty_tensor_value_info(o) for o in outputs]
+    return helper.make_graph(nodes, "body", inputs, outs)
+
+
+def test_loop_with_states_items_and_captures() -> None:
+    nodes = [
+        node("Add", ["s", "x"], ["s2"]),
+        node("Mul", ["s2", "w"], ["item"]),
+        node("Identity", ["go"], ["go2"]),
+    ]
+    body = loop_body(nodes, [info("s", [2, 3])], ["go2", "s2", "item"])
+    proto = model(
+        [node("Loop", ["n", "", "s0"], ["last", "items"], body=body)],
+        {"n": np.array(4), "s0": X, "x": X},
+        ["last", "items"],
+        {"w": floats(3)},
+    )
+    feeds = {"n": np.array(4), "s0": X, "x": X}
+    want = [X * 5, np.stack([X * k * floats(3) for k in (2, 3, 4, 5)])]
+    graph = check(proto, feeds, expected=want)
+    assert graph.nodes[0].captured == 1
+
+
+def test_loop_whose_state_grows() -> None:
+    """The state has another size after each turn, so its dimension becomes a symbol."""
+    nodes = [node("Concat", ["s", "x"], ["s2"], axis=0), node("Identity", ["go"], ["go2"])]
+    body = loop_body(nodes, [info("s", None)], ["go2", "s2"])
+    proto = model(
+        [node("Loop", ["n", "", "x"], ["y"], body=body)], {"n": np.array(3), "x": X}, ["y"]
+    )
+    graph = check(proto, {"n": np.array(3), "x": X}, expected=[np.concatenate([X] * 4)])
+    shape = graph.outputs[0].shape
+    assert shape is not None and isinstance(shape[0], str) and shape[1] == 3
+
+
+def test_scan_with_captures() -> None:
+    body = helper.make_graph(
+        [node("Add", ["s", "t"], ["s2"]), node("Mul", ["s2", "w"], ["o"])],
+        "body",
+        [info("s", [3]), info("t", [3])],
+        [info("s2", [3]), info("o", [3])],
+    )
+    feeds = {"s0": floats(3, seed=4), "x": X, "w": floats(3, seed=5)}
+    nodes = [node("Scan", ["s0", "x"], ["last", "all"], body=body, num_scan_inputs=1)]
+    total = np.cumsum(X, axis=0) + feeds["s0"]
+    want = [total[-1], total * feeds["w"]]
+    check(model(nodes, feeds, ["last", "all"]), feeds, expected=want)
+
+
+def twice(domain: str = "my") -> Any:
+    """A function y = alpha-scaled LeakyRelu(x + b), b optional in its caller."""
+    return helper.make_function(
+        domain,
+        "Scaled",
+        ["x", "b"],
+        ["y"],
+        [
+            node("Add", ["x", "b"], ["s"]),
+            _with_reference(node("LeakyRelu", ["s"], ["y"]), "alpha", "slope"),
+        ],
+        [helper.make_opsetid("", 21)],
+        attributes=[],
+        attribute_protos=[helper.make_attribute("slope", 0.25)],
+    )
+
+
+def _with_reference(n: Any, name: str, refers: str) -> Any:
+    a = n.attribute.add()
+    a.name, a.ref_attr_name, a.type = name, refers, 1
+    return n
+
+
+@pytest.mark.parametrize("slope", [None, 0.5])
+def test_functions_of_the_model_are_inlined(slope: float | None) -> None:
+    attrs = {} if slope is None else {"slope": slope}
+    nodes = [
+        node("Scaled", ["x", "b"], ["h"], domain="my", name="first", **attrs),
+        node("Scaled", ["h", "b"], ["y"], domain="my", name="second", **attrs),
+    ]
+    feeds = {"x": X, "b": floats(3, seed=2)}
+    proto = model(nodes, feeds, ["y"], functions=[twice()], domains={"my": 1})
+
+    def leaky(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.where(a > 0, a, np.float32(slope or 0.25) * a)
+
+    graph = check(proto, feeds, expected=[leaky(leaky(X + feeds["b"]) + feeds["b"])])
+    assert ops(graph) == ["Add", "LeakyRelu"] * 2
+    assert {n.origin.name for n in graph.nodes} == {"first", "second"}
+    assert {"h", "y", "first/s", "second/s"} <= {v.name for v in graph.values()}
+
+
+def test_a_function_of_the_model_comes_before_an_operator_of_the_same_name() -> None:
+    body = helper.make_function(
+        "", "Relu", ["x"], ["y"], [node("Neg", ["x"], ["y"])], [helper.make_opsetid("", 21)]
+    )
+    proto = model([node("Relu", ["x"], ["y"])], {"x": X}, ["y"], functions=[body])
+    np.testing.assert_array_equal(run(proto, {"x": X})[0], -X)
+
+
+def test_the_optional_inputs_of_a_function_may_be_left_out() -> None:
+    body = helper.make_function(
+        "my",
+        "Bounded",
+        ["x", "low", "high"],
+        ["y"],
+        [node("Clip", ["x", "low", "high"], ["y"])],
+        [helper.make_opsetid("", 21)],
+    )
+    nodes = [node("Bounded", ["x", "", "h"], ["y"], domain="my")]
+    weights = {"h": np.array(0.25, np.float32)}
+    proto = model(nodes, {"x": X}, ["y"], weights, functions=[body], domains={"my": 1})
+    np.testing.assert_array_equal(run(proto, {"x": X})[0], np.minimum(X, 0.25))
+
+
+@pytest.mark.parametrize("opset", range(7, 27))
+def test_every_opset_is_read(opset: int) -> None:
+    nodes = [node("Add", ["x", "x"], ["h"]), node("Relu", ["h"], ["y"])]
+    check(model(nodes, {"x": X}, ["y"], opset=opset), {"x": X}, expected=[np.maximum(2 * X, 0)])
+
+
+def test_an_opset_of_the_future_is_tried_with_a_note() -> None:
+    with pytest.warns(ModelWarning, match="has opset 999; the newest known is"):
+        graph = load(model([node("Relu", ["x"], ["y"])], {"x": X}, ["y"], opset=999))
+    assert ops(graph) == ["Relu"]
