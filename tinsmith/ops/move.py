@@ -78,7 +78,7 @@ def _(*xs: Value, axis: int) -> Type:
 
 
 @op("move")
-def Split(x, split=None, *, axis=0, num_outputs=None):
+def Split(x, split=None, *, axis=0, num_outputs: Any = None):
     """y_0, y_1, ... = x cut along `axis` into pieces of the sizes `split`
 
     Without sizes: num_outputs pieces of ceil(size / num_outputs), the last ones smaller.
@@ -217,7 +217,7 @@ def _pairs(numbers: Any, where: Any, rank: int) -> list[tuple[int, int]]:
     return pairs
 
 
-def _padded(x: Any, pairs: list[tuple[int, int]], value: Any, mode: str) -> Any:
+def _padded(x: Any, pairs: list[tuple[int, int]], value: Any, mode: Any) -> Any:
     cut = tuple(
         slice(min(max(0, -a), n), max(n - max(0, -b), 0))
         for (a, b), n in zip(pairs, x.shape, strict=True)
