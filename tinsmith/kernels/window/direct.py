@@ -7,6 +7,8 @@ over all pixels as one row where nothing lies between the rows.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -152,12 +154,7 @@ def _panel(
             done = contract(
                 b, corner.fixed(), w.fixed(), start, pixels, lanes, levels, channels, blocks.step
             )
-            place = sink.at(0, 0, d, r, c)
-            values = iter(done)
-            for i in range(high):
-                for j in range(wide):
-                    for o in range(len(lanes)):
-                        place.put(next(values), 0, o, 0, i, j)
+            store_tile(sink.at(0, 0, d, r, c), done, high, wide, len(lanes))
 
         sweep(b, plan, band, count, tile)
 
@@ -166,6 +163,13 @@ def _panel(
     else:
         with b.loop(0, geo.out[0]) as d:
             planes(d)
+
+
+def store_tile(sink: Sink, values: Sequence[Val], high: int, wide: int, vectors: int) -> None:
+    """Finish the accumulators of a tile at its first output."""
+    for p, (i, j) in enumerate(itertools.product(range(high), range(wide))):
+        for o in range(vectors):
+            sink.put(values[p * vectors + o], 0, o, 0, i, j)
 
 
 def _levels(

@@ -133,7 +133,8 @@ def panels(target: Target, channels: int, rows: int, cols: int, depth: int) -> P
             cost = count * whole
             if tail:
                 cost += tiling(target, rows, cols, tail, depth).cost
-            cost *= 1 + 0.01 * bool(tail and count)
+            # each panel reads the input again, which large images feel
+            cost *= 1 + 0.01 * bool(tail and count) + 0.04 / vectors
             if best is None or cost < best.cost:
                 best = Panels(count, main, tail, cost)
     assert best is not None

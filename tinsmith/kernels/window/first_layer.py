@@ -1,0 +1,224 @@
+"""Convolution from a plain image of few channels to channel-blocked data.
+
+Networks begin with three channels in plain order; blocking them would multiply their size by five.
+A band of input rows is copied into a zero-padded workspace (or read in place where the windows
+never leave the image), and every output panel reads its pixels from there by broadcasts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
+from tinsmith.kernels.layout import PLAIN, Layout, block_of
+from tinsmith.kernels.window.direct import store_tile, traffic
+from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
+from tinsmith.kernels.window.tiles import (
+    Level,
+    Panels,
+    Sink,
+    contract,
+    initial,
+    panels,
+    tiling,
+    walk,
+)
+from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias, pack_panels
+
+EFFICIENCY = 0.93
+WORKSPACE = 96 << 10  # bytes that a band of input rows should not exceed
+MOST_CHANNELS = 8
+
+
+@dataclass(frozen=True)
+class Band:
+    """Output rows done together, and the strides of their padded input rows in the workspace."""
+
+    rows: int
+    count: int  # bands of one output plane
+    lines: int  # input rows of a full band
+    pitch: int
+    step: Triple  # (plane, row, pixel), as `geometry.steps`
+    channel: int
+    copied: bool
+
+    @property
+    def nbytes(self) -> int:
+        return 4 * self.channel if not self.copied else 0
+
+
+@kernel("Conv", Tier.SHAPED, dtypes="float32")
+def conv_first_layer(site: Site) -> Choice:
+    """Convolution of a plain image with few channels, by padded bands of rows."""
+    if site.attr("group") != 1:
+        raise Skip(f"group is {site.attr('group')}")
+    w = site.const(1, "the weights")
+    bias = site.const(2, "the bias") if site.has(2) else None
+    geo = conv_geometry(site)
+    width = block_of(site.target)
+    if geo.channels >= width and geo.channels > MOST_CHANNELS:
+        raise Skip(f"{geo.channels} input channels are enough for a block of {width}")
+    step = max(s for s in range(1, 8) if geo.channels % s == 0)
+    blocks = ChannelBlocks(1, geo.channels, geo.channels, step)
+    depth = geo.channels * geo.taps
+    cut = panels(site.target, geo.out_channels, 1, geo.out[2], depth)
+    band = _band(geo)
+    packed = [Packed("weights", lambda: pack_panels(w, cut, blocks))]
+    if bias is not None:
+        packed.append(Packed("bias", lambda: pack_bias(bias, cut)))
+    planes = geo.batch * geo.out[0]
+    flops = 2.0 * width * cut.cost * planes * geo.out[1] * depth
+    copies = geo.channels * geo.kernel[0] * band.lines * band.pitch * band.count * planes
+    plan = tiling(site.target, 1, geo.out[2], cut.main if cut.count else cut.tail, depth)
+    layout = Layout(width)
+    reads: list[Layout | None] = [PLAIN, *(None for _ in site.inputs[1:])]
+    return Choice(
+        cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY)
+        + site.target.time(0, 8.0 * copies if band.copied else 0.0),
+        reads=site.reads(reads, layout),
+        writes=(layout,),
+        phases=one_phase(
+            planes * band.count, lambda em: emit_first_layer(em, geo, cut, blocks, band)
+        ),
+        packed=tuple(packed),
+        workspace=4 * geo.channels * band.channel if band.copied else 0,
+        detail=f"tile {plan}x{cut}, bands of {band.rows} rows",
+    )
+
+
+def _band(geo: Geometry) -> Band:
+    copied = any(geo.begin) or any(geo.after)
+    span = (geo.kernel[1] - 1) * geo.dilation[1] + 1
+    pitch = (geo.out[2] - 1) * geo.stride[2] + (geo.kernel[2] - 1) * geo.dilation[2] + 1
+
+    def lines(rows: int) -> int:
+        return (rows - 1) * geo.stride[1] + span
+
+    rows = -(-geo.out[1] // 16)
+    while rows > 1 and 4 * geo.channels * geo.kernel[0] * lines(rows) * pitch > WORKSPACE:
+        rows -= 1
+    count = -(-geo.out[1] // rows)
+    plane = lines(rows) * pitch
+    return Band(rows, count, lines(rows), pitch, (plane, pitch, 1), geo.kernel[0] * plane, copied)
+
+
+def emit_first_layer(
+    em: Emit, geo: Geometry, cut: Panels, blocks: ChannelBlocks, band: Band
+) -> None:
+    """Tiles are (batch, output plane, band); a band's panels share its copied rows."""
+    b, source = em.b, em.ins[0]
+    assert source is not None
+    batch, channel, step = steps(source.spec, geo.rank)
+    with b.loop(em.begin, em.end) as t:
+        index, plane = t % band.count, t // band.count
+        d, n = plane % geo.out[0], plane // geo.out[0]
+        first = index * band.rows
+        image = source.pointer + n * batch
+        if band.copied:
+            x, channel_step, step_in = em.workspace.cast(F32), band.channel, band.step
+            _copy_band(b, image, x, geo, band, channel, step, d, first)
+            tap_plane = band.step[0]
+        else:
+            x = image + d * (geo.stride[0] * step[0]) + first * (geo.stride[1] * step[1])
+            channel_step, step_in = channel, step
+            tap_plane = geo.dilation[0] * step[0]
+        taps = (tap_plane, geo.dilation[1] * step_in[1], geo.dilation[2] * step_in[2])
+        rows = b.minimum(band.rows, b.index(geo.out[1]) - first)
+        sink = Sink(em, geo).at(n, 0, d, first)
+        weights, bias = em.packed[0], em.packed[1] if len(em.packed) > 1 else None
+
+        def panel(
+            lanes: tuple[int, ...],
+            block: Val | int,
+            channel_at: Val | int,
+            x: Ptr = x,
+            rows: Val | int = rows,
+            sink: Sink = sink,
+            taps: Triple = taps,
+            channel_step: int = channel_step,
+            step_in: Triple = step_in,
+        ) -> None:
+            row = sum(lanes)
+            w = (weights + channel_at * (blocks.stored * geo.taps)).fixed()
+            at = None if bias is None else bias + channel_at
+            levels = [
+                Level(
+                    geo.kernel[axis], taps[axis], prod(geo.kernel[axis + 1 :]) * blocks.stored * row
+                )
+                for axis in range(3)
+            ]
+            plan = tiling(em.target, 1, geo.out[2], lanes, blocks.padded * geo.taps)
+            with b.loop(0, rows) as r:
+                line = x + r * (geo.stride[1] * step_in[1])
+                out = sink.at(0, block, 0, r)
+
+                def tile(c: Val | int, wide: int) -> None:
+                    stride = geo.stride[2] * step_in[2]
+                    pixels = [j * stride for j in range(wide)]
+                    start = initial(b, at, wide, lanes)
+                    corner = (line + c * stride).fixed()
+                    done = contract(
+                        b, corner, w, start, pixels, lanes, levels, lambda _: blocks.last,
+                        blocks.step, channel_step,
+                    )  # fmt: skip
+                    store_tile(out.at(0, 0, 0, 0, c), done, 1, wide, len(lanes))
+
+                walk(b, plan.cols, 0, 1, tile)
+
+        whole = sum(cut.main)
+        if cut.count == 1:
+            panel(cut.main, 0, 0)
+        elif cut.count:
+            with b.loop(0, cut.count) as p:
+                panel(cut.main, p * len(cut.main), p * whole)
+        if cut.tail:
+            panel(cut.tail, cut.count * len(cut.main), cut.count * whole)
+
+
+def _copy_band(
+    b: Builder,
+    image: Ptr,
+    space: Ptr,
+    geo: Geometry,
+    band: Band,
+    channel: int,
+    step: Triple,
+    d: Val | int,
+    first: Val | int,
+) -> None:
+    """Copy the rows that a band's windows reach, with zeros where they leave the image."""
+    top = b.index(first) * geo.stride[1] - geo.begin[1]
+    front = b.index(d) * geo.stride[0] - geo.begin[0]
+    left = min(geo.begin[2], band.pitch)
+    inside = min(geo.size[2], band.pitch - left)
+    lanes = b.target.lanes
+
+    def zeros(to: Ptr, count: int) -> None:
+        if count:
+            b.vectors(
+                count, lanes, lambda i, n, mask: (to + i).store(b.zero(F32.x(n)), mask)
+            )  # fmt: skip
+
+    with b.loop(0, geo.channels) as c, b.loop(0, geo.kernel[0]) as k, b.loop(0, band.lines) as i:
+        to = space + c * band.channel + k * band.step[0] + i * band.pitch
+        z, y = front + k * geo.dilation[0], top + i
+        within = (z >= 0) & (z < geo.size[0]) & (y >= 0) & (y < geo.size[1])
+        source = image + c * channel + z * step[0] + y * step[1]
+
+        def copy(to: Ptr = to, source: Ptr = source) -> None:
+            zeros(to, left)
+            if inside > 0:
+                b.vectors(
+                    inside,
+                    lanes,
+                    lambda i, n, mask: (to + left + i).store((source + i).load(n, mask), mask),
+                )
+            zeros(to + left + inside, band.pitch - left - inside)
+
+        def clear(to: Ptr = to) -> None:
+            zeros(to, band.pitch)
+
+        b.choose(within, copy, clear)
