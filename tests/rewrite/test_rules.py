@@ -41,7 +41,7 @@ def test_pattern_names_exist(name):
 def test_rule_keeps_the_result(name, dtype):
     rule = RULES[name][1]
     fired = 0
-    for seed, (graph, feeds) in enumerate(sample_graphs(rule, 7, dtype)):
+    for graph, feeds in sample_graphs(rule, 7, dtype):
         before = run_graph(graph, feeds)
         text = str(graph)
         verify(graph)

@@ -28,7 +28,7 @@ from tinsmith.errors import GraphSyntaxError, TinsmithError
 from tinsmith.graph.core import Graph, Node, Origin, Value
 from tinsmith.graph.types import Dim, Type, compatible, dtype_of
 
-_BARE = re.compile(r"[A-Za-z_?/.][\w/.:?]*\Z")
+_BARE = re.compile(r"[A-Za-z_?/.][\w/.?]*(?::[\w/.?]+)*\Z")
 _RESERVED = {"graph", "const", "return", "file", "from", "key", "none", "true", "false"}
 _RESERVED |= {"inf", "nan", "meta"}
 
@@ -165,7 +165,7 @@ _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n]+|\#[^\n]*)
       |(?P<string>"(?:[^"\\\n]|\\.)*")
       |(?P<number>-?\d+\.?\d*(?:[eE][-+]?\d+)?)
-      |(?P<name>[A-Za-z_?/.][\w/.:?]*)
+      |(?P<name>[A-Za-z_?/.][\w/.?]*(?::[\w/.?]+)*)
       |(?P<punct>[-(){}\[\],:=@*])""",
     re.VERBOSE,
 )
@@ -249,8 +249,7 @@ class _Parser:
         return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
 
     def value(self) -> Any:
-        kind, text, _ = self.tokens[self.i]
-        if kind == "string":
+        if self.tokens[self.i][0] == "string":
             return self.name()
         if self.accept("none"):
             return None

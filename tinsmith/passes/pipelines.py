@@ -4,7 +4,6 @@ from __future__ import annotations
 
 PORTABLE = (
     "propagate-shapes",
-    "refine-types",
     "canonicalise",
     "canonicalise-shapes",
     "fold-constants",

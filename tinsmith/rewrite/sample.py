@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -109,7 +108,9 @@ def sample_graphs(
 ) -> Iterator[tuple[Graph, list[np.ndarray[Any, Any]]]]:
     """Graphs, with feeds for their inputs, one for each way to choose among the alternatives."""
     pending: list[tuple[int, ...]] = [()]
-    for _ in itertools.takewhile(lambda _: pending, range(most)):
+    for _ in range(most):
+        if not pending:
+            return
         choices = pending.pop(0)
         sampler = Sampler(rule, choices, seed, dtype)
         try:

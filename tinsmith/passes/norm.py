@@ -1,0 +1,206 @@
+"""Normalisations get their name back, and what scales and shifts them becomes their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Node, Value
+from tinsmith.ops import OPS
+from tinsmith.passes.conv import affine
+from tinsmith.passes.facts import Array, axes_of, is_normalised, number, per_channel, shape_of
+from tinsmith.passes.manager import register
+from tinsmith.rewrite import RuleSet, Skip, const, like, opt, p, with_
+
+rules = RuleSet("recognise-norms", "LayerNorm, RMSNorm, InstanceNorm, GroupNorm by name.")
+register("portable")(rules)
+fold = RuleSet("fold-into-norm", "Factors and terms after a norm become its scale and shift.")
+register("portable")(fold)
+
+LOOSE = 2e-5
+X = (2, 3, 4, 6)
+
+
+def _square(x: Any) -> Any:
+    return p.Mul(x, x) | p.Pow(x, 2.0)
+
+
+def _mean(x: Any, name: str) -> Any:
+    return p.Reduce(x, ..., kind="mean", keepdims=True).named(name)
+
+
+def _over_root(x: Any, v: Any) -> Any:
+    """x / sqrt(v), in the spellings that exporters use."""
+    inverse = p.Rsqrt(v) | p.Reciprocal(p.Sqrt(v)) | p.Pow(v, -0.5)
+    return p.Div(x, p.Sqrt(v) | p.Pow(v, 0.5)) | p.Mul(x, inverse)
+
+
+_centred = p.Sub("x", _mean("x", "mean"))
+_variance = _mean(_square(_centred), "spread")
+
+
+@rules.rule(
+    _over_root(_centred, p.Add(_variance, const("eps"))),
+    tolerance=LOOSE,
+    x=X,
+    eps=np.float32(1e-3),
+    mean={"#1": np.array([-1])},
+    spread={"#1": np.array([-1])},
+)
+def normalisation(x: Value, mean: Node, spread: Node, eps: Array) -> Value:
+    """(x - mean) / sqrt(mean((x - mean)^2) + eps) -> layer_norm(x), or instance_norm(x)."""
+    axes, rank = axes_of(mean), len(shape_of(x))
+    if axes_of(spread) != axes:
+        raise Skip("mean and variance are over different axes")
+    if axes and axes == tuple(range(axes[0], rank)):
+        if rank > 3 and axes[0] == 2 and isinstance(shape_of(x)[1], int):
+            ones = np.ones(shape_of(x)[1], x.dtype)  # type: ignore[call-overload]
+            return OPS["InstanceNorm"](x, ones, np.zeros_like(ones), eps=number(eps))
+        return OPS["LayerNorm"](x, axis=axes[0] - rank, eps=number(eps))
+    raise Skip(f"the axes {axes} are not the last ones")
+
+
+@rules.rule(
+    p.Mul(_over_root("x", p.Add(_mean(_square("x"), "mean"), const("eps"))), const("scale")),
+    tolerance=LOOSE,
+    x=X,
+    eps=np.float32(1e-3),
+    scale=(6,),
+    mean={"#1": np.array([-1])},
+)
+def rms_norm(x: Value, mean: Node, eps: Array, scale: Array) -> Value:
+    """x / sqrt(mean(x^2) + eps) * scale -> rms_norm(x, scale)."""
+    shape, axes = shape_of(x), axes_of(mean)
+    if not axes or axes != tuple(range(axes[0], len(shape))):
+        raise Skip(f"the axes {axes} are not the last ones")
+    inner = is_normalised(scale, shape, axes[0])
+    return OPS["RMSNorm"](x, inner.copy(), axis=axes[0] - len(shape), eps=number(eps))
+
+
+@rules.rule(
+    p.Reshape(
+        p.InstanceNorm(p.Reshape("x", ...).named("split"), const("scale"), const("shift")).named(
+            "norm"
+        ),
+        ...,
+    ).named("y"),
+    tolerance=LOOSE,
+    x=(2, 4, 3, 5),
+    split={"#1": np.array([2, 2, -1])},
+    scale=(2,),
+    shift=(2,),
+    y={"#1": np.array([2, 4, 3, 5])},
+)
+def group_norm(x: Value, split: Node, norm: Node, y: Node, scale: Array, shift: Array) -> Value:
+    """reshape(instance_norm(reshape(x, [N, G, -1]))) -> group_norm(x, G)."""
+    shape, inner = shape_of(x), shape_of(split.output)
+    if y.output.shape != shape or len(inner) < 3 or len(shape) < 3:
+        raise Skip("the shape is not put back")
+    groups, channels = inner[1], shape[1]
+    if not isinstance(groups, int) or not isinstance(channels, int) or channels % groups:
+        raise Skip("the groups are not known")
+    if inner[0] != shape[0]:
+        raise Skip("the batch is divided")
+    each = channels // groups
+    wide = (np.repeat(scale, each), np.repeat(shift, each))
+    return OPS["GroupNorm"](x, *wide, groups=groups, eps=norm.eps)
+
+
+# ---- scale and shift
+
+
+@fold.rule(p.Mul(p.LayerNorm("x").named("norm"), const("k")), tolerance=LOOSE, x=X, k=(6,))
+def scale_layer_norm(x: Value, norm: Node, k: Array) -> Value:
+    """layer_norm(x) * k -> layer_norm(x, k)."""
+    shape = shape_of(x)
+    inner = is_normalised(k, shape, norm.axis % len(shape))
+    return with_(norm, scale=like(x, inner))
+
+
+@fold.rule(
+    p.Add(p.LayerNorm("x", opt("s"), opt(const("b"))).named("norm"), const("t")),
+    tolerance=LOOSE,
+    x=X,
+    s=(6,),
+    b=(6,),
+    t=(6,),
+)
+def shift_layer_norm(x: Value, norm: Node, b: Array | None, t: Array) -> Value:
+    """layer_norm(x, s, b) + t -> layer_norm(x, s, b + t)."""
+    shape = shape_of(x)
+    inner = is_normalised(t, shape, norm.axis % len(shape))
+    return with_(norm, shift=like(x, inner if b is None else b + inner))
+
+
+_affine = ("x", const("scale"), const("shift"))
+_channel_norm = p.InstanceNorm(*_affine).named("norm") | p.GroupNorm(*_affine).named("norm")
+CHANNELS: dict[str, Any] = {
+    "x": (2, 4, 3, 5),
+    "scale": (4,),
+    "shift": (4,),
+    "norm": {"groups": 2},
+}
+
+
+@fold.rule(p.Mul(_channel_norm, const("k")), tolerance=LOOSE, **CHANNELS, k=(4, 1, 1))
+def scale_channel_norm(root: Node, norm: Node, scale: Array, shift: Array, k: Array) -> Value:
+    """norm(x, s, b) * k -> norm(x, s * k, b * k), one k for each channel."""
+    factor = per_channel(k, shape_of(root.output), 1)
+    y = norm.output
+    return with_(norm, scale=like(y, scale * factor), shift=like(y, shift * factor))
+
+
+@fold.rule(p.Add(_channel_norm, const("t")), tolerance=LOOSE, **CHANNELS, t=(4, 1, 1))
+def shift_channel_norm(root: Node, norm: Node, shift: Array, t: Array) -> Value:
+    """norm(x, s, b) + t -> norm(x, s, b + t), one t for each channel."""
+    return with_(norm, shift=like(norm.output, shift + per_channel(t, shape_of(root.output), 1)))
+
+
+_batch_norm = p.BatchNorm("x", const("scale"), const("shift"), const("mean"), const("var")).named(
+    "norm"
+)
+BATCH: dict[str, Any] = {
+    "x": (2, 4, 3, 5),
+    "scale": (4,),
+    "shift": (4,),
+    "mean": (4,),
+    "var": np.array([0.5, 1, 2, 0.1], np.float32),
+}
+
+
+@fold.rule(p.Mul(_batch_norm, const("k")), tolerance=LOOSE, **BATCH, k=(4, 1, 1))
+def scale_batch_norm(root: Node, norm: Node, scale: Array, shift: Array, k: Array) -> Value:
+    """batch_norm(x, s, b) * k -> batch_norm(x, s * k, b * k), one k for each channel."""
+    factor = per_channel(k, shape_of(root.output), 1)
+    y = norm.output
+    return with_(norm, scale=like(y, scale * factor), shift=like(y, shift * factor))
+
+
+@fold.rule(p.Add(_batch_norm, const("t")), tolerance=LOOSE, **BATCH, t=(4, 1, 1))
+def shift_batch_norm(root: Node, norm: Node, shift: Array, t: Array) -> Value:
+    """batch_norm(x, s, b) + t -> batch_norm(x, s, b + t), one t for each channel."""
+    return with_(norm, shift=like(norm.output, shift + per_channel(t, shape_of(root.output), 1)))
+
+
+@fold.rule(
+    p.BatchNorm(_batch_norm, const("scale2"), const("shift2"), const("mean2"), const("var2")).named(
+        "outer"
+    ),
+    tolerance=LOOSE,
+    **BATCH,
+    **{f"{k}2": v for k, v in BATCH.items() if k != "x"},
+)
+def merge_batch_norms(
+    norm: Node,
+    outer: Node,
+    scale: Array,
+    shift: Array,
+    scale2: Array,
+    shift2: Array,
+    mean2: Array,
+    var2: Array,
+) -> Value:
+    """batch_norm(batch_norm(x, s, b)) -> batch_norm(x, k * s, k * b + t)."""
+    k, t = affine(scale2, shift2, mean2, var2, outer.eps)
+    return with_(norm, scale=like(norm.output, k * scale), shift=like(norm.output, k * shift + t))

@@ -1,0 +1,265 @@
+"""Sizes are followed through the arithmetic that exporters make of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Graph, Node, Value
+from tinsmith.ops import fresh
+from tinsmith.passes.fold import evaluate, is_pure, mismatch, put
+from tinsmith.passes.manager import Context, register
+
+Content = np.ndarray[Any, Any]
+"""What is known of a small integer tensor: ints, symbols and None, as an object array."""
+
+MAX_CONTENT = 64
+
+
+@register("portable")
+@dataclass(frozen=True)
+class PropagateShapes:
+    """Sizes are followed through Shape, Gather, Concat, arithmetic...; known ones become constants.
+
+    One walk in graph order: types are inferred anew where they were not exact, small results of
+    constants are computed, and where a shape is known in part, what it shapes becomes as exact.
+    """
+
+    max_elements: int = 1024
+
+    def run(self, graph: Graph, context: Context) -> int:
+        known: dict[Value, Content] = {}
+        changes = 0
+        for node in list(graph.nodes):
+            if node not in graph:
+                continue
+            changes += _infer_again(node)
+            changes += _narrow_result(node, known)
+            if self._small(node):
+                arrays = evaluate(node)
+                if not mismatch(node, arrays):
+                    changes += put(graph, node, arrays)
+                continue
+            content = _content(node, known)
+            if content is None:
+                continue
+            out = node.outputs[0]
+            known[out] = content
+            if out.uses and all(isinstance(d, int) for d in content.reshape(-1)):
+                changes += put(graph, node, (content.astype(out.dtype),))
+        return changes
+
+    def _small(self, node: Node) -> bool:
+        """Whether everything that goes in is constant and all that comes out is small."""
+        if not is_pure(node) or any(v is not None and v.const is None for v in node.inputs):
+            return False
+        return all(
+            v.type.is_static and v.dtype.kind in "iubf" and v.type.size <= self.max_elements
+            for v in node.outputs
+        ) and all(v is None or v.type.size <= self.max_elements for v in node.inputs)
+
+
+def _infer_again(node: Node) -> int:
+    if "control" in node.op.traits or all(v.type.is_static for v in node.outputs):
+        return 0
+    changes = 0
+    inferred = node.op.infer(node.inputs, node.attrs)
+    for out, type in zip(node.outputs, inferred, strict=True):
+        if type.shape is not None:
+            changes += narrow(out, list(type.shape))
+    return changes
+
+
+def _of(v: Value | None, known: dict[Value, Content]) -> Content | None:
+    if v is None:
+        return None
+    if v.const is not None:
+        small = v.const.dtype.kind in "iub" and v.const.size <= MAX_CONTENT and v.const.ndim <= 1
+        return v.const.astype(object) if small else None
+    return known.get(v)
+
+
+def _content(node: Node, known: dict[Value, Content]) -> Content | None:
+    rule = _CONTENT.get(node.op.name)
+    if rule is None or len(node.outputs) != 1 or node.outputs[0].dtype.kind not in "iub":
+        return None
+    if node.op.name in ("Shape", "Size"):
+        return rule(node)
+    inputs = [_of(v, known) for v in node.inputs]
+    if not inputs or any(
+        c is None for c, v in zip(inputs, node.inputs, strict=True) if v is not None
+    ):
+        return None
+    try:
+        content = rule(node, *inputs)
+    except (TypeError, ValueError, IndexError):
+        return None
+    if content is None:
+        return None
+    content = np.asarray(content, object)
+    out = node.outputs[0]
+    if content.size > MAX_CONTENT or (out.rank is not None and content.ndim != out.rank):
+        return None
+    return content
+
+
+def _shape(node: Node) -> Content | None:
+    x = node.inputs[0]
+    if x is None or x.shape is None:
+        return None
+    return np.array([*x.shape, None], object)[:-1][node.start : node.end]
+
+
+def _size(node: Node) -> Content | None:
+    x = node.inputs[0]
+    return np.array(x.type.size, object) if x is not None and x.type.is_static else None
+
+
+def _gather(node: Node, x: Content, indices: Content) -> Content | None:
+    if node.axis % max(x.ndim, 1) != 0 or x.ndim != 1 or not _all_ints(indices):
+        return None
+    return np.asarray(x[indices.astype(np.int64)], object)
+
+
+def _slice(node: Node, x: Content, *rest: Content | None) -> Content | None:
+    parts = [None if r is None else [int(i) for i in r.reshape(-1)] for r in rest]
+    parts += [None] * (4 - len(parts))
+    starts, ends, axes, steps = parts
+    if x.ndim != 1 or starts is None or ends is None or (axes not in (None, [0], [-1])):
+        return None
+    return x[starts[0] : ends[0] : (steps or [1])[0]]
+
+
+def _all_ints(c: Content) -> bool:
+    return all(isinstance(d, int) for d in c.reshape(-1))
+
+
+def _reshape(node: Node, x: Content, *_: Any) -> Content | None:
+    out = node.outputs[0].type
+    return x.reshape(out.dims) if out.is_static else None
+
+
+def _cast(node: Node, x: Content) -> Content | None:
+    source = node.inputs[0]
+    assert source is not None
+    if node.outputs[0].dtype.kind == "b" or source.dtype.kind == "b":
+        return None
+    return x
+
+
+def _each(rule: Any) -> Any:
+    def apply(node: Node, a: Content, b: Content) -> Content:
+        a, b = np.broadcast_arrays(a, b)
+        flat = [rule(x, y) for x, y in zip(a.reshape(-1), b.reshape(-1), strict=True)]
+        return np.array([*flat, None], object)[:-1].reshape(a.shape)
+
+    return apply
+
+
+def _add(x: Any, y: Any) -> Any:
+    if isinstance(x, int) and isinstance(y, int):
+        return x + y
+    return y if x == 0 else x if y == 0 else None
+
+
+def _sub(x: Any, y: Any) -> Any:
+    if isinstance(x, int) and isinstance(y, int):
+        return x - y
+    return x if y == 0 else 0 if x == y and x is not None else None
+
+
+def _mul(x: Any, y: Any) -> Any:
+    if isinstance(x, int) and isinstance(y, int):
+        return x * y
+    return y if x == 1 else x if y == 1 else 0 if 0 in (x, y) else None
+
+
+def _div(x: Any, y: Any) -> Any:
+    if isinstance(x, int) and isinstance(y, int) and y:
+        return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+    return x if y == 1 else None
+
+
+def _equal(x: Any, y: Any) -> Any:
+    if isinstance(x, int) and isinstance(y, int):
+        return int(x == y)
+    negative = any(isinstance(v, int) and v < 0 for v in (x, y))
+    if negative and x is not None and y is not None:
+        return 0  # a size is never negative
+    return 1 if x == y and x is not None else None
+
+
+def _where(node: Node, condition: Content, x: Content, y: Content) -> Content | None:
+    condition, x, y = np.broadcast_arrays(condition, x, y)
+    flat = [
+        (a if c else b) if isinstance(c, int) else (a if a == b else None)
+        for c, a, b in zip(condition.reshape(-1), x.reshape(-1), y.reshape(-1), strict=True)
+    ]
+    return np.array([*flat, None], object)[:-1].reshape(condition.shape)
+
+
+_CONTENT: dict[str, Any] = {
+    "Shape": _shape,
+    "Size": _size,
+    "Gather": _gather,
+    "Slice": _slice,
+    "Concat": lambda node, *xs: np.concatenate(xs) if all(x.ndim == 1 for x in xs) else None,
+    "Reshape": _reshape,
+    "Squeeze": _reshape,
+    "Unsqueeze": _reshape,
+    "Cast": _cast,
+    "Identity": lambda node, x: x,
+    "Add": _each(_add),
+    "Sub": _each(_sub),
+    "Mul": _each(_mul),
+    "Div": _each(_div),
+    "Equal": _each(_equal),
+    "Where": _where,
+}
+
+
+def _narrow_result(node: Node, known: dict[Value, Content]) -> int:
+    """Give the result of Reshape, Expand and ConstantOfShape the dims that its operand tells."""
+    place = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}.get(node.op.name)
+    if place is None or place >= len(node.inputs):
+        return 0
+    content = _of(node.inputs[place], known)
+    out, x = node.outputs[0], node.inputs[0]
+    if content is None or content.ndim != 1 or x is None:
+        return 0
+    dims: list[Any] = list(content)
+    if node.op.name == "Reshape":
+        dims = [
+            (x.shape[i] if d == 0 and not node.allowzero and x.shape else None)
+            if d in (0, -1)
+            else d
+            for i, d in enumerate(dims)
+        ]
+    elif node.op.name == "Expand":
+        if x.shape is None or len(x.shape) > len(dims):
+            return 0
+        own = (1,) * (len(dims) - len(x.shape)) + x.shape
+        dims = [d if o == 1 else o if d in (1, o) or isinstance(o, int) else None
+                for d, o in zip(dims, own, strict=True)]  # fmt: skip
+    return narrow(out, dims)
+
+
+def narrow(value: Value, dims: list[Any]) -> int:
+    """Put known dims (int, symbol or None) into a value's type; 1 where that changed it."""
+    old: list[Any] = [None] * len(dims) if value.shape is None else list(value.shape)
+    if len(old) != len(dims):
+        return 0
+    new = []
+    for a, b in zip(old, dims, strict=True):
+        if a is None:
+            new.append(b if b is not None else fresh())
+        elif isinstance(a, str) and b is not None and (isinstance(b, int) or a[0] == "?" != b[0]):
+            new.append(b)
+        else:
+            new.append(a)
+    if value.shape is not None and tuple(new) == value.shape:
+        return 0
+    value.type = value.type.like(shape=tuple(new))
+    return 1
