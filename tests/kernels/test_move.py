@@ -1,0 +1,67 @@
+"""Strided copies against the references."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.kernels.harness import check, levels
+
+rng = np.random.default_rng(0)
+
+
+def r(*dims: int, dtype: str = "float32") -> np.ndarray:
+    return (rng.standard_normal(dims) * 100).astype(dtype)
+
+
+def i(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+CASES = [
+    ("Transpose", "transpose_strided", (r(5, 7),), {"perm": (1, 0)}, ()),
+    ("Transpose", "transpose_strided", (r(33, 50),), {}, ()),
+    ("Transpose", "transpose_strided", (r(2, 17, 3, 35),), {"perm": (0, 2, 3, 1)}, ()),
+    ("Transpose", "transpose_strided", (r(2, 3, 16, 32),), {"perm": (0, 2, 1, 3)}, ()),
+    ("Transpose", "transpose_strided", (r(3, 4, 5, 6, 2),), {"perm": (4, 1, 3, 0, 2)}, ()),
+    ("Transpose", "transpose_strided", (r(19, 40, dtype="int64"),), {"perm": (1, 0)}, ()),
+    ("Transpose", "transpose_strided", (r(65, 70, dtype="uint8"),), {"perm": (1, 0)}, ()),
+    ("Transpose", "transpose_strided", (r(20, 37, dtype="int16"),), {"perm": (1, 0)}, ()),
+    ("Slice", "slice_strided", (r(4, 9), i(1), i(8), i(1), i(2)), {}, (1, 2, 3, 4)),
+    (
+        "Slice",
+        "slice_strided",
+        (r(4, 9), i(-1, 100), i(-100, -100), i(0, 1), i(-1, -3)),
+        {},
+        (1, 2, 3, 4),
+    ),
+    ("Slice", "slice_strided", (r(2, 33, 20), i(0, 3), i(2, 30)), {}, (1, 2)),
+    ("Expand", "expand_strided", (r(3, 1, 5), i(2, 3, 4, 5)), {}, (1,)),
+    ("Expand", "expand_strided", (r(3, 1), i(3, 40)), {}, (1,)),
+    ("Tile", "tile_strided", (r(2, 3, 17), i(2, 1, 3)), {}, (1,)),
+    ("Concat", "concat_strided", (r(2, 3, 5), r(2, 1, 5), r(2, 4, 5)), {"axis": 1}, ()),
+    ("Concat", "concat_strided", (r(20, 3), r(20, 18)), {"axis": -1}, ()),
+    ("Split", "split_strided", (r(4, 21), i(3, 16, 2)), {"axis": 1}, (1,)),
+    ("Split", "split_strided", (r(9, 4),), {"axis": 0, "num_outputs": 3}, ()),
+    ("Pad", "pad_constant", (r(2, 3, 5), i(0, 1, 2, 1, 0, 3), np.float32([7.5])), {}, (1, 2)),
+    ("Pad", "pad_constant", (r(4, 30), i(0, -2, 0, 3)), {}, (1,)),
+    ("Gather", "gather_constant", (r(5, 7, 3), np.array([[0, -1], [4, 6]])), {"axis": 1}, (1,)),
+    ("Gather", "gather_constant", (r(10, 40), np.array(3)), {"axis": 0}, (1,)),
+    ("DepthToSpace", "depthtospace_strided", (r(2, 12, 3, 5),), {"blocksize": 2}, ()),
+    (
+        "DepthToSpace",
+        "depthtospace_strided",
+        (r(2, 12, 3, 5),),
+        {"blocksize": 2, "mode": "CRD"},
+        (),
+    ),
+    ("SpaceToDepth", "spacetodepth_strided", (r(2, 3, 4, 6),), {"blocksize": 2}, ()),
+    ("ChannelShuffle", "channelshuffle_strided", (r(2, 6, 3, 5),), {"groups": 3}, ()),
+]
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_copies_equal_the_reference(case: int, target: str) -> None:
+    op, kernel, arrays, attrs, consts = CASES[case]
+    check(op, arrays, attrs, kernel=kernel, target=target, consts=consts, rtol=0)
