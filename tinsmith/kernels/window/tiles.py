@@ -73,7 +73,7 @@ def _tile_cost(target: Target, pixels: int, lanes: Sequence[int], depth: int) ->
         loads, least = 0.5 * pixels + len(lanes), 5.0
     else:
         loads, least = 1.0 * (pixels + len(lanes)), 9.0
-    ends = 30 + 3 * pixels * len(lanes)
+    ends = 16 + 2 * pixels * len(lanes)
     return max(products, loads, least) + ends / depth
 
 
@@ -292,23 +292,34 @@ def contract(
             loop.next(body(xq + i * channel_stride, wq + i * row, loop.vars))
         return loop.out
 
-    def level(depth: int, xq: Ptr, wq: Ptr, acc: list[Val], outermost: Val | int) -> list[Val]:
+    return nest(b, levels, x, w, start, inner)
+
+
+def nest(
+    b: Builder,
+    levels: Sequence[Level],
+    x: Ptr,
+    w: Ptr,
+    start: Sequence[Val],
+    body: Callable[[Ptr, Ptr, list[Val], Val | int], list[Val]],
+) -> list[Val]:
+    """Loops over all levels that carry `start`; `body(x, w, carried, index of the first level)`
+    gives the next carried values."""
+
+    def inside(depth: int, xq: Ptr, wq: Ptr, acc: list[Val], outermost: Val | int) -> list[Val]:
         if depth == len(levels):
-            return inner(xq, wq, acc, outermost)
+            return body(xq, wq, acc, outermost)
         at = levels[depth]
         if isinstance(at.count, int) and at.count == 1:
-            return level(depth + 1, xq, wq, acc, outermost)
+            return inside(depth + 1, xq, wq, acc, outermost)
         with b.loop(0, at.count, carry=acc) as loop:
             i = loop.index
-            loop.next(
-                level(
-                    depth + 1, _move(xq, i, at.input), _move(wq, i, at.weights), loop.vars,
-                    i if depth == 0 else outermost,
-                )
-            )  # fmt: skip
+            first = i if depth == 0 else outermost
+            moved = _move(xq, i, at.input), _move(wq, i, at.weights)
+            loop.next(inside(depth + 1, *moved, loop.vars, first))
         return loop.out
 
-    return level(0, x, w, list(start), 0)
+    return inside(0, x, w, list(start), 0)
 
 
 def _move(p: Ptr, i: Val, step: int) -> Ptr:

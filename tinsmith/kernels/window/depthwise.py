@@ -1,0 +1,210 @@
+"""Depthwise convolution on channel-blocked data: one filter a channel, no sum over channels.
+
+A vector is a block's channels at one pixel. Small kernels are unrolled with their weights in
+registers where there are enough, two output rows at a time; larger ones loop over kernel rows.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.target import Target
+from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
+from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.window.direct import PARALLEL_FLOPS, store_tile, traffic
+from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
+from tinsmith.kernels.window.tiles import Level, Sink, Tiling, bands, cut, initial, nest, sweep
+
+EFFICIENCY = 0.88
+UNROLLED_TAPS = 9
+WIDEST_ROW = 9  # taps of a kernel row that are unrolled
+
+
+@kernel("Conv", Tier.SHAPED, dtypes="float32")
+def conv_depthwise(site: Site) -> Choice:
+    """Depthwise convolution on channel-blocked data."""
+    w = site.const(1, "the weights")
+    bias = site.const(2, "the bias") if site.has(2) else None
+    geo = conv_geometry(site)
+    group = site.attr("group")
+    if not group == geo.channels == geo.out_channels:
+        raise Skip(f"{group} groups of {geo.channels} to {geo.out_channels} channels")
+    width = block_of(site.target)
+    blocks = -(-geo.channels // width)
+    plan = tiling(site.target, geo)
+    flops = 2.0 * blocks * width * geo.batch * geo.out[0] * geo.taps * plan.cost
+    count = bands(geo.batch * blocks) if flops > PARALLEL_FLOPS else 1
+    packed = [Packed("weights", lambda: _pack(w.reshape(len(w), -1), width))]
+    if bias is not None:
+        packed.append(Packed("bias", lambda: _pack(bias.reshape(-1, 1), width)))
+    reads: list[Layout | None] = [Layout(width, geo.halo), *(None for _ in site.inputs[1:])]
+    return Choice(
+        cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
+        reads=site.reads(reads, Layout(width)),
+        writes=(Layout(width),),
+        phases=one_phase(
+            geo.batch * blocks * count, lambda em: emit_depthwise(em, geo, blocks, count)
+        ),
+        packed=tuple(packed),
+        detail=f"tile {plan}",
+    )
+
+
+def _pack(values: np.ndarray, width: int) -> np.ndarray:
+    """[C, taps] as [channel block][tap][lane], with zeros for the channels that do not exist."""
+    channels, taps = values.shape
+    wide = np.zeros((-(-channels // width) * width, taps), values.dtype)
+    wide[:channels] = values
+    return np.ascontiguousarray(wide.reshape(-1, width, taps).swapaxes(1, 2)).reshape(-1)
+
+
+def _unrolled(geo: Geometry) -> bool:
+    return geo.taps <= UNROLLED_TAPS and geo.kernel[0] == 1
+
+
+def _places(outputs: int, stride: int, taps: int, dilation: int) -> int:
+    """How many different inputs a run of outputs reads along one axis."""
+    return len({o * stride + k * dilation for o in range(outputs) for k in range(taps)})
+
+
+@functools.lru_cache(maxsize=1024)
+def tiling(target: Target, geo: Geometry) -> Tiling:
+    """The best cut of a channel's outputs; the cost is in multiply-adds a tap, per plane."""
+    rich = target.registers >= 32
+    most = 16 if rich else 8 if target.has_fma else 6
+    rate = 1.0 if target.lanes >= 16 else 0.5  # cycles of a product; a load takes the same
+    best: Tiling | None = None
+    kernel_rows = geo.kernel[1] if _unrolled(geo) else 1
+    for high in (1, 2) if _unrolled(geo) else (1,):
+        if high > geo.out[1]:
+            continue
+        for wide in range(1, min(most // high, geo.out[2]) + 1):
+            down, across = cut(geo.out[1], high), cut(geo.out[2], wide)
+            if down[0][1] != high or across[0][1] != wide:
+                continue
+            cost = 0.0
+            for (n, h), (m, w) in itertools.product(down, across):
+                columns = _places(w, geo.stride[2], min(geo.kernel[2], WIDEST_ROW), geo.dilation[2])
+                lines = _places(h, geo.stride[1], kernel_rows, geo.dilation[1])
+                products = rate * h * w * geo.taps
+                loads = rate * lines * columns * (geo.taps / geo.kernel[2] / kernel_rows)
+                loads += 0.0 if rich and _unrolled(geo) else rate * geo.taps
+                tile = max(products, loads, 5 * geo.taps if h * w < 5 else 0.0)
+                cost += n * m * (tile + 0.25 * min(products, loads) + 8 + 1.5 * h * w)
+            cost /= rate * geo.taps
+            cost *= 1 + 0.01 * (len(down) * len(across) - 1)
+            if best is None or cost < best.cost:
+                best = Tiling(down, across, cost)
+    assert best is not None
+    return best
+
+
+def emit_depthwise(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
+    """Tiles are (batch, channel block, band), the band innermost."""
+    b, source, width = em.b, em.ins[0], block_of(em.target)
+    assert source is not None
+    batch, plane, step = steps(source.spec, geo.rank)
+    plan = tiling(em.target, geo)
+    stride = [k * s for k, s in zip(geo.stride, step, strict=True)]
+    back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
+    hold = _unrolled(geo) and em.target.registers >= 32
+    with b.loop(em.begin, em.end) as t:
+        band, rest = t % count, t // count
+        block, n = rest % blocks, rest // blocks
+        x = source.pointer + n * batch + block * plane + back
+        sink = Sink(em, geo).at(n, block)
+        weights = (em.packed[0] + block * (geo.taps * width)).fixed()
+        bias = em.packed[1] + block * width if len(em.packed) > 1 else None
+        held = [(weights + i * width).load(width) for i in range(geo.taps)] if hold else []
+
+        def weight(
+            i: int, at: Ptr | None = None, held: list[Val] = held, weights: Ptr = weights
+        ) -> Val:
+            return held[i] if held else ((at or weights) + i * width).load(width)
+
+        def plane_of(d: Val | int, x: Ptr = x, sink: Sink = sink, bias: Ptr | None = bias) -> None:
+            def tile(r: Val | int, c: Val | int, high: int, wide: int) -> None:
+                corner = (x + d * stride[0] + r * stride[1] + c * stride[2]).fixed()
+                start = initial(b, bias, high * wide, (width,))
+                if _unrolled(geo):
+                    done = _taps(geo, step, corner, weight, start, high, wide, width)
+                else:
+                    done = _rows(em, geo, step, corner, weights, start, wide, width)
+                store_tile(sink.at(0, 0, d, r, c), done, high, wide, 1)
+
+            sweep(b, plan, band, count, tile)
+
+        if geo.out[0] == 1:
+            plane_of(0)
+        else:
+            with b.loop(0, geo.out[0]) as d:
+                plane_of(d)
+
+
+def _taps(
+    geo: Geometry,
+    step: Triple,
+    corner: Ptr,
+    weight: Callable[[int], Val],
+    start: list[Val],
+    high: int,
+    wide: int,
+    width: int,
+) -> list[Val]:
+    """All taps of a tile in a row; an input vector is loaded once for all outputs it reaches."""
+    acc = list(start)
+    (_, down, across), (_, gap, apart) = geo.stride, geo.dilation
+    for line in range((high - 1) * down + (geo.kernel[1] - 1) * gap + 1):
+        loaded: dict[int, Val] = {}
+        for q in range(high):
+            k, off = divmod(line - q * down, gap)
+            if off or not 0 <= k < geo.kernel[1]:
+                continue
+            for j in range(geo.kernel[2]):
+                w = weight(k * geo.kernel[2] + j)
+                for p in range(wide):
+                    place = line * step[1] + (p * across + j * apart) * step[2]
+                    if place not in loaded:
+                        loaded[place] = (corner + place).load(width)
+                    acc[q * wide + p] = loaded[place].fma(w, acc[q * wide + p])
+    return acc
+
+
+def _rows(
+    em: Emit,
+    geo: Geometry,
+    step: Triple,
+    corner: Ptr,
+    weights: Ptr,
+    start: list[Val],
+    wide: int,
+    width: int,
+) -> list[Val]:
+    """One row of outputs by a loop over kernel planes and rows, or over every tap of wide ones."""
+    kernel = geo.kernel
+    levels = [
+        Level(kernel[0], geo.dilation[0] * step[0], kernel[1] * kernel[2] * width),
+        Level(kernel[1], geo.dilation[1] * step[1], kernel[2] * width),
+    ]
+    across = kernel[2]
+    if across > WIDEST_ROW:
+        levels.append(Level(across, geo.dilation[2] * step[2], width))
+        across = 1
+
+    def body(x: Ptr, w: Ptr, acc: list[Val], _: Val | int) -> list[Val]:
+        acc, loaded = list(acc), {}
+        for j in range(across):
+            factor = (w + j * width).load(width)
+            for p in range(wide):
+                place = (p * geo.stride[2] + j * geo.dilation[2]) * step[2]
+                if place not in loaded:
+                    loaded[place] = (x + place).load(width)
+                acc[p] = loaded[place].fma(factor, acc[p])
+        return acc
+
+    return nest(em.b, levels, corner, weights, start, body)
