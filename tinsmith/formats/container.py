@@ -1,0 +1,128 @@
+"""Tinsmith's own file: named sections behind a JSON index, page-aligned so that they map.
+
+    bytes 0..7    "TINSMITH"
+    bytes 8..15   length of the index, little-endian
+    index         JSON {"version": 1, "sections": {name: [offset, length, blake2b hex]}, ...}
+    sections      each from a multiple of 4096
+
+Nothing in it is executed or unpickled by reading.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tinsmith.errors import ModelFileError
+
+MAGIC = b"TINSMITH"
+VERSION = 1
+PAGE = 4096
+MAX_INDEX = 64 << 20
+
+
+def digest(data: Any) -> str:
+    """The hash by which a section is checked."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def write_container(path: Path, sections: Mapping[str, Any], **index: Any) -> None:
+    """Write sections (bytes-like) atomically: to a temporary file beside `path`, then renamed.
+
+    Raises OSError where the place cannot be written.
+    """
+    views = {name: memoryview(data).cast("B") for name, data in sections.items()}
+    table: dict[str, tuple[int, int, str]] = {n: (0, v.nbytes, digest(v)) for n, v in views.items()}
+    head = json.dumps({"version": VERSION, "sections": table, **index}, separators=(",", ":"))
+    at = -(-(16 + len(head) + 24 * len(table) + 64) // PAGE) * PAGE
+    for name, view in views.items():
+        table[name] = (at, view.nbytes, table[name][2])
+        at = -(-(at + view.nbytes) // PAGE) * PAGE
+    head = json.dumps({"version": VERSION, "sections": table, **index}, separators=(",", ":"))
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(MAGIC + struct.pack("<Q", len(head.encode())) + head.encode())
+            for name, view in views.items():
+                file.seek(table[name][0])
+                file.write(view)
+            file.truncate(max(at, 1))
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class Container:
+    """A container file, mapped read-only. Thread-safe; keep it alive while its arrays are used."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ModelFileError where the file is not a whole, well-formed container."""
+        self.path = path
+        try:
+            with open(path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                head = file.read(16)
+                if head[:8] != MAGIC or len(head) < 16:
+                    raise ModelFileError(f"{path} is not a Tinsmith file")
+                (length,) = struct.unpack("<Q", head[8:])
+                if length > min(MAX_INDEX, size):
+                    raise ModelFileError(f"{path} is truncated or corrupt: its index does not fit")
+                self.index = json.loads(file.read(length))
+                self._sections = self._checked(size)
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise ModelFileError(f"{path} cannot be read: {error.strerror or error}") from error
+        except (ValueError, RecursionError) as error:
+            raise ModelFileError(f"{path} has a corrupt index: {error}") from error
+
+    def _checked(self, size: int) -> dict[str, tuple[int, int, str]]:
+        if not isinstance(self.index, dict) or self.index.get("version") != VERSION:
+            raise ModelFileError(f"{self.path} has an unknown version of the format; write it anew")
+        found: dict[str, tuple[int, int, str]] = {}
+        sections = self.index.get("sections")
+        if not isinstance(sections, dict):
+            raise ModelFileError(f"{self.path} has no sections")
+        for name, row in sections.items():
+            try:
+                offset, length, check = row
+                good = 0 <= int(offset) and 0 <= int(length) and int(offset) + int(length) <= size
+            except (TypeError, ValueError):
+                good = False
+            if not good:
+                raise ModelFileError(
+                    f"{self.path} is truncated or corrupt: section {name!r} does not fit"
+                )
+            found[name] = (int(offset), int(length), str(check))
+        return found
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._sections
+
+    def array(self, name: str, *, check: bool = False) -> np.ndarray[Any, Any]:
+        """A section's bytes as a read-only array that maps the file.
+
+        With `check` its hash must agree. Raises ModelFileError.
+        """
+        if name not in self._sections:
+            raise ModelFileError(
+                f"{self.path} has no section {name!r}; it has {', '.join(self._sections)}"
+            )
+        offset, length, wanted = self._sections[name]
+        data = np.frombuffer(self._map, np.uint8, length, offset)
+        if check and digest(data) != wanted:
+            raise ModelFileError(f"{self.path} is corrupt: section {name!r} does not have its hash")
+        return data
+
+    def text(self, name: str) -> str:
+        return self.array(name, check=True).tobytes().decode()
+
+    def json(self, name: str) -> Any:
+        return json.loads(self.text(name))
