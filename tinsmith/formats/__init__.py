@@ -34,7 +34,7 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
 def describe(head: bytes) -> str:
     """What a file seems to be, from its first bytes, for a message: "a PNG image"."""
     if not head:
-        return "empty"
+        return "an empty file"
     for offset, magic, name in _MAGIC:
         if head[offset : offset + len(magic)].lower() == magic.lower():
             return name

@@ -79,10 +79,8 @@ def _head(path: Path) -> bytes:
 
 
 def _unknown(head: bytes, path: str) -> str:
-    what = describe(head)
     name = repr(Path(path).name) if path else "the model"
     known = ", ".join(row.title for row in FRONTENDS.rows())
     claimed = [r.title for r in FRONTENDS.rows() if path.lower().endswith(r.suffixes)]
     hint = f" Its name says {' or '.join(claimed)}, its content does not." if claimed else ""
-    looks = "is empty" if not head else f"looks like {what}"
-    return f"{name} {looks}, not a model of a known format ({known}).{hint}"
+    return f"{name} looks like {describe(head)}, not a model of a known format ({known}).{hint}"

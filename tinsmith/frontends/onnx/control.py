@@ -18,9 +18,10 @@ _ROUNDS = 8  # a state's dimensions settle in as many turns as it has dimensions
 
 @importer("If")
 def if_(call: Call) -> Result:
-    branches = [
-        _body(call, call.required(name), [], name) for name in ("then_branch", "else_branch")
-    ]
+    names = ("then_branch", "else_branch")
+    branches = [_body(call, call.required(name), [], name) for name in names]
+    if any(b.broken for b in branches):
+        raise Skipped("")
     captured = _captures(branches)
     yes, no = (b.graph for b in branches)
     y = call.emit("If", call[0], *captured, then_branch=yes, else_branch=no)
@@ -85,10 +86,7 @@ def _row(type: Type, axis: int) -> Type:
 
 
 def _body(call: Call, proto: Any, types: list[Type | None], name: str) -> Scope:
-    scope = import_body(call.scope, proto, types, f"{call.label}.{name}")
-    if scope.broken:
-        raise Skipped("")
-    return scope
+    return import_body(call.scope, proto, types, f"{call.label}.{name}")
 
 
 def _settled(
@@ -103,6 +101,8 @@ def _settled(
     own: set[Dim] = set()
     for _ in range(_ROUNDS):
         body = _body(call, proto, [*lead, *types, *rest], "body")
+        if body.broken:
+            raise Skipped("")
         after = [v.type for v in body.graph.outputs[skip : skip + len(states)]]
         joined = [_joined(a, b, own) for a, b in zip(types, after, strict=True)]
         if joined == types:

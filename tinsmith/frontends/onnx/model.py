@@ -63,6 +63,7 @@ def _fill(scope: Scope, proto: Any, types: list[Type | None] | None = None) -> N
     model, shared, top = scope.shared.model, scope.shared, scope.parent is None
     weights = {t.name for t in proto.initializer}
     weights |= {t.values.name for t in proto.sparse_initializer}
+    scope.check_text(*weights, *(v.name for v in [*proto.input, *proto.output]))
     for i, info in enumerate(v for v in proto.input if not (top and v.name in weights)):
         given = types[i] if types is not None and i < len(types) else None
         type = given or _input_type(shared, info, scope)

@@ -74,7 +74,8 @@ def type_of(proto: Any, name: str) -> Type | None:
 def _dim(d: Any) -> Dim:
     if d.HasField("dim_value") and d.dim_value >= 0:
         return d.dim_value
-    return fresh() if d.dim_param in _ANONYMOUS else d.dim_param
+    known = isinstance(d.dim_param, str) and d.dim_param not in _ANONYMOUS
+    return d.dim_param if known else fresh()
 
 
 def type_proto(type: Type) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tinsmith.errors import GraphError, TinsmithError
+from tinsmith.errors import GraphError, ModelFileError, TinsmithError
 from tinsmith.formats.onnx import OnnxModel
 from tinsmith.frontends.onnx.call import IMPORTERS, STANDARD, Call, Unsupported, qualified
 from tinsmith.frontends.onnx.protos import attribute, refine, type_of
@@ -139,6 +139,11 @@ class Scope:
         self.captured[outer] = inner
         return inner
 
+    def check_text(self, *names: Any) -> None:
+        """Names that are not UTF-8 come out of protobuf as bytes."""
+        if bad := [n for n in names if not isinstance(n, str)]:
+            raise ModelFileError(f"{self.shared.model.name} holds a name that is no text: {bad[0]}")
+
     # ---- graphs
 
     def declare(self, infos: Iterable[Any]) -> None:
@@ -161,6 +166,7 @@ class Scope:
         """Import nodes, in any order that the file lists them in."""
         reserved = {v.name for v in self.graph.inputs}
         for proto in nodes:
+            self.check_text(proto.op_type, proto.name, proto.domain, *proto.input, *proto.output)
             self.reads.update(_reads(proto))
             if not self.prefix:
                 self.labels[id(proto)] = self.graph.unique_node(self.label(proto))

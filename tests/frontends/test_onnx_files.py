@@ -1,0 +1,309 @@
+"""Bytes -> arrays: element types, external data, and files that are not what they should be."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.frontends.models import floats, info, model
+from tinsmith.errors import ExternalDataError, ModelFileError, ModelWarning, TinsmithError
+from tinsmith.formats import describe
+from tinsmith.formats.onnx import DTYPES, OnnxModel, read, sniff
+from tinsmith.frontends import load
+from tinsmith.graph import dtype_of
+
+EMPTY = OnnxModel(None, "net.onnx")
+
+
+def sample(name: str) -> np.ndarray[Any, Any]:
+    """Seven values of a dtype, the extreme ones included."""
+    dtype = dtype_of(name)
+    if name == "object":
+        return np.array(["", "a", "ü", "longer text", "0", "\n", "z"], object)
+    if name == "bool":
+        return np.array([1, 0, 1, 1, 0, 0, 1], bool)
+    if dtype.kind == "c":
+        return np.array([0, 1j, -1.5, 2 - 3j, 1e3, -1e-3j, 4], dtype)
+    if dtype.kind in "iu" or name in ("int4", "uint4", "int2", "uint2"):
+        limits = ml_dtypes.iinfo(dtype)
+        low, high = int(limits.min), int(limits.max)
+        return np.array([low, high, 0, 1, high - 1, low + 1, 1], object).astype(dtype)
+    return np.array([1, 0.5, 2, 4, 0.25, 1, 0.5], np.float32).astype(dtype)
+
+
+NUMERIC = [name for name in DTYPES.values() if name != "object"]
+
+
+def equal(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and a.tolist() == b.tolist()
+
+
+@pytest.mark.parametrize("name", DTYPES.values())
+@pytest.mark.parametrize("shape", [(7,), (7, 1), ()], ids=str)
+def test_element_types(name: str, shape: tuple[int, ...]) -> None:
+    array = sample(name)[:1].reshape(()) if shape == () else sample(name).reshape(shape)
+    proto = numpy_helper.from_array(array, "t")
+    assert equal(EMPTY.tensor(proto), array)
+
+
+@pytest.mark.parametrize("name", NUMERIC)
+def test_element_types_in_their_own_fields(name: str) -> None:
+    """The form that `helper.make_tensor` writes without `raw`."""
+    array = sample(name)
+    code = next(k for k, v in DTYPES.items() if v == name)
+    values = array.tolist() if array.dtype.kind in "iufcb" else array.astype(np.float32).tolist()
+    proto = helper.make_tensor("t", code, [7], values)
+    assert not proto.HasField("raw_data")
+    assert equal(EMPTY.tensor(proto), array)
+
+
+@pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2", "float4_e2m1fn"])
+@pytest.mark.parametrize("count", range(9))
+def test_packed_types_of_any_length(name: str, count: int) -> None:
+    array = np.resize(sample(name), count)
+    assert equal(EMPTY.tensor(numpy_helper.from_array(array, "t")), array)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0, 4)], ids=str)
+@pytest.mark.parametrize("name", ["float32", "int64", "bool", "int4", "object"])
+def test_empty_tensors(name: str, shape: tuple[int, ...]) -> None:
+    array = np.zeros(shape, dtype_of(name))
+    assert equal(EMPTY.tensor(numpy_helper.from_array(array, "t")), array)
+
+
+def test_weights_in_the_file_are_not_copied(tmp_path: Path) -> None:
+    w = floats(64, 64)
+    path = tmp_path / "net.onnx"
+    proto = model([helper.make_node("MatMul", ["x", "w"], ["y"])], [info("x", [1, 64])], ["y"])
+    proto.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    path.write_bytes(proto.SerializeToString())
+    record = read(path)
+    assert not record.proto.graph.initializer[0].HasField("raw_data")
+    got = record.initializer(0)
+    np.testing.assert_array_equal(got, w)
+    assert not got.flags.owndata and not got.flags.writeable
+
+
+def test_large_and_small_weights_keep_their_order() -> None:
+    """Large ones are lifted out of the message, small ones stay in it."""
+    arrays = [floats(n, seed=n) for n in (3, 5000, 1, 700, 0, 4096)]
+    proto = model([], [info("x", [1])], ["x"], {f"w{i}": a for i, a in enumerate(arrays)})
+    record = read(proto.SerializeToString())
+    for i, array in enumerate(arrays):
+        assert equal(record.initializer(i), array)
+
+
+BAD_SIZES = [
+    ([3], b"\0" * 8),
+    ([2], b"\0" * 12),
+    ([], b""),
+    ([0], b"\0" * 4),
+    ([1 << 60], b"\0" * 4),
+]
+
+
+@pytest.mark.parametrize("dims, raw", BAD_SIZES, ids=str)
+def test_raw_data_that_do_not_fit_the_shape(dims: list[int], raw: bytes) -> None:
+    proto = TensorProto(name="conv1.w", data_type=1, dims=dims, raw_data=raw)
+    with pytest.raises(ModelFileError, match=r"'conv1.w' of net.onnx has .* the file holds"):
+        EMPTY.tensor(proto)
+
+
+def test_typed_data_that_do_not_fit_the_shape() -> None:
+    proto = TensorProto(name="w", data_type=1, dims=[3], float_data=[1.0, 2.0])
+    with pytest.raises(ModelFileError, match="3 elements of float32; the file holds 2"):
+        EMPTY.tensor(proto)
+
+
+@pytest.mark.parametrize("fields, message", [
+    ({"data_type": 99, "dims": [1]}, "element type 99, which is unknown"),
+    ({"data_type": 1, "dims": [-1]}, "a dimension is negative"),
+    ({"data_type": 8, "dims": [1], "raw_data": b"abcd"}, "strings as raw data"),
+])  # fmt: skip
+def test_bad_tensors(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelFileError, match=message):
+        EMPTY.tensor(TensorProto(name="w", **fields))
+
+
+# ---- external data
+
+W = floats(4, 3)
+
+
+def external(folder: Path, **entries: Any) -> Path:
+    """A model in `folder` whose weight "w" is stored as the entries say."""
+    proto = model([helper.make_node("MatMul", ["x", "w"], ["y"])], [info("x", [1, 4])], ["y"])
+    t = proto.graph.initializer.add(name="w", data_type=1, dims=[4, 3], data_location=1)
+    for key, value in entries.items():
+        t.external_data.add(key=key, value=str(value))
+    path = folder / "net.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def test_external_data_are_mapped(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "w.bin").write_bytes(b"1234567" + W.tobytes() + b"rest")
+    path = external(tmp_path, location="sub/w.bin", offset=7, length=W.nbytes)
+    (w,) = load(path).constants()
+    assert w.const is not None
+    np.testing.assert_array_equal(w.const, W)
+    assert not w.const.flags.owndata and not w.const.flags.writeable
+
+
+def test_external_data_without_offset_and_length(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(W.tobytes())
+    (w,) = load(external(tmp_path, location="w.bin")).constants()
+    assert w.const is not None
+    np.testing.assert_array_equal(w.const, W)
+
+
+@pytest.mark.parametrize("location", [
+    "../w.bin", "sub/../../w.bin", "/etc/hostname", "C:\\w.bin", "..\\w.bin", "\\\\host\\w.bin", "",
+    ".",
+])  # fmt: skip
+def test_external_paths_stay_in_the_folder(tmp_path: Path, location: str) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "w.bin").write_bytes(W.tobytes())
+    with pytest.raises(ExternalDataError, match=r"tensor 'w' of net\.onnx"):
+        load(external(folder, location=location))
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="no symbolic links here")
+def test_external_links_stay_in_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "w.bin").write_bytes(W.tobytes())
+    (folder / "link.bin").symlink_to(tmp_path / "w.bin")
+    (folder / "dir").symlink_to(tmp_path)
+    for location in ("link.bin", "dir/w.bin"):
+        with pytest.raises(ExternalDataError, match="leads out of the model's folder"):
+            load(external(folder, location=location))
+    (folder / "real.bin").write_bytes(W.tobytes())
+    (folder / "inside.bin").symlink_to(folder / "real.bin")
+    load(external(folder, location="inside.bin"))
+
+
+@pytest.mark.parametrize("entries, message", [
+    ({"location": "gone.bin"}, "'gone.bin' is missing"),
+    ({"location": "w.bin", "offset": 1}, "needs the bytes 1 to 49 of 'w.bin', which has 48"),
+    ({"location": "w.bin", "offset": -8}, "needs the bytes -8 to"),
+    ({"location": "w.bin", "length": 47}, "needs 48 bytes, its entry in 'w.bin' has 47"),
+    ({"location": "w.bin", "length": 1 << 62}, "needs 48 bytes"),
+    ({"location": "w.bin", "offset": "x"}, "offset or length is not a number"),
+    ({"location": "empty.bin"}, "which has 0"),
+])  # fmt: skip
+def test_external_data_that_are_missing_or_short(
+    tmp_path: Path, entries: dict[str, Any], message: str
+) -> None:
+    (tmp_path / "w.bin").write_bytes(W.tobytes())
+    (tmp_path / "empty.bin").write_bytes(b"")
+    with pytest.raises(ExternalDataError, match=message):
+        load(external(tmp_path, **entries))
+
+
+def test_external_data_need_a_path(tmp_path: Path) -> None:
+    path = external(tmp_path, location="w.bin")
+    with pytest.raises(ExternalDataError, match="load the model from its path"):
+        load(path.read_bytes())
+
+
+# ---- files that are not models
+
+GOOD = model(
+    [helper.make_node("MatMul", ["x", "w"], ["y"])],
+    [info("x", [1, 40])],
+    ["y"],
+    {"w": floats(40, 20)},
+).SerializeToString()
+
+NOT_MODELS = [
+    (b"", "an empty file"),
+    (b"\x89PNG\r\n\x1a\n" + b"\0" * 50, "a PNG image"),
+    (b"\xff\xd8\xff\xe0" + b"\1" * 50, "a JPEG image"),
+    (b"PK\x03\x04" + b"\1" * 50, "a zip archive"),
+    (b"\x1f\x8b\x08" + b"\1" * 50, "a gzip archive"),
+    (b"\x00" * 100, "nothing but zero bytes"),
+    (b"hello world, this is text", "text that starts 'hello world"),
+    (b'{"ir_version": 8}', "JSON text"),
+    (b"7767517\n75 83\nInput data 0 1 data", "an ncnn param file"),
+    (b"version https://git-lfs.github.com/spec/v1", "a Git LFS pointer"),
+    (b"<!DOCTYPE html><html>", "an HTML page"),
+    (b"\x1c\0\0\0TFL3" + b"\1" * 50, "a TensorFlow Lite model"),
+    (b"GGUF\3\0\0\0" + b"\1" * 50, "a GGUF model"),
+    (b"\x80\x04\x95" + b"\1" * 50, "a Python pickle"),
+    (b"\xf3\xfe\xfa\xf9" * 30, "binary data of an unknown kind"),
+]
+
+
+@pytest.mark.parametrize("data, found", NOT_MODELS, ids=[m for _, m in NOT_MODELS])
+def test_what_is_not_a_model_is_named(tmp_path: Path, data: bytes, found: str) -> None:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(data)
+    for source in (path, data):
+        with pytest.raises(ModelFileError, match=found):
+            read(source)
+    assert found in describe(data)
+    assert not sniff(data)
+
+
+def test_the_suffix_is_named_where_the_content_disagrees(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(b"\xf3\xfe\xfa\xf9" * 30)
+    with pytest.raises(ModelFileError, match="Its name says ONNX, its content does not"):
+        load(path)
+
+
+@pytest.mark.parametrize("cut", [0.03, 0.3, 0.6, 0.9, 0.999])
+def test_truncated_models(cut: float) -> None:
+    with pytest.raises(ModelFileError, match=r"truncated|damaged|no graph"):
+        load(GOOD[: int(len(GOOD) * cut)])
+
+
+def test_missing_files_and_folders(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match="there is no file"):
+        load(tmp_path / "none.onnx")
+    with pytest.raises(ModelFileError, match="is a folder"):
+        load(tmp_path)
+    with pytest.raises(ModelFileError, match="cannot load a model from int"):
+        load(3)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=400))
+def test_random_bytes_never_crash(data: bytes) -> None:
+    with pytest.raises(TinsmithError):
+        load(data)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_damaged_models_never_crash(data: st.DataObject) -> None:
+    """A few bytes of a model are changed: it loads, or fails with an error of ours."""
+    damaged = bytearray(GOOD)
+    head = [*range(300), *range(len(GOOD) - 300, len(GOOD))]
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.sampled_from(head))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(TinsmithError), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ModelWarning)
+        load(bytes(damaged))
+
+
+def test_a_model_is_recognised_by_content(tmp_path: Path) -> None:
+    path = tmp_path / "strange.bin"
+    path.write_bytes(GOOD)
+    assert [v.name for v in load(path).outputs] == ["y"]
+    assert [v.name for v in load(str(path)).outputs] == ["y"]
+    assert [v.name for v in load(GOOD).outputs] == ["y"]
+    assert [v.name for v in load(bytearray(GOOD)).outputs] == ["y"]
