@@ -6,10 +6,11 @@ positions are then plain multiplications; only where views disagree are they tak
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import prod
 
-from tinsmith.codegen.builder import Val
+from tinsmith.codegen.builder import Builder, Val
 from tinsmith.kernels._kernel import Emit, View
 
 Position = Val | int
@@ -61,3 +62,114 @@ def shifted(em: Emit, index: Sequence[Position]) -> Emit:
         return View(v.at(*index).fixed(), v.spec)
 
     return replace(em, extras=tuple(map(move, em.extras)), outs=(move(em.outs[0]), *em.outs[1:]))
+
+
+def spread(view: View, dims: Sequence[int], first: int) -> View:
+    """A plain operand whose dimensions are `dims[first:]` (or some of these from `first` on), or 1
+    where it broadcasts, as a view of `dims`."""
+    own = view.spec.dims
+    steps = [0 if e == 1 else s for e, s in zip(own, view.spec.strides, strict=True)]
+    wide = (*(0,) * first, *steps, *(0,) * (len(dims) - first - len(own)))
+    return View(view.pointer, replace(view.spec, dims=tuple(dims), strides=wide))
+
+
+def along(view: View, d: int) -> View:
+    """The view for vectors along dimension d: one element in all lanes where it broadcasts."""
+    return View(view.pointer, replace(view.spec, lane=0 if view.spec.strides[d] == 0 else 1))
+
+
+def at_outer(em: Emit, before: int, flat: Position) -> Emit:
+    """The emission shifted to a flat position of the dimensions before dimension `before`."""
+    dims = em.site.out.dims
+    views = strides_of([*em.extras, em.outs[0]], 0, before)
+    return shifted(em, [*unravel(flat, dims[:before], views), *(0,) * (len(dims) - before)])
+
+
+Index = Callable[[Position], list[Position]]
+Line = Callable[[Emit, list[View], Position, int, Index], None]
+
+
+def each_line(
+    em: Emit, dims: Sequence[int], others: Sequence[View], body: Line, first: int = 0
+) -> None:
+    """Walk dimensions `first` .. of `dims` as lines through which every view steps evenly.
+
+    `dims` may be smaller than the output's (a part of it, at which `em` is shifted). For each line
+    calls `body(em, others, position, length, index)`: emission and other views shifted to its
+    start, the flat position of that, and `index(i)`, the index of its element i for `finish` and
+    `load`. Vectors may run along a line: lane handling is adapted to its dimension.
+    """
+    rank = len(dims)
+    views = strides_of([*em.extras, em.outs[0], *others], first, rank - first)
+    axes = merged(dims[first:], views)
+    length, d = (axes[-1][0], axes[-1][1] + first) if axes else (1, rank - 1)
+    count = prod(dims[first:]) // length
+
+    def line(number: Position) -> None:
+        start = number * length
+        where = [*(0,) * first, *unravel(start, dims[first:], views)]
+        here = shifted(em, where)
+        here = replace(here, extras=tuple(along(v, d) for v in here.extras))
+        there = [along(View(v.at(*where).fixed(), v.spec), d) for v in others]
+
+        def index(i: Position) -> list[Position]:
+            return [*(0,) * d, i, *(0,) * (rank - d - 1)]
+
+        body(here, there, start, length, index)
+
+    if count == 1:
+        line(0)
+    else:
+        with em.b.loop(0, count) as number:
+            line(number)
+
+
+def finish_run(em: Emit, value: Val, first: int, flat: Position, mask: Val | None) -> None:
+    """Epilogue and store of a vector of neighbours in dimensions `first` .. of the output, from
+    flat position `flat` of these on; `em` is shifted to the place in the dimensions before."""
+    dims = em.site.out.dims
+    views = strides_of([*em.extras, em.outs[0]], first, len(dims) - first)
+    axes = merged(dims[first:], views)
+
+    def index(at: Position) -> list[Position]:
+        return [*(0,) * first, *unravel(at, dims[first:], views)]
+
+    if len(axes) <= 1:
+        d = axes[0][1] + first if axes else len(dims) - 1
+        lined = replace(em, extras=tuple(along(v, d) for v in em.extras)) if dims else em
+        lined.finish(value, index(flat), mask)
+        return
+    total = prod(dims[first:])
+    for lane in range(value.ty.lanes):
+        at, one = flat + lane, value.lane(lane) if value.ty.lanes > 1 else value
+        if mask is None:
+            em.finish(one, index(at))
+        else:
+            with em.b.when(em.b.index(at) < total):
+                em.finish(one, index(at))
+
+
+def each_vector(
+    b: Builder,
+    block: Position,
+    count: int,
+    lanes: int,
+    body: Callable[[Position, int, Val | None], None],
+) -> None:
+    """`body(first, lanes, mask)` for vector number `block` of `count` elements, as one vector, or
+    for the last few as a masked one or as single elements."""
+    full, rest = divmod(count, lanes)
+
+    def last() -> None:
+        if b.target.has_masks:
+            body(full * lanes, lanes, b.first_lanes(rest, lanes))
+        else:
+            with b.loop(full * lanes, count) as one:
+                body(one, 1, None)
+
+    if not rest:
+        body(block * lanes, lanes, None)
+    elif not full:
+        last()
+    else:
+        b.choose(b.index(block) < full, lambda: body(block * lanes, lanes, None), last)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.expr import Expr
+from tinsmith.codegen.functions import flops_of
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit, Site
 from tinsmith.kernels.places import Position, merged, shifted, strides_of, unravel
@@ -131,24 +132,10 @@ def finish_row(em: Emit, row: Sequence[Val], index: Sequence[Position], valid: i
 HEAVY = 10
 """From this weight on an epilogue is emitted once, in a loop over rows, not once a row."""
 
-_COSTLY = frozenset({
-    "exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sigmoid", "erf", "sin", "cos", "tan",
-    "sinh", "cosh", "power", "arctan", "arcsin", "arccos", "arcsinh", "arccosh", "arctanh",
-    "arctan2",
-})  # fmt: skip
 
-
-def weight(expr: Expr | None) -> int:
+def weight(expr: Expr | None) -> float:
     """About how many instructions an epilogue takes."""
-    seen: set[int] = set()
-
-    def visit(e: Expr) -> int:
-        if id(e) in seen or e.name in ("leaf", "const"):
-            return 0
-        seen.add(id(e))
-        return (15 if e.name in _COSTLY else 1) + sum(map(visit, e.args))
-
-    return 0 if expr is None else visit(expr)
+    return 0.0 if expr is None else flops_of(expr)
 
 
 def buffer_bytes(site: Site, rows: int, columns: int) -> int:

@@ -1,0 +1,238 @@
+"""Normalisations over one contiguous run of elements each: layer, RMS, instance, group, Lp.
+
+A tensor is `units` runs of `n` elements. Statistics take two passes over a run (mean, then the
+spread around it), which sits in cache; a third pass normalises and stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import (
+    PLAIN,
+    Choice,
+    Emit,
+    Site,
+    Skip,
+    Tier,
+    View,
+    kernel,
+    one_phase,
+)
+from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.places import (
+    Index,
+    Position,
+    each_line,
+    shifted,
+    spread,
+    strides_of,
+    unravel,
+)
+from tinsmith.kernels.rowfold import SUM, fold_row, keep
+from tinsmith.kernels.softmax import parts_for
+
+Statistics = Callable[[Emit, Ptr, int], "tuple[Val | None, Val]"]
+"""(mean or None, factor) of a run of n elements: y = (x - mean) * factor."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Each run is dimensions `first` .. of x; with `groups`, one of so many equal parts of
+    dimension `first`, and all dimensions after it. `operands` are (input index, first dimension)
+    of scale and shift, None where absent."""
+
+    dims: tuple[int, ...]
+    first: int
+    groups: int
+    scale: tuple[int, int] | None
+    shift: tuple[int, int] | None
+
+    @property
+    def part(self) -> tuple[int, ...]:
+        """The extents of one run, in the rank of x."""
+        d = self.first
+        return (*self.dims[:d], self.dims[d] // self.groups, *self.dims[d + 1 :])
+
+    @property
+    def n(self) -> int:
+        return prod(self.part[self.first :])
+
+    @property
+    def units(self) -> int:
+        return prod(self.dims) // self.n
+
+
+def _check(site: Site) -> tuple[int, ...]:
+    dims = site.input(0).dims
+    if site.out.dims != dims:
+        raise Skip(f"the output {site.out.dims} is not the input's shape {dims}")
+    if prod(dims) == 0:
+        raise Skip("the input is empty")
+    for v in site.inputs[1:]:
+        if v is not None and v.dtype != site.input(0).dtype:
+            raise Skip(f"{v.name} is {v.dtype}")
+    return dims
+
+
+def _aligned(site: Site, index: int) -> tuple[int, int] | None:
+    """A right-aligned operand, where it is present."""
+    if not site.has(index):
+        return None
+    return index, len(site.input(0).dims) - len(site.input(index).dims)
+
+
+def _choice(site: Site, runs: Runs, statistics: Statistics, stats: bool = False) -> Choice:
+    size = prod(runs.dims)
+    units, n = runs.units, runs.n
+    cost = site.target.time(10.0 * size, 8.0 * size, 0.5) + 1e-7
+    tiles = parts_for(site.target, units, cost)
+
+    def emit(em: Emit) -> None:
+        with em.b.loop(em.begin * units // tiles, em.end * units // tiles) as unit:
+            x = (em.ins[0].pointer + unit * n).fixed()  # type: ignore[union-attr]
+            mean, factor = statistics(em, x, n)
+            if stats:
+                assert mean is not None
+                (em.outs[1].pointer + unit).store(mean)
+                (em.outs[2].pointer + unit).store(factor)
+            _normalise(em, runs, x, unit, mean, factor)
+
+    return Choice(
+        cost=cost,
+        reads=site.reads([PLAIN if v is not None else None for v in site.inputs], PLAIN),
+        writes=(PLAIN,) * len(site.outputs),
+        phases=one_phase(tiles, emit),
+        inplace=0,
+        detail=f"{units} runs of {n}",
+    )
+
+
+def _normalise(em: Emit, runs: Runs, x: Ptr, unit: Val, mean: Val | None, factor: Val) -> None:
+    """y = (x - mean) * factor * scale + shift over one run."""
+    b, lanes, first, dims = em.b, block_of(em.target), runs.first, runs.dims
+    present = [p for p in (runs.scale, runs.shift) if p is not None]
+    others = [spread(em.ins[i], dims, d) for i, d in present]  # type: ignore[arg-type]
+    views = strides_of([*em.extras, em.outs[0], *others], 0, first)
+    where = unravel(unit // runs.groups, dims[:first], views)
+    if first < len(dims):
+        where.append(unit % runs.groups * (dims[first] // runs.groups))
+    where += [0] * (len(dims) - len(where))
+    others = [View(v.at(*where).fixed(), v.spec) for v in others]
+
+    def line(here: Emit, others: list[View], start: Position, length: int, index: Index) -> None:
+        scale = others[0] if runs.scale else None
+        shift = others[-1] if runs.shift else None
+        fixed_scale = scale is not None and scale.spec.lane == 0
+        fixed_shift = shift is not None and shift.spec.lane == 0
+        f = factor * scale.load(index(0), 1) if scale is not None and fixed_scale else factor
+        s = shift.load(index(0), 1) if shift is not None and fixed_shift else None
+
+        def vector(i: Position, size: int, mask: Val | None) -> None:
+            value = (x + start + i if isinstance(start, Val) else x + i + start).load(size, mask)
+            if mean is not None:
+                value = value - mean.splat(size)
+            y: Val = value * f.splat(size)
+            if scale is not None and not fixed_scale:
+                y = y * scale.load(index(i), size, mask)
+            if s is not None:
+                y = y + s.splat(size)
+            elif shift is not None:
+                y = y + shift.load(index(i), size, mask)
+            here.finish(y, index(i), mask)
+
+        b.vectors(length, lanes, vector)
+
+    each_line(shifted(em, where), runs.part, others, line, first)
+
+
+def _sum(em: Emit, n: int, term: Callable[[Position, int, Val | None], Val]) -> Val:
+    def step(i: Position, size: int, mask: Val | None, accs: list[Val]) -> list[Val]:
+        return [accs[0] + keep(mask, term(i, size, mask), 0.0)]
+
+    return fold_row(em.b, n, block_of(em.target), [SUM], step)[0]
+
+
+def _standard(eps: float) -> Statistics:
+    def statistics(em: Emit, x: Ptr, n: int) -> tuple[Val, Val]:
+        mean = _sum(em, n, lambda i, size, mask: (x + i).load(size, mask)) * (1.0 / n)
+
+        def squared(i: Position, size: int, mask: Val | None) -> Val:
+            d = (x + i).load(size, mask) - mean.splat(size)
+            return d * d
+
+        variance = _sum(em, n, squared) * (1.0 / n)
+        return mean, em.b.const(1.0, F32) / (variance + eps).sqrt()
+
+    return statistics
+
+
+def _rms(eps: float) -> Statistics:
+    def statistics(em: Emit, x: Ptr, n: int) -> tuple[None, Val]:
+        def squared(i: Position, size: int, mask: Val | None) -> Val:
+            v = (x + i).load(size, mask)
+            return v * v
+
+        square = _sum(em, n, squared) * (1.0 / n)
+        return None, em.b.const(1.0, F32) / (square + eps).sqrt()
+
+    return statistics
+
+
+def _length(p: int) -> Statistics:
+    def statistics(em: Emit, x: Ptr, n: int) -> tuple[None, Val]:
+        def power(i: Position, size: int, mask: Val | None) -> Val:
+            v = (x + i).load(size, mask)
+            return v.abs() if p == 1 else v * v
+
+        total = _sum(em, n, power)
+        length = total if p == 1 else total.sqrt()
+        one = em.b.const(1.0, F32)
+        return None, length.eq(0.0).select(em.b.zero(F32), one / length)
+
+    return statistics
+
+
+@kernel("LayerNorm", Tier.VECTOR, dtypes="float32")
+def layer_norm(site: Site) -> Choice:
+    """Layer normalisation over the trailing axes, with or without scale, shift and statistics."""
+    dims = _check(site)
+    runs = Runs(dims, site.attr("axis") % len(dims), 1, _aligned(site, 1), _aligned(site, 2))
+    return _choice(site, runs, _standard(site.attr("eps")), site.attr("with_stats"))
+
+
+@kernel("RMSNorm", Tier.VECTOR, dtypes="float32")
+def rms_norm(site: Site) -> Choice:
+    """Root-mean-square normalisation over the trailing axes."""
+    dims = _check(site)
+    runs = Runs(dims, site.attr("axis") % len(dims), 1, _aligned(site, 1), None)
+    return _choice(site, runs, _rms(site.attr("eps")))
+
+
+@kernel("InstanceNorm", Tier.VECTOR, dtypes="float32")
+def instance_norm(site: Site) -> Choice:
+    """Instance normalisation of plain images: every plane is a run."""
+    dims = _check(site)
+    return _choice(site, Runs(dims, 1, dims[1], (1, 1), (2, 1)), _standard(site.attr("eps")))
+
+
+@kernel("GroupNorm", Tier.VECTOR, dtypes="float32")
+def group_norm(site: Site) -> Choice:
+    """Group normalisation of plain images: every group of planes is a run."""
+    dims = _check(site)
+    runs = Runs(dims, 1, site.attr("groups"), (1, 1), (2, 1))
+    return _choice(site, runs, _standard(site.attr("eps")))
+
+
+@kernel("LpNorm", Tier.VECTOR, dtypes="float32")
+def lp_norm(site: Site) -> Choice:
+    """Division of each row by its L1 or L2 length, along the last axis."""
+    dims = _check(site)
+    axis = site.attr("axis") % len(dims)
+    if prod(dims[axis + 1 :]) != 1:
+        raise Skip(f"axis {axis} is not the last one")
+    return _choice(site, Runs(dims, axis, 1, None, None), _length(site.attr("p")))

@@ -1,0 +1,163 @@
+"""Softmax and log-softmax, along the last axis or across vectors of the inner ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from tinsmith.codegen import math as m
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.target import Target
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, View, kernel, one_phase
+from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.places import (
+    Index,
+    Position,
+    at_outer,
+    each_line,
+    each_vector,
+    finish_run,
+    shifted,
+)
+from tinsmith.kernels.rowfold import MAX, SUM, fold_row, keep
+
+Unit = Callable[[Emit, Val], None]
+
+FLOPS = 30.0
+"""Instructions for one element of either, with one exponential."""
+
+
+def parts_for(target: Target, count: int, seconds: float) -> int:
+    """How many tiles to cut `count` equal units of work into."""
+    return max(1, min(count, 16 if seconds > 10e-6 else 1))
+
+
+def _shape(site: Site) -> tuple[int, int, int]:
+    """(outer, n, inner) of the axis, or Skip."""
+    dims = site.input(0).dims
+    if site.out.dims != dims:
+        raise Skip(f"the output {site.out.dims} is not the input's shape {dims}")
+    if prod(dims) == 0:
+        raise Skip("the input is empty")
+    axis = site.attr("axis") % len(dims)
+    return prod(dims[:axis]), dims[axis], prod(dims[axis + 1 :])
+
+
+def _choice(site: Site, log: bool) -> Choice:
+    outer, n, inner = _shape(site)
+    target = site.target
+    size = outer * n * inner
+    cost = target.time(FLOPS * size, 8.0 * size, 0.5) + 1e-7
+    lanes = block_of(target)
+    if inner == 1:
+        units, emit, workspace = outer, _rows(site, n, log), 4 * -(-n // lanes) * lanes
+    else:
+        units = outer * -(-inner // lanes)
+        emit, workspace = _columns(site, n, inner, log), 4 * n * lanes
+    tiles = parts_for(target, units, cost)
+
+    def run(em: Emit) -> None:
+        with em.b.loop(em.begin * units // tiles, em.end * units // tiles) as unit:
+            emit(em, unit)
+
+    return Choice(
+        cost=cost,
+        reads=site.reads((PLAIN,), PLAIN),
+        writes=(PLAIN,),
+        phases=one_phase(tiles, run),
+        workspace=workspace,
+        inplace=0,
+        detail=f"{outer} x {n} x {inner}",
+    )
+
+
+@kernel("Softmax", Tier.VECTOR, dtypes="float32")
+def softmax(site: Site) -> Choice:
+    """Softmax in three passes, a row (or a vector of columns) at a time."""
+    return _choice(site, log=False)
+
+
+@kernel("LogSoftmax", Tier.VECTOR, dtypes="float32")
+def log_softmax(site: Site) -> Choice:
+    """Log-softmax in three passes, a row (or a vector of columns) at a time."""
+    return _choice(site, log=True)
+
+
+def _rows(site: Site, n: int, log: bool) -> Unit:
+    axis = site.attr("axis") % len(site.out.dims)
+
+    def emit(em: Emit, row: Val) -> None:
+        b, lanes = em.b, block_of(em.target)
+        x = (em.ins[0].pointer + row * n).fixed()  # type: ignore[union-attr]
+        kept = em.workspace.cast(F32)
+
+        def largest(i: Position, size: int, mask: Val | None, accs: list[Val]) -> list[Val]:
+            value = keep(mask, (x + i).load(size, mask), MAX.identity)
+            return [value.max(accs[0])]
+
+        top = fold_row(b, n, lanes, [MAX], largest)[0]
+
+        def total(i: Position, size: int, mask: Val | None, accs: list[Val]) -> list[Val]:
+            shifted_x = (x + i).load(size, mask) - top.splat(size)
+            e = m.exp(shifted_x)
+            (kept + i).store(shifted_x if log else e)
+            return [accs[0] + keep(mask, e, 0.0)]
+
+        sums = fold_row(b, n, lanes, [SUM], total)[0]
+        factor = m.log(sums) if log else b.const(1.0, F32) / sums
+
+        def line(here: Emit, _: list[View], start: Position, length: int, index: Index) -> None:
+            def vector(i: Position, size: int, mask: Val | None) -> None:
+                value = (kept + (start + i)).load(size)
+                wide = factor.splat(size)
+                here.finish(value - wide if log else value * wide, index(i), mask)
+
+            b.vectors(length, lanes, vector)
+
+        each_line(at_outer(em, axis, row), em.site.out.dims, (), line, axis)
+
+    return emit
+
+
+def _columns(site: Site, n: int, inner: int, log: bool) -> Unit:
+    """Vectors along the inner dimensions; the axis is a loop."""
+    axis = site.attr("axis") % len(site.out.dims)
+    blocks = -(-inner // block_of(site.target))
+
+    def emit(em: Emit, unit: Val) -> None:
+        b, lanes = em.b, block_of(em.target)
+        outer = unit // blocks
+        here = at_outer(em, axis, outer)
+        x = (em.ins[0].pointer + outer * (n * inner)).fixed()  # type: ignore[union-attr]
+        kept = em.workspace.cast(F32)
+
+        def column(first: Position, size: int, mask: Val | None) -> None:
+            factor = _column(b, (x + first).fixed(), kept, n, inner, size, mask, log)
+            with b.loop(0, n) as row:
+                value = (kept + row * size).load(size)
+                y = value - factor if log else value * factor
+                place = [*(0,) * axis, row, *(0,) * (len(site.out.dims) - axis - 1)]
+                finish_run(shifted(here, place), y, axis + 1, first, mask)
+
+        each_vector(b, unit % blocks, inner, lanes, column)
+
+    return emit
+
+
+def _column(
+    b: Builder, x: Ptr, kept: Ptr, n: int, inner: int, size: int, mask: Val | None, log: bool
+) -> Val:
+    """The divisor's reciprocal (or its logarithm) of `size` columns; leaves their exponentials
+    (or their distances from the largest) in `kept`, one vector a row."""
+    start = b.const(float("-inf"), F32.x(size))
+    with b.loop(0, n, 1, [start]) as loop:
+        loop.next([(x + loop.index * inner).load(size, mask).max(loop.vars[0])])
+    top = loop.out[0]
+    with b.loop(0, n, 1, [b.zero(F32.x(size))]) as loop:
+        less = (x + loop.index * inner).load(size, mask) - top
+        e = m.exp(less)
+        (kept + loop.index * size).store(less if log else e)
+        loop.next([loop.vars[0] + e])
+    total = loop.out[0]
+    return m.log(total) if log else b.const(1.0, total.ty) / total
