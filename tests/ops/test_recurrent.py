@@ -12,7 +12,7 @@ from tests.ops.checking import assert_static, check, close, normal, refused, typ
 from tinsmith.graph import Type
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
-I, H = 3, 4
+INPUTS, H = 3, 4
 
 
 def sigmoid(x: Any) -> Any:
@@ -89,8 +89,8 @@ def operands(name: str, steps: int, batch: int, dirs: int, parts: str) -> list[A
     gates = GATES[name]
     lens = np.array([steps, 1, 0, 2, steps][:batch], np.int32) if "l" in parts else None
     arrays = [
-        normal(steps, batch, I),
-        normal(dirs, gates * H, I, seed=1),
+        normal(steps, batch, INPUTS),
+        normal(dirs, gates * H, INPUTS, seed=1),
         normal(dirs, gates * H, H, seed=2),
         normal(dirs, 2 * gates * H, seed=3) if "b" in parts else None,
         None if lens is None else np.minimum(lens, steps),
