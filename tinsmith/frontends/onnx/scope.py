@@ -40,6 +40,9 @@ class Broken:
 
 BROKEN = Broken()
 
+_MISFITS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError)
+"""What importers, type rules and ONNX's own code raise on attributes of the wrong kind."""
+
 _REFUSED = {
     "ai.onnx.ml": "classical machine learning (ai.onnx.ml) is not supported",
     "ai.onnx.preview.training": "training operators are not supported",
@@ -226,14 +229,7 @@ class Scope:
             if isinstance(error, GraphError):
                 raise
             fail(str(error))
-        except (
-            TypeError,
-            ValueError,
-            IndexError,
-            KeyError,
-            AttributeError,
-            OverflowError,
-        ) as error:
+        except _MISFITS as error:
             fail(f"its inputs or attributes are not as expected ({type(error).__name__}: {error})")
         self._bind_results(proto, results, label)
 

@@ -1,0 +1,129 @@
+"""Operators of com.microsoft, compared with the formula of each in numpy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from tests.frontends.models import check, floats, model, ops
+
+X, B = floats(2, 5, 6), floats(6, seed=1)
+node = helper.make_node
+
+
+def one(type: str, *inputs: np.ndarray[Any, Any] | None, outs: int = 1, **attrs: Any) -> Any:
+    feeds = {f"x{i}": a for i, a in enumerate(inputs) if a is not None}
+    names = ["" if a is None else f"x{i}" for i, a in enumerate(inputs)]
+    outputs = [f"y{i}" for i in range(outs)]
+    nodes = [node(type, names, outputs, domain="com.microsoft", **attrs)]
+    return model(nodes, feeds, outputs, domains={"com.microsoft": 1}, opset=17), feeds
+
+
+def gelu(x: Any) -> Any:
+    return (0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))).astype(np.float32)
+
+
+def tanh_gelu(x: Any) -> Any:
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def normal(x: Any, eps: float) -> Any:
+    mean, var = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+    return (x - mean) / np.sqrt(var + eps)
+
+
+def rms(x: Any, eps: float) -> Any:
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps)
+
+
+ACTIVATIONS: list[tuple[Any, ...]] = [
+    ("Gelu", (X,), {}, gelu(X)),
+    ("BiasGelu", (X, B), {}, gelu(X + B)),
+    ("FastGelu", (X,), {}, tanh_gelu(X)),
+    ("FastGelu", (X, B), {}, tanh_gelu(X + B)),
+    ("QuickGelu", (X,), {}, X / (1 + np.exp(-1.702 * X))),
+    ("QuickGelu", (X,), {"alpha": 2.0}, X / (1 + np.exp(-2 * X))),
+]
+
+
+@pytest.mark.parametrize("type, inputs, attrs, want", ACTIVATIONS)
+def test_activations(type: str, inputs: Any, attrs: Any, want: Any) -> None:
+    check(*one(type, *inputs, **attrs), expected=[want])
+
+
+@pytest.mark.parametrize("bias", [None, floats(6, seed=7)], ids=["", "bias"])
+@pytest.mark.parametrize("shift", [None, floats(6, seed=8)], ids=["", "shift"])
+def test_skip_layer_normalization(bias: Any, shift: Any) -> None:
+    skip = floats(2, 5, 6, seed=3)
+    total = X + skip + (0 if bias is None else bias)
+    want = normal(total, 1e-5) * B + (0 if shift is None else shift)
+    proto, feeds = one("SkipLayerNormalization", X, skip, B, shift, bias, epsilon=1e-5)
+    check(proto, feeds, expected=[want], rtol=1e-4)
+
+
+def test_the_sum_of_a_skip_normalization_is_an_output() -> None:
+    skip = floats(2, 5, 6, seed=3)
+    for type, inputs, norm in (
+        ("SkipLayerNormalization", (X, skip, B, None, None), normal),
+        ("SkipSimplifiedLayerNormalization", (X, skip, B, None), rms),
+    ):
+        nodes = [
+            node(type, ["x", "s", "b"], ["y", "", "", "sum"], domain="com.microsoft", epsilon=1e-5)
+        ]
+        feeds = {"x": inputs[0], "s": inputs[1], "b": inputs[2]}
+        proto = model(nodes, feeds, ["y", "sum"], domains={"com.microsoft": 1})
+        total = X + skip
+        check(proto, feeds, expected=[norm(total, 1e-5) * B, total], rtol=1e-4)
+
+
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+def test_simplified_layer_normalization(domain: str) -> None:
+    nodes = [node("SimplifiedLayerNormalization", ["x", "b"], ["y"], domain=domain, epsilon=1e-6)]
+    proto = model(nodes, {"x": X, "b": B}, ["y"], domains={"com.microsoft": 1})
+    check(proto, {"x": X, "b": B}, expected=[rms(X, 1e-6) * B], rtol=1e-4)
+
+
+@pytest.mark.parametrize("left", [0, 1])
+@pytest.mark.parametrize("right", [0, 1])
+@pytest.mark.parametrize("alpha", [1.0, 0.125])
+def test_fused_matmul(left: int, right: int, alpha: float) -> None:
+    a, b = floats(2, 3, 4), floats(2, 4, 5, seed=1)
+    want = alpha * (a @ b)
+    a = np.ascontiguousarray(a.swapaxes(1, 2)) if left else a
+    b = np.ascontiguousarray(b.swapaxes(1, 2)) if right else b
+    attrs = {"transA": left, "transB": right, "alpha": alpha}
+    check(*one("FusedMatMul", a, b, **attrs), expected=[want.astype(np.float32)])
+
+
+CONV: list[tuple[str, list[float], Any]] = [
+    ("Relu", [], lambda v: np.maximum(v, 0)),
+    ("LeakyRelu", [0.3], lambda v: np.where(v > 0, v, np.float32(0.3) * v)),
+    ("Clip", [-0.5, 0.75], lambda v: np.clip(v, -0.5, 0.75)),
+    ("HardSigmoid", [0.25, 0.4], lambda v: np.clip(np.float32(0.25) * v + np.float32(0.4), 0, 1)),
+    ("Tanh", [], np.tanh),
+    ("Sigmoid", [], lambda v: 1 / (1 + np.exp(-v))),
+]
+
+
+@pytest.mark.parametrize("activation, params, apply", CONV, ids=[c[0] for c in CONV])
+@pytest.mark.parametrize("added", [False, True])
+def test_fused_conv(activation: str, params: Any, apply: Any, added: bool) -> None:
+    x, w, b = floats(1, 3, 6), floats(4, 3, 1, seed=1), floats(4, seed=2)
+    z = floats(1, 4, 6, seed=3) if added else None
+    y = np.einsum("mc,ncl->nml", w[..., 0], x) + b[:, None] + (0 if z is None else z)
+    attrs: dict[str, Any] = {"activation": activation, "kernel_shape": [1]}
+    if params:
+        attrs["activation_params"] = params
+    graph = check(*one("FusedConv", x, w, b, z, **attrs), expected=[apply(y)], rtol=1e-5)
+    assert ops(graph)[-1] == activation
+
+
+def test_fused_gemm() -> None:
+    a, b, c = floats(2, 3), floats(4, 3, seed=1), floats(4, seed=2)
+    y = 0.5 * (a @ b.T) + c
+    attrs = {"transB": 1, "alpha": 0.5, "activation": "LeakyRelu", "activation_alpha": 0.25}
+    check(*one("FusedGemm", a, b, c, **attrs), expected=[np.where(y > 0, y, 0.25 * y)])
