@@ -6,6 +6,7 @@ numpy would give it. `emit_expr` turns it into instructions on vectors, `evaluat
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -34,7 +35,10 @@ class Expr:
         """Text that two expressions share if and only if they compute the same."""
         inner = ",".join(a.key for a in self.args)
         param = "" if self.param is None else repr(self.param)
-        return f"{self.name}:{self.dtype.name}{param}({inner})"
+        text = f"{self.name}:{self.dtype.name}{param}({inner})"
+        if len(text) <= 120:
+            return text
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()  # shared parts stay short
 
     def evaluate(self, leaves: Sequence[Any]) -> Any:
         """The value in numpy, for arrays or scalars in place of the leaves."""
@@ -71,7 +75,11 @@ def const(value: float | int | bool, dtype: Any = "float32") -> Expr:
 
 
 def emit_expr(b: Builder, expr: Expr, leaves: Sequence[Val]) -> Val:
-    """Instructions for the expression over vectors (all of one number of lanes)."""
+    """Instructions for the expression over vectors (all of one number of lanes).
+
+    A leaf of dtype bool may be given as it lies in memory (u8) or as i1; a result of dtype bool is
+    i1, which `Ptr.store` writes as one byte.
+    """
     from tinsmith.codegen.functions import emit_function
 
     memo: dict[int, Val] = {}
@@ -80,7 +88,8 @@ def emit_expr(b: Builder, expr: Expr, leaves: Sequence[Val]) -> Val:
     def value(e: Expr) -> Val:
         if id(e) not in memo:
             if e.name == "leaf":
-                memo[id(e)] = leaves[e.param]
+                given = leaves[e.param]
+                memo[id(e)] = given.to("i1") if e.dtype == np.bool_ else given
             else:
                 memo[id(e)] = emit_function(b, e, [value(a) for a in e.args], lanes)
         return memo[id(e)]

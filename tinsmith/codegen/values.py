@@ -331,6 +331,8 @@ class Ptr:
         return self.load().splat(lanes)
 
     def store(self, value: Val, mask: Val | None = None, align: int | None = None) -> None:
+        if value.ty.kind == "i1" and self.elem.nbytes == 1:  # a bool is one byte, 0 or 1
+            value = value.to(self.elem.kind)
         if value.ty.kind != self.elem.kind and value.ty.elem.llvm != self.elem.llvm:
             raise CodegenError(f"cannot store {value.ty} through a pointer to {self.elem}")
         align = align or self.elem.nbytes

@@ -1,0 +1,250 @@
+"""Elementwise nodes and regions: one loop over the output, whatever the expression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.expr import Expr, emit_expr
+from tinsmith.codegen.functions import flops_of
+from tinsmith.kernels._kernel import (
+    ELEMENTWISE,
+    PLAIN,
+    Choice,
+    Emit,
+    Layout,
+    Phase,
+    Site,
+    Skip,
+    Tier,
+    View,
+    elem,
+    kernel,
+)
+from tinsmith.kernels.layout import block_of, spec_of
+from tinsmith.kernels.places import merged
+from tinsmith.kernels.rows import Position, extent, moved, places, run, share
+
+PART = 32 << 10  # bytes of output of a tile, at least
+WORK = 20e-6  # seconds of a tile, about
+
+Index = Sequence[tuple[int, Position]]
+Operand = tuple[Ptr, int, bool]
+
+
+@kernel(ELEMENTWISE, Tier.VECTOR)
+def elementwise(site: Site) -> list[Choice]:
+    """Any expression over the elements of its operands, in vectors."""
+    if site.epilogue is None:
+        raise Skip("there is nothing to compute")
+    for v in (*site.extras, site.out):
+        elem(v)
+    blocks = {site.layout(v).block for v in site.extras} - {0}
+    layouts = [PLAIN]
+    if len(site.out.dims) >= 2:
+        layouts += [Layout(b) for b in sorted(blocks)]
+    return [_choice(site, layout) for layout in layouts]
+
+
+def _choice(site: Site, layout: Layout) -> Choice:
+    assert site.epilogue is not None
+    spec = spec_of(site.out.dtype, site.out.dims, layout)
+    nbytes = spec.nbytes + sum(v.type.nbytes for v in site.extras)
+    flops = 2.0 * flops_of(site.epilogue) * spec.size
+    cost = site.target.time(flops, nbytes, 0.8)
+    outer = prod(spec.padded[:2]) if layout.block else 1
+    inner = spec.size // outer
+    wanted = max(1, int(cost / WORK), spec.nbytes // PART)
+    parts = max(1, min(wanted // outer, inner))
+    emit = _emit_blocked if layout.block else _emit_plain
+    return Choice(
+        cost=0.2e-6 + cost,
+        reads=site.reads((), layout),
+        writes=(layout,),
+        phases=(Phase(outer * parts, lambda em: emit(em, parts)),),
+        detail=str(site.epilogue)[:60],
+    )
+
+
+class _Loop:
+    """Computes vectors along a row. `views` are the extras and the output at the row's start, as
+    (pointer, step, splat): position p is `step * p` elements on, and `splat` reads one element
+    for all lanes. What has step 0 is read once, before the row. Vector v is at position
+    `v * pitch`."""
+
+    def __init__(self, em: Emit, lanes: int, pitch: int, views: Sequence[Operand]) -> None:
+        assert em.site.epilogue is not None
+        self.b, self.expr = em.b, em.site.epilogue
+        self.lanes, self.pitch = lanes, pitch
+        self.views, self.out = views[:-1], views[-1]
+        self.finish: Callable[[Val], Val] | None = None
+        flops = flops_of(self.expr)
+        self.unroll = 4 if flops < 8 else 2 if flops < 30 else 1
+        self._once = [
+            None if step else p.load() if splat else p.load(lanes) for p, step, splat in self.views
+        ]
+        self._wide = [
+            None if v is None else v.splat(lanes) if splat else v
+            for v, (_, _, splat) in zip(self._once, self.views, strict=True)
+        ]
+
+    def vectors(self, lo: Position, hi: Position) -> None:
+        """The vectors [lo, hi): several at a time, then singly."""
+        b, several = self.b, self.unroll
+        middle = lo
+        if several > 1:
+            groups = hi - lo if isinstance(hi, int) and isinstance(lo, int) else b.index(hi) - lo
+            groups = groups // several
+            middle = groups * several + lo
+            first = lo * self.pitch
+            step = several * self.pitch
+            run(b, 0, groups, lambda i: self.compute(i * step + first, several, self.lanes))
+        run(b, middle, hi, lambda i: self.compute(i * self.pitch, 1, self.lanes))
+
+    def compute(self, position: Position, count: int, lanes: int, mask: Val | None = None) -> None:
+        """`count` vectors from a position on; all are loaded before the first is stored."""
+        results = []
+        for u in range(count):
+            got = emit_expr(self.b, self.expr, self._leaves(position, u * self.pitch, lanes, mask))
+            got = got.splat(lanes) if got.ty.lanes != lanes else got
+            results.append(self.finish(got) if self.finish else got)
+        pointer, step, _ = self.out
+        base = pointer + position * step
+        for u, result in enumerate(results):
+            (base + u * self.pitch * step).store(result, mask)
+
+    def _leaves(self, position: Position, shift: int, lanes: int, mask: Val | None) -> list[Val]:
+        leaves = []
+        ready = self._wide if lanes == self.lanes else self._once
+        for value, (pointer, step, splat) in zip(ready, self.views, strict=True):
+            if value is None:
+                place = pointer + position * step + shift * step
+                value = place.splat(lanes) if splat else place.load(lanes, mask)
+            leaves.append(value)
+        return leaves
+
+
+def _lanes_for(em: Emit, expr: Expr) -> int:
+    """Elements of a vector: a register of the widest type that occurs."""
+    widest, seen, stack = 1, set(), [expr]
+    while stack:
+        e = stack.pop()
+        if id(e) not in seen:
+            seen.add(id(e))
+            widest = max(widest, e.dtype.itemsize)
+            stack.extend(e.args)
+    return max(4, min(64, block_of(em.target) * 4 // widest))
+
+
+# ---- plain
+
+
+def _emit_plain(em: Emit, parts: int) -> None:
+    b = em.b
+    assert em.site.epilogue is not None
+    views = [*em.extras, em.outs[0]]
+    strides = [v.spec.strides or (1,) for v in views]
+    axes = merged(em.outs[0].spec.dims, strides) or [(1, 0)]
+    outer, (length, inner) = axes[:-1], axes[-1]
+    steps = [s[inner] for s in strides]
+    even = all(s in (0, 1) for s in steps[:-1]) and steps[-1] == 1
+    lanes = _lanes_for(em, em.site.epilogue) if even else 1
+    full, rest = length // lanes, length % lanes
+    rows = extent(outer)
+    pieces = max(1, parts // rows) if outer else 1
+
+    def row(index: Index, lo: Position, hi: Position, last: Val | bool) -> None:
+        operands = [
+            (moved(v.pointer, s, index).fixed(), step, step == 0)
+            for v, s, step in zip(views, strides, steps, strict=True)
+        ]
+        loop = _Loop(em, lanes, lanes, operands)
+        if full:
+            loop.vectors(lo, hi)
+        if rest and last is True:
+            _tail(loop, full * lanes, rest)
+        elif rest:
+            assert isinstance(last, Val)
+            with b.when(last):
+                _tail(loop, full * lanes, rest)
+
+    with b.loop(em.begin, em.end) as tile:
+        if not outer:
+            lo, hi = share(tile, parts, full)
+            row([], lo, hi, tile.eq(parts - 1) if parts > 1 else True)
+        elif pieces > 1:
+            piece, r = tile % pieces, tile // pieces
+            with b.when(b.index(r) < rows):
+                lo, hi = share(piece, pieces, full)
+                row(places(r, outer), lo, hi, b.index(piece).eq(pieces - 1))
+        else:
+            first, end = share(tile, parts, rows)
+            run(b, first, end, lambda r: row(places(r, outer), 0, full, True))
+
+
+def _tail(loop: _Loop, start: int, rest: int) -> None:
+    """The elements of a row after its last full vector."""
+    b = loop.b
+    if b.target.has_masks:
+        loop.compute(start, 1, loop.lanes, b.first_lanes(rest, loop.lanes))
+    else:
+        run(b, start, start + rest, lambda i: loop.compute(i, 1, 1))
+
+
+# ---- blocked
+
+
+def _emit_blocked(em: Emit, parts: int) -> None:
+    b, out = em.b, em.outs[0]
+    block, channels, blocks = out.spec.layout.block, out.spec.dims[1], out.spec.blocks
+    views = [*em.extras, out]
+    strides = [v.spec.strides[2:] or (0,) for v in views]
+    axes = merged(out.spec.spatial, strides) or [(1, 0)]
+    outer, (length, inner) = axes[:-1], axes[-1]
+    clear = channels % block != 0 and not _keeps_zero(em)
+
+    def row(planes: Sequence[Ptr], index: Index, lo: Position, hi: Position, mask: Any) -> None:
+        operands = [
+            (moved(p, s, index).fixed(), s[inner], v.spec.lane == 0)
+            for v, p, s in zip(views, planes, strides, strict=True)
+        ]
+        loop = _Loop(em, block, 1, operands)
+        if mask is not None:
+            loop.finish = lambda value: mask.select(value, b.zero(value.ty))
+        loop.vectors(lo, hi)
+
+    with b.loop(em.begin, em.end) as tile:
+        part, place = (tile % parts, tile // parts) if parts > 1 else (0, tile)
+        n, c = place // blocks, place % blocks
+        planes = [_plane(v, n, c) for v in views]
+        mask = b.first_lanes(b.index(channels) - b.index(c) * block, block) if clear else None
+        if not outer:
+            lo, hi = share(part, parts, length)
+            row(planes, [], lo, hi, mask)
+        else:
+            first, end = share(part, parts, extent(outer))
+
+            def visit(r: Position, planes: Any = planes, mask: Any = mask) -> None:
+                row(planes, places(r, outer), 0, length, mask)
+
+            run(b, first, end, visit)
+
+
+def _plane(view: View, n: Position, c: Position) -> Ptr:
+    s = view.spec.strides
+    return (view.pointer + n * s[0] + c * s[1]).fixed()
+
+
+def _keeps_zero(em: Emit) -> bool:
+    """Whether zeros in all operands give exactly zero, and the padding lanes of all are zero."""
+    expr = em.site.epilogue
+    assert expr is not None
+    if any(v.spec.lane == 0 for v in em.extras):
+        return False
+    with np.errstate(all="ignore"):
+        got = expr.evaluate([np.zeros((), v.dtype) for v in em.site.extras])
+    return bool(got == 0) and not bool(np.signbit(np.float64(got)))

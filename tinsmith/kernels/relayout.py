@@ -1,0 +1,253 @@
+"""Copies of a tensor from one layout into another, of equal dims and element type.
+
+The planner asks `relayout` for them where a reader wants what the writer did not write: plain to
+blocked and back, between halos, and out of or into a part of a larger tensor. Four-byte elements
+move as V x V squares that are transposed in registers; other sizes move one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.kernels._kernel import Choice, Emit, Phase, Site
+from tinsmith.kernels.layout import Layout, Spec, spec_of
+from tinsmith.kernels.places import merged
+from tinsmith.kernels.rows import Position, extent, moved, places, run, share
+from tinsmith.kernels.transpose import transpose
+
+
+class RelayoutOp:
+    """What the graph needs of an operator; relayouts never appear in a model's graph."""
+
+    name = "Relayout"
+    traits = frozenset({"move"})
+
+    def bind(self, inputs: Any, attrs: Any) -> dict[str, Any]:
+        return {}
+
+    def infer(self, inputs: Any, attrs: Any) -> tuple[Any, ...]:
+        return (inputs[0].type,)
+
+    def evaluate(self, arrays: Any, attrs: Any) -> tuple[Any, ...]:
+        return (arrays[0],)
+
+    def flops(self, inputs: Any, outputs: Any, attrs: Any) -> float:
+        return 0.0
+
+
+RELAYOUT = RelayoutOp()
+PART = 32 << 10  # bytes of a tile, about
+
+
+def relayout(site: Site, src: Layout, dst: Layout) -> Choice:
+    """The copy of `site.inputs[0]`, lying in `src`, to `site.out` in `dst`."""
+    dims, dtype = site.out.dims, site.out.dtype
+    block = src.block or dst.block
+    outer = dims[0] * spec_of(dtype, dims, Layout(block)).blocks if block else 1
+    nbytes = (prod(dims[2:]) * block if block else prod(dims)) * dtype.itemsize
+    parts = max(1, min(nbytes // PART, prod(dims[2:]) if block else prod(dims)))
+    quick = dtype.itemsize == 4 or src.block == dst.block or prod(dims[2:]) == 1
+    time = site.target.time(0, 2 * outer * nbytes)
+    row = _square if block and src.block != dst.block else _straight
+    return Choice(
+        cost=0.3e-6 + (1.2 if quick else 8.0) * time,
+        reads=(src,),
+        writes=(dst,),
+        phases=(Phase(outer * parts, lambda em: _emit(em, block, parts, row)),),
+        detail=f"{src} -> {dst}",
+    )
+
+
+Row = Callable[[Emit, Ptr, Ptr, Val, Position, Position, int], None]
+
+
+def _emit(em: Emit, block: int, parts: int, row: Row) -> None:
+    """Visit the rows of every tile: `row(em, src, dst, c, lo, hi, length)` moves the vectors
+    [lo, hi) of a row of `length` pixels (or elements); c is the channel block."""
+    b, source, target = em.b, em.ins[0], em.outs[0]
+    assert source is not None
+    skip = 2 if block else 0
+    dims = target.spec.dims[skip:]
+    strides = [source.spec.strides[skip:], target.spec.strides[skip:]]
+    axes = merged(dims, strides) or [(1, 0)]
+    outer, length = axes[:-1], axes[-1][0]
+    units = -(-length // (block or em.target.lanes))
+    blocks = -(-target.spec.dims[1] // block) if block else 1
+    with b.loop(em.begin, em.end) as tile:
+        part, place = (tile % parts, tile // parts) if parts > 1 else (0, tile)
+        src, dst, c = source.pointer, target.pointer, b.index(0)
+        if block:
+            n = place // blocks
+            c = b.index(place % blocks)
+            src = _plane(src, source.spec, n, c, block).fixed()
+            dst = _plane(dst, target.spec, n, c, block).fixed()
+        if not outer:
+            lo, hi = share(part, parts, units)
+            row(em, src, dst, c, lo, hi, length)
+        else:
+            first, last = share(part, parts, extent(outer))
+
+            def one(r: Position, src: Ptr = src, dst: Ptr = dst, c: Val = c) -> None:
+                index = places(r, outer)
+                here = moved(src, strides[0], index).fixed()
+                there = moved(dst, strides[1], index).fixed()
+                row(em, here, there, c, 0, units, length)
+
+            run(b, first, last, one)
+
+
+def _plane(p: Ptr, spec: Spec, n: Position, c: Position, block: int) -> Ptr:
+    """The first pixel of a channel block."""
+    step = spec.strides[1] * (block if spec.layout.is_plain else 1)
+    return p + n * spec.strides[0] + c * step
+
+
+# ---- rows of equal order
+
+
+def _straight(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, n: int) -> None:
+    """A contiguous copy of the vectors [lo, hi) of a row of n elements (or pixels of V lanes)."""
+    b, target = em.b, em.outs[0]
+    source = em.ins[0]
+    assert source is not None
+    block = target.spec.layout.block
+    if block:
+        run(b, lo, hi, lambda i: _copy_pixels(b, src, dst, i, n, block))
+        return
+    width = em.target.lanes
+    step = [_innermost(v.spec) for v in (source, target)]
+    full = n // width
+
+    def vector(i: Position) -> None:
+        (dst + i * width).store((src + i * width).load(width))
+
+    def single(i: Position) -> None:
+        (dst + i * step[1]).store((src + i * step[0]).load())
+
+    if step != [1, 1] or width == 1:
+        run(b, lo * width, b.minimum(hi * width, n), single)
+        return
+    run(b, lo, b.minimum(hi, full), vector)
+    if n > full * width:
+        last = b.index(hi).eq(full + 1)
+        with b.when(last):
+            run(b, full * width, n, single)
+
+
+def _innermost(spec: Spec) -> int:
+    """The stride of the innermost axis that has an extent."""
+    return next(
+        (s for d, s in zip(reversed(spec.dims), reversed(spec.strides), strict=True) if d > 1), 1
+    )
+
+
+def _copy_pixels(b: Builder, src: Ptr, dst: Ptr, unit: Position, n: int, block: int) -> None:
+    """Copy up to `block` pixels of `block` lanes each."""
+    first = unit * block
+    last = b.minimum(first + block, n)
+    run(b, first, last, lambda i: (dst + i * block).store((src + i * block).load(block)))
+
+
+# ---- between plain and blocked
+
+
+def _square(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, n: int) -> None:
+    """Move the squares [lo, hi) of a row of n pixels between channel planes and pixel vectors."""
+    b, target = em.b, em.outs[0]
+    source = em.ins[0]
+    assert source is not None
+    to_blocked = not target.spec.layout.is_plain
+    block = (target if to_blocked else source).spec.layout.block
+    plain = (source if to_blocked else target).spec
+    channels, step = plain.dims[1], plain.strides[1]
+    rest = channels % block
+    mover = _Mover(em, src, dst, to_blocked, block, step, n)
+
+    def squares(count: int) -> None:
+        if n == 1 and step == 1 and src.elem.nbytes <= 8:
+            mover.pixel(count)
+        elif n < block or src.elem.nbytes != 4:
+            mover.slowly(lo, hi, count)
+        else:
+            run(b, lo, hi, lambda u: mover.square(b.minimum(u * block, n - block), count))
+
+    if not rest:
+        squares(block)
+    elif channels < block:
+        squares(rest)
+    else:
+        b.choose(c < channels // block, lambda: squares(block), lambda: squares(rest))
+
+
+class _Mover:
+    """Moves `count` channels of some pixels; the other lanes of a pixel are zero."""
+
+    def __init__(
+        self, em: Emit, src: Ptr, dst: Ptr, to_blocked: bool, block: int, step: int, pixels: int
+    ) -> None:
+        self.em, self.b = em, em.b
+        self.src, self.dst, self.to_blocked = src, dst, to_blocked
+        self.block, self.step, self.pixels = block, step, pixels
+
+    def square(self, pixel: Position, count: int) -> None:
+        """V pixels. The last square of a row overlaps the one before, so it is never cut."""
+        b, block = self.b, self.block
+        if self.to_blocked:
+            rows = [(self.src + pixel + k * self.step).load(block) for k in range(count)]
+            rows += [b.zero(rows[0].ty)] * (block - count)
+            start = (self.dst + pixel * block).fixed()
+            for k, column in enumerate(transpose(rows)):
+                (start + k * block).store(column)
+            return
+        start = (self.src + pixel * block).fixed()
+        rows = transpose([(start + k * block).load(block) for k in range(block)])
+        for k in range(count):
+            (self.dst + pixel + k * self.step).store(rows[k])
+
+    def pixel(self, count: int) -> None:
+        """One pixel whose channels are contiguous on both sides."""
+        b, block = self.b, self.block
+        if count == block:
+            self.dst.store(self.src.load(block))
+            return
+        for k in range(count):
+            (self.dst + k).store((self.src + k).load())
+        if self.to_blocked:
+            for k in range(count, block):
+                (self.dst + k).store(b.zero(self.dst.elem))
+
+    def slowly(self, lo: Position, hi: Position, count: int) -> None:
+        """Element by element; masked rows instead where the machine has them."""
+        b, block, pixels = self.b, self.block, self.pixels
+        if self.src.elem.nbytes == 4 and b.target.has_masks:
+            self._masked(count)
+            return
+
+        def one(p: Position) -> None:
+            for k in range(block):
+                wide, flat = p * block + k, p + k * self.step
+                if k < count:
+                    a, z = (flat, wide) if self.to_blocked else (wide, flat)
+                    (self.dst + z).store((self.src + a).load())
+                elif self.to_blocked:
+                    (self.dst + wide).store(b.zero(self.dst.elem))
+
+        run(b, lo * block, b.minimum(hi * block, pixels), one)
+
+    def _masked(self, count: int) -> None:
+        """A row that is shorter than V pixels."""
+        b, block, pixels = self.b, self.block, self.pixels
+        mask = b.first_lanes(pixels, block)
+        if self.to_blocked:
+            rows = [(self.src + k * self.step).load(block, mask) for k in range(count)]
+            rows += [b.zero(rows[0].ty)] * (block - count)
+            for k, column in enumerate(transpose(rows)[:pixels]):
+                (self.dst + k * block).store(column)
+            return
+        rows = [(self.src + k * block).load(block) for k in range(pixels)]
+        rows += [b.zero(rows[0].ty)] * (block - pixels)
+        for k, column in enumerate(transpose(rows)[:count]):
+            (self.dst + k * self.step).store(column, mask)
