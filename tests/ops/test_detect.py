@@ -63,6 +63,13 @@ def test_nms_keeps_nothing_by_default():
     assert rows.shape == (0, 3)
 
 
+def test_nms_keeps_a_box_that_overlaps_by_just_the_threshold():
+    boxes = np.array([[[0, 0, 1, 1], [0, 0, 1, 0.5], [0, 0, 1, 0.75]]], np.float32)
+    operands = [np.array([[[0.9, 0.8, 0.7]]], np.float32), np.array(9), np.float32(0.5)]
+    (rows,) = check("NonMaxSuppression", boxes, *operands)
+    assert rows[:, 2].tolist() == [0, 1]
+
+
 def test_nms_of_flat_boxes_and_swapped_corners():
     """Boxes without area suppress nothing; the order of the corners does not matter."""
     boxes = np.array([[[0, 0, 0, 0], [0, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1]]], np.float32)

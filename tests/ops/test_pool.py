@@ -138,6 +138,16 @@ def test_nan_wins_its_windows_only():
     assert np.isnan(y[0, 0, 0, 0]) and not np.isnan(y.ravel()[1:]).any()
 
 
+def test_nan_has_the_index():
+    x = np.array([[[1, np.nan, 5, 2, 3]]], np.float32)
+    y, where = OPS["MaxPool"](x, kernel=3, with_indices=True)
+    assert where.ravel().tolist() == [1, 1, 2] and np.isnan(y.ravel()).tolist() == [
+        True,
+        True,
+        False,
+    ]
+
+
 def test_half_sums_are_wide():
     x = np.full((1, 1, 64, 64), 60000, np.float16)
     assert np.isfinite(OPS["AveragePool"](x, kernel=64)).all()

@@ -48,7 +48,7 @@ def Attention(
     """
     dtype, rank = q.dtype, q.ndim
     q, k, v = _heads(q, q_num_heads), _heads(k, kv_num_heads), _heads(v, kv_num_heads)
-    if past_key is not None:
+    if past_key is not None and past_value is not None:
         k, v = np.concatenate([past_key, k], axis=2), np.concatenate([past_value, v], axis=2)
     present = k, v
     wide_q, wide_k, wide_v = widen(q), widen(k), widen(v)
@@ -104,12 +104,12 @@ def _bias(
     if mask is not None:
         if mask.dtype == np.bool_:
             mask = np.where(mask, scores.dtype.type(0), ninf)
-        mask = widen(mask)
-        lacking = keys - mask.shape[-1]
-        if lacking > 0 and mask.shape[-1] != 1:
-            widths = [(0, 0)] * (mask.ndim - 1) + [(0, lacking)]
-            mask = np.pad(mask, widths, constant_values=ninf)
-        bias = bias + mask
+        added = widen(np.asarray(mask))
+        lacking = keys - added.shape[-1]
+        if lacking > 0 and added.shape[-1] != 1:
+            widths = [(0, 0)] * (added.ndim - 1) + [(0, lacking)]
+            added = np.pad(added, widths, constant_values=ninf)
+        bias = bias + added
     place = np.arange(queries)[None, :, None] + before
     if lengths is not None:
         place = np.arange(queries)[None, :, None] + (lengths.reshape(batch, 1, 1) - queries)
@@ -198,8 +198,8 @@ def _(
     elif rank == 4:
         y = (n, heads, queries, f)
     else:
-        known = isinstance(heads, int) and isinstance(f, int)
-        y = (n, queries, heads * f if known else fresh())
+        wide = heads * f if isinstance(heads, int) and isinstance(f, int) else fresh()
+        y = (n, queries, wide)
     outputs = [Type(q.dtype, y)]
     if with_present:
         outputs.append(Type(k.dtype, (n, groups, total, width)))

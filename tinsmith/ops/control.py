@@ -213,13 +213,14 @@ def _(count=None, condition=None, *values, body, captured):
         Value(body, Type(np.dtype(bool), ()), "condition"),
     ]
     types = _settle(body, flags, states, list(values[len(states) :]))
-    always = body.outputs[0].const is not None and bool(body.outputs[0].const.reshape(()))
-    always = always or body.outputs[0] is body.inputs[1]
-    known = condition is None or condition.const is not None
+    go = body.outputs[0]
+    always = go is body.inputs[1] or (go.const is not None and bool(go.const.reshape(())))
     turns: Dim = fresh()
-    if count is not None and count.const is not None and always and known:
-        runs = condition is None or bool(condition.const.reshape(()))
-        turns = max(0, int(count.const.reshape(()))) if runs else 0
+    if condition is not None and condition.const is not None and not condition.const.reshape(()):
+        turns = 0
+    elif count is not None and count.const is not None and always:
+        known = condition is None or condition.const is not None
+        turns = max(0, int(count.const.reshape(()))) if known else turns
     return (*(v.type for v in states), *_stacked(types[1 + len(states) :], turns))
 
 

@@ -220,8 +220,9 @@ def transposed_window(
         if wanted is None and not auto_pad.startswith("SAME"):
             b, e = (0, 0) if auto_pad == "VALID" else (pads[i], pads[rank + i])
             if isinstance(size, int):
-                n = size * s + excess - b - e
-                need(n >= 0, f"padding {b} + {e} exceeds the full sum on spatial axis {i}")
+                left = size * s + excess - b - e
+                need(left >= 0, f"padding {b} + {e} exceeds the full sum on spatial axis {i}")
+                n = left
             else:
                 n = size if s == 1 and excess == b + e else fresh()
         else:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Type
+from tinsmith.graph import Dim, Type
 from tinsmith.ops._op import fresh, need, op
 from tinsmith.ops.conv import check_conv, conv_shape, same_dtype
 from tinsmith.ops.precision import widen
@@ -226,9 +226,12 @@ def _(x, grid, *, mode, padding_mode, align_corners):
     rank = x.rank or grid.rank
     if rank is None:
         return Type(x.dtype, None)
-    lead = x.shape[:2] if x.shape else (grid.shape[0], fresh())
-    rest = grid.shape[1:-1] if grid.shape else tuple(fresh() for _ in range(rank - 2))
-    return Type(x.dtype, (*lead, *rest))
+    shape: list[Dim] = [fresh() for _ in range(rank)]
+    if grid.shape is not None:
+        shape[0], shape[2:] = grid.shape[0], grid.shape[1:-1]
+    if x.shape is not None:
+        shape[:2] = x.shape[:2]
+    return Type(x.dtype, tuple(shape))
 
 
 @GridSample.cost

@@ -48,9 +48,8 @@ def functions(
         f, a, b = ACTIVATIONS[name.lower()]
         a = None if a is None else float(next(alpha, a))
         b = None if b is None else float(next(beta, b))
-        if clip is None:
-            return lambda x: f(x, a, b).astype(x.dtype, copy=False)
-        return lambda x: f(np.clip(x, -clip, clip), a, b).astype(x.dtype, copy=False)
+        bound = np.inf if clip is None else clip
+        return lambda x: f(np.clip(x, -bound, bound), a, b).astype(x.dtype, copy=False)
 
     return [one(name) for name in names]
 

@@ -67,7 +67,9 @@ def Resize(
         size = x.shape[axis]
         if factor == 1 and out == size and not crop:
             continue
-        ends = (float(roi[i]), float(roi[len(chosen) + i])) if crop else (0.0, 1.0)
+        ends = (0.0, 1.0)
+        if crop and roi is not None:
+            ends = float(roi[i]), float(roi[len(chosen) + i])
         at = coordinates(coordinate_transformation_mode, int(out), factor, size, ends)
         if crop:
             shape = [1] * x.ndim
@@ -176,7 +178,7 @@ def interpolation(
 
     `shrink` is the scale by which antialiasing widens the filter, or None.
     """
-    below = np.ceil(at) - 1  # a whole coordinate reads from its left: the distance is in (0, 1]
+    below = np.floor(at)
     part = (at - below)[:, None]
     radius = 1 if mode == "linear" else 2
     first = 1 - radius if shrink is None else floor(-radius / shrink) + 1
