@@ -1,0 +1,132 @@
+"""Where the largest or smallest element along an axis is."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tinsmith.codegen.builder import Builder, Val
+from tinsmith.codegen.types import F32, I32
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
+from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.places import Position, at_outer, each_vector, finish_run
+from tinsmith.kernels.softmax import parts_for
+
+
+class Search:
+    """Which of two (value, index) pairs wins. NaN is the extreme; ties go to the first index, or
+    with `last` to the last."""
+
+    def __init__(self, largest: bool, last: bool) -> None:
+        self.largest, self.last = largest, last
+
+    @property
+    def worst(self) -> float:
+        return float("-inf") if self.largest else float("inf")
+
+    def wins(self, x: Val, i: Val, y: Val, j: Val) -> Val:
+        """Whether (y, j) beats (x, i)."""
+        better = y > x if self.largest else y < x
+        later = j > i if self.last else j < i
+        x_nan, y_nan = x.is_nan(), y.is_nan()
+        among_numbers = better | (y.eq(x) & later)
+        return x_nan.select(y_nan & later, y_nan | among_numbers)
+
+    def pick(self, x: Val, i: Val, y: Val, j: Val) -> tuple[Val, Val]:
+        wins = self.wins(x, i, y, j)
+        return wins.select(y, x), wins.select(j, i)
+
+    def start(self, b: Builder, size: int) -> list[Val]:
+        """A pair that loses against every other."""
+        index = -1 if self.last else 2**31 - 1
+        return [b.const(self.worst, F32.x(size)), b.const(index, I32.x(size))]
+
+
+@kernel("ArgReduce", Tier.VECTOR, dtypes="float32")
+def arg_reduce(site: Site) -> Choice:
+    """The index of the extreme along one axis, in vectors along the innermost dimensions."""
+    dims = site.input(0).dims
+    axis = site.attr("axis") % len(dims)
+    outer, n, inner = prod(dims[:axis]), dims[axis], prod(dims[axis + 1 :])
+    if prod(dims) == 0 or site.out.type.size != outer * inner:
+        raise Skip("the input is empty, or the output has another size")
+    search = Search(site.attr("kind") == "max", bool(site.attr("select_last")))
+    target, lanes = site.target, block_of(site.target)
+    size = outer * n * inner
+    cost = target.time(8.0 * size, 4.0 * size, 0.5) + 1e-7
+    blocks = 1 if inner == 1 else -(-inner // lanes)
+    units = outer * blocks
+    tiles = parts_for(target, units, cost)
+
+    def emit(em: Emit) -> None:
+        b = em.b
+        with b.loop(em.begin * units // tiles, em.end * units // tiles) as unit:
+            if inner == 1:
+                _row(em, search, unit, n, lanes)
+            else:
+                _vectors(em, search, unit // blocks, unit % blocks, n, inner, lanes)
+
+    return Choice(
+        cost=cost,
+        reads=site.reads((PLAIN,), PLAIN),
+        writes=(PLAIN,),
+        phases=one_phase(tiles, emit),
+        detail=f"{outer} x {n} x {inner}",
+    )
+
+
+def _row(em: Emit, search: Search, row: Position, n: int, lanes: int) -> None:
+    b = em.b
+    x = (em.ins[0].pointer + row * n).fixed()  # type: ignore[union-attr]
+    best = search.start(b, lanes)
+    steps = b.vector(list(range(lanes)), I32)
+
+    def step(at: Position, mask: Val | None, best: list[Val]) -> list[Val]:
+        base = at.to("i32").splat(lanes) if isinstance(at, Val) else b.const(at, I32.x(lanes))
+        value, where = (x + at).load(lanes, mask), base + steps
+        if mask is not None:
+            lost_value, lost_where = search.start(b, lanes)
+            value, where = mask.select(value, lost_value), mask.select(where, lost_where)
+        return list(search.pick(*best, value, where))
+
+    full, rest = divmod(n, lanes)
+    if full:
+        with b.loop(0, full * lanes, lanes, best) as loop:
+            loop.next(step(loop.index, None, loop.vars))
+        best = loop.out
+    if rest and b.target.has_masks:
+        best = step(full * lanes, b.first_lanes(rest, lanes), best)
+    value, where = best
+    half = lanes
+    while half > 1:
+        half //= 2
+        low, high = range(half), range(half, 2 * half)
+        if half == 1:
+            value, where = search.pick(value.lane(0), where.lane(0), value.lane(1), where.lane(1))
+        else:
+            value, where = search.pick(
+                value.shuffle(None, low), where.shuffle(None, low),
+                value.shuffle(None, high), where.shuffle(None, high),
+            )  # fmt: skip
+    if rest and not b.target.has_masks:
+        with b.loop(full * lanes, n, 1, [value, where]) as loop:
+            i = loop.index
+            loop.next(search.pick(*loop.vars, (x + i).load(), i.to("i32")))
+        value, where = loop.out
+    rank = len(em.site.out.dims)
+    at_outer(em, rank, row).finish(where.to("i64"), [0] * rank)
+
+
+def _vectors(
+    em: Emit, search: Search, outer: Position, block: Position, n: int, inner: int, lanes: int
+) -> None:
+    b = em.b
+    x = (em.ins[0].pointer + outer * (n * inner)).fixed()  # type: ignore[union-attr]
+
+    def column(first: Position, size: int, mask: Val | None) -> None:
+        here = (x + first).fixed()
+        with b.loop(0, n, 1, search.start(b, size)) as loop:
+            value = (here + loop.index * inner).load(size, mask)
+            loop.next(search.pick(*loop.vars, value, loop.index.to("i32").splat(size)))
+        finish_run(em, loop.out[1].to("i64"), 0, outer * inner + first, mask)
+
+    each_vector(b, block, inner, lanes, column)

@@ -1,0 +1,323 @@
+"""Reductions along any axes of plain tensors, vectorised along whichever axis is contiguous.
+
+Dimensions are merged into alternating runs that are kept or reduced. Where the innermost run is
+reduced, rows are folded along it; where it is kept, vectors of neighbours are folded together.
+The other reduced runs are loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from tinsmith.codegen import math as m
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.types import Ty, from_dtype
+from tinsmith.kernels._kernel import (
+    PLAIN,
+    Choice,
+    Emit,
+    Site,
+    Skip,
+    Tier,
+    kernel,
+    one_phase,
+)
+from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.places import Position, at_outer, finish_run
+from tinsmith.kernels.rowfold import MAX, MIN, PRODUCT, SUM, Fold, combine, fold_row, keep
+from tinsmith.kernels.softmax import parts_for
+
+BLOCK = 4
+"""Vectors that are folded side by side where the innermost run is kept."""
+
+Before = Callable[[Val, int], Val]
+"""What is folded, of an element and the number of its accumulator."""
+
+Total = Callable[[Fold, Before], list[Val]]
+"""One pass over the input: the folds of all accumulators."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """result = after(fold of before(x), count)."""
+
+    fold: Fold
+    before: Callable[[Val], Val] = lambda x: x
+    after: Callable[[Val, int], Val] = lambda total, count: total
+    whole: bool = False  # also for integers
+
+    def evaluate(self, total: Total, fold: Fold, count: int) -> list[Val]:
+        return [self.after(t, count) for t in total(fold, lambda x, _: self.before(x))]
+
+
+class LogSumExp(Kind):
+    """log(sum of e^x) in two passes: the largest element, then the sum relative to it."""
+
+    def evaluate(self, total: Total, fold: Fold, count: int) -> list[Val]:
+        tops = [
+            (t.abs() < float("inf")).select(t, t.b.zero(t.ty)) for t in total(MAX, lambda x, _: x)
+        ]
+
+        def relative(x: Val, k: int) -> Val:
+            top = tops[k]
+            return m.exp(x - (top if top.ty == x.ty else top.splat(x.ty.lanes)))
+
+        return [m.log(s) + top for s, top in zip(total(SUM, relative), tops, strict=True)]
+
+
+def _square(x: Val) -> Val:
+    return x * x
+
+
+KINDS = {
+    "sum": Kind(SUM, whole=True),
+    "mean": Kind(SUM, after=lambda total, count: total * (1.0 / count)),
+    "max": Kind(MAX, whole=True),
+    "min": Kind(MIN, whole=True),
+    "prod": Kind(PRODUCT, whole=True),
+    "l1": Kind(SUM, before=lambda x: x.abs()),
+    "l2": Kind(SUM, before=_square, after=lambda total, _: total.sqrt()),
+    "sumsquare": Kind(SUM, before=_square, whole=True),
+    "logsum": Kind(SUM, after=lambda total, _: m.log(total)),
+    "logsumexp": LogSumExp(SUM),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """Merged dimensions of the input: extent and stride in elements."""
+
+    extent: int
+    stride: int
+    reduced: bool
+
+
+def runs_of(dims: Sequence[int], reduced: set[int]) -> list[Run]:
+    """The alternating runs of a dense tensor, outermost first; extents of 1 vanish."""
+    runs: list[Run] = []
+    for d, extent in enumerate(dims):
+        if extent == 1:
+            continue
+        flag = d in reduced
+        if runs and runs[-1].reduced == flag:
+            runs[-1] = Run(runs[-1].extent * extent, 0, flag)
+        else:
+            runs.append(Run(extent, 0, flag))
+    step, placed = 1, []
+    for run in reversed(runs):
+        placed.append(Run(run.extent, step, run.reduced))
+        step *= run.extent
+    return placed[::-1]
+
+
+def axes_of_site(site: Site, rank: int) -> set[int]:
+    """The reduced dimensions of a Reduce site, or Skip."""
+    numbers: tuple[int, ...] = ()
+    if site.has(1):
+        numbers = tuple(int(a) for a in site.const(1, "the list of axes").reshape(-1))
+    if not numbers:
+        return set() if site.attr("noop_with_empty_axes") else set(range(rank))
+    return {a % rank for a in numbers}
+
+
+def identity_of(fold: Fold, dtype: np.dtype) -> Fold:
+    """The fold with the identity of an element type: integers have no infinity."""
+    if dtype.kind == "f" or fold in (SUM, PRODUCT):
+        return fold
+    if dtype.kind == "b":
+        return Fold(fold.how, 0 if fold == MAX else 1)
+    info = np.iinfo(dtype)
+    return Fold(fold.how, info.min if fold == MAX else info.max)
+
+
+def lanes_of(site: Site, dtype: np.dtype) -> int:
+    """Elements of one vector register of the machine."""
+    return max(1, block_of(site.target) * 4 // dtype.itemsize)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A reduction: what is folded, and the walk over the runs."""
+
+    runs: list[Run]
+    kind: Kind
+    fold: Fold
+    ty: Ty
+    lanes: int
+    count: int
+
+    @property
+    def inner_kept(self) -> Run | None:
+        """The innermost run, where it is kept."""
+        return self.runs[-1] if self.runs and not self.runs[-1].reduced else None
+
+    @property
+    def inner_reduced(self) -> Run | None:
+        return self.runs[-1] if self.runs and self.runs[-1].reduced else None
+
+    @property
+    def loops(self) -> list[Run]:
+        """Reduced runs that are loops: all but an innermost one."""
+        inner = self.inner_reduced
+        return [r for r in self.runs if r.reduced and r is not inner]
+
+    @property
+    def outer(self) -> list[Run]:
+        """Kept runs but an innermost one."""
+        inner = self.inner_kept
+        return [r for r in self.runs if not r.reduced and r is not inner]
+
+
+@kernel("Reduce", Tier.VECTOR, dtypes="float32 int32 int64 bool")
+def reduce(site: Site) -> Choice:
+    """Sums, means, extremes, products and norms along any axes of a plain tensor."""
+    x = site.input(0)
+    dims, name = x.dims, site.attr("kind")
+    axes = axes_of_site(site, len(dims))
+    if prod(dims) == 0:
+        raise Skip("the input is empty")
+    kept = tuple(1 if i in axes else d for i, d in enumerate(dims))
+    if prod(site.out.dims) != prod(kept):
+        raise Skip(f"the output {site.out.dims} does not hold the reduced shape {kept}")
+    count = prod(dims) // prod(kept)
+    kind = KINDS[name]
+    if x.dtype.kind != "f" and not kind.whole:
+        raise Skip(f"{name} of {x.dtype}")
+    fold = identity_of(kind.fold, x.dtype)
+    plan = Plan(
+        runs_of(dims, axes), kind, fold, from_dtype(x.dtype), lanes_of(site, x.dtype), count
+    )
+    nbytes = float(x.type.nbytes + site.out.type.nbytes)
+    cost = site.target.time(2.0 * prod(dims), nbytes, 0.25) + 1e-7
+    inner = plan.inner_kept
+    width = _block(plan)
+    blocks = 1 if inner is None else -(-inner.extent // width)
+    units = prod(r.extent for r in plan.outer) * blocks
+    tiles = parts_for(site.target, units, cost)
+
+    def emit(em: Emit) -> None:
+        with em.b.loop(em.begin * units // tiles, em.end * units // tiles) as unit:
+            if inner is None:
+                _fold_rows(em, plan, unit)
+            else:
+                _fold_vectors(em, plan, inner, unit // blocks, unit % blocks)
+
+    reads = [PLAIN, *(None for _ in site.inputs[1:])]
+    return Choice(
+        cost=cost,
+        reads=site.reads(reads, PLAIN),
+        writes=(PLAIN,),
+        phases=one_phase(tiles, emit),
+        detail=" ".join(f"{'-' if r.reduced else '+'}{r.extent}" for r in plan.runs),
+    )
+
+
+def _block(plan: Plan) -> int:
+    """Elements of the innermost kept run that one unit takes."""
+    inner = plan.inner_kept
+    if inner is None:
+        return 1
+    return plan.lanes * min(BLOCK, -(-inner.extent // plan.lanes))
+
+
+def outer_offset(plan: Plan, flat: Position) -> Position:
+    """Where a flat index over the outer kept runs begins in the input."""
+    offset: Position = 0
+    runs = plan.outer
+    for k in range(len(runs) - 1, -1, -1):
+        digit = flat if k == 0 else flat % runs[k].extent
+        offset = digit * runs[k].stride + offset
+        if k:
+            flat = flat // runs[k].extent
+    return offset
+
+
+def nest(
+    b: Builder,
+    loops: Sequence[Run],
+    x: Ptr,
+    accs: list[Val],
+    body: Callable[[Ptr, list[Val]], list[Val]],
+) -> list[Val]:
+    """`body` at every place of the reduced loops, accumulators carried through."""
+    if not loops:
+        return body(x, accs)
+    first, *rest = loops
+    with b.loop(0, first.extent, 1, accs) as loop:
+        loop.next(nest(b, rest, (x + loop.index * first.stride).fixed(), loop.vars, body))
+    return loop.out
+
+
+def _fold_rows(em: Emit, plan: Plan, unit: Position) -> None:
+    """One result: the innermost run is reduced (or there is no run at all)."""
+    b = em.b
+    x = (em.ins[0].pointer + outer_offset(plan, unit)).fixed()  # type: ignore[union-attr]
+    n = plan.inner_reduced.extent if plan.inner_reduced else 1
+
+    def total(fold: Fold, before: Before) -> list[Val]:
+        def row(at: Ptr, accs: list[Val]) -> list[Val]:
+            def step(i: Position, size: int, mask: Val | None, parts: list[Val]) -> list[Val]:
+                value = keep(mask, before((at + i).load(size, mask), 0), fold.identity)
+                return [combine(fold, parts[0], value)]
+
+            one = fold_row(b, n, plan.lanes, [fold], step, 4, plan.ty)[0]
+            return [combine(fold, accs[0], one)] if plan.loops else [one]
+
+        return nest(b, plan.loops, x, [b.const(fold.identity, plan.ty)], row)
+
+    result = plan.kind.evaluate(total, plan.fold, plan.count)[0]
+    rank = len(em.site.out.dims)
+    at_outer(em, rank, unit).finish(result, [0] * rank)
+
+
+def _fold_vectors(em: Emit, plan: Plan, inner: Run, unit: Position, block: Position) -> None:
+    """Up to BLOCK vectors of results: the innermost run is kept."""
+    b, lanes = em.b, plan.lanes
+    x = (em.ins[0].pointer + outer_offset(plan, unit)).fixed()  # type: ignore[union-attr]
+    width = _block(plan)
+    full, rest = divmod(inner.extent, width)
+
+    def several(first: Position, sizes: Sequence[tuple[int, Val | None]]) -> None:
+        def total(fold: Fold, before: Before) -> list[Val]:
+            def step(at: Ptr, accs: list[Val]) -> list[Val]:
+                found, offset = [], 0
+                for k, (acc, (size, mask)) in enumerate(zip(accs, sizes, strict=True)):
+                    value = before((at + offset).load(size, mask), k)
+                    found.append(combine(fold, acc, value))
+                    offset += size
+                return found
+
+            start = [b.const(fold.identity, plan.ty.x(size)) for size, _ in sizes]
+            return nest(b, plan.loops, (x + first).fixed(), start, step)
+
+        flat = unit * inner.extent + first
+        results = plan.kind.evaluate(total, plan.fold, plan.count)
+        for result, (size, mask) in zip(results, sizes, strict=True):
+            finish_run(em, result, 0, flat, mask)
+            flat = flat + size
+
+    def last() -> None:
+        sizes: list[tuple[int, Val | None]] = [(lanes, None)] * (rest // lanes)
+        if few := rest % lanes:
+            if em.target.has_masks:
+                sizes.append((lanes, b.first_lanes(few, lanes)))
+            else:
+                size = lanes
+                while size := size // 2:
+                    if few & size:
+                        sizes.append((size, None))
+        several(full * width, sizes)
+
+    def whole() -> None:
+        several(block * width, [(lanes, None)] * (width // lanes))
+
+    if not rest:
+        whole()
+    elif not full:
+        last()
+    else:
+        b.choose(b.index(block) < full, whole, last)

@@ -1,0 +1,75 @@
+"""Running sums and products along one axis."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tinsmith.codegen.builder import Val
+from tinsmith.codegen.types import from_dtype
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
+from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.places import Position, at_outer, each_vector, finish_run, shifted
+from tinsmith.kernels.rowfold import PRODUCT, SUM, Fold, combine
+from tinsmith.kernels.softmax import parts_for
+
+
+def _scan(site: Site, fold: Fold) -> Choice:
+    x = site.input(0)
+    dims = x.dims
+    axis = int(site.const(1, "the axis").reshape(-1)[0]) % len(dims)
+    outer, n, inner = prod(dims[:axis]), dims[axis], prod(dims[axis + 1 :])
+    if prod(dims) == 0 or site.out.dims != dims:
+        raise Skip("the input is empty, or the output has another shape")
+    exclusive, reverse = site.attr("exclusive"), site.attr("reverse")
+    target = site.target
+    lanes = max(1, block_of(target) * 4 // x.dtype.itemsize)
+    cost = target.time(8.0 * prod(dims), 2.0 * x.type.nbytes, 0.25 / lanes) + 1e-7
+    blocks = -(-inner // lanes)
+    units = outer * blocks
+    tiles = parts_for(target, units, cost)
+    wide = "f64" if x.dtype.name == "float32" else from_dtype(x.dtype).kind
+
+    def emit(em: Emit) -> None:
+        b = em.b
+        with b.loop(em.begin * units // tiles, em.end * units // tiles) as unit:
+            outer_index = unit // blocks
+            here = at_outer(em, axis, outer_index)
+            source = (em.ins[0].pointer + outer_index * (n * inner)).fixed()  # type: ignore[union-attr]
+
+            def column(
+                first: Position, size: int, mask: Val | None, here: Emit = here, source=source
+            ) -> None:
+                kind = from_dtype(x.dtype).kind
+                start = b.const(fold.identity, from_dtype(x.dtype).x(size).of(wide))
+                with b.loop(0, n, 1, [start]) as loop:
+                    row = b.index(n - 1) - loop.index if reverse else loop.index
+                    value = (source + row * inner + first).load(size, mask).to(wide)
+                    before = loop.vars[0]
+                    after = combine(fold, before, value)
+                    place = [*(0,) * axis, row, *(0,) * (len(dims) - axis - 1)]
+                    y = (before if exclusive else after).to(kind)
+                    finish_run(shifted(here, place), y, axis + 1, first, mask)
+                    loop.next([after])
+
+            each_vector(b, unit % blocks, inner, lanes if inner > 1 else 1, column)
+
+    return Choice(
+        cost=cost,
+        reads=site.reads((PLAIN, None), PLAIN),
+        writes=(PLAIN,),
+        phases=one_phase(tiles, emit),
+        inplace=0,
+        detail=f"{outer} x {n} x {inner}",
+    )
+
+
+@kernel("CumSum", Tier.VECTOR, dtypes="float32 int32 int64")
+def cumsum(site: Site) -> Choice:
+    """Running sums along one axis, in double precision for floats."""
+    return _scan(site, SUM)
+
+
+@kernel("CumProd", Tier.VECTOR, dtypes="float32 int32 int64")
+def cumprod(site: Site) -> Choice:
+    """Running products along one axis, in double precision for floats."""
+    return _scan(site, PRODUCT)
