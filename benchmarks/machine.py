@@ -7,6 +7,8 @@ import platform
 from importlib import metadata
 from typing import Any
 
+from benchmarks import peak
+
 
 def cpu_model() -> str:
     try:
@@ -27,6 +29,7 @@ def describe() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
         "load": round(os.getloadavg()[0], 2),
+        **peak.measure(),
     }
     for package in ("tinsmith", "numpy", "llvmlite"):
         found[package] = metadata.version(package)

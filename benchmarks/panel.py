@@ -115,9 +115,9 @@ def main(
                     out.write_text(json.dumps(document, indent=1) + "\n")
     for count in map(int, threads):
         console.print(report.table(results, count))
-    console.print(
-        f"{described['cpu']}, {described['cores']} cores; {_versions(results)}", soft_wrap=True
-    )
+    where = f"{described['cpu']}, {described['cores']} cores, "
+    where += f"{described['peak_gflops']:.0f} GFLOP/s each"
+    console.print(f"{where}; {_versions(results)}", soft_wrap=True)
     if any(r.engine == OURS and not r.counts for r in results):
         sys.exit(1)
 
