@@ -1,0 +1,93 @@
+"""Pooling: clipped windows, counts, NaN, whole planes, on every instruction set."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.kernels.harness import check, levels, one_node, site_of
+from tests.kernels.window_cases import normal
+from tinsmith.codegen.target import level
+from tinsmith.kernels._kernel import KERNELS, Skip
+
+WINDOWS = {
+    "2x2": ((1, 16, 6, 6), dict(kernel=(2, 2), stride=(2, 2))),
+    "3x3 stem": ((1, 20, 11, 11), dict(kernel=(3, 3), stride=(2, 2), pad=(1, 1, 1, 1))),
+    "batch, odd": ((2, 19, 7, 9), dict(kernel=(3, 2), stride=(1, 2), pad=(1, 0, 1, 1))),
+    "dilated": (
+        (1, 8, 12, 13),
+        dict(kernel=(3, 3), stride=(2, 1), pad=(2, 2, 2, 2), dilation=(2, 2)),
+    ),
+    "wide": ((1, 5, 13, 13), dict(kernel=(13, 13), stride=(1, 1), pad=(6, 6, 6, 6))),
+    "ceil": ((1, 18, 8, 8), dict(kernel=(3, 3), stride=(2, 2), ceil_mode=True)),
+    "ceil, padded": (
+        (1, 4, 9, 10),
+        dict(kernel=(3, 3), stride=(3, 3), pad=(1, 1, 1, 1), ceil_mode=True),
+    ),
+    "same": ((1, 33, 7, 7), dict(kernel=(2, 2), stride=(2, 2), auto_pad="SAME_LOWER")),
+    "1-D": ((3, 12, 17), dict(kernel=(4,), stride=(3,), pad=(1, 2))),
+    "3-D": ((1, 9, 5, 6, 7), dict(kernel=(3, 2, 3), stride=(2, 2, 1), pad=(1, 0, 1, 1, 0, 1))),
+    "one pixel": ((1, 16, 1, 1), dict(kernel=(1, 1))),
+    "many": ((2, 40, 30, 31), dict(kernel=(3, 3), stride=(1, 1), pad=(1, 1, 1, 1))),
+}
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("extra", [0, 2])
+def test_max(name, target, extra):
+    shape, attrs = WINDOWS[name]
+    x = normal(*shape) - 3  # mostly negative: a zero of the halo would win
+    check("MaxPool", [x], attrs, kernel="pool_max", target=target, extra_halo=extra)
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("include", [False, True])
+def test_average(name, target, include):
+    shape, attrs = WINDOWS[name]
+    attrs = {**attrs, "count_include_pad": include}
+    check("AveragePool", [normal(*shape) + 1], attrs, kernel="pool_average", target=target, extra_halo=1)  # fmt: skip
+
+
+@pytest.mark.parametrize("target", levels())
+def test_nan_and_infinity_win_where_the_reference_says(target):
+    x = normal(1, 16, 8, 8)
+    x[0, 3, 2, 2], x[0, 4, 5, 5], x[0, 5, 1, 1], x[0, 5, 1, 2] = np.nan, np.inf, -np.inf, np.nan
+    attrs = dict(kernel=(3, 3), stride=(2, 2), pad=(1, 1, 1, 1))
+    check("MaxPool", [x], attrs, kernel="pool_max", target=target)
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("extra", [0, 1])
+@pytest.mark.parametrize("kind", ["mean", "max"])
+@pytest.mark.parametrize(
+    "shape", [(1, 16, 7, 7), (2, 19, 3, 5), (1, 70, 1, 1), (1, 33, 29), (2, 5, 3, 4, 5)], ids=str
+)
+def test_global(shape, kind, extra, target):
+    x = normal(*shape) - 2
+    check("GlobalPool", [x], {"kind": kind}, kernel="global_pool", target=target, extra_halo=extra)
+
+
+@pytest.mark.parametrize("target", levels())
+def test_epilogues(target):
+    x, scale = normal(2, 19, 9, 8), ("const", normal(1, 19, 1, 1, seed=4))
+    tail = [("Mul", scale), ("Add", normal(2, 19, 5, 4, seed=3)), ("Sigmoid",)]
+    attrs = dict(kernel=(3, 3), stride=(2, 2), pad=(1, 1, 1, 1))
+    for op, kernel in (("MaxPool", "pool_max"), ("AveragePool", "pool_average")):
+        check(op, [x], attrs, kernel=kernel, target=target, epilogue=tail, extra_halo=1)
+    tail = [("Mul", scale), ("Sigmoid",)]
+    check("GlobalPool", [x], {}, kernel="global_pool", target=target, epilogue=tail)
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "kernel", "why"),
+    [
+        ("MaxPool", dict(kernel=(2, 2), with_indices=True), "pool_max", "places"),
+        ("GlobalPool", dict(kind="lp"), "global_pool", "kind is lp"),
+    ],
+)
+def test_declines(op, attrs, kernel, why):
+    site = site_of(one_node(op, [normal(1, 4, 4, 4)], attrs), level("avx2"))
+    with pytest.raises(Skip, match=why):
+        KERNELS[kernel].offer(site)

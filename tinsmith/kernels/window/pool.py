@@ -1,0 +1,334 @@
+"""Pooling on channel-blocked data: maximum and average over windows.
+
+Padding never enters a window: rows clip the range of their kernel rows at run time, and columns
+are cut into runs whose windows are clipped alike while code is generated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
+from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.window.direct import traffic
+from tinsmith.kernels.window.geometry import Geometry, Triple, pool_geometry, steps
+from tinsmith.kernels.window.tiles import Sink, bands, cut, walk
+
+PARALLEL_VALUES = 1 << 17  # fewer input values times taps than this are done by one thread
+WIDEST_ROW = 9  # taps of a kernel row that are unrolled
+
+Carried = list[Val]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """What pooling does: the value of no taps, one more tap, and the result from the fold."""
+
+    start: float
+    add: Callable[[Val, Val], Val]
+    operations: int
+
+
+def larger(kept: Val, new: Val) -> Val:
+    """The maximum; NaN wins, as in the reference."""
+    best = (new > kept).select(new, kept)
+    return new.is_nan().select(new, best)
+
+
+MAXIMUM = Fold(float("-inf"), larger, 3)
+SUM = Fold(0.0, lambda kept, new: kept + new, 1)
+
+
+@kernel("MaxPool", Tier.SHAPED, dtypes="float32")
+def pool_max(site: Site) -> Choice:
+    """Maximum over windows, on channel-blocked data."""
+    if site.attr("with_indices"):
+        raise Skip("the places of the maxima are wanted too")
+    geo, _ = pool_geometry(site)
+    return _pool(site, geo, MAXIMUM, None)
+
+
+@kernel("AveragePool", Tier.SHAPED, dtypes="float32")
+def pool_average(site: Site) -> Choice:
+    """Average over windows, on channel-blocked data; divides by the taps that count."""
+    geo, win = pool_geometry(site)
+    missing = 3 - geo.rank
+    ends = (0,) * missing + tuple(win.end)
+    pads = site.attr("count_include_pad")
+    shares = tuple(_shares(geo, axis, ends[axis] if pads else None) for axis in range(3))
+    return _pool(site, geo, SUM, shares)
+
+
+def _shares(geo: Geometry, axis: int, end: int | None) -> np.ndarray:
+    """1 / the taps of one axis that count, for each output; with `end`, those in padding do too."""
+    starts = np.arange(geo.out[axis]) * geo.stride[axis] - geo.begin[axis]
+    places = starts[:, None] + np.arange(geo.kernel[axis]) * geo.dilation[axis]
+    low, high = (0, geo.size[axis]) if end is None else (-geo.begin[axis], geo.size[axis] + end)
+    counts = ((places >= low) & (places < high)).sum(axis=1)
+    return (1 / np.maximum(counts, 1)).astype(np.float32)
+
+
+def _pool(site: Site, geo: Geometry, fold: Fold, shares: tuple[np.ndarray, ...] | None) -> Choice:
+    width = block_of(site.target)
+    blocks = -(-geo.channels // width)
+    work = geo.points * blocks * width * geo.taps
+    count = bands(geo.batch * blocks) if work > PARALLEL_VALUES else 1
+    packed = []
+    if shares is not None:
+        table = np.concatenate([shares[0], shares[1]])
+        packed.append(Packed("shares", lambda: table))
+    layout = Layout(width)
+    return Choice(
+        cost=site.target.time(work * fold.operations, traffic(geo, 0), 0.5),
+        reads=site.reads([layout], layout),
+        writes=(layout,),
+        phases=one_phase(
+            geo.batch * blocks * count,
+            lambda em: emit_pool(em, geo, fold, shares, blocks, count),
+        ),
+        packed=tuple(packed),
+        detail=f"{len(_runs(geo))} runs of columns",
+    )
+
+
+@dataclass(frozen=True)
+class Run:
+    """Neighbouring columns of the output whose windows keep the same taps [low, high)."""
+
+    start: int
+    count: int
+    low: int
+    high: int
+    share: float
+
+
+def _runs(geo: Geometry, shares: np.ndarray | None = None) -> list[Run]:
+    runs: list[Run] = []
+    for o in range(geo.out[2]):
+        low, high = _taps_inside(geo, 2, o)
+        share = 1.0 if shares is None else float(shares[o])
+        if runs and (runs[-1].low, runs[-1].high, runs[-1].share) == (low, high, share):
+            last = runs.pop()
+            runs.append(Run(last.start, last.count + 1, low, high, share))
+        else:
+            runs.append(Run(o, 1, low, high, share))
+    return runs
+
+
+def _taps_inside(geo: Geometry, axis: int, o: int) -> tuple[int, int]:
+    first, gap = o * geo.stride[axis] - geo.begin[axis], geo.dilation[axis]
+    low = -(-max(0, -first) // gap)
+    high = min(geo.kernel[axis], -(-max(0, geo.size[axis] - first) // gap))
+    return low, max(low, high)
+
+
+def _clipped(b: Builder, geo: Geometry, axis: int, o: Val | int) -> tuple[Val | int, Val | int]:
+    """The kernel indices [low, high) of output `o` whose taps lie inside the input."""
+    if isinstance(o, int):
+        return _taps_inside(geo, axis, o)
+    size, begin, gap = geo.size[axis], geo.begin[axis], geo.dilation[axis]
+    low: Val | int = 0
+    high: Val | int = geo.kernel[axis]
+    if begin:
+        low = (b.maximum(b.const(begin, o.ty) - o * geo.stride[axis], 0) + (gap - 1)) // gap
+    if geo.after[axis]:
+        left = b.maximum(b.const(size + begin, o.ty) - o * geo.stride[axis], 0)
+        high = b.minimum(high, (left + (gap - 1)) // gap)
+    return low, high
+
+
+def _fold_range(
+    b: Builder,
+    low: Val | int,
+    high: Val | int,
+    carried: Carried,
+    body: Callable[[Val | int, Carried], Carried],
+) -> Carried:
+    """`carried` after `body` for every index; a range of one is no loop."""
+    if isinstance(low, int) and isinstance(high, int):
+        if low >= high:
+            return carried
+        if high - low == 1:
+            return body(low, carried)
+    with b.loop(low, high, carry=carried) as loop:
+        loop.next(body(loop.index, loop.vars))
+    return loop.out
+
+
+def emit_pool(
+    em: Emit,
+    geo: Geometry,
+    fold: Fold,
+    shares: tuple[np.ndarray, ...] | None,
+    blocks: int,
+    count: int,
+) -> None:
+    """Tiles are (batch, channel block, band of rows), the band innermost."""
+    b, source = em.b, em.ins[0]
+    assert source is not None
+    batch, plane, step = steps(source.spec, geo.rank)
+    stride = [k * s for k, s in zip(geo.stride, step, strict=True)]
+    back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
+    runs = _runs(geo, None if shares is None else shares[2])
+    with b.loop(em.begin, em.end) as t:
+        band, rest = t % count, t // count
+        block, n = rest % blocks, rest // blocks
+        x = source.pointer + n * batch + block * plane + back
+        sink = Sink(em, geo).at(n, block)
+
+        def row(d: Val | int, r: Val | int, x: Ptr = x, sink: Sink = sink) -> None:
+            line = (x + d * stride[0] + r * stride[1]).fixed()
+            ranges = _clipped(b, geo, 0, d), _clipped(b, geo, 1, r)
+            share = None
+            if shares is not None:
+                share = (em.packed[0] + d).load() * (em.packed[0] + geo.out[0] + r).load()
+            place = sink.at(0, 0, d, r)
+            for run in runs:
+                factor = None if share is None else share * run.share
+
+                def tile(
+                    c: Val | int, wide: int, run: Run = run, factor: Val | None = factor
+                ) -> None:
+                    corner = (line + c * stride[2]).fixed()
+                    done = _window(b, geo, fold, step, corner, ranges, run, wide, sink.width)
+                    for j, value in enumerate(done):
+                        if factor is not None:
+                            value = value * factor
+                        place.at(0, 0, 0, 0, c).put(value, 0, 0, 0, 0, j)
+
+                for start, pieces in _cuts(run, em):
+                    walk(b, pieces, 0, 1, lambda c, w, s=start, f=tile: f(c + s if s else c, w))
+
+        def plane_of(d: Val | int) -> None:
+            walk(b, ((geo.out[1], 1),), band, count, lambda r, _: row(d, r))
+
+        if geo.out[0] == 1:
+            plane_of(0)
+        else:
+            with b.loop(0, geo.out[0]) as d:
+                plane_of(d)
+
+
+def _cuts(run: Run, em: Emit) -> Iterator[tuple[int, tuple[tuple[int, int], ...]]]:
+    yield run.start, cut(run.count, 8 if em.target.registers >= 32 else 4)
+
+
+def _window(
+    b: Builder,
+    geo: Geometry,
+    fold: Fold,
+    step: Triple,
+    corner: Ptr,
+    ranges: tuple[tuple[Val | int, Val | int], tuple[Val | int, Val | int]],
+    run: Run,
+    wide: int,
+    width: int,
+) -> Carried:
+    """The folds of `wide` neighbouring windows."""
+    gap, across = geo.dilation, run.high - run.low
+    corner = corner + run.low * gap[2] * step[2]
+
+    def taps(at: Ptr, carried: Carried, number: int) -> Carried:
+        carried, loaded = list(carried), {}
+        for j in range(number):
+            for p in range(wide):
+                place = (p * geo.stride[2] + j * gap[2]) * step[2]
+                if place not in loaded:
+                    loaded[place] = (at + place).load(width)
+                carried[p] = fold.add(carried[p], loaded[place])
+        return carried
+
+    def line(at: Ptr, carried: Carried) -> Carried:
+        if across <= WIDEST_ROW:
+            return taps(at, carried, across)
+        return _fold_range(
+            b, 0, across, carried, lambda j, c: taps(at + j * (gap[2] * step[2]), c, 1)
+        )
+
+    def rows(at: Ptr, carried: Carried) -> Carried:
+        return _fold_range(
+            b, *ranges[1], carried, lambda k, c: line(at + k * (gap[1] * step[1]), c)
+        )
+
+    start = [b.splat(fold.start, F32, width)] * wide
+    return _fold_range(b, *ranges[0], start, lambda k, c: rows(corner + k * (gap[0] * step[0]), c))
+
+
+@kernel("GlobalPool", Tier.SHAPED, dtypes="float32")
+def global_pool(site: Site) -> Choice:
+    """Mean or maximum of each plane, on channel-blocked data."""
+    kind = site.attr("kind")
+    if kind not in ("mean", "max"):
+        raise Skip(f"kind is {kind}")
+    dims = site.input(0).dims
+    if not 3 <= len(dims) <= 5 or 0 in dims:
+        raise Skip(f"the input has shape {dims}")
+    width = block_of(site.target)
+    blocks = -(-dims[1] // width)
+    fold = MAXIMUM if kind == "max" else SUM
+    layout = Layout(width)
+    values = prod(dims)
+    return Choice(
+        cost=site.target.time(values * fold.operations, 4.0 * values, 0.5),
+        reads=site.reads([layout], layout),
+        writes=(layout,),
+        phases=one_phase(dims[0] * blocks, lambda em: emit_global(em, fold, blocks)),
+    )
+
+
+def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
+    """Tiles are (batch, channel block)."""
+    b, source = em.b, em.ins[0]
+    assert source is not None
+    rank = len(source.spec.spatial)
+    batch, plane, step = steps(source.spec, rank)
+    width = source.spec.layout.block
+    extents, strides = _merged(source.spec.spatial, step[3 - rank :])
+    sums = min(8, extents[-1])
+    whole = extents[-1] // sums * sums
+
+    def inner(x: Ptr, carried: Carried, number: int) -> Carried:
+        return [
+            fold.add(kept, (x + i * strides[-1]).load(width)) if i < number else kept
+            for i, kept in enumerate(carried)
+        ]
+
+    def level(depth: int, x: Ptr, carried: Carried) -> Carried:
+        if depth < len(extents) - 1:
+            return _fold_range(
+                b, 0, extents[depth], carried,
+                lambda i, c: level(depth + 1, (x + i * strides[depth]).fixed(), c),
+            )  # fmt: skip
+        carried = _fold_range(
+            b, 0, whole // sums, carried, lambda i, c: inner(x + i * (sums * strides[-1]), c, sums)
+        )
+        return inner(x + whole * strides[-1], carried, extents[-1] - whole)
+
+    with b.loop(em.begin, em.end) as t:
+        block, n = t % blocks, t // blocks
+        x = (source.pointer + n * batch + block * plane).fixed()
+        parts = level(0, x, [b.splat(fold.start, F32, width)] * sums)
+        while len(parts) > 1:
+            half = len(parts) // 2
+            pairs = [fold.add(parts[i], parts[half + i]) for i in range(half)]
+            parts = pairs + parts[2 * half :]
+        value = parts[0] if fold is MAXIMUM else parts[0] * (1.0 / prod(source.spec.spatial))
+        em.finish(value, (n, block, *(0,) * rank))
+
+
+def _merged(sizes: tuple[int, ...], strides: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    """Axes, with those merged between which nothing lies."""
+    extents, gaps = [sizes[-1]], [strides[-1]]
+    for size, stride in zip(sizes[-2::-1], strides[-2::-1], strict=True):
+        if stride == extents[0] * gaps[0]:
+            extents[0] *= size
+        else:
+            extents.insert(0, size)
+            gaps.insert(0, stride)
+    return extents, gaps
