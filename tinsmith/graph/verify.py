@@ -18,12 +18,11 @@ def verify(graph: Graph, *, types: bool = True) -> None:
     types of their constants, and (with `types`) what the type rules infer agrees with what is
     stored. Nested graphs are checked too.
     """
-    try:
-        nodes = graph.nodes
-    except KeyError as error:
-        raise GraphError(
-            f"graph {graph.name!r}: a node that is no longer in the graph is still used: {error}"
-        ) from error
+    for node in graph._nodes:
+        for v in node.inputs:
+            if v is not None and v.producer is not None and v.producer not in graph:
+                _fail(graph, node, f"reads {v.name!r} of a node that is not in the graph")
+    nodes = graph.nodes
     _uses(graph, nodes)
     _names(graph, nodes)
     for v in graph.constants():
@@ -59,11 +58,8 @@ def _uses(graph: Graph, nodes: list[Node]) -> None:
             seen[v, node] += 1
             if v.graph is not graph:
                 _fail(graph, node, f"reads {v.name!r} of the graph {v.graph.name!r}")
-            if v.producer is None:
-                if v.const is None and v not in inputs:
-                    _fail(graph, node, f"reads {v.name!r}, which nothing produces")
-            elif v.producer not in graph:
-                _fail(graph, node, f"reads {v.name!r} of a node that is not in the graph")
+            if v.producer is None and v.const is None and v not in inputs:
+                _fail(graph, node, f"reads {v.name!r}, which nothing produces")
         for i, v in enumerate(node.outputs):
             if v.producer is not node or v.index != i:
                 _fail(graph, node, f"its output {v.name!r} does not name it as its producer")

@@ -71,7 +71,8 @@ def affine(scale: Array, shift: Array, mean: Array, var: Array, eps: float) -> t
 def _apply(conv: Node, w: Array, b: Array | None, k: Array, t: Array) -> Value:
     """k * conv + t, inside the convolution."""
     old = np.zeros(k.shape) if b is None else b.astype(np.float64)
-    weights, bias = _scaled(conv, w, k), (k * old + t).astype(w.dtype)
+    with np.errstate(all="ignore"):
+        weights, bias = _scaled(conv, w, k), (k * old + t).astype(w.dtype)
     _finite(weights, bias)
     return with_(conv, w=weights, b=bias)
 

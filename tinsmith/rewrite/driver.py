@@ -172,9 +172,11 @@ def replace_outputs(graph: Graph, root: Node, new: tuple[Value, ...]) -> bool:
 def inherit(root: Node, new: tuple[Value, ...], made: list[Node], dropped: list[Node]) -> None:
     """Names and origins of what was dropped go to what was made in its place."""
     by_origin = {id(n.origin): n for n in dropped}
+    heirs: set[Node] = set()
     for node in made:
         heir_of = by_origin.pop(id(node.origin), None)
         if heir_of is not None:
+            heirs.add(node)
             node.name, heir_of.name = heir_of.name, node.name
         elif node.origin.name == node.name:
             node.origin = root.origin
@@ -183,7 +185,7 @@ def inherit(root: Node, new: tuple[Value, ...], made: list[Node], dropped: list[
         producer = value.producer
         if producer not in named or root not in dropped:
             continue
-        if id(root.origin) in by_origin:
+        if producer not in heirs and id(root.origin) in by_origin:
             by_origin.pop(id(root.origin))
             producer.name, root.name = root.name, producer.name
         if old.name != value.name and not any(o is value for o in value.graph.outputs):

@@ -1,0 +1,68 @@
+"""Small graphs for the tests of passes."""
+
+import numpy as np
+
+from tinsmith.graph import Graph, Type
+from tinsmith.graph.verify import verify
+from tinsmith.ops.control import run_graph
+from tinsmith.passes import run_passes
+
+
+class Builder:
+    """`b.x(...)` inputs, `b.w(...)` random constants; operators are called from `tinsmith.ops`."""
+
+    def __init__(self, dtype="float32", seed=0):
+        self.graph, self.dtype = Graph("g"), np.dtype(dtype)
+        self.rng = np.random.default_rng(seed)
+
+    def x(self, *shape, name="x"):
+        return self.graph.input(name, Type(self.dtype, shape))
+
+    def array(self, *shape):
+        return self.rng.standard_normal(shape).astype(self.dtype)
+
+    def w(self, *shape, name="w"):
+        return self.graph.const(self.array(*shape), name)
+
+    def c(self, value, dtype=None):
+        return self.graph.const(np.asarray(value, dtype or self.dtype), "c")
+
+    def i(self, *values):
+        return self.graph.const(np.asarray(values, np.int64), "i")
+
+    def out(self, *values):
+        self.graph.outputs += values
+        return self.graph
+
+
+def ops_of(graph):
+    return [n.op.name for n in graph.nodes]
+
+
+def feeds_of(graph, sizes=None, seed=1):
+    rng = np.random.default_rng(seed)
+    out = []
+    for v in graph.inputs:
+        shape = [d if isinstance(d, int) else (sizes or {}).get(d, 3) for d in v.shape]
+        if v.dtype.kind == "f":
+            out.append(rng.standard_normal(shape).astype(v.dtype))
+        else:
+            out.append(rng.integers(0, 3, shape).astype(v.dtype))
+    return out
+
+
+def check(graph, *stages, spec=None, tolerance=2e-5, sizes=None):
+    """Run passes; the results must stay. Returns the report of the last stage."""
+    feeds = feeds_of(graph, sizes)
+    names = [v.name for v in graph.outputs]
+    before = run_graph(graph, feeds)
+    report = None
+    for stage in stages or ("portable", "machine"):
+        report = run_passes(graph, stage, spec=spec, verify=True)
+        verify(graph)
+        for a, b in zip(before, run_graph(graph, feeds), strict=True):
+            assert a.dtype == b.dtype and a.shape == b.shape
+            scale = max(1.0, float(np.max(np.abs(a), initial=0))) if a.dtype.kind == "f" else 1
+            np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance * scale)
+    assert [v.name for v in graph.outputs] == names, "outputs keep their names"
+    return report

@@ -1,0 +1,188 @@
+"""Registering, ordering, choosing, running and reporting passes."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from tests.passes.build import Builder, check, ops_of
+from tinsmith import ops
+from tinsmith.errors import DuplicateName, PassError, UnknownName
+from tinsmith.ops import Op
+from tinsmith.passes import PASSES, list_passes, register, run_passes
+from tinsmith.passes.pipelines import MACHINE, PORTABLE
+from tinsmith.rewrite import RuleSet, Skip, p
+
+
+@pytest.fixture
+def own():
+    """A user's pass and rule set, removed again afterwards."""
+
+    @register("portable", priority=5, devices=("cpu",))
+    @dataclass(frozen=True)
+    class CountNodes:
+        """Counts nodes into the graph's metadata."""
+
+        times: int = 1
+        flag: bool = False
+        only: tuple[str, ...] = ()
+
+        def run(self, graph, context):
+            graph.meta["count"] = len(graph) * self.times
+            graph.meta["options"] = (self.flag, self.only)
+            return 0
+
+    rules = RuleSet("tan-to-sin", "A rule set of the user's.")
+
+    @rules.rule(p.Tan("x"), x=(2,))
+    def tan_to_sin(x):
+        """tan(x) -> sin(x)."""
+        return ops.Sin(x)
+
+    register("portable", priority=500, default=False)(rules)
+    yield
+    PASSES.remove("count-nodes")
+    PASSES.remove("tan-to-sin")
+
+
+def graph():
+    b = Builder()
+    return b.out(ops.Tan(ops.Identity(ops.Neg(b.x(2)))))
+
+
+def test_the_lists_are_the_registered_passes():
+    builtin = [e.name for e in list_passes("portable")], [e.name for e in list_passes("machine")]
+    assert builtin == (list(PORTABLE), list(MACHINE))
+    assert all(e.summary for e in PASSES.rows())
+
+
+def test_a_users_pass(own):
+    g = graph()
+    run_passes(g, "portable")
+    assert g.meta["count"] == 2, "the last round sees what is left"
+    names = [e.name for e in list_passes("portable")]
+    assert names[0] == "count-nodes" and names[-1] == "tan-to-sin"
+    assert "count-nodes" not in [e.name for e in list_passes("portable", device="opencl")]
+    assert ops_of(g) == ["Neg", "Tan"], "default=False is off"
+
+
+def test_choosing(own):
+    g = graph()
+    spec = "-canonicalise,+tan-to-sin,count-nodes{times=10,flag=yes,only=a|b},fold-constants@1"
+    report = run_passes(g, "portable", spec=spec)
+    assert ops_of(g) == ["Neg", "Identity", "Sin"]
+    assert g.meta["count"] == 30 and g.meta["options"] == (True, ("a", "b"))
+    assert list(report)[0][0] == "fold-constants"
+    assert report.changes["tan-to-sin"] == 1 and report.counts["tan_to_sin"] == 1
+    assert "tan-to-sin" in str(report)
+
+
+def test_stop_after():
+    g = graph()
+    report = run_passes(g, "portable", spec="stop-after=propagate-shapes")
+    assert {name for name, _, _ in report} == {"propagate-shapes"}
+    assert len(g) == 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "error", "says"),
+    [
+        ("-canonicalize", UnknownName, "canonicalise"),
+        ("fold-constants{max-grow=1}", UnknownName, "max_growth"),
+        ("fold-constants{max-growth=lots}", PassError, "cannot be 'lots'"),
+        ("fold constants", PassError, "not understood"),
+        ("stop-after=nothing", UnknownName, "nothing"),
+    ],
+)
+def test_a_spec_that_is_wrong(spec, error, says):
+    with pytest.raises(error, match=says):
+        run_passes(graph(), "portable", spec=spec)
+
+
+def test_registering_wrongly(own):
+    with pytest.raises(DuplicateName):
+        register("portable", priority=1)(RuleSet("tan-to-sin"))
+    with pytest.raises(PassError, match="needs a priority"):
+        register("portable")(RuleSet("another"))
+    with pytest.raises(PassError, match="no stage"):
+        register("early", priority=1)(RuleSet("another"))
+    with pytest.raises(PassError, match="frozen dataclass"):
+        register("portable", priority=1)(len)
+    with pytest.raises(PassError, match="no stage"):
+        run_passes(graph(), "early")
+
+
+def test_errors_name_pass_rule_and_node():
+    rules = RuleSet("breaking")
+
+    @rules.rule(p.Tan("x").named("t"), x=(2,))
+    def breaks(x, t):
+        """tan(x) -> nothing."""
+        raise ZeroDivisionError("no")
+
+    register("portable", priority=1)(rules)
+    try:
+        with pytest.raises(PassError, match=r"pass breaking.*rule breaks.*Tan 'tan'.*ZeroDivision"):
+            run_passes(graph(), "portable")
+    finally:
+        PASSES.remove("breaking")
+
+
+def test_a_constant_that_cannot_be_computed_names_the_node():
+    def Fails(x):
+        """y = x, or rather not"""
+        raise ValueError("it cannot")
+
+    op = Op(Fails, ())
+    op.type(lambda x: x.type)
+    b = Builder()
+    g = b.out(ops.Add(b.x(60, 60), op(b.w(60, 60), name="bad")))
+    with pytest.raises(PassError, match=r"fold-constants.*'bad'.*it cannot"):
+        run_passes(g, "portable")
+
+
+def test_verify_between_passes_names_the_pass():
+    @register("portable", priority=1)
+    @dataclass(frozen=True)
+    class Spoil:
+        """Leaves a use list wrong."""
+
+        def run(self, graph, context):
+            graph.nodes[0].outputs[0].uses.clear()
+            return 1
+
+    try:
+        with pytest.raises(PassError, match=r"pass spoil.*uses"):
+            run_passes(graph(), "portable", verify=True)
+    finally:
+        PASSES.remove("spoil")
+
+
+def test_nested_graphs_are_rewritten_and_not_shared():
+    b = Builder()
+    x = b.x(2)
+    branches = []
+    for op in (ops.Neg, ops.Tan):
+        inner = Builder()
+        branches.append(inner.out(op(ops.Identity(ops.Abs(inner.x(2))))))
+    cond = ops.Less(ops.Reduce(x, kind="sum", keepdims=False), b.c(0.0))
+    g = b.out(ops.If(cond, x, then_branch=branches[0], else_branch=branches[1]))
+    copy = g.clone()
+    check(g)
+    assert ops_of(g.nodes[-1].then_branch) == ["Fused"]
+    assert ops_of(copy.nodes[-1].then_branch) == ["Abs", "Identity", "Neg"]
+
+
+def test_a_skip_is_reported_for_the_node():
+    rules = RuleSet("shy")
+
+    @rules.rule(p.Neg("x"), x=(2,))
+    def never(x):
+        """-x -> x, never."""
+        raise Skip("it never does")
+
+    register("portable", priority=1)(rules)
+    try:
+        report = run_passes(graph(), "portable")
+        assert [str(r) for r in report.refused("neg")] == ["never at 'neg': it never does"]
+    finally:
+        PASSES.remove("shy")
