@@ -48,8 +48,43 @@ def test_everything_is_listed_once() -> None:
 
 
 REFUSED: list[tuple[str, list[Any], dict[str, Any], str]] = [
-    ("sequence", [node("SequenceConstruct", ["x"], ["y"])], {}, "sequences of tensors"),
-    ("sequence map", [node("SplitToSequence", ["x"], ["y"])], {}, "sequences of tensors"),
+    (
+        "sequence output",
+        [node("SequenceConstruct", ["x"], ["y"])],
+        {},
+        "'y' is a sequence, only tensors can be outputs",
+    ),
+    (
+        "sequence read as a tensor",
+        [node("SequenceConstruct", ["x"], ["s"]), node("Relu", ["s"], ["y"])],
+        {},
+        "it reads a sequence of tensors",
+    ),
+    ("tensor read as a sequence", [node("SequenceLength", ["x"], ["y"])], {}, "needs a sequence"),
+    (
+        "position in a sequence",
+        [node("SequenceConstruct", ["x"], ["s"]), node("SequenceAt", ["s", "i"], ["y"])],
+        {"weights": {"i": np.array(1)}},
+        "position 1 is outside of a sequence of 1",
+    ),
+    (
+        "position that is not constant",
+        [
+            node("SequenceConstruct", ["x"], ["s"]),
+            node("Shape", ["x"], ["i"]),
+            node("SequenceAt", ["s", "i"], ["y"]),
+        ],
+        {},
+        "position in a sequence .* is not a constant",
+    ),
+    (
+        "empty sequence",
+        [node("SequenceEmpty", [], ["s"]), node("ConcatFromSequence", ["s"], ["y"], axis=0)],
+        {},
+        "sequence is empty",
+    ),
+    ("sequence map", [node("SequenceMap", ["x"], ["y"])], {}, "a function over a sequence"),
+    ("optional", [node("Optional", ["x"], ["y"])], {}, "optional values"),
     (
         "machine learning",
         [node("Normalizer", ["x"], ["y"], domain="ai.onnx.ml")],

@@ -313,3 +313,71 @@ def test_an_opset_of_the_future_is_tried_with_a_note() -> None:
     with pytest.warns(ModelWarning, match="has opset 999; the newest known is"):
         graph = load(model([node("Relu", ["x"], ["y"])], {"x": X}, ["y"], opset=999))
     assert ops(graph) == ["Relu"]
+
+
+@pytest.mark.parametrize("place, value", [(0, 1), (2, 3), (-1, 3), (-3, 1)])
+def test_sequences_of_known_length_are_gone(place: int, value: int) -> None:
+    nodes = [
+        node("SequenceConstruct", ["x", "x2", "x3"], ["s"]),
+        node("SequenceAt", ["s", "p"], ["y"]),
+        node("SequenceLength", ["s"], ["n"]),
+    ]
+    feeds = {"x": X, "x2": X * 2, "x3": X * 3}
+    weights = {"p": np.array(place)}
+    check(
+        model(nodes, feeds, ["y", "n"], weights), feeds, expected=[X * value, np.array(3, np.int64)]
+    )
+
+
+@pytest.mark.parametrize("place, order", [(None, [0, 1, 2]), (0, [2, 0, 1]), (-1, [0, 2, 1])])
+def test_insertion_into_and_removal_from_a_sequence(place: int | None, order: list[int]) -> None:
+    names = ["s", "c"] if place is None else ["s", "c", "p"]
+    nodes = [
+        node("SequenceConstruct", ["a", "b"], ["s"]),
+        node("SequenceInsert", names, ["t"]),
+        node("ConcatFromSequence", ["t"], ["y"], axis=0),
+        node("SequenceErase", ["t", "one"], ["u"]),
+        node("ConcatFromSequence", ["u"], ["z"], axis=1, new_axis=1),
+    ]
+    feeds = {k: floats(3, seed=i) for i, k in enumerate("abc")}
+    rows = [feeds["abc"[i]] for i in order]
+    weights = {"p": np.array(place or 0), "one": np.array(1)}
+    want = [np.concatenate(rows), np.stack([rows[0], rows[2]], axis=1)]
+    check(model(nodes, feeds, ["y", "z"], weights), feeds, expected=want)
+
+
+@pytest.mark.parametrize(
+    "split, keepdims, count",
+    [(None, 1, 6), (None, 0, 6), (np.array(4), 1, 2), (np.array([1, 2, 3]), 1, 3)],
+    ids=str,
+)
+def test_splits_to_sequences(split: Any, keepdims: int, count: int) -> None:
+    x = floats(2, 6)
+    nodes = [
+        node("SplitToSequence", ["x", *(["n"] if split is not None else [])], ["s"],
+             axis=1, keepdims=keepdims),
+        node("SequenceAt", ["s", "last"], ["y"]),
+        node("SequenceLength", ["s"], ["count"]),
+    ]  # fmt: skip
+    weights = {"last": np.array(-1), **({} if split is None else {"n": split})}
+    cuts = {6: x[:, 5:], 2: x[:, 4:], 3: x[:, 3:]}[count]
+    want = [cuts if keepdims else cuts[:, 0], np.array(count, np.int64)]
+    check(model(nodes, {"x": x}, ["y", "count"], weights), {"x": x}, expected=want)
+
+
+def test_a_branch_captures_the_elements_of_a_sequence() -> None:
+    yes = branch("yes", [node("SequenceAt", ["s", "p"], ["t"])], ["t"])
+    no = branch("no", [node("ConcatFromSequence", ["s"], ["c"], axis=0)], ["c"])
+    nodes = [
+        node("SequenceConstruct", ["x", "x2"], ["s"]),
+        node("If", ["c"], ["y"], then_branch=yes, else_branch=no),
+    ]
+    for flag, want in ((True, X * 2), (False, np.concatenate([X, X * 2]))):
+        feeds = {"x": X, "x2": X * 2, "c": np.array(flag)}
+        check(model(nodes, feeds, ["y"], {"p": np.array(1)}), feeds, expected=[want])
+
+
+def test_the_slope_of_opset_6_belongs_to_the_channels() -> None:
+    x, slope = floats(2, 3, 4), floats(3, seed=1)
+    proto = model([node("PRelu", ["x", "w"], ["y"])], {"x": x}, ["y"], {"w": slope}, opset=6)
+    check(proto, {"x": x}, expected=[np.where(x < 0, slope[:, None] * x, x)])

@@ -32,6 +32,15 @@ def _aligned(call: Call) -> tuple[Value, Value]:
     return x, y
 
 
+@importer("PRelu")
+def prelu(call: Call) -> Result:
+    """Before opset 7, the slope belongs to axis 1 without saying so."""
+    x, slope = call[0], call[1]
+    if call.opset < 7 and slope.rank == 1 and x.rank is not None and x.rank > 2:
+        slope = call.emit("Unsqueeze", slope, call.ints(*range(1, x.rank - 1)))
+    return call.emit("PRelu", x, slope)
+
+
 @importer("Pow")
 def power(call: Call) -> Result:
     """The result has the dtype of the base, whatever the exponent's is."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +16,23 @@ from tinsmith.registry import Registry
 if TYPE_CHECKING:
     from tinsmith.frontends.onnx.scope import Scope
 
+
+class TensorList:
+    """An ONNX sequence whose length and elements are known when it is imported."""
+
+    def __init__(self, items: Iterable[Value]) -> None:
+        self.items = tuple(items)
+
+
 Array = np.ndarray[Any, Any]
-Result = Value | tuple[Value | None, ...]
+Result = Value | TensorList | tuple[Value | None, ...]
 Importer = Callable[["Call"], Result]
 
 IMPORTERS: Registry[Importer] = Registry("ONNX operator", "tinsmith.frontends.onnx")
 """Operator type -> importer; the name is "domain.Type" outside the default domain."""
+
+TAKES_LISTS: set[str] = set()
+"""Operator types whose importers take a TensorList."""
 
 STANDARD = ("", "ai.onnx")
 
@@ -30,10 +41,14 @@ class Unsupported(TinsmithError):
     """A node that cannot be imported; its message says why. Collected, never seen by users."""
 
 
-def importer(*names: str) -> Callable[[Importer], Importer]:
-    """Decorator: register an importer function for these operator types."""
+def importer(*names: str, lists: bool = False) -> Callable[[Importer], Importer]:
+    """Decorator: register an importer function for these operator types.
+
+    `lists` says that it takes sequences, which other importers never see.
+    """
 
     def register(function: Importer) -> Importer:
+        TAKES_LISTS.update(names if lists else ())
         for name in names:
             IMPORTERS.register(name, function)
         return function

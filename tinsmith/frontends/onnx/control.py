@@ -1,4 +1,4 @@
-"""Importers of control flow, and clear refusals of values that are not tensors."""
+"""Importers of control flow, and of what only exists beside tensors."""
 
 from __future__ import annotations
 
@@ -152,13 +152,9 @@ def get_element(call: Call) -> Result:
     return call.emit("Identity", call[0])
 
 
-@importer(
-    *("SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert"),
-    *("SequenceLength", "SequenceMap", "ConcatFromSequence", "SplitToSequence", "Optional"),
-)
-def refuse(call: Call) -> Result:
-    kind = "optional values" if call.type == "Optional" else "sequences of tensors"
-    raise Unsupported(f"{kind} are not supported; export without them, or with fixed sizes")
+@importer("Optional")
+def refuse_optionals(call: Call) -> Result:
+    raise Unsupported("optional values are not supported; export without them")
 
 
 @importer("ImageDecoder")

@@ -13,7 +13,7 @@ from tinsmith.ops import OPS
 PLAIN = """
 Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Cos Cosh Erf Exp Floor HardSwish Identity IsNaN
 Log Mish Neg Not Reciprocal Relu Round Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan Tanh
-BitwiseAnd BitwiseOr BitwiseXor PRelu Where
+BitwiseAnd BitwiseOr BitwiseXor Where
 Det Expand MatMul MatMulInteger NonZero Size StringConcat DynamicQuantizeLinear
 """.split()  # noqa: SIM905
 """Without attributes."""

@@ -8,7 +8,15 @@ from typing import Any
 
 from tinsmith.errors import GraphError, ModelFileError, TinsmithError
 from tinsmith.formats.onnx import OnnxModel
-from tinsmith.frontends.onnx.call import IMPORTERS, STANDARD, Call, Unsupported, qualified
+from tinsmith.frontends.onnx.call import (
+    IMPORTERS,
+    STANDARD,
+    TAKES_LISTS,
+    Call,
+    TensorList,
+    Unsupported,
+    qualified,
+)
 from tinsmith.frontends.onnx.protos import attribute, refine, type_of
 from tinsmith.graph import Graph, Origin, Type, Value
 
@@ -117,6 +125,10 @@ class Scope:
         if name in self.env:
             return self.env[name]
         outer = self.parent.look_up(name) if self.parent else None
+        if isinstance(outer, TensorList):
+            items = [self.captured.get(v) or self._capture(v, v.name) for v in outer.items]
+            self.env[name] = TensorList(items)
+            return self.env[name]
         if isinstance(outer, Value):
             inner = self.captured.get(outer)
             if inner is None:
@@ -187,6 +199,10 @@ class Scope:
             raise GraphError(
                 f"the output {name!r} of {self.shared.model.name} is computed by no node"
             )
+        if isinstance(value, TensorList):
+            reason = f"{name!r} is a sequence, only tensors can be outputs"
+            self.shared.problems.append(Problem("output", "", self.opset(""), name, reason))
+            return BROKEN
         if isinstance(value, Broken) or value.name == name:
             return value
         if value.const is not None:
@@ -219,6 +235,10 @@ class Scope:
             function = None if local else IMPORTERS.get(qualified(domain, proto.op_type))
             if local is None and function is None and not find_function(self, proto, None):
                 fail(_REFUSED.get(domain, ""))
+            elif proto.op_type not in TAKES_LISTS and any(
+                isinstance(v, TensorList) for v in inputs
+            ):
+                fail("it reads a sequence of tensors, which it cannot take here")
             elif not any(isinstance(v, Broken) for v in inputs):
                 call = Call(self, proto, inputs, self.attributes(proto), origin)
                 results = function(call) if function else self._expand(call, local)
@@ -283,7 +303,7 @@ class Scope:
                         Problem(proto.op_type, domain, self.opset(domain), label, reason)
                     )
                 continue
-            if value not in self.named:
+            if isinstance(value, Value) and value not in self.named:
                 self._name(value, name, proto if i == 0 else None)
             self.bind(name, value)
 
