@@ -13,6 +13,8 @@ from tinsmith.passes import run_passes
 
 UNARY = ["Relu", "Sigmoid", "Tanh", "Neg", "Identity", "Softplus", "HardSigmoid", "Abs", "Softsign"]
 BINARY = ["Add", "Mul", "Sub", "Max", "Min"]
+STEPS = ["unary", "binary", "number", "channel", "clip", "conv", "norm", "reshape", "swap"]
+STEPS += ["mean", "pad", "concat", "cast", "matmul", "double"]
 NUMBERS = [0.0, 1.0, 2.0, 0.5, -1.0, 6.0, 3.0]
 
 
@@ -21,10 +23,7 @@ def programs(draw):
     """A list of steps; each names an operator and which earlier values it reads."""
     count = draw(st.integers(2, 14))
     step = st.tuples(
-        st.sampled_from(
-            ["unary", "binary", "number", "channel", "clip", "conv", "norm", "reshape", "swap"]
-            + ["mean", "pad", "concat", "cast", "matmul", "double"]
-        ),
+        st.sampled_from(STEPS),
         st.integers(0, 1 << 16),
         st.integers(0, 1 << 16),
         st.integers(0, 1 << 16),

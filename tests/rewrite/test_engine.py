@@ -240,7 +240,7 @@ def test_rules_that_chase_each_other_are_named():
 
     g, x = graph((2,))
     g.outputs.append(ops.Abs(ops.Sin(x)))
-    with pytest.raises(RewriteLimit, match="to_cos.*to_sin"):
+    with pytest.raises(RewriteLimit, match=r"to_cos.*to_sin"):
         rewrite(g, [to_cos, to_sin], limit=20)
 
 

@@ -49,7 +49,7 @@ def channel_shuffle(x: Value, split: Node, move: Node, y: Node) -> Value:
     y={"#1": np.array([2, 2, 6, 10])},
 )
 def depth_to_space(x: Value, split: Node, move: Node, y: Node) -> Value:
-    """reshape(transpose(reshape(x, [N, C, r, r, H, W]))) -> depth_to_space(x); or [N, r, r, C...]."""
+    """reshape(transpose(reshape(x, [N, C, r, r, H, W]))) -> depth_to_space(x); also DCR."""
     inner, out = shape_of(split.output), shape_of(y.output)
     if len(shape_of(x)) != 4 or len(inner) != 6 or len(out) != 4:
         raise Skip("it is not from and to an image")
