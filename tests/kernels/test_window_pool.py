@@ -47,7 +47,8 @@ def test_max(name, target, extra):
 def test_average(name, target, include):
     shape, attrs = WINDOWS[name]
     attrs = {**attrs, "count_include_pad": include}
-    check("AveragePool", [normal(*shape) + 1], attrs, kernel="pool_average", target=target, extra_halo=1)  # fmt: skip
+    x = normal(*shape) + 1
+    check("AveragePool", [x], attrs, kernel="pool_average", target=target, extra_halo=1)
 
 
 @pytest.mark.parametrize("target", levels())

@@ -84,6 +84,9 @@ def tiling(target: Target, geo: Geometry) -> Tiling:
         if high > geo.out[1]:
             continue
         for wide in range(1, min(most // high, geo.out[2]) + 1):
+            columns = _places(wide, geo.stride[2], geo.kernel[2], geo.dilation[2])
+            if not rich and _unrolled(geo) and wide > 1 and high * wide + columns > 14:
+                break  # a row of inputs would not stay in registers
             down, across = cut(geo.out[1], high), cut(geo.out[2], wide)
             if down[0][1] != high or across[0][1] != wide:
                 continue

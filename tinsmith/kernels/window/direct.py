@@ -1,4 +1,4 @@
-"""Direct convolution on channel-blocked data: any kernel, stride, dilation and padding, group 1.
+"""Direct convolution on channel-blocked data: any kernel, stride, dilation and padding.
 
 The input is read with the halo that its windows need, so there is no edge code. A tile keeps
 pixels x output vectors in registers through all input channels and taps; 1x1 convolutions run
@@ -8,15 +8,15 @@ over all pixels as one row where nothing lies between the rows.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import I64
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
+from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
 from tinsmith.kernels.window.tiles import (
     Level,
     Panels,
@@ -25,10 +25,11 @@ from tinsmith.kernels.window.tiles import (
     contract,
     initial,
     panels,
+    plus,
     sweep,
     tiling,
 )
-from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks, pack_bias, pack_panels
+from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks, pack_bias, pack_groups
 
 EFFICIENCY = 0.96
 PARALLEL_FLOPS = 4e5  # less than this is done by one thread
@@ -39,20 +40,25 @@ def conv_direct(site: Site) -> Choice:
     """Direct convolution on channel-blocked data, bias in the initial accumulators."""
     if site.attr("group") != 1:
         raise Skip(f"group is {site.attr('group')}")
+    return direct(site, conv_geometry(site), 1)
+
+
+def direct(site: Site, geo: Geometry, groups: int) -> Choice:
+    """The choice for `groups` convolutions side by side; with more than one, the channels of each
+    fill whole blocks on both sides."""
     w = site.const(1, "the weights")
     bias = site.const(2, "the bias") if site.has(2) else None
-    geo = conv_geometry(site)
     width = block_of(site.target)
-    blocks = channel_blocks(geo.channels, width)
+    blocks = channel_blocks(geo.channels // groups, width)
     rows, cols = (1, prod(geo.out)) if geo.is_pointwise else geo.out[1:]
     depth = blocks.padded * geo.taps
-    cut = panels(site.target, geo.out_channels, rows, cols, depth)
-    planes = geo.batch * (1 if geo.is_pointwise else geo.out[0])
+    cut = panels(site.target, geo.out_channels // groups, rows, cols, depth)
+    planes = geo.batch * groups * (1 if geo.is_pointwise else geo.out[0])
     flops = 2.0 * width * cut.cost * planes * depth
-    count = bands(geo.batch * cut.total) if flops > PARALLEL_FLOPS else 1
-    packed = [Packed("weights", lambda: pack_panels(w, cut, blocks))]
+    count = bands(geo.batch * groups * cut.total) if flops > PARALLEL_FLOPS else 1
+    packed = [Packed("weights", lambda: pack_groups(w, cut, blocks, groups))]
     if bias is not None:
-        packed.append(Packed("bias", lambda: pack_bias(bias, cut)))
+        packed.append(Packed("bias", lambda: pack_bias(bias, cut, groups)))
     plan = tiling(site.target, rows, cols, cut.main if cut.count else cut.tail, depth)
     layout = Layout(width)
     reads: list[Layout | None] = [Layout(width, geo.halo), *(None for _ in site.inputs[1:])]
@@ -61,7 +67,8 @@ def conv_direct(site: Site) -> Choice:
         reads=site.reads(reads, layout),
         writes=(layout,),
         phases=one_phase(
-            cut.total * geo.batch * count, lambda em: emit_direct(em, geo, cut, blocks, count)
+            groups * cut.total * geo.batch * count,
+            lambda em: emit_direct(em, geo, cut, blocks, count, groups),
         ),
         packed=tuple(packed),
         detail=f"tile {plan}x{cut}",
@@ -88,27 +95,67 @@ def flattened(em: Emit, geo: Geometry) -> Geometry:
     return replace(geo, size=row, out=row)
 
 
-def emit_direct(em: Emit, geo: Geometry, cut: Panels, blocks: ChannelBlocks, count: int) -> None:
-    """Tiles are (panel, batch, band), the band innermost."""
-    b = em.b
+def emit_direct(
+    em: Emit, geo: Geometry, cut: Panels, blocks: ChannelBlocks, count: int, groups: int
+) -> None:
+    """Tiles are (group, panel, batch, band), the band innermost."""
+    source = em.ins[0]
+    assert source is not None
     if geo.is_pointwise:
         geo = flattened(em, geo)
-    weights, bias = em.packed[0], em.packed[1] if len(em.packed) > 1 else None
-    depth = blocks.count * blocks.stored * geo.taps
-    whole, main = sum(cut.main), len(cut.main)
+    batch, plane, step = steps(source.spec, geo.rank)
+    back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
+
+    def body(at: PanelPlace) -> None:
+        x = source.pointer + at.n * batch + at.group * (blocks.count * plane) + back
+        weights = em.packed[0] + at.channel * (blocks.count * blocks.stored * geo.taps)
+        bias = em.packed[1] + at.channel if len(em.packed) > 1 else None
+        sink = Sink(em, geo).at(at.n, at.block)
+        convolve(em, geo, blocks, at, x, weights, bias, sink)
+
+    each_panel(em, cut, geo.batch, count, groups, body)
+
+
+@dataclass(frozen=True)
+class PanelPlace:
+    """One tile of work: a band of image n for one panel of a group. `block` and `channel` are the
+    first output block, and the first output channel counted in lanes of the packed panels."""
+
+    group: Val | int
+    n: Val | int
+    lanes: tuple[int, ...]
+    block: Val | int
+    channel: Val | int
+    band: Val | int
+    count: int
+
+
+def each_panel(
+    em: Emit,
+    cut: Panels,
+    batch: int,
+    count: int,
+    groups: int,
+    body: Callable[[PanelPlace], None],
+) -> None:
+    """Call `body` for the tiles [begin, end): (group, panel, batch, band), the band innermost."""
+    b = em.b
+    vectors, whole = len(cut.main), sum(cut.main)
+    blocks = cut.count * vectors + len(cut.tail)
+    channels = cut.count * whole + sum(cut.tail)
     with b.loop(em.begin, em.end) as t:
         band, rest = t % count, t // count
-        n, panel = rest % geo.batch, rest // geo.batch
+        n, rest = rest % batch, rest // batch
+        panel, group = (rest % cut.total, rest // cut.total) if groups > 1 else (rest, 0)
+        block, channel = group * blocks, group * channels
 
         def full() -> None:
-            w = weights + panel * (whole * depth)
-            at = None if bias is None else bias + panel * whole
-            _panel(em, geo, blocks, cut.main, w, at, n, panel * main, band, count)
+            at = plus(block, panel * vectors), plus(channel, panel * whole)
+            body(PanelPlace(group, n, cut.main, *at, band, count))
 
         def tail() -> None:
-            w = weights + cut.count * whole * depth
-            at = None if bias is None else bias + cut.count * whole
-            _panel(em, geo, blocks, cut.tail, w, at, n, cut.count * main, band, count)
+            at = plus(block, cut.count * vectors), plus(channel, cut.count * whole)
+            body(PanelPlace(group, n, cut.tail, *at, band, count))
 
         if not cut.tail:
             full()
@@ -118,27 +165,28 @@ def emit_direct(em: Emit, geo: Geometry, cut: Panels, blocks: ChannelBlocks, cou
             b.choose(panel < cut.count, full, tail)
 
 
-def _panel(
+def convolve(
     em: Emit,
     geo: Geometry,
     blocks: ChannelBlocks,
-    lanes: tuple[int, ...],
+    at: PanelPlace,
+    x: Ptr,
     w: Ptr,
     bias: Ptr | None,
-    n: Val | int,
-    block: Val | int,
-    band: Val | int,
-    count: int,
+    sink: Sink,
+    spread: Triple = (1, 1, 1),
 ) -> None:
-    """A band of one image's outputs for one panel."""
-    b, source = em.b, em.ins[0]
+    """A band of one image's outputs for one panel; x is at the first window's first input.
+
+    Output place (d, r, c) goes to (d, r, c) * spread of the sink.
+    """
+    b, source, lanes = em.b, em.ins[0], at.lanes
     assert source is not None
-    batch, plane, step = steps(source.spec, geo.rank)
-    x = source.pointer + n * batch + -sum(p * s for p, s in zip(geo.begin, step, strict=True))
-    sink = Sink(em, geo).at(n, block)
-    row = sum(lanes)
-    levels = _levels(geo, blocks, row, plane, step)
-    plan = tiling(em.target, geo.out[1], geo.out[2], lanes, blocks.padded * geo.taps)
+    _, plane, step = steps(source.spec, geo.rank)
+    stride = [k * s for k, s in zip(geo.stride, step, strict=True)]
+    levels = _levels(geo, blocks, sum(lanes), plane, step)
+    plan = tiling(em.target, geo.out[1], geo.out[2], lanes, blocks.padded * max(1, geo.taps))
+    x, w = x.fixed(), w.fixed()
 
     def channels(block: Val | int) -> Val | int:
         if blocks.last == blocks.width or blocks.count == 1:
@@ -147,16 +195,15 @@ def _panel(
 
     def planes(d: Val | int) -> None:
         def tile(r: Val | int, c: Val | int, high: int, wide: int) -> None:
-            strides = [k * s for k, s in zip(geo.stride, step, strict=True)]
-            corner = x + d * strides[0] + r * strides[1] + c * strides[2]
-            pixels = [i * strides[1] + j * strides[2] for i in range(high) for j in range(wide)]
-            start = initial(b, bias, len(pixels), lanes)
-            done = contract(
-                b, corner.fixed(), w.fixed(), start, pixels, lanes, levels, channels, blocks.step
-            )
-            store_tile(sink.at(0, 0, d, r, c), done, high, wide, len(lanes))
+            corner = (x + d * stride[0] + r * stride[1] + c * stride[2]).fixed()
+            pixels = [i * stride[1] + j * stride[2] for i in range(high) for j in range(wide)]
+            done = initial(b, bias, len(pixels), lanes)
+            if geo.taps:
+                done = contract(b, corner, w, done, pixels, lanes, levels, channels, blocks.step)
+            place = sink.at(0, 0, *(p * s for p, s in zip((d, r, c), spread, strict=True)))
+            store_tile(place, done, high, wide, len(lanes), spread)
 
-        sweep(b, plan, band, count, tile)
+        sweep(b, plan, at.band, at.count, tile)
 
     if geo.out[0] == 1:
         planes(0)
@@ -165,11 +212,18 @@ def _panel(
             planes(d)
 
 
-def store_tile(sink: Sink, values: Sequence[Val], high: int, wide: int, vectors: int) -> None:
+def store_tile(
+    sink: Sink,
+    values: Sequence[Val],
+    high: int,
+    wide: int,
+    vectors: int,
+    spread: Triple = (1, 1, 1),
+) -> None:
     """Finish the accumulators of a tile at its first output."""
     for p, (i, j) in enumerate(itertools.product(range(high), range(wide))):
         for o in range(vectors):
-            sink.put(values[p * vectors + o], 0, o, 0, i, j)
+            sink.put(values[p * vectors + o], 0, o, 0, i * spread[1], j * spread[2])
 
 
 def _levels(

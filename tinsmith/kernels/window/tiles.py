@@ -177,7 +177,7 @@ class Sink:
             extras=tuple(map(moved, self.em.extras)),
         )
         step = index[1] if len(index) > 1 else 0
-        return Sink(em, self.geometry, _plus(self.block, step))
+        return Sink(em, self.geometry, plus(self.block, step))
 
     def put(self, value: Val, *index: Val | int) -> None:
         """Finish a vector at (n, block, depth, height, width) from here; missing lanes are zero."""
@@ -188,11 +188,12 @@ class Sink:
             value = value.shuffle(zero, [min(i, lanes) for i in range(self.width)])
         out = self.em.outs[0]
         value = self.em.epilogue(value, full)
-        value = self.em.clear_padding(value, _plus(self.block, index[1]), out.spec)
+        value = self.em.clear_padding(value, plus(self.block, index[1]), out.spec)
         out.at(*full).store(value)
 
 
-def _plus(a: Val | int, b: Val | int) -> Val | int:
+def plus(a: Val | int, b: Val | int) -> Val | int:
+    """The sum of two indices, with nothing emitted for zero."""
     if isinstance(a, int) and a == 0:
         return b
     return a + b  # type: ignore[operator]
@@ -271,17 +272,9 @@ def contract(
     accumulators in phis: unrolled taps let LLVM keep broadcasts alive until it spills.
     """
     row = sum(lanes)
-    firsts = [sum(lanes[:o]) for o in range(len(lanes))]
 
     def body(xq: Ptr, wq: Ptr, acc: list[Val]) -> list[Val]:
-        acc = list(acc)
-        for u in range(step):
-            ws = [(wq + (u * row + f)).load(n) for f, n in zip(firsts, lanes, strict=True)]
-            for p, offset in enumerate(pixels):
-                one = (xq + (offset + u * channel_stride)).load()
-                for o, n in enumerate(lanes):
-                    acc[p * len(lanes) + o] = one.splat(n).fma(ws[o], acc[p * len(lanes) + o])
-        return acc
+        return products(xq, wq, acc, pixels, lanes, step, channel_stride)
 
     def inner(xq: Ptr, wq: Ptr, acc: list[Val], outermost: Val | int) -> list[Val]:
         count = channels(outermost)
@@ -293,6 +286,27 @@ def contract(
         return loop.out
 
     return nest(b, levels, x, w, start, inner)
+
+
+def products(
+    x: Ptr,
+    w: Ptr,
+    start: Sequence[Val],
+    pixels: Sequence[int],
+    lanes: Sequence[int],
+    step: int,
+    channel_stride: int = 1,
+) -> list[Val]:
+    """Add the products of `step` channels, straight-line: pixels broadcast, weights in vectors."""
+    acc, row, vectors = list(start), sum(lanes), len(lanes)
+    firsts = [sum(lanes[:o]) for o in range(vectors)]
+    for u in range(step):
+        ws = [(w + (u * row + f)).load(n) for f, n in zip(firsts, lanes, strict=True)]
+        for p, offset in enumerate(pixels):
+            one = (x + (offset + u * channel_stride)).load()
+            for o, n in enumerate(lanes):
+                acc[p * vectors + o] = one.splat(n).fma(ws[o], acc[p * vectors + o])
+    return acc
 
 
 def nest(

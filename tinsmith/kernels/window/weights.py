@@ -65,8 +65,14 @@ def pack_panels(w: Array, cut: Panels, blocks: ChannelBlocks) -> Array:
     return np.concatenate(parts)
 
 
-def pack_bias(bias: Array, cut: Panels) -> Array:
-    """The bias with zeros for the outputs that do not exist."""
-    wide = np.zeros(cut.count * sum(cut.main) + sum(cut.tail), bias.dtype)
-    wide[: len(bias)] = bias
-    return wide
+def pack_groups(w: Array, cut: Panels, blocks: ChannelBlocks, groups: int) -> Array:
+    """`pack_panels` of each group of outputs, one after the other."""
+    return np.concatenate([pack_panels(part, cut, blocks) for part in np.split(w, groups)])
+
+
+def pack_bias(bias: Array, cut: Panels, groups: int = 1) -> Array:
+    """The bias of each group, with zeros for the outputs that do not exist."""
+    row = cut.count * sum(cut.main) + sum(cut.tail)
+    wide = np.zeros((groups, row), bias.dtype)
+    wide[:, : len(bias) // groups] = bias.reshape(groups, -1)
+    return wide.reshape(-1)

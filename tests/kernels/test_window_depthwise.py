@@ -1,0 +1,68 @@
+"""Depthwise convolution on every instruction set."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kernels.harness import check, levels, one_node, site_of
+from tests.kernels.window_cases import conv, machine_code, normal, spills
+from tinsmith.codegen.target import level
+from tinsmith.kernels._kernel import KERNELS, Skip
+
+
+def depthwise(batch, channels, size, kernel, **attrs):
+    return conv(batch, channels, channels, size, kernel, group=channels, **attrs)
+
+
+SHAPES = {
+    "no padding": depthwise(1, 16, (5, 5), (3, 3)),
+    "batch, odd": depthwise(2, 19, (17, 19), (3, 3), pad=(1, 1, 1, 1)),
+    "7x7 stride 2": depthwise(1, 35, (20, 20), (7, 7), stride=(2, 2), pad=(3, 3, 3, 3)),
+    "5x5": depthwise(1, 24, (6, 6), (5, 5), pad=(2, 2, 2, 2), bias=False),
+    "one pixel": depthwise(3, 80, (1, 1), (1, 1)),
+    "1-D": depthwise(1, 33, (9,), (3,), pad=(1, 1)),
+    "3-D": depthwise(1, 20, (4, 5, 6), (2, 3, 3), pad=(0, 1, 1, 1, 1, 1), stride=(1, 2, 1)),
+    "dilated": depthwise(1, 7, (40, 33), (3, 3), pad=(0, 0, 5, 7), dilation=(2, 3), stride=(2, 1)),
+    "wide kernel": depthwise(1, 7, (4, 33), (1, 31), pad=(0, 15, 0, 15)),
+    "stride 3, two rows": depthwise(2, 8, (13, 14), (2, 2), stride=(3, 3)),
+    "small and long": depthwise(1, 48, (2, 70), (3, 3), pad=(1, 1, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("extra", [0, 2])
+def test_shapes(name, extra, target):
+    arrays, attrs = SHAPES[name]
+    check(
+        "Conv", arrays, attrs, kernel="conv_depthwise", target=target, consts=(1, 2),
+        extra_halo=extra,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("kernel", [3, 5])
+def test_epilogue(kernel, target):
+    pad = kernel // 2
+    arrays, attrs = depthwise(2, 19, (6, 7), (kernel, kernel), pad=(pad,) * 4)
+    tail = [("Sigmoid",), ("Mul", normal(2, 19, 6, 7, seed=5)), ("Add", normal(2, 1, 6, 7, seed=6))]
+    check(
+        "Conv", arrays, attrs, kernel="conv_depthwise", target=target, consts=(1, 2), epilogue=tail,
+        extra_halo=2,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (5, 1), (7, 1)])
+def test_inner_loops_do_not_spill(kernel, stride, target):
+    pad = kernel // 2
+    case = depthwise(1, 64, (28, 28), (kernel, kernel), stride=(stride, stride), pad=(pad,) * 4)
+    assert spills(machine_code("Conv", *case, "conv_depthwise", target)) == []
+
+
+def test_declines_a_multiplier():
+    arrays, attrs = conv(1, 8, 16, (4, 4), (3, 3), group=8)
+    with pytest.raises(Skip, match="8 groups of 8 to 16 channels"):
+        KERNELS["conv_depthwise"].offer(
+            site_of(one_node("Conv", arrays, attrs, (1, 2)), level("avx2"))
+        )
