@@ -113,17 +113,18 @@ class FuseElementwise:
         return list(region)[:best]
 
     def _before(self, region: list[Node], outputs: set[Value], taken: set[Node]) -> None:
-        """Add the elementwise producers that only the region reads."""
+        """Add the elementwise producers that only the region's elementwise nodes read (what the
+        anchor itself reads must be complete before it starts)."""
         result = region[-1].output
-        inside = set(region)
-        work = list(region)
+        inside = {n for n in region if not self._is_anchor(n)}
+        work = list(inside)
         while work:
             node = work.pop(0)
             for v in dict.fromkeys(node.inputs):
                 producer = None if v is None else v.producer
                 if producer is None or producer in inside or producer in taken:
                     continue
-                if len(inside) >= self.max_nodes or not _fits(producer, result):
+                if len(region) >= self.max_nodes or not _fits(producer, result):
                     continue
                 if producer.output in outputs or not inside.issuperset(producer.output.uses):
                     continue
