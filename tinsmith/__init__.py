@@ -14,13 +14,13 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from tinsmith.graph import Graph as Graph
     from tinsmith.graph import Type as Type
-    from tinsmith.runtime.compile import compile as compile
-    from tinsmith.runtime.compile import load as load
+    from tinsmith.compiler.compile import compile as compile
+    from tinsmith.compiler.compile import load as load
     from tinsmith.runtime.net import Net as Net
 
 _HOMES = {
-    "load": "tinsmith.runtime.compile",
-    "compile": "tinsmith.runtime.compile",
+    "load": "tinsmith.compiler.compile",
+    "compile": "tinsmith.compiler.compile",
     "Net": "tinsmith.runtime.net",
     "Graph": "tinsmith.graph",
     "Type": "tinsmith.graph",

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tinsmith.backends.cpu import compile_placed
+from tinsmith.backends.numpy import NumpyProgram
 from tinsmith.codegen.target import Target, host, level
+from tinsmith.compiler.explain import explain_steps
 from tinsmith.errors import TargetError, UnknownName
 from tinsmith.graph import Graph
 from tinsmith.kernels.select import check_overrides, parse_overrides
@@ -65,8 +68,6 @@ def compile(
 
 
 def _numpy_net(graph: Graph) -> Net:
-    from tinsmith.backends.numpy import NumpyProgram
-
     program = NumpyProgram(graph)
 
     def none(_: Signature) -> Program:
@@ -112,8 +113,6 @@ class _Compilation:
         return net
 
     def build(self, signature: Signature) -> Program:
-        from tinsmith.backends.cpu import compile_static
-
         graph = self.canonical
         types = {
             v.name: v.type.like(shape=dims)
@@ -123,12 +122,14 @@ class _Compilation:
         if types:
             graph = graph.clone(types)
             run_passes(graph, "portable", "cpu", self.passes)
-        compiled = compile_static(
-            graph, self.target, threads=self.threads, overrides=self.overrides, passes=self.passes,
+        placed = graph.clone()
+        report = run_passes(placed, "machine", "cpu", self.passes)
+        compiled = compile_placed(
+            placed, self.target, threads=self.threads, overrides=self.overrides,
             precision=self.precision, cache=self.cache,
         )  # fmt: skip
-        self.placed_text = compiled.placed_text
-        self.explanations = compiled.explanations
+        self.placed_text = str(placed)
+        self.explanations = explain_steps(compiled.built, report)
         return compiled.program
 
     def stage(self, name: str) -> str:
