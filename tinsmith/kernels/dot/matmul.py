@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
-from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import (
     PLAIN,
@@ -80,7 +79,7 @@ def matmul_packed(site: Site) -> Choice:
     return packed_choice(site, w, m, choose(target, m, n, k), stream=m < 48)
 
 
-def spread_stride(target: Target, k: int, rows: int) -> int:
+def spread_stride(k: int, rows: int) -> int:
     """The distance between rows of A at which `rows` of them keep their cache lines in L1.
 
     That is k, or k and one line more: rows a multiple of 4 KiB apart compete for the same few
@@ -118,7 +117,7 @@ def packed_choice(
     cost = target.time(2.0 * m * n * k, nbytes, tiling.efficiency) + 1e-7
     cells = grid(target, tiling, k, cost)
     lead = len(site.out.dims) - 1
-    stride = spread_stride(target, k, tiling.rows.size)
+    stride = spread_stride(k, tiling.rows.size)
     copied = stride != k and n > 64
     a_row = stride if copied else k
     groups = min(m, PARTS)

@@ -1,0 +1,110 @@
+"""Reductions, extremes and scans against numpy: every form of axes, kind and element type."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.kernels.harness import check, levels
+from tinsmith.kernels.reduce import KINDS, Run, runs_of
+
+RNG = np.random.default_rng(11)
+
+
+def rand(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype("f4")
+
+
+FORMS = [  # shape, axes
+    ((1,), (0,)), ((300,), None), ((5, 7), (-1,)), ((5, 37), (0,)), ((2, 3, 4, 35), (0, 2)),
+    ((2, 3, 4, 35), (1, 3)), ((3, 2, 70, 1), (1,)), ((2, 3, 4, 5, 6), (0, 2, 4)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize(("shape", "axes"), [FORMS[4], FORMS[5]])
+def test_kinds(target: str, kind: str, shape: tuple, axes: tuple) -> None:
+    x = rand(*shape)
+    x = np.abs(x) if kind == "logsum" else x
+    check(
+        "Reduce", [x, np.array(axes)], {"kind": kind}, consts=(1,), kernel="reduce", target=target
+    )
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize(("shape", "axes"), FORMS)
+@pytest.mark.parametrize("kind", ["mean", "max"])
+def test_forms(target: str, kind: str, shape: tuple, axes: tuple | None) -> None:
+    axes_input = None if axes is None else np.array(axes)
+    check("Reduce", [rand(*shape), axes_input], {"kind": kind, "keepdims": False}, consts=(1,),
+          kernel="reduce", target=target)  # fmt: skip
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize(
+    ("dtype", "kind"),
+    [("int32", "sum"), ("int64", "max"), ("int64", "prod"), ("int32", "min"), ("bool", "max"),
+     ("bool", "min"), ("int32", "sumsquare")],
+)  # fmt: skip
+def test_whole_numbers(target: str, dtype: str, kind: str) -> None:
+    for shape, axes in (((70,), (0,)), ((2, 3, 4, 35), (0, 2))):
+        x = RNG.integers(-9, 9, shape).astype(dtype)
+        check("Reduce", [x, np.array(axes)], {"kind": kind}, consts=(1,), kernel="reduce",
+              target=target)  # fmt: skip
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_infinities_and_nan(target: str, axis: int) -> None:
+    x = rand(3, 40, 5)
+    x[1, 3, 2], x[2, 39, 4], x[0, 39, 4] = np.nan, np.inf, -np.inf
+    for kind in ("max", "min", "sum", "logsumexp"):
+        check("Reduce", [x, np.array([axis])], {"kind": kind}, consts=(1,), kernel="reduce",
+              target=target)  # fmt: skip
+
+
+def test_no_axes_reduce_nothing_if_told_so() -> None:
+    attrs = {"kind": "l2", "noop_with_empty_axes": True}
+    check("Reduce", [rand(3, 20), None], attrs, kernel="reduce", epilogue=[("Relu",)])
+    check("Reduce", [rand(3, 20), None], attrs, kernel="reduce", epilogue=[("Mul", rand(3, 1))])
+
+
+def test_runs_alternate() -> None:
+    assert runs_of((2, 3, 1, 4, 5), {1, 3}) == [
+        Run(2, 60, False),
+        Run(12, 5, True),
+        Run(5, 1, False),
+    ]
+
+
+AXES = [((1,), 0), ((40,), 0), ((5, 7), 1), ((5, 37), 0), ((2, 3, 5, 4), 1), ((2, 33, 1), 1)]
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize(("shape", "axis"), AXES)
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_arg_reduce(target: str, kind: str, shape: tuple, axis: int) -> None:
+    ties = RNG.integers(-3, 3, shape).astype("f4")
+    nan = ties.copy()
+    nan.reshape(-1)[[0, -1]] = np.nan
+    for x, last in ((ties, False), (ties, True), (nan, False), (nan, True)):
+        attrs = {"kind": kind, "axis": axis, "select_last": last, "keepdims": last}
+        check("ArgReduce", [x], attrs, kernel="arg_reduce", target=target)
+
+
+def test_arg_reduce_of_infinities() -> None:
+    for kind, value in (("max", -np.inf), ("min", np.inf)):
+        for shape, axis in (((3, 21), 1), ((3, 21), 0)):
+            x = np.full(shape, value, "f4")
+            check("ArgReduce", [x], {"kind": kind, "axis": axis}, kernel="arg_reduce")
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize(("shape", "axis"), AXES)
+@pytest.mark.parametrize("op", ["CumSum", "CumProd"])
+def test_scans(target: str, op: str, shape: tuple, axis: int) -> None:
+    flags = [(rand(*shape), False, True), (RNG.integers(-3, 4, shape), True, False)]
+    for x, exclusive, reverse in flags:
+        attrs = {"exclusive": exclusive, "reverse": reverse}
+        check(op, [x, np.array(axis)], attrs, consts=(1,), kernel=op.lower(), target=target)
