@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from tinsmith.codegen.target import ISAS, Target
@@ -51,7 +52,29 @@ def compile_object(text: str, target: Target) -> bytes:
     machine = _machine(target)
     module = _parse(text)
     module.data_layout = str(machine.target_data)
-    return bytes(machine.emit_object(module))
+    return _emit(machine, module)
+
+
+def _emit(machine: Any, module: Any) -> bytes:
+    """`machine.emit_object(module)` without llvmlite's lock, so that threads compile side by side.
+
+    LLVM is thread-safe where contexts and target machines are not shared.
+    """
+    from ctypes import string_at
+
+    from llvmlite.binding import ffi
+
+    locked = ffi.lib.LLVMPY_TargetMachineEmitToMemory
+    emit = getattr(locked, "_cfn", locked)
+    with ffi.OutputString() as message:
+        memory = emit(machine, module, 1, message)
+        if not memory:
+            raise CodegenError(f"LLVM could not generate code: {message}")
+    try:
+        start = ffi.lib.LLVMPY_GetBufferStart(memory)
+        return string_at(start, ffi.lib.LLVMPY_GetBufferSize(memory))
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(memory)
 
 
 def assembly(text: str, target: Target) -> str:
@@ -82,3 +105,33 @@ class Loaded:
         if not found:
             raise CodegenError(f"the loaded code has no function {symbol!r}")
         return found
+
+
+class InProcess:
+    """Objects linked into this process by LLVM's LLJIT, which refuses undefined symbols."""
+
+    def __init__(self, objects: Sequence[bytes], target: Target, symbols: Sequence[str]) -> None:
+        llvm = _llvm()
+        self.data = b"".join(objects)
+        self._jit = llvm.create_lljit_compiler(_machine(target))
+        builder = llvm.JITLibraryBuilder()
+        for data in dict.fromkeys(objects):
+            builder.add_object_img(data)
+        for symbol in symbols:
+            builder.export_symbol(symbol)
+        try:
+            self._library = builder.link(self._jit, "tinsmith")
+        except RuntimeError as error:
+            raise CodegenError(f"generated code cannot be linked: {error}") from error
+
+    def address(self, symbol: str) -> int:
+        """The address of a function. Raises CodegenError where there is none."""
+        try:
+            return int(self._library[symbol])
+        except KeyError:
+            raise CodegenError(f"the loaded code has no function {symbol!r}") from None
+
+
+def load_in_process(objects: Sequence[bytes], target: Target, symbols: Sequence[str]) -> InProcess:
+    """Link and load objects without writing a file; `symbols` are those to be looked up."""
+    return InProcess(objects, target, symbols)

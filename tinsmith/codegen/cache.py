@@ -1,0 +1,240 @@
+"""Machine code on disk: a directory that the user can see, bound and clear.
+
+Cached code is code that runs. The directory is made with mode 0700 and refused where somebody
+else owns it or may write to it; an entry is used only after its hash has been checked. Any number
+of processes may share it: entries appear by rename, and a damaged one is removed and counts as
+absent. A full or read-only disk costs nothing but the cache's use.
+
+TINSMITH_CACHE names another directory, or is "off"; TINSMITH_CACHE_SIZE bounds it (bytes, or with
+K, M, G; default 512M): the entries not used for the longest time go first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import stat
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+from tinsmith import __version__
+from tinsmith.errors import CacheError
+
+_MARK = b"tinsmith"
+_TRAILER = 32 + len(_MARK)
+_SUFFIX = ".so"  # entries end in a trailer that loaders of shared libraries do not look at
+_DEFAULT_SIZE = 512 << 20
+
+
+class Cache:
+    """Entries by key in one directory. Safe to share between threads and processes.
+
+    Raises CacheError where the directory cannot be made, or is not safe to run code from.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None = None, limit: int | None = None
+    ) -> None:
+        self.path = Path(path) if path is not None else default_path()
+        self.limit = limit if limit is not None else _limit()
+        _make(self.path)
+        self._added = 0
+
+    # ---- entries
+
+    def file(self, key: str) -> Path:
+        return self.path / f"{key}{_SUFFIX}"
+
+    def get(self, key: str) -> bytes | None:
+        """The data of an entry, or None where there is none that is whole."""
+        file = self.file(key)
+        try:
+            raw = file.read_bytes()
+        except OSError:
+            return None
+        data, trailer = raw[:-_TRAILER], raw[-_TRAILER:]
+        if trailer != _digest(key, data) + _MARK:
+            with contextlib.suppress(OSError):
+                file.unlink()
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(file)
+        return data
+
+    def put(self, key: str, data: bytes) -> bool:
+        """Store an entry; False where the disk does not take it."""
+        try:
+            handle, name = tempfile.mkstemp(dir=self.path, prefix=".", suffix=".part")
+        except OSError:
+            return False
+        try:
+            with os.fdopen(handle, "wb") as out:
+                out.write(data + _digest(key, data) + _MARK)
+            os.replace(name, self.file(key))
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            return False
+        self._added += len(data)
+        if self._added > self.limit // 16:
+            self._added = 0
+            self.trim()
+        return True
+
+    # ---- the directory
+
+    def _entries(self) -> list[tuple[float, int, Path]]:
+        found = []
+        with contextlib.suppress(OSError), os.scandir(self.path) as rows:
+            for row in rows:
+                if not row.name.endswith((_SUFFIX, ".part")):
+                    continue
+                with contextlib.suppress(OSError):
+                    info = row.stat(follow_symlinks=False)
+                    found.append((info.st_mtime, info.st_size, Path(row.path)))
+        return found
+
+    def size(self) -> int:
+        """Bytes of all entries."""
+        return sum(size for _, size, _ in self._entries())
+
+    def count(self) -> int:
+        return len(self._entries())
+
+    def trim(self) -> int:
+        """Drop the entries not used for the longest time until the bound holds; how many."""
+        entries = sorted(self._entries())
+        excess, dropped = sum(size for _, size, _ in entries) - self.limit, 0
+        for _, size, file in entries:
+            if excess <= 0:
+                break
+            with contextlib.suppress(OSError):
+                file.unlink()
+                excess -= size
+                dropped += 1
+        return dropped
+
+    def clear(self) -> int:
+        """Drop all entries; how many. Code that is loaded keeps running."""
+        dropped = 0
+        for _, _, file in self._entries():
+            with contextlib.suppress(OSError):
+                file.unlink()
+                dropped += 1
+        return dropped
+
+
+def _digest(key: str, data: bytes) -> bytes:
+    return hashlib.blake2b(data, key=key.encode()[:64], digest_size=32).digest()
+
+
+def default_path() -> Path:
+    """The user's cache directory, or what TINSMITH_CACHE says."""
+    if named := os.environ.get("TINSMITH_CACHE"):
+        return Path(named).expanduser()
+    if sys.platform == "linux":  # what platformdirs says, without its 10 ms
+        home = os.environ.get("XDG_CACHE_HOME", "").strip()
+        return Path(home or "~/.cache").expanduser() / "tinsmith"
+    from platformdirs import user_cache_dir
+
+    return Path(user_cache_dir("tinsmith", appauthor=False))
+
+
+def _limit() -> int:
+    text = os.environ.get("TINSMITH_CACHE_SIZE", "").strip().upper().removesuffix("B")
+    if not text:
+        return _DEFAULT_SIZE
+    unit = {"K": 10, "M": 20, "G": 30}.get(text[-1:], 0)
+    try:
+        size = int(float(text[:-1] if unit else text) * (1 << unit))
+    except (ValueError, OverflowError):
+        size = -1
+    if size < 0:
+        raise CacheError(
+            f"TINSMITH_CACHE_SIZE is {text!r}; give a number of bytes, such as 100000000 or 512M"
+        )
+    return size
+
+
+def _make(path: Path) -> None:
+    """Make the directory, and refuse one whose code somebody else could have written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+        info = path.stat()
+    except OSError as error:
+        raise CacheError(
+            f"the code cache {path} cannot be used: {error.strerror or error}"
+        ) from error
+    if not stat.S_ISDIR(info.st_mode):
+        raise CacheError(f"the code cache {path} is not a directory")
+    if not hasattr(os, "getuid"):
+        return
+    if info.st_uid != os.getuid():
+        raise CacheError(
+            f"the code cache {path} belongs to another user (id {info.st_uid}), who could put code "
+            "into it; set TINSMITH_CACHE to a directory of your own"
+        )
+    if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise CacheError(
+            f"others may write to the code cache {path} (mode {stat.S_IMODE(info.st_mode):o}); "
+            f"run: chmod go-w {path}"
+        )
+
+
+def open_cache() -> Cache | None:
+    """The user's cache, or None where it is off or cannot be used (which is said once)."""
+    named = os.environ.get("TINSMITH_CACHE", "")
+    if named.lower() in ("off", "none", "0"):
+        return None
+    return _open(named, os.environ.get("TINSMITH_CACHE_SIZE", ""))
+
+
+@functools.cache
+def _open(named: str, size: str) -> Cache | None:
+    try:
+        return Cache()
+    except CacheError as error:
+        warnings.warn(f"{error}. Code is compiled anew by each process.", stacklevel=4)
+        return None
+
+
+# ---- keys
+
+
+@functools.cache
+def compiler_version() -> str:
+    """What compiled code depends on besides its text and target: Tinsmith and LLVM.
+
+    llvmlite is not imported: its version is read from its file, and its library told by size and
+    date.
+    """
+    from importlib.util import find_spec
+
+    spec = find_spec("llvmlite")
+    if spec is None or spec.origin is None:
+        return f"{__version__}|"
+    home = Path(spec.origin).parent
+    parts = [__version__]
+    with contextlib.suppress(OSError):
+        parts.append(
+            hashlib.blake2b((home / "_version.py").read_bytes(), digest_size=8).hexdigest()
+        )
+    for library in sorted((home / "binding").glob("*llvmlite.*")):
+        with contextlib.suppress(OSError):
+            info = library.stat()
+            parts.append(f"{library.name}:{info.st_size}:{info.st_mtime_ns}")
+    return "|".join(parts)
+
+
+def key_of(kind: str, target_key: str, *texts: str) -> str:
+    """The key of what is made from the texts for a target."""
+    h = hashlib.blake2b(digest_size=20)
+    for part in (kind, compiler_version(), target_key, *texts):
+        h.update(f"{len(part)}:".encode() + part.encode())
+    return h.hexdigest()
