@@ -11,6 +11,9 @@ from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position, at_outer, each_vector, finish_run
 from tinsmith.kernels.softmax import parts_for
 
+Pair = tuple[Val, Val]
+"""Values, and their indices as i32."""
+
 
 class Search:
     """Which of two (value, index) pairs wins. NaN is the extreme; ties go to the first index, or
@@ -31,14 +34,16 @@ class Search:
         among_numbers = better | (y.eq(x) & later)
         return x_nan.select(y_nan & later, y_nan | among_numbers)
 
-    def pick(self, x: Val, i: Val, y: Val, j: Val) -> tuple[Val, Val]:
+    def pick(self, held: Pair, other: Pair) -> Pair:
+        """The winner of two pairs, lane by lane."""
+        (x, i), (y, j) = held, other
         wins = self.wins(x, i, y, j)
         return wins.select(y, x), wins.select(j, i)
 
-    def start(self, b: Builder, size: int) -> list[Val]:
+    def start(self, b: Builder, size: int) -> Pair:
         """A pair that loses against every other."""
         index = -1 if self.last else 2**31 - 1
-        return [b.const(self.worst, F32.x(size)), b.const(index, I32.x(size))]
+        return b.const(self.worst, F32.x(size)), b.const(index, I32.x(size))
 
 
 @kernel("ArgReduce", Tier.VECTOR, dtypes="float32")
@@ -80,37 +85,36 @@ def _row(em: Emit, search: Search, row: Position, n: int, lanes: int) -> None:
     best = search.start(b, lanes)
     steps = b.vector(list(range(lanes)), I32)
 
-    def step(at: Position, mask: Val | None, best: list[Val]) -> list[Val]:
+    def step(at: Position, mask: Val | None, best: Pair) -> Pair:
         base = at.to("i32").splat(lanes) if isinstance(at, Val) else b.const(at, I32.x(lanes))
         value, where = (x + at).load(lanes, mask), base + steps
         if mask is not None:
             lost_value, lost_where = search.start(b, lanes)
             value, where = mask.select(value, lost_value), mask.select(where, lost_where)
-        return list(search.pick(*best, value, where))
+        return search.pick(best, (value, where))
 
     full, rest = divmod(n, lanes)
     if full:
         with b.loop(0, full * lanes, lanes, best) as loop:
-            loop.next(step(loop.index, None, loop.vars))
-        best = loop.out
+            loop.next(step(loop.index, None, (loop.vars[0], loop.vars[1])))
+        best = loop.out[0], loop.out[1]
     if rest and b.target.has_masks:
         best = step(full * lanes, b.first_lanes(rest, lanes), best)
     value, where = best
     half = lanes
     while half > 1:
         half //= 2
-        low, high = range(half), range(half, 2 * half)
-        if half == 1:
-            value, where = search.pick(value.lane(0), where.lane(0), value.lane(1), where.lane(1))
-        else:
-            value, where = search.pick(
-                value.shuffle(None, low), where.shuffle(None, low),
-                value.shuffle(None, high), where.shuffle(None, high),
-            )  # fmt: skip
+
+        def side(v: Val, first: int, half: int = half) -> Val:
+            return v.lane(first) if half == 1 else v.shuffle(None, range(first, first + half))
+
+        low, high = ((side(value, at), side(where, at)) for at in (0, half))
+        value, where = search.pick(low, high)
     if rest and not b.target.has_masks:
         with b.loop(full * lanes, n, 1, [value, where]) as loop:
             i = loop.index
-            loop.next(search.pick(*loop.vars, (x + i).load(), i.to("i32")))
+            held = loop.vars[0], loop.vars[1]
+            loop.next(search.pick(held, ((x + i).load(), i.to("i32"))))
         value, where = loop.out
     rank = len(em.site.out.dims)
     at_outer(em, rank, row).finish(where.to("i64"), [0] * rank)
@@ -126,7 +130,8 @@ def _vectors(
         here = (x + first).fixed()
         with b.loop(0, n, 1, search.start(b, size)) as loop:
             value = (here + loop.index * inner).load(size, mask)
-            loop.next(search.pick(*loop.vars, value, loop.index.to("i32").splat(size)))
+            where = loop.index.to("i32").splat(size)
+            loop.next(search.pick((loop.vars[0], loop.vars[1]), (value, where)))
         finish_run(em, loop.out[1].to("i64"), 0, outer * inner + first, mask)
 
     each_vector(b, block, inner, lanes, column)

@@ -42,15 +42,16 @@ def problem(site: Site) -> Problem:
     a, b = site.input(0).dims, site.input(1).dims
     if min(prod(a), prod(b), site.out.type.size) == 0:
         raise Skip("an operand or the result is empty")
-    m, k = (a[-2] if len(a) > 1 else 1), a[-1]
-    n = b[-1] if len(b) > 1 else 1
+    m, k = prod(a[-2:-1]), a[-1]
+    columns = b[-1:] if len(b) > 1 else ()
+    n = prod(columns)
     lead_a, lead_b = a[:-2], b[:-2]
     rank = max(len(lead_a), len(lead_b))
     batch = tuple(
         max(x, y)
         for x, y in zip(_wide(lead_a, rank), _wide(lead_b, rank), strict=True)
     )  # fmt: skip
-    want = (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
+    want = (*batch, *a[-2:-1], *columns)
     if site.out.dims != want:
         raise Skip(f"the output {site.out.dims} is not the product's shape {want}")
     if prod(lead_b) == 1 and prod(lead_a) == prod(batch) and len(a) > 1:
