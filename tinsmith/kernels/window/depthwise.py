@@ -77,15 +77,16 @@ def tiling(target: Target, geo: Geometry) -> Tiling:
     """The best cut of a channel's outputs; the cost is in multiply-adds a tap, per plane."""
     rich = target.registers >= 32
     most = 16 if rich else 8 if target.has_fma else 6
+    room = 14 if target.has_fma else 11
     rate = 1.0 if target.lanes >= 16 else 0.5  # cycles of a product; a load takes the same
     best: Tiling | None = None
     kernel_rows = geo.kernel[1] if _unrolled(geo) else 1
-    for high in (1, 2) if _unrolled(geo) else (1,):
+    for high in (1, 2) if _unrolled(geo) and target.has_fma else (1,):
         if high > geo.out[1]:
             continue
         for wide in range(1, min(most // high, geo.out[2]) + 1):
             columns = _places(wide, geo.stride[2], geo.kernel[2], geo.dilation[2])
-            if not rich and _unrolled(geo) and wide > 1 and high * wide + columns > 14:
+            if not rich and _unrolled(geo) and wide > 1 and high * wide + columns > room:
                 break  # a row of inputs would not stay in registers
             down, across = cut(geo.out[1], high), cut(geo.out[2], wide)
             if down[0][1] != high or across[0][1] != wide:

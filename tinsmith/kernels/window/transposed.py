@@ -1,0 +1,228 @@
+"""Transposed convolution on channel-blocked data, in gather form.
+
+Along an axis of stride s the outputs o with the same phase o mod s all read the same taps, at
+inputs that move by one: each phase is a direct convolution of stride 1 that writes every s-th
+output. Phases with equally many taps and outputs share their code and differ by a table.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import gcd, prod
+
+import numpy as np
+
+from tinsmith.codegen.builder import Val
+from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
+from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.window.direct import (
+    EFFICIENCY,
+    PARALLEL_FLOPS,
+    PanelPlace,
+    convolve,
+    each_panel,
+    traffic,
+)
+from tinsmith.kernels.window.geometry import Geometry, Triple, steps, triple
+from tinsmith.kernels.window.tiles import Panels, Sink, bands, panels, tiling
+from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks, pack_bias, pack_groups
+from tinsmith.ops.conv import transposed_window
+
+
+@dataclass(frozen=True)
+class AxisPhase:
+    """The outputs `at`, `at` + stride, ...: output t reads input `first` + t with taps[0]."""
+
+    at: int
+    count: int
+    taps: tuple[int, ...]  # kernel indices, in the order of rising inputs
+    first: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """Phases that share code: their outputs, taps, and the phases themselves for each axis."""
+
+    out: Triple
+    kernel: Triple
+    members: tuple[tuple[AxisPhase, AxisPhase, AxisPhase], ...]
+
+
+@dataclass(frozen=True)
+class Phases:
+    """A transposed convolution as direct ones."""
+
+    geometry: (
+        Geometry  # of the whole: `out` and `kernel` as given, `begin` and `after` of the input
+    )
+    groups: tuple[Group, ...]
+    dilation: Triple  # of the phases
+    after: Triple
+
+    @property
+    def products(self) -> int:
+        """Output places times taps, over one image."""
+        return sum(len(g.members) * prod(g.out) * prod(g.kernel) for g in self.groups)
+
+
+def axis_phases(out: int, kernel: int, stride: int, dilation: int, begin: int) -> list[AxisPhase]:
+    """The phases of one axis: o reads input i at tap k where i*stride + k*dilation == o + begin."""
+    found = []
+    for at in range(min(stride, out)):
+        taps = [k for k in range(kernel) if (at + begin - k * dilation) % stride == 0]
+        taps.reverse()
+        first = (at + begin - taps[0] * dilation) // stride if taps else 0
+        found.append(AxisPhase(at, -(-(out - at) // stride), tuple(taps), first))
+    return found
+
+
+def phases(site: Site) -> Phases:
+    """The phases of a ConvTranspose site, or Skip."""
+    x, w = site.input(0).dims, site.input(1).dims
+    names = ("stride", "pad", "dilation", "output_padding", "output_shape", "auto_pad")
+    win = transposed_window(x[2:], w[2:], *(site.attr(name) for name in names))
+    rank, out = len(win.kernel), tuple(int(n) for n in win.out)
+    if not 1 <= rank <= 3:
+        raise Skip(f"there are {rank} spatial axes")
+    if 0 in (*x, *w, *out):
+        raise Skip("there is nothing to compute")
+    size, kernel, stride = triple(x[2:]), triple(win.kernel), triple(win.stride)
+    dilation, begin, outs = triple(win.dilation), triple(win.begin, 0), triple(out)
+    axes = [axis_phases(*of) for of in zip(outs, kernel, stride, dilation, begin, strict=True)]
+    together: dict[tuple[Triple, Triple], list[tuple[AxisPhase, AxisPhase, AxisPhase]]] = {}
+    for a, c, d in itertools.product(*axes):
+        counts = (a.count, c.count, d.count)
+        together.setdefault((counts, (len(a.taps), len(c.taps), len(d.taps))), []).append((a, c, d))
+    gaps = [d // gcd(d, s) for d, s in zip(dilation, stride, strict=True)]
+    before, after = [], []
+    for axis, extent, gap in zip(axes, size, gaps, strict=True):
+        used = [p for p in axis if p.taps]
+        before.append(max([0, *(-p.first for p in used)]))
+        last = [p.first + p.count - 1 + (len(p.taps) - 1) * gap for p in used]
+        after.append(max([0, *(n - extent + 1 for n in last)]))
+    geo = Geometry(
+        rank, x[0], x[1], w[1] * site.attr("group"), size, outs, kernel, (1, 1, 1), dilation,
+        triple(before),
+    )  # fmt: skip
+    groups = tuple(Group(o, k, tuple(m)) for (o, k), m in together.items())
+    return Phases(replace(geo, stride=stride), groups, triple(gaps), triple(after))
+
+
+@kernel("ConvTranspose", Tier.SHAPED, dtypes="float32")
+def conv_transposed(site: Site) -> Choice:
+    """Transposed convolution as one direct convolution for each phase of the stride."""
+    w = site.const(1, "the weights")
+    bias = site.const(2, "the bias") if site.has(2) else None
+    plan, width, groups = phases(site), block_of(site.target), site.attr("group")
+    geo = plan.geometry
+    inputs, outputs = geo.channels // groups, geo.out_channels // groups
+    if groups > 1 and (inputs % width or outputs % width):
+        raise Skip(f"groups of {inputs} to {outputs} channels do not fill blocks of {width}")
+    blocks = channel_blocks(inputs, width)
+    largest = max(plan.groups, key=lambda g: prod(g.out) * prod(g.kernel))
+    depth = blocks.padded * max(1, prod(largest.kernel))
+    cut = panels(site.target, outputs, *largest.out[1:], depth)
+    usage = cut.cost / (outputs / width * prod(largest.out[1:]))
+    flops = 2.0 * usage * geo.batch * plan.products * geo.out_channels * blocks.padded
+    count = bands(geo.batch * groups * cut.total) if flops > PARALLEL_FLOPS else 1
+    # [C, K/group, *taps] as [K, C/group, *taps]
+    turned = w.reshape(groups, inputs, outputs, *triple(w.shape[2:])).swapaxes(1, 2)
+    packed = [Packed("weights", lambda: _pack(turned, plan, cut, blocks))]
+    packed.append(Packed("phases", lambda: _table(plan)))
+    if bias is not None:
+        packed.append(Packed("bias", lambda: pack_bias(bias, cut, groups)))
+    halo = tuple(zip(geo.begin, plan.after, strict=True))[3 - geo.rank :]
+    tile = tiling(site.target, *largest.out[1:], cut.main if cut.count else cut.tail, depth)
+    reads: list[Layout | None] = [Layout(width, halo), *(None for _ in site.inputs[1:])]
+    return Choice(
+        cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
+        reads=site.reads(reads, Layout(width)),
+        writes=(Layout(width),),
+        phases=one_phase(
+            groups * cut.total * geo.batch * count,
+            lambda em: emit_transposed(em, plan, cut, blocks, count, groups),
+        ),
+        packed=tuple(packed),
+        detail=f"tile {tile}x{cut}, {sum(len(g.members) for g in plan.groups)} phases",
+    )
+
+
+def _pack(w: np.ndarray, plan: Phases, cut: Panels, blocks: ChannelBlocks) -> np.ndarray:
+    """The packed weights of each phase, one after the other; w is [group, K, C, *3 taps]."""
+    whole = w.reshape(-1, *w.shape[2:])
+    parts = [
+        pack_groups(whole[:, :, a.taps][:, :, :, c.taps][..., d.taps], cut, blocks, len(w))
+        for group in plan.groups
+        if prod(group.kernel)
+        for a, c, d in group.members
+    ]
+    return np.concatenate([np.zeros(0, np.float32), *parts])
+
+
+def _table(plan: Phases) -> np.ndarray:
+    """For each phase: its first outputs, then its first inputs, for three axes; int64."""
+    rows = [
+        [*(p.at for p in member), *(p.first for p in member)]
+        for group in plan.groups
+        for member in group.members
+    ]
+    return np.array(rows, np.int64).reshape(-1)
+
+
+def emit_transposed(
+    em: Emit, plan: Phases, cut: Panels, blocks: ChannelBlocks, count: int, groups: int
+) -> None:
+    """Tiles are (group, panel, batch, band); each does its band of every phase."""
+    b, source, geo = em.b, em.ins[0], plan.geometry
+    assert source is not None
+    batch, plane, step = steps(source.spec, geo.rank)
+    channels = groups * (cut.count * sum(cut.main) + sum(cut.tail)) * blocks.count * blocks.stored
+    weights, table = em.packed[0], em.packed[1]
+    bias = em.packed[2] if len(em.packed) > 2 else None
+
+    def body(at: PanelPlace) -> None:
+        x = source.pointer + at.n * batch + at.group * (blocks.count * plane)
+        sink = Sink(em, geo).at(at.n, at.block)
+        first, phase = 0, 0
+        for group in plan.groups:
+            taps = prod(group.kernel)
+            size = channels * taps
+            sub = replace(
+                geo, out=group.out, kernel=group.kernel, stride=(1, 1, 1), dilation=plan.dilation
+            )
+
+            def one(
+                member: Val | int,
+                look: Callable[[int], Val | int],
+                sub: Geometry = sub,
+                first: int = first,
+                size: int = size,
+                taps: int = taps,
+            ) -> None:
+                corner = x
+                for axis in range(3):
+                    corner = corner + look(3 + axis) * step[axis]
+                w = weights + first + member * size
+                w = w + at.channel * (blocks.count * blocks.stored * taps)
+                to = sink.at(0, 0, look(0), look(1), look(2))
+                convolve(
+                    em, sub, blocks, at, corner, w, None if bias is None else bias + at.channel,
+                    to, geo.stride,
+                )  # fmt: skip
+
+            if len(group.members) == 1:
+                (member,) = group.members
+                numbers = [*(p.at for p in member), *(p.first for p in member)]
+                one(0, numbers.__getitem__)
+            else:
+                rows = table + phase * 6
+                with b.loop(0, len(group.members)) as m:
+                    line = rows + m * 6
+                    entries = [(line + i).load() for i in range(6)]
+                    one(m, entries.__getitem__)
+            first += size * len(group.members)
+            phase += len(group.members)
+
+    each_panel(em, cut, geo.batch, count, groups, body)
