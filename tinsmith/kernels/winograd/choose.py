@@ -1,0 +1,137 @@
+"""Which algorithms fit a convolution, how each is cut into blocks, and what it costs."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+from tinsmith.codegen.target import Target
+from tinsmith.kernels.window.geometry import Geometry
+from tinsmith.kernels.window.weights import channel_blocks
+from tinsmith.kernels.winograd.matrices import Bilinear, bilinear, supported
+from tinsmith.kernels.winograd.plan import Pieces, Plan
+from tinsmith.kernels.winograd.program import program
+
+GROWTH = {"strict": 8.0, "default": 1000.0}  # of both axes: F(2x2,3x3) has 7.1, F(6x6,3x3) 924
+MOST_PRODUCTS = 11  # of one axis
+EFFICIENCY = 0.95
+
+
+def algorithms(geo: Geometry, precision: str) -> list[tuple[Bilinear, Bilinear]]:
+    """The pairs (rows, columns) worth considering, tiles no larger than the output."""
+    found = []
+    for m in range(2, 7):
+        pair = [
+            bilinear(min(m, out) if taps > 1 else 1, taps, stride)
+            for out, taps, stride in zip(geo.out[1:], geo.kernel[1:], geo.stride[1:], strict=True)
+            if supported(m, taps, stride)
+        ]
+        if len(pair) < 2 or pair in found or max(p.products for p in pair) > MOST_PRODUCTS:
+            continue
+        rows, cols = pair
+        if rows.growth * cols.growth <= GROWTH[precision] and gain(rows, cols) > 1.15:
+            found.append(pair)
+    return [(rows, cols) for rows, cols in found]
+
+
+def gain(rows: Bilinear, cols: Bilinear) -> float:
+    """Multiplications of the definition over those of the algorithm."""
+    return rows.m * rows.r * cols.m * cols.r / (rows.products * cols.products)
+
+
+def plans(
+    target: Target, geo: Geometry, width: int, rows: Bilinear, cols: Bilinear
+) -> tuple[Plan, float]:
+    """The best cut for an algorithm, and its cost in seconds on one core."""
+    draft = Plan(
+        geo, rows, cols, width, channel_blocks(geo.channels, width), 1, 1, 1, Pieces(1, 1), False
+    )
+    per_tile = 4 * draft.positions * width * (draft.channels.count + draft.outputs)
+    wanted = {max(4, int(target.l2 * f) // per_tile) for f in (0.3, 0.5, 0.75, 1.0, 1.4)}
+    candidates = []
+    for most in wanted | {draft.total}:
+        blocks = -(-draft.total // most)
+        for count in {blocks, blocks + blocks % 2}:
+            count = min(count, draft.total)
+            tiles = -(-draft.total // count)
+            plan = replace(draft, tiles=tiles, blocks=count, whole=count == 1)
+            if plan.whole and 4 * plan.size > max(4 * target.l2, target.l3 // 4):
+                continue
+            vectors, micro, slots = register_tiles(target, tiles, draft.outputs, draft.depth)
+            plan = replace(plan, vectors=vectors, micro=micro)
+            candidates.append((cost(target, plan, slots), plan.tiles, plan))
+    seconds, _, best = min(candidates, key=lambda c: c[:2])
+    return best, seconds
+
+
+@functools.lru_cache(maxsize=4096)
+def register_tiles(
+    target: Target, tiles: int, outputs: int, depth: int
+) -> tuple[int, Pieces, float]:
+    """Vectors of a panel, the cut of `tiles`, and the issue slots of one channel for a block."""
+    best: tuple[float, int, Pieces] | None = None
+    most, spare = (26, 4) if target.registers >= 32 else (12, 2) if target.has_fma else (8, 2)
+    for vectors in range(1, min(outputs, 6) + 1):
+        size = min(most, most + spare - vectors) // vectors
+        if size < 1:
+            break
+        count = -(-tiles // size)
+        micro = Pieces(count, -(-tiles // count))
+        slots = 0.0
+        for panels, n in ((outputs // vectors, vectors), (1, outputs % vectors)):
+            if n and panels:
+                larger = micro.larger(tiles)
+                slots += panels * larger * _slots(target, micro.size, n, depth)
+                slots += panels * (count - larger) * _slots(target, micro.size - 1, n, depth)
+        slots *= 1 + 0.03 / vectors
+        if best is None or slots < best[0]:
+            best = (slots, vectors, micro)
+    assert best is not None
+    return best[1], best[2], best[0]
+
+
+def _slots(target: Target, tiles: int, vectors: int, depth: int) -> float:
+    """Multiply-adds that could have been issued in one step of a register tile."""
+    if target.lanes >= 16:
+        loads, least = 0.5 * tiles + vectors, 5.0
+    else:
+        loads, least = 1.0 * (tiles + vectors), 9.0
+    return max(tiles * vectors, loads, least) + (20 + 1.5 * tiles * vectors) / depth
+
+
+def cost(target: Target, plan: Plan, slots: float) -> float:
+    """Seconds on one core, with weights that come from memory once."""
+    issue = 2.0 * plan.width / target.peak
+    products = slots * plan.positions * plan.depth * plan.blocks * issue / EFFICIENCY
+    weights = 4.0 * plan.positions * plan.depth * plan.outputs * plan.width
+    fetched = weights / target.dram_bandwidth
+    again = weights + 4 * plan.size
+    if again > target.l2:
+        bandwidth = target.l3_bandwidth if again < target.l3 else target.dram_bandwidth
+        fetched += (plan.blocks - 1) * weights / bandwidth
+    inside = 4.0 * plan.size / target.l2_bandwidth * plan.blocks
+    if 4 * plan.size > target.l2:
+        inside = 8.0 * plan.size / target.l3_bandwidth * plan.blocks
+    total = max(products, fetched) + 0.2 * min(products, fetched)
+    total += max(inside, transforms(target, plan) * issue)
+    if plan.blocks % 2 and 1 < plan.blocks < 16:
+        total *= 1.02  # two threads would not share evenly
+    return total
+
+
+def transforms(target: Target, plan: Plan) -> float:
+    """Issue slots of both transforms; more where the tensors come from memory."""
+    rows, cols = plan.rows, plan.cols
+    into = program(rows.bt).operations * cols.reach + program(cols.bt).operations * rows.products
+    back = program(rows.at).operations * cols.products + program(cols.at).operations * rows.m
+    into += 2 * plan.positions
+    back += plan.positions + 2 * rows.m * cols.m
+    geo = plan.geo
+    tensors = (
+        4
+        * plan.width
+        * geo.batch
+        * (plan.channels.count * geo.size[1] * geo.size[2] + plan.outputs * geo.out[1] * geo.out[2])
+    )
+    far = 1.5 if tensors > target.l3 else 1.15 if tensors > target.l2 else 1.0
+    return 0.75 * far * plan.total * (into * plan.channels.count + back * plan.outputs)

@@ -1,0 +1,165 @@
+"""Winograd convolution of channel-blocked data: transform, multiply, transform back, in cache.
+
+Large images are cut into blocks of tiles whose transforms stay in the second-level cache; where
+one block holds all tiles, its three stages are phases with a barrier between, so that threads can
+share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tinsmith.codegen.builder import Ptr
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Skip, Tier, View, kernel
+from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.window.geometry import Geometry, conv_geometry
+from tinsmith.kernels.winograd.choose import algorithms, plans
+from tinsmith.kernels.winograd.plan import Plan
+from tinsmith.kernels.winograd.product import product_stage
+from tinsmith.kernels.winograd.stages import stage
+from tinsmith.kernels.winograd.transform import input_stage, output_stage
+from tinsmith.kernels.winograd.weights import Array, pack, pack_bias
+
+
+@kernel("Conv", Tier.SHAPED, dtypes="float32")
+def winograd(site: Site) -> list[Choice]:
+    """Winograd convolution F(m, r) on channel-blocked data, one choice for each m."""
+    geo = plane_geometry(site)
+    w = site.const(1, "the weights")
+    width = block_of(site.target)
+    if geo.channels < width or geo.out_channels < width:
+        raise Skip(f"{geo.channels} to {geo.out_channels} channels do not fill blocks of {width}")
+    found = algorithms(geo, site.precision)
+    if not found:
+        raise Skip(why_not(geo, site.precision))
+    taps = w.reshape(*w.shape[:2], *geo.kernel[1:])
+    choices = []
+    for rows, cols in found:
+        plan, seconds = plans(site.target, geo, width, rows, cols)
+        choices.append(choice(site, plan, taps, seconds, Layout(width, plan.halo)))
+    return choices
+
+
+def plane_geometry(site: Site) -> Geometry:
+    """The geometry of a convolution over one or two axes without groups or dilation, or Skip."""
+    if site.attr("group") != 1:
+        raise Skip(f"group is {site.attr('group')}")
+    geo = conv_geometry(site)
+    if geo.rank > 2:
+        raise Skip(f"there are {geo.rank} spatial axes")
+    if set(geo.dilation) != {1}:
+        raise Skip(f"dilation is {geo.dilation[3 - geo.rank :]}")
+    return geo
+
+
+def why_not(geo: Geometry, precision: str) -> str:
+    size = "x".join(map(str, geo.kernel[3 - geo.rank :]))
+    stride = "x".join(map(str, geo.stride[3 - geo.rank :]))
+    out = "x".join(map(str, geo.out[3 - geo.rank :]))
+    return (
+        f"no algorithm of {precision} precision saves multiplications for {size} taps"
+        f" at stride {stride} and {out} results"
+    )
+
+
+def choice(site: Site, plan: Plan, w: Array, seconds: float, read: Layout) -> Choice:
+    """The choice for a plan."""
+    bias = site.const(2, "the bias") if site.has(2) else None
+    edge = 4 * plan.edge
+    return Choice(
+        cost=seconds,
+        reads=site.reads([read, *(None for _ in site.inputs[1:])], Layout(plan.width)),
+        writes=(Layout(plan.width),),
+        phases=phases(plan, first_input),
+        packed=(
+            Packed("weights", lambda: pack(w, plan)),
+            Packed("bias", lambda: pack_bias(bias, plan)),
+        ),
+        workspace=edge if plan.whole else 4 * plan.size + edge,
+        scratch=4 * plan.size if plan.whole else 0,
+        detail=str(plan),
+    )
+
+
+Source = Callable[[Emit], View]
+
+
+def first_input(em: Emit) -> View:
+    view = em.ins[0]
+    assert view is not None
+    return view
+
+
+def phases(plan: Plan, source: Source) -> tuple[Phase, ...]:
+    """One phase of blocks, or one for each stage; `source` finds the blocked input."""
+    if not plan.whole:
+        return (Phase(plan.blocks, lambda em: emit_blocks(em, plan, source)),)
+    return (
+        Phase(plan.channels.count * plan.lines, lambda em: emit_inputs(em, plan, source)),
+        Phase(plan.positions * plan.panels, lambda em: emit_products(em, plan)),
+        Phase(plan.outputs * plan.lines, lambda em: emit_outputs(em, plan)),
+    )
+
+
+def space(em: Emit, plan: Plan) -> Ptr:
+    """V, and M behind it."""
+    return (em.scratch if plan.whole else em.workspace).cast(F32)
+
+
+def edge(em: Emit, plan: Plan) -> Ptr:
+    """Room for the results of one tile."""
+    return em.workspace.cast(F32) + (0 if plan.whole else plan.size)
+
+
+def emit_blocks(em: Emit, plan: Plan, source: Source) -> None:
+    """Tiles of the phase are blocks."""
+    b = em.b
+    even = plan.total % plan.blocks == 0
+    inputs = stage(
+        em, "inputs", "c0 c1 t0 t1 base",
+        lambda em, *at: input_stage(em, plan, source(em), space(em, plan), *at),
+    )  # fmt: skip
+    products = stage(
+        em, "products", "u0 u1 count",
+        lambda em, u0, u1, count: product_stage(
+            em, plan, space(em, plan), u0, u1, plan.tiles if even else count
+        ),
+    )  # fmt: skip
+    outputs = stage(
+        em, "outputs", "k0 k1 t0 t1 base",
+        lambda em, *at: output_stage(em, plan, space(em, plan) + plan.m_start, edge(em, plan), *at),
+    )  # fmt: skip
+    with b.loop(em.begin, em.end) as block:
+        start = block * plan.total // plan.blocks
+        stop = (block + 1) * plan.total // plan.blocks
+        inputs(0, plan.channels.count, start, stop, start)
+        products(0, plan.positions * plan.panels, stop - start)
+        outputs(0, plan.outputs, start, stop, start)
+
+
+def emit_inputs(em: Emit, plan: Plan, source: Source) -> None:
+    """Tiles of the phase are (channel block, row of tiles)."""
+    inputs = stage(
+        em, "inputs", "c0 c1 t0 t1 base",
+        lambda em, *at: input_stage(em, plan, source(em), space(em, plan), *at),
+    )  # fmt: skip
+    with em.b.loop(em.begin, em.end) as unit:
+        c, line = unit // plan.lines, em.b.index(unit % plan.lines)
+        inputs(c, c + 1, line * plan.across, (line + 1) * plan.across, 0)
+
+
+def emit_products(em: Emit, plan: Plan) -> None:
+    """Tiles of the phase are (position, panel)."""
+    product_stage(em, plan, space(em, plan), em.begin, em.end, plan.tiles)
+
+
+def emit_outputs(em: Emit, plan: Plan) -> None:
+    """Tiles of the phase are (output block, row of tiles)."""
+    outputs = stage(
+        em, "outputs", "k0 k1 t0 t1 base",
+        lambda em, *at: output_stage(em, plan, space(em, plan) + plan.m_start, edge(em, plan), *at),
+    )  # fmt: skip
+    with em.b.loop(em.begin, em.end) as unit:
+        k, line = unit // plan.lines, em.b.index(unit % plan.lines)
+        outputs(k, k + 1, line * plan.across, (line + 1) * plan.across, 0)

@@ -1,0 +1,122 @@
+"""Bilinear algorithms for short correlations, as matrices of exact fractions.
+
+Correlation of n = stride * (m - 1) + r values d with r taps g gives m results:
+
+    y = A^T [(G g) * (B^T d)],    y[i] = sum over k of g[k] * d[stride * i + k]
+
+with a multiplications. Stride 1 is Cook-Toom at a - 1 = m + r - 2 finite points and infinity. A
+stride splits taps and data into phases, each a correlation of stride 1 whose products are summed.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from tinsmith.kernels.winograd.points import MOST, points
+
+Matrix = tuple[tuple[Fraction, ...], ...]
+
+ZERO, ONE = Fraction(0), Fraction(1)
+
+
+@dataclass(frozen=True)
+class Bilinear:
+    """One axis of a Winograd convolution; at: m x a, g: a x r, bt: a x n."""
+
+    m: int
+    r: int
+    stride: int
+    at: Matrix
+    g: Matrix
+    bt: Matrix
+
+    @property
+    def products(self) -> int:
+        """Multiplications for m results."""
+        return len(self.g)
+
+    @property
+    def reach(self) -> int:
+        """Values of data that m results need."""
+        return self.stride * (self.m - 1) + self.r
+
+    @property
+    def growth(self) -> float:
+        """How much larger than the plain sum of products the numbers summed can be: the largest
+        result of sum |A^T| (|G| 1) (|B^T| 1) over that of all-ones data and taps."""
+        at, g, bt = (np.abs(floats(x)) for x in (self.at, self.g, self.bt))
+        return float((at @ (g.sum(1) * bt.sum(1))).max() / self.r)
+
+
+def floats(matrix: Matrix) -> np.ndarray:
+    """The matrix in double precision."""
+    return np.array([[float(v) for v in row] for row in matrix])
+
+
+@functools.lru_cache(maxsize=256)
+def bilinear(m: int, r: int, stride: int = 1) -> Bilinear:
+    """The algorithm for m results of r taps. ValueError where no points are known for it."""
+    if not supported(m, r, stride):
+        raise ValueError(f"no Winograd algorithm for {m} results of {r} taps at stride {stride}")
+    at: list[list[Fraction]] = [[] for _ in range(m)]
+    g: list[tuple[Fraction, ...]] = []
+    bt: list[tuple[Fraction, ...]] = []
+    reach = stride * (m - 1) + r
+    for phase in range(min(stride, r)):
+        taps = range(phase, r, stride)
+        part_at, part_g, part_bt = _cook_toom(m, len(taps))
+        for i in range(m):
+            at[i] += part_at[i]
+        g += [_spread(row, phase, stride, r) for row in part_g]
+        bt += [_spread(row, phase, stride, reach) for row in part_bt]
+    return Bilinear(m, r, stride, tuple(map(tuple, at)), tuple(g), tuple(bt))
+
+
+def supported(m: int, r: int, stride: int = 1) -> bool:
+    """Whether `bilinear` knows enough points."""
+    taps = -(-r // stride)
+    return m >= 1 and r >= 1 and (m == 1 or taps == 1 or m + taps - 2 <= MOST)
+
+
+def _spread(row: tuple[Fraction, ...], start: int, step: int, length: int) -> tuple[Fraction, ...]:
+    wide = [ZERO] * length
+    wide[start : start + step * len(row) : step] = row
+    return tuple(wide)
+
+
+def _cook_toom(m: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
+    """A^T, G and B^T at stride 1."""
+    if m == 1:
+        return ((ONE,) * r,), _unit(r), _unit(r)
+    if r == 1:
+        return _unit(m), ((ONE,),) * m, _unit(m)
+    a = m + r - 1
+    finite = points(a - 1)
+    at = tuple((*(p**i for p in finite), Fraction(i == m - 1)) for i in range(m))
+    g, bt = [], []
+    for p in finite:
+        others = [q for q in finite if q != p]
+        scale = ONE
+        for q in others:
+            scale *= p - q
+        g.append(tuple(p**k / scale for k in range(r)))
+        bt.append((*_monic(others), ZERO))
+    g.append((ZERO,) * (r - 1) + (ONE,))
+    bt.append(_monic(finite))
+    return at, tuple(g), tuple(bt)
+
+
+def _unit(n: int) -> Matrix:
+    return tuple(tuple(Fraction(i == j) for j in range(n)) for i in range(n))
+
+
+def _monic(roots: list[Fraction] | tuple[Fraction, ...]) -> tuple[Fraction, ...]:
+    """Coefficients, lowest first, of the polynomial with these roots."""
+    p = [ONE]
+    for root in roots:
+        p = [a - root * b for a, b in zip([ZERO, *p], [*p, ZERO], strict=True)]
+    return tuple(p)

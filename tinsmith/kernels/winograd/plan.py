@@ -1,0 +1,131 @@
+"""What one Winograd convolution computes and how it is cut: the numbers that its code is made of.
+
+Output tiles of m_h x m_w places are counted through rows, columns and images. A block of them is
+transformed into V[position][channel block][tile][lane], multiplied by the transformed weights
+U[position][panel][channel][panel lanes] into M[position][output block][tile][lane], and
+transformed back. Positions are one cache line more apart than they need, because streams at equal
+offsets within a page evict each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinsmith.kernels.layout import Halo
+from tinsmith.kernels.window.geometry import Geometry
+from tinsmith.kernels.window.weights import ChannelBlocks
+from tinsmith.kernels.winograd.matrices import Bilinear
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """`length` items in `count` pieces of `size` or `size` - 1."""
+
+    count: int
+    size: int
+
+    def larger(self, length: int) -> int:
+        """How many of the pieces have `size` items."""
+        return self.count - (self.count * self.size - length)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One way to compute a two-dimensional convolution.
+
+    tiles    the most tiles in a block; blocks hold this many or one less
+    vectors  output blocks of a panel; the last panel may be smaller
+    micro    how a block's tiles are cut into register tiles
+    whole    all tiles are one block, its three stages separated by barriers
+    """
+
+    geo: Geometry
+    rows: Bilinear
+    cols: Bilinear
+    width: int
+    channels: ChannelBlocks
+    tiles: int
+    blocks: int
+    vectors: int
+    micro: Pieces
+    whole: bool
+
+    @property
+    def down(self) -> int:
+        return -(-self.geo.out[1] // self.rows.m)
+
+    @property
+    def across(self) -> int:
+        return -(-self.geo.out[2] // self.cols.m)
+
+    @property
+    def lines(self) -> int:
+        """Rows of tiles, over the batch."""
+        return self.geo.batch * self.down
+
+    @property
+    def total(self) -> int:
+        return self.lines * self.across
+
+    @property
+    def positions(self) -> int:
+        return self.rows.products * self.cols.products
+
+    @property
+    def outputs(self) -> int:
+        """Blocks of output channels."""
+        return -(-self.geo.out_channels // self.width)
+
+    @property
+    def panels(self) -> int:
+        return -(-self.outputs // self.vectors)
+
+    @property
+    def last(self) -> int:
+        """Vectors of the last panel."""
+        return self.outputs - (self.panels - 1) * self.vectors
+
+    @property
+    def depth(self) -> int:
+        """Channels of the packed weights."""
+        return self.channels.count * self.channels.stored
+
+    @property
+    def v_step(self) -> int:
+        """Elements between positions of V."""
+        return self.channels.count * self.tiles * self.width + 16
+
+    @property
+    def m_step(self) -> int:
+        return self.outputs * self.tiles * self.width + 16
+
+    @property
+    def m_start(self) -> int:
+        """Where M lies behind V, in elements."""
+        return self.positions * self.v_step
+
+    @property
+    def size(self) -> int:
+        """Elements of V and M."""
+        return self.positions * (self.v_step + self.m_step)
+
+    @property
+    def edge(self) -> int:
+        """Elements of a tile of results."""
+        return self.rows.m * self.cols.m * self.width
+
+    @property
+    def halo(self) -> Halo:
+        """The zeros that the tiles read, those that overhang the last row and column included."""
+        both = []
+        for axis, count, size in ((self.rows, self.down, 1), (self.cols, self.across, 2)):
+            begin = self.geo.begin[size]
+            end = (count - 1) * axis.m * axis.stride + axis.reach
+            both.append((begin, max(0, end - self.geo.size[size] - begin)))
+        return tuple(both)[2 - self.geo.rank :] if self.geo.rank < 2 else tuple(both)
+
+    def __str__(self) -> str:
+        tile = f"F({self.rows.m}x{self.cols.m},{self.rows.r}x{self.cols.r})"
+        step = f"/{self.cols.stride}" if self.cols.stride > 1 else ""
+        cut = "whole" if self.whole else f"T={self.tiles}"
+        return f"{tile}{step} {cut} {self.micro.size}x{self.vectors}"

@@ -1,0 +1,118 @@
+"""The products in the transform domain: one matrix product for each position.
+
+A unit is a position and a panel of output channels. Its weights stream past every register tile;
+the next unit's are prefetched line by line meanwhile, because they often come from memory.
+"""
+
+from __future__ import annotations
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import Emit
+from tinsmith.kernels.winograd.plan import Plan
+
+LINE = 16  # elements of a cache line
+
+
+def product_stage(em: Emit, plan: Plan, space: Ptr, u0: Val, u1: Val, count: Val | int) -> None:
+    """Units [u0, u1) for a block of `count` tiles."""
+    b, width = em.b, plan.width
+    row = plan.vectors * width
+    larger = plan.micro.larger(count)  # type: ignore[arg-type]
+    ahead = 4 * plan.positions * plan.depth * plan.outputs * width > em.target.l2 // 4
+    with b.loop(u0, u1) as u:
+        position, panel = u // plan.panels, u % plan.panels
+        x = (space + position * plan.v_step).fixed()
+        w = em.packed[0] + position * (plan.depth * plan.outputs * width)
+        w = (w + panel * (plan.depth * row)).fixed()
+        to = space + plan.m_start + position * plan.m_step + panel * (plan.tiles * row)
+        to = to.fixed()
+
+        def unit(vectors: int, x: Ptr = x, w: Ptr = w, to: Ptr = to) -> None:
+            for first, stop, size in (
+                (0, larger, plan.micro.size),
+                (larger, plan.micro.count, plan.micro.size - 1),
+            ):
+                if not size or (isinstance(larger, int) and first == stop):
+                    continue
+                with b.loop(first, stop) as i:
+                    t = i * size + first
+                    following = _following(b, plan, w, vectors, i) if ahead else None
+                    x_at, to_at = (x + t * width).fixed(), (to + t * width).fixed()
+                    done = _sums(b, plan, x_at, w, size, vectors, following)
+                    for p in range(size):
+                        for o in range(vectors):
+                            at = to_at + (o * plan.tiles + p) * width
+                            at.store(done[p * vectors + o])
+
+        if plan.last == plan.vectors:
+            unit(plan.vectors)
+        elif plan.panels == 1:
+            unit(plan.last)
+        else:
+            b.choose(
+                b.index(panel) < plan.panels - 1,
+                lambda unit=unit: unit(plan.vectors),
+                lambda unit=unit: unit(plan.last),
+            )
+
+
+def _following(b: Builder, plan: Plan, w: Ptr, vectors: int, i: Val) -> tuple[Ptr, int]:
+    """Where register tile i prefetches the next unit's weights, and the lines of each step."""
+    lines = max(1, vectors * plan.width // LINE)
+    share = -(-lines // plan.micro.count)
+    at = w + plan.depth * vectors * plan.width
+    return (at + i * share % lines * LINE).fixed() if lines > share else at.fixed(), share
+
+
+def _sums(
+    b: Builder,
+    plan: Plan,
+    x: Ptr,
+    w: Ptr,
+    size: int,
+    vectors: int,
+    following: tuple[Ptr, int] | None,
+) -> list[Val]:
+    """Sums over all channels for `size` tiles and `vectors` output blocks.
+
+    The loops are real, with the accumulators in phis: unrolled further, LLVM spills.
+    """
+    width, channels = plan.width, plan.channels
+    row = vectors * width
+
+    def body(x: Ptr, w: Ptr, ahead: Ptr | None, acc: list[Val]) -> list[Val]:
+        acc = list(acc)
+        for u in range(channels.step):
+            ws = [(w + (u * row + o * width)).load(width) for o in range(vectors)]
+            if following is not None and ahead is not None:
+                for line in range(following[1]):
+                    (ahead + (u * row + line * LINE)).prefetch(locality=2)
+            for p in range(size):
+                one = (x + (p * width + u)).load().splat(width)
+                for o in range(vectors):
+                    acc[p * vectors + o] = one.fma(ws[o], acc[p * vectors + o])
+        return acc
+
+    def block(x: Ptr, w: Ptr, ahead: Ptr | None, acc: list[Val], count: Val | int) -> list[Val]:
+        if isinstance(count, int) and count == channels.step:
+            return body(x, w, ahead, acc)
+        with b.loop(0, count, channels.step, carry=acc) as loop:
+            i = loop.index
+            further = None if ahead is None else ahead + i * row
+            loop.next(body(x + i, w + i * row, further, loop.vars))
+        return loop.out
+
+    ahead = None if following is None else following[0]
+    acc = [b.zero(F32.x(width))] * (size * vectors)
+    if channels.count == 1:
+        return block(x, w, ahead, acc, channels.last)
+    with b.loop(0, channels.count, carry=acc) as loop:
+        c = loop.index
+        step = c * (channels.stored * row)
+        count: Val | int = channels.last
+        if channels.last != width:
+            count = b.minimum(width, b.index(channels.padded) - c * width)
+        further = None if ahead is None else ahead + step
+        loop.next(block(x + c * (plan.tiles * width), w + step, further, loop.vars, count))
+    return loop.out

@@ -1,0 +1,129 @@
+"""Products with a constant matrix as straight-line code that shares subexpressions.
+
+A program computes rows of sums; sums of two terms that several rows contain (up to a factor) are
+computed once. Rows that share a sum form a group, to be computed together; groups are small, so
+that a two-dimensional transform can hold one of them for all columns in registers.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tinsmith.codegen.builder import Val
+from tinsmith.kernels.winograd.matrices import Matrix, floats
+
+Terms = tuple[tuple[float, int], ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Variable k < inputs is an input, others are `steps[k - inputs]`; `rows` are the results."""
+
+    inputs: int
+    steps: tuple[Terms, ...]
+    rows: tuple[Terms, ...]
+    groups: tuple[tuple[int, ...], ...]
+
+    @property
+    def operations(self) -> int:
+        """Vector instructions of one run."""
+        return sum(_operations(t) for t in (*self.steps, *self.rows))
+
+
+def _operations(terms: Terms) -> int:
+    units = sum(abs(c) == 1 for c, _ in terms)
+    return len(terms) - 1 + (units == 0) + (all(c == -1 for c, _ in terms))
+
+
+@functools.lru_cache(maxsize=512)
+def program(matrix: Matrix, most: int = 2) -> Program:
+    """The program for matrix @ inputs; groups of rows that share nothing have at most `most`."""
+    inputs = len(matrix[0])
+    rows = [{k: float(v) for k, v in enumerate(row) if v} for row in floats(matrix)]
+    steps: list[Terms] = []
+    while True:
+        pairs: dict[tuple[int, int, float, float], int] = {}
+        for row in rows:
+            for (i, a), (k, c) in itertools.combinations(sorted(row.items()), 2):
+                key = (i, k, c / a, a / c)
+                pairs[key] = pairs.get(key, 0) + 1
+        shared = [
+            (count, abs(ratio) == 1, -i, -k, ratio, inverse)
+            for (i, k, ratio, inverse), count in pairs.items()
+            if count > 1 and (_is_exact(ratio) or _is_exact(inverse))
+        ]
+        if not shared:
+            break
+        _, _, minus_i, minus_k, ratio, inverse = max(shared)
+        i, k, new = -minus_i, -minus_k, inputs + len(steps)
+        unit, other = (i, k) if _is_exact(ratio) else (k, i)
+        for row in rows:
+            if i in row and k in row and row[k] / row[i] == ratio:
+                row[new] = row.pop(unit)
+                del row[other]
+        steps.append(((1.0, unit), (ratio if unit == i else inverse, other)))
+    results = tuple(tuple((c, k) for k, c in row.items()) for row in rows)
+    return Program(inputs, tuple(steps), results, _groups(inputs, steps, results, most))
+
+
+def _is_exact(value: float) -> bool:
+    """Whether a coefficient is a short float32, so that scaling by it loses almost nothing."""
+    return float(np.float32(value)) == value
+
+
+def _groups(
+    inputs: int, steps: Sequence[Terms], rows: Sequence[Terms], most: int
+) -> tuple[tuple[int, ...], ...]:
+    needs = []
+    for step in steps:
+        needs.append(
+            {inputs + len(needs)}.union(*(needs[k - inputs] for _, k in step if k >= inputs))
+        )
+    uses = [set().union(*(needs[k - inputs] for _, k in row if k >= inputs)) for row in rows]
+    groups: list[tuple[list[int], set[int]]] = []
+    for i, use in enumerate(uses):
+        joined, sums = [i], set(use)
+        apart = []
+        for members, others in groups:
+            if others & use:
+                joined, sums = members + joined, sums | others
+            else:
+                apart.append((members, others))
+        groups = [*apart, (joined, sums)]
+    alone = [members[0] for members, sums in groups if not sums]
+    together = [tuple(sorted(members)) for members, sums in groups if sums]
+    pieces = [tuple(alone[i : i + most]) for i in range(0, len(alone), most)]
+    return tuple(sorted(together + pieces))
+
+
+def run(code: Program, read: Callable[[int], Val], rows: Sequence[int] | None = None) -> list[Val]:
+    """Instructions for some rows (all by default); `read` gives an input when it is first used."""
+    memo: dict[int, Val] = {}
+
+    def value(k: int) -> Val:
+        if k not in memo:
+            memo[k] = read(k) if k < code.inputs else total(code.steps[k - code.inputs])
+        return memo[k]
+
+    def total(terms: Terms) -> Val:
+        ordered = sorted(terms, key=lambda t: (t[0] != 1, abs(t[0]) != 1))
+        (first, k), rest = ordered[0], ordered[1:]
+        x = value(k)
+        if first == 1:
+            acc = x
+        elif first == -1 and rest and rest[0][0] != -1:
+            acc = value(rest[0][1]) * rest[0][0] - x
+            rest = rest[1:]
+        else:
+            acc = -x if first == -1 else x * first
+        for c, k in rest:
+            x = value(k)
+            acc = acc + x if c == 1 else acc - x if c == -1 else x.fma(c, acc)
+        return acc
+
+    return [total(code.rows[i]) for i in (range(len(code.rows)) if rows is None else rows)]

@@ -1,0 +1,51 @@
+"""Stages as functions of their own, so that LLVM allocates registers for one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.types import I64
+from tinsmith.kernels._kernel import Emit, View
+
+Stage = Callable[..., None]
+
+
+def stage(em: Emit, name: str, params: str, body: Callable[..., None]) -> Stage:
+    """Emit `body(em, *indices)` as a function; returns what calls it with indices.
+
+    The function has the kernel's own parameters, and one index for each name in `params`.
+    Everything that `em` points to must be a parameter plus a constant.
+    """
+    names = params.split()
+    b = em.b.module.function(
+        name, [*em.b.function.params, *((n, I64) for n in names)], internal=True
+    )
+
+    def pointer(p: Ptr) -> Ptr:
+        return Ptr(b, p.ref, p.elem, p.offset)
+
+    def view(v: View | None) -> View | None:
+        return None if v is None else View(pointer(v.pointer), v.spec)
+
+    inner = replace(
+        em,
+        b=b,
+        ins=tuple(map(view, em.ins)),
+        extras=tuple(View(pointer(v.pointer), v.spec) for v in em.extras),
+        outs=tuple(View(pointer(v.pointer), v.spec) for v in em.outs),
+        packed=tuple(map(pointer, em.packed)),
+        workspace=pointer(em.workspace),
+        scratch=pointer(em.scratch),
+        begin=b.args["begin"],
+        end=b.args["end"],
+    )
+    body(inner, *(b.args[n] for n in names))
+    function = b.ret()
+    outer: Builder = em.b
+
+    def call(*indices: Val | int) -> None:
+        outer.call(function, [*outer.args.values(), *indices])
+
+    return call

@@ -1,0 +1,129 @@
+"""The transforms of data and results: two-dimensional, one tile and one channel block at a time.
+
+Rows are transformed in small groups for all columns, and each row of a group then along itself,
+so that no tile is ever spilled: reading an input twice is cheaper than storing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.kernels._kernel import Emit, View
+from tinsmith.kernels.window.geometry import steps
+from tinsmith.kernels.window.tiles import Sink
+from tinsmith.kernels.winograd.plan import Plan
+from tinsmith.kernels.winograd.program import Program, program, run
+
+HEAVY = 6  # functions of an epilogue that is emitted once, in a loop, not for each place of a tile
+
+
+def transform(
+    rows: Program,
+    cols: Program,
+    read: Callable[[int, int], Val],
+    write: Callable[[int, int, Val], None],
+) -> None:
+    """write(i, j, (R X C^T)[i, j]) for every i, j, where read(k, l) is X[k, l]."""
+    for group in rows.groups:
+        done = [
+            run(rows, lambda k, column=column: read(k, column), group)
+            for column in range(cols.inputs)
+        ]
+        for at, i in enumerate(group):
+            for j, value in enumerate(run(cols, lambda k, done=done, at=at: done[k][at])):
+                write(i, j, value)
+
+
+def tile_place(plan: Plan, t: Val) -> tuple[Val | int, Val | int, Val | int]:
+    """Image, row and column of a tile."""
+    line = t // plan.across
+    return (line // plan.down if plan.geo.batch > 1 else 0), line % plan.down, t % plan.across
+
+
+def input_stage(
+    em: Emit, plan: Plan, source: View, space: Ptr, c0: Val, c1: Val, t0: Val, t1: Val, base: Val
+) -> None:
+    """Transform tiles [t0, t1) of channel blocks [c0, c1); tile `base` is the first of V."""
+    b, width, geo = em.b, plan.width, plan.geo
+    batch, plane, (_, row, pixel) = steps(source.spec, len(source.spec.spatial))
+    corner = source.pointer + -(geo.begin[1] * row + geo.begin[2] * pixel)
+    rows, cols = program(plan.rows.bt), program(plan.cols.bt)
+    with b.loop(c0, c1) as c:
+        image = corner + c * plane
+        to = space + c * (plan.tiles * width)
+        with b.loop(t0, t1) as t:
+            n, i, j = tile_place(plan, t)
+            at = image + n * batch
+            at = at + i * (plan.rows.m * plan.rows.stride * row)
+            at = (at + j * (plan.cols.m * plan.cols.stride * pixel)).fixed()
+            out = (to + (t - base) * width).fixed()
+            transform(
+                rows,
+                cols,
+                lambda p, q, at=at: (at + (p * row + q * pixel)).load(width),
+                lambda p, q, v, out=out: (out + (p * plan.cols.products + q) * plan.v_step).store(
+                    v
+                ),
+            )
+
+
+def output_stage(
+    em: Emit, plan: Plan, space: Ptr, edge: Ptr, k0: Val, k1: Val, t0: Val, t1: Val, base: Val
+) -> None:
+    """Finish tiles [t0, t1) of output blocks [k0, k1); tile `base` is the first of M.
+
+    Tiles that overhang the image go through `edge`, where their results can be indexed.
+    """
+    b, width, geo = em.b, plan.width, plan.geo
+    high, wide = plan.rows.m, plan.cols.m
+    rows, cols = program(plan.rows.at), program(plan.cols.at)
+    sink = Sink(em, geo)
+    whole_rows, whole_cols = geo.out[1] // high, geo.out[2] // wide
+    direct = bool(whole_rows and whole_cols) and functions(em) <= HEAVY
+    overhang = geo.out[1] % high or geo.out[2] % wide
+
+    with b.loop(k0, k1) as k:
+        m = space + k * (plan.tiles * width)
+        bias = (em.packed[1] + k * width).load(width)
+        with b.loop(t0, t1) as t:
+            n, i, j = tile_place(plan, t)
+            at = (m + (t - base) * width).fixed()
+            out = sink.at(n, k, 0, i * high, j * wide)
+
+            def results(write: Callable[[int, int, Val], None], at: Ptr = at) -> None:
+                transform(
+                    rows,
+                    cols,
+                    lambda p, q: (at + (p * plan.cols.products + q) * plan.m_step).load(width),
+                    lambda p, q, v: write(p, q, v + bias),
+                )
+
+            def straight(out: Sink = out) -> None:
+                results(lambda p, q, v: out.put(v, 0, 0, 0, p, q))
+
+            def indexed(out: Sink = out, i: Val | int = i, j: Val | int = j) -> None:
+                results(lambda p, q, v: (edge + (p * wide + q) * width).store(v))
+                below = b.minimum(high, geo.out[1] - b.index(i) * high)
+                right = b.minimum(wide, geo.out[2] - b.index(j) * wide)
+                with b.loop(0, below) as p, b.loop(0, right) as q:
+                    value = (edge + p * (wide * width) + q * width).load(width)
+                    out.at(0, 0, 0, p, q).put(value, 0, 0, 0, 0, 0)
+
+            if direct and overhang:
+                inside = (b.index(i) < whole_rows) & (b.index(j) < whole_cols)
+                b.choose(inside, straight, indexed)
+            elif direct:
+                straight()
+            else:
+                indexed()
+
+
+def functions(em: Emit) -> int:
+    """How many functions the epilogue applies, shared ones counted again."""
+
+    def count(e: object) -> int:
+        args = e.args  # type: ignore[attr-defined]
+        return bool(args) + sum(map(count, args))
+
+    return 0 if em.site.epilogue is None else count(em.site.epilogue)

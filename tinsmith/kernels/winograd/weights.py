@@ -1,0 +1,40 @@
+"""Weights in the transform domain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.kernels.winograd.matrices import floats
+from tinsmith.kernels.winograd.plan import Plan
+
+Array = np.ndarray[Any, Any]
+
+
+def pack(w: Array, plan: Plan) -> Array:
+    """[K, C, r_h, r_w] as U[position][panel][channel][lanes of the panel], flat.
+
+    Computed in double precision, rounded once. Channels and outputs that do not exist are zeros.
+    """
+    channels, taps = w.shape[1], w.shape[2] * w.shape[3]
+    both = np.kron(floats(plan.rows.g), floats(plan.cols.g))
+    lanes = plan.vectors * plan.width
+    packed = np.zeros((plan.positions, plan.depth * plan.outputs * plan.width), np.float32)
+    for panel in range(plan.panels):
+        first = panel * lanes
+        count = min(lanes, plan.outputs * plan.width - first)
+        wide = np.zeros((taps, plan.depth, count))
+        part = w[first : first + count].reshape(-1, channels, taps)
+        wide[:, :channels, : len(part)] = part.transpose(2, 1, 0)
+        start = first * plan.depth
+        packed[:, start : start + plan.depth * count] = both @ wide.reshape(taps, -1)
+    return packed.reshape(-1)
+
+
+def pack_bias(bias: Array | None, plan: Plan) -> Array:
+    """The bias (zeros where there is none), with zeros for the outputs that do not exist."""
+    wide = np.zeros(plan.outputs * plan.width, np.float32)
+    if bias is not None:
+        wide[: len(bias)] = bias
+    return wide
