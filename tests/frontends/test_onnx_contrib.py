@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from tests.frontends.models import check, floats, model, ops
+from tests.frontends.models import check, floats, model, ops, run
 
 X, B = floats(2, 5, 6), floats(6, seed=1)
 node = helper.make_node
@@ -127,3 +127,81 @@ def test_fused_gemm() -> None:
     y = 0.5 * (a @ b.T) + c
     attrs = {"transB": 1, "alpha": 0.5, "activation": "LeakyRelu", "activation_alpha": 0.25}
     check(*one("FusedGemm", a, b, c, **attrs), expected=[np.where(y > 0, y, 0.25 * y)])
+
+
+SCALES = [np.array(v, np.float32) for v in (0.05, 0.04, 0.1)]
+ZEROS = [np.array(v, np.uint8) for v in (120, 7, 130)]
+
+
+def low(seed: int, *shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def real(q: Any, i: int) -> Any:
+    return (q.astype(np.float32) - ZEROS[i]) * SCALES[i]
+
+
+def quantised(y: Any, i: int = 2) -> np.ndarray[Any, Any]:
+    return np.clip(np.rint(y / SCALES[i]) + ZEROS[i], 0, 255).astype(np.uint8)
+
+
+def near(proto: Any, feeds: Any, want: np.ndarray[Any, Any]) -> None:
+    """Equal, but for one unit where the last bit of the scaled value decides."""
+    (got,) = run(proto, feeds)
+    assert got.dtype == want.dtype and got.shape == want.shape
+    assert np.abs(got.astype(int) - want).max() <= 1
+    assert (got == want).mean() > 0.95
+
+
+@pytest.mark.parametrize("type, f", [("QLinearAdd", np.add), ("QLinearMul", np.multiply)])
+def test_quantised_arithmetic(type: str, f: Any) -> None:
+    a, b = low(1, 2, 3, 4), low(2, 3, 1)
+    inputs = (a, SCALES[0], ZEROS[0], b, SCALES[1], ZEROS[1], SCALES[2], ZEROS[2])
+    near(*one(type, *inputs), quantised(f(real(a, 0), real(b, 1))))
+
+
+QUANTISED: list[tuple[str, dict[str, Any], Any]] = [
+    ("QLinearSigmoid", {}, lambda x: 1 / (1 + np.exp(-x))),
+    ("QLinearLeakyRelu", {"alpha": 0.2}, lambda x: np.where(x < 0, np.float32(0.2) * x, x)),
+    ("QLinearGlobalAveragePool", {}, lambda x: x.mean((2, 3), keepdims=True)),
+    ("QLinearSoftmax", {"axis": -1}, lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
+]
+
+
+@pytest.mark.parametrize("type, attrs, f", QUANTISED, ids=[q[0] for q in QUANTISED])
+def test_quantised_functions(type: str, attrs: dict[str, Any], f: Any) -> None:
+    x = low(1, 2, 3, 4, 5)
+    inputs = (x, SCALES[0], ZEROS[0], SCALES[2], ZEROS[2])
+    near(*one(type, *inputs, **attrs), quantised(f(real(x, 0))))
+
+
+def test_quantised_concatenation() -> None:
+    a, b = low(1, 2, 3), low(2, 2, 4)
+    inputs = (SCALES[2], ZEROS[2], a, SCALES[0], ZEROS[0], b, SCALES[1], ZEROS[1])
+    want = quantised(np.concatenate([real(a, 0), real(b, 1)], axis=1))
+    near(*one("QLinearConcat", *inputs, axis=1), want)
+
+
+@pytest.mark.parametrize("to_float", [False, True])
+@pytest.mark.parametrize("flip", [0, 1])
+def test_quantised_gemm(to_float: bool, flip: int) -> None:
+    a, b, c = low(1, 4, 6), low(2, 6, 3), np.array([100, -200, 300], np.int32)
+    y = real(a, 0) @ real(b, 1) + c * SCALES[0] * SCALES[1]
+    b = np.ascontiguousarray(b.T) if flip else b
+    inputs = [a, SCALES[0], ZEROS[0], b, SCALES[1], ZEROS[1], c]
+    if to_float:
+        check(*one("QGemm", *inputs, transB=flip), expected=[y.astype(np.float32)], rtol=1e-4)
+    else:
+        near(*one("QGemm", *inputs, SCALES[2], ZEROS[2], transB=flip), quantised(y))
+
+
+@pytest.mark.parametrize("bias", [None, floats(3, seed=4)], ids=["", "bias"])
+def test_integer_products(bias: Any) -> None:
+    a, b = low(1, 4, 6), low(2, 6, 3)
+    y = real(a, 0) @ real(b, 1) + (0 if bias is None else bias)
+    inputs = (a, b, SCALES[0], SCALES[1], ZEROS[0], ZEROS[1], bias)
+    check(*one("MatMulIntegerToFloat", *inputs), expected=[y.astype(np.float32)], rtol=1e-4)
+    x = floats(4, 6)
+    (got,) = run(*one("DynamicQuantizeMatMul", x, b, SCALES[1], ZEROS[1], bias))
+    want = x @ real(b, 1) + (0 if bias is None else bias)
+    assert np.abs(got - want).max() < 0.02 * np.abs(want).max()

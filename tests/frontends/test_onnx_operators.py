@@ -396,3 +396,7 @@ def test_operators_without_a_row_are_expanded_by_their_definition(alpha: float |
 
 def test_a_model_may_have_no_nodes() -> None:
     check(model([], [info("x", [2])], [info("x", [2])]), {"x": floats(2)}, expected=[floats(2)])
+
+
+def test_reshape_of_opset_1_has_its_shape_as_attribute() -> None:
+    check(*one("Reshape", X, opset=1, shape=[0, -1]), expected=[X.reshape(2, -1)])

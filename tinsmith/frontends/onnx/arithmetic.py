@@ -126,8 +126,11 @@ def bit_cast(call: Call) -> Result:
 
 @importer("Gemm")
 def gemm(call: Call) -> Result:
+    return gemm_of(call, call[0], call[1], call.arg(2))
+
+
+def gemm_of(call: Call, a: Value, b: Value, c: Value | None) -> Value:
     """alpha * A' B' + beta * C, from Transpose, MatMul, Mul and Add."""
-    a, b, c = call[0], call[1], call.arg(2)
     alpha, beta = call.attr("alpha", 1.0), call.attr("beta", 1.0)
     if call.attr("transA", 0):
         a = call.emit("Transpose", a, perm=(1, 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinsmith.frontends.onnx.arithmetic import scaled
+from tinsmith.frontends.onnx.arithmetic import gemm_of, scaled
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.rows import RENAMED, renamed
 from tinsmith.graph import Value
@@ -84,10 +84,7 @@ def fused_conv(call: Call) -> Result:
 
 @importer(_MS + "FusedGemm")
 def fused_gemm(call: Call) -> Result:
-    from tinsmith.frontends.onnx.arithmetic import gemm
-
-    y = gemm(call)
-    assert isinstance(y, Value)
+    y = gemm_of(call, call[0], call[1], call.arg(2))
     names = ("activation_alpha", "activation_beta", "activation_gamma")
     params = [call.attr(n) for n in names if call.attr(n) is not None]
     return _activated(call, y, call.attr("activation"), params)

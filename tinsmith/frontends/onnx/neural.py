@@ -211,7 +211,8 @@ def quantize(call: Call) -> Result:
         attrs["saturate"] = False
     if dtype := call.dtype("output_dtype"):
         attrs["dtype"] = dtype
-    call.ignore("precision")
+    if precision := call.dtype("precision"):
+        attrs["precision"] = precision
     return call.emit("QuantizeLinear", *call.inputs, **attrs)
 
 

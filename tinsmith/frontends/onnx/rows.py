@@ -41,7 +41,6 @@ SAME_NAMES = {
     "GatherElements": "axis",
     "GatherND": "batch_dims",
     "OneHot": "axis",
-    "Reshape": "allowzero",
     "ReverseSequence": "batch_axis time_axis",
     "ScatterElements": "axis reduction",
     "ScatterND": "reduction",

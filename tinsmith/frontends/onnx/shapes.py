@@ -50,6 +50,12 @@ def squeeze(call: Call) -> Result:
     return call.emit(call.type, call[0], call.arg(1) if axes is None else call.ints(*axes))
 
 
+@importer("Reshape")
+def reshape(call: Call) -> Result:
+    shape = call.ints(*call.required("shape")) if call.opset < 5 else call[1]
+    return call.emit("Reshape", call[0], shape, allowzero=bool(call.attr("allowzero", 0)))
+
+
 @importer("Concat")
 def concat(call: Call) -> Result:
     axis = call.attr("axis", 1) if call.opset < 4 else call.required("axis")

@@ -1,0 +1,108 @@
+"""Importers of the quantised operators of com.microsoft: dequantise, compute, quantise.
+
+That is what they are defined to compute, but for rounding within one unit of the result.
+"""
+
+from __future__ import annotations
+
+from tinsmith.frontends.onnx.arithmetic import gemm_of
+from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
+from tinsmith.graph import Value
+
+_MS = "com.microsoft."
+
+
+def _real(call: Call, at: int, axis: int = 1) -> Value:
+    """The input at `at`, dequantised by the scale and zero point that follow it."""
+    return call.emit("DequantizeLinear", call[at], call[at + 1], call.arg(at + 2), axis=axis)
+
+
+def _low(call: Call, y: Value, at: int, like: Value) -> Value:
+    """`y` quantised by the scale and zero point at `at`."""
+    zero = call.arg(at + 1)
+    dtype = {} if zero is not None else {"dtype": like.dtype.name}
+    return call.emit("QuantizeLinear", y, call[at], zero, **dtype)
+
+
+@importer(_MS + "QLinearAdd", _MS + "QLinearMul")
+def binary(call: Call) -> Result:
+    op = call.type.removeprefix("QLinear")
+    return _low(call, call.emit(op, _real(call, 0), _real(call, 3)), 6, call[0])
+
+
+@importer(_MS + "QLinearSigmoid", _MS + "QLinearLeakyRelu")
+def unary(call: Call) -> Result:
+    attrs = {"alpha": call.attr("alpha", 0.01)} if "Leaky" in call.type else {}
+    y = call.emit(call.type.removeprefix("QLinear"), _real(call, 0), **attrs)
+    return _low(call, y, 3, call[0])
+
+
+@importer(_MS + "QLinearGlobalAveragePool")
+def global_average(call: Call) -> Result:
+    if call.attr("channels_last", 0):
+        raise Unsupported("channels_last is not supported")
+    return _low(call, call.emit("GlobalPool", _real(call, 0)), 3, call[0])
+
+
+@importer(_MS + "QLinearSoftmax")
+def softmax(call: Call) -> Result:
+    rank, axis = call[0].rank, call.attr("axis", -1)
+    if call.attr("opset", 13) < 13 and (rank is None or axis % rank != rank - 1):
+        raise Unsupported("softmax over several axes, as before opset 13, is not supported")
+    return _low(call, call.emit("Softmax", _real(call, 0), axis=axis), 3, call[0])
+
+
+@importer(_MS + "QLinearConcat")
+def concat(call: Call) -> Result:
+    """The scale and zero point of the result come first, then each input with its own."""
+    parts = [_real(call, i) for i in range(2, len(call.inputs), 3)]
+    y = call.emit("Concat", *parts, axis=call.required("axis"))
+    return _low(call, y, 0, call[2])
+
+
+@importer(_MS + "QGemm")
+def gemm(call: Call) -> Result:
+    """The bias is int32, in units of the product of both scales; without an output scale, float."""
+    columns = 0 if call.attr("transB", 0) else 1
+    a, b, c = _real(call, 0), _real(call, 3, columns), call.arg(6)
+    if c is not None:
+        scale = call.emit("Mul", call[1], call[4])
+        c = call.emit("Mul", call.emit("Cast", c, to=scale.dtype.name), scale)
+        alpha = call.attr("alpha", 1.0)
+        c = c if alpha == 1 else call.emit("Mul", c, call.number(alpha, c))
+    y = gemm_of(call, a, b, c)
+    return y if call.arg(7) is None else _low(call, y, 7, call[0])
+
+
+@importer(_MS + "QuantizeLinear", _MS + "DequantizeLinear")
+def linear(call: Call) -> Result:
+    return call.emit(call.type, *call.inputs, axis=call.attr("axis", 1))
+
+
+@importer(_MS + "MatMulIntegerToFloat")
+def integer_matmul(call: Call) -> Result:
+    """Inputs: a, b, their scales, their zero points, a bias."""
+    scales = call.emit("Mul", call[2], call[3])
+    return _scaled_product(call, call[0], call[1], scales, call.arg(4), call.arg(5), call.arg(6))
+
+
+@importer(_MS + "DynamicQuantizeMatMul")
+def dynamic_matmul(call: Call) -> Result:
+    """Inputs: a as float, b quantised, b's scale and zero point, a bias."""
+    a, scale, zero = call.emit("DynamicQuantizeLinear", call[0])
+    scales = call.emit("Mul", scale, call[2])
+    return _scaled_product(call, a, call[1], scales, zero, call.arg(3), call.arg(4))
+
+
+def _scaled_product(
+    call: Call,
+    a: Value,
+    b: Value,
+    scales: Value,
+    a_zero: Value | None,
+    b_zero: Value | None,
+    bias: Value | None,
+) -> Value:
+    product = call.emit("MatMulInteger", a, b, a_zero, b_zero)
+    y = call.emit("Mul", call.emit("Cast", product, to=scales.dtype.name), scales)
+    return y if bias is None else call.emit("Add", y, bias)
