@@ -1,0 +1,105 @@
+"""Grouped convolution, of every width, on every instruction set."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kernels.harness import check, levels, one_node, site_of
+from tests.kernels.window_cases import conv, machine_code, normal, spills
+from tinsmith.codegen.target import level
+from tinsmith.kernels._kernel import KERNELS, Skip
+from tinsmith.kernels.layout import block_of
+
+PAD = (1, 1, 1, 1)
+SHAPES = {
+    "two of 32": conv(1, 64, 96, (6, 7), (3, 3), group=2, pad=PAD),
+    "pointwise, four of 16": conv(2, 64, 64, (5, 5), (1, 1), group=4),
+    "32 of 4": conv(1, 128, 128, (9, 9), (3, 3), group=32, pad=PAD),
+    "8 wide": conv(2, 40, 40, (9, 10), (3, 3), group=5, pad=PAD, stride=(2, 2)),
+    "24 wide": conv(1, 72, 72, (7, 7), (3, 3), group=3, pad=PAD),
+    "40 wide": conv(1, 80, 80, (6, 5), (3, 3), group=2, pad=PAD, bias=False),
+    "6 wide": conv(1, 18, 18, (5, 5), (3, 3), group=3, pad=PAD),
+    "3 to 5": conv(1, 12, 20, (5, 5), (2, 3), group=4, dilation=(1, 2)),
+    "2 wide": conv(1, 34, 34, (6, 6), (3, 3), group=17, pad=PAD),
+    "multiplier 2": conv(2, 19, 38, (7, 7), (3, 3), group=19, pad=PAD),
+    "multiplier 3": conv(1, 10, 30, (7, 7), (3, 3), group=10, pad=PAD),
+    "multiplier 16": conv(1, 5, 80, (5, 5), (3, 3), group=5, pad=PAD),
+    "8 to 4": conv(1, 32, 16, (5, 6), (3, 3), group=4, pad=PAD),
+    "4 to 8": conv(1, 16, 32, (5, 6), (3, 3), group=4, pad=PAD),
+    "1-D": conv(1, 16, 16, (11,), (9,), group=4, pad=(4, 4)),
+    "3-D": conv(1, 16, 16, (4, 3, 5), (2, 3, 3), group=2, pad=(0, 1, 1, 1, 1, 1)),
+    "depthwise": conv(1, 24, 24, (6, 6), (3, 3), group=24, pad=PAD),
+}
+
+
+def offers(kernel, name, target):
+    arrays, attrs = SHAPES[name]
+    try:
+        KERNELS[kernel].offer(site_of(one_node("Conv", arrays, attrs, (1, 2)), level(target)))
+    except Skip:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("extra", [0, 1])
+def test_every_width(name, extra, target):
+    arrays, attrs = SHAPES[name]
+    for kernel in ("conv_grouped", "conv_narrow_groups"):
+        if kernel == "conv_grouped" or offers(kernel, name, target):
+            check(
+                "Conv", arrays, attrs, kernel=kernel, target=target, consts=(1, 2), extra_halo=extra
+            )
+
+
+def test_narrow_groups_are_taken():
+    """The permuting kernel takes the widths that it is for, and no others."""
+    for name, target, expected in [
+        ("32 of 4", "avx512", True),
+        ("32 of 4", "avx2", True),
+        ("8 wide", "avx512", True),
+        ("multiplier 2", "avx2", True),
+        ("4 to 8", "avx512", True),
+        ("2 wide", "avx512", True),
+        ("24 wide", "avx512", False),
+        ("8 to 4", "avx512", False),
+        ("6 wide", "avx2", False),
+        ("32 of 4", "sse2", False),
+    ]:
+        assert offers("conv_narrow_groups", name, target) == expected, (name, target)
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("name", ["32 of 4", "24 wide", "two of 32"])
+def test_epilogues(name, target):
+    arrays, attrs = SHAPES[name]
+    shape = (1, arrays[1].shape[0], *arrays[0].shape[2:])
+    tail = [("Add", normal(*shape, seed=5)), ("Sigmoid",), ("Mul", ("const", normal(1, seed=6)))]
+    for kernel in ("conv_grouped", "conv_narrow_groups"):
+        if kernel == "conv_grouped" or offers(kernel, name, target):
+            check(
+                "Conv", arrays, attrs, kernel=kernel, target=target, consts=(1, 2), epilogue=tail,
+                extra_halo=1,
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize(
+    ("kernel", "wide", "groups"),
+    [("conv_grouped", 32, 4), ("conv_grouped", 24, 6), ("conv_narrow_groups", 4, 32)],
+)
+def test_inner_loops_hardly_spill(kernel, wide, groups, target):
+    if kernel == "conv_narrow_groups" and wide % block_of(level(target)) == 0:
+        pytest.skip("the groups fill blocks")
+    case = conv(1, wide * groups, wide * groups, (28, 28), (3, 3), pad=PAD, group=groups)
+    # one reload among 48 products, of 16 registers, costs nothing
+    assert len(spills(machine_code("Conv", *case, kernel, target))) <= 1
+
+
+def test_group_1_is_declined():
+    arrays, attrs = conv(1, 8, 8, (4, 4), (2, 2))
+    site = site_of(one_node("Conv", arrays, attrs, (1, 2)), level("avx2"))
+    for kernel in ("conv_grouped", "conv_narrow_groups"):
+        with pytest.raises(Skip, match="group is 1"):
+            KERNELS[kernel].offer(site)
