@@ -1,1 +1,1 @@
-"""Python -> machine code: builder, expressions, ISA tables, jit, object cache. Knows no operator."""
+"""Python -> machine code: builder, expressions, ISA tables, jit, cache. Knows no operator."""

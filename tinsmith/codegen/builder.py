@@ -113,7 +113,7 @@ class Builder:
         text: str = "",
         params: str = "",
     ) -> Val:
-        """Call an intrinsic or external function; declares it. Gate target intrinsics on features."""
+        """Call an intrinsic or outside function; declares it. Gate a target's own on its ISA."""
         text = text or ", ".join(f"{a.ty.llvm} {a.ref}" for a in args)
         params = params or ", ".join(a.ty.llvm for a in args)
         result = "void" if ty is None else ty.llvm

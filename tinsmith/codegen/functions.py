@@ -62,8 +62,12 @@ def function(
 
     def register(emit: Callable[..., Val]) -> Callable[..., Val]:
         FUNCTIONS[name] = Function(
-            name, lambda e, *arrays: meaning(*arrays), lambda b, e, args, lanes: emit(*args), dtypes, flops,
-        )  # fmt: skip
+            name=name,
+            numpy=lambda e, *arrays: meaning(*arrays),
+            emit=lambda b, e, args, lanes: emit(*args),
+            dtypes=dtypes,
+            flops=flops,
+        )
         return emit
 
     return register
@@ -283,11 +287,14 @@ def _float32(name: str, emit: Callable[..., Val], flops: float) -> None:
 
 
 for _name, _emit, _flops in (
-    ("exp", m.exp, 14), ("exp2", m.exp2, 14), ("expm1", m.expm1, 14), ("log", m.log, 20), ("log1p", m.log1p, 26),
-    ("tanh", m.tanh, 18), ("log2", wide.log2, 40), ("log10", wide.log10, 40), ("power", wide.power, 70),
-    ("sin", wide.sin, 40), ("cos", wide.cos, 40), ("tan", wide.tan, 48), ("arcsin", wide.arcsin, 50),
-    ("arccos", wide.arccos, 50), ("arctan", wide.arctan, 40), ("arctan2", wide.arctan2, 50), ("sinh", wide.sinh, 40),
-    ("cosh", wide.cosh, 36), ("arcsinh", wide.arcsinh, 60), ("arccosh", wide.arccosh, 60), ("arctanh", wide.arctanh, 60),
+    ("exp", m.exp, 14), ("exp2", m.exp2, 14), ("expm1", m.expm1, 14),
+    ("log", m.log, 20), ("log1p", m.log1p, 26), ("tanh", m.tanh, 18),
+    ("log2", wide.log2, 40), ("log10", wide.log10, 40), ("power", wide.power, 70),
+    ("sin", wide.sin, 44), ("cos", wide.cos, 44), ("tan", wide.tan, 52),
+    ("arcsin", wide.arcsin, 50), ("arccos", wide.arccos, 50),
+    ("arctan", wide.arctan, 40), ("arctan2", wide.arctan2, 50),
+    ("sinh", wide.sinh, 40), ("cosh", wide.cosh, 36), ("arcsinh", wide.arcsinh, 60),
+    ("arccosh", wide.arccosh, 60), ("arctanh", wide.arctanh, 60),
 ):  # fmt: skip
     _float32(_name, _emit, _flops)
 

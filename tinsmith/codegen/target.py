@@ -36,8 +36,10 @@ ISAS = {
     isa.name: isa
     for isa in (
         Isa("scalar", "x86_64", "x86-64", "", 1, 16, False, False, frozenset(), rounding=False),
-        Isa("sse2", "x86_64", "x86-64", "", 4, 16, False, False, frozenset({"sse2"}), rounding=False),
-        Isa("avx2", "x86_64", "x86-64-v3", "", 8, 16, True, False, frozenset({"avx2", "fma", "bmi2", "f16c"})),
+        Isa("sse2", "x86_64", "x86-64", "", 4, 16, False, False, frozenset({"sse2"}),
+            rounding=False),
+        Isa("avx2", "x86_64", "x86-64-v3", "", 8, 16, True, False,
+            frozenset({"avx2", "fma", "bmi2", "f16c"})),
         Isa("avx512", "x86_64", "x86-64-v4", "", 16, 32, True, True,
             frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"})),
         Isa("neon", "aarch64", "generic", "+neon", 4, 32, True, False, frozenset()),
@@ -94,7 +96,8 @@ def level(name: str) -> Target:
         return host()
     if name not in ISAS:
         raise TargetError(
-            f"there is no target named {name!r}.{suggest(name, ISAS)} Known: host, {', '.join(ISAS)}."
+            f"there is no target named {name!r}.{suggest(name, ISAS)}"
+            f" Known: host, {', '.join(ISAS)}."
         )
     return _make(ISAS[name])
 
@@ -125,8 +128,9 @@ def _arch() -> str:
 def _make(isa: Isa) -> Target:
     native = isa.arch == _arch()
     base = Target(
-        isa=isa.name, triple=_triple(isa.arch, native), cpu=isa.cpu, features=isa.features, lanes=isa.lanes,
-        registers=isa.registers, has_fma=isa.fma, has_masks=isa.masks, has_rounding=isa.rounding,
+        isa=isa.name, triple=_triple(isa.arch, native), cpu=isa.cpu, features=isa.features,
+        lanes=isa.lanes, registers=isa.registers, has_fma=isa.fma, has_masks=isa.masks,
+        has_rounding=isa.rounding,
     )  # fmt: skip
     if not native:
         return base
@@ -135,8 +139,10 @@ def _make(isa: Isa) -> Target:
     width = min(isa.lanes, 8)
     peak = 2 * width * (2 if isa.fma else 1) * 3.6e9
     return replace(
-        base, model=_model(), cores=usable_cores(), l1=caches.get(1, base.l1), l2=caches.get(2, base.l2),
-        l3=caches.get(3, caches.get(2, base.l3)), peak=peak, l2_bandwidth=100e9, l3_bandwidth=60e9, dram_bandwidth=28e9,
+        base, model=_model(), cores=usable_cores(),
+        l1=caches.get(1, base.l1), l2=caches.get(2, base.l2),
+        l3=caches.get(3, caches.get(2, base.l3)), peak=peak,
+        l2_bandwidth=100e9, l3_bandwidth=60e9, dram_bandwidth=28e9,
     )  # fmt: skip
 
 

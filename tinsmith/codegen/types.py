@@ -11,7 +11,8 @@ from tinsmith.errors import CodegenError
 
 _LLVM = {
     "f64": "double", "f32": "float", "f16": "half", "bf16": "bfloat", "i1": "i1", "ptr": "ptr",
-    "i8": "i8", "u8": "i8", "i16": "i16", "u16": "i16", "i32": "i32", "u32": "i32", "i64": "i64", "u64": "i64",
+    "i8": "i8", "u8": "i8", "i16": "i16", "u16": "i16", "i32": "i32", "u32": "i32",
+    "i64": "i64", "u64": "i64",
 }  # fmt: skip
 _BITS = {"ptr": 64, "bf16": 16, "i1": 8}
 _NUMPY = {

@@ -171,7 +171,7 @@ class Val:
         )
 
     def max(self, other: Any) -> Val:
-        """`self > other ? self : other`: one instruction; the result is `other` where self is NaN."""
+        """`self > other ? self : other`: one instruction; gives `other` where self is NaN."""
         return (self > other).select(self, other)
 
     def min(self, other: Any) -> Val:
@@ -210,7 +210,8 @@ class Val:
         first = self.b.emit(ty, f"insertelement {ty.llvm} poison, {self.ty.llvm} {self.ref}, i64 0")
         return self.b.emit(
             ty,
-            f"shufflevector {ty.llvm} {first.ref}, {ty.llvm} poison, <{lanes} x i32> zeroinitializer",
+            f"shufflevector {ty.llvm} {first.ref}, {ty.llvm} poison, "
+            f"<{lanes} x i32> zeroinitializer",
         )
 
     def lane(self, index: int | Val) -> Val:
@@ -231,7 +232,8 @@ class Val:
         mask = ", ".join("i32 poison" if i < 0 else f"i32 {i}" for i in indices)
         return self.b.emit(
             self.ty.x(len(indices)),
-            f"shufflevector {self.ty.llvm} {self.ref}, {self.ty.llvm} {second}, <{len(indices)} x i32> <{mask}>",
+            f"shufflevector {self.ty.llvm} {self.ref}, {self.ty.llvm} {second}, "
+            f"<{len(indices)} x i32> <{mask}>",
         )
 
     def bitcast(self, ty: Ty) -> Val:
@@ -240,7 +242,7 @@ class Val:
         return self.b.emit(ty, f"bitcast {self.ty.llvm} {self.ref} to {ty.llvm}")
 
     def to(self, kind: str) -> Val:
-        """Convert each lane to another kind, as C does; float to integer truncates and saturates."""
+        """Convert each lane as C does; float to integer truncates and saturates."""
         src, dst = self.ty, self.ty.of(kind)
         if src.kind == kind:
             return self
@@ -323,7 +325,8 @@ class Ptr:
         if lanes == 1:
             raise CodegenError("a masked load needs a vector")
         name = f"llvm.masked.load.{Val(self.b, ty, '')._suffix()}.p0"
-        text = f"ptr align {align} {self.address}, {mask.ty.llvm} {mask.ref}, {ty.llvm} zeroinitializer"
+        place = f"ptr align {align} {self.address}"
+        text = f"{place}, {mask.ty.llvm} {mask.ref}, {ty.llvm} zeroinitializer"
         return self.b.intrinsic(name, ty, text=text, params=f"ptr, {mask.ty.llvm}, {ty.llvm}")
 
     def splat(self, lanes: int) -> Val:
@@ -340,7 +343,8 @@ class Ptr:
             self.b.line(f"store {value.ty.llvm} {value.ref}, ptr {self.address}, align {align}")
             return
         name = f"llvm.masked.store.{value._suffix()}.p0"
-        text = f"{value.ty.llvm} {value.ref}, ptr align {align} {self.address}, {mask.ty.llvm} {mask.ref}"
+        place = f"ptr align {align} {self.address}"
+        text = f"{value.ty.llvm} {value.ref}, {place}, {mask.ty.llvm} {mask.ref}"
         self.b.intrinsic(name, None, text=text, params=f"{value.ty.llvm}, ptr, {mask.ty.llvm}")
 
     def prefetch(self, write: bool = False, locality: int = 3) -> None:

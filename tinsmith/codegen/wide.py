@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable
 
 from tinsmith.codegen.math import INF, NAN, bits_of, copysign, horner, rint, with_sign
+from tinsmith.codegen.quadrant import quadrant
 from tinsmith.codegen.values import Val
 
 ROUND64 = 6755399441055744.0  # 1.5 * 2**52
@@ -214,33 +215,13 @@ def arccos(x: Val) -> Val:
 # ---- circular functions
 
 
-def _cut(value: float, bits: int) -> float:
-    """The leading bits of a number."""
-    mantissa, exponent = math.frexp(value)
-    return math.ldexp(math.floor(mantissa * (1 << bits)), exponent - bits)
-
-
-_PI2_1 = _cut(math.pi / 2, 27)  # pi / 2 in three parts: products with n < 2^26 are exact
-_PI2_2 = _cut(math.pi / 2 - _PI2_1, 27)
-_PI2_3 = 6.123233995736766e-17 + (math.pi / 2 - _PI2_1 - _PI2_2)
-
-
-def _quadrant(x: Val) -> tuple[Val, Val]:
-    """x = q * pi / 2 + r, |r| <= pi / 4: the integer q (its two low bits count) and r."""
-    t = x.fma(2 / math.pi, ROUND64)
-    n = t - ROUND64
-    r = n.fma(-_PI2_1, x)
-    r = n.fma(-_PI2_2, r)
-    return bits_of(t), n.fma(-_PI2_3, r)
-
-
 def _sin_cos(r: Val) -> tuple[Val, Val]:
     s = r * r
     return r.fma(s * horner(s, _SIN), r), s.fma(horner(s, _COS), 1.0)
 
 
 def _circular(x: Val, shift: int) -> Val:
-    q, r = _quadrant(x)
+    q, r = quadrant(x)
     q = q + shift
     sine, cosine = _sin_cos(r)
     value = (q & 1).ne(0).select(cosine, sine)
@@ -249,20 +230,20 @@ def _circular(x: Val, shift: int) -> Val:
 
 @_wide
 def sin(x: Val) -> Val:
-    """Within 1 ulp for |x| <= 1e8."""
+    """The sine."""
     return _circular(x, 0)
 
 
 @_wide
 def cos(x: Val) -> Val:
-    """Within 1 ulp for |x| <= 1e8."""
+    """The cosine."""
     return _circular(x, 1)
 
 
 @_wide
 def tan(x: Val) -> Val:
-    """Within 1 ulp for |x| <= 1e8."""
-    q, r = _quadrant(x)
+    """The tangent."""
+    q, r = quadrant(x)
     sine, cosine = _sin_cos(r)
     odd = (q & 1).ne(0)
     value = odd.select(cosine, sine) / odd.select(sine, cosine)

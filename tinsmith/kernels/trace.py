@@ -320,6 +320,12 @@ def make_site(node: Node, target: Target, precision: str = "default") -> Site:
             raise Skip(f"the shape of {v.name} ({v.type}) is not static")
     anchor, inputs, extras, epilogue = trace_region(node)
     return Site(
-        node=node, anchor=anchor, inputs=inputs, extras=extras, outputs=node.outputs, epilogue=epilogue,
-        target=target, precision=precision,
-    )  # fmt: skip
+        node=node,
+        anchor=anchor,
+        inputs=inputs,
+        extras=extras,
+        outputs=node.outputs,
+        epilogue=epilogue,
+        target=target,
+        precision=precision,
+    )

@@ -1,0 +1,128 @@
+"""The vector functions against float64, over every few thousandth float32 and awkward ones."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from tests.codegen.vectors import compiled, every, ulp
+from tests.kernels.harness import levels
+from tinsmith.codegen import math as m
+from tinsmith.codegen import wide
+
+STEP = 8209
+
+
+def erf64(x: np.ndarray) -> np.ndarray:
+    return np.array([math.erf(v) for v in x])
+
+
+UNARY = [  # function, reference, ulp, largest |x| for which that holds
+    (m.exp, np.exp, 1, np.inf),
+    (m.exp2, np.exp2, 1, np.inf),
+    (m.expm1, np.expm1, 1.5, np.inf),
+    (m.log, np.log, 1, np.inf),
+    (m.log1p, np.log1p, 1.5, np.inf),
+    (m.tanh, np.tanh, 2.5, np.inf),
+    (m.erf, erf64, 1.5, np.inf),
+    (wide.log2, np.log2, 0.51, np.inf),
+    (wide.log10, np.log10, 0.51, np.inf),
+    (wide.sinh, np.sinh, 0.51, np.inf),
+    (wide.cosh, np.cosh, 0.51, np.inf),
+    (wide.arcsinh, np.arcsinh, 0.51, np.inf),
+    (wide.arccosh, np.arccosh, 0.51, np.inf),
+    (wide.arctanh, np.arctanh, 0.51, np.inf),
+    (wide.arctan, np.arctan, 0.51, np.inf),
+    (wide.arcsin, np.arcsin, 0.51, np.inf),
+    (wide.arccos, np.arccos, 0.51, np.inf),
+    (wide.sin, np.sin, 0.51, np.inf),
+    (wide.cos, np.cos, 0.51, np.inf),
+    (wide.tan, np.tan, 0.51, np.inf),
+    (m.floor, np.floor, 0, np.inf),
+    (m.ceil, np.ceil, 0, np.inf),
+    (m.rint, np.rint, 0, np.inf),
+    (m.trunc, np.trunc, 0, np.inf),
+]
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("row", UNARY, ids=lambda r: r[0].__name__)
+def test_error(row, target):
+    function, reference, bound, limit = row
+    x = every(STEP if target == "avx512" else 4 * STEP + 5)
+    near = np.linspace(-20, 20, 20001, dtype=np.float32)
+    x = np.concatenate([x, near])
+    with np.errstate(all="ignore"):
+        x = x[~(np.abs(x) > limit)]
+        want = reference(x.astype(np.float64))
+    got = compiled(function, ["float32"], "float32", target)(x)
+    error = ulp(got, want)
+    worst = int(np.argmax(error))
+    assert error[worst] <= bound, f"f({x[worst]!r}) = {got[worst]!r}, not {want[worst]!r}"
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("function", [m.floor, m.ceil, m.rint, m.trunc, m.erf, m.tanh])
+def test_zero_keeps_its_sign(function, target):
+    got = compiled(function, ["float32"], "float32", target)(np.float32([0.0, -0.0]))
+    np.testing.assert_array_equal(np.signbit(got), [False, True])
+
+
+@pytest.mark.parametrize("target", levels())
+def test_sigmoid(target):
+    x = np.concatenate([every(STEP), np.linspace(-88, 88, 5001, dtype=np.float32)])
+    with np.errstate(all="ignore"):
+        want = 1 / (1 + np.exp(-x.astype(np.float64)))
+    got = compiled(m.sigmoid, ["float32"], "float32", target)(x)
+    error = np.where(x < -88.7, 0, ulp(got, want))
+    assert error.max() <= 2.5
+    assert (got[x < -88.8] == 0).all()
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("fast, exact", [("fast_sigmoid", m.sigmoid), ("fast_tanh", m.tanh)])
+def test_fast_forms(fast, exact, target):
+    x = np.concatenate([every(STEP * 4), np.linspace(-20, 20, 20001, dtype=np.float32)])
+    got = compiled(getattr(m, fast), ["float32"], "float32", target)(x)
+    want = compiled(exact, ["float32"], "float32", target)(x)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(x))
+    ok = ~np.isnan(x)
+    assert np.abs(got[ok].astype(np.float64) - want[ok]).max() <= 2.5e-7
+
+
+ODD = [0.0, -0.0, 1, -1, 0.5, -0.5, 2, -2, 3, -3, 2.5, 1e-40, 1e38, -1e38, 16777217]
+PAIRS = np.array(list(itertools.product([*ODD, np.inf, -np.inf, np.nan], repeat=2)), np.float32)
+
+
+def _pairs(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    x = np.exp(rng.uniform(-20, 20, 20000)).astype(np.float32)
+    y = (rng.standard_normal(20000) * 3).astype(np.float32)
+    return np.concatenate([PAIRS[:, 0], x, -x]), np.concatenate([PAIRS[:, 1], y, np.rint(y)])
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize(
+    "function, reference",
+    [
+        (wide.power, np.power),
+        (wide.arctan2, np.arctan2),
+        (wide.fmod, np.fmod),
+        (wide.remainder, np.remainder),
+    ],
+    ids=["power", "arctan2", "fmod", "remainder"],
+)
+def test_two_operands(function, reference, target):
+    x, y = _pairs(np.random.default_rng(1))
+    with np.errstate(all="ignore"):
+        want = reference(x.astype(np.float64), y.astype(np.float64))
+        if reference is np.remainder:
+            want = reference(x, y).astype(np.float64)
+    got = compiled(function, ["float32"] * 2, "float32", target)(x, y)
+    error = ulp(got, want)
+    worst = int(np.argmax(error))
+    assert error[worst] <= 0.51, (x[worst], y[worst], got[worst], want[worst])
+    zero = (want == 0) & (np.abs(got) == 0)
+    np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want[zero]))

@@ -1,0 +1,72 @@
+"""Which quarter turn an angle lies in, and how far: exact for every float32.
+
+An angle up to 2^20 loses a multiple of pi / 2 given in three parts. A larger one is multiplied by
+2 / pi in chunks of 24 bits, whose products with a float32 are exact in float64; each product is
+taken modulo 4 before it is added. That path is entered only where some lane needs it.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tinsmith.codegen.math import bits_of, rint
+from tinsmith.codegen.values import Val
+
+ROUND64 = 6755399441055744.0  # 1.5 * 2**52
+LARGE = 1048576.0
+
+_TWO_OVER_PI = (
+    0xA2F983, 0x6E4E44, 0x1529FC, 0x2757D1, 0xF534DD,
+    0xC0DB62, 0x95993C, 0x439041, 0xFE5163, 0xABDEBB,
+)  # fmt: skip
+
+
+def _cut(value: float, bits: int) -> float:
+    """The leading bits of a number."""
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(math.floor(mantissa * (1 << bits)), exponent - bits)
+
+
+_PI2_1 = _cut(math.pi / 2, 27)  # products with n < 2^26 are exact
+_PI2_2 = _cut(math.pi / 2 - _PI2_1, 25)
+_PI2_3 = 6.123233995736766e-17 + (math.pi / 2 - _PI2_1 - _PI2_2)
+
+
+def quadrant(x: Val) -> tuple[Val, Val]:
+    """x = q * pi / 2 + r with |r| <= pi / 4 for a float32 number given as float64: the integer q,
+    whose two low bits count, and r. NaN for infinite x."""
+    t = x.fma(2 / math.pi, ROUND64)
+    n = t - ROUND64
+    r = n.fma(-_PI2_3, n.fma(-_PI2_2, n.fma(-_PI2_1, x)))
+    large = x.abs() > LARGE
+    with x.b.loop(0, _any(large), carry=[bits_of(t), r]) as loop:
+        q, far = _reduced(x)
+        loop.next([large.select(q, loop.vars[0]), large.select(far, loop.vars[1])])
+    return loop.out[0], loop.out[1]
+
+
+def _any(mask: Val) -> Val:
+    """1 where any lane is on, else 0, as a scalar index."""
+    if mask.ty.lanes > 1:
+        name = f"llvm.vector.reduce.or.v{mask.ty.lanes}i1"
+        mask = mask.b.intrinsic(name, mask.ty.elem, [mask])
+    return mask.to("i64")
+
+
+def _reduced(x: Val) -> tuple[Val, Val]:
+    """The quarter turns of x modulo 4, as a whole number and the rest as an angle."""
+    total = x.b.zero(x.ty)
+    for k, chunk in enumerate(_TWO_OVER_PI):
+        part = x * math.ldexp(chunk, -24 * (k + 1))
+        if 24 * (k + 1) < 128:  # beyond 2^56, a product of 48 bits is a multiple of 4
+            part = (part.abs() < 2.0**56).select(part, 0.0)
+        total = _modulo(total + _modulo(part))
+    t = total + ROUND64
+    r = (total - (t - ROUND64)) * (math.pi / 2)
+    finite = x.abs() < math.inf
+    return bits_of(t), finite.select(r, math.nan)
+
+
+def _modulo(v: Val) -> Val:
+    """v less the nearest multiple of 4; exact."""
+    return rint(v * 0.25).fma(-4.0, v)
