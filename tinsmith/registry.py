@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 import threading
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from tinsmith.errors import DuplicateName, UnknownName
 
@@ -17,24 +18,32 @@ class Registry(Generic[T]):
     """A table from names to rows that loads the modules of a package on its first look-up.
 
     Registering while the table loads is what its modules do; a name registered twice is an
-    error. Look-ups are thread-safe once the table has loaded; loading takes a lock.
+    error. `Registry.tables` lists all tables of packages. Look-ups are thread-safe once the table has loaded; loading takes a lock.
     """
 
+    tables: ClassVar[list[Registry[Any]]] = []
+
     def __init__(self, kind: str, package: str | None = None) -> None:
+        if package is not None:
+            Registry.tables.append(self)
         self.kind, self._package = kind, package
         self._rows: dict[str, T] = {}
         self._loaded = package is None
         self._lock = threading.RLock()
+        self.outside: set[str] = set()  # rows that were registered by other packages
 
     def register(self, name: str, row: T) -> T:
         if name in self._rows:
             raise DuplicateName(f"{self.kind} {name!r} is registered twice")
         self._rows[name] = row
+        if self._package is not None and _called_from_outside(self._package):
+            self.outside.add(name)
         return row
 
     def remove(self, name: str) -> None:
         """Take a row out again (for tests and for a user's own rows)."""
         del self._rows[name]
+        self.outside.discard(name)
 
     def load(self) -> None:
         """Import every module of the table's package, in name order."""
@@ -76,3 +85,12 @@ class Registry(Generic[T]):
     def __len__(self) -> int:
         self.load()
         return len(self._rows)
+
+
+def _called_from_outside(package: str) -> bool:
+    """Whether the module whose execution registers a row belongs to another package."""
+    root = package.partition(".")[0]
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is None or frame.f_globals.get("__name__", "").partition(".")[0] != root

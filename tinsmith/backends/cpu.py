@@ -18,11 +18,12 @@ from tinsmith.runtime.program import Program, aligned
 
 @dataclass
 class Compiled:
-    """A program, what it was built from, and its code as a shared library (or objects)."""
+    """A program, what it was built from, its code as a shared library, its packed weights."""
 
     program: Program
     built: Built
     code: bytes
+    weights: np.ndarray[Any, Any]
 
 
 def compile_placed(
@@ -43,12 +44,13 @@ def compile_placed(
             f"this machine cannot run code for {target.isa}; choose target='host', or export instead"
         )
     built = make_plan(graph, target, threads, overrides, precision)
-    library, code = load_code(built.codes, target, cache)
-    plan = replace(built.plan, memory=replace(built.plan.memory, code=len(code)))
+    library = load_code(built.codes, target, cache)
+    plan = replace(built.plan, memory=replace(built.plan.memory, code=len(library.data)))
     nodes = {name: (node.op, node.attrs) for name, node in built.nodes.items()}
     team = team_address(target, cache, threads)
-    program = Program(plan, library, gather_weights(built), nodes, built.constants, team)
-    return Compiled(program, built, code)
+    weights = gather_weights(built)
+    program = Program(plan, library, weights, nodes, built.constants, team)
+    return Compiled(program, built, library.data, weights)
 
 
 def gather_weights(built: Built) -> np.ndarray[Any, Any]:

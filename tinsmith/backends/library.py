@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache as memoised
 from typing import Protocol
 
-from tinsmith.codegen.jit import Loaded, compile_object
+from tinsmith.codegen.cache import open_cache
+from tinsmith.codegen.library import load_library
 from tinsmith.codegen.sync import team_text
 from tinsmith.codegen.target import Target
 
 
 class Library(Protocol):
-    """Loaded machine code; keep it alive while code may run."""
+    """Loaded machine code and its bytes; keep it alive while code may run."""
+
+    data: bytes
 
     def address(self, symbol: str) -> int: ...
 
 
-def load_code(codes: Mapping[str, str], target: Target, cache: bool) -> tuple[Library, bytes]:
-    """Compile (or find in the cache) and load all functions; the library and its bytes."""
-    objects = [compile_object(text, target) for text in codes.values()]
-    return Loaded(objects, target), b"".join(objects)
+def load_code(codes: Mapping[str, str], target: Target, cache: bool) -> Library:
+    """Compile (or find in the cache) and load all functions."""
+    return load_library(codes, target, open_cache() if cache else None)
 
 
-@lru_cache
+@memoised
 def _team(target: Target, cache: bool) -> Library:
-    return load_code({"team": team_text(target)}, target, cache)[0]
+    return load_code({"team": team_text(target)}, target, cache)
 
 
 def team_address(target: Target, cache: bool, threads: int) -> Callable[[str], int] | None:

@@ -21,7 +21,7 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from tinsmith import __version__
+from tinsmith.version import __version__
 from tinsmith.errors import CacheError
 
 _MARK = b"tinsmith"

@@ -1,21 +1,25 @@
-"""From a model (a file, a graph) to a Net."""
+"""`load`, `compile` and `save`: from a model (a file, a graph) to a Net and back to a file."""
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tinsmith.backends.cpu import compile_placed
-from tinsmith.backends.numpy import NumpyProgram
-from tinsmith.codegen.target import Target, host, level
-from tinsmith.compiler.explain import explain_steps
-from tinsmith.errors import TargetError, UnknownName
+from tinsmith.codegen.cache import open_cache
+from tinsmith.codegen.target import Target, host, level, runnable
+from tinsmith.compiler.store import Store, program_of, sections_of
+from tinsmith.errors import ModelFileError, TargetError, UnknownName, UntrustedCode
+from tinsmith.formats.container import MAGIC, Container
 from tinsmith.graph import Graph
-from tinsmith.kernels.select import check_overrides, parse_overrides
-from tinsmith.passes.manager import run_passes
+from tinsmith.registry import Registry
 from tinsmith.runtime.net import Net, Signature
 from tinsmith.runtime.program import Program
+
+if TYPE_CHECKING:
+    from tinsmith.compiler.build import Compilation
 
 BACKENDS = ("cpu", "numpy")
 PRECISIONS = ("default", "strict")
@@ -32,7 +36,7 @@ def load(path: Any) -> Graph:
 
 
 def compile(
-    model: Graph | str | Path,
+    model: Graph | str | os.PathLike[str],
     *,
     threads: int = 1,
     backend: str = "cpu",
@@ -41,6 +45,7 @@ def compile(
     passes: str | None = None,
     precision: str = "default",
     cache: bool = True,
+    trust: bool = False,
 ) -> Net:
     """Compile a model for this machine.
 
@@ -50,89 +55,211 @@ def compile(
     kernels    overrides, as TINSMITH_KERNELS: "Conv=reference,layer1.0.conv1=conv_direct"
     passes     which passes run, e.g. "-fuse-elementwise" (see `tinsmith passes`)
     precision  "default", or "strict" (no kernels that trade accuracy for speed)
-    cache      keep and use compiled code on disk
+    cache      keep compiled programs on disk, and use them
+    trust      run the machine code that a .tin file carries; without it, code is made anew
 
-    A model of free shapes is compiled at the first call of each shape.
+    A model of free shapes is compiled at the first call of each shape. A path whose compiled
+    program is in the cache is not parsed at all.
     """
     if backend not in BACKENDS:
         raise UnknownName("backend", backend, BACKENDS)
     if precision not in PRECISIONS:
         raise UnknownName("precision", precision, PRECISIONS)
-    if not isinstance(threads, int) or not 1 <= threads <= 64:
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 64:
         raise TargetError(f"threads must be a number from 1 to 64, not {threads!r}")
-    graph = model if isinstance(model, Graph) else load(model)
     if backend == "numpy":
-        return _numpy_net(graph)
+        return _numpy_net(model if isinstance(model, Graph) else load(model))
     machine = host() if target is None else level(target) if isinstance(target, str) else target
-    return _Compilation(graph, machine, threads, kernels, passes, precision, cache).net()
+    if not runnable(machine):
+        raise TargetError(
+            f"this machine cannot run code for {machine.isa}; leave `target` out for the host's own"
+        )
+    options = (threads, kernels, passes, precision)
+    return _Model(model, machine, options, cache, trust).net()
 
 
 def _numpy_net(graph: Graph) -> Net:
+    from tinsmith.backends.numpy import NumpyProgram
+
     program = NumpyProgram(graph)
 
     def none(_: Signature) -> Program:
         raise AssertionError("the numpy backend builds no program")
 
-    return Net(
-        graph.name, {v.name: v.type for v in graph.inputs}, [v.name for v in graph.outputs], none,
-        lambda _: str(graph), lambda: {n.name: f"{n.name}: {n.op.name} -> reference (backend numpy)" for n in graph},
-        program.run,
-    )  # fmt: skip
+    def explain() -> dict[str, str]:
+        return {n.name: f"{n.name}: {n.op.name} -> reference (backend numpy)" for n in graph}
+
+    inputs = {v.name: v.type for v in graph.inputs}
+    names = [v.name for v in graph.outputs]
+    return Net(graph.name, inputs, names, none, lambda _: str(graph), explain, program.run)
 
 
-class _Compilation:
-    """What is needed to compile one model for further shapes. Called under the Net's lock."""
+class _Model:
+    """One model with its options: programs from the store, or built and stored. Its methods may
+    be called from several threads."""
 
     def __init__(
         self,
-        graph: Graph,
+        model: Graph | str | os.PathLike[str],
         target: Target,
-        threads: int,
-        kernels: str | Mapping[str, str] | None,
-        passes: str | None,
-        precision: str,
+        options: tuple[int, Any, Any, str],
         cache: bool,
+        trust: bool,
     ) -> None:
-        self.imported, self.target, self.threads = graph, target, threads
-        self.passes, self.precision, self.cache = passes, precision, cache
-        self.canonical = graph.clone()
-        self.report = run_passes(self.canonical, "portable", "cpu", passes)
-        self.overrides = parse_overrides(kernels)
-        check_overrides(self.overrides, {n.name for n in (*graph.nodes, *self.canonical.nodes)})
-        self.placed_text = ""
-        self.explanations: dict[str, str] = {}
+        self.model, self.target, self.options, self.cache = model, target, options, cache
+        self.notes: list[str] = []
+        self._made: Compilation | None = None
+        self._placed, self._explained = "", {}
+        self._last: Container | None = None
+        self._lock = threading.RLock()
+        self._sections: dict[Signature, dict[str, Any]] = {}
+        self._bundle = self._carried(trust)
+        self.store, self.key = self._keyed()
+
+    def _keyed(self) -> tuple[Store | None, str]:
+        if not self.cache or isinstance(self.model, Graph) or _has_foreign_rows():
+            return None, ""
+        code_cache = open_cache()
+        if code_cache is None:
+            return None, ""
+        path = Path(self.model)
+        if not path.is_file():
+            return None, ""
+        store = Store(code_cache)
+        forced = os.environ.get("TINSMITH_KERNELS", "")
+        try:
+            return store, store.key(path, self.target, *self.options, forced)
+        except OSError as error:
+            raise ModelFileError(f"{path} cannot be read: {error.strerror or error}") from error
+
+    def _carried(self, trust: bool) -> Container | None:
+        """The compiled program that a .tin file brings along, if the caller trusts it."""
+        if isinstance(self.model, Graph) or not _is_container(Path(self.model)):
+            return None
+        found = Container(Path(self.model))
+        if "program" not in found:
+            return None
+        if not trust:
+            self.notes.append(
+                f"{self.model} carries machine code, which was not used: compile(..., trust=True) runs it"
+            )
+            return None
+        kept = found.json("program")
+        if kept["target"] != self.target.key:
+            raise UntrustedCode(
+                f"{self.model} carries code for {kept['target']}, this machine is {self.target.key}; "
+                "compile it without trust=True to make code for this machine"
+            )
+        return found
+
+    @property
+    def compilation(self) -> Compilation:
+        with self._lock:
+            if self._made is None:
+                from tinsmith.compiler.build import Compilation
+
+                graph = self.model if isinstance(self.model, Graph) else load(self.model)
+                threads, kernels, passes, precision = self.options
+                self._made = Compilation(
+                    graph, self.target, threads, kernels, passes, precision, self.cache
+                )
+            return self._made
 
     def net(self) -> Net:
-        graph = self.imported
+        found = self.store.interface(self.key) if self.store else None
+        if found is None:
+            made = self.compilation
+            graph = made.imported
+            inputs = {v.name: v.type for v in graph.inputs}
+            found = {
+                "name": graph.name,
+                "inputs": inputs,
+                "outputs": [v.name for v in graph.outputs],
+            }
+            if self.store is not None:
+                files = made.external_files()
+                self.store.put_interface(self.key, found["name"], inputs, found["outputs"], files)
         net = Net(
-            graph.name, {v.name: v.type for v in graph.inputs}, [v.name for v in graph.outputs],
-            self.build, self.stage, lambda: self.explanations,
+            found["name"], found["inputs"], found["outputs"], self.build, self.stage, self.explain,
+            notes=self.notes, report=lambda: self.compilation.reports, sections=self.sections,
         )  # fmt: skip
-        if all(v.type.is_static for v in graph.inputs):
+        if all(t.is_static for t in found["inputs"].values()):
             net.program()
         return net
 
     def build(self, signature: Signature) -> Program:
-        graph = self.canonical
-        types = {
-            v.name: v.type.like(shape=dims)
-            for v, dims in zip(graph.inputs, signature, strict=True)
-            if v.type.shape != dims
-        }
-        if types:
-            graph = graph.clone(types)
-            run_passes(graph, "portable", "cpu", self.passes)
-        placed = graph.clone()
-        report = run_passes(placed, "machine", "cpu", self.passes)
-        compiled = compile_placed(
-            placed, self.target, threads=self.threads, overrides=self.overrides,
-            precision=self.precision, cache=self.cache,
-        )  # fmt: skip
-        self.placed_text = str(placed)
-        self.explanations = explain_steps(compiled.built, report)
-        return compiled.program
+        """The program for a signature: carried, stored, or built now."""
+        with self._lock:
+            if self._bundle is not None:
+                program = program_of(self._bundle, self.target)
+                if tuple(p.dims for p in program.plan.inputs) == signature:
+                    self._last = self._bundle
+                    return program
+            if self.store is not None:
+                stored = self.store.get(self.key, signature, self.target)
+                if stored is not None:
+                    program, self._last = stored
+                    return program
+            return self._built(signature)
+
+    def _built(self, signature: Signature) -> Program:
+        import json
+
+        compiled, self._placed, self._explained = self.compilation.build(signature)
+        self._last = None
+        program = compiled.program
+        sections = sections_of(
+            program.plan,
+            compiled.code,
+            compiled.weights,
+            program.nodes,
+            program.constants,
+            self.target,
+        )
+        if sections is not None:
+            sections["placed"] = self._placed.encode()
+            sections["explain"] = json.dumps(self._explained).encode()
+            if self.store is not None:
+                self.store.put(self.key, signature, sections)
+        return program
+
+    def sections(self, signature: Signature) -> dict[str, Any] | None:
+        """The program for a signature as container sections, freshly built."""
+        with self._lock:
+            compiled, *_ = self.compilation.build(signature)
+            program = compiled.program
+            return sections_of(
+                program.plan,
+                compiled.code,
+                compiled.weights,
+                program.nodes,
+                program.constants,
+                self.target,
+            )
 
     def stage(self, name: str) -> str:
-        return {"imported": str(self.imported), "canonical": str(self.canonical)}.get(
-            name, self.placed_text
-        )
+        if name == "placed":
+            return (
+                self._last.text("placed") if self._last and "placed" in self._last else self._placed
+            )
+        made = self.compilation
+        return str(made.imported if name == "imported" else made.canonical)
+
+    def explain(self) -> dict[str, str]:
+        if self._last is not None and "explain" in self._last:
+            return dict(self._last.json("explain"))
+        return self._explained
+
+
+def _is_container(path: Path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def _has_foreign_rows() -> bool:
+    """Whether another package has registered operators, passes or kernels: what they mean is not
+    part of a key, so programs made with them are not kept."""
+    return any(table.outside for table in Registry.tables)

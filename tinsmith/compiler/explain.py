@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tinsmith.passes.manager import Report
 from tinsmith.plan.place import Placed
 from tinsmith.plan.planner import Built
 
 
-def explain_steps(built: Built, report: Report | None = None) -> dict[str, str]:
+def explain_steps(built: Built, reports: Sequence[Report] = ()) -> dict[str, str]:
     """Text for each step, by its name and by the names of the nodes fused into it."""
     found: dict[str, str] = {}
     for step in built.placed:
@@ -30,7 +32,7 @@ def explain_steps(built: Built, report: Report | None = None) -> dict[str, str]:
         if step.reason:
             lines.append(f"  because    {step.reason}")
         lines += [f"  candidate  {c}" for c in step.candidates]
-        for refusal in report.refusals if report else []:
+        for refusal in (r for report in reports for r in report.refusals):
             if refusal.node in (step.name, *names):
                 lines.append(f"  not        {refusal.rule}: {refusal.reason}")
         text = "\n".join(lines)

@@ -44,13 +44,15 @@ class Net:
         explain: Callable[[], Mapping[str, str]],
         runner: Callable[[Sequence[Array]], list[Array]] | None = None,
         notes: Sequence[str] = (),
+        report: Callable[[], Any] = list,
+        sections: Callable[[Signature], dict[str, Any] | None] | None = None,
     ) -> None:
         self.name = name
         self.inputs = dict(inputs)
         self.output_names = list(outputs)
         self.notes = list(notes)
         self._build, self._stages, self._explain = build, stages, explain
-        self._runner = runner
+        self._runner, self._report, self._sections = runner, report, sections
         self._programs: OrderedDict[Signature, Program] = OrderedDict()
         self._lock = threading.Lock()
         self._local = threading.local()
@@ -216,6 +218,15 @@ class Net:
     def memory(self) -> Memory:
         """Planned bytes; see `Memory`."""
         return self.program().plan.memory
+
+    @property
+    def report(self) -> Any:
+        """What each stage of passes changed: a list of reports (built anew after a warm start)."""
+        return self._report()
+
+    def sections(self) -> dict[str, Any] | None:
+        """The program as sections of a .tin file; None where it cannot be written."""
+        return None if self._sections is None else self._sections(self._static(None))
 
     def graph(self, stage: str = "imported") -> str:
         """The model's text at a stage: imported, canonical, placed or plan."""

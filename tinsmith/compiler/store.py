@@ -1,0 +1,251 @@
+"""Compiled programs on disk, so that a second start needs neither LLVM nor the model's parser.
+
+An entry is a container file with the plan (JSON), packed weights (mapped), machine code and
+explanations, in `programs/` of the code cache, under the cache's rules of ownership: what lies
+there is run. Its key covers the model's bytes, every option, the machine, and Tinsmith's own
+sources. Programs with steps that hold graphs (If, Loop) or text are not kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import astuple
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tinsmith.backends.library import team_address
+from tinsmith.codegen.cache import Cache, compiler_version
+from tinsmith.codegen.library import SharedLibrary, uses_elf
+from tinsmith.codegen.target import Target
+from tinsmith.errors import ModelFileError, TinsmithError
+from tinsmith.formats.container import Container, write_container
+from tinsmith.graph import Type, dtype_of
+from tinsmith.plan.plan import Plan
+from tinsmith.runtime.program import Program
+
+LIMIT_FACTOR = 8
+"""Packed models may take this many times what the cache allows for code."""
+
+RECENT = 2.0  # seconds within which a file's times do not tell two versions apart
+
+
+@cache
+def source_fingerprint() -> str:
+    """Tells this state of the package's sources from another."""
+    h = hashlib.blake2b(compiler_version().encode(), digest_size=16)
+    root = Path(__file__).parent.parent
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(f for f in folders if f != "__pycache__")
+        for name in sorted(files):
+            if name.endswith(".py"):
+                info = os.stat(os.path.join(folder, name))
+                h.update(f"{folder}/{name}:{info.st_size}:{info.st_mtime_ns}".encode())
+    return h.hexdigest()
+
+
+def fingerprint(path: Path) -> list[int]:
+    """What changes whenever a file is written."""
+    info = os.stat(path)
+    return [info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_dev]
+
+
+class Store:
+    """Programs by key, in a directory of the code cache. Safe between threads and processes."""
+
+    def __init__(self, code_cache: Cache) -> None:
+        self._folder = code_cache.path / "programs"
+        self._limit = code_cache.limit * LIMIT_FACTOR
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError:
+            self._limit = 0
+
+    # ---- keys
+
+    def digest(self, path: Path) -> str:
+        """The hash of a file's content, remembered by its times and size."""
+        name = hashlib.blake2b(os.fsencode(path.resolve()), digest_size=16).hexdigest()
+        note = self._folder / f"{name}.digest"
+        now = fingerprint(path)
+        try:
+            then, digest = json.loads(note.read_text())
+            if then == now:
+                return str(digest)
+        except (OSError, ValueError, TypeError):
+            pass
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if time.time() - now[2] / 1e9 > RECENT and fingerprint(path) == now:
+            self._write(note, json.dumps([now, digest]))
+        return digest
+
+    def key(self, path: Path, target: Target, *options: Any) -> str:
+        """The key of a model compiled with options for a target."""
+        h = hashlib.blake2b(digest_size=20)
+        for part in (
+            self.digest(path),
+            str(path.name),
+            source_fingerprint(),
+            repr(astuple(target)),
+            repr(options),
+        ):
+            h.update(f"{len(part)}:{part}".encode())
+        return h.hexdigest()
+
+    # ---- interfaces: names and types, known before any shape is
+
+    def interface(self, key: str) -> dict[str, Any] | None:
+        """The stored names and types of a model, if its further files are as they were."""
+        try:
+            found = json.loads((self._folder / f"{key}.json").read_text())
+            for name, then in found["files"].items():
+                if fingerprint(Path(name)) != then:
+                    return None
+            found["inputs"] = {
+                n: Type(dtype_of(d), None if s is None else tuple(s))
+                for n, (d, s) in found["inputs"].items()
+            }
+            return dict(found)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def put_interface(
+        self, key: str, name: str, inputs: Mapping[str, Type], outputs: list[str], files: set[str]
+    ) -> None:
+        shown = {n: (t.dtype.name, t.shape) for n, t in inputs.items()}
+        try:
+            notes = {f: fingerprint(Path(f)) for f in sorted(files)}
+        except OSError:
+            return
+        record = {"name": name, "inputs": shown, "outputs": outputs, "files": notes}
+        self._write(self._folder / f"{key}.json", json.dumps(record))
+
+    # ---- programs
+
+    def _file(self, key: str, signature: Any) -> Path:
+        tail = hashlib.blake2b(repr(signature).encode(), digest_size=8).hexdigest()
+        return self._folder / f"{key}-{tail}.tin"
+
+    def get(self, key: str, signature: Any, target: Target) -> tuple[Program, Container] | None:
+        """A stored program and the file that it maps; None where there is none that is whole."""
+        file = self._file(key, signature)
+        if not file.exists():
+            return None
+        try:
+            found = Container(file)
+            program = program_of(found, target)
+            os.utime(file)
+            return program, found
+        except (TinsmithError, OSError, ValueError, KeyError, TypeError):
+            file.unlink(missing_ok=True)  # a damaged entry counts as absent
+            return None
+
+    def put(self, key: str, signature: Any, sections: Mapping[str, Any]) -> None:
+        """Store a program's sections; a full or read-only disk only means that it is not kept."""
+        if sum(memoryview(s).nbytes for s in sections.values()) > self._limit // 2:
+            return
+        try:
+            self._trim()
+            write_container(self._file(key, signature), sections)
+        except OSError:
+            return
+
+    def _trim(self) -> None:
+        rows = []
+        for row in os.scandir(self._folder):
+            info = row.stat(follow_symlinks=False)
+            rows.append((info.st_mtime, info.st_size, row.path))
+        excess = sum(size for _, size, _ in rows) - self._limit // 2
+        for _, size, path in sorted(rows):
+            if excess <= 0:
+                return
+            os.unlink(path)
+            excess -= size
+
+    def clear(self) -> int:
+        """Drop everything; how many files."""
+        dropped = 0
+        for row in os.scandir(self._folder):
+            os.unlink(row.path)
+            dropped += 1
+        return dropped
+
+    def _write(self, path: Path, text: str) -> None:
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+        try:
+            temporary.write_text(text)
+            os.replace(temporary, path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+
+
+# ---- programs as sections
+
+
+def sections_of(
+    plan: Plan,
+    code: bytes,
+    weights: np.ndarray[Any, Any],
+    nodes: Mapping[str, tuple[Any, Mapping[str, Any]]],
+    constants: Mapping[str, np.ndarray[Any, Any]],
+    target: Target,
+) -> dict[str, Any] | None:
+    """A program as container sections; None where it holds what cannot be written as data."""
+    if not uses_elf(target):
+        return None
+    try:
+        reference = {
+            name: [op.name, json.loads(json.dumps(dict(attrs)))]
+            for name, (op, attrs) in nodes.items()
+        }
+    except TypeError:
+        return None
+    arrays = {}
+    for name, array in constants.items():
+        if array.dtype == object:
+            return None
+        arrays[name] = [array.dtype.name, list(array.shape)]
+    head = {"plan": plan.to_json(), "nodes": reference, "constants": arrays, "target": target.key}
+    blobs = {
+        f"constant:{n}": np.ascontiguousarray(a).reshape(-1).view(np.uint8)
+        for n, a in constants.items()
+    }
+    # Weights come first: what follows them is readable slack for wide loads at their end.
+    return {"weights": weights, **blobs, "code": code, "program": json.dumps(head).encode()}
+
+
+def program_of(found: Container, target: Target) -> Program:
+    """The program of a container's sections. Its code is loaded: the caller trusts the file."""
+    head = found.json("program")
+    if head["target"] != target.key:
+        raise ModelFileError(f"{found.path} holds code for {head['target']}, not for {target.key}")
+    plan = Plan.from_json(head["plan"])
+    code = found.array("code", check=True).tobytes()
+    constants = {
+        n: found.array(f"constant:{n}", check=True).view(dtype_of(d)).reshape(s)
+        for n, (d, s) in head["constants"].items()
+    }
+    team = team_address(target, True, plan.threads)
+    return Program(
+        plan, SharedLibrary(code), found.array("weights"), _nodes(head["nodes"]), constants, team
+    )
+
+
+def _nodes(stored: Mapping[str, Any]) -> dict[str, tuple[Any, dict[str, Any]]]:
+    if not stored:
+        return {}
+    from tinsmith.ops import OPS
+
+    def frozen(value: Any) -> Any:
+        return tuple(map(frozen, value)) if isinstance(value, list) else value
+
+    return {
+        n: (OPS[op], {k: frozen(v) for k, v in attrs.items()}) for n, (op, attrs) in stored.items()
+    }
