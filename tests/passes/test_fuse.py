@@ -85,6 +85,19 @@ def test_an_elementwise_producer_joins_the_region_that_reads_it():
     assert sorted(regions(g)[0]) == ["Add", "Conv", "Neg", "Tanh"]
 
 
+def test_what_the_anchor_itself_reads_stays_outside():
+    b = Builder()
+    x = ops.Tanh(b.x(1, 4, 6, 6))
+    g = b.out(ops.Relu(conv(b, x)))
+    check(g, "machine")
+    assert ops_of(g) == ["Tanh", "Fused"]
+    c = Builder()
+    x = ops.Tanh(c.x(1, 4, 6, 6))
+    h = c.out(ops.Add(conv(c, x), x))
+    check(h, "machine")
+    assert ops_of(h) == ["Tanh", "Fused"]
+
+
 def test_a_larger_broadcast_is_not_absorbed():
     b = Builder()
     y = ops.MatMul(b.x(1, 5), b.w(5, 4))

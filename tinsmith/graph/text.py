@@ -17,149 +17,18 @@ Constants of more than `max_inline` elements are found by name among the weights
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from tinsmith.errors import GraphSyntaxError, TinsmithError
+from tinsmith.errors import GraphSyntaxError, TinsmithError, suggest
 from tinsmith.graph.core import Graph, Node, Origin, Value
+from tinsmith.graph.printer import format_graph, graph_weights
 from tinsmith.graph.types import Dim, Type, compatible, dtype_of
 
-_BARE = re.compile(r"[A-Za-z_?/.][\w/.?]*(?::[\w/.?]+)*\Z")
-_RESERVED = {"graph", "const", "return", "file", "from", "key", "none", "true", "false"}
-_RESERVED |= {"inf", "nan", "meta"}
-
-
-def _name(name: str) -> str:
-    return name if _BARE.match(name) and name not in _RESERVED else json.dumps(name)
-
-
-def _type(type: Type) -> str:
-    kind = "string" if type.dtype == object else type.dtype.name
-    if type.shape is None:
-        return f"{kind}[*]"
-    return f"{kind}[{','.join(_name(d) if isinstance(d, str) else str(d) for d in type.shape)}]"
-
-
-def _scalar(x: Any) -> str:
-    if isinstance(x, bool | np.bool_):
-        return "true" if x else "false"
-    if isinstance(x, bytes):
-        return json.dumps(x.decode("utf-8", "surrogateescape"))
-    if isinstance(x, str):
-        return json.dumps(x)
-    if isinstance(x, int | np.integer):
-        return str(int(x))
-    if isinstance(x, complex | np.complexfloating):
-        return f"({_scalar(x.real)}, {_scalar(x.imag)})"
-    f = float(x)
-    if math.isnan(f) or math.isinf(f):
-        return "nan" if math.isnan(f) else ("inf" if f > 0 else "-inf")
-    text = str(x) if isinstance(x, np.float16 | np.float32) else repr(f)
-    return text if re.search(r"[.e]", text) else text + ".0"
-
-
-class _Printer:
-    def __init__(self, max_inline: int) -> None:
-        self.max_inline = max_inline
-
-    def graph(self, g: Graph, indent: str, prefix: str) -> list[str]:
-        inputs = ", ".join(f"{_name(v.name)}: {_type(v.type)}" for v in g.inputs)
-        head = "graph" + (f" {_name(g.name)}" if g.name else "")
-        head += f" file {json.dumps(g.file)}" if g.file else ""
-        lines = [f"{head} ({inputs}) {{"]
-        inner = indent + "  "
-        if meta := {k: v for k, v in g.meta.items() if _is_json(v)}:
-            lines.append(f"{inner}meta {json.dumps(meta)}")
-        lines += [f"{inner}{self.const(v, prefix)}" for v in g.constants()]
-        for node in g.nodes:
-            lines += self.node(node, inner, prefix)
-        lines.append(f"{inner}return {', '.join(_name(v.name) for v in g.outputs)}")
-        lines.append(f"{indent}}}")
-        return lines
-
-    def const(self, v: Value, prefix: str) -> str:
-        text = f"{_name(v.name)} = const {_type(v.type)}"
-        assert v.const is not None
-        if v.const.size > self.max_inline:
-            return text + (f" key {json.dumps(prefix + v.name)}" if prefix else "")
-        items = ", ".join(_scalar(x) for x in v.const.ravel())
-        return f"{text} = [{items}]"
-
-    def node(self, node: Node, indent: str, prefix: str) -> list[str]:
-        defaults = getattr(node.op, "attrs", {})
-        args = ["-" if v is None else _name(v.name) for v in node.inputs]
-        for key, value in node.attrs.items():
-            default = defaults.get(key, node)
-            if type(default) is type(value) and default == value:
-                continue
-            args.append(f"{key}={self.attr(value, indent, f'{prefix}{node.name}.{key}/')}")
-        outs = ", ".join(_name(v.name) for v in node.outputs)
-        types = ", ".join(_type(v.type) for v in node.outputs)
-        text = f"{indent}{outs} = {node.op.name}({', '.join(args)})"
-        text += f" : {types}" if types else ""
-        if not node.outputs or node.name != node.outputs[0].name:
-            text += f" @{_name(node.name)}"
-        origin, own = node.origin, Origin(node.graph.file, node.name, node.op.name)
-        if origin != own:
-            text += f" from {json.dumps(origin.type)} {json.dumps(origin.name)}"
-            text += f" {json.dumps(origin.file)}" if origin.file != own.file else ""
-        return text.split("\n")
-
-    def attr(self, value: Any, indent: str, prefix: str) -> str:
-        if value is None:
-            return "none"
-        if isinstance(value, Graph):
-            return "\n".join(self.graph(value, indent, prefix))
-        if isinstance(value, tuple | list):
-            items = [self.attr(v, indent, f"{prefix}{i}/") for i, v in enumerate(value)]
-            return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
-        if isinstance(value, np.dtype):
-            return json.dumps(value.name)
-        if isinstance(value, np.ndarray):
-            items = ", ".join(_scalar(x) for x in value.ravel())
-            return f"const {_type(Type(value.dtype, value.shape))} = [{items}]"
-        return _scalar(value)
-
-
-def _is_json(value: Any) -> bool:
-    try:
-        return json.loads(json.dumps(value)) == value
-    except (TypeError, ValueError):
-        return False
-
-
-def format_graph(graph: Graph, max_inline: int = 8) -> str:
-    """The text of a graph; constants of more than `max_inline` elements appear by name only."""
-    return "\n".join(_Printer(max_inline).graph(graph, "", "")) + "\n"
-
-
-def graph_weights(graph: Graph, max_inline: int = 8, prefix: str = "") -> dict[str, np.ndarray]:
-    """The arrays that the text form leaves out, nested graphs included: what to store beside it."""
-    found: dict[str, np.ndarray] = {}
-    for v in graph.constants():
-        assert v.const is not None
-        if v.const.size > max_inline:
-            found[prefix + v.name] = v.const
-    for node in graph.nodes:
-        for key, value in node.attrs.items():
-            for sub, where in _graphs(value, f"{prefix}{node.name}.{key}/"):
-                found |= graph_weights(sub, max_inline, where)
-    return found
-
-
-def _graphs(value: Any, prefix: str) -> list[tuple[Graph, str]]:
-    if isinstance(value, Graph):
-        return [(value, prefix)]
-    if isinstance(value, tuple | list):
-        return [s for i, v in enumerate(value) for s in _graphs(v, f"{prefix}{i}/")]
-    return []
-
-
-# ---- parsing
+__all__ = ["format_graph", "graph_weights", "parse_graph"]
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n]+|\#[^\n]*)
@@ -179,7 +48,7 @@ class _Parser:
         while at < len(text):
             match = _TOKEN.match(text, at)
             if match is None:
-                self.fail(f"unexpected character {text[at]!r}", at)
+                raise self.error(f"unexpected character {text[at]!r}", at)
             kind = match.lastgroup or ""
             if kind != "space":
                 self.tokens.append((kind, match.group(), at))
@@ -187,10 +56,12 @@ class _Parser:
         self.tokens.append(("end", "the end of the text", len(text)))
         self.i = 0
 
-    def fail(self, message: str, at: int | None = None) -> Any:
-        at = self.tokens[self.i][2] if at is None else at
+    def error(self, message: str, at: int) -> GraphSyntaxError:
         line, start = self.text.count("\n", 0, at) + 1, self.text.rfind("\n", 0, at) + 1
-        raise GraphSyntaxError(f"line {line}, column {at - start + 1}: {message}")
+        return GraphSyntaxError(f"line {line}, column {at - start + 1}: {message}")
+
+    def fail(self, message: str, at: int | None = None) -> NoReturn:
+        raise self.error(message, self.tokens[self.i][2] if at is None else at)
 
     def peek(self, *texts: str) -> bool:
         kind, text, _ = self.tokens[self.i]
@@ -372,7 +243,7 @@ class _Parser:
         kind = self.name()
         op = OPS.get(kind)
         if op is None:
-            self.fail(f"there is no operator {kind!r}", at)
+            raise self.error(f"there is no operator {kind!r}.{suggest(kind, OPS)}", at)
         inputs, attrs = self.arguments(env)
         types: list[Type] = []
         if self.accept(":"):

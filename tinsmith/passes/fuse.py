@@ -116,8 +116,8 @@ class FuseElementwise:
         """Add the elementwise producers that only the region's elementwise nodes read (what the
         anchor itself reads must be complete before it starts)."""
         result = region[-1].output
-        inside = {n for n in region if not self._is_anchor(n)}
-        work = list(inside)
+        work = [n for n in region if not self._is_anchor(n)]
+        inside = set(work)
         while work:
             node = work.pop(0)
             for v in dict.fromkeys(node.inputs):

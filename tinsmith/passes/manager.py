@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from tinsmith.errors import PassError, TinsmithError, UnknownName
 from tinsmith.graph import Graph
@@ -116,7 +116,7 @@ def register(
             label = name or _kebab(what.__name__)
             summary = (what.__doc__ or "").strip().split("\n")[0]
             options = {f.name: f.default for f in fields(what)}
-            make = what
+            make = cast(Any, what)
         else:
             raise PassError(f"{what!r} is no pass: it must be a frozen dataclass or a RuleSet")
         at = place(stage, label) if priority is None else priority
@@ -124,7 +124,7 @@ def register(
             raise PassError(f"the pass {label!r} needs a priority")
         names = None if devices is None else frozenset(devices)
         PASSES.register(label, Entry(label, stage, at, names, default, make, options, summary))
-        return what
+        return cast(Any, what)
 
     return decorate
 
@@ -253,9 +253,9 @@ class Report:
         return [r for r in self.refusals if node in r.nodes or r.node == node]
 
     def __str__(self) -> str:
-        times: Counter[str] = Counter()
+        times: dict[str, float] = {}
         for name, _, seconds in self.entries:
-            times[name] += seconds  # type: ignore[assignment]
+            times[name] = times.get(name, 0.0) + seconds
         return "\n".join(f"{n:28} {c:6} {times[n] * 1e3:9.2f} ms" for n, c in self.changes.items())
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import Array, need_float, number, shape_of
+from tinsmith.passes.facts import Array, need_float, number, reshaped, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p
 
@@ -31,14 +31,14 @@ def channel_shuffle(x: Value, split: Node, move: Node, y: Node) -> Value:
     """reshape(swap(reshape(x, [N, g, C/g, ...]))) -> channel_shuffle(x, g)."""
     shape, inner = shape_of(x), shape_of(split.output)
     # the spatial axes may be joined while the channels are exchanged
-    if y.output.shape != shape or len(inner) < 3 or move.perm[:3] != (0, 2, 1):
-        raise Skip("the channel groups are not exchanged and put back")
+    if len(inner) < 3 or len(shape) < 2 or move.perm[:3] != (0, 2, 1):
+        raise Skip("the channel groups are not exchanged")
     if move.perm != (0, 2, 1, *range(3, len(inner))) or inner[0] != shape[0]:
         raise Skip("other axes move too")
     groups, each = inner[1], inner[2]
     if not isinstance(groups, int) or not isinstance(each, int) or groups * each != shape[1]:
         raise Skip("the groups do not divide the channels")
-    return OPS["ChannelShuffle"](x, groups=groups)
+    return reshaped(OPS["ChannelShuffle"](x, groups=groups), shape_of(y.output))
 
 
 @rules.rule(
@@ -51,8 +51,8 @@ def channel_shuffle(x: Value, split: Node, move: Node, y: Node) -> Value:
 def depth_to_space(x: Value, split: Node, move: Node, y: Node) -> Value:
     """reshape(transpose(reshape(x, [N, C, r, r, H, W]))) -> depth_to_space(x); also DCR."""
     inner, out = shape_of(split.output), shape_of(y.output)
-    if len(shape_of(x)) != 4 or len(inner) != 6 or len(out) != 4:
-        raise Skip("it is not from and to an image")
+    if len(shape_of(x)) != 4 or len(inner) != 6 or len(out) < 2:
+        raise Skip("it is not from an image")
     modes = {(0, 1, 4, 2, 5, 3): ("CRD", 2), (0, 3, 4, 1, 5, 2): ("DCR", 1)}
     if move.perm not in modes:
         raise Skip(f"the permutation is {move.perm}")
@@ -61,9 +61,9 @@ def depth_to_space(x: Value, split: Node, move: Node, y: Node) -> Value:
     depth = inner[1] if mode == "CRD" else inner[3]
     if r != again or not isinstance(r, int) or inner[0] != shape_of(x)[0]:
         raise Skip("the block is not a square")
-    if inner[4:] != shape_of(x)[2:] or out[:2] != (inner[0], depth):
+    if inner[4:] != shape_of(x)[2:] or shape_of(x)[1] != depth * r * r:
         raise Skip("the spatial axes are divided in another way")
-    return OPS["DepthToSpace"](x, blocksize=r, mode=mode)
+    return reshaped(OPS["DepthToSpace"](x, blocksize=r, mode=mode), out)
 
 
 _product = p.MatMul("a", const("w"))

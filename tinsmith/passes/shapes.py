@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -229,14 +231,18 @@ def _narrow_result(node: Node, known: dict[Value, Content]) -> int:
     out, x = node.outputs[0], node.inputs[0]
     if content is None or content.ndim != 1 or x is None:
         return 0
-    dims: list[Any] = list(content)
+    given: list[Any] = list(content)
+    dims = given
     if node.op.name == "Reshape":
         dims = [
             (x.shape[i] if d == 0 and not node.allowzero and x.shape else None)
             if d in (0, -1)
             else d
-            for i, d in enumerate(dims)
+            for i, d in enumerate(given)
         ]
+        if given.count(-1) == 1 and dims.count(None) == 1:
+            i = given.index(-1)
+            dims[i] = _remaining(x.shape, dims[:i] + dims[i + 1 :])
     elif node.op.name == "Expand":
         if x.shape is None or len(x.shape) > len(dims):
             return 0
@@ -244,6 +250,22 @@ def _narrow_result(node: Node, known: dict[Value, Content]) -> int:
         dims = [d if o == 1 else o if d in (1, o) or isinstance(o, int) else None
                 for d, o in zip(dims, own, strict=True)]  # fmt: skip
     return narrow(out, dims)
+
+
+def _remaining(shape: Any, others: list[Any]) -> Any:
+    """What -1 stands for beside the other dims of a Reshape; None where that is not known."""
+    if shape is None or 0 in shape or 0 in others:
+        return None
+    symbols = Counter(d for d in shape if isinstance(d, str))
+    given = Counter(d for d in others if isinstance(d, str))
+    if given - symbols:
+        return None
+    left = list((symbols - given).elements())
+    have = prod(d for d in shape if isinstance(d, int))
+    rest = prod(d for d in others if isinstance(d, int))
+    if not left:
+        return have // rest if have % rest == 0 else None
+    return left[0] if len(left) == 1 and have == rest else None
 
 
 def narrow(value: Value, dims: list[Any]) -> int:

@@ -177,6 +177,10 @@ def inherit(root: Node, new: tuple[Value, ...], made: list[Node], dropped: list[
         heir_of = by_origin.pop(id(node.origin), None)
         if heir_of is not None:
             heirs.add(node)
+            for was, now in zip(heir_of.inputs, node.inputs, strict=False):
+                weights = was and now and was.const is not None and now.const is not None
+                if weights and was is not now and not was.uses:
+                    was.name, now.name = now.name, was.name
             node.name, heir_of.name = heir_of.name, node.name
         elif node.origin.name == node.name:
             node.origin = root.origin
