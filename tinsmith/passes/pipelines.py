@@ -20,6 +20,7 @@ PORTABLE = (
 MACHINE = (
     "fold-remaining",
     "lower-norm",
+    "gather-channels",
     "fuse-elementwise",
     "drop-dead-machine",
 )

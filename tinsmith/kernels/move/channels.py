@@ -1,0 +1,157 @@
+"""Channels picked from several tensors: lane shuffles on blocked data, copies on plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from math import prod
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Layout, Phase, Site, Skip, Tier, kernel
+from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.move.strided import emit_copy, plan_copy
+from tinsmith.kernels.places import merged
+from tinsmith.kernels.rows import Position, extent, moved, places, run, share
+
+PART = 32 << 10  # bytes of output of a tile, about
+SHUFFLE = 0.4e-9  # seconds of a two-source shuffle, about
+
+Lane = tuple[int, int]  # input, channel
+Mix = list[tuple[int, int, list[int]]]  # input, its block, and for each output lane its lane or -1
+
+
+@kernel("ChannelGather", Tier.VECTOR)
+def channel_gather(site: Site) -> list[Choice]:
+    """Lane shuffles between channel blocks, or copies of whole planes on plain data."""
+    if site.extras or site.epilogue is not None:
+        raise Skip("a copy has no epilogue")
+    choices = [_planes(site)]
+    if site.out.dtype.itemsize == 4:
+        choices.append(_blocks(site))
+    return choices
+
+
+def _planes(site: Site) -> Choice:
+    n, _, *spatial = site.out.dims
+    plane = prod(spatial)
+    bits = site.out.dtype.itemsize * 8
+    step = site.out.dims[1] * plane
+    parts, at = [], 0
+    for i, lo, count in site.attr("sources"):
+        row = plan_copy((count * plane,), (1,), (1,), bits)
+        parts.append((i, lo * plane, site.input(i).dims[1] * plane, at * plane, row))
+        at += count
+
+    def emit(em: Emit) -> None:
+        with em.b.loop(em.begin, em.end) as image:
+            for i, src, gap, dst, row in parts:
+                source = em.ins[i]
+                assert source is not None
+                x = source.pointer + image * gap + src
+                emit_copy(em.b, row, x, em.outs[0].pointer + image * step + dst, 0, 1)
+
+    cost = 0.2e-6 + site.target.time(0, 2 * site.out.type.nbytes) + n * len(parts) * 5e-9
+    return Choice(cost, (PLAIN,) * len(site.inputs), (PLAIN,), (Phase(n, emit),))
+
+
+def lanes_of(sources: Sequence[tuple[int, int, int]]) -> list[Lane]:
+    """The input and channel of each output channel."""
+    return [(i, lo + k) for i, lo, count in sources for k in range(count)]
+
+
+def mix_of(lanes: Sequence[Lane], block: int) -> Mix:
+    """The vectors of which one output block is made: in the order of input and block."""
+    places = sorted((i, c // block, k, c % block) for k, (i, c) in enumerate(lanes))
+    mix: Mix = []
+    for (i, source), group in groupby(places, key=lambda p: p[:2]):
+        picked = [-1] * block
+        for _, _, k, lane in group:
+            picked[k] = lane
+        mix.append((i, source, picked))
+    return mix
+
+
+def _blocks(site: Site) -> Choice:
+    block = block_of(site.target)
+    lanes = lanes_of(site.attr("sources"))
+    mixes = [mix_of(lanes[k : k + block], block) for k in range(0, len(lanes), block)]
+    n, pixels = site.out.dims[0], prod(site.out.dims[2:])
+    parts = max(1, min(pixels * block * 4 // PART, pixels))
+    loads = sum(map(len, mixes))
+    vectors = len({(i, source) for mix in mixes for i, source, _ in mix}) + len(mixes)
+    nbytes = 4 * block * n * pixels * vectors
+    cost = 0.2e-6 + site.target.time(0, nbytes) + n * pixels * loads * SHUFFLE
+    layout = Layout(block)
+
+    def emit(em: Emit) -> None:
+        b = em.b
+        each = n * parts
+        for k, mix in enumerate(mixes):
+            lo = b.index(b.maximum(em.begin, k * each))
+            hi = b.index(b.minimum(em.end, (k + 1) * each))
+            with b.loop(lo, hi) as tile:
+                here = tile - k * each
+                part, image = (here % parts, here // parts) if parts > 1 else (0, here)
+                _mix_rows(em, mix, k, image, part, parts)
+
+    return Choice(
+        cost,
+        (layout,) * len(site.inputs),
+        (layout,),
+        (Phase(len(mixes) * n * parts, emit),),
+        detail=f"{loads} vectors into {len(mixes)}",
+    )
+
+
+def _mix_rows(em: Emit, mix: Mix, k: int, image: Position, part: Position, parts: int) -> None:
+    """One share of the pixels of output block k of one image."""
+    b, out = em.b, em.outs[0]
+    block = out.spec.layout.block
+    views = [out]
+    for i, _, _ in mix:
+        view = em.ins[i]
+        assert view is not None
+        views.append(view)
+    numbers = [k, *(source for _, source, _ in mix)]
+    planes = [
+        (v.pointer + image * v.spec.strides[0] + c * v.spec.strides[1]).fixed()
+        for v, c in zip(views, numbers, strict=True)
+    ]
+    strides = [v.spec.strides[2:] for v in views]
+    axes = merged(out.spec.spatial, strides) or [(1, 0)]
+    outer, (length, inner) = axes[:-1], axes[-1]
+    picks = [picked for _, _, picked in mix]
+
+    def row(starts: Sequence[Ptr], lo: Position, hi: Position) -> None:
+        def pixel(p: Position) -> None:
+            steps = [p * (s[inner] if strides[0] else 0) for s in strides]
+            loaded = [(x + s).load(block) for x, s in zip(starts[1:], steps[1:], strict=True)]
+            (starts[0] + steps[0]).store(blend(loaded, picks))
+
+        run(b, lo, hi, pixel)
+
+    if not outer:
+        row(planes, *share(part, parts, length))
+        return
+    first, last = share(part, parts, extent(outer))
+
+    def line(r: Position) -> None:
+        index = places(r, outer)
+        row([moved(p, s, index).fixed() for p, s in zip(planes, strides, strict=True)], 0, length)
+
+    run(b, first, last, line)
+
+
+def blend(vectors: Sequence[Val], picks: Sequence[Sequence[int]]) -> Val:
+    """One vector: lane k is lane picks[j][k] of vectors[j], where that is not -1; else zero."""
+    width = vectors[0].ty.lanes
+    filled = [any(p[k] >= 0 for p in picks) for k in range(width)]
+    value, picked = vectors[0], list(picks[0])
+    for other, pick in zip(vectors[1:], picks[1:], strict=True):
+        mask = [width + q if q >= 0 else p for p, q in zip(picked, pick, strict=True)]
+        value = value.shuffle(other, mask)
+        picked = [k if m >= 0 else -1 for k, m in enumerate(mask)]
+    if not all(filled):
+        zero = value.b.zero(value.ty)
+        return value.shuffle(zero, [p if p >= 0 else width for p in picked])
+    return value if picked == list(range(width)) else value.shuffle(None, picked)

@@ -1,0 +1,284 @@
+"""Joins, shuffles and cuts of channels that no memory plan makes free become single copies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from tinsmith.graph import Graph, Node, Value
+from tinsmith.ops import OPS
+from tinsmith.ops.move import slice_range
+from tinsmith.passes.facts import shape_of
+from tinsmith.passes.manager import Context, register
+
+Lane = tuple[Value, int]  # a value that no move makes, and its channel
+POOLS = frozenset(("MaxPool", "AveragePool", "GlobalPool"))
+CONVOLVED = POOLS | {"Conv", "ConvTranspose", "BatchNorm"}
+
+
+@register("machine")
+@dataclass(frozen=True)
+class GatherChannels:
+    """Chains of Concat, ChannelShuffle, Split and Slice on axis 1 become one ChannelGather each.
+
+    Only between convolutions, and only where a cut is no multiple of `aligned` channels or
+    channels are shuffled: parts of whole blocks lie inside the whole without a copy. Where all
+    readers of a result end in convolutions with constant weights, its channels come in the order
+    of their origin and the weights are permuted instead.
+
+    aligned: the most channels of a block on any machine.
+    """
+
+    aligned: int = 16
+
+    def run(self, graph: Graph, context: Context) -> int:
+        outputs = set(graph.outputs)
+        moves = self._moves(graph, outputs)
+        regions = _Regions()
+        lanes: dict[Value, list[Lane]] = {}
+        for node in moves:
+            regions.add(node, moves)
+            sources = [lanes.get(v) or [(v, c) for c in range(_channels(v))] for v in _data(node)]
+            for v, picked in zip(node.outputs, _picked(node) or [], strict=True):
+                lanes[v] = [sources[i][c] for i, c in picked]
+        wanted = {regions.find(n) for n in moves if _between_convolutions(n, moves)}
+        changes = 0
+        made: dict[tuple[Lane, ...], Value] = {}
+        for node in moves:
+            if regions.find(node) not in wanted:
+                continue
+            for v in node.outputs:
+                if v in outputs or any(u not in moves for u in v.uses):
+                    changes += self._emit(graph, node, v, lanes[v], moves, outputs, made)
+        graph.sweep(list(moves))
+        return changes
+
+    def _moves(self, graph: Graph, outputs: set[Value]) -> dict[Node, None]:
+        """The nodes to be replaced: those that need a copy, and free ones between or after them."""
+        able = [n for n in graph.nodes if _picked(n) is not None]
+        costly = {n for n in able if self._needs_copy(n)}
+        for node in reversed(able):
+            users = [u for v in node.outputs for u in v.uses]
+            read = any(v in outputs for v in node.outputs)
+            if users and not read and all(u in costly for u in users):
+                costly.add(node)
+        for node in able:
+            first = node.inputs[0]
+            cuts = node.op.name in ("Split", "Slice") and first is not None
+            if cuts and first.producer in costly:  # type: ignore[union-attr]
+                costly.add(node)
+        return {n: None for n in able if n in costly}
+
+    def _needs_copy(self, node: Node) -> bool:
+        if node.op.name in ("ChannelShuffle", "Gather"):
+            return True
+        if node.op.name == "Concat":
+            cuts = np.cumsum([_channels(v) for v in _data(node)])[:-1]
+        elif node.op.name == "Split":
+            cuts = np.cumsum([_channels(v) for v in node.outputs])[:-1]
+        else:
+            places = [c for _, c in _picked(node)[0]]  # type: ignore[index]
+            if any(b - a != 1 for a, b in pairwise(places)):
+                return True
+            size = _channels(_data(node)[0])
+            cuts = np.array([places[0], 0 if places[-1] + 1 == size else places[-1] + 1])
+        return bool(np.any(cuts % self.aligned))
+
+    def _emit(
+        self,
+        graph: Graph,
+        node: Node,
+        value: Value,
+        lanes: list[Lane],
+        moves: dict[Node, None],
+        outputs: set[Value],
+        made: dict[tuple[Lane, ...], Value],
+    ) -> int:
+        """Let the readers of one value read a copy that is made from its origins at once."""
+        origins = list(dict.fromkeys(v for v, _ in lanes))
+        readers = list(dict.fromkeys(u for u in value.uses if u not in moves))
+        behind: set[Node] = set()
+        if _absorbs(value, outputs, behind, set(moves)):
+            rank = {v: i for i, v in enumerate(origins)}
+            order = sorted(range(len(lanes)), key=lambda k: (rank[lanes[k][0]], lanes[k][1]))
+            if order != list(range(len(lanes))):
+                lanes = [lanes[k] for k in order]
+                for reader in behind:
+                    _permute(graph, reader, np.array(order))
+        key = tuple(lanes)
+        if key not in made:
+            made[key] = self._made(node, value, lanes, origins, value in outputs)
+        new = made[key]
+        for reader in readers:
+            for i, v in enumerate(reader.inputs):
+                if v is value:
+                    graph.set_input(reader, i, new)
+        if value in outputs:
+            graph.replace(value, new)
+        return 1
+
+    def _made(
+        self, node: Node, value: Value, lanes: list[Lane], origins: list[Value], keep: bool
+    ) -> Value:
+        runs = _runs(lanes, origins)
+        whole = [lo == 0 and n == _channels(origins[i]) for i, lo, n in runs]
+        names = {"name": f"{node.name}.gathered", "origin": node.origin, "before": node}
+        if len(runs) == 1 and whole[0] and not keep:
+            return origins[0]
+        if len(runs) == 1 and runs[0][1] % self.aligned == 0 and not whole[0]:
+            _, lo, n = runs[0]
+            ends = [np.array([e], np.int64) for e in (lo, lo + n, 1)]
+            return OPS["Slice"](origins[0], *ends, **names)
+        cuts = np.cumsum([n for _, _, n in runs])[:-1]
+        distinct = all(whole) and len(set(runs)) == len(runs) > 1
+        if distinct and not np.any(cuts % self.aligned):
+            return OPS["Concat"](*(origins[i] for i, _, _ in runs), axis=1, **names)
+        return OPS["ChannelGather"](*origins, sources=tuple(runs), **names)
+
+
+class _Regions:
+    """Which moves hang together."""
+
+    def __init__(self) -> None:
+        self._above: dict[Node, Node] = {}
+
+    def find(self, node: Node) -> Node:
+        while (above := self._above.get(node, node)) is not node:
+            self._above[node] = self._above.get(above, above)
+            node = above
+        return node
+
+    def add(self, node: Node, moves: dict[Node, None]) -> None:
+        for v in _data(node):
+            if v.producer in moves:
+                self._above[self.find(v.producer)] = self.find(node)  # type: ignore[arg-type]
+
+
+def _channels(value: Value) -> int:
+    size = shape_of(value)[1]
+    assert isinstance(size, int)
+    return size
+
+
+def _data(node: Node) -> list[Value]:
+    values = node.inputs if node.op.name == "Concat" else node.inputs[:1]
+    return [v for v in values if v is not None]
+
+
+def _picked(node: Node) -> list[list[tuple[int, int]]] | None:
+    """For each output of a move the input and channel of each of its channels; None for nodes that
+    do not move float32 channels of known number."""
+    name = node.op.name
+    if name not in ("Concat", "ChannelShuffle", "Split", "Slice", "Gather") or not node.outputs:
+        return None
+    data = _data(node)
+    for v in (*data, *node.outputs):
+        if v.dtype != np.float32 or v.shape is None or len(v.shape) not in (4, 5):
+            return None
+        if not isinstance(v.shape[1], int) or v.shape[1] == 0:
+            return None
+    size, rank = _channels(data[0]) if data else 0, len(node.output.shape or ())
+    if name == "ChannelShuffle":
+        order = np.arange(size).reshape(node.groups, -1).T.reshape(-1)
+        return [[(0, int(c)) for c in order]]
+    if name == "Slice":
+        return _sliced(node, size, rank)
+    if node.axis % rank != 1:
+        return None
+    if name == "Concat":
+        return [[(i, c) for i, v in enumerate(data) for c in range(_channels(v))]]
+    if name == "Gather":
+        indices = node.inputs[1]
+        if indices is None or indices.const is None or indices.const.ndim != 1:
+            return None
+        places = [int(c) for c in indices.const]
+        if any(not -size <= c < size for c in places):
+            return None
+        return [[(0, c % size) for c in places]]
+    starts = np.cumsum([0, *(_channels(v) for v in node.outputs)])
+    return [[(0, c) for c in range(a, b)] for a, b in pairwise(map(int, starts))]
+
+
+def _sliced(node: Node, size: int, rank: int) -> list[list[tuple[int, int]]] | None:
+    """A Slice along axis 1 alone."""
+    operands = (*node.inputs[1:], *(None,) * 4)[:4]
+    if any(v is not None and v.const is None for v in operands):
+        return None
+    starts, ends, axes, steps = (
+        None if v is None or v.const is None else [int(e) for e in v.const.reshape(-1)]
+        for v in operands
+    )
+    if starts is None or ends is None or len(starts) != 1 or axes is None or axes[0] % rank != 1:
+        return None
+    places = slice_range(starts[0], ends[0], steps[0] if steps else 1, size)
+    return [[(0, c) for c in places]]
+
+
+def _between_convolutions(node: Node, moves: dict[Node, None]) -> bool:
+    """Whether a convolution (behind elementwise nodes) makes what it reads, or reads its result."""
+    for v in _data(node):
+        producer = v.producer
+        while producer is not None and "elementwise" in producer.op.traits:
+            above = next((x for x in producer.inputs if x is not None and x.producer), None)
+            producer = above.producer if above is not None else None
+        if producer is not None and producer.op.name in CONVOLVED:
+            return True
+    return any(u.op.name in CONVOLVED for v in node.outputs for u in v.uses)
+
+
+def _absorbs(value: Value, outputs: set[Value], seen: set[Node], last: set[Node] | None) -> bool:
+    """Whether all readers of a value (besides `last`) end in convolutions whose constant weights
+    may take their input channels in another order; `seen` collects the nodes on the way."""
+    if value in outputs:
+        return False
+    for reader in dict.fromkeys(value.uses):
+        if last is not None and reader in last:
+            continue
+        if reader.inputs.count(value) != 1 or reader.inputs[0] is not value:
+            return False
+        seen.add(reader)
+        if reader.op.name == "Conv":
+            if any(v is None or v.const is None for v in reader.inputs[1:]):
+                return False
+            if reader.group == 1:
+                continue
+            if reader.group != value.shape[1] or shape_of(reader.inputs[1])[0] != reader.group:  # type: ignore[index,union-attr]
+                return False
+        elif len(reader.outputs) != 1 or not (
+            reader.op.name in POOLS
+            or ("activation" in reader.op.traits and len(reader.inputs) == 1)
+        ):
+            return False
+        if not _absorbs(reader.output, outputs, seen, None):
+            return False
+    return True
+
+
+def _permute(graph: Graph, node: Node, order: np.ndarray) -> None:
+    """Let a convolution take its input channels in another order: a dense one puts it right, one
+    for each channel passes it on."""
+    if node.op.name != "Conv":
+        return
+    for i, v in enumerate(node.inputs[1:], start=1):
+        assert v is not None and v.const is not None
+        if node.group != 1:
+            array = v.const[order]
+        elif i == 1:
+            array = v.const[:, order]
+        else:
+            continue
+        graph.set_input(node, i, graph.const(np.ascontiguousarray(array), v.name))
+
+
+def _runs(lanes: list[Lane], origins: list[Value]) -> list[tuple[int, int, int]]:
+    """Neighbouring channels of one origin as (origin, first channel, count)."""
+    rank = {v: i for i, v in enumerate(origins)}
+    runs: list[tuple[int, int, int]] = []
+    for v, c in lanes:
+        if runs and runs[-1][0] == rank[v] and sum(runs[-1][1:]) == c:
+            runs[-1] = (*runs[-1][:2], runs[-1][2] + 1)
+        else:
+            runs.append((rank[v], c, 1))
+    return runs
