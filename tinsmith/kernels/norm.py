@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
-from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.builder import Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import (
     PLAIN,
@@ -33,10 +33,10 @@ from tinsmith.kernels.places import (
     strides_of,
     unravel,
 )
-from tinsmith.kernels.rowfold import SUM, fold_row, keep
+from tinsmith.kernels.rowfold import SUM, Remembered, each_part, fold_row, keep
 from tinsmith.kernels.softmax import parts_for
 
-Statistics = Callable[[Emit, Ptr, int], "tuple[Val | None, Val]"]
+Statistics = Callable[[Emit, Remembered, int], "tuple[Val | None, Val]"]
 """(mean or None, factor) of a run of n elements: y = (x - mean) * factor."""
 
 
@@ -94,7 +94,8 @@ def _choice(site: Site, runs: Runs, statistics: Statistics, stats: bool = False)
 
     def emit(em: Emit) -> None:
         with em.b.loop(em.begin * units // tiles, em.end * units // tiles) as unit:
-            x = (em.ins[0].pointer + unit * n).fixed()  # type: ignore[union-attr]
+            row = (em.ins[0].pointer + unit * n).fixed()  # type: ignore[union-attr]
+            x = Remembered(row)
             mean, factor = statistics(em, x, n)
             if stats:
                 assert mean is not None
@@ -112,7 +113,9 @@ def _choice(site: Site, runs: Runs, statistics: Statistics, stats: bool = False)
     )
 
 
-def _normalise(em: Emit, runs: Runs, x: Ptr, unit: Val, mean: Val | None, factor: Val) -> None:
+def _normalise(
+    em: Emit, runs: Runs, x: Remembered, unit: Val, mean: Val | None, factor: Val
+) -> None:
     """y = (x - mean) * factor * scale + shift over one run."""
     b, lanes, first, dims = em.b, block_of(em.target), runs.first, runs.dims
     present = [p for p in (runs.scale, runs.shift) if p is not None]
@@ -133,7 +136,7 @@ def _normalise(em: Emit, runs: Runs, x: Ptr, unit: Val, mean: Val | None, factor
         s = shift.load(index(0), 1) if shift is not None and fixed_shift else None
 
         def vector(i: Position, size: int, mask: Val | None) -> None:
-            value = (x + start + i if isinstance(start, Val) else x + i + start).load(size, mask)
+            value = x.load(i if isinstance(start, int) and not start else start + i, size, mask)
             if mean is not None:
                 value = value - mean.splat(size)
             y: Val = value * f.splat(size)
@@ -145,7 +148,7 @@ def _normalise(em: Emit, runs: Runs, x: Ptr, unit: Val, mean: Val | None, factor
                 y = y + shift.load(index(i), size, mask)
             here.finish(y, index(i), mask)
 
-        b.vectors(length, lanes, vector)
+        each_part(b, length, lanes, vector)
 
     each_line(shifted(em, where), runs.part, others, line, first)
 
@@ -158,11 +161,11 @@ def _sum(em: Emit, n: int, term: Callable[[Position, int, Val | None], Val]) -> 
 
 
 def _standard(eps: float) -> Statistics:
-    def statistics(em: Emit, x: Ptr, n: int) -> tuple[Val, Val]:
-        mean = _sum(em, n, lambda i, size, mask: (x + i).load(size, mask)) * (1.0 / n)
+    def statistics(em: Emit, x: Remembered, n: int) -> tuple[Val, Val]:
+        mean = _sum(em, n, lambda i, size, mask: x.load(i, size, mask)) * (1.0 / n)
 
         def squared(i: Position, size: int, mask: Val | None) -> Val:
-            d = (x + i).load(size, mask) - mean.splat(size)
+            d = x.load(i, size, mask) - mean.splat(size)
             return d * d
 
         variance = _sum(em, n, squared) * (1.0 / n)
@@ -172,9 +175,9 @@ def _standard(eps: float) -> Statistics:
 
 
 def _rms(eps: float) -> Statistics:
-    def statistics(em: Emit, x: Ptr, n: int) -> tuple[None, Val]:
+    def statistics(em: Emit, x: Remembered, n: int) -> tuple[None, Val]:
         def squared(i: Position, size: int, mask: Val | None) -> Val:
-            v = (x + i).load(size, mask)
+            v = x.load(i, size, mask)
             return v * v
 
         square = _sum(em, n, squared) * (1.0 / n)
@@ -184,9 +187,9 @@ def _rms(eps: float) -> Statistics:
 
 
 def _length(p: int) -> Statistics:
-    def statistics(em: Emit, x: Ptr, n: int) -> tuple[None, Val]:
+    def statistics(em: Emit, x: Remembered, n: int) -> tuple[None, Val]:
         def power(i: Position, size: int, mask: Val | None) -> Val:
-            v = (x + i).load(size, mask)
+            v = x.load(i, size, mask)
             return v.abs() if p == 1 else v * v
 
         total = _sum(em, n, power)

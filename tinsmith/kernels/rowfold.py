@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tinsmith.codegen.builder import Builder
+from tinsmith.codegen.builder import Builder, Ptr
 from tinsmith.codegen.types import F32, Ty
 from tinsmith.codegen.values import Val
 from tinsmith.kernels.places import Position
@@ -68,6 +68,47 @@ def parts(lanes: int, count: int) -> list[tuple[int, int]]:
     return found
 
 
+SHORT = 8
+"""Rows of at most so many vectors are not loops: their values can stay in registers."""
+
+
+def is_short(n: int, lanes: int) -> bool:
+    return n <= SHORT * lanes
+
+
+class Remembered:
+    """Loads from a row, each at most once where positions are numbers (in short rows)."""
+
+    def __init__(self, row: Ptr) -> None:
+        self.row = row
+        self._seen: dict[tuple[int, int], Val] = {}
+
+    def load(self, at: Position, size: int, mask: Val | None) -> Val:
+        if not isinstance(at, int):
+            return (self.row + at).load(size, mask)
+        if (at, size) not in self._seen:
+            self._seen[at, size] = (self.row + at).load(size, mask)
+        return self._seen[at, size]
+
+
+def each_part(
+    b: Builder, n: int, lanes: int, body: Callable[[Position, int, Val | None], None]
+) -> None:
+    """`body(position, lanes, mask)` over 0 .. n - 1 in the vectors that `fold_row` takes."""
+    full, rest = divmod(n, lanes)
+    if full > SHORT:
+        with b.loop(0, full * lanes, lanes) as i:
+            body(i, lanes, None)
+    else:
+        for i in range(full):
+            body(i * lanes, lanes, None)
+    if rest and b.target.has_masks:
+        body(full * lanes, lanes, b.first_lanes(rest, lanes))
+    elif rest:
+        for at, size in parts(lanes, rest):
+            body(full * lanes + at, size, None)
+
+
 def fold_row(
     b: Builder,
     n: int,
@@ -77,10 +118,12 @@ def fold_row(
     chains: int = 4,
     ty: Ty = F32,
 ) -> list[Val]:
-    """The folds, one scalar each, over positions 0 .. n - 1."""
+    """The folds, one scalar each, over positions 0 .. n - 1. Short rows are straight code whose
+    positions are numbers."""
     full, rest = divmod(n, lanes)
     width = len(folds)
-    chains = max(1, min(chains, full))
+    chains = full if width * full <= SHORT else min(chains, full)
+    chains = max(1, chains)
 
     def fresh(size: int) -> list[Val]:
         return [b.const(f.identity, ty.x(size)) for f in folds]

@@ -20,7 +20,7 @@ from tinsmith.kernels.places import (
     finish_run,
     shifted,
 )
-from tinsmith.kernels.rowfold import MAX, SUM, fold_row, keep
+from tinsmith.kernels.rowfold import MAX, SUM, Remembered, each_part, fold_row, is_short, keep
 
 Unit = Callable[[Emit, Val], None]
 
@@ -89,35 +89,61 @@ def _rows(site: Site, n: int, log: bool) -> Unit:
 
     def emit(em: Emit, row: Val) -> None:
         b, lanes = em.b, block_of(em.target)
-        x = (em.ins[0].pointer + row * n).fixed()  # type: ignore[union-attr]
-        kept = em.workspace.cast(F32)
+        x = Remembered((em.ins[0].pointer + row * n).fixed())  # type: ignore[union-attr]
+        kept = Kept(em.workspace.cast(F32), is_short(n, lanes))
 
         def largest(i: Position, size: int, mask: Val | None, accs: list[Val]) -> list[Val]:
-            value = keep(mask, (x + i).load(size, mask), MAX.identity)
-            return [value.max(accs[0])]
+            return [keep(mask, x.load(i, size, mask), MAX.identity).max(accs[0])]
 
         top = fold_row(b, n, lanes, [MAX], largest)[0]
 
         def total(i: Position, size: int, mask: Val | None, accs: list[Val]) -> list[Val]:
-            shifted_x = (x + i).load(size, mask) - top.splat(size)
-            e = m.exp(shifted_x)
-            (kept + i).store(shifted_x if log else e)
+            less = x.load(i, size, mask) - top.splat(size)
+            e = m.exp(less)
+            kept.store(i, less if log else e)
             return [accs[0] + keep(mask, e, 0.0)]
 
         sums = fold_row(b, n, lanes, [SUM], total)[0]
         factor = m.log(sums) if log else b.const(1.0, F32) / sums
 
         def line(here: Emit, _: list[View], start: Position, length: int, index: Index) -> None:
+            if length != n:
+                kept.flush()
+
             def vector(i: Position, size: int, mask: Val | None) -> None:
-                value = (kept + (start + i)).load(size)
+                value = kept.load(i if length == n else start + i, size)
                 wide = factor.splat(size)
                 here.finish(value - wide if log else value * wide, index(i), mask)
 
-            b.vectors(length, lanes, vector)
+            each_part(b, length, lanes, vector)
 
         each_line(at_outer(em, axis, row), em.site.out.dims, (), line, axis)
 
     return emit
+
+
+class Kept:
+    """The exponentials of a row: values of a short one, workspace of a long one."""
+
+    def __init__(self, buffer: Ptr, short: bool) -> None:
+        self.buffer, self.short = buffer, short
+        self._values: dict[tuple[int, int], Val] = {}
+
+    def store(self, at: Position, value: Val) -> None:
+        if self.short and isinstance(at, int):
+            self._values[at, value.ty.lanes] = value
+        else:
+            (self.buffer + at).store(value)
+
+    def load(self, at: Position, size: int) -> Val:
+        found = self._values.get((at, size)) if isinstance(at, int) else None
+        return found if found is not None else (self.buffer + at).load(size)
+
+    def flush(self) -> None:
+        """Put all values into the buffer, to be read at other places than they were computed."""
+        for (at, _), value in self._values.items():
+            (self.buffer + at).store(value)
+        self._values.clear()
 
 
 def _columns(site: Site, n: int, inner: int, log: bool) -> Unit:

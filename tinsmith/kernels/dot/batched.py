@@ -8,6 +8,7 @@ from math import prod
 from tinsmith.codegen.builder import Builder, Ptr
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
+from tinsmith.kernels.dot.matmul import copy_spread, spread_stride
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, grid, part
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, product
 from tinsmith.kernels.dot.tiles import Columns, choose
@@ -110,6 +111,11 @@ def matmul_batched(site: Site) -> Choice:
     cells = grid(target, tiling, p.k, cost / p.items, p.items)
     per_cell = -(-tiling.columns.count // cells.columns) if packs else 0
     packed = 4 * p.k * tiling.columns.size * per_cell
+    stride = spread_stride(p.k, tiling.rows.size)
+    spread = stride != p.k and p.n >= 48
+    beside = 4 * tiling.rows.size * stride if spread else 0
+
+    notes = (", B packed" if packs else "") + (", rows copied apart" if spread else "")
 
     def emit(em: Emit) -> None:
         with em.b.loop(em.begin, em.end) as t:
@@ -122,20 +128,24 @@ def matmul_batched(site: Site) -> Choice:
         rlo, rhi = part(cell % cells.rows, cells.rows, tiling.rows.count)
         clo, chi = part(cell // cells.rows, cells.columns, columns.count)
         store = em.workspace.cast(F32)
-        buffer = (store + packed // 4).fixed()
+        rows_at = (store + packed // 4).fixed()
+        buffer = (rows_at + beside // 4).fixed()
         if packs:
             pack_panels(b, right, p, columns, clo, chi, store)
 
         def row_panel(row: Position, height: int) -> None:
-            rows = (a + row * p.k).fixed()
+            rows, a_row = (a + row * p.k).fixed(), p.k
+            if spread:
+                copy_spread(b, rows, p.k, rows_at, stride, 0, height)
+                rows, a_row = rows_at, stride
 
             def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
                 if packs:
                     panel_at = store + (b.index(c) - b.index(clo)) * (p.k * columns.size)
-                    at = Operands(rows, p.k, panel_at.fixed(), sum(widths), p.k)
+                    at = Operands(rows, a_row, panel_at.fixed(), sum(widths), p.k)
                 else:
                     mask = b.first_lanes(valid, widths[-1]) if valid != widths[-1] else None
-                    at = Operands(rows, p.k, (right + column).fixed(), p.n, p.k, mask)
+                    at = Operands(rows, a_row, (right + column).fixed(), p.n, p.k, mask)
                 sums = product(b, at, height, widths)
                 finish_tile(em, sums, row, column, valid, buffer, p.row_dims)
 
@@ -148,8 +158,10 @@ def matmul_batched(site: Site) -> Choice:
         reads=site.reads((PLAIN, PLAIN), PLAIN),
         writes=(PLAIN,),
         phases=one_phase(p.items * cells.count, emit),
-        workspace=packed + buffer_bytes(site, tiling.rows.size, max(tiling.columns.size, 1)),
-        detail=f"{tiling}{', B packed' if packs else ''}, batch {p.items}",
+        workspace=packed
+        + beside
+        + buffer_bytes(site, tiling.rows.size, max(tiling.columns.size, 1)),
+        detail=f"{tiling}{notes}, batch {p.items}",
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import (
     PLAIN,
@@ -89,22 +89,29 @@ def spread_stride(k: int, rows: int) -> int:
     if step % 64:
         return k
     places = 64 // gcd(step // 64, 64)
-    return k if places * L1_WAYS >= 2 * rows else k + 16
+    return k if places * L1_WAYS >= rows + 3 else k + 16
 
 
 def copy_rows(em: Emit, rows: int, k: int, stride: int, groups: int) -> None:
     """The phase that copies A to scratch with another stride; its tiles are groups of rows."""
-    b, lanes = em.b, block_of(em.target)
+    b = em.b
     a, to = em.ins[0].pointer, em.scratch.cast(F32)  # type: ignore[union-attr]
     with b.loop(em.begin, em.end) as t:
         lo, hi = part(t, groups, rows)
-        with b.loop(lo, hi) as row:
-            source, sink = (a + row * k).fixed(), (to + row * stride).fixed()
+        copy_spread(b, a, k, to, stride, lo, hi)
 
-            def move(i: Position, width: int, mask: Val | None, source=source, sink=sink) -> None:
-                (sink + i).store((source + i).load(width, mask), mask)
 
-            b.vectors(k, lanes, move)
+def copy_spread(
+    b: Builder, a: Ptr, k: int, to: Ptr, stride: int, lo: Position, hi: Position
+) -> None:
+    """Copy the rows [lo, hi) of `a`, k elements each, to rows `stride` elements apart."""
+    with b.loop(lo, hi) as row:
+        source, sink = (a + row * k).fixed(), (to + row * stride).fixed()
+
+        def move(i: Position, width: int, mask: Val | None) -> None:
+            (sink + i).store((source + i).load(width, mask), mask)
+
+        b.vectors(k, block_of(b.target), move)
 
 
 def packed_choice(
@@ -153,7 +160,7 @@ def packed_choice(
         writes=(PLAIN,),
         phases=phases,
         packed=(Packed("w", lambda: pack_columns(w, tiling.columns)),),
-        workspace=buffer_bytes(site, tiling.rows.size, max(tiling.columns.size, 1)),
+        workspace=buffer_bytes(site, tiling.rows.size, tiling.columns.size),
         scratch=4 * m * stride if copied else 0,
         detail=f"{tiling}{', rows copied apart' if copied else ''}",
     )

@@ -20,7 +20,7 @@ from tinsmith.kernels.places import Position, merged, shifted, strides_of, unrav
 from tinsmith.kernels.rowfold import parts
 
 UNROLL = 4
-PREFETCH_AHEAD = 2048  # bytes
+PREFETCH_AHEAD = 4096  # bytes
 
 
 @dataclass(frozen=True)
