@@ -105,7 +105,8 @@ def constant_before_transpose(root: Node, t: Node, c: Array) -> Value:
 )
 def factor_after_product(a: Value, b: Value, c: Array) -> Value:
     """(a * c) @ b -> (a @ b) * c, for one number c: it is free behind the product."""
-    need_float(a)
+    if a.dtype.itemsize < 4 or a.dtype.kind != "f":
+        raise Skip(f"a product of {a.dtype} may overflow without the factor")
     number(c)
     if c.ndim > 1:
         raise Skip("the factor has a rank of its own")

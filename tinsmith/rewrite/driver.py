@@ -178,8 +178,9 @@ def inherit(root: Node, new: tuple[Value, ...], made: list[Node], dropped: list[
         if heir_of is not None:
             heirs.add(node)
             for was, now in zip(heir_of.inputs, node.inputs, strict=False):
-                weights = was and now and was.const is not None and now.const is not None
-                if weights and was is not now and not was.uses:
+                if was is None or now is None or was is now or was.uses:
+                    continue
+                if was.const is not None and now.const is not None:
                     was.name, now.name = now.name, was.name
             node.name, heir_of.name = heir_of.name, node.name
         elif node.origin.name == node.name:
