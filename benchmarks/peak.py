@@ -15,14 +15,14 @@ import numpy as np
 ROUNDS = 200_000
 
 
-def fma_loop() -> tuple[Callable[[], None], float]:
-    """(a call that runs the loop, its floating-point operations)."""
+def fma_loop(isa: str = "host") -> tuple[Callable[[], None], float]:
+    """(a call that runs the loop, its floating-point operations), for an instruction set."""
     from tinsmith.codegen.builder import Module
     from tinsmith.codegen.jit import Loaded, compile_object
-    from tinsmith.codegen.target import host
+    from tinsmith.codegen.target import level
     from tinsmith.codegen.types import F32, PTR
 
-    target = host()
+    target = level(isa)
     # Enough to hide the latency of two pipes; one register stays for the factor.
     chains = min(target.registers - 4, 24)
     module = Module(target)
@@ -45,9 +45,9 @@ def fma_loop() -> tuple[Callable[[], None], float]:
     return run, 2.0 * ROUNDS * chains * target.lanes
 
 
-def measure(times: int = 15) -> dict[str, float]:
+def measure(times: int = 15, isa: str = "host") -> dict[str, float]:
     """GFLOP/s of one core in float32: the best of several runs, and their median."""
-    run, flops = fma_loop()
+    run, flops = fma_loop(isa)
     rates: list[float] = []
     for _ in range(times):
         start = time.perf_counter()

@@ -1,0 +1,184 @@
+"""How fast the window kernels run alone: `python -m benchmarks.micro [--isa avx2] [--only NAME]`.
+
+One row is one kernel on one shape of a well-known network, with warm caches; the time is the least
+of many runs, the share is of the multiply-add peak measured in the same process, and `estimate` is
+what the planner believes. Use `taskset -c N` where other work would move the process around.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.peak import measure
+from tests.kernels.harness import one_node, prepare, time_kernel
+
+
+@dataclass(frozen=True)
+class Case:
+    """A square convolution or pool: channels -> outputs, image size, kernel, stride, groups."""
+
+    kernel: str
+    channels: int
+    outputs: int
+    size: int
+    window: int
+    stride: int = 1
+    groups: int = 1
+    pad: int | None = None
+
+    @property
+    def op(self) -> str:
+        return {
+            "conv_transposed": "ConvTranspose",
+            "pool_max": "MaxPool",
+            "pool_average": "AveragePool",
+            "global_pool": "GlobalPool",
+        }.get(self.kernel, "Conv")
+
+    def __str__(self) -> str:
+        groups = f" g{self.groups}" if self.groups > 1 else ""
+        shape = f"{self.channels}>{self.outputs} @{self.size}"
+        return f"{shape} {self.window}x{self.window} s{self.stride}{groups}"
+
+    def arrays(self) -> tuple[list[np.ndarray], dict[str, Any]]:
+        rng = np.random.default_rng(0)
+
+        def normal(*shape: int) -> np.ndarray:
+            return rng.standard_normal(shape, dtype=np.float32)
+
+        x = normal(1, self.channels, self.size, self.size)
+        window, stride = (self.window,) * 2, (self.stride,) * 2
+        pad = (self.window // 2 if self.pad is None else self.pad,) * 4
+        if self.op == "GlobalPool":
+            return [x], {"kind": "mean"}
+        if self.op.endswith("Pool"):
+            return [x], {"kernel": window, "stride": stride, "pad": pad}
+        if self.op == "ConvTranspose":
+            w = normal(self.channels, self.outputs, *window)
+            return [x, w, normal(self.outputs)], {"stride": stride, "pad": (0,) * 4}
+        w = normal(self.outputs, self.channels // self.groups, *window)
+        attrs = {"stride": stride, "pad": pad, "group": self.groups}
+        return [x, w, normal(self.outputs)], attrs
+
+
+def cases() -> Iterator[Case]:
+    for c, k, size, window, stride in (
+        (64, 64, 56, 3, 1), (128, 128, 28, 3, 1), (256, 256, 14, 3, 1), (512, 512, 7, 3, 1),
+        (64, 128, 56, 3, 2), (128, 256, 28, 3, 2), (256, 512, 14, 3, 2), (64, 64, 224, 3, 1),
+        (32, 32, 256, 3, 1), (64, 2, 224, 3, 1), (48, 192, 27, 5, 1),
+        (64, 64, 56, 1, 1), (64, 256, 56, 1, 1), (256, 64, 56, 1, 1), (256, 128, 56, 1, 1),
+        (128, 512, 28, 1, 1), (512, 128, 28, 1, 1), (256, 1024, 14, 1, 1), (1024, 256, 14, 1, 1),
+        (512, 2048, 7, 1, 1), (2048, 512, 7, 1, 1), (256, 512, 56, 1, 2), (24, 144, 56, 1, 1),
+        (144, 24, 56, 1, 1), (96, 576, 14, 1, 1), (960, 160, 7, 1, 1), (2048, 1000, 1, 1, 1),
+    ):  # fmt: skip
+        yield Case("conv_direct", c, k, size, window, stride)
+    for k, size, window, stride in (
+        (32, 224, 3, 2),
+        (64, 224, 7, 2),
+        (64, 224, 3, 1),
+        (32, 256, 3, 1),
+    ):
+        yield Case("conv_first_layer", 3, k, size, window, stride)
+    for c, size, window, stride in (
+        (32, 112, 3, 1), (96, 112, 3, 2), (144, 56, 3, 1), (144, 56, 3, 2), (192, 28, 3, 1),
+        (384, 14, 3, 1), (576, 14, 3, 1), (576, 14, 3, 2), (960, 7, 3, 1), (144, 56, 5, 2),
+        (240, 28, 5, 1), (480, 14, 5, 1), (672, 14, 5, 1), (1152, 7, 5, 1), (96, 56, 7, 1),
+        (192, 28, 7, 1), (384, 14, 7, 1), (768, 7, 7, 1),
+    ):  # fmt: skip
+        yield Case("conv_depthwise", c, c, size, window, stride, c)
+    for kernel, c, size, window, stride, groups in (
+        ("conv_narrow_groups", 128, 56, 3, 1, 32), ("conv_narrow_groups", 256, 28, 3, 1, 32),
+        ("conv_narrow_groups", 64, 56, 3, 2, 8), ("conv_narrow_groups", 256, 28, 1, 1, 32),
+        ("conv_grouped", 512, 14, 3, 1, 32), ("conv_grouped", 1024, 7, 3, 1, 32),
+        ("conv_grouped", 168, 28, 3, 1, 7), ("conv_grouped", 240, 14, 3, 1, 6),
+        ("conv_grouped", 240, 28, 1, 1, 3),
+    ):  # fmt: skip
+        yield Case(kernel, c, c, size, window, stride, groups)
+    for c, k, size, window, stride in (
+        (512, 256, 32, 2, 2), (128, 64, 128, 2, 2), (256, 128, 16, 4, 2), (64, 32, 56, 3, 2),
+        (21, 21, 16, 16, 8),
+    ):  # fmt: skip
+        yield Case("conv_transposed", c, k, size, window, stride)
+    yield Case("pool_max", 64, 64, 112, 3, 2)
+    yield Case("pool_max", 256, 256, 56, 2, 2, pad=0)
+    yield Case("pool_max", 192, 192, 28, 3, 1)
+    yield Case("pool_max", 512, 512, 20, 5, 1)
+    yield Case("pool_average", 128, 128, 28, 2, 2, pad=0)
+    yield Case("pool_average", 192, 192, 28, 3, 1)
+    yield Case("global_pool", 2048, 2048, 7, 1)
+    yield Case("global_pool", 96, 96, 112, 1)
+
+
+@dataclass(frozen=True)
+class Result:
+    isa: str
+    kernel: str
+    shape: str
+    detail: str
+    ms: float
+    estimate_ms: float
+    gflops: float
+    share: float
+    gbytes: float
+
+
+def measured(case: Case, isa: str, peak: float, seconds: float) -> Result | None:
+    """The case on an instruction set; None where the kernel declines."""
+    from tinsmith.kernels._kernel import Skip
+
+    arrays, attrs = case.arrays()
+    node = one_node(case.op, arrays, attrs, (1, 2))
+    try:
+        bench = prepare(node, {"x0": arrays[0]}, case.kernel, isa)
+    except Skip:
+        return None
+    best = time_kernel(bench, seconds)
+    flops = node.op.flops(node.inputs, node.outputs, node.attrs)
+    nbytes = sum(v.type.nbytes for v in (*node.inputs, *node.outputs) if v is not None)
+    rate = flops / best / 1e9
+    return Result(
+        isa, case.kernel, str(case), bench.choice.detail, best * 1e3, bench.choice.cost * 1e3, rate,
+        rate / peak, nbytes / best / 1e9,
+    )  # fmt: skip
+
+
+@click.command()
+@click.option(
+    "--isa", multiple=True, help="Instruction sets (default: avx512 and avx2 if present)."
+)
+@click.option("--only", default="", help="Only kernels whose name contains this.")
+@click.option("--seconds", default=0.1, help="How long each row is repeated.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def main(isa: tuple[str, ...], only: str, seconds: float, as_json: bool) -> None:
+    from tinsmith.codegen.target import level, runnable
+
+    chosen = isa or tuple(n for n in ("avx512", "avx2") if runnable(level(n)))
+    rows: list[Result] = []
+    console = Console(stderr=as_json)
+    for name in chosen:
+        peak = measure(isa=name)["peak_gflops"]
+        table = Table("kernel", "shape", "tile", title=f"{name}: peak {peak:.1f} GFLOP/s")
+        for column in ("ms", "estimate", "GFLOP/s", "share", "GB/s"):
+            table.add_column(column, justify="right")
+        for case in cases():
+            if only in case.kernel and (row := measured(case, name, peak, seconds)):
+                rows.append(row)
+                table.add_row(
+                    row.kernel, row.shape, row.detail, f"{row.ms:.4f}", f"{row.estimate_ms:.4f}",
+                    f"{row.gflops:.1f}", f"{row.share:.0%}", f"{row.gbytes:.0f}",
+                )  # fmt: skip
+        console.print(table)
+    if as_json:
+        click.echo(json.dumps([asdict(r) for r in rows], indent=1))
+
+
+if __name__ == "__main__":
+    main()
