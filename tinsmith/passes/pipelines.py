@@ -20,6 +20,8 @@ PORTABLE = (
 MACHINE = (
     "fold-remaining",
     "lower-norm",
+    "lift-over-reshape",
+    "nest-concats",
     "gather-channels",
     "fuse-elementwise",
     "drop-dead-machine",
