@@ -15,6 +15,7 @@ from tinsmith.kernels.winograd.program import program
 GROWTH = {"strict": 8.0, "default": 1000.0}  # of both axes: F(2x2,3x3) has 7.1, F(6x6,3x3) 924
 MOST_PRODUCTS = 11  # of one axis
 EFFICIENCY = 0.95
+BARRIER = 5e-7  # seconds
 
 
 def algorithms(geo: Geometry, precision: str) -> list[tuple[Bilinear, Bilinear]]:
@@ -46,22 +47,31 @@ def plans(
     draft = Plan(
         geo, rows, cols, width, channel_blocks(geo.channels, width), 1, 1, 1, Pieces(1, 1), False
     )
-    per_tile = 4 * draft.positions * width * (draft.channels.count + draft.outputs)
-    wanted = {max(4, int(target.l2 * f) // per_tile) for f in (0.3, 0.5, 0.75, 1.0, 1.4)}
     candidates = []
-    for most in wanted | {draft.total}:
-        blocks = -(-draft.total // most)
-        for count in {blocks, blocks + blocks % 2}:
-            count = min(count, draft.total)
-            tiles = -(-draft.total // count)
-            plan = replace(draft, tiles=tiles, blocks=count, whole=count == 1)
-            if plan.whole and 4 * plan.size > max(4 * target.l2, target.l3 // 4):
-                continue
-            vectors, micro, slots = register_tiles(target, tiles, draft.outputs, draft.depth)
-            plan = replace(plan, vectors=vectors, micro=micro)
-            candidates.append((cost(target, plan, slots), plan.tiles, plan))
+    for count in _counts(target, draft):
+        tiles = -(-draft.total // count)
+        vectors, micro, slots = register_tiles(target, tiles, draft.outputs, draft.depth)
+        plan = replace(
+            draft, tiles=tiles, blocks=count, vectors=vectors, micro=micro, whole=count == 1
+        )
+        candidates.append((cost(target, plan, slots), plan.tiles, plan))
     seconds, _, best = min(candidates, key=lambda c: c[:2])
     return best, seconds
+
+
+def _counts(target: Target, draft: Plan) -> set[int]:
+    """Numbers of blocks worth considering: whose V and M fit caches, in even shares, of whole rows
+    of tiles (or whole parts of one)."""
+    per_tile = 4 * draft.positions * draft.width * (draft.channels.count + draft.outputs)
+    found = {1} if per_tile * draft.total <= max(4 * target.l2, target.l3 // 4) else set()
+    for share in (0.25, 0.4, 0.6, 0.8, 1.1):
+        most = max(min(4, draft.total), int(target.l2 * share) // per_tile)
+        if most >= draft.across:
+            count = -(-draft.lines // (most // draft.across))
+        else:
+            count = draft.lines * -(-draft.across // most)
+        found |= {count, -(-draft.total // most), min(count + count % 2, draft.total)}
+    return found
 
 
 @functools.lru_cache(maxsize=4096)
@@ -83,7 +93,7 @@ def register_tiles(
                 larger = micro.larger(tiles)
                 slots += panels * larger * _slots(target, micro.size, n, depth)
                 slots += panels * (count - larger) * _slots(target, micro.size - 1, n, depth)
-        slots *= 1 + 0.03 / vectors
+        slots *= 1 + 0.03 / vectors + 0.02 * bool(outputs % vectors and outputs > vectors)
         if best is None or slots < best[0]:
             best = (slots, vectors, micro)
     assert best is not None
@@ -114,8 +124,12 @@ def cost(target: Target, plan: Plan, slots: float) -> float:
         inside = 8.0 * plan.size / target.l3_bandwidth * plan.blocks
     total = max(products, fetched) + 0.2 * min(products, fetched)
     total += max(inside, transforms(target, plan) * issue)
+    if plan.whole:
+        total += 2 * BARRIER
     if plan.blocks % 2 and 1 < plan.blocks < 16:
         total *= 1.02  # two threads would not share evenly
+    if plan.blocks % plan.lines and plan.lines % plan.blocks:
+        total *= 1.03  # prefetches miss where a block goes on in the next row of tiles
     return total
 
 

@@ -8,16 +8,18 @@ share them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from tinsmith.codegen.builder import Ptr
+from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry
 from tinsmith.kernels.winograd.choose import algorithms, plans
+from tinsmith.kernels.winograd.fetch import tensors
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.product import product_stage
-from tinsmith.kernels.winograd.stages import stage
+from tinsmith.kernels.winograd.stages import Stage, stage
 from tinsmith.kernels.winograd.transform import input_stage, output_stage
 from tinsmith.kernels.winograd.weights import Array, pack, pack_bias
 
@@ -63,15 +65,43 @@ def why_not(geo: Geometry, precision: str) -> str:
     )
 
 
-def choice(site: Site, plan: Plan, w: Array, seconds: float, read: Layout) -> Choice:
-    """The choice for a plan."""
+Source = Callable[[Emit], View]
+
+
+def first_input(em: Emit) -> View:
+    view = em.ins[0]
+    assert view is not None
+    return view
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """Where a kernel finds its blocked input, and the elements of scratch before V and M."""
+
+    source: Source = first_input
+    before: int = 0
+
+    def space(self, em: Emit, plan: Plan) -> Ptr:
+        """V, and M behind it."""
+        return em.scratch.cast(F32) + self.before if plan.whole else em.workspace.cast(F32)
+
+    def edge(self, em: Emit, plan: Plan) -> Ptr:
+        """Room for the results of one tile."""
+        return em.workspace.cast(F32) + (0 if plan.whole else plan.size)
+
+
+def choice(
+    site: Site, plan: Plan, w: Array, seconds: float, read: Layout, rooms: Rooms | None = None
+) -> Choice:
+    """The choice for a plan; `w` holds the weights of its two axes."""
+    rooms = rooms or Rooms()
     bias = site.const(2, "the bias") if site.has(2) else None
     edge = 4 * plan.edge
     return Choice(
         cost=seconds,
         reads=site.reads([read, *(None for _ in site.inputs[1:])], Layout(plan.width)),
         writes=(Layout(plan.width),),
-        phases=phases(plan, first_input),
+        phases=phases(plan, rooms),
         packed=(
             Packed("weights", lambda: pack(w, plan)),
             Packed("bias", lambda: pack_bias(bias, plan)),
@@ -82,84 +112,69 @@ def choice(site: Site, plan: Plan, w: Array, seconds: float, read: Layout) -> Ch
     )
 
 
-Source = Callable[[Emit], View]
-
-
-def first_input(em: Emit) -> View:
-    view = em.ins[0]
-    assert view is not None
-    return view
-
-
-def phases(plan: Plan, source: Source) -> tuple[Phase, ...]:
-    """One phase of blocks, or one for each stage; `source` finds the blocked input."""
+def phases(plan: Plan, rooms: Rooms) -> tuple[Phase, ...]:
+    """One phase of blocks, or one for each stage."""
     if not plan.whole:
-        return (Phase(plan.blocks, lambda em: emit_blocks(em, plan, source)),)
+        return (Phase(plan.blocks, lambda em: emit_blocks(em, plan, rooms)),)
     return (
-        Phase(plan.channels.count * plan.lines, lambda em: emit_inputs(em, plan, source)),
-        Phase(plan.positions * plan.panels, lambda em: emit_products(em, plan)),
-        Phase(plan.outputs * plan.lines, lambda em: emit_outputs(em, plan)),
+        Phase(plan.channels.count * plan.lines, lambda em: emit_inputs(em, plan, rooms)),
+        Phase(plan.positions * plan.panels, lambda em: emit_products(em, plan, rooms)),
+        Phase(plan.outputs * plan.lines, lambda em: emit_outputs(em, plan, rooms)),
     )
 
 
-def space(em: Emit, plan: Plan) -> Ptr:
-    """V, and M behind it."""
-    return (em.scratch if plan.whole else em.workspace).cast(F32)
+def input_function(em: Emit, plan: Plan, rooms: Rooms) -> Stage:
+    def body(em: Emit, *at: Val) -> None:
+        input_stage(em, plan, rooms.source(em), rooms.space(em, plan), *at)
+
+    return stage(em, "inputs", "c0 c1 t0 t1 base", body)
 
 
-def edge(em: Emit, plan: Plan) -> Ptr:
-    """Room for the results of one tile."""
-    return em.workspace.cast(F32) + (0 if plan.whole else plan.size)
+def output_function(em: Emit, plan: Plan, rooms: Rooms) -> Stage:
+    def body(em: Emit, *at: Val) -> None:
+        products = rooms.space(em, plan) + plan.m_start
+        output_stage(em, plan, products, rooms.edge(em, plan), *at)
+
+    return stage(em, "outputs", "k0 k1 t0 t1 base", body)
 
 
-def emit_blocks(em: Emit, plan: Plan, source: Source) -> None:
+def emit_blocks(em: Emit, plan: Plan, rooms: Rooms) -> None:
     """Tiles of the phase are blocks."""
     b = em.b
     even = plan.total % plan.blocks == 0
-    inputs = stage(
-        em, "inputs", "c0 c1 t0 t1 base",
-        lambda em, *at: input_stage(em, plan, source(em), space(em, plan), *at),
-    )  # fmt: skip
-    products = stage(
-        em, "products", "u0 u1 count",
-        lambda em, u0, u1, count: product_stage(
-            em, plan, space(em, plan), u0, u1, plan.tiles if even else count
-        ),
-    )  # fmt: skip
-    outputs = stage(
-        em, "outputs", "k0 k1 t0 t1 base",
-        lambda em, *at: output_stage(em, plan, space(em, plan) + plan.m_start, edge(em, plan), *at),
-    )  # fmt: skip
+
+    def body(em: Emit, u0: Val, u1: Val, start: Val, count: Val | int) -> None:
+        count = plan.tiles if even else count
+        fetch = tensors(em, plan, rooms.source(em), start, count)
+        product_stage(em, plan, rooms.space(em, plan), u0, u1, count, fetch)
+
+    inputs = input_function(em, plan, rooms)
+    products = stage(em, "products", "u0 u1 start count", body)
+    outputs = output_function(em, plan, rooms)
     with b.loop(em.begin, em.end) as block:
         start = block * plan.total // plan.blocks
         stop = (block + 1) * plan.total // plan.blocks
         inputs(0, plan.channels.count, start, stop, start)
-        products(0, plan.positions * plan.panels, stop - start)
+        products(0, plan.positions * plan.panels, start, stop - start)
         outputs(0, plan.outputs, start, stop, start)
 
 
-def emit_inputs(em: Emit, plan: Plan, source: Source) -> None:
+def emit_inputs(em: Emit, plan: Plan, rooms: Rooms) -> None:
     """Tiles of the phase are (channel block, row of tiles)."""
-    inputs = stage(
-        em, "inputs", "c0 c1 t0 t1 base",
-        lambda em, *at: input_stage(em, plan, source(em), space(em, plan), *at),
-    )  # fmt: skip
+    inputs = input_function(em, plan, rooms)
     with em.b.loop(em.begin, em.end) as unit:
         c, line = unit // plan.lines, em.b.index(unit % plan.lines)
         inputs(c, c + 1, line * plan.across, (line + 1) * plan.across, 0)
 
 
-def emit_products(em: Emit, plan: Plan) -> None:
+def emit_products(em: Emit, plan: Plan, rooms: Rooms) -> None:
     """Tiles of the phase are (position, panel)."""
-    product_stage(em, plan, space(em, plan), em.begin, em.end, plan.tiles)
+    product_stage(em, plan, rooms.space(em, plan), em.begin, em.end, plan.tiles)
 
 
-def emit_outputs(em: Emit, plan: Plan) -> None:
+def emit_outputs(em: Emit, plan: Plan, rooms: Rooms) -> None:
     """Tiles of the phase are (output block, row of tiles)."""
-    outputs = stage(
-        em, "outputs", "k0 k1 t0 t1 base",
-        lambda em, *at: output_stage(em, plan, space(em, plan) + plan.m_start, edge(em, plan), *at),
-    )  # fmt: skip
+    outputs = output_function(em, plan, rooms)
     with em.b.loop(em.begin, em.end) as unit:
         k, line = unit // plan.lines, em.b.index(unit % plan.lines)
         outputs(k, k + 1, line * plan.across, (line + 1) * plan.across, 0)

@@ -126,6 +126,7 @@ class Plan:
 
     def __str__(self) -> str:
         tile = f"F({self.rows.m}x{self.cols.m},{self.rows.r}x{self.cols.r})"
-        step = f"/{self.cols.stride}" if self.cols.stride > 1 else ""
+        strides = (self.rows.stride, self.cols.stride)
+        step = "" if strides == (1, 1) else f"/{strides[0]}x{strides[1]}"
         cut = "whole" if self.whole else f"T={self.tiles}"
         return f"{tile}{step} {cut} {self.micro.size}x{self.vectors}"

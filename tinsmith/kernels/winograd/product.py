@@ -6,6 +6,8 @@ the next unit's are prefetched line by line meanwhile, because they often come f
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit
@@ -14,8 +16,16 @@ from tinsmith.kernels.winograd.plan import Plan
 LINE = 16  # elements of a cache line
 
 
-def product_stage(em: Emit, plan: Plan, space: Ptr, u0: Val, u1: Val, count: Val | int) -> None:
-    """Units [u0, u1) for a block of `count` tiles."""
+def product_stage(
+    em: Emit,
+    plan: Plan,
+    space: Ptr,
+    u0: Val,
+    u1: Val,
+    count: Val | int,
+    fetch: Callable[[Val], None] | None = None,
+) -> None:
+    """Units [u0, u1) for a block of `count` tiles; `fetch(i)` runs in register tile i."""
     b, width = em.b, plan.width
     row = plan.vectors * width
     larger = plan.micro.larger(count)  # type: ignore[arg-type]
@@ -28,7 +38,7 @@ def product_stage(em: Emit, plan: Plan, space: Ptr, u0: Val, u1: Val, count: Val
         to = space + plan.m_start + position * plan.m_step + panel * (plan.tiles * row)
         to = to.fixed()
 
-        def unit(vectors: int, x: Ptr = x, w: Ptr = w, to: Ptr = to) -> None:
+        def unit(vectors: int, u: Val = u, x: Ptr = x, w: Ptr = w, to: Ptr = to) -> None:
             for first, stop, size in (
                 (0, larger, plan.micro.size),
                 (larger, plan.micro.count, plan.micro.size - 1),
@@ -37,6 +47,8 @@ def product_stage(em: Emit, plan: Plan, space: Ptr, u0: Val, u1: Val, count: Val
                     continue
                 with b.loop(first, stop) as i:
                     t = i * size + first
+                    if fetch is not None:
+                        fetch(u * plan.micro.count + i)
                     following = _following(b, plan, w, vectors, i) if ahead else None
                     x_at, to_at = (x + t * width).fixed(), (to + t * width).fixed()
                     done = _sums(b, plan, x_at, w, size, vectors, following)

@@ -1,0 +1,75 @@
+"""Prefetching tensors that come from memory, spread evenly over the products of a block.
+
+While a block is multiplied, the input of the next one and the places of its own results are asked
+for. Addresses that turn out to lie outside the tensors do no harm: prefetches never fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.kernels._kernel import Emit, View
+from tinsmith.kernels.window.geometry import steps
+from tinsmith.kernels.winograd.plan import Plan
+from tinsmith.kernels.winograd.transform import tile_place
+
+Fetch = Callable[[Val], None]
+NEAR, MIDDLE = 3, 2  # cache levels 1 and 2
+
+
+def tensors(em: Emit, plan: Plan, source: View, start: Val, count: Val | int) -> Fetch | None:
+    """What register tile number i of a block asks for, or None where nothing is far away.
+
+    The block has `count` tiles from tile `start`.
+    """
+    out = em.outs[0]
+    if source.spec.nbytes + out.spec.nbytes < em.target.l2 // 2:
+        return None
+    first = _corner(plan, source, start + count, plan.rows.stride, plan.cols.stride, True)
+    here = _corner(plan, out, start, 1, 1, False)
+    rows, cols = plan.rows, plan.cols
+    asks = [
+        _ask(em, plan, source, first, plan.channels.count, rows.reach, cols.m * cols.stride, False),
+        _ask(em, plan, out, here, plan.outputs, rows.m, cols.m, True),
+    ]
+
+    def fetch(i: Val) -> None:
+        for ask in asks:
+            ask(i)
+
+    return fetch
+
+
+def _corner(plan: Plan, view: View, tile: Val, down: int, right: int, padded: bool) -> Ptr:
+    """The first place of a tile."""
+    n, i, j = tile_place(plan, tile)
+    batch, _, (_, row, pixel) = steps(view.spec, plan.geo.rank)
+    at = view.pointer + n * batch + i * (plan.rows.m * down * row)
+    at = at + j * (plan.cols.m * right * pixel)
+    if padded:
+        at = at + -(plan.geo.begin[1] * row + plan.geo.begin[2] * pixel)
+    return at.fixed()
+
+
+def _ask(
+    em: Emit, plan: Plan, view: View, at: Ptr, planes: int, rows: int, wide: int, write: bool
+) -> Fetch:
+    """Share `rows` lines of `wide` places a tile, in every plane, among the register tiles."""
+    b, line = em.b, 16
+    _, plane, (_, row, pixel) = steps(view.spec, plan.geo.rank)
+    length = -(-plan.tiles * wide * pixel // line)
+    segments = planes * rows
+    takers = plan.positions * plan.panels * plan.micro.count
+    pieces = -(-length // -(-segments * length // takers))
+    share = -(-length // pieces)
+
+    def ask(i: Val) -> None:
+        segment, piece = i // pieces, i % pieces
+        with b.when(segment < segments):
+            from_ = at + (segment // rows) * plane + (segment % rows) * row
+            from_ = (from_ + piece * (share * line)).fixed()
+            for k in range(share):
+                (from_ + k * line).prefetch(write, NEAR if write else MIDDLE)
+
+    return ask

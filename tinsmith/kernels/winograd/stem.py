@@ -1,0 +1,163 @@
+"""Winograd for the first layer of a network: few channels, stride 2, a plain image.
+
+Even and odd rows and columns of the zero-padded image become channels of an image of half the
+size, where the convolution has half the taps on each axis and stride 1:
+
+    x'[(p C + c) 2 + q][i][j] = padded x[c][2 i + p][2 j + q]
+
+That image is made in a first phase; the others are a Winograd convolution of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.types import F32, I1
+from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, View, kernel
+from tinsmith.kernels.layout import PLAIN, Layout, Spec, block_of, spec_of
+from tinsmith.kernels.window.geometry import Geometry
+from tinsmith.kernels.winograd.choose import algorithms, plans
+from tinsmith.kernels.winograd.kernel import Rooms, choice, plane_geometry, why_not
+from tinsmith.kernels.winograd.plan import Plan
+from tinsmith.kernels.winograd.weights import Array
+
+MOST_CHANNELS = 4
+
+
+@kernel("Conv", Tier.SHAPED, dtypes="float32")
+def winograd_stem(site: Site) -> list[Choice]:
+    """Winograd convolution of a plain image with few channels at stride 2, by space to depth."""
+    geo = plane_geometry(site)
+    w = site.const(1, "the weights")
+    width = block_of(site.target)
+    if geo.rank != 2 or geo.stride != (1, 2, 2):
+        raise Skip(f"stride is {'x'.join(map(str, geo.stride[3 - geo.rank :]))}, 2x2 is needed")
+    if geo.channels > MOST_CHANNELS:
+        raise Skip(f"{geo.channels} input channels are more than {MOST_CHANNELS}")
+    if geo.out_channels < width:
+        raise Skip(f"{geo.out_channels} output channels do not fill a block of {width}")
+    halved = half_geometry(geo)
+    found = algorithms(halved, site.precision)
+    if not found:
+        raise Skip(why_not(halved, site.precision))
+    choices = []
+    for rows, cols in found:
+        plan, seconds = plans(site.target, halved, width, rows, cols)
+        image = spec_of(np.float32, half_dims(plan), Layout(width))
+        copied = site.target.time(0, 8.0 * prod(geo.size) * geo.channels * geo.batch + image.nbytes)
+        rooms = Rooms(lambda em, image=image: View(em.scratch.cast(F32), image), image.size)
+        made = choice(site, plan, fold(w), seconds + copied, PLAIN, rooms)
+        copy = Phase(
+            geo.batch * image.spatial[0], lambda em, image=image: emit_halves(em, geo, image)
+        )
+        choices.append(
+            replace(
+                made, phases=(copy, *made.phases), scratch=made.scratch + image.nbytes,
+            )
+        )  # fmt: skip
+    return choices
+
+
+def half_geometry(geo: Geometry) -> Geometry:
+    """The convolution of the halved image: no padding, stride 1."""
+    taps = tuple(-(-k // 2) for k in geo.kernel)
+    size = tuple(o + k - 1 for o, k in zip(geo.out, taps, strict=True))
+    return replace(
+        geo, channels=4 * geo.channels, size=size, kernel=taps, stride=(1, 1, 1), begin=(0, 0, 0)
+    )
+
+
+def half_dims(plan: Plan) -> tuple[int, int, int, int]:
+    """The halved image with all that overhanging tiles read."""
+    (_, below), (_, right) = plan.halo
+    _, high, wide = plan.geo.size
+    return (plan.geo.batch, plan.geo.channels, high + below, wide + right)
+
+
+def fold(w: Array) -> Array:
+    """[K, C, r_h, r_w] as weights of the halved image: [K, 4 C, ceil(r_h / 2), ceil(r_w / 2)]."""
+    outputs, channels, high, wide = w.shape
+    even = np.pad(w, ((0, 0), (0, 0), (0, high % 2), (0, wide % 2)))
+    parts = even.reshape(outputs, channels, -(-high // 2), 2, -(-wide // 2), 2)
+    return parts.transpose(0, 3, 1, 5, 2, 4).reshape(
+        outputs, 4 * channels, -(-high // 2), -(-wide // 2)
+    )
+
+
+def emit_halves(em: Emit, geo: Geometry, image: Spec) -> None:
+    """Make rows of the halved image; tiles of the phase are (image, row).
+
+    A vector of a source row holds pairs (even, odd) of V / 2 places; V / 2 such vectors, of
+    different source rows and channels, are transposed to the lanes of V / 2 places.
+    """
+    b, source = em.b, em.ins[0]
+    assert source is not None
+    width = image.layout.block
+    pairs, high, wide = width // 2, *image.spatial
+    batch, channel, row, _ = source.spec.strides
+    space = em.scratch.cast(F32)
+    zero = b.zero(F32.x(width))
+
+    def chunk(line: Sequence[tuple[Ptr, Val]], to: Ptr, j: Val | int) -> None:
+        count, mask = pairs, None
+        if isinstance(j, int):
+            count = min(pairs, wide - j)
+            first = 2 * j - geo.begin[2]
+            inside = [0 <= first + k < geo.size[2] for k in range(width)]
+            mask = None if all(inside) else b.vector(list(map(int, inside)), I1)
+        for block in range(image.blocks):
+            rows = []
+            for at, valid in line[block * pairs : (block + 1) * pairs]:
+                x = at + j * 2
+                x = x.load(width) if mask is None else x.load(width, mask)
+                rows.append(valid.select(x, zero))
+            rows += [zero] * (pairs - len(rows))
+            for k, value in enumerate(transpose_pairs(rows)[:count]):
+                (to + (block * image.strides[1] + k * width) + j * width).store(value)
+
+    with b.loop(em.begin, em.end) as unit:
+        n, i = unit // high, unit % high
+        line = []
+        for p in range(2):
+            y = b.index(i) * 2 + (p - geo.begin[1])
+            valid = ((y >= 0) & (y < geo.size[1])).splat(width)
+            near = b.minimum(b.maximum(y, 0), geo.size[1] - 1)
+            for c in range(geo.channels):
+                at = source.pointer + n * batch + near * row + (c * channel - geo.begin[2])
+                line.append((at.fixed(), valid))
+        to = (space + n * image.strides[0] + i * image.strides[2]).fixed()
+        first = -(-geo.begin[2] // (2 * pairs)) * pairs
+        count = max(0, (geo.begin[2] + geo.size[2] - 2 * first) // width)
+        for j in range(0, min(first, wide), pairs):
+            chunk(line, to, j)
+        last = first + min(count, max(0, wide - first) // pairs) * pairs
+        if last > first:
+            with b.loop(first, last, pairs) as j:
+                chunk(line, to, j)
+        for j in range(last, wide, pairs):
+            chunk(line, to, j)
+
+
+def transpose_pairs(rows: Sequence[Val]) -> list[Val]:
+    """Element pair j of row i becomes pair i of row j; a power of two of rows of as many pairs."""
+    done, step = list(rows), 1
+    while step < len(done):
+        for i in range(len(done)):
+            if i & step:
+                continue
+            a, c = done[i], done[i + step]
+            done[i], done[i + step] = (_interleave(a, c, step, half) for half in (0, step))
+        step *= 2
+    return done
+
+
+def _interleave(a: Val, c: Val, step: int, half: int) -> Val:
+    """Pairs with bit `step` clear from a, the others from c, shifted to the half wanted."""
+    pairs = a.ty.lanes // 2
+    order = [j + half if not j & step else pairs + j - step + half for j in range(pairs)]
+    return a.shuffle(c, [2 * k + q for k in order for q in range(2)])
