@@ -187,3 +187,20 @@ def test_a_fused_graph_is_left_alone(stage):
     text = str(g)
     check(g, stage)
     assert str(g) == text
+
+
+def test_a_bias_and_a_residual_behind_a_reshape_go_up_to_the_product():
+    b = Builder()
+    x = b.x(2, 3, 8)
+    y = ops.Reshape(ops.MatMul(ops.Reshape(x, b.i(6, 8)), b.w(8, 8)), b.i(2, 3, 8))
+    g = b.out(ops.Relu(ops.Add(ops.Add(y, b.w(1, 1, 8)), x)))
+    check(g)
+    assert regions(g) == [["MatMul", "Add", "Add", "Relu"]]
+
+
+def test_nothing_goes_up_to_a_product_that_is_read_twice():
+    b = Builder()
+    y = ops.MatMul(b.x(6, 8), b.w(8, 8))
+    g = b.out(ops.Relu(ops.Reshape(y, b.i(2, 3, 8))), ops.Softmax(y))
+    check(g)
+    assert ops_of(g) == ["MatMul", "Reshape", "Relu", "Softmax"]

@@ -8,7 +8,7 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import Array, need_float, number, reshaped, shape_of
+from tinsmith.passes.facts import Array, number, reshaped, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p
 

@@ -37,6 +37,10 @@ class Sampler:
         array = np.asarray(sample)
         return array.astype(self.dtype) if array.dtype == np.float32 else array
 
+    def feed(self, v: Value) -> np.ndarray[Any, Any]:
+        made = self.env.get(("feed", v.name))
+        return self.rng.standard_normal(v.dims).astype(v.dtype) if made is None else made
+
     def build(self, pattern: Pattern) -> Value | None:
         if isinstance(pattern, Or):
             options = pattern.alternatives()
@@ -66,6 +70,9 @@ class Sampler:
             raise TinsmithError(f"rule {self.rule.name} has no sample for {var.name!r}")
         sample = self.rule.sample[var.name]
         value: Value | None
+        if callable(sample):
+            value = self.env[var.name] = sample(self.graph, self.dtype)
+            return value
         if var.optional and self.choose(2):
             value = None
         elif var.const or (isinstance(sample, np.ndarray) and sample.dtype.kind in "iu"):
@@ -128,4 +135,4 @@ def sample_graphs(
         # behind a node that no rule looks at, so that an input may take the root's place
         after = OPS["Asinh"](out) if out.dtype.kind in "fV" else OPS["Shape"](out)
         graph.outputs.append(after)
-        yield graph, [sampler.env["feed", v.name] for v in graph.inputs]
+        yield graph, [sampler.feed(v) for v in graph.inputs]

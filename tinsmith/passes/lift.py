@@ -1,0 +1,81 @@
+"""Elementwise nodes move up over a reshape to the product or convolution that can finish them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Dim, Graph, Node, Type, Value
+from tinsmith.ops import OPS
+from tinsmith.passes.facts import reshaped, shape_of, target_of
+from tinsmith.passes.manager import register
+from tinsmith.rewrite import RuleSet, Skip, p
+
+rules = RuleSet("lift-over-reshape", "Elementwise nodes go up over a reshape to their anchor.")
+register("machine")(rules)
+
+_REACH = 8
+
+
+def _feeds_from_anchor(x: Value) -> None:
+    """Skip unless x is the result of an anchor, or of elementwise nodes after one, read once."""
+    v = x
+    for _ in range(_REACH):
+        if len(v.uses) != 1 or v.producer is None:
+            break
+        if "anchor" in v.producer.op.traits:
+            return
+        if "elementwise" not in v.producer.op.traits:
+            break
+        same = [i for i in v.producer.inputs if i is not None and i.shape == v.shape]
+        if not same:
+            break
+        v = same[0]
+    raise Skip(f"no anchor finishes {x.name!r}")
+
+
+def _product(graph: Graph, dtype: Any) -> Value:
+    """For the samples: a value that an anchor makes."""
+    return OPS["MatMul"](graph.input("a", Type(dtype, (6, 4))), np.ones((4, 5), dtype))
+
+
+def _under(y: Value, dims: Sequence[Dim]) -> Any:
+    """y under another shape; an array where y is a constant."""
+    return reshaped(y, dims) if y.const is None else y.const.reshape(target_of(dims))
+
+
+@rules.rule(
+    p.trait("activation")(p.Reshape("x", ...).named("r")).named("f"),
+    x=_product,
+    r={"#1": np.array([2, 3, 5])},
+)
+def lift_activation(x: Value, f: Node) -> Value:
+    """f(reshape(x)) -> reshape(f(x)), where an anchor makes x."""
+    _feeds_from_anchor(x)
+    return reshaped(OPS[f.op.name](x, **f.attrs), shape_of(f.output))
+
+
+@rules.rule(
+    p.Add(p.Reshape("x", ...).named("r"), "y") | p.Mul(p.Reshape("x", ...).named("r"), "y"),
+    x=_product,
+    y=(2, 3, 5),
+    r={"#1": np.array([2, 3, 5])},
+)
+def lift_binary(root: Node, x: Value, y: Value, r: Node) -> Value:
+    """reshape(x) + y -> reshape(x + reshape(y)), and the same for *, where an anchor makes x."""
+    _feeds_from_anchor(x)
+    shape, target = shape_of(x), shape_of(r.output)
+    if root.output.shape != target or y.shape is None or y is x:
+        raise Skip("y makes the result larger")
+    other: Any
+    if y.shape == target:
+        other = _under(y, shape)
+    elif y.const is not None and y.const.size == 1:
+        other = y
+    elif all(d == 1 for d in y.shape[:-1]) and y.shape[-1:] == shape[-1:] == target[-1:]:
+        other = _under(y, y.shape[-1:])
+    else:
+        raise Skip(f"y of {y.type} does not follow the reshape")
+    return reshaped(OPS[root.op.name](x, other), target)
