@@ -16,17 +16,19 @@ if TYPE_CHECKING:
     from tinsmith.graph import Type as Type
     from tinsmith.compiler.compile import compile as compile
     from tinsmith.compiler.compile import load as load
+    from tinsmith.compiler.compile import save as save
     from tinsmith.runtime.net import Net as Net
 
 _HOMES = {
     "load": "tinsmith.compiler.compile",
     "compile": "tinsmith.compiler.compile",
+    "save": "tinsmith.compiler.compile",
     "Net": "tinsmith.runtime.net",
     "Graph": "tinsmith.graph",
     "Type": "tinsmith.graph",
 }
 
-__all__ = ["Graph", "Net", "Type", "compile", "load"]
+__all__ = ["Graph", "Net", "Type", "compile", "load", "save"]
 
 
 def __getattr__(name: str) -> Any:

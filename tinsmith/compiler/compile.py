@@ -78,6 +78,31 @@ def compile(
     return _Model(model, machine, options, cache, trust).net()
 
 
+def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False) -> None:
+    """Write a model as a .tin file: the graph as text, and constants that load by mapping.
+
+    With `code` a compiled Net's machine code and packed weights go along; they are used only
+    by `compile(path, trust=True)`, on a machine of the same kind. Raises ModelFileError.
+    """
+    from tinsmith.formats.container import write_container
+    from tinsmith.formats.tin import graph_sections
+
+    graph = model if isinstance(model, Graph) else model.source()
+    sections = graph_sections(graph)
+    if code:
+        program = None if isinstance(model, Graph) else model.sections()
+        if program is None:
+            raise ModelFileError(
+                f"{path}: there is no code to save; compile the model for a static shape on the cpu "
+                "backend first, or leave out code=True"
+            )
+        sections |= program
+    try:
+        write_container(Path(path), sections)
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
 def _numpy_net(graph: Graph) -> Net:
     from tinsmith.backends.numpy import NumpyProgram
 
@@ -91,7 +116,16 @@ def _numpy_net(graph: Graph) -> Net:
 
     inputs = {v.name: v.type for v in graph.inputs}
     names = [v.name for v in graph.outputs]
-    return Net(graph.name, inputs, names, none, lambda _: str(graph), explain, program.run)
+    return Net(
+        graph.name,
+        inputs,
+        names,
+        none,
+        lambda _: str(graph),
+        explain,
+        program.run,
+        source=lambda: graph,
+    )
 
 
 class _Model:
@@ -182,6 +216,7 @@ class _Model:
         net = Net(
             found["name"], found["inputs"], found["outputs"], self.build, self.stage, self.explain,
             notes=self.notes, report=lambda: self.compilation.reports, sections=self.sections,
+            source=lambda: self.compilation.imported,
         )  # fmt: skip
         if all(t.is_static for t in found["inputs"].values()):
             net.program()

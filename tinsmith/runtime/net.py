@@ -46,6 +46,7 @@ class Net:
         notes: Sequence[str] = (),
         report: Callable[[], Any] = list,
         sections: Callable[[Signature], dict[str, Any] | None] | None = None,
+        source: Callable[[], Graph] | None = None,
     ) -> None:
         self.name = name
         self.inputs = dict(inputs)
@@ -53,6 +54,7 @@ class Net:
         self.notes = list(notes)
         self._build, self._stages, self._explain = build, stages, explain
         self._runner, self._report, self._sections = runner, report, sections
+        self._source = source
         self._programs: OrderedDict[Signature, Program] = OrderedDict()
         self._lock = threading.Lock()
         self._local = threading.local()
@@ -223,6 +225,11 @@ class Net:
     def report(self) -> Any:
         """What each stage of passes changed: a list of reports (built anew after a warm start)."""
         return self._report()
+
+    def source(self) -> Graph:
+        """The graph as it was imported. It must not be edited."""
+        assert self._source is not None
+        return self._source()
 
     def sections(self) -> dict[str, Any] | None:
         """The program as sections of a .tin file; None where it cannot be written."""
