@@ -83,7 +83,8 @@ class _Loop:
         self.views, self.out = views[:-1], views[-1]
         self.finish: Callable[[Val], Val] | None = None
         flops = flops_of(self.expr)
-        self.unroll = 4 if flops < 8 else 2 if flops < 30 else 1
+        few = em.target.registers < 32
+        self.unroll = 4 if flops < 8 else 2 if flops < (10 if few else 30) else 1
         self._once = [
             None if step else p.load() if splat else p.load(lanes) for p, step, splat in self.views
         ]
