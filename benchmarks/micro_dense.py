@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tests.kernels.harness import one_node, prepare, time_kernel
 
 from benchmarks.peak import measure
+from tests.kernels.harness import one_node, prepare, time_kernel
 
 RNG = np.random.default_rng(0)
 

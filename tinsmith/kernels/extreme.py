@@ -34,6 +34,16 @@ class Search:
         among_numbers = better | (y.eq(x) & later)
         return x_nan.select(y_nan & later, y_nan | among_numbers)
 
+    def advance(self, held: Pair, value: Val, index: Val) -> Pair:
+        """`pick` against a later element, where indices rise: they need no comparison."""
+        x, i = held
+        if self.last:
+            wins = (value >= x if self.largest else value <= x) | value.is_nan()
+        else:
+            behind = value <= x if self.largest else value >= x  # false where either is NaN
+            wins = (behind ^ 1) & x.eq(x)
+        return wins.select(value, x), wins.select(index, i)
+
     def pick(self, held: Pair, other: Pair) -> Pair:
         """The winner of two pairs, lane by lane."""
         (x, i), (y, j) = held, other
@@ -82,20 +92,21 @@ def arg_reduce(site: Site) -> Choice:
 def _row(em: Emit, search: Search, row: Position, n: int, lanes: int) -> None:
     b = em.b
     x = (em.ins[0].pointer + row * n).fixed()  # type: ignore[union-attr]
-    best = search.start(b, lanes)
     steps = b.vector(list(range(lanes)), I32)
+    best = (x.load(lanes), steps) if n >= lanes else search.start(b, lanes)
 
     def step(at: Position, mask: Val | None, best: Pair) -> Pair:
         base = at.to("i32").splat(lanes) if isinstance(at, Val) else b.const(at, I32.x(lanes))
         value, where = (x + at).load(lanes, mask), base + steps
-        if mask is not None:
-            lost_value, lost_where = search.start(b, lanes)
-            value, where = mask.select(value, lost_value), mask.select(where, lost_where)
+        if mask is None:
+            return search.advance(best, value, where)
+        lost_value, lost_where = search.start(b, lanes)
+        value, where = mask.select(value, lost_value), mask.select(where, lost_where)
         return search.pick(best, (value, where))
 
     full, rest = divmod(n, lanes)
-    if full:
-        with b.loop(0, full * lanes, lanes, best) as loop:
+    if full > 1:
+        with b.loop(lanes, full * lanes, lanes, best) as loop:
             loop.next(step(loop.index, None, (loop.vars[0], loop.vars[1])))
         best = loop.out[0], loop.out[1]
     if rest and b.target.has_masks:
@@ -128,10 +139,14 @@ def _vectors(
 
     def column(first: Position, size: int, mask: Val | None) -> None:
         here = (x + first).fixed()
-        with b.loop(0, n, 1, search.start(b, size)) as loop:
+        best = here.load(size, mask), b.zero(I32.x(size))
+        if n == 1:
+            finish_run(em, best[1].to("i64"), 0, outer * inner + first, mask)
+            return
+        with b.loop(1, n, 1, best) as loop:
             value = (here + loop.index * inner).load(size, mask)
             where = loop.index.to("i32").splat(size)
-            loop.next(search.pick((loop.vars[0], loop.vars[1]), (value, where)))
+            loop.next(search.advance((loop.vars[0], loop.vars[1]), value, where))
         finish_run(em, loop.out[1].to("i64"), 0, outer * inner + first, mask)
 
     each_vector(b, block, inner, lanes, column)

@@ -173,3 +173,41 @@ def each_vector(
         last()
     else:
         b.choose(b.index(block) < full, lambda: body(block * lanes, lanes, None), last)
+
+
+Sizes = Sequence[tuple[int, "Val | None"]]
+"""Neighbouring vectors: lanes, and mask, of each."""
+
+
+def each_block(
+    b: Builder,
+    block: Position,
+    count: int,
+    lanes: int,
+    vectors: int,
+    body: Callable[[Position, Sizes], None],
+) -> None:
+    """`body(first, sizes)` for block number `block` of `count` elements: `vectors` vectors, or for
+    the last block fewer, the last of them masked or replaced by narrower ones."""
+    width = lanes * vectors
+    full, rest = divmod(count, width)
+
+    def whole() -> None:
+        body(block * width, [(lanes, None)] * vectors)
+
+    def last() -> None:
+        sizes: list[tuple[int, Val | None]] = [(lanes, None)] * (rest // lanes)
+        if few := rest % lanes:
+            if b.target.has_masks:
+                sizes.append((lanes, b.first_lanes(few, lanes)))
+            else:
+                bits = [1 << k for k in range(lanes.bit_length()) if few >> k & 1]
+                sizes += [(size, None) for size in reversed(bits)]
+        body(full * width, sizes)
+
+    if not rest:
+        whole()
+    elif not full:
+        last()
+    else:
+        b.choose(b.index(block) < full, whole, last)

@@ -27,7 +27,7 @@ from tinsmith.kernels._kernel import (
     one_phase,
 )
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.places import Position, at_outer, finish_run
+from tinsmith.kernels.places import Position, Sizes, at_outer, each_block, finish_run
 from tinsmith.kernels.rowfold import MAX, MIN, PRODUCT, SUM, Fold, combine, fold_row, keep
 from tinsmith.kernels.softmax import parts_for
 
@@ -279,9 +279,8 @@ def _fold_vectors(em: Emit, plan: Plan, inner: Run, unit: Position, block: Posit
     b, lanes = em.b, plan.lanes
     x = (em.ins[0].pointer + outer_offset(plan, unit)).fixed()  # type: ignore[union-attr]
     width = _block(plan)
-    full, rest = divmod(inner.extent, width)
 
-    def several(first: Position, sizes: Sequence[tuple[int, Val | None]]) -> None:
+    def several(first: Position, sizes: Sizes) -> None:
         def total(fold: Fold, before: Before) -> list[Val]:
             def step(at: Ptr, accs: list[Val]) -> list[Val]:
                 found, offset = [], 0
@@ -300,24 +299,4 @@ def _fold_vectors(em: Emit, plan: Plan, inner: Run, unit: Position, block: Posit
             finish_run(em, result, 0, flat, mask)
             flat = flat + size
 
-    def last() -> None:
-        sizes: list[tuple[int, Val | None]] = [(lanes, None)] * (rest // lanes)
-        if few := rest % lanes:
-            if em.target.has_masks:
-                sizes.append((lanes, b.first_lanes(few, lanes)))
-            else:
-                size = lanes
-                while size := size // 2:
-                    if few & size:
-                        sizes.append((size, None))
-        several(full * width, sizes)
-
-    def whole() -> None:
-        several(block * width, [(lanes, None)] * (width // lanes))
-
-    if not rest:
-        whole()
-    elif not full:
-        last()
-    else:
-        b.choose(b.index(block) < full, whole, last)
+    each_block(b, block, inner.extent, lanes, width // lanes, several)

@@ -14,13 +14,14 @@ from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import (
     Index,
     Position,
+    Sizes,
     at_outer,
+    each_block,
     each_line,
-    each_vector,
     finish_run,
     shifted,
 )
-from tinsmith.kernels.rowfold import MAX, SUM, Remembered, each_part, fold_row, is_short, keep
+from tinsmith.kernels.rowfold import LARGEST, SUM, Remembered, each_part, fold_row, is_short, keep
 
 Unit = Callable[[Emit, Val], None]
 
@@ -53,8 +54,9 @@ def _choice(site: Site, log: bool) -> Choice:
     if inner == 1:
         units, emit, workspace = outer, _rows(site, n, log), 4 * -(-n // lanes) * lanes
     else:
-        units = outer * -(-inner // lanes)
-        emit, workspace = _columns(site, n, inner, log), 4 * n * lanes
+        width = lanes * _width(site, n, inner)
+        units = outer * -(-inner // width)
+        emit, workspace = _columns(site, n, inner, log), 4 * n * width
     tiles = parts_for(target, units, cost)
 
     def run(em: Emit) -> None:
@@ -93,9 +95,9 @@ def _rows(site: Site, n: int, log: bool) -> Unit:
         kept = Kept(em.workspace.cast(F32), is_short(n, lanes))
 
         def largest(i: Position, size: int, mask: Val | None, accs: list[Val]) -> list[Val]:
-            return [keep(mask, x.load(i, size, mask), MAX.identity).max(accs[0])]
+            return [keep(mask, x.load(i, size, mask), LARGEST.identity).max(accs[0])]
 
-        top = fold_row(b, n, lanes, [MAX], largest)[0]
+        top = fold_row(b, n, lanes, [LARGEST], largest)[0]
 
         def total(i: Position, size: int, mask: Val | None, accs: list[Val]) -> list[Val]:
             less = x.load(i, size, mask) - top.splat(size)
@@ -146,44 +148,65 @@ class Kept:
         self._values.clear()
 
 
+def _width(site: Site, n: int, inner: int) -> int:
+    """Neighbouring vectors that are computed together: more while they fit a part of L1."""
+    lanes = block_of(site.target)
+    return max(1, min(4, -(-inner // lanes), site.target.l1 // 2 // (4 * n * lanes)))
+
+
 def _columns(site: Site, n: int, inner: int, log: bool) -> Unit:
     """Vectors along the inner dimensions; the axis is a loop."""
     axis = site.attr("axis") % len(site.out.dims)
-    blocks = -(-inner // block_of(site.target))
+    lanes, width = block_of(site.target), _width(site, n, inner)
+    blocks = -(-inner // (lanes * width))
 
     def emit(em: Emit, unit: Val) -> None:
-        b, lanes = em.b, block_of(em.target)
+        b = em.b
         outer = unit // blocks
         here = at_outer(em, axis, outer)
         x = (em.ins[0].pointer + outer * (n * inner)).fixed()  # type: ignore[union-attr]
         kept = em.workspace.cast(F32)
 
-        def column(first: Position, size: int, mask: Val | None) -> None:
-            factor = _column(b, (x + first).fixed(), kept, n, inner, size, mask, log)
+        def several(first: Position, sizes: Sizes) -> None:
+            pitch = sum(size for size, _ in sizes)
+            factors = _factors(b, (x + first).fixed(), kept, n, inner, sizes, log)
             with b.loop(0, n) as row:
-                value = (kept + row * size).load(size)
-                y = value - factor if log else value * factor
                 place = [*(0,) * axis, row, *(0,) * (len(site.out.dims) - axis - 1)]
-                finish_run(shifted(here, place), y, axis + 1, first, mask)
+                there = shifted(here, place)
+                at = 0
+                for factor, (size, mask) in zip(factors, sizes, strict=True):
+                    value = (kept + (row * pitch + at)).load(size)
+                    y = value - factor if log else value * factor
+                    finish_run(there, y, axis + 1, first + at, mask)
+                    at += size
 
-        each_vector(b, unit % blocks, inner, lanes, column)
+        each_block(b, unit % blocks, inner, lanes, width, several)
 
     return emit
 
 
-def _column(
-    b: Builder, x: Ptr, kept: Ptr, n: int, inner: int, size: int, mask: Val | None, log: bool
-) -> Val:
-    """The divisor's reciprocal (or its logarithm) of `size` columns; leaves their exponentials
-    (or their distances from the largest) in `kept`, one vector a row."""
-    start = b.const(float("-inf"), F32.x(size))
-    with b.loop(0, n, 1, [start]) as loop:
-        loop.next([(x + loop.index * inner).load(size, mask).max(loop.vars[0])])
-    top = loop.out[0]
-    with b.loop(0, n, 1, [b.zero(F32.x(size))]) as loop:
-        less = (x + loop.index * inner).load(size, mask) - top
-        e = m.exp(less)
-        (kept + loop.index * size).store(less if log else e)
-        loop.next([loop.vars[0] + e])
-    total = loop.out[0]
-    return m.log(total) if log else b.const(1.0, total.ty) / total
+def _factors(
+    b: Builder, x: Ptr, kept: Ptr, n: int, inner: int, sizes: Sizes, log: bool
+) -> list[Val]:
+    """For each vector of columns the reciprocal of the sum (or its logarithm); leaves their
+    exponentials (or the distances from the largest) in `kept`, which is dense."""
+    pitch = sum(size for size, _ in sizes)
+    starts = [sum(size for size, _ in sizes[:k]) for k in range(len(sizes))]
+    with b.loop(0, n, 1, [b.const(float("-inf"), F32.x(size)) for size, _ in sizes]) as loop:
+        tops = []
+        for at, (size, mask), top in zip(starts, sizes, loop.vars, strict=True):
+            value = (x + loop.index * inner + at).load(size, mask)
+            (kept + loop.index * pitch + at).store(value)
+            tops.append(value.max(top))
+        loop.next(tops)
+    tops = loop.out
+    with b.loop(0, n, 1, [b.zero(top.ty) for top in tops]) as loop:
+        sums = []
+        for at, (size, _), top, total in zip(starts, sizes, tops, loop.vars, strict=True):
+            place = kept + loop.index * pitch + at
+            less = place.load(size) - top
+            e = m.exp(less)
+            place.store(less if log else e)
+            sums.append(total + e)
+        loop.next(sums)
+    return [m.log(t) if log else b.const(1.0, t.ty) / t for t in loop.out]
