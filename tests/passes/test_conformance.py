@@ -4,12 +4,12 @@ import warnings
 
 import pytest
 
+from tests.frontends.conformance import _array, cases, differs, reason
 from tinsmith.errors import ImportFailed
 from tinsmith.frontends import load
 from tinsmith.graph.text import format_graph, graph_weights, parse_graph
 from tinsmith.ops.control import run_graph
 from tinsmith.passes import run_passes
-from tests.frontends.conformance import _array, cases, differs, reason
 
 
 def check(case):
