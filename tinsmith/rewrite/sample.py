@@ -68,7 +68,7 @@ class Sampler:
             return self.env[var.name]
         if var.name not in self.rule.sample:
             raise TinsmithError(f"rule {self.rule.name} has no sample for {var.name!r}")
-        sample = self.rule.sample[var.name]
+        sample: Any = self.rule.sample[var.name]
         value: Value | None
         if callable(sample):
             value = self.env[var.name] = sample(self.graph, self.dtype)
