@@ -42,7 +42,8 @@ def _scalar(x: Any) -> str:
     f = float(x)
     if math.isnan(f) or math.isinf(f):
         return "nan" if math.isnan(f) else ("inf" if f > 0 else "-inf")
-    text = str(x) if isinstance(x, (np.float16, np.float32)) else repr(f)
+    narrow = getattr(x, "dtype", None) in (np.dtype("float16"), np.dtype("float32"))
+    text = str(x) if narrow else repr(f)
     return text if re.search(r"[.e]", text) else text + ".0"
 
 

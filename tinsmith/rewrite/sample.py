@@ -71,8 +71,9 @@ class Sampler:
         sample: Any = self.rule.sample[var.name]
         value: Value | None
         if callable(sample):
-            value = self.env[var.name] = sample(self.graph, self.dtype)
-            return value
+            make: Any = sample
+            self.env[var.name] = make(self.graph, self.dtype)
+            return self.env[var.name]
         if var.optional and self.choose(2):
             value = None
         elif var.const or (isinstance(sample, np.ndarray) and sample.dtype.kind in "iu"):
