@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.kernels.harness import check, levels, one_node, site_of
@@ -103,3 +104,14 @@ def test_group_1_is_declined():
     for kernel in ("conv_grouped", "conv_narrow_groups"):
         with pytest.raises(Skip, match="group is 1"):
             KERNELS[kernel].offer(site)
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("name", ["24 wide", "6 wide", "32 of 4", "multiplier 3"])
+def test_infinity_stays_in_its_group(name, target):
+    (x, *rest), attrs = SHAPES[name]
+    x = x.copy()
+    x[0, 0, 2, 2], x[0, -1, 1, 1] = np.inf, np.nan
+    for kernel in ("conv_grouped", "conv_narrow_groups"):
+        if kernel == "conv_grouped" or offers(kernel, name, target):
+            check("Conv", [x, *rest], attrs, kernel=kernel, target=target, consts=(1, 2))

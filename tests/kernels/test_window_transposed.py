@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kernels.harness import check, levels, one_node, site_of
+from tests.kernels.harness import check, levels
 from tests.kernels.window_cases import conv_transposed, machine_code, normal, spills
-from tinsmith.codegen.target import level
-from tinsmith.kernels._kernel import KERNELS, Skip
 
 SHAPES = {
     "2x2 stride 2": conv_transposed(1, 20, 33, (5, 6), (2, 2), stride=(2, 2)),
@@ -28,6 +26,8 @@ SHAPES = {
     "1-D": conv_transposed(2, 12, 20, (7,), (5,), stride=(3,), pad=(2, 1)),
     "3-D": conv_transposed(1, 8, 8, (3, 2, 4), (2, 3, 2), stride=(2, 1, 2)),
     "groups": conv_transposed(1, 32, 64, (4, 4), (2, 2), stride=(2, 2), group=2),
+    "narrow groups": conv_transposed(1, 24, 36, (4, 5), (3, 3), stride=(2, 2), group=6),
+    "depthwise": conv_transposed(2, 21, 21, (4, 3), (4, 4), stride=(2, 2), pad=(1,) * 4, group=21),
     "one pixel": conv_transposed(1, 64, 32, (1, 1), (4, 4)),
     "pad beyond the kernel": conv_transposed(1, 8, 8, (9, 9), (2, 2), pad=(3, 3, 2, 2)),
 }
@@ -59,11 +59,3 @@ def test_epilogue(target):
 def test_inner_loops_do_not_spill(kernel, target):
     case = conv_transposed(1, 64, 64, (14, 14), (kernel, kernel), stride=(2, 2))
     assert spills(machine_code("ConvTranspose", *case, "conv_transposed", target)) == []
-
-
-def test_declines_narrow_groups():
-    arrays, attrs = conv_transposed(1, 8, 8, (4, 4), (2, 2), group=8)
-    with pytest.raises(Skip, match="do not fill blocks"):
-        KERNELS["conv_transposed"].offer(
-            site_of(one_node("ConvTranspose", arrays, attrs, (1, 2)), level("avx2"))
-        )

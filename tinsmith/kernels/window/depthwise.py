@@ -20,7 +20,7 @@ from tinsmith.kernels.window.direct import PARALLEL_FLOPS, store_tile, traffic
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
 from tinsmith.kernels.window.tiles import Level, Sink, Tiling, bands, cut, initial, nest, sweep
 
-EFFICIENCY = 0.88
+EFFICIENCY = 0.95
 UNROLLED_TAPS = 9
 WIDEST_ROW = 9  # taps of a kernel row that are unrolled
 
@@ -99,7 +99,7 @@ def tiling(target: Target, geo: Geometry) -> Tiling:
                 loads = rate * lines * columns * (geo.taps / geo.kernel[2] / kernel_rows)
                 loads += 0.0 if rich and _unrolled(geo) else rate * geo.taps
                 tile = max(products, loads, 5 * geo.taps if h * w < 5 else 0.0)
-                cost += n * m * (tile + 0.25 * min(products, loads) + 8 + 1.5 * h * w)
+                cost += n * m * (tile + 0.1 * min(products, loads) + 4 + 0.5 * h * w)
             cost /= rate * geo.taps
             cost *= 1 + 0.01 * (len(down) * len(across) - 1)
             if best is None or cost < best.cost:

@@ -31,7 +31,7 @@ from tinsmith.kernels.window.tiles import (
 )
 from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks, pack_bias, pack_groups
 
-EFFICIENCY = 0.96
+EFFICIENCY = 0.98
 PARALLEL_FLOPS = 4e5  # less than this is done by one thread
 
 
@@ -110,8 +110,9 @@ def emit_direct(
         x = source.pointer + at.n * batch + at.group * (blocks.count * plane) + back
         weights = em.packed[0] + at.channel * (blocks.count * blocks.stored * geo.taps)
         bias = em.packed[1] + at.channel if len(em.packed) > 1 else None
-        sink = Sink(em, geo).at(at.n, at.block)
-        convolve(em, geo, blocks, at, x, weights, bias, sink)
+        reduce = over_blocks(em, geo, blocks, at.lanes)
+        depth = blocks.padded * geo.taps
+        convolve(em, geo, at, x, weights, bias, Sink(em, geo).at(at.n, at.block), depth, reduce)
 
     each_panel(em, cut, geo.batch, count, groups, body)
 
@@ -165,33 +166,63 @@ def each_panel(
             b.choose(panel < cut.count, full, tail)
 
 
-def convolve(
-    em: Emit,
-    geo: Geometry,
-    blocks: ChannelBlocks,
-    at: PanelPlace,
-    x: Ptr,
-    w: Ptr,
-    bias: Ptr | None,
-    sink: Sink,
-    spread: Triple = (1, 1, 1),
-) -> None:
-    """A band of one image's outputs for one panel; x is at the first window's first input.
+Reduction = Callable[[Ptr, Ptr, list[Val], list[int]], list[Val]]
+"""Adds all products of a tile: from its first input, its first weights, the accumulators, and the
+offsets of its pixels from the first one."""
 
-    Output place (d, r, c) goes to (d, r, c) * spread of the sink.
-    """
-    b, source, lanes = em.b, em.ins[0], at.lanes
+
+def over_blocks(
+    em: Emit, geo: Geometry, blocks: ChannelBlocks, lanes: tuple[int, ...]
+) -> Reduction:
+    """The reduction over channel blocks, taps, and the channels of a block, outermost first."""
+    b, source = em.b, em.ins[0]
     assert source is not None
     _, plane, step = steps(source.spec, geo.rank)
-    stride = [k * s for k, s in zip(geo.stride, step, strict=True)]
-    levels = _levels(geo, blocks, sum(lanes), plane, step)
-    plan = tiling(em.target, geo.out[1], geo.out[2], lanes, blocks.padded * max(1, geo.taps))
-    x, w = x.fixed(), w.fixed()
+    stored = blocks.stored * sum(lanes)
+    levels = [Level(blocks.count, plane, geo.taps * stored)]
+    levels += tap_levels(geo, step, stored)
 
     def channels(block: Val | int) -> Val | int:
         if blocks.last == blocks.width or blocks.count == 1:
             return blocks.last
         return b.minimum(blocks.width, b.const(blocks.padded, I64) - block * blocks.width)
+
+    def reduce(x: Ptr, w: Ptr, acc: list[Val], pixels: list[int]) -> list[Val]:
+        return contract(b, x, w, acc, pixels, lanes, levels, channels, blocks.step)
+
+    return reduce
+
+
+def tap_levels(geo: Geometry, step: Triple, stored: int) -> list[Level]:
+    """The loops over taps, each of which has `stored` weights."""
+    return [
+        Level(geo.kernel[i], geo.dilation[i] * step[i], prod(geo.kernel[i + 1 :]) * stored)
+        for i in range(3)
+    ]
+
+
+def convolve(
+    em: Emit,
+    geo: Geometry,
+    at: PanelPlace,
+    x: Ptr,
+    w: Ptr,
+    bias: Ptr | None,
+    sink: Sink,
+    depth: int,
+    reduce: Reduction,
+    spread: Triple = (1, 1, 1),
+) -> None:
+    """A band of one image's outputs for one panel; x is at the first window's first input.
+
+    `depth` is the number of products of an output. Output (d, r, c) goes to (d, r, c) * spread.
+    """
+    b, source, lanes = em.b, em.ins[0], at.lanes
+    assert source is not None
+    step = steps(source.spec, geo.rank)[2]
+    stride = [k * s for k, s in zip(geo.stride, step, strict=True)]
+    plan = tiling(em.target, geo.out[1], geo.out[2], lanes, max(1, depth))
+    x, w = x.fixed(), w.fixed()
 
     def planes(d: Val | int) -> None:
         def tile(r: Val | int, c: Val | int, high: int, wide: int) -> None:
@@ -199,7 +230,7 @@ def convolve(
             pixels = [i * stride[1] + j * stride[2] for i in range(high) for j in range(wide)]
             done = initial(b, bias, len(pixels), lanes)
             if geo.taps:
-                done = contract(b, corner, w, done, pixels, lanes, levels, channels, blocks.step)
+                done = reduce(corner, w, done, pixels)
             place = sink.at(0, 0, *(p * s for p, s in zip((d, r, c), spread, strict=True)))
             store_tile(place, done, high, wide, len(lanes), spread)
 
@@ -224,15 +255,3 @@ def store_tile(
     for p, (i, j) in enumerate(itertools.product(range(high), range(wide))):
         for o in range(vectors):
             sink.put(values[p * vectors + o], 0, o, 0, i * spread[1], j * spread[2])
-
-
-def _levels(
-    geo: Geometry, blocks: ChannelBlocks, row: int, plane: int, step: tuple[int, int, int]
-) -> list[Level]:
-    """The loops over channel blocks and taps; the channels of a block are innermost."""
-    stored = blocks.stored * row
-    levels = [Level(blocks.count, plane, geo.taps * stored)]
-    for axis in range(3):
-        inner = prod(geo.kernel[axis + 1 :])
-        levels.append(Level(geo.kernel[axis], geo.dilation[axis] * step[axis], inner * stored))
-    return levels

@@ -73,6 +73,23 @@ class Geometry:
         return (*index[:2], *index[5 - self.rank :])
 
 
+@dataclass(frozen=True)
+class Widths:
+    """Input and output channels of one group, and how many groups there are."""
+
+    groups: int
+    inputs: int
+    outputs: int
+
+
+def group_widths(site: Site, geo: Geometry) -> Widths:
+    """The widths of a site's groups, or Skip where there is one."""
+    groups = site.attr("group")
+    if groups == 1:
+        raise Skip("group is 1")
+    return Widths(groups, geo.channels // groups, geo.out_channels // groups)
+
+
 def steps(spec: Spec, rank: int) -> tuple[int, int, Triple]:
     """Strides of a tensor: batch, channel (or block), and (depth, height, width)."""
     spatial = (0,) * (3 - rank) + spec.strides[2:]

@@ -32,7 +32,7 @@ class Fold:
 
     start: float
     add: Callable[[Val, Val], Val]
-    operations: int
+    flops: float  # what one tap costs, in operations at the peak rate
 
 
 def larger(kept: Val, new: Val) -> Val:
@@ -41,8 +41,8 @@ def larger(kept: Val, new: Val) -> Val:
     return new.is_nan().select(new, best)
 
 
-MAXIMUM = Fold(float("-inf"), larger, 3)
-SUM = Fold(0.0, lambda kept, new: kept + new, 1)
+MAXIMUM = Fold(float("-inf"), larger, 3.5)
+SUM = Fold(0.0, lambda kept, new: kept + new, 2.0)
 
 
 @kernel("MaxPool", Tier.SHAPED, dtypes="float32")
@@ -85,7 +85,7 @@ def _pool(site: Site, geo: Geometry, fold: Fold, shares: tuple[np.ndarray, ...] 
         packed.append(Packed("shares", lambda: table))
     layout = Layout(width)
     return Choice(
-        cost=site.target.time(work * fold.operations, traffic(geo, 0), 0.5),
+        cost=site.target.time(work * fold.flops, traffic(geo, 0)),
         reads=site.reads([layout], layout),
         writes=(layout,),
         phases=one_phase(
@@ -275,7 +275,7 @@ def global_pool(site: Site) -> Choice:
     layout = Layout(width)
     values = prod(dims)
     return Choice(
-        cost=site.target.time(values * fold.operations, 4.0 * values, 0.5),
+        cost=site.target.time(values * fold.flops, 4.0 * values),
         reads=site.reads([layout], layout),
         writes=(layout,),
         phases=one_phase(dims[0] * blocks, lambda em: emit_global(em, fold, blocks)),

@@ -22,6 +22,7 @@ Pieces = tuple[tuple[int, int], ...]
 
 UNROLL = 4  # input channels in one loop body; more lets LLVM's scheduler spill
 MOST_VECTORS = 6  # output vectors of a panel
+L2_BYTES, L3_BYTES = 24, 12  # a cycle, that weights stream with from a cache
 
 
 def cut(length: int, most: int) -> Pieces:
@@ -68,19 +69,23 @@ def _fits(target: Target, pixels: int, vectors: int) -> bool:
 def _tile_cost(target: Target, pixels: int, lanes: Sequence[int], depth: int) -> float:
     """Issue slots of a reduction step, with the tile's start and end spread over its steps."""
     width = block_of(target)
-    products = pixels * sum(lanes) / width
+    made = pixels * sum(lanes) / width
     if target.lanes >= 16:
-        loads, least = 0.5 * pixels + len(lanes), 5.0
+        loads, least, slots = 0.5 * pixels + len(lanes), 5.0, 1.0
     else:
-        loads, least = 1.0 * (pixels + len(lanes)), 9.0
+        loads, least, slots = 1.0 * (pixels + len(lanes)), 9.0, 2.0
+    row = 4 * sum(lanes)
+    size = depth * row
+    rate = L2_BYTES if size < 0.7 * target.l2 else L3_BYTES
+    stream = slots * row / rate if size > target.l1 // 2 else 0.0
     ends = 16 + 2 * pixels * len(lanes)
-    return max(products, loads, least) + ends / depth
+    return max(made, loads, least, stream) + ends / depth
 
 
 @functools.lru_cache(maxsize=4096)
 def tiling(target: Target, rows: int, cols: int, lanes: tuple[int, ...], depth: int) -> Tiling:
     """The best cut of rows x cols outputs for a panel; `depth` is the number of reduction steps."""
-    best: Tiling | None = None
+    best, least = None, 0.0
     for high in range(1, min(rows, 7) + 1):
         for wide in range(1, min(cols, 26) + 1):
             if not _fits(target, high * wide, len(lanes)):
@@ -91,9 +96,9 @@ def tiling(target: Target, rows: int, cols: int, lanes: tuple[int, ...], depth: 
             cost = sum(
                 n * m * _tile_cost(target, h * w, lanes, depth) for n, h in down for m, w in across
             )
-            cost *= 1 + 0.01 * (len(down) * len(across) - 1) + 0.002 * (high - 1)
-            if best is None or cost < best.cost:
-                best = Tiling(down, across, cost)
+            score = cost * (1 + 0.01 * (len(down) * len(across) - 1) + 0.002 * (high - 1))
+            if best is None or score < least:
+                best, least = Tiling(down, across, cost), score
     assert best is not None
     return best
 
@@ -120,7 +125,7 @@ def panels(target: Target, channels: int, rows: int, cols: int, depth: int) -> P
     width = block_of(target)
     blocks = -(-channels // width)
     half = width // 2 if width == 16 and 0 < channels % width <= width // 2 else width
-    best: Panels | None = None
+    best, least = None, 0.0
     for vectors in range(1, min(blocks, MOST_VECTORS) + 1):
         if not _fits(target, 1, vectors):
             break
@@ -134,9 +139,9 @@ def panels(target: Target, channels: int, rows: int, cols: int, depth: int) -> P
             if tail:
                 cost += tiling(target, rows, cols, tail, depth).cost
             # each panel reads the input again, which large images feel
-            cost *= 1 + 0.01 * bool(tail and count) + 0.04 / vectors
-            if best is None or cost < best.cost:
-                best = Panels(count, main, tail, cost)
+            score = cost * (1 + 0.01 * bool(tail and count) + 0.04 / vectors)
+            if best is None or score < least:
+                best, least = Panels(count, main, tail, cost), score
     assert best is not None
     return best
 
@@ -296,8 +301,13 @@ def products(
     lanes: Sequence[int],
     step: int,
     channel_stride: int = 1,
+    masks: Sequence[Val] | None = None,
 ) -> list[Val]:
-    """Add the products of `step` channels, straight-line: pixels broadcast, weights in vectors."""
+    """Add the products of `step` channels, straight-line: pixels broadcast, weights in vectors.
+
+    `masks` (all bits of a lane, or none; one for each vector) keep a pixel's value, which may be
+    infinite, from lanes that it does not belong to.
+    """
     acc, row, vectors = list(start), sum(lanes), len(lanes)
     firsts = [sum(lanes[:o]) for o in range(vectors)]
     for u in range(step):
@@ -305,7 +315,10 @@ def products(
         for p, offset in enumerate(pixels):
             one = (x + (offset + u * channel_stride)).load()
             for o, n in enumerate(lanes):
-                acc[p * vectors + o] = one.splat(n).fma(ws[o], acc[p * vectors + o])
+                wide = one.splat(n)
+                if masks is not None:
+                    wide = (wide.bitcast(masks[o].ty) & masks[o]).bitcast(wide.ty)
+                acc[p * vectors + o] = wide.fma(ws[o], acc[p * vectors + o])
     return acc
 
 

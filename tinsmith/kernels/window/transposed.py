@@ -15,17 +15,21 @@ from math import gcd, prod
 import numpy as np
 
 from tinsmith.codegen.builder import Val
+from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.window.direct import (
     EFFICIENCY,
     PARALLEL_FLOPS,
     PanelPlace,
+    Reduction,
     convolve,
     each_panel,
+    over_blocks,
     traffic,
 )
-from tinsmith.kernels.window.geometry import Geometry, Triple, steps, triple
+from tinsmith.kernels.window.geometry import Geometry, Triple, Widths, steps, triple
+from tinsmith.kernels.window.mixed import Mixed, group_ids, over_groups, pack_mixed, plan_mixed
 from tinsmith.kernels.window.tiles import Panels, Sink, bands, panels, tiling
 from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks, pack_bias, pack_groups
 from tinsmith.ops.conv import transposed_window
@@ -117,22 +121,21 @@ def conv_transposed(site: Site) -> Choice:
     bias = site.const(2, "the bias") if site.has(2) else None
     plan, width, groups = phases(site), block_of(site.target), site.attr("group")
     geo = plan.geometry
-    inputs, outputs = geo.channels // groups, geo.out_channels // groups
-    if groups > 1 and (inputs % width or outputs % width):
-        raise Skip(f"groups of {inputs} to {outputs} channels do not fill blocks of {width}")
-    blocks = channel_blocks(inputs, width)
+    widths = Widths(groups, geo.channels // groups, geo.out_channels // groups)
     largest = max(plan.groups, key=lambda g: prod(g.out) * prod(g.kernel))
-    depth = blocks.padded * max(1, prod(largest.kernel))
-    cut = panels(site.target, outputs, *largest.out[1:], depth)
-    usage = cut.cost / (outputs / width * prod(largest.out[1:]))
-    flops = 2.0 * usage * geo.batch * plan.products * geo.out_channels * blocks.padded
-    count = bands(geo.batch * groups * cut.total) if flops > PARALLEL_FLOPS else 1
+    way = _way(site.target, widths, largest)
+    cut = way.panels
+    depth = way.depth * max(1, prod(largest.kernel))
+    flops = 2.0 * width * way.cost / prod(largest.out[1:]) * geo.batch * plan.products
+    count = bands(geo.batch * way.sides * cut.total) if flops > PARALLEL_FLOPS else 1
     # [C, K/group, *taps] as [K, C/group, *taps]
-    turned = w.reshape(groups, inputs, outputs, *triple(w.shape[2:])).swapaxes(1, 2)
-    packed = [Packed("weights", lambda: _pack(turned, plan, cut, blocks))]
+    turned = w.reshape(groups, widths.inputs, widths.outputs, *triple(w.shape[2:])).swapaxes(1, 2)
+    whole = turned.reshape(-1, *turned.shape[2:])
+    packed = [Packed("weights", lambda: _pack(whole, plan, way))]
     packed.append(Packed("phases", lambda: _table(plan)))
+    packed.append(Packed("groups", way.ids))
     if bias is not None:
-        packed.append(Packed("bias", lambda: pack_bias(bias, cut, groups)))
+        packed.append(Packed("bias", lambda: pack_bias(bias, cut, way.sides)))
     halo = tuple(zip(geo.begin, plan.after, strict=True))[3 - geo.rank :]
     tile = tiling(site.target, *largest.out[1:], cut.main if cut.count else cut.tail, depth)
     reads: list[Layout | None] = [Layout(width, halo), *(None for _ in site.inputs[1:])]
@@ -141,19 +144,63 @@ def conv_transposed(site: Site) -> Choice:
         reads=site.reads(reads, Layout(width)),
         writes=(Layout(width),),
         phases=one_phase(
-            groups * cut.total * geo.batch * count,
-            lambda em: emit_transposed(em, plan, cut, blocks, count, groups),
+            way.sides * cut.total * geo.batch * count,
+            lambda em: emit_transposed(em, plan, way, count),
         ),
         packed=tuple(packed),
         detail=f"tile {tile}x{cut}, {sum(len(g.members) for g in plan.groups)} phases",
     )
 
 
-def _pack(w: np.ndarray, plan: Phases, cut: Panels, blocks: ChannelBlocks) -> np.ndarray:
-    """The packed weights of each phase, one after the other; w is [group, K, C, *3 taps]."""
-    whole = w.reshape(-1, *w.shape[2:])
+@dataclass(frozen=True)
+class Way:
+    """How the channels of one phase are reduced: by blocks, or with groups that share vectors.
+
+    `sides` groups lie side by side, each in `panels` of its own; `stored` is the packed weights
+    of an output lane for each tap; `cost` is in vector multiply-adds a tap.
+    """
+
+    panels: Panels
+    sides: int
+    depth: int
+    stored: int
+    cost: float
+    blocks: ChannelBlocks | None = None
+    mixed: Mixed | None = None
+
+    def pack(self, w: np.ndarray) -> np.ndarray:
+        """The weights [K, C/group, *taps] of one phase."""
+        if self.mixed is not None:
+            return pack_mixed(w, self.mixed)
+        assert self.blocks is not None
+        return pack_groups(w, self.panels, self.blocks, self.sides)
+
+    def ids(self) -> np.ndarray:
+        return np.zeros(0, np.int32) if self.mixed is None else group_ids(self.mixed)
+
+    def reduction(self, em: Emit, geo: Geometry, at: PanelPlace) -> Reduction:
+        if self.mixed is not None:
+            return over_groups(em, geo, self.mixed, at, em.packed[2])
+        assert self.blocks is not None
+        return over_blocks(em, geo, self.blocks, at.lanes)
+
+
+def _way(target: Target, widths: Widths, largest: Group) -> Way:
+    width, taps, (_, rows, cols) = block_of(target), prod(largest.kernel), largest.out
+    if widths.groups > 1 and (widths.inputs % width or widths.outputs % width):
+        plan = plan_mixed(target, widths, rows, cols, max(1, taps))
+        return Way(plan.panels, 1, plan.depth, plan.depth, plan.panels.cost, mixed=plan)
+    blocks = channel_blocks(widths.inputs, width)
+    cut = panels(target, widths.outputs, rows, cols, blocks.padded * max(1, taps))
+    cost = cut.cost * widths.groups * blocks.padded
+    stored = blocks.count * blocks.stored
+    return Way(cut, widths.groups, blocks.padded, stored, cost, blocks)
+
+
+def _pack(w: np.ndarray, plan: Phases, way: Way) -> np.ndarray:
+    """The packed weights of each phase, one after the other; w is [K, C/group, *3 taps]."""
     parts = [
-        pack_groups(whole[:, :, a.taps][:, :, :, c.taps][..., d.taps], cut, blocks, len(w))
+        way.pack(w[:, :, a.taps][:, :, :, c.taps][..., d.taps])
         for group in plan.groups
         if prod(group.kernel)
         for a, c, d in group.members
@@ -171,19 +218,18 @@ def _table(plan: Phases) -> np.ndarray:
     return np.array(rows, np.int64).reshape(-1)
 
 
-def emit_transposed(
-    em: Emit, plan: Phases, cut: Panels, blocks: ChannelBlocks, count: int, groups: int
-) -> None:
+def emit_transposed(em: Emit, plan: Phases, way: Way, count: int) -> None:
     """Tiles are (group, panel, batch, band); each does its band of every phase."""
-    b, source, geo = em.b, em.ins[0], plan.geometry
+    b, source, geo, cut = em.b, em.ins[0], plan.geometry, way.panels
     assert source is not None
     batch, plane, step = steps(source.spec, geo.rank)
-    channels = groups * (cut.count * sum(cut.main) + sum(cut.tail)) * blocks.count * blocks.stored
+    channels = way.sides * (cut.count * sum(cut.main) + sum(cut.tail)) * way.stored
+    beside = way.blocks.count * plane if way.blocks else 0
     weights, table = em.packed[0], em.packed[1]
-    bias = em.packed[2] if len(em.packed) > 2 else None
+    bias = em.packed[3] if len(em.packed) > 3 else None
 
     def body(at: PanelPlace) -> None:
-        x = source.pointer + at.n * batch + at.group * (blocks.count * plane)
+        x = source.pointer + at.n * batch + at.group * beside
         sink = Sink(em, geo).at(at.n, at.block)
         first, phase = 0, 0
         for group in plan.groups:
@@ -204,13 +250,11 @@ def emit_transposed(
                 corner = x
                 for axis in range(3):
                     corner = corner + look(3 + axis) * step[axis]
-                w = weights + first + member * size
-                w = w + at.channel * (blocks.count * blocks.stored * taps)
+                w = weights + first + member * size + at.channel * (way.stored * taps)
+                start = None if bias is None else bias + at.channel
                 to = sink.at(0, 0, look(0), look(1), look(2))
-                convolve(
-                    em, sub, blocks, at, corner, w, None if bias is None else bias + at.channel,
-                    to, geo.stride,
-                )  # fmt: skip
+                reduce = way.reduction(em, sub, at)
+                convolve(em, sub, at, corner, w, start, to, way.depth * taps, reduce, geo.stride)
 
             if len(group.members) == 1:
                 (member,) = group.members
@@ -225,4 +269,4 @@ def emit_transposed(
             first += size * len(group.members)
             phase += len(group.members)
 
-    each_panel(em, cut, geo.batch, count, groups, body)
+    each_panel(em, cut, geo.batch, count, way.sides, body)

@@ -1,0 +1,196 @@
+"""Grouped convolution where groups share blocks: every width that fits nowhere else.
+
+An output vector reads every group that it touches, with zero weights in the lanes of the others;
+masks keep an infinite input out of lanes that it does not belong to.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.target import Target
+from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, one_phase
+from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.window.direct import (
+    EFFICIENCY,
+    PARALLEL_FLOPS,
+    PanelPlace,
+    Reduction,
+    convolve,
+    each_panel,
+    tap_levels,
+    traffic,
+)
+from tinsmith.kernels.window.geometry import Geometry, Widths, steps
+from tinsmith.kernels.window.tiles import Panels, Sink, bands, nest, plus, products, tiling
+from tinsmith.kernels.window.weights import pack_bias
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Panels of output vectors, each of which reads every group that it touches.
+
+    `step` input channels make one loop body; `most` is the most groups of a panel, which is how
+    many the packed weights hold for each.
+    """
+
+    widths: Widths
+    panels: Panels
+    step: int
+    most: int
+
+    def touched(self, first: int, count: int) -> tuple[int, int]:
+        """The groups [low, high) of outputs [first, first + count)."""
+        last = min(first + count, self.widths.groups * self.widths.outputs) - 1
+        return first // self.widths.outputs, last // self.widths.outputs + 1
+
+    @property
+    def depth(self) -> int:
+        """The most input channels of a panel."""
+        return self.most * self.widths.inputs
+
+    @property
+    def starts(self) -> list[tuple[int, int]]:
+        """(first output, outputs) of every panel."""
+        whole, tail = sum(self.panels.main), sum(self.panels.tail)
+        found = [(i * whole, whole) for i in range(self.panels.count)]
+        return found + ([(self.panels.count * whole, tail)] if tail else [])
+
+
+@functools.lru_cache(maxsize=512)
+def plan_mixed(target: Target, widths: Widths, rows: int, cols: int, taps: int) -> Mixed:
+    """The best panels; their cost is in multiply-adds a tap."""
+    width = block_of(target)
+    blocks = -(-widths.groups * widths.outputs // width)
+    step = next(s for s in (4, 2, 1) if widths.inputs % s == 0)
+    best, least = None, 0.0
+    for vectors in range(1, min(4, blocks) + 1):
+        count, rest = divmod(blocks, vectors)
+        panels = Panels(count, (width,) * vectors, (width,) * rest, 0.0)
+        plan = Mixed(widths, panels, step, 0)
+        cost, most = 0.0, 0
+        for start, outputs in plan.starts:
+            low, high = plan.touched(start, outputs)
+            depth = (high - low) * widths.inputs
+            lanes = (width,) * (outputs // width)
+            cost += tiling(target, rows, cols, lanes, depth * taps).cost * depth
+            most = max(most, high - low)
+        score = cost * (1 + 0.01 * bool(rest))
+        if best is None or score < least:
+            best = Mixed(widths, Panels(count, panels.main, panels.tail, cost), step, most)
+            least = score
+    assert best is not None
+    return best
+
+
+def mixed(site: Site, geo: Geometry, widths: Widths) -> Choice:
+    """The choice for groups that share vectors."""
+    w = site.const(1, "the weights")
+    bias = site.const(2, "the bias") if site.has(2) else None
+    width = block_of(site.target)
+    plan = plan_mixed(site.target, widths, *geo.out[1:], geo.taps)
+    flops = 2.0 * width * plan.panels.cost * geo.batch * geo.out[0] * geo.taps
+    count = bands(geo.batch * plan.panels.total) if flops > PARALLEL_FLOPS else 1
+    packed = [
+        Packed("weights", lambda: pack_mixed(w, plan)),
+        Packed("groups", lambda: group_ids(plan)),
+    ]
+    if bias is not None:
+        packed.append(Packed("bias", lambda: pack_bias(bias, plan.panels)))
+    reads: list[Layout | None] = [Layout(width, geo.halo), *(None for _ in site.inputs[1:])]
+    return Choice(
+        cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
+        reads=site.reads(reads, Layout(width)),
+        writes=(Layout(width),),
+        phases=one_phase(
+            plan.panels.total * geo.batch * count, lambda em: _emit_mixed(em, geo, plan, count)
+        ),
+        packed=tuple(packed),
+        detail=f"{plan.panels} vectors over up to {plan.most} groups",
+    )
+
+
+def pack_mixed(w: np.ndarray, plan: Mixed) -> np.ndarray:
+    """[K, C/group, *taps] as [panel][group of the panel][tap][channel][lane], flat."""
+    k, inputs = w.shape[:2]
+    flat, parts = w.reshape(k, inputs, -1), []
+    for start, lanes in plan.starts:
+        low, _ = plan.touched(start, lanes)
+        part = np.zeros((plan.most, flat.shape[2], inputs, lanes), w.dtype)
+        for output in range(start, min(start + lanes, k)):
+            part[output // plan.widths.outputs - low, :, :, output - start] = flat[output].T
+        parts.append(part.reshape(-1))
+    return np.concatenate(parts)
+
+
+def group_ids(plan: Mixed) -> np.ndarray:
+    """The group of every output lane of the panels, int32; -1 for those that do not exist."""
+    last, lanes = plan.starts[-1]
+    ids = np.full(last + lanes, -1, np.int32)
+    real = plan.widths.groups * plan.widths.outputs
+    ids[:real] = np.arange(real) // plan.widths.outputs
+    return ids
+
+
+def over_groups(em: Emit, geo: Geometry, plan: Mixed, at: PanelPlace, ids: Ptr) -> Reduction:
+    """The reduction over the groups that a panel touches, taps, and channels, outermost first.
+
+    The taps are outside the channels, which may lie across two blocks.
+    """
+    b, source, widths, lanes = em.b, em.ins[0], plan.widths, at.lanes
+    assert source is not None
+    _, plane, step = steps(source.spec, geo.rank)
+    width, row = block_of(em.target), sum(lanes)
+    levels = tap_levels(geo, step, widths.inputs * row)
+    alone = widths.outputs % row == 0
+    low = at.channel // widths.outputs
+    last = b.minimum(plus(at.channel, row), geo.out_channels)
+    high = low + 1 if alone else (last + (widths.outputs - 1)) // widths.outputs
+
+    def one_group(group: Val, x: Ptr, w: Ptr, acc: list[Val], pixels: list[int]) -> list[Val]:
+        masks = None
+        if not alone:
+            own = [(ids + at.channel + o * width).load(width) for o in range(len(lanes))]
+            number = group.to("i32")
+            masks = [b.zero(i.ty) - i.eq(number).to("i32") for i in own]
+        first = group * widths.inputs
+
+        def channels(xq: Ptr, wq: Ptr, acc: list[Val], _: Val | int) -> list[Val]:
+            with b.loop(0, widths.inputs, plan.step, carry=acc) as loop:
+                c = first + loop.index
+                place = xq + (c // width) * plane + c % width
+                ws = wq + loop.index * row
+                loop.next(products(place, ws, loop.vars, pixels, lanes, plan.step, masks=masks))
+            return loop.out
+
+        return nest(b, levels, x, w, acc, channels)
+
+    def reduce(x: Ptr, w: Ptr, acc: list[Val], pixels: list[int]) -> list[Val]:
+        with b.loop(low, high, carry=acc) as loop:
+            part = w + (loop.index - low) * (geo.taps * widths.inputs * row)
+            loop.next(one_group(loop.index, x, part, loop.vars, pixels))
+        return loop.out
+
+    return reduce
+
+
+def _emit_mixed(em: Emit, geo: Geometry, plan: Mixed, count: int) -> None:
+    """Tiles are (panel, batch, band), the band innermost."""
+    source = em.ins[0]
+    assert source is not None
+    batch, _, step = steps(source.spec, geo.rank)
+    back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
+
+    def body(at: PanelPlace) -> None:
+        x = source.pointer + at.n * batch + back
+        w = em.packed[0] + at.channel * (geo.taps * plan.depth)
+        bias = em.packed[2] + at.channel if len(em.packed) > 2 else None
+        reduce = over_groups(em, geo, plan, at, em.packed[1])
+        sink = Sink(em, geo).at(at.n, at.block)
+        convolve(em, geo, at, x, w, bias, sink, geo.taps * plan.depth, reduce)
+
+    each_panel(em, plan.panels, geo.batch, count, 1, body)
