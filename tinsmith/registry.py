@@ -18,7 +18,8 @@ class Registry(Generic[T]):
     """A table from names to rows that loads the modules of a package on its first look-up.
 
     Registering while the table loads is what its modules do; a name registered twice is an
-    error. `Registry.tables` lists all tables of packages. Look-ups are thread-safe once the table has loaded; loading takes a lock.
+    error. `Registry.tables` lists all tables of packages. Look-ups are thread-safe once the table
+    has loaded; loading takes a lock.
     """
 
     tables: ClassVar[list[Registry[Any]]] = []

@@ -41,7 +41,7 @@ def compile_placed(
     """
     if not runnable(target):
         raise TargetError(
-            f"this machine cannot run code for {target.isa}; choose target='host', or export instead"
+            f"this machine cannot run code for {target.isa}; leave `target` out for its own"
         )
     built = make_plan(graph, target, threads, overrides, precision)
     library = load_code(built.codes, target, cache)

@@ -93,8 +93,8 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
         program = None if isinstance(model, Graph) else model.sections()
         if program is None:
             raise ModelFileError(
-                f"{path}: there is no code to save; compile the model for a static shape on the cpu "
-                "backend first, or leave out code=True"
+                f"{path}: there is no code to save; compile the model for a static shape on the "
+                "cpu backend first, or leave out code=True"
             )
         sections |= program
     try:
@@ -175,14 +175,15 @@ class _Model:
             return None
         if not trust:
             self.notes.append(
-                f"{self.model} carries machine code, which was not used: compile(..., trust=True) runs it"
+                f"{self.model} carries machine code, which was not used: "
+                "compile(..., trust=True) runs it"
             )
             return None
         kept = found.json("program")
         if kept["target"] != self.target.key:
             raise UntrustedCode(
-                f"{self.model} carries code for {kept['target']}, this machine is {self.target.key}; "
-                "compile it without trust=True to make code for this machine"
+                f"{self.model} carries code for {kept['target']}, this machine is "
+                f"{self.target.key}; compile it without trust=True to make code for this machine"
             )
         return found
 

@@ -149,12 +149,13 @@ class Site:
         their channel axis is broadcast (one element is then read for all lanes)."""
         if layout.is_plain:
             return (PLAIN,) * len(self.extras)
-        rank = len(self.out.dims)
-        return tuple(
-            PLAIN if v.type.size == 1 or (1,) * (rank - len(v.dims)) + v.dims == () or _channels(v, rank) == 1 and self.out.dims[1] != 1
-            else Layout(layout.block)
-            for v in self.extras
-        )  # fmt: skip
+        rank, channels = len(self.out.dims), self.out.dims[1]
+
+        def one(v: Value) -> Layout:
+            broadcast = v.type.size == 1 or (_channels(v, rank) == 1 and channels != 1)
+            return PLAIN if broadcast else Layout(layout.block)
+
+        return tuple(map(one, self.extras))
 
     def reads(self, inputs: Sequence[Layout | None], layout: Layout) -> tuple[Layout | None, ...]:
         """`Choice.reads`: the given layouts for the inputs, then those of the extras."""
@@ -328,6 +329,23 @@ def elem(value: Value | Spec) -> Ty:
 
 
 __all__ = [
-    "ELEMENTWISE", "KERNELS", "PLAIN", "U8", "Choice", "Emit", "Kernel", "Layout", "Packed", "Phase", "Site",
-    "Skip", "Spec", "Tier", "View", "elem", "kernel", "kernels_for", "one_phase",
-]  # fmt: skip
+    "ELEMENTWISE",
+    "KERNELS",
+    "PLAIN",
+    "U8",
+    "Choice",
+    "Emit",
+    "Kernel",
+    "Layout",
+    "Packed",
+    "Phase",
+    "Site",
+    "Skip",
+    "Spec",
+    "Tier",
+    "View",
+    "elem",
+    "kernel",
+    "kernels_for",
+    "one_phase",
+]

@@ -33,7 +33,9 @@ class Candidate:
         if self.choice is None:
             return f"{self.kernel:28} {self.tier.name.lower():10} -  {self.reason}"
         detail = f"  {self.choice.detail}" if self.choice.detail else ""
-        return f"{self.kernel:28} {self.tier.name.lower():10} {self.choice.cost * 1e6:9.1f} us{detail}"
+        return (
+            f"{self.kernel:28} {self.tier.name.lower():10} {self.choice.cost * 1e6:9.1f} us{detail}"
+        )
 
 
 def parse_overrides(text: str | Mapping[str, str] | None) -> dict[str, str]:
@@ -45,7 +47,9 @@ def parse_overrides(text: str | Mapping[str, str] | None) -> dict[str, str]:
         text = os.environ.get("TINSMITH_KERNELS", "")
     if isinstance(text, str):
         parts = [p.strip() for p in text.split(",") if p.strip()]
-        text = {k.strip(): v.strip() for k, eq, v in (p.rpartition("=") for p in parts) if (eq or v)}
+        text = {
+            k.strip(): v.strip() for k, eq, v in (p.rpartition("=") for p in parts) if (eq or v)
+        }
         text = {k or "*": v for k, v in text.items()}
     for name in text.values():
         if name != REFERENCE and name not in KERNELS:

@@ -14,7 +14,7 @@ from math import prod
 from tinsmith.codegen.target import Target
 from tinsmith.errors import CodegenError, TinsmithError
 from tinsmith.graph import Graph, Node, Origin, Type, Value
-from tinsmith.kernels._kernel import Choice, Site, Skip, Tier, elem
+from tinsmith.kernels._kernel import ELEMENTWISE, Choice, Site, Skip, Tier, elem
 from tinsmith.kernels.layout import PLAIN, Layout, to_layout
 from tinsmith.kernels.relayout import RELAYOUT, relayout
 from tinsmith.kernels.select import REFERENCE, Candidate, candidates, forced
@@ -124,20 +124,17 @@ class Placer:
         force = forced(node.name, node.op.name, self.overrides)
         found: list[Candidate] = []
         site, reason = None, ""
-        if force == REFERENCE:
-            reason = "forced"
-        else:
-            try:
+        try:
+            if force != REFERENCE:
                 site = self._site(node)
-                inner = site.anchor.op.name if site.anchor is not None else "Elementwise"
-                force = forced(node.name, inner, self.overrides) if force is None else force
-                found = (
-                    candidates(site, None if force == REFERENCE else force)
-                    if force != REFERENCE
-                    else []
-                )
-            except (Skip, CodegenError) as skip:
-                reason = str(skip)
+                inner = site.anchor.op.name if site.anchor is not None else ELEMENTWISE
+                force = force or forced(node.name, inner, self.overrides)
+            if force == REFERENCE:
+                reason = "forced"
+            elif site is not None:
+                found = candidates(site, force)
+        except (Skip, CodegenError) as skip:
+            reason = str(skip)
         best = self._best(site, found, results) if site is not None else None
         if best is None or best.choice is None or site is None:
             self._place_reference(node, found, reason)
@@ -335,7 +332,7 @@ class Placer:
 
 
 def _is_native(value: Value) -> bool:
-    """Whether a value can lie in the arena: a static shape of at least one element, a plain dtype."""
+    """Whether a value can lie in the arena: static, not empty, of a plain dtype."""
     if not value.type.is_static or value.type.size == 0:
         return False
     try:

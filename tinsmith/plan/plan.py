@@ -78,8 +78,9 @@ class Memory:
             return f"{n / 2**20:.2f} MiB"
 
         return (
-            f"arena {mib(self.peak)} (lower bound {mib(self.lower_bound)}, without sharing {mib(self.naive)}), "
-            f"weights {mib(self.weights)}, workspace {mib(self.workspace)}, code {self.code / 1024:.0f} KiB"
+            f"arena {mib(self.peak)} (lower bound {mib(self.lower_bound)}, without sharing "
+            f"{mib(self.naive)}), weights {mib(self.weights)}, workspace {mib(self.workspace)}, "
+            f"code {self.code / 1024:.0f} KiB"
         )
 
 
@@ -105,7 +106,7 @@ class Plan:
     memory: Memory
 
     def segments(self) -> list[tuple[str, list[Step]]]:
-        """Runs of native steps and single reference steps, in order: ("native" | "reference", steps)."""
+        """In order: runs of native steps, and reference steps one by one, with their kind."""
         runs: list[tuple[str, list[Step]]] = []
         for step in self.steps:
             if step.kind == "view":
@@ -136,18 +137,25 @@ class Plan:
             return Call(d["symbol"], refs, d["tiles"], d["barrier"], d["workspace"])
 
         def step(d: dict[str, Any]) -> Step:
-            return Step(**{
-                **d, "calls": tuple(map(call, d["calls"])), "reads": tuple(map(operand, d["reads"])),
+            lists = {
+                "calls": tuple(map(call, d["calls"])),
+                "reads": tuple(map(operand, d["reads"])),
                 "writes": tuple(map(operand, d["writes"])),
-            })  # fmt: skip
+            }
+            return Step(**{**d, **lists})
 
         def port(d: dict[str, Any]) -> Port:
             return Port(d["name"], d["dtype"], tuple(d["dims"]))
 
         return Plan(
-            data["model"], data["target"], data["threads"], tuple(map(port, data["inputs"])),
-            tuple(filter(None, map(operand, data["outputs"]))), tuple(map(step, data["steps"])), Memory(**data["memory"]),
-        )  # fmt: skip
+            model=data["model"],
+            target=data["target"],
+            threads=data["threads"],
+            inputs=tuple(map(port, data["inputs"])),
+            outputs=tuple(filter(None, map(operand, data["outputs"]))),
+            steps=tuple(map(step, data["steps"])),
+            memory=Memory(**data["memory"]),
+        )
 
     def __str__(self) -> str:
         lines = [f"plan {self.model} for {self.target}, {self.threads} thread(s); {self.memory}"]

@@ -68,7 +68,7 @@ class Net:
     # ---- running
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run once. Raises InputNameError, InputTypeError or InputShapeError for what does not fit."""
+        """Run once. Raises InputNameError, InputTypeError, InputShapeError."""
         arrays = self._arrays(args, kwargs)
         results = self.run(arrays)
         if len(results) == 1:
@@ -116,7 +116,7 @@ class Net:
                     return next(reversed(self._programs))
                 shown = ", ".join(f"{n}: {t}" for n, t in self.inputs.items())
                 raise InputShapeError(
-                    f"{self.name} has inputs of free shape ({shown}): call it once, or name the shapes"
+                    f"{self.name} has inputs of free shape ({shown}): call it once first"
                 )
             return self._fixed
         return signature
@@ -152,7 +152,8 @@ class Net:
         for key, value in kwargs.items():
             if key not in self.inputs:
                 raise InputNameError(
-                    f"{self.name} has no input named {key!r}.{suggest(key, names)} It takes {wanted}."
+                    f"{self.name} has no input named {key!r}.{suggest(key, names)} "
+                    f"It takes {wanted}."
                 )
             if key in given:
                 raise InputNameError(f"the input {key!r} of {self.name} is given twice")
@@ -163,20 +164,21 @@ class Net:
             )
         return [given[n] for n in names]
 
-    def _converted(self, name: str, array: Any, dtype: np.dtype[Any]) -> Array:
+    def _converted(self, name: str, array: Any, wanted: np.dtype[Any]) -> Array:
         if not isinstance(array, np.ndarray):
             if isinstance(array, np.generic | int | float | bool) and self.inputs[name].shape == ():
-                return np.asarray(array, dtype)
+                return np.asarray(array, wanted)
             raise InputTypeError(
                 f"the input {name!r} of {self.name} must be a numpy array of {self.inputs[name]}, "
                 f"not {type(array).__name__}; numpy.asarray(...) makes one"
             )
-        if array.dtype != dtype and not (dtype == object and array.dtype.kind in "UTSO"):
+        native = array.dtype.newbyteorder("=")
+        if native != wanted and not (wanted == object and array.dtype.kind in "UTSO"):
             raise InputTypeError(
-                f"the input {name!r} of {self.name} must have dtype {dtype.name}, not "
-                f"{array.dtype.name}; x.astype({dtype.name!r}) converts"
+                f"the input {name!r} of {self.name} must have dtype {wanted.name}, not "
+                f"{array.dtype.name}; x.astype({wanted.name!r}) converts"
             )
-        return np.ascontiguousarray(array, dtype).reshape(array.shape)
+        return np.ascontiguousarray(array, wanted).reshape(array.shape)
 
     def _check_shape(self, i: int, array: Array) -> None:
         shape = self._shapes[i]
@@ -199,7 +201,8 @@ class Net:
                 if isinstance(d, str) and sizes.setdefault(d, (n, name))[0] != n:
                     first, where = sizes[d]
                     raise InputShapeError(
-                        f"the dimension {d!r} of {self.name} is {first} in {where!r} and {n} in {name!r}"
+                        f"the dimension {d!r} of {self.name} is {first} in {where!r} and "
+                        f"{n} in {name!r}"
                     )
 
     # ---- telling

@@ -53,7 +53,8 @@ class Profile:
         return sum(r.share for r in self.rows if r.kind == "reference")
 
     def __str__(self) -> str:
-        head = f"{'step':40} {'kernel':24} {'ms':>8} {'share':>6} {'GFLOP/s':>8} {'of peak':>7} {'GB/s':>7}"
+        head = f"{'step':40} {'kernel':24} {'ms':>8} {'share':>6} "
+        head += f"{'GFLOP/s':>8} {'of peak':>7} {'GB/s':>7}"
         lines = [
             f"{self.model}, {self.threads} thread(s): {self.total_ms:.3f} ms (median), "
             f"peak {self.peak_gflops:.0f} GFLOP/s",
@@ -96,19 +97,19 @@ def profile_session(
         if step.name not in seconds:
             continue
         s = max(seconds[step.name], 1e-9)
-        rows.append(
-            Row(
-                step.name,
-                step.op,
-                step.kernel,
-                step.kind,
-                s * 1e3,
-                s / whole,
-                step.flops / s / 1e9,
-                step.flops / s / peak if step.flops else None,
-                step.nbytes / 1e6,
-                step.nbytes / s / 1e9,
-                step.origin,
-            )  # fmt: skip
+        flops = step.flops / s
+        row = Row(
+            name=step.name,
+            op=step.op,
+            kernel=step.kernel,
+            kind=step.kind,
+            ms=s * 1e3,
+            share=s / whole,
+            gflops=flops / 1e9,
+            peak_share=flops / peak if step.flops else None,
+            mbytes=step.nbytes / 1e6,
+            gbytes_per_s=step.nbytes / s / 1e9,
+            origin=step.origin,
         )
+        rows.append(row)
     return Profile(plan.model, plan.threads, median(totals) * 1e3, peak / 1e9, tuple(rows))

@@ -1,0 +1,192 @@
+"""Compiled programs on disk: found again, refused where unsafe, and never needed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tinsmith as ts
+from tests.models import array, digits, residual
+from tinsmith.codegen import cache as code_cache
+from tinsmith.errors import ModelFileError, UntrustedCode
+
+X = array(1, 1, 8, 8)
+
+WARM = """
+import sys, numpy as np, tinsmith as ts
+net = ts.compile({path!r})
+y = net(np.load({x!r}))
+assert y.shape == (1, 10)
+heavy = ("llvmlite", "onnx", "tinsmith.passes", "tinsmith.ops")
+print(sorted(m for m in heavy if m in sys.modules))
+"""
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("TINSMITH_CACHE", str(folder))
+    code_cache._open.cache_clear()
+    return folder
+
+
+def programs(folder: Path) -> list[Path]:
+    return sorted((folder / "programs").glob("*.tin"))
+
+
+def start(tmp_path: Path, model: Path) -> str:
+    """What a new process has imported after it compiled and ran the model."""
+    np.save(tmp_path / "x.npy", X)
+    code = WARM.format(path=str(model), x=str(tmp_path / "x.npy"))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=dict(os.environ),
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_second_start_needs_neither_llvm_nor_onnx(tmp_path: Path, cache: Path) -> None:
+    assert "llvmlite" in start(tmp_path, digits())
+    assert len(programs(cache)) == 1
+    assert start(tmp_path, digits()) == "[]"
+
+
+def test_a_changed_model_is_compiled_anew(tmp_path: Path, cache: Path) -> None:
+    model = tmp_path / "model.onnx"
+    model.write_bytes(digits().read_bytes())
+    first = ts.compile(model)(X)
+    data = bytearray(model.read_bytes())
+    graph = ts.load(digits())
+    w = next(v.const for v in graph.constants() if v.const is not None and v.const.size > 100)
+    at = bytes(data).index(np.ascontiguousarray(w).tobytes()[:64])
+    data[at : at + 4] = np.float32(9).tobytes()
+    times = model.stat()
+    model.write_bytes(data)
+    os.utime(model, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert not np.allclose(ts.compile(model)(X), first)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip code", "flip index", "empty"])
+def test_a_damaged_entry_counts_as_absent(cache: Path, damage: str) -> None:
+    want = ts.compile(digits())(X)
+    (entry,) = programs(cache)
+    data = bytearray(entry.read_bytes())
+    if damage == "truncate":
+        data = data[: len(data) // 2]
+    elif damage == "empty":
+        data = bytearray()
+    else:
+        at = 30 if damage == "flip index" else bytes(data).index(b"\x7fELF") + 4096
+        data[at] ^= 0xFF
+    entry.write_bytes(data)
+    np.testing.assert_array_equal(ts.compile(digits())(X), want)
+
+
+def test_a_cache_that_others_may_write_to_is_refused(cache: Path) -> None:
+    cache.mkdir(mode=0o777)
+    cache.chmod(0o777)
+    with pytest.warns(UserWarning, match="others may write"):
+        net = ts.compile(digits())
+        assert net(X).shape == (1, 10)
+    assert not (cache / "programs").exists()
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs to give a folder away"
+)
+def test_a_cache_of_another_user_is_refused(cache: Path) -> None:
+    cache.mkdir(mode=0o700)
+    os.chown(cache, 12345, 12345)
+    with pytest.warns(UserWarning, match="another user"):
+        assert ts.compile(digits())(X).shape == (1, 10)
+
+
+def test_a_cache_that_is_a_file_is_refused(cache: Path) -> None:
+    cache.write_text("not a folder")
+    with pytest.warns(UserWarning, match="cannot be used|not a directory"):
+        assert ts.compile(digits())(X).shape == (1, 10)
+
+
+def test_a_full_disk_only_loses_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tinsmith.compiler.store as store
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store, "write_container", full)
+    assert ts.compile(digits())(X).shape == (1, 10)
+    assert not programs(cache)
+
+
+def test_cache_off_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINSMITH_CACHE", "off")
+    code_cache._open.cache_clear()
+    assert ts.compile(digits())(X).shape == (1, 10)
+
+
+# ---- .tin files
+
+
+def test_a_tin_file_keeps_the_graph(tmp_path: Path, cache: Path) -> None:
+    net = ts.compile(digits())
+    ts.save(net, tmp_path / "digits.tin")
+    graph = ts.load(tmp_path / "digits.tin")
+    assert [v.name for v in graph.inputs] == ["image"]
+    np.testing.assert_array_equal(ts.compile(tmp_path / "digits.tin")(X), net(X))
+
+
+def test_carried_code_runs_only_when_trusted(tmp_path: Path) -> None:
+    net = ts.compile(residual(), cache=False)
+    file = tmp_path / "net.tin"
+    ts.save(net, file, code=True)
+    x = array(1, 3, 12, 12)
+    wary = ts.compile(file, cache=False)
+    assert "was not used" in wary.explain()
+    trusting = ts.compile(file, cache=False, trust=True)
+    assert not trusting.notes
+    for got in (wary, trusting):
+        np.testing.assert_array_equal(got(x), net(x))
+
+
+def test_code_for_another_machine_is_refused(tmp_path: Path) -> None:
+    net = ts.compile(residual(), target="sse2", cache=False)
+    ts.save(net, tmp_path / "net.tin", code=True)
+    with pytest.raises(UntrustedCode, match="compile it without trust"):
+        ts.compile(tmp_path / "net.tin", cache=False, trust=True)
+    assert ts.compile(tmp_path / "net.tin", cache=False)(array(1, 3, 12, 12)).shape == (1, 10)
+
+
+@pytest.mark.parametrize("damage", ["half", "index", "code", "text", "table"])
+def test_damaged_tin_files_are_named(tmp_path: Path, damage: str) -> None:
+    net = ts.compile(residual(), cache=False)
+    file = tmp_path / "net.tin"
+    ts.save(net, file, code=True)
+    data = bytearray(file.read_bytes())
+    marks = {
+        "index": b'"version"',
+        "code": b"\x7fELF",
+        "text": b"graph residual",
+        "table": b'{"table"',
+    }
+    if damage == "half":
+        data = data[: len(data) // 3]
+    else:
+        at = bytes(data).index(marks[damage]) + (5000 if damage == "code" else 3)
+        data[at] ^= 0x5A
+    file.write_bytes(data)
+    with pytest.raises(ModelFileError):
+        ts.compile(file, cache=False, trust=True)(array(1, 3, 12, 12))
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match="cannot be written"):
+        ts.save(ts.load(digits()), tmp_path / "no" / "folder" / "x.tin")

@@ -1,0 +1,223 @@
+"""Whole graphs through the cpu backend, and every input that does not fit."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+
+import numpy as np
+import pytest
+
+import tinsmith as ts
+from tests.models import GRAPHS, array, digits, feeds, free, residual
+from tinsmith.codegen.target import level, runnable
+from tinsmith.errors import (
+    InputNameError,
+    InputShapeError,
+    InputTypeError,
+    NoKernel,
+    TargetError,
+    UnknownName,
+)
+from tinsmith.ops.control import run_graph
+
+LEVELS = [n for n in ("avx512", "avx2", "sse2", "scalar", "neon") if runnable(level(n))]
+
+
+def same(got, want) -> None:
+    for g, w in zip(got, want, strict=True):
+        assert g.dtype == w.dtype and g.shape == w.shape
+        scale = np.abs(w).max(initial=1e-30) if w.dtype.kind == "f" else 0
+        np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("target", LEVELS)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_graphs_equal_their_reference(name: str, target: str) -> None:
+    graph = GRAPHS[name]()
+    given = feeds(graph)
+    net = ts.compile(graph, target=target, cache=False)
+    for _ in range(2):
+        same(net.run(list(given.values())), run_graph(graph, given))
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_more_threads_change_nothing(name: str, threads: int) -> None:
+    graph = GRAPHS[name]()
+    given = feeds(graph)
+    same(
+        ts.compile(graph, threads=threads, cache=False).run(list(given.values())),
+        run_graph(graph, given),
+    )
+
+
+def test_steps_can_be_forced_to_the_reference() -> None:
+    graph = residual()
+    given = feeds(graph)
+    net = ts.compile(graph, kernels="Conv=reference", cache=False)
+    assert "-> reference" in net.explain("conv") and "forced" in net.explain("conv")
+    same(net.run(list(given.values())), run_graph(graph, given))
+    whole = ts.compile(graph, kernels="reference", cache=False)
+    assert all(s.kind in ("reference", "view") for s in whole.program().plan.steps)
+
+
+def test_forcing_what_cannot_be_is_an_error() -> None:
+    with pytest.raises(UnknownName, match="Did you mean"):
+        ts.compile(residual(), kernels="Conv=conv_dirct", cache=False)
+    with pytest.raises(UnknownName, match="operator or node"):
+        ts.compile(residual(), kernels="Conw=reference", cache=False)
+    with pytest.raises(NoKernel, match="declines"):
+        ts.compile(residual(), kernels="Conv=conv_depthwise", cache=False)
+
+
+def test_shapes_may_change_from_call_to_call() -> None:
+    graph = free()
+    net = ts.compile(graph, cache=False)
+    for n, t in [(1, 5), (2, 3), (1, 5), (3, 1), (2, 17)]:
+        given = feeds(graph, N=n, T=t)
+        same(net(**given).values(), run_graph(graph, given))
+
+
+def test_an_empty_batch_gives_an_empty_result() -> None:
+    graph = free()
+    net = ts.compile(graph, cache=False)
+    given = feeds(graph, N=2, T=0)
+    assert next(iter(net(**given).values())).shape == (2, 0, 12)
+
+
+def test_one_program_serves_many_threads() -> None:
+    graph = residual()
+    net = ts.compile(graph, threads=2, cache=False)
+    xs = [array(1, 3, 12, 12, seed=s) for s in range(8)]
+    want = [run_graph(graph, [x])[0] for x in xs]
+    wrong: list[int] = []
+
+    def work(k: int) -> None:
+        got = [net(xs[k]) for _ in range(40)]
+        wrong.extend(k for y in got if not np.allclose(y, want[k], rtol=1e-4, atol=1e-6))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(120)
+        assert not t.is_alive(), "a session hangs"
+    assert not wrong
+
+
+def _child(net, x, want, queue) -> None:
+    queue.put(bool(np.allclose(net(x), want, rtol=1e-4, atol=1e-6)))
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="needs fork")
+def test_a_forked_child_builds_its_own_team() -> None:
+    graph = residual()
+    net = ts.compile(graph, threads=2, cache=False)
+    x = array(1, 3, 12, 12)
+    want = net(x)
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_child, args=(net, x, want, queue))
+    child.start()
+    assert queue.get(timeout=60)
+    child.join(60)
+    assert np.allclose(net(x), want)
+
+
+def test_outputs_belong_to_the_caller() -> None:
+    net = ts.compile(residual(), cache=False)
+    first = net(array(1, 3, 12, 12))
+    kept = first.copy()
+    net(array(1, 3, 12, 12, seed=9))
+    np.testing.assert_array_equal(first, kept)
+
+
+BAD_INPUTS = [
+    (lambda net, x: net(), InputNameError, "needs 'x'"),
+    (lambda net, x: net(x, x), InputNameError, "2 arrays"),
+    (lambda net, x: net(y=x), InputNameError, "no input named 'y'"),
+    (lambda net, x: net(x, x=x), InputNameError, "given twice"),
+    (lambda net, x: net(x.tolist()), InputTypeError, "numpy array"),
+    (lambda net, x: net(None), InputTypeError, "NoneType"),
+    (lambda net, x: net(x.astype(np.float64)), InputTypeError, "float64"),
+    (lambda net, x: net(x.astype(object)), InputTypeError, "object"),
+    (lambda net, x: net(x[0]), InputShapeError, r"\[1, 3, 12, 12\]"),
+    (lambda net, x: net(x[:, :2]), InputShapeError, r"not \[1, 2, 12, 12\]"),
+    (lambda net, x: net(x[:0]), InputShapeError, r"not \[0, 3, 12, 12\]"),
+]
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+@pytest.mark.parametrize("case", range(len(BAD_INPUTS)))
+def test_inputs_that_do_not_fit(case: int, backend: str) -> None:
+    call, error, message = BAD_INPUTS[case]
+    net = ts.compile(residual(), backend=backend, cache=False)
+    with pytest.raises(error, match=message):
+        call(net, array(1, 3, 12, 12))
+
+
+def test_odd_arrays_are_read_right() -> None:
+    graph = residual()
+    net = ts.compile(graph, cache=False)
+    x = array(1, 3, 12, 12)
+    want = net(x)
+    for odd in (
+        np.asfortranarray(x),
+        x[:, :, ::-1][:, :, ::-1],
+        np.repeat(x, 2, axis=3)[..., ::2],
+        x.astype(">f4"),
+        np.frombuffer(b"\0" + x.tobytes(), np.uint8)[1:].view(np.float32).reshape(x.shape),
+    ):
+        np.testing.assert_array_equal(net(odd), want)
+
+
+def test_a_nan_goes_where_it_must() -> None:
+    graph = residual()
+    x = array(1, 3, 12, 12)
+    x[0, 1, 5, 5] = np.nan
+    assert np.isnan(ts.compile(graph, cache=False)(x)).all()
+
+
+def test_symbols_must_agree() -> None:
+    net = ts.compile(free(), cache=False)
+    with pytest.raises(InputShapeError, match="'N' of free is 2"):
+        net(x=array(2, 3, 8), m=array(1, 1, 8))
+
+
+BAD_OPTIONS = [
+    ({"threads": 0}, TargetError, "from 1 to 64"),
+    ({"threads": True}, TargetError, "from 1 to 64"),
+    ({"threads": 1000}, TargetError, "from 1 to 64"),
+    ({"backend": "cpuu"}, UnknownName, "Did you mean 'cpu'"),
+    ({"target": "avx1024"}, TargetError, "avx512"),
+    ({"target": "neon" if "neon" not in LEVELS else "avx2"}, TargetError, "cannot run"),
+    ({"precision": "exact"}, UnknownName, "default"),
+    ({"passes": "-fold-constant"}, UnknownName, "fold-constants"),
+]
+
+
+@pytest.mark.parametrize("case", range(len(BAD_OPTIONS)))
+def test_options_that_do_not_exist(case: int) -> None:
+    options, error, message = BAD_OPTIONS[case]
+    with pytest.raises(error, match=message):
+        ts.compile(residual(), cache=False, **options)
+
+
+def test_what_a_net_tells() -> None:
+    net = ts.compile(digits(), cache=False)
+    assert [str(t) for t in net.inputs.values()] == ["float32[N,1,8,8]"]
+    assert net.output_names == ["probabilities"]
+    x = array(2, 1, 8, 8)
+    net(x)
+    for stage in ("imported", "canonical", "placed", "plan"):
+        assert net.graph(stage).strip()
+    with pytest.raises(UnknownName, match="stage"):
+        net.graph("optimised")
+    with pytest.raises(UnknownName, match="node"):
+        net.explain("no such node")
+    assert net.memory.peak >= net.memory.lower_bound > 0
+    assert net.memory.naive >= net.memory.peak
+    profile = net.profile(x, repeat=3)
+    assert profile.rows and abs(sum(r.share for r in profile.rows) - 1) < 1e-6
+    assert profile.reference_share == 0 and "conv" in str(profile)
