@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import floor
 from typing import Any
 
@@ -48,45 +49,84 @@ def Resize(
 
     scales or sizes have one number for each of `axes` (default: all axes of x).
     """
-    chosen = [a % x.ndim for a in (range(x.ndim) if axes is None else axes)]
-    if scales is not None and not scales.size:
-        scales = None
-    if sizes is not None and not sizes.size:
-        sizes = None
-    outs, factors = resized(
-        [x.shape[a] for a in chosen],
-        None if scales is None else [float(s) for s in scales],
-        None if sizes is None else [int(s) for s in sizes],
-        keep_aspect_ratio_policy,
-    )
     crop = coordinate_transformation_mode == "tf_crop_and_resize"
     y, outside = widen(x) if mode != "nearest" else x, np.zeros((1,) * x.ndim, bool)
     if mode != "nearest" and not is_float(x.dtype):
         y = y.astype(np.float64 if x.dtype.itemsize > 2 else np.float32)
-    for i, (axis, out, factor) in enumerate(zip(chosen, outs, factors, strict=True)):
-        size = x.shape[axis]
-        if factor == 1 and out == size and not crop:
-            continue
-        ends = (0.0, 1.0)
-        if crop and roi is not None:
-            ends = float(roi[i]), float(roi[len(chosen) + i])
-        at = coordinates(coordinate_transformation_mode, int(out), factor, size, ends)
+    tables = axis_tables(
+        x.shape, roi, scales, sizes, mode=mode, nearest_mode=nearest_mode, axes=axes,
+        transform=coordinate_transformation_mode, cubic_coeff_a=cubic_coeff_a,
+        exclude_outside=exclude_outside, antialias=antialias, policy=keep_aspect_ratio_policy,
+    )  # fmt: skip
+    for table in tables:
         if crop:
             shape = [1] * x.ndim
-            shape[axis] = int(out)
-            outside = outside | ((at < 0) | (at > size - 1)).reshape(shape)
-        if mode == "nearest":
-            y = y.take(nearest(at, nearest_mode, size), axis=axis)
-            continue
-        shrink = min(factor, 1.0) if antialias else None
-        places, weights = interpolation(at, mode, size, cubic_coeff_a, exclude_outside, shrink)
-        y = _weighted(y, places, weights, axis)
+            shape[table.axis] = table.places.shape[0]
+            outside = outside | table.outside.reshape(shape)
+        if table.weights is None:
+            y = y.take(table.places[:, 0], axis=table.axis)
+        else:
+            y = _weighted(y, table.places, table.weights, table.axis)
     if crop:
         y = np.where(outside, y.dtype.type(extrapolation_value), y)
     if y.dtype != x.dtype and not is_float(x.dtype):
         info = np.iinfo(x.dtype)
         y = np.clip(np.rint(y), info.min, info.max)
     return np.ascontiguousarray(y.astype(x.dtype, copy=False))
+
+
+@dataclass(frozen=True)
+class Table:
+    """What each output element along one axis reads: `places` [out, taps], and `weights` of the
+    same shape in float64 (None: the one place is copied). `outside` marks the elements whose
+    coordinate lies beyond the input."""
+
+    axis: int
+    places: Array
+    weights: Array | None
+    outside: Array
+
+
+def axis_tables(
+    dims: Sequence[int],
+    roi: Array | None,
+    scales: Array | None,
+    sizes: Array | None,
+    *,
+    mode: str,
+    transform: str,
+    nearest_mode: str,
+    cubic_coeff_a: float,
+    exclude_outside: bool,
+    antialias: bool,
+    axes: Sequence[int] | None,
+    policy: str,
+) -> list[Table]:
+    """The tables of all axes that change, in order; the interpolation is their product."""
+    chosen = [a % len(dims) for a in (range(len(dims)) if axes is None else axes)]
+    outs, factors = resized(
+        [dims[a] for a in chosen],
+        None if scales is None or not scales.size else [float(s) for s in scales],
+        None if sizes is None or not sizes.size else [int(s) for s in sizes],
+        policy,
+    )
+    tables = []
+    for i, (axis, out, factor) in enumerate(zip(chosen, outs, factors, strict=True)):
+        size, out = dims[axis], int(out)
+        ends = (0.0, 1.0)
+        if roi is not None and transform == "tf_crop_and_resize":
+            ends = float(roi[i]), float(roi[len(chosen) + i])
+        if factor == 1 and out == size and ends == (0.0, 1.0):
+            continue
+        at = coordinates(transform, out, factor, size, ends)
+        outside = (at < 0) | (at > size - 1)
+        if mode == "nearest":
+            tables.append(Table(axis, nearest(at, nearest_mode, size)[:, None], None, outside))
+            continue
+        shrink = min(factor, 1.0) if antialias else None
+        places, weights = interpolation(at, mode, size, cubic_coeff_a, exclude_outside, shrink)
+        tables.append(Table(axis, places, weights, outside))
+    return tables
 
 
 def _weighted(x: Array, places: Array, weights: Array, axis: int) -> Array:
