@@ -173,7 +173,7 @@ class Net:
                 f"not {type(array).__name__}; numpy.asarray(...) makes one"
             )
         native = array.dtype.newbyteorder("=")
-        if native != wanted and not (wanted == object and array.dtype.kind in "UTSO"):
+        if native != wanted and not (wanted.kind == "O" and array.dtype.kind in "UTSO"):
             raise InputTypeError(
                 f"the input {name!r} of {self.name} must have dtype {wanted.name}, not "
                 f"{array.dtype.name}; x.astype({wanted.name!r}) converts"
