@@ -13,7 +13,7 @@ from tinsmith.kernels.winograd.plan import Pieces, Plan
 from tinsmith.kernels.winograd.program import program
 
 GROWTH = {"strict": 8.0, "default": 1000.0}  # of both axes: F(2x2,3x3) has 7.1, F(6x6,3x3) 924
-MOST_PRODUCTS = 11  # of one axis
+MOST_PRODUCTS = 9  # of one axis
 EFFICIENCY = 0.95
 BARRIER = 5e-7  # seconds
 
@@ -119,11 +119,10 @@ def cost(target: Target, plan: Plan, slots: float) -> float:
     if again > target.l2:
         bandwidth = target.l3_bandwidth if again < target.l3 else target.dram_bandwidth
         fetched += (plan.blocks - 1) * weights / bandwidth
-    inside = 4.0 * plan.size / target.l2_bandwidth * plan.blocks
-    if 4 * plan.size > target.l2:
-        inside = 8.0 * plan.size / target.l3_bandwidth * plan.blocks
     total = max(products, fetched) + 0.2 * min(products, fetched)
-    total += max(inside, transforms(target, plan) * issue)
+    total += transforms(target, plan) * issue
+    if 4 * plan.size > target.l2:  # written, read, and the same for the products
+        total += 4.0 * plan.size * plan.blocks / target.l3_bandwidth
     if plan.whole:
         total += 2 * BARRIER
     if plan.blocks % 2 and 1 < plan.blocks < 16:

@@ -12,6 +12,7 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.winograd.plan import Plan
+from tinsmith.kernels.winograd.stages import opaque
 
 LINE = 16  # elements of a cache line
 
@@ -94,7 +95,7 @@ def _sums(
     row = vectors * width
 
     def body(x: Ptr, w: Ptr, ahead: Ptr | None, acc: list[Val]) -> list[Val]:
-        acc = list(acc)
+        x, w, acc = opaque(x), opaque(w), list(acc)
         for u in range(channels.step):
             ws = [(w + (u * row + o * width)).load(width) for o in range(vectors)]
             if following is not None and ahead is not None:

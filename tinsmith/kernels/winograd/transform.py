@@ -7,6 +7,7 @@ so that no tile is ever spilled: reading an input twice is cheaper than storing 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.kernels._kernel import Emit, View
@@ -14,6 +15,7 @@ from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.tiles import Sink
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.program import Program, program, run
+from tinsmith.kernels.winograd.stages import opaque
 
 HEAVY = 6  # functions of an epilogue that is emitted once, in a loop, not for each place of a tile
 
@@ -56,8 +58,8 @@ def input_stage(
             n, i, j = tile_place(plan, t)
             at = image + n * batch
             at = at + i * (plan.rows.m * plan.rows.stride * row)
-            at = (at + j * (plan.cols.m * plan.cols.stride * pixel)).fixed()
-            out = (to + (t - base) * width).fixed()
+            at = opaque(at + j * (plan.cols.m * plan.cols.stride * pixel))
+            out = opaque(to + (t - base) * width)
             transform(
                 rows,
                 cols,
@@ -88,8 +90,8 @@ def output_stage(
         bias = (em.packed[1] + k * width).load(width)
         with b.loop(t0, t1) as t:
             n, i, j = tile_place(plan, t)
-            at = (m + (t - base) * width).fixed()
-            out = sink.at(n, k, 0, i * high, j * wide)
+            at = opaque(m + (t - base) * width)
+            out = _opaque_sink(sink.at(n, k, 0, i * high, j * wide))
 
             def results(write: Callable[[int, int, Val], None], at: Ptr = at) -> None:
                 transform(
@@ -117,6 +119,18 @@ def output_stage(
                 straight()
             else:
                 indexed()
+
+
+def _opaque_sink(sink: Sink) -> Sink:
+    def view(v: View) -> View:
+        return View(opaque(v.pointer), v.spec)
+
+    em = replace(
+        sink.em,
+        outs=(view(sink.em.outs[0]), *sink.em.outs[1:]),
+        extras=tuple(map(view, sink.em.extras)),
+    )
+    return Sink(em, sink.geometry, sink.block)
 
 
 def functions(em: Emit) -> int:

@@ -11,6 +11,8 @@ from tinsmith.kernels.winograd.plan import Plan
 
 Array = np.ndarray[Any, Any]
 
+SMALL = 4 << 16  # multiplications that BLAS libraries do without waking threads
+
 
 def pack(w: Array, plan: Plan) -> Array:
     """[K, C, r_h, r_w] as U[position][panel][channel][lanes of the panel], flat.
@@ -19,16 +21,20 @@ def pack(w: Array, plan: Plan) -> Array:
     """
     channels, taps = w.shape[1], w.shape[2] * w.shape[3]
     both = np.kron(floats(plan.rows.g), floats(plan.cols.g))
+    step = max(64, SMALL // both.size)
     lanes = plan.vectors * plan.width
-    packed = np.zeros((plan.positions, plan.depth * plan.outputs * plan.width), np.float32)
+    packed = np.empty((plan.positions, plan.depth * plan.outputs * plan.width), np.float32)
     for panel in range(plan.panels):
         first = panel * lanes
         count = min(lanes, plan.outputs * plan.width - first)
         wide = np.zeros((taps, plan.depth, count))
         part = w[first : first + count].reshape(-1, channels, taps)
         wide[:, :channels, : len(part)] = part.transpose(2, 1, 0)
-        start = first * plan.depth
-        packed[:, start : start + plan.depth * count] = both @ wide.reshape(taps, -1)
+        flat = wide.reshape(taps, -1)
+        for at in range(0, flat.shape[1], step):
+            start = first * plan.depth + at
+            part = both @ flat[:, at : at + step]
+            packed[:, start : start + part.shape[1]] = part
     return packed.reshape(-1)
 
 
