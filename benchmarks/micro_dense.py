@@ -7,6 +7,7 @@ Every row is one kernel on one shape, data warm in the caches where it fits; tim
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peak import measure
-from tests.kernels.harness import one_node, prepare, time_kernel
+from tests.kernels.harness import Bench, one_node, prepare
 
 RNG = np.random.default_rng(0)
 
@@ -52,8 +53,9 @@ def products() -> Iterator[Row]:
     ):
         yield Row("gemv_packed", "MatMul", ((m, k), (k, n)), {}, (1,))
     for a, b in (
-        ((12, 197, 64), (12, 64, 197)), ((12, 197, 197), (12, 197, 64)), ((64, 49, 32), (64, 32, 49)),
-        ((64, 49, 49), (64, 49, 32)), ((512, 512), (512, 512)), ((1024, 1024), (1024, 1024)),
+        ((12, 197, 64), (12, 64, 197)), ((12, 197, 197), (12, 197, 64)),
+        ((64, 49, 32), (64, 32, 49)), ((64, 49, 49), (64, 49, 32)),
+        ((512, 512), (512, 512)), ((1024, 1024), (1024, 1024)),
         ((8, 1024, 64), (8, 64, 1024)), ((8, 1024, 1024), (8, 1024, 64)),
     ):  # fmt: skip
         yield Row("matmul_batched", "MatMul", (a, b), {}, (), 2.0 * np.prod(a) * b[-1])
@@ -73,12 +75,23 @@ def others() -> Iterator[Row]:
     yield Row("rms_norm", "RMSNorm", ((128, 4096), (4096,)), {}, (1,))
     yield Row("instance_norm", "InstanceNorm", ((1, 32, 128, 128), (32,), (32,)), {}, (1, 2))
     for shape, axes in (
-        ((1, 256, 56, 56), (2, 3)), ((1, 2048, 7, 7), (2, 3)), ((56, 56, 256), (0, 1)), ((512, 1024), (0,)),
-        ((512, 1024), (1,)), ((64, 33, 64), (1,)),
+        ((1, 256, 56, 56), (2, 3)), ((1, 2048, 7, 7), (2, 3)), ((56, 56, 256), (0, 1)),
+        ((512, 1024), (0,)), ((512, 1024), (1,)), ((64, 33, 64), (1,)),
     ):  # fmt: skip
         yield Row("reduce", "Reduce", (shape,), {"kind": "mean"}, (1,), axes=axes)
     yield Row("arg_reduce", "ArgReduce", ((64, 1000),), {"kind": "max", "axis": 1})
     yield Row("arg_reduce", "ArgReduce", ((1, 21, 256, 256),), {"kind": "max", "axis": 1})
+
+
+def least(bench: Bench, seconds: float) -> float:
+    """The least processor time of one run: what another process takes of the core is not in it."""
+    bench.run()
+    best, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        start = time.thread_time()
+        bench.run()
+        best = min(best, time.thread_time() - start)
+    return best
 
 
 def table(target: str = "host", prefix: str = "", seconds: float = 0.15) -> Iterator[str]:
@@ -93,7 +106,7 @@ def table(target: str = "host", prefix: str = "", seconds: float = 0.15) -> Iter
             arrays.append(np.array(row.axes))
         node = one_node(row.op, arrays, row.attrs, row.consts)
         bench = prepare(node, {f"x{i}": a for i, a in enumerate(arrays)}, row.kernel, target)
-        best = time_kernel(bench, seconds)
+        best = least(bench, seconds)
         nbytes = sum(a.nbytes for a in arrays) + sum(v.type.nbytes for v in node.outputs)
         rate = f"{nbytes / best / 1e9:6.1f} GB/s"
         if row.flops:
