@@ -17,6 +17,7 @@ from tinsmith.errors import CodegenError
 
 _PAGE = 0x10000  # the largest page of any system: addresses and file offsets agree modulo this
 _HEADER = 64 + 5 * 56
+_ZEROS = 16 << 20  # the largest section without contents
 _WRITE, _ALLOC, _EXEC = 1, 2, 4
 _SYMTAB, _RELA, _NOBITS, _UNWIND = 2, 4, 8, 0x70000001
 _ABS, _COMMON = 0xFFF1, 0xFFF2
@@ -85,6 +86,8 @@ def _parse(data: bytes, index: int) -> _Object:
         label = _text(data, heads[names][4] + name)
         if not flags & _ALLOC or kind == _UNWIND or label == ".eh_frame":
             continue
+        if kind == _NOBITS and size > _ZEROS:
+            raise ValueError(f"section {label} wants {size} bytes")
         body = bytes(size) if kind == _NOBITS else data[offset : offset + size]
         if len(body) != size:
             raise ValueError(f"section {label} is cut off")
@@ -206,7 +209,7 @@ class _Image:
         return at
 
     def add(self, section: _Section) -> None:
-        if section.align > _PAGE:
+        if section.align > _PAGE or section.align & (section.align - 1):
             raise CodegenError(f"section {section.name} wants an alignment of {section.align}")
         self.align(section.align)
         section.place, section.address = len(self.data), self.address
@@ -244,7 +247,10 @@ def link(objects: Sequence[bytes], soname: str = "libtinsmith.so") -> bytes:
     machine = parsed[0].machine
     if machine not in RELATIVE or any(o.machine != machine for o in parsed):
         raise CodegenError("the objects are not all for x86-64, nor all for AArch64")
-    return _Link(parsed, _Names(parsed), soname).write()
+    try:
+        return _Link(parsed, _Names(parsed), soname).write()
+    except (struct.error, LookupError, OverflowError) as error:
+        raise CodegenError(f"one of the objects is a damaged ELF object: {error}") from None
 
 
 class _Link:

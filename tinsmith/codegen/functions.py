@@ -300,9 +300,11 @@ for _name, _emit, _flops in (
 
 function("erf", "f", 30, numpy=lambda x: np.vectorize(_math.erf, otypes=[x.dtype])(x))(m.erf)
 
-for _name in ("floor", "ceil", "rint", "trunc"):
+for _name in ("floor", "ceil", "trunc"):
     _round = getattr(m, _name)
-    function(_name, ALL)(lambda x, _round=_round: _round(x) if x.ty.is_float else x)
+    function(_name, ALL + "b")(lambda x, _round=_round: _round(x) if x.ty.is_float else x)
+
+function("rint", "fd")(m.rint)
 
 
 # ---- comparisons, logic, bits

@@ -301,8 +301,9 @@ def remainder(x: Val, y: Val) -> Val:
 
 def floor_divide(x: Val, y: Val) -> Val:
     """floor(x / y) for the exact quotient; what x / y gives for y = 0."""
-    m = remainder(x, y)
+    m = fmod(x, y)
+    moved = m.ne(0.0) & ((bits_of(m) ^ bits_of(y)) < 0)
     q = (x - m) / y
-    near = rint(q)
+    near = rint(moved.select(q - 1.0, q))
     near = near.eq(0.0).select(copysign(near, x / y), near)
     return y.eq(0.0).select(x / y, near)
