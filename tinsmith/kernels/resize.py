@@ -124,9 +124,9 @@ def _packed(axes: Sequence[Axis]) -> tuple[Packed, ...]:
 
 
 def _cost(site: Site, axes: Sequence[Axis], each: float) -> float:
-    """Seconds, where one tap of one vector takes `each` nanoseconds."""
+    """Seconds, where one tap of all results takes `each` nanoseconds."""
     moved = site.input(0).type.nbytes + site.out.type.nbytes
-    return 0.3e-6 + max(site.target.time(0, moved), each * 1e-9 * prod(a.taps for a in axes))
+    return 0.3e-6 + site.target.time(0, moved) + each * 1e-9 * prod(a.taps for a in axes)
 
 
 # ---- rows
@@ -204,7 +204,7 @@ def _blocked(site: Site, axes: list[Axis]) -> Choice:
 
     vectors = n * blocks * lines * axes[-1].out
     return Choice(
-        _cost(site, axes, 0.7 * vectors), site.reads([layout, *_no(site)], layout), (layout,),
+        _cost(site, axes, 0.4 * vectors), site.reads([layout, *_no(site)], layout), (layout,),
         one_phase(n * blocks * lines, emit), _packed(axes), detail=site.attr("mode"),
     )  # fmt: skip
 
@@ -291,9 +291,12 @@ def _plain(site: Site, axes: list[Axis], lead: int) -> Choice:
                 row = rows[0][0]
             _along(em, last, row, dst)
 
-    vectors = images * lines * (last.out / site.target.lanes if direct else last.out)
+    rows = images * lines
+    each, counted = (
+        (0.5 * last.out / site.target.lanes, axes) if direct else (0.4 * last.out, [last])
+    )
     return Choice(
-        _cost(site, axes, vectors), (PLAIN, *_no(site)), (PLAIN,), one_phase(images * lines, emit),
+        _cost(site, counted, each * rows), (PLAIN, *_no(site)), (PLAIN,), one_phase(rows, emit),
         _packed(axes), workspace=4 * last.size if summed else 0, detail=site.attr("mode"),
     )  # fmt: skip
 

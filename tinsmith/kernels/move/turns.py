@@ -1,0 +1,135 @@
+"""Channels to the innermost axis and back: transposes between blocked images and rows of channels.
+
+A pixel's channels are whole vectors on both sides, so no lane moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from tinsmith.codegen.builder import Ptr
+from tinsmith.kernels._kernel import (
+    PLAIN,
+    Choice,
+    Emit,
+    Layout,
+    Site,
+    Skip,
+    Tier,
+    View,
+    kernel,
+    one_phase,
+)
+from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.places import merged
+from tinsmith.kernels.rows import Position, extent, moved, places, run, share
+
+UNROLLED = 8  # channel blocks that are copied without a loop
+PART = 32 << 10  # bytes of a tile, about
+
+
+@kernel("Transpose", Tier.VECTOR)
+def transpose_blocked(site: Site) -> list[Choice]:
+    """NCHW to NHWC, or back, where the images are channel-blocked."""
+    x = site.input(0)
+    rank = len(x.dims)
+    if site.extras or site.epilogue is not None:
+        raise Skip("a copy has no epilogue")
+    if rank not in (3, 4, 5) or x.dtype.itemsize != 4:
+        raise Skip(f"{x.type} is no image of four-byte elements")
+    perm = tuple(site.attr("perm") or reversed(range(rank)))
+    inner = tuple(range(2, rank))
+    choices = []
+    if perm == (0, *inner, 1):
+        choices.append(_choice(site, to_rows=True))
+    if perm == (0, rank - 1, *range(1, rank - 1)):
+        choices.append(_choice(site, to_rows=False))
+    if not choices:
+        raise Skip(f"the order {list(perm)} does not move the channels alone")
+    return choices
+
+
+def _choice(site: Site, to_rows: bool) -> Choice:
+    x = site.input(0)
+    n, channels, *spatial = x.dims if to_rows else site.out.dims
+    layout = Layout(block_of(site.target))
+    pixels = prod(spatial)
+    parts = max(1, min(pixels * channels * 4 // PART, pixels))
+    return Choice(
+        cost=0.2e-6 + site.target.time(0, 2 * x.type.nbytes),
+        reads=(layout,) if to_rows else (PLAIN,),
+        writes=(PLAIN,) if to_rows else (layout,),
+        phases=one_phase(n * parts, lambda em: _emit(em, to_rows, parts)),
+    )
+
+
+def _emit(em: Emit, to_rows: bool, parts: int) -> None:
+    """Tiles are (image, share of its rows, or of its pixels where nothing lies between rows)."""
+    b, source = em.b, em.ins[0]
+    assert source is not None
+    image, flat = (source, em.outs[0]) if to_rows else (em.outs[0], source)
+    dims, strides = image.spec.spatial, [image.spec.strides[2:], flat.spec.strides[1:-1]]
+    axes = merged(dims, strides) or [(1, 0)]
+    outer, (length, d) = axes[:-1], axes[-1]
+    steps = [s[d] for s in strides]
+    with b.loop(em.begin, em.end) as tile:
+        part, n = (tile % parts, tile // parts) if parts > 1 else (0, tile)
+        starts = [(v.pointer + n * v.spec.strides[0]).fixed() for v in (image, flat)]
+
+        def line(starts: Sequence[Ptr], lo: Position, hi: Position) -> None:
+            def pixel(i: Position) -> None:
+                a, z = ((p + i * s).fixed() for p, s in zip(starts, steps, strict=True))
+                _pixel(em, image, a, z, to_rows)
+
+            run(b, lo, hi, pixel)
+
+        def row(r: Position) -> None:
+            index = places(r, outer)
+            line(
+                [moved(p, s, index).fixed() for p, s in zip(starts, strides, strict=True)],
+                0,
+                length,
+            )
+
+        if outer:
+            run(b, *share(part, parts, extent(outer)), row)
+        else:
+            line(starts, *share(part, parts, length))
+
+
+def _pixel(em: Emit, image: View, blocked: Ptr, flat: Ptr, to_rows: bool) -> None:
+    """All channels of one pixel."""
+    b, spec = em.b, image.spec
+    block, plane = spec.layout.block, spec.strides[1]
+    full, rest = divmod(spec.dims[1], block)
+
+    def one(c: Position) -> None:
+        a, z = blocked + c * plane, flat + c * block
+        if to_rows:
+            z.store(a.load(block))
+        else:
+            a.store(z.load(block))
+
+    if full <= UNROLLED:
+        for c in range(full):
+            one(c)
+    else:
+        run(b, 0, full, one)
+    if not rest:
+        return
+    a, z = blocked + full * plane, flat + full * block
+    if b.target.has_masks:
+        mask = b.first_lanes(rest, block)
+        if to_rows:
+            z.store(a.load(block), mask)
+        else:
+            a.store(z.load(block, mask))
+        return
+    for k in range(rest):
+        if to_rows:
+            (z + k).store((a + k).load())
+        else:
+            (a + k).store((z + k).load())
+    for k in range(rest, 0 if to_rows else block):
+        (a + k).store(b.zero(a.elem))
