@@ -146,7 +146,7 @@ def matmul_batched(site: Site) -> Choice:
                 else:
                     mask = b.first_lanes(valid, widths[-1]) if valid != widths[-1] else None
                     at = Operands(rows, a_row, (right + column).fixed(), p.n, p.k, mask)
-                sums = product(b, at, height, widths)
+                sums = product(b, at, height, widths, tiling.accumulators)
                 finish_tile(em, sums, row, column, valid, buffer, p.row_dims)
 
             each_column_panel(b, columns, clo, chi, panel)

@@ -141,7 +141,7 @@ def packed_choice(
             def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
                 at = Operands(rows, a_row, _panel(weights, c, k, tiling.columns), sum(widths), k,
                               stream=stream)  # fmt: skip
-                sums = product(b, at, height, widths)
+                sums = product(b, at, height, widths, tiling.accumulators)
                 finish_tile(em, sums, row, column, valid, buffer, (0, lead))
 
             each_column_panel(b, tiling.columns, lo, hi, panel)

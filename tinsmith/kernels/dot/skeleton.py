@@ -46,12 +46,16 @@ Tile = list[list[Val]]
 """Accumulators, [row][vector]."""
 
 
-def product(b: Builder, at: Operands, rows: int, widths: Sequence[int]) -> Tile:
-    """The tile of sums over k. Small tiles use several chains of accumulators along k."""
+def product(b: Builder, at: Operands, rows: int, widths: Sequence[int], full: int = 0) -> Tile:
+    """The tile of sums over k. Small tiles use several chains of accumulators along k.
+
+    `full` is the number of accumulators of the largest tile of the same matrix: with it, all
+    tiles add in one order, so that equal columns give equal results wherever they lie.
+    """
     count = rows * len(widths)
     unroll = _unroll(at.depth)
     chains = 1
-    while chains * 2 <= unroll and unroll % (chains * 2) == 0 and count * chains < 8:
+    while chains * 2 <= unroll and unroll % (chains * 2) == 0 and max(count, full) * chains < 8:
         chains *= 2
     start = [b.zero(F32.x(w)) for _ in range(rows * chains) for w in widths]
     whole = at.depth // unroll * unroll

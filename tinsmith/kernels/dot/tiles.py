@@ -103,6 +103,11 @@ class Tiling:
     def efficiency(self) -> float:
         return self.ideal / self.cycles
 
+    @property
+    def accumulators(self) -> int:
+        """Vectors of sums that a whole tile keeps."""
+        return self.rows.size * len(self.columns.widths)
+
     def __str__(self) -> str:
         shape = f"{self.rows.size}x{len(self.columns.widths)}"
         return f"tile {shape}, {self.rows.count} x {self.columns.count} panels"
