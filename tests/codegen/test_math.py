@@ -93,6 +93,19 @@ def test_fast_forms(fast, exact, target):
     assert np.abs(got[ok].astype(np.float64) - want[ok]).max() <= 2.5e-7
 
 
+@pytest.mark.parametrize("target", levels())
+def test_gelu(target):
+    x = np.concatenate([every(STEP * 4), np.linspace(-20, 20, 100001, dtype=np.float32)])
+    x = x[~np.isneginf(x)]
+    wide_x = x.astype(np.float64)
+    want = 0.5 * wide_x * np.array([math.erfc(-v / 2**0.5) for v in wide_x])
+    got = compiled(m.gelu, ["float32"], "float32", target)(x)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(x))
+    error = np.abs(got - want) / np.maximum(1, np.abs(wide_x))
+    assert np.nanmax(error[np.isfinite(x)]) <= 2e-7
+    assert (got[x < -5.41] == 0).all() and (got[x > 5.41] == x[x > 5.41]).all()
+
+
 ODD = [0.0, -0.0, 1, -1, 0.5, -0.5, 2, -2, 3, -3, 2.5, 1e-40, 1e38, -1e38, 16777217]
 PAIRS = np.array(list(itertools.product([*ODD, np.inf, -np.inf, np.nan], repeat=2)), np.float32)
 

@@ -298,7 +298,12 @@ for _name, _emit, _flops in (
 ):  # fmt: skip
     _float32(_name, _emit, _flops)
 
-function("erf", "f", 30, numpy=lambda x: np.vectorize(_math.erf, otypes=[x.dtype])(x))(m.erf)
+_erf64 = np.vectorize(_math.erf, otypes=[np.float64])
+
+function("erf", "f", 30, numpy=lambda x: _erf64(x).astype(x.dtype))(m.erf)
+function("gelu", "f", 20, numpy=lambda x: (0.5 * x * (1 + _erf64(x * 0.5**0.5))).astype(x.dtype))(
+    m.gelu
+)
 
 for _name in ("floor", "ceil", "trunc"):
     _round = getattr(m, _name)

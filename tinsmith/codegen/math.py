@@ -38,6 +38,13 @@ _ERF_FAR = (  # -log(erfc(x)) on 0.9 <= x <= 4
     -0.0001705508358316881, 1.1294951529226032, 0.6333866598061196, 0.10823660377701359,
     -0.025091486054090267, 0.0041605226549374305, -0.00043230205294574135, 2.0909468150956527e-05,
 )  # fmt: skip
+_GELU_EDGE = 5.4
+_GELU = (  # erf(y / sqrt(2)) / (2 y) in t = 2 (y / 5.4)^2 - 1 on 0 <= y <= 5.4; just above 1/2 at the end
+    0.13092811401655663, -0.06532798883503044, 0.04849938640624413, -0.03920910098882048,
+    0.03212117319867117, -0.025724363962178698, 0.01960893119919822, -0.014052935885618876,
+    0.0097821966194044, -0.006541552089288772, 0.0034229729272627256, -0.0013459142362554448,
+    0.0010806643351273261, -0.0009727404299623678, 0.0003237873543201201,
+)  # fmt: skip
 
 
 def horner(x: Val, coefficients: Sequence[float]) -> Val:
@@ -277,3 +284,12 @@ def erf(x: Val) -> Val:
     near = x.fma(horner(square, _ERF_NEAR), x)
     far = 1.0 - exp_inner(-horner(at_most(size, 4.0), _ERF_FAR))
     return (size < 0.9).select(near, with_sign(far, x))
+
+
+def gelu(x: Val) -> Val:
+    """x / 2 * (1 + erf(x / sqrt(2))) within 2e-7 * max(1, |x|); exactly 0 below -5.4."""
+    size = x.abs()
+    y = at_most(size, _GELU_EDGE)
+    t = (y * y).fma(2.0 / _GELU_EDGE**2, -1.0)
+    half = at_most(horner(t, _GELU) * y, 0.5)
+    return size.fma(half, x * 0.5)

@@ -146,8 +146,8 @@ def _clip(t: Traced, x: Any, a_min: Any = None, a_max: Any = None, **options: An
     return x if high is None else np.minimum(x, high)
 
 
-def _erf(t: Traced, x: Any) -> Traced:
-    return Traced(t._maker, t._maker.call("erf", (x.expr,), x.dtype))
+def _named(name: str) -> Callable[..., Traced]:
+    return lambda t, x: Traced(t._maker, t._maker.call(name, (x.expr,), x.dtype))
 
 
 def _filled(value: Any) -> Callable[..., Traced]:
@@ -160,7 +160,8 @@ def _filled(value: Any) -> Callable[..., Traced]:
 _ARRAY_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "where": _where,
     "clip": _clip,
-    "erf": _erf,
+    "erf": _named("erf"),
+    "gelu": _named("gelu"),
     "full_like": _filled(0),
     "zeros_like": _filled(0),
     "ones_like": _filled(1),

@@ -70,3 +70,9 @@ def erf(x: Any) -> Any:
     inner = near * _horner(near * near, _SERIES)
     outer = 1.0 - np.exp(-far * far) * _horner((far - 3.0) / (far + 3.0), _TAIL)
     return np.copysign(np.where(size > 1.0, outer, inner), wide).astype(x.dtype)
+
+
+@_traceable
+def gelu(x: Any) -> Any:
+    """x / 2 * (1 + erf(x / sqrt(2))), as numpy computes it in the dtype of x."""
+    return 0.5 * x * (1 + erf(x * 0.7071067811865476))

@@ -15,7 +15,7 @@ from tinsmith.ops._rules import (
     need_same,
     pointwise,
 )
-from tinsmith.ops._special import erf
+from tinsmith.ops._special import gelu
 
 
 @op("elementwise", "activation")
@@ -104,7 +104,7 @@ def Gelu(x, *, approximate="none"):
     """
     if approximate == "tanh":
         return 0.5 * x * (1 + np.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
-    return 0.5 * x * (1 + erf(x * 0.7071067811865476))
+    return gelu(x)
 
 
 @op("elementwise", "activation")
