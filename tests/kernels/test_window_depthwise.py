@@ -31,12 +31,11 @@ SHAPES = {
 
 @pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("extra", [0, 2])
-def test_shapes(name, extra, target):
+def test_shapes(name, target):
     arrays, attrs = SHAPES[name]
     check(
         "Conv", arrays, attrs, kernel="conv_depthwise", target=target, consts=(1, 2),
-        extra_halo=extra,
+        extra_halo=len(name) % 3,
     )  # fmt: skip
 
 

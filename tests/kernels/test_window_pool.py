@@ -34,11 +34,10 @@ WINDOWS = {
 
 @pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize("name", WINDOWS)
-@pytest.mark.parametrize("extra", [0, 2])
-def test_max(name, target, extra):
+def test_max(name, target):
     shape, attrs = WINDOWS[name]
     x = normal(*shape) - 3  # mostly negative: a zero of the halo would win
-    check("MaxPool", [x], attrs, kernel="pool_max", target=target, extra_halo=extra)
+    check("MaxPool", [x], attrs, kernel="pool_max", target=target, extra_halo=len(name) % 3)
 
 
 @pytest.mark.parametrize("target", levels())

@@ -35,12 +35,11 @@ SHAPES = {
 
 @pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("extra", [0, 1])
-def test_shapes(name, extra, target):
+def test_shapes(name, target):
     arrays, attrs = SHAPES[name]
     check(
         "ConvTranspose", arrays, attrs, kernel="conv_transposed", target=target, consts=(1, 2),
-        extra_halo=extra,
+        extra_halo=len(name) % 3,
     )  # fmt: skip
 
 
