@@ -20,8 +20,15 @@ from tinsmith.errors import (
     UnknownName,
 )
 from tinsmith.ops.control import run_graph
+from tinsmith.plan import planner
 
 LEVELS = [n for n in ("avx512", "avx2", "sse2", "scalar", "neon") if runnable(level(n))]
+
+
+@pytest.fixture
+def divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Divide even tiny programs among threads."""
+    monkeypatch.setattr(planner, "WORTH_DIVIDING", 0.0)
 
 
 def same(got, want) -> None:
@@ -86,7 +93,7 @@ def test_an_empty_batch_gives_an_empty_result() -> None:
     assert next(iter(net(**given).values())).shape == (2, 0, 12)
 
 
-def test_one_program_serves_many_threads() -> None:
+def test_one_program_serves_many_threads(divided: None) -> None:
     graph = residual()
     net = ts.compile(graph, threads=2, cache=False)
     xs = [array(1, 3, 12, 12, seed=s) for s in range(8)]
@@ -111,7 +118,7 @@ def _child(net, x, want, queue) -> None:
 
 
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="needs fork")
-def test_a_forked_child_builds_its_own_team() -> None:
+def test_a_forked_child_builds_its_own_team(divided: None) -> None:
     graph = residual()
     net = ts.compile(graph, threads=2, cache=False)
     x = array(1, 3, 12, 12)

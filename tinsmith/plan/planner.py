@@ -20,6 +20,8 @@ from tinsmith.plan.tensors import Tensor
 
 SLACK = 4096
 MAIN = "main"
+WORTH_DIVIDING = 20e-6
+"""Programs of fewer seconds run on the calling thread: waking others would cost more."""
 
 
 @dataclass
@@ -64,6 +66,8 @@ def make_plan(
     """Plan a graph for a target. Nodes whose shapes are not static run as reference steps."""
     placer = Placer(target, overrides or {}, precision)
     placed = placer.place(graph)
+    if sum(s.cost for s in placed) < WORTH_DIVIDING:
+        threads = 1
     _take_over(placed, placer.outputs)
     offsets, arena, naive, bound = _arena(placed, placer.outputs)
     state = _State()
