@@ -50,13 +50,17 @@ def test_graphs_equal_their_reference(name: str, target: str) -> None:
 
 @pytest.mark.parametrize("threads", [2, 3])
 @pytest.mark.parametrize("name", GRAPHS)
-def test_more_threads_change_nothing(name: str, threads: int) -> None:
+def test_more_threads_change_nothing(name: str, threads: int, divided: None) -> None:
     graph = GRAPHS[name]()
     given = feeds(graph)
-    same(
-        ts.compile(graph, threads=threads, cache=False).run(list(given.values())),
-        run_graph(graph, given),
-    )
+    net = ts.compile(graph, threads=threads, cache=False)
+    assert net.program().plan.threads == threads
+    for _ in range(3):
+        same(net.run(list(given.values())), run_graph(graph, given))
+
+
+def test_a_tiny_program_stays_on_the_calling_thread() -> None:
+    assert ts.compile(residual(1, 4), threads=2, cache=False).program().plan.threads == 1
 
 
 def test_steps_can_be_forced_to_the_reference() -> None:
