@@ -1,0 +1,171 @@
+"""Tinsmith behind ONNX's own backend interface, which its conformance suite drives.
+
+    import onnx.backend.test, tinsmith.onnx_backend
+    onnx.backend.test.BackendTest(tinsmith.onnx_backend, __name__)
+
+`prepare(model, "CPU", backend="cpu")` takes every option of `tinsmith.compile` as a keyword;
+`backend="numpy"` runs the reference of every operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, defs, helper, numpy_helper
+from onnx.backend.base import Backend, BackendRep, namedtupledict
+
+from tinsmith.compiler.compile import compile as compile_model
+from tinsmith.compiler.compile import load
+from tinsmith.errors import InputNameError, TargetError
+from tinsmith.runtime.net import Net
+
+__all__ = [
+    "TinsmithBackend",
+    "TinsmithRep",
+    "is_compatible",
+    "prepare",
+    "run",
+    "run_model",
+    "run_node",
+    "supports_device",
+]
+
+DEVICE = "CPU"
+
+
+class TinsmithRep(BackendRep):
+    """A compiled model. `run` may be called from several threads."""
+
+    def __init__(self, net: Net) -> None:
+        self.net = net
+        self._result = namedtupledict("Outputs", net.output_names)
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """The outputs, in order and by name, for inputs in order, by name, or a single array.
+
+        Raises InputError where they do not fit the model.
+        """
+        if kwargs:
+            raise InputNameError(
+                f"a prepared model runs without options, not with {', '.join(sorted(kwargs))}; "
+                "give them to prepare"
+            )
+        if isinstance(inputs, Mapping):
+            found = self.net(**{k: _array(a) for k, a in inputs.items()})
+        else:
+            given = inputs if isinstance(inputs, list | tuple) else [inputs]
+            found = self.net(*map(_array, given))
+        results = [found[n] for n in self.net.output_names] if isinstance(found, dict) else [found]
+        return self._result(*results)
+
+
+class TinsmithBackend(Backend):
+    """What `onnx.backend.test.BackendTest` needs; the device is always the processor."""
+
+    @classmethod
+    def is_compatible(cls, model: ModelProto, device: str = DEVICE, **kwargs: Any) -> bool:
+        """Whether the model can be imported and the device exists."""
+        from tinsmith.errors import TinsmithError
+
+        if not cls.supports_device(device):
+            return False
+        try:
+            load(model)
+        except TinsmithError:
+            return False
+        return True
+
+    @classmethod
+    def prepare(cls, model: ModelProto, device: str = DEVICE, **kwargs: Any) -> TinsmithRep:
+        """The model, compiled with the options of `tinsmith.compile`.
+
+        Raises ImportFailed for what is not understood, TargetError for another device.
+        """
+        if not cls.supports_device(device):
+            raise TargetError(
+                f"there is no device {device!r} here; Tinsmith computes on {DEVICE!r}"
+            )
+        return TinsmithRep(compile_model(load(model), **kwargs))
+
+    @classmethod
+    def run_model(
+        cls, model: ModelProto, inputs: Any, device: str = DEVICE, **kwargs: Any
+    ) -> tuple[Any, ...]:
+        """The outputs of a model, compiled and run once."""
+        return cls.prepare(model, device, **kwargs).run(inputs)
+
+    @classmethod
+    def run_node(
+        cls,
+        node: NodeProto,
+        inputs: Any,
+        device: str = DEVICE,
+        outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None = None,
+        **kwargs: Any,
+    ) -> tuple[Any, ...]:
+        """The outputs of one node on arrays.
+
+        `opset_version` chooses what the node means (the newest where it is not given);
+        `outputs_info` is not needed, since types are inferred.
+        """
+        opset = int(kwargs.pop("opset_version", defs.onnx_opset_version()))
+        model = _model_of(node, inputs, opset)
+        names = [v.name for v in model.graph.input]
+        if isinstance(inputs, Mapping):
+            given = [inputs[n] for n in names]
+        else:
+            arrays = inputs if isinstance(inputs, list | tuple) else [inputs]
+            present = [n for n in node.input if n]
+            by_name = dict(zip(present, arrays, strict=True))
+            given = [by_name[n] for n in names]
+        return cls.run_model(model, given, device, **kwargs)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Only "CPU" (or "CPU:0") is."""
+        return str(device).upper() in (DEVICE, f"{DEVICE}:0")
+
+
+def _array(data: Any) -> Any:
+    if isinstance(data, TensorProto):
+        return numpy_helper.to_array(data)
+    if isinstance(data, int | float | bool):
+        return data
+    return np.asarray(data)
+
+
+def _model_of(node: NodeProto, inputs: Any, opset: int) -> ModelProto:
+    """A model of one node whose inputs have the types of the arrays."""
+    present = [n for n in node.input if n]
+    if isinstance(inputs, Mapping):
+        missing = [n for n in present if n not in inputs]
+        arrays = [inputs[n] for n in present if n in inputs]
+    else:
+        arrays = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+        missing = present[len(arrays) :]
+    if missing or len(arrays) > len(present):
+        raise InputNameError(
+            f"{node.op_type} reads {', '.join(present) or 'nothing'}; {len(arrays)} arrays are given"
+        )
+    types = {}
+    for name, array in zip(present, map(_array, arrays), strict=True):
+        array = np.asarray(array)
+        kind = TensorProto.STRING if array.dtype.kind in "OUST" else None
+        kind = kind if kind is not None else helper.np_dtype_to_tensor_dtype(array.dtype)
+        types[name] = helper.make_tensor_value_info(name, kind, array.shape)
+    outputs = [helper.make_value_info(n, TypeProto()) for n in node.output if n]
+    graph = helper.make_graph([node], node.op_type, list(types.values()), outputs)
+    domains = {"": opset, node.domain: 1} if node.domain else {"": opset}
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid(d, v) for d, v in domains.items()]
+    )
+
+
+is_compatible = TinsmithBackend.is_compatible
+prepare = TinsmithBackend.prepare
+run = TinsmithBackend.run_model
+run_model = TinsmithBackend.run_model
+run_node = TinsmithBackend.run_node
+supports_device = TinsmithBackend.supports_device
