@@ -38,7 +38,7 @@ def conv_depthwise(site: Site) -> Choice:
     blocks = -(-geo.channels // width)
     plan = tiling(site.target, geo)
     flops = 2.0 * blocks * width * geo.batch * geo.out[0] * geo.taps * plan.cost
-    count = bands(geo.batch * blocks) if flops > PARALLEL_FLOPS else 1
+    count = bands(geo.batch * blocks, plan.most_bands) if flops > PARALLEL_FLOPS else 1
     packed = [Packed("weights", lambda: _pack(w.reshape(len(w), -1), width))]
     if bias is not None:
         packed.append(Packed("bias", lambda: _pack(bias.reshape(-1, 1), width)))

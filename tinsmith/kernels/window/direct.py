@@ -55,11 +55,13 @@ def direct(site: Site, geo: Geometry, groups: int) -> Choice:
     cut = panels(site.target, geo.out_channels // groups, rows, cols, depth)
     planes = geo.batch * groups * (1 if geo.is_pointwise else geo.out[0])
     flops = 2.0 * width * cut.cost * planes * depth
-    count = bands(geo.batch * groups * cut.total) if flops > PARALLEL_FLOPS else 1
     packed = [Packed("weights", lambda: pack_groups(w, cut, blocks, groups))]
     if bias is not None:
         packed.append(Packed("bias", lambda: pack_bias(bias, cut, groups)))
     plan = tiling(site.target, rows, cols, cut.main if cut.count else cut.tail, depth)
+    count = 1
+    if flops > PARALLEL_FLOPS:
+        count = bands(geo.batch * groups * cut.total, plan.most_bands)
     layout = Layout(width)
     reads: list[Layout | None] = [Layout(width, geo.halo), *(None for _ in site.inputs[1:])]
     return Choice(

@@ -38,7 +38,7 @@ def conv_narrow_groups(site: Site) -> Choice:
         1 + 0.5 * len(moves) / (most * across)
     )  # a permutation for each input, beside products
     flops = 2.0 * blocks * width * geo.points * geo.taps * widths.inputs
-    count = bands(geo.batch * blocks) if flops > PARALLEL_FLOPS else 1
+    count = bands(geo.batch * blocks, geo.out[1]) if flops > PARALLEL_FLOPS else 1
     packed = [Packed("weights", lambda: _pack_narrow(w, width))]
     if bias is not None:
         whole = Panels(blocks, (width,), (), 0.0)

@@ -78,7 +78,7 @@ def _pool(site: Site, geo: Geometry, fold: Fold, shares: tuple[np.ndarray, ...] 
     width = block_of(site.target)
     blocks = -(-geo.channels // width)
     work = geo.points * blocks * width * geo.taps
-    count = bands(geo.batch * blocks) if work > PARALLEL_VALUES else 1
+    count = bands(geo.batch * blocks, geo.out[1]) if work > PARALLEL_VALUES else 1
     packed = []
     if shares is not None:
         table = np.concatenate([shares[0], shares[1]])

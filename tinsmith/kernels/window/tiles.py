@@ -52,6 +52,10 @@ class Tiling:
     def col_units(self) -> int:
         return sum(n for n, _ in self.cols)
 
+    @property
+    def most_bands(self) -> int:
+        return max(self.row_units, self.col_units)
+
     def __str__(self) -> str:
         return f"{max(s for _, s in self.rows)}x{max(s for _, s in self.cols)}"
 
@@ -157,9 +161,10 @@ def unroll(channels: int) -> int:
     )
 
 
-def bands(units: int, wanted: int = 16) -> int:
-    """Into how many bands the outputs of one panel are cut, so that there are enough tiles."""
-    return max(1, -(-wanted // units))
+def bands(units: int, most: int = 16) -> int:
+    """Into how many bands the outputs of one panel are cut, so that there are enough tiles; at
+    most `most`."""
+    return max(1, min(most, -(-16 // units)))
 
 
 class Sink:
@@ -213,9 +218,9 @@ def sweep(
 ) -> None:
     """Call `tile(row, col, rows, cols)` for every tile of band `band` of `count`.
 
-    Bands divide the rows, or the columns where there are fewer rows than bands.
+    Bands divide the rows, or the columns where there are fewer rows than bands and columns.
     """
-    by_rows = plan.row_units >= count
+    by_rows = plan.row_units >= min(count, plan.col_units)
 
     def row(start: Val | int, high: int) -> None:
         walk(b, plan.cols, band, 1 if by_rows else count, lambda c, w: tile(start, c, high, w))
