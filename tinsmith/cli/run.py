@@ -151,8 +151,11 @@ def changes(built: Built, build: Build) -> str:
 
 def passes_of(built: Built) -> dict[str, int]:
     """How often each pass changed something."""
-    report = getattr(built.net, "report", None)
-    return {} if report is None else {name: n for name, n in report.changes.items() if n}
+    total: dict[str, int] = {}
+    for stage in built.net.report:
+        for name, n in stage.changes.items():
+            total[name] = total.get(name, 0) + n
+    return {name: n for name, n in total.items() if n}
 
 
 def document(
