@@ -17,7 +17,8 @@ def rand(*shape: int) -> np.ndarray:
 
 
 SIZES = [  # batch, heads, key heads, queries, keys, e, f
-    (1, 2, 2, 5, 7, 8, 8), (2, 3, 1, 49, 49, 32, 32), (1, 4, 2, 33, 70, 20, 24), (1, 1, 1, 1, 1, 1, 1),
+    (1, 2, 2, 5, 7, 8, 8), (2, 3, 1, 49, 49, 32, 32), (1, 4, 2, 33, 70, 20, 24),
+    (1, 1, 1, 1, 1, 1, 1),
 ]  # fmt: skip
 
 
@@ -26,7 +27,7 @@ def operands(size: tuple) -> list[np.ndarray]:
     return [rand(n, h, q, e), rand(n, g, k, e), rand(n, g, k, f)]
 
 
-@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("target", levels()[:3])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("form", ["plain", "rank 3", "causal", "capped", "bool mask", "epilogue"])
 def test_forms(target: str, size: tuple, form: str) -> None:
