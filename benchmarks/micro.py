@@ -135,6 +135,7 @@ class Result:
 def measured(case: Case, isa: str, peak: float, seconds: float) -> Result | None:
     """The case on an instruction set; None where the kernel declines."""
     from tinsmith.kernels._kernel import Skip
+    from tinsmith.ops import OPS
 
     arrays, attrs = case.arrays()
     node = one_node(case.op, arrays, attrs, (1, 2))
@@ -143,7 +144,7 @@ def measured(case: Case, isa: str, peak: float, seconds: float) -> Result | None
     except Skip:
         return None
     best = time_kernel(bench, seconds)
-    flops = node.op.flops(node.inputs, node.outputs, node.attrs)
+    flops = OPS[case.op].flops(node.inputs, node.outputs, node.attrs)
     nbytes = sum(v.type.nbytes for v in (*node.inputs, *node.outputs) if v is not None)
     rate = flops / best / 1e9
     return Result(

@@ -94,7 +94,11 @@ def mixed(site: Site, geo: Geometry, widths: Widths) -> Choice:
     width = block_of(site.target)
     plan = plan_mixed(site.target, widths, *geo.out[1:], geo.taps)
     flops = 2.0 * width * plan.panels.cost * geo.batch * geo.out[0] * geo.taps
-    count = bands(geo.batch * plan.panels.total) if flops > PARALLEL_FLOPS else 1
+    lanes = plan.panels.main if plan.panels.count else plan.panels.tail
+    tile = tiling(site.target, *geo.out[1:], lanes, plan.depth * geo.taps)
+    count = 1
+    if flops > PARALLEL_FLOPS:
+        count = bands(geo.batch * plan.panels.total, tile.most_bands)
     packed = [
         Packed("weights", lambda: pack_mixed(w, plan)),
         Packed("groups", lambda: group_ids(plan)),
@@ -110,7 +114,7 @@ def mixed(site: Site, geo: Geometry, widths: Widths) -> Choice:
             plan.panels.total * geo.batch * count, lambda em: _emit_mixed(em, geo, plan, count)
         ),
         packed=tuple(packed),
-        detail=f"{plan.panels} vectors over up to {plan.most} groups",
+        detail=f"tile {tile}x{plan.panels} over up to {plan.most} groups",
     )
 
 
@@ -188,8 +192,8 @@ def _emit_mixed(em: Emit, geo: Geometry, plan: Mixed, count: int) -> None:
     def body(at: PanelPlace) -> None:
         x = source.pointer + at.n * batch + back
         w = em.packed[0] + at.channel * (geo.taps * plan.depth)
-        bias = em.packed[2] + at.channel if len(em.packed) > 2 else None
         reduce = over_groups(em, geo, plan, at, em.packed[1])
+        bias = em.packed[2] + at.channel if len(em.packed) > 2 else None
         sink = Sink(em, geo).at(at.n, at.block)
         convolve(em, geo, at, x, w, bias, sink, geo.taps * plan.depth, reduce)
 

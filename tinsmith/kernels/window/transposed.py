@@ -127,7 +127,10 @@ def conv_transposed(site: Site) -> Choice:
     cut = way.panels
     depth = way.depth * max(1, prod(largest.kernel))
     flops = 2.0 * width * way.cost / prod(largest.out[1:]) * geo.batch * plan.products
-    count = bands(geo.batch * way.sides * cut.total) if flops > PARALLEL_FLOPS else 1
+    tile = tiling(site.target, *largest.out[1:], cut.main if cut.count else cut.tail, depth)
+    count = 1
+    if flops > PARALLEL_FLOPS:
+        count = bands(geo.batch * way.sides * cut.total, tile.most_bands)
     # [C, K/group, *taps] as [K, C/group, *taps]
     turned = w.reshape(groups, widths.inputs, widths.outputs, *triple(w.shape[2:])).swapaxes(1, 2)
     whole = turned.reshape(-1, *turned.shape[2:])
@@ -137,7 +140,6 @@ def conv_transposed(site: Site) -> Choice:
     if bias is not None:
         packed.append(Packed("bias", lambda: pack_bias(bias, cut, way.sides)))
     halo = tuple(zip(geo.begin, plan.after, strict=True))[3 - geo.rank :]
-    tile = tiling(site.target, *largest.out[1:], cut.main if cut.count else cut.tail, depth)
     reads: list[Layout | None] = [Layout(width, halo), *(None for _ in site.inputs[1:])]
     return Choice(
         cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
