@@ -271,3 +271,25 @@ def test_a_read_only_directory(cache):
         assert not cache.put("b", b"y")
     finally:
         cache.path.chmod(0o700)
+
+
+def test_threads_compile_side_by_side():
+    """A small module is done while another thread is still at a large one."""
+    from tinsmith.codegen.jit import compile_object
+
+    large = Module(host())
+    b = large.function("large", [("x", PTR)])
+    x = b.pointer("x", F32)
+    for k in range(400):
+        (x + 16 * k).store(m.erf(m.log((x + 16 * k).load(16))))
+    b.ret()
+    text, small = large.text(), next(iter(texts(1).values()))
+    compile_object(small, host())
+    thread = threading.Thread(target=compile_object, args=(text, host()))
+    thread.start()
+    done = 0
+    while thread.is_alive():
+        compile_object(small, host())
+        done += thread.is_alive()
+    thread.join()
+    assert done >= 3

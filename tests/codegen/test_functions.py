@@ -30,11 +30,10 @@ SAMPLES = {
     "uint64": np.array([0, 1, 2, 7, 2**64 - 1, 3], "u8"),
     "bool": np.array([False, True]),
 }
-SPECIAL = {"where", "astype", "erf"}
 TABLE = [
     (name, dtype)
     for name, row in sorted(FUNCTIONS.items())
-    if name not in SPECIAL
+    if isinstance(getattr(np, name, None), np.ufunc)
     for dtype in sorted(row.dtypes)
 ]
 
@@ -61,7 +60,8 @@ def test_every_row(name, dtype, target):
         np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
     else:
         np.testing.assert_array_equal(got, want)
-    np.testing.assert_array_equal(expr.evaluate(arrays), want)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(expr.evaluate(arrays), want)
 
 
 def test_unknown_functions_are_named():

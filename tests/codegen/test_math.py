@@ -20,43 +20,42 @@ def erf64(x: np.ndarray) -> np.ndarray:
     return np.array([math.erf(v) for v in x])
 
 
-UNARY = [  # function, reference, ulp, largest |x| for which that holds
-    (m.exp, np.exp, 1, np.inf),
-    (m.exp2, np.exp2, 1, np.inf),
-    (m.expm1, np.expm1, 1.5, np.inf),
-    (m.log, np.log, 1, np.inf),
-    (m.log1p, np.log1p, 1.5, np.inf),
-    (m.tanh, np.tanh, 2.5, np.inf),
-    (m.erf, erf64, 1.5, np.inf),
-    (wide.log2, np.log2, 0.51, np.inf),
-    (wide.log10, np.log10, 0.51, np.inf),
-    (wide.sinh, np.sinh, 0.51, np.inf),
-    (wide.cosh, np.cosh, 0.51, np.inf),
-    (wide.arcsinh, np.arcsinh, 0.51, np.inf),
-    (wide.arccosh, np.arccosh, 0.51, np.inf),
-    (wide.arctanh, np.arctanh, 0.51, np.inf),
-    (wide.arctan, np.arctan, 0.51, np.inf),
-    (wide.arcsin, np.arcsin, 0.51, np.inf),
-    (wide.arccos, np.arccos, 0.51, np.inf),
-    (wide.sin, np.sin, 0.51, np.inf),
-    (wide.cos, np.cos, 0.51, np.inf),
-    (wide.tan, np.tan, 0.51, np.inf),
-    (m.floor, np.floor, 0, np.inf),
-    (m.ceil, np.ceil, 0, np.inf),
-    (m.rint, np.rint, 0, np.inf),
-    (m.trunc, np.trunc, 0, np.inf),
+UNARY = [  # function, reference, ulp
+    (m.exp, np.exp, 1),
+    (m.exp2, np.exp2, 1),
+    (m.expm1, np.expm1, 1.5),
+    (m.log, np.log, 1),
+    (m.log1p, np.log1p, 1.5),
+    (m.tanh, np.tanh, 2.5),
+    (m.erf, erf64, 1.5),
+    (wide.log2, np.log2, 0.51),
+    (wide.log10, np.log10, 0.51),
+    (wide.sinh, np.sinh, 0.51),
+    (wide.cosh, np.cosh, 0.51),
+    (wide.arcsinh, np.arcsinh, 0.51),
+    (wide.arccosh, np.arccosh, 0.51),
+    (wide.arctanh, np.arctanh, 0.51),
+    (wide.arctan, np.arctan, 0.51),
+    (wide.arcsin, np.arcsin, 0.51),
+    (wide.arccos, np.arccos, 0.51),
+    (wide.sin, np.sin, 0.51),
+    (wide.cos, np.cos, 0.51),
+    (wide.tan, np.tan, 0.51),
+    (m.floor, np.floor, 0),
+    (m.ceil, np.ceil, 0),
+    (m.rint, np.rint, 0),
+    (m.trunc, np.trunc, 0),
 ]
 
 
 @pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize("row", UNARY, ids=lambda r: r[0].__name__)
 def test_error(row, target):
-    function, reference, bound, limit = row
+    function, reference, bound = row
     x = every(STEP if target == "avx512" else 4 * STEP + 5)
     near = np.linspace(-20, 20, 20001, dtype=np.float32)
     x = np.concatenate([x, near])
     with np.errstate(all="ignore"):
-        x = x[~(np.abs(x) > limit)]
         want = reference(x.astype(np.float64))
     got = compiled(function, ["float32"], "float32", target)(x)
     error = ulp(got, want)

@@ -49,11 +49,13 @@ def relayout(site: Site, src: Layout, dst: Layout) -> Choice:
     outer = dims[0] * spec_of(dtype, dims, Layout(block)).blocks if block else 1
     nbytes = (prod(dims[2:]) * block if block else prod(dims)) * dtype.itemsize
     parts = max(1, min(nbytes // PART, prod(dims[2:]) if block else prod(dims)))
-    quick = dtype.itemsize == 4 or src.block == dst.block or prod(dims[2:]) == 1
-    time = site.target.time(0, 2 * outer * nbytes)
+    both = [spec_of(dtype, dims, layout) for layout in (src, dst)]
+    cost = 0.3e-6 + 1.2 * site.target.time(0, sum(spec.nbytes for spec in both))
+    if dtype.itemsize != 4 and src.block != dst.block and prod(dims[2:]) > 1:
+        cost += 0.25e-9 * max(spec.size for spec in both)  # element by element
     row = _square if block and src.block != dst.block else _straight
     return Choice(
-        cost=0.3e-6 + (1.2 if quick else 8.0) * time,
+        cost=cost,
         reads=(src,),
         writes=(dst,),
         phases=(Phase(outer * parts, lambda em: _emit(em, block, parts, row)),),
