@@ -53,7 +53,7 @@ def _(a, b):
 # ---- einsum
 
 
-def _terms(equation: str, count: int) -> tuple[list[str], str]:
+def einsum_terms(equation: str, count: int) -> tuple[list[str], str]:
     """The terms of an Einstein sum and its output, spaces removed and the output made explicit.
 
     An ellipsis reads as the letter `.` once.
@@ -81,7 +81,7 @@ def _terms(equation: str, count: int) -> tuple[list[str], str]:
 @op("anchor")
 def Einsum(*xs, equation):
     """y = the Einstein sum of xs; an ellipsis stands for axes that broadcast"""
-    terms, right = _terms(equation, len(xs))
+    terms, right = einsum_terms(equation, len(xs))
     spec = f"{','.join(terms)}->{right}".replace(".", "...")
     y = np.einsum(spec, *map(widen, xs), optimize=len(xs) > 1)
     return np.asarray(y).astype(xs[0].dtype, copy=False)
@@ -120,7 +120,7 @@ def _(*xs, equation):
     need(xs, "Einsum needs at least one input")
     for x in xs:
         need(x.dtype == xs[0].dtype, f"the inputs are of different types: {xs[0].dtype}, {x.dtype}")
-    terms, right = _terms(equation, len(xs))
+    terms, right = einsum_terms(equation, len(xs))
     sizes, rest = _sizes(xs, terms)
     if "." in right and rest is None:
         return Type(xs[0].dtype, None)
@@ -132,7 +132,7 @@ def _(*xs, equation):
 
 @Einsum.cost
 def _(*xs, equation):
-    terms, _ = _terms(equation, len(xs))
+    terms, _ = einsum_terms(equation, len(xs))
     sizes, rest = _sizes(xs, terms)
     return len(xs) * prod(int(d) for d in (*sizes.values(), *rest))
 

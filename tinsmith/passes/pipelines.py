@@ -6,6 +6,7 @@ PORTABLE = (
     "propagate-shapes",
     "canonicalise",
     "canonicalise-shapes",
+    "lower-einsum",
     "fold-constants",
     "merge-constants",
     "merge-common",
@@ -19,6 +20,7 @@ PORTABLE = (
 
 MACHINE = (
     "fold-remaining",
+    "slice-gathers",
     "lower-norm",
     "lift-over-reshape",
     "nest-concats",
