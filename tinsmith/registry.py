@@ -52,11 +52,14 @@ class Registry(Generic[T]):
             if self._loaded or self._package is None:
                 return
             self._loaded = True  # set first: the modules register, and may look up, while loading
-            package = importlib.import_module(self._package)
-            for module in sorted(
-                m.name for m in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
-            ):
-                importlib.import_module(module)
+            try:
+                package = importlib.import_module(self._package)
+                found = pkgutil.walk_packages(package.__path__, package.__name__ + ".")
+                for module in sorted(m.name for m in found):
+                    importlib.import_module(module)
+            except BaseException:
+                self._loaded = False  # half a table must not answer look-ups
+                raise
 
     def __getitem__(self, name: str) -> T:
         if name not in self._rows:

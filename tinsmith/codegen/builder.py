@@ -236,6 +236,22 @@ class Builder:
             ]
 
     @contextmanager
+    def repeat(self) -> Iterator[Callable[[Val], None]]:
+        """Run the body again and again, until what it is given is called with an i1 that holds."""
+        body, after = self._label("repeat"), self._label("end")
+        self.line(f"br label %{body}")
+        self._place(body)
+
+        def leave_if(condition: Val) -> None:
+            on = self._label("on")
+            self.line(f"br i1 {condition.ref}, label %{after}, label %{on}")
+            self._place(on)
+
+        yield leave_if
+        self.line(f"br label %{body}")
+        self._place(after)
+
+    @contextmanager
     def when(self, condition: Val) -> Iterator[None]:
         """Run the body where the scalar i1 holds."""
         yes, after = self._label("then"), self._label("end")

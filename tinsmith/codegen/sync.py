@@ -5,7 +5,8 @@ job) or a semaphore (between jobs); semaphore and yield are function pointers in
 the code is the same on every system.
 
 Sync block, in bytes: 0 generation, 64 barrier count, 128 barrier generation, 192 stop flag,
-256 job function, 264 job argument, 320 wait, 328 post, 336 yield, 344 spins (i32);
+256 job function, 264 job argument, 320 wait, 328 post, 336 yield, 344 spins (i32), 384 and 448
+counters from which tiles are claimed;
 for thread t: FLAGS + 64 t is 1 while it sleeps, SEMAPHORES + 64 t is its semaphore.
 """
 
@@ -15,6 +16,7 @@ from tinsmith.codegen.target import Target
 
 GENERATION, COUNT, BARRIER, STOP, JOB, ARGUMENT = 0, 64, 128, 192, 256, 264
 WAIT, POST, YIELD, SPINS = 320, 328, 336, 344
+CLAIMS = (384, 448)
 FLAGS, SEMAPHORES = 4096, 8192
 MAX_THREADS = 64
 BLOCK_BYTES = SEMAPHORES + 64 * MAX_THREADS

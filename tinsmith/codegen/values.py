@@ -352,6 +352,13 @@ class Ptr:
         text = f"{value.ty.llvm} {value.ref}, {place}, {mask.ty.llvm} {mask.ref}"
         self.b.intrinsic(name, None, text=text, params=f"{value.ty.llvm}, ptr, {mask.ty.llvm}")
 
+    def atomic_add(self, value: int) -> Val:
+        """Add to the integer at this address as one operation, in no order with other memory;
+        what was there before."""
+        ty = self.elem
+        text = f"atomicrmw add ptr {self.address}, {ty.llvm} {value} monotonic, align {ty.nbytes}"
+        return self.b.emit(ty, text)
+
     def prefetch(self, write: bool = False, locality: int = 3) -> None:
         text = f"ptr {self.address}, i32 {int(write)}, i32 {locality}, i32 1"
         self.b.intrinsic("llvm.prefetch.p0", None, text=text, params="ptr, i32, i32, i32")

@@ -8,11 +8,16 @@ step by thread 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tinsmith.codegen.builder import Builder, Function, Module, Ptr, Val
-from tinsmith.codegen.sync import barrier_text, declarations
+from tinsmith.codegen.sync import CLAIMS, barrier_text, declarations
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I64, PTR, U8
 from tinsmith.plan.plan import Call, Plan, Ref, Step
+
+CHUNKS = 4
+"""Pieces for each thread into which the tiles of a call are cut."""
 
 ARENA, WEIGHTS, WORKSPACE, SYNC, STAMPS, PORTS = 0, 1, 2, 3, 4, 5
 
@@ -41,18 +46,55 @@ def _segment(module: Module, plan: Plan, steps: list[Step], name: str, stamped: 
     sync = (table + SYNC).load_pointer(U8)
     stamps = (table + STAMPS).load_pointer(I64)
     tid = b.args["tid"]
+    claimed = 0
     if stamped:
         _stamp(b, stamps, 0, tid)
     for k, step in enumerate(steps):
         for call in step.calls:
-            _call(b, module, plan.threads, bases, call, tid)
+            run = _caller(b, module, plan.threads, bases, call, tid)
+            if plan.threads == 1:
+                run(0, call.tiles)
+            elif call.barrier and call.tiles > plan.threads:
+                _claim(b, sync, claimed, call.tiles, plan.threads, tid, run)
+                claimed += 1
+            else:
+                begin = tid * call.tiles // plan.threads
+                end = (tid + 1) * call.tiles // plan.threads
+                with b.when(begin < end):
+                    run(begin, end)
             if call.barrier and plan.threads > 1:
                 b.call(Function("barrier", [("c", PTR)]), [sync])
         if stamped:
             _stamp(b, stamps, k + 1, tid)
-    if plan.threads > 1 and not (steps and steps[-1].calls and steps[-1].calls[-1].barrier):
+    if plan.threads > 1:
+        # Two claims in a row reset each other's counter: an odd one out is reset here, and the
+        # barrier tells that every thread is done.
+        with b.when(tid.eq(0)):
+            for offset in CLAIMS:
+                (sync + offset).cast(I64).store(b.const(0, I64))
         b.call(Function("barrier", [("c", PTR)]), [sync])
     b.ret()
+
+
+def _claim(
+    b: Builder,
+    sync: Ptr,
+    index: int,
+    tiles: int,
+    threads: int,
+    tid: Val,
+    run: Callable[[Val | int, Val | int], None],
+) -> None:
+    """Threads take the next tiles as they become free, so that one that is held up holds up
+    nobody. The other counter is reset meanwhile: the last barrier ended its use."""
+    counter = (sync + CLAIMS[index % 2]).cast(I64)
+    with b.when(tid.eq(0)):
+        (sync + CLAIMS[(index + 1) % 2]).cast(I64).store(b.const(0, I64))
+    chunk = max(1, tiles // (threads * CHUNKS))
+    with b.repeat() as leave_if:
+        begin = counter.atomic_add(chunk)
+        leave_if(begin >= tiles)
+        run(begin, b.minimum(begin + chunk, tiles))
 
 
 def _base(table: Ptr, plan: Plan, space: str, index: int) -> Ptr:
@@ -62,33 +104,32 @@ def _base(table: Ptr, plan: Plan, space: str, index: int) -> Ptr:
     return (table + slot).load_pointer(U8)
 
 
-def _call(
+def _caller(
     b: Builder,
     module: Module,
     threads: int,
     bases: dict[tuple[str, int], Ptr],
     call: Call,
     tid: Val,
-) -> None:
+) -> Callable[[Val | int, Val | int], None]:
+    """What emits the call of one function over the tiles [begin, end)."""
     params = [(f"p{i}", PTR) for i in range(len(call.refs))] + [("begin", I64), ("end", I64)]
     function = Function(call.symbol, params)
-    module.declare(
-        call.symbol, f"declare void @{call.symbol}({', '.join(t.llvm for _, t in params)})"
-    )
+    signature = ", ".join(t.llvm for _, t in params)
+    module.declare(call.symbol, f"declare void @{call.symbol}({signature})")
 
     def address(ref: Ref) -> Ptr:
         place = bases[ref.space, ref.index] + ref.offset
         if ref.space == "workspace" and threads > 1:
             place = place + tid * call.workspace
-        return place
+        return place.fixed()
 
-    if threads == 1:
-        b.call(function, [*map(address, call.refs), 0, call.tiles])
-        return
-    begin = tid * call.tiles // threads
-    end = (tid + 1) * call.tiles // threads
-    with b.when(begin < end):
-        b.call(function, [*map(address, call.refs), begin, end])
+    pointers = [address(r) for r in call.refs]
+
+    def run(begin: Val | int, end: Val | int) -> None:
+        b.call(function, [*pointers, begin, end])
+
+    return run
 
 
 def _stamp(b: Builder, stamps: Ptr, index: int, tid: Val) -> None:
