@@ -20,5 +20,7 @@ def gemv_packed(site: Site) -> Choice:
     if m > FEW_ROWS:
         raise Skip(f"{m} rows: matmul_packed reuses the weights")
     vectors = -(-n // block_of(site.target))
-    most = 6 if w.nbytes < 1 << 16 else max(1, min(6, vectors // PANELS))
+    most = min(6, max(2, 8 // m))  # few streams of arithmetic keep up with memory better
+    if w.nbytes >= 1 << 16:
+        most = max(1, min(most, vectors // PANELS))
     return packed_choice(site, w, m, choose(site.target, m, n, k, False, most), stream=True)
