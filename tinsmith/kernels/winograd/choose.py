@@ -105,24 +105,26 @@ def _slots(target: Target, tiles: int, vectors: int, depth: int) -> float:
     if target.lanes >= 16:
         loads, least = 0.5 * tiles + vectors, 5.0
     else:
-        loads, least = 1.0 * (tiles + vectors), 9.0
+        loads, least = 1.0 * (tiles + vectors), 10.0
     return max(tiles * vectors, loads, least) + (20 + 1.5 * tiles * vectors) / depth
 
 
 def cost(target: Target, plan: Plan, slots: float) -> float:
-    """Seconds on one core, with weights that come from memory once."""
+    """Seconds on one core, with weights that come from memory for the first block."""
     issue = 2.0 * plan.width / target.peak
-    products = slots * plan.positions * plan.depth * plan.blocks * issue / EFFICIENCY
+    products = slots * plan.positions * plan.depth * issue / EFFICIENCY
     weights = 4.0 * plan.positions * plan.depth * plan.outputs * plan.width
-    fetched = weights / target.dram_bandwidth
-    again = weights + 4 * plan.size
-    if again > target.l2:
-        bandwidth = target.l3_bandwidth if again < target.l3 else target.dram_bandwidth
-        fetched += (plan.blocks - 1) * weights / bandwidth
-    total = max(products, fetched) + 0.2 * min(products, fetched)
+    if weights + 4 * plan.size > target.l3:
+        again = weights / target.dram_bandwidth
+    elif weights + 4 * plan.size > target.l2:
+        again = 0.5 * weights / target.l3_bandwidth  # prefetches hide most of it
+    else:
+        again = 0.0
+    total = overlap(products, weights / target.dram_bandwidth)
+    total += (plan.blocks - 1) * overlap(products, again)
     total += transforms(target, plan) * issue
-    if 4 * plan.size > target.l2:  # written, read, and the same for the products
-        total += 4.0 * plan.size * plan.blocks / target.l3_bandwidth
+    if 4 * plan.size > target.l2:
+        total += 12.0 * plan.size * plan.blocks / target.l3_bandwidth
     if plan.whole:
         total += 2 * BARRIER
     if plan.blocks % 2 and 1 < plan.blocks < 16:
@@ -130,6 +132,11 @@ def cost(target: Target, plan: Plan, slots: float) -> float:
     if plan.blocks % plan.lines and plan.lines % plan.blocks:
         total *= 1.03  # prefetches miss where a block goes on in the next row of tiles
     return total
+
+
+def overlap(busy: float, fetching: float) -> float:
+    """Time of arithmetic and of memory traffic that mostly happen at once."""
+    return max(busy, fetching) + 0.2 * min(busy, fetching)
 
 
 def transforms(target: Target, plan: Plan) -> float:

@@ -71,11 +71,11 @@ def product_stage(
 
 
 def _following(b: Builder, plan: Plan, w: Ptr, vectors: int, i: Val) -> tuple[Ptr, int]:
-    """Where register tile i prefetches the next unit's weights, and the lines of each step."""
-    lines = max(1, vectors * plan.width // LINE)
+    """Where register tile i prefetches the next unit's weights, and its lines of each loop body."""
+    row = vectors * plan.width
+    lines = -(-plan.channels.step * row // LINE)
     share = -(-lines // plan.micro.count)
-    at = w + plan.depth * vectors * plan.width
-    return (at + i * share % lines * LINE).fixed() if lines > share else at.fixed(), share
+    return (w + plan.depth * row + i * share % lines * LINE).fixed(), share
 
 
 def _sums(
@@ -93,14 +93,15 @@ def _sums(
     """
     width, channels = plan.width, plan.channels
     row = vectors * width
+    ahead, lines = (None, 0) if following is None else following
 
     def body(x: Ptr, w: Ptr, ahead: Ptr | None, acc: list[Val]) -> list[Val]:
         x, w, acc = opaque(x), opaque(w), list(acc)
         for u in range(channels.step):
             ws = [(w + (u * row + o * width)).load(width) for o in range(vectors)]
-            if following is not None and ahead is not None:
-                for line in range(following[1]):
-                    (ahead + (u * row + line * LINE)).prefetch(locality=2)
+            if u < lines and ahead is not None:
+                for line in range(u, lines, channels.step):
+                    (ahead + line * LINE).prefetch(locality=2)
             for p in range(size):
                 one = (x + (p * width + u)).load().splat(width)
                 for o in range(vectors):
@@ -116,7 +117,6 @@ def _sums(
             loop.next(body(x + i, w + i * row, further, loop.vars))
         return loop.out
 
-    ahead = None if following is None else following[0]
     acc = [b.zero(F32.x(width))] * (size * vectors)
     if channels.count == 1:
         return block(x, w, ahead, acc, channels.last)
