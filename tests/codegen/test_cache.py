@@ -280,7 +280,7 @@ def test_threads_compile_side_by_side():
     large = Module(host())
     b = large.function("large", [("x", PTR)])
     x = b.pointer("x", F32)
-    for k in range(400):
+    for k in range(60):
         (x + 16 * k).store(m.erf(m.log((x + 16 * k).load(16))))
     b.ret()
     text, small = large.text(), next(iter(texts(1).values()))

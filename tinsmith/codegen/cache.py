@@ -21,8 +21,8 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from tinsmith.version import __version__
 from tinsmith.errors import CacheError
+from tinsmith.version import __version__
 
 _MARK = b"tinsmith"
 _TRAILER = 32 + len(_MARK)
