@@ -5,7 +5,7 @@ Imported only when something has to be built: a warm start does without.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,10 @@ class Compilation:
         self.overrides = parse_overrides(kernels)
         check_overrides(self.overrides, {n.name for n in (*graph.nodes, *self.canonical.nodes)})
 
-    def build(self, signature: Signature) -> tuple[Compiled, str, dict[str, str]]:
-        """A program, its placed graph as text, and the explanation of each step."""
+    def build(
+        self, signature: Signature
+    ) -> tuple[Compiled, Callable[[], str], Callable[[], dict[str, str]]]:
+        """A program; what gives its placed graph as text, and the explanation of each step."""
         graph = self.canonical
         types = {
             v.name: v.type.like(shape=dims)
@@ -48,17 +50,16 @@ class Compilation:
             if v.type.shape != dims
         }
         reports = self.reports[:1]
+        placed = graph.clone(types)
         if types:
-            graph = graph.clone(types)
-            reports.append(run_passes(graph, "portable", "cpu", self.passes))
-        placed = graph.clone()
+            reports.append(run_passes(placed, "portable", "cpu", self.passes))
         reports.append(run_passes(placed, "machine", "cpu", self.passes))
         compiled = compile_placed(
             placed, self.target, threads=self.threads, overrides=self.overrides,
             precision=self.precision, cache=self.cache,
         )  # fmt: skip
         self.reports = reports
-        return compiled, str(placed), explain_steps(compiled.built, reports)
+        return compiled, lambda: str(placed), lambda: explain_steps(compiled.built, reports)
 
     def external_files(self) -> set[str]:
         """Files besides the model's own that its constants are mapped from."""

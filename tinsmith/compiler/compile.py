@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinsmith.codegen.cache import open_cache
-from tinsmith.codegen.target import Target, host, level, runnable
+from tinsmith.codegen.target import Target, level, runnable
 from tinsmith.compiler.store import Store, program_of, sections_of
 from tinsmith.errors import ModelFileError, TargetError, UnknownName, UntrustedCode
 from tinsmith.formats.container import MAGIC, Container
 from tinsmith.graph import Graph
 from tinsmith.registry import Registry
+from tinsmith.runtime.limits import calibrated
 from tinsmith.runtime.net import Net, Signature
 from tinsmith.runtime.program import Program
 
@@ -69,11 +70,13 @@ def compile(
         raise TargetError(f"threads must be a number from 1 to 64, not {threads!r}")
     if backend == "numpy":
         return _numpy_net(model if isinstance(model, Graph) else load(model))
-    machine = host() if target is None else level(target) if isinstance(target, str) else target
+    machine = target if isinstance(target, Target) else level(target or "host")
     if not runnable(machine):
         raise TargetError(
             f"this machine cannot run code for {machine.isa}; leave `target` out for the host's own"
         )
+    if not isinstance(target, Target):
+        machine = calibrated(machine)
     options = (threads, kernels, passes, precision)
     return _Model(model, machine, options, cache, trust).net()
 
@@ -143,7 +146,8 @@ class _Model:
         self.model, self.target, self.options, self.cache = model, target, options, cache
         self.notes: list[str] = []
         self._made: Compilation | None = None
-        self._placed, self._explained = "", {}
+        self._placed: Callable[[], str] = str
+        self._explained: Callable[[], dict[str, str]] = dict
         self._last: Container | None = None
         self._lock = threading.RLock()
         self._sections: dict[Signature, dict[str, Any]] = {}
@@ -244,6 +248,8 @@ class _Model:
         compiled, self._placed, self._explained = self.compilation.build(signature)
         self._last = None
         program = compiled.program
+        if self.store is None:
+            return program
         sections = sections_of(
             program.plan,
             compiled.code,
@@ -253,10 +259,9 @@ class _Model:
             self.target,
         )
         if sections is not None:
-            sections["placed"] = self._placed.encode()
-            sections["explain"] = json.dumps(self._explained).encode()
-            if self.store is not None:
-                self.store.put(self.key, signature, sections)
+            sections["placed"] = self._placed().encode()
+            sections["explain"] = json.dumps(self._explained()).encode()
+            self.store.put(self.key, signature, sections)
         return program
 
     def sections(self, signature: Signature) -> dict[str, Any] | None:
@@ -276,7 +281,7 @@ class _Model:
     def stage(self, name: str) -> str:
         if name == "placed":
             return (
-                self._last.text("placed") if self._last and "placed" in self._last else self._placed
+                self._last.text("placed") if self._last and "placed" in self._last else self._placed()
             )
         made = self.compilation
         return str(made.imported if name == "imported" else made.canonical)
@@ -284,7 +289,7 @@ class _Model:
     def explain(self) -> dict[str, str]:
         if self._last is not None and "explain" in self._last:
             return dict(self._last.json("explain"))
-        return self._explained
+        return self._explained()
 
 
 def _is_container(path: Path) -> bool:

@@ -45,6 +45,11 @@ class Placed:
     def cost(self) -> float:
         return self.choice.cost if self.choice else 0.0
 
+    @property
+    def rank(self) -> int:
+        """The place of the choice among the candidates."""
+        return next((i for i, c in enumerate(self.candidates) if c.choice is self.choice), -1)
+
 
 class Placer:
     """Places the nodes of one static graph on one target. Use once: `Placer(...).place(graph)`."""

@@ -99,6 +99,7 @@ class Plan:
 
     model: str
     target: str
+    isa: str
     threads: int
     inputs: tuple[Port, ...]
     outputs: tuple[Operand, ...]
@@ -150,6 +151,7 @@ class Plan:
         return Plan(
             model=data["model"],
             target=data["target"],
+            isa=data["isa"],
             threads=data["threads"],
             inputs=tuple(map(port, data["inputs"])),
             outputs=tuple(filter(None, map(operand, data["outputs"]))),

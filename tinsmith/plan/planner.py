@@ -10,8 +10,8 @@ import numpy as np
 
 from tinsmith.codegen.target import Target
 from tinsmith.graph import Graph, Node
-from tinsmith.kernels.build import build_phase
 from tinsmith.kernels.halo import zero_halo
+from tinsmith.kernels.memo import choice_key, phase_code
 from tinsmith.plan.main import main_text
 from tinsmith.plan.memory import Buffer, align, assign_offsets, lower_bound
 from tinsmith.plan.place import Placed, Placer
@@ -86,6 +86,7 @@ def make_plan(
     plan = Plan(
         model=graph.name,
         target=str(target),
+        isa=target.isa,
         threads=threads,
         inputs=tuple(
             Port(v.name, v.dtype.name, v.dims if v.type.is_static else ()) for v in graph.inputs
@@ -220,10 +221,10 @@ def _step(
     refs += [Ref("weights", state.put(p)) for p in packed]
     refs.append(Ref("workspace"))
     refs.append(Ref("arena", offsets[s.scratch] if s.choice.scratch else 0))
+    key = choice_key(s.site, s.kernel, s.rank, s.choice)
+    writes, dtypes = [t.settled for t in s.writes], [p.dtype for p in packed]
     for k, phase in enumerate(s.choice.phases):
-        code = build_phase(
-            s.site, s.choice, k, specs, [t.settled for t in s.writes], [p.dtype for p in packed]
-        )
+        code = phase_code(s.site, s.choice, k, specs, writes, dtypes, key)
         state.codes[code.symbol] = code.text
         calls.append(Call(code.symbol, tuple(refs), phase.tiles, True, workspace))
     moved = sum(

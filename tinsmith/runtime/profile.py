@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.codegen.target import host
+from tinsmith.codegen.target import level
+from tinsmith.runtime.limits import limits
 from tinsmith.runtime.program import Session
 
 
@@ -86,7 +87,7 @@ def profile_session(
     ticks = sum(c for run in runs for c in run.values() if c > 0)
     python = sum(-c * 1e-9 for run in runs for c in run.values() if c < 0)
     rate = ticks / max(sum(totals) - python, 1e-9)  # cycles of the counter in a second
-    peak = host().peak * plan.threads
+    peak = limits(level(plan.isa)).peak * plan.threads
     seconds = {
         name: median((run[name] / rate if run[name] > 0 else -run[name] * 1e-9) for run in runs)
         for name in runs[0]
