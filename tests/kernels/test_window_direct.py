@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from tests.kernels.harness import check, levels, one_node, site_of
 from tests.kernels.window_cases import conv, machine_code, normal, spills
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
+from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.window import direct, tiles
 
 SHAPES = {
     "one pixel": (conv(1, 16, 16, (1, 1), (1, 1)), 0),
@@ -94,3 +98,25 @@ def test_declines(attrs, consts, why):
     node = one_node("Conv", arrays, more, consts)
     with pytest.raises(Skip, match=why):
         KERNELS["conv_direct"].offer(site_of(node, level("avx2")))
+
+
+RELU6 = [("Clip", None, {"min": 0.0, "max": 6.0})]
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("vectors", [1, 2, 3, 4, 5, 6])
+def test_no_tile_that_fits_spills(vectors, target, monkeypatch):
+    """The largest tiles that `fits` admits, alone and with an epilogue that holds constants."""
+    machine = level(target)
+    width = block_of(machine)
+    pixels = max((p for p in range(1, 27) if tiles.fits(machine, p, vectors)), default=0)
+    panel = tiles.Panels(2, (width,) * vectors, (), 1.0)
+    for wide in {pixels, pixels - 1} - {0, -1}:
+        plan = tiles.Tiling(((3, 1),), ((3, wide),), 1.0)
+        monkeypatch.setattr(direct, "tiling", lambda *_, plan=plan: plan)
+        monkeypatch.setattr(direct, "panels", lambda *_: panel)
+        for kernel, epilogue in itertools.product((1, 3), ((), RELU6)):
+            shape = (1, 4 * width, 2 * vectors * width, (3, 3 * wide), (kernel, kernel))
+            arrays, attrs = conv(*shape, stride=(1, 1), pad=(kernel // 2,) * 4)
+            text = machine_code("Conv", arrays, attrs, "conv_direct", target, epilogue)
+            assert spills(text) == [], (wide, kernel, epilogue)

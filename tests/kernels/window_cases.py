@@ -61,10 +61,10 @@ def machine_code(
     attrs: dict[str, Any],
     kernel: str,
     target: str,
-    consts: Sequence[int] = (1, 2),
+    epilogue: Sequence[tuple] = (),
 ) -> str:
     """The assembly of a kernel's first phase."""
-    site = site_of(one_node(op, arrays, attrs, consts), level(target))
+    site = site_of(one_node(op, arrays, attrs, (1, 2), epilogue), level(target))
     choice = KERNELS[kernel].offer(site)[0]
     reads = [
         None if v is None or layout is None else spec_of(v.dtype, v.dims, layout)

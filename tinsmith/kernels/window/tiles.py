@@ -60,14 +60,14 @@ class Tiling:
         return f"{max(s for _, s in self.rows)}x{max(s for _, s in self.cols)}"
 
 
-def _fits(target: Target, pixels: int, vectors: int) -> bool:
+def fits(target: Target, pixels: int, vectors: int) -> bool:
     """Whether a tile's accumulators, its weights and a broadcast stay in registers."""
     sums = pixels * vectors
     if target.registers >= 32:
-        return sums <= 26 and sums + vectors <= 30
+        return sums <= 26 and sums + vectors <= 28
     if not target.has_fma:  # products need registers of their own
         return sums <= 8 and sums + vectors <= 10
-    return sums <= 12 and sums + vectors <= 14
+    return sums <= (12 if vectors > 1 else 9) and sums + vectors <= 14
 
 
 def _tile_cost(target: Target, pixels: int, lanes: Sequence[int], depth: int) -> float:
@@ -92,7 +92,7 @@ def tiling(target: Target, rows: int, cols: int, lanes: tuple[int, ...], depth: 
     best, least = None, 0.0
     for high in range(1, min(rows, 7) + 1):
         for wide in range(1, min(cols, 26) + 1):
-            if not _fits(target, high * wide, len(lanes)):
+            if not fits(target, high * wide, len(lanes)):
                 break
             down, across = cut(rows, high), cut(cols, wide)
             if down[0][1] != high or across[0][1] != wide:
@@ -131,7 +131,7 @@ def panels(target: Target, channels: int, rows: int, cols: int, depth: int) -> P
     half = width // 2 if width == 16 and 0 < channels % width <= width // 2 else width
     best, least = None, 0.0
     for vectors in range(1, min(blocks, MOST_VECTORS) + 1):
-        if not _fits(target, 1, vectors):
+        if not fits(target, 1, vectors):
             break
         main = (width,) * vectors
         whole = tiling(target, rows, cols, main, depth).cost
