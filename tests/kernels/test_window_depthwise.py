@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.kernels.harness import check, levels, one_node, site_of
-from tests.kernels.window_cases import conv, machine_code, normal, spills
+from tests.kernels.window_cases import RELU6, conv, machine_code, normal, spills
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
 
@@ -56,7 +56,10 @@ def test_epilogue(kernel, target):
 def test_inner_loops_do_not_spill(kernel, stride, target):
     pad = kernel // 2
     case = depthwise(1, 64, (28, 28), (kernel, kernel), stride=(stride, stride), pad=(pad,) * 4)
-    assert spills(machine_code("Conv", *case, "conv_depthwise", target)) == []
+    for epilogue in ((), RELU6):
+        assert spills(machine_code("Conv", *case, "conv_depthwise", target, epilogue)) == [], (
+            epilogue
+        )
 
 
 def test_declines_a_multiplier():

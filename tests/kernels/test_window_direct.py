@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from tests.kernels.harness import check, levels, one_node, site_of
-from tests.kernels.window_cases import conv, machine_code, normal, spills
+from tests.kernels.window_cases import RELU6, conv, machine_code, normal, spills
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.layout import block_of
@@ -98,9 +98,6 @@ def test_declines(attrs, consts, why):
     node = one_node("Conv", arrays, more, consts)
     with pytest.raises(Skip, match=why):
         KERNELS["conv_direct"].offer(site_of(node, level("avx2")))
-
-
-RELU6 = [("Clip", None, {"min": 0.0, "max": 6.0})]
 
 
 @pytest.mark.parametrize("target", levels())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.kernels.harness import check, levels, one_node, site_of
-from tests.kernels.window_cases import conv, machine_code, normal, spills
+from tests.kernels.window_cases import RELU6, conv, machine_code, normal, spills
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.layout import block_of
@@ -50,4 +50,7 @@ def test_most_outputs(target):
 @pytest.mark.parametrize("target", levels())
 def test_inner_loops_do_not_spill(target):
     case = conv(1, 64, 2, (28, 28), (3, 3), pad=(1, 1, 1, 1))
-    assert spills(machine_code("Conv", *case, "conv_few_outputs", target)) == []
+    for epilogue in ((), RELU6):
+        assert spills(machine_code("Conv", *case, "conv_few_outputs", target, epilogue)) == [], (
+            epilogue
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.kernels.harness import check, levels, one_node, site_of
-from tests.kernels.window_cases import conv, machine_code, normal, spills
+from tests.kernels.window_cases import RELU6, conv, machine_code, normal, spills
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
 
@@ -51,7 +51,10 @@ def test_epilogue(target):
 def test_inner_loops_do_not_spill(kernel, target):
     pad = kernel // 2
     case = conv(1, 3, 64, (112, 112), (kernel, kernel), stride=(2, 2), pad=(pad,) * 4)
-    assert spills(machine_code("Conv", *case, "conv_first_layer", target)) == []
+    for epilogue in ((), RELU6):
+        assert spills(machine_code("Conv", *case, "conv_first_layer", target, epilogue)) == [], (
+            epilogue
+        )
 
 
 @pytest.mark.parametrize(("channels", "group"), [(32, 1), (4, 2)])

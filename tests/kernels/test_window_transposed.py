@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.kernels.harness import check, levels
-from tests.kernels.window_cases import conv_transposed, machine_code, normal, spills
+from tests.kernels.window_cases import RELU6, conv_transposed, machine_code, normal, spills
 
 SHAPES = {
     "2x2 stride 2": conv_transposed(1, 20, 33, (5, 6), (2, 2), stride=(2, 2)),
@@ -57,4 +57,7 @@ def test_epilogue(target):
 @pytest.mark.parametrize("kernel", [2, 3])
 def test_inner_loops_do_not_spill(kernel, target):
     case = conv_transposed(1, 64, 64, (14, 14), (kernel, kernel), stride=(2, 2))
-    assert spills(machine_code("ConvTranspose", *case, "conv_transposed", target)) == []
+    for epilogue in ((), RELU6):
+        assert (
+            spills(machine_code("ConvTranspose", *case, "conv_transposed", target, epilogue)) == []
+        ), epilogue

@@ -16,6 +16,10 @@ from tinsmith.kernels.build import build_phase
 from tinsmith.kernels.layout import spec_of
 
 
+RELU6 = [("Clip", None, {"min": 0.0, "max": 6.0})]
+"""An epilogue that holds constants."""
+
+
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng([seed, *shape]).standard_normal(shape, dtype=np.float32)
 
