@@ -80,7 +80,7 @@ def register_tiles(
 ) -> tuple[int, Pieces, float]:
     """Vectors of a panel, the cut of `tiles`, and the issue slots of one channel for a block."""
     best: tuple[float, int, Pieces] | None = None
-    most, spare = (26, 4) if target.registers >= 32 else (12, 2) if target.has_fma else (8, 2)
+    most, spare = (26, 4) if target.registers >= 32 else (12, 2) if target.has_fma else (6, 2)
     for vectors in range(1, min(outputs, 6) + 1):
         size = min(most, most + spare - vectors) // vectors
         if size < 1:
@@ -105,7 +105,7 @@ def _slots(target: Target, tiles: int, vectors: int, depth: int) -> float:
     if target.lanes >= 16:
         loads, least = 0.5 * tiles + vectors, 5.0
     else:
-        loads, least = 1.0 * (tiles + vectors), 10.0
+        loads, least = 1.0 * (tiles + vectors), 10.0 if target.has_fma else 8.0
     return max(tiles * vectors, loads, least) + (20 + 1.5 * tiles * vectors) / depth
 
 
