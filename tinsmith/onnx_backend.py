@@ -147,7 +147,8 @@ def _model_of(node: NodeProto, inputs: Any, opset: int) -> ModelProto:
         missing = present[len(arrays) :]
     if missing or len(arrays) > len(present):
         raise InputNameError(
-            f"{node.op_type} reads {', '.join(present) or 'nothing'}; {len(arrays)} arrays are given"
+            f"{node.op_type} reads {', '.join(present) or 'nothing'}; "
+            f"{len(arrays)} arrays are given"
         )
     types = {}
     for name, array in zip(present, map(_array, arrays), strict=True):

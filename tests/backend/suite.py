@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,7 +36,7 @@ EXCLUDED = {
 class Recorder(backend.TinsmithBackend):
     """The backend with nothing kept on disk; remembers what it prepared last."""
 
-    options: dict[str, Any] = {"cache": False}
+    options: ClassVar[dict[str, Any]] = {"cache": False}
     last: backend.TinsmithRep | None = None
 
     @classmethod

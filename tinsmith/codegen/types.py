@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,12 @@ F32, F64, I1, I32, I64, U8, PTR = (
 
 def from_dtype(dtype: np.dtype[Any]) -> Ty:
     """The element type for a numpy dtype; bool is stored as one byte, 0 or 1."""
-    name = np.dtype(dtype).name
+    return _native(np.dtype(dtype))
+
+
+@cache
+def _native(dtype: np.dtype[Any]) -> Ty:
+    name = dtype.name
     if name not in _NUMPY:
         raise CodegenError(f"there is no native element type for dtype {name}")
     return Ty(_NUMPY[name])

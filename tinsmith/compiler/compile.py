@@ -281,7 +281,9 @@ class _Model:
     def stage(self, name: str) -> str:
         if name == "placed":
             return (
-                self._last.text("placed") if self._last and "placed" in self._last else self._placed()
+                self._last.text("placed")
+                if self._last and "placed" in self._last
+                else self._placed()
             )
         made = self.compilation
         return str(made.imported if name == "imported" else made.canonical)

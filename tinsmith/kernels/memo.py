@@ -1,0 +1,104 @@
+"""Code that was generated before: a settled choice is emitted once in a process.
+
+Layers that are alike, and plans of other input shapes, share their kernels; generating their text
+takes most of the time of planning. The contract that makes this safe: what a kernel emits depends
+on its site's operators, types, layouts, epilogue and target, and on the *values* of constants only
+where they are integers or have at most `SMALL` elements. Larger floating-point constants reach
+code as packed arrays, never as text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Graph, Value
+from tinsmith.kernels._kernel import KERNELS, Choice, Site
+from tinsmith.kernels.build import Code, build_phase
+from tinsmith.kernels.layout import Spec
+
+SMALL = 64
+LIMIT = 48 << 20  # characters of text that are kept
+
+_kept: OrderedDict[Any, Code] = OrderedDict()
+_size = 0
+_lock = threading.Lock()
+
+
+def phase_code(
+    site: Site,
+    choice: Choice,
+    phase: int,
+    reads: Sequence[Spec | None],
+    writes: Sequence[Spec],
+    packed: Sequence[np.dtype[Any]],
+    key: Any,
+) -> Code:
+    """`build_phase`, or what it gave for the same arguments before. `key` is `choice_key`'s."""
+    global _size
+    whole = (key, phase, tuple(reads), tuple(writes), tuple(map(str, packed)))
+    with _lock:
+        code = _kept.get(whole)
+        if code is not None:
+            _kept.move_to_end(whole)
+            return code
+    code = build_phase(site, choice, phase, reads, writes, packed)
+    with _lock:
+        if whole not in _kept:
+            _kept[whole] = code
+            _size += len(code.text)
+        while _size > LIMIT:
+            _, dropped = _kept.popitem(last=False)
+            _size -= len(dropped.text)
+    return code
+
+
+def forget() -> None:
+    """Drop everything that is kept."""
+    global _size
+    with _lock:
+        _kept.clear()
+        _size = 0
+
+
+def choice_key(site: Site, kernel: str, index: int, choice: Choice) -> Any:
+    """What the code of a choice depends on, besides where its operands lie: two choices of equal
+    keys emit equal code. `index` is the choice's place among those of the site."""
+    row = KERNELS.get(kernel)
+    anchor = site.anchor
+    return (
+        kernel,
+        id(row.rule) if row is not None else 0,
+        index,
+        choice.detail,
+        choice.cost,
+        tuple(p.tiles for p in choice.phases),
+        site.target.key,
+        site.precision,
+        None if anchor is None else (anchor.op.name, _attrs(anchor.attrs)),
+        tuple(map(_operand, site.inputs)),
+        tuple(map(_operand, site.extras)),
+        tuple(str(site.layout(v)) for v in site.operands),
+        tuple((v.dtype.name, v.dims) for v in site.outputs),
+        None if site.epilogue is None else site.epilogue.key,
+    )
+
+
+def _operand(v: Value | None) -> Any:
+    if v is None:
+        return None
+    if v.const is None:
+        return v.dtype.name, v.dims
+    if v.dtype.kind == "f" and v.const.size > SMALL:
+        return v.dtype.name, v.dims, True
+    data = np.ascontiguousarray(v.const)
+    return v.dtype.name, v.dims, hashlib.blake2b(data.tobytes(), digest_size=16).digest()
+
+
+def _attrs(attrs: Any) -> Any:
+    return tuple((k, str(v) if isinstance(v, Graph) else repr(v)) for k, v in sorted(attrs.items()))
