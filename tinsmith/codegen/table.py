@@ -1,0 +1,120 @@
+"""What a row of the function table is, and what is asked of the table. `functions` fills it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tinsmith.codegen.builder import Builder
+from tinsmith.codegen.types import Ty, from_dtype
+from tinsmith.codegen.values import Val
+from tinsmith.errors import CodegenError
+
+Emit = Callable[[Builder, Any, Sequence[Val], int], Val]
+
+_CLASSES = {
+    "f": {"float32"},
+    "d": {"float64"},
+    "i": {"int8", "int16", "int32", "int64"},
+    "u": {"uint8", "uint16", "uint32", "uint64"},
+    "b": {"bool"},
+}
+
+
+NATIVE = frozenset().union(*_CLASSES.values())
+
+
+@dataclass(frozen=True)
+class Function:
+    """A row: `numpy(expr, *arrays)`, `emit(b, expr, args, lanes)`, the dtypes of its first
+    operand that have native code, and about how many flops one element takes."""
+
+    name: str
+    numpy: Callable[..., Any]
+    emit: Emit
+    dtypes: frozenset[str]
+    flops: float = 1.0
+
+
+FUNCTIONS: dict[str, Function] = {}
+
+
+def kind_of(dtype: np.dtype[Any]) -> str:
+    """The element kind inside expressions: bool is "i1"."""
+    return "i1" if dtype == np.bool_ else from_dtype(dtype).kind
+
+
+def function(
+    name: str, classes: str, flops: float = 1.0, numpy: Callable[..., Any] | None = None
+) -> Callable[[Callable[..., Val]], Callable[..., Val]]:
+    """Register `emit(*args)` under a numpy function's name for the given classes of dtypes:
+    f float32, d float64, i signed, u unsigned, b bool."""
+    dtypes = frozenset().union(*(_CLASSES[c] for c in classes))
+    meaning = numpy or getattr(np, name)
+
+    def register(emit: Callable[..., Val]) -> Callable[..., Val]:
+        FUNCTIONS[name] = Function(
+            name=name,
+            numpy=lambda e, *arrays: meaning(*arrays),
+            emit=lambda b, e, args, lanes: emit(*args),
+            dtypes=dtypes,
+            flops=flops,
+        )
+        return emit
+
+    return register
+
+
+def unsupported(expr: Any) -> str | None:
+    """Why the expression has no native code; None where it has."""
+    seen: set[int] = set()
+
+    def check(e: Any) -> str | None:
+        if id(e) in seen:
+            return None
+        seen.add(id(e))
+        for a in e.args:
+            if reason := check(a):
+                return reason
+        if e.dtype.name not in NATIVE:
+            return f"{e.dtype.name} has no native code"
+        if e.name in ("leaf", "const"):
+            return None
+        row = FUNCTIONS.get(e.name)
+        if row is None:
+            return f"{e.name} has no native code"
+        operands = e.args[1:] if e.name == "where" else e.args
+        if len({a.dtype for a in operands}) > 1:
+            return f"{e.name} of {' and '.join(a.dtype.name for a in operands)} has no native code"
+        if operands[0].dtype.name not in row.dtypes:
+            return f"{e.name} of {operands[0].dtype.name} has no native code"
+        return None
+
+    return check(expr)
+
+
+def flops_of(expr: Any) -> float:
+    """About how many flops the expression takes for one element; shared parts count once."""
+    seen: dict[int, Any] = {}
+
+    def walk(e: Any) -> None:
+        if id(e) not in seen:
+            seen[id(e)] = e
+            for a in e.args:
+                walk(a)
+
+    walk(expr)
+    return sum(FUNCTIONS[e.name].flops for e in seen.values() if e.name in FUNCTIONS)
+
+
+def emit_function(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Val:
+    """Instructions for one node of an expression over the values of its operands."""
+    if expr.name == "const":
+        return b.const(expr.param, Ty(kind_of(expr.dtype), lanes))
+    row = FUNCTIONS.get(expr.name)
+    if row is None:
+        raise CodegenError(f"the function {expr.name!r} has no native code")
+    return row.emit(b, expr, args, lanes)
