@@ -1,0 +1,241 @@
+"""Instance and group normalisation of channel-blocked images: a channel is a lane.
+
+Where the groups divide a block, a block's pixels are summed lane by lane and the lanes of a group
+are then added: one unit of work is one block. Otherwise sums go through scratch, channel by
+channel, and the groups are put together between two passes over the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+import numpy as np
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Skip, Tier, View, kernel
+from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.rows import Position, run
+
+SUMS = 4  # independent sums of a row
+
+
+@kernel("InstanceNorm", Tier.VECTOR, dtypes="float32")
+def instance_norm_blocked(site: Site) -> Choice:
+    """Instance normalisation of channel-blocked images."""
+    return _choice(site, 1)
+
+
+@kernel("GroupNorm", Tier.VECTOR, dtypes="float32")
+def group_norm_blocked(site: Site) -> Choice:
+    """Group normalisation of channel-blocked images, for groups of any size."""
+    return _choice(site, site.input(0).dims[1] // site.attr("groups"))
+
+
+def _choice(site: Site, size: int) -> Choice:
+    """Groups of `size` channels."""
+    x = site.input(0)
+    if not 3 <= len(x.dims) <= 5 or site.out.dims != x.dims:
+        raise Skip(f"{x.type} is no image")
+    if site.attr("eps") <= 0:
+        raise Skip("the padding lanes need a positive eps")
+    n, channels = x.dims[:2]
+    block = block_of(site.target)
+    blocks = -(-channels // block)
+    layout = Layout(block)
+    packed = tuple(_padded(site, i, blocks * block) for i in (1, 2))
+    work = _Norm(size, blocks, float(site.attr("eps")))
+    passes = prod(x.dims) / channels * blocks * block
+    cost = 0.2e-6 + site.target.time(9.0 * passes, 16.0 * passes, 0.5)
+    tiles = n * blocks
+    scratch = 0
+    phases: tuple[Phase, ...] = (Phase(tiles, work.whole),)
+    if block % size:
+        groups = n * channels // size
+        scratch = 3 * 4 * tiles * block
+        phases = (
+            Phase(tiles, work.sums), Phase(groups, work.means), Phase(tiles, work.spreads),
+            Phase(groups, work.factors), Phase(tiles, work.finish),
+        )  # fmt: skip
+    reads = site.reads([layout, None, None], layout)
+    return Choice(
+        cost, reads, (layout,), phases, packed, scratch=scratch, detail=f"groups of {size}"
+    )
+
+
+def _padded(site: Site, index: int, length: int) -> Packed:
+    """Scale or shift, with zeros for the padding lanes."""
+    array = site.const(index, "the scale" if index == 1 else "the shift")
+    return Packed(f"operand{index}", lambda: np.pad(array, (0, length - array.size)))
+
+
+class _Norm:
+    """Emits the phases. In scratch lie three arrays over (image, padded channel): sums, then
+    means; sums of squares, then factors."""
+
+    def __init__(self, size: int, blocks: int, eps: float) -> None:
+        self.size, self.blocks, self.eps = size, blocks, eps
+
+    def _units(self, em: Emit, body: Callable[[View, Val, Position, Position], None]) -> None:
+        """`body(x, unit, image, block)` for each unit of the tiles."""
+        x = em.ins[0]
+        assert x is not None
+        with em.b.loop(em.begin, em.end) as unit:
+            body(x, unit, unit // self.blocks, unit % self.blocks)
+
+    def _count(self, em: Emit) -> int:
+        return self.size * prod(em.site.out.dims[2:])
+
+    # ---- groups within a block
+
+    def whole(self, em: Emit) -> None:
+        b = em.b
+
+        def one(x: View, unit: Val, n: Position, c: Position) -> None:
+            width = x.spec.layout.block
+            mean = self._within(_sum(em, x, n, c, lambda v: v)) * (1.0 / self._count(em))
+
+            def squared(v: Val) -> Val:
+                d = v - mean
+                return d * d
+
+            spread = self._within(_sum(em, x, n, c, squared)) * (1.0 / self._count(em))
+            factor = b.splat(1.0, F32, width) / (spread + self.eps).sqrt()
+            scale, shift = ((p + c * width).load(width) for p in em.packed)
+            _store(em, x, n, c, mean, factor * scale, shift)
+
+        self._units(em, one)
+
+    def _within(self, sums: Val) -> Val:
+        """In every lane the sum of the lanes of its group."""
+        step = 1
+        while step < self.size:
+            sums = sums + sums.shuffle(None, [k ^ step for k in range(sums.ty.lanes)])
+            step *= 2
+        return sums
+
+    # ---- groups across blocks
+
+    def _arrays(self, em: Emit) -> tuple[Ptr, Ptr, int]:
+        """Two of the arrays of scratch, and the length of one image in them."""
+        x = em.ins[0]
+        assert x is not None
+        length = self.blocks * x.spec.layout.block
+        first = em.scratch.cast(F32)
+        return first, first + x.spec.dims[0] * length, length
+
+    def sums(self, em: Emit) -> None:
+        first, _, _ = self._arrays(em)
+
+        def one(x: View, unit: Val, n: Position, c: Position) -> None:
+            (first + unit * x.spec.layout.block).store(_sum(em, x, n, c, lambda v: v))
+
+        self._units(em, one)
+
+    def means(self, em: Emit) -> None:
+        self._over_groups(em, self._arrays(em)[0], lambda total: total * (1.0 / self._count(em)))
+
+    def spreads(self, em: Emit) -> None:
+        first, second, _ = self._arrays(em)
+
+        def one(x: View, unit: Val, n: Position, c: Position) -> None:
+            width = x.spec.layout.block
+            mean = (first + unit * width).load(width)
+
+            def squared(v: Val) -> Val:
+                d = v - mean
+                return d * d
+
+            (second + unit * width).store(_sum(em, x, n, c, squared))
+
+        self._units(em, one)
+
+    def factors(self, em: Emit) -> None:
+        def factor(total: Val) -> Val:
+            spread = total * (1.0 / self._count(em)) + self.eps
+            return em.b.const(1.0, F32) / spread.sqrt()
+
+        self._over_groups(em, self._arrays(em)[1], factor)
+
+    def _over_groups(self, em: Emit, array: Ptr, result: Callable[[Val], Val]) -> None:
+        """Replace the entries of each group by `result` of their sum."""
+        b, length = em.b, self._arrays(em)[2]
+        groups = em.site.out.dims[1] // self.size
+        with b.loop(em.begin, em.end) as group:
+            start = (array + group // groups * length + group % groups * self.size).fixed()
+            with b.loop(0, self.size, carry=[b.zero(F32)]) as loop:
+                loop.next([loop.vars[0] + (start + loop.index).load()])
+            value = result(loop.out[0])
+            run(b, 0, self.size, lambda i: (start + i).store(value))
+
+    def finish(self, em: Emit) -> None:
+        b = em.b
+        first, second, _ = self._arrays(em)
+
+        def one(x: View, unit: Val, n: Position, c: Position) -> None:
+            width = x.spec.layout.block
+            mean, factor = ((a + unit * width).load(width) for a in (first, second))
+            scale, shift = ((p + c * width).load(width) for p in em.packed)
+            factor = factor * scale
+            if x.spec.dims[1] % width:  # nobody wrote the entries of the padding lanes
+                left = b.index(x.spec.dims[1]) - b.index(c) * width
+                inside, zero = b.first_lanes(left, width), b.zero(factor.ty)
+                mean, factor = inside.select(mean, zero), inside.select(factor, zero)
+            _store(em, x, n, c, mean, factor, shift)
+
+        self._units(em, one)
+
+
+def _lines(em: Emit, x: View, body: Callable[[list[Position]], None]) -> None:
+    """`body` with the indices of all spatial axes but the last, for each row of pixels."""
+
+    def level(dims: Sequence[int], index: list[Position]) -> None:
+        if not dims:
+            body(index)
+        else:
+            run(em.b, 0, dims[0], lambda i: level(dims[1:], [*index, i]))
+
+    level(x.spec.spatial[:-1], [])
+
+
+def _sum(em: Emit, x: View, n: Position, c: Position, term: Callable[[Val], Val]) -> Val:
+    """The sums of a block over its pixels, lane by lane; rows first, then their sums."""
+    b, width = em.b, x.spec.layout.block
+    zero = b.zero(F32.x(width))
+    step, length = x.spec.strides[-1], x.spec.spatial[-1]
+    whole = length // SUMS * SUMS
+
+    def row(start: Ptr) -> Val:
+        sums = [zero] * SUMS
+        if whole:
+            with b.loop(0, whole, SUMS, carry=sums) as loop:
+                at = start + loop.index * step
+                loop.next([s + term((at + k * step).load(width)) for k, s in enumerate(loop.vars)])
+            sums = loop.out
+        for k in range(whole, length):
+            sums[k % SUMS] = sums[k % SUMS] + term((start + k * step).load(width))
+        return (sums[0] + sums[1]) + (sums[2] + sums[3])
+
+    def level(dims: Sequence[int], index: list[Position]) -> Val:
+        if not dims:
+            return row(x.at(n, c, *index).fixed())
+        with b.loop(0, dims[0], carry=[zero]) as loop:
+            loop.next([loop.vars[0] + level(dims[1:], [*index, loop.index])])
+        return loop.out[0]
+
+    return level(x.spec.spatial[:-1], [])
+
+
+def _store(em: Emit, x: View, n: Position, c: Position, mean: Val, factor: Val, shift: Val) -> None:
+    """y = (x - mean) * factor + shift for all pixels of a block."""
+    width, length = x.spec.layout.block, x.spec.spatial[-1]
+
+    def line(index: list[Position]) -> None:
+        def pixel(i: Position) -> None:
+            place = (n, c, *index, i)
+            em.finish((x.at(*place).load(width) - mean).fma(factor, shift), place)
+
+        run(em.b, 0, length, pixel)
+
+    _lines(em, x, line)
