@@ -1,0 +1,81 @@
+"""Code kept from one site serves another of equal key: it must be what would be emitted anew."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tinsmith as ts
+from tests.backend.suite import Recorder, cases, reason
+from tests.transformer import feeds, transformer
+from tinsmith.graph import Graph, Type
+from tinsmith.kernels import memo
+from tinsmith.kernels.build import build_phase
+from tinsmith.ops import OPS
+from tinsmith.plan import planner
+
+
+@pytest.fixture
+def checked(monkeypatch):
+    """Every phase is emitted anew and compared with what the memo gives; yields the hits."""
+    memo.forget()
+    seen, hits = set(), []
+
+    def both(site, choice, phase, reads, writes, packed, key):
+        code = memo.phase_code(site, choice, phase, reads, writes, packed, key)
+        fresh = build_phase(site, choice, phase, reads, writes, packed)
+        assert code == fresh, f"{site.node}: the key {key} does not tell these two apart"
+        hits.append(code.symbol in seen)
+        seen.add(code.symbol)
+        return code
+
+    monkeypatch.setattr(planner, "phase_code", both)
+    yield hits
+    memo.forget()
+
+
+def test_layers_and_shapes_share_code(checked):
+    net = ts.compile(ts.load(transformer()), cache=False)
+    for shape in [(1, 5), (2, 5), (5, 2), (1, 7)]:
+        net(**feeds(*shape))
+    assert sum(checked) > len(checked) / 4
+
+
+def test_node_cases(checked):
+    """Many operators, types and attributes on few shapes: where keys collide if they can."""
+    wanted = [c for c in cases() if c[0] == "Node" and reason(c[1]) is None][::9]
+    for _, _, run in wanted:
+        run()
+    assert len(checked) > 80
+    assert Recorder.last is not None
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "options"),
+    [
+        ("Gather", [np.arange(100) % 7, np.arange(100)[::-1] % 7], {"axis": 0}),
+        ("Slice", [np.array([0]), np.array([2])], {}),
+        ("Reduce", [np.array([0]), np.array([1])], {"kind": "sum", "keepdims": False}),
+    ],
+)
+def test_integer_constants_are_part_of_the_key(checked, op, inputs, options):
+    for second in inputs:
+        graph = Graph("g")
+        x = graph.input("x", Type("float32", (7, 7)))
+        more = [second, second + 3, np.array([0])] if op == "Slice" else [second]
+        graph.outputs = [OPS[op](x, *more, **options)]
+        a = np.random.default_rng(0).standard_normal((7, 7), np.float32)
+        want = ts.compile(graph, backend="numpy")(a)
+        np.testing.assert_allclose(ts.compile(graph, cache=False)(a), want, rtol=1e-5)
+
+
+def test_the_memo_is_bounded(monkeypatch):
+    memo.forget()
+    monkeypatch.setattr(memo, "LIMIT", 20_000)
+    for n in range(3, 30):
+        graph = Graph("g")
+        graph.outputs = [OPS["Exp"](graph.input("x", Type("float32", (n,))))]
+        ts.compile(graph, cache=False)
+    assert 0 < memo._size <= 20_000
+    assert sum(len(c.text) for c in memo._kept.values()) == memo._size
+    memo.forget()
