@@ -102,8 +102,8 @@ def test_integer_division_never_traps():
 
 
 @pytest.mark.parametrize("target", FEW)
-@pytest.mark.parametrize("to", ["float32", "float64", "bool", *INTEGERS])
-@pytest.mark.parametrize("source", ["float32", "float64", "bool", "int8", "uint16", "int64"])
+@pytest.mark.parametrize("to", ["float32", "float64", "bool", "int8", "uint8", "int32", "int64"])
+@pytest.mark.parametrize("source", ["float32", "bool", "int8", "uint16", "int64"])
 def test_casts(source, to, target):
     x = (RNG.random((5, 13)) * 100).astype(source)
     check("Cast", [x], {"to": to}, kernel="elementwise", target=target)
