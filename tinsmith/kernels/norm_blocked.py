@@ -47,7 +47,7 @@ def _choice(site: Site, size: int) -> Choice:
     packed = tuple(_padded(site, i, blocks * block) for i in (1, 2))
     work = _Norm(size, blocks, float(site.attr("eps")))
     passes = prod(x.dims) / channels * blocks * block
-    cost = 0.2e-6 + site.target.time(9.0 * passes, 16.0 * passes, 0.5)
+    cost = 0.2e-6 + site.target.time(9.0 * passes, 12.0 * passes, 0.5)
     tiles = n * blocks
     scratch = 0
     phases: tuple[Phase, ...] = (Phase(tiles, work.whole),)

@@ -68,7 +68,7 @@ class Axis:
 @kernel("Resize", Tier.VECTOR)
 def resize_separable(site: Site) -> list[Choice]:
     """Nearest, linear and cubic resizing of any axes, from constant sizes."""
-    x, y = site.input(0), site.out
+    x = site.input(0)
     if site.extras or site.epilogue is not None:
         raise Skip("the result is not finished in place")
     tables = _tables(site)
@@ -77,14 +77,20 @@ def resize_separable(site: Site) -> list[Choice]:
     crop = site.attr("coordinate_transformation_mode") == "tf_crop_and_resize"
     if crop and any(t.outside.any() for t in tables):
         raise Skip("places outside of the input are wanted")
+    return choices_for(site, tables, site.attr("mode"))
+
+
+def choices_for(site: Site, tables: Sequence[Table], detail: str) -> list[Choice]:
+    """The product of tables on plain data, and on blocked data where only spatial axes change."""
+    x, y = site.input(0), site.out
     if not tables:
         raise Skip("nothing changes")
     lead = min(t.axis for t in tables)
     if prod(t.places.shape[1] for t in tables) > MOST_TAPS:
         raise Skip(f"more than {MOST_TAPS} elements are summed")
-    choices = [_plain(site, _axes(site, tables, lead), lead)]
+    choices = [_plain(site, _axes(site, tables, lead), lead, detail)]
     if x.dtype == np.float32 and 3 <= len(x.dims) <= 5 and lead >= 2 and y.dims[:2] == x.dims[:2]:
-        choices.append(_blocked(site, _axes(site, tables, 2)))
+        choices.append(_blocked(site, _axes(site, tables, 2), detail))
     return choices
 
 
@@ -181,7 +187,7 @@ def _wide(rows: Sequence[Row], lanes: int) -> list[Row]:
 # ---- blocked
 
 
-def _blocked(site: Site, axes: list[Axis]) -> Choice:
+def _blocked(site: Site, axes: list[Axis], detail: str) -> Choice:
     block = block_of(site.target)
     layout = Layout(block)
     n, channels = site.out.dims[:2]
@@ -205,7 +211,7 @@ def _blocked(site: Site, axes: list[Axis]) -> Choice:
     vectors = n * blocks * lines * axes[-1].out
     return Choice(
         _cost(site, axes, 0.4 * vectors), site.reads([layout, *_no(site)], layout), (layout,),
-        one_phase(n * blocks * lines, emit), _packed(axes), detail=site.attr("mode"),
+        one_phase(n * blocks * lines, emit), _packed(axes), detail=detail,
     )  # fmt: skip
 
 
@@ -262,7 +268,7 @@ def _taps(em: Emit, axis: Axis, i: Position) -> list[tuple[Val, Val | None]]:
 # ---- plain
 
 
-def _plain(site: Site, axes: list[Axis], lead: int) -> Choice:
+def _plain(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
     """Rows of plain tensors. Where the innermost axis changes, the sum of the input rows goes to
     the workspace first, and its elements are picked from there."""
     images = prod(site.out.dims[:lead])
@@ -297,7 +303,7 @@ def _plain(site: Site, axes: list[Axis], lead: int) -> Choice:
     )
     return Choice(
         _cost(site, counted, each * rows), (PLAIN, *_no(site)), (PLAIN,), one_phase(rows, emit),
-        _packed(axes), workspace=4 * last.size if summed else 0, detail=site.attr("mode"),
+        _packed(axes), workspace=4 * last.size if summed else 0, detail=detail,
     )  # fmt: skip
 
 

@@ -1,0 +1,44 @@
+"""Pads that repeat elements of the input, blocked and plain."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.kernels.harness import check, levels
+
+rng = np.random.default_rng(0)
+MODES = ("reflect", "edge", "wrap")
+
+
+def r(*dims: int, dtype: str = "float32") -> np.ndarray:
+    return (rng.standard_normal(dims) * 100).astype(dtype)
+
+
+PADS = {
+    "image": ((2, 19, 5, 7), (0, 0, 1, 2, 0, 0, 3, 1)),
+    "wide": ((1, 3, 4, 5), (0, 0, 3, 4, 0, 0, 3, 4)),
+    "cut": ((1, 17, 6, 6), (0, 0, -1, 2, 0, 0, 2, -3)),
+    "height": ((1, 16, 6, 40), (0, 0, 2, 0, 0, 0, 0, 0)),
+    "line": ((2, 5, 9), (0, 0, 4, 0, 0, 2)),
+    "volume": ((1, 6, 3, 2, 4), (0, 0, 1, 1, 2, 0, 0, 2, 0, 1)),
+}
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", PADS)
+def test_images(name, mode, target):
+    shape, pads = PADS[name]
+    for pick in (0, 1):
+        check(
+            "Pad", (r(*shape), np.array(pads)), {"mode": mode}, kernel="pad_indexed", consts=(1,),
+            pick=pick, target=target, extra_halo=pick, rtol=0,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float64", "float32"])
+def test_channels_and_named_axes(dtype, mode):
+    arrays = (r(3, 4, 5, dtype=dtype), np.array([1, 2, 2, 1]), None, np.array([-1, 0]))
+    check("Pad", arrays, {"mode": mode}, kernel="pad_indexed", consts=(1, 3), rtol=0)
