@@ -10,7 +10,7 @@ from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.weights import channel_blocks
 from tinsmith.kernels.winograd.matrices import Bilinear, bilinear, supported
 from tinsmith.kernels.winograd.plan import Pieces, Plan
-from tinsmith.kernels.winograd.program import program
+from tinsmith.kernels.winograd.program import data_program, result_program
 
 GROWTH = {"strict": 8.0, "default": 1000.0}  # of both axes: F(2x2,3x3) has 7.1, F(6x6,3x3) 924
 MOST_PRODUCTS = 9  # of one axis
@@ -40,6 +40,7 @@ def gain(rows: Bilinear, cols: Bilinear) -> float:
     return rows.m * rows.r * cols.m * cols.r / (rows.products * cols.products)
 
 
+@functools.lru_cache(maxsize=1024)
 def plans(
     target: Target, geo: Geometry, width: int, rows: Bilinear, cols: Bilinear
 ) -> tuple[Plan, float]:
@@ -142,8 +143,10 @@ def overlap(busy: float, fetching: float) -> float:
 def transforms(target: Target, plan: Plan) -> float:
     """Issue slots of both transforms; more where the tensors come from memory."""
     rows, cols = plan.rows, plan.cols
-    into = program(rows.bt).operations * cols.reach + program(cols.bt).operations * rows.products
-    back = program(rows.at).operations * cols.products + program(cols.at).operations * rows.m
+    into = data_program(rows).operations * cols.reach
+    into += data_program(cols).operations * rows.products
+    back = result_program(rows).operations * cols.products
+    back += result_program(cols).operations * rows.m
     into += 2 * plan.positions
     back += plan.positions + 2 * rows.m * cols.m
     geo = plan.geo

@@ -12,6 +12,7 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.winograd.plan import Plan
+from tinsmith.kernels.winograd.stages import opaque
 from tinsmith.kernels.winograd.transform import tile_place
 
 Fetch = Callable[[Val], None]
@@ -67,9 +68,9 @@ def _ask(
     def ask(i: Val) -> None:
         segment, piece = i // pieces, i % pieces
         with b.when(segment < segments):
-            from_ = at + (segment // rows) * plane + (segment % rows) * row
-            from_ = (from_ + piece * (share * line)).fixed()
+            near = at + (segment // rows) * plane + (segment % rows) * row
+            near = opaque(near + piece * (share * line))
             for k in range(share):
-                (from_ + k * line).prefetch(write, NEAR if write else MIDDLE)
+                (near + k * line).prefetch(write, NEAR if write else MIDDLE)
 
     return ask

@@ -23,9 +23,13 @@ Matrix = tuple[tuple[Fraction, ...], ...]
 ZERO, ONE = Fraction(0), Fraction(1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Bilinear:
-    """One axis of a Winograd convolution; at: m x a, g: a x r, bt: a x n."""
+    """One axis of a Winograd convolution; at: m x a, g: a x r, bt: a x n.
+
+    `bilinear` makes each once, so that equal algorithms are the same object: comparing and hashing
+    fractions would take longer than all that is computed from them.
+    """
 
     m: int
     r: int
@@ -44,7 +48,7 @@ class Bilinear:
         """Values of data that m results need."""
         return self.stride * (self.m - 1) + self.r
 
-    @property
+    @functools.cached_property
     def growth(self) -> float:
         """How much larger than the plain sum of products the numbers summed can be: the largest
         result of sum |A^T| (|G| 1) (|B^T| 1) over that of all-ones data and taps."""

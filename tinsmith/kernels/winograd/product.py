@@ -51,7 +51,7 @@ def product_stage(
                     if fetch is not None:
                         fetch(u * plan.micro.count + i)
                     following = _following(b, plan, w, vectors, i) if ahead else None
-                    x_at, to_at = (x + t * width).fixed(), (to + t * width).fixed()
+                    x_at, to_at = (x + t * width).fixed(), opaque(to + t * width)
                     done = _sums(b, plan, x_at, w, size, vectors, following)
                     for p in range(size):
                         for o in range(vectors):
@@ -97,6 +97,7 @@ def _sums(
 
     def body(x: Ptr, w: Ptr, ahead: Ptr | None, acc: list[Val]) -> list[Val]:
         x, w, acc = opaque(x), opaque(w), list(acc)
+        ahead = None if ahead is None else opaque(ahead)
         for u in range(channels.step):
             ws = [(w + (u * row + o * width)).load(width) for o in range(vectors)]
             if u < lines and ahead is not None:

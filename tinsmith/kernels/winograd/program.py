@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tinsmith.codegen.builder import Val
-from tinsmith.kernels.winograd.matrices import Matrix, floats
+from tinsmith.kernels.winograd.matrices import Bilinear, Matrix, floats
 
 Terms = tuple[tuple[float, int], ...]
 
@@ -29,7 +29,7 @@ class Program:
     rows: tuple[Terms, ...]
     groups: tuple[tuple[int, ...], ...]
 
-    @property
+    @functools.cached_property
     def operations(self) -> int:
         """Vector instructions of one run."""
         return sum(_operations(t) for t in (*self.steps, *self.rows))
@@ -40,7 +40,18 @@ def _operations(terms: Terms) -> int:
     return len(terms) - 1 + (units == 0) + (all(c == -1 for c, _ in terms))
 
 
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=256)
+def data_program(axis: Bilinear) -> Program:
+    """The transform of data, B^T."""
+    return program(axis.bt)
+
+
+@functools.lru_cache(maxsize=256)
+def result_program(axis: Bilinear) -> Program:
+    """The transform of products to results, A^T."""
+    return program(axis.at)
+
+
 def program(matrix: Matrix, most: int = 2) -> Program:
     """The program for matrix @ inputs; groups of rows that share nothing have at most `most`."""
     inputs = len(matrix[0])

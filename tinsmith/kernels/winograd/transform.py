@@ -14,7 +14,7 @@ from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.tiles import Sink
 from tinsmith.kernels.winograd.plan import Plan
-from tinsmith.kernels.winograd.program import Program, program, run
+from tinsmith.kernels.winograd.program import Program, data_program, result_program, run
 from tinsmith.kernels.winograd.stages import opaque
 
 HEAVY = 6  # functions of an epilogue that is emitted once, in a loop, not for each place of a tile
@@ -50,7 +50,7 @@ def input_stage(
     b, width, geo = em.b, plan.width, plan.geo
     batch, plane, (_, row, pixel) = steps(source.spec, len(source.spec.spatial))
     corner = source.pointer + -(geo.begin[1] * row + geo.begin[2] * pixel)
-    rows, cols = program(plan.rows.bt), program(plan.cols.bt)
+    rows, cols = data_program(plan.rows), data_program(plan.cols)
     with b.loop(c0, c1) as c:
         image = corner + c * plane
         to = space + c * (plan.tiles * width)
@@ -79,7 +79,7 @@ def output_stage(
     """
     b, width, geo = em.b, plan.width, plan.geo
     high, wide = plan.rows.m, plan.cols.m
-    rows, cols = program(plan.rows.at), program(plan.cols.at)
+    rows, cols = result_program(plan.rows), result_program(plan.cols)
     sink = Sink(em, geo)
     whole_rows, whole_cols = geo.out[1] // high, geo.out[2] // wide
     direct = bool(whole_rows and whole_cols) and functions(em) <= HEAVY
