@@ -1,0 +1,278 @@
+"""Shapes that only a call tells: free dimensions, outputs whose size depends on data, control flow."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tinsmith as ts
+from tests.transformer import feeds, transformer
+from tinsmith.errors import InputShapeError
+from tinsmith.runtime.net import PLANS
+
+RANDOM = np.random.default_rng(5)
+
+
+@pytest.fixture(scope="module")
+def net():
+    return ts.compile(ts.load(transformer()), cache=False)
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return ts.compile(ts.load(transformer()), backend="numpy")
+
+
+def agree(got, want, tolerance=1e-5):
+    got = got if isinstance(got, dict) else {"": got}
+    want = want if isinstance(want, dict) else {"": want}
+    assert list(got) == list(want)
+    for name, b in want.items():
+        a = got[name]
+        assert (a.dtype, a.shape) == (b.dtype, b.shape), name
+        if b.dtype.kind == "f":
+            scale = max(1.0, float(np.abs(b).max(initial=0)))
+            np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * scale, err_msg=name)
+        else:
+            np.testing.assert_array_equal(a, b, err_msg=name)
+
+
+# ---- a transformer of free batch and sequence length
+
+SHAPES = [(1 + i % 4, 1 + (7 * i) % 23) for i in range(12)] + [(1, 1), (9, 1), (1, 64)]
+
+
+@pytest.mark.parametrize(("batch", "seq"), SHAPES)
+def test_a_transformer_of_any_shape(net, reference, batch, seq):
+    given = feeds(batch, seq, seed=batch + seq)
+    agree(net(**given), reference(**given))
+    # Indices that are out of range must be refused, which only the reference can.
+    assert {s.op for s in net.program().plan.steps if s.kind == "reference"} <= {"Gather"}
+
+
+def test_fifty_shapes_in_a_row_leave_nothing_behind():
+    """Few distinct kernels, so that this is about plans and sessions rather than compilation."""
+    model = relu_model(["n", "m"])
+    net = ts.compile(ts.load(model), cache=False)
+    programs, sessions = [], []
+    for i in range(50):
+        x = RANDOM.standard_normal((1 + i % 5, 1 + i // 5), np.float32)
+        np.testing.assert_allclose(net(x), np.maximum(x, 0) * 2, rtol=1e-6)
+        programs.append(weakref.ref(net.program(x_shape(x))))
+        sessions.append(weakref.ref(net.session(x_shape(x))))
+    gc.collect()
+    assert sum(r() is not None for r in programs) <= PLANS
+    assert sum(r() is not None for r in sessions) <= PLANS
+    assert programs[-1]() is not None
+    x = np.ones((1, 1), np.float32)
+    np.testing.assert_array_equal(net(x), x * 2)  # the first shape, whose plan is long gone
+
+
+def x_shape(x):
+    return (x.shape,)
+
+
+def relu_model(dims):
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, dims)
+    two = numpy_helper.from_array(np.array(2, np.float32), "two")
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Mul", ["r", "two"], ["y"])]
+    graph = helper.make_graph(nodes, "relu", [x], [y], [two])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def test_a_shape_whose_kernels_exist_is_planned_quickly(net):
+    """Another Net of the same model has to plan anew, but to generate and compile nothing."""
+    given = [feeds(*shape) for shape in SHAPES[:6]]
+    model = ts.load(transformer())
+    for f in given:
+        net(**f)
+    again = ts.compile(model)
+    for f in given:
+        again(**f)  # now its kernels are in the cache on disk as well
+    once_more = ts.compile(model)
+    spent = []
+    for f in given:
+        start = time.process_time()
+        once_more(**f)
+        spent.append(time.process_time() - start)
+    assert min(spent) < 0.2, spent  # 25 ms where nothing else runs
+
+
+def test_threads_may_use_different_shapes_at_once(net, reference):
+    shapes = SHAPES[:6]
+    expected = {shape: reference(**feeds(*shape)) for shape in shapes}
+    faults = []
+
+    def work(shape):
+        try:
+            for _ in range(5):
+                agree(net(**feeds(*shape)), expected[shape])
+        except BaseException as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=work, args=(s,)) for s in shapes]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not faults
+
+
+def test_symbols_must_agree(net):
+    given = feeds(2, 5)
+    with pytest.raises(InputShapeError, match="'seq' .* is 5 in 'ids' and 4 in 'mask'"):
+        net(ids=given["ids"], mask=given["mask"][:, :4])
+    with pytest.raises(InputShapeError, match="must have shape"):
+        net(ids=given["ids"][0], mask=given["mask"])
+
+
+# ---- outputs whose size depends on data
+
+
+def model_of(nodes, inputs, outputs, weights=(), opset=18):
+    def info(name, type, dims=None):
+        return helper.make_tensor_value_info(name, type, dims)
+
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [info(*i) for i in inputs],
+        [info(*o) for o in outputs],
+        [numpy_helper.from_array(np.asarray(a), n) for n, a in weights],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+
+
+def node(op, inputs, outputs, **attrs):
+    return helper.make_node(op, inputs.split(), outputs.split(), **attrs)
+
+
+F, I, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+DEPENDENT = {
+    "nonzero": model_of(
+        [node("Relu", "x", "r"), node("Exp", "r", "e"), node("Sub", "e one", "d"),
+         node("NonZero", "d", "places"), node("Transpose", "places", "t", perm=[1, 0]),
+         node("GatherND", "x t", "found"), node("Sigmoid", "found", "y")],
+        [("x", F, ["n", 8])], [("places", I), ("y", F)], [("one", np.float32(1))],
+    ),
+    "compress": model_of(
+        [node("Greater", "x zero", "keep"), node("Reshape", "keep flat", "k"),
+         node("Compress", "x k", "c"), node("Mul", "c two", "y")],
+        [("x", F, ["n", 8])], [("y", F)],
+        [("zero", np.float32(0)), ("two", np.float32(2)), ("flat", np.array([-1]))],
+    ),
+    "unique": model_of(
+        [node("Round", "x", "r"), node("Unique", "r", "u i v c"), node("Exp", "u", "y")],
+        [("x", F, ["n", 8])], [("y", F), ("i", I), ("v", I), ("c", I)],
+    ),
+    "topk": model_of(
+        [node("Relu", "x", "r"), node("Shape", "x", "s"), node("Gather", "s zero", "n1"),
+         node("Min", "n1 three", "k"), node("TopK", "r k", "y i", axis=0)],
+        [("x", F, ["n", 8])], [("y", F), ("i", I)],
+        [("zero", np.array([0])), ("three", np.array([3]))],
+    ),
+    "topk of a computed k": model_of(
+        [node("Relu", "x", "r"), node("ReduceMax", "x", "m", keepdims=0), node("Abs", "m", "a"),
+         node("Ceil", "a", "c"), node("Cast", "c", "k0", to=I), node("Reshape", "k0 one", "k"),
+         node("TopK", "r k", "v i", axis=1), node("Add", "v half", "y")],
+        [("x", F, ["n", 8])], [("y", F), ("i", I)],
+        [("one", np.array([1])), ("half", np.float32(0.5))],
+    ),
+    "a slice of computed ends": model_of(
+        [node("Sigmoid", "x", "s"), node("ReduceSum", "s", "t", keepdims=0), node("Floor", "t", "f"),
+         node("Cast", "f", "e0", to=I), node("Reshape", "e0 one", "e1"),
+         node("Min", "e1 seven", "e"), node("Slice", "x zero e one", "c"), node("Tanh", "c", "y")],
+        [("x", F, ["n", 8])], [("y", F)],
+        [("one", np.array([1])), ("zero", np.array([0])), ("seven", np.array([7]))],
+    ),
+    "a range of a computed size": model_of(
+        [node("NonZero", "x", "p"), node("Shape", "p", "s"), node("Gather", "s one", "n1"),
+         node("Range", "zero n1 one", "r"), node("Cast", "r", "y", to=F)],
+        [("x", F, ["n", 8])], [("y", F)], [("one", np.array(1)), ("zero", np.array(0))],
+    ),
+    "if": model_of(
+        [node("ReduceSum", "x", "t", keepdims=0), node("Greater", "t zero", "c"),
+         helper.make_node("If", ["c"], ["b"],
+             then_branch=helper.make_graph([node("Relu", "x", "o")], "yes", [],
+                 [helper.make_tensor_value_info("o", F, None)]),
+             else_branch=helper.make_graph([node("Reshape", "x flat", "o")], "no", [],
+                 [helper.make_tensor_value_info("o", F, None)])),
+         node("Exp", "b", "y")],
+        [("x", F, ["n", 8])], [("y", F)], [("zero", np.float32(0)), ("flat", np.array([-1]))],
+    ),
+    "loop": model_of(
+        [node("Relu", "x", "r"), node("Shape", "x", "s"), node("Gather", "s zero", "turns"),
+         helper.make_node("Loop", ["turns", "", "r"], ["last", "all"],
+             body=helper.make_graph(
+                 [node("Mul", "state r", "m"), node("Tanh", "m", "next"),
+                  node("ReduceMax", "next", "item", keepdims=0), node("Identity", "go", "out")],
+                 "body",
+                 [helper.make_tensor_value_info("i", I, []),
+                  helper.make_tensor_value_info("go", B, []),
+                  helper.make_tensor_value_info("state", F, None)],
+                 [helper.make_tensor_value_info("out", B, []),
+                  helper.make_tensor_value_info("next", F, None),
+                  helper.make_tensor_value_info("item", F, None)])),
+         node("Exp", "last", "y")],
+        [("x", F, ["n", 8])], [("y", F), ("all", F)], [("zero", np.array(0))],
+    ),
+    "scan": model_of(
+        [node("Relu", "x", "r"),
+         helper.make_node("Scan", ["start", "r"], ["last", "sums"], num_scan_inputs=1,
+             body=helper.make_graph(
+                 [node("Add", "state row", "next"), node("Identity", "next", "item")], "body",
+                 [helper.make_tensor_value_info("state", F, [8]),
+                  helper.make_tensor_value_info("row", F, [8])],
+                 [helper.make_tensor_value_info("next", F, [8]),
+                  helper.make_tensor_value_info("item", F, [8])])),
+         node("Exp", "last", "y")],
+        [("x", F, ["n", 8])], [("y", F), ("sums", F)], [("start", np.zeros(8, np.float32))],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_what_depends_on_data(name):
+    graph = ts.load(DEPENDENT[name])
+    net, reference = ts.compile(graph, cache=False), ts.compile(graph, backend="numpy")
+    for n in (1, 4, 4, 7):
+        x = RANDOM.standard_normal((n, 8), np.float32) * 1.5
+        agree(net(x), reference(x))
+        agree(net(-np.abs(x)), reference(-np.abs(x)))  # often nothing is left
+
+
+@pytest.mark.parametrize("name", ["nonzero", "compress", "unique", "if", "loop"])
+def test_parts_around_them_are_native(name):
+    net = ts.compile(ts.load(DEPENDENT[name]), cache=False)
+    net(RANDOM.standard_normal((4, 8), np.float32))
+    assert "native" in {s.kind for s in net.program().plan.steps}, net.explain()
+
+
+def test_boxes():
+    """Scores and boxes are computed natively, NonMaxSuppression chooses, Gather takes what is left."""
+    weights = [("n", np.array([5])), ("iou", np.array([0.5], np.float32)),
+               ("least", np.array([0.3], np.float32)), ("two", np.array([2])),
+               ("m", RANDOM.standard_normal((4, 4)).astype(np.float32))]  # fmt: skip
+    model = model_of(
+        [node("MatMul", "boxes m", "b0"), node("Sigmoid", "b0", "b"), node("Sigmoid", "x", "scores"),
+         node("NonMaxSuppression", "b scores n iou least", "chosen"),
+         node("Gather", "chosen two", "which", axis=1), node("Reshape", "which flat", "w"),
+         node("Gather", "b w", "y", axis=1)],
+        [("boxes", F, ["n", "k", 4]), ("x", F, ["n", 2, "k"])], [("chosen", I), ("y", F)],
+        [*weights, ("flat", np.array([-1]))],
+    )  # fmt: skip
+    graph = ts.load(model)
+    net, reference = ts.compile(graph, cache=False), ts.compile(graph, backend="numpy")
+    for k in (3, 20, 50):
+        boxes = RANDOM.standard_normal((1, k, 4), np.float32)
+        x = RANDOM.standard_normal((1, 2, k), np.float32)
+        agree(net(boxes, x), reference(boxes, x))
+    assert "native" in {s.kind for s in net.program().plan.steps}
