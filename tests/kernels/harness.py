@@ -102,11 +102,14 @@ class Bench:
     keep: list[np.ndarray]
 
     def run(self, splits: int = 1) -> None:
-        for function, pointers, tiles in self.functions:
+        for (function, pointers, tiles), phase in zip(
+            self.functions, self.choice.phases, strict=True
+        ):
             edges = [tiles * i // splits for i in range(splits + 1)]
-            for lo, hi in zip(edges, edges[1:], strict=False):
-                if hi > lo:
-                    function(*pointers, lo, hi)
+            for step in range(phase.repeat):
+                for lo, hi in zip(edges, edges[1:], strict=False):
+                    if hi > lo:
+                        function(*pointers, lo, hi, *([step] if phase.repeat > 1 else []))
 
 
 def _place(flat: np.ndarray, keep: list[np.ndarray]) -> tuple[int, np.ndarray]:
@@ -128,10 +131,12 @@ def prepare(
     pick: int = 0,
     layouts: dict[str, Layout] | None = None,
     precision: str = "default",
+    threads: int = 1,
 ) -> Bench:
     """Compile choice number `pick` of a kernel; operands get `extra_halo` more than they need."""
     target = level(target) if isinstance(target, str) else target
     site = site_of(node, target, precision)
+    site.threads = threads
     names = {v.name: v for v in node.inputs if v is not None}
     site.layouts.update({names[k]: v for k, v in (layouts or {}).items()})
     choice = KERNELS[kernel].offer(site)[pick]
@@ -169,9 +174,11 @@ def prepare(
     loaded = Loaded([compile_object(c.text, target) for c in codes], target)
     functions = [
         (
-            ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * c.pointers, ctypes.c_int64, ctypes.c_int64)(
-                loaded.address(c.symbol)
-            ),
+            ctypes.CFUNCTYPE(
+                None,
+                *[ctypes.c_void_p] * c.pointers,
+                *[ctypes.c_int64] * (3 if phase.repeat > 1 else 2),
+            )(loaded.address(c.symbol)),
             pointers,
             phase.tiles,
         )

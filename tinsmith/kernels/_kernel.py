@@ -61,10 +61,15 @@ class Packed:
 
 @dataclass(frozen=True)
 class Phase:
-    """One parallel loop over `tiles`; a barrier separates phases."""
+    """One parallel loop over `tiles`; a barrier separates phases.
+
+    With `repeat` the loop runs so many times in sequence, a barrier after each (`em.step` tells
+    which time it is), and each thread always gets the same tiles.
+    """
 
     tiles: int
     emit: Callable[[Emit], None]
+    repeat: int = 1
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,7 @@ class Site:
     epilogue: Expr | None
     target: Target
     precision: str = "default"
+    threads: int = 1  # that will share the work
     layouts: dict[Value, Layout] = field(default_factory=dict)  # of values already produced
 
     @property
@@ -212,6 +218,7 @@ class Emit:
     scratch: Ptr
     begin: Val
     end: Val
+    step: Val | int = 0
 
     @property
     def target(self) -> Target:

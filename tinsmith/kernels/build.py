@@ -18,7 +18,8 @@ from tinsmith.kernels.layout import Spec
 class Code:
     """One native function: its symbol, its module's text, and the number of its pointers.
 
-    Signature: void symbol(ptr..., i64 begin, i64 end); the pointers are the operands that are
+    Signature: void symbol(ptr..., i64 begin, i64 end), and i64 step where the phase is repeated;
+    the pointers are the operands that are
     read (inputs, then extras), the outputs, the packed arrays, workspace and scratch.
     """
 
@@ -44,7 +45,9 @@ def build_phase(
     present = [i for i, spec in enumerate(reads) if spec is not None]
     names = [f"in{i}" for i in present] + [f"out{i}" for i in range(len(writes))]
     names += [f"pack{i}" for i in range(len(packed))] + ["workspace", "scratch"]
-    b = module.function("kernel", [*((n, PTR) for n in names), ("begin", I64), ("end", I64)])
+    repeated = choice.phases[phase].repeat > 1
+    numbers = ["begin", "end", "step"] if repeated else ["begin", "end"]
+    b = module.function("kernel", [*((n, PTR) for n in names), *((n, I64) for n in numbers)])
 
     def view(name: str, spec: Spec) -> View:
         return View(b.pointer(name, from_dtype(spec.dtype)), spec)
@@ -70,6 +73,7 @@ def build_phase(
         scratch=b.pointer("scratch", U8),
         begin=Val(b, I64, "%begin"),
         end=Val(b, I64, "%end"),
+        step=Val(b, I64, "%step") if repeated else 0,
     )
     choice.phases[phase].emit(em)
     b.ret()

@@ -16,6 +16,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I64, PTR, U8
 from tinsmith.plan.plan import Call, Plan, Ref, Step
 
+BARRIER = Function("barrier", [("c", PTR)])
 CHUNKS = 4
 """Pieces for each thread into which the tiles of a call are cut."""
 
@@ -52,18 +53,13 @@ def _segment(module: Module, plan: Plan, steps: list[Step], name: str, stamped: 
     for k, step in enumerate(steps):
         for call in step.calls:
             run = _caller(b, module, plan.threads, bases, call, tid)
-            if plan.threads == 1:
-                run(0, call.tiles)
-            elif call.barrier and call.tiles > plan.threads:
+            claims = plan.threads > 1 and call.barrier and call.repeat == 1
+            if claims and call.tiles > plan.threads:
                 _claim(b, sync, claimed, call.tiles, plan.threads, tid, run)
+                b.call(BARRIER, [sync])
                 claimed += 1
             else:
-                begin = tid * call.tiles // plan.threads
-                end = (tid + 1) * call.tiles // plan.threads
-                with b.when(begin < end):
-                    run(begin, end)
-            if call.barrier and plan.threads > 1:
-                b.call(Function("barrier", [("c", PTR)]), [sync])
+                _divide(b, sync, call, plan.threads, tid, run)
         if stamped:
             _stamp(b, stamps, k + 1, tid)
     if plan.threads > 1:
@@ -72,8 +68,31 @@ def _segment(module: Module, plan: Plan, steps: list[Step], name: str, stamped: 
         with b.when(tid.eq(0)):
             for offset in CLAIMS:
                 (sync + offset).cast(I64).store(b.const(0, I64))
-        b.call(Function("barrier", [("c", PTR)]), [sync])
+        b.call(BARRIER, [sync])
     b.ret()
+
+
+def _divide(
+    b: Builder, sync: Ptr, call: Call, threads: int, tid: Val, run: Callable[..., None]
+) -> None:
+    """Each thread takes its equal part of the tiles, the same at each repetition."""
+
+    def once(step: Val | int) -> None:
+        if threads == 1:
+            run(0, call.tiles, step)
+            return
+        begin = tid * call.tiles // threads
+        end = (tid + 1) * call.tiles // threads
+        with b.when(begin < end):
+            run(begin, end, step)
+        if call.barrier:
+            b.call(BARRIER, [sync])
+
+    if call.repeat == 1:
+        once(0)
+    else:
+        with b.loop(0, call.repeat) as step:
+            once(step)
 
 
 def _claim(
@@ -83,7 +102,7 @@ def _claim(
     tiles: int,
     threads: int,
     tid: Val,
-    run: Callable[[Val | int, Val | int], None],
+    run: Callable[..., None],
 ) -> None:
     """Threads take the next tiles as they become free, so that one that is held up holds up
     nobody. The other counter is reset meanwhile: the last barrier ended its use."""
@@ -94,7 +113,7 @@ def _claim(
     with b.repeat() as leave_if:
         begin = counter.atomic_add(chunk)
         leave_if(begin >= tiles)
-        run(begin, b.minimum(begin + chunk, tiles))
+        run(begin, b.minimum(begin + chunk, tiles), 0)
 
 
 def _base(table: Ptr, plan: Plan, space: str, index: int) -> Ptr:
@@ -111,9 +130,10 @@ def _caller(
     bases: dict[tuple[str, int], Ptr],
     call: Call,
     tid: Val,
-) -> Callable[[Val | int, Val | int], None]:
-    """What emits the call of one function over the tiles [begin, end)."""
-    params = [(f"p{i}", PTR) for i in range(len(call.refs))] + [("begin", I64), ("end", I64)]
+) -> Callable[..., None]:
+    """What emits the call of one function: `run(begin, end, step)`."""
+    params = [(f"p{i}", PTR) for i in range(len(call.refs))]
+    params += [(n, I64) for n in ("begin", "end", "step")[: 3 if call.repeat > 1 else 2]]
     function = Function(call.symbol, params)
     signature = ", ".join(t.llvm for _, t in params)
     module.declare(call.symbol, f"declare void @{call.symbol}({signature})")
@@ -126,8 +146,8 @@ def _caller(
 
     pointers = [address(r) for r in call.refs]
 
-    def run(begin: Val | int, end: Val | int) -> None:
-        b.call(function, [*pointers, begin, end])
+    def run(begin: Val | int, end: Val | int, step: Val | int) -> None:
+        b.call(function, [*pointers, begin, end, step][: len(params)])
 
     return run
 

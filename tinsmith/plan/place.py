@@ -54,8 +54,11 @@ class Placed:
 class Placer:
     """Places the nodes of one static graph on one target. Use once: `Placer(...).place(graph)`."""
 
-    def __init__(self, target: Target, overrides: Mapping[str, str], precision: str) -> None:
+    def __init__(
+        self, target: Target, overrides: Mapping[str, str], precision: str, threads: int = 1
+    ) -> None:
         self.target, self.overrides, self.precision = target, overrides, precision
+        self.threads = threads
         self.steps: list[Placed] = []
         self.outputs: list[Tensor] = []
         self._home: dict[Value, Tensor] = {}
@@ -189,7 +192,7 @@ class Placer:
             if v.type.size == 0:
                 raise Skip(f"{v.name} is empty")
         site = make_site(node, self.target, self.precision)
-        site.layouts = self._layouts
+        site.layouts, site.threads = self._layouts, self.threads
         return site
 
     def _best(self, site: Site, found: list[Candidate], results: set[Value]) -> Candidate | None:

@@ -20,13 +20,15 @@ class Ref:
 @dataclass(frozen=True)
 class Call:
     """One native function over `tiles`; `barrier`: all threads must have finished it before the
-    next call. `workspace` is the bytes of workspace that each thread owns (0: none)."""
+    next call. `workspace` is the bytes of workspace that each thread owns (0: none). `repeat` times
+    in sequence, a barrier after each."""
 
     symbol: str
     refs: tuple[Ref, ...]
     tiles: int
     barrier: bool = True
     workspace: int = 0
+    repeat: int = 1
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ class Plan:
 
         def call(d: dict[str, Any]) -> Call:
             refs = tuple(Ref(**r) for r in d["refs"])
-            return Call(d["symbol"], refs, d["tiles"], d["barrier"], d["workspace"])
+            return Call(d["symbol"], refs, d["tiles"], d["barrier"], d["workspace"], d["repeat"])
 
         def step(d: dict[str, Any]) -> Step:
             lists = {

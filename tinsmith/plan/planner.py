@@ -64,7 +64,7 @@ def make_plan(
     precision: str = "default",
 ) -> Built:
     """Plan a graph for a target. Nodes whose shapes are not static run as reference steps."""
-    placer = Placer(target, overrides or {}, precision)
+    placer = Placer(target, overrides or {}, precision, threads)
     placed = placer.place(graph)
     if sum(s.cost for s in placed) < WORTH_DIVIDING:
         threads = 1
@@ -226,7 +226,7 @@ def _step(
     for k, phase in enumerate(s.choice.phases):
         code = phase_code(s.site, s.choice, k, specs, writes, dtypes, key)
         state.codes[code.symbol] = code.text
-        calls.append(Call(code.symbol, tuple(refs), phase.tiles, True, workspace))
+        calls.append(Call(code.symbol, tuple(refs), phase.tiles, True, workspace, phase.repeat))
     moved = sum(
         t.settled.nbytes for t in (*s.reads, *s.writes) if t is not None and t.settled.size > 0
     )
