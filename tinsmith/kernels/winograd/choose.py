@@ -14,25 +14,26 @@ from tinsmith.kernels.winograd.program import data_program, result_program
 
 GROWTH = {"strict": 8.0, "default": 1000.0}  # of both axes: F(2x2,3x3) has 7.1, F(6x6,3x3) 924
 MOST_PRODUCTS = 9  # of one axis
-EFFICIENCY = 0.95
+LEAST_GAIN = 1.15
+EFFICIENCY = 0.95  # of the products
 BARRIER = 5e-7  # seconds
 
 
 def algorithms(geo: Geometry, precision: str) -> list[tuple[Bilinear, Bilinear]]:
     """The pairs (rows, columns) worth considering, tiles no larger than the output."""
-    found = []
+    found: list[tuple[Bilinear, Bilinear]] = []
+    axes = list(zip(geo.out[1:], geo.kernel[1:], geo.stride[1:], strict=True))
     for m in range(2, 7):
-        pair = [
-            bilinear(min(m, out) if taps > 1 else 1, taps, stride)
-            for out, taps, stride in zip(geo.out[1:], geo.kernel[1:], geo.stride[1:], strict=True)
-            if supported(m, taps, stride)
-        ]
-        if len(pair) < 2 or pair in found or max(p.products for p in pair) > MOST_PRODUCTS:
+        if not all(supported(m, taps, stride) for _, taps, stride in axes):
             continue
-        rows, cols = pair
-        if rows.growth * cols.growth <= GROWTH[precision] and gain(rows, cols) > 1.15:
-            found.append(pair)
-    return [(rows, cols) for rows, cols in found]
+        rows, cols = (
+            bilinear(min(m, out) if taps > 1 else 1, taps, stride) for out, taps, stride in axes
+        )
+        exact = rows.growth * cols.growth <= GROWTH[precision]
+        small = max(rows.products, cols.products) <= MOST_PRODUCTS
+        if exact and small and gain(rows, cols) > LEAST_GAIN and (rows, cols) not in found:
+            found.append((rows, cols))
+    return found
 
 
 def gain(rows: Bilinear, cols: Bilinear) -> float:
@@ -41,7 +42,7 @@ def gain(rows: Bilinear, cols: Bilinear) -> float:
 
 
 @functools.lru_cache(maxsize=1024)
-def plans(
+def best_plan(
     target: Target, geo: Geometry, width: int, rows: Bilinear, cols: Bilinear
 ) -> tuple[Plan, float]:
     """The best cut for an algorithm, and its cost in seconds on one core."""

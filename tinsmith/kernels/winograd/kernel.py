@@ -15,7 +15,7 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry
-from tinsmith.kernels.winograd.choose import algorithms, plans
+from tinsmith.kernels.winograd.choose import algorithms, best_plan
 from tinsmith.kernels.winograd.fetch import tensors
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.product import product_stage
@@ -38,7 +38,7 @@ def winograd(site: Site) -> list[Choice]:
     taps = w.reshape(*w.shape[:2], *geo.kernel[1:])
     choices = []
     for rows, cols in found:
-        plan, seconds = plans(site.target, geo, width, rows, cols)
+        plan, seconds = best_plan(site.target, geo, width, rows, cols)
         choices.append(choice(site, plan, taps, seconds, Layout(width, plan.halo)))
     return choices
 

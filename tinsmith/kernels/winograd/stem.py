@@ -21,7 +21,7 @@ from tinsmith.codegen.types import F32, I1
 from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.layout import PLAIN, Layout, Spec, block_of, spec_of
 from tinsmith.kernels.window.geometry import Geometry
-from tinsmith.kernels.winograd.choose import algorithms, plans
+from tinsmith.kernels.winograd.choose import algorithms, best_plan
 from tinsmith.kernels.winograd.kernel import Rooms, choice, plane_geometry, why_not
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.weights import Array
@@ -47,7 +47,7 @@ def winograd_stem(site: Site) -> list[Choice]:
         raise Skip(why_not(halved, site.precision))
     choices = []
     for rows, cols in found:
-        plan, seconds = plans(site.target, halved, width, rows, cols)
+        plan, seconds = best_plan(site.target, halved, width, rows, cols)
         image = spec_of(np.float32, half_dims(plan), Layout(width))
         copied = site.target.time(0, 8.0 * prod(geo.size) * geo.channels * geo.batch + image.nbytes)
         rooms = Rooms(lambda em, image=image: View(em.scratch.cast(F32), image), image.size)

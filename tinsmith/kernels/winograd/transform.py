@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.expr import Expr
 from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.tiles import Sink
@@ -134,10 +135,15 @@ def _opaque_sink(sink: Sink) -> Sink:
 
 
 def functions(em: Emit) -> int:
-    """How many functions the epilogue applies, shared ones counted again."""
+    """How many functions the epilogue applies to each result."""
+    seen: set[int] = set()
 
-    def count(e: object) -> int:
-        args = e.args  # type: ignore[attr-defined]
-        return bool(args) + sum(map(count, args))
+    def visit(e: Expr) -> None:
+        if id(e) not in seen and e.args:
+            seen.add(id(e))
+            for arg in e.args:
+                visit(arg)
 
-    return 0 if em.site.epilogue is None else count(em.site.epilogue)
+    if em.site.epilogue is not None:
+        visit(em.site.epilogue)
+    return len(seen)
