@@ -1,4 +1,4 @@
-"""Shapes that only a call tells: free dimensions, outputs whose size depends on data, control flow."""
+"""Shapes that only a call tells: free dimensions, sizes that depend on data, control flow."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_threads_may_use_different_shapes_at_once(net, reference):
 
 def test_symbols_must_agree(net):
     given = feeds(2, 5)
-    with pytest.raises(InputShapeError, match="'seq' .* is 5 in 'ids' and 4 in 'mask'"):
+    with pytest.raises(InputShapeError, match=r"'seq' .* is 5 in 'ids' and 4 in 'mask'"):
         net(ids=given["ids"], mask=given["mask"][:, :4])
     with pytest.raises(InputShapeError, match="must have shape"):
         net(ids=given["ids"][0], mask=given["mask"])
@@ -154,14 +154,14 @@ def node(op, inputs, outputs, **attrs):
     return helper.make_node(op, inputs.split(), outputs.split(), **attrs)
 
 
-F, I, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+F, INT, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 DEPENDENT = {
     "nonzero": model_of(
         [node("Relu", "x", "r"), node("Exp", "r", "e"), node("Sub", "e one", "d"),
          node("NonZero", "d", "places"), node("Transpose", "places", "t", perm=[1, 0]),
          node("GatherND", "x t", "found"), node("Sigmoid", "found", "y")],
-        [("x", F, ["n", 8])], [("places", I), ("y", F)], [("one", np.float32(1))],
+        [("x", F, ["n", 8])], [("places", INT), ("y", F)], [("one", np.float32(1))],
     ),
     "compress": model_of(
         [node("Greater", "x zero", "keep"), node("Reshape", "keep flat", "k"),
@@ -171,24 +171,24 @@ DEPENDENT = {
     ),
     "unique": model_of(
         [node("Round", "x", "r"), node("Unique", "r", "u i v c"), node("Exp", "u", "y")],
-        [("x", F, ["n", 8])], [("y", F), ("i", I), ("v", I), ("c", I)],
+        [("x", F, ["n", 8])], [("y", F), ("i", INT), ("v", INT), ("c", INT)],
     ),
     "topk": model_of(
         [node("Relu", "x", "r"), node("Shape", "x", "s"), node("Gather", "s zero", "n1"),
          node("Min", "n1 three", "k"), node("TopK", "r k", "y i", axis=0)],
-        [("x", F, ["n", 8])], [("y", F), ("i", I)],
+        [("x", F, ["n", 8])], [("y", F), ("i", INT)],
         [("zero", np.array([0])), ("three", np.array([3]))],
     ),
     "topk of a computed k": model_of(
         [node("Relu", "x", "r"), node("ReduceMax", "x", "m", keepdims=0), node("Abs", "m", "a"),
-         node("Ceil", "a", "c"), node("Cast", "c", "k0", to=I), node("Reshape", "k0 one", "k"),
+         node("Ceil", "a", "c"), node("Cast", "c", "k0", to=INT), node("Reshape", "k0 one", "k"),
          node("TopK", "r k", "v i", axis=1), node("Add", "v half", "y")],
-        [("x", F, ["n", 8])], [("y", F), ("i", I)],
+        [("x", F, ["n", 8])], [("y", F), ("i", INT)],
         [("one", np.array([1])), ("half", np.float32(0.5))],
     ),
     "a slice of computed ends": model_of(
-        [node("Sigmoid", "x", "s"), node("ReduceSum", "s", "t", keepdims=0), node("Floor", "t", "f"),
-         node("Cast", "f", "e0", to=I), node("Reshape", "e0 one", "e1"),
+        [node("Sigmoid", "x", "s"), node("ReduceSum", "s", "t", keepdims=0),
+         node("Floor", "t", "f"), node("Cast", "f", "e0", to=INT), node("Reshape", "e0 one", "e1"),
          node("Min", "e1 seven", "e"), node("Slice", "x zero e one", "c"), node("Tanh", "c", "y")],
         [("x", F, ["n", 8])], [("y", F)],
         [("one", np.array([1])), ("zero", np.array([0])), ("seven", np.array([7]))],
@@ -215,7 +215,7 @@ DEPENDENT = {
                  [node("Mul", "state r", "m"), node("Tanh", "m", "next"),
                   node("ReduceMax", "next", "item", keepdims=0), node("Identity", "go", "out")],
                  "body",
-                 [helper.make_tensor_value_info("i", I, []),
+                 [helper.make_tensor_value_info("i", INT, []),
                   helper.make_tensor_value_info("go", B, []),
                   helper.make_tensor_value_info("state", F, None)],
                  [helper.make_tensor_value_info("out", B, []),
@@ -257,16 +257,17 @@ def test_parts_around_them_are_native(name):
 
 
 def test_boxes():
-    """Scores and boxes are computed natively, NonMaxSuppression chooses, Gather takes what is left."""
+    """Scores and boxes are native, NonMaxSuppression chooses, Gather takes what is left."""
     weights = [("n", np.array([5])), ("iou", np.array([0.5], np.float32)),
                ("least", np.array([0.3], np.float32)), ("two", np.array([2])),
                ("m", RANDOM.standard_normal((4, 4)).astype(np.float32))]  # fmt: skip
     model = model_of(
-        [node("MatMul", "boxes m", "b0"), node("Sigmoid", "b0", "b"), node("Sigmoid", "x", "scores"),
+        [node("MatMul", "boxes m", "b0"), node("Sigmoid", "b0", "b"),
+         node("Sigmoid", "x", "scores"),
          node("NonMaxSuppression", "b scores n iou least", "chosen"),
          node("Gather", "chosen two", "which", axis=1), node("Reshape", "which flat", "w"),
          node("Gather", "b w", "y", axis=1)],
-        [("boxes", F, ["n", "k", 4]), ("x", F, ["n", 2, "k"])], [("chosen", I), ("y", F)],
+        [("boxes", F, ["n", "k", 4]), ("x", F, ["n", 2, "k"])], [("chosen", INT), ("y", F)],
         [*weights, ("flat", np.array([-1]))],
     )  # fmt: skip
     graph = ts.load(model)
