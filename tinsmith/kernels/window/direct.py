@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Protocol
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import I64
@@ -210,7 +211,7 @@ def convolve(
     x: Ptr,
     w: Ptr,
     bias: Ptr | None,
-    sink: Sink,
+    sink: Place,
     depth: int,
     reduce: Reduction,
     spread: Triple = (1, 1, 1),
@@ -245,8 +246,15 @@ def convolve(
             planes(d)
 
 
+class Place(Protocol):
+    """Where a tile's vectors go: `Sink`, or what behaves like it."""
+
+    def at(self, *index: Val | int) -> Place: ...
+    def put(self, value: Val, *index: Val | int) -> None: ...
+
+
 def store_tile(
-    sink: Sink,
+    sink: Place,
     values: Sequence[Val],
     high: int,
     wide: int,

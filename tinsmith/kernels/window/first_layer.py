@@ -28,7 +28,7 @@ from tinsmith.kernels.window.tiles import (
 )
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias, pack_panels
 
-EFFICIENCY = 0.96
+EFFICIENCY = 0.98
 WORKSPACE = 96 << 10  # bytes that a band of input rows should not exceed
 MOST_CHANNELS = 8
 

@@ -34,7 +34,8 @@ def conv_narrow_groups(site: Site) -> Choice:
     most = _most_pixels(site.target)
     across = min(geo.kernel[2], WIDEST_ROW)
     moves = {p * geo.stride[2] + k * geo.dilation[2] for p in range(most) for k in range(across)}
-    share = 1 / (
+    ratio = len(moves) / (most * across)  # permutations for each product
+    share = 1 / (1 + 0.8 * ratio**2)
         1 + 0.5 * len(moves) / (most * across)
     )  # a permutation for each input, beside products
     flops = 2.0 * blocks * width * geo.points * geo.taps * widths.inputs

@@ -75,14 +75,14 @@ def _tile_cost(target: Target, pixels: int, lanes: Sequence[int], depth: int) ->
     width = block_of(target)
     made = pixels * sum(lanes) / width
     if target.lanes >= 16:
-        loads, least, slots = 0.5 * pixels + len(lanes), 5.0, 1.0
+        loads, least, slots = 0.5 * pixels + sum(lanes) / width, 5.0, 1.0
     else:
         loads, least, slots = 1.0 * (pixels + len(lanes)), 9.0, 2.0
     row = 4 * sum(lanes)
     size = depth * row
     rate = L2_BYTES if size < 0.7 * target.l2 else L3_BYTES
     stream = slots * row / rate if size > target.l1 // 2 else 0.0
-    ends = 16 + 2 * pixels * len(lanes)
+    ends = 6 + pixels * len(lanes)
     return max(made, loads, least, stream) + ends / depth
 
 
@@ -124,9 +124,12 @@ class Panels:
         return f"{len(self.main if self.count else self.tail)}"
 
 
-def panels(target: Target, channels: int, rows: int, cols: int, depth: int) -> Panels:
-    """The best cut of `channels` output channels, with the tiling each cut allows."""
-    width = block_of(target)
+def panels(
+    target: Target, channels: int, rows: int, cols: int, depth: int, width: int = 0
+) -> Panels:
+    """The best cut of `channels` output channels in vectors of `width` (a block's), with the
+    tiling each cut allows."""
+    width = width or block_of(target)
     blocks = -(-channels // width)
     half = width // 2 if width == 16 and 0 < channels % width <= width // 2 else width
     best, least = None, 0.0
@@ -188,6 +191,21 @@ class Sink:
         )
         step = index[1] if len(index) > 1 else 0
         return Sink(em, self.geometry, plus(self.block, step))
+
+    def lanes_at(self, lane: Val | int) -> Sink:
+        """Move along the lanes of a block: for vectors that are narrower than a block."""
+
+        def moved(view: View) -> View:
+            return View(view.pointer + lane if view.spec.lane else view.pointer, view.spec)
+
+        outs = (moved(self.em.outs[0]), *self.em.outs[1:])
+        em = replace(self.em, outs=outs, extras=tuple(map(moved, self.em.extras)))
+        return Sink(em, self.geometry, self.block)
+
+    def put_part(self, value: Val, *index: Val | int) -> None:
+        """Finish a vector narrower than a block, whose lanes all exist."""
+        full = self.geometry.place(index)
+        self.em.outs[0].at(*full).store(self.em.epilogue(value, full))
 
     def put(self, value: Val, *index: Val | int) -> None:
         """Finish a vector at (n, block, depth, height, width) from here; missing lanes are zero."""
