@@ -36,8 +36,6 @@ def conv_narrow_groups(site: Site) -> Choice:
     moves = {p * geo.stride[2] + k * geo.dilation[2] for p in range(most) for k in range(across)}
     ratio = len(moves) / (most * across)  # permutations for each product
     share = 1 / (1 + 0.8 * ratio**2)
-        1 + 0.5 * len(moves) / (most * across)
-    )  # a permutation for each input, beside products
     flops = 2.0 * blocks * width * geo.points * geo.taps * widths.inputs
     count = bands(geo.batch * blocks, geo.out[1]) if flops > PARALLEL_FLOPS else 1
     packed = [Packed("weights", lambda: _pack_narrow(w, width))]
