@@ -6,6 +6,7 @@ import ctypes
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,7 @@ class Bench:
         ):
             edges = [tiles * i // splits for i in range(splits + 1)]
             for step in range(phase.repeat):
-                for lo, hi in zip(edges, edges[1:], strict=False):
+                for lo, hi in pairwise(edges):
                     if hi > lo:
                         function(*pointers, lo, hi, *([step] if phase.repeat > 1 else []))
 
@@ -212,6 +213,7 @@ def check(
     layouts: dict[str, Layout] | None = None,
     rtol: float = 1e-5,
     precision: str = "default",
+    threads: int = 1,
 ) -> Choice:
     """Machine code equals the reference: max|difference| <= rtol * max|reference| (float64)."""
     node = one_node(op, arrays, attrs, consts, epilogue)
@@ -226,7 +228,7 @@ def check(
     args = tuple(None if v is None else next(present) for v in node.inputs)
     want = node.op.evaluate(args, node.attrs)
     for splits in (1, 3):
-        bench = prepare(node, feeds, kernel, target, extra_halo, pick, layouts, precision)
+        bench = prepare(node, feeds, kernel, target, extra_halo, pick, layouts, precision, threads)
         bench.run(splits)
         for (inside, poison, layout), expected in zip(bench.outputs, want, strict=False):
             got = from_layout(inside, poison.shape, layout)

@@ -13,7 +13,13 @@ SIZES = [(1, 1, 1, 1), (5, 1, 7, 16), (4, 3, 5, 13), (3, 6, 17, 33), (6, 1, 20, 
 
 
 def run(
-    op: str, size: tuple, direction: str, target: str, states: bool = False, **attrs: object
+    op: str,
+    size: tuple,
+    direction: str,
+    target: str,
+    states: bool = False,
+    threads: int = 1,
+    **attrs: object,
 ) -> None:
     t, n, i, h = size
     rng = np.random.default_rng(0)
@@ -27,7 +33,7 @@ def run(
         arrays += [None, r(d, n, h)] + ([r(d, n, h)] if op == "LSTM" else [])
     check(
         op, arrays, {"hidden_size": h, "direction": direction, **attrs},
-        kernel=KERNELS[op], target=target, consts=(1, 2, 3), rtol=2e-5,
+        kernel=KERNELS[op], target=target, consts=(1, 2, 3), rtol=2e-5, threads=threads,
     )  # fmt: skip
 
 
@@ -49,3 +55,10 @@ def test_directions_and_states(op: str, direction: str, states: bool) -> None:
 @pytest.mark.parametrize("size", SIZES[1:4])
 def test_gru_linear_before_reset(size: tuple, target: str) -> None:
     run("GRU", size, "bidirectional", target, linear_before_reset=1)
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_units_divided_among_threads(op: str, direction: str) -> None:
+    after = {"linear_before_reset": 1} if op == "GRU" else {}
+    run(op, (5, 2, 6, 70), direction, "host", states=True, threads=4, **after)

@@ -1,0 +1,101 @@
+"""The cells: what a step does with the products of its gates."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tinsmith.codegen.builder import Val
+from tinsmith.codegen.math import sigmoid, tanh
+from tinsmith.kernels._kernel import Choice, Site, Skip, Tier, kernel
+from tinsmith.kernels.places import Position
+from tinsmith.kernels.recurrent.layer import layer_of
+from tinsmith.kernels.recurrent.products import layer_choice
+from tinsmith.kernels.recurrent.steps import Step
+
+
+@kernel("LSTM", Tier.SHAPED, dtypes="float32")
+def lstm_steps(site: Site) -> Choice:
+    """All input products as one dot, then every step's four gates block by block."""
+    if site.attr("input_forget"):
+        raise Skip("input_forget is set")
+    layer = layer_of(site, 4, 2, ("sigmoid", "tanh", "tanh"))
+
+    def cell(step: Step) -> None:
+        def block(
+            sums: list[Val], inputs: list[Val], row: Position, unit: Position, _: Val
+        ) -> None:
+            i, o, f, g = (x + y for x, y in zip(sums, inputs, strict=True))
+            place = (step.c + row * layer.padded + unit).fixed()
+            c = sigmoid(f).fma(place.load(layer.lanes), sigmoid(i) * tanh(g))
+            place.store(c)
+            step.output(sigmoid(o) * tanh(c), row, unit)
+
+        step.each_block(step.h, range(4), block)
+
+    return layer_choice(layer, layer.wb + layer.rb, 2, cell)
+
+
+@kernel("GRU", Tier.SHAPED, dtypes="float32")
+def gru_steps(site: Site) -> Choice:
+    """All input products as one dot, then every step's three gates block by block."""
+    layer = layer_of(site, 3, 1, ("sigmoid", "tanh"))
+    v, after = layer.lanes, bool(site.attr("linear_before_reset"))
+
+    def blend(step: Step, z: Val, n: Val, row: Position, unit: Position) -> None:
+        old = (step.h + row * layer.padded + unit).load(v)
+        step.output(z.fma(old - n, n), row, unit)
+
+    def reset_after(step: Step) -> None:
+        def block(
+            sums: list[Val], inputs: list[Val], row: Position, unit: Position, k: Val
+        ) -> None:
+            z, r = sigmoid(sums[0] + inputs[0]), sigmoid(sums[1] + inputs[1])
+            inner = sums[2] + (step.rb + k * v).load(v)
+            blend(step, z, tanh(r.fma(inner, inputs[2])), row, unit)
+
+        step.each_block(step.h, range(3), block)
+
+    def reset_before(step: Step) -> None:
+        kept = step.c + layer.batch * layer.padded  # z of every unit, until n is known
+
+        def gates(
+            sums: list[Val], inputs: list[Val], row: Position, unit: Position, _: Val
+        ) -> None:
+            z, r = sigmoid(sums[0] + inputs[0]), sigmoid(sums[1] + inputs[1])
+            at = b_index(row, unit)
+            (kept + at).store(z)
+            (step.c + at).store(r * (step.h + at).load(v))
+
+        def candidate(
+            sums: list[Val], inputs: list[Val], row: Position, unit: Position, _: Val
+        ) -> None:
+            z = (kept + b_index(row, unit)).load(v)
+            blend(step, z, tanh(sums[0] + inputs[2]), row, unit)
+
+        def b_index(row: Position, unit: Position) -> Position:
+            return row * layer.padded + unit
+
+        step.each_block(step.h, (0, 1), gates)
+        step.each_block(step.c, (2,), candidate)
+
+    bias = layer.wb + layer.rb
+    if after:
+        bias = np.concatenate([bias[:, :2], layer.wb[:, 2:]], axis=1)
+    cell = reset_after if after else reset_before
+    return layer_choice(layer, bias, 1, cell, divisible=after)
+
+
+@kernel("RNN", Tier.SHAPED, dtypes="float32")
+def rnn_steps(site: Site) -> Choice:
+    """All input products as one dot, then every step block by block."""
+    layer = layer_of(site, 1, 1, ("tanh",))
+
+    def cell(step: Step) -> None:
+        def block(
+            sums: list[Val], inputs: list[Val], row: Position, unit: Position, _: Val
+        ) -> None:
+            step.output(tanh(sums[0] + inputs[0]), row, unit)
+
+        step.each_block(step.h, (0,), block)
+
+    return layer_choice(layer, layer.wb + layer.rb, 1, cell)

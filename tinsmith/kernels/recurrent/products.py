@@ -1,0 +1,132 @@
+"""A recurrent layer as phases: products of all inputs, then the steps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Layout, Packed, Phase
+from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, grid, part
+from tinsmith.kernels.dot.skeleton import Operands, product
+from tinsmith.kernels.dot.tiles import Tiling, choose
+from tinsmith.kernels.places import Position
+from tinsmith.kernels.recurrent.layer import Layer
+from tinsmith.kernels.recurrent.steps import Cell, States, buffers
+
+
+def layer_choice(
+    layer: Layer, bias: np.ndarray, states: int, cell: Cell, divisible: bool = True
+) -> Choice:
+    """The choice for a layer; `bias` is (D, gates, H). `divisible`: the units of a step may be
+    shared by threads (no unit needs another's result of the same step)."""
+    site, target = layer.site, layer.site.target
+    ways = len(layer.directions)
+    tiling = choose(target, layer.rows, layer.columns, layer.inputs)
+    flops = 2.0 * layer.rows * layer.columns * layer.inputs * ways
+    first = target.time(flops, 4.0 * layer.columns * layer.inputs, tiling.efficiency)
+    step_flops = 2.0 * layer.batch * layer.hidden * layer.columns
+    step = target.time(step_flops, 4.0 * layer.hidden * layer.columns)
+    shares = -(-site.threads // ways)
+    if divisible and shares > 1 and layer.blocks >= 2 * shares:
+        later = _shared_steps(layer, states, cell, shares)
+    else:
+        later = (_whole_steps(layer, states, cell),)
+    reads: list[Layout | None] = [None] * len(site.inputs)
+    reads[0] = PLAIN
+    for k in range(states):
+        if site.has(5 + k):
+            reads[5 + k] = PLAIN
+    state_floats = buffers(states) * layer.batch * layer.padded
+    return Choice(
+        cost=first + layer.steps * ways * step + 1e-6,
+        reads=tuple(reads),
+        writes=(PLAIN,) * len(site.outputs),
+        phases=(_input_products(layer, tiling, first), *later),
+        packed=(
+            Packed("w", lambda: layer.packed_inputs(tiling.columns)),
+            Packed("bias", lambda: layer.interleave(bias)),
+            Packed("r", layer.packed_states),
+            Packed("rb", lambda: layer.interleave(layer.rb[:, -1:])),
+        ),
+        scratch=4 * ways * (layer.rows * layer.columns + state_floats),
+        detail=f"{tiling}, {layer.steps} steps",
+    )
+
+
+def _whole_steps(layer: Layer, states: int, cell: Cell) -> Phase:
+    """All steps of a direction on one thread."""
+
+    def emit(em: Emit) -> None:
+        with em.b.loop(em.begin, em.end) as d:
+            state = States(em, layer, d, states)
+            state.begin()
+            with em.b.loop(0, layer.steps) as s:
+                state.step(s, 0, layer.blocks, cell)
+            state.finish()
+
+    return Phase(len(layer.directions), emit)
+
+
+def _shared_steps(layer: Layer, states: int, cell: Cell, shares: int) -> tuple[Phase, ...]:
+    """Each step's units divided among threads; each keeps its part of the weights in its L2."""
+    ways = len(layer.directions)
+
+    def begin(em: Emit) -> None:
+        with em.b.loop(em.begin, em.end) as d:
+            States(em, layer, d, states).begin()
+
+    def step(em: Emit) -> None:
+        with em.b.loop(em.begin, em.end) as tile:
+            d, group = tile // shares, tile % shares
+            lo, hi = part(group, shares, layer.blocks)
+            States(em, layer, d, states).step(em.b.index(em.step), lo, hi, cell)
+
+    def finish(em: Emit) -> None:
+        with em.b.loop(em.begin, em.end) as d:
+            States(em, layer, d, states).finish()
+
+    return (
+        Phase(ways, begin),
+        Phase(ways * shares, step, repeat=layer.steps),
+        Phase(ways, finish),
+    )
+
+
+def _input_products(layer: Layer, tiling: Tiling, seconds: float) -> Phase:
+    """x w^T + bias of all steps, into scratch as [direction][step, row][columns]."""
+    cells = grid(layer.site.target, tiling, layer.inputs, seconds, len(layer.directions))
+    depth, columns = layer.inputs, tiling.columns
+
+    def emit(em: Emit) -> None:
+        b = em.b
+        x = em.ins[0].pointer  # type: ignore[union-attr]
+        with b.loop(em.begin, em.end) as tile:
+            d, t = tile // cells.count, tile % cells.count
+            weights = em.packed[0] + d * (depth * columns.padded)
+            biases = em.packed[1] + d * layer.columns
+            out = em.scratch.cast(F32) + d * (layer.rows * layer.columns)
+            rlo, rhi = part(t % cells.rows, cells.rows, tiling.rows.count)
+            clo, chi = part(t // cells.rows, cells.columns, columns.count)
+
+            def rows(row: Position, height: int) -> None:
+                left = (x + row * depth).fixed()
+
+                def panel(c: Position, column: Position, widths: tuple[int, ...], _: int) -> None:
+                    right = (weights + c * (depth * columns.size)).fixed()
+                    at_k0 = Operands(left, depth, right, sum(widths), depth)
+                    sums = product(b, at_k0, height, widths)
+                    place = (out + row * layer.columns + column).fixed()
+                    added = (biases + column).fixed()
+                    for i, line in enumerate(sums):
+                        at = 0
+                        for value in line:
+                            lanes = value.ty.lanes
+                            biased = value + (added + at).load(lanes)
+                            (place + (i * layer.columns + at)).store(biased)
+                            at += lanes
+
+                each_column_panel(b, columns, clo, chi, panel)
+
+            each_row_panel(b, tiling.rows, rlo, rhi, rows)
+
+    return Phase(cells.count * len(layer.directions), emit)

@@ -1,0 +1,186 @@
+"""The steps of a recurrent layer: states, and the products of one step block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import Emit
+from tinsmith.kernels.dot.panels import each_row_panel
+from tinsmith.kernels.dot.skeleton import Operands, product
+from tinsmith.kernels.dot.tiles import split_rows
+from tinsmith.kernels.places import Position
+from tinsmith.kernels.recurrent.layer import Layer
+
+ROWS = 4
+
+
+@dataclass
+class Step:
+    """One step of one direction, for the unit blocks [first, last), while it is emitted."""
+
+    em: Emit
+    layer: Layer
+    p: Ptr  # input products of this step: [row][columns]
+    r: Ptr  # packed recurrent weights
+    rb: Ptr  # recurrent bias of the last gate, [block][V]
+    h: Ptr  # h before the step, [row][padded]
+    h_next: Ptr
+    c: Ptr  # second state, or work of the same size
+    y: Ptr  # output of this step: [row][H]
+    first: Position
+    last: Position
+
+    def each_block(
+        self,
+        left: Ptr,
+        gates: Sequence[int],
+        body: Callable[[list[Val], list[Val], Position, Position, Val], None],
+    ) -> None:
+        """`body(products of the gates, input products of all gates, row, unit, block)`."""
+        b, layer, v = self.em.b, self.layer, self.layer.lanes
+        size = layer.gates * v
+        with b.loop(self.first, self.last) as block:
+            panel = (self.r + block * (layer.hidden * size) + gates[0] * v).fixed()
+
+            def rows(row: Position, height: int) -> None:
+                at = Operands(
+                    (left + row * layer.padded).fixed(), layer.padded, panel, size, layer.hidden
+                )
+                sums = product(b, at, height, (v,) * len(gates))
+                for i in range(height):
+                    here = b.index(row) + i
+                    line = (self.p + here * layer.columns + block * size).fixed()
+                    inputs = [(line + g * v).load(v) for g in range(layer.gates)]
+                    body(sums[i], inputs, here, block * v, block)
+
+            each_row_panel(
+                b, split_rows(layer.batch, ROWS), 0, split_rows(layer.batch, ROWS).count, rows
+            )
+
+    def output(self, h: Val, row: Position, unit: Position) -> None:
+        """Store h as the next state and as the step's output (only real units)."""
+        layer, v = self.layer, self.layer.lanes
+        (self.h_next + row * layer.padded + unit).store(h)
+        place = self.y + row * layer.hidden + unit
+        if layer.hidden % v == 0:
+            place.store(h)
+            return
+        store_some(self.em.b, place, h, self.em.b.index(layer.hidden) - self.em.b.index(unit))
+
+
+def store_some(b: Builder, place: Ptr, value: Val, count: Val) -> None:
+    """Store the first `count` lanes (all, where there are more)."""
+    lanes = value.ty.lanes
+    full = count >= lanes
+
+    def some() -> None:
+        if b.target.has_masks:
+            place.store(value, b.first_lanes(count, lanes))
+            return
+        for k in range(lanes - 1):
+            with b.when(count > k):
+                (place + k).store(value.lane(k))
+
+    b.choose(full, lambda: place.store(value), some)
+
+
+Cell = Callable[[Step], None]
+
+
+class States:
+    """Where the states of direction d lie in scratch: h twice (before and after a step), then the
+    cell state or work, then work; each [row][padded]."""
+
+    def __init__(self, em: Emit, layer: Layer, d: Val | int, count: int) -> None:
+        self.em, self.layer, self.d, self.count = em, layer, d, count
+        size = layer.batch * layer.padded
+        start = em.scratch.cast(F32) + len(layer.directions) * layer.rows * layer.columns
+        base = start + d * (buffers(count) * size)
+        self.size = size
+        self.h = (base, base + size)
+        self.c = base + 2 * size
+
+    def begin(self) -> None:
+        """Initial states, zeros where they are not given."""
+        b, v = self.em.b, self.layer.lanes
+        for k, buffer in enumerate([self.h[0], self.c][: self.count]):
+            _load_state(self.em, self.layer, self.d, 5 + k, buffer)
+        clear(b, self.h[1], self.size, v)
+
+    def step(self, s: Val, first: Position, last: Position, cell: Cell) -> None:
+        """Step number s of the blocks [first, last)."""
+        em, layer, d = self.em, self.layer, self.d
+        b = em.b
+        t: Val = s
+        if any(layer.directions):
+            mirrored = b.index(layer.steps - 1) - s
+            both = b.index(d).eq(0).select(s, mirrored)
+            t = mirrored if all(layer.directions) else both
+        odd = s % 2
+        scratch = em.scratch.cast(F32) + d * (layer.rows * layer.columns)
+        state = layer.batch * layer.hidden
+        out = em.outs[0].pointer + t * (len(layer.directions) * state)
+        cell(
+            Step(
+                em=em,
+                layer=layer,
+                p=(scratch + t * (layer.batch * layer.columns)).fixed(),
+                r=em.packed[2] + d * (layer.hidden * layer.columns),
+                rb=em.packed[3] + d * layer.padded,
+                h=self.h[0] + odd * self.size,
+                h_next=self.h[0] + (b.index(1) - odd) * self.size,
+                c=self.c,
+                y=out + d * state,
+                first=first,
+                last=last,
+            )
+        )
+
+    def finish(self) -> None:
+        """The last states as outputs."""
+        em, layer, b = self.em, self.layer, self.em.b
+        final = self.h[layer.steps % 2]
+        start = self.d * (layer.batch * layer.hidden)
+        for view, buffer in zip(em.outs[1:], [final, self.c], strict=False):
+            with b.loop(0, layer.batch) as row:
+                source = (buffer + row * layer.padded).fixed()
+                sink = (view.pointer + start + row * layer.hidden).fixed()
+                copy(b, source, sink, layer.hidden, layer.lanes)
+
+
+def buffers(states: int) -> int:
+    """Buffers of one direction: h twice, the other state or r * h, and z until n is known."""
+    return 3 if states > 1 else 4
+
+
+def copy(b: Builder, source: Ptr, sink: Ptr, count: int, lanes: int) -> None:
+    def body(i: Position, width: int, mask: Val | None) -> None:
+        (sink + i).store((source + i).load(width, mask), mask)
+
+    b.vectors(count, lanes, body)
+
+
+def clear(b: Builder, at: Ptr, count: int, lanes: int) -> None:
+    with b.loop(0, count, lanes) as i:
+        (at + i).store(b.zero(F32.x(lanes)))
+
+
+def _load_state(em: Emit, layer: Layer, d: Val, index: int, buffer: Ptr) -> None:
+    """The initial state of direction d into padded rows, zeros where it is not given."""
+    b, v = em.b, layer.lanes
+    clear(b, buffer, layer.batch * layer.padded, v)
+    view = em.ins[index] if index < len(em.ins) else None
+    if view is None:
+        return
+    source = view.pointer + d * (layer.batch * layer.hidden)
+    with b.loop(0, layer.batch) as row:
+        copy(
+            b,
+            (source + row * layer.hidden).fixed(),
+            (buffer + row * layer.padded).fixed(),
+            layer.hidden,
+            v,
+        )
