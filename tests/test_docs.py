@@ -1,0 +1,115 @@
+"""What the documents show is run: Python blocks, commands of `tinsmith`, links, and the tour."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, language: str) -> list[tuple[int, str]]:
+    """(line, text) of the fenced blocks of a language."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        (text.count("\n", 0, m.start(2)) + 1, m[2])
+        for m in BLOCK.finditer(text)
+        if m[1] == language
+    ]
+
+
+def commands(page: Path) -> list[str]:
+    """The lines `$ tinsmith ...` of its console blocks, continued ones joined."""
+    lines = [t.replace("\\\n", " ") for _, t in blocks(page, "console")]
+    return [line[2:] for t in lines for line in t.splitlines() if line.startswith("$ tinsmith ")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder that holds the examples, as the documents assume."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    return tmp_path
+
+
+def run(arguments: list[str], folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def names(pages: list[Path]) -> list[str]:
+    return [str(p.relative_to(ROOT)) for p in pages]
+
+
+@pytest.mark.parametrize("name", names([p for p in PAGES if blocks(p, "python")]))
+def test_the_python_blocks_run_in_order(name: str, folder: Path) -> None:
+    source, at = [], 1
+    for line, text in blocks(ROOT / name, "python"):
+        source.append("\n" * (line - at) + text)  # so that tracebacks show the page's lines
+        at = line + text.count("\n")
+    script = folder / f"{Path(name).stem}_blocks.py"
+    script.write_text("".join(source), encoding="utf-8")
+    run([script.name], folder)
+
+
+@pytest.mark.parametrize("name", names([p for p in PAGES if commands(p)]))
+def test_the_commands_run(name: str, folder: Path) -> None:
+    lines = [shlex.split(c)[1:] for c in commands(ROOT / name)]
+    program = (
+        "import sys\nfrom tinsmith.cli import main\n"
+        f"for line in {lines!r}:\n"
+        "    try:\n        main(line)\n"
+        "    except SystemExit as done:\n"
+        "        assert not done.code, f'{line} ended with {done.code}'\n"
+    )
+    run(["-c", program], folder)
+
+
+def test_the_tour_runs(folder: Path) -> None:
+    assert "The end" in run([str(ROOT / "docs" / "tour.py")], folder)
+
+
+def test_the_readme_shows_the_test_command() -> None:
+    """`.ci/run` runs the first such line."""
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert any(line.strip().startswith("python -m pytest") for line in lines)
+
+
+@pytest.mark.parametrize("name", names(PAGES))
+def test_links_lead_somewhere(name: str) -> None:
+    page = ROOT / name
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        file, _, anchor = target.partition("#")
+        if file.startswith(("http:", "https:")):
+            continue
+        where = page.parent / file if file else page
+        assert where.exists(), f"{name} links to {target}"
+        if anchor and where.suffix == ".md":
+            heads = re.findall(r"^#+ (.*)$", where.read_text(encoding="utf-8"), re.MULTILINE)
+            slugs = [re.sub(r"[^\w\- ]", "", h).strip().lower().replace(" ", "-") for h in heads]
+            assert anchor in slugs, f"{name} links to {target}; its headings are {slugs}"
+
+
+def test_the_layout_names_every_folder_and_module() -> None:
+    text = (ROOT / "docs" / "layout.md").read_text(encoding="utf-8")
+    package = ROOT / "tinsmith"
+    missing = []
+    for path in sorted(package.rglob("*.py")):
+        if path.name in ("__init__.py", "__main__.py"):
+            continue
+        if not re.search(rf"`(\w+/)*{re.escape(path.name)}`", text):
+            missing.append(str(path.relative_to(package)))
+    folders = {p.parent.relative_to(package).as_posix() for p in package.rglob("*.py")} - {"."}
+    missing += [f"{f}/" for f in folders if f"{f}/" not in text]
+    assert not missing, f"docs/layout.md does not name {', '.join(missing)}"
