@@ -261,15 +261,18 @@ class Emit:
 
     @property
     def keeps_zero(self) -> bool:
-        """Whether the epilogue maps zeros (result and extras) to exactly zero."""
-        if self.site.epilogue is None:
+        """Whether the epilogue maps zeros (result and extras) to exactly +0, and the extras are
+        zero in the padding lanes."""
+        site = self.site
+        if site.epilogue is None:
             return True
-        count = len(self.site.extras) + (self.site.anchor is not None)
         if any(v.spec.lane == 0 or v.spec.layout.is_plain for v in self.extras):
             return False  # broadcast extras are not zero in the padding lanes
+        result = [] if site.anchor is None else [site.anchor.output]
+        zeros = [np.zeros((), v.dtype) for v in (*result, *site.extras)]
         with np.errstate(all="ignore"):
-            got = self.site.epilogue.evaluate([np.float32(0)] * count)
-        return bool(got == 0)
+            got = site.epilogue.evaluate(zeros)
+        return bool(got == 0) and not bool(np.signbit(np.float64(got)))
 
 
 Rule = Callable[[Site], "Choice | list[Choice]"]

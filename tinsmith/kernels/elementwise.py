@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.expr import Expr, emit_expr
 from tinsmith.codegen.functions import flops_of
@@ -206,7 +204,7 @@ def _emit_blocked(em: Emit, parts: int) -> None:
     strides = [v.spec.strides[2:] or (0,) for v in views]
     axes = merged(out.spec.spatial, strides) or [(1, 0)]
     outer, (length, inner) = axes[:-1], axes[-1]
-    clear = channels % block != 0 and not _keeps_zero(em)
+    clear = channels % block != 0 and not em.keeps_zero
 
     def row(planes: Sequence[Ptr], index: Index, lo: Position, hi: Position, mask: Any) -> None:
         operands = [
@@ -238,14 +236,3 @@ def _emit_blocked(em: Emit, parts: int) -> None:
 def _plane(view: View, n: Position, c: Position) -> Ptr:
     s = view.spec.strides
     return (view.pointer + n * s[0] + c * s[1]).fixed()
-
-
-def _keeps_zero(em: Emit) -> bool:
-    """Whether zeros in all operands give exactly zero, and the padding lanes of all are zero."""
-    expr = em.site.epilogue
-    assert expr is not None
-    if any(v.spec.lane == 0 for v in em.extras):
-        return False
-    with np.errstate(all="ignore"):
-        got = expr.evaluate([np.zeros((), v.dtype) for v in em.site.extras])
-    return bool(got == 0) and not bool(np.signbit(np.float64(got)))
