@@ -20,6 +20,7 @@ PORTABLE = (
 
 MACHINE = (
     "fold-remaining",
+    "lower-rare",
     "slice-gathers",
     "lower-norm",
     "lift-over-reshape",
