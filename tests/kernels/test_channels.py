@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 
 from tests.kernels.harness import check, levels
+from tinsmith import compile as compile_model
+from tinsmith import ops
+from tinsmith.graph import Graph, Type
+from tinsmith.ops.control import run_graph
 
 rng = np.random.default_rng(0)
 
@@ -54,3 +58,27 @@ def test_other_element_types_are_plain(dtype: str) -> None:
         "ChannelGather", arrays, {"sources": ((1, 1, 3), (0, 0, 5))}, kernel="channel_gather"
     )
     assert choice.writes[0].is_plain
+
+
+@pytest.mark.parametrize("target", levels())
+def test_units_of_shuffles_stay_blocked(target):
+    """Three units of 26 channels, compiled: one copy each, no change of layout between them."""
+    g = Graph("units")
+    const = lambda *dims: g.const(r(*dims) / 200, "w")  # noqa: E731
+    at = lambda *places: g.const(np.array(places, np.int64), "i")  # noqa: E731
+    x = g.input("x", Type(np.dtype("float32"), (1, 20, 6, 5)))
+    y = ops.Conv(x, const(26, 20, 1, 1))
+    for _ in range(3):
+        kept, used = (ops.Slice(y, at(lo), at(lo + 13), at(1)) for lo in (0, 13))
+        used = ops.Conv(ops.Relu(ops.Conv(used, const(13, 13, 1, 1))), const(13, 13, 1, 1))
+        y = ops.ChannelShuffle(ops.Concat(kept, used, axis=1), groups=2)
+    g.outputs = [ops.Conv(y, const(20, 26, 1, 1))]
+    feed = r(1, 20, 6, 5)
+    (want,) = run_graph(g, [feed])
+    net = compile_model(g, target=target, cache=False)
+    got = net(feed)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * np.abs(want).max())
+    kernels = [row.kernel for row in net.profile(feed, repeat=1).rows]
+    assert kernels.count("channel_gather") == 4
+    assert not {"concat_strided", "slice_strided", "channelshuffle_strided"} & set(kernels)
+    assert kernels.count("relayout") <= 2, "only where the model begins and ends"
