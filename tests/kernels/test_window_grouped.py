@@ -72,6 +72,7 @@ def test_narrow_groups_are_taken():
         ("8 to 4", "avx512", False),
         ("6 wide", "avx2", False),
         ("32 of 4", "sse2", False),
+        ("depthwise", "avx512", False),
     ]:
         assert offers("conv_narrow_groups", name, target) == expected, (name, target)
 

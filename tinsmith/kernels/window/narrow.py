@@ -30,6 +30,8 @@ def conv_narrow_groups(site: Site) -> Choice:
     reach = max(1, width // widths.outputs) * widths.inputs
     if widths.inputs % width == 0 or width % widths.outputs or width % reach:
         raise Skip(f"groups of {widths.inputs} to {widths.outputs} do not fill blocks of {width}")
+    if widths.inputs == widths.outputs == 1:
+        raise Skip("every channel is a group of its own, and nothing needs to be spread")
     blocks = -(-geo.out_channels // width)
     most = _most_pixels(site.target)
     across = min(geo.kernel[2], WIDEST_ROW)
