@@ -10,15 +10,18 @@ import pytest
 
 import tinsmith as ts
 from tests.models import GRAPHS, array, digits, feeds, free, residual
+from tinsmith import ops
 from tinsmith.codegen.target import level, runnable
 from tinsmith.errors import (
     InputNameError,
     InputShapeError,
     InputTypeError,
     NoKernel,
+    PlanError,
     TargetError,
     UnknownName,
 )
+from tinsmith.graph import Graph, Type
 from tinsmith.ops.control import run_graph
 from tinsmith.plan import planner
 
@@ -213,6 +216,15 @@ def test_options_that_do_not_exist(case: int) -> None:
     options, error, message = BAD_OPTIONS[case]
     with pytest.raises(error, match=message):
         ts.compile(residual(), cache=False, **options)
+
+
+def test_a_model_beyond_the_memory_is_refused() -> None:
+    g = Graph("huge")
+    x = g.input("x", Type("float32", (1, 1 << 20)))
+    y = ops.Expand(x, np.array([1 << 20, 1 << 20]))
+    g.outputs = [ops.Reduce(ops.Exp(y), kind="sum")]
+    with pytest.raises(PlanError, match="GiB for its tensors"):
+        ts.compile(g, cache=False)
 
 
 def test_what_a_net_tells() -> None:

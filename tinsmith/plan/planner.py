@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.target import Target
+from tinsmith.errors import PlanError
 from tinsmith.graph import Graph, Node
 from tinsmith.kernels.halo import zero_halo
 from tinsmith.kernels.memo import choice_key, phase_code
@@ -70,6 +72,7 @@ def make_plan(
         threads = 1
     _take_over(placed, placer.outputs)
     offsets, arena, naive, bound = _arena(placed, placer.outputs)
+    _check_size(graph, arena, offsets)
     state = _State()
     workspace = max((align(s.choice.workspace) for s in placed if s.choice), default=0)
     workspace = workspace + SLACK if workspace else 0
@@ -179,6 +182,20 @@ def _arena(placed: list[Placed], outputs: list[Tensor]) -> tuple[dict[Tensor, in
     rows = list(buffers.values())
     size = assign_offsets(rows)
     return {t: b.offset for t, b in buffers.items()}, size, naive, lower_bound(rows)
+
+
+def _check_size(graph: Graph, arena: int, offsets: Mapping[Tensor, int]) -> None:
+    """Raise PlanError, naming the largest tensor, where the arena exceeds the machine's memory."""
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return
+    if arena > memory:
+        largest = max(offsets, key=lambda t: t.settled.nbytes)
+        raise PlanError(
+            f"{graph.name} needs {arena / 2**30:.1f} GiB for its tensors, this machine has "
+            f"{memory / 2**30:.1f}; the largest is {largest.name!r} of shape {list(largest.dims)}"
+        )
 
 
 def _ref(t: Tensor, state: _State, offsets: dict[Tensor, int]) -> Ref:

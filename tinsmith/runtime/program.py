@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tinsmith.errors import ReferenceFailed, TinsmithError
+from tinsmith.errors import PlanError, ReferenceFailed, TinsmithError
 from tinsmith.plan.main import PORTS
 from tinsmith.plan.plan import Operand, Plan, Step
 from tinsmith.runtime.threads import Lease
@@ -71,8 +71,14 @@ class Program:
 
 
 def aligned(nbytes: int) -> Array:
-    """Uninitialised bytes from a 64-byte boundary."""
-    raw = np.empty(nbytes + 64, np.uint8)
+    """Uninitialised bytes from a 64-byte boundary. Raises PlanError where they cannot be had."""
+    try:
+        raw = np.empty(nbytes + 64, np.uint8)
+    except (MemoryError, ValueError) as error:
+        raise PlanError(
+            f"{nbytes / 2**30:.1f} GiB of memory cannot be had for this model's tensors; "
+            "run it with a smaller batch or smaller inputs"
+        ) from error
     shift = -raw.ctypes.data % 64
     return raw[shift : shift + nbytes]
 
