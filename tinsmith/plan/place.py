@@ -20,6 +20,7 @@ from tinsmith.kernels.relayout import RELAYOUT, relayout
 from tinsmith.kernels.select import REFERENCE, Candidate, candidates, forced
 from tinsmith.kernels.trace import make_site
 from tinsmith.plan.parts import free_concat, free_split
+from tinsmith.plan.pick import Preference, Preferences, lightest, preferred, site_signature
 from tinsmith.plan.tensors import Tensor
 
 
@@ -40,6 +41,9 @@ class Placed:
     candidates: list[Candidate] = field(default_factory=list)
     scratch: Tensor | None = None
     reason: str = ""
+    rivals: list[tuple[float, Candidate]] = field(default_factory=list)
+    """Seconds with conversions, and candidates of the best tier, least first."""
+    measured: Preference | None = None
 
     @property
     def cost(self) -> float:
@@ -55,10 +59,16 @@ class Placer:
     """Places the nodes of one static graph on one target. Use once: `Placer(...).place(graph)`."""
 
     def __init__(
-        self, target: Target, overrides: Mapping[str, str], precision: str, threads: int = 1
+        self,
+        target: Target,
+        overrides: Mapping[str, str],
+        precision: str,
+        threads: int = 1,
+        preferences: Preferences | None = None,
+        small: bool = False,
     ) -> None:
         self.target, self.overrides, self.precision = target, overrides, precision
-        self.threads = threads
+        self.threads, self.preferences, self.small = threads, preferences or {}, small
         self.steps: list[Placed] = []
         self.outputs: list[Tensor] = []
         self._home: dict[Value, Tensor] = {}
@@ -143,7 +153,8 @@ class Placer:
                 found = candidates(site, force)
         except (Skip, CodegenError) as skip:
             reason = str(skip)
-        best = self._best(site, found, results) if site is not None else None
+        rivals = self._rivals(site, found, results) if site is not None else []
+        best, measured = self._best(site, rivals) if site is not None else (None, None)
         if best is None or best.choice is None or site is None:
             self._place_reference(node, found, reason)
             return
@@ -175,6 +186,8 @@ class Placer:
                 reads,
                 writes,
                 found,
+                rivals=rivals,
+                measured=measured,
             )
         )
 
@@ -195,15 +208,29 @@ class Placer:
         site.layouts, site.threads = self._layouts, self.threads
         return site
 
-    def _best(self, site: Site, found: list[Candidate], results: set[Value]) -> Candidate | None:
-        able = [c for c in found if c.choice is not None]
-        if not able:
-            return None
-        tier = max(c.tier for c in able)
-        return min(
-            (c for c in able if c.tier == tier),
-            key=lambda c: (self._total(site, c.choice, results), c.kernel),
-        )
+    def _rivals(
+        self, site: Site, found: list[Candidate], results: set[Value]
+    ) -> list[tuple[float, Candidate]]:
+        tier = max((c.tier for c in found if c.choice is not None), default=Tier.REFERENCE)
+        rows = [
+            (self._total(site, c.choice, results), c)
+            for c in found
+            if c.choice is not None and c.tier == tier
+        ]
+        return sorted(rows, key=lambda row: (row[0], row[1].kernel))
+
+    def _best(
+        self, site: Site, rivals: list[tuple[float, Candidate]]
+    ) -> tuple[Candidate | None, Preference | None]:
+        """The winner, and what was measured where that decided."""
+        ranking = [c for _, c in rivals]
+        wanted = self.preferences.get(site_signature(site)) if self.preferences else None
+        best = preferred(ranking, wanted)
+        if best is not None:
+            return best, wanted
+        if self.small:
+            return lightest(site, ranking), None
+        return (ranking[0] if ranking else None), None
 
     def _total(self, site: Site, choice: Choice | None, results: set[Value]) -> float:
         """The choice's cost with the conversions that it would need."""

@@ -16,6 +16,7 @@ from tinsmith.kernels.halo import zero_halo
 from tinsmith.kernels.memo import choice_key, phase_code
 from tinsmith.plan.main import main_text
 from tinsmith.plan.memory import Buffer, align, assign_offsets, lower_bound
+from tinsmith.plan.pick import Preferences
 from tinsmith.plan.place import Placed, Placer
 from tinsmith.plan.plan import Call, Memory, Operand, Plan, Port, Ref, Step
 from tinsmith.plan.tensors import Tensor
@@ -64,9 +65,15 @@ def make_plan(
     threads: int = 1,
     overrides: Mapping[str, str] | None = None,
     precision: str = "default",
+    preferences: Preferences | None = None,
+    small: bool = False,
 ) -> Built:
-    """Plan a graph for a target. Nodes whose shapes are not static run as reference steps."""
-    placer = Placer(target, overrides or {}, precision, threads)
+    """Plan a graph for a target. Nodes whose shapes are not static run as reference steps.
+
+    `preferences` names measured winners by the signatures of their sites; with `small`, kernels
+    whose packed weights outgrow the model's are left out.
+    """
+    placer = Placer(target, overrides or {}, precision, threads, preferences, small)
     placed = placer.place(graph)
     if sum(s.cost for s in placed) < WORTH_DIVIDING:
         threads = 1
@@ -174,6 +181,7 @@ def _arena(placed: list[Placed], outputs: list[Tensor]) -> tuple[dict[Tensor, in
         )
         if step.choice is not None and step.choice.scratch:
             scratch = Tensor(f"{step.name}.scratch", np.dtype("uint8"), (step.choice.scratch,))
+            scratch.settle()
             step.scratch = scratch
             buffers[scratch] = Buffer(step.choice.scratch, i, i)
     for t in outputs:
