@@ -1,0 +1,50 @@
+"""Scatters to constant places."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.kernels.harness import check, levels
+
+rng = np.random.default_rng(0)
+
+
+def r(*dims: int, dtype: str = "float32") -> np.ndarray:
+    return (rng.standard_normal(dims) * 100).astype(dtype)
+
+
+def i(values) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+SLICES = {
+    "rows": (r(5, 19), i([[1], [4]]), r(2, 19)),
+    "elements": (r(4, 5), i([[0, 1], [-1, -5], [2, 2]]), r(3)),
+    "twice": (r(4, 5), i([[1], [1], [0], [1]]), r(4, 5)),
+    "blocks": (r(3, 4, 2, 5), i([[[0, 1], [2, -1]]]), r(1, 2, 2, 5)),
+    "large": (r(70, 300), i([[69], [0]]), r(2, 300)),
+    "other types": (r(5, 3, dtype="int64"), i([[2], [-1]]), r(2, 3, dtype="int64")),
+    "bytes": (r(5, 33, dtype="uint8"), i([[2]]), r(1, 33, dtype="uint8")),
+}
+ELEMENTS = {
+    "first axis": (r(4, 3), i([[0, 1, 2], [3, -4, 1]]), r(2, 3), 0),
+    "last axis": (r(4, 5), i([[0, -1], [1, 2], [4, 3]]), r(3, 2), -1),
+    "twice": (r(1, 5), i([[1, 1, -4]]), r(1, 3), 1),
+    "volume": (r(3, 4, 5), i(rng.permutation(4)).reshape(1, 4, 1), r(1, 4, 1), 1),
+}
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("name", SLICES)
+def test_slices(name, target):
+    check("ScatterND", SLICES[name], kernel="scatter_nd_constant", target=target, consts=(1,),
+          rtol=0)  # fmt: skip
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("name", ELEMENTS)
+def test_elements(name, target):
+    *arrays, axis = ELEMENTS[name]
+    check("ScatterElements", arrays, {"axis": axis}, kernel="scatter_elements_constant",
+          target=target, consts=(1,), rtol=0)  # fmt: skip

@@ -1,0 +1,96 @@
+"""Scatters to constant places: a copy of the input, then the updates' rows over it."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Skip, Tier, kernel
+from tinsmith.kernels.move.strided import emit_copy, plan_copy
+
+CHUNK = 1 << 13  # elements of a tile of the copy
+
+
+@kernel("ScatterND", Tier.VECTOR)
+def scatter_nd_constant(site: Site) -> Choice:
+    """Slices of the updates to constant places; of equal places the last one stays."""
+    dims = site.input(0).dims
+    places = site.const(1, "the places")
+    count = places.shape[-1]
+    outer = np.array(dims[:count], np.int64).reshape(-1)
+    wrapped = np.where(places < 0, places + outer, places).reshape(-1, count)
+    if (wrapped < 0).any() or (wrapped >= outer).any():
+        raise Skip("a place is out of range")
+    steps = np.array([prod(dims[i + 1 : count]) for i in range(count)], np.int64)
+    return _choice(site, (wrapped * steps).sum(axis=1), prod(dims[count:]))
+
+
+@kernel("ScatterElements", Tier.VECTOR)
+def scatter_elements_constant(site: Site) -> Choice:
+    """Elements of the updates to constant places; of equal places the last one stays."""
+    dims = site.input(0).dims
+    places = site.const(1, "the places")
+    axis = site.attr("axis") % len(dims)
+    index = list(np.indices(places.shape))
+    index[axis] = np.where(places < 0, places + dims[axis], places)
+    if (index[axis] < 0).any() or (index[axis] >= dims[axis]).any():
+        raise Skip("a place is out of range")
+    steps = [prod(dims[i + 1 :]) for i in range(len(dims))]
+    flat = sum(i * s for i, s in zip(index, steps, strict=True))
+    return _choice(site, np.asarray(flat).reshape(-1), 1)
+
+
+def _choice(site: Site, rows: np.ndarray, inner: int) -> Choice:
+    """Row k of the updates, `inner` elements long, goes to row `rows[k]` of the output."""
+    if site.attr("reduction") != "none":
+        raise Skip(f"the reduction is {site.attr('reduction')}")
+    if site.extras or site.epilogue is not None:
+        raise Skip("a copy has no epilogue")
+    y, updates = site.out, site.input(2)
+    if not rows.size:
+        raise Skip("nothing is scattered")
+    last = {int(row): k for k, row in enumerate(rows)}
+    targets = np.array([t * inner for t in last], np.int64)
+    sources = np.array([k * inner for k in last.values()], np.int64)
+    bits, total = y.dtype.itemsize * 8, y.type.size
+    line = plan_copy((inner,), (1,), (1,), bits)
+    chunk = plan_copy((CHUNK,), (1,), (1,), bits)
+    full, rest = divmod(total, CHUNK)
+    tail = plan_copy((rest,), (1,), (1,), bits)
+
+    def copy(em: Emit) -> None:
+        b, source = em.b, em.ins[0]
+        assert source is not None
+        x, out = source.pointer, em.outs[0].pointer
+        with b.loop(em.begin, em.end) as tile:
+            at = tile * CHUNK
+
+            def whole() -> None:
+                emit_copy(b, chunk, x + at, out + at, 0, 1)
+
+            def left() -> None:
+                emit_copy(b, tail, x + full * CHUNK, out + full * CHUNK, 0, 1)
+
+            if not rest:
+                whole()
+            elif not full:
+                left()
+            else:
+                b.choose(tile < full, whole, left)
+
+    def scatter(em: Emit) -> None:
+        source = em.ins[2]
+        assert source is not None
+        with em.b.loop(em.begin, em.end) as k:
+            to, come = ((p + k).load() for p in em.packed)
+            emit_copy(em.b, line, source.pointer + come, em.outs[0].pointer + to, 0, 1)
+
+    nbytes = 2 * (y.type.nbytes + updates.type.nbytes)
+    return Choice(
+        1e-6 + site.target.time(0, nbytes) + len(targets) * 2e-9,
+        (PLAIN, None, PLAIN),
+        (PLAIN,),
+        (Phase(full + bool(rest), copy), Phase(len(targets), scatter)),
+        (Packed("targets", lambda: targets), Packed("sources", lambda: sources)),
+    )
