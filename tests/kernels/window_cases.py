@@ -15,7 +15,6 @@ from tinsmith.kernels._kernel import KERNELS
 from tinsmith.kernels.build import build_phase
 from tinsmith.kernels.layout import spec_of
 
-
 RELU6 = [("Clip", None, {"min": 0.0, "max": 6.0})]
 """An epilogue that holds constants."""
 
