@@ -12,6 +12,7 @@ from tinsmith.backends.library import load_code, team_address
 from tinsmith.codegen.target import Target, runnable
 from tinsmith.errors import TargetError
 from tinsmith.graph import Graph
+from tinsmith.plan.pick import Preferences
 from tinsmith.plan.planner import Built, make_plan
 from tinsmith.runtime.program import Program, aligned
 
@@ -34,6 +35,8 @@ def compile_placed(
     overrides: Mapping[str, str] | None = None,
     precision: str = "default",
     cache: bool = True,
+    preferences: Preferences | None = None,
+    small: bool = False,
 ) -> Compiled:
     """A runnable program for a placed graph of static shapes.
 
@@ -43,7 +46,7 @@ def compile_placed(
         raise TargetError(
             f"this machine cannot run code for {target.isa}; leave `target` out for its own"
         )
-    built = make_plan(graph, target, threads, overrides, precision)
+    built = make_plan(graph, target, threads, overrides, precision, preferences, small)
     library = load_code(built.codes, target, cache)
     plan = replace(built.plan, memory=replace(built.plan.memory, code=len(library.data)))
     nodes = {name: (node.op, node.attrs) for name, node in built.nodes.items()}

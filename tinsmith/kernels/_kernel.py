@@ -53,10 +53,13 @@ class Tier(IntEnum):
 
 @dataclass(frozen=True)
 class Packed:
-    """A constant array that a kernel reads in its own order, made once when the plan is built."""
+    """A constant array that a kernel reads in its own order, made once when the plan is built.
+
+    `nbytes` tells its size where making it takes long; 0: it is not known."""
 
     name: str
     make: Callable[[], np.ndarray[Any, Any]]
+    nbytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,6 @@ def choice_key(site: Site, kernel: str, index: int, choice: Choice) -> Any:
     """What the code of a choice depends on, besides where its operands lie: two choices of equal
     keys emit equal code. `index` is the choice's place among those of the site."""
     row = KERNELS.get(kernel)
-    anchor = site.anchor
     return (
         kernel,
         id(row.rule) if row is not None else 0,
@@ -80,24 +79,33 @@ def choice_key(site: Site, kernel: str, index: int, choice: Choice) -> Any:
         tuple(p.tiles for p in choice.phases),
         site.target.key,
         site.precision,
-        None if anchor is None else (anchor.op.name, _attrs(anchor.attrs)),
-        tuple(map(_operand, site.inputs)),
-        tuple(map(_operand, site.extras)),
         tuple(str(site.layout(v)) for v in site.operands),
-        tuple((v.dtype.name, v.dims) for v in site.outputs),
-        None if site.epilogue is None else site.epilogue.key,
+        *site_key(site),
     )
 
 
-def _operand(v: Value | None) -> Any:
-    if v is None:
-        return None
-    if v.const is None:
-        return v.dtype.name, v.dims
-    if v.dtype.kind == "f" and v.const.size > SMALL:
-        return v.dtype.name, v.dims, True
-    data = np.ascontiguousarray(v.const)
-    return v.dtype.name, v.dims, hashlib.blake2b(data.tobytes(), digest_size=16).digest()
+def site_key(site: Site, small: int = SMALL) -> tuple[Any, ...]:
+    """What a site computes: operator, attributes, types, epilogue, and the values of constants
+    that are integers or have at most `small` elements."""
+    anchor = site.anchor
+
+    def operand(v: Value | None) -> Any:
+        if v is None:
+            return None
+        if v.const is None:
+            return v.dtype.name, v.dims
+        if v.dtype.kind == "f" and v.const.size > small:
+            return v.dtype.name, v.dims, True
+        data = np.ascontiguousarray(v.const)
+        return v.dtype.name, v.dims, hashlib.blake2b(data.tobytes(), digest_size=16).digest()
+
+    return (
+        None if anchor is None else (anchor.op.name, _attrs(anchor.attrs)),
+        tuple(map(operand, site.inputs)),
+        tuple(map(operand, site.extras)),
+        tuple((v.dtype.name, v.dims) for v in site.outputs),
+        None if site.epilogue is None else site.epilogue.key,
+    )
 
 
 def _attrs(attrs: Any) -> Any:

@@ -226,10 +226,11 @@ class Placer:
         ranking = [c for _, c in rivals]
         wanted = self.preferences.get(site_signature(site)) if self.preferences else None
         best = preferred(ranking, wanted)
+        if self.small:
+            light = lightest(site, [best, *ranking] if best else ranking)
+            return light, (wanted if light is best else None)
         if best is not None:
             return best, wanted
-        if self.small:
-            return lightest(site, ranking), None
         return (ranking[0] if ranking else None), None
 
     def _total(self, site: Site, choice: Choice | None, results: set[Value]) -> float:

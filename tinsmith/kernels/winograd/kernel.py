@@ -21,7 +21,7 @@ from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.product import product_stage
 from tinsmith.kernels.winograd.stages import Stage, stage
 from tinsmith.kernels.winograd.transform import input_stage, output_stage
-from tinsmith.kernels.winograd.weights import Array, pack, pack_bias
+from tinsmith.kernels.winograd.weights import Array, pack, pack_bias, packed_bytes
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
@@ -103,7 +103,7 @@ def choice(
         writes=(Layout(plan.width),),
         phases=phases(plan, rooms),
         packed=(
-            Packed("weights", lambda: pack(w, plan)),
+            Packed("weights", lambda: pack(w, plan), packed_bytes(plan)),
             Packed("bias", lambda: pack_bias(bias, plan)),
         ),
         workspace=edge if plan.whole else 4 * plan.size + edge,

@@ -38,6 +38,11 @@ def pack(w: Array, plan: Plan) -> Array:
     return packed.reshape(-1)
 
 
+def packed_bytes(plan: Plan) -> int:
+    """What `pack` gives takes."""
+    return 4 * plan.positions * plan.depth * plan.outputs * plan.width
+
+
 def pack_bias(bias: Array | None, plan: Plan) -> Array:
     """The bias (zeros where there is none), with zeros for the outputs that do not exist."""
     wide = np.zeros(plan.outputs * plan.width, np.float32)
