@@ -39,9 +39,9 @@ def conv_depthwise(site: Site) -> Choice:
     plan = tiling(site.target, geo)
     flops = 2.0 * blocks * width * geo.batch * geo.out[0] * geo.taps * plan.cost
     count = bands(geo.batch * blocks, plan.most_bands) if flops > PARALLEL_FLOPS else 1
-    packed = [Packed("weights", lambda: _pack(w.reshape(len(w), -1), width))]
+    packed = [Packed("weights", lambda: pack_taps(w.reshape(len(w), -1), width))]
     if bias is not None:
-        packed.append(Packed("bias", lambda: _pack(bias.reshape(-1, 1), width)))
+        packed.append(Packed("bias", lambda: pack_taps(bias.reshape(-1, 1), width)))
     reads: list[Layout | None] = [Layout(width, geo.halo), *(None for _ in site.inputs[1:])]
     return Choice(
         cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
@@ -55,7 +55,7 @@ def conv_depthwise(site: Site) -> Choice:
     )
 
 
-def _pack(values: np.ndarray, width: int) -> np.ndarray:
+def pack_taps(values: np.ndarray, width: int) -> np.ndarray:
     """[C, taps] as [channel block][tap][lane], with zeros for the channels that do not exist."""
     channels, taps = values.shape
     wide = np.zeros((-(-channels // width) * width, taps), values.dtype)
@@ -63,7 +63,7 @@ def _pack(values: np.ndarray, width: int) -> np.ndarray:
     return np.ascontiguousarray(wide.reshape(-1, width, taps).swapaxes(1, 2)).reshape(-1)
 
 
-def _unrolled(geo: Geometry) -> bool:
+def unrolled(geo: Geometry) -> bool:
     return geo.taps <= UNROLLED_TAPS and geo.kernel[0] == 1
 
 
@@ -80,13 +80,13 @@ def tiling(target: Target, geo: Geometry) -> Tiling:
     room = 14 if target.has_fma else 11
     rate = 1.0 if target.lanes >= 16 else 0.5  # cycles of a product; a load takes the same
     best: Tiling | None = None
-    kernel_rows = geo.kernel[1] if _unrolled(geo) else 1
-    for high in (1, 2) if _unrolled(geo) and target.has_fma else (1,):
+    kernel_rows = geo.kernel[1] if unrolled(geo) else 1
+    for high in (1, 2) if unrolled(geo) and target.has_fma else (1,):
         if high > geo.out[1]:
             continue
         for wide in range(1, min(most // high, geo.out[2]) + 1):
             columns = _places(wide, geo.stride[2], geo.kernel[2], geo.dilation[2])
-            if not rich and _unrolled(geo) and wide > 1 and high * wide + columns > room:
+            if not rich and unrolled(geo) and wide > 1 and high * wide + columns > room:
                 break  # a row of inputs would not stay in registers
             down, across = cut(geo.out[1], high), cut(geo.out[2], wide)
             if down[0][1] != high or across[0][1] != wide:
@@ -97,7 +97,7 @@ def tiling(target: Target, geo: Geometry) -> Tiling:
                 lines = _places(h, geo.stride[1], kernel_rows, geo.dilation[1])
                 products = rate * h * w * geo.taps
                 loads = rate * lines * columns * (geo.taps / geo.kernel[2] / kernel_rows)
-                loads += 0.0 if rich and _unrolled(geo) else rate * geo.taps
+                loads += 0.0 if rich and unrolled(geo) else rate * geo.taps
                 tile = max(products, loads, 5 * geo.taps if h * w < 5 else 0.0)
                 cost += n * m * (tile + 0.1 * min(products, loads) + 4 + 0.5 * h * w)
             cost /= rate * geo.taps
@@ -116,7 +116,7 @@ def emit_depthwise(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
     plan = tiling(em.target, geo)
     stride = [k * s for k, s in zip(geo.stride, step, strict=True)]
     back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
-    hold = _unrolled(geo) and em.target.registers >= 32
+    hold = unrolled(geo) and em.target.registers >= 32
     with b.loop(em.begin, em.end) as t:
         band, rest = t % count, t // count
         block, n = rest % blocks, rest // blocks
@@ -135,10 +135,11 @@ def emit_depthwise(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
             def tile(r: Val | int, c: Val | int, high: int, wide: int) -> None:
                 corner = (x + d * stride[0] + r * stride[1] + c * stride[2]).fixed()
                 start = initial(b, bias, high * wide, (width,))
-                if _unrolled(geo):
-                    done = _taps(geo, step, corner, weight, start, high, wide, width)
+                if unrolled(geo):
+                    lines = functools.partial(_line, corner, step[1])
+                    done = taps(geo, lines, step[2], weight, start, high, wide, width)
                 else:
-                    done = _rows(em, geo, step, corner, weights, start, wide, width)
+                    done = _rows(em, geo, step, corner, weights, start, width)
                 store_tile(sink.at(0, 0, d, r, c), done, high, wide, 1)
 
             sweep(b, plan, band, count, tile)
@@ -150,44 +151,60 @@ def emit_depthwise(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
                 plane_of(d)
 
 
-def _taps(
+def _line(corner: Ptr, step: int, i: int) -> Ptr:
+    return corner + i * step
+
+
+def taps(
     geo: Geometry,
-    step: Triple,
-    corner: Ptr,
+    line: Callable[[int], Ptr],
+    gap: int,
     weight: Callable[[int], Val],
     start: list[Val],
     high: int,
     wide: int,
     width: int,
 ) -> list[Val]:
-    """All taps of a tile in a row; an input vector is loaded once for all outputs it reaches."""
+    """All taps of a tile in a row; an input vector is loaded once for all outputs it reaches.
+
+    `line(i)` is at the first input of the tile in the i-th line that its windows read; inputs are
+    `gap` elements apart.
+    """
     acc = list(start)
-    (_, down, across), (_, gap, apart) = geo.stride, geo.dilation
-    for line in range((high - 1) * down + (geo.kernel[1] - 1) * gap + 1):
+    (_, down, across), (_, below, apart) = geo.stride, geo.dilation
+    for i in range((high - 1) * down + (geo.kernel[1] - 1) * below + 1):
         loaded: dict[int, Val] = {}
         for q in range(high):
-            k, off = divmod(line - q * down, gap)
+            k, off = divmod(i - q * down, below)
             if off or not 0 <= k < geo.kernel[1]:
                 continue
             for j in range(geo.kernel[2]):
                 w = weight(k * geo.kernel[2] + j)
                 for p in range(wide):
-                    place = line * step[1] + (p * across + j * apart) * step[2]
+                    place = (p * across + j * apart) * gap
                     if place not in loaded:
-                        loaded[place] = (corner + place).load(width)
+                        loaded[place] = (line(i) + place).load(width)
                     acc[q * wide + p] = loaded[place].fma(w, acc[q * wide + p])
     return acc
 
 
+def row_taps(
+    geo: Geometry, x: Ptr, w: Ptr, gap: int, start: list[Val], across: int, width: int
+) -> list[Val]:
+    """The first `across` taps of one kernel row for a row of outputs; x is at the first input."""
+    acc, loaded = list(start), {}
+    for j in range(across):
+        factor = (w + j * width).load(width)
+        for p in range(len(acc)):
+            place = (p * geo.stride[2] + j * geo.dilation[2]) * gap
+            if place not in loaded:
+                loaded[place] = (x + place).load(width)
+            acc[p] = loaded[place].fma(factor, acc[p])
+    return acc
+
+
 def _rows(
-    em: Emit,
-    geo: Geometry,
-    step: Triple,
-    corner: Ptr,
-    weights: Ptr,
-    start: list[Val],
-    wide: int,
-    width: int,
+    em: Emit, geo: Geometry, step: Triple, corner: Ptr, weights: Ptr, start: list[Val], width: int
 ) -> list[Val]:
     """One row of outputs by a loop over kernel planes and rows, or over every tap of wide ones."""
     kernel = geo.kernel
@@ -201,14 +218,6 @@ def _rows(
         across = 1
 
     def body(x: Ptr, w: Ptr, acc: list[Val], _: Val | int) -> list[Val]:
-        acc, loaded = list(acc), {}
-        for j in range(across):
-            factor = (w + j * width).load(width)
-            for p in range(wide):
-                place = (p * geo.stride[2] + j * geo.dilation[2]) * step[2]
-                if place not in loaded:
-                    loaded[place] = (x + place).load(width)
-                acc[p] = loaded[place].fma(factor, acc[p])
-        return acc
+        return row_taps(geo, x, w, step[2], acc, across, width)
 
     return nest(em.b, levels, corner, weights, start, body)
