@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 import time
 import warnings
@@ -126,7 +127,7 @@ def wrap(model: Any, names: Any) -> Any:
             got = self.model(**dict(zip(names, xs, strict=True))) if names else self.model(*xs)
             return tuple(flat(got))
 
-    return Flat()
+    return Flat().eval()
 
 
 def export(entry: Entry, base: Path) -> dict[str, Any]:
@@ -180,7 +181,8 @@ def _short(error: BaseException) -> str:
 
 def main() -> None:
     warnings.filterwarnings("ignore")
-    answers, sys.stdout = sys.stdout, sys.stderr
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # libraries print where answers are expected
     library = _import_torchvision()
     import torch
 
