@@ -38,6 +38,10 @@ _ERF_FAR = (  # -log(erfc(x)) on 0.9 <= x <= 4
     -0.0001705508358316881, 1.1294951529226032, 0.6333866598061196, 0.10823660377701359,
     -0.025091486054090267, 0.0041605226549374305, -0.00043230205294574135, 2.0909468150956527e-05,
 )  # fmt: skip
+_EXP2 = (  # (2^r - 1) / r on |r| <= 1/2, relative error 9.2e-8 of 2^r
+    0.6931469775990712, 0.2402224208528939, 0.055507337433887034, 0.009671512643582025,
+    0.0013264727155819429,
+)  # fmt: skip
 _GELU_EDGE = 5.4
 _GELU = (  # erf(y / sqrt(2)) / (2 y) in t = 2 (y / 5.4)^2 - 1, y <= 5.4; above 1/2 at the end
     0.13092811401655663, -0.06532798883503044, 0.04849938640624413, -0.03920910098882048,
@@ -187,6 +191,16 @@ def exp_inner(x: Val) -> Val:
     """e^x for -87 <= x <= 88 (NaN stays NaN), <= 1 ulp, in few instructions."""
     t, r = _split(x)
     return (_expm1_near(r) + 1.0) * _two_to(t)
+
+
+def exp2_below(x: Val) -> Val:
+    """2^x for x <= 0, relative error 2e-7, in few instructions; 2^-126 where that is more."""
+    x = at_least(x, -126.0)
+    t = x + ROUND32
+    n = t - ROUND32
+    r = x - n
+    p = horner(r, _EXP2).fma(r, 1.0)
+    return scalef(p, n) if _has_scalef(x) else p * _two_to(t)
 
 
 def expm1(x: Val) -> Val:

@@ -20,6 +20,7 @@ PORTABLE = (
 
 MACHINE = (
     "fold-remaining",
+    "lower-attention",
     "lower-rare",
     "slice-gathers",
     "lower-norm",

@@ -1,0 +1,90 @@
+"""Where rows of operands lie: tables of offsets, taken apart into what repeats.
+
+A table [items, rows] is a first offset for each item, plus a pattern of distances from it. Patterns
+are shared between items; one even pattern is a stride, and needs no table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.kernels.places import Position
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class Book:
+    """Several tables in one packed int64 array."""
+
+    parts: list[Array] = field(default_factory=list)
+    size: int = 0
+
+    def put(self, part: Array) -> int:
+        """Keep a table; where it begins."""
+        self.parts.append(np.asarray(part, np.int64).reshape(-1))
+        self.size += self.parts[-1].size
+        return self.size - self.parts[-1].size
+
+    def array(self) -> Array:
+        return np.concatenate([*self.parts, np.zeros(1, np.int64)])
+
+
+@dataclass(frozen=True)
+class RowMap:
+    """`stride` (None: by pattern) and where first offsets, pattern numbers and patterns begin."""
+
+    rows: int
+    first: int
+    which: int
+    patterns: int
+    stride: int | None
+    shared: bool  # one pattern for all items
+
+    def start(self, book: Ptr, item: Val) -> Start:
+        """The rows of one item; once per item, outside loops over rows."""
+        first = (book + self.first + item).load()
+        if self.stride is not None:
+            return Start(first, None, self.stride)
+        if self.shared:
+            return Start(first, (book + self.patterns).fixed(), 0)
+        which = (book + self.which + item).load()
+        return Start(first, (book + self.patterns + which * self.rows).fixed(), 0)
+
+
+@dataclass(frozen=True)
+class Start:
+    """The rows of one item: their first offset, and either a stride or distances."""
+
+    first: Val
+    distances: Ptr | None
+    stride: int
+
+    def at(self, row: Position) -> Val:
+        """The offset of a row in its array, in elements."""
+        if self.distances is None:
+            return self.first + row * self.stride
+        return self.first + (self.distances + row).load()
+
+
+def row_map(book: Book, table: Array) -> RowMap:
+    """Take a table [items, rows] apart, and put what is left of it into the book."""
+    table = np.asarray(table, np.int64)
+    first = table[:, 0]
+    patterns, which = np.unique(table - first[:, None], axis=0, return_inverse=True)
+    rows = table.shape[1]
+    stride: int | None = None
+    shared = len(patterns) == 1
+    if shared:
+        steps = np.unique(np.diff(patterns[0]))
+        if len(steps) <= 1:
+            stride = int(steps[0]) if len(steps) else 0
+    at_first = book.put(first)
+    if stride is not None:
+        return RowMap(rows, at_first, 0, 0, stride, True)
+    at_which = 0 if shared else book.put(which)
+    return RowMap(rows, at_first, at_which, book.put(patterns), None, shared)

@@ -1,0 +1,75 @@
+"""Attention over rows that lie anywhere in their arrays: what passes make of attention in parts."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from tinsmith.graph import Type
+from tinsmith.ops._op import need, op
+from tinsmith.ops.precision import widen
+from tinsmith.ops.softmax import softmax
+
+
+@op()
+def RowAttention(
+    q,
+    k,
+    v,
+    q_rows,
+    k_rows,
+    v_rows,
+    y_rows,
+    bias=None,
+    bias_at=None,
+    mask=None,
+    mask_at=None,
+    *,
+    width,
+    value_width,
+    shape,
+    scale=1.0,
+):
+    """y_i = softmax(scale * q_i k_i^T + bias[bias_at[i]] + mask[mask_at[i]]) v_i, for every item i
+
+    Row n of q_i are the `width` elements from q_rows[i, n] on in the flat q, and so on for k, v
+    (of value_width) and y, which has the given shape; y_rows must cover it exactly. The tables
+    [items, rows] are integers. bias and mask are [slabs, queries or 1, keys or 1].
+    """
+    dtype = q.dtype
+
+    def rows(x, table, length):
+        return widen(x.reshape(-1)[table[:, :, None] + np.arange(length)])
+
+    heads = rows(q, q_rows, width), rows(k, k_rows, width), rows(v, v_rows, value_width)
+    scores = np.matmul(heads[0], heads[1].swapaxes(1, 2)) * heads[0].dtype.type(scale)
+    for term, at in ((bias, bias_at), (mask, mask_at)):
+        if term is not None:
+            scores = scores + widen(term)[at]
+    result = np.matmul(softmax(scores), heads[2])
+    y = np.zeros(prod(shape), dtype)
+    y[y_rows[:, :, None] + np.arange(value_width)] = result.astype(dtype, copy=False)
+    return y.reshape(shape)
+
+
+@RowAttention.type
+def _(q, k, v, q_rows, k_rows, v_rows, y_rows, bias, bias_at, mask, mask_at, *, shape, **_):
+    need(q.dtype.kind == "f", f"q must be of a floating-point type, it is {q.dtype}")
+    for name, x in (("k", k), ("v", v)):
+        need(x.dtype == q.dtype, f"q is {q.dtype}, {name} is {x.dtype}")
+    for name, table in (("q_rows", q_rows), ("k_rows", k_rows), ("v_rows", v_rows)):
+        rank = table.rank
+        need(table.dtype.kind == "i", f"{name} must be of an integer type, it is {table.dtype}")
+        need(rank in (None, 2), f"{name} needs rank 2, it has {rank}")
+    need(q_rows.shape == y_rows.shape, f"q has rows {q_rows.shape}, y has rows {y_rows.shape}")
+    need(k_rows.shape == v_rows.shape, f"k has rows {k_rows.shape}, v has rows {v_rows.shape}")
+    need(bias is None or bias_at is not None, "bias needs bias_at")
+    need(mask is None or mask_at is not None, "mask needs mask_at")
+    return Type(q.dtype, shape)
+
+
+@RowAttention.cost
+def _(q, k, v, q_rows, k_rows, v_rows, y_rows, *_, width, value_width, **__):
+    items, queries = q_rows.dims
+    return items * queries * k_rows.dims[1] * (2.0 * width + 2 * value_width + 20)

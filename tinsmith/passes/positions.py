@@ -1,0 +1,195 @@
+"""Where the elements of a value come from, through nodes that only move them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Node, Value
+
+Array = np.ndarray[Any, Any]
+
+MOVES = frozenset(
+    {
+        "Expand",
+        "Flatten",
+        "Gather",
+        "Identity",
+        "Reshape",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
+"""Operators whose first input is moved, in a way that constants describe; and Concat."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Element i of a value is element `at[i]` (of the flat order) of `base`."""
+
+    base: Value
+    at: Array
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every element of the base is there exactly once."""
+        return is_permutation(self.at.reshape(-1), self.base.type.size)
+
+
+def is_permutation(numbers: Array, size: int) -> bool:
+    """Whether the numbers are 0 .. size - 1 in some order."""
+    if numbers.size != size:
+        return False
+    seen = np.zeros(size, bool)
+    seen[numbers] = True
+    return bool(seen.all())
+
+
+@dataclass
+class Positions:
+    """Finds sources, and remembers them. Use one for a graph that does not change meanwhile."""
+
+    known: dict[Value, Source] = field(default_factory=dict)
+
+    def source(self, value: Value) -> Source:
+        """The farthest value whose elements `value` holds, and which these are.
+
+        All shapes on the way are static; a value that is no move of one other is its own source.
+        """
+        found = self.known.get(value)
+        if found is None:
+            found = self.known[value] = self._find(value)
+        return found
+
+    def _find(self, value: Value) -> Source:
+        own = Source(value, np.arange(value.type.size, dtype=np.int32).reshape(value.dims))
+        node = value.producer
+        if node is None or not is_move(node):
+            return own
+        moved = node.inputs if node.op.name == "Concat" else node.inputs[:1]
+        parts = [self.source(v) for v in moved if v is not None]
+        if len({p.base for p in parts}) != 1:
+            return own
+        rest = [None if v is None else v.const for v in node.inputs[len(moved) :]]
+        at = node.op.evaluate((*(p.at for p in parts), *rest), node.attrs)[value.index]
+        return Source(parts[0].base, at)
+
+
+def is_move(node: Node) -> bool:
+    """Whether the outputs only hold elements of the first input (of any input, for Concat), at
+    places that are known; all shapes static."""
+    if node.op.name != "Concat":
+        if node.op.name not in MOVES or any(v and v.const is None for v in node.inputs[1:]):
+            return False
+        if node.inputs[0] is None:
+            return False
+    values = [v for v in (*node.inputs, *node.outputs) if v is not None]
+    return all(v.type.is_static and v.type.size for v in values)
+
+
+def after_moves(value: Value, outputs: set[Value], positions: Positions) -> list[Value]:
+    """`value`, and the values that hold exactly its elements in another order, nearest first,
+    as far as nothing else reads what lies between."""
+    found = [value]
+    while value not in outputs:
+        following = _joined(list(dict.fromkeys(value.uses)), outputs)
+        if following is None:
+            break
+        source = positions.source(following)
+        if source.base is not found[0] or not source.is_whole:
+            break
+        found.append(following)
+        value = following
+    return found
+
+
+def _joined(users: list[Node], outputs: set[Value]) -> Value | None:
+    """The one value in which the results of moves come together."""
+    if not users or not all(map(is_move, users)):
+        return None
+    results = [v for n in users for v in n.outputs]
+    if len(results) == 1:
+        return results[0]
+    joins = {u for v in results for u in v.uses}
+    if len(joins) != 1 or any(v in outputs for v in results):
+        return None
+    (join,) = joins
+    return join.output if join.op.name == "Concat" else None
+
+
+@dataclass(frozen=True)
+class Dense:
+    """x @ w + bias, with constants: `last` is the result, read from `first`, the product."""
+
+    x: Value
+    w: Value
+    bias: Value | None
+    first: Node
+    last: Value
+
+
+def dense_before(value: Value, outputs: set[Value]) -> Dense | None:
+    """The dense layer whose result `value` is."""
+    node, bias = value.producer, None
+    if node is not None and node.op.name == "Add":
+        a, b = node.inputs
+        assert a is not None and b is not None
+        product, bias = (a, b) if a.const is None else (b, a)
+        if bias.const is None or not _along_last(bias, value):
+            return None
+        if product in outputs or len(product.uses) != 1:
+            return None
+        node = product.producer
+    if node is None or node.op.name != "MatMul":
+        return None
+    return _dense(node, bias, value)
+
+
+def dense_after(value: Value, outputs: set[Value]) -> Dense | None:
+    """The dense layer that alone reads `value`."""
+    if value in outputs or len(value.uses) != 1:
+        return None
+    node = value.uses[0]
+    if node.op.name != "MatMul" or node.inputs[0] is not value:
+        return None
+    y = node.output
+    if y not in outputs and len(y.uses) == 1 and y.uses[0].op.name == "Add":
+        add = y.uses[0]
+        a, b = add.inputs
+        bias = b if a is y else a
+        if bias is not None and bias.const is not None and _along_last(bias, y):
+            return _dense(node, bias, add.output)
+    return _dense(node, None, y)
+
+
+def _dense(node: Node, bias: Value | None, last: Value) -> Dense | None:
+    x, w = node.inputs
+    if x is None or w is None or w.const is None or w.rank != 2 or x.const is not None:
+        return None
+    if not (x.type.is_static and (x.rank or 0) >= 2 and last.shape == node.output.shape):
+        return None
+    return Dense(x, w, bias, node, last)
+
+
+def _along_last(bias: Value, value: Value) -> bool:
+    return bias.type.size in (1, value.dims[-1]) and all(d == 1 for d in bias.dims[:-1])
+
+
+def row_order(source: Source, value: Value) -> Array | None:
+    """Row r of `value` (last axis) is row order[r] of the base, each of which is there once;
+    None where it is not so."""
+    width = value.dims[-1]
+    if source.base.dims[-1] != width:
+        return None
+    at = source.at.reshape(-1, width)
+    first = at[:, 0]
+    if np.any(first % width) or not np.array_equal(at, first[:, None] + np.arange(width)):
+        return None
+    order = first // width
+    return order if is_permutation(order, source.base.type.size // width) else None
