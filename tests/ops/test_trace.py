@@ -11,9 +11,9 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 import tests.ops.samples_shape  # noqa: F401
 from tests.ops.samples import SAMPLES, Sample
 from tinsmith.ops import OPS
-from tinsmith.ops._special import erf
+from tinsmith.ops._special import erf, gelu
 
-FUNCTIONS = {np.where, np.clip, erf}
+FUNCTIONS = {np.where, np.clip, erf, gelu}
 
 
 class Recorder(NDArrayOperatorsMixin):

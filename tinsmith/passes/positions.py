@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Node, Value
+from tinsmith.ops import OPS
 
 Array = np.ndarray[Any, Any]
 
@@ -77,7 +78,7 @@ class Positions:
         if len({p.base for p in parts}) != 1:
             return own
         rest = [None if v is None else v.const for v in node.inputs[len(moved) :]]
-        at = node.op.evaluate((*(p.at for p in parts), *rest), node.attrs)[value.index]
+        at = OPS[node.op.name].evaluate((*(p.at for p in parts), *rest), node.attrs)[value.index]
         return Source(parts[0].base, at)
 
 
