@@ -133,5 +133,9 @@ class InputShapeError(InputError, ValueError):
     """An input's rank or shape is not the model's."""
 
 
+class DataError(TinsmithError):
+    """The values of an input do not fit the model: an index that is out of range, for example."""
+
+
 class ReferenceFailed(TinsmithError):
     """The numpy reference of a node failed at run time; names the node and its inputs."""

@@ -47,6 +47,8 @@ CASES = [
     ("Pad", "pad_constant", (r(4, 30), i(0, -2, 0, 3)), {}, (1,)),
     ("Gather", "gather_constant", (r(5, 7, 3), np.array([[0, -1], [4, 6]])), {"axis": 1}, (1,)),
     ("Gather", "gather_constant", (r(10, 40), np.array(3)), {"axis": 0}, (1,)),
+    ("Gather", "gather_rows", (r(5, 7, 3), np.array([[0, -1], [4, 6]])), {"axis": 1}, ()),
+    ("Gather", "gather_rows", (r(9, 40), np.array([8, -9, 0], np.int32)), {"axis": 0}, (0,)),
     ("DepthToSpace", "depthtospace_strided", (r(2, 12, 3, 5),), {"blocksize": 2}, ()),
     (
         "DepthToSpace",

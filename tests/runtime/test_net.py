@@ -13,6 +13,7 @@ from tests.models import GRAPHS, array, digits, feeds, free, residual
 from tinsmith import ops
 from tinsmith.codegen.target import level, runnable
 from tinsmith.errors import (
+    DataError,
     InputNameError,
     InputShapeError,
     InputTypeError,
@@ -191,6 +192,22 @@ def test_a_nan_goes_where_it_must() -> None:
     x = array(1, 3, 12, 12)
     x[0, 1, 5, 5] = np.nan
     assert np.isnan(ts.compile(graph, cache=False)(x)).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_index_out_of_range_is_an_error_not_a_wild_read(threads: int, divided: None) -> None:
+    g = Graph("embedding")
+    ids = g.input("ids", Type("int64", (1, 6)))
+    g.outputs = [ops.Relu(ops.Gather(g.const(array(10, 20)), ids))]
+    net = ts.compile(g, threads=threads, cache=False)
+    assert all(s.kind != "reference" for s in net.program().plan.steps)
+    good = np.array([[0, 9, -10, -1, 3, 3]])
+    for wrong in (10, -11, 2**62, -(2**62)):
+        np.testing.assert_array_equal(net(good), run_graph(g, [good])[0])
+        bad = good.copy()
+        bad[0, 3] = wrong
+        with pytest.raises(DataError, match=r"Gather.*\[-10, 10\)"):
+            net(bad)
 
 
 def test_symbols_must_agree() -> None:

@@ -85,6 +85,8 @@ class Choice:
                that the planner settles (`em.outs[i].spec`); the planner zeroes halos, the kernel
                keeps the padding lanes zero (`em.finish` does).
     workspace  bytes for each thread; `scratch` bytes shared by all threads for this step
+    fault      what it means if the kernel has set the first four bytes of its scratch (they are 0
+               before a run): the run then raises DataError with this text
     inplace    index of an operand whose buffer the output may take over, if its spec is equal
     """
 
@@ -97,6 +99,7 @@ class Choice:
     scratch: int = 0
     inplace: int | None = None
     detail: str = ""
+    fault: str = ""
 
 
 @dataclass

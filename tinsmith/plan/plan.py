@@ -46,6 +46,7 @@ class Operand:
 class Step:
     """One node of the placed graph (or a conversion between layouts).
 
+    `fault`: what it means if the code has set the four bytes at `fault_at` of the arena.
     kind: "native" (calls), "reference" (numpy), "view" (no work). `cost` is the model's seconds.
     """
 
@@ -61,6 +62,8 @@ class Step:
     nbytes: float = 0.0
     reads: tuple[Operand | None, ...] = ()
     writes: tuple[Operand, ...] = ()
+    fault: str = ""
+    fault_at: int = -1
 
 
 @dataclass(frozen=True)

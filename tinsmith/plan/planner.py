@@ -183,7 +183,8 @@ def _arena(placed: list[Placed], outputs: list[Tensor]) -> tuple[dict[Tensor, in
             scratch = Tensor(f"{step.name}.scratch", np.dtype("uint8"), (step.choice.scratch,))
             scratch.settle()
             step.scratch = scratch
-            buffers[scratch] = Buffer(step.choice.scratch, i, i)
+            kept = (0, len(placed)) if step.choice.fault else (i, i)  # read after the run
+            buffers[scratch] = Buffer(step.choice.scratch, *kept)
     for t in outputs:
         if t.root in buffers:
             buffers[t.root].end = len(placed)
@@ -256,9 +257,19 @@ def _step(
         t.settled.nbytes for t in (*s.reads, *s.writes) if t is not None and t.settled.size > 0
     )
     return Step(
-        s.name, s.op, s.kind, s.kernel, s.choice.detail, s.origin, tuple(calls), s.cost,
-        _flops(s.node), float(moved + sum(p.nbytes for p in packed)),
-    )  # fmt: skip
+        name=s.name,
+        op=s.op,
+        kind=s.kind,
+        kernel=s.kernel,
+        detail=s.choice.detail,
+        origin=s.origin,
+        calls=tuple(calls),
+        cost=s.cost,
+        flops=_flops(s.node),
+        nbytes=float(moved + sum(p.nbytes for p in packed)),
+        fault=s.choice.fault,
+        fault_at=offsets[s.scratch] if s.choice.fault else -1,
+    )
 
 
 def _zero_calls(

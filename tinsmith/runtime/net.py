@@ -51,7 +51,7 @@ class Net:
         self.name = name
         self.inputs = dict(inputs)
         self.output_names = list(outputs)
-        self.notes = list(notes)
+        self.notes = notes if isinstance(notes, list) else list(notes)
         self._build, self._stages, self._explain = build, stages, explain
         self._runner, self._report, self._sections = runner, report, sections
         self._source = source

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tinsmith.errors import PlanError, ReferenceFailed, TinsmithError
+from tinsmith.errors import DataError, PlanError, ReferenceFailed, TinsmithError
 from tinsmith.plan.main import PORTS
 from tinsmith.plan.plan import Operand, Plan, Step
 from tinsmith.runtime.threads import Lease
@@ -125,6 +125,9 @@ class Session:
             for o in plan.outputs
         ]
         self._first_output = PORTS + len(plan.inputs)
+        self._faults = [
+            (self._arena[s.fault_at : s.fault_at + 4], s) for s in plan.steps if s.fault
+        ]
 
     def run(self, inputs: Sequence[Array], cycles: dict[str, int] | None = None) -> list[Array]:
         """Run on plain, contiguous arrays of the plan's dtypes and shapes; new output arrays.
@@ -141,6 +144,8 @@ class Session:
             outputs.append(array)  # type: ignore[arg-type]
             if array is not None:
                 table[self._first_output + k] = _address(array)
+        for word, _ in self._faults:
+            word[:] = 0
         env: dict[str, Array] = {}
         threads = self.program.plan.threads
         if threads == 1:
@@ -152,6 +157,9 @@ class Session:
                 table[3] = team.address
                 for call in self._calls:
                     self._one(call, team, inputs, outputs, env, cycles)
+        for word, step in self._faults:
+            if word.any():
+                raise DataError(f"{step.origin}: {step.fault}")
         for k, operand in enumerate(self.program.plan.outputs):
             if outputs[k] is None:
                 outputs[k] = self._read(operand, inputs, outputs, env)

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from tinsmith.codegen.types import Ty
+from tinsmith.codegen.types import I32, Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.layout import spec_of
 from tinsmith.kernels.move.strided import Copy, emit_copy, emit_fill, lanes_of, plan_copy
@@ -225,6 +225,45 @@ def gather_constant(site: Site) -> Choice:
         (PLAIN,),
         (Phase(outer * count, emit),),
         (Packed("offsets", lambda: table),),
+    )
+
+
+@kernel("Gather", Tier.VECTOR)
+def gather_rows(site: Site) -> Choice:
+    """Rows at indices that are known when the model runs, each checked against the extent."""
+    x, indices, y = site.input(0), site.input(1), site.out
+    if indices.const is not None:
+        raise Skip("the indices are constant")
+    if indices.dtype.kind not in "iu":
+        raise Skip(f"the indices are {indices.dtype.name}")
+    axis = site.attr("axis") % len(x.dims)
+    extent, inner, outer = x.dims[axis], prod(x.dims[axis + 1 :]), prod(x.dims[:axis])
+    count = indices.type.size
+    row = plan_copy((inner,), (1,), (1,), _bits(site))
+
+    def emit(em: Emit) -> None:
+        b = em.b
+        source, table = em.ins[0], em.ins[1]
+        assert source is not None and table is not None
+        with b.loop(em.begin, em.end) as tile:
+            o, k = tile // count, tile % count
+            index = (table.pointer + k).load().to("i64")
+            index = (index < 0).select(index + extent, index)
+            bad = (index < 0) | (index >= extent)
+            with b.when(bad):
+                em.scratch.cast(I32).store(b.const(1, I32))
+            index = bad.select(0, index)
+            x_row = source.pointer + o * (extent * inner) + index * inner
+            emit_copy(b, row, x_row, em.outs[0].pointer + tile * inner, 0, 1)
+
+    return Choice(
+        cost=1e-6 + site.target.time(0, 2 * y.type.nbytes) + outer * count * 4e-9,
+        reads=(PLAIN, PLAIN),
+        writes=(PLAIN,),
+        phases=(Phase(outer * count, emit),),
+        scratch=64,
+        detail=f"rows of {inner}",
+        fault=f"an index is out of range: it must lie in [-{extent}, {extent})",
     )
 
 
