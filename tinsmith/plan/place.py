@@ -106,7 +106,8 @@ class Placer:
         if not home.is_static:
             return False
         if home.block:
-            gapless = home.dims[1] % home.block == 0 and prod(home.dims[2:]) == 1
+            whole = home.dims[1] % home.block == 0 or home.dims[0] == 1
+            gapless = whole and prod(home.dims[2:]) == 1
             home = home if gapless and not home.has_halo else self._copy(x, x.dims, PLAIN)
             home.pin()
         self._set(y, Tensor(y.name, y.dtype, y.dims, parent=home, space=home.space))
