@@ -24,6 +24,8 @@ class Build:
     kernels: str | None = None
     passes: str | None = None
     precision: str = "default"
+    memory: str = "default"
+    tune: bool = False
     cache: bool = True
 
     def compile(self, path: str, sizes: Mapping[str, int] | None = None) -> Built:
@@ -49,6 +51,8 @@ class Build:
                 kernels=self.kernels,
                 passes=self.passes,
                 precision=self.precision,
+                memory=self.memory,
+                tune=self.tune,
                 cache=self.cache,
             )
         done = time.perf_counter()
@@ -85,11 +89,23 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="'strict' forbids kernels that round more than the plain sum does.",
         ),
+        click.option(
+            "--memory",
+            default="default",
+            show_default=True,
+            help="'small' forbids kernels whose weights outgrow the model's.",
+        ),
+        click.option(
+            "--tune",
+            is_flag=True,
+            help="Time the candidates of every kind of layer, and keep "
+            "the winners for this machine.",
+        ),
         click.option("--no-cache", is_flag=True, help="Compile anew, and keep nothing."),
     ]
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        names = ("threads", "backend", "target", "kernels", "passes", "precision")
+        names = ("threads", "backend", "target", "kernels", "passes", "precision", "memory", "tune")
         taken = {n: kwargs.pop(n) for n in names}
         if taken["threads"] < 1:
             raise click.BadParameter(

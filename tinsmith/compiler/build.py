@@ -5,18 +5,34 @@ Imported only when something has to be built: a warm start does without.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tinsmith.backends.cpu import Compiled, compile_placed
+from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.target import Target
 from tinsmith.compiler.explain import explain_steps
+from tinsmith.compiler.options import Options
+from tinsmith.compiler.winners import Winners
 from tinsmith.graph import Graph
 from tinsmith.kernels.select import check_overrides, parse_overrides
 from tinsmith.passes.manager import Report, run_passes
+from tinsmith.plan.pick import Preferences
 from tinsmith.runtime.net import Signature
+
+
+@dataclass(frozen=True)
+class Made:
+    """A program; what gives its placed graph as text, and the explanation of each step; what
+    measuring its kernels has brought."""
+
+    compiled: Compiled
+    placed: Callable[[], str]
+    explained: Callable[[], dict[str, str]]
+    tuned: str
 
 
 class Compilation:
@@ -26,23 +42,18 @@ class Compilation:
         self,
         graph: Graph,
         target: Target,
-        threads: int,
-        kernels: str | Mapping[str, str] | None,
-        passes: str | None,
-        precision: str,
+        options: Options,
         cache: bool,
     ) -> None:
-        self.imported, self.target, self.threads = graph, target, threads
-        self.passes, self.precision, self.cache = passes, precision, cache
+        self.imported, self.target, self.options, self.cache = graph, target, options, cache
+        self.passes = passes = options.passes
         self.canonical = graph.clone()
         self.reports: list[Report] = [run_passes(self.canonical, "portable", "cpu", passes)]
-        self.overrides = parse_overrides(kernels)
+        self.overrides = parse_overrides(options.kernels)
         check_overrides(self.overrides, {n.name for n in (*graph.nodes, *self.canonical.nodes)})
 
-    def build(
-        self, signature: Signature
-    ) -> tuple[Compiled, Callable[[], str], Callable[[], dict[str, str]]]:
-        """A program; what gives its placed graph as text, and the explanation of each step."""
+    def build(self, signature: Signature, measure: bool = False) -> Made:
+        """A program for a signature; with `measure`, of kernels that were timed in it."""
         graph = self.canonical
         types = {
             v.name: v.type.like(shape=dims)
@@ -54,12 +65,33 @@ class Compilation:
         if types:
             reports.append(run_passes(placed, "portable", "cpu", self.passes))
         reports.append(run_passes(placed, "machine", "cpu", self.passes))
-        compiled = compile_placed(
-            placed, self.target, threads=self.threads, overrides=self.overrides,
-            precision=self.precision, cache=self.cache,
-        )  # fmt: skip
+        known = Winners(open_cache() if self.cache else None, self.target)
+        tuned = ""
+
+        def compiled_for(preferences: Preferences) -> Compiled:
+            return compile_placed(
+                placed,
+                self.target,
+                threads=self.options.threads,
+                overrides=self.overrides,
+                precision=self.options.precision,
+                cache=self.cache,
+                preferences=preferences,
+                small=self.options.memory == "small",
+            )
+
+        if measure:
+            from tinsmith.compiler.tune import tune
+
+            compiled, tuning = tune(compiled_for, known.read())
+            known.add(tuning.winners)
+            tuned = str(tuning)
+        else:
+            compiled = compiled_for(known.read())
         self.reports = reports
-        return compiled, lambda: str(placed), lambda: explain_steps(compiled.built, reports)
+        return Made(
+            compiled, lambda: str(placed), lambda: explain_steps(compiled.built, reports), tuned
+        )
 
     def external_files(self) -> set[str]:
         """Files besides the model's own that its constants are mapped from."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.target import Target, level, runnable
+from tinsmith.compiler.options import MEMORY, Options
 from tinsmith.compiler.store import Store, program_of, sections_of
 from tinsmith.errors import ModelFileError, TargetError, UnknownName, UntrustedCode
 from tinsmith.formats.container import MAGIC, Container
@@ -45,6 +46,8 @@ def compile(
     kernels: str | Mapping[str, str] | None = None,
     passes: str | None = None,
     precision: str = "default",
+    memory: str = "default",
+    tune: bool = False,
     cache: bool = True,
     trust: bool = False,
 ) -> Net:
@@ -56,6 +59,9 @@ def compile(
     kernels    overrides, as TINSMITH_KERNELS: "Conv=reference,layer1.0.conv1=conv_direct"
     passes     which passes run, e.g. "-fuse-elementwise" (see `tinsmith passes`)
     precision  "default", or "strict" (no kernels that trade accuracy for speed)
+    memory     "default", or "small" (no weights that are larger in a kernel than in the model)
+    tune       time the near candidates of every kind of layer in the program, once a machine:
+               the winners are kept in the cache directory, for this and all models
     cache      keep compiled programs on disk, and use them
     trust      run the machine code that a .tin file carries; without it, code is made anew
 
@@ -66,6 +72,8 @@ def compile(
         raise UnknownName("backend", backend, BACKENDS)
     if precision not in PRECISIONS:
         raise UnknownName("precision", precision, PRECISIONS)
+    if memory not in MEMORY:
+        raise UnknownName("memory", memory, MEMORY)
     if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 64:
         raise TargetError(f"threads must be a number from 1 to 64, not {threads!r}")
     if backend == "numpy":
@@ -77,8 +85,8 @@ def compile(
         )
     if not isinstance(target, Target):
         machine = calibrated(machine)
-    options = (threads, kernels, passes, precision)
-    return _Model(model, machine, options, cache, trust).net()
+    options = Options(threads, kernels, passes, precision, memory)
+    return _Model(model, machine, options, tune, cache, trust).net()
 
 
 def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False) -> None:
@@ -139,11 +147,13 @@ class _Model:
         self,
         model: Graph | str | os.PathLike[str],
         target: Target,
-        options: tuple[int, Any, Any, str],
+        options: Options,
+        tune: bool,
         cache: bool,
         trust: bool,
     ) -> None:
         self.model, self.target, self.options, self.cache = model, target, options, cache
+        self.tune = tune
         self.notes: list[str] = []
         self._made: Compilation | None = None
         self._placed: Callable[[], str] = str
@@ -166,7 +176,7 @@ class _Model:
         store = Store(code_cache)
         forced = os.environ.get("TINSMITH_KERNELS", "")
         try:
-            return store, store.key(path, self.target, *self.options, forced)
+            return store, store.key(path, self.target, self.options, forced)
         except OSError as error:
             raise ModelFileError(f"{path} cannot be read: {error.strerror or error}") from error
 
@@ -198,10 +208,7 @@ class _Model:
                 from tinsmith.compiler.build import Compilation
 
                 graph = self.model if isinstance(self.model, Graph) else load(self.model)
-                threads, kernels, passes, precision = self.options
-                self._made = Compilation(
-                    graph, self.target, threads, kernels, passes, precision, self.cache
-                )
+                self._made = Compilation(graph, self.target, self.options, self.cache)
             return self._made
 
     def net(self) -> Net:
@@ -237,17 +244,22 @@ class _Model:
                     return program
             if self.store is not None:
                 stored = self.store.get(self.key, signature, self.target)
-                if stored is not None:
+                if stored is not None and (not self.tune or "tuned" in stored[1]):
                     program, self._last = stored
+                    if "tuned" in self._last:
+                        self.notes.append(self._last.text("tuned"))
                     return program
             return self._built(signature)
 
     def _built(self, signature: Signature) -> Program:
         import json
 
-        compiled, self._placed, self._explained = self.compilation.build(signature)
+        made = self.compilation.build(signature, self.tune)
+        compiled, self._placed, self._explained = made.compiled, made.placed, made.explained
         self._last = None
         program = compiled.program
+        if made.tuned:
+            self.notes.append(made.tuned)
         if self.store is None:
             return program
         sections = sections_of(
@@ -259,6 +271,8 @@ class _Model:
             self.target,
         )
         if sections is not None:
+            if made.tuned:
+                sections["tuned"] = made.tuned.encode()
             sections["placed"] = self._placed().encode()
             sections["explain"] = json.dumps(self._explained()).encode()
             self.store.put(self.key, signature, sections)
@@ -267,7 +281,7 @@ class _Model:
     def sections(self, signature: Signature) -> dict[str, Any] | None:
         """The program for a signature as container sections, freshly built."""
         with self._lock:
-            compiled, *_ = self.compilation.build(signature)
+            compiled = self.compilation.build(signature).compiled
             program = compiled.program
             return sections_of(
                 program.plan,

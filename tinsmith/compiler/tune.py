@@ -1,0 +1,222 @@
+"""Measuring instead of estimating: the near candidates of every kind of layer, in place.
+
+A program is compiled once as the cost model (and what is known already) would have it, and once
+for each further rank of candidates; both run in turns on random inputs, and cycle counters tell
+each step's time in its real surroundings: caches, threads and neighbours as they will be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from tinsmith.backends.cpu import Compiled
+from tinsmith.graph import dtype_of
+from tinsmith.kernels.select import Candidate
+from tinsmith.plan.pick import Preference, Preferences, site_signature
+from tinsmith.plan.place import Placed
+from tinsmith.plan.plan import Plan
+from tinsmith.runtime.program import Session
+
+NEAR, MOST = 2.0, 4
+"""Candidates of at most so many times the least cost are measured, and at most so many."""
+
+WORTH = 0.97
+"""A candidate must take at most this part of the model's choice's time to replace it."""
+
+SECONDS, LEAST, OFTEN = 0.4, 5, 60
+
+Compile = Callable[[Preferences], Compiled]
+Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class Contest:
+    """Sites of one signature: the steps that compute them, and the candidates, the model's choice
+    first. `ratios` are their times over that choice's; `seconds` is the choice's, of all steps."""
+
+    steps: list[str]
+    options: list[Candidate]
+    ratios: dict[int, float] = field(default_factory=lambda: {0: 1.0})
+    seconds: float = 0.0
+
+    @property
+    def winner(self) -> int:
+        best = min(self.ratios, key=lambda k: (self.ratios[k], k))
+        return best if self.ratios[best] <= WORTH else 0
+
+    def preference(self, index: int, note: str = "") -> Preference:
+        choice = self.options[index].choice
+        assert choice is not None
+        return Preference(self.options[index].kernel, choice.detail, note)
+
+    def verdict(self) -> Preference:
+        best = self.winner
+        rivals = [k for k in self.ratios if k != best]
+        if not rivals:
+            return self.preference(best)
+        rival = min(rivals, key=lambda k: self.ratios[k])
+        other, one = self.preference(rival), self.seconds / len(self.steps) * 1e3
+        name = f"{other.kernel} {other.detail}".rstrip()
+        spent, lost = one * self.ratios[best], one * self.ratios[rival]
+        return self.preference(best, f"{spent:.4g} ms against {lost:.4g} ms for {name}")
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What came of it: the winners of all kinds of sites that were measured, how many of them are
+    not the cost model's choice, and the milliseconds of a whole run before and after."""
+
+    winners: dict[str, Preference]
+    changed: int
+    before: float
+    after: float
+
+    def __str__(self) -> str:
+        if not self.winners:
+            return "no kind of layer had candidates that are yet to be measured"
+        return (
+            f"measured {len(self.winners)} kinds of layers, {self.changed} of which another kernel "
+            f"computes now: {self.after:.4g} ms against {self.before:.4g} ms"
+        )
+
+
+def tune(compile: Compile, known: Preferences) -> tuple[Compiled, Tuning]:
+    """The program with the measured winners, and the report. `compile` makes a program under
+    preferences; `known` are those of earlier measurements, which are not repeated."""
+    base = compile(known)
+    contests = find_contests(base.built.placed, known)
+    if not contests:
+        return base, Tuning({}, 0, 0.0, 0.0)
+    inputs = made_up(base.program.plan)
+    for rank in range(1, MOST):
+        rivals = {s: c.preference(rank) for s, c in contests.items() if len(c.options) > rank}
+        if rivals:
+            other = compile({**known, **rivals})
+            compare(base, other, inputs, {s: contests[s] for s in rivals}, rank)
+    winners = {s: c.verdict() for s, c in contests.items()}
+    changed = sum(c.winner != 0 for c in contests.values())
+    made = compile({**known, **winners})
+    before, after = (median(times) for times in turns([base, made], inputs))
+    if changed and after > before:
+        # What won alone does not pay together: the model's choices stay.
+        winners = {s: c.preference(0) for s, c in contests.items()}
+        return compile({**known, **winners}), Tuning(winners, 0, before * 1e3, before * 1e3)
+    return made, Tuning(winners, changed, before * 1e3, after * 1e3)
+
+
+def find_contests(placed: Sequence[Placed], known: Mapping[str, Preference]) -> dict[str, Contest]:
+    """By signature: the sites of several candidates of near cost that nobody has measured."""
+    found: dict[str, Contest] = {}
+    for step in placed:
+        if step.choice is None or step.site is None or len(step.rivals) < 2:
+            continue
+        signature = site_signature(step.site)
+        if signature in found:
+            found[signature].steps.append(step.name)
+        elif signature not in known:
+            options = near(step)
+            if len(options) > 1:
+                found[signature] = Contest([step.name], options)
+    return found
+
+
+def near(step: Placed) -> list[Candidate]:
+    """The step's choice, then those of near cost that write the same layouts, so that what comes
+    after does not change."""
+    chosen = step.choice
+    assert chosen is not None
+    limit = NEAR * step.rivals[0][0]
+    blocks = [w.block for w in chosen.writes]
+    first = [c for _, c in step.rivals if c.choice is chosen]
+    seen, found = {(c.kernel, chosen.detail) for c in first}, first
+    for cost, c in step.rivals:
+        choice = c.choice
+        if choice is None or cost > limit or [w.block for w in choice.writes] != blocks:
+            continue
+        if (c.kernel, choice.detail) not in seen:
+            seen.add((c.kernel, choice.detail))
+            found.append(c)
+    return found[:MOST]
+
+
+def compare(
+    base: Compiled, other: Compiled, inputs: list[Array], contests: Mapping[str, Contest], rank: int
+) -> None:
+    """Run both in turns; note how the steps of each contest compare."""
+    sessions = [base.program.session(), other.program.session()]
+    groups = [step_groups(c.program.plan) for c in (base, other)]
+    rows: list[list[dict[str, int]]] = [[], []]
+    rate = 1.0
+    for session in sessions:
+        session.run(inputs)
+    start = perf_counter()
+    sessions[0].run(inputs)
+    for turn in range(rounds(perf_counter() - start)):
+        for k in (0, 1) if turn % 2 else (1, 0):
+            cycles: dict[str, int] = {}
+            start = perf_counter()
+            sessions[k].run(inputs, cycles)
+            rate = max(rate, sum(c for c in cycles.values() if c > 0) / (perf_counter() - start))
+            rows[k].append(cycles)
+    for contest in contests.values():
+        spent = [
+            sum(
+                median(sum(row.get(n, 0) for n in groups[k].get(s, [s])) for row in rows[k])
+                for s in contest.steps
+            )
+            for k in (0, 1)
+        ]
+        contest.ratios[rank] = spent[1] / max(spent[0], 1)
+        contest.seconds = spent[0] / rate
+
+
+def step_groups(plan: Plan) -> dict[str, list[str]]:
+    """Each step with the layout conversions right before it: they are made for it."""
+    groups: dict[str, list[str]] = {}
+    before: list[str] = []
+    for step in plan.steps:
+        if step.kind != "native":
+            continue
+        before.append(step.name)
+        if step.op != "Relayout":
+            groups[step.name], before = before, []
+    return groups
+
+
+def turns(programs: Sequence[Compiled], inputs: list[Array]) -> list[list[float]]:
+    """Seconds of whole runs, taken in turns."""
+    sessions: list[Session] = [p.program.session() for p in programs]
+    times: list[list[float]] = [[] for _ in sessions]
+    for session in sessions:
+        session.run(inputs)
+    start = perf_counter()
+    sessions[0].run(inputs)
+    for _ in range(rounds(perf_counter() - start)):
+        for session, row in zip(sessions, times, strict=True):
+            start = perf_counter()
+            session.run(inputs)
+            row.append(perf_counter() - start)
+    return times
+
+
+def rounds(seconds: float) -> int:
+    return int(min(OFTEN, max(LEAST, SECONDS / max(seconds, 1e-6))))
+
+
+def made_up(plan: Plan) -> list[Array]:
+    """Inputs of the plan's types: normal numbers, ones for integers, True."""
+    random = np.random.default_rng(0)
+    arrays = []
+    for port in plan.inputs:
+        dtype = dtype_of(port.dtype)
+        if dtype.kind in "fV":
+            arrays.append(random.standard_normal(port.dims).astype(dtype))
+        else:
+            arrays.append(np.ones(port.dims, dtype))
+    return arrays
