@@ -24,6 +24,7 @@ MACHINE = (
     "lower-rare",
     "slice-gathers",
     "lower-norm",
+    "sink-transposes",
     "lift-over-reshape",
     "nest-concats",
     "gather-channels",
