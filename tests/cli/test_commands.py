@@ -177,12 +177,22 @@ def test_bench_measures_as_often_as_it_is_told() -> None:
     assert "conv1" not in tinsmith("bench", MODEL, "--repeat", 3, "--no-layers").stdout
 
 
+def test_bench_measures_kernels_and_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINSMITH_CACHE", str(tmp_path / "cache"))
+    got = parsed("bench", MODEL, "--repeat", 2, "--no-layers", "--tune", "--small-memory")
+    assert len(got["notes"]) == 1 and "kind" in got["notes"][0]
+    assert got["memory"]["weights"] > 0
+    text = tinsmith("bench", MODEL, "--repeat", 2, "--no-layers", "--tune").stdout
+    assert "note" in text and "of code" in text
+
+
 def test_inspect_counts() -> None:
     got = parsed("inspect", MODEL)
     assert got["inputs"] == [{"name": "image", "dtype": "float32", "shape": ["N", 1, 8, 8]}]
     assert got["ops"]["Conv"] == 2 and got["nodes"] == sum(got["ops"].values())
     assert got["parameters"] == 16 * 10 + 32 * (9 * 16 + 1) + 129 * 10
     assert got["memory"]["lower_bound"] <= got["memory"]["peak"] <= got["memory"]["naive"]
+    assert got["memory"]["weights"] > 0 and got["memory"]["code"] > 0
     text = tinsmith("inspect", MODEL).stdout
     assert "float32[N,1,8,8]" in text and "Conv" in text and "memory" in text
     assert "memory" not in tinsmith("inspect", MODEL, "--no-memory").stdout

@@ -24,7 +24,7 @@ class Build:
     kernels: str | None = None
     passes: str | None = None
     precision: str = "default"
-    memory: str = "default"
+    small_memory: bool = False
     tune: bool = False
     cache: bool = True
 
@@ -51,7 +51,7 @@ class Build:
                 kernels=self.kernels,
                 passes=self.passes,
                 precision=self.precision,
-                memory=self.memory,
+                memory="small" if self.small_memory else "default",
                 tune=self.tune,
                 cache=self.cache,
             )
@@ -90,10 +90,9 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="'strict' forbids kernels that round more than the plain sum does.",
         ),
         click.option(
-            "--memory",
-            default="default",
-            show_default=True,
-            help="'small' forbids kernels whose weights outgrow the model's.",
+            "--small-memory",
+            is_flag=True,
+            help="Leave out kernels whose weights outgrow the model's.",
         ),
         click.option(
             "--tune",
@@ -105,7 +104,16 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ]
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        names = ("threads", "backend", "target", "kernels", "passes", "precision", "memory", "tune")
+        names = (
+            "threads",
+            "backend",
+            "target",
+            "kernels",
+            "passes",
+            "precision",
+            "small_memory",
+            "tune",
+        )
         taken = {n: kwargs.pop(n) for n in names}
         if taken["threads"] < 1:
             raise click.BadParameter(

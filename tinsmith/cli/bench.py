@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -54,6 +55,7 @@ def command(
     Examples:
       tinsmith bench model.onnx
       tinsmith bench model.onnx --threads 2 --seconds 5 --no-layers
+      tinsmith bench model.onnx --tune
       tinsmith bench model.onnx --dim batch=8 --json > result.json
     """
     built = build.compile(model)
@@ -111,6 +113,8 @@ def summary(
         "compile_ms": built.compile_ms,
         "flops": flops,
         "gflops": rate / 1e9,
+        "memory": asdict(built.net.memory) if build.backend == "cpu" else None,
+        "notes": built.net.notes,
         "share_of_peak": rate / (machine.peak * build.threads),
     }
 
@@ -130,5 +134,9 @@ def print_summary(row: dict[str, Any], shapes: dict[str, list[int]], built: Buil
     if row["backend"] == "cpu":
         memory = built.net.memory
         shown["memory"] = f"{_show.size(memory.peak)} for activations, "
-        shown["memory"] += f"{_show.size(memory.weights)} for weights"
+        shown["memory"] += f"{_show.size(memory.weights)} for weights, "
+        shown["memory"] += f"{_show.size(memory.workspace)} of workspace, "
+        shown["memory"] += f"{_show.size(memory.code)} of code"
     _show.pairs("", shown)
+    for note in built.net.notes:
+        click.echo(f"  note      {note}")

@@ -74,7 +74,7 @@ def stage_text(model: str, stage: str, build: Build, dims: dict[str, int]) -> st
 def planned_memory(model: str, build: Build, dims: dict[str, int]) -> dict[str, int]:
     """Bytes, as the plan has them."""
     found = build.compile(model, dims).net.memory
-    names = ("peak", "naive", "lower_bound", "weights", "code")
+    names = ("peak", "naive", "lower_bound", "weights", "workspace", "code")
     return {name: int(getattr(found, name)) for name in names}
 
 
@@ -98,7 +98,8 @@ def summary(graph: Any, facts: Facts, planned: dict[str, int] | None) -> dict[st
         size = {name: _show.size(n) for name, n in planned.items()}
         shown["memory"] = (
             f"{size['peak']} for activations (lower bound {size['lower_bound']}, without sharing "
-            f"{size['naive']}), {size['weights']} for weights, {size['code']} for code"
+            f"{size['naive']}), {size['weights']} for weights, {size['workspace']} of workspace, "
+            f"{size['code']} of code"
         )
     return shown
 
