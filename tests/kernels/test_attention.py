@@ -1,154 +1,75 @@
-"""The attention kernel over shapes, strides of its rows, terms and instruction sets."""
+"""Fused attention against numpy: shared heads, masks, causality, both ranks, epilogues."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tests.kernels.harness import check, levels
-from tinsmith.codegen.target import host, level
-from tinsmith.kernels.attention.tables import Book, row_map
-from tinsmith.ops import OPS
+from tests.kernels.harness import check, levels, one_node, site_of
+from tinsmith.codegen.target import level
+from tinsmith.kernels._kernel import KERNELS, Skip
 
-SHAPES = [  # batch, heads, queries, keys, width, value width
-    (1, 1, 1, 1, 1, 1),
-    (1, 3, 197, 197, 64, 64),
-    (3, 2, 49, 49, 32, 32),
-    (2, 1, 5, 7, 3, 17),
-    (1, 2, 16, 33, 20, 40),
-    (2, 1, 1, 70, 16, 8),
-    (1, 17, 9, 31, 24, 100),
-]
+RNG = np.random.default_rng(19)
 
 
-def _rng(*key):
-    return np.random.default_rng(abs(hash(key)) % 2**32)
+def rand(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype("f4")
 
 
-def operands(batch, heads, queries, keys, width, value_width, order=None):
-    """q [B,N,H,E], k and v in one array [B,M,H,E + F], and the tables; y [B,N,H,F]."""
-    rng = _rng(batch, heads, queries, keys)
-    q = rng.standard_normal((batch, queries, heads, width), np.float32)
-    kv = rng.standard_normal((batch, keys, heads, width + value_width), np.float32)
-    order = np.arange(queries) if order is None else order
-
-    def table(rows, inner, place, first=0):
-        n, h = rows.size, heads
-        b, g, r = np.ix_(range(batch), range(h), range(n))
-        return (((b * n + place[r]) * h + g) * inner + first).reshape(batch * h, n).astype(np.int32)
-
-    straight = np.arange(keys)
-    both = width + value_width
-    tables = [
-        table(order, width, order),
-        table(straight, both, straight),
-        table(straight, both, straight, width),
-        table(order, value_width, order),
-    ]
-    attrs = {
-        "width": width,
-        "value_width": value_width,
-        "shape": (batch, queries, heads, value_width),
-        "scale": width**-0.5,
-    }
-    return [q, kv, kv, *tables], attrs
+SIZES = [  # batch, heads, key heads, queries, keys, e, f
+    (1, 2, 2, 5, 7, 8, 8), (2, 3, 1, 49, 49, 32, 32), (1, 4, 2, 33, 70, 20, 24), (1, 1, 1, 1, 1, 1, 1),
+]  # fmt: skip
 
 
-def run(arrays, attrs, target, consts=(), **options):
-    return check(
-        "RowAttention",
-        arrays,
-        attrs,
-        kernel="attention_rows",
-        target=target,
-        consts=(3, 4, 5, 6, *consts),
-        **options,
+def operands(size: tuple) -> list[np.ndarray]:
+    n, h, g, q, k, e, f = size
+    return [rand(n, h, q, e), rand(n, g, k, e), rand(n, g, k, f)]
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("form", ["plain", "rank 3", "causal", "capped", "bool mask", "epilogue"])
+def test_forms(target: str, size: tuple, form: str) -> None:
+    n, h, g, q, k, e, f = size
+    arrays: list[np.ndarray] = operands(size)
+    attrs: dict = {}
+    epilogue: list[tuple] = []
+    if form == "rank 3":
+        arrays = [rand(n, q, h * e), rand(n, k, g * e), rand(n, k, g * f)]
+        attrs = {"q_num_heads": h, "kv_num_heads": g}
+    elif form == "causal":
+        attrs = {"is_causal": True, "scale": 0.3}
+    elif form == "capped":
+        arrays.append(rand(q, k))
+        attrs = {"softcap": 2.0}
+    elif form == "bool mask":
+        mask = RNG.random((n, 1, q, k)) > 0.4
+        mask[0, 0, 0] = False
+        arrays.append(mask)
+    elif form == "epilogue":
+        epilogue = [("Add", rand(n, h, q, f)), ("Gelu",)]
+    check("Attention", arrays, attrs, kernel="attention", target=target, epilogue=epilogue)
+
+
+@pytest.mark.parametrize("target", levels())
+def test_rows_without_keys_give_zero(target: str) -> None:
+    mask = np.where(RNG.random((2, 1, 20)) > 0.5, 0, -np.inf).astype("f4")
+    mask[1] = -np.inf
+    check(
+        "Attention", [*operands((1, 2, 2, 9, 20, 16, 16)), mask], kernel="attention", target=target
     )
 
 
-@pytest.mark.parametrize("target", levels())
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_shapes(shape, target):
-    run(*operands(*shape), target)
-
-
-@pytest.mark.parametrize("target", levels())
-@pytest.mark.parametrize("queries, keys", [(5, 7), (49, 49)])
-@pytest.mark.parametrize("wide", [(1, 1), (1, 0), (0, 1), (0, 0)])
-@pytest.mark.parametrize("constant", [True, False])
-def test_terms(queries, keys, wide, constant, target):
-    batch, heads = 3, 2
-    arrays, attrs = operands(batch, heads, queries, keys, 16, 16)
-    rng = _rng(queries, *wide)
-    dims = (queries if wide[0] else 1, keys if wide[1] else 1)
-    bias = rng.standard_normal((heads, *dims)).astype(np.float32)
-    mask = np.where(rng.random((batch, queries, keys)) < 0.3, np.float32(-100), np.float32(0))
-    arrays += [bias, np.tile(np.arange(heads, dtype=np.int32), batch)]
-    arrays += [mask, np.repeat(np.arange(batch, dtype=np.int32), heads)]
-    run(arrays, attrs, target, (7, 8, 9, 10) if constant else (8, 10))
-
-
-@pytest.mark.parametrize("target", levels())
-def test_rows_in_any_order(target):
-    order = np.random.default_rng(0).permutation(49)
-    run(*operands(2, 2, 49, 20, 32, 16, order), target)
-
-
-@pytest.mark.parametrize("target", levels())
-def test_minus_infinity_attends_nothing(target):
-    arrays, attrs = operands(1, 1, 9, 9, 16, 16)
-    mask = np.triu(np.full((1, 9, 9), -np.inf, np.float32), 1)
-    run([*arrays, mask, np.zeros(1, np.int32)], attrs, target, (7, 8))
-
-
-@pytest.mark.parametrize("target", levels())
-def test_large_scores_do_not_overflow(target):
-    arrays, attrs = operands(1, 2, 20, 37, 16, 16)
-    arrays[0] = arrays[0] * np.float32(1000)
-    run(arrays, attrs, target, rtol=1e-4)
-
-
-def test_equal_slabs_are_kept_once():
-    batch = 6
-    arrays, attrs = operands(batch, 1, 4, 4, 16, 16)
-    mask = np.zeros((batch, 4, 4), np.float32)
-    mask[3:] = -100
-    arrays += [mask, np.arange(batch, dtype=np.int32)]
-    choice = run(arrays, attrs, host(), (7, 8))
-    assert choice.packed[1].make().shape == (2, 4, 4)
-
-
-def test_few_items_are_cut_into_blocks_of_rows():
-    choice = run(*operands(1, 2, 197, 197, 64, 64), level("avx2"))
-    assert choice.phases[0].tiles >= 8
-
-
 @pytest.mark.parametrize(
-    "table, stride, shared",
+    ("more", "attrs", "why"),
     [
-        ([[0, 5, 10], [100, 105, 110]], 5, True),
-        ([[7], [9]], 0, True),
-        ([[0, 1, 7, 8], [20, 21, 27, 28]], None, True),
-        ([[0, 1, 7], [20, 22, 27], [40, 41, 47]], None, False),
+        ([None, rand(1, 2, 3, 8), rand(1, 2, 3, 8)], {}, "past_key"),
+        ([], {"left_window_size": 2}, "left_window_size"),
+        ([], {"with_qk": True}, "with_qk"),
+        ([rand(5, 4)], {}, "does not cover all keys"),
     ],
 )
-def test_tables_are_taken_apart(table, stride, shared):
-    book = Book()
-    found = row_map(book, np.array(table))
-    assert (found.stride, found.shared) == (stride, shared)
-    array = book.array()
-    for item, row in enumerate(table):
-        first = array[found.first + item]
-        which = 0 if shared else array[found.which + item]
-        for n, want in enumerate(row):
-            start = found.patterns + which * found.rows
-            have = n * stride if stride is not None else array[start + n]
-            assert first + have == want
-
-
-def test_the_reference_is_attention():
-    arrays, attrs = operands(2, 3, 5, 7, 4, 6)
-    q, kv = arrays[0].transpose(0, 2, 1, 3), arrays[1].transpose(0, 2, 1, 3)
-    want = OPS["Attention"](q, kv[..., :4], kv[..., 4:])
-    got = OPS["RowAttention"](*arrays, **attrs)
-    np.testing.assert_allclose(got, want.transpose(0, 2, 1, 3), rtol=1e-5, atol=1e-6)
+def test_declines(more: list, attrs: dict, why: str) -> None:
+    node = one_node("Attention", [*operands(SIZES[0]), *more], attrs)
+    with pytest.raises(Skip, match=why):
+        KERNELS["attention"].offer(site_of(node, level("avx2")))
