@@ -17,18 +17,20 @@ if TYPE_CHECKING:
     from tinsmith.compiler.compile import compile as compile
     from tinsmith.compiler.compile import load as load
     from tinsmith.compiler.compile import save as save
+    from tinsmith.compiler.verify import verify as verify
     from tinsmith.runtime.net import Net as Net
 
 _HOMES = {
     "load": "tinsmith.compiler.compile",
     "compile": "tinsmith.compiler.compile",
     "save": "tinsmith.compiler.compile",
+    "verify": "tinsmith.compiler.verify",
     "Net": "tinsmith.runtime.net",
     "Graph": "tinsmith.graph",
     "Type": "tinsmith.graph",
 }
 
-__all__ = ["Graph", "Net", "Type", "compile", "load", "save"]
+__all__ = ["Graph", "Net", "Type", "compile", "load", "save", "verify"]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,7 @@ DIGITS = Path(__file__).resolve().parent.parent.parent / "examples" / "digits"
 MODEL = str(DIGITS / "digits.onnx")
 SEVEN = str(DIGITS / "seven.png")
 LABELS = str(DIGITS / "labels.txt")
-COMMANDS = ("bench", "explain", "inspect", "kernels", "ops", "passes", "run")
+COMMANDS = ("bench", "explain", "inspect", "kernels", "ops", "passes", "run", "verify")
 
 
 def tinsmith(*arguments: Any, code: int = 0) -> Result:

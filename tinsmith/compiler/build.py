@@ -5,7 +5,7 @@ Imported only when something has to be built: a warm start does without.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.compiler.explain import explain_steps
 from tinsmith.compiler.options import Options
 from tinsmith.compiler.winners import Winners
-from tinsmith.graph import Graph
+from tinsmith.graph import Graph, Type
 from tinsmith.kernels.select import check_overrides, parse_overrides
 from tinsmith.passes.manager import Report, run_passes
 from tinsmith.plan.pick import Preferences
@@ -52,33 +52,52 @@ class Compilation:
         self.overrides = parse_overrides(options.kernels)
         check_overrides(self.overrides, {n.name for n in (*graph.nodes, *self.canonical.nodes)})
 
-    def build(self, signature: Signature, measure: bool = False) -> Made:
-        """A program for a signature; with `measure`, of kernels that were timed in it."""
-        graph = self.canonical
-        types = {
+    def types(self, signature: Signature) -> dict[str, Type]:
+        """The types that a signature gives to the inputs, where they are not the model's own."""
+        return {
             v.name: v.type.like(shape=dims)
-            for v, dims in zip(graph.inputs, signature, strict=True)
+            for v, dims in zip(self.canonical.inputs, signature, strict=True)
             if v.type.shape != dims
         }
+
+    def place(self, signature: Signature) -> Graph:
+        """The graph of a signature after all passes; `reports` then tells what they did."""
+        types = self.types(signature)
         reports = self.reports[:1]
-        placed = graph.clone(types)
+        placed = self.canonical.clone(types)
         if types:
             reports.append(run_passes(placed, "portable", "cpu", self.passes))
         reports.append(run_passes(placed, "machine", "cpu", self.passes))
+        self.reports = reports
+        return placed
+
+    def compile(
+        self,
+        placed: Graph,
+        preferences: Preferences | None = None,
+        forced: Mapping[str, str] | None = None,
+    ) -> Compiled:
+        """A program for a placed graph; `forced` names kernels of single nodes."""
+        return compile_placed(
+            placed,
+            self.target,
+            threads=self.options.threads,
+            overrides={**self.overrides, **(forced or {})},
+            precision=self.options.precision,
+            cache=self.cache,
+            preferences=preferences,
+            small=self.options.memory == "small",
+        )
+
+    def build(self, signature: Signature, measure: bool = False) -> Made:
+        """A program for a signature; with `measure`, of kernels that were timed in it."""
+        placed = self.place(signature)
+        reports = self.reports
         known = Winners(open_cache() if self.cache else None, self.target)
         tuned = ""
 
         def compiled_for(preferences: Preferences) -> Compiled:
-            return compile_placed(
-                placed,
-                self.target,
-                threads=self.options.threads,
-                overrides=self.overrides,
-                precision=self.options.precision,
-                cache=self.cache,
-                preferences=preferences,
-                small=self.options.memory == "small",
-            )
+            return self.compile(placed, preferences)
 
         if measure:
             from tinsmith.compiler.tune import tune
@@ -88,7 +107,6 @@ class Compilation:
             tuned = str(tuning)
         else:
             compiled = compiled_for(known.read())
-        self.reports = reports
         return Made(
             compiled, lambda: str(placed), lambda: explain_steps(compiled.built, reports), tuned
         )

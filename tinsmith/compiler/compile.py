@@ -78,15 +78,19 @@ def compile(
         raise TargetError(f"threads must be a number from 1 to 64, not {threads!r}")
     if backend == "numpy":
         return _numpy_net(model if isinstance(model, Graph) else load(model))
+    machine = machine_of(target)
+    options = Options(threads, kernels, passes, precision, memory)
+    return _Model(model, machine, options, tune, cache, trust).net()
+
+
+def machine_of(target: str | Target | None) -> Target:
+    """The machine that `compile`'s `target` means. Raises TargetError where its code cannot run."""
     machine = target if isinstance(target, Target) else level(target or "host")
     if not runnable(machine):
         raise TargetError(
             f"this machine cannot run code for {machine.isa}; leave `target` out for the host's own"
         )
-    if not isinstance(target, Target):
-        machine = calibrated(machine)
-    options = Options(threads, kernels, passes, precision, memory)
-    return _Model(model, machine, options, tune, cache, trust).net()
+    return machine if isinstance(target, Target) else calibrated(machine)
 
 
 def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False) -> None:

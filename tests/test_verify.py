@@ -1,0 +1,317 @@
+"""`verify`: that it finds what is wrong, and where it begins."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from dataclasses import dataclass, replace
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx import TensorProto, helper, numpy_helper
+
+import tinsmith as ts
+from tests.transformer import feeds, transformer
+from tinsmith.cli import main
+from tinsmith.compiler.compare import compare
+from tinsmith.errors import InputNameError, InputTypeError, MissingPackage, ModelFileError
+from tinsmith.graph import Type
+from tinsmith.kernels._kernel import KERNELS, Packed, Tier, kernel
+from tinsmith.ops import OPS
+from tinsmith.passes.manager import PASSES, register
+
+RANDOM = np.random.default_rng(2)
+
+
+def chain():
+    """Three products with activations between, and a branch that is always right."""
+    names = ["first", "second", "third"]
+    random = np.random.default_rng(1)
+    weights = [
+        numpy_helper.from_array(random.standard_normal((16, 16)).astype(np.float32) / 4, f"w{i}")
+        for i in range(3)
+    ]
+    nodes, value = [], "x"
+    for i, name in enumerate(names):
+        nodes.append(helper.make_node("MatMul", [value, f"w{i}"], [f"m{i}"], name=name))
+        nodes.append(helper.make_node("Tanh", [f"m{i}"], [f"t{i}"], name=f"tanh{i}"))
+        value = f"t{i}"
+    nodes.append(helper.make_node("Softmax", ["t0"], ["side"], name="side", axis=-1))
+    nodes.append(helper.make_node("Softmax", [value], ["y"], name="last", axis=-1))
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "chain", [info("x", TensorProto.FLOAT, ["n", 16])],
+        [info("y", TensorProto.FLOAT, ["n", 16]), info("side", TensorProto.FLOAT, ["n", 16])],
+        weights,
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+X = {"x": RANDOM.standard_normal((8, 16), np.float32)}
+
+
+@pytest.fixture
+def wrong_kernels():
+    """`matmul_wrong` computes with other weights; `matmul_misplaced` does so only behind others."""
+
+    def spoiled(site):
+        choice = KERNELS["matmul_packed"].rule(site)
+        packed = choice.packed[0]
+        return replace(choice, packed=(Packed("w", lambda: packed.make() * np.float32(1.05)),))
+
+    @kernel("MatMul", Tier.GENERIC, dtypes="float32")
+    def matmul_wrong(site):
+        """Wrong on purpose."""
+        return spoiled(site)
+
+    @kernel("MatMul", Tier.GENERIC, dtypes="float32")
+    def matmul_misplaced(site):
+        """Wrong on purpose, unless it reads the graph's inputs."""
+        if site.input(0).producer is None:
+            return KERNELS["matmul_packed"].rule(site)
+        return spoiled(site)
+
+    yield
+    KERNELS.remove("matmul_wrong")
+    KERNELS.remove("matmul_misplaced")
+
+
+def test_what_is_right_agrees():
+    found = ts.verify(ts.load(chain()), X)
+    assert found and found.ok and found.culprit is None
+    assert [d.name for d in found.outputs] == ["y", "side"]
+    assert all(0 <= d.relative < 1e-5 for d in found.outputs)
+    assert "agrees" in str(found) and "DIFFERS" not in str(found)
+    assert ts.verify(ts.load(chain())).ok  # random inputs
+
+
+def test_a_transformer_agrees():
+    assert ts.verify(ts.load(transformer()), feeds(2, 9), tolerance=1e-5).ok
+
+
+@pytest.mark.parametrize("where", ["first", "second", "third"])
+def test_a_wrong_kernel_is_found(wrong_kernels, where, tmp_path):
+    found = ts.verify(
+        ts.load(chain()), X, kernels={where: "matmul_wrong"}, save=tmp_path, cache=False
+    )
+    assert not found
+    culprit = found.culprit
+    assert culprit.kind == "kernel" and culprit.kernel == "matmul_wrong"
+    assert culprit.op.startswith("MatMul") and where in str(culprit.origin)
+    assert culprit.difference.relative > 1e-3
+    wrong = {d.name for d in found.outputs if not d.ok}
+    assert wrong == ({"y", "side"} if where == "first" else {"y"})
+
+
+def test_the_replay_shows_the_same(wrong_kernels, tmp_path):
+    found = ts.verify(
+        ts.load(chain()), X, kernels={"second": "matmul_wrong"}, save=tmp_path, cache=False
+    )
+    (model,) = tmp_path.glob("*.tin")
+    assert found.culprit.replay == str(model) and str(model) in str(found)
+    with np.load(model.with_suffix(".npz")) as data:
+        arrays = dict(data)
+    graph = ts.load(model)
+    assert list(arrays) == [v.name for v in graph.inputs]
+    assert ts.verify(graph, arrays).ok
+    again = ts.verify(graph, arrays, kernels={"MatMul": "matmul_wrong"}, cache=False)
+    assert not again and again.culprit.kind == "kernel"
+
+
+def test_a_kernel_that_is_wrong_in_its_place_only(wrong_kernels):
+    found = ts.verify(ts.load(chain()), X, kernels={"MatMul": "matmul_misplaced"}, cache=False)
+    assert found.culprit.kind == "plan" and "second" in found.culprit.origin
+    assert "right alone" in str(found)
+
+
+def test_a_wrong_pass_is_named():
+    @register("portable", priority=50.5, name="spoil-tanh")
+    @dataclass(frozen=True)
+    class Spoil:
+        """Wrong on purpose: tanh becomes sine."""
+
+        def run(self, graph, context):
+            found = [n for n in graph.nodes if n.op.name == "Tanh"]
+            for n in found:
+                graph.replace(n.output, OPS["Sin"](n.inputs[0]))
+            graph.sweep()
+            return len(found)
+
+    try:
+        found = ts.verify(ts.load(chain()), X, cache=False)
+    finally:
+        PASSES.remove("spoil-tanh")
+    assert not found
+    assert (found.culprit.kind, found.culprit.name) == ("pass", "spoil-tanh")
+
+
+def test_without_bisection():
+    want = ts.compile(ts.load(chain()), backend="numpy")(**X)
+    spoiled = {"y": want["y"] + np.float32(0.1), "side": want["side"]}
+    found = ts.verify(ts.load(chain()), X, against=spoiled, bisect=False)
+    assert [d.ok for d in found.outputs] == [False, True] and found.culprit is None
+
+
+# ---- expected outputs
+
+
+def test_expected_outputs_and_inputs_in_a_file(tmp_path):
+    want = ts.compile(ts.load(chain()), backend="numpy")(**X)
+    file = tmp_path / "want.npz"
+    np.savez(file, **want, **X)
+    assert ts.verify(ts.load(chain()), against=file).ok
+    np.savez(file, y=want["y"] * np.float32(1.1), **X)
+    found = ts.verify(ts.load(chain()), against=file)
+    assert [d.name for d in found.outputs] == ["y"] and not found
+    assert "the reference differs as well" in found.note
+    np.savez(file, z=want["y"])
+    with pytest.raises(InputNameError, match="holds z, but no output"):
+        ts.verify(ts.load(chain()), X, against=file)
+    file.write_bytes(b"nothing")
+    with pytest.raises(ModelFileError, match="cannot be read as"):
+        ts.verify(ts.load(chain()), X, against=file)
+    with pytest.raises(ModelFileError, match="cannot compare with 'torch'"):
+        ts.verify(ts.load(chain()), X, against="torch")
+    with pytest.raises(InputNameError, match="no input named 'q'"):
+        ts.verify(ts.load(chain()), {"q": X["x"]})
+
+
+# ---- another engine
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    """ONNX's reference evaluator behind the names that ONNX Runtime has."""
+    from onnx.reference import ReferenceEvaluator
+
+    class InferenceSession:
+        def __init__(self, source, options, providers):
+            proto = onnx.load(source) if isinstance(source, str) else onnx.load_from_string(source)
+            self.run_it = ReferenceEvaluator(proto)
+            self.names = [o.name for o in proto.graph.output]
+            self.inputs = [types.SimpleNamespace(name=i.name) for i in proto.graph.input]
+
+        def get_inputs(self):
+            return self.inputs
+
+        def run(self, names, given):
+            return self.run_it.run(names, given)
+
+    module = types.ModuleType("onnxruntime")
+    module.InferenceSession = InferenceSession
+    module.SessionOptions = types.SimpleNamespace
+    monkeypatch.setitem(sys.modules, "onnxruntime", module)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "chain.onnx"
+    onnx.save(chain(), path)
+    return path
+
+
+def test_another_engine_agrees(engine, file):
+    assert ts.verify(file, X, against="onnxruntime").ok
+
+
+def test_an_operator_that_is_wrong_here_is_named(engine, file, monkeypatch):
+    monkeypatch.setattr(OPS["Tanh"], "reference", lambda x: np.tanh(x) * x.dtype.type(1.1))
+    found = ts.verify(file, X, against="onnxruntime", cache=False)
+    assert not found
+    assert (found.culprit.kind, found.culprit.name) == ("model", "tanh0")
+    assert found.culprit.origin.startswith("Tanh 'tanh0' of ")
+
+
+def test_a_kernel_that_is_wrong_is_named_with_another_engine_too(engine, file, wrong_kernels):
+    found = ts.verify(
+        file, X, against="onnxruntime", kernels={"third": "matmul_wrong"}, cache=False
+    )
+    assert found.culprit.kind == "kernel" and "third" in found.culprit.origin
+
+
+def test_the_engine_is_missing(file, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingPackage, match="pip install onnxruntime"):
+        ts.verify(file, X, against="onnxruntime")
+
+
+# ---- comparing
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "ok", "says"),
+    [
+        (np.float32([1, 2]), np.float32([1, 2.001]), True, "relative"),
+        (np.float32([1, 2]), np.float32([1, 2.1]), False, "at [1] it is 2.0, not 2.1"),
+        (np.float32([1, 2]), np.float64([1, 2]), False, "it is float32[2], not float64[2]"),
+        (np.float32([[1, 2]]), np.float32([1, 2]), False, "it is float32[1, 2], not float32[2]"),
+        (np.float32([1, np.nan]), np.float32([1, np.nan]), True, "max error 0"),
+        (np.float32([1, np.nan]), np.float32([1, 2]), False, "at [1] it is nan, not 2.0"),
+        (np.float32([1, np.inf]), np.float32([1, np.inf]), True, "max error 0"),
+        (np.float32([1, np.inf]), np.float32([1, -np.inf]), False, "it is inf, not -inf"),
+        (np.float32([1, 3e38]), np.float32([1, np.inf]), False, "it is 3e+38, not inf"),
+        (np.float32([np.inf, 1]), np.float32([np.inf, 2]), False, "at [1]"),
+        (np.int64([1, 2]), np.int64([1, 2]), True, "max error 0"),
+        (np.int64([1000, 2]), np.int64([1001, 2]), False, "at [0] it is 1000, not 1001"),
+        (np.array([True]), np.array([False]), False, "it is True, not False"),
+        (np.array(["a"], object), np.array(["a"]), True, "string"),
+        (np.array(["a"], object), np.array(["b"]), False, "'a', not 'b'"),
+        (np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32), True, "[0, 3]"),
+        (np.float32([0, 0]), np.float32([0, 0]), True, "relative 0"),
+        (np.float32([1e-6, 0]), np.float32([0, 0]), True, "relative 1e-06"),
+        (np.float32(2), np.float32(2.5), False, "at [] it is 2.0, not 2.5"),
+        (np.array([1, 2], ml_dtypes.bfloat16), np.array([1, 2], ml_dtypes.bfloat16), True, "bfl"),
+    ],
+)
+def test_compare(got, want, ok, says):
+    found = compare("y", got, want, 1e-3)
+    assert found.ok is ok
+    assert says in str(found)
+
+
+# ---- the command
+
+
+def command(*arguments, code=0):
+    got = CliRunner().invoke(main, ["verify", *map(str, arguments)])
+    if got.exception is not None and not isinstance(got.exception, SystemExit):
+        raise got.exception
+    assert got.exit_code == code, got.output
+    return got.output
+
+
+def test_the_command(file, tmp_path):
+    said = command(file, "--dim", "n=8")
+    assert "chain against reference" in said and said.count("agrees") == 2
+    want = ts.compile(ts.load(chain()), backend="numpy")(**X)
+    expected = tmp_path / "want.npz"
+    np.savez(expected, y=want["y"] * np.float32(1.5), **X)
+    said = command(file, "--against", expected, "--no-bisect", code=3)
+    assert "DIFFERS y: float32[8, 16]" in said
+    plain = json.loads(command(file, "--against", expected, "--no-bisect", "--json", code=3))
+    assert plain["ok"] is False and plain["outputs"][0]["relative"] > 0.3
+    assert "give 'reference', 'onnxruntime' or an .npz" in command(file, "--against", "x", code=1)
+    command(file, "--backend", "numpy", code=2)
+
+
+def test_the_command_bisects(file, tmp_path, wrong_kernels):
+    said = command(
+        file, "--dim", "n=8", "--kernels", "second=matmul_wrong", "--save", tmp_path / "found",
+        "--no-cache", code=3,
+    )  # fmt: skip
+    assert "the kernel matmul_wrong of MatMul" in said and "'second'" in said
+    replay = next(line for line in said.splitlines() if "replay" in line).split()
+    assert replay[1:3] == ["tinsmith", "verify"]
+    assert "agrees" in command(*replay[3:])
+
+
+def test_random_inputs_need_a_type_that_can_be_drawn():
+    graph = ts.Graph("strings")
+    x = graph.input("x", Type("string", (2,)))
+    graph.outputs = [x]
+    with pytest.raises(InputTypeError, match="give it an array"):
+        ts.verify(graph)

@@ -1,0 +1,228 @@
+"""To the first node that differs: generated code, and the passes before it, against the reference.
+
+Values are computed for prefixes of the placed graph, cut after one node at a time, so that fusion,
+kernels and layouts stay what they are in the whole model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tinsmith.codegen.cache import open_cache
+from tinsmith.compiler.build import Compilation
+from tinsmith.compiler.compare import Array, Difference, compare
+from tinsmith.compiler.winners import Winners
+from tinsmith.errors import NoKernel, TinsmithError
+from tinsmith.graph import Graph, Node, Value
+from tinsmith.ops.control import run_graph
+from tinsmith.passes.manager import list_passes, run_passes
+
+PASS, KERNEL, PLAN, MODEL = "pass", "kernel", "plan", "model"
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """Where the difference comes from.
+
+    kind   "pass": a pass changed what the graph computes; `name` is the pass
+           "kernel": the node is wrong for itself, on exactly these inputs
+           "plan": the node is right alone, and wrong in its place in the program
+           "model": importer or reference, as the other engine tells
+    replay is the .tin file of the node alone, with its inputs in an .npz beside it.
+    """
+
+    kind: str
+    name: str
+    op: str = ""
+    kernel: str = ""
+    origin: str = ""
+    difference: Difference | None = None
+    replay: str = ""
+
+    def __str__(self) -> str:
+        what = {
+            PASS: f"the pass {self.name} changes what the model computes",
+            KERNEL: f"{self.name}: the kernel {self.kernel} of {self.op} is wrong",
+            PLAN: f"{self.name}: {self.op} with {self.kernel} is right alone, but wrong in its "
+            "place: a layout, or memory that is shared",
+            MODEL: f"{self.name}: {self.op} is computed otherwise here, in numpy too",
+        }[self.kind]
+        lines = [what]
+        if self.origin:
+            lines.append(f"  origin  {self.origin}")
+        if self.difference is not None:
+            lines.append(f"  differs {self.difference}")
+        if self.replay:
+            data = Path(self.replay).with_suffix(".npz")
+            lines.append(f"  replay  tinsmith verify {self.replay} {data}")
+        return "\n".join(lines)
+
+
+class Bisection:
+    """The search in one compiled model, for one set of inputs (by name)."""
+
+    def __init__(
+        self, compilation: Compilation, inputs: Mapping[str, Array], tolerance: float
+    ) -> None:
+        self.compilation, self.tolerance = compilation, tolerance
+        self.inputs = [inputs[v.name] for v in compilation.imported.inputs]
+        self.signature = tuple(a.shape for a in self.inputs)
+        cache = open_cache() if compilation.cache else None
+        self.known = Winners(cache, compilation.target).read()
+        self.kernels: dict[str, str] = {}
+
+    def find(self, want: Mapping[str, Array], save: Path | None = None) -> Culprit | None:
+        """The culprit; None where the difference cannot be found again in a prefix."""
+        placed = self.compilation.place(self.signature)
+        if (culprit := self._pass(placed, want)) is not None:
+            return culprit
+        values = self._reference(placed)
+        built = self.compilation.compile(placed, self.known).built
+        self.kernels = {s.name: s.kernel for s in built.placed if s.kind == "native"}
+        node = self._first(placed, values)
+        if node is None:
+            return None
+        difference = self._differs(placed, node, values)
+        alone = _alone(placed, node)
+        feeds = {v.name: values[v.name] for v in alone.inputs}
+        own = self._run(alone, list(feeds.values()), node)
+        kind = PLAN
+        for v, a in zip(alone.outputs, own, strict=True):
+            found = compare(v.name, a, values[v.name], self.tolerance)
+            if not found.ok:
+                kind, difference = KERNEL, found
+        replay = ""
+        if save is not None:
+            replay = _store(save, alone, feeds)
+        return Culprit(
+            kind, node.name, _op(node), self.kernels.get(node.name, "reference"),
+            str(node.origin), difference, replay,
+        )  # fmt: skip
+
+    # ---- passes
+
+    def _pass(self, placed: Graph, want: Mapping[str, Array]) -> Culprit | None:
+        """The first pass after which the references no longer give what they gave before."""
+        if (found := self._wrong(placed, want)) is None:
+            return None
+        spec = self.compilation.passes or ""
+        imported = self.compilation.imported
+        types = self.compilation.types(self.signature)
+        for stage in ("portable", "machine"):
+            for entry in list_passes(stage, "cpu", spec):
+                graph = imported.clone(types)
+                stop = f"{spec},stop-after={entry.name}".lstrip(",")
+                if stage == "machine":
+                    run_passes(graph, "portable", "cpu", self.compilation.passes)
+                run_passes(graph, stage, "cpu", stop)
+                if (wrong := self._wrong(graph, want)) is not None:
+                    return Culprit(PASS, entry.name, difference=wrong)
+        return Culprit(PASS, "(all passes together)", difference=found)
+
+    def _wrong(self, graph: Graph, want: Mapping[str, Array]) -> Difference | None:
+        """How the outputs differ when the references compute them."""
+        got = run_graph(graph, self.inputs)
+        for v, a in zip(graph.outputs, got, strict=True):
+            found = compare(v.name, a, want[v.name], self.tolerance)
+            if not found.ok:
+                return found
+        return None
+
+    # ---- nodes
+
+    def _reference(self, graph: Graph) -> dict[str, Array]:
+        """Every value of a graph, in numpy, by name."""
+        whole = graph.clone()
+        whole.outputs = [v for n in whole.nodes for v in n.outputs]
+        names = [v.name for n in graph.nodes for v in n.outputs]
+        values = dict(zip(names, run_graph(whole, self.inputs), strict=True))
+        return values | {v.name: a for v, a in zip(graph.inputs, self.inputs, strict=True)}
+
+    def _first(self, placed: Graph, values: Mapping[str, Array]) -> Node | None:
+        """A node that differs while all that it reads agrees."""
+        nodes = placed.nodes
+        low, high = 0, len(nodes) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self._differs(placed, nodes[middle], values) is not None:
+                high = middle
+            else:
+                low = middle + 1
+        node = nodes[low] if nodes else None
+        if node is None or self._differs(placed, node, values) is None:
+            # A branch that is right lay in between: take the earliest, one by one.
+            return next((n for n in nodes if self._differs(placed, n, values) is not None), None)
+        while True:
+            producers = dict.fromkeys(
+                v.producer for v in node.inputs if v is not None and v.producer is not None
+            )
+            wrong = next((p for p in producers if self._differs(placed, p, values)), None)
+            if wrong is None:
+                return node
+            node = wrong
+
+    def _differs(self, placed: Graph, node: Node, values: Mapping[str, Array]) -> Difference | None:
+        """How a node's outputs differ when the graph ends there; None where they agree."""
+        cut = placed.clone()
+        names = [v.name for v in node.outputs]
+        cut.outputs = [v for n in cut.nodes for v in n.outputs if v.name in set(names)]
+        cut.sweep()
+        got = self._run(cut, self.inputs, node)
+        for v, a in zip(cut.outputs, got, strict=True):
+            found = compare(v.name, a, values[v.name], self.tolerance)
+            if not found.ok:
+                return found
+        return None
+
+    def _run(self, graph: Graph, inputs: list[Array], node: Node) -> list[Array]:
+        """A placed graph in generated code, the node with the kernel that it has in the model."""
+        forced = {node.name: self.kernels[node.name]} if node.name in self.kernels else {}
+        try:
+            program = self.compilation.compile(graph, self.known, forced).program
+        except NoKernel:  # it was chosen for a layout that a cut graph does not have
+            program = self.compilation.compile(graph, self.known).program
+        given = [np.ascontiguousarray(a) for a in inputs]
+        return program.session().run(given)
+
+
+def _op(node: Node) -> str:
+    body = node.attrs.get("body")
+    if node.op.name in ("If", "Loop", "Scan") or not isinstance(body, Graph):
+        return node.op.name
+    return "+".join(map(_op, body.nodes))
+
+
+def _alone(graph: Graph, node: Node) -> Graph:
+    """A graph of one node; what it reads of others becomes an input, constants stay."""
+    new = Graph(node.name, graph.file)
+    made: dict[Value, Value] = {}
+    for v in node.inputs:
+        if v is not None and v not in made:
+            made[v] = (
+                new.const(v.const, v.name) if v.const is not None else new.input(v.name, v.type)
+            )
+    copy = new.add(
+        node.op, *(None if v is None else made[v] for v in node.inputs), name=node.name,
+        origin=node.origin, outputs=[v.name for v in node.outputs], **node.attrs,
+    )  # fmt: skip
+    new.outputs = list(copy.outputs)
+    return new
+
+
+def _store(folder: Path, graph: Graph, feeds: Mapping[str, Array]) -> str:
+    """The files of a replay; "" where the graph has no text form (it holds strings, for one)."""
+    from tinsmith.compiler.compile import save
+
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = "".join(c if c.isalnum() or c in "-_." else "_" for c in graph.name)[:80] or "node"
+    file = folder / f"{stem}.tin"
+    np.savez(file.with_suffix(".npz"), **dict(feeds))
+    try:
+        save(graph, file)
+    except TinsmithError:
+        return ""
+    return str(file)

@@ -1,0 +1,258 @@
+"""`verify`: generated code against the reference, another engine, or a file of expected outputs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tinsmith.compiler.bisect import MODEL, Bisection, Culprit
+from tinsmith.compiler.build import Compilation
+from tinsmith.compiler.compare import Array, Difference, compare, compare_all
+from tinsmith.compiler.compile import compile as compile_model
+from tinsmith.compiler.compile import load, machine_of
+from tinsmith.compiler.options import Options
+from tinsmith.errors import InputNameError, InputTypeError, MissingPackage, ModelFileError
+from tinsmith.graph import Graph, Type
+from tinsmith.ops.control import run_graph
+
+REFERENCE, ONNXRUNTIME = "reference", "onnxruntime"
+TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` found. Prints as a report; true where all outputs agree."""
+
+    model: str
+    against: str
+    tolerance: float
+    outputs: tuple[Difference, ...]
+    culprit: Culprit | None = None
+    note: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return all(d.ok for d in self.outputs)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def to_json(self) -> dict[str, Any]:
+        return {"ok": self.ok, **asdict(self)}
+
+    def __str__(self) -> str:
+        lines = [f"{self.model} against {self.against}, within {self.tolerance:g} of the greatest"]
+        lines += [f"  {'agrees ' if d.ok else 'DIFFERS'} {d}" for d in self.outputs]
+        lines += [self.note] if self.note else []
+        lines += [str(self.culprit)] if self.culprit is not None else []
+        return "\n".join(lines)
+
+
+def verify(
+    model: Graph | str | os.PathLike[str],
+    inputs: Mapping[str, Any] | Sequence[Any] | None = None,
+    *,
+    against: str | os.PathLike[str] | Mapping[str, Any] = REFERENCE,
+    tolerance: float = TOLERANCE,
+    bisect: bool = True,
+    save: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Verification:
+    """Run a model in generated code and compare every output.
+
+    inputs    by name or in order; those not given are taken from an `.npz` that is compared
+              with, else random (free dimensions are then 1)
+    against   "reference" (numpy), "onnxruntime", an .npz file of expected outputs by name, or a
+              mapping of them
+    bisect    on a difference, find the first node that differs, or the pass that changed the result
+    save      a folder for that node alone and its inputs, to be run again
+    options   of `compile`: threads, target, kernels, passes, precision, cache
+
+    Raises InputError, ImportFailed, MissingPackage.
+    """
+    graph = model if isinstance(model, Graph) else load(model)
+    expected, against_name = expected_of(against)
+    arrays = arrays_for(graph, inputs, expected, seed)
+    net = compile_model(graph, **options)
+    got = dict(zip(net.output_names, net.run(net._arrays([], arrays)), strict=True))
+    exact: dict[str, Array] | None = None
+    if against_name == REFERENCE:
+        want = exact = _reference(graph, arrays)
+    elif against_name == ONNXRUNTIME:
+        want = _onnxruntime(model, arrays, list(got))
+    else:
+        want = {n: np.asarray(a) for n, a in expected.items() if n in got}
+        if not want:
+            raise InputNameError(
+                f"{against_name} holds {', '.join(expected) or 'nothing'}, but no output of the "
+                f"model: {', '.join(got)}"
+            )
+    outputs = tuple(compare_all(got, want, tolerance))
+    name = graph.name or graph.file or "model"
+    found = Verification(name, against_name, tolerance, outputs)
+    if found.ok or not bisect:
+        return found
+    exact = _reference(graph, arrays) if exact is None else exact
+    culprit, note = None, ""
+    wrong = [d for d in compare_all(exact, want, tolerance) if not d.ok]
+    if wrong:
+        note = "the reference differs as well: the importer, or an operator's definition"
+        if against_name == ONNXRUNTIME:
+            culprit = _against_engine(model, graph, arrays, tolerance)
+    else:
+        culprit = _bisect(graph, arrays, exact, tolerance, save, options)
+        if culprit is None:
+            note = "the difference does not show where the program is cut: memory or threads"
+    return Verification(name, against_name, tolerance, outputs, culprit, note)
+
+
+def _bisect(
+    graph: Graph,
+    arrays: Mapping[str, Array],
+    want: Mapping[str, Array],
+    tolerance: float,
+    save: Any,
+    options: Mapping[str, Any],
+) -> Culprit | None:
+    names = {f.name for f in fields(Options)}
+    compilation = Compilation(
+        graph,
+        machine_of(options.get("target")),
+        Options(**{n: v for n, v in options.items() if n in names}),
+        options.get("cache", True),
+    )
+    search = Bisection(compilation, arrays, tolerance)
+    return search.find(want, Path(save) if save is not None else None)
+
+
+# ---- inputs
+
+
+def arrays_for(
+    graph: Graph, inputs: Any, expected: Mapping[str, Any], seed: int
+) -> dict[str, Array]:
+    """An array for every input: given, from the file of expected outputs, or random."""
+    names = [v.name for v in graph.inputs]
+    if inputs is None:
+        inputs = {}
+    if isinstance(inputs, np.ndarray):
+        inputs = [inputs]
+    given = inputs if isinstance(inputs, Mapping) else dict(zip(names, inputs, strict=False))
+    if unknown := [n for n in given if n not in names]:
+        raise InputNameError(
+            f"{graph.name} has no input named {unknown[0]!r}; its inputs are {', '.join(names)}"
+        )
+    random = np.random.default_rng(seed)
+    found = {}
+    for v in graph.inputs:
+        if v.name in given:
+            found[v.name] = np.asarray(given[v.name])
+        elif v.name in expected:
+            found[v.name] = np.asarray(expected[v.name])
+        else:
+            found[v.name] = draw(v.name, v.type, random)
+    return found
+
+
+def draw(name: str, type: Type, random: np.random.Generator) -> Array:
+    """Random numbers of a type: free dimensions are 1, integers small, since many are indices."""
+    if type.shape is None or type.dtype == object:
+        raise InputTypeError(f"cannot make up the input {name!r}, a {type}: give it an array")
+    dims = tuple(d if isinstance(d, int) else 1 for d in type.shape)
+    if type.dtype.kind == "b":
+        return random.random(dims) < 0.5
+    if type.dtype.kind in "iu":
+        return random.integers(0, 256 if type.dtype == np.uint8 else 10, dims).astype(type.dtype)
+    return np.asarray(random.standard_normal(dims, np.float32)).astype(type.dtype)
+
+
+def expected_of(against: Any) -> tuple[dict[str, Any], str]:
+    if isinstance(against, Mapping):
+        return dict(against), "the given arrays"
+    text = os.fspath(against)
+    if text in (REFERENCE, ONNXRUNTIME):
+        return {}, text
+    if not text.endswith(".npz"):
+        raise ModelFileError(
+            f"cannot compare with {text!r}: give 'reference', 'onnxruntime' or an .npz file"
+        )
+    try:
+        with np.load(text, allow_pickle=False) as data:
+            return dict(data), text
+    except (OSError, ValueError, EOFError) as error:
+        raise ModelFileError(f"{text} cannot be read as .npz: {error}") from error
+
+
+# ---- the others
+
+
+def _reference(graph: Graph, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    results = run_graph(graph, [arrays[v.name] for v in graph.inputs])
+    return {v.name: a for v, a in zip(graph.outputs, results, strict=True)}
+
+
+def _session(model: Any, extra: Sequence[str] = ()) -> Any:
+    """An ONNX Runtime session of an ONNX file, with further values as outputs."""
+    try:
+        import onnxruntime as ort
+    except ImportError as error:
+        raise MissingPackage(
+            "comparing with ONNX Runtime needs it: python -m pip install onnxruntime"
+        ) from error
+    if isinstance(model, Graph) or not Path(model).is_file():
+        raise ModelFileError("comparing with ONNX Runtime needs the .onnx file, not a graph")
+    source: Any = os.fspath(model)
+    if extra:
+        import onnx
+
+        proto = onnx.load(source)
+        proto.graph.output.extend(onnx.ValueInfoProto(name=n) for n in extra)
+        source = proto.SerializeToString()
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def _onnxruntime(model: Any, arrays: Mapping[str, Array], names: list[str]) -> dict[str, Array]:
+    session = _session(model)
+    wanted = {i.name for i in session.get_inputs()}
+    results = session.run(names, {n: a for n, a in arrays.items() if n in wanted})
+    return dict(zip(names, results, strict=True))
+
+
+def _against_engine(
+    model: Any, graph: Graph, arrays: Mapping[str, Array], tolerance: float
+) -> Culprit | None:
+    """The first node of the imported graph whose reference differs from ONNX Runtime's value."""
+    import onnx
+
+    proto = onnx.load(os.fspath(model), load_external_data=False)
+    known = {n for node in proto.graph.node for n in node.output}
+    known -= {o.name for o in proto.graph.output}
+    whole = graph.clone()
+    nodes = [n for n in whole.nodes if any(v.name in known for v in n.outputs)]
+    names = list(dict.fromkeys(v.name for n in nodes for v in n.outputs if v.name in known))
+    if not names:
+        return None
+    session = _session(model, names)
+    wanted = {i.name for i in session.get_inputs()}
+    theirs = session.run(names, {n: a for n, a in arrays.items() if n in wanted})
+    values = dict(zip(names, theirs, strict=True))
+    by_name = {v.name: v for n in nodes for v in n.outputs}
+    whole.outputs = [by_name[n] for n in names]
+    ours = run_graph(whole, [arrays[v.name] for v in graph.inputs])
+    for name, array in zip(names, ours, strict=True):
+        found = compare(name, array, values[name], tolerance)
+        if not found.ok:
+            node = by_name[name].producer
+            assert node is not None
+            return Culprit(
+                MODEL, node.name, node.op.name, origin=str(node.origin), difference=found
+            )
+    return None
