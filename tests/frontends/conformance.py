@@ -28,7 +28,6 @@ EXCLUDED = {
     "test_adam*": "training operators are not supported",
     "test_momentum*": "training operators are not supported",
     "test_nesterov_momentum": "training operators are not supported",
-    "test_batchnorm_*_training_mode": "training mode is not supported",
     "test_training_dropout*": "training mode is not supported",
     "test_bernoulli*": "the expected values are those of one random generator",
     "test_image_decoder_*": "images are decoded outside a model",

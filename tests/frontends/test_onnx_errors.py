@@ -92,12 +92,6 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str]] = [
         r"ai.onnx.ml\) is not supported",
     ),
     (
-        "training",
-        [node("BatchNormalization", ["x", "w", "w", "w", "w"], ["y"], training_mode=1)],
-        {"weights": {"w": floats(3)}},
-        "training mode",
-    ),
-    (
         "statistics of training that are read",
         [node("BatchNormalization", ["x", "w", "w", "w", "w"], ["z", "m", "y"])],
         {"weights": {"w": floats(3)}, "opset": 9},

@@ -50,7 +50,9 @@ def global_pool(call: Call) -> Result:
 def batch_norm(call: Call) -> Result:
     eps = call.attr("epsilon", 1e-5)
     call.ignore("momentum", "is_test", "consumed_inputs")
-    if call.attr("training_mode", 0) or any(call.used(i) for i in range(1, 5)):
+    if call.attr("training_mode", 0):
+        return _batch_norm_of_batch(call, eps)
+    if any(call.used(i) for i in range(1, 5)):
         raise Unsupported("it is in training mode: only inference is supported")
     values = [call[i] for i in range(5)]
     spare = (call.const(np.zeros(0, np.float32)),) * (len(call.outputs) - 1)
@@ -60,6 +62,29 @@ def batch_norm(call: Call) -> Result:
     deviation = call.emit("Sqrt", call.emit("Add", var, call.number(eps, var)))
     y = call.emit("Div", call.emit("Sub", x, mean), deviation)
     return call.emit("Add", call.emit("Mul", y, scale), shift), *spare
+
+
+def _batch_norm_of_batch(call: Call, eps: float) -> Result:
+    """With the statistics of the batch itself: how exporters spell standardised weights."""
+    x, scale, shift, mean, var = (call[i] for i in range(5))
+    if x.rank is None:
+        raise Unsupported("it is in training mode, and the rank of its input is not known")
+    axes = call.ints(0, *range(2, x.rank))
+
+    def averaged(v: Value, keepdims: bool) -> Value:
+        return call.emit("Reduce", v, axes, kind="mean", keepdims=keepdims)
+
+    off = call.emit("Sub", x, averaged(x, True))
+    now = averaged(x, False), averaged(call.emit("Mul", off, off), False)
+    y = call.emit("BatchNorm", x, scale, shift, *now, eps=eps)
+    momentum = call.attr("momentum", 0.9)
+
+    def running(before: Value, new: Value) -> Value:
+        kept = call.emit("Mul", before, call.number(momentum, before))
+        return call.emit("Add", kept, call.emit("Mul", new, call.number(1 - momentum, new)))
+
+    pairs = zip((mean, var), now, range(1, len(call.outputs)), strict=False)
+    return y, *(running(before, new) for before, new, _ in pairs)
 
 
 @importer("LayerNormalization")
