@@ -44,7 +44,13 @@ def explain_steps(built: Built, reports: Sequence[Report] = ()) -> dict[str, str
 
 
 def _inner(step: Placed) -> dict[str, str]:
-    if step.node is None or step.node.op.name != "Fused":
-        return {}
-    nodes = step.node.attrs["body"].nodes
-    return {n.name: f"{n.op.name} {n.origin.name or n.name}" for n in nodes}
+    """The nodes inside a step's node, at any depth, by name."""
+    found: dict[str, str] = {}
+    work = [] if step.node is None else [step.node]
+    while work:
+        node = work.pop(0)
+        if node.op.name in ("Fused", "Block"):
+            work = [*node.attrs["body"].nodes, *work]
+        elif node is not step.node:
+            found[node.name] = f"{node.op.name} {node.origin.name or node.name}"
+    return found

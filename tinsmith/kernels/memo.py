@@ -88,25 +88,43 @@ def site_key(site: Site, small: int = SMALL) -> tuple[Any, ...]:
     """What a site computes: operator, attributes, types, epilogue, and the values of constants
     that are integers or have at most `small` elements."""
     anchor = site.anchor
-
-    def operand(v: Value | None) -> Any:
-        if v is None:
-            return None
-        if v.const is None:
-            return v.dtype.name, v.dims
-        if v.dtype.kind == "f" and v.const.size > small:
-            return v.dtype.name, v.dims, True
-        data = np.ascontiguousarray(v.const)
-        return v.dtype.name, v.dims, hashlib.blake2b(data.tobytes(), digest_size=16).digest()
-
     return (
         None if anchor is None else (anchor.op.name, _attrs(anchor.attrs)),
-        tuple(map(operand, site.inputs)),
-        tuple(map(operand, site.extras)),
+        tuple(_operand(v, small) for v in site.inputs),
+        tuple(_operand(v, small) for v in site.extras),
         tuple((v.dtype.name, v.dims) for v in site.outputs),
         None if site.epilogue is None else site.epilogue.key,
     )
 
 
+def _operand(v: Value | None, small: int) -> Any:
+    if v is None:
+        return None
+    if v.const is None:
+        return v.dtype.name, v.dims
+    if v.dtype.kind == "f" and v.const.size > small:
+        return v.dtype.name, v.dims, True
+    data = np.ascontiguousarray(v.const)
+    return v.dtype.name, v.dims, hashlib.blake2b(data.tobytes(), digest_size=16).digest()
+
+
 def _attrs(attrs: Any) -> Any:
-    return tuple((k, str(v) if isinstance(v, Graph) else repr(v)) for k, v in sorted(attrs.items()))
+    return tuple(
+        (k, _graph(v) if isinstance(v, Graph) else repr(v)) for k, v in sorted(attrs.items())
+    )
+
+
+def _graph(graph: Graph) -> Any:
+    """What a nested graph computes, whatever its values are called."""
+    number: dict[Value, int] = {v: i for i, v in enumerate(graph.inputs)}
+
+    def operand(v: Value | None) -> Any:
+        return number[v] if v in number else _operand(v, SMALL)
+
+    rows = []
+    for node in graph.nodes:
+        rows.append((node.op.name, _attrs(node.attrs), tuple(map(operand, node.inputs))))
+        for v in node.outputs:
+            number[v] = len(number)
+    types = tuple((v.dtype.name, str(v.type)) for v in graph.inputs)
+    return types, tuple(rows), tuple(map(operand, graph.outputs))

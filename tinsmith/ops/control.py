@@ -1,4 +1,4 @@
-"""Operators that hold graphs: If, Loop, Scan and Fused, and the interpreter that runs graphs.
+"""Operators that hold graphs (If, Loop, Scan, Fused, Block), and the interpreter of graphs.
 
 Subgraphs see nothing of the graph around them: what they capture comes in as inputs, after their
 own.
@@ -323,7 +323,7 @@ def _(
     return (*(v.type for v in states), *results)
 
 
-# ---- Fused
+# ---- Fused, Block
 
 
 @op("control")
@@ -340,5 +340,23 @@ def _(*xs, body):
 
 
 @Fused.cost
+def _(*xs, body):
+    return _flops(body)
+
+
+@op("control")
+def Block(*xs, body):
+    """y = body(*xs): several anchors, Fused or alone, that one kernel may compute together"""
+    return tuple(run_graph(body, xs))
+
+
+@Block.type
+def _(*xs, body):
+    if [x.type for x in xs] == [v.type for v in body.inputs]:
+        return tuple(v.type for v in body.outputs)
+    return tuple(infer_graph(body, xs))
+
+
+@Block.cost
 def _(*xs, body):
     return _flops(body)

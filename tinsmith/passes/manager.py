@@ -329,7 +329,7 @@ def _own_nested(graph: Graph) -> list[Graph]:
         return tuple(own(v) for v in value) if isinstance(value, tuple) else value
 
     for node in graph.nodes:
-        if "control" in node.op.traits and node.op.name != "Fused":
+        if "control" in node.op.traits and node.op.name not in ("Fused", "Block"):
             for key, value in node.attrs.items():
                 node.attrs[key] = own(value)
     return owned

@@ -29,6 +29,7 @@ MACHINE = (
     "nest-concats",
     "gather-channels",
     "fuse-elementwise",
+    "fuse-blocks",
     "drop-dead-machine",
 )
 

@@ -8,7 +8,6 @@ the whole, cost nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import prod
 
 from tinsmith.codegen.target import Target
@@ -19,40 +18,11 @@ from tinsmith.kernels.layout import PLAIN, Layout, to_layout
 from tinsmith.kernels.relayout import RELAYOUT, relayout
 from tinsmith.kernels.select import REFERENCE, Candidate, candidates, forced
 from tinsmith.kernels.trace import make_site
+from tinsmith.plan.blocks import place_block
 from tinsmith.plan.parts import free_concat, free_split
 from tinsmith.plan.pick import Preference, Preferences, lightest, preferred, site_signature
+from tinsmith.plan.placed import Placed
 from tinsmith.plan.tensors import Tensor
-
-
-@dataclass(eq=False)
-class Placed:
-    """One step before memory is planned: what runs, on which tensors, and why."""
-
-    name: str
-    op: str
-    kind: str
-    kernel: str
-    origin: str
-    node: Node | None = None
-    site: Site | None = None
-    choice: Choice | None = None
-    reads: list[Tensor | None] = field(default_factory=list)
-    writes: list[Tensor] = field(default_factory=list)
-    candidates: list[Candidate] = field(default_factory=list)
-    scratch: Tensor | None = None
-    reason: str = ""
-    rivals: list[tuple[float, Candidate]] = field(default_factory=list)
-    """Seconds with conversions, and candidates of the best tier, least first."""
-    measured: Preference | None = None
-
-    @property
-    def cost(self) -> float:
-        return self.choice.cost if self.choice else 0.0
-
-    @property
-    def rank(self) -> int:
-        """The place of the choice among the candidates."""
-        return next((i for i, c in enumerate(self.candidates) if c.choice is self.choice), -1)
 
 
 class Placer:
@@ -81,8 +51,7 @@ class Placer:
             self._home[v] = Tensor(v.name, v.dtype, _dims(v), space=space, index=i)
         results = set(graph.outputs)
         for node in graph.nodes:
-            if not (self._place_view(node) or self._place_parts(node)):
-                self._place_node(node, results)
+            self.place_node(node, results)
         for i, v in enumerate(graph.outputs):
             self.outputs.append(self._deliver(v, i))
         for step in self.steps:
@@ -139,13 +108,21 @@ class Placer:
         )
         return True
 
-    def _place_node(self, node: Node, results: set[Value]) -> None:
+    def place_node(self, node: Node, results: set[Value]) -> None:
+        """Add the steps of one node; `results` are the values that leave the program."""
+        if node.op.name == "Block":
+            place_block(self, node, results)
+        elif not (self._place_view(node) or self._place_parts(node)):
+            self.place_native(node, results)
+
+    def place_native(self, node: Node, results: set[Value]) -> None:
+        """Add a step that computes one node by a kernel, or else by its reference."""
         force = forced(node.name, node.op.name, self.overrides)
         found: list[Candidate] = []
         site, reason = None, ""
         try:
             if force != REFERENCE:
-                site = self._site(node)
+                site = self.site(node)
                 inner = site.anchor.op.name if site.anchor is not None else ELEMENTWISE
                 force = force or forced(node.name, inner, self.overrides)
             if force == REFERENCE:
@@ -192,7 +169,8 @@ class Placer:
             )
         )
 
-    def _site(self, node: Node) -> Site:
+    def site(self, node: Node) -> Site:
+        """What kernels see of a node. Raises Skip where it is not static and native."""
         for v in (*node.inputs, *node.outputs):
             if v is None:
                 continue
@@ -278,6 +256,20 @@ class Placer:
         )  # fmt: skip
 
     # ---- values
+
+    def layout(self, value: Value | None) -> Layout:
+        """The layout in which a value lies now."""
+        return self._layouts.get(value, PLAIN) if value is not None else PLAIN
+
+    def rename(self, names: Mapping[Value, Value | None]) -> None:
+        """Let each key lie where its value lies."""
+        for new, old in names.items():
+            if old in self._home:
+                self._home[new] = self._home[old]
+                self._layouts[new] = self.layout(old)
+            for (value, dims, block), copy in list(self._copies.items()):
+                if value is old:
+                    self._copies[new, dims, block] = copy
 
     def _set(self, value: Value, tensor: Tensor) -> None:
         self._home[value] = tensor
@@ -381,8 +373,3 @@ def _is_native(value: Value) -> bool:
 
 def _dims(value: Value) -> tuple[int, ...]:
     return value.dims if value.type.is_static else ()
-
-
-def tier_of(step: Placed) -> Tier:
-    """The tier of the kernel that a step runs."""
-    return next((c.tier for c in step.candidates if c.kernel == step.kernel), Tier.REFERENCE)

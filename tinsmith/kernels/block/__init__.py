@@ -1,0 +1,1 @@
+"""Several convolutions as one kernel, with what lies between them kept in the core's cache."""

@@ -1,0 +1,310 @@
+"""The code of a block: steps of a few rows, through a ring of expanded rows in workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import Emit, View
+from tinsmith.kernels.block.plan import BlockPlan, Dense, middle, window
+from tinsmith.kernels.block.stages import Stages, scratch_view
+from tinsmith.kernels.window import depthwise
+from tinsmith.kernels.window.direct import (
+    PanelPlace,
+    convolve,
+    flattened,
+    over_blocks,
+    store_tile,
+)
+from tinsmith.kernels.window.geometry import steps
+from tinsmith.kernels.window.tiles import Sink, initial, sweep, walk
+
+
+def tiles_of(stages: Stages, plan: BlockPlan) -> int:
+    """Tiles are (image, panel where panels are apart, band), the band innermost."""
+    panels = plan.expand.cut.total if plan.parted and plan.expand else 1
+    return stages.depthwise.geo.batch * panels * plan.bands
+
+
+def workspace(stages: Stages, plan: BlockPlan) -> int:
+    """Bytes: the ring, then what the last stage reads."""
+    return 4 * (plan.ring + middle(stages, plan.most))
+
+
+def emit_block(em: Emit, stages: Stages, plan: BlockPlan) -> None:
+    """Compute the tiles [begin, end); the ring is kept from band to band of an image."""
+    b = em.b
+    if plan.expand is not None:
+        _clear_edges(em, stages, plan)
+    with b.loop(em.begin, em.end) as t:
+        band, rest = t % plan.bands, t // plan.bands
+
+        def run(panel: Panel | None, n: Val | int, t: Val = t, band: Val | int = band) -> None:
+            def step(row: Val | int, size: int) -> None:
+                at = _Step(em, stages, plan, n, b.index(row), size, panel)
+                if plan.expand is not None:
+                    at.expand(_is_first(b, plan, t.eq(em.begin), band, at.row))
+                at.depthwise()
+                if plan.project is not None:
+                    at.project()
+
+            walk(b, plan.rows, band, plan.bands, step)
+
+        if plan.parted and plan.expand is not None:
+            total = plan.expand.cut.total
+            n = rest // total
+            _pick(b, plan.expand, stages.width, rest % total, lambda p, n=n: run(p, n))
+        else:
+            run(None, rest)
+
+
+def _is_first(b: Builder, plan: BlockPlan, begins: Val, band: Val | int, row: Val) -> Val:
+    """Whether no step has left its last rows in the ring for this one."""
+    if isinstance(band, int):
+        return row.eq(0)
+    (many, high), (_, low) = (*plan.rows, plan.rows[-1])[:2]
+    unit = band * plan.steps // plan.bands
+    first = unit * low + b.minimum(unit, many) * (high - low)
+    return row.eq(first) & (begins | row.eq(0))
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Some expanded channels: the lanes of their vectors, and the first block and channel."""
+
+    lanes: tuple[int, ...]
+    block: Val | int
+    channel: Val | int
+
+
+def _pick(
+    b: Builder, dense: Dense, width: int, which: Val | int, body: Callable[[Panel], None]
+) -> None:
+    """Call `body` with panel number `which`."""
+    cut = dense.cut
+    whole = sum(cut.main)
+
+    def full() -> None:
+        body(Panel(cut.main, which * len(cut.main), which * whole))
+
+    def tail() -> None:
+        body(Panel(cut.tail, cut.count * len(cut.main), cut.count * whole))
+
+    if not cut.tail:
+        full()
+    elif not cut.count:
+        tail()
+    else:
+        b.choose(b.index(which) < cut.count, full, tail)
+
+
+def _each(b: Builder, dense: Dense, width: int, body: Callable[[Panel], None]) -> None:
+    """Call `body` with every panel."""
+    cut = dense.cut
+    whole = sum(cut.main)
+    if cut.count == 1:
+        body(Panel(cut.main, 0, 0))
+    elif cut.count:
+        with b.loop(0, cut.count) as p:
+            body(Panel(cut.main, p * len(cut.main), p * whole))
+    if cut.tail:
+        body(Panel(cut.tail, cut.count * len(cut.main), cut.count * whole))
+
+
+def _clear_edges(em: Emit, stages: Stages, plan: BlockPlan) -> None:
+    """Zero the columns of the ring that lie beside the image; nothing else writes them."""
+    b, width = em.b, stages.width
+    geo = stages.depthwise.geo
+    zero = b.zero(F32.x(width))
+    edges = [*range(geo.begin[2]), *range(geo.begin[2] + geo.size[2], plan.pitch // width)]
+    if not edges:
+        return
+    ring = em.workspace.cast(F32)
+    with b.loop(0, plan.ring_blocks * plan.slots) as line:
+        start = (ring + line * plan.pitch).fixed()
+        for column in edges:
+            (start + column * width).store(zero)
+
+
+class _Step:
+    """One step: rows [row, row + size) of image n, for all channels or those of one panel."""
+
+    def __init__(
+        self,
+        em: Emit,
+        stages: Stages,
+        plan: BlockPlan,
+        n: Val | int,
+        row: Val,
+        size: int,
+        panel: Panel | None,
+    ) -> None:
+        self.em, self.b, self.stages, self.plan = em, em.b, stages, plan
+        self.n, self.row, self.size, self.panel = n, row, size, panel
+        self.geo = stages.depthwise.geo
+        self.ring = em.workspace.cast(F32)
+        self.middle = (self.ring + plan.ring).fixed() if plan.ring else self.ring
+
+    def slot(self, line: Val) -> Ptr:
+        """The ring's place of an expanded row, counted with the rows above the image."""
+        return self.ring + (line % self.plan.slots) * self.plan.pitch
+
+    # ---- 1x1, into the ring
+
+    def expand(self, first: Val) -> None:
+        """Bring the ring up to the last row that this step reads."""
+        b, plan, geo = self.b, self.plan, self.geo
+        top, height = geo.begin[1], geo.size[1]
+        base = self.row * geo.stride[1]
+        start = base + first.select(b.index(0), b.index(plan.lead))
+        stop = base + ((self.size - 1) * geo.stride[1] + self.stages.span)
+        assert plan.expand is not None
+        low, high = b.maximum(start, top), b.minimum(stop, top + height)
+        if self.panel is not None:
+            self._expand_panel(self.panel, low, high)
+        else:
+            _each(b, plan.expand, self.stages.width, lambda p: self._expand_panel(p, low, high))
+        for lo, hi in (
+            (start, b.minimum(stop, top)),
+            (b.maximum(start, top + height), stop),
+        ):
+            with b.loop(lo, hi) as line:
+                self._clear_row(line)
+
+    def _expand_panel(self, panel: Panel, low: Val | int, high: Val | int) -> None:
+        b, stages, plan, geo = self.b, self.stages, self.plan, self.geo
+        stage, dense = stages.expand, plan.expand
+        assert stage is not None and dense is not None
+        source = stages.source(self.em)
+        batch, _, step = steps(source.spec, 2)
+        row_geo = replace(stage.geo, batch=1, size=(1, 1, geo.size[2]), out=(1, 1, geo.size[2]))
+        plane = plan.slots * plan.pitch
+        block = 0 if self.panel is not None else panel.block
+        with b.loop(low, high) as line:
+            image_row = line - geo.begin[1]
+            start = self.slot(line) + block * plane + geo.begin[2] * stages.width
+            out = scratch_view(
+                stage.site, start.fixed(), geo.channels, (plane, plan.pitch, stages.width)
+            )
+            em = stages.emit(self.em, stage, source, out, (self.n, panel.block, image_row))
+            x = source.pointer + self.n * batch + image_row * step[1]
+            weights = em.packed[0] + panel.channel * dense.row
+            bias = em.packed[1] + panel.channel if stage.bias else None
+            reduce = over_blocks(em, row_geo, dense.blocks, panel.lanes)
+            at = PanelPlace(0, 0, panel.lanes, 0, 0, 0, 1)
+            sink = Sink(em, row_geo, panel.block)
+            convolve(em, row_geo, at, x, weights, bias, sink, dense.blocks.padded, reduce)
+
+    def _clear_row(self, line: Val) -> None:
+        b, plan, width = self.b, self.plan, self.stages.width
+        zero = b.zero(F32.x(width))
+        start = self.slot(line).fixed()
+        with b.loop(0, plan.ring_blocks) as block:
+            row = (start + block * (plan.slots * plan.pitch)).fixed()
+            with b.loop(0, plan.pitch, width) as i:
+                (row + i).store(zero)
+
+    # ---- depthwise, from the ring or the input
+
+    def depthwise(self) -> None:
+        b, stages, plan = self.b, self.stages, self.plan
+        out = self.em.outs[0]
+        if plan.project is not None:
+            line = self.size * self.geo.out[2] * stages.width
+            strides = (line, self.geo.out[2] * stages.width, stages.width)
+            out = scratch_view(stages.depthwise.site, self.middle, self.geo.channels, strides)
+        first: Val | int = 0
+        count = stages.blocks
+        if self.panel is not None:
+            first, count = self.panel.block, len(self.panel.lanes)
+        with b.loop(0, count) as local:
+            self._channel_block(local, first + local if self.panel is not None else local, out)
+
+    def _channel_block(self, local: Val, block: Val, out: View) -> None:
+        b, stages, plan, width = self.b, self.stages, self.plan, self.stages.width
+        stage, geo = stages.depthwise, window(stages, self.size)
+        place = (self.n, block, self.row)
+        if plan.project is not None:
+            target = View((out.pointer + local * out.spec.strides[1]).fixed(), out.spec)
+        else:
+            target = View(out.at(*place).fixed(), out.spec)
+        em = stages.emit(self.em, stage, None, target, place)
+        sink = Sink(em, geo, block)
+        weights = (em.packed[0] + block * (geo.taps * width)).fixed()
+        bias = em.packed[1] + block * width if stage.bias else None
+        hold = depthwise.unrolled(geo) and em.target.registers >= 32
+        held = [(weights + i * width).load(width) for i in range(geo.taps)] if hold else []
+        line_at, gap = self._lines(local, block)
+
+        def weight(i: int) -> Val:
+            return held[i] if held else (weights + i * width).load(width)
+
+        def tile(r: Val | int, c: Val | int, high: int, wide: int) -> None:
+            start = initial(b, bias, high * wide, (width,))
+            column = c * (geo.stride[2] * gap)
+            known: dict[int, Ptr] = {}
+
+            def line(i: int) -> Ptr:
+                if i not in known:
+                    known[i] = (line_at(r * geo.stride[1] + i) + column).fixed()
+                return known[i]
+
+            if depthwise.unrolled(geo):
+                done = depthwise.taps(geo, line, gap, weight, start, high, wide, width)
+            else:
+                with b.loop(0, geo.kernel[1], carry=start) as loop:
+                    i = loop.index
+                    x = line_at(i * geo.dilation[1] + r * geo.stride[1]) + column
+                    w = weights + i * (geo.kernel[2] * width)
+                    loop.next(depthwise.row_taps(geo, x, w, gap, loop.vars, geo.kernel[2], width))
+                done = loop.out
+            store_tile(sink.at(0, 0, 0, r, c), done, high, wide, 1)
+
+        sweep(b, depthwise.tiling(em.target, geo), 0, 1, tile)
+
+    def _lines(self, local: Val, block: Val) -> tuple[Callable[[Val | int], Ptr], int]:
+        """What gives the first input of a line of this step's windows, and the distance of
+        inputs."""
+        geo, plan = self.geo, self.plan
+        base = self.row * geo.stride[1]
+        if plan.expand is not None:
+            origin = (self.ring + local * (plan.slots * plan.pitch)).fixed()
+            return (
+                lambda i: origin + (base + i) % plan.slots * plan.pitch,
+                self.stages.width,
+            )
+        source = self.stages.source(self.em)
+        batch, plane, step = steps(source.spec, 2)
+        back = -(geo.begin[1] * step[1] + geo.begin[2] * step[2])
+        start = source.pointer + self.n * batch + block * plane + back
+        start = (start + base * step[1]).fixed()
+        return (lambda i: start + i * step[1]), step[2]
+
+    # ---- 1x1, out of the block
+
+    def project(self) -> None:
+        b, stages, plan = self.b, self.stages, self.plan
+        stage, dense, out = stages.project, plan.project, self.em.outs[0]
+        assert stage is not None and dense is not None
+        place = (self.n, 0, self.row)
+        extent = (1, self.size, self.geo.out[2])
+        line = self.geo.out[2] * stages.width
+        source = scratch_view(
+            stages.depthwise.site, self.middle, self.geo.channels,
+            (self.size * line, line, stages.width),
+        )  # fmt: skip
+        target = View(out.at(*place).fixed(), out.spec)
+        em = stages.emit(self.em, stage, source, target, place)
+        geo = flattened(em, replace(stage.geo, batch=1, size=extent, out=extent))
+
+        def one(panel: Panel) -> None:
+            weights = em.packed[0] + panel.channel * dense.row
+            bias = em.packed[1] + panel.channel if stage.bias else None
+            reduce = over_blocks(em, geo, dense.blocks, panel.lanes)
+            at = PanelPlace(0, 0, panel.lanes, 0, 0, 0, 1)
+            sink = Sink(em, geo).at(0, panel.block)
+            convolve(em, geo, at, self.middle, weights, bias, sink, dense.blocks.padded, reduce)
+
+        _each(b, dense, stages.width, one)

@@ -1,0 +1,171 @@
+"""The convolutions of a block: what each computes, and where its operands come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Node, Value
+from tinsmith.kernels._kernel import Emit, Packed, Site, Skip, View
+from tinsmith.kernels.layout import Layout, Spec, block_of
+from tinsmith.kernels.trace import make_site
+from tinsmith.kernels.window.geometry import Geometry, conv_geometry
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One convolution of a block with its epilogue. `bias` tells whether it has one; its packed
+    arrays are number `first` and, with a bias, the next."""
+
+    site: Site
+    geo: Geometry
+    first: int
+
+    @property
+    def bias(self) -> bool:
+        return self.site.has(2)
+
+    def packed(
+        self, name: str, weights: Callable[[Array], Array], bias: Callable[[Array], Array]
+    ) -> list[Packed]:
+        w = self.site.const(1, "the weights")
+        found = [Packed(f"{name} weights", lambda: weights(w))]
+        if self.bias:
+            b = self.site.const(2, "the bias")
+            found.append(Packed(f"{name} bias", lambda: bias(b)))
+        return found
+
+
+@dataclass(frozen=True)
+class Stages:
+    """A depthwise convolution, with the 1x1 convolutions that stand before and after it.
+
+    `blocks` is the channel blocks of the depthwise convolution.
+    """
+
+    site: Site
+    expand: Stage | None
+    depthwise: Stage
+    project: Stage | None
+
+    @cached_property
+    def all(self) -> tuple[Stage, ...]:
+        return tuple(s for s in (self.expand, self.depthwise, self.project) if s is not None)
+
+    @property
+    def width(self) -> int:
+        return block_of(self.site.target)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.depthwise.geo.channels // self.width)
+
+    @property
+    def span(self) -> int:
+        """The rows that one row of outputs of the depthwise convolution reaches."""
+        geo = self.depthwise.geo
+        return (geo.kernel[1] - 1) * geo.dilation[1] + 1
+
+    def source(self, em: Emit) -> View:
+        """The input of the first convolution."""
+        view = self._view(em, self.all[0].site.inputs[0])
+        assert view is not None
+        return view
+
+    def extras(self, em: Emit, stage: Stage) -> tuple[View, ...]:
+        """What the epilogue of a stage reads, broadcast to its result."""
+        found = []
+        for v in stage.site.extras:
+            view = self._view(em, v)
+            assert view is not None
+            spec = view.spec.broadcast_to(stage.site.out.dims)
+            if spec.layout.is_plain:
+                spec = replace(spec, lane=0)
+            found.append(View(view.pointer, spec))
+        return tuple(found)
+
+    def _view(self, em: Emit, v: Value | None) -> View | None:
+        return em.ins[self.site.attr("body").inputs.index(v)]
+
+    def emit(
+        self, em: Emit, stage: Stage, source: View | None, out: View, place: tuple[Any, ...]
+    ) -> Emit:
+        """`em` as the stage's kernel sees it, with its extras moved to a place of its result."""
+        extras = tuple(View(v.at(*place).fixed(), v.spec) for v in self.extras(em, stage))
+        packed = em.packed[stage.first : stage.first + 1 + stage.bias]
+        return replace(
+            em, site=stage.site, ins=(source,), extras=extras, outs=(out,), packed=packed
+        )
+
+    def reads(self) -> tuple[Layout | None, ...]:
+        """The layout in which each input of the block is read."""
+        first = self.all[0]
+        wanted: dict[Value, Layout] = {}
+        assert first.site.inputs[0] is not None
+        wanted[first.site.inputs[0]] = Layout(self.width, first.geo.halo)
+        for stage in self.all:
+            layouts = stage.site.extra_reads(Layout(self.width))
+            for v, layout in zip(stage.site.extras, layouts, strict=True):
+                if len(v.dims) != len(stage.site.out.dims):
+                    raise Skip(f"{v.name} has rank {len(v.dims)}")
+                if wanted.setdefault(v, layout).block != layout.block:
+                    raise Skip(f"{v.name} is read in two layouts")
+        return tuple(wanted.get(v) for v in self.site.attr("body").inputs)
+
+
+def scratch_view(site: Site, at: Any, channels: int, strides: tuple[int, int, int]) -> View:
+    """A blocked image in workspace: `strides` of channel blocks, rows and pixels."""
+    dims = (1, channels, *site.out.dims[2:])
+    layout = Layout(block_of(site.target))
+    return View(at, Spec(site.out.dtype, dims, layout, (0, *strides)))
+
+
+def stages_of(site: Site) -> Stages:
+    """The stages of a block, or Skip where it is not one that can be computed by row bands."""
+    body = site.attr("body")
+    found: list[Stage] = []
+    packed = 0
+    value: Value | None = None
+    for node in body.nodes:
+        stage = _stage(node, site, packed)
+        if found and stage.site.inputs[0] is not value:
+            raise Skip(f"{node.name} does not read what comes before it")
+        packed += 1 + stage.bias
+        value = node.output
+        found.append(stage)
+    names = "".join(_letter(s) for s in found)
+    if names not in ("pdp", "dp", "pd"):
+        raise Skip(f"its convolutions are {', '.join(s.site.node.name for s in found)}")
+    expand = found[0] if names[0] == "p" else None
+    project = found[-1] if names[-1] == "p" else None
+    return Stages(site, expand, found[names.index("d")], project)
+
+
+def _stage(node: Node, block: Site, packed: int) -> Stage:
+    site = make_site(node, block.target, block.precision)
+    if site.anchor is None or site.anchor.op.name != "Conv":
+        raise Skip(f"{node.name} is not a convolution")
+    if site.out.dtype != np.float32:
+        raise Skip(f"{node.name} computes in {site.out.dtype}")
+    geo = conv_geometry(site)
+    if geo.rank != 2:
+        raise Skip(f"{node.name} has {geo.rank} spatial axes")
+    for i in (1, 2):
+        if site.has(i):
+            site.const(i, "the weights" if i == 1 else "the bias")
+    return Stage(site, geo, packed)
+
+
+def _letter(stage: Stage) -> str:
+    """p for a 1x1 convolution, d for a depthwise one, else "?"."""
+    group = stage.site.attr("group")
+    geo = stage.geo
+    if group == 1 and geo.is_pointwise and not any(geo.after):
+        return "p"
+    return "d" if group == geo.channels == geo.out_channels else "?"

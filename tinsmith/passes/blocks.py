@@ -1,0 +1,204 @@
+"""Chains of 1x1 and depthwise convolutions become Block nodes, which one kernel may compute.
+
+Whether one kernel is faster is for the planner to say: it may place a block's nodes one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinsmith.graph import Graph, Node, Value
+from tinsmith.ops import OPS
+from tinsmith.passes.manager import Context, register
+
+NAME = "fuse-blocks"
+
+
+@register("machine", name=NAME)
+@dataclass(frozen=True)
+class FuseBlocks:
+    """1x1 -> depthwise -> 1x1, 1x1 -> depthwise, and depthwise -> 1x1 become one node.
+
+    Every value inside is read once, and is no graph output; weights are constants. Only the last
+    convolution may have a residual or other operands that are not constants.
+    """
+
+    def run(self, graph: Graph, context: Context) -> int:
+        outputs = set(graph.outputs)
+        order = {node: i for i, node in enumerate(graph.nodes)}
+        chains: list[list[Node]] = []
+        taken: set[Node] = set()
+        for node in graph.nodes:
+            conv = _conv(node)
+            if conv is None or not _is_depthwise(conv) or node in taken:
+                continue
+            if reason := _unfit(conv):
+                context.refuse(NAME, node.name, reason)
+                continue
+            chain = [node]
+            before = _before(node, conv, outputs)
+            if isinstance(before, Node) and before not in taken and _plain_inside(before):
+                chain.insert(0, before)
+            after = _after(node, outputs) if _plain_inside(node) else None
+            if isinstance(after, Node):
+                chain.append(after)
+            if len(chain) == 1:
+                context.refuse(NAME, node.name, _why_alone(node, conv, outputs))
+                continue
+            taken.update(chain)
+            chains.append(chain)
+        for chain in chains:
+            _build(graph, sorted(chain, key=order.__getitem__))
+        return len(chains)
+
+
+def _conv(node: Node) -> Node | None:
+    """The convolution of a node, alone or with an epilogue; its operands are those of the body."""
+    if node.op.name == "Conv":
+        return node
+    if node.op.name != "Fused":
+        return None
+    anchors = [n for n in node.attrs["body"].nodes if "elementwise" not in n.op.traits]
+    return anchors[0] if len(anchors) == 1 and anchors[0].op.name == "Conv" else None
+
+
+def _operand(node: Node, conv: Node, index: int) -> Value | None:
+    """Operand `index` of the convolution, as a value of the graph that holds `node`."""
+    v = conv.inputs[index] if index < len(conv.inputs) else None
+    if v is None or conv is node or v.const is not None:
+        return v
+    inputs = node.attrs["body"].inputs
+    return node.inputs[inputs.index(v)] if v in inputs else None
+
+
+def _is_depthwise(conv: Node) -> bool:
+    x, w = conv.inputs[0], conv.inputs[1]
+    assert x is not None and w is not None
+    if x.shape is None or w.shape is None or len(x.shape) != 4:
+        return False
+    return conv.attrs["group"] == x.shape[1] == w.shape[0] and conv.attrs["group"] != 1
+
+
+def _unfit(conv: Node) -> str:
+    values = (*conv.inputs[:2], conv.output)
+    if not all(v is not None and v.type.is_static for v in values):
+        return "its shape is not static"
+    return ""
+
+
+def _is_pointwise(node: Node, conv: Node) -> bool:
+    w = conv.inputs[1]
+    if w is None or w.shape is None or len(w.shape) != 4 or conv.attrs["group"] != 1:
+        return False
+    if w.shape[2:] != (1, 1) or not conv.output.type.is_static:
+        return False
+    x = conv.inputs[0]
+    assert x is not None
+    return x.shape is not None and x.shape[2:] == conv.output.shape[2:] and _has_constants(
+        node, conv
+    )  # fmt: skip
+
+
+def _has_constants(node: Node, conv: Node) -> bool:
+    for i in (1, 2):
+        v = _operand(node, conv, i)
+        if v is None:
+            if i == 1 or (len(conv.inputs) > i and conv.inputs[i] is not None):
+                return False
+        elif v.const is None:
+            return False
+    return True
+
+
+def _plain_inside(node: Node) -> bool:
+    """Whether all operands besides the convolution's input are constants."""
+    conv = _conv(node)
+    assert conv is not None
+    x = _operand(node, conv, 0)
+    return sum(v is not None and v.const is None for v in node.inputs) == 1 and x is not None
+
+
+def _before(node: Node, conv: Node, outputs: set[Value]) -> Node | str:
+    """The 1x1 convolution whose result only this node reads, or why there is none."""
+    x = _operand(node, conv, 0)
+    producer = None if x is None else x.producer
+    if x is None or producer is None:
+        return "it reads an input of the graph"
+    inner = _conv(producer)
+    if inner is None or not _is_pointwise(producer, inner):
+        return f"{producer.name!r} before it is no 1x1 convolution with constant weights"
+    if x in outputs:
+        return f"the result of {producer.name!r} is a graph output"
+    if len(x.uses) != 1:
+        return f"the result of {producer.name!r} is read {len(x.uses)} times"
+    return producer
+
+
+def _after(node: Node, outputs: set[Value]) -> Node | str:
+    """The 1x1 convolution that alone reads this node's result, or why there is none."""
+    y = node.output
+    if y in outputs:
+        return "its result is a graph output"
+    if len(y.uses) != 1:
+        return f"its result is read {len(y.uses)} times"
+    user = y.uses[0]
+    conv = _conv(user)
+    if conv is None or not _is_pointwise(user, conv) or _operand(user, conv, 0) is not y:
+        return f"{user.name!r} after it is no 1x1 convolution with constant weights"
+    return user
+
+
+def _why_alone(node: Node, conv: Node, outputs: set[Value]) -> str:
+    if not _has_constants(node, conv):
+        return "its weights are not constants"
+    reasons = [r for r in (_before(node, conv, outputs), _after(node, outputs))
+               if isinstance(r, str)]  # fmt: skip
+    return "; ".join(reasons) or "an epilogue inside would read other values"
+
+
+def _build(graph: Graph, chain: list[Node]) -> None:
+    """Move the nodes of a chain into the body of a Block node, with the weights as constants."""
+    last = chain[-1]
+    body = Graph(last.output.name, graph.file)
+    env: dict[Value, Value] = {}
+    outer: list[Value] = []
+    weights = {
+        v for node in chain for v in _weights(node)
+    }  # fmt: skip
+
+    def get(v: Value | None) -> Value | None:
+        if v is None or v in env:
+            return None if v is None else env[v]
+        if v in weights or (v.const is not None and v.const.size == 1):
+            env[v] = body.const(v.const, v.name)
+        else:
+            env[v] = body.input(v.name, v.type)
+            outer.append(v)
+        return env[v]
+
+    for node in chain:
+        inputs = [get(v) for v in node.inputs]
+        names = [v.name for v in node.outputs]
+        copy = body.add(
+            node.op, *inputs, name=node.name, origin=node.origin, outputs=names, **node.attrs
+        )
+        for old, new in zip(node.outputs, copy.outputs, strict=True):
+            new.type = old.type
+            env[old] = new
+    body.outputs.append(env[last.output])
+    block = graph.add(OPS["Block"], *outer, name=last.name, origin=last.origin, body=body)
+    block.output.type = last.output.type
+    block.seq = last.seq
+    result, name = last.output, last.output.name
+    graph.replace(result, block.output)
+    graph.sweep([last])
+    block.name, last.name = last.name, block.name
+    if block.output.name != name:
+        result.name, block.output.name = block.output.name, name
+
+
+def _weights(node: Node) -> list[Value]:
+    conv = _conv(node)
+    assert conv is not None
+    found = (_operand(node, conv, i) for i in (1, 2))
+    return [v for v in found if v is not None]

@@ -1,0 +1,42 @@
+"""A step before memory is planned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tinsmith.graph import Node
+from tinsmith.kernels._kernel import Choice, Site
+from tinsmith.kernels.select import Candidate
+from tinsmith.plan.pick import Preference
+from tinsmith.plan.tensors import Tensor
+
+
+@dataclass(eq=False)
+class Placed:
+    """One step before memory is planned: what runs, on which tensors, and why."""
+
+    name: str
+    op: str
+    kind: str
+    kernel: str
+    origin: str
+    node: Node | None = None
+    site: Site | None = None
+    choice: Choice | None = None
+    reads: list[Tensor | None] = field(default_factory=list)
+    writes: list[Tensor] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)
+    scratch: Tensor | None = None
+    reason: str = ""
+    rivals: list[tuple[float, Candidate]] = field(default_factory=list)
+    """Seconds with conversions, and candidates of the best tier, least first."""
+    measured: Preference | None = None
+
+    @property
+    def cost(self) -> float:
+        return self.choice.cost if self.choice else 0.0
+
+    @property
+    def rank(self) -> int:
+        """The place of the choice among the candidates."""
+        return next((i for i, c in enumerate(self.candidates) if c.choice is self.choice), -1)
