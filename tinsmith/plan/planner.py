@@ -294,6 +294,6 @@ def _operand(t: Tensor, state: _State, offsets: dict[Tensor, int]) -> Operand:
 def _flops(node: Node | None) -> float:
     if node is None:
         return 0.0
-    if node.op.name == "Fused":
+    if node.op.name in ("Fused", "Block"):
         return sum(_flops(n) for n in node.attrs["body"].nodes)
     return node.op.flops(node.inputs, node.outputs, node.attrs)  # type: ignore[attr-defined]
