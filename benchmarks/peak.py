@@ -14,7 +14,7 @@ import numpy as np
 def measure(times: int = 15, isa: str = "host") -> dict[str, float]:
     """GFLOP/s of one core in float32: the best of several runs, and their median."""
     from tinsmith.codegen.target import level
-    from tinsmith.runtime.limits import fma_loop
+    from tinsmith.runtime.gauge import fma_loop
 
     run, flops = fma_loop(level(isa))
     rates: list[float] = []

@@ -6,7 +6,6 @@ grouped by the room that raises them; all of them are `TinsmithError`.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -16,6 +15,8 @@ class TinsmithError(Exception):
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """' Did you mean ...?' for the names close to `name`, or ''."""
+    import difflib
+
     close = difflib.get_close_matches(str(name), [str(k) for k in known], n=3, cutoff=0.5)
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ def compile_placed(
         )
     built = make_plan(graph, target, threads, overrides, precision, preferences, small)
     library = load_code(built.codes, target, cache)
-    plan = replace(built.plan, memory=replace(built.plan.memory, code=len(library.data)))
+    plan = built.plan._replace(memory=built.plan.memory._replace(code=len(library.data)))
     nodes = {name: (node.op, node.attrs) for name, node in built.nodes.items()}
     team = team_address(target, cache, threads)
     weights = gather_weights(built)

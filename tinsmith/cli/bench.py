@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -113,7 +112,7 @@ def summary(
         "compile_ms": built.compile_ms,
         "flops": flops,
         "gflops": rate / 1e9,
-        "memory": asdict(built.net.memory) if build.backend == "cpu" else None,
+        "memory": built.net.memory._asdict() if build.backend == "cpu" else None,
         "notes": built.net.notes,
         "share_of_peak": rate / (machine.peak * build.threads),
     }

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import os
 import stat
 import sys
-import tempfile
 import warnings
 from pathlib import Path
 
 from tinsmith.errors import CacheError
+from tinsmith.hashing import blake2b
 from tinsmith.version import __version__
 
 _MARK = b"tinsmith"
@@ -67,6 +66,8 @@ class Cache:
 
     def put(self, key: str, data: bytes) -> bool:
         """Store an entry; False where the disk does not take it."""
+        import tempfile
+
         try:
             handle, name = tempfile.mkstemp(dir=self.path, prefix=".", suffix=".part")
         except OSError:
@@ -129,7 +130,7 @@ class Cache:
 
 
 def _digest(key: str, data: bytes) -> bytes:
-    return hashlib.blake2b(data, key=key.encode()[:64], digest_size=32).digest()
+    return blake2b(data, key=key.encode()[:64], digest_size=32).digest()
 
 
 def default_path() -> Path:
@@ -222,9 +223,7 @@ def compiler_version() -> str:
     home = Path(spec.origin).parent
     parts = [__version__]
     with contextlib.suppress(OSError):
-        parts.append(
-            hashlib.blake2b((home / "_version.py").read_bytes(), digest_size=8).hexdigest()
-        )
+        parts.append(blake2b((home / "_version.py").read_bytes(), digest_size=8).hexdigest())
     for library in sorted((home / "binding").glob("*llvmlite.*")):
         with contextlib.suppress(OSError):
             info = library.stat()
@@ -234,7 +233,7 @@ def compiler_version() -> str:
 
 def key_of(kind: str, target_key: str, *texts: str) -> str:
     """The key of what is made from the texts for a target."""
-    h = hashlib.blake2b(digest_size=20)
+    h = blake2b(digest_size=20)
     for part in (kind, compiler_version(), target_key, *texts):
         h.update(f"{len(part)}:".encode() + part.encode())
     return h.hexdigest()

@@ -11,7 +11,6 @@ import ctypes
 import itertools
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -59,6 +58,8 @@ def _open_bytes(data: bytes) -> Any:
             pass
         finally:
             os.close(handle)
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="tinsmith-") as folder:
         file = Path(folder) / "code.so"
         file.write_bytes(data)

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import functools
 import os
-import platform
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from tinsmith.errors import TargetError, suggest
 
 
-@dataclass(frozen=True)
-class Isa:
+class Isa(NamedTuple):
     """An instruction set: what kernels may rely on."""
 
     name: str
@@ -114,14 +114,18 @@ def host() -> Target:
     arch = _arch()
     fitting = [isa for isa in ISAS.values() if isa.arch == arch and isa.needs <= _flags()]
     if not fitting:
-        raise TargetError(
-            f"no instruction set is known for machines of type {platform.machine()!r}"
-        )
+        raise TargetError(f"no instruction set is known for machines of type {_arch()!r}")
     return _make(max(fitting, key=lambda isa: isa.lanes))
 
 
+@functools.cache
 def _arch() -> str:
-    machine = platform.machine().lower()
+    if hasattr(os, "uname"):
+        machine = os.uname().machine.lower()  # what `platform` says, without its 1 ms
+    else:
+        import platform
+
+        machine = platform.machine().lower()
     return {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
 
 
@@ -147,10 +151,10 @@ def _make(isa: Isa) -> Target:
 
 
 def _triple(arch: str, native: bool) -> str:
-    system = platform.system() if native else "Linux"
-    if system == "Darwin":
+    system = sys.platform if native else "linux"
+    if system == "darwin":
         return f"{'arm64' if arch == 'aarch64' else arch}-apple-macosx13.0.0"
-    if system == "Windows":
+    if system == "win32":
         return f"{arch}-pc-windows-msvc"
     return f"{arch}-unknown-linux-gnu"
 
@@ -187,7 +191,9 @@ def _flags() -> frozenset[str]:
 def _model() -> str:
     info = _cpuinfo()
     if "model name" not in info:
-        return platform.processor() or platform.machine()
+        import platform
+
+        return platform.processor() or _arch()
     place = "/".join(info.get(k, "") for k in ("cpu family", "model", "stepping"))
     return f"{info['model name']} {place}"
 

@@ -8,11 +8,10 @@ sources. Programs with steps that hold graphs (If, Loop) or text are not kept.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple
 from functools import cache
 from pathlib import Path
@@ -27,6 +26,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.errors import ModelFileError, TinsmithError
 from tinsmith.formats.container import Container, write_container
 from tinsmith.graph import Type, dtype_of
+from tinsmith.hashing import blake2b
 from tinsmith.plan.plan import Plan
 from tinsmith.runtime.program import Program
 
@@ -39,15 +39,21 @@ RECENT = 2.0  # seconds within which a file's times do not tell two versions apa
 @cache
 def source_fingerprint() -> str:
     """Tells this state of the package's sources from another."""
-    h = hashlib.blake2b(compiler_version().encode(), digest_size=16)
-    root = Path(__file__).parent.parent
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(f for f in folders if f != "__pycache__")
-        for name in sorted(files):
-            if name.endswith(".py"):
-                info = os.stat(os.path.join(folder, name))
-                h.update(f"{folder}/{name}:{info.st_size}:{info.st_mtime_ns}".encode())
+    h = blake2b(compiler_version().encode(), digest_size=16)
+    root = os.path.dirname(os.path.dirname(__file__))
+    for name, size, written in sorted(_sources(root)):
+        h.update(f"{name}:{size}:{written}".encode())
     return h.hexdigest()
+
+
+def _sources(folder: str) -> Iterator[tuple[str, int, int]]:
+    with os.scandir(folder) as rows:
+        for row in rows:
+            if row.name.endswith(".py"):
+                info = row.stat()
+                yield row.path, info.st_size, info.st_mtime_ns
+            elif "." not in row.name and row.name != "__pycache__" and row.is_dir():
+                yield from _sources(row.path)
 
 
 def fingerprint(path: Path) -> list[int]:
@@ -71,7 +77,7 @@ class Store:
 
     def digest(self, path: Path) -> str:
         """The hash of a file's content, remembered by its times and size."""
-        name = hashlib.blake2b(os.fsencode(path.resolve()), digest_size=16).hexdigest()
+        name = blake2b(os.fsencode(path.resolve()), digest_size=16).hexdigest()
         note = self._folder / f"{name}.digest"
         now = fingerprint(path)
         try:
@@ -80,6 +86,8 @@ class Store:
                 return str(digest)
         except (OSError, ValueError, TypeError):
             pass
+        import hashlib
+
         with open(path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if time.time() - now[2] / 1e9 > RECENT and fingerprint(path) == now:
@@ -88,7 +96,7 @@ class Store:
 
     def key(self, path: Path, target: Target, *options: Any) -> str:
         """The key of a model compiled with options for a target."""
-        h = hashlib.blake2b(digest_size=20)
+        h = blake2b(digest_size=20)
         for part in (
             self.digest(path),
             str(path.name),
@@ -130,7 +138,7 @@ class Store:
     # ---- programs
 
     def _file(self, key: str, signature: Any) -> Path:
-        tail = hashlib.blake2b(repr(signature).encode(), digest_size=8).hexdigest()
+        tail = blake2b(repr(signature).encode(), digest_size=8).hexdigest()
         return self._folder / f"{key}-{tail}.tin"
 
     def get(self, key: str, signature: Any, target: Target) -> tuple[Program, Container] | None:

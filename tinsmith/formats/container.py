@@ -10,7 +10,6 @@ Nothing in it is executed or unpickled by reading.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import mmap
 import os
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import ModelFileError
+from tinsmith.hashing import blake2b
 
 MAGIC = b"TINSMITH"
 VERSION = 1
@@ -31,7 +31,7 @@ MAX_INDEX = 64 << 20
 
 def digest(data: Any) -> str:
     """The hash by which a section is checked."""
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
+    return blake2b(data, digest_size=16).hexdigest()
 
 
 def write_container(path: Path, sections: Mapping[str, Any], **index: Any) -> None:
@@ -93,7 +93,7 @@ class Container:
         for name, row in sections.items():
             try:
                 offset, length, check = row
-                good = 0 <= int(offset) and 0 <= int(length) and int(offset) + int(length) <= size
+                good = int(offset) >= 0 and int(length) >= 0 and int(offset) + int(length) <= size
             except (TypeError, ValueError):
                 good = False
             if not good:

@@ -14,13 +14,22 @@ from tinsmith.codegen.builder import Builder, Function, Module, Ptr, Val
 from tinsmith.codegen.sync import CLAIMS, barrier_text, declarations
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I64, PTR, U8
-from tinsmith.plan.plan import Call, Plan, Ref, Step
+from tinsmith.plan.plan import (
+    ARENA,
+    PORTS,
+    STAMPS,
+    SYNC,
+    WEIGHTS,
+    WORKSPACE,
+    Call,
+    Plan,
+    Ref,
+    Step,
+)
 
 BARRIER = Function("barrier", [("c", PTR)])
 CHUNKS = 4
 """Pieces for each thread into which the tiles of a call are cut."""
-
-ARENA, WEIGHTS, WORKSPACE, SYNC, STAMPS, PORTS = 0, 1, 2, 3, 4, 5
 
 
 def main_text(plan: Plan, target: Target) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 SPACES = ("arena", "weights", "workspace", "input", "output")
 
+ARENA, WEIGHTS, WORKSPACE, SYNC, STAMPS, PORTS = 0, 1, 2, 3, 4, 5
+"""Slots of the table of pointers that generated code gets; from PORTS on inputs, then outputs."""
 
-@dataclass(frozen=True)
-class Ref:
+
+class Ref(NamedTuple):
     """An address: byte `offset` in a memory space; `index` tells which input or output."""
 
     space: str
@@ -17,8 +18,7 @@ class Ref:
     index: int = 0
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """One native function over `tiles`; `barrier`: all threads must have finished it before the
     next call. `workspace` is the bytes of workspace that each thread owns (0: none). `repeat` times
     in sequence, a barrier after each."""
@@ -31,8 +31,7 @@ class Call:
     repeat: int = 1
 
 
-@dataclass(frozen=True)
-class Operand:
+class Operand(NamedTuple):
     """A plain tensor that a reference step reads or writes: an address, or a named array that only
     reference steps see (`ref` is None)."""
 
@@ -42,8 +41,7 @@ class Operand:
     ref: Ref | None
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One node of the placed graph (or a conversion between layouts).
 
     `fault`: what it means if the code has set the four bytes at `fault_at` of the arena.
@@ -66,8 +64,7 @@ class Step:
     fault_at: int = -1
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """Bytes: the arena's `peak`, the sum of all its tensors without sharing (`naive`), the most
     that is alive at one step (`lower_bound`), packed and constant weights, workspace, code."""
 
@@ -89,8 +86,7 @@ class Memory:
         )
 
 
-@dataclass(frozen=True)
-class Port:
+class Port(NamedTuple):
     """An input or output of a program: name, dtype name, static shape."""
 
     name: str
@@ -98,8 +94,7 @@ class Port:
     dims: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """Everything that a Program needs besides code and weights."""
 
     model: str
@@ -123,45 +118,43 @@ class Plan:
                 runs.append((step.kind, [step]))
         return runs
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    def to_json(self) -> list[Any]:
+        """Plain data for `from_json`: rows without names, so that it is small and read fast."""
+        return list(self)
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Plan:
-        def ref(d: dict[str, Any] | None) -> Ref | None:
-            return None if d is None else Ref(**d)
+    def from_json(data: list[Any]) -> Plan:
+        def ref(row: list[Any] | None) -> Ref | None:
+            return None if row is None else Ref(*row)
 
-        def operand(d: dict[str, Any] | None) -> Operand | None:
-            return (
-                None
-                if d is None
-                else Operand(d["name"], d["dtype"], tuple(d["dims"]), ref(d["ref"]))
+        def operand(row: list[Any] | None) -> Operand | None:
+            if row is None:
+                return None
+            name, dtype, dims, place = row
+            return Operand(name, dtype, tuple(dims), ref(place))
+
+        def call(row: list[Any]) -> Call:
+            made = Call(*row)
+            return made._replace(refs=tuple([Ref(*r) for r in made.refs]))
+
+        def step(row: list[Any]) -> Step:
+            made = Step(*row)
+            return made._replace(
+                calls=tuple([call(c) for c in made.calls]),
+                reads=tuple([operand(r) for r in made.reads]),
+                writes=tuple([w for w in map(operand, made.writes) if w is not None]),
             )
 
-        def call(d: dict[str, Any]) -> Call:
-            refs = tuple(Ref(**r) for r in d["refs"])
-            return Call(d["symbol"], refs, d["tiles"], d["barrier"], d["workspace"], d["repeat"])
-
-        def step(d: dict[str, Any]) -> Step:
-            lists = {
-                "calls": tuple(map(call, d["calls"])),
-                "reads": tuple(map(operand, d["reads"])),
-                "writes": tuple(map(operand, d["writes"])),
-            }
-            return Step(**{**d, **lists})
-
-        def port(d: dict[str, Any]) -> Port:
-            return Port(d["name"], d["dtype"], tuple(d["dims"]))
-
+        model, target, isa, threads, inputs, outputs, steps, memory = data
         return Plan(
-            model=data["model"],
-            target=data["target"],
-            isa=data["isa"],
-            threads=data["threads"],
-            inputs=tuple(map(port, data["inputs"])),
-            outputs=tuple(filter(None, map(operand, data["outputs"]))),
-            steps=tuple(map(step, data["steps"])),
-            memory=Memory(**data["memory"]),
+            model,
+            target,
+            isa,
+            threads,
+            tuple([Port(n, t, tuple(dims)) for n, t, dims in inputs]),
+            tuple([o for o in map(operand, outputs) if o is not None]),
+            tuple(map(step, steps)),
+            Memory(*memory),
         )
 
     def __str__(self) -> str:

@@ -7,30 +7,19 @@ there to measure anew.
 
 from __future__ import annotations
 
-import ctypes
-import hashlib
 import json
 import os
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from time import perf_counter
+from typing import NamedTuple
 
-import numpy as np
-
-from tinsmith.codegen.builder import Module
 from tinsmith.codegen.cache import open_cache
-from tinsmith.codegen.library import load_library
 from tinsmith.codegen.target import Target
-from tinsmith.codegen.types import F32, I64, PTR
-
-ROUNDS = 20_000
-STREAMS = 8
+from tinsmith.hashing import blake2b
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """Of one core: fp32 flop/s, and bytes/s read from L2, L3 and memory."""
 
     peak: float
@@ -47,7 +36,7 @@ def limits(target: Target) -> Limits:
 @cache
 def _limits(target: Target) -> Limits:
     store = open_cache()
-    name = hashlib.blake2b(f"{target.key}|{target.model}".encode(), digest_size=8).hexdigest()
+    name = blake2b(f"{target.key}|{target.model}".encode(), digest_size=8).hexdigest()
     file = None if store is None else store.path / f"limits-{name}.json"
     if file is not None:
         try:
@@ -56,83 +45,17 @@ def _limits(target: Target) -> Limits:
                 return Limits(**kept)
         except (OSError, ValueError, TypeError, AttributeError):
             pass
-    found = measure(target)
+    from tinsmith.runtime.gauge import measure
+
+    found = Limits(*measure(target))
     if file is not None:
-        _write(file, json.dumps(asdict(found)))
+        _write(file, json.dumps(found._asdict()))
     return found
 
 
 def calibrated(target: Target) -> Target:
     """The target with this machine's measured limits in its cost model."""
-    return replace(target, **asdict(limits(target)))
-
-
-def measure(target: Target) -> Limits:
-    """Measure now: the best of several short runs, rounded to two digits."""
-    multiply, flops = fma_loop(target)
-    peak = flops / _best(multiply, 15)
-    read = read_loop(target)
-    rates = []
-    for nbytes, times in (
-        (target.l2 // 2, 40),
-        (min(target.l3 // 4, 8 << 20), 12),
-        (min(4 * target.l3, 256 << 20), 3),
-    ):
-        data = np.ones(nbytes // 4, np.float32)
-        count = data.size // (STREAMS * target.lanes) * STREAMS * target.lanes
-        seconds = _best(lambda d=data, n=count: read(d.ctypes.data, n), times)
-        rates.append(4.0 * count / seconds)
-    return Limits(*(float(f"{value:.2g}") for value in (peak, *rates)))
-
-
-def fma_loop(target: Target) -> tuple[Callable[[], None], float]:
-    """(a call that multiplies and adds in registers, its floating-point operations)."""
-    lanes = target.lanes
-    chains = min(target.registers - 4, 24)  # hides the latency of two pipes; one for the factor
-    module = Module(target)
-    b = module.function("fma_peak", [("x", PTR)])
-    x = b.pointer("x", F32)
-    factor = x.splat(lanes)
-    sums = [(x + lanes * (i + 1)).load(lanes) for i in range(chains)]
-    with b.loop(0, ROUNDS, carry=sums) as loop:
-        loop.next([s.fma(factor, factor) for s in loop.vars])
-    for i, s in enumerate(loop.out):
-        (x + lanes * (i + 1)).store(s)
-    b.ret()
-    library = load_library({"fma_peak": module.text()}, target)
-    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library.address("fma_peak"))
-    data = np.full(lanes * (chains + 1), 0.5, np.float32)
-    return (lambda: call(data.ctypes.data)), 2.0 * ROUNDS * chains * lanes
-
-
-def read_loop(target: Target) -> Callable[[int, int], None]:
-    """A call (address, count) that reads `count` floats, a multiple of STREAMS vectors."""
-    lanes = target.lanes
-    module = Module(target)
-    b = module.function("read_peak", [("x", PTR), ("n", I64)])
-    x = b.pointer("x", F32)
-    sums = [b.zero(F32.x(lanes)) for _ in range(STREAMS)]
-    with b.loop(0, b.args["n"], STREAMS * lanes, carry=sums) as loop:
-        place = (x + loop.index).fixed()
-        loop.next([s + (place + i * lanes).load(lanes) for i, s in enumerate(loop.vars)])
-    total = loop.out[0]
-    for s in loop.out[1:]:
-        total = total + s
-    with b.when(total.reduce("add").eq(-1.0)):  # keeps the sums alive; never true of ones
-        x.store(total)
-    b.ret()
-    library = load_library({"read_peak": module.text()}, target)
-    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(library.address("read_peak"))
-    return lambda address, count, keep=library: call(address, count)  # type: ignore[misc]
-
-
-def _best(run: Callable[[], None], times: int) -> float:
-    best = float("inf")
-    for _ in range(times):
-        start = perf_counter()
-        run()
-        best = min(best, perf_counter() - start)
-    return best
+    return replace(target, **limits(target)._asdict())
 
 
 def _write(path: Path, text: str) -> None:

@@ -13,8 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tinsmith.errors import DataError, PlanError, ReferenceFailed, TinsmithError
-from tinsmith.plan.main import PORTS
-from tinsmith.plan.plan import Operand, Plan, Step
+from tinsmith.plan.plan import PORTS, Operand, Plan, Step
 from tinsmith.runtime.threads import Lease
 
 SLACK = 4096

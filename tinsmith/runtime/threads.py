@@ -11,7 +11,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
-import platform
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -72,7 +72,7 @@ class _Semaphores:
     """Fills in the wait, post and yield functions: POSIX semaphores, else Python's own."""
 
     def __init__(self, team: Team, threads: int) -> None:
-        if platform.system() == "Linux":
+        if sys.platform == "linux":
             libc = ctypes.CDLL(None)
             for t in range(threads):
                 libc.sem_init(ctypes.c_void_p(team.address + sync.SEMAPHORES + 64 * t), 0, 0)
