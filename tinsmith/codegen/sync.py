@@ -41,7 +41,8 @@ def barrier_text(target: Target, threads: int) -> str:
     return f"""
 define internal void @barrier(ptr %c) #0 {{
 entry:
-{_at("%pc", COUNT)}{_at("%pg", BARRIER)}{_at("%ps", SPINS)}  %g = load atomic i32, ptr %pg acquire, align 4
+{_at("%pc", COUNT)}{_at("%pg", BARRIER)}{_at("%ps", SPINS)}
+  %g = load atomic i32, ptr %pg acquire, align 4
   %spins = load i32, ptr %ps, align 4
   %k = atomicrmw add ptr %pc, i32 1 acq_rel
   %last = icmp eq i32 %k, {threads - 1}

@@ -13,8 +13,11 @@ from tinsmith.graph.core import Graph, Node, Origin, Value
 from tinsmith.graph.types import Type
 
 _BARE = re.compile(r"[A-Za-z_?/.][\w/.?]*(?::[\w/.?]+)*\Z")
-_RESERVED = {"graph", "const", "return", "file", "from", "key", "none", "true", "false"}
-_RESERVED |= {"inf", "nan", "meta"}
+_RESERVED = {"graph", "const", "return", "file", "from", "key", "none", "true", "false"} | {
+    "inf",
+    "nan",
+    "meta",
+}
 
 
 def _name(name: str) -> str:

@@ -26,7 +26,7 @@ Traits:
     commutative   the first two inputs may be exchanged
     associative   (a . b) . c = a . (b . c) up to rounding
     view          moves no data on plain layouts: Reshape, Squeeze, Identity, ...
-    move          every output element is a copy of one input element (or a constant): Transpose, Slice, ...
+    move          every output element is a copy of an input element or a constant: Slice, Pad
     reduction     combines elements along axes
     anchor        heavy enough that elementwise consumers are computed in its epilogue
     impure        not a function of its inputs (random numbers): never folded, merged or dropped
@@ -46,7 +46,18 @@ from tinsmith.graph import Dim, Type, Value
 from tinsmith.registry import Registry
 
 TRAITS = frozenset(
-    "elementwise activation commutative associative view move reduction anchor impure control".split()
+    (
+        "elementwise",
+        "activation",
+        "commutative",
+        "associative",
+        "view",
+        "move",
+        "reduction",
+        "anchor",
+        "impure",
+        "control",
+    )
 )
 
 OPS: Registry[Op] = Registry("operator", "tinsmith.ops")
@@ -89,7 +100,7 @@ class Op:
         return rule
 
     def cost(self, rule: Callable[..., float]) -> Callable[..., float]:
-        """Decorator: the number of arithmetic operations, from static input Values and attributes."""
+        """Decorator: the arithmetic operations, from static input Values and attributes."""
         self._cost = rule
         return rule
 

@@ -138,9 +138,7 @@ def _cut_of(node: Node) -> tuple[Value, int, list[tuple[int, int]]] | None:
     operands = (*node.inputs[1:], *(None,) * 4)[:4]
     if len(changed) != 1 or any(v is not None and v.const is None for v in operands):
         return None
-    starts, _, axes, steps = (
-        None if v is None else [int(e) for e in v.const.reshape(-1)] for v in operands
-    )
+    starts, _, axes, steps = map(_numbers, operands)
     if starts is None or (steps is not None and any(s != 1 for s in steps)):
         return None
     axis = changed[0]
@@ -148,3 +146,8 @@ def _cut_of(node: Node) -> tuple[Value, int, list[tuple[int, int]]] | None:
     lo = starts[named.index(axis)]
     lo = max(0, lo + x.dims[axis]) if lo < 0 else min(lo, x.dims[axis])
     return x, axis, [(lo, lo + node.output.dims[axis])]
+
+
+def _numbers(value: Value | None) -> list[int] | None:
+    """The elements of a constant; None where it is absent."""
+    return None if value is None or value.const is None else [int(e) for e in value.const.flat]

@@ -246,7 +246,7 @@ def _step(
     refs += [_ref(t, state, offsets) for t in s.writes]
     refs += [Ref("weights", state.put(p)) for p in packed]
     refs.append(Ref("workspace"))
-    refs.append(Ref("arena", offsets[s.scratch] if s.choice.scratch else 0))
+    refs.append(Ref("arena", offsets[s.scratch] if s.scratch else 0))
     key = choice_key(s.site, s.kernel, s.rank, s.choice)
     writes, dtypes = [t.settled for t in s.writes], [p.dtype for p in packed]
     for k, phase in enumerate(s.choice.phases):
@@ -268,7 +268,7 @@ def _step(
         flops=_flops(s.node),
         nbytes=float(moved + sum(p.nbytes for p in packed)),
         fault=s.choice.fault,
-        fault_at=offsets[s.scratch] if s.choice.fault else -1,
+        fault_at=offsets[s.scratch] if s.scratch and s.choice.fault else -1,
     )
 
 

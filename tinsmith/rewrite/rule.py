@@ -103,7 +103,7 @@ class Rule:
             return None
         return new
 
-    def _differs(self, old: Value, new: Value, start: float) -> str:
+    def _differs(self, old: Value, new: object, start: float) -> str:
         """Why `new` may not stand for `old`; '' where it may. A value that existed before must
         have the very dimensions, since two symbols need not be equal."""
         if old is new:
