@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import NoReturn
 
 from tinsmith.errors import GraphError, TypeRuleError
 from tinsmith.graph.core import Graph, Node, Value
@@ -42,7 +42,7 @@ def verify(graph: Graph, *, types: bool = True) -> None:
                     verify(sub, types=types)
 
 
-def _fail(graph: Graph, node: Node, message: str) -> Any:
+def _fail(graph: Graph, node: Node, message: str) -> NoReturn:
     raise GraphError(
         f"graph {graph.name!r}, {node.op.name} {node.name!r} ({node.origin}): {message}"
     )
