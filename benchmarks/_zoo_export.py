@@ -150,6 +150,7 @@ def export(entry: Entry, base: Path) -> dict[str, Any]:
 
 def _write(model: Any, xs: list[Any], outputs: int, base: Path) -> str:
     """By tracing, or else by torch.export."""
+    import onnx
     import torch
 
     names = [f"x{i}" for i in range(len(xs))], [f"y{i}" for i in range(outputs)]
@@ -159,6 +160,7 @@ def _write(model: Any, xs: list[Any], outputs: int, base: Path) -> str:
             model, tuple(xs), file, dynamo=False, opset_version=OPSET,
             input_names=names[0], output_names=names[1],
         )  # fmt: skip
+        onnx.checker.check_model(file, full_check=True)  # some traces are of shapes that do not fit
         return "traced"
     except Exception as first:
         try:
