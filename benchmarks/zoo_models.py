@@ -46,7 +46,7 @@ vit           64  vit_b_16
 swin          64  swin_t swin_v2_t
 maxvit        224 maxvit_t
 deeplab       96  deeplabv3_mobilenet_v3_large lraspp_mobilenet_v3_large fcn_resnet50
-video         32  r3d_18 mc3_18 r2plus1d_18 s3d@64
+video         32  r3d_18 mc3_18 r2plus1d_18
 raft          128 raft_small
 """
 
@@ -232,7 +232,7 @@ def _images(source: str, text: str) -> list[Entry]:
             side = int(own or size)
             shape: tuple[int, ...] = (1, 3, side, side)
             if family == "video":
-                shape = (1, 3, 16 if name == "s3d" else 8, side, side)
+                shape = (1, 3, 8, side, side)
             shapes = (shape, shape) if family == "raft" else (shape,)
             found.append(Entry(name, family, source, shapes, ("normal",) * len(shapes)))
     return found
