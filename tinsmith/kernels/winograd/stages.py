@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
-from tinsmith.codegen.types import I64, PTR
+from tinsmith.codegen.types import F32, I64, PTR
 from tinsmith.kernels._kernel import Emit, View
 
 Stage = Callable[..., None]
@@ -15,13 +15,12 @@ Stage = Callable[..., None]
 def stage(em: Emit, name: str, params: str, body: Callable[..., None]) -> Stage:
     """Emit `body(em, *indices)` as a function; returns what calls it with indices.
 
-    The function has the kernel's own parameters, and one index for each name in `params`.
+    The function has the kernel's own parameters, and one index for each name in `params`, or a
+    pointer to F32 for each name that ends in `*`.
     Everything that `em` points to must be a parameter plus a constant.
     """
-    names = params.split()
-    b = em.b.module.function(
-        name, [*em.b.function.params, *((n, I64) for n in names)], internal=True
-    )
+    names = [(n.rstrip("*"), PTR if n.endswith("*") else I64) for n in params.split()]
+    b = em.b.module.function(name, [*em.b.function.params, *names], internal=True)
 
     def pointer(p: Ptr) -> Ptr:
         return Ptr(b, p.ref, p.elem, p.offset)
@@ -41,11 +40,11 @@ def stage(em: Emit, name: str, params: str, body: Callable[..., None]) -> Stage:
         begin=b.args["begin"],
         end=b.args["end"],
     )
-    body(inner, *(b.args[n] for n in names))
+    body(inner, *(b.pointer(n, F32) if ty == PTR else b.args[n] for n, ty in names))
     function = b.ret()
     outer: Builder = em.b
 
-    def call(*indices: Val | int) -> None:
+    def call(*indices: Val | Ptr | int) -> None:
         outer.call(function, [*outer.args.values(), *indices])
 
     return call
