@@ -26,10 +26,9 @@ from dataclasses import dataclass
 
 from tinsmith.codegen.target import Target
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.window.tiles import Panels, Tiling, panels, tiling
+from tinsmith.kernels.strassen.cut import Panels, Pieces, panels, pieces, slots
 
 EFFICIENCY = 0.97  # of the products
-TILE_ENDS = 3.5  # issue slots of a product for each accumulator: sums that come and go
 SUM_SLOTS = 10  # issue slots of four sums
 BARRIER = 1e-6  # seconds
 STEPS = ("W00", "W01", "S2", "S3", "-W11", "S1", "S4")
@@ -96,8 +95,9 @@ class Plan:
         """Packed weights of a panel."""
         return (7 * self.steps + 2 * self.rest) * lanes
 
-    def tiling(self, target: Target, lanes: tuple[int, ...]) -> Tiling:
-        return tiling(target, 1, self.half, lanes, self.steps)
+    def pieces(self, target: Target, lanes: tuple[int, ...]) -> Pieces:
+        """How the pixels of a half are cut for a panel."""
+        return pieces(target, self.half, len(lanes), self.steps)
 
     def kinds(self) -> Iterator[tuple[int, tuple[int, ...]]]:
         """(panels, lanes) of the main panels and of the tail."""
@@ -113,7 +113,7 @@ class Plan:
 
 def tile_size(target: Target, plan: Plan) -> int:
     """The most pixels of a register tile."""
-    return max(size for _, lanes in plan.kinds() for _, size in plan.tiling(target, lanes).cols)
+    return max(size for _, lanes in plan.kinds() for _, size in plan.pieces(target, lanes))
 
 
 @functools.lru_cache(maxsize=512)
@@ -130,7 +130,7 @@ def best_plan(target: Target, problem: Problem, threads: int) -> tuple[Plan, flo
         half = -(-problem.pixels // (2 * count))
         if (2 * count - 1) * half > problem.pixels:
             continue
-        cut = panels(target, height * width, 1, half, depth * width)
+        cut = panels(target, height, half, depth * width)
         for shared in (False, True):
             plan = Plan(problem, width, half, count, depth, rest, height, cut, shared)
             found.append((seconds(target, plan, threads), shared, count, plan))
@@ -150,13 +150,13 @@ def _counts(target: Target, problem: Problem) -> set[int]:
 
 def seconds(target: Target, plan: Plan, threads: int) -> float:
     """Seconds on one core, times the share that the slowest of `threads` has."""
-    slots = 0.0
+    each = 0.0
     for count, lanes in plan.kinds():
-        tiled = plan.tiling(target, lanes)
-        ends = TILE_ENDS * plan.half * len(lanes)
-        slots += count * (7 * (tiled.cost * plan.steps + ends) + 4 * tiled.cost * plan.rest)
+        cut = plan.pieces(target, lanes)
+        each += count * 7 * slots(target, cut, len(lanes), plan.steps)
+        each += count * 4 * slots(target, cut, len(lanes), plan.rest)
     issue = 2.0 * plan.width / target.peak
-    products = plan.groups * slots * issue / EFFICIENCY
+    products = plan.groups * each * issue / EFFICIENCY
     quads = plan.groups * plan.depth * plan.half
     pages = 32.0 * plan.half * plan.steps  # bytes of a block of X, and of its sums
     moved = plan.groups * pages

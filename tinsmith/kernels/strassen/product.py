@@ -118,7 +118,7 @@ def product_function(
         x, w, beyond, wbeyond, plane, xplane, init, keep, add, done, n, block, first, least = args
         b = em.b
         home = em.workspace.cast(F32)
-        pieces = plan.tiling(em.target, lanes).cols
+        pieces = plan.pieces(em.target, lanes)
         count = sum(m for m, _ in pieces)
         following = (w + plan.steps * row).fixed() if ahead else None
         step_in = init.ne(space.zeros).select(b.index(row), b.index(0))
