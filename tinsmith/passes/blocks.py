@@ -12,6 +12,7 @@ from tinsmith.ops import OPS
 from tinsmith.passes.manager import Context, register
 
 NAME = "fuse-blocks"
+RANK = 4
 
 
 @register("machine", name=NAME)
@@ -74,7 +75,7 @@ def _operand(node: Node, conv: Node, index: int) -> Value | None:
 def _is_depthwise(conv: Node) -> bool:
     x, w = conv.inputs[0], conv.inputs[1]
     assert x is not None and w is not None
-    if x.shape is None or w.shape is None or len(x.shape) != 4:
+    if x.shape is None or w.shape is None or len(x.shape) != RANK:
         return False
     return conv.attrs["group"] == x.shape[1] == w.shape[0] and conv.attrs["group"] != 1
 
@@ -88,7 +89,7 @@ def _unfit(conv: Node) -> str:
 
 def _is_pointwise(node: Node, conv: Node) -> bool:
     w = conv.inputs[1]
-    if w is None or w.shape is None or len(w.shape) != 4 or conv.attrs["group"] != 1:
+    if w is None or w.shape is None or len(w.shape) != RANK or conv.attrs["group"] != 1:
         return False
     if w.shape[2:] != (1, 1) or not conv.output.type.is_static:
         return False
@@ -157,19 +158,16 @@ def _why_alone(node: Node, conv: Node, outputs: set[Value]) -> str:
 
 
 def _build(graph: Graph, chain: list[Node]) -> None:
-    """Move the nodes of a chain into the body of a Block node, with the weights as constants."""
+    """Move the nodes of a chain into the body of a Block node, with all its constants."""
     last = chain[-1]
     body = Graph(last.output.name, graph.file)
     env: dict[Value, Value] = {}
     outer: list[Value] = []
-    weights = {
-        v for node in chain for v in _weights(node)
-    }  # fmt: skip
 
     def get(v: Value | None) -> Value | None:
         if v is None or v in env:
             return None if v is None else env[v]
-        if v in weights or (v.const is not None and v.const.size == 1):
+        if v.const is not None:
             env[v] = body.const(v.const, v.name)
         else:
             env[v] = body.input(v.name, v.type)
@@ -195,10 +193,3 @@ def _build(graph: Graph, chain: list[Node]) -> None:
     block.name, last.name = last.name, block.name
     if block.output.name != name:
         result.name, block.output.name = block.output.name, name
-
-
-def _weights(node: Node) -> list[Value]:
-    conv = _conv(node)
-    assert conv is not None
-    found = (_operand(node, conv, i) for i in (1, 2))
-    return [v for v in found if v is not None]

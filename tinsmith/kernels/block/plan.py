@@ -13,13 +13,13 @@ from tinsmith.kernels.window.tiles import Panels, Pieces, cut, panels, tiling
 from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks
 
 EFFICIENCY = 0.98
-STEP_SECONDS = 0.05e-6  # around the loops of one step
+STEP_SECONDS = 0.02e-6  # around the loops of one step
 MOST_BANDS = 16
 KEPT = 0.6  # of L2, for what lies between the stages
 CROWDING = 0.06  # slower by this where all of L2 is used
 RESTART = 0.08e-6  # until a line of output of one channel block streams to outer caches
 REREAD = 0.35  # of the time to read from L2 what does not stay in L1, that is not hidden
-GRAIN = 0.02  # what is lost for want of tiles to share, with one tile a thread
+GRAIN = 0.04  # what is lost for want of tiles to share, with one tile a thread
 
 
 @dataclass(frozen=True)
@@ -142,12 +142,13 @@ def _plan(target: Target, stages: Stages, rows: Pieces, bands: int) -> BlockPlan
 
 def _traffic(target: Target, stages: Stages, most: int, steps: int, project: Dense | None) -> float:
     """Seconds for starting anew on the output's lines, and for what lies before the last stage."""
-    out = stages.all[-1].geo
+    if stages.project is None or project is None:
+        return 0.0
+    out = stages.project.geo
     nbytes = 4 * out.out_channels * out.points
     lines = -(-out.out_channels // stages.width)
     seconds = RESTART * min(1.0, nbytes / target.l2) * lines * steps * out.batch
-    middle_bytes = 4 * middle(stages, most)
-    if project is not None and middle_bytes > target.l1 // 2:
+    if 4 * middle(stages, most) > 0.9 * target.l1:
         whole = 4.0 * stages.blocks * stages.width * stages.depthwise.geo.points
         seconds += REREAD * project.cut.total * whole / target.l2_bandwidth
     return seconds

@@ -11,7 +11,7 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.kernels._kernel import Emit, Packed, Site, Skip, View
-from tinsmith.kernels.layout import Layout, Spec, block_of
+from tinsmith.kernels.layout import Layout, Spec, block_of, spec_of, to_layout
 from tinsmith.kernels.trace import make_site
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry
 
@@ -20,8 +20,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Stage:
-    """One convolution of a block with its epilogue. `bias` tells whether it has one; its packed
-    arrays are number `first` and, with a bias, the next."""
+    """One convolution of a block with its epilogue. Its packed arrays, from number `first` on, are
+    the weights, the bias where it has one, and the constants that the epilogue reads."""
 
     site: Site
     geo: Geometry
@@ -31,6 +31,22 @@ class Stage:
     def bias(self) -> bool:
         return self.site.has(2)
 
+    @property
+    def constants(self) -> list[Value]:
+        """The constants that the epilogue reads."""
+        return [v for v in self.site.extras if v.const is not None]
+
+    @property
+    def count(self) -> int:
+        """Of packed arrays."""
+        return 1 + self.bias + len(self.constants)
+
+    def spec(self, v: Value) -> Spec:
+        """How an operand of the epilogue lies, as dense as can be."""
+        (layout,) = replace(self.site, extras=(v,)).extra_reads(Layout(block_of(self.site.target)))
+        rank = len(self.site.out.dims)
+        return spec_of(v.dtype, (1,) * (rank - len(v.dims)) + v.dims, layout)
+
     def packed(
         self, name: str, weights: Callable[[Array], Array], bias: Callable[[Array], Array]
     ) -> list[Packed]:
@@ -39,6 +55,11 @@ class Stage:
         if self.bias:
             b = self.site.const(2, "the bias")
             found.append(Packed(f"{name} bias", lambda: bias(b)))
+        for v in self.constants:
+            spec, array = self.spec(v), np.asarray(v.const)
+            found.append(
+                Packed(v.name, lambda a=array, s=spec: to_layout(a.reshape(s.dims), s.layout))
+            )
         return found
 
 
@@ -74,24 +95,27 @@ class Stages:
 
     def source(self, em: Emit) -> View:
         """The input of the first convolution."""
-        view = self._view(em, self.all[0].site.inputs[0])
-        assert view is not None
-        return view
+        return self._view(em, self.all[0].site.inputs[0])
 
     def extras(self, em: Emit, stage: Stage) -> tuple[View, ...]:
         """What the epilogue of a stage reads, broadcast to its result."""
         found = []
         for v in stage.site.extras:
-            view = self._view(em, v)
-            assert view is not None
+            if v.const is not None:
+                number = stage.first + 1 + stage.bias + stage.constants.index(v)
+                view = View(em.packed[number], stage.spec(v))
+            else:
+                view = self._view(em, v)
             spec = view.spec.broadcast_to(stage.site.out.dims)
             if spec.layout.is_plain:
                 spec = replace(spec, lane=0)
             found.append(View(view.pointer, spec))
         return tuple(found)
 
-    def _view(self, em: Emit, v: Value | None) -> View | None:
-        return em.ins[self.site.attr("body").inputs.index(v)]
+    def _view(self, em: Emit, v: Value | None) -> View:
+        view = em.ins[self.site.attr("body").inputs.index(v)]
+        assert view is not None
+        return view
 
     def emit(
         self, em: Emit, stage: Stage, source: View | None, out: View, place: tuple[Any, ...]
@@ -110,8 +134,10 @@ class Stages:
         assert first.site.inputs[0] is not None
         wanted[first.site.inputs[0]] = Layout(self.width, first.geo.halo)
         for stage in self.all:
-            layouts = stage.site.extra_reads(Layout(self.width))
-            for v, layout in zip(stage.site.extras, layouts, strict=True):
+            for v in stage.site.extras:
+                if v.const is not None:
+                    continue
+                layout = stage.spec(v).layout
                 if len(v.dims) != len(stage.site.out.dims):
                     raise Skip(f"{v.name} has rank {len(v.dims)}")
                 if wanted.setdefault(v, layout).block != layout.block:
@@ -136,7 +162,7 @@ def stages_of(site: Site) -> Stages:
         stage = _stage(node, site, packed)
         if found and stage.site.inputs[0] is not value:
             raise Skip(f"{node.name} does not read what comes before it")
-        packed += 1 + stage.bias
+        packed += stage.count
         value = node.output
         found.append(stage)
     names = "".join(_letter(s) for s in found)
