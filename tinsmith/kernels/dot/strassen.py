@@ -46,6 +46,7 @@ from tinsmith.kernels.places import Position, shifted, strides_of, unravel
 PRODUCTS = 7
 LEAST_ROWS = 24
 LEAST_DEPTH = 64
+LEAST_TILES = 8
 STREAM_ROWS = 100  # up to so many rows, right operands come from memory: prefetch them
 KEPT = 5  # times L2: the right operands of a group of columns
 LARGE = 1e15  # from here on sums, or products of sums, might overflow
@@ -127,7 +128,10 @@ def matmul_strassen(site: Site) -> Choice:
     tiling = choose(target, -(-m // 2), n // 2, k // 2, exact=True)
     panel = 4 * PRODUCTS * (k // 2) * tiling.columns.size
     fit = max(1, int(target.l2 * KEPT) // panel)
-    groups = -(-tiling.columns.count // fit)
+    groups = max(
+        -(-tiling.columns.count // fit),
+        min(tiling.columns.count, LEAST_TILES // tiling.rows.count),
+    )
     plan = Plan(m, k, n, tiling, -(-tiling.columns.count // groups))
     flops_per_cycle = 2.0 * m * n * k / (tiling.ideal * 8)
     nbytes = 4.0 * (m * k + 1.75 * k * n + m * n)
