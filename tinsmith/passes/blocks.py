@@ -20,8 +20,7 @@ RANK = 4
 class FuseBlocks:
     """1x1 -> depthwise -> 1x1, 1x1 -> depthwise, and depthwise -> 1x1 become one node.
 
-    Every value inside is read once, and is no graph output; weights are constants. Only the last
-    convolution may have a residual or other operands that are not constants.
+    Every value inside is read once, and is no graph output; weights and biases are constants.
     """
 
     def run(self, graph: Graph, context: Context) -> int:
@@ -33,14 +32,14 @@ class FuseBlocks:
             conv = _conv(node)
             if conv is None or not _is_depthwise(conv) or node in taken:
                 continue
-            if reason := _unfit(conv):
+            if reason := _unfit(node, conv):
                 context.refuse(NAME, node.name, reason)
                 continue
             chain = [node]
             before = _before(node, conv, outputs)
-            if isinstance(before, Node) and before not in taken and _plain_inside(before):
+            if isinstance(before, Node) and before not in taken:
                 chain.insert(0, before)
-            after = _after(node, outputs) if _plain_inside(node) else None
+            after = _after(node, outputs)
             if isinstance(after, Node):
                 chain.append(after)
             if len(chain) == 1:
@@ -80,11 +79,11 @@ def _is_depthwise(conv: Node) -> bool:
     return conv.attrs["group"] == x.shape[1] == w.shape[0] and conv.attrs["group"] != 1
 
 
-def _unfit(conv: Node) -> str:
+def _unfit(node: Node, conv: Node) -> str:
     values = (*conv.inputs[:2], conv.output)
     if not all(v is not None and v.type.is_static for v in values):
         return "its shape is not static"
-    return ""
+    return "" if _has_constants(node, conv) else "its weights are not constants"
 
 
 def _is_pointwise(node: Node, conv: Node) -> bool:
@@ -109,14 +108,6 @@ def _has_constants(node: Node, conv: Node) -> bool:
         elif v.const is None:
             return False
     return True
-
-
-def _plain_inside(node: Node) -> bool:
-    """Whether all operands besides the convolution's input are constants."""
-    conv = _conv(node)
-    assert conv is not None
-    x = _operand(node, conv, 0)
-    return sum(v is not None and v.const is None for v in node.inputs) == 1 and x is not None
 
 
 def _before(node: Node, conv: Node, outputs: set[Value]) -> Node | str:
@@ -150,11 +141,8 @@ def _after(node: Node, outputs: set[Value]) -> Node | str:
 
 
 def _why_alone(node: Node, conv: Node, outputs: set[Value]) -> str:
-    if not _has_constants(node, conv):
-        return "its weights are not constants"
-    reasons = [r for r in (_before(node, conv, outputs), _after(node, outputs))
-               if isinstance(r, str)]  # fmt: skip
-    return "; ".join(reasons) or "an epilogue inside would read other values"
+    reasons = (_before(node, conv, outputs), _after(node, outputs))
+    return "; ".join(r for r in reasons if isinstance(r, str)) or "its neighbour is in a block"
 
 
 def _build(graph: Graph, chain: list[Node]) -> None:
