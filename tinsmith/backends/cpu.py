@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from tinsmith.backends.library import load_code, team_address
+from tinsmith.backends.library import begin, load_code, team_address
+from tinsmith.codegen.library import Compiler
 from tinsmith.codegen.target import Target, runnable
 from tinsmith.errors import TargetError
 from tinsmith.graph import Graph
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.planner import Built, make_plan
-from tinsmith.runtime.program import Program, aligned
+from tinsmith.runtime.program import SLACK, Program, aligned
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass
@@ -24,7 +27,7 @@ class Compiled:
     program: Program
     built: Built
     code: bytes
-    weights: np.ndarray[Any, Any]
+    weights: Array
 
 
 def compile_placed(
@@ -37,8 +40,9 @@ def compile_placed(
     cache: bool = True,
     preferences: Preferences | None = None,
     small: bool = False,
+    room: Room | None = None,
 ) -> Compiled:
-    """A runnable program for a placed graph of static shapes.
+    """A runnable program for a placed graph of static shapes, its weights in `room`.
 
     Raises TargetError where this process cannot run code for the target.
     """
@@ -46,19 +50,46 @@ def compile_placed(
         raise TargetError(
             f"this machine cannot run code for {target.isa}; leave `target` out for its own"
         )
-    built = make_plan(graph, target, threads, overrides, precision, preferences, small)
-    library = load_code(built.codes, target, cache)
+    room = room or Heap()
+    with begin(target, cache) as compiler:
+        sink = _Sink(compiler, room)
+        built = make_plan(graph, target, threads, overrides, precision, preferences, small, sink)
+        weights = room.finish(built.plan.memory.weights)
+        library = load_code(built.codes, target, cache, compiler)
     plan = built.plan._replace(memory=built.plan.memory._replace(code=len(library.data)))
     nodes = {name: (node.op, node.attrs) for name, node in built.nodes.items()}
     team = team_address(target, cache, threads)
-    weights = gather_weights(built)
     program = Program(plan, library, weights, nodes, built.constants, team)
     return Compiled(program, built, library.data, weights)
 
 
-def gather_weights(built: Built) -> np.ndarray[Any, Any]:
-    """All packed weights and constants in one aligned buffer, with readable slack."""
-    blob = aligned(built.plan.memory.weights + 4096)
-    for offset, array in built.weights:
-        blob[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)
-    return blob
+class Room(Protocol):
+    """Where packed weights go as they are made."""
+
+    def put(self, offset: int, array: Array) -> None: ...
+
+    def finish(self, nbytes: int) -> Array:
+        """All of them in one aligned buffer, with `SLACK` readable bytes behind."""
+        ...
+
+
+class Heap:
+    """Memory of this process."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[int, Array]] = []
+
+    def put(self, offset: int, array: Array) -> None:
+        self._parts.append((offset, array))
+
+    def finish(self, nbytes: int) -> Array:
+        blob = aligned(nbytes + SLACK)
+        while self._parts:  # each is freed when it has been copied
+            offset, array = self._parts.pop()
+            blob[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)
+        return blob
+
+
+class _Sink:
+    def __init__(self, compiler: Compiler, room: Room) -> None:
+        self.code, self.weights = compiler.add, room.put

@@ -7,7 +7,7 @@ from functools import cache as memoised
 from typing import Protocol
 
 from tinsmith.codegen.cache import open_cache
-from tinsmith.codegen.library import load_library
+from tinsmith.codegen.library import Compiler, load_library
 from tinsmith.codegen.sync import team_text
 from tinsmith.codegen.target import Target
 
@@ -20,9 +20,16 @@ class Library(Protocol):
     def address(self, symbol: str) -> int: ...
 
 
-def load_code(codes: Mapping[str, str], target: Target, cache: bool) -> Library:
+def load_code(
+    codes: Mapping[str, str], target: Target, cache: bool, compiler: Compiler | None = None
+) -> Library:
     """Compile (or find in the cache) and load all functions."""
-    return load_library(codes, target, open_cache() if cache else None)
+    return load_library(codes, target, open_cache() if cache else None, compiler)
+
+
+def begin(target: Target, cache: bool) -> Compiler:
+    """What compiles functions while others are written."""
+    return Compiler(target, open_cache() if cache else None)
 
 
 @memoised

@@ -11,6 +11,7 @@ import ctypes
 import itertools
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -73,51 +74,108 @@ def uses_elf(target: Target) -> bool:
     return "linux" in target.triple and sys.platform == "linux"
 
 
+class Compiler:
+    """Compiles texts on all cores while more of them come: `add` returns at once. What the cache
+    holds is not compiled. Use it as a context manager; leaving drops what nobody waited for."""
+
+    def __init__(self, target: Target, cache: Cache | None = None) -> None:
+        self.target, self.cache = target, cache
+        self._pool: Any = None
+        self._jobs: dict[str, Any] = {}
+
+    def add(self, symbol: str, text: str) -> None:
+        if symbol in self._jobs:
+            return
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._pool = ThreadPoolExecutor(usable_cores(), "tinsmith-compile")
+        self._jobs[symbol] = self._pool.submit(self._object, text)
+
+    def objects(self, codes: Mapping[str, str]) -> dict[str, bytes]:
+        """The object of each text, by symbol. Raises CodegenError where LLVM refuses one."""
+        for symbol in sorted(codes, key=lambda s: -len(codes[s])):
+            self.add(symbol, codes[symbol])
+        return {symbol: self._jobs[symbol].result() for symbol in codes}
+
+    def _object(self, text: str) -> bytes:
+        key = "" if self.cache is None else key_of("object", self.target.key, text)
+        if self.cache is not None and (kept := self.cache.get(key)) is not None:
+            return kept
+        from tinsmith.codegen.jit import compile_object
+
+        data = compile_object(text, self.target)
+        if self.cache is not None:
+            self.cache.put(key, data)
+        return data
+
+    def __enter__(self) -> Compiler:
+        _turns.shorten()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _turns.restore()
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+
+class _Turns:
+    """Shorter turns of Python's threads while code is compiled: a compiling thread asks for the
+    interpreter's lock some ten times a kernel, and waits for a whole turn each time."""
+
+    SECONDS = 0.0003
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users, self._before = 0, 0.0
+
+    def shorten(self) -> None:
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._before = sys.getswitchinterval()
+                sys.setswitchinterval(min(self.SECONDS, self._before))
+
+    def restore(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                sys.setswitchinterval(self._before)
+
+
+_turns = _Turns()
+
+
 def compile_all(
     codes: Mapping[str, str], target: Target, cache: Cache | None = None
 ) -> dict[str, bytes]:
     """The object of each text, by symbol; what the cache lacks is compiled on all cores."""
-    from tinsmith.codegen.jit import compile_object
-
-    keys = {symbol: key_of("object", target.key, text) for symbol, text in codes.items()}
-    done = {}
-    if cache is not None:
-        done = {s: data for s, key in keys.items() if (data := cache.get(key)) is not None}
-    missing = sorted((s for s in codes if s not in done), key=lambda s: -len(codes[s]))
-
-    def make(symbol: str) -> tuple[str, bytes]:
-        data = compile_object(codes[symbol], target)
-        if cache is not None:
-            cache.put(keys[symbol], data)
-        return symbol, data
-
-    workers = min(usable_cores(), len(missing))
-    if workers > 1:
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(workers, thread_name_prefix="tinsmith-compile") as pool:
-            done |= dict(pool.map(make, missing))
-    else:
-        done |= dict(map(make, missing))
-    return {symbol: done[symbol] for symbol in codes}
+    with Compiler(target, cache) as compiler:
+        return compiler.objects(codes)
 
 
-def load_library(codes: Mapping[str, str], target: Target, cache: Cache | None = None) -> Any:
+def load_library(
+    codes: Mapping[str, str],
+    target: Target,
+    cache: Cache | None = None,
+    compiler: Compiler | None = None,
+) -> Any:
     """All functions of the texts, in this process: an object with `address(symbol)` and `data`.
-
-    Raises CodegenError where code refers to what nothing defines.
+    `compiler` has begun with some of them. Raises CodegenError where code refers to what nothing
+    defines.
     """
+    if compiler is None:
+        with Compiler(target, cache) as compiler:
+            return load_library(codes, target, cache, compiler)
     if not uses_elf(target):
         from tinsmith.codegen.jit import load_in_process
 
-        return load_in_process(
-            list(compile_all(codes, target, cache).values()), target, list(codes)
-        )
+        return load_in_process(list(compiler.objects(codes).values()), target, list(codes))
     key = key_of("library", target.key, *itertools.chain.from_iterable(sorted(codes.items())))
     if cache is not None and (data := cache.get(key)) is not None:
         return SharedLibrary(data, cache.file(key))
     from tinsmith.codegen.elf import link
 
-    data = link(list(compile_all(codes, target, cache).values()), f"tinsmith-{key[:16]}.so")
+    data = link(list(compiler.objects(codes).values()), f"tinsmith-{key[:16]}.so")
     kept = cache is not None and cache.put(key, data)
     return SharedLibrary(data, cache.file(key) if cache is not None and kept else None)

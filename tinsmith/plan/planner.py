@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -35,28 +36,48 @@ class Built:
     plan: Plan
     codes: dict[str, str]
     weights: list[tuple[int, np.ndarray[Any, Any]]]
+    """Empty where a sink took them."""
     nodes: dict[str, Node]
     constants: dict[str, np.ndarray[Any, Any]]
     placed: list[Placed]
+
+
+class Sink(Protocol):
+    """Takes code and weights as they are made, so that compiling and writing go on meanwhile."""
+
+    def code(self, symbol: str, text: str) -> None: ...
+
+    def weights(self, offset: int, array: np.ndarray[Any, Any]) -> None: ...
 
 
 @dataclass
 class _State:
     """What accumulates while steps are built."""
 
+    sink: Sink | None
     codes: dict[str, str] = field(default_factory=dict)
     weights: list[tuple[int, np.ndarray[Any, Any]]] = field(default_factory=list)
     weight_bytes: int = 0
-    placed_at: dict[int, int] = field(default_factory=dict)
+    placed_at: dict[int, tuple[weakref.ref[Any], int]] = field(default_factory=dict)
+
+    def code(self, symbol: str, text: str) -> None:
+        if symbol not in self.codes:
+            self.codes[symbol] = text
+            if self.sink is not None:
+                self.sink.code(symbol, text)
 
     def put(self, array: np.ndarray[Any, Any]) -> int:
         """The byte offset at which an array lies among the weights (once for each object)."""
-        key = id(array)
-        if key not in self.placed_at:
-            self.placed_at[key] = self.weight_bytes
-            self.weights.append((self.weight_bytes, array))
-            self.weight_bytes = align(self.weight_bytes + array.nbytes)
-        return self.placed_at[key]
+        known, offset = self.placed_at.get(id(array), (None, 0))
+        if known is None or known() is not array:  # one that is gone may have had the same id
+            offset = self.weight_bytes
+            self.placed_at[id(array)] = weakref.ref(array), offset
+            self.weight_bytes = align(offset + array.nbytes)
+            if self.sink is not None:
+                self.sink.weights(offset, array)
+            else:
+                self.weights.append((offset, array))
+        return offset
 
 
 def make_plan(
@@ -67,6 +88,7 @@ def make_plan(
     precision: str = "default",
     preferences: Preferences | None = None,
     small: bool = False,
+    sink: Sink | None = None,
 ) -> Built:
     """Plan a graph for a target. Nodes whose shapes are not static run as reference steps.
 
@@ -80,7 +102,7 @@ def make_plan(
     _take_over(placed, placer.outputs)
     offsets, arena, naive, bound = _arena(placed, placer.outputs)
     _check_size(graph, arena, offsets)
-    state = _State()
+    state = _State(sink)
     workspace = max((align(s.choice.workspace) for s in placed if s.choice), default=0)
     workspace = workspace + SLACK if workspace else 0
     zeroed: set[Tensor] = set()
@@ -108,7 +130,7 @@ def make_plan(
         steps=tuple(steps),
         memory=Memory(arena, naive, bound, state.weight_bytes, workspace * threads),
     )
-    state.codes[MAIN] = main_text(plan, target)
+    state.code(MAIN, main_text(plan, target))
     nodes = {s.name: s.node for s in placed if s.kind == "reference" and s.node is not None}
     return Built(plan, state.codes, state.weights, nodes, constants, placed)
 
@@ -251,7 +273,7 @@ def _step(
     writes, dtypes = [t.settled for t in s.writes], [p.dtype for p in packed]
     for k, phase in enumerate(s.choice.phases):
         code = phase_code(s.site, s.choice, k, specs, writes, dtypes, key)
-        state.codes[code.symbol] = code.text
+        state.code(code.symbol, code.text)
         calls.append(Call(code.symbol, tuple(refs), phase.tiles, True, workspace, phase.repeat))
     moved = sum(
         t.settled.nbytes for t in (*s.reads, *s.writes) if t is not None and t.settled.size > 0
@@ -281,7 +303,7 @@ def _zero_calls(
         if root.has_halo and root not in zeroed:
             zeroed.add(root)
             code, tiles = zero_halo(root.settled, target)
-            state.codes[code.symbol] = code.text
+            state.code(code.symbol, code.text)
             calls.append(Call(code.symbol, (_ref(root, state, offsets),), tiles, False))
     return calls
 
