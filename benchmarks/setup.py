@@ -17,6 +17,7 @@ from benchmarks.places import default_home
 
 CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 EXPORT = ["onnx", "onnxscript", "pyyaml", "safetensors", "huggingface_hub", "pillow", "numpy"]
+EXPORT += ["regex", "requests", "tokenizers", "packaging", "tqdm", "filelock"]  # transformers'
 PEERS = ["numpy", "onnxruntime", "openvino", "ncnn", "MNN", "pnnx"]
 # The panel's models are what these versions make of them; any later pair draws other weights.
 TORCH, TORCHVISION = "torch==2.13.0", "torchvision==0.28.0"
@@ -50,10 +51,11 @@ def _torch(python: Path) -> bool:
 
 
 def make_export(folder: Path) -> Path:
-    """torchvision and timm go in without their dependencies, which would pull another torch."""
+    """torchvision, timm and transformers go in without their dependencies, which would pull
+    another torch."""
     python = _fresh(folder)
     vision = TORCHVISION if _torch(python) else "torchvision"
-    _need(_pip(python, "--no-deps", vision, "timm"), "torchvision and timm")
+    _need(_pip(python, "--no-deps", vision, "timm", "transformers"), "the model libraries")
     _need(_pip(python, *EXPORT), "the exporter's helpers")
     return python
 
