@@ -116,15 +116,30 @@ def test_a_cache_that_is_a_file_is_refused(cache: Path) -> None:
         assert ts.compile(digits())(X).shape == (1, 10)
 
 
-def test_a_full_disk_only_loses_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_mapped_from_the_program_that_is_kept(cache: Path) -> None:
+    net = ts.compile(digits())
+    net(X)
+    (file,) = programs(cache)
+    mapped = Path("/proc/self/maps").read_text() if sys.platform == "linux" else str(file)
+    assert str(file) in mapped
+    file.unlink()
+    assert net(X).shape == (1, 10)
+
+
+@pytest.mark.parametrize("when", ["__init__", "put", "finish", "commit"])
+def test_a_full_disk_only_loses_the_cache(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
     import tinsmith.compiler.store as store
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(store, "write_container", full)
+    monkeypatch.setattr(store.Draft, when, full)
     assert ts.compile(digits())(X).shape == (1, 10)
     assert not programs(cache)
+    assert not [f for f in (cache / "programs").iterdir() if f.name.startswith(".")]
 
 
 def test_cache_off_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

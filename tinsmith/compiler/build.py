@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.backends.cpu import Compiled, compile_placed
+from tinsmith.backends.cpu import Compiled, Room, compile_placed
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.target import Target
 from tinsmith.compiler.explain import explain_steps
@@ -76,8 +76,10 @@ class Compilation:
         placed: Graph,
         preferences: Preferences | None = None,
         forced: Mapping[str, str] | None = None,
+        room: Room | None = None,
     ) -> Compiled:
-        """A program for a placed graph; `forced` names kernels of single nodes."""
+        """A program for a placed graph; `forced` names kernels of single nodes, `room` is where its
+        weights go."""
         return compile_placed(
             placed,
             self.target,
@@ -87,9 +89,10 @@ class Compilation:
             cache=self.cache,
             preferences=preferences,
             small=self.options.memory == "small",
+            room=room,
         )
 
-    def build(self, signature: Signature, measure: bool = False) -> Made:
+    def build(self, signature: Signature, measure: bool = False, room: Room | None = None) -> Made:
         """A program for a signature; with `measure`, of kernels that were timed in it."""
         placed = self.place(signature)
         reports = self.reports
@@ -106,7 +109,7 @@ class Compilation:
             known.add(tuning.winners)
             tuned = str(tuning)
         else:
-            compiled = compiled_for(known.read())
+            compiled = self.compile(placed, known.read(), room=room)
         return Made(
             compiled, lambda: str(placed), lambda: explain_steps(compiled.built, reports), tuned
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinsmith.codegen.cache import open_cache
+from tinsmith.codegen.library import uses_elf
 from tinsmith.codegen.target import Target, level, runnable
 from tinsmith.compiler.options import MEMORY, Options
 from tinsmith.compiler.store import Store, program_of, sections_of
@@ -21,7 +22,8 @@ from tinsmith.runtime.net import Net, Signature
 from tinsmith.runtime.program import Program
 
 if TYPE_CHECKING:
-    from tinsmith.compiler.build import Compilation
+    from tinsmith.compiler.build import Compilation, Made
+    from tinsmith.formats.container import Draft
 
 BACKENDS = ("cpu", "numpy")
 PRECISIONS = ("default", "strict")
@@ -258,7 +260,7 @@ class _Model:
     def _built(self, signature: Signature) -> Program:
         import json
 
-        made = self.compilation.build(signature, self.tune)
+        made, draft = self._draft(signature)
         compiled, self._placed, self._explained = made.compiled, made.placed, made.explained
         self._last = None
         program = compiled.program
@@ -279,8 +281,27 @@ class _Model:
                 sections["tuned"] = made.tuned.encode()
             sections["placed"] = self._placed().encode()
             sections["explain"] = json.dumps(self._explained()).encode()
+        if draft is not None:
+            self.store.commit(draft, sections)
+        elif sections is not None:
             self.store.put(self.key, signature, sections)
         return program
+
+    def _draft(self, signature: Signature) -> tuple[Made, Draft | None]:
+        """The program, its weights in the file where it will be stored: mapped, they need not stay
+        in memory. Where that cannot be written, they do."""
+        draft = None
+        if self.store is not None and not self.tune and uses_elf(self.target):
+            draft = self.store.draft(self.key, signature)
+        if draft is not None:
+            try:
+                return self.compilation.build(signature, room=draft), draft
+            except OSError:
+                draft.discard()
+            except BaseException:
+                draft.discard()
+                raise
+        return self.compilation.build(signature, self.tune), None
 
     def sections(self, signature: Signature) -> dict[str, Any] | None:
         """The program for a signature as container sections, freshly built."""

@@ -24,7 +24,7 @@ from tinsmith.codegen.cache import Cache, compiler_version
 from tinsmith.codegen.library import SharedLibrary, uses_elf
 from tinsmith.codegen.target import Target
 from tinsmith.errors import ModelFileError, TinsmithError
-from tinsmith.formats.container import Container, write_container
+from tinsmith.formats.container import Container, Draft, write_container
 from tinsmith.graph import Type, dtype_of
 from tinsmith.hashing import blake2b
 from tinsmith.plan.plan import Plan
@@ -164,6 +164,26 @@ class Store:
             write_container(self._file(key, signature), sections)
         except OSError:
             return
+
+    def draft(self, key: str, signature: Any) -> Draft | None:
+        """A program's file, to be written while it is made; None where none can be."""
+        if self._limit <= 0:
+            return None
+        try:
+            self._trim()
+            return Draft(self._file(key, signature), "weights")
+        except OSError:
+            return None
+
+    def commit(self, draft: Draft, sections: Mapping[str, Any] | None) -> None:
+        """Keep a draft, whose weights are written, with the other sections; or drop it."""
+        total = sum(memoryview(s).nbytes for s in (sections or {}).values())
+        try:
+            if sections is not None and total <= self._limit // 2:
+                draft.commit({n: s for n, s in sections.items() if n != draft.first})
+        except OSError:
+            pass
+        draft.discard()
 
     def _trim(self) -> None:
         rows = []

@@ -10,6 +10,7 @@ Nothing in it is executed or unpickled by reading.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -58,6 +59,61 @@ def write_container(path: Path, sections: Mapping[str, Any], **index: Any) -> No
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+class Draft:
+    """A container that is written while its first section is being made: `put` writes parts of
+    that, `finish` maps it, `commit` adds the others and gives the file its name. The mapping stays
+    good whatever becomes of the file. All but `discard` raise OSError where the place cannot be
+    written."""
+
+    START = 1 << 20  # room for the index; what is not written takes no place on disk
+
+    def __init__(self, path: Path, first: str) -> None:
+        self.path, self.first = path, first
+        self._temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+        self._file = open(self._temporary, "x+b")  # noqa: SIM115 - closed by commit or discard
+        self._size = 0
+
+    def put(self, offset: int, array: np.ndarray[Any, Any]) -> None:
+        """Write an array at an offset within the first section."""
+        self._file.seek(self.START + offset)
+        self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+
+    def finish(self, nbytes: int) -> np.ndarray[Any, Any]:
+        """The first section, and a page of zeros behind its `nbytes`, mapped read-only."""
+        self._size = nbytes + PAGE
+        self._file.flush()
+        self._file.truncate(self.START + self._size)
+        mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        return np.frombuffer(mapped, np.uint8, self._size, self.START)
+
+    def commit(self, sections: Mapping[str, Any]) -> None:
+        """Write the other sections, and the index, in which the first has no hash."""
+        views = {name: memoryview(data).cast("B") for name, data in sections.items()}
+        table: dict[str, tuple[int, int, str]] = {self.first: (self.START, self._size, "")}
+        at = -(-(self.START + self._size) // PAGE) * PAGE
+        for name, view in views.items():
+            table[name] = (at, view.nbytes, digest(view))
+            at = -(-(at + view.nbytes) // PAGE) * PAGE
+        document = {"version": VERSION, "sections": table}
+        head = json.dumps(document, separators=(",", ":")).encode()
+        if 16 + len(head) > self.START:
+            raise OSError(f"the index of {self.path} has {len(head)} bytes")
+        for name, view in views.items():
+            self._file.seek(table[name][0])
+            self._file.write(view)
+        self._file.truncate(max(at, 1))
+        self._file.seek(0)
+        self._file.write(MAGIC + struct.pack("<Q", len(head)) + head)
+        self._file.close()
+        os.replace(self._temporary, self.path)
+
+    def discard(self) -> None:
+        """Drop the file."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        self._temporary.unlink(missing_ok=True)
 
 
 class Container:
