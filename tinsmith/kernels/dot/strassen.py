@@ -50,7 +50,7 @@ LEAST_TILES = 8
 STREAM_ROWS = 100  # up to so many rows, right operands come from memory: prefetch them
 KEPT = 5  # times L2: the right operands of a group of columns
 LARGE = 1e15  # from here on sums, or products of sums, might overflow
-LATENCY = 40.0  # cycles around each product of a tile
+LATENCY = 20.0  # cycles around each product of a tile
 SUM_CYCLES = 5.0  # for a vector of one of the left operands, which do not fit L1
 FINISH_CYCLES = 18.0  # for a vector of each quarter of a tile, through L1
 
@@ -87,10 +87,11 @@ class Plan:
     @property
     def cycles(self) -> float:
         rows, columns = self.tiling.rows, self.tiling.columns
-        lanes = (len(columns.widths) and columns.widths[0]) or 16
+        lanes = (columns.widths if columns.full else columns.tail)[0]
+        per_vector = 1.0 if lanes > 8 else 0.5  # 512-bit operations take both 256-bit pipes
         tiles = rows.count * columns.count
-        sums = rows.total * self.half / lanes * PRODUCTS * SUM_CYCLES * self.groups
-        finish = rows.total * columns.total / lanes * FINISH_CYCLES
+        sums = rows.total * self.half / lanes * PRODUCTS * SUM_CYCLES * self.groups * per_vector
+        finish = rows.total * columns.total / lanes * FINISH_CYCLES * per_vector
         return PRODUCTS * (self.tiling.cycles + LATENCY * tiles) + sums + finish
 
 
