@@ -75,6 +75,21 @@ def test_a_changed_model_is_compiled_anew(tmp_path: Path, cache: Path) -> None:
     assert not np.allclose(ts.compile(model)(X), first)
 
 
+def test_changed_external_data_are_noticed(tmp_path: Path, cache: Path) -> None:
+    import onnx
+
+    model = tmp_path / "model.onnx"
+    onnx.save(
+        onnx.load(digits()), model, save_as_external_data=True, location="w.bin", size_threshold=0
+    )
+    first = ts.compile(model)(X)
+    np.testing.assert_array_equal(ts.compile(model)(X), first)
+    data = bytearray((tmp_path / "w.bin").read_bytes())
+    data[:400] = np.full(100, 0.5, np.float32).tobytes()
+    (tmp_path / "w.bin").write_bytes(data)
+    assert not np.allclose(ts.compile(model)(X), first)
+
+
 @pytest.mark.parametrize("damage", ["truncate", "flip code", "flip index", "empty"])
 def test_a_damaged_entry_counts_as_absent(cache: Path, damage: str) -> None:
     want = ts.compile(digits())(X)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.compiler.explain import explain_steps
 from tinsmith.compiler.options import Options
 from tinsmith.compiler.winners import Winners
+from tinsmith.formats.mapped import mappings, release
 from tinsmith.graph import Graph, Type
 from tinsmith.kernels.select import check_overrides, parse_overrides
 from tinsmith.passes.manager import Report, run_passes
@@ -110,18 +112,14 @@ class Compilation:
             tuned = str(tuning)
         else:
             compiled = self.compile(placed, known.read(), room=room)
+        release(self._constants())  # the program has its own copies
         return Made(
             compiled, lambda: str(placed), lambda: explain_steps(compiled.built, reports), tuned
         )
 
-    def external_files(self) -> set[str]:
-        """Files besides the model's own that its constants are mapped from."""
-        found = set()
-        for value in self.imported.constants():
-            array: Any = value.const
-            while array is not None:
-                if isinstance(array, np.memmap) and array.filename is not None:
-                    found.add(str(array.filename))
-                    break
-                array = getattr(array, "base", None)
-        return found
+    def files(self) -> set[Path]:
+        """The files that the model's constants are mapped from."""
+        return {m.path for m in mappings(self._constants())}
+
+    def _constants(self) -> list[np.ndarray[Any, Any]]:
+        return [v.const for v in self.imported.constants() if v.const is not None]

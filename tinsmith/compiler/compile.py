@@ -227,10 +227,15 @@ class _Model:
                 "name": graph.name,
                 "inputs": inputs,
                 "outputs": [v.name for v in graph.outputs],
+                "files": {},
             }
             if self.store is not None:
-                files = made.external_files()
-                self.store.put_interface(self.key, found["name"], inputs, found["outputs"], files)
+                files = {str(f) for f in made.files() if not f.samefile(self.model)}
+                found["files"] = self.store.put_interface(
+                    self.key, found["name"], inputs, found["outputs"], files
+                )
+        if self.store is not None:
+            self.key = self.store.key_with(self.key, found["files"])
         net = Net(
             found["name"], found["inputs"], found["outputs"], self.build, self.stage, self.explain,
             notes=self.notes, report=lambda: self.compilation.reports, sections=self.sections,

@@ -126,14 +126,23 @@ class Store:
 
     def put_interface(
         self, key: str, name: str, inputs: Mapping[str, Type], outputs: list[str], files: set[str]
-    ) -> None:
+    ) -> dict[str, list[int]]:
+        """Store them; the state of the further files that programs depend on."""
         shown = {n: (t.dtype.name, t.shape) for n, t in inputs.items()}
         try:
             notes = {f: fingerprint(Path(f)) for f in sorted(files)}
         except OSError:
-            return
+            return {}
         record = {"name": name, "inputs": shown, "outputs": outputs, "files": notes}
         self._write(self._folder / f"{key}.json", json.dumps(record))
+        return notes
+
+    def key_with(self, key: str, files: Mapping[str, list[int]]) -> str:
+        """The key of programs that depend on further files in a state."""
+        if not files:
+            return key
+        text = key + json.dumps(sorted(files.items()))
+        return blake2b(text.encode(), digest_size=20).hexdigest()
 
     # ---- programs
 

@@ -6,7 +6,6 @@ external files are memory-mapped. Such arrays are read-only, and may be unaligne
 
 from __future__ import annotations
 
-import mmap
 import ntpath
 from collections.abc import Mapping
 from math import prod
@@ -17,6 +16,7 @@ import numpy as np
 
 from tinsmith.errors import ExternalDataError, ModelFileError
 from tinsmith.formats import describe
+from tinsmith.formats.mapped import map_file
 from tinsmith.formats.protobuf import BYTES, VARINT, encode_varint, fields
 from tinsmith.graph import dtype_of
 
@@ -205,10 +205,7 @@ def _open(path: Path) -> memoryview:
 def _map(path: Path, label: str) -> Any:
     """The bytes of a file, memory-mapped."""
     try:
-        with path.open("rb") as file:
-            if not path.stat().st_size:
-                return b""
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return map_file(path)
     except OSError as error:
         raise ExternalDataError(f"{label}: {str(path)!r} cannot be read: {error}") from error
 
