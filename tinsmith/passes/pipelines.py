@@ -12,6 +12,7 @@ PORTABLE = (
     "merge-common",
     "recognise-activations",
     "recognise-norms",
+    "stack-recurrent",
     "recognise-moves",
     "fold-into-norm",
     "fold-into-conv",

@@ -1,0 +1,353 @@
+"""Values as affine functions of others: y = sum of source @ columns of constant weights, + bias.
+
+Exporters cut, join, merge and reorder the products of recurrent gates in many ways. All of them
+are the same few facts about each gate: which columns of which weights multiply which source. A
+`Form` holds these facts; cutting and reshaping a value cuts and reshapes the column numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Dim, Graph, Node, Value
+from tinsmith.passes.facts import Array
+from tinsmith.passes.recurrent.places import VIEWS, Source, place_of, source_of, taken
+
+MAX_DEPTH = 40
+MAX_TERMS = 8
+
+
+@dataclass(frozen=True)
+class Piece:
+    """source @ (weights[lo:hi][:, columns] * scale); weights None: the identity."""
+
+    weights: int | None
+    lo: int
+    hi: int
+    columns: Array
+    scale: Array | None
+
+    def cut(self, move: Callable[[Array], Array]) -> Piece:
+        scale = None if self.scale is None else move(self.scale)
+        return replace(self, columns=move(self.columns), scale=scale)
+
+    def scaled(self, by: Array | float) -> Piece:
+        old = 1.0 if self.scale is None else self.scale
+        return replace(self, scale=np.broadcast_to(old * by, self.columns.shape))
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        scale = None if self.scale is None or np.all(self.scale == 1) else self.scale.tobytes()
+        return (self.weights, self.lo, self.hi, self.columns.tobytes(), scale)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this is the source itself, or some of its features, unchanged."""
+        return self.weights is None and self.scale is None
+
+
+@dataclass(frozen=True)
+class Form:
+    """An affine value of shape [*lead, *features]. `nodes` compute it from its sources."""
+
+    lead: tuple[Dim, ...]
+    features: tuple[int, ...]
+    terms: dict[Source, tuple[Piece, ...]]
+    bias: Array | None
+    nodes: frozenset[Node]
+
+    def cut(self, move: Callable[[Array], Array], lead: tuple[Dim, ...], node: Node) -> Form:
+        """The same features in another order or shape, or some of them."""
+        terms = {s: tuple(p.cut(move) for p in ps) for s, ps in self.terms.items()}
+        bias = None if self.bias is None else move(self.bias)
+        shape = move(np.empty(self.features, np.int8)).shape
+        return Form(lead, shape, terms, bias, self.nodes | {node})
+
+    def scaled(self, by: Array | float, node: Node) -> Form:
+        terms = {s: tuple(p.scaled(by) for p in ps) for s, ps in self.terms.items()}
+        bias = None if self.bias is None else self.bias * by
+        return replace(self, terms=terms, bias=bias, nodes=self.nodes | {node})
+
+    def plus(self, other: Form, node: Node) -> Form:
+        terms = dict(self.terms)
+        for s, pieces in other.terms.items():
+            terms[s] = terms.get(s, ()) + pieces
+        nodes = self.nodes | other.nodes | {node}
+        return replace(self, terms=terms, bias=_sum(self.bias, other.bias), nodes=nodes)
+
+    def shifted(self, by: Array, node: Node) -> Form:
+        wide = np.broadcast_to(by.astype(np.float64), self.features)
+        return replace(self, bias=_sum(self.bias, wide), nodes=self.nodes | {node})
+
+    def key(self, source: Source) -> tuple[Any, ...]:
+        """Equal for equal matrices that multiply the source."""
+        keys = [p.key for p in self.terms.get(source, ())]
+        return tuple(keys if len(keys) < 2 else sorted(keys, key=repr))
+
+    def bias_key(self) -> bytes:
+        zero = np.zeros(self.features)
+        return (zero if self.bias is None else self.bias + 0.0).astype(np.float32).tobytes()
+
+
+def _sum(a: Array | None, b: Array | None) -> Array | None:
+    return b if a is None else a if b is None else a + b
+
+
+def rows(lead: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """What is left of leading dims once they are joined: values with equal rows broadcast not."""
+    return tuple(d for d in lead if d != 1)
+
+
+class Weights:
+    """Constant arrays under numbers: equal arrays have the same number."""
+
+    def __init__(self) -> None:
+        self.arrays: list[Array] = []
+        self._places: dict[Any, int] = {}
+        self._alike: dict[Any, list[int]] = {}
+
+    def number(self, array: Array) -> int:
+        # copies of a view (a transpose that was folded for every step) share memory
+        at = array.__array_interface__["data"][0]
+        place = (at, array.shape, array.strides, array.dtype)
+        found = self._places.get(place)
+        if found is None:
+            found = self._places[place] = self._by_content(array)
+        return found
+
+    def _by_content(self, array: Array) -> int:
+        sample = array[:: max(1, len(array) // 8)][:8]
+        alike = self._alike.setdefault((array.shape, array.dtype, sample.tobytes()), [])
+        for k in alike:
+            if np.array_equal(self.arrays[k], array):
+                return k
+        self.arrays.append(array)
+        alike.append(len(self.arrays) - 1)
+        return alike[-1]
+
+    def matrix(self, pieces: tuple[Piece, ...], width: int, columns: int) -> Array:
+        """[width, columns]: what multiplies a source."""
+        total = np.zeros((width, columns), np.float32)
+        for p in pieces:
+            whole = np.eye(width) if p.weights is None else self.arrays[p.weights][p.lo : p.hi]
+            part = whole[:, p.columns.reshape(-1)]
+            total += part if p.scale is None else part * p.scale.reshape(-1).astype(np.float32)
+        return total
+
+
+class Affine:
+    """Reads values of one graph, which must not change meanwhile."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.weights = Weights()
+        self.value_of: dict[Source, Value] = {}
+        self._forms: dict[Value, Form | None] = {}
+        self._sources: dict[Value, Source | None] = {}
+
+    # ---- sources
+
+    def source(self, value: Value) -> Source | None:
+        """The value under views that keep its last dimension; None where that is not known."""
+        if value not in self._sources:
+            found = source_of(value)
+            if found is not None:
+                self.value_of.setdefault(found, value)
+            self._sources[value] = found
+        return self._sources[value]
+
+    # ---- forms
+
+    def form(self, value: Value, depth: int = 0) -> Form | None:
+        """The value as an affine function; of itself where nothing is known about it."""
+        if value not in self._forms:
+            node = value.producer
+            rule = None if node is None else _RULES.get(node.op.name)
+            found = None
+            if rule is not None and depth < MAX_DEPTH and value.shape is not None:
+                found = rule(self, node, value, depth + 1)
+            if found is None or len(found.terms) > MAX_TERMS:
+                found = self.opaque(value)
+            self._forms[value] = found
+        return self._forms[value]
+
+    def opaque(self, value: Value) -> Form | None:
+        source = self.source(value)
+        if source is None or value.shape is None:
+            return None
+        every = np.arange(source.width)
+        piece = Piece(None, 0, source.width, every, None)
+        return Form(value.shape[:-1], (source.width,), {source: (piece,)}, None, frozenset())
+
+    def part_of(self, value: Value) -> tuple[Value, Array, frozenset[Node]] | None:
+        """(v, columns, nodes) where the value is some features of v, unchanged."""
+        form = self.form(value)
+        if form is None or len(form.terms) != 1 or form.bias is not None:
+            return None
+        ((source, pieces),) = form.terms.items()
+        if len(pieces) != 1 or not pieces[0].is_whole or source.axis is not None:
+            return None
+        return source.value, pieces[0].columns, form.nodes
+
+    def _add(self, node: Node, value: Value, depth: int) -> Form | None:
+        a, b = node.inputs
+        assert a is not None and b is not None
+        sign = -1.0 if node.op.name == "Sub" else 1.0
+        for x, c, s, t in ((a, b, 1.0, sign), (b, a, sign, 1.0)):
+            if c.const is None or x.const is not None:
+                continue
+            form = self._same_shape(x, value, depth)
+            vector = None if form is None else _vector(c.const, form.features)
+            if form is None or vector is None:
+                return None
+            form = form if s == 1 else form.scaled(s, node)
+            return form.shifted(vector * t, node)
+        left, right = self._same_shape(a, value, depth), self._same_shape(b, value, depth)
+        if left is None or right is None or left.features != right.features:
+            return None
+        return left.plus(right if sign == 1 else right.scaled(sign, node), node)
+
+    def _same_shape(self, x: Value, y: Value, depth: int) -> Form | None:
+        form = self.form(x, depth)
+        return form if x.shape == y.shape else None
+
+    def _scale(self, node: Node, value: Value, depth: int) -> Form | None:
+        if node.op.name == "Neg":
+            form = self.form(node.inputs[0], depth)  # type: ignore[arg-type]
+            return None if form is None else form.scaled(-1.0, node)
+        a, b = node.inputs
+        assert a is not None and b is not None
+        if a.const is not None and node.op.name == "Mul":
+            a, b = b, a
+        if b.const is None or a.const is not None:
+            return None
+        form = self._same_shape(a, value, depth)
+        factor = None if form is None else _vector(b.const, form.features)
+        if form is None or factor is None:
+            return None
+        wide = np.broadcast_to(factor.astype(np.float64), form.features)
+        with np.errstate(all="ignore"):
+            return form.scaled(wide if node.op.name == "Mul" else 1 / wide, node)
+
+    def _product(self, node: Node, value: Value, depth: int) -> Form | None:
+        x, w = node.inputs
+        assert x is not None and w is not None
+        if w.const is None or w.const.ndim != 2 or not x.rank:
+            return None
+        number, (_, count) = self.weights.number(w.const), w.const.shape
+        assert value.shape is not None
+        lead = value.shape[:-1]
+        nodes, joint = {node}, x.producer
+        parts: tuple[Value | None, ...] = (x,)
+        if joint is not None and joint.op.name == "Concat" and joint.axis % x.rank == x.rank - 1:
+            parts, nodes = joint.inputs, {node, joint}
+        at, terms = 0, {}
+        for part in parts:
+            source = None if part is None else self.source(part)
+            if source is None:
+                return None
+            piece = Piece(number, at, at + source.width, np.arange(count), None)
+            terms[source] = (*terms.get(source, ()), piece)
+            at += source.width
+        return Form(lead, (count,), terms, None, frozenset(nodes))
+
+    def _view(self, node: Node, value: Value, depth: int) -> Form | None:
+        form = self.form(node.inputs[0], depth)  # type: ignore[arg-type]
+        shape = value.shape
+        if form is None or shape is None:
+            return None
+        lead = _leading(shape, prod(form.features))
+        if lead is None:
+            return None
+        return form.cut(lambda a: a.reshape(shape[lead:]), shape[:lead], node)  # type: ignore[arg-type]
+
+    def _activation(self, node: Node, value: Value, depth: int) -> Form | None:
+        """Opaque, with the features of the argument: parts are cut after it, too."""
+        form = self.form(node.inputs[0], depth)  # type: ignore[arg-type]
+        if form is None:
+            return None
+        count = prod(form.features)
+        piece = Piece(None, 0, count, np.arange(count).reshape(form.features), None)
+        return Form(form.lead, form.features, {Source(value, count): (piece,)}, None, frozenset())
+
+    def _transpose(self, node: Node, value: Value, depth: int) -> Form | None:
+        form = self.form(node.inputs[0], depth)  # type: ignore[arg-type]
+        if form is None or node.perm is None:
+            return None
+        lead = len(form.lead)
+        if node.perm[:lead] != tuple(range(lead)):
+            return None
+        inner = [a - lead for a in node.perm[lead:]]
+        return form.cut(lambda a: a.transpose(inner), form.lead, node)
+
+    def _take(self, node: Node, value: Value, depth: int) -> Form | None:
+        """Slice, Split, Gather: of features, or one place of a leading axis (the time)."""
+        x = node.inputs[0]
+        form = None if x is None else self.form(x, depth)
+        found = taken(node, value)
+        if form is None or found is None or x is None or value.shape is None:
+            return None
+        axis, index = found
+        if axis >= len(form.lead):
+            inner = axis - len(form.lead)
+            if value.rank == len(form.lead):
+                return None  # no feature axis would be left
+            return form.cut(lambda a: a[(slice(None),) * inner + (index,)], form.lead, node)
+        place = place_of(index)
+        if place is None:
+            return None
+        terms = {}
+        for s, pieces in form.terms.items():
+            shape = s.value.shape
+            if s.axis is not None or shape is None or shape[:-1] != form.lead:
+                return None
+            terms[Source(s.value, s.width, axis, place)] = pieces
+        lead = form.lead[:axis] + form.lead[axis + 1 :]
+        if isinstance(index, np.ndarray):
+            lead = (*form.lead[:axis], 1, *form.lead[axis + 1 :])
+        # the whole product over time stays behind: it is shared by the steps
+        return Form(lead, form.features, terms, form.bias, frozenset())
+
+
+def _vector(c: Array, features: tuple[int, ...]) -> Array | None:
+    """A constant that is the same for all rows, over the features; None for any other."""
+    outer = max(0, c.ndim - len(features))
+    lead, inner = c.shape[:outer], c.shape[outer:]
+    lines = c.reshape(prod(lead), *inner)
+    if not len(lines) or np.any(lines != lines[:1]):
+        return None
+    try:
+        return np.broadcast_to(lines[0], features)
+    except ValueError:
+        return None
+
+
+def _leading(shape: tuple[Dim, ...], count: int) -> int | None:
+    """How many dims come before those that, at least one, make `count`; None where none do."""
+    total = 1
+    for lead in range(len(shape) - 1, -1, -1):
+        d = shape[lead]
+        if not isinstance(d, int) or total * d > count:
+            return None
+        total *= d
+        if total == count:
+            return lead
+    return None
+
+
+_RULES: dict[str, Any] = {
+    "Add": Affine._add,
+    "Sub": Affine._add,
+    "Mul": Affine._scale,
+    "Div": Affine._scale,
+    "Neg": Affine._scale,
+    "MatMul": Affine._product,
+    **dict.fromkeys(("Sigmoid", "Tanh"), Affine._activation),
+    "Transpose": Affine._transpose,
+    **dict.fromkeys(VIEWS, Affine._view),
+    **dict.fromkeys(("Slice", "Split", "Gather"), Affine._take),
+}

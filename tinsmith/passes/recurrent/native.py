@@ -1,0 +1,98 @@
+"""Operators of one step as cells: some exporters write torch's cells so."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tinsmith.graph import Node
+from tinsmith.passes.facts import Array
+from tinsmith.passes.recurrent.affine import Affine, Form, Piece, rows
+from tinsmith.passes.recurrent.cells import Cell
+from tinsmith.passes.recurrent.places import Source
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+PLAIN = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
+
+
+def native_cell(affine: Affine, node: Node) -> Cell | None:
+    """The cell of a plain forward operator of one step with constant weights."""
+    kind = node.op.name
+    if kind not in GATES or not _is_plain(node):
+        return None
+    x, w, r = node.inputs[:3]
+    b = node.inputs[3] if len(node.inputs) > 3 else None
+    assert x is not None and w is not None and r is not None
+    if w.const is None or r.const is None or (b is not None and b.const is None):
+        return None
+    hidden, dtype = r.const.shape[-1], node.outputs[0].dtype
+    count = 2 * GATES[kind] * hidden
+    bias = np.zeros(count, np.float64) if b is None or b.const is None else b.const[0]
+    states = [node.inputs[i] if len(node.inputs) > i else None for i in (5, 6)]
+    h, c = (None if v is None else affine.source(v) for v in states)
+    source = affine.source(x)
+    if source is None or dtype != np.float32 or (states[0] is not None and h is None):
+        return None
+    after = bool(node.attrs.get("linear_before_reset"))
+    weights = (affine.weights.number(w.const[0].T), affine.weights.number(r.const[0].T))
+    gates = _gates(kind, after, hidden, weights, source, h, bias.astype(np.float64))
+    outs = node.outputs
+    lead = rows(outs[1].shape[:-1]) if outs[1].shape else ()
+    return Cell(
+        kind,
+        node,
+        gates,
+        hidden,
+        lead,
+        h=h,
+        c=c,
+        h_out=outs[:2],
+        c_out=outs[2] if kind == "LSTM" else None,
+        nodes=frozenset((node,)),
+        after=after,
+        native=node,
+    )
+
+
+def _is_plain(node: Node) -> bool:
+    x, inputs = node.inputs[0], node.inputs
+    names = tuple(a.lower() for a in node.activations or PLAIN[node.op.name])
+    return (
+        x is not None
+        and x.shape is not None
+        and x.shape[0] == 1
+        and node.direction == "forward"
+        and node.layout == 0
+        and not node.clip
+        and names == PLAIN[node.op.name]
+        and not node.attrs.get("input_forget")
+        and (len(inputs) <= 4 or inputs[4] is None)
+        and (len(inputs) <= 7 or inputs[7] is None)
+    )
+
+
+def _gates(
+    kind: str,
+    after: bool,
+    hidden: int,
+    weights: tuple[int, int],
+    x: Source,
+    h: Source | None,
+    bias: Array,
+) -> tuple[Form, ...]:
+    wb, rb = bias.reshape(2, -1, hidden)
+
+    def form(gate: int, sources: tuple[tuple[Source | None, int], ...], total: Array) -> Form:
+        columns = np.arange(gate * hidden, (gate + 1) * hidden)
+        terms = {s: (Piece(n, 0, s.width, columns, None),) for s, n in sources if s is not None}
+        return Form((), (hidden,), terms, total, frozenset())
+
+    from_x, from_h = (x, weights[0]), (h, weights[1])
+    if kind != "GRU":
+        return tuple(form(g, (from_x, from_h), wb[g] + rb[g]) for g in range(GATES[kind]))
+    inner = rb[2] if after else np.zeros(hidden)
+    return (
+        form(0, (from_x, from_h), wb[0] + rb[0]),
+        form(1, (from_x, from_h), wb[1] + rb[1]),
+        form(2, (from_x,), wb[2] + rb[2] - inner),
+        form(2, (from_h,), inner),
+    )
