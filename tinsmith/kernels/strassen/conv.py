@@ -27,7 +27,7 @@ from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
 from tinsmith.kernels.window.tiles import Panels, Sink, bands, panels
 from tinsmith.kernels.window.weights import channel_blocks, pack_panels
 from tinsmith.kernels.window.weights import pack_bias as pack_panel_bias
-from tinsmith.kernels.winograd.stages import opaque, stage
+from tinsmith.kernels.winograd.stages import Stage, opaque, stage
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
@@ -251,7 +251,7 @@ class PixelSink:
         return (row // high if self.geo.out[0] > 1 else 0), row % high, pixel % wide
 
 
-def _sums_function(em: Emit, geo: Geometry, plan: Plan):
+def _sums_function(em: Emit, geo: Geometry, plan: Plan) -> Stage:
     """A function that makes the pages of a block for some of its vectors of channels.
 
     Unit c < depth is the quads of channels c and depth + c; beyond, one vector beyond the halves.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import gcd
-from typing import Protocol
+from typing import Any, Protocol
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
@@ -95,6 +95,33 @@ class Room:
 PARAMS = "x* w* beyond* wbeyond* plane xplane init keep add done n block pixel least"
 
 
+@dataclass(frozen=True)
+class Arguments:
+    """What one product is called with.
+
+    `x`, `w` are its factors, `plane` the distance of the first's vectors of channels; `beyond`,
+    `wbeyond`, `xplane` the same of the channels beyond the halves. `init`, `keep`, `add` are places
+    in workspace: of what it starts from, where it leaves the sums (0: nowhere), what is added
+    before the end. If `done` is not 0, it finishes the outputs from vector `block` of image `n`, of
+    the pixels from `pixel` that are not below `least`.
+    """
+
+    x: Ptr
+    w: Ptr
+    beyond: Ptr
+    wbeyond: Ptr
+    plane: Val
+    xplane: Val
+    init: Val
+    keep: Val
+    add: Val
+    done: Val
+    n: Val
+    block: Val
+    pixel: Val
+    least: Val
+
+
 def product_function(
     em: Emit,
     plan: Plan,
@@ -103,58 +130,39 @@ def product_function(
     space: Room,
     sink: Callable[[Emit], Sink],
 ) -> Stage:
-    """A function that computes one product for a panel of `lanes`, with pixels `pixel` elements
-    apart.
-
-    `init`, `keep`, `add` are places in workspace: of what it starts from, where it leaves the sums
-    (0: nowhere), what is added before the end. If `done` is not 0, it finishes the outputs of the
-    pixels from `least` on.
-    """
-    vectors = len(lanes)
+    """A function of `PARAMS` that computes one product for a panel of `lanes`, where pixels are
+    `pixel` elements apart."""
     row = sum(lanes)
-    ahead = 4 * plan.weights(row) * plan.cut.total > em.target.l2 // 4
+    found = plan.pieces(em.target, lanes)
+    count = sum(many for many, _ in found)
+    far = 4 * plan.weights(row) * plan.cut.total > em.target.l2 // 4
+    lines = -(-4 * row // LINE)  # of the next weights, that one loop body passes by
+    share = -(-lines // count)
 
-    def body(em: Emit, *args: Val | Ptr) -> None:
-        x, w, beyond, wbeyond, plane, xplane, init, keep, add, done, n, block, first, least = args
-        b = em.b
-        home = em.workspace.cast(F32)
-        pieces = plan.pieces(em.target, lanes)
-        count = sum(m for m, _ in pieces)
-        following = (w + plan.steps * row).fixed() if ahead else None
-        step_in = init.ne(space.zeros).select(b.index(row), b.index(0))
-        step_add = add.ne(space.zeros).select(b.index(row), b.index(0))
+    def body(em: Emit, *args: Any) -> None:
+        b, at, out = em.b, Arguments(*args), sink(em)
+        steps = [
+            place.ne(space.zeros).select(b.index(row), b.index(0)) for place in (at.init, at.add)
+        ]
+        following = (at.w + plan.steps * row).fixed()
         start = number = 0
-        out = sink(em)
-        for many, size in pieces:
+        for many, size in found:
+            tile = Tile(em, plan, lanes, pixel, size)
             with b.loop(0, many) as i:
-                t = plus(i * size, start)
-                near = opaque(home + init + b.index(t) * step_in)
-                acc = _tile(near, size, lanes)
-                fetch = None
-                if following is not None:
-                    lines = -(-4 * row // LINE)
-                    share = -(-lines // count)
-                    fetch = (following + plus(i, number) * share % lines * LINE).fixed(), share
-                reader = Reader(b, size, lanes, pixel)
-                acc = reader.blocks((x + b.index(t) * pixel).fixed(), w, plane, plan, acc, fetch)
-                with b.when(keep.ne(0)):
-                    to = opaque(home + keep + b.index(t) * row)
-                    for k, value in enumerate(acc):
-                        (to + k // vectors * row + _lane(lanes, k % vectors)).store(value)
-                with b.when(done.ne(0)):
-                    more = opaque(home + add + b.index(t) * step_add)
-                    acc = [v + m for v, m in zip(acc, _tile(more, size, lanes), strict=True)]
-                    bias = (em.packed[1] + block * plan.width).fixed()
-                    each = [(bias + _lane(lanes, o)).load(lanes[o]) for o in range(vectors)]
-                    acc = [v + each[k % vectors] for k, v in enumerate(acc)]
-                    if plan.rest:
-                        at = (beyond + b.index(t) * pixel).fixed()
-                        acc = reader.single(at, wbeyond, xplane, plan, acc)
-                    rows = [acc[k : k + vectors] for k in range(0, len(acc), vectors)]
-                    _finish(em, out, space, rows, (n, block, first + t), least)
+                t = b.index(plus(i * size, start))
+                acc = tile.sums(at.init + t * steps[0])
+                ahead = (following + plus(i, number) * share % lines * LINE).fixed()
+                fetch = (ahead, share) if far else None
+                acc = tile.blocks((at.x + t * pixel).fixed(), at.w, at.plane, acc, fetch)
+                with b.when(at.keep.ne(0)):
+                    tile.keep(acc, at.keep + t * row)
+                with b.when(at.done.ne(0)):
+                    acc = tile.end(acc, at, t, at.add + t * steps[1])
+                    rows = [acc[k : k + len(lanes)] for k in range(0, len(acc), len(lanes))]
+                    _finish(em, out, space, rows, (at.n, at.block, at.pixel + t), at.least)
             start, number = start + many * size, number + many
 
-    return stage(em, f"product{vectors}", PARAMS, body)
+    return stage(em, f"product{len(lanes)}", PARAMS, body)
 
 
 def _finish(
@@ -187,28 +195,54 @@ def _lane(lanes: tuple[int, ...], o: int) -> int:
     return sum(lanes[:o])
 
 
-def _tile(at: Ptr, size: int, lanes: tuple[int, ...]) -> list[Val]:
-    row = sum(lanes)
-    return [
-        (at + p * row + _lane(lanes, o)).load(n) for p in range(size) for o, n in enumerate(lanes)
-    ]
-
-
 @dataclass(frozen=True)
-class Reader:
-    """Adds products to the accumulators of a tile of `size` pixels x `lanes`."""
+class Tile:
+    """A register tile: `size` pixels, `pixel` elements apart, x `lanes`."""
 
-    b: Builder
-    size: int
+    em: Emit
+    plan: Plan
     lanes: tuple[int, ...]
     pixel: int
+    size: int
+
+    @property
+    def b(self) -> Builder:
+        return self.em.b
+
+    def _places(self, at: Val) -> list[tuple[Ptr, int]]:
+        """Where accumulators lie in workspace, and their lanes."""
+        near, row = opaque(self.em.workspace.cast(F32) + at), sum(self.lanes)
+        return [
+            (near + (p * row + _lane(self.lanes, o)), n)
+            for p in range(self.size)
+            for o, n in enumerate(self.lanes)
+        ]
+
+    def sums(self, at: Val) -> list[Val]:
+        return [place.load(n) for place, n in self._places(at)]
+
+    def keep(self, acc: list[Val], at: Val) -> None:
+        for (place, _), value in zip(self._places(at), acc, strict=True):
+            place.store(value)
+
+    def end(self, acc: list[Val], at: Arguments, t: Val, add: Val) -> list[Val]:
+        """The results: the sums, others, the bias, and the channels beyond the halves."""
+        vectors = len(self.lanes)
+        bias = (self.em.packed[1] + at.block * self.plan.width).fixed()
+        each = [(bias + _lane(self.lanes, o)).load(n) for o, n in enumerate(self.lanes)]
+        more = self.sums(add)
+        acc = [v + m + each[k % vectors] for k, (v, m) in enumerate(zip(acc, more, strict=True))]
+        if not self.plan.rest:
+            return acc
+        beyond = (at.beyond + t * self.pixel).fixed()
+        return self.single(beyond, at.wbeyond, at.xplane, acc)
 
     def blocks(
-        self, x: Ptr, w: Ptr, plane: Val, plan: Plan, acc: list[Val],
-        fetch: tuple[Ptr, int] | None,
-    ) -> list[Val]:  # fmt: skip
-        """Those of a half's channels; `fetch` tells which lines of the next weights to ask for."""
-        b, row = self.b, sum(self.lanes)
+        self, x: Ptr, w: Ptr, plane: Val, acc: list[Val], fetch: tuple[Ptr, int] | None
+    ) -> list[Val]:
+        """Add the products of a half's channels; `fetch` tells from where, and how many lines of
+        the next weights to ask for."""
+        b, row, plan = self.b, sum(self.lanes), self.plan
         with b.loop(0, plan.depth, carry=acc) as outer:
             xc = x + outer.index * plane
             wc = w + outer.index * (plan.width * row)
@@ -220,9 +254,9 @@ class Reader:
             outer.next(inner.out)
         return outer.out
 
-    def single(self, x: Ptr, w: Ptr, plane: Val, plan: Plan, acc: list[Val]) -> list[Val]:
-        """Those of the channels beyond the halves."""
-        b, row = self.b, sum(self.lanes)
+    def single(self, x: Ptr, w: Ptr, plane: Val, acc: list[Val]) -> list[Val]:
+        """Add the products of the channels beyond the halves."""
+        b, row, plan = self.b, sum(self.lanes), self.plan
         step = gcd(plan.rest, 4)
         with b.loop(0, plan.rest, step, carry=acc) as loop:
             c = loop.index
