@@ -128,10 +128,10 @@ def test_every_height_of_a_step(monkeypatch):
     for most in (1, 4, 13):
         for bands in (1, 3):
 
-            def forced(target, stages, most=most, bands=bands):
+            def forced(target, shape, most=most, bands=bands):
                 rows = cut(13, most)
                 seen.add(rows)
-                return plan._plan(target, stages, rows, min(bands, sum(n for n, _ in rows)))
+                return plan.plan_rows(target, shape, rows, min(bands, sum(n for n, _ in rows)))
 
             monkeypatch.setattr(kernel, "plan_block", forced)
             g = graph_of(c=9, e=40, o=9, size=(13, 6), residual=True)
@@ -162,7 +162,7 @@ def test_declines_what_outgrows_the_cache():
     site = site_of(block_of_graph(graph_of(c=16, e=96, o=24, size=(20, 20))), level("host"))
     small = replace(site.target, l2=8 << 10)
     with pytest.raises(Skip, match="do not stay in the cache"):
-        plan_block(small, stages_of(site))
+        plan_block(small, stages_of(site).shape)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

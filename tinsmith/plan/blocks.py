@@ -23,6 +23,8 @@ EXPOSED = 0.5  # of the time to write and read what leaves L2, that arithmetic d
 BARRIER = 1.5e-6
 MARGIN = 0.98
 """A block must be estimated faster by this: kernels of their own have more ways to be chosen."""
+SMALL_MARGIN = 1.1
+"""With `memory="small"` it may be slower by this: what lies inside takes no room."""
 ONE_BY_ONE = "one by one"
 
 
@@ -53,7 +55,8 @@ def judge(placer: Placer, node: Node) -> Verdict:
     if apart is None:
         return Verdict(True, "some of its nodes have no kernel of their own")
     text = f"{min(costs) * 1e6:.1f} us together, {apart * 1e6:.1f} us one by one"
-    return Verdict(min(costs) < MARGIN * apart, text)
+    margin = SMALL_MARGIN if placer.small else MARGIN
+    return Verdict(min(costs) < margin * apart, text)
 
 
 def _is_forced(node: Node, placer: Placer) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit, View
-from tinsmith.kernels.block.plan import BlockPlan, Dense, middle, window
+from tinsmith.kernels.block.plan import BlockPlan, Dense
 from tinsmith.kernels.block.stages import Stages, scratch_view
 from tinsmith.kernels.window import depthwise
 from tinsmith.kernels.window.direct import (
@@ -30,7 +30,7 @@ def tiles_of(stages: Stages, plan: BlockPlan) -> int:
 
 def workspace(stages: Stages, plan: BlockPlan) -> int:
     """Bytes: the ring, then what the last stage reads."""
-    return 4 * (plan.ring + middle(stages, plan.most))
+    return 4 * (plan.ring + stages.shape.middle(plan.most))
 
 
 def emit_block(em: Emit, stages: Stages, plan: BlockPlan) -> None:
@@ -159,7 +159,7 @@ class _Step:
         top, height = geo.begin[1], geo.size[1]
         base = self.row * geo.stride[1]
         start = base + first.select(b.index(0), b.index(plan.lead))
-        stop = base + ((self.size - 1) * geo.stride[1] + self.stages.span)
+        stop = base + ((self.size - 1) * geo.stride[1] + self.stages.shape.span)
         assert plan.expand is not None
         low, high = b.maximum(start, top), b.minimum(stop, top + height)
         if self.panel is not None:
@@ -216,7 +216,7 @@ class _Step:
             strides = (line, self.geo.out[2] * stages.width, stages.width)
             out = scratch_view(stages.depthwise.site, self.middle, self.geo.channels, strides)
         first: Val | int = 0
-        count = stages.blocks
+        count = stages.shape.blocks
         if self.panel is not None:
             first, count = self.panel.block, len(self.panel.lanes)
         with b.loop(0, count) as local:
@@ -224,7 +224,7 @@ class _Step:
 
     def _channel_block(self, local: Val, block: Val, out: View) -> None:
         b, stages, plan, width = self.b, self.stages, self.plan, self.stages.width
-        stage, geo = stages.depthwise, window(stages, self.size)
+        stage, geo = stages.depthwise, stages.shape.window(self.size)
         place = (self.n, block, self.row)
         if plan.project is not None:
             target = View((out.pointer + local * out.spec.strides[1]).fixed(), out.spec)

@@ -21,7 +21,7 @@ def conv_block(site: Site) -> Choice:
     """Expand, depthwise and project in one, by rows through the core's cache."""
     stages = stages_of(site)
     reads = stages.reads()
-    plan = plan_block(site.target, stages)
+    plan = plan_block(site.target, stages.shape)
     return Choice(
         cost=plan.cost,
         reads=reads,

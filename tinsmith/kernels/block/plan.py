@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Skip
-from tinsmith.kernels.block.stages import Stage, Stages
+from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.window import depthwise
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.tiles import Panels, Pieces, cut, panels, tiling
@@ -15,6 +16,7 @@ from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks
 EFFICIENCY = 0.98
 STEP_SECONDS = 0.02e-6  # around the loops of one step
 MOST_BANDS = 16
+MOST_PIXELS = 1024  # of a step
 KEPT = 0.6  # of L2, for what lies between the stages
 CROWDING = 0.06  # slower by this where all of L2 is used
 RESTART = 0.08e-6  # until a line of output of one channel block streams to outer caches
@@ -70,31 +72,49 @@ class BlockPlan:
         return self.slots * self.pitch * self.ring_blocks
 
 
-def middle(stages: Stages, rows: int) -> int:
-    """Elements between the depthwise convolution and the last one."""
-    if stages.project is None:
-        return 0
-    return stages.blocks * stages.width * rows * stages.depthwise.geo.out[2]
+@dataclass(frozen=True)
+class Shape:
+    """What a plan depends on: the geometries of the stages, lanes of a block, and threads."""
+
+    expand: Geometry | None
+    depthwise: Geometry
+    project: Geometry | None
+    width: int
+    threads: int
+
+    @property
+    def blocks(self) -> int:
+        """Channel blocks of the depthwise convolution."""
+        return -(-self.depthwise.channels // self.width)
+
+    @property
+    def span(self) -> int:
+        """The rows that one row of outputs of the depthwise convolution reaches."""
+        return (self.depthwise.kernel[1] - 1) * self.depthwise.dilation[1] + 1
+
+    def middle(self, rows: int) -> int:
+        """Elements between the depthwise convolution and the last one."""
+        return (
+            0 if self.project is None else self.blocks * self.width * rows * self.depthwise.out[2]
+        )
+
+    def window(self, rows: int) -> Geometry:
+        """The depthwise convolution of one step."""
+        return replace(self.depthwise, batch=1, out=(1, rows, self.depthwise.out[2]))
 
 
-def window(stages: Stages, rows: int) -> Geometry:
-    """The depthwise convolution of one step."""
-    geo = stages.depthwise.geo
-    return replace(geo, batch=1, out=(1, rows, geo.out[2]))
-
-
-def plan_block(target: Target, stages: Stages) -> BlockPlan:
+@functools.lru_cache(maxsize=512)
+def plan_block(target: Target, shape: Shape) -> BlockPlan:
     """The cheapest way to cut a block, or Skip where nothing fits the cache."""
-    geo = stages.depthwise.geo
-    height = geo.out[1]
+    height, across = shape.depthwise.out[1:]
     best: BlockPlan | None = None
     for most in sorted({-(-height // n) for n in range(1, height + 1)}):
         rows = cut(height, most)
-        if rows[0][1] != most or most * geo.out[2] > 1024:
+        if rows[0][1] != most or most * across > MOST_PIXELS:
             continue
-        most_bands = min(MOST_BANDS, sum(n for n, _ in rows)) if stages.site.threads > 1 else 1
+        most_bands = min(MOST_BANDS, sum(n for n, _ in rows)) if shape.threads > 1 else 1
         for bands in range(1, most_bands + 1):
-            plan = _plan(target, stages, rows, bands)
+            plan = plan_rows(target, shape, rows, bands)
             if plan is not None and (best is None or plan.cost < best.cost):
                 best = plan
     if best is None:
@@ -102,61 +122,64 @@ def plan_block(target: Target, stages: Stages) -> BlockPlan:
     return best
 
 
-def _plan(target: Target, stages: Stages, rows: Pieces, bands: int) -> BlockPlan | None:
-    geo, width, most = stages.depthwise.geo, stages.width, rows[0][1]
-    parted = stages.project is None
-    slots = (most - 1) * geo.stride[1] + stages.span
+def plan_rows(target: Target, shape: Shape, rows: Pieces, bands: int) -> BlockPlan | None:
+    """The plan for given steps and bands, or None where it does not fit the cache."""
+    geo, width, most = shape.depthwise, shape.width, rows[0][1]
+    steps = sum(n for n, _ in rows)
+    parted = shape.project is None
+    slots = (most - 1) * geo.stride[1] + shape.span
     pitch = (geo.size[2] + geo.begin[2] + geo.after[2]) * width
+    lead = max(0, shape.span - geo.stride[1])
     expand = project = None
-    kept, multiplies = 4 * middle(stages, most), 0.0
-    ring_blocks = 0
-    lead = max(0, stages.span - geo.stride[1])
-    if stages.expand is not None:
-        expand = _dense(target, stages.expand, 1, geo.size[2])
+    parts, ring_blocks, multiplies = 1, 0, 0.0
+    if shape.expand is not None:
+        expand = _dense(target, shape.expand, geo.size[2])
         fed = geo.size[1] + lead * (bands - 1)
         multiplies += fed * expand.cut.cost * expand.blocks.padded
-        ring_blocks = len(expand.cut.main or expand.cut.tail) if parted else stages.blocks
-        ring_blocks = max(ring_blocks, len(expand.cut.tail)) if parted else ring_blocks
-        kept += 4 * slots * pitch * ring_blocks
+        ring_blocks = shape.blocks
+        if parted:
+            parts = expand.cut.total
+            ring_blocks = max(len(expand.cut.main) * bool(expand.cut.count), len(expand.cut.tail))
+    kept = 4 * (shape.middle(most) + slots * pitch * ring_blocks)
+    if kept > KEPT * target.l2:
+        return None
     for n, size in rows:
-        cost = depthwise.tiling(target, window(stages, size)).cost
-        multiplies += n * stages.blocks * geo.taps * cost
-    if stages.project is not None:
-        project = _dense(target, stages.project, 1, most * geo.out[2])
+        cost = depthwise.tiling(target, shape.window(size)).cost
+        multiplies += n * shape.blocks * geo.taps * cost
+    if shape.project is not None:
+        project = _dense(target, shape.project, most * geo.out[2])
         for n, size in rows:
             each = _dense_cost(target, project, size * geo.out[2])
             multiplies += n * each * project.blocks.padded
-    if kept > KEPT * target.l2:
-        return None
-    steps = sum(n for n, _ in rows) * (expand.cut.total if parted and expand else 1)
     flops = 2.0 * width * geo.batch * multiplies
-    seconds = target.time(flops, 0, EFFICIENCY) + STEP_SECONDS * geo.batch * steps
-    seconds += _traffic(target, stages, most, sum(n for n, _ in rows), project)
+    seconds = target.time(flops, 0, EFFICIENCY) + STEP_SECONDS * geo.batch * steps * parts
+    if shape.project is not None and project is not None:
+        seconds += _traffic(target, shape, shape.project, project, most, steps)
     seconds *= (1 + 0.01 * (len(rows) - 1)) * (1 + CROWDING * kept / target.l2)
-    threads = stages.site.threads
-    if threads > 1:
-        tiles = geo.batch * bands * (expand.cut.total if parted and expand else 1)
-        seconds *= -(-tiles // threads) * threads / tiles + GRAIN * threads / tiles
+    if shape.threads > 1:
+        tiles = geo.batch * bands * parts
+        uneven = -(-tiles // shape.threads) * shape.threads / tiles
+        seconds *= uneven + GRAIN * shape.threads / tiles
     return BlockPlan(rows, bands, parted, slots, pitch, ring_blocks, lead, expand, project, seconds)
 
 
-def _traffic(target: Target, stages: Stages, most: int, steps: int, project: Dense | None) -> float:
+def _traffic(
+    target: Target, shape: Shape, out: Geometry, dense: Dense, most: int, steps: int
+) -> float:
     """Seconds for starting anew on the output's lines, and for what lies before the last stage."""
-    if stages.project is None or project is None:
-        return 0.0
-    out = stages.project.geo
     nbytes = 4 * out.out_channels * out.points
-    lines = -(-out.out_channels // stages.width)
+    lines = -(-out.out_channels // shape.width)
     seconds = RESTART * min(1.0, nbytes / target.l2) * lines * steps * out.batch
-    if 4 * middle(stages, most) > 0.9 * target.l1:
-        whole = 4.0 * stages.blocks * stages.width * stages.depthwise.geo.points
-        seconds += REREAD * project.cut.total * whole / target.l2_bandwidth
+    if 4 * shape.middle(most) > 0.9 * target.l1:
+        whole = 4.0 * shape.blocks * shape.width * shape.depthwise.points
+        seconds += REREAD * dense.cut.total * whole / target.l2_bandwidth
     return seconds
 
 
-def _dense(target: Target, stage: Stage, rows: int, cols: int) -> Dense:
-    blocks = channel_blocks(stage.geo.channels, max(4, target.lanes))
-    return Dense(panels(target, stage.geo.out_channels, rows, cols, blocks.padded), blocks)
+@functools.lru_cache(maxsize=512)
+def _dense(target: Target, geo: Geometry, cols: int) -> Dense:
+    blocks = channel_blocks(geo.channels, block_of(target))
+    return Dense(panels(target, geo.out_channels, 1, cols, blocks.padded), blocks)
 
 
 def _dense_cost(target: Target, dense: Dense, cols: int) -> float:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.kernels._kernel import Emit, Packed, Site, Skip, View
+from tinsmith.kernels.block.plan import Shape
 from tinsmith.kernels.layout import Layout, Spec, block_of, spec_of, to_layout
 from tinsmith.kernels.trace import make_site
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry
@@ -65,10 +66,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Stages:
-    """A depthwise convolution, with the 1x1 convolutions that stand before and after it.
-
-    `blocks` is the channel blocks of the depthwise convolution.
-    """
+    """A depthwise convolution, with the 1x1 convolutions that stand before and after it."""
 
     site: Site
     expand: Stage | None
@@ -79,19 +77,16 @@ class Stages:
     def all(self) -> tuple[Stage, ...]:
         return tuple(s for s in (self.expand, self.depthwise, self.project) if s is not None)
 
+    @cached_property
+    def shape(self) -> Shape:
+        ends = (None if s is None else s.geo for s in (self.expand, self.project))
+        expand, project = ends
+        width = block_of(self.site.target)
+        return Shape(expand, self.depthwise.geo, project, width, self.site.threads)
+
     @property
     def width(self) -> int:
-        return block_of(self.site.target)
-
-    @property
-    def blocks(self) -> int:
-        return -(-self.depthwise.geo.channels // self.width)
-
-    @property
-    def span(self) -> int:
-        """The rows that one row of outputs of the depthwise convolution reaches."""
-        geo = self.depthwise.geo
-        return (geo.kernel[1] - 1) * geo.dilation[1] + 1
+        return self.shape.width
 
     def source(self, em: Emit) -> View:
         """The input of the first convolution."""
