@@ -1,0 +1,97 @@
+"""Whether a block runs as one kernel, or its nodes one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tinsmith as ts
+from tests.kernels.test_block import block_of_graph, graph_of
+from tests.passes.build import feeds_of
+from tinsmith.codegen.target import level
+from tinsmith.errors import NoKernel
+from tinsmith.kernels._kernel import KERNELS
+from tinsmith.kernels.select import candidates
+from tinsmith.plan import blocks
+from tinsmith.plan.place import Placer
+from tinsmith.plan.planner import make_plan
+
+TARGET = level("avx2")
+
+
+def inverted(**more):
+    return graph_of(**{"c": 16, "e": 48, "o": 24, "size": (12, 12), **more})
+
+
+def kernels_of(graph, **options):
+    built = make_plan(graph, TARGET, **options)
+    return [s.kernel for s in built.plan.steps if s.kind != "view"]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "small", "together"),
+    [(1.1, False, True), (0.99, False, False), (0.99, True, True), (0.8, True, False)],
+)
+def test_the_cost_model_decides(monkeypatch, ratio, small, together):
+    graph = inverted()
+    site = Placer(TARGET, {}, "default").site(block_of_graph(graph))
+    cost = min(c.choice.cost for c in candidates(site) if c.choice)
+    monkeypatch.setattr(blocks, "one_by_one", lambda placer, node: ratio * cost)
+    assert ("conv_block" in kernels_of(graph, small=small)) == together
+
+
+def test_one_by_one_adds_up_its_kernels():
+    graph = inverted()
+    apart = blocks.one_by_one(Placer(TARGET, {}, "default"), block_of_graph(graph))
+    steps = make_plan(graph, TARGET, overrides={"conv": "conv_direct"}).plan.steps
+    alone = [s for s in steps if s.kernel in ("conv_direct", "conv_depthwise")]
+    assert len(alone) == 3 and apart <= sum(s.cost for s in alone) * 1.001
+
+
+def test_what_leaves_the_cache_speaks_for_a_block():
+    big = inverted(size=(224, 224), stride=2)
+    assert "conv_block" in kernels_of(big)
+
+
+@pytest.mark.parametrize("key", ["*", "Conv", "conv", "conv.1", "conv.2"])
+def test_a_forced_node_is_placed_alone(key):
+    graph = inverted(size=(224, 224), stride=2)
+    names = [n.name for n in block_of_graph(graph).body.nodes]
+    assert names == ["conv", "conv.1", "conv.2"]
+    ran = kernels_of(graph, overrides={key: "reference"})
+    assert "conv_block" not in ran and ran.count("reference") == (3 if key in "*Conv" else 1)
+
+
+def test_a_block_can_be_forced_by_name():
+    graph = inverted()
+    assert "conv_block" in kernels_of(graph, overrides={"Block": "conv_block"})
+    assert "conv_block" in kernels_of(graph, overrides={"conv.2": "conv_block"})
+
+
+def test_forcing_what_declines_is_an_error():
+    graph = graph_of(c=4, e=8, o=4, size=(6, 6), finish="none")
+    block_of_graph(graph).body.nodes[1].attrs["group"] = 2
+    with pytest.raises(NoKernel, match="declines"):
+        make_plan(graph, TARGET, overrides={"Block": "conv_block"})
+
+
+def test_without_the_kernel_blocks_are_placed_one_by_one(monkeypatch):
+    row = KERNELS["conv_block"]
+    monkeypatch.setattr(type(row), "offer", _declining(type(row).offer))
+    graph = inverted(residual=True, o=16)
+    feeds = feeds_of(graph)
+    text = ts.compile(graph.clone(), cache=False)
+    assert "conv_block                   shaped     -  declined here" in text.explain()
+    want = ts.compile(graph, backend="numpy")(*feeds)
+    np.testing.assert_allclose(text(*feeds), want, rtol=1e-5, atol=1e-5)
+
+
+def _declining(offer):
+    from tinsmith.kernels._kernel import Skip
+
+    def declined(kernel, site):
+        if kernel.name == "conv_block":
+            raise Skip("declined here")
+        return offer(kernel, site)
+
+    return declined
