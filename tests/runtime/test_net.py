@@ -94,6 +94,18 @@ def test_shapes_may_change_from_call_to_call() -> None:
         same(net(**given).values(), run_graph(graph, given))
 
 
+def test_kept_programs_are_bounded_by_number_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = free()
+    net = ts.compile(graph, cache=False)
+    for t in range(1, 21):
+        given = feeds(graph, N=1, T=t)
+        net(**given)
+    assert len(net._programs) == len(net._local.sessions) == 16
+    monkeypatch.setattr("tinsmith.runtime.net.PLAN_BYTES", 1)
+    same(net(**feeds(graph, N=2, T=2)).values(), run_graph(graph, feeds(graph, N=2, T=2)))
+    assert len(net._programs) == len(net._local.sessions) == 1
+
+
 def test_an_empty_batch_gives_an_empty_result() -> None:
     graph = free()
     net = ts.compile(graph, cache=False)

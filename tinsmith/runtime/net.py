@@ -23,7 +23,8 @@ from tinsmith.runtime.program import Program, Session
 
 Array = np.ndarray[Any, Any]
 Signature = tuple[tuple[int, ...], ...]
-PLANS = 16
+PLANS, PLAN_BYTES = 16, 1 << 30
+"""How many programs of different input shapes a Net keeps, and of how many bytes together."""
 
 
 class Net:
@@ -91,8 +92,7 @@ class Net:
         program = self.program(signature)
         sessions = self._local.__dict__.setdefault("sessions", OrderedDict())
         session = sessions[signature] = program.session()
-        while len(sessions) > PLANS:
-            sessions.popitem(last=False)
+        _evict(sessions, lambda s: s.nbytes)
         return session
 
     def program(self, signature: Signature | None = None) -> Program:
@@ -104,8 +104,7 @@ class Net:
             program = self._programs.get(signature)
             if program is None:
                 program = self._programs[signature] = self._build(signature)
-                while len(self._programs) > PLANS:
-                    self._programs.popitem(last=False)
+                _evict(self._programs, lambda p: p.plan.memory.weights)
             self._programs.move_to_end(signature)
             return program
 
@@ -268,3 +267,10 @@ class Net:
     def __repr__(self) -> str:
         shown = ", ".join(f"{n}: {t}" for n, t in self.inputs.items())
         return f"<Net {self.name}({shown}) -> {', '.join(self.output_names)}>"
+
+
+def _evict(kept: OrderedDict[Signature, Any], nbytes: Callable[[Any], int]) -> None:
+    """Drop what was added first until the bounds hold; the last one always stays."""
+    total = sum(map(nbytes, kept.values()))
+    while len(kept) > 1 and (len(kept) > PLANS or total > PLAN_BYTES):
+        total -= nbytes(kept.popitem(last=False)[1])

@@ -128,6 +128,12 @@ class Session:
             (self._arena[s.fault_at : s.fault_at + 4], s) for s in plan.steps if s.fault
         ]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the session keeps alive: its own memory, and its program's weights."""
+        memory = self.program.plan.memory
+        return memory.peak + memory.workspace + memory.weights
+
     def run(self, inputs: Sequence[Array], cycles: dict[str, int] | None = None) -> list[Array]:
         """Run on plain, contiguous arrays of the plan's dtypes and shapes; new output arrays.
 
