@@ -2,6 +2,7 @@
 
 An engine is a function `(files, threads) -> (call, version)`, where `call(x)` takes the model's
 float32 input and returns its output as a numpy array, in plain layout. All compute in float32.
+Ours takes options of `tinsmith.compile`, too.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ class Unsupported(Exception):
     """The engine, or its converter, cannot take the model."""
 
 
-def _tinsmith(base: Path, threads: int) -> tuple[Call, str]:
+def _tinsmith(base: Path, threads: int, **options: Any) -> tuple[Call, str]:
     import tinsmith
 
-    net = tinsmith.compile(str(base.with_suffix(".onnx")), threads=threads)
+    net = tinsmith.compile(str(base.with_suffix(".onnx")), threads=threads, **options)
     return net, str(getattr(tinsmith, "__version__", "?"))
 
 
@@ -100,7 +101,7 @@ def _mnn(base: Path, threads: int) -> tuple[Call, str]:
     return call, MNN.version()
 
 
-ENGINES: dict[str, tuple[str, Callable[[Path, int], tuple[Call, str]]]] = {
+ENGINES: dict[str, tuple[str, Callable[..., tuple[Call, str]]]] = {
     "tinsmith": ("tinsmith", _tinsmith),
     "ncnn": ("ncnn", _ncnn),
     "mnn": ("MNN", _mnn),

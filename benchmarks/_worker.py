@@ -1,11 +1,13 @@
 """One engine in one process: JSON lines in, JSON lines out. Run as `PYTHON -m benchmarks._worker`.
 
 Between two commands it blocks on its input. Commands:
-    {"do": "load", "engine", "base", "threads", "cpus"}
-        -> {"version", "error", "import_ms", "load_ms", "first_ms"}
+    {"do": "load", "engine", "base", "threads", "cpus", "options"}
+        -> {"version", "error", "import_ms", "load_ms", "first_ms", "bare_mb", "peak_mb"}
     {"do": "run", "seconds", "least"} -> {"ms": [each run]}
+    {"do": "serve", "callers", "seconds"} -> {"per_second": calls of all threads together}
     {"do": "stop"}
-Any answer may instead be {"failed": why}. `error` is max|y - want| / max|want|.
+Any answer may instead be {"failed": why}. `error` is max|y - want| / max|want|; `bare_mb` is what
+the process takes before the engine is imported, `peak_mb` the most up to the first result.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import importlib
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -21,12 +24,28 @@ from typing import Any
 WARM_UPS = 2
 
 
+def _megabytes(field: str) -> float:
+    """A line of /proc/self/status. The system's own count of the peak (getrusage) would not do: it
+    starts with that of the process that started this one."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
 def _since(start: float) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
 class Worker:
-    def load(self, engine: str, base: str, threads: int, cpus: list[int]) -> dict[str, Any]:
+    def load(
+        self,
+        engine: str,
+        base: str,
+        threads: int,
+        cpus: list[int],
+        options: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
         # Before the engine is imported: thread pools look at the affinity when they are made.
         if cpus:
             os.sched_setaffinity(0, cpus)
@@ -36,17 +55,18 @@ class Worker:
 
         with np.load(Path(base).with_suffix(".npz")) as data:
             self.x, want = np.ascontiguousarray(data["x"]), data["y"]
+        bare = _megabytes("VmRSS")
         module, loader = ENGINES[engine]
         start = time.perf_counter()
         importlib.import_module(module)
         import_ms, start = _since(start), time.perf_counter()
-        self.call, version = loader(Path(base), threads)
+        self.call, version = loader(Path(base), threads, **(options or {}))
         load_ms, start = _since(start), time.perf_counter()
         got = self.call(self.x)
-        first_ms = _since(start)
+        first_ms, peak = _since(start), _megabytes("VmHWM")
         got = np.asarray(got).reshape(want.shape)
         error = float(np.abs(got - want).max() / np.abs(want).max())
-        shown = {"version": version, "error": error}
+        shown = {"version": version, "error": error, "bare_mb": bare, "peak_mb": peak}
         return shown | {"import_ms": import_ms, "load_ms": load_ms, "first_ms": first_ms}
 
     def run(self, seconds: float, least: int) -> dict[str, Any]:
@@ -59,6 +79,29 @@ class Worker:
             self.call(self.x)
             times.append(_since(start))
         return {"ms": times}
+
+    def serve(self, callers: int, seconds: float) -> dict[str, Any]:
+        """So many threads call at once, each as fast as it can."""
+        counts = [0] * callers
+        ready, stop = threading.Barrier(callers + 1), threading.Event()
+
+        def caller(k: int) -> None:
+            self.call(self.x)
+            ready.wait()
+            while not stop.is_set():
+                self.call(self.x)
+                counts[k] += 1
+
+        pool = [threading.Thread(target=caller, args=(k,)) for k in range(callers)]
+        for thread in pool:
+            thread.start()
+        ready.wait()
+        start = time.perf_counter()
+        time.sleep(seconds)
+        stop.set()
+        for thread in pool:
+            thread.join()
+        return {"per_second": sum(counts) / (time.perf_counter() - start)}
 
 
 def main() -> None:

@@ -8,10 +8,11 @@ import select
 import signal
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.places import ROOT
+from benchmarks.places import ROOT, default_home
 
 
 class EngineFailed(Exception):
@@ -22,8 +23,14 @@ class Client:
     """A worker process. Stopped (SIGSTOP) unless it is asked something, so that threads of an
     engine that spin while idle take no time from the others."""
 
-    def __init__(self, python: str | Path, seconds: float = 900.0) -> None:
+    def __init__(
+        self, python: str | Path, seconds: float = 900.0, env: Mapping[str, str] | None = None
+    ) -> None:
+        """`env` adds to the environment. Bytecode is kept, as it is of installed packages, but
+        away from the sources."""
         self.seconds = seconds
+        inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        bytecode = {"PYTHONPYCACHEPREFIX": str(default_home() / "bytecode")}
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the worker
         self._process = subprocess.Popen(
             [str(python), "-m", "benchmarks._worker"],
@@ -32,7 +39,7 @@ class Client:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+            env={**inherited, **bytecode, **(env or {})},
         )
         self._awake = True
 

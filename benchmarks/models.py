@@ -3,7 +3,7 @@
 Run by the exporter's Python: `PYTHON -m benchmarks.models FOLDER [NAME ...]`. Weights are random
 with a fixed seed, and batch-norm statistics are drawn too, so that a wrong fold shows. NAME gives
 NAME.onnx (opset 17, input `x`, output `y`), NAME.pt (TorchScript) and NAME.npz (x and y, float32).
-Importing this module needs nothing but the standard library.
+NAME_b8 is the model at batch 8. Importing this module needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -117,7 +117,9 @@ def export(name: str, folder: Path) -> None:
     import numpy as np
     import torch
 
-    make, shape = PANEL[name]
+    base, batch = parted(name)
+    make, shape = PANEL[base]
+    shape = (batch, *shape[1:])
     torch.manual_seed(0)
     model = make()
     _draw_statistics(model)
@@ -140,6 +142,12 @@ def export(name: str, folder: Path) -> None:
         part.replace(folder / f"{name}.{kind}")
 
 
+def parted(name: str) -> tuple[str, int]:
+    """The model's name in the panel, and its batch."""
+    base, found, batch = name.rpartition("_b")
+    return (base, int(batch)) if found and batch.isdigit() and base in PANEL else (name, 1)
+
+
 def complete(name: str, folder: Path) -> bool:
     return all((folder / f"{name}.{kind}").exists() for kind in ("onnx", "pt", "npz"))
 
@@ -149,7 +157,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PANEL))
     options = parser.parse_args()
-    if unknown := [n for n in options.names if n not in PANEL]:
+    if unknown := [n for n in options.names if parted(n)[0] not in PANEL]:
         parser.error(f"no panel model is named {', '.join(unknown)}; there are {', '.join(PANEL)}")
     warnings.filterwarnings("ignore")
     options.folder.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.table import Table
 
@@ -88,6 +89,13 @@ def table(results: Sequence[Result], threads: int) -> Table:
         out.add_section()
         out.add_row("geometric mean", *[""] * len(engines), f"{mean:.3f}")
     return out
+
+
+def tell_failures(rows: Sequence[dict[str, Any]]) -> None:
+    """Say on standard error why rows have no numbers."""
+    for row in rows:
+        if "failed" in row:
+            click.echo(f"{row['model']}: {row['engine']}: {row['failed']}", err=True)
 
 
 def as_json(

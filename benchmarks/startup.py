@@ -103,9 +103,7 @@ def main(
                 status.update(f"{name}: {engine}")
                 rows.append(samples(engine, python, places.models.resolve() / name, threads, times))
     report.screen().print(as_table(rows))
-    for row in rows:
-        if "failed" in row:
-            click.echo(f"{row['model']}: {row['engine']}: {row['failed']}", err=True)
+    report.tell_failures(rows)
     if out:
         document = {"machine": machine.describe(), "times": times, "results": rows}
         out.write_text(json.dumps(document, indent=1) + "\n")

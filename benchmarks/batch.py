@@ -1,0 +1,103 @@
+"""Images a second at a larger batch: `python -m benchmarks.batch`.
+
+The exporter writes each model at both batches, so every engine plans for them. `gain` is the
+throughput at the larger batch over that at batch 1. ncnn runs no batches.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import machine, report
+from benchmarks.measure import OURS, Effort, Result, measure
+from benchmarks.models import PANEL
+from benchmarks.panel import ENGINES, Names, engines_of, ensure_models, places_options
+from benchmarks.places import Places
+
+ABLE = [e for e in ENGINES if e != "ncnn"]
+
+
+def gains(one: list[Result], many: list[Result], batch: int) -> list[dict[str, Any]]:
+    """Rows by engine: images a second at batch 1 and `batch`, and their ratio."""
+    rows = []
+    for a, b in zip(one, many, strict=True):
+        row: dict[str, Any] = {"model": a.model, "engine": a.engine, "threads": a.threads}
+        if not (a.counts and b.counts) or a.median is None or b.median is None:
+            rows.append(row | {"failed": a.failed or b.failed or "wrong"})
+            continue
+        single, batched = 1e3 / a.median, 1e3 * batch / b.median
+        rows.append(row | {"one": single, "batched": batched, "gain": batched / single})
+    return rows
+
+
+def as_table(rows: list[dict[str, Any]], batch: int) -> Table:
+    out = Table(title=f"images a second at batch 1 and {batch}", title_justify="left")
+    for name in ("model", "engine", "threads", "batch 1", f"batch {batch}", "gain"):
+        out.add_column(name, justify="left" if name in ("model", "engine") else "right")
+    for r in rows:
+        numbers = ["-"] * 3
+        if "failed" not in r:
+            numbers = [f"{r['one']:.1f}", f"{r['batched']:.1f}", f"{r['gain']:.2f}"]
+        out.add_row(r["model"], r["engine"], str(r["threads"]), *numbers)
+    return out
+
+
+@click.command()
+@click.option(
+    "--models",
+    type=Names(list(PANEL)),
+    default="squeezenet1_1,mobilenet_v2,resnet50,vit_tiny",
+    show_default=True,
+)
+@click.option("--engines", type=Names(ABLE), default=",".join(ABLE), show_default=True)
+@click.option("--batch", default=8, show_default=True)
+@click.option("--threads", default=1, show_default=True)
+@click.option("--rounds", default=3, show_default=True)
+@click.option("--seconds", default=0.5, show_default=True, help="Length of one turn.")
+@click.option("--tolerance", default=1e-3, show_default=True, help="max|error| / max|output|.")
+@places_options
+def main(
+    models: list[str],
+    engines: list[str],
+    batch: int,
+    threads: int,
+    rounds: int,
+    seconds: float,
+    tolerance: float,
+    models_dir: str | None,
+    peers_python: str | None,
+    export_python: str | None,
+    out: Path | None,
+) -> None:
+    """Throughput at a larger batch against that at batch 1."""
+    places = Places.find(models_dir, peers_python, export_python)
+    ensure_models([*models, *(f"{m}_b{batch}" for m in models)], places)
+    pythons, effort = engines_of(engines, places), Effort(rounds, seconds)
+    rows: list[dict[str, Any]] = []
+    with Console(stderr=True).status("starting") as status:
+        for name in models:
+            one, many = (
+                measure(
+                    places.models.resolve() / n, threads, pythons, effort, tolerance, status.update
+                )
+                for n in (name, f"{name}_b{batch}")
+            )
+            rows += gains(one, many, batch)
+    report.screen().print(as_table(rows, batch))
+    report.tell_failures(rows)
+    if out:
+        document = {"machine": machine.describe(), "batch": batch, "results": rows}
+        out.write_text(json.dumps(document, indent=1) + "\n")
+    if any("failed" in r and r["engine"] == OURS for r in rows):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""The most memory that a process takes up to its first result: `python -m benchmarks.memory`.
+
+Every sample is a new process that imports one engine, loads one model and runs it once.
+`tinsmith` finds its compiled program in the cache, `tinsmith cold` compiles it, `tinsmith small`
+is compiled with memory="small" and found in the cache. `bare` is Python with numpy and the input.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import machine, report
+from benchmarks.client import Client, EngineFailed
+from benchmarks.models import PANEL
+from benchmarks.panel import ENGINES, Names, engines_of, ensure_models, places_options
+from benchmarks.places import Places
+
+OURS: dict[str, dict[str, Any]] = {
+    "tinsmith": {},
+    "tinsmith small": {"memory": "small"},
+    "tinsmith cold": {},
+}
+WAYS = [*OURS, *(e for e in ENGINES if e != "tinsmith")]
+
+
+def sample(way: str, python: str | Path, base: Path, threads: int) -> dict[str, float]:
+    """Peak and bare MiB of one fresh process. Raises EngineFailed."""
+    with tempfile.TemporaryDirectory() as empty:
+        client = Client(python, env={"TINSMITH_CACHE": empty} if way == "tinsmith cold" else None)
+        try:
+            found = client.ask(
+                "load", engine=way.split()[0], base=str(base), threads=threads, cpus=[],
+                options=OURS.get(way, {}),
+            )  # fmt: skip
+        finally:
+            client.close()
+    return {"peak_mb": found["peak_mb"], "bare_mb": found["bare_mb"]}
+
+
+def samples(way: str, python: str | Path, base: Path, threads: int, times: int) -> dict[str, Any]:
+    row: dict[str, Any] = {"model": base.name, "engine": way, "threads": threads}
+    try:
+        if way != "tinsmith cold":
+            sample(way, python, base, threads)  # fills caches
+        taken = [sample(way, python, base, threads) for _ in range(times)]
+    except EngineFailed as error:
+        return row | {"failed": str(error)}
+    return row | {key: statistics.median(t[key] for t in taken) for key in taken[0]}
+
+
+def smallest_peer(rows: list[dict[str, Any]]) -> float | None:
+    peers = [r["peak_mb"] for r in rows if r["engine"] not in OURS and "failed" not in r]
+    return min(peers, default=None)
+
+
+def as_table(rows: list[dict[str, Any]], ways: list[str]) -> Table:
+    out = Table(title="peak resident MiB", title_justify="left")
+    out.add_column("model")
+    for name in ("bare", *ways, "ratio"):
+        out.add_column(name, justify="right")
+    for model in dict.fromkeys(r["model"] for r in rows):
+        mine = {r["engine"]: r for r in rows if r["model"] == model}
+        cells = ["-" if "failed" in mine[w] else f"{mine[w]['peak_mb']:.0f}" for w in ways]
+        bare = [r["bare_mb"] for r in mine.values() if "bare_mb" in r]
+        best, ours = smallest_peer(list(mine.values())), mine.get("tinsmith", {}).get("peak_mb")
+        ratio = f"{ours / best:.2f}" if best and ours else ""
+        out.add_row(model, f"{min(bare, default=0):.0f}", *cells, ratio)
+    return out
+
+
+@click.command()
+@click.option(
+    "--models",
+    type=Names(list(PANEL)),
+    default="squeezenet1_1,mobilenet_v2,resnet50,vit_tiny",
+    show_default=True,
+)
+@click.option("--engines", type=Names(WAYS), default=",".join(WAYS), show_default=True)
+@click.option("--threads", default=1, show_default=True)
+@click.option("--times", default=3, show_default=True, help="Fresh processes per engine.")
+@places_options
+def main(
+    models: list[str],
+    engines: list[str],
+    threads: int,
+    times: int,
+    models_dir: str | None,
+    peers_python: str | None,
+    export_python: str | None,
+    out: Path | None,
+) -> None:
+    """Peak memory of a fresh process of every engine, up to its first result."""
+    places = Places.find(models_dir, peers_python, export_python)
+    ensure_models(models, places)
+    pythons = engines_of(list(dict.fromkeys(w.split()[0] for w in engines)), places)
+    rows: list[dict[str, Any]] = []
+    with Console(stderr=True).status("starting") as status:
+        for name in models:
+            base = places.models.resolve() / name
+            for way in engines:
+                status.update(f"{name}: {way}")
+                rows.append(samples(way, pythons[way.split()[0]], base, threads, times))
+    report.screen().print(as_table(rows, engines))
+    report.tell_failures(rows)
+    if out:
+        document = {"machine": machine.describe(), "times": times, "results": rows}
+        out.write_text(json.dumps(document, indent=1) + "\n")
+    if any("failed" in row and row["engine"] in OURS for row in rows):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

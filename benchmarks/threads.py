@@ -1,0 +1,146 @@
+"""What threads bring: `python -m benchmarks.threads`.
+
+scaling     our time with one thread over that with several
+neighbour   our time beside a process that keeps one of the cores busy, over the time alone; with
+            several threads, and with one thread on a core of its own choice
+callers     runs a second of one program of one thread, called by so many threads at once
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import machine, report
+from benchmarks.client import Client
+from benchmarks.machine import cores_for
+from benchmarks.measure import OURS
+from benchmarks.models import PANEL
+from benchmarks.panel import Names, engines_of, ensure_models, places_options
+from benchmarks.places import Places
+
+BUSY = "import os; os.sched_setaffinity(0, {%d})\nwhile True: pass"
+CALLERS = (1, 2, 4, 8)
+
+
+@contextmanager
+def neighbour(core: int) -> Iterator[None]:
+    """A process that computes on one core."""
+    process = subprocess.Popen([sys.executable, "-c", BUSY % core])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def workers(base: Path, counts: list[int], cores: list[int]) -> Iterator[dict[int, Client]]:
+    """A worker of ours for each number of threads, all of them on the same cores."""
+    clients: dict[int, Client] = {}
+    try:
+        for count in counts:
+            clients[count] = Client(sys.executable)
+            clients[count].ask("load", engine=OURS, base=str(base), threads=count, cpus=cores)
+        yield clients
+    finally:
+        for client in clients.values():
+            client.close()
+
+
+def in_turns(clients: dict[int, Client], rounds: int, seconds: float) -> dict[int, float]:
+    """The median ms of a run for each number of threads."""
+    times: dict[int, list[float]] = {count: [] for count in clients}
+    for _ in range(rounds):
+        for count, client in clients.items():
+            times[count] += client.ask("run", seconds=seconds, least=3)["ms"]
+    return {count: statistics.median(ms) for count, ms in times.items()}
+
+
+def measure(base: Path, threads: int, rounds: int, seconds: float) -> dict[str, Any]:
+    """One model's row."""
+    cores = cores_for(threads)
+    with workers(base, [1, threads], cores) as clients:
+        alone = in_turns(clients, rounds, seconds)
+        with neighbour(cores[0]):
+            beside = in_turns(clients, rounds, seconds)
+        served = {
+            n: clients[1].ask("serve", callers=n, seconds=seconds)["per_second"] for n in CALLERS
+        }
+    return {
+        "model": base.name,
+        "threads": threads,
+        "one_ms": alone[1],
+        "several_ms": alone[threads],
+        "speedup": alone[1] / alone[threads],
+        "beside_one_ms": beside[1],
+        "beside_several_ms": beside[threads],
+        "slowdown": beside[threads] / alone[threads],
+        "runs_per_second": {str(n): rate for n, rate in served.items()},
+    }
+
+
+def as_table(rows: list[dict[str, Any]], threads: int) -> Table:
+    out = Table(title=f"threads: 1 and {threads}; ms, and runs a second", title_justify="left")
+    names = ["model", "1T", f"{threads}T", "speed-up", "1T beside", f"{threads}T beside"]
+    for name in [*names, "slow-down", *(f"{n} callers" for n in CALLERS)]:
+        out.add_column(name, justify="left" if name == "model" else "right")
+    for r in rows:
+        ms = [r[k] for k in ("one_ms", "several_ms")]
+        beside = [r[k] for k in ("beside_one_ms", "beside_several_ms")]
+        out.add_row(
+            r["model"],
+            *(f"{v:.2f}" for v in ms),
+            f"{r['speedup']:.2f}",
+            *(f"{v:.2f}" for v in beside),
+            f"{r['slowdown']:.2f}",
+            *(f"{v:.0f}" for v in r["runs_per_second"].values()),
+        )
+    return out
+
+
+@click.command()
+@click.option("--models", type=Names(list(PANEL)), default=",".join(PANEL), show_default="all")
+@click.option("--threads", default=2, show_default=True)
+@click.option("--rounds", default=3, show_default=True)
+@click.option("--seconds", default=0.5, show_default=True, help="Length of one turn.")
+@places_options
+def main(
+    models: list[str],
+    threads: int,
+    rounds: int,
+    seconds: float,
+    models_dir: str | None,
+    peers_python: str | None,
+    export_python: str | None,
+    out: Path | None,
+) -> None:
+    """How our times change with threads, with a busy neighbour, and with many callers."""
+    places = Places.find(models_dir, peers_python, export_python)
+    ensure_models(models, places)
+    engines_of([OURS], places)
+    rows: list[dict[str, Any]] = []
+    with Console(stderr=True).status("starting") as status:
+        for name in models:
+            status.update(name)
+            rows.append(measure(places.models.resolve() / name, threads, rounds, seconds))
+    report.screen().print(as_table(rows, threads))
+    mean = report.geometric_mean([r["speedup"] for r in rows])
+    click.echo(f"geometric mean of the speed-up: {mean:.2f}")
+    if out:
+        document = {"machine": machine.describe(), "rounds": rounds, "results": rows}
+        out.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

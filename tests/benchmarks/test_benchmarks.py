@@ -1,0 +1,118 @@
+"""The parts of the benchmarks that compute, and one small measurement of each kind."""
+
+from __future__ import annotations
+
+import json
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import memory, overhead, plot, threads
+from benchmarks.batch import gains
+from benchmarks.client import Client
+from benchmarks.measure import Result
+from benchmarks.models import parted
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="measures by /proc")
+
+
+@pytest.fixture(scope="module")
+def relu(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return overhead.write_model(tmp_path_factory.mktemp("models"))
+
+
+def row(model: str, engine: str, ms: float, **more: Any) -> dict[str, Any]:
+    base = {"threads": 1, "failed": "", "wrong": False, "runs": 5, "median_ms": ms}
+    return {"model": model, "engine": engine, **base, **more}
+
+
+PANEL = {
+    "machine": {"cpu": "Some <CPU>"},
+    "settings": {"date": "2030-01-01"},
+    "results": [
+        row("slow", "tinsmith", 4.0),
+        row("slow", "ncnn", 2.0),
+        row("slow", "mnn", 8.0),
+        row("fast", "tinsmith", 1.0),
+        row("fast", "ncnn", 3.0),
+        row("fast", "openvino", 0.1, wrong=True),
+        row("fast", "mnn", 1.0, failed="no"),
+        row("alone", "tinsmith", 1.0),
+        row("slow", "tinsmith", 1.0, threads=2),
+        row("slow", "ncnn", 2.0, threads=2),
+    ],
+}
+
+
+def test_bars_are_relative_to_the_fastest_right_peer() -> None:
+    found = plot.bars(PANEL, 1)
+    assert [b.model for b in found] == ["fast", "slow"]
+    assert found[0].speeds == {"tinsmith": 3.0, "ncnn": 1.0}
+    assert found[1].speeds == {"tinsmith": 0.5, "ncnn": 1.0, "mnn": 0.25}
+    assert plot.bars(PANEL, 2)[0].ours == 2.0
+
+
+def test_the_picture_is_well_formed(tmp_path: Path) -> None:
+    source, target = tmp_path / "panel.json", tmp_path / "panel.svg"
+    source.write_text(json.dumps(PANEL))
+    assert CliRunner().invoke(plot.main, [str(source), str(target)]).exit_code == 0
+    root = ElementTree.fromstring(target.read_text())
+    texts = [e.text or "" for e in root.iter() if e.tag.endswith("text")]
+    assert "3.00x" in texts and "0.50x" in texts and any("Some <CPU>" in t for t in texts)
+    widths = [float(e.get("width", 0)) for e in root.iter() if e.tag.endswith("rect")]
+    assert max(widths[1:]) < plot.WIDTH - plot.LABEL
+    assert CliRunner().invoke(plot.main, [str(source), str(target), "--threads", "3"]).exit_code
+
+
+@pytest.mark.parametrize(
+    "name, want",
+    [("resnet50", ("resnet50", 1)), ("resnet50_b8", ("resnet50", 8)), ("vit_b8", ("vit_b8", 1))],
+)
+def test_names_tell_the_batch(name: str, want: tuple[str, int]) -> None:
+    assert parted(name) == want
+
+
+def test_gains_are_of_throughput() -> None:
+    one = [Result("m", 1, "tinsmith", rounds=[[4.0]]), Result("m", 1, "mnn", failed="no")]
+    many = [Result("m_b8", 1, "tinsmith", rounds=[[16.0]]), Result("m_b8", 1, "mnn", failed="no")]
+    ours, peer = gains(one, many, 8)
+    assert ours["gain"] == pytest.approx(2.0) and ours["one"] == pytest.approx(250.0)
+    assert peer["failed"] == "no"
+
+
+def test_memory_is_that_of_a_fresh_process(relu: Path) -> None:
+    ballast = bytearray(200 << 20)  # the measuring process must not count
+    ballast[::4096] = b"x" * len(ballast[::4096])
+    found = memory.samples("tinsmith", sys.executable, relu, 1, 1)
+    cold = memory.samples("tinsmith cold", sys.executable, relu, 1, 1)
+    assert 15 < found["bare_mb"] < found["peak_mb"] < 150
+    assert cold["peak_mb"] > found["peak_mb"]
+
+
+def test_overhead_is_measured(relu: Path) -> None:
+    found = overhead.measure("tinsmith", sys.executable, relu, 1)
+    assert 0 < found["least_us"] <= found["call_us"] < 1000
+    failed = overhead.measure("mnn", sys.executable, relu, 1)
+    assert "MNN" in failed["failed"]
+
+
+def test_callers_are_served(relu: Path) -> None:
+    client = Client(sys.executable)
+    try:
+        client.ask("load", engine="tinsmith", base=str(relu), threads=1, cpus=[])
+        assert client.ask("serve", callers=3, seconds=0.05)["per_second"] > 100
+    finally:
+        client.close()
+
+
+def test_threads_are_measured_beside_a_neighbour(relu: Path) -> None:
+    cores = threads.cores_for(1)
+    with threads.workers(relu, [1], cores) as clients:
+        alone = threads.in_turns(clients, 1, 0.05)[1]
+        with threads.neighbour(cores[0]):
+            beside = threads.in_turns(clients, 1, 0.05)[1]
+    assert alone > 0 and beside > 0
