@@ -30,7 +30,8 @@ from tinsmith.kernels.strassen.cut import Panels, Pieces, panels, pieces, slots
 
 EFFICIENCY = 0.97  # of the products
 SUM_SLOTS = 10  # issue slots of four sums
-BARRIER = 1e-6  # seconds
+UNEVEN = 0.01  # what the risk of unequal shares costs, where each thread has one tile
+BARRIER = 3e-6  # seconds that a phase more takes where threads share the work
 STEPS = ("W00", "W01", "S2", "S3", "-W11", "S1", "S4")
 """The left factors in the order in which they are used."""
 
@@ -167,11 +168,14 @@ def seconds(target: Target, plan: Plan, threads: int) -> float:
     if not near:
         sums += 0.4 * plan.cut.total * moved / target.l3_bandwidth
     if plan.shared:
-        sums += 0.5 * moved / target.l3_bandwidth + BARRIER
+        sums += 0.5 * moved / target.l3_bandwidth
     weights = 28.0 * plan.steps * plan.height * plan.width
     total = max(products, weights / target.dram_bandwidth) + sums
     if weights > target.l2 // 2 and not plan.shared:
         total += (plan.groups - 1) * 0.2 * weights / target.l3_bandwidth
     units = plan.groups * (plan.cut.total if plan.shared else 1)
-    uneven = -(-units // threads) * threads / units + (0.04 * threads / units if threads > 1 else 0)
-    return total * uneven
+    uneven = -(-units // threads) * threads / units + (
+        UNEVEN * threads / units if threads > 1 else 0
+    )
+    phases = plan.shared + bool(plan.peeled)
+    return total * uneven + (phases * BARRIER if threads > 1 else 0.0)
