@@ -14,13 +14,14 @@ from tinsmith.kernels.window.tiles import Panels, Pieces, cut, panels, tiling
 from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks
 
 EFFICIENCY = 0.98
-STEP_SECONDS = 0.02e-6  # around the loops of one step
+STEP_SECONDS = 0.1e-6  # around the loops of one step
 MOST_BANDS = 16
 MOST_PIXELS = 1024  # of a step
+ONE_ROW = 0.015  # slower by this where a step has one row: its loops are short
 KEPT = 0.6  # of L2, for what lies between the stages
-CROWDING = 0.06  # slower by this where all of L2 is used
+CROWDING = 0.12  # slower by this, times the square of the share of L2 that is used
 RESTART = 0.08e-6  # until a line of output of one channel block streams to outer caches
-REREAD = 0.35  # of the time to read from L2 what does not stay in L1, that is not hidden
+REREAD = 0.4  # of the time to read from L2 what does not stay in L1, that is not hidden
 GRAIN = 0.04  # what is lost for want of tiles to share, with one tile a thread
 
 
@@ -155,7 +156,9 @@ def plan_rows(target: Target, shape: Shape, rows: Pieces, bands: int) -> BlockPl
     seconds = target.time(flops, 0, EFFICIENCY) + STEP_SECONDS * geo.batch * steps * parts
     if shape.project is not None and project is not None:
         seconds += _traffic(target, shape, shape.project, project, most, steps)
-    seconds *= (1 + 0.01 * (len(rows) - 1)) * (1 + CROWDING * kept / target.l2)
+    seconds *= (1 + 0.01 * (len(rows) - 1)) * (1 + CROWDING * (kept / target.l2) ** 2)
+    if most == 1 < geo.out[1]:
+        seconds *= 1 + ONE_ROW
     if shape.threads > 1:
         tiles = geo.batch * bands * parts
         uneven = -(-tiles // shape.threads) * shape.threads / tiles
