@@ -11,7 +11,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.window.tiles import MOST_VECTORS, Panels, Pieces, cut, fits
 
-ENDS = 4.5  # issue slots for each accumulator of a tile: sums that come and go
+ENDS = 2.5  # issue slots for each accumulator of a tile: sums that come and go
 VARIANT = 0.015  # the share of time that more code, for tiles of one more size, has to save
 AGAIN = 0.02  # the share of time that reading X takes for a panel of one vector
 STREAM = 24  # bytes a cycle that weights come with

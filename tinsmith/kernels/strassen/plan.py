@@ -30,6 +30,7 @@ from tinsmith.kernels.strassen.cut import Panels, Pieces, panels, pieces, slots
 
 EFFICIENCY = 0.97  # of the products
 SUM_SLOTS = 10  # issue slots of four sums
+LEAST_GAIN = 1.03  # what more weights and more code have to bring
 UNEVEN = 0.01  # what the risk of unequal shares costs, where each thread has one tile
 BARRIER = 3e-6  # seconds that a phase more takes where threads share the work
 STEPS = ("W00", "W01", "S2", "S3", "-W11", "S1", "S4")
@@ -150,7 +151,7 @@ def _counts(target: Target, problem: Problem) -> set[int]:
 
 
 def seconds(target: Target, plan: Plan, threads: int) -> float:
-    """Seconds on one core, times the share that the slowest of `threads` has."""
+    """Seconds on one core, times the share that the slowest of `threads` has, times `LEAST_GAIN`."""
     each = 0.0
     for count, lanes in plan.kinds():
         cut = plan.pieces(target, lanes)
@@ -171,6 +172,10 @@ def seconds(target: Target, plan: Plan, threads: int) -> float:
         sums += 0.5 * moved / target.l3_bandwidth
     weights = 28.0 * plan.steps * plan.height * plan.width
     total = max(products, weights / target.dram_bandwidth) + sums
+    total += 0.04 * weights / target.dram_bandwidth  # of the weights that a direct product lacks
+    results = 8.0 * plan.groups * plan.half * plan.height * 2 * plan.width
+    if results > target.l2:
+        total += results / target.l3_bandwidth
     if weights > target.l2 // 2 and not plan.shared:
         total += (plan.groups - 1) * 0.2 * weights / target.l3_bandwidth
     units = plan.groups * (plan.cut.total if plan.shared else 1)
@@ -178,4 +183,4 @@ def seconds(target: Target, plan: Plan, threads: int) -> float:
         UNEVEN * threads / units if threads > 1 else 0
     )
     phases = plan.shared + bool(plan.peeled)
-    return total * uneven + (phases * BARRIER if threads > 1 else 0.0)
+    return LEAST_GAIN * total * uneven + (phases * BARRIER if threads > 1 else 0.0)
