@@ -7,7 +7,7 @@ are the same few facts about each gate: which columns of which weights multiply 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -241,13 +241,10 @@ class Affine:
         number, (_, count) = self.weights.number(w.const), w.const.shape
         assert value.shape is not None
         lead = value.shape[:-1]
-        nodes, joint = {node}, x.producer
-        parts: tuple[Value | None, ...] = (x,)
-        if joint is not None and joint.op.name == "Concat" and joint.axis % x.rank == x.rank - 1:
-            parts, nodes = joint.inputs, {node, joint}
+        nodes = {node}
         at, terms = 0, {}
-        for part in parts:
-            source = None if part is None else self.source(part)
+        for part in _joined(x, nodes):
+            source = self.source(part)
             if source is None:
                 return None
             piece = Piece(number, at, at + source.width, np.arange(count), None)
@@ -311,6 +308,18 @@ class Affine:
             lead = (*form.lead[:axis], 1, *form.lead[axis + 1 :])
         # the whole product over time stays behind: it is shared by the steps
         return Form(lead, form.features, terms, form.bias, frozenset())
+
+
+def _joined(value: Value, nodes: set[Node]) -> Iterator[Value]:
+    """What is joined along the last axis, in order."""
+    node, rank = value.producer, value.rank
+    if node is None or node.op.name != "Concat" or not rank or node.axis % rank != rank - 1:
+        yield value
+        return
+    nodes.add(node)
+    for v in node.inputs:
+        if v is not None:
+            yield from _joined(v, nodes)
 
 
 def _vector(c: Array, features: tuple[int, ...]) -> Array | None:

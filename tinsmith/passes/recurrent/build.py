@@ -1,71 +1,32 @@
-"""Makes the operator of a run: its input over time, its weights, and what takes its results."""
+"""Makes the operator of a run: its input over time, its weights, its states."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim, Graph, Node, Value
-from tinsmith.ops import OPS
+from tinsmith.graph import Dim, Graph, Value
 from tinsmith.passes.facts import Array
 from tinsmith.passes.recurrent.affine import Affine, Form
-from tinsmith.passes.recurrent.cells import Cell
 from tinsmith.passes.recurrent.chains import Run, reaches, roots_of
-from tinsmith.passes.recurrent.places import VIEWS, Source, is_zero, under_views
-from tinsmith.rewrite import Skip, meet
-
-
-@dataclass(frozen=True)
-class Course:
-    """A run in the order of time: `parts` are the sources of each input at every time."""
-
-    run: Run
-    reverse: bool
-    parts: tuple[tuple[Source, ...], ...]
-
-    def time(self, step: int) -> int:
-        return len(self.run.cells) - 1 - step if self.reverse else step
-
-    @property
-    def inputs(self) -> list[Source]:
-        states = [s for s in (self.run.h, self.run.c) if s is not None]
-        return [s for part in self.parts for s in part] + states
-
-
-def course_of(run: Run) -> Course:
-    """Backwards in time where an input is read from its last place to its first."""
-    parts = tuple(zip(*run.inputs, strict=True))
-    ways = {_way(p) for p in parts}
-    reverse = -1 in ways and 1 not in ways
-    return Course(run, reverse, tuple(p[::-1] for p in parts) if reverse else parts)
-
-
-def _way(sources: Sequence[Source]) -> int:
-    """1 or -1 where the sources are neighbouring places of one value, in that direction."""
-    if len(sources) < 2 or not _one_value(sources):
-        return 0
-    steps = {b.index - a.index for a, b in pairwise(sources)}
-    return steps.pop() if steps in ({1}, {-1}) else 0
-
-
-def _one_value(sources: Sequence[Source]) -> bool:
-    return sources[0].axis is not None and (len({(s.value, s.axis, s.width) for s in sources}) == 1)
+from tinsmith.passes.recurrent.course import Course, one_value
+from tinsmith.passes.recurrent.edit import Editor
+from tinsmith.passes.recurrent.places import Source, is_zero
+from tinsmith.passes.recurrent.results import deliver
+from tinsmith.passes.recurrent.step import Cell
+from tinsmith.rewrite import Skip
 
 
 class Builder:
     """Replaces runs of one analysis; values that were replaced are looked up where they went."""
 
     def __init__(self, graph: Graph, affine: Affine) -> None:
-        self.graph, self.affine = graph, affine
-        self.moved: dict[Value, Value] = {}
+        self.graph, self.affine, self.edit = graph, affine, Editor(graph)
         self._weights: dict[Any, tuple[Array, Array, Array]] = {}
         self._consts: dict[Any, Value] = {}
-        self.at: Node
 
     def build(self, courses: Sequence[Course]) -> None:
         """One operator for a run, or for two of opposite directions over the same input.
@@ -74,7 +35,7 @@ class Builder:
         """
         first = courses[0]
         last = first.run.cells[-1]
-        self.at = last.root
+        self.edit.at = last.root
         sources = [s for c in courses for s in c.inputs]
         self._check(courses, sources)
         n = _count(last.rows)
@@ -90,7 +51,7 @@ class Builder:
         states = [self._states([c.run.h for c in courses], n, last.hidden)]
         if last.kind == "LSTM":
             states.append(self._states([c.run.c for c in courses], n, last.hidden))
-        outs = self._op(
+        outs = self.edit.op(
             last.kind,
             x,
             w,
@@ -102,64 +63,51 @@ class Builder:
             origin=last.root.origin,
             **attrs,
         )
-        for d, course in enumerate(courses):
-            self._deliver(course, outs, d, len(courses))
+        deliver(self.edit, courses, outs)
 
     def _check(self, courses: Sequence[Course], sources: Sequence[Source]) -> None:
         if sum(len(c.run.cells) for c in courses) < 2:
             return
         roots = {n for c in courses for n in roots_of(c.run)}
-        if reaches([self._live(s.value) for s in sources], roots, set()):
+        if reaches([self.edit.live(s.value) for s in sources], roots, set()):
             raise Skip("another recurrence lies between its steps")
 
     # ---- operands
-
-    def _live(self, value: Value) -> Value:
-        while value in self.moved:
-            value = self.moved[value]
-        return value
-
-    def _op(self, op: str, *inputs: Any, **attrs: Any) -> Any:
-        return OPS[op](*inputs, before=self.at, **attrs)
-
-    def _reshape(self, value: Value, dims: Sequence[Dim]) -> Value:
-        if value.shape == tuple(dims):
-            return value
-        target = [-1 if isinstance(d, str) else d for d in dims]
-        if target.count(-1) > 1 or 0 in target:
-            raise Skip(f"a result of the shape {list(dims)} cannot be made by a reshape")
-        return self._op("Reshape", value, np.array(target, np.int64))
 
     def _input(self, course: Course, n: Dim) -> Value:
         """[T, N, I]"""
         count = len(course.run.cells)
         parts = []
         for sources in course.parts:
-            if count > 1 and _one_value(sources):
+            if count > 1 and one_value(sources):
                 x = self._places(sources)
             else:
-                every = [self._live(self.affine.value_of[s]) for s in sources]
-                flat = [
-                    self._reshape(v, (1, n, s.width)) for v, s in zip(every, sources, strict=True)
-                ]
-                x = flat[0] if count == 1 else self._op("Concat", *flat, axis=0)
-            parts.append(self._reshape(x, (count, n, sources[0].width)))
-        return parts[0] if len(parts) == 1 else self._op("Concat", *parts, axis=2)
+                flat = [self.edit.reshape(self._value(s), (1, n, s.width)) for s in sources]
+                x = flat[0] if count == 1 else self.edit.op("Concat", *flat, axis=0)
+            parts.append(self.edit.reshape(x, (count, n, sources[0].width)))
+        return parts[0] if len(parts) == 1 else self.edit.op("Concat", *parts, axis=2)
+
+    def _value(self, source: Source) -> Value:
+        value = self.affine.value_of.get(source)
+        if value is not None:
+            return self.edit.live(value)
+        place, base = np.array(source.index), self.edit.live(source.value)
+        return self.edit.op("Gather", base, place, axis=source.axis)
 
     def _places(self, sources: Sequence[Source]) -> Value:
         """Places of one value, with their axis first."""
-        base, axis = self._live(sources[0].value), sources[0].axis
+        base, axis = self.edit.live(sources[0].value), sources[0].axis
         assert base.shape is not None and axis is not None
         places, size = [s.index for s in sources], base.shape[axis]
-        if _way(sources) != 1:
-            base = self._op("Gather", base, np.array(places, np.int64), axis=axis)
+        if places != list(range(places[0], places[0] + len(places))):
+            base = self.edit.op("Gather", base, np.array(places, np.int64), axis=axis)
         elif places[0] != 0 or size != len(places):
             bounds = [np.array([k], np.int64) for k in (places[0], places[-1] + 1, axis)]
-            base = self._op("Slice", base, *bounds)
+            base = self.edit.op("Slice", base, *bounds)
         if axis == 0:
             return base
         rest = [a for a in range(len(base.shape)) if a != axis]  # type: ignore[arg-type]
-        return self._op("Transpose", base, perm=(axis, *rest))
+        return self.edit.op("Transpose", base, perm=(axis, *rest))
 
     def _operands(self, courses: Sequence[Course]) -> list[Value | None]:
         """w [D, gates * H, I], r [D, gates * H, H], b [D, 2 * gates * H] or None."""
@@ -213,7 +161,7 @@ class Builder:
 
     def _states(self, sources: Sequence[Source | None], n: Dim, hidden: int) -> Value | None:
         """[D, N, H], or None for zeros."""
-        given = [None if s is None else self._live(self.affine.value_of[s]) for s in sources]
+        given = [None if s is None else self._value(s) for s in sources]
         given = [None if v is None or is_zero(v) else v for v in given]
         if not any(v is not None for v in given):
             return None
@@ -222,77 +170,10 @@ class Builder:
         rows = [
             self.graph.const(np.zeros((1, n, hidden), np.float32), "zeros")  # type: ignore[arg-type]
             if v is None
-            else self._reshape(v, (1, n, hidden))
+            else self.edit.reshape(v, (1, n, hidden))
             for v in given
         ]
-        return rows[0] if len(rows) == 1 else self._op("Concat", *rows, axis=0)
-
-    # ---- results
-
-    def _deliver(self, course: Course, outs: Any, d: int, ways: int) -> None:
-        """Let what reads the steps' results read the operator's."""
-        y, y_h, *y_c = outs
-        cells = course.run.cells
-        last = cells[-1]
-
-        def own(value: Value, axis: int) -> Value:
-            return value if ways == 1 else self._op("Gather", value, np.array(d), axis=axis)
-
-        if len(cells) > 1:
-            self._stacks(course, lambda: own(y, 1))
-        if last.c_out is not None:
-            self._replace(last.c_out, lambda: own(y_c[0], 0))
-        for v in last.h_out:
-            self._replace(v, lambda: own(y_h, 0))
-        for step in range(len(cells) - 2, -1, -1):
-            for v in cells[step].h_out:
-                place = np.array(course.time(step))
-                self._replace(v, lambda p=place: own(self._op("Gather", y, p, axis=0), 0))
-
-    def _replace(self, old: Value, make: Any) -> None:
-        producer = old.producer
-        if old.uses or any(v is old for v in self.graph.outputs):
-            assert old.shape is not None
-            new = self._reshape(make(), old.shape)
-            self._put(old, new)
-        if producer is not None:
-            self.graph.sweep([producer])
-
-    def _put(self, old: Value, new: Value) -> None:
-        new.type = meet(old.type, new.type)
-        self.graph.replace(old, new)
-        self.moved[old] = new
-
-    def _stacks(self, course: Course, make: Any) -> None:
-        """concat of all steps' results, in the order of time or against it -> y, turned."""
-        cells = course.run.cells
-        step_of = {v: k for k, cell in enumerate(cells) for v in cell.h_out}
-        y: Value | None = None
-        for node in list(dict.fromkeys(_joins(cells[0]))):
-            steps = [step_of.get(under_views(v)) for v in node.inputs]  # type: ignore[arg-type]
-            times = [None if k is None else course.time(k) for k in steps]
-            shapes = {v.shape for v in node.inputs if v is not None}
-            up = list(range(len(cells)))
-            if times not in (up, up[::-1]) or len(shapes) != 1:
-                continue
-            (shape,) = shapes
-            y = make() if y is None else y
-            assert y is not None and shape is not None
-            whole = y
-            if times != up:
-                ends = [np.array([k], np.int64) for k in (-1, -(1 << 60), 0, -1)]
-                whole = self._op("Slice", y, *ends)
-            self._join(node, self._reshape(whole, (len(cells), *shape)))
-
-    def _join(self, node: Node, steps: Value) -> None:
-        """`steps` [T, ...] in place of the concatenation of its rows."""
-        out, shape = node.outputs[0], steps.shape
-        assert out.shape is not None and shape is not None
-        axis = node.axis % len(out.shape)
-        order = (*range(1, axis + 1), 0, *range(axis + 1, len(shape)))
-        turned = steps if axis == 0 else self._op("Transpose", steps, perm=order)
-        self._put(out, self._reshape(turned, out.shape))
-        self.graph.sweep([node])
+        return rows[0] if len(rows) == 1 else self.edit.op("Concat", *rows, axis=0)
 
 
 def _count(rows: tuple[Dim, ...]) -> Dim:
@@ -303,14 +184,3 @@ def _count(rows: tuple[Dim, ...]) -> Dim:
     if not symbols:
         return prod(rows)  # type: ignore[arg-type]
     return symbols[0] if len(rows) == 1 else "?rows"
-
-
-def _joins(cell: Cell) -> Iterator[Node]:
-    """The concatenations that read a step's result, through views."""
-    work = list(cell.h_out)
-    while work:
-        for user in work.pop().uses:
-            if user.op.name == "Concat":
-                yield user
-            elif user.op.name in VIEWS:
-                work += user.outputs

@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 from tinsmith.graph import Graph, Node, Value
-from tinsmith.passes.recurrent.cells import Cell
 from tinsmith.passes.recurrent.places import Source, is_zero
+from tinsmith.passes.recurrent.step import Cell
 
 Refuse = Callable[[Node, str], None]
 

@@ -7,8 +7,8 @@ import numpy as np
 from tinsmith.graph import Node
 from tinsmith.passes.facts import Array
 from tinsmith.passes.recurrent.affine import Affine, Form, Piece, rows
-from tinsmith.passes.recurrent.cells import Cell
 from tinsmith.passes.recurrent.places import Source
+from tinsmith.passes.recurrent.step import Cell
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 PLAIN = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from tinsmith.graph import Graph, Node
 from tinsmith.passes.manager import Context, register
 from tinsmith.passes.recurrent.affine import Affine
-from tinsmith.passes.recurrent.build import Builder, Course, course_of
-from tinsmith.passes.recurrent.cells import Cell, find_cells
+from tinsmith.passes.recurrent.build import Builder
+from tinsmith.passes.recurrent.cells import find_cells
 from tinsmith.passes.recurrent.chains import Chains, Refuse
+from tinsmith.passes.recurrent.course import Course, Times, course_of
 from tinsmith.passes.recurrent.native import GATES, native_cell
+from tinsmith.passes.recurrent.step import Cell
 from tinsmith.rewrite import Skip
 
 
@@ -35,12 +37,14 @@ class StackRecurrent:
             return 0
         place = {node: i for i, node in enumerate(graph.nodes)}
         runs = Chains(graph, cells, refuse).runs()
+        times: Times = {}
+        runs.sort(key=lambda run: place[run.cells[0].root])
+        courses = [course_of(run, times) for run in runs]
         # consumers first: what a later layer reads of an earlier one's steps is stacked, and the
         # earlier layer then finds it whole
-        runs.sort(key=lambda run: -place[run.cells[0].root])
         builder, changes = Builder(graph, affine), 0
-        for courses in paired(course_of(run) for run in runs):
-            changes += _build(builder, courses, refuse)
+        for group in paired(reversed(courses)):
+            changes += _build(builder, group, refuse)
         return changes
 
 

@@ -1,0 +1,53 @@
+"""Edits a graph at one place, and remembers where values went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Dim, Graph, Node, Value
+from tinsmith.ops import OPS
+from tinsmith.rewrite import Skip, meet
+
+
+class Editor:
+    """New nodes stand before `at`."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.at: Node | None = None
+        self._moved: dict[Value, Value] = {}
+
+    def live(self, value: Value) -> Value:
+        """What stands for a value of the graph as it was."""
+        while value in self._moved:
+            value = self._moved[value]
+        return value
+
+    def op(self, op: str, *inputs: Any, **attrs: Any) -> Any:
+        return OPS[op](*inputs, before=self.at, **attrs)
+
+    def reshape(self, value: Value, dims: Sequence[Dim]) -> Value:
+        if value.shape == tuple(dims):
+            return value
+        target = [-1 if isinstance(d, str) else d for d in dims]
+        if target.count(-1) > 1 or 0 in target:
+            raise Skip(f"a result of the shape {list(dims)} cannot be made by a reshape")
+        return self.op("Reshape", value, np.array(target, np.int64))
+
+    def put(self, old: Value, new: Value) -> None:
+        """Let all that reads `old` read `new`."""
+        new.type = meet(old.type, new.type)
+        self.graph.replace(old, new)
+        self._moved[old] = new
+
+    def retire(self, old: Value, make: Callable[[], Value]) -> None:
+        """Drop what gives `old`; what `make` gives, under its shape, stands in where it is read."""
+        producer = old.producer
+        if old.uses or any(v is old for v in self.graph.outputs):
+            assert old.shape is not None
+            self.put(old, self.reshape(make(), old.shape))
+        if producer is not None:
+            self.graph.sweep([producer])

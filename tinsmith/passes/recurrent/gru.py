@@ -1,0 +1,196 @@
+"""GRU steps: the blend in any spelling, the reset gate before or after the product."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+
+from tinsmith.graph import Node, Value
+from tinsmith.passes.facts import Array
+from tinsmith.passes.recurrent.affine import Form, Piece
+from tinsmith.passes.recurrent.places import Source, is_zero
+from tinsmith.passes.recurrent.step import Cell, Step, either, factors, is_product
+from tinsmith.rewrite import Skip
+
+_Sum = dict[tuple[Value, ...], float]
+MAX_PRODUCTS = 4
+
+
+class _Expansion:
+    """A value as a sum of products of values, through nodes that are used once."""
+
+    def __init__(self, outputs: set[Value]) -> None:
+        self.outputs = outputs
+        self.nodes: set[Node] = set()
+        self._constants: list[Value] = []
+
+    def of(self, value: Value, depth: int = 0) -> _Sum:
+        if value.const is not None:
+            return self._constant(value, value.const)
+        node = value.producer
+        inner = depth == 0 or (len(value.uses) == 1 and value not in self.outputs)
+        if node is None or not inner or depth > 5:
+            return {(value,): 1.0}
+        if node.op.name not in ("Add", "Sub", "Mul", "Neg"):
+            return {(value,): 1.0}
+        self.nodes.add(node)
+        parts = [self.of(v, depth + 1) for v in node.inputs if v is not None]
+        if node.op.name == "Neg":
+            return {k: -x for k, x in parts[0].items()}
+        a, b = parts
+        total: _Sum = {} if node.op.name == "Mul" else dict(a)
+        if node.op.name == "Mul":
+            for (k, x), (m, y) in product(a.items(), b.items()):
+                both = tuple(sorted((*k, *m), key=id))
+                total[both] = total.get(both, 0.0) + x * y
+        else:
+            sign = -1.0 if node.op.name == "Sub" else 1.0
+            for m, y in b.items():
+                total[m] = total.get(m, 0.0) + sign * y
+        total = {k: x for k, x in total.items() if x != 0}
+        return total if len(total) <= MAX_PRODUCTS else {(value,): 1.0}
+
+    def _constant(self, value: Value, array: Array) -> _Sum:
+        """Numbers by their value; an initial state and its negative by the same name."""
+        if not np.any(array):
+            return {}
+        if array.size == 1:
+            return {(): float(array.reshape(-1)[0])}
+        for other in self._constants:
+            assert other.const is not None
+            for sign in (1.0, -1.0):
+                if np.array_equal(other.const, sign * array):
+                    return {(other,): sign}
+        self._constants.append(value)
+        return {(value,): 1.0}
+
+
+def _blends(total: _Sum) -> Iterator[tuple[Value, Value, Value | None, bool]]:
+    """(z, n, h, as is) where the sum may be (1 - z) * n + z * h; or with z exchanged with 1 - z.
+
+    h is None where it is zero and has been folded.
+    """
+    singles = [k for k in total if len(k) == 1]
+    pairs = [k for k in total if len(k) == 2]
+    if len(singles) + len(pairs) != len(total) or len(singles) > 1 or not 1 <= len(pairs) <= 2:
+        return
+    if not singles:  # (1 - z) * 0 + z * n
+        if len(pairs) == 1 and total[pairs[0]] == 1:
+            one, two = pairs[0]
+            yield one, two, None, False
+            yield two, one, None, False
+        return
+    (a,) = singles[0]
+    against = [k for k in pairs if a in k and total[k] == -1]
+    rest = [k for k in pairs if k not in against]
+    if total[singles[0]] != 1 or len(against) != 1:
+        return
+    z = against[0][0] if against[0][1] is a else against[0][1]
+    if not rest:
+        yield z, a, None, True
+    elif total[rest[0]] == 1 and z in rest[0]:
+        b = rest[0][0] if rest[0][1] is z else rest[0][1]
+        yield z, a, b, True
+        yield z, b, a, False
+
+
+def gru(step: Step) -> Cell | None:
+    """(1 - z) * n + z * h in any spelling."""
+    expansion, why = _Expansion(step.outputs), ""
+    for z, n, h, forward in _blends(expansion.of(step.root.outputs[0])):
+        gate, candidate = step.gate(z, "Sigmoid"), step.gate(n, "Tanh")
+        if gate is None:
+            continue
+        if candidate is None:
+            if h is not None:
+                why = why or f"{n.name!r} is not tanh of products with constant weights"
+            continue
+        try:
+            state = None if h is None else step.state(h, gate[0])
+            x_part, h_part, reset, after, extra = _candidate(step, candidate[0], state)
+        except Skip as skip:
+            why = str(skip) if h is not None else why
+            continue
+        form, state = gate[0], next(iter(h_part.terms), state)
+        update = form if forward else replace(form.scaled(-1.0, step.root), nodes=form.nodes)
+        return step.cell(
+            "GRU",
+            [update, reset, x_part, h_part],
+            h=state,
+            c=None,
+            c_out=None,
+            nodes=frozenset(expansion.nodes) | gate[1] | candidate[1] | extra,
+            after=after,
+        )
+    if why:
+        raise Skip(why)
+    return None
+
+
+def _candidate(
+    step: Step, form: Form, h: Source | None
+) -> tuple[Form, Form, Form, bool, frozenset[Node]]:
+    """The candidate's part of x, its part of h, the reset gate, and whether that comes after."""
+    for source, pieces in form.terms.items():
+        if source.axis is not None or source == h:
+            continue
+        reset = _reset(step, source.value, pieces)
+        if reset is None:
+            continue
+        gate, other, nodes = reset
+        rest = {s: p for s, p in form.terms.items() if s is not source}
+        if h in rest:
+            raise Skip("the state enters its candidate beside the reset gate as well")
+        x_part = replace(form, terms=rest)
+        if all(p.weights is not None for p in pieces):
+            inner = None if other is None else step.affine.source(other)
+            if inner is None or not _is_state(inner, h):
+                raise Skip("the reset gate multiplies something else than the state")
+            h_part = replace(form, terms={inner: pieces}, bias=None)
+            return x_part, h_part, gate, False, nodes
+        h_part = _inner(step, other, pieces, form, h)
+        return x_part, h_part, gate, True, nodes | h_part.nodes
+    raise Skip("its candidate has no reset gate")
+
+
+def _reset(
+    step: Step, value: Value, pieces: tuple[Piece, ...]
+) -> tuple[Form, Value | None, frozenset[Node]] | None:
+    """(r, v, nodes) where the value is sigmoid(r) * v; v is None for a constant, in the scale."""
+    pair = factors(value)
+    if pair is None:
+        alone = step.gate(value, "Sigmoid")
+        if alone is None or len(pieces) != 1 or pieces[0].scale is None:
+            return None
+        return alone[0], None, alone[1]
+    for r, v in either(pair):
+        gate = step.gate(r, "Sigmoid")
+        if gate is not None and v.shape == value.shape:
+            assert value.producer is not None
+            return gate[0], v, gate[1] | {value.producer}
+    return None
+
+
+def _inner(
+    step: Step, other: Value | None, pieces: tuple[Piece, ...], like: Form, h: Source | None
+) -> Form:
+    """B(h) of sigmoid(r) * B(h)."""
+    every = np.arange(like.features[0])
+    if len(pieces) != 1 or not np.array_equal(pieces[0].columns.reshape(-1), every):
+        raise Skip("the reset product is reordered")
+    if other is None:  # the product with an initial state of zeros was folded
+        return replace(like, terms={}, bias=np.array(pieces[0].scale), nodes=frozenset())
+    form = step.affine.form(other)
+    if pieces[0].scale is not None or form is None or not is_product(form):
+        raise Skip("what the reset gate multiplies is not a product with constant weights")
+    if not all(_is_state(s, h) for s in form.terms):
+        raise Skip("the reset gate multiplies products of something else than the state")
+    return form
+
+
+def _is_state(source: Source, h: Source | None) -> bool:
+    """Whether it is the state, or, where that has been folded, zeros."""
+    return source == h or (h is None and is_zero(source.value))

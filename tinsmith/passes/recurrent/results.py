@@ -1,0 +1,188 @@
+"""Lets what reads the results of steps read those of the operator that does them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Dim, Node, Value
+from tinsmith.passes.recurrent.course import Course
+from tinsmith.passes.recurrent.edit import Editor
+from tinsmith.passes.recurrent.places import VIEWS, under_views
+
+Shape = tuple[Dim, ...]
+
+
+def deliver(edit: Editor, courses: Sequence[Course], outs: tuple[Value, ...]) -> None:
+    """`outs` are y [T, D, N, H] and the last states [D, N, H]; courses in the order of D."""
+    y, y_h, *y_c = outs
+    ways = len(courses)
+    if len(courses[0].run.cells) > 1:
+        _divide_joins(edit, courses)
+        if ways == 2:
+            _join_both(edit, courses, y)
+        for d, course in enumerate(courses):
+            _stacks(edit, course, y, d, ways)
+    for d, course in enumerate(courses):
+        _steps(edit, course, (y, y_h, *y_c), d, ways)
+
+
+def _own(edit: Editor, value: Value, d: int, axis: int, ways: int) -> Value:
+    """The part of direction d."""
+    return value if ways == 1 else edit.op("Gather", value, np.array(d), axis=axis)
+
+
+def _steps(edit: Editor, course: Course, outs: Sequence[Value], d: int, ways: int) -> None:
+    """Results that are still read one by one; from the last step, so that the earlier die."""
+    y, y_h, *y_c = outs
+    cells = course.run.cells
+    last = cells[-1]
+    if last.c_out is not None:
+        edit.retire(last.c_out, lambda: _own(edit, y_c[0], d, 0, ways))
+    for v in last.h_out:
+        edit.retire(v, lambda: _own(edit, y_h, d, 0, ways))
+    for step in range(len(cells) - 2, -1, -1):
+        place = np.array(course.time(step))
+
+        def one(place: Any = place) -> Value:
+            return _own(edit, edit.op("Gather", y, place, axis=0), d, 0, ways)
+
+        for v in cells[step].h_out:
+            edit.retire(v, one)
+
+
+# ---- concatenations
+
+
+def _stack(course: Course, node: Node) -> tuple[bool, Shape] | None:
+    """(in the order of time, the shape of one) where it joins all results of a run."""
+    cells = course.run.cells
+    step_of = {v: k for k, cell in enumerate(cells) for v in cell.h_out}
+    steps = [None if v is None else step_of.get(under_views(v)) for v in node.inputs]
+    times = [None if k is None else course.time(k) for k in steps]
+    shapes = {_numbers(v.shape): v.shape for v in node.inputs if v is not None}
+    up = list(range(len(cells)))
+    if times not in (up, up[::-1]) or len(shapes) != 1:
+        return None
+    (shape,) = shapes.values()
+    return None if shape is None else (times == up, shape)
+
+
+def _stacks(edit: Editor, course: Course, y: Value, d: int, ways: int) -> None:
+    """concat of all steps' results, in the order of time or against it -> y, turned."""
+    for node in _joins(course.run.cells[0].h_out):
+        found = _stack(course, node)
+        if found is None:
+            continue
+        whole = _own(edit, y, d, 1, ways)
+        if not found[0]:
+            ends = [np.array([k], np.int64) for k in (-1, -(1 << 60), 0, -1)]
+            whole = edit.op("Slice", whole, *ends)
+        rows = edit.reshape(whole, (len(course.run.cells), *found[1]))
+        _join(edit, node, rows, node.outputs[0])
+
+
+def _join(edit: Editor, node: Node, steps: Value, out: Value) -> None:
+    """`steps` [T, ...], joined along the axis of the node, in place of `out`."""
+    shape = steps.shape
+    assert out.shape is not None and shape is not None and out.producer is not None
+    axis = node.axis % len(out.shape)
+    order = (*range(1, axis + 1), 0, *range(axis + 1, len(shape)))
+    turned = steps if axis == 0 else edit.op("Transpose", steps, perm=order)
+    edit.put(out, edit.reshape(turned, out.shape))
+    edit.graph.sweep([out.producer])
+
+
+def _join_both(edit: Editor, courses: Sequence[Course], y: Value) -> None:
+    """concat(stack_t(f_t), stack_t(b_t)) over the last axis -> y, turned."""
+    for first in _joins(courses[0].run.cells[0].h_out):
+        one = _stack(courses[0], first)
+        if one is None or not one[0]:
+            continue
+        for both in dict.fromkeys(first.outputs[0].uses):
+            second = _second(both, first)
+            two = None if second is None else _stack(courses[1], second)
+            if two is None or not two[0] or _numbers(two[1]) != _numbers(one[1]):
+                continue
+            beside = edit.op("Transpose", y, perm=(0, 2, 1, 3))
+            count, *_, width = y.dims[0], 2 * y.dims[-1]
+            rows = edit.reshape(beside, (count, *one[1][:-1], width))
+            _join(edit, first, rows, both.outputs[0])
+
+
+def _second(both: Node, first: Node) -> Node | None:
+    """What `both` joins to `first` along the last axis, over another one alike."""
+    if both.op.name != "Concat" or len(both.inputs) != 2 or both.inputs[0] is not first.outputs[0]:
+        return None
+    other = both.inputs[1]
+    second = None if other is None else other.producer
+    rank = both.outputs[0].rank
+    if second is None or second.op.name != "Concat" or not rank:
+        return None
+    last, axis = rank - 1, first.axis % rank
+    fits = both.axis % rank == last and axis == second.axis % rank != last
+    return second if fits else None
+
+
+def _divide_joins(edit: Editor, courses: Sequence[Course]) -> None:
+    """stack_t(concat(f_t, b_t)) -> concat(stack_t(f_t), stack_t(b_t)), over the last axis."""
+    results = {v for course in courses for cell in course.run.cells for v in cell.h_out}
+    for inner in _joins(courses[0].run.cells[0].h_out):
+        for outer in _joins(inner.outputs):
+            parts, shape = _columns(outer, results), _shape_of_first(outer)
+            if parts is None or shape is None:
+                continue
+            stacks = []
+            for part in parts:
+                flat = [edit.reshape(v, (*shape[:-1], v.shape[-1])) for v in part]  # type: ignore[index]
+                stacks.append(edit.op("Concat", *flat, axis=outer.axis))
+            edit.put(outer.outputs[0], edit.op("Concat", *stacks, axis=len(shape) - 1))
+            edit.graph.sweep([outer])
+
+
+def _shape_of_first(node: Node) -> Shape | None:
+    first = node.inputs[0]
+    return None if first is None else first.shape
+
+
+def _columns(outer: Node, results: set[Value]) -> list[tuple[Value, ...]] | None:
+    """For a concatenation of concatenations of results along the last axis: its columns."""
+    rank = outer.outputs[0].rank
+    if not rank or outer.axis % rank == rank - 1:
+        return None
+    rows: list[tuple[Value, ...]] = []
+    shapes = set()
+    for v in outer.inputs:
+        inner = None if v is None else under_views(v).producer
+        if v is None or inner is None or inner.op.name != "Concat":
+            return None
+        joint = inner.outputs[0]
+        if not v.shape or not joint.shape or v.shape[-1] != joint.shape[-1]:
+            return None
+        if inner.axis % len(joint.shape) != len(joint.shape) - 1:
+            return None
+        row = tuple(part for part in inner.inputs if part is not None)
+        rows.append(row)
+        shapes.add((_numbers(v.shape), *(_numbers(part.shape) for part in row)))
+    if len(shapes) != 1 or not all(under_views(v) in results for row in rows for v in row):
+        return None
+    return list(zip(*rows, strict=True))
+
+
+def _numbers(shape: Shape | None) -> Shape | None:
+    """A shape in which symbols are not told apart: results of one run have equal dimensions."""
+    return None if shape is None else tuple("" if isinstance(d, str) else d for d in shape)
+
+
+def _joins(values: Iterable[Value]) -> Iterator[Node]:
+    """The concatenations that read one of the values now, through views."""
+    work, found = list(values), dict[Node, None]()
+    while work:
+        for user in work.pop().uses:
+            if user.op.name == "Concat":
+                found[user] = None
+            elif user.op.name in VIEWS:
+                work += user.outputs
+    yield from found

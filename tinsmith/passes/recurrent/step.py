@@ -1,0 +1,100 @@
+"""What recognising a recurrent step needs: the step itself, its gates, its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tinsmith.graph import Dim, Node, Value
+from tinsmith.passes.recurrent.affine import Affine, Form, rows
+from tinsmith.passes.recurrent.places import Source
+from tinsmith.rewrite import Skip
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One step. `gates` in ONNX's order (the GRU's candidate in two parts, of x and of h); h is
+    None where any of several sources may be the state; `h_out` are equal up to their shape."""
+
+    kind: str
+    root: Node
+    gates: tuple[Form, ...]
+    hidden: int
+    rows: tuple[Dim, ...]
+    h: Source | None
+    c: Source | None
+    h_out: tuple[Value, ...]
+    c_out: Value | None
+    nodes: frozenset[Node]
+    after: bool = False  # GRU: the reset gate follows the product
+    native: Node | None = None  # it is an operator of one step already
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return tuple(dict.fromkeys(s for g in self.gates for s in g.terms))
+
+
+@dataclass(frozen=True)
+class Step:
+    affine: Affine
+    root: Node
+    outputs: set[Value]
+
+    def gate(self, value: Value, function: str) -> tuple[Form, frozenset[Node]] | None:
+        """The argument of an activation of which the value is a part, and the nodes between."""
+        part = self.affine.part_of(value)
+        node = None if part is None else part[0].producer
+        if part is None or node is None or node.op.name != function:
+            return None
+        columns, x = part[1], node.inputs[0]
+        assert x is not None
+        form = self.affine.form(x)
+        if form is None or columns.ndim != 1:
+            return None
+        flat = form.cut(lambda a: a.reshape(-1)[columns], form.lead, node)
+        return flat, flat.nodes | part[2]
+
+    def cell(self, kind: str, gates: list[Form], **rest: Any) -> Cell:
+        out = self.root.outputs[0]
+        assert out.shape is not None
+        (hidden, *others), lead = {g.features for g in gates}, {rows(g.lead) for g in gates}
+        if others or len(lead) != 1:
+            raise Skip("the gates are of different shapes")
+        if hidden != (out.shape[-1],) or not _agree(rows(out.shape[:-1]), *lead):
+            raise Skip(f"the gates have {hidden} features, the result is {out.type}")
+        if not all(map(is_product, gates)):
+            raise Skip("a gate adds something that is not a product with constant weights")
+        return Cell(kind, self.root, tuple(gates), hidden[0], lead.pop(), h_out=(out,), **rest)
+
+    def state(self, value: Value, gate: Form) -> Source:
+        source = self.affine.source(value)
+        same = value.shape is not None and rows(value.shape[:-1]) == rows(gate.lead)
+        if source is None or not same or gate.features != (source.width,):
+            dims = [*gate.lead, *gate.features]
+            raise Skip(f"the state {value.name!r} is {value.type}, the gates {dims}")
+        return source
+
+
+def _agree(result: tuple[Dim, ...], gates: tuple[Dim, ...]) -> bool:
+    """A result that is an output may have symbols of its own."""
+    return len(result) == len(gates) and all(
+        a == b or (isinstance(a, str) and isinstance(b, str))
+        for a, b in zip(result, gates, strict=True)
+    )
+
+
+def is_product(form: Form) -> bool:
+    return all(p.weights is not None for pieces in form.terms.values() for p in pieces)
+
+
+def factors(value: Value) -> tuple[Value, Value] | None:
+    node = value.producer
+    if node is None or node.op.name != "Mul" or None in node.inputs:
+        return None
+    return node.inputs  # type: ignore[return-value]
+
+
+def either(pair: tuple[Value, Value]) -> Iterator[tuple[Value, Value]]:
+    yield pair
+    yield pair[::-1]  # type: ignore[misc]
