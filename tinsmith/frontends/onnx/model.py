@@ -13,6 +13,9 @@ from tinsmith.frontends.onnx.protos import type_of
 from tinsmith.frontends.onnx.scope import Broken, Import, Problem, Scope
 from tinsmith.graph import Graph, Type, Value
 
+KNOWN = 22
+"""The opset of the oldest onnx that is supported: up to here the package need not be asked."""
+
 
 def import_model(model: OnnxModel) -> Graph:
     """The graph of a model; ImportFailed lists everything that could not be imported.
@@ -32,7 +35,7 @@ def import_model(model: OnnxModel) -> Graph:
     graph.meta["opset"] = opsets[""]
     if proto.producer_name:
         graph.meta["producer"] = f"{proto.producer_name} {proto.producer_version}".strip()
-    if opsets[""] > _newest():
+    if opsets[""] > KNOWN and opsets[""] > _newest():
         shared.notes.append(
             f"{model.name} has opset {opsets['']}; "
             f"the newest known is {_newest()}, which is used instead"
