@@ -151,7 +151,7 @@ def _counts(target: Target, problem: Problem) -> set[int]:
 
 
 def seconds(target: Target, plan: Plan, threads: int) -> float:
-    """Seconds on one core, times the share that the slowest of `threads` has, times `LEAST_GAIN`."""
+    """Seconds on one core times the share of the slowest of `threads`, times `LEAST_GAIN`."""
     each = 0.0
     for count, lanes in plan.kinds():
         cut = plan.pieces(target, lanes)
