@@ -19,7 +19,7 @@ from tinsmith.kernels.trace import make_site
 if TYPE_CHECKING:
     from tinsmith.plan.place import Placer
 
-EXPOSED = 0.5  # of the time to write and read what leaves L2, that arithmetic does not hide
+EXPOSED = 1.2  # of the time to write and read what leaves L2; arithmetic does not hide it
 BARRIER = 1.5e-6
 MARGIN = 0.98
 """A block must be estimated faster by this: kernels of their own have more ways to be chosen."""
@@ -89,7 +89,7 @@ def _between(placer: Placer, nbytes: int) -> float:
     """What the costs of two kernels do not tell: a result that leaves L2 before it is read is
     awaited by both, and threads wait for each other between the two."""
     target = placer.target
-    wait = EXPOSED * 2 * nbytes / target.l3_bandwidth if nbytes > target.l2 // 2 else 0.0
+    wait = EXPOSED * 2 * max(0, nbytes - target.l2 // 2) / target.l3_bandwidth
     return wait + (BARRIER if placer.threads > 1 else 0.0)
 
 
