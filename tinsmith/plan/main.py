@@ -2,8 +2,8 @@
 
 `void seg<i>(ptr table, i64 tid)` runs segment i for thread `tid`; every thread of the team calls
 it, and it ends in a barrier. The table holds pointers: arena, weights, workspace, sync block,
-time stamps, then inputs and outputs. `stamp<i>` is the same with a cycle count stored after every
-step by thread 0.
+time stamps, then inputs and outputs. Where there is room for time stamps (not null), thread 0
+stores a cycle count after every step.
 """
 
 from __future__ import annotations
@@ -35,12 +35,9 @@ CHUNKS = 4
 def main_text(plan: Plan, target: Target) -> str:
     """LLVM IR of all segment functions of a plan."""
     module = Module(target)
-    for stamped in (False, True):
-        index = 0
-        for kind, steps in plan.segments():
-            if kind == "native":
-                _segment(module, plan, steps, f"{'stamp' if stamped else 'seg'}{index}", stamped)
-                index += 1
+    native = [steps for kind, steps in plan.segments() if kind == "native"]
+    for index, steps in enumerate(native):
+        _segment(module, plan, steps, f"seg{index}")
     text = module.text()
     if plan.threads > 1:
         head, _, rest = text.partition("define ")
@@ -48,7 +45,7 @@ def main_text(plan: Plan, target: Target) -> str:
     return text
 
 
-def _segment(module: Module, plan: Plan, steps: list[Step], name: str, stamped: bool) -> None:
+def _segment(module: Module, plan: Plan, steps: list[Step], name: str) -> None:
     b = module.function(name, [("table", PTR), ("tid", I64)])
     table = b.pointer("table", PTR)
     used = {(r.space, r.index) for s in steps for c in s.calls for r in c.refs}
@@ -57,8 +54,8 @@ def _segment(module: Module, plan: Plan, steps: list[Step], name: str, stamped: 
     stamps = (table + STAMPS).load_pointer(I64)
     tid = b.args["tid"]
     claimed = 0
-    if stamped:
-        _stamp(b, stamps, 0, tid)
+    stamped = tid.eq(0) & (table + STAMPS).cast(I64).load().ne(0)
+    _stamp(b, stamps, 0, stamped)
     for k, step in enumerate(steps):
         for call in step.calls:
             run = _caller(b, module, plan.threads, bases, call, tid)
@@ -69,8 +66,7 @@ def _segment(module: Module, plan: Plan, steps: list[Step], name: str, stamped: 
                 claimed += 1
             else:
                 _divide(b, sync, call, plan.threads, tid, run)
-        if stamped:
-            _stamp(b, stamps, k + 1, tid)
+        _stamp(b, stamps, k + 1, stamped)
     if plan.threads > 1:
         # Two claims in a row reset each other's counter: an odd one out is reset here, and the
         # barrier tells that every thread is done.
@@ -161,7 +157,7 @@ def _caller(
     return run
 
 
-def _stamp(b: Builder, stamps: Ptr, index: int, tid: Val) -> None:
-    with b.when(tid.eq(0)):
+def _stamp(b: Builder, stamps: Ptr, index: int, stamped: Val) -> None:
+    with b.when(stamped):
         now = b.intrinsic("llvm.readcyclecounter", I64)
         (stamps + index).store(now)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tinsmith.errors import DataError, PlanError, ReferenceFailed, TinsmithError
-from tinsmith.plan.plan import PORTS, Operand, Plan, Step
+from tinsmith.plan.plan import PORTS, STAMPS, Operand, Plan, Step
 from tinsmith.runtime.threads import Lease
 
 SLACK = 4096
@@ -54,13 +54,12 @@ class Program:
     ) -> None:
         self.plan, self.library, self.weights = plan, library, weights
         self.nodes, self.constants, self.team = dict(nodes), dict(constants), team
-        self.segments: list[tuple[int, int, list[Step]] | Step] = []
+        self.segments: list[tuple[int, list[Step]] | Step] = []
         native = 0
         for kind, steps in plan.segments():
             if kind == "native":
                 assert library is not None
-                pair = library.address(f"seg{native}"), library.address(f"stamp{native}")
-                self.segments.append((*pair, steps))
+                self.segments.append((library.address(f"seg{native}"), steps))
                 native += 1
             else:
                 self.segments.append(steps[0])
@@ -113,11 +112,9 @@ class Session:
         self._table[0] = _address(self._arena)
         self._table[1] = _address(program.weights) if program.weights.size else 0
         self._table[2] = _address(self._workspace)
-        self._table[4] = _address(self._stamps)
         self._pointer = _address(self._table)
         self._calls = [
-            s if isinstance(s, Step) else (s[0], s[1], _SEGMENT(s[0]), _SEGMENT(s[1]), s[2])
-            for s in program.segments
+            s if isinstance(s, Step) else (s[0], _SEGMENT(s[0]), s[1]) for s in program.segments
         ]
         self._out = [
             (o.dims, _extended(o.dtype)) if o.ref is not None and o.ref.space == "output" else None
@@ -141,6 +138,7 @@ class Session:
         (negative), by step name.
         """
         table = self._table
+        table[STAMPS] = 0 if cycles is None else _address(self._stamps)
         for i, array in enumerate(inputs):
             table[PORTS + i] = _address(array)
         outputs: list[Array] = []
@@ -174,13 +172,11 @@ class Session:
         if isinstance(call, Step):
             self._reference(call, inputs, outputs, env, cycles)
             return
-        plain, stamped, run, run_stamped, steps = call
+        address, run, steps = call
         if team is not None:
-            team.run(plain if cycles is None else stamped, self._pointer)
-        elif cycles is None:
-            run(self._pointer, 0)
+            team.run(address, self._pointer)
         else:
-            run_stamped(self._pointer, 0)
+            run(self._pointer, 0)
         if cycles is not None:
             for i, step in enumerate(steps):
                 spent = int(self._stamps[i + 1] - self._stamps[i])
