@@ -92,11 +92,10 @@ def _is_pointwise(node: Node, conv: Node) -> bool:
         return False
     if w.shape[2:] != (1, 1) or not conv.output.type.is_static:
         return False
-    x = conv.inputs[0]
-    assert x is not None
-    return x.shape is not None and x.shape[2:] == conv.output.shape[2:] and _has_constants(
-        node, conv
-    )  # fmt: skip
+    x, y = conv.inputs[0], conv.output
+    if x is None or x.shape is None or y.shape is None or x.shape[2:] != y.shape[2:]:
+        return False
+    return _has_constants(node, conv)
 
 
 def _has_constants(node: Node, conv: Node) -> bool:

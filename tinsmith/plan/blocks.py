@@ -40,7 +40,7 @@ def judge(placer: Placer, node: Node) -> Verdict:
     """Whether a Block node is computed by one kernel."""
     body = node.attrs["body"]
     force = forced(node.name, "Block", placer.overrides)
-    if force in KERNELS and KERNELS[force].op == "Block":
+    if force is not None and force in KERNELS and KERNELS[force].op == "Block":
         return Verdict(True, "forced")
     if force or any(_is_forced(n, placer) for n in body.nodes):
         return Verdict(False, "one of its nodes is forced")
