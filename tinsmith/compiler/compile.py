@@ -229,7 +229,7 @@ class _Model:
                 "outputs": [v.name for v in graph.outputs],
                 "files": {},
             }
-            if self.store is not None:
+            if self.store is not None and not isinstance(self.model, Graph):
                 files = {str(f) for f in made.files() if not f.samefile(self.model)}
                 found["files"] = self.store.put_interface(
                     self.key, found["name"], inputs, found["outputs"], files

@@ -78,7 +78,7 @@ class Draft:
     def put(self, offset: int, array: np.ndarray[Any, Any]) -> None:
         """Write an array at an offset within the first section."""
         self._file.seek(self.START + offset)
-        self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
     def finish(self, nbytes: int) -> np.ndarray[Any, Any]:
         """The first section, and a page of zeros behind its `nbytes`, mapped read-only."""

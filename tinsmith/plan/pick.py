@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tinsmith.graph import Value
 from tinsmith.kernels._kernel import Choice, Site, Tier
 from tinsmith.kernels.memo import site_key
 from tinsmith.kernels.select import Candidate
@@ -54,7 +53,7 @@ def preferred(ranking: Sequence[Candidate], wanted: Preference | None) -> Candid
 def lightest(site: Site, ranking: Sequence[Candidate]) -> Candidate | None:
     """The first candidate whose packed arrays do not outgrow the constants that they replace; else
     the one of the smallest."""
-    own = sum(v.const.nbytes for v in _constants(site))
+    own = sum(v.const.nbytes for v in site.operands if v is not None and v.const is not None)
     sizes: list[tuple[int, int]] = []
     for i, c in enumerate(ranking):
         assert c.choice is not None
@@ -68,7 +67,3 @@ def lightest(site: Site, ranking: Sequence[Candidate]) -> Candidate | None:
 def packed_bytes(choice: Choice) -> int:
     """Bytes of the arrays that a choice keeps."""
     return sum(p.nbytes or np.asarray(p.make()).nbytes for p in choice.packed)
-
-
-def _constants(site: Site) -> list[Value]:
-    return [v for v in site.operands if v is not None and v.const is not None]

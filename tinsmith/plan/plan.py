@@ -15,7 +15,7 @@ class Ref(NamedTuple):
 
     space: str
     offset: int = 0
-    index: int = 0
+    index: int = 0  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class Call(NamedTuple):
@@ -124,20 +124,20 @@ class Plan(NamedTuple):
 
     @staticmethod
     def from_json(data: list[Any]) -> Plan:
-        def ref(row: list[Any] | None) -> Ref | None:
+        def ref(row: Any) -> Ref | None:
             return None if row is None else Ref(*row)
 
-        def operand(row: list[Any] | None) -> Operand | None:
+        def operand(row: Any) -> Operand | None:
             if row is None:
                 return None
             name, dtype, dims, place = row
             return Operand(name, dtype, tuple(dims), ref(place))
 
-        def call(row: list[Any]) -> Call:
+        def call(row: Any) -> Call:
             made = Call(*row)
             return made._replace(refs=tuple([Ref(*r) for r in made.refs]))
 
-        def step(row: list[Any]) -> Step:
+        def step(row: Any) -> Step:
             made = Step(*row)
             return made._replace(
                 calls=tuple([call(c) for c in made.calls]),
