@@ -13,6 +13,7 @@ PORTABLE = (
     "recognise-activations",
     "recognise-norms",
     "stack-recurrent",
+    "stack-loops",
     "recognise-moves",
     "fold-into-norm",
     "fold-into-conv",

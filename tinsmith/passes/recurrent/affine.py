@@ -16,7 +16,7 @@ import numpy as np
 
 from tinsmith.graph import Dim, Graph, Node, Value
 from tinsmith.passes.facts import Array
-from tinsmith.passes.recurrent.places import VIEWS, Source, place_of, source_of, taken
+from tinsmith.passes.recurrent.places import VIEWS, Source, at_width, place_of, source_of, taken
 
 MAX_DEPTH = 40
 MAX_TERMS = 8
@@ -243,7 +243,7 @@ class Affine:
         lead = value.shape[:-1]
         nodes = {node}
         at, terms = 0, {}
-        for part in _joined(x, nodes):
+        for part in joined(x, nodes):
             source = self.source(part)
             if source is None:
                 return None
@@ -310,8 +310,9 @@ class Affine:
         return Form(lead, form.features, terms, form.bias, frozenset())
 
 
-def _joined(value: Value, nodes: set[Node]) -> Iterator[Value]:
+def joined(value: Value, nodes: set[Node]) -> Iterator[Value]:
     """What is joined along the last axis, in order."""
+    value = at_width(value)
     node, rank = value.producer, value.rank
     if node is None or node.op.name != "Concat" or not rank or node.axis % rank != rank - 1:
         yield value
@@ -319,7 +320,7 @@ def _joined(value: Value, nodes: set[Node]) -> Iterator[Value]:
     nodes.add(node)
     for v in node.inputs:
         if v is not None:
-            yield from _joined(v, nodes)
+            yield from joined(v, nodes)
 
 
 def _vector(c: Array, features: tuple[int, ...]) -> Array | None:

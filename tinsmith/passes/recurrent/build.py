@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from tinsmith.graph import Dim, Graph, Value
-from tinsmith.passes.facts import Array
-from tinsmith.passes.recurrent.affine import Affine, Form
-from tinsmith.passes.recurrent.chains import Run, reaches, roots_of
+from tinsmith.passes.recurrent.affine import Affine
+from tinsmith.passes.recurrent.chains import reaches, roots_of
 from tinsmith.passes.recurrent.course import Course, one_value
 from tinsmith.passes.recurrent.edit import Editor
+from tinsmith.passes.recurrent.operands import Operands, attributes, count_rows
 from tinsmith.passes.recurrent.places import Source, is_zero
 from tinsmith.passes.recurrent.results import deliver
-from tinsmith.passes.recurrent.step import Cell
 from tinsmith.rewrite import Skip
 
 
@@ -25,7 +23,7 @@ class Builder:
 
     def __init__(self, graph: Graph, affine: Affine) -> None:
         self.graph, self.affine, self.edit = graph, affine, Editor(graph)
-        self._weights: dict[Any, tuple[Array, Array, Array]] = {}
+        self.weights = Operands(affine.weights)
         self._consts: dict[Any, Value] = {}
 
     def build(self, courses: Sequence[Course]) -> None:
@@ -38,16 +36,11 @@ class Builder:
         self.edit.at = last.root
         sources = [s for c in courses for s in c.inputs]
         self._check(courses, sources)
-        n = _count(last.rows)
+        n = count_rows(last.rows)
         x = self._input(first, n)
         w, r, b = self._operands(courses)
         way = "reverse" if first.reverse else "forward"
-        attrs: dict[str, Any] = {
-            "hidden_size": last.hidden,
-            "direction": "bidirectional" if len(courses) == 2 else way,
-        }
-        if last.kind == "GRU":
-            attrs["linear_before_reset"] = bool(last.after)
+        attrs = attributes(last, "bidirectional" if len(courses) == 2 else way)
         states = [self._states([c.run.h for c in courses], n, last.hidden)]
         if last.kind == "LSTM":
             states.append(self._states([c.run.c for c in courses], n, last.hidden))
@@ -111,7 +104,10 @@ class Builder:
 
     def _operands(self, courses: Sequence[Course]) -> list[Value | None]:
         """w [D, gates * H, I], r [D, gates * H, H], b [D, 2 * gates * H] or None."""
-        sets = [self._weights_of(c.run) for c in courses]
+        sets = []
+        for c in courses:
+            assert c.run.state is not None
+            sets.append(self.weights.of(c.run.cells[-1], c.run.inputs[-1], c.run.state))
         key = tuple(id(a) for arrays in sets for a in arrays)
         if key not in self._consts:
             name = courses[0].run.cells[0].root.name
@@ -120,44 +116,6 @@ class Builder:
             self._consts[key] = made  # type: ignore[assignment]
         w, r, b = self._consts[key]  # type: ignore[misc]
         return [w, r, b if np.any(b.const) else None]
-
-    def _weights_of(self, run: Run) -> tuple[Array, Array, Array]:
-        cell, xs, h = run.cells[-1], run.inputs[-1], run.state
-        assert h is not None
-        gates = cell.gates
-        from_x = gates[:3] if cell.kind == "GRU" else gates
-        from_h = (*gates[:2], gates[3]) if cell.kind == "GRU" else gates
-        key = (
-            tuple(g.key(s) for g in from_x for s in xs),
-            tuple(g.key(h) for g in from_h),
-            tuple(g.bias_key() for g in gates),
-        )
-        if key not in self._weights:
-            self._weights[key] = self._arrays(cell, xs, h, from_x, from_h)
-        return self._weights[key]
-
-    def _arrays(
-        self,
-        cell: Cell,
-        xs: Sequence[Source],
-        h: Source,
-        from_x: Sequence[Form],
-        from_h: Sequence[Form],
-    ) -> tuple[Array, Array, Array]:
-        size = cell.hidden
-
-        def matrix(form: Form, s: Source) -> Array:
-            return self.affine.weights.matrix(form.terms.get(s, ()), s.width, size).T
-
-        w = np.concatenate([np.concatenate([matrix(g, s) for s in xs], 1) for g in from_x])
-        r = np.concatenate([matrix(g, h) for g in from_h])
-        zero = np.zeros(size)
-        biases = [zero if g.bias is None else g.bias.reshape(-1) for g in cell.gates]
-        inner = [zero] * len(from_h)
-        if cell.kind == "GRU":
-            inner[2] = biases.pop()
-        b = np.concatenate([*biases, *inner]).astype(np.float32)
-        return np.ascontiguousarray(w), np.ascontiguousarray(r), b
 
     def _states(self, sources: Sequence[Source | None], n: Dim, hidden: int) -> Value | None:
         """[D, N, H], or None for zeros."""
@@ -174,13 +132,3 @@ class Builder:
             for v in given
         ]
         return rows[0] if len(rows) == 1 else self.edit.op("Concat", *rows, axis=0)
-
-
-def _count(rows: tuple[Dim, ...]) -> Dim:
-    """The number of rows; a symbol where one dimension is not known."""
-    symbols = [d for d in rows if isinstance(d, str)]
-    if len(symbols) > 1 or 0 in rows:
-        raise Skip(f"the number of rows {list(rows)} is not known")
-    if not symbols:
-        return prod(rows)  # type: ignore[arg-type]
-    return symbols[0] if len(rows) == 1 else "?rows"

@@ -33,6 +33,11 @@ class Editor:
         if value.shape == tuple(dims):
             return value
         target = [-1 if isinstance(d, str) else d for d in dims]
+        if value.shape is not None and target.count(-1) > 1 and _same(value.shape, dims):
+            ones = np.array([i for i, d in enumerate(value.shape) if d == 1], np.int64)
+            more = np.array([i for i, d in enumerate(dims) if d == 1], np.int64)
+            value = self.op("Squeeze", value, ones) if len(ones) else value
+            return self.op("Unsqueeze", value, more) if len(more) else value
         if target.count(-1) > 1 or 0 in target:
             raise Skip(f"a result of the shape {list(dims)} cannot be made by a reshape")
         return self.op("Reshape", value, np.array(target, np.int64))
@@ -51,3 +56,8 @@ class Editor:
             self.put(old, self.reshape(make(), old.shape))
         if producer is not None:
             self.graph.sweep([producer])
+
+
+def _same(shape: Sequence[Dim], dims: Sequence[Dim]) -> bool:
+    """Whether only dimensions of 1 are added or dropped."""
+    return [d for d in shape if d != 1] == [d for d in dims if d != 1]

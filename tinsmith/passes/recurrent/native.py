@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tinsmith.graph import Node
 from tinsmith.passes.facts import Array
-from tinsmith.passes.recurrent.affine import Affine, Form, Piece, rows
+from tinsmith.passes.recurrent.affine import Affine, Form, Piece, joined, rows
 from tinsmith.passes.recurrent.places import Source
 from tinsmith.passes.recurrent.step import Cell
 
@@ -29,12 +31,12 @@ def native_cell(affine: Affine, node: Node) -> Cell | None:
     bias = np.zeros(count, np.float64) if b is None or b.const is None else b.const[0]
     states = [node.inputs[i] if len(node.inputs) > i else None for i in (5, 6)]
     h, c = (None if v is None else affine.source(v) for v in states)
-    source = affine.source(x)
-    if source is None or dtype != np.float32 or (states[0] is not None and h is None):
+    xs = [affine.source(part) for part in joined(x, set())]
+    if None in xs or dtype != np.float32 or (states[0] is not None and h is None):
         return None
     after = bool(node.attrs.get("linear_before_reset"))
     weights = (affine.weights.number(w.const[0].T), affine.weights.number(r.const[0].T))
-    gates = _gates(kind, after, hidden, weights, source, h, bias.astype(np.float64))
+    gates = _gates(kind, after, hidden, weights, xs, h, bias.astype(np.float64))
     outs = node.outputs
     lead = rows(outs[1].shape[:-1]) if outs[1].shape else ()
     return Cell(
@@ -75,24 +77,31 @@ def _gates(
     after: bool,
     hidden: int,
     weights: tuple[int, int],
-    x: Source,
+    xs: Sequence[Source | None],
     h: Source | None,
     bias: Array,
 ) -> tuple[Form, ...]:
     wb, rb = bias.reshape(2, -1, hidden)
 
-    def form(gate: int, sources: tuple[tuple[Source | None, int], ...], total: Array) -> Form:
-        columns = np.arange(gate * hidden, (gate + 1) * hidden)
-        terms = {s: (Piece(n, 0, s.width, columns, None),) for s, n in sources if s is not None}
+    def form(gate: int, total: Array, of_x: bool = True, of_h: bool = True) -> Form:
+        columns, at = np.arange(gate * hidden, (gate + 1) * hidden), 0
+        terms: dict[Source, tuple[Piece, ...]] = {}
+        for s in xs if of_x else ():
+            assert s is not None
+            piece = Piece(weights[0], at, at + s.width, columns, None)
+            terms[s] = (*terms.get(s, ()), piece)
+            at += s.width
+        if of_h and h is not None:
+            piece = Piece(weights[1], 0, h.width, columns, None)
+            terms[h] = (*terms.get(h, ()), piece)
         return Form((), (hidden,), terms, total, frozenset())
 
-    from_x, from_h = (x, weights[0]), (h, weights[1])
     if kind != "GRU":
-        return tuple(form(g, (from_x, from_h), wb[g] + rb[g]) for g in range(GATES[kind]))
+        return tuple(form(g, wb[g] + rb[g]) for g in range(GATES[kind]))
     inner = rb[2] if after else np.zeros(hidden)
     return (
-        form(0, (from_x, from_h), wb[0] + rb[0]),
-        form(1, (from_x, from_h), wb[1] + rb[1]),
-        form(2, (from_x,), wb[2] + rb[2] - inner),
-        form(2, (from_h,), inner),
+        form(0, wb[0] + rb[0]),
+        form(1, wb[1] + rb[1]),
+        form(2, wb[2] + rb[2] - inner, of_h=False),
+        form(2, inner, of_x=False),
     )

@@ -37,7 +37,7 @@ def source_of(value: Value) -> Source | None:
         base = node.inputs[0]
         assert base is not None
         return Source(base, width, found[0], index)
-    return Source(_under(value, lambda v: bool(v.shape) and v.shape[-1] == width), width)
+    return Source(at_width(value), width)
 
 
 def _under(value: Value, allowed: Callable[[Value], Any]) -> Value:
@@ -48,6 +48,12 @@ def _under(value: Value, allowed: Callable[[Value], Any]) -> Value:
             break
         value = inner
     return value
+
+
+def at_width(value: Value) -> Value:
+    """What a value shows with other leading dimensions."""
+    width = value.shape[-1] if value.shape else None
+    return _under(value, lambda v: bool(v.shape) and v.shape[-1] == width)
 
 
 def under_views(value: Value) -> Value:

@@ -1,0 +1,204 @@
+"""The pass: a Loop or Scan that does one recurrent step in each turn becomes one operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tinsmith.graph import Dim, Graph, Node, Value
+from tinsmith.passes.manager import Context, register
+from tinsmith.passes.recurrent.affine import Affine, rows
+from tinsmith.passes.recurrent.edit import Editor
+from tinsmith.passes.recurrent.native import GATES
+from tinsmith.passes.recurrent.operands import Operands, attributes, count_rows
+from tinsmith.passes.recurrent.places import Source, is_zero, under_views
+from tinsmith.passes.recurrent.stack import all_cells
+from tinsmith.passes.recurrent.step import Cell
+from tinsmith.passes.recurrent.turns import Item, Read, State, Turns, is_size_of, turns_of
+from tinsmith.rewrite import Skip
+
+MAX_BODY = 200
+
+
+@register("portable")
+@dataclass(frozen=True)
+class StackLoops:
+    """A Loop or Scan whose body is one LSTM, GRU or RNN step becomes the operator over time.
+
+    The step's inputs must be places of scanned or captured values, one after the other, its
+    weights constant, and the results the states, at every turn or the last.
+    """
+
+    def run(self, graph: Graph, context: Context) -> int:
+        changes = 0
+        for node in list(graph.nodes):
+            if node.op.name not in ("Loop", "Scan") or not _promising(node.body):
+                continue
+            try:
+                _replace(graph, node)
+                changes += 1
+            except Skip as skip:
+                graph.sweep()
+                context.refuse("stack-loops", node.name, str(skip))
+        return changes
+
+
+def _promising(body: Graph) -> bool:
+    names = {n.op.name for n in body.nodes}
+    return len(body) <= MAX_BODY and ("Tanh" in names or not names.isdisjoint(GATES))
+
+
+def _replace(graph: Graph, node: Node) -> None:
+    turns = turns_of(node)
+    affine = Affine(turns.body)
+    whys: list[str] = []
+    for cell in all_cells(turns.body, affine, lambda _, why: whys.append(why)):
+        found = _handed_on(turns, affine, cell)
+        if found is not None:
+            _Step(graph, turns, affine, cell, *found).replace()
+            return
+    raise Skip(whys[-1] if whys else "its body hands on no state of a recurrent step")
+
+
+def _handed_on(
+    turns: Turns, affine: Affine, cell: Cell
+) -> tuple[Source, State, State | None] | None:
+    """The source that is the cell's state, and the states h and c of the turns."""
+    for state in turns.states:
+        source = affine.source(state.before)
+        if source is None or under_views(state.after) not in map(under_views, cell.h_out):
+            continue
+        if source != cell.h and (cell.h is not None or source not in cell.sources):
+            continue
+        if cell.c_out is None:
+            return source, state, None
+        for c in turns.states:
+            same = cell.c is not None and affine.source(c.before) == cell.c
+            if same and under_views(c.after) is under_views(cell.c_out):
+                return source, state, c
+    return None
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The step of a Loop or Scan, and which of the turns' states are h and c."""
+
+    graph: Graph
+    turns: Turns
+    affine: Affine
+    cell: Cell
+    source: Source
+    h: State
+    c: State | None
+
+    def replace(self) -> None:
+        edit, node, cell = Editor(self.graph), self.turns.node, self.cell
+        edit.at = node
+        xs = [s for s in cell.sources if s != self.source]
+        if not xs:
+            raise Skip("the step has no input")
+        if fixed := [s.value.name for s in xs if s.axis is not None]:
+            raise Skip(f"the place in {fixed[0]!r} does not follow the turns")
+        reads = [self.turns.read(s.value) for s in xs]
+        backward = {r.backward for r in reads}
+        if len(backward) != 1:
+            raise Skip("its inputs are read in opposite directions")
+        kept = self._results()
+        parts = [self._part(edit, r, s.width) for r, s in zip(reads, xs, strict=True)]
+        x = parts[0] if len(parts) == 1 else edit.op("Concat", *parts, axis=2)
+        w, r, b = Operands(self.affine.weights).of(cell, xs, self.source)
+        (reverse,) = backward
+        attrs = attributes(cell, "reverse" if reverse else "forward")
+        starts = [self._start(edit, s, x) for s in (self.h, self.c) if s is not None]
+        y, y_h, *y_c = edit.op(
+            cell.kind, x, w[None], r[None], b[None] if np.any(b) else None, None, *starts,
+            name=node.name, origin=node.origin, **attrs,
+        )  # fmt: skip
+        for item in kept:
+            edit.put(item.result, self._item(edit, item, y, reverse))
+        for state, last in ((self.h, y_h), (self.c, y_c[0] if y_c else None)):
+            if state is not None and last is not None:
+                edit.put(state.result, edit.reshape(last, _like(state.initial, last)))
+        self.graph.sweep([node])
+
+    def _results(self) -> list[Item]:
+        """The stacked results that are read; Skip where one is not the state h."""
+        outputs = set(self.graph.outputs)
+
+        def is_read(v: Value) -> bool:
+            return bool(v.uses) or v in outputs
+
+        for state in self.turns.states:
+            if state is not self.h and state is not self.c and is_read(state.result):
+                raise Skip(f"the state {state.result.name!r} is another than the step's")
+        kept = [item for item in self.turns.items if is_read(item.result)]
+        for item in kept:
+            if under_views(item.value) not in map(under_views, self.cell.h_out):
+                raise Skip(f"the result {item.result.name!r} is another than the step's")
+        return kept
+
+    def _part(self, edit: Editor, read: Read, width: int) -> Value:
+        """[T, N, width]: all places of one input."""
+        base, axis = read.base, read.axis
+        if base.shape is None:
+            raise Skip(f"the rank of {base.name!r} is not known")
+        axis %= len(base.shape)
+        base = self._cut(edit, base, axis, read)
+        rest = [a for a in range(len(base.shape)) if a != axis]  # type: ignore[arg-type]
+        if axis != 0:
+            base = edit.op("Transpose", base, perm=(axis, *rest))
+        steps, *lead, last = base.shape  # type: ignore[misc]
+        if last != width:
+            raise Skip(f"the input {base.name!r} is reshaped in the step")
+        return edit.reshape(base, (steps, count_rows(rows(tuple(lead))), width))
+
+    def _cut(self, edit: Editor, base: Value, axis: int, read: Read) -> Value:
+        """The places that the turns read."""
+        count, size = self.turns.count, base.shape[axis]  # type: ignore[index]
+        if read.first is None or count is None:
+            return base
+        if count.const is None:
+            if read.first == 0 and not read.backward and is_size_of(count, base, axis):
+                return base
+            raise Skip("the number of turns is not the size of the input")
+        turns = int(count.const.reshape(-1)[0])
+        begin = read.first - turns + 1 if read.backward else read.first
+        if not isinstance(size, int) or turns < 1 or begin < 0 or begin + turns > size:
+            raise Skip(f"{turns} turns from {read.first} do not fit {base.type} on axis {axis}")
+        if turns == size:
+            return base
+        bounds = [np.array([k], np.int64) for k in (begin, begin + turns, axis)]
+        return edit.op("Slice", base, *bounds)
+
+    def _start(self, edit: Editor, state: State, x: Value) -> Value | None:
+        """[1, N, H], or None for zeros."""
+        if is_zero(state.initial):
+            return None
+        assert x.shape is not None
+        return edit.reshape(state.initial, (1, x.shape[1], self.cell.hidden))
+
+    def _item(self, edit: Editor, item: Item, y: Value, reverse: bool) -> Value:
+        """y [T, 1, N, H] as the results of the turns, stacked where the node does."""
+        whole = y
+        if item.backward != reverse:
+            ends = [np.array([k], np.int64) for k in (-1, -(1 << 60), 0, -1)]
+            whole = edit.op("Slice", y, *ends)
+        assert y.shape is not None and item.value.shape is not None
+        whole = edit.reshape(whole, (y.shape[0], *_like(item.value, y)))
+        rank = len(item.value.shape) + 1
+        axis = item.axis % rank
+        if axis == 0:
+            return whole
+        order = (*range(1, axis + 1), 0, *range(axis + 1, rank))
+        return edit.op("Transpose", whole, perm=order)
+
+
+def _like(value: Value, y: Value) -> Sequence[Dim]:
+    """The shape of the value, with the number of rows as y [..., N, H] has it."""
+    if value.shape is None or y.shape is None:
+        raise Skip(f"the rank of {value.name!r} is not known")
+    if sum(isinstance(d, str) for d in value.shape) > 1:
+        raise Skip(f"the rows of {value.type} are not known")
+    return [y.shape[-2] if isinstance(d, str) else d for d in value.shape]

@@ -1,0 +1,207 @@
+"""What a Loop or Scan does in every turn, in one form: its states, what it reads, what it keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tinsmith.graph import Graph, Node, Value
+from tinsmith.passes.manager import run_passes
+from tinsmith.passes.recurrent.places import under_views
+from tinsmith.rewrite import Skip
+
+APART = "-stack-recurrent,-stack-loops"
+
+
+@dataclass(frozen=True)
+class State:
+    before: Value  # in the body
+    after: Value
+    initial: Value
+    result: Value
+
+
+@dataclass(frozen=True)
+class Item:
+    """A value of every turn, stacked along `axis` of the result; backward: from the end."""
+
+    value: Value
+    result: Value
+    axis: int = 0
+    backward: bool = False
+
+
+@dataclass(frozen=True)
+class Read:
+    """A value that is read along an axis, one place at each turn: `first` in the first turn, then
+    the next ones, or those before. `first` None: from one end to the other."""
+
+    base: Value
+    axis: int
+    backward: bool
+    first: int | None = None
+
+
+@dataclass(frozen=True)
+class Turns:
+    """A body with constants in place of the constants that it captured. `outer` tells what its
+    other inputs are; count is the number of turns of a Loop, None for a Scan."""
+
+    node: Node
+    body: Graph
+    states: tuple[State, ...]
+    items: tuple[Item, ...]
+    outer: dict[Value, Value]
+    scanned: dict[Value, Read] = field(default_factory=dict)
+    count: Value | None = None
+
+    def read(self, value: Value) -> Read:
+        """What gives a turn's input. Raises Skip where that is not one place after the other."""
+        if value in self.scanned:
+            return self.scanned[value]
+        node = value.producer
+        if node is None or self.node.op.name != "Loop":
+            raise Skip(f"the input {value.name!r} is the same in every turn")
+        base = node.inputs[0]
+        places = node.inputs[1] if len(node.inputs) > 1 else None
+        if node.op.name != "Gather" or base not in self.outer or places is None:
+            raise Skip(f"the input {value.name!r} is not read at the place of the turn")
+        found = self._linear(places)
+        if found is None or found[0] not in (1, -1) or places.type.size != 1 or not base.shape:
+            raise Skip(f"the place of the input {value.name!r} does not follow the turns")
+        return Read(self.outer[base], node.axis % len(base.shape), found[0] < 0, found[1])
+
+    def _linear(self, value: Value) -> tuple[int, int] | None:
+        """(a, b) where the value is a * turn + b."""
+        value = _under_casts(value)
+        if value.const is not None and value.const.size == 1:
+            return 0, int(value.const.reshape(-1)[0])
+        if value is self.body.inputs[0]:
+            return 1, 0
+        for state in self.states:
+            if value is state.before:
+                return self._counter(state)
+        node = value.producer
+        if node is None or node.op.name not in ("Add", "Sub", "Mul", "Neg"):
+            return None
+        parts = [None if v is None else self._linear(v) for v in node.inputs]
+        if any(part is None for part in parts):
+            return None
+        (a, b), *rest = parts  # type: ignore[misc]
+        if node.op.name == "Neg":
+            return -a, -b
+        ((c, d),) = rest  # type: ignore[misc]
+        if node.op.name == "Mul":
+            return (a * d + b * c, b * d) if a * c == 0 else None
+        return (a + c, b + d) if node.op.name == "Add" else (a - c, b - d)
+
+    def _counter(self, state: State) -> tuple[int, int] | None:
+        """A state that begins with a constant and grows by one."""
+        start, node = _under_casts(state.initial).const, _under_casts(state.after).producer
+        if start is None or start.size != 1 or node is None or node.op.name not in ("Add", "Sub"):
+            return None
+        for before, step in (node.inputs, node.inputs[::-1]):
+            if before is None or step is None or _under_casts(before) is not state.before:
+                continue
+            if step.const is None or step.const.size != 1:
+                continue
+            grows = int(step.const.reshape(-1)[0])
+            if node.op.name == "Sub":
+                grows = -grows if before is node.inputs[0] else 0
+            return grows, int(start.reshape(-1)[0])
+        return None
+
+
+def _under_casts(value: Value) -> Value:
+    while True:
+        value = under_views(value)
+        node = value.producer
+        if node is None or node.op.name != "Cast" or value.dtype.kind not in "iu":
+            return value
+        inner = node.inputs[0]
+        if inner is None or inner.dtype.kind not in "iu":
+            return value
+        value = inner
+
+
+def turns_of(node: Node) -> Turns:
+    """The turns of a Loop or Scan; Skip where their number is not known before the first."""
+    lead = 2 if node.op.name == "Loop" else 0
+    body: Graph = node.body.clone()
+    given = (*node.inputs[lead:],)
+    captured = len(given) - node.captured
+    formal = list(body.inputs[lead:])
+    outer: dict[Value, Value] = {}
+    for k, (inner, value) in enumerate(zip(formal, given, strict=True)):
+        assert value is not None
+        if k >= captured and value.const is not None:
+            body.replace(inner, body.const(value.const, value.name))
+            body.inputs = [v for v in body.inputs if v is not inner]
+        else:
+            outer[inner] = value
+    run_passes(body, "portable", spec=APART)
+    cut = captured - (0 if lead else node.num_scan_inputs)
+    first = 1 if lead else 0
+    after = body.outputs[first : first + cut]
+    states = tuple(
+        State(*row)  # type: ignore[arg-type]
+        for row in zip(formal[:cut], after, given[:cut], node.outputs[:cut], strict=True)
+    )
+    rest = list(zip(body.outputs[first + cut :], node.outputs[cut:], strict=True))
+    if lead:
+        _need_all_turns(node, body)
+        items = tuple(Item(v, result) for v, result in rest)
+        return Turns(node, body, states, items, outer, count=node.inputs[0])
+    axes = _per(node.scan_output_axes, len(rest))
+    ways = _per(node.scan_output_directions, len(rest))
+    items = tuple(Item(v, r, a, bool(w)) for (v, r), a, w in zip(rest, axes, ways, strict=True))
+    inputs = list(zip(formal[cut:captured], given[cut:captured], strict=True))
+    reads = zip(
+        inputs,
+        _per(node.scan_input_axes, len(inputs)),
+        _per(node.scan_input_directions, len(inputs)),
+        strict=True,
+    )
+    scanned = {v: Read(base, axis, bool(way)) for (v, base), axis, way in reads}  # type: ignore[arg-type]
+    return Turns(node, body, states, items, outer, scanned)
+
+
+def _per(given: tuple[int, ...] | None, count: int) -> tuple[int, ...]:
+    return (0,) * count if given is None else given
+
+
+def _need_all_turns(node: Node, body: Graph) -> None:
+    go, start = body.outputs[0], node.inputs[1]
+    if go is not body.inputs[1] and not _is_true(go):
+        raise Skip("a condition may end it")
+    if start is not None and not _is_true(start):
+        raise Skip("a condition may leave it out")
+    if node.inputs[0] is None:
+        raise Skip("it never ends")
+
+
+def _is_true(value: Value) -> bool:
+    return value.const is not None and bool(np.all(value.const))
+
+
+def is_size_of(count: Value, base: Value, axis: int) -> bool:
+    """Whether a number is computed as the size of that axis."""
+    count = _under_casts(count)
+    node = count.producer
+    if node is None or base.shape is None:
+        return False
+    if node.op.name in ("Gather", "Slice") and node.inputs[0] is not None:
+        shape = _under_casts(node.inputs[0]).producer
+        which = node.inputs[1]
+        if shape is None or shape.op.name != "Shape" or which is None or which.const is None:
+            return False
+        if node.op.name == "Slice" and count.type.is_static and count.type.size != 1:
+            return False
+        first = shape.start or 0
+        at = int(which.const.reshape(-1)[0])
+        return shape.inputs[0] is base and at >= 0 and first >= 0 and first + at == axis
+    if node.op.name == "Shape" and node.inputs[0] is base:
+        start = node.start % len(base.shape)
+        return start == axis and count.type.is_static and count.type.size == 1
+    return False
