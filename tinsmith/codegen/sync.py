@@ -1,12 +1,14 @@
-"""Fork-join and barriers in generated code, without C and without system call numbers.
+"""Fork-join in generated code, without C and without system call numbers.
 
-Workers are Python threads parked inside `worker`. Waiting is a bounded spin, then yields (inside a
-job) or a semaphore (between jobs); semaphore and yield are function pointers in the sync block, so
-the code is the same on every system.
+Workers are Python threads parked inside `team_worker`. Nobody waits for a thread to arrive: a job
+counts the tiles that are claimed and done, so a worker that the system has set aside holds up no
+more than the tiles it took. Only the next job waits until every worker has left the last.
 
-Sync block, in bytes: 0 generation, 64 barrier count, 128 barrier generation, 192 stop flag,
-256 job function, 264 job argument, 320 wait, 328 post, 336 yield, 344 spins (i32), 384 and 448
-counters from which tiles are claimed;
+Waiting is a bounded spin, then yields (inside a job) or a semaphore (between jobs); semaphore and
+yield are function pointers in the sync block, so the code is the same on every system.
+
+Sync block, in bytes: 0 generation, 64 how many times workers have left a job, 192 stop flag,
+256 job function, 264 job argument, 320 wait, 328 post, 336 yield, 344 spins (i32);
 for thread t: FLAGS + 64 t is 1 while it sleeps, SEMAPHORES + 64 t is its semaphore.
 """
 
@@ -14,9 +16,8 @@ from __future__ import annotations
 
 from tinsmith.codegen.target import Target
 
-GENERATION, COUNT, BARRIER, STOP, JOB, ARGUMENT = 0, 64, 128, 192, 256, 264
+GENERATION, LEFT, STOP, JOB, ARGUMENT = 0, 64, 192, 256, 264
 WAIT, POST, YIELD, SPINS = 320, 328, 336, 344
-CLAIMS = (384, 448)
 FLAGS, SEMAPHORES = 4096, 8192
 MAX_THREADS = 64
 BLOCK_BYTES = SEMAPHORES + 64 * MAX_THREADS
@@ -35,27 +36,19 @@ def _pause(target: Target) -> tuple[str, str]:
     return _PAUSE.get(target.triple.split("-")[0].replace("arm64", "aarch64"), ("", ""))
 
 
-def barrier_text(target: Target, threads: int) -> str:
-    """`void @barrier(ptr block)` for a team of `threads`, as an internal function."""
+def await_text(target: Target) -> str:
+    """`void @await(ptr counter, i64 goal, ptr block)`, as an internal function: returns once the
+    i64 counter has reached the goal, with all that was stored before it did."""
     _, pause = _pause(target)
     return f"""
-define internal void @barrier(ptr %c) #0 {{
+define internal void @await(ptr %counter, i64 %goal, ptr %c) #0 {{
 entry:
-{_at("%pc", COUNT)}{_at("%pg", BARRIER)}{_at("%ps", SPINS)}
-  %g = load atomic i32, ptr %pg acquire, align 4
-  %spins = load i32, ptr %ps, align 4
-  %k = atomicrmw add ptr %pc, i32 1 acq_rel
-  %last = icmp eq i32 %k, {threads - 1}
-  br i1 %last, label %open, label %spin
-open:
-  store atomic i32 0, ptr %pc release, align 4
-  %g1 = add i32 %g, 1
-  store atomic i32 %g1, ptr %pg release, align 4
-  ret void
+{_at("%ps", SPINS)}  %spins = load i32, ptr %ps, align 4
+  br label %spin
 spin:
   %i = phi i32 [ 0, %entry ], [ %i1, %again ], [ %spins, %hand ]
-  %v = load atomic i32, ptr %pg acquire, align 4
-  %done = icmp ne i32 %v, %g
+  %v = load atomic i64, ptr %counter acquire, align 8
+  %done = icmp sge i64 %v, %goal
   br i1 %done, label %out, label %wait
 wait:
   {pause}
@@ -79,9 +72,12 @@ def declarations(target: Target) -> str:
 
 
 def team_text(target: Target) -> str:
-    """A module with `worker(block, tid)` and `submit(block, threads, job, argument)`.
+    """A module with `team_worker(block, tid)` and
+    `team_submit(block, threads, job, argument, counters, words)`.
 
-    A job is `void job(ptr argument, i64 tid)` and must end in a barrier of the whole team.
+    A job is `void job(ptr argument, i64 tid)`; it returns on thread 0 when its work is done, and
+    its memory must stay until the next submission has returned. Before a job starts, and once
+    all workers have left the last, `words` i64 counters are cleared.
     """
     declare, pause = _pause(target)
     return f"""target triple = "{target.triple}"
@@ -132,20 +128,46 @@ run:
   %job = load ptr, ptr %jobp, align 8
   %arg = load ptr, ptr %argp, align 8
   call void %job(ptr %arg, i64 %tid)
+{_at("%pl", LEFT)}  %left = atomicrmw add ptr %pl, i32 1 release
   %new = add i32 %old, 1
   br label %next
 out:
   ret void
 }}
-define void @team_submit(ptr %c, i64 %n, ptr %job, ptr %arg) #0 {{
+define void @team_submit(ptr %c, i64 %n, ptr %job, ptr %arg, ptr %counters, i64 %words) #0 {{
 entry:
-{_at("%jobp", JOB)}{_at("%argp", ARGUMENT)}{_at("%stopp", STOP)}  store ptr %job, ptr %jobp, align 8
+{_at("%jobp", JOB)}{_at("%argp", ARGUMENT)}{_at("%stopp", STOP)}{_at("%pl", LEFT)}
+  %jobs = load i32, ptr %c, align 4
+  %n32 = trunc i64 %n to i32
+  %others = sub i32 %n32, 1
+  %all = mul i32 %jobs, %others
+  br label %join
+join:
+  %left = load atomic i32, ptr %pl acquire, align 4
+  %joined = icmp eq i32 %left, %all
+  br i1 %joined, label %cleared, label %late
+late:
+{_at("%py", YIELD)}  %yield = load ptr, ptr %py, align 8
+  %ignored = call i32 %yield()
+  br label %join
+cleared:
+  %some = icmp sgt i64 %words, 0
+  br i1 %some, label %clear, label %start
+clear:
+  %w = phi i64 [ 0, %cleared ], [ %w1, %clear ]
+  %pw = getelementptr i64, ptr %counters, i64 %w
+  store i64 0, ptr %pw, align 8
+  %w1 = add i64 %w, 1
+  %wm = icmp slt i64 %w1, %words
+  br i1 %wm, label %clear, label %start
+start:
+  store ptr %job, ptr %jobp, align 8
   store ptr %arg, ptr %argp, align 8
   %g = atomicrmw add ptr %c, i32 1 seq_cst
   %many = icmp sgt i64 %n, 1
   br i1 %many, label %each, label %work
 each:
-  %t = phi i64 [ 1, %entry ], [ %t1, %after ]
+  %t = phi i64 [ 1, %start ], [ %t1, %after ]
   %o = mul i64 %t, 64
   %fo = add i64 %o, {FLAGS}
   %flag = getelementptr i8, ptr %c, i64 %fo

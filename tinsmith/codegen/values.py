@@ -352,11 +352,12 @@ class Ptr:
         text = f"{value.ty.llvm} {value.ref}, {place}, {mask.ty.llvm} {mask.ref}"
         self.b.intrinsic(name, None, text=text, params=f"{value.ty.llvm}, ptr, {mask.ty.llvm}")
 
-    def atomic_add(self, value: int) -> Val:
-        """Add to the integer at this address as one operation, in no order with other memory;
-        what was there before."""
+    def atomic_add(self, value: Val | int, order: str = "monotonic") -> Val:
+        """Add to the integer at this address as one operation; what was there before. `order` is
+        LLVM's: "release" lets who sees the sum see all that this thread has stored."""
         ty = self.elem
-        text = f"atomicrmw add ptr {self.address}, {ty.llvm} {value} monotonic, align {ty.nbytes}"
+        amount = value.ref if isinstance(value, Val) else str(value)
+        text = f"atomicrmw add ptr {self.address}, {ty.llvm} {amount} {order}, align {ty.nbytes}"
         return self.b.emit(ty, text)
 
     def prefetch(self, write: bool = False, locality: int = 3) -> None:

@@ -1,9 +1,13 @@
 """The functions that run a plan's native segments: one call after the other, no dispatch.
 
-`void seg<i>(ptr table, i64 tid)` runs segment i for thread `tid`; every thread of the team calls
-it, and it ends in a barrier. The table holds pointers: arena, weights, workspace, sync block,
-time stamps, then inputs and outputs. Where there is room for time stamps (not null), thread 0
-stores a cycle count after every step.
+`void seg<i>(ptr table, i64 tid)` runs segment i; every thread of the team calls it. The table
+holds pointers: arena, weights, workspace, sync block, time stamps, counters, then inputs and
+outputs. Where there is room for time stamps (not null), thread 0 stores a cycle count after every
+step.
+
+With several threads every call has a line of counters: the tiles that are done, and for each
+thread those of its own part that have been taken. A thread works off its own part, so that what
+it wrote before is in its cache, and then helps the others; it goes on when all tiles are done.
 """
 
 from __future__ import annotations
@@ -11,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tinsmith.codegen.builder import Builder, Function, Module, Ptr, Val
-from tinsmith.codegen.sync import CLAIMS, barrier_text, declarations
+from tinsmith.codegen.sync import await_text, declarations
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I64, PTR, U8
 from tinsmith.plan.plan import (
     ARENA,
+    COUNTERS,
+    LINE,
     PORTS,
     STAMPS,
     SYNC,
@@ -27,7 +33,7 @@ from tinsmith.plan.plan import (
     Step,
 )
 
-BARRIER = Function("barrier", [("c", PTR)])
+AWAIT = Function("await", [("counter", PTR), ("goal", I64), ("block", PTR)])
 CHUNKS = 4
 """Pieces for each thread into which the tiles of a call are cut."""
 
@@ -41,8 +47,12 @@ def main_text(plan: Plan, target: Target) -> str:
     text = module.text()
     if plan.threads > 1:
         head, _, rest = text.partition("define ")
-        text = f"{head}{declarations(target)}\n{barrier_text(target, plan.threads)}\ndefine {rest}"
+        text = f"{head}{declarations(target)}\n{await_text(target)}\ndefine {rest}"
     return text
+
+
+def _line(threads: int) -> int:
+    return LINE * (1 + threads)
 
 
 def _segment(module: Module, plan: Plan, steps: list[Step], name: str) -> None:
@@ -52,73 +62,76 @@ def _segment(module: Module, plan: Plan, steps: list[Step], name: str) -> None:
     bases = {key: _base(table, plan, *key) for key in sorted(used)}
     sync = (table + SYNC).load_pointer(U8)
     stamps = (table + STAMPS).load_pointer(I64)
+    counters = (table + COUNTERS).load_pointer(I64)
     tid = b.args["tid"]
-    claimed = 0
     stamped = tid.eq(0) & (table + STAMPS).cast(I64).load().ne(0)
     _stamp(b, stamps, 0, stamped)
+    waiting: list[tuple[Ptr, int]] = []
+    index = 0
     for k, step in enumerate(steps):
         for call in step.calls:
             run = _caller(b, module, plan.threads, bases, call, tid)
-            claims = plan.threads > 1 and call.barrier and call.repeat == 1
-            if claims and call.tiles > plan.threads:
-                _claim(b, sync, claimed, call.tiles, plan.threads, tid, run)
-                b.call(BARRIER, [sync])
-                claimed += 1
+            done = counters + index * _line(plan.threads)
+            index += 1
+            if plan.threads == 1:
+                _alone(b, call, run)
+            elif call.repeat > 1:
+                _in_turns(b, done, sync, call, plan.threads, tid, run)
             else:
-                _divide(b, sync, call, plan.threads, tid, run)
+                _share(b, done, call.tiles, plan.threads, tid, run)
+                waiting.append((done, call.tiles))
+                if call.barrier:
+                    for counter, tiles in waiting:
+                        b.call(AWAIT, [counter, tiles, sync])
+                    waiting = []
         _stamp(b, stamps, k + 1, stamped)
-    if plan.threads > 1:
-        # Two claims in a row reset each other's counter: an odd one out is reset here, and the
-        # barrier tells that every thread is done.
-        with b.when(tid.eq(0)):
-            for offset in CLAIMS:
-                (sync + offset).cast(I64).store(b.const(0, I64))
-        b.call(BARRIER, [sync])
+    for counter, tiles in waiting:
+        b.call(AWAIT, [counter, tiles, sync])
     b.ret()
 
 
-def _divide(
-    b: Builder, sync: Ptr, call: Call, threads: int, tid: Val, run: Callable[..., None]
-) -> None:
-    """Each thread takes its equal part of the tiles, the same at each repetition."""
-
-    def once(step: Val | int) -> None:
-        if threads == 1:
-            run(0, call.tiles, step)
-            return
-        begin = tid * call.tiles // threads
-        end = (tid + 1) * call.tiles // threads
-        with b.when(begin < end):
-            run(begin, end, step)
-        if call.barrier:
-            b.call(BARRIER, [sync])
-
+def _alone(b: Builder, call: Call, run: Callable[..., None]) -> None:
     if call.repeat == 1:
-        once(0)
-    else:
-        with b.loop(0, call.repeat) as step:
-            once(step)
+        run(0, call.tiles, 0)
+        return
+    with b.loop(0, call.repeat) as step:
+        run(0, call.tiles, step)
 
 
-def _claim(
+def _in_turns(
     b: Builder,
+    done: Ptr,
     sync: Ptr,
-    index: int,
-    tiles: int,
+    call: Call,
     threads: int,
     tid: Val,
     run: Callable[..., None],
 ) -> None:
-    """Threads take the next tiles as they become free, so that one that is held up holds up
-    nobody. The other counter is reset meanwhile: the last barrier ended its use."""
-    counter = (sync + CLAIMS[index % 2]).cast(I64)
-    with b.when(tid.eq(0)):
-        (sync + CLAIMS[(index + 1) % 2]).cast(I64).store(b.const(0, I64))
+    """Each thread takes the same part of the tiles at each repetition, and waits for the others."""
+    begin = tid * call.tiles // threads
+    end = (tid + 1) * call.tiles // threads
+    with b.loop(0, call.repeat) as step:
+        with b.when(begin < end):
+            run(begin, end, step)
+            done.atomic_add(end - begin, "release")
+        b.call(AWAIT, [done, (step + 1) * call.tiles, sync])
+
+
+def _share(
+    b: Builder, done: Ptr, tiles: int, threads: int, tid: Val, run: Callable[..., None]
+) -> None:
+    """The thread's own part of the tiles, then what is left of the others', a piece at a time."""
     chunk = max(1, tiles // (threads * CHUNKS))
-    with b.repeat() as leave_if:
-        begin = counter.atomic_add(chunk)
-        leave_if(begin >= tiles)
-        run(begin, b.minimum(begin + chunk, tiles), 0)
+    with b.loop(0, threads) as i:
+        whose = (tid + i) % threads
+        first, last = whose * tiles // threads, (whose + 1) * tiles // threads
+        taken = (done + (whose + 1) * LINE).fixed()
+        with b.repeat() as leave_if:
+            begin = first + taken.atomic_add(chunk)
+            leave_if(begin >= last)
+            end = b.index(b.minimum(begin + chunk, last))
+            run(begin, end, 0)
+            done.atomic_add(end - begin, "release")
 
 
 def _base(table: Ptr, plan: Plan, space: str, index: int) -> Ptr:

@@ -6,7 +6,10 @@ from typing import Any, NamedTuple
 
 SPACES = ("arena", "weights", "workspace", "input", "output")
 
-ARENA, WEIGHTS, WORKSPACE, SYNC, STAMPS, PORTS = 0, 1, 2, 3, 4, 5
+ARENA, WEIGHTS, WORKSPACE, SYNC, STAMPS, COUNTERS, PORTS = 0, 1, 2, 3, 4, 5, 6
+
+LINE = 8
+"""Counters are so many words apart: threads do not write to one cache line."""
 """Slots of the table of pointers that generated code gets; from PORTS on inputs, then outputs."""
 
 
@@ -117,6 +120,16 @@ class Plan(NamedTuple):
             else:
                 runs.append((step.kind, [step]))
         return runs
+
+    @property
+    def counter_words(self) -> int:
+        """i64 counters that the largest segment needs: a line for each call, and one a thread."""
+        if self.threads == 1:
+            return 0
+        calls = [
+            sum(len(s.calls) for s in steps) for kind, steps in self.segments() if kind == "native"
+        ]
+        return max(calls, default=0) * LINE * (1 + self.threads)
 
     def to_json(self) -> list[Any]:
         """Plain data for `from_json`: rows without names, so that it is small and read fast."""

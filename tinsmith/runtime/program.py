@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tinsmith.errors import DataError, PlanError, ReferenceFailed, TinsmithError
-from tinsmith.plan.plan import PORTS, STAMPS, Operand, Plan, Step
+from tinsmith.plan.plan import COUNTERS, PORTS, STAMPS, Operand, Plan, Step
 from tinsmith.runtime.threads import Lease
 
 SLACK = 4096
@@ -109,6 +109,9 @@ class Session:
         self._table = np.zeros(PORTS + len(plan.inputs) + len(plan.outputs), np.int64)
         longest = max((len(steps) for _, steps in plan.segments()), default=0)
         self._stamps = np.zeros(longest + 1, np.int64)
+        self._counters = aligned(8 * plan.counter_words)
+        self._counters_at, self._words = _address(self._counters), plan.counter_words
+        self._table[COUNTERS] = self._counters_at
         self._table[0] = _address(self._arena)
         self._table[1] = _address(program.weights) if program.weights.size else 0
         self._table[2] = _address(self._workspace)
@@ -174,7 +177,7 @@ class Session:
             return
         address, run, steps = call
         if team is not None:
-            team.run(address, self._pointer)
+            team.run(address, self._pointer, self._counters_at, self._words, self)
         else:
             run(self._pointer, 0)
         if cycles is not None:

@@ -24,7 +24,9 @@ from tinsmith.errors import TargetError
 
 SPINS = 400  # of some 25 ns each: about ten microseconds
 
-_JOB = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+_JOB = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3, ctypes.c_int64
+)
 _WORKER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 
 
@@ -35,6 +37,7 @@ class Team:
         if not 1 <= threads <= sync.MAX_THREADS:
             raise TargetError(f"threads must be between 1 and {sync.MAX_THREADS}, not {threads}")
         self.threads = threads
+        self._owner: object = None
         self._raw = np.zeros(sync.BLOCK_BYTES + 64, np.uint8)
         shift = -self._raw.ctypes.data % 64
         self._block = self._raw[shift : shift + sync.BLOCK_BYTES]
@@ -56,14 +59,20 @@ class Team:
         size = np.dtype(dtype).itemsize
         self._block[offset : offset + size].view(dtype)[0] = value
 
-    def run(self, job: int, argument: int) -> None:
-        """Run the generated function at address `job` on all threads; returns when all have."""
-        self._submit(self.address, self.threads, job, argument)
+    def run(self, job: int, argument: int, counters: int, words: int, owner: object) -> None:
+        """Run the generated function at address `job` on all threads, after clearing `words`
+        counters; returns when its work is done.
+
+        A worker may still be on its way out: `owner`, whose memory the job uses, is kept until
+        the next job.
+        """
+        self._submit(self.address, self.threads, job, argument, counters, words)
+        self._owner = owner
 
     def stop(self) -> None:
         """End the workers; the team cannot be used afterwards."""
         self._put(sync.STOP, 1, np.int32)
-        self._submit(self.address, self.threads, 0, 0)
+        self._submit(self.address, self.threads, 0, 0, 0, 0)
         for thread in self._workers:
             thread.join(2.0)
 
