@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from tinsmith.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from tinsmith.graph import Graph as Graph
-    from tinsmith.graph import Type as Type
     from tinsmith.compiler.compile import compile as compile
     from tinsmith.compiler.compile import load as load
     from tinsmith.compiler.compile import save as save
     from tinsmith.compiler.verify import verify as verify
+    from tinsmith.graph import Graph as Graph
+    from tinsmith.graph import Type as Type
     from tinsmith.runtime.net import Net as Net
 
 _HOMES = {

@@ -35,6 +35,10 @@ class UnknownName(TinsmithError, KeyError):
         return str(self.args[0])
 
 
+class OptionError(TinsmithError, TypeError):
+    """An argument of a public function is of the wrong kind."""
+
+
 class DuplicateName(TinsmithError):
     """Two rows of one table claim the same name."""
 

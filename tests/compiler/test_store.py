@@ -195,6 +195,33 @@ def test_code_for_another_machine_is_refused(tmp_path: Path) -> None:
     assert ts.compile(tmp_path / "net.tin", cache=False)(array(1, 3, 12, 12)).shape == (1, 10)
 
 
+def test_code_of_another_version_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tinsmith.compiler.store as store
+
+    monkeypatch.setattr(store, "source_fingerprint", lambda: "another")
+    ts.save(ts.compile(residual(), cache=False), tmp_path / "net.tin", code=True)
+    monkeypatch.undo()
+    with pytest.raises(UntrustedCode, match="another version"):
+        ts.compile(tmp_path / "net.tin", cache=False, trust=True)
+
+
+def test_a_folder_in_place_of_an_entry_is_survived(cache: Path) -> None:
+    want = ts.compile(digits())(X)
+    (entry,) = programs(cache)
+    entry.unlink()
+    entry.mkdir()
+    np.testing.assert_array_equal(ts.compile(digits())(X), want)
+
+
+def test_a_home_that_does_not_exist_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINSMITH_CACHE", "~nobody-of-that-name/cache")
+    code_cache._open.cache_clear()
+    with pytest.warns(UserWarning, match="cannot be used"):
+        assert ts.compile(digits())(X).shape == (1, 10)
+
+
 @pytest.mark.parametrize("damage", ["half", "index", "code", "text", "table"])
 def test_damaged_tin_files_are_named(tmp_path: Path, damage: str) -> None:
     net = ts.compile(residual(), cache=False)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import threading
 
 import numpy as np
 import pytest
 
 import tinsmith as ts
-from tests.models import GRAPHS, array, digits, feeds, free, residual
+from tests.models import GRAPHS, array, conv, digits, feeds, free, residual
 from tinsmith import ops
 from tinsmith.codegen.target import level, runnable
 from tinsmith.errors import (
@@ -20,6 +21,7 @@ from tinsmith.errors import (
     NoKernel,
     PlanError,
     TargetError,
+    TinsmithError,
     UnknownName,
 )
 from tinsmith.graph import Graph, Type
@@ -273,3 +275,121 @@ def test_what_a_net_tells() -> None:
     profile = net.profile(x, repeat=3)
     assert profile.rows and abs(sum(r.share for r in profile.rows) - 1) < 1e-6
     assert profile.reference_share == 0 and "conv" in str(profile)
+
+
+@pytest.mark.parametrize("target", LEVELS)
+@pytest.mark.parametrize("shape", [(1, 147, 17, 1), (2, 20, 1, 9), (1, 20, 5, 1), (1, 3, 7, 1)])
+def test_images_of_one_column_or_row(shape: tuple[int, ...], target: str) -> None:
+    g = Graph("narrow")
+    x = g.input("x", Type("float32", shape))
+    y = ops.Relu(conv(g, x, 17))
+    g.outputs = [y, ops.MaxPool(y, kernel=(3, 3), pad=(1, 1, 1, 1))]
+    given = feeds(g)
+    net = ts.compile(g, target=target, cache=False)
+    same(net.run(list(given.values())), run_graph(g, given))
+
+
+def test_a_chain_that_uses_its_values_twice_compiles_at_once() -> None:
+    g = Graph("twice")
+    x = y = g.input("x", Type("float32", (2, 20)))
+    for _ in range(40):
+        y = ops.Mul(ops.Add(y, y), g.const(np.float32(0.5)))
+    g.outputs = [y]
+    a = array(2, 20)
+    np.testing.assert_allclose(ts.compile(g, cache=False)(a), a, rtol=1e-5)
+    assert x.uses
+
+
+def test_attention_over_one_position_of_one_feature() -> None:
+    g = Graph("one")
+    x = g.input("x", Type("float32", (1, 8, 1, 1)))
+    scores = ops.Softmax(ops.MatMul(x, ops.Transpose(x, perm=(0, 1, 3, 2))), axis=-1)
+    g.outputs = [ops.MatMul(scores, x)]
+    a = array(1, 8, 1, 1)
+    np.testing.assert_allclose(ts.compile(g, cache=False)(a), run_graph(g, [a])[0], rtol=1e-5)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_call_from_within_a_call_has_memory_of_its_own(threads: int, divided: None) -> None:
+    g = Graph("nested")
+    x = g.input("x", Type("float32", (1 << 16,)))
+    g.outputs = [ops.Add(x, x)]
+    net = ts.compile(g, threads=threads, cache=False)
+    ones, fives = np.ones(1 << 16, np.float32), np.full(1 << 16, 5, np.float32)
+    inside = False
+
+    def handler(*_: object) -> None:
+        nonlocal inside
+        if not inside:
+            inside = True
+            net(fives)
+            inside = False
+
+    old = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        assert all((net(ones) == 2).all() for _ in range(2000))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+def test_outputs_share_no_memory(backend: str) -> None:
+    g = Graph("shared")
+    x = g.input("x", Type("float32", (2, 3)))
+    y = ops.Reshape(x, np.array([3, 2]))
+    g.outputs = [y, x, g.const(np.ones(3, np.float32)), ops.Reshape(y, np.array([6]))]
+    a = array(2, 3)
+    got = ts.compile(g, backend=backend, cache=False).run([a])
+    for i, one in enumerate(got):
+        assert one.flags.writeable and not np.shares_memory(one, a)
+        assert not any(np.shares_memory(one, other) for other in got[i + 1 :])
+
+
+WRONG_KINDS = [
+    lambda net: ts.compile(5),
+    lambda net: ts.compile("a\0b"),
+    lambda net: ts.compile("x" * 5000),
+    lambda net: ts.compile(residual(), kernels=5),
+    lambda net: ts.compile(residual(), passes=["-merge-common"]),
+    lambda net: ts.compile(residual(), target=["avx2"]),
+    lambda net: ts.save(net, None),
+    lambda net: ts.save("net", "x.tin"),
+    lambda net: ts.save(net, "a\0b"),
+    lambda net: net.profile(array(1, 3, 12, 12), repeat=0),
+    lambda net: net.profile(array(1, 3, 12, 12), repeat=1.5),
+    lambda net: net.explain(["conv"]),
+    lambda net: net.run([array(1, 3, 12, 12).astype(np.float64)]),
+    lambda net: net.run([]),
+    lambda net: net.session(((1, 2),)),
+    lambda net: net.session(()),
+]
+
+
+@pytest.mark.parametrize("case", range(len(WRONG_KINDS)))
+def test_arguments_of_the_wrong_kind_are_named(case: int) -> None:
+    net = ts.compile(residual(), cache=False)
+    with pytest.raises(TinsmithError):
+        WRONG_KINDS[case](net)
+
+
+def test_numbers_that_an_input_cannot_hold() -> None:
+    g = Graph("scalar")
+    x = g.input("x", Type("int32", ()))
+    g.outputs = [ops.Add(x, x)]
+    net = ts.compile(g, cache=False)
+    assert net(7) == 14
+    for wrong in (2**40, float("nan"), 1.5):
+        with pytest.raises(InputTypeError, match="cannot hold"):
+            net(wrong)
+
+
+def test_an_output_that_no_memory_can_hold() -> None:
+    g = Graph("outer")
+    x, y = g.input("x", Type("float32", ("N", 1))), g.input("y", Type("float32", (1, "M")))
+    g.outputs = [ops.MatMul(x, y)]
+    net = ts.compile(g, cache=False)
+    with pytest.raises(PlanError):
+        net(np.ones((1 << 20, 1), np.float32), np.ones((1, 1 << 20), np.float32))

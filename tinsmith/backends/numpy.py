@@ -20,4 +20,10 @@ class NumpyProgram:
         """The outputs for one array per input of any shape that the graph admits."""
         from tinsmith.ops.control import run_graph
 
-        return run_graph(self.graph, inputs)
+        outputs: list[np.ndarray[Any, Any]] = []
+        for array in run_graph(self.graph, inputs):
+            # A view shares memory with an input, a constant, or another output.
+            own = array.base is None and array.flags.writeable
+            shared = any(array is other for other in (*inputs, *outputs))
+            outputs.append(array if own and not shared else np.array(array))
+        return outputs

@@ -38,7 +38,10 @@ class Cache:
     def __init__(
         self, path: str | os.PathLike[str] | None = None, limit: int | None = None
     ) -> None:
-        self.path = Path(path) if path is not None else default_path()
+        try:
+            self.path = Path(path) if path is not None else default_path()
+        except RuntimeError as error:  # a home directory that does not exist
+            raise CacheError(f"the code cache cannot be used: {error}") from error
         self.limit = limit if limit is not None else _limit()
         _make(self.path)
         self._added = 0

@@ -7,7 +7,7 @@ numpy would give it. `emit_expr` turns it into instructions on vectors, `evaluat
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.builder import Builder, Val
+
+SHOWN = 120
+"""Characters of an expression's text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,11 +62,25 @@ class Expr:
         return value(self)
 
     def __str__(self) -> str:
+        """The expression as a tree, cut short: shared parts may make it exponentially long."""
+        text = ""
+        for piece in self._pieces():
+            text += piece
+            if len(text) > SHOWN:
+                return text[:SHOWN] + "..."
+        return text
+
+    def _pieces(self) -> Iterator[str]:
         if self.name == "leaf":
-            return f"${self.param}"
-        if self.name == "const":
-            return f"{self.param:g}" if isinstance(self.param, float) else str(self.param)
-        return f"{self.name}({', '.join(map(str, self.args))})"
+            yield f"${self.param}"
+        elif self.name == "const":
+            yield f"{self.param:g}" if isinstance(self.param, float) else str(self.param)
+        else:
+            yield f"{self.name}("
+            for i, arg in enumerate(self.args):
+                yield ", " if i else ""
+                yield from arg._pieces()
+            yield ")"
 
 
 def leaf(index: int, dtype: Any = "float32") -> Expr:

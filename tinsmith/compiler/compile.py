@@ -12,8 +12,8 @@ from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.library import uses_elf
 from tinsmith.codegen.target import Target, level, runnable
 from tinsmith.compiler.options import MEMORY, Options
-from tinsmith.compiler.store import Store, program_of, sections_of
-from tinsmith.errors import ModelFileError, TargetError, UnknownName, UntrustedCode
+from tinsmith.compiler.store import Store, program_of, sections_of, source_fingerprint
+from tinsmith.errors import ModelFileError, OptionError, TargetError, UnknownName, UntrustedCode
 from tinsmith.formats.container import MAGIC, Container
 from tinsmith.graph import Graph
 from tinsmith.registry import Registry
@@ -78,6 +78,8 @@ def compile(
         raise UnknownName("memory", memory, MEMORY)
     if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 64:
         raise TargetError(f"threads must be a number from 1 to 64, not {threads!r}")
+    if not isinstance(model, Graph | str | os.PathLike):
+        model = load(model)
     if backend == "numpy":
         return _numpy_net(model if isinstance(model, Graph) else load(model))
     machine = machine_of(target)
@@ -87,6 +89,8 @@ def compile(
 
 def machine_of(target: str | Target | None) -> Target:
     """The machine that `compile`'s `target` means. Raises TargetError where its code cannot run."""
+    if target is not None and not isinstance(target, str | Target):
+        raise OptionError(f"target must be a name such as 'avx2', not {target!r}")
     machine = target if isinstance(target, Target) else level(target or "host")
     if not runnable(machine):
         raise TargetError(
@@ -104,6 +108,10 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
     from tinsmith.formats.container import write_container
     from tinsmith.formats.tin import graph_sections
 
+    if not isinstance(model, Net | Graph):
+        raise OptionError(f"save takes a compiled Net or a Graph, not {type(model).__name__}")
+    if not isinstance(path, str | os.PathLike):
+        raise OptionError(f"save writes to a path, not to {type(path).__name__}")
     graph = model if isinstance(model, Graph) else model.source()
     sections = graph_sections(graph)
     if code:
@@ -116,8 +124,9 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
         sections |= program
     try:
         write_container(Path(path), sections)
-    except OSError as error:
-        raise ModelFileError(f"{path} cannot be written: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ModelFileError(f"{str(path)!r} cannot be written: {why}") from error
 
 
 def _numpy_net(graph: Graph) -> Net:
@@ -177,7 +186,11 @@ class _Model:
         if code_cache is None:
             return None, ""
         path = Path(self.model)
-        if not path.is_file():
+        try:
+            there = path.is_file()
+        except (OSError, ValueError):
+            there = False  # no path at all: loading it says so
+        if not there:
             return None, ""
         store = Store(code_cache)
         forced = os.environ.get("TINSMITH_KERNELS", "")
@@ -200,6 +213,11 @@ class _Model:
             )
             return None
         kept = found.json("program")
+        if kept.get("made") != source_fingerprint():
+            raise UntrustedCode(
+                f"{self.model} carries code made by another version of Tinsmith; compile it "
+                "without trust=True, and save it anew"
+            )
         if kept["target"] != self.target.key:
             raise UntrustedCode(
                 f"{self.model} carries code for {kept['target']}, this machine is "
@@ -342,7 +360,7 @@ def _is_container(path: Path) -> bool:
     try:
         with open(path, "rb") as file:
             return file.read(len(MAGIC)) == MAGIC
-    except OSError:
+    except (OSError, ValueError):
         return False
 
 

@@ -8,6 +8,7 @@ sources. Programs with steps that hold graphs (If, Loop) or text are not kept.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -161,7 +162,7 @@ class Store:
             os.utime(file)
             return program, found
         except (TinsmithError, OSError, ValueError, KeyError, TypeError):
-            file.unlink(missing_ok=True)  # a damaged entry counts as absent
+            _drop(file)  # a damaged entry counts as absent
             return None
 
     def put(self, key: str, signature: Any, sections: Mapping[str, Any]) -> None:
@@ -203,14 +204,14 @@ class Store:
         for _, size, path in sorted(rows):
             if excess <= 0:
                 return
-            os.unlink(path)
+            _drop(Path(path))
             excess -= size
 
     def clear(self) -> int:
         """Drop everything; how many files."""
         dropped = 0
         for row in os.scandir(self._folder):
-            os.unlink(row.path)
+            _drop(Path(row.path))
             dropped += 1
         return dropped
 
@@ -221,6 +222,12 @@ class Store:
             os.replace(temporary, path)
         except OSError:
             temporary.unlink(missing_ok=True)
+
+
+def _drop(path: Path) -> None:
+    """Remove a file, if it is one and can be removed."""
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 # ---- programs as sections
@@ -249,7 +256,13 @@ def sections_of(
         if array.dtype == object:
             return None
         arrays[name] = [array.dtype.name, list(array.shape)]
-    head = {"plan": plan.to_json(), "nodes": reference, "constants": arrays, "target": target.key}
+    head = {
+        "made": source_fingerprint(),
+        "target": target.key,
+        "plan": plan.to_json(),
+        "nodes": reference,
+        "constants": arrays,
+    }
     blobs = {
         f"constant:{n}": np.ascontiguousarray(a).reshape(-1).view(np.uint8)
         for n, a in constants.items()
@@ -259,7 +272,11 @@ def sections_of(
 
 
 def program_of(found: Container, target: Target) -> Program:
-    """The program of a container's sections. Its code is loaded: the caller trusts the file."""
+    """The program of a container's sections. Its code is loaded: the caller trusts the file.
+
+    Code, plan and text are checked against their hashes, packed weights only against their size:
+    hashing them would take longer than everything else of a warm start.
+    """
     head = found.json("program")
     if head["target"] != target.key:
         raise ModelFileError(f"{found.path} holds code for {head['target']}, not for {target.key}")

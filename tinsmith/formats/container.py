@@ -178,7 +178,13 @@ class Container:
         return data
 
     def text(self, name: str) -> str:
-        return self.array(name, check=True).tobytes().decode()
+        try:
+            return self.array(name, check=True).tobytes().decode()
+        except UnicodeDecodeError as error:
+            raise ModelFileError(f"{self.path}: section {name!r} is not text") from error
 
     def json(self, name: str) -> Any:
-        return json.loads(self.text(name))
+        try:
+            return json.loads(self.text(name))
+        except (ValueError, RecursionError) as error:
+            raise ModelFileError(f"{self.path}: section {name!r} is corrupt: {error}") from error

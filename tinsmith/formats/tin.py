@@ -54,8 +54,13 @@ def read_graph(path: Path) -> Graph:
             raise ModelFileError(f"{path} holds no graph (section {name!r} is missing)")
     head = found.json("table")
     data = found.array("constants")
-    graph = parse_graph(found.text("graph"), _constants(path, head["table"], data))
-    graph.meta.update(head.get("meta", {}))
+    try:
+        constants = _constants(path, head["table"], data)
+        meta = dict(head.get("meta", {}))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ModelFileError(f"{path} has a corrupt table of constants: {error}") from error
+    graph = parse_graph(found.text("graph"), constants)
+    graph.meta.update(meta)
     graph.file = path.name
     return graph
 

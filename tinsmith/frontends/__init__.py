@@ -67,7 +67,11 @@ def load(source: Any) -> Graph:
 
 
 def _head(path: Path) -> bytes:
-    if not path.exists():
+    try:
+        there = path.exists()
+    except (OSError, ValueError) as error:  # too long, or with a null character
+        raise ModelFileError(f"{str(path)[:200]!r} is no path: {error}") from error
+    if not there:
         raise ModelFileError(f"there is no file {str(path)!r}")
     if path.is_dir():
         raise ModelFileError(f"{str(path)!r} is a folder, not a model file")

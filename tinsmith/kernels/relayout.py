@@ -75,6 +75,9 @@ def _emit(em: Emit, block: int, parts: int, row: Row) -> None:
     dims = target.spec.dims[skip:]
     strides = [source.spec.strides[skip:], target.spec.strides[skip:]]
     axes = merged(dims, strides) or [(1, 0)]
+    last = len(dims) - 1
+    if dims and dims[-1] == 1 and any(s[axes[-1][1]] != s[last] for s in strides):
+        axes.append((1, last))  # rows of one pixel: an outer axis is not contiguous
     outer, length = axes[:-1], axes[-1][0]
     units = -(-length // (block or em.target.lanes))
     blocks = -(-target.spec.dims[1] // block) if block else 1

@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tinsmith.errors import NoKernel, UnknownName
+from tinsmith.errors import NoKernel, OptionError, UnknownName
 from tinsmith.kernels._kernel import ELEMENTWISE, KERNELS, Choice, Site, Skip, Tier, kernels_for
 from tinsmith.ops import OPS
 
@@ -51,6 +51,8 @@ def parse_overrides(text: str | Mapping[str, str] | None) -> dict[str, str]:
             k.strip(): v.strip() for k, eq, v in (p.rpartition("=") for p in parts) if (eq or v)
         }
         text = {k or "*": v for k, v in text.items()}
+    if not isinstance(text, Mapping):
+        raise OptionError(f"kernels must be text or a mapping, not {text!r}")
     for name in text.values():
         if name != REFERENCE and name not in KERNELS:
             raise UnknownName("kernel", name, [*KERNELS, REFERENCE])

@@ -58,12 +58,13 @@ def _(*xs: Value, axis: int) -> Type:
         return Type(xs[0].dtype, None)
     rank = len(shapes[0])
     need(rank >= 1, "scalars cannot be joined; unsqueeze them first")
-    need(all(len(s) == rank for s in shapes), f"the ranks differ: {[str(x.type) for x in xs]}")
+    if any(len(s) != rank for s in shapes):
+        need(False, f"the ranks differ: {[str(x.type) for x in xs]}")
     axis = axis_of(axis, rank)
     dims: list[Dim] = list(shapes[0])
     for s in shapes[1:]:
         for i in range(rank):
-            if i != axis:
+            if i != axis and dims[i] != s[i]:
                 message = f"axis {i} differs: {[str(x.type) for x in xs]}"
                 dims[i] = unify(dims[i], s[i], message)
     along = [s[axis] for s in shapes]

@@ -245,8 +245,8 @@ def _lower(graph: Graph, core: Core) -> None:
 
 
 def _reader_of(core: Core) -> Node:
-    (node,) = (n for n in core.left.uses if n in core.right.uses and n.op.name == "MatMul")
-    return node
+    pair = (core.left, core.right)
+    return next(n for n in core.left.uses if n.op.name == "MatMul" and n.inputs == pair)
 
 
 def _swapped(right: Value) -> Any:

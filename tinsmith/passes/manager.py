@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Protocol, TypeVar, cast
 
-from tinsmith.errors import PassError, TinsmithError, UnknownName
+from tinsmith.errors import OptionError, PassError, TinsmithError, UnknownName
 from tinsmith.graph import Graph
 from tinsmith.graph.verify import verify as verify_graph
 from tinsmith.registry import Registry
@@ -153,6 +153,8 @@ _ITEM = re.compile(
 def parse_spec(text: str | None) -> _Choice:
     """The choice that a `passes=` text makes; raises PassError and UnknownName."""
     choice = _Choice()
+    if text is not None and not isinstance(text, str):
+        raise OptionError(f"passes must be text such as '-merge-common', not {text!r}")
     for item in re.split(r",(?![^{]*\})", text or ""):
         if not item.strip():
             continue

@@ -13,6 +13,7 @@ from tinsmith.errors import (
     InputNameError,
     InputShapeError,
     InputTypeError,
+    OptionError,
     TinsmithError,
     UnknownName,
     suggest,
@@ -70,14 +71,16 @@ class Net:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run once. Raises InputNameError, InputTypeError, InputShapeError."""
-        arrays = self._arrays(args, kwargs)
-        results = self.run(arrays)
+        results = self._run(self._arrays(args, kwargs))
         if len(results) == 1:
             return results[0]
         return dict(zip(self.output_names, results, strict=True))
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """The outputs, in order, for checked arrays, in order."""
+        """The outputs as a list, in order, for one array per input, in order."""
+        return self._run(self._arrays(tuple(arrays), {}))
+
+    def _run(self, arrays: Sequence[Array]) -> list[Array]:
         if self._runner is not None:
             return self._runner(arrays)
         return self.session(tuple(a.shape for a in arrays)).run(arrays)
@@ -118,6 +121,20 @@ class Net:
                     f"{self.name} has inputs of free shape ({shown}): call it once first"
                 )
             return self._fixed
+        for name, shape, dims in zip(self._names, self._shapes, signature, strict=False):
+            fits = shape is None or (
+                len(shape) == len(dims)
+                and all(isinstance(d, str) or d == n for d, n in zip(shape, dims, strict=True))
+            )
+            if not fits:
+                raise InputShapeError(
+                    f"the input {name!r} of {self.name} is {self.inputs[name]}: "
+                    f"it cannot have the shape {list(dims)}"
+                )
+        if len(signature) != len(self._names):
+            raise InputShapeError(
+                f"{self.name} has {len(self._names)} inputs, shapes are given for {len(signature)}"
+            )
         return signature
 
     # ---- inputs
@@ -166,7 +183,7 @@ class Net:
     def _converted(self, name: str, array: Any, wanted: np.dtype[Any]) -> Array:
         if not isinstance(array, np.ndarray):
             if isinstance(array, np.generic | int | float | bool) and self.inputs[name].shape == ():
-                return np.asarray(array, wanted)
+                return self._scalar(name, array, wanted)
             raise InputTypeError(
                 f"the input {name!r} of {self.name} must be a numpy array of {self.inputs[name]}, "
                 f"not {type(array).__name__}; numpy.asarray(...) makes one"
@@ -178,6 +195,19 @@ class Net:
                 f"{array.dtype.name}; x.astype({wanted.name!r}) converts"
             )
         return np.ascontiguousarray(array, wanted).reshape(array.shape)
+
+    def _scalar(self, name: str, number: Any, wanted: np.dtype[Any]) -> Array:
+        """A Python number as an array, if the input's dtype can hold it."""
+        try:
+            array = np.asarray(number, wanted)
+            exact = wanted.kind == "f" or array == number
+        except (OverflowError, ValueError, TypeError):
+            exact = False
+        if not exact:
+            raise InputTypeError(
+                f"the input {name!r} of {self.name} is {wanted.name}, which cannot hold {number!r}"
+            )
+        return array
 
     def _check_shape(self, i: int, array: Array) -> None:
         shape = self._shapes[i]
@@ -253,14 +283,16 @@ class Net:
             unique = list(dict.fromkeys(found.values()))
             unique.sort(key=lambda text: "-> reference" not in text.split("\n")[0])
             return "\n\n".join([*self.notes, *unique])
-        if node not in found:
-            raise UnknownName("node", node, found)
+        if not isinstance(node, str) or node not in found:
+            raise UnknownName("node", str(node), found)
         return found[node]
 
     def profile(self, *args: Any, repeat: int = 10, **kwargs: Any) -> Any:
         """Per-step times over `repeat` runs; a Profile, which prints as a table."""
         from tinsmith.runtime.profile import profile_session
 
+        if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 1:
+            raise OptionError(f"repeat must be a number from 1, not {repeat!r}")
         arrays = self._arrays(args, kwargs)
         return profile_session(self.session(tuple(a.shape for a in arrays)), arrays, repeat)
 

@@ -103,6 +103,7 @@ class Session:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self._busy = False
         plan = program.plan
         self._arena = aligned(plan.memory.peak + SLACK)
         self._workspace = aligned(plan.memory.workspace + SLACK)
@@ -138,8 +139,22 @@ class Session:
         """Run on plain, contiguous arrays of the plan's dtypes and shapes; new output arrays.
 
         With `cycles`, adds each native step's cycles, and each reference step's nanoseconds
-        (negative), by step name.
+        (negative), by step name. A call from within a call (of a signal handler, a finaliser)
+        gets memory of its own. Raises PlanError where memory cannot be had.
         """
+        if self._busy:
+            return self.program.session().run(inputs, cycles)
+        self._busy = True
+        try:
+            return self._run(inputs, cycles)
+        except MemoryError as error:
+            raise PlanError(
+                f"{self.program.plan.model} needs more memory than there is: {error}"
+            ) from error
+        finally:
+            self._busy = False
+
+    def _run(self, inputs: Sequence[Array], cycles: dict[str, int] | None) -> list[Array]:
         table = self._table
         table[STAMPS] = 0 if cycles is None else _address(self._stamps)
         for i, array in enumerate(inputs):
