@@ -94,7 +94,7 @@ def least(bench: Bench, seconds: float) -> float:
     return best
 
 
-def table(target: str = "host", prefix: str = "", seconds: float = 0.15) -> Iterator[str]:
+def table(target: str = "host", prefix: str = "", *, seconds: float = 0.15) -> Iterator[str]:
     """One line a row: time, rate, share of the peak (products), the planner's estimate."""
     peak = measure()["peak_gflops"]
     yield f"peak {peak:.1f} GFLOP/s"

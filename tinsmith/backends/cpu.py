@@ -57,7 +57,9 @@ def compile_placed(
         weights = room.finish(built.plan.memory.weights)
         library = load_code(built.codes, target, cache, compiler)
     plan = built.plan._replace(memory=built.plan.memory._replace(code=len(library.data)))
-    nodes = {name: (node.op, node.attrs) for name, node in built.nodes.items()}
+    nodes: dict[str, tuple[Any, Mapping[str, Any]]] = {
+        name: (node.op, node.attrs) for name, node in built.nodes.items()
+    }
     team = team_address(target, cache, threads)
     program = Program(plan, library, weights, nodes, built.constants, team)
     return Compiled(program, built, library.data, weights)

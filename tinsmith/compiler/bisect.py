@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -220,7 +221,8 @@ def _store(folder: Path, graph: Graph, feeds: Mapping[str, Array]) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     stem = "".join(c if c.isalnum() or c in "-_." else "_" for c in graph.name)[:80] or "node"
     file = folder / f"{stem}.tin"
-    np.savez(file.with_suffix(".npz"), **dict(feeds))
+    arrays: dict[str, Any] = dict(feeds)
+    np.savez(file.with_suffix(".npz"), **arrays)
     try:
         save(graph, file)
     except TinsmithError:

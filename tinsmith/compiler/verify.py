@@ -200,7 +200,7 @@ def _reference(graph: Graph, arrays: Mapping[str, Array]) -> dict[str, Array]:
 def _session(model: Any, extra: Sequence[str] = ()) -> Any:
     """An ONNX Runtime session of an ONNX file, with further values as outputs."""
     try:
-        import onnxruntime as ort
+        import onnxruntime as ort  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise MissingPackage(
             "comparing with ONNX Runtime needs it: python -m pip install onnxruntime"

@@ -168,7 +168,7 @@ def clear(b: Builder, at: Ptr, count: int, lanes: int) -> None:
         (at + i).store(b.zero(F32.x(lanes)))
 
 
-def _load_state(em: Emit, layer: Layer, d: Val, index: int, buffer: Ptr) -> None:
+def _load_state(em: Emit, layer: Layer, d: Val | int, index: int, buffer: Ptr) -> None:
     """The initial state of direction d into padded rows, zeros where it is not given."""
     b, v = em.b, layer.lanes
     clear(b, buffer, layer.batch * layer.padded, v)
