@@ -64,10 +64,10 @@ class Packed:
 
 @dataclass(frozen=True)
 class Phase:
-    """One parallel loop over `tiles`; a barrier separates phases.
+    """One parallel loop over `tiles`; all are done before the next phase begins.
 
-    With `repeat` the loop runs so many times in sequence, a barrier after each (`em.step` tells
-    which time it is), and each thread always gets the same tiles.
+    With `repeat` the loop runs so many times in sequence, each done before the next begins
+    (`em.step` tells which time it is), and each thread always gets the same tiles.
     """
 
     tiles: int

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-SPACES = ("arena", "weights", "workspace", "input", "output")
-
 ARENA, WEIGHTS, WORKSPACE, SYNC, STAMPS, COUNTERS, PORTS = 0, 1, 2, 3, 4, 5, 6
+"""Slots of the table of pointers that generated code gets; from PORTS on inputs, then outputs."""
 
 LINE = 8
 """Counters are so many words apart: threads do not write to one cache line."""
-"""Slots of the table of pointers that generated code gets; from PORTS on inputs, then outputs."""
 
 
 class Ref(NamedTuple):
-    """An address: byte `offset` in a memory space; `index` tells which input or output."""
+    """An address: byte `offset` in a memory space ("arena", "weights", "workspace", "input" or
+    "output"); `index` tells which input or output."""
 
     space: str
     offset: int = 0
@@ -22,9 +21,9 @@ class Ref(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One native function over `tiles`; `barrier`: all threads must have finished it before the
-    next call. `workspace` is the bytes of workspace that each thread owns (0: none). `repeat` times
-    in sequence, a barrier after each."""
+    """One native function over `tiles`; `barrier`: they, and those of the calls before, must be
+    done before the next call begins. `workspace` is the bytes of workspace that each thread owns
+    (0: none). `repeat`: so many times in sequence, each done before the next begins."""
 
     symbol: str
     refs: tuple[Ref, ...]
@@ -123,7 +122,7 @@ class Plan(NamedTuple):
 
     @property
     def counter_words(self) -> int:
-        """i64 counters that the largest segment needs: a line for each call, and one a thread."""
+        """i64 counters that the largest segment needs: for each call one line, and one a thread."""
         if self.threads == 1:
             return 0
         calls = [

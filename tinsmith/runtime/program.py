@@ -13,7 +13,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from tinsmith.errors import DataError, PlanError, ReferenceFailed, TinsmithError
-from tinsmith.plan.plan import COUNTERS, PORTS, STAMPS, Operand, Plan, Step
+from tinsmith.plan.plan import (
+    ARENA,
+    COUNTERS,
+    PORTS,
+    STAMPS,
+    SYNC,
+    WEIGHTS,
+    WORKSPACE,
+    Operand,
+    Plan,
+    Step,
+)
 from tinsmith.runtime.threads import Lease
 
 SLACK = 4096
@@ -113,9 +124,9 @@ class Session:
         self._counters = aligned(8 * plan.counter_words)
         self._counters_at, self._words = _address(self._counters), plan.counter_words
         self._table[COUNTERS] = self._counters_at
-        self._table[0] = _address(self._arena)
-        self._table[1] = _address(program.weights) if program.weights.size else 0
-        self._table[2] = _address(self._workspace)
+        self._table[ARENA] = _address(self._arena)
+        self._table[WEIGHTS] = _address(program.weights) if program.weights.size else 0
+        self._table[WORKSPACE] = _address(self._workspace)
         self._pointer = _address(self._table)
         self._calls = [
             s if isinstance(s, Step) else (s[0], _SEGMENT(s[0]), s[1]) for s in program.segments
@@ -175,7 +186,7 @@ class Session:
         else:
             assert self.program.team is not None
             with Lease(threads, self.program.team) as team:
-                table[3] = team.address
+                table[SYNC] = team.address
                 for call in self._calls:
                     self._one(call, team, inputs, outputs, env, cycles)
         for word, step in self._faults:

@@ -1,8 +1,8 @@
 """Winograd convolution of channel-blocked data: transform, multiply, transform back, in cache.
 
 Large images are cut into blocks of tiles whose transforms stay in the second-level cache; where
-one block holds all tiles, its three stages are phases with a barrier between, so that threads can
-share them.
+one block holds all tiles, its three stages are phases of their own, so that threads can share
+them.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Plan:
     tiles    the most tiles in a block; blocks hold this many or one less
     vectors  output blocks of a panel; the last panel may be smaller
     micro    how a block's tiles are cut into register tiles
-    whole    all tiles are one block, its three stages separated by barriers
+    whole    all tiles are one block, its three stages phases of their own
     """
 
     geo: Geometry
