@@ -85,10 +85,6 @@ def assembly(text: str, target: Target) -> str:
     return str(machine.emit_assembly(module))
 
 
-def llvm_version() -> str:
-    return ".".join(map(str, _llvm().llvm_version_info))
-
-
 class Loaded:
     """Objects loaded into this process by LLVM's own linker; keep it alive while code may run."""
 

@@ -231,17 +231,6 @@ def sigmoid(x: Val) -> Val:
     return x.b.const(1.0, x.ty) / (e + 1.0)
 
 
-def fast_sigmoid(x: Val) -> Val:
-    """1 / (1 + e^-x) within 1.2e-7, for recurrent cells; never exactly 0."""
-    t, r = _split(at_least(at_most(-x, 87.0), -87.0))
-    return x.b.const(1.0, x.ty) / ((_expm1_near(r) + 1.0).fma(_two_to(t), 1.0))
-
-
-def fast_tanh(x: Val) -> Val:
-    """tanh within 1.8e-7 absolutely, for recurrent cells; small results lose relative accuracy."""
-    return fast_sigmoid(x + x).fma(2.0, -1.0)
-
-
 # ---- logarithms
 
 _SQRT_HALF_BITS = 0x3F3504F3

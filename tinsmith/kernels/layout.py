@@ -91,11 +91,6 @@ class Spec:
         return self.dims[2:]
 
     @property
-    def is_dense(self) -> bool:
-        """No halo: the elements (with channel padding) fill the buffer without gaps."""
-        return self.before == 0 and self.size == prod(self.padded)
-
-    @property
     def padded(self) -> tuple[int, ...]:
         """Extents in memory order of `strides`, and the lanes of a block."""
         if self.layout.is_plain:

@@ -110,7 +110,6 @@ class _Semaphores:
 
 
 _free: dict[int, list[Team]] = {}
-_all: list[Team] = []
 
 
 class Lease:
@@ -124,7 +123,6 @@ class Lease:
             self._team = _free.setdefault(self._threads, []).pop()
         except IndexError:
             self._team = Team(self._threads, self._address)
-            _all.append(self._team)
         return self._team
 
     def __exit__(self, *_: object) -> None:
@@ -134,7 +132,6 @@ class Lease:
 def _forget() -> None:
     """In a forked child: the parent's workers do not exist here."""
     _free.clear()
-    _all.clear()
 
 
 def _stop_all() -> None:
