@@ -201,9 +201,9 @@ class _Image:
         rights, start, _ = self.segments[-1]
         self.segments[-1] = (rights, start, len(self.data))
 
-    def reserve(self, size: int, align: int = 8) -> tuple[int, int]:
+    def reserve(self, size: int) -> tuple[int, int]:
         """Room for so many bytes: (file offset, address)."""
-        self.align(align)
+        self.align(8)
         at = len(self.data), self.address
         self.data += bytes(size)
         return at

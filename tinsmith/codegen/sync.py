@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from tinsmith.codegen.target import Target
 
-GENERATION, LEFT, STOP, JOB, ARGUMENT = 0, 64, 192, 256, 264
+LEFT, STOP, JOB, ARGUMENT = 64, 192, 256, 264
 WAIT, POST, YIELD, SPINS = 320, 328, 336, 344
 FLAGS, SEMAPHORES = 4096, 8192
 MAX_THREADS = 64
@@ -28,8 +28,8 @@ _PAUSE = {
 }
 
 
-def _at(name: str, offset: int, base: str = "%c") -> str:
-    return f"  {name} = getelementptr i8, ptr {base}, i64 {offset}\n"
+def _at(name: str, offset: int) -> str:
+    return f"  {name} = getelementptr i8, ptr %c, i64 {offset}\n"
 
 
 def _pause(target: Target) -> tuple[str, str]:

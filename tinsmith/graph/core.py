@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -339,16 +339,8 @@ class Graph:
                 return node
         raise UnknownName("node", name, [n.name for n in self.nodes])
 
-    def clone(
-        self,
-        types: Mapping[str, Type] | None = None,
-        map_node: Callable[[Graph, Node, list[Value | None]], Sequence[Value] | None] | None = None,
-    ) -> Graph:
-        """A copy that shares constants; `types` gives inputs another type, and all types follow.
-
-        `map_node(new_graph, node, inputs)` may return the outputs to use in place of the node
-        (so a caller can fold while it copies).
-        """
+    def clone(self, types: Mapping[str, Type] | None = None) -> Graph:
+        """A copy that shares constants; `types` gives inputs another type, and all types follow."""
         new = Graph(self.name, self.file)
         new.meta = dict(self.meta)
         env: dict[Value, Value] = {}
@@ -365,18 +357,11 @@ class Graph:
 
         for node in self.nodes:
             inputs = [get(v) for v in node.inputs]
-            outs = map_node(new, node, inputs) if map_node else None
-            if outs is None:
-                names = [v.name for v in node.outputs]
-                outs = new.add(
-                    node.op,
-                    *inputs,
-                    name=node.name,
-                    origin=node.origin,
-                    outputs=names,
-                    **node.attrs,
-                ).outputs
-            env.update(zip(node.outputs, outs, strict=True))
+            names = [v.name for v in node.outputs]
+            copy = new.add(
+                node.op, *inputs, name=node.name, origin=node.origin, outputs=names, **node.attrs
+            )
+            env.update(zip(node.outputs, copy.outputs, strict=True))
         for v in self.outputs:
             out = get(v)
             assert out is not None

@@ -70,7 +70,7 @@ def arg_reduce(site: Site) -> Choice:
     cost = target.time(8.0 * size, 4.0 * size, 0.5) + 1e-7
     blocks = 1 if inner == 1 else -(-inner // lanes)
     units = outer * blocks
-    tiles = parts_for(target, units, cost)
+    tiles = parts_for(units, cost)
 
     def emit(em: Emit) -> None:
         b = em.b

@@ -90,7 +90,7 @@ def _choice(site: Site, runs: Runs, statistics: Statistics, stats: bool = False)
     size = prod(runs.dims)
     units, n = runs.units, runs.n
     cost = site.target.time(10.0 * size, 8.0 * size, 0.5) + 1e-7
-    tiles = parts_for(site.target, units, cost)
+    tiles = parts_for(units, cost)
 
     def emit(em: Emit) -> None:
         with em.b.loop(em.begin * units // tiles, em.end * units // tiles) as unit:

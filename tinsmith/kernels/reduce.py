@@ -197,7 +197,7 @@ def reduce(site: Site) -> Choice:
     width = _block(plan)
     blocks = 1 if inner is None else -(-inner.extent // width)
     units = prod(r.extent for r in plan.outer) * blocks
-    tiles = parts_for(site.target, units, cost)
+    tiles = parts_for(units, cost)
 
     def emit(em: Emit) -> None:
         with em.b.loop(em.begin * units // tiles, em.end * units // tiles) as unit:

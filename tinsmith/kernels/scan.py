@@ -26,7 +26,7 @@ def _scan(site: Site, fold: Fold) -> Choice:
     cost = target.time(8.0 * prod(dims), 2.0 * x.type.nbytes, 0.25 / lanes) + 1e-7
     blocks = -(-inner // lanes)
     units = outer * blocks
-    tiles = parts_for(target, units, cost)
+    tiles = parts_for(units, cost)
     wide = "f64" if x.dtype.name == "float32" else from_dtype(x.dtype).kind
 
     def emit(em: Emit) -> None:

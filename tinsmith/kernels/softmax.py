@@ -7,7 +7,6 @@ from math import prod
 
 from tinsmith.codegen import math as m
 from tinsmith.codegen.builder import Builder, Ptr, Val
-from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, View, kernel, one_phase
 from tinsmith.kernels.layout import block_of
@@ -29,7 +28,7 @@ FLOPS = 30.0
 """Instructions for one element of either, with one exponential."""
 
 
-def parts_for(target: Target, count: int, seconds: float) -> int:
+def parts_for(count: int, seconds: float) -> int:
     """How many tiles to cut `count` equal units of work into."""
     return max(1, min(count, 16 if seconds > 10e-6 else 1))
 
@@ -57,7 +56,7 @@ def _choice(site: Site, log: bool) -> Choice:
         width = lanes * _width(site, n, inner)
         units = outer * -(-inner // width)
         emit, workspace = _columns(site, n, inner, log), 4 * n * width
-    tiles = parts_for(target, units, cost)
+    tiles = parts_for(units, cost)
 
     def run(em: Emit) -> None:
         with em.b.loop(em.begin * units // tiles, em.end * units // tiles) as unit:

@@ -135,12 +135,12 @@ def unknown(rank: int | None) -> Shape | None:
     return None if rank is None else tuple(fresh() for _ in range(rank))
 
 
-def axes_of(axes: Sequence[int], rank: int, what: str = "axes") -> tuple[int, ...]:
+def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """Non-negative distinct axes; TypeRuleError where one is out of range or given twice."""
     for a in axes:
-        need(-rank <= a < rank, f"{what} {tuple(axes)}: {a} is out of range for rank {rank}")
+        need(-rank <= a < rank, f"axes {tuple(axes)}: {a} is out of range for rank {rank}")
     got = tuple(a % rank for a in axes)
-    need(len(set(got)) == len(got), f"{what} {tuple(axes)} name an axis twice")
+    need(len(set(got)) == len(got), f"axes {tuple(axes)} name an axis twice")
     return got
 
 

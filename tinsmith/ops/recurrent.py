@@ -92,7 +92,6 @@ def _run(
 def _recurrent(
     x: Array,
     w: Array,
-    b: Array | None,
     lens: Array | None,
     initial: Sequence[Array | None],
     direction: str,
@@ -163,7 +162,7 @@ def RNN(
         wb, rb = _bias(b, d, 1, hidden, rd.dtype)
         return lambda xt, s: [f(xt + s[0] @ rd)], wb + rb
 
-    return _recurrent(x, w, b, sequence_lens, [initial_h], direction, layout, hidden, make)
+    return _recurrent(x, w, sequence_lens, [initial_h], direction, layout, hidden, make)
 
 
 @op("anchor")
@@ -212,7 +211,7 @@ def GRU(
 
         return step, bias
 
-    return _recurrent(x, w, b, sequence_lens, [initial_h], direction, layout, hidden, make)
+    return _recurrent(x, w, sequence_lens, [initial_h], direction, layout, hidden, make)
 
 
 @op("anchor")
@@ -263,7 +262,7 @@ def LSTM(
         return step, wb + rb
 
     initial = [initial_h, initial_c]
-    return _recurrent(x, w, b, sequence_lens, initial, direction, layout, hidden, make)
+    return _recurrent(x, w, sequence_lens, initial, direction, layout, hidden, make)
 
 
 # ---- types

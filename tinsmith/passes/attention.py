@@ -236,7 +236,7 @@ def _lower(graph: Graph, core: Core) -> None:
     if rows[1] is None:
         rows[1] = _rows(positions, swapped(), core.lead, False)
     found = [r for r in rows if r is not None]
-    rebased = {r.base: _before_dense(graph, r.base, outputs, readers, positions) for r in found}
+    rebased = {r.base: _before_dense(r.base, outputs, readers, positions) for r in found}
     for r in found:
         move = rebased[r.base]
         if move is not None:
@@ -283,7 +283,7 @@ def _reordered(table: Array, place: Array, width: int) -> Array:
 
 
 def _before_dense(
-    graph: Graph, base: Value, outputs: set[Value], readers: set[Any], positions: Positions
+    base: Value, outputs: set[Value], readers: set[Any], positions: Positions
 ) -> tuple[Value, Array] | None:
     """The dense layer that makes `base`, on rows in the order before the moves that feed it: its
     result, and the place of each row there. None where nothing would be gained."""

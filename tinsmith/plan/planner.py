@@ -106,7 +106,7 @@ def make_plan(
     workspace = max((align(s.choice.workspace) for s in placed if s.choice), default=0)
     workspace = workspace + SLACK if workspace else 0
     zeroed: set[Tensor] = set()
-    steps = [_step(s, i, state, offsets, workspace, zeroed, target) for i, s in enumerate(placed)]
+    steps = [_step(s, state, offsets, workspace, zeroed, target) for s in placed]
     constants: dict[str, np.ndarray[Any, Any]] = {}
     for s in placed:
         for t in s.reads:
@@ -245,7 +245,6 @@ def _ref(t: Tensor, state: _State, offsets: dict[Tensor, int]) -> Ref:
 
 def _step(
     s: Placed,
-    index: int,
     state: _State,
     offsets: dict[Tensor, int],
     workspace: int,

@@ -11,8 +11,8 @@ from tinsmith.frontends.onnx.call import Call, Result, TensorList, Unsupported, 
 from tinsmith.graph import Value
 
 
-def _list(call: Call, index: int = 0) -> tuple[Value, ...]:
-    given = call.arg(index)
+def _list(call: Call) -> tuple[Value, ...]:
+    given = call.arg(0)
     if not isinstance(given, TensorList):
         raise Unsupported("it needs a sequence of tensors")
     return given.items

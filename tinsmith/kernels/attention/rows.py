@@ -122,7 +122,7 @@ def _shape(site: Site) -> Shape:
     )
 
 
-def _added(site: Site, index: int, book: Book, items: int) -> Added | None:
+def _added(site: Site, index: int, book: Book) -> Added | None:
     if not site.has(index):
         return None
     at = site.const(index + 1, "the table of slabs").astype(np.int64)
@@ -142,7 +142,7 @@ def attention_rows(site: Site) -> Choice:
     shape = _shape(site)
     book = Book()
     maps = Maps(*(row_map(book, _table(site, i)) for i in (3, 4, 5, 6)))
-    added = [a for a in (_added(site, i, book, shape.items) for i in (7, 9)) if a is not None]
+    added = [a for a in (_added(site, i, book) for i in (7, 9)) if a is not None]
     flops = 2.0 * shape.items * shape.queries * shape.keys * (shape.width + shape.value_width)
     scores = shape.items * shape.queries * shape.keys
     target = site.target

@@ -55,7 +55,7 @@ def emit_block(em: Emit, stages: Stages, plan: BlockPlan) -> None:
         if plan.parted and plan.expand is not None:
             total = plan.expand.cut.total
             n = rest // total
-            _pick(b, plan.expand, stages.width, rest % total, lambda p, n=n: run(p, n))
+            _pick(b, plan.expand, rest % total, lambda p, n=n: run(p, n))
         else:
             run(None, rest)
 
@@ -79,9 +79,7 @@ class Panel:
     channel: Val | int
 
 
-def _pick(
-    b: Builder, dense: Dense, width: int, which: Val | int, body: Callable[[Panel], None]
-) -> None:
+def _pick(b: Builder, dense: Dense, which: Val | int, body: Callable[[Panel], None]) -> None:
     """Call `body` with panel number `which`."""
     cut = dense.cut
     whole = sum(cut.main)
@@ -100,7 +98,7 @@ def _pick(
         b.choose(b.index(which) < cut.count, full, tail)
 
 
-def _each(b: Builder, dense: Dense, width: int, body: Callable[[Panel], None]) -> None:
+def _each(b: Builder, dense: Dense, body: Callable[[Panel], None]) -> None:
     """Call `body` with every panel."""
     cut = dense.cut
     whole = sum(cut.main)
@@ -165,7 +163,7 @@ class _Step:
         if self.panel is not None:
             self._expand_panel(self.panel, low, high)
         else:
-            _each(b, plan.expand, self.stages.width, lambda p: self._expand_panel(p, low, high))
+            _each(b, plan.expand, lambda p: self._expand_panel(p, low, high))
         for lo, hi in (
             (start, b.minimum(stop, top)),
             (b.maximum(start, top + height), stop),
@@ -307,4 +305,4 @@ class _Step:
             sink = Sink(em, geo).at(0, panel.block)
             convolve(em, geo, at, self.middle, weights, bias, sink, dense.blocks.padded, reduce)
 
-        _each(b, dense, stages.width, one)
+        _each(b, dense, one)

@@ -54,7 +54,7 @@ def conv_strassen(site: Site) -> Choice:
         Packed("weights", lambda: pack(w, plan)),
         Packed("bias", lambda: pack_bias(bias, plan)),
     ]
-    made = _phases(site, geo, plan)
+    made = _phases(geo, plan)
     if plan.peeled:
         phase, more, seconds = _peel(site, geo, plan, w, bias)
         made, packed, cost = (*made, phase), [*packed, *more], cost + seconds
@@ -115,7 +115,7 @@ def is_flat(view: View, geo: Geometry) -> bool:
     return all(o == 1 or s == f * width for o, s, f in zip(geo.out, strides, want, strict=True))
 
 
-def _phases(site: Site, geo: Geometry, plan: Plan) -> tuple[Phase, ...]:
+def _phases(geo: Geometry, plan: Plan) -> tuple[Phase, ...]:
     if not plan.shared:
         return (Phase(plan.groups, lambda em: _emit_blocks(em, geo, plan)),)
     units = -(-geo.channels // plan.width) - plan.depth
@@ -195,7 +195,7 @@ class _Products:
             with b.loop(lo, hi) as panel:
                 at = (weights + panel * plan.weights(wide)).fixed()
                 seven(
-                    em, plan, self.functions[plan.cut.main], plan.cut.main, self.rooms.room, block,
+                    plan, self.functions[plan.cut.main], plan.cut.main, self.rooms.room, block,
                     at, panel * vectors,
                 )  # fmt: skip
         if not plan.cut.tail:
@@ -205,7 +205,7 @@ class _Products:
             at = (weights + plan.cut.count * plan.weights(wide)).fixed()
             lanes = plan.cut.tail
             seven(
-                em, plan, self.functions[lanes], lanes, self.rooms.room, block, at,
+                plan, self.functions[lanes], lanes, self.rooms.room, block, at,
                 plan.cut.count * vectors,
             )  # fmt: skip
 

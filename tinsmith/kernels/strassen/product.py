@@ -283,7 +283,7 @@ class Tile:
 
 
 def seven(
-    em: Emit, plan: Plan, call: Stage, lanes: tuple[int, ...], space: Room, block: Block,
+    plan: Plan, call: Stage, lanes: tuple[int, ...], space: Room, block: Block,
     weights: Ptr, output: Index,
 ) -> None:  # fmt: skip
     """The products of the panel whose packed weights are at `weights` and whose first outputs are

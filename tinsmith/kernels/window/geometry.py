@@ -100,7 +100,7 @@ def conv_geometry(site: Site) -> Geometry:
     """The geometry of a Conv site, or Skip."""
     x, w = site.input(0), site.input(1)
     attrs = [site.attr(name) for name in ("stride", "pad", "dilation", "auto_pad")]
-    return _geometry(site, x.dims, w.dims[0], window(x.dims[2:], w.dims[2:], *attrs))
+    return _geometry(x.dims, w.dims[0], window(x.dims[2:], w.dims[2:], *attrs))
 
 
 def pool_geometry(site: Site) -> tuple[Geometry, Window]:
@@ -108,10 +108,10 @@ def pool_geometry(site: Site) -> tuple[Geometry, Window]:
     x = site.input(0)
     names = ("kernel", "stride", "pad", "dilation", "auto_pad", "ceil_mode")
     win = window(x.dims[2:], *(site.attr(name) for name in names))
-    return _geometry(site, x.dims, x.dims[1], win), win
+    return _geometry(x.dims, x.dims[1], win), win
 
 
-def _geometry(site: Site, dims: tuple[int, ...], out_channels: int, win: Window) -> Geometry:
+def _geometry(dims: tuple[int, ...], out_channels: int, win: Window) -> Geometry:
     rank = len(win.kernel)
     if not 1 <= rank <= 3:
         raise Skip(f"there are {rank} spatial axes")

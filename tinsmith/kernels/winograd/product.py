@@ -50,7 +50,7 @@ def product_stage(
                     t = i * size + first
                     if fetch is not None:
                         fetch(u * plan.micro.count + i)
-                    following = _following(b, plan, w, vectors, i) if ahead else None
+                    following = _following(plan, w, vectors, i) if ahead else None
                     x_at, to_at = (x + t * width).fixed(), opaque(to + t * width)
                     done = _sums(b, plan, x_at, w, size, vectors, following)
                     for p in range(size):
@@ -70,7 +70,7 @@ def product_stage(
             )
 
 
-def _following(b: Builder, plan: Plan, w: Ptr, vectors: int, i: Val) -> tuple[Ptr, int]:
+def _following(plan: Plan, w: Ptr, vectors: int, i: Val) -> tuple[Ptr, int]:
     """Where register tile i prefetches the next unit's weights, and its lines of each loop body."""
     row = vectors * plan.width
     lines = -(-plan.channels.step * row // LINE)
