@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tinsmith.graph import Graph, Node, Value
-from tinsmith.ops import OPS
+from tinsmith.passes.fuse import enclose
 from tinsmith.passes.manager import Context, register
 
 NAME = "fuse-blocks"
@@ -48,7 +48,8 @@ class FuseBlocks:
             taken.update(chain)
             chains.append(chain)
         for chain in chains:
-            _build(graph, sorted(chain, key=order.__getitem__))
+            chain = sorted(chain, key=order.__getitem__)
+            enclose(graph, "Block", chain, chain[-1], None)
         return len(chains)
 
 
@@ -142,41 +143,3 @@ def _after(node: Node, outputs: set[Value]) -> Node | str:
 def _why_alone(node: Node, conv: Node, outputs: set[Value]) -> str:
     reasons = (_before(node, conv, outputs), _after(node, outputs))
     return "; ".join(r for r in reasons if isinstance(r, str)) or "its neighbour is in a block"
-
-
-def _build(graph: Graph, chain: list[Node]) -> None:
-    """Move the nodes of a chain into the body of a Block node, with all its constants."""
-    last = chain[-1]
-    body = Graph(last.output.name, graph.file)
-    env: dict[Value, Value] = {}
-    outer: list[Value] = []
-
-    def get(v: Value | None) -> Value | None:
-        if v is None or v in env:
-            return None if v is None else env[v]
-        if v.const is not None:
-            env[v] = body.const(v.const, v.name)
-        else:
-            env[v] = body.input(v.name, v.type)
-            outer.append(v)
-        return env[v]
-
-    for node in chain:
-        inputs = [get(v) for v in node.inputs]
-        names = [v.name for v in node.outputs]
-        copy = body.add(
-            node.op, *inputs, name=node.name, origin=node.origin, outputs=names, **node.attrs
-        )
-        for old, new in zip(node.outputs, copy.outputs, strict=True):
-            new.type = old.type
-            env[old] = new
-    body.outputs.append(env[last.output])
-    block = graph.add(OPS["Block"], *outer, name=last.name, origin=last.origin, body=body)
-    block.output.type = last.output.type
-    block.seq = last.seq
-    result, name = last.output, last.output.name
-    graph.replace(result, block.output)
-    graph.sweep([last])
-    block.name, last.name = last.name, block.name
-    if block.output.name != name:
-        result.name, block.output.name = block.output.name, name

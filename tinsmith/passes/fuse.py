@@ -78,7 +78,9 @@ class FuseElementwise:
                     taken.update(region)
                     regions.append(region)
         for region in regions:
-            _build(graph, sorted(region, key=order.__getitem__), outputs)
+            region = sorted(region, key=order.__getitem__)
+            anchor = next((n for n in region if "elementwise" not in n.op.traits), region[0])
+            enclose(graph, "Fused", region, anchor, 1)
         return len(regions)
 
     def _is_anchor(self, node: Node) -> bool:
@@ -178,10 +180,10 @@ def _why_not(node: Node, outputs: set[Value], taken: set[Node]) -> str:
     return "its result is read in several places that do not come together"
 
 
-def _build(graph: Graph, region: list[Node], outputs: set[Value]) -> None:
-    """Move the nodes of a region, in order, into the body of a Fused node."""
-    head, last = region[0], region[-1]
-    anchor = next((n for n in region if "elementwise" not in n.op.traits), None)
+def enclose(graph: Graph, op: str, region: list[Node], named: Node, inner: int | None) -> None:
+    """Move the nodes of a region, in order, into the body of one node that takes the place of the
+    last and the name of `named`. Constants of at most `inner` elements (None: all) go along."""
+    last = region[-1]
     body = Graph(last.output.name, graph.file)
     env: dict[Value, Value] = {}
     outer: list[Value] = []
@@ -189,7 +191,7 @@ def _build(graph: Graph, region: list[Node], outputs: set[Value]) -> None:
     def get(v: Value | None) -> Value | None:
         if v is None or v in env:
             return None if v is None else env[v]
-        if v.const is not None and v.const.size == 1:
+        if v.const is not None and (inner is None or v.const.size <= inner):
             env[v] = body.const(v.const, v.name)
         else:
             env[v] = body.input(v.name, v.type)
@@ -206,13 +208,12 @@ def _build(graph: Graph, region: list[Node], outputs: set[Value]) -> None:
             new.type = old.type
             env[old] = new
     body.outputs.append(env[last.output])
-    named = anchor or head
-    fused = graph.add(OPS["Fused"], *outer, name=named.name, origin=named.origin, body=body)
-    fused.output.type = last.output.type
-    fused.seq = last.seq
+    made = graph.add(OPS[op], *outer, name=named.name, origin=named.origin, body=body)
+    made.output.type = last.output.type
+    made.seq = last.seq
     result, name = last.output, last.output.name
-    graph.replace(result, fused.output)
+    graph.replace(result, made.output)
     graph.sweep([last])
-    fused.name, named.name = named.name, fused.name
-    if fused.output.name != name:
-        result.name, fused.output.name = fused.output.name, name
+    made.name, named.name = named.name, made.name
+    if made.output.name != name:
+        result.name, made.output.name = made.output.name, name
