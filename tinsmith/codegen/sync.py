@@ -82,6 +82,12 @@ def team_text(target: Target) -> str:
     declare, pause = _pause(target)
     return f"""target triple = "{target.triple}"
 {declare}
+{_worker_text(pause)}{_submit_text()}attributes #0 = {{ nounwind }}
+"""
+
+
+def _worker_text(pause: str) -> str:
+    return f"""\
 define void @team_worker(ptr %c, i64 %tid) #0 {{
 entry:
   %o = mul i64 %tid, 64
@@ -134,6 +140,11 @@ run:
 out:
   ret void
 }}
+"""
+
+
+def _submit_text() -> str:
+    return f"""\
 define void @team_submit(ptr %c, i64 %n, ptr %job, ptr %arg, ptr %counters, i64 %words) #0 {{
 entry:
 {_at("%jobp", JOB)}{_at("%argp", ARGUMENT)}{_at("%stopp", STOP)}{_at("%pl", LEFT)}
@@ -194,5 +205,4 @@ run:
 out:
   ret void
 }}
-attributes #0 = {{ nounwind }}
 """
