@@ -138,6 +138,7 @@ run:
   %new = add i32 %old, 1
   br label %next
 out:
+{_at("%pg", LEFT)}  %gone = atomicrmw add ptr %pg, i32 1 release
   ret void
 }}
 """

@@ -1,0 +1,78 @@
+"""Teams of threads: late workers, and the end of the process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tinsmith.codegen import sync
+from tinsmith.codegen.library import load_library
+from tinsmith.codegen.target import host
+from tinsmith.runtime.threads import Team
+
+NOTHING = "define void @nothing(ptr %a, i64 %t) #0 {\n  ret void\n}\nattributes #0"
+
+
+@pytest.fixture(scope="module")
+def address() -> Callable[[str], int]:
+    """The functions of a team, and a job that does nothing."""
+    text = sync.team_text(host()).replace("attributes #0", NOTHING)
+    return load_library({"team": text}, host()).address
+
+
+def run(team: Team, address: Callable[[str], int], counters: np.ndarray) -> None:
+    team.run(address("nothing"), 0, counters.ctypes.data, counters.size, None)
+
+
+def test_jobs_clear_their_counters_and_a_team_stops(address: Callable[[str], int]) -> None:
+    team, counters = Team(3, address), np.ones(16, np.int64)
+    for _ in range(200):
+        run(team, address, counters)
+        assert not counters.any()
+        counters[:] = 1
+    team.stop()
+    assert not any(t.is_alive() for t in team._workers)
+
+
+def test_a_worker_that_wakes_only_to_stop_holds_nobody_up(
+    address: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late: list[threading.Thread] = []
+    start = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda self: late.append(self))
+    team = Team(2, address)
+    monkeypatch.undo()
+    run(team, address, np.ones(8, np.int64))  # thread 0 does it all
+    team._put(sync.STOP, 1, np.int32)
+    start(late[0])
+    late[0].join(10)
+    assert not late[0].is_alive()
+    stopper = threading.Thread(target=team.stop, daemon=True)
+    stopper.start()
+    stopper.join(10)
+    assert not stopper.is_alive(), "stop waits for a worker that has gone"
+
+
+def test_processes_end_while_teams_are_parked_or_busy() -> None:
+    code = """
+import sys, threading, numpy as np, tinsmith as ts
+from tests.models import array, residual
+from tinsmith.plan import planner
+planner.WORTH_DIVIDING = 0.0
+net = ts.compile(residual(), threads=3)
+x = array(1, 3, 12, 12)
+net(x)
+def forever():
+    while True:
+        net(x)
+if sys.argv[1] == "busy":
+    threading.Thread(target=forever, daemon=True).start()
+"""
+    for how in ("parked", "busy"):
+        done = subprocess.run([sys.executable, "-c", code, how], timeout=60, capture_output=True)
+        assert done.returncode == 0, done.stderr.decode()
