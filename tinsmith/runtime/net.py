@@ -87,7 +87,7 @@ class Net:
 
     def session(self, signature: Signature | None = None) -> Session:
         """The calling thread's session for an input signature (None: the model's own shapes)."""
-        signature = self._static(signature)
+        signature = self._own_shapes() if signature is None else signature
         try:
             return self._local.sessions[signature]
         except (AttributeError, KeyError):
@@ -100,42 +100,34 @@ class Net:
 
     def program(self, signature: Signature | None = None) -> Program:
         """The program for an input signature; built once, kept while it is among the last used."""
-        signature = self._static(signature)
+        signature = self._own_shapes() if signature is None else signature
         if self._runner is not None:
             raise TinsmithError("the numpy backend has no program; compile with backend='cpu'")
         with self._lock:
             program = self._programs.get(signature)
             if program is None:
+                self._check_signature(signature)
                 program = self._programs[signature] = self._build(signature)
                 _evict(self._programs, lambda p: p.plan.memory.weights)
             self._programs.move_to_end(signature)
             return program
 
-    def _static(self, signature: Signature | None) -> Signature:
-        if signature is None:
-            if self._fixed is None:
-                if len(self._programs) > 0:
-                    return next(reversed(self._programs))
-                shown = ", ".join(f"{n}: {t}" for n, t in self.inputs.items())
-                raise InputShapeError(
-                    f"{self.name} has inputs of free shape ({shown}): call it once first"
-                )
+    def _own_shapes(self) -> Signature:
+        """The model's own input shapes; of a model of free shapes, those last compiled for."""
+        if self._fixed is not None:
             return self._fixed
-        for name, shape, dims in zip(self._names, self._shapes, signature, strict=False):
-            fits = shape is None or (
-                len(shape) == len(dims)
-                and all(isinstance(d, str) or d == n for d, n in zip(shape, dims, strict=True))
-            )
-            if not fits:
-                raise InputShapeError(
-                    f"the input {name!r} of {self.name} is {self.inputs[name]}: "
-                    f"it cannot have the shape {list(dims)}"
-                )
+        if self._programs:
+            return next(reversed(self._programs))
+        shown = ", ".join(f"{n}: {t}" for n, t in self.inputs.items())
+        raise InputShapeError(f"{self.name} has inputs of free shape ({shown}): call it once first")
+
+    def _check_signature(self, signature: Signature) -> None:
         if len(signature) != len(self._names):
             raise InputShapeError(
                 f"{self.name} has {len(self._names)} inputs, shapes are given for {len(signature)}"
             )
-        return signature
+        for i, dims in enumerate(signature):
+            self._check_shape(i, dims)
 
     # ---- inputs
 
@@ -153,7 +145,7 @@ class Net:
             ):
                 array = self._converted(names[i], array, self._dtypes[i])
             if array.shape != self._shapes[i]:
-                self._check_shape(i, array)
+                self._check_shape(i, array.shape)
             arrays.append(array)
         if self._fixed is None:
             self._check_symbols(arrays)
@@ -209,18 +201,18 @@ class Net:
             )
         return array
 
-    def _check_shape(self, i: int, array: Array) -> None:
+    def _check_shape(self, i: int, dims: tuple[int, ...]) -> None:
         shape = self._shapes[i]
         if shape is None:
             return
-        fits = len(shape) == array.ndim and all(
-            isinstance(d, str) or d == n for d, n in zip(shape, array.shape, strict=True)
+        fits = len(shape) == len(dims) and all(
+            isinstance(d, str) or d == n for d, n in zip(shape, dims, strict=True)
         )
         if not fits:
             name = self._names[i]
             raise InputShapeError(
                 f"the input {name!r} of {self.name} must have shape "
-                f"[{', '.join(map(str, shape))}], not {list(array.shape)}"
+                f"[{', '.join(map(str, shape))}], not {list(dims)}"
             )
 
     def _check_symbols(self, arrays: Sequence[Array]) -> None:
@@ -265,7 +257,7 @@ class Net:
 
     def sections(self) -> dict[str, Any] | None:
         """The program as sections of a .tin file; None where it cannot be written."""
-        return None if self._sections is None else self._sections(self._static(None))
+        return None if self._sections is None else self._sections(self._own_shapes())
 
     def graph(self, stage: str = "imported") -> str:
         """The model's text at a stage: imported, canonical, placed or plan."""
