@@ -332,24 +332,13 @@ def Fused(*xs, body):
     return tuple(run_graph(body, xs))
 
 
-@Fused.type
-def _(*xs, body):
-    if [x.type for x in xs] == [v.type for v in body.inputs]:
-        return tuple(v.type for v in body.outputs)
-    return tuple(infer_graph(body, xs))
-
-
-@Fused.cost
-def _(*xs, body):
-    return _flops(body)
-
-
 @op("control")
 def Block(*xs, body):
     """y = body(*xs): several anchors, Fused or alone, that one kernel may compute together"""
     return tuple(run_graph(body, xs))
 
 
+@Fused.type
 @Block.type
 def _(*xs, body):
     if [x.type for x in xs] == [v.type for v in body.inputs]:
@@ -357,6 +346,7 @@ def _(*xs, body):
     return tuple(infer_graph(body, xs))
 
 
+@Fused.cost
 @Block.cost
 def _(*xs, body):
     return _flops(body)
