@@ -32,6 +32,7 @@ class Step:
     y: Ptr  # output of this step: [row][H]
     first: Position
     last: Position
+    odd: Val  # the step's number, modulo 2
 
     def each_block(
         self,
@@ -42,7 +43,9 @@ class Step:
         """`body(products of the gates, input products of all gates, row, unit, block)`."""
         b, layer, v = self.em.b, self.layer, self.layer.lanes
         size = layer.gates * v
-        with b.loop(self.first, self.last) as block:
+        with b.loop(self.first, self.last) as i:
+            # Back and forth: what the last step read at its end is still in the cache.
+            block = self.odd.ne(0).select(b.index(self.last) - 1 - (i - b.index(self.first)), i)
             panel = (self.r + block * (layer.hidden * size) + gates[0] * v).fixed()
 
             def rows(row: Position, height: int) -> None:
@@ -50,11 +53,11 @@ class Step:
                     (left + row * layer.padded).fixed(), layer.padded, panel, size, layer.hidden
                 )
                 sums = product(b, at, height, (v,) * len(gates))
-                for i in range(height):
-                    here = b.index(row) + i
+                for k in range(height):
+                    here = b.index(row) + k
                     line = (self.p + here * layer.columns + block * size).fixed()
                     inputs = [(line + g * v).load(v) for g in range(layer.gates)]
-                    body(sums[i], inputs, here, block * v, block)
+                    body(sums[k], inputs, here, block * v, block)
 
             each_row_panel(
                 b, split_rows(layer.batch, ROWS), 0, split_rows(layer.batch, ROWS).count, rows
@@ -136,6 +139,7 @@ class States:
                 y=out + d * state,
                 first=first,
                 last=last,
+                odd=odd,
             )
         )
 
