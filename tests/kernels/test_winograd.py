@@ -80,6 +80,16 @@ SHAPES = {
     "1x7": (conv(1, 17, 16, (5, 20), (1, 7), pad=(0, 3, 0, 3)), 0),
     "5x1": (conv(1, 16, 32, (20, 3), (5, 1), pad=(2, 0, 2, 0)), 0),
     "1-D": (conv(2, 33, 30, (41,), (3,), pad=(1, 1)), 1),
+    "dilated": (conv(2, 18, 33, (15, 14), (3, 3), pad=(2, 2, 2, 2), dilation=(2, 2)), 1),
+    "dilated by half": (conv(1, 16, 20, (20, 11), (3, 3), pad=(12, 5, 12, 5), dilation=(12, 5)), 0),
+    "dilated beyond": (conv(1, 16, 16, (5, 9), (3, 3), pad=(7, 3, 7, 3), dilation=(7, 3)), 0),
+    "dilated unevenly": (conv(1, 16, 16, (23, 19), (3, 3), pad=(1, 4, 5, 0), dilation=(3, 4)), 2),
+    "dilated along one axis": (
+        conv(1, 16, 17, (9, 22), (3, 3), pad=(1, 2, 1, 2), dilation=(1, 2)),
+        0,
+    ),
+    "dilated 5x5": (conv(1, 16, 16, (21, 24), (5, 5), pad=(4, 6, 4, 6), dilation=(2, 3)), 0),
+    "dilated 1-D": (conv(2, 17, 16, (41,), (3,), pad=(4, 4), dilation=(4,)), 0),
     "same padding": (conv(1, 17, 31, (9, 8), (3, 3), auto_pad="SAME_LOWER"), 0),
 }
 STEMS = {
@@ -253,7 +263,7 @@ def test_products_do_not_spill(case, target):
     ("kernel", "case", "consts", "why"),
     [
         ("winograd", conv(1, 32, 32, (8, 8), (3, 3), group=2), (1, 2), "group is 2"),
-        ("winograd", conv(1, 32, 32, (9, 9), (3, 3), dilation=(2, 2)), (1, 2), "dilation is"),
+        ("winograd", conv(1, 32, 32, (9, 9), (3, 3), dilation=(2, 2), **HALF), (1, 2), "with dil"),
         ("winograd", conv(1, 32, 32, (9, 9), (1, 1)), (1, 2), "no algorithm"),
         ("winograd", conv(1, 3, 32, (9, 9), (3, 3)), (1, 2), "do not fill"),
         ("winograd", conv(1, 32, 32, (9, 9), (3, 3)), (2,), "not a constant"),

@@ -22,7 +22,8 @@ BARRIER = 5e-7  # seconds
 def algorithms(geo: Geometry, precision: str) -> list[tuple[Bilinear, Bilinear]]:
     """The pairs (rows, columns) worth considering, tiles no larger than the output."""
     found: list[tuple[Bilinear, Bilinear]] = []
-    axes = list(zip(geo.out[1:], geo.kernel[1:], geo.stride[1:], strict=True))
+    apart = [-(-n // gap) for n, gap in zip(geo.out[1:], geo.dilation[1:], strict=True)]
+    axes = list(zip(apart, geo.kernel[1:], geo.stride[1:], strict=True))
     for m in range(2, 7):
         if not all(supported(m, taps, stride) for _, taps, stride in axes):
             continue

@@ -20,12 +20,13 @@ NEAR, MIDDLE = 3, 2  # cache levels 1 and 2
 
 
 def tensors(em: Emit, plan: Plan, source: View, start: Val, count: Val | int) -> Fetch | None:
-    """What register tile number i of a block asks for, or None where nothing is far away.
+    """What register tile number i of a block asks for, or None where nothing is far away, or tiles
+    do not lie side by side.
 
     The block has `count` tiles from tile `start`.
     """
     out = em.outs[0]
-    if source.spec.nbytes + out.spec.nbytes < em.target.l2 // 2:
+    if max(plan.geo.dilation) > 1 or source.spec.nbytes + out.spec.nbytes < em.target.l2 // 2:
         return None
     first = _corner(plan, source, start + count, plan.rows.stride, plan.cols.stride, True)
     here = _corner(plan, out, start, 1, 1, False)

@@ -44,14 +44,14 @@ def winograd(site: Site) -> list[Choice]:
 
 
 def plane_geometry(site: Site) -> Geometry:
-    """The geometry of a convolution over one or two axes without groups or dilation, or Skip."""
+    """The geometry of a convolution over one or two axes without groups, or Skip."""
     if site.attr("group") != 1:
         raise Skip(f"group is {site.attr('group')}")
     geo = conv_geometry(site)
     if geo.rank > 2:
         raise Skip(f"there are {geo.rank} spatial axes")
-    if set(geo.dilation) != {1}:
-        raise Skip(f"dilation is {geo.dilation[3 - geo.rank :]}")
+    if max(geo.dilation) > 1 and max(geo.stride) > 1:
+        raise Skip(f"stride {geo.stride[3 - geo.rank :]} with dilation")
     return geo
 
 

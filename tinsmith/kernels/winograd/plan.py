@@ -1,6 +1,7 @@
 """What one Winograd convolution computes and how it is cut: the numbers that its code is made of.
 
-Output tiles of m_h x m_w places are counted through rows, columns and images. A block of them is
+Output tiles of m_h x m_w places are counted through rows, columns and images. Where taps are
+dilated, a tile holds places that far apart, and the tiles of one remainder follow each other. A block of them is
 transformed into V[position][channel block][tile][lane], multiplied by the transformed weights
 U[position][panel][channel][panel lanes] into M[position][output block][tile][lane], and
 transformed back. Positions are one cache line more apart than they need, because streams at equal
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tinsmith.codegen.builder import Val
 from tinsmith.kernels.layout import Halo
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.weights import ChannelBlocks
@@ -27,6 +29,49 @@ class Pieces:
     def larger(self, length: int) -> int:
         """How many of the pieces have `size` items."""
         return self.count - (self.count * self.size - length)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The tiles along one axis of `out` results: tiles of m results that are `dilation` apart."""
+
+    out: int
+    m: int
+    dilation: int
+
+    @property
+    def remainders(self) -> int:
+        return min(self.dilation, self.out)
+
+    @property
+    def each(self) -> int:
+        """Tiles of one remainder."""
+        return -(-(-(-self.out // self.dilation)) // self.m)
+
+    @property
+    def count(self) -> int:
+        return self.remainders * self.each
+
+    @property
+    def step(self) -> int:
+        """Places between two tiles of one remainder."""
+        return self.m * self.dilation
+
+    @property
+    def last(self) -> int:
+        """The greatest first place of a tile."""
+        return self.remainders - 1 + (self.each - 1) * self.step
+
+    @property
+    def even(self) -> bool:
+        """No tile overhangs the results."""
+        return self.each * self.step == self.out
+
+    def start(self, tile: Val | int) -> Val | int:
+        """The first place of a tile."""
+        if self.remainders == 1:
+            return tile * self.step
+        return tile // self.each + tile % self.each * self.step
 
 
 @dataclass(frozen=True)
@@ -51,12 +96,20 @@ class Plan:
     whole: bool
 
     @property
+    def vertical(self) -> Walk:
+        return Walk(self.geo.out[1], self.rows.m, self.geo.dilation[1])
+
+    @property
+    def horizontal(self) -> Walk:
+        return Walk(self.geo.out[2], self.cols.m, self.geo.dilation[2])
+
+    @property
     def down(self) -> int:
-        return -(-self.geo.out[1] // self.rows.m)
+        return self.vertical.count
 
     @property
     def across(self) -> int:
-        return -(-self.geo.out[2] // self.cols.m)
+        return self.horizontal.count
 
     @property
     def lines(self) -> int:
@@ -118,15 +171,17 @@ class Plan:
     def halo(self) -> Halo:
         """The zeros that the tiles read, those that overhang the last row and column included."""
         both = []
-        for axis, count, size in ((self.rows, self.down, 1), (self.cols, self.across, 2)):
-            begin = self.geo.begin[size]
-            end = (count - 1) * axis.m * axis.stride + axis.reach
-            both.append((begin, max(0, end - self.geo.size[size] - begin)))
+        for axis, walk, i in ((self.rows, self.vertical, 1), (self.cols, self.horizontal, 2)):
+            begin = self.geo.begin[i]
+            end = walk.last * axis.stride + (axis.reach - 1) * walk.dilation + 1
+            both.append((begin, max(0, end - self.geo.size[i] - begin)))
         return tuple(both)[2 - self.geo.rank :] if self.geo.rank < 2 else tuple(both)
 
     def __str__(self) -> str:
         tile = f"F({self.rows.m}x{self.cols.m},{self.rows.r}x{self.cols.r})"
         strides = (self.rows.stride, self.cols.stride)
         step = "" if strides == (1, 1) else f"/{strides[0]}x{strides[1]}"
+        gaps = self.geo.dilation[1:]
+        step += "" if gaps == (1, 1) else f" dilated {gaps[0]}x{gaps[1]}"
         cut = "whole" if self.whole else f"T={self.tiles}"
         return f"{tile}{step} {cut} {self.micro.size}x{self.vectors}"

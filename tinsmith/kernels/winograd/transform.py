@@ -52,19 +52,20 @@ def input_stage(
     batch, plane, (_, row, pixel) = steps(source.spec, len(source.spec.spatial))
     corner = source.pointer + -(geo.begin[1] * row + geo.begin[2] * pixel)
     rows, cols = data_program(plan.rows), data_program(plan.cols)
+    below, right = geo.dilation[1] * row, geo.dilation[2] * pixel
     with b.loop(c0, c1) as c:
         image = corner + c * plane
         to = space + c * (plan.tiles * width)
         with b.loop(t0, t1) as t:
             n, i, j = tile_place(plan, t)
             at = image + n * batch
-            at = at + i * (plan.rows.m * plan.rows.stride * row)
-            at = opaque(at + j * (plan.cols.m * plan.cols.stride * pixel))
+            at = at + plan.vertical.start(i) * (plan.rows.stride * row)
+            at = opaque(at + plan.horizontal.start(j) * (plan.cols.stride * pixel))
             out = opaque(to + (t - base) * width)
             transform(
                 rows,
                 cols,
-                lambda p, q, at=at: (at + (p * row + q * pixel)).load(width),
+                lambda p, q, at=at: (at + (p * below + q * right)).load(width),
                 lambda p, q, v, out=out: (out + (p * plan.cols.products + q) * plan.v_step).store(
                     v
                 ),
@@ -82,17 +83,21 @@ def output_stage(
     high, wide = plan.rows.m, plan.cols.m
     rows, cols = result_program(plan.rows), result_program(plan.cols)
     sink = Sink(em, geo)
-    whole_rows, whole_cols = geo.out[1] // high, geo.out[2] // wide
-    direct = bool(whole_rows and whole_cols) and functions(em) <= HEAVY
-    overhang = geo.out[1] % high or geo.out[2] % wide
+    vertical, horizontal = plan.vertical, plan.horizontal
+    apart, beside = vertical.dilation, horizontal.dilation
+    # First places of tiles that lie in the image as a whole are below these.
+    full_rows, full_cols = geo.out[1] - (high - 1) * apart, geo.out[2] - (wide - 1) * beside
+    direct = min(full_rows, full_cols) > 0 and functions(em) <= HEAVY
+    overhang = not (vertical.even and horizontal.even)
 
     with b.loop(k0, k1) as k:
         m = space + k * (plan.tiles * width)
         bias = (em.packed[1] + k * width).load(width)
         with b.loop(t0, t1) as t:
             n, i, j = tile_place(plan, t)
+            y, x = vertical.start(i), horizontal.start(j)
             at = opaque(m + (t - base) * width)
-            out = _opaque_sink(sink.at(n, k, 0, i * high, j * wide))
+            out = _opaque_sink(sink.at(n, k, 0, y, x))
 
             def results(write: Callable[[int, int, Val], None], at: Ptr = at) -> None:
                 transform(
@@ -103,18 +108,18 @@ def output_stage(
                 )
 
             def straight(out: Sink = out) -> None:
-                results(lambda p, q, v: out.put(v, 0, 0, 0, p, q))
+                results(lambda p, q, v: out.put(v, 0, 0, 0, p * apart, q * beside))
 
-            def indexed(out: Sink = out, i: Val | int = i, j: Val | int = j) -> None:
+            def indexed(out: Sink = out, y: Val | int = y, x: Val | int = x) -> None:
                 results(lambda p, q, v: (edge + (p * wide + q) * width).store(v))
-                below = b.minimum(high, geo.out[1] - b.index(i) * high)
-                right = b.minimum(wide, geo.out[2] - b.index(j) * wide)
+                below = b.minimum(high, (geo.out[1] + apart - 1 - b.index(y)) // apart)
+                right = b.minimum(wide, (geo.out[2] + beside - 1 - b.index(x)) // beside)
                 with b.loop(0, below) as p, b.loop(0, right) as q:
                     value = (edge + p * (wide * width) + q * width).load(width)
-                    out.at(0, 0, 0, p, q).put(value, 0, 0, 0, 0, 0)
+                    out.at(0, 0, 0, p * apart, q * beside).put(value, 0, 0, 0, 0, 0)
 
             if direct and overhang:
-                inside = (b.index(i) < whole_rows) & (b.index(j) < whole_cols)
+                inside = (b.index(y) < full_rows) & (b.index(x) < full_cols)
                 b.choose(inside, straight, indexed)
             elif direct:
                 straight()
