@@ -309,7 +309,7 @@ def _right_shift(x: Val, count: Val) -> Val:
 # ---- selection and conversion
 
 
-@function("where", ALL + "b")
+@function("where", ALL + "bh")
 def _where(condition: Val, yes: Val, no: Val) -> Val:
     return condition.select(yes, no)
 

@@ -21,6 +21,7 @@ _CLASSES = {
     "i": {"int8", "int16", "int32", "int64"},
     "u": {"uint8", "uint16", "uint32", "uint64"},
     "b": {"bool"},
+    "h": {"float16", "bfloat16"},
 }
 
 
@@ -51,7 +52,7 @@ def function(
     name: str, classes: str, flops: float = 1.0, numpy: Callable[..., Any] | None = None
 ) -> Callable[[Callable[..., Val]], Callable[..., Val]]:
     """Register `emit(*args)` under a numpy function's name for the given classes of dtypes:
-    f float32, d float64, i signed, u unsigned, b bool."""
+    f float32, d float64, i signed, u unsigned, b bool, h halves, which are only moved."""
     dtypes = frozenset().union(*(_CLASSES[c] for c in classes))
     meaning = numpy or getattr(np, name)
 

@@ -11,7 +11,7 @@ import numpy as np
 from tinsmith.errors import CodegenError
 
 _LLVM = {
-    "f64": "double", "f32": "float", "f16": "half", "bf16": "bfloat", "i1": "i1", "ptr": "ptr",
+    "f64": "double", "f32": "float", "f16": "i16", "bf16": "i16", "i1": "i1", "ptr": "ptr",
     "i8": "i8", "u8": "i8", "i16": "i16", "u16": "i16", "i32": "i32", "u32": "i32",
     "i64": "i64", "u64": "i64",
 }  # fmt: skip
@@ -49,7 +49,12 @@ class Ty:
 
     @property
     def is_float(self) -> bool:
-        return self.kind in ("f64", "f32", "f16", "bf16")
+        """Whether there is floating-point arithmetic on it: halves are only moved and converted."""
+        return self.kind in ("f64", "f32")
+
+    @property
+    def is_half(self) -> bool:
+        return self.kind in ("f16", "bf16")
 
     @property
     def is_signed(self) -> bool:

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tinsmith.codegen import halves
 from tinsmith.codegen.types import Ty
 from tinsmith.errors import CodegenError
 
@@ -22,8 +23,8 @@ def literal(value: float | int, ty: Ty) -> str:
         return "0x" + struct.pack(">d", single).hex().upper()
     if ty.kind == "i1":
         return "true" if value else "false"
-    if ty.is_float:
-        raise CodegenError(f"no literals of type {ty}: compute in f32 and convert")
+    if ty.is_half:
+        value = halves.bits_of(float(value), ty.kind)
     bits = ty.bits
     value = int(value) & ((1 << bits) - 1)
     return str(value - (1 << bits) if value >> (bits - 1) else value)
@@ -53,7 +54,12 @@ class Val:
             return other
         return self.b.const(other, self.ty)
 
+    def _need_arithmetic(self) -> None:
+        if self.ty.is_half:
+            raise CodegenError(f"there is no arithmetic on {self.ty}: compute in f32 and convert")
+
     def _binary(self, name: str, other: Val | float | int, reverse: bool = False) -> Val:
+        self._need_arithmetic()
         rhs = self._like(other)
         x, y = (rhs, self) if reverse else (self, rhs)
         return self.b.emit(self.ty, f"{name} {self.ty.llvm} {x.ref}, {y.ref}")
@@ -128,6 +134,7 @@ class Val:
 
     def compare(self, how: str, other: Any) -> Val:
         """`how` is one of lt le gt ge eq ne; ordered on floats (ne: unordered). Gives i1 lanes."""
+        self._need_arithmetic()
         rhs = self._like(other)
         if self.ty.is_float:
             op = "fcmp " + ("une" if how == "ne" else "o" + how)
@@ -184,9 +191,7 @@ class Val:
         return self.b.intrinsic(name, self.ty, [self, x, y])
 
     def _suffix(self) -> str:
-        scalar = {"f32": "f32", "f64": "f64", "f16": "f16", "bf16": "bf16"}.get(
-            self.ty.kind, f"i{self.ty.bits}"
-        )
+        scalar = self.ty.kind if self.ty.is_float else f"i{self.ty.bits}"
         if self.ty.kind == "i1":
             scalar = "i1"
         return scalar if self.ty.lanes == 1 else f"v{self.ty.lanes}{scalar}"
@@ -246,6 +251,11 @@ class Val:
         src, dst = self.ty, self.ty.of(kind)
         if src.kind == kind:
             return self
+        if src.is_half:
+            return halves.widened(self).to(kind)
+        if dst.is_half:
+            exact = src.kind == "f64" and kind == "f16"  # bfloat16 is float32's nearest in numpy
+            return halves.narrowed(halves.to_odd(self) if exact else self.to("f32"), kind)
         if src.is_float and dst.is_float:
             op = "fptrunc" if dst.bits < src.bits else "fpext"
         elif src.is_float:
