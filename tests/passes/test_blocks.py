@@ -54,6 +54,18 @@ def test_strides_and_a_residual_from_elsewhere():
     assert [v.name for v in g.nodes[0].inputs] == ["x", "r"]
 
 
+@pytest.mark.parametrize("order", ["point last", "point first"])
+def test_a_result_that_an_epilogue_reads_once_more_ends_the_block(order):
+    b = Builder()
+    x = b.x(1, 4, 6, 6)
+    first, second = (depth, point) if order == "point last" else (point, depth)
+    y = ops.Relu(first(b, x, 3) if first is depth else first(b, x, 4))
+    again = second(b, y, 3) if second is depth else second(b, y, 4)
+    g = b.out(ops.Add(again, y))
+    check(g, "machine")
+    assert blocks(g) == []
+
+
 def test_residuals_inside():
     b = Builder()
     x, r = b.x(1, 4, 6, 6), b.x(1, 4, 6, 6, name="r")

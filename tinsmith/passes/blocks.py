@@ -20,7 +20,8 @@ RANK = 4
 class FuseBlocks:
     """1x1 -> depthwise -> 1x1, 1x1 -> depthwise, and depthwise -> 1x1 become one node.
 
-    Every value inside is read once, and is no graph output; weights and biases are constants.
+    Every value between two of them is read once, by a convolution, and is no graph output; weights
+    and biases are constants.
     """
 
     def run(self, graph: Graph, context: Context) -> int:
@@ -70,6 +71,12 @@ def _operand(node: Node, conv: Node, index: int) -> Value | None:
         return v
     inputs = node.attrs["body"].inputs
     return node.inputs[inputs.index(v)] if v in inputs else None
+
+
+def _also_elsewhere(node: Node, conv: Node) -> bool:
+    """Whether a node reads what its convolution reads a second time, in its epilogue."""
+    x = conv.inputs[0]
+    return conv is not node and x is not None and len(x.uses) > 1
 
 
 def _is_depthwise(conv: Node) -> bool:
@@ -123,6 +130,8 @@ def _before(node: Node, conv: Node, outputs: set[Value]) -> Node | str:
         return f"the result of {producer.name!r} is a graph output"
     if len(x.uses) != 1:
         return f"the result of {producer.name!r} is read {len(x.uses)} times"
+    if _also_elsewhere(node, conv):
+        return f"its epilogue reads the result of {producer.name!r} once more"
     return producer
 
 
@@ -137,6 +146,8 @@ def _after(node: Node, outputs: set[Value]) -> Node | str:
     conv = _conv(user)
     if conv is None or not _is_pointwise(user, conv) or _operand(user, conv, 0) is not y:
         return f"{user.name!r} after it is no 1x1 convolution with constant weights"
+    if _also_elsewhere(user, conv):
+        return f"the epilogue of {user.name!r} reads its result once more"
     return user
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 PORTABLE = (
     "propagate-shapes",
+    "widen-halves",
     "canonicalise",
     "canonicalise-shapes",
     "lower-einsum",
@@ -17,6 +18,7 @@ PORTABLE = (
     "recognise-moves",
     "fold-into-norm",
     "fold-into-conv",
+    "drop-dead-taps",
     "drop-dead",
 )
 

@@ -132,6 +132,8 @@ class Stages:
             for v in stage.site.extras:
                 if v.const is not None:
                     continue
+                if v not in self.site.attr("body").inputs:
+                    raise Skip(f"{v.name}, a result inside the block, is read by an epilogue")
                 layout = stage.spec(v).layout
                 if len(v.dims) != len(stage.site.out.dims):
                     raise Skip(f"{v.name} has rank {len(v.dims)}")

@@ -1,11 +1,11 @@
 """What one Winograd convolution computes and how it is cut: the numbers that its code is made of.
 
 Output tiles of m_h x m_w places are counted through rows, columns and images. Where taps are
-dilated, a tile holds places that far apart, and the tiles of one remainder follow each other. A block of them is
-transformed into V[position][channel block][tile][lane], multiplied by the transformed weights
-U[position][panel][channel][panel lanes] into M[position][output block][tile][lane], and
-transformed back. Positions are one cache line more apart than they need, because streams at equal
-offsets within a page evict each other.
+dilated, a tile holds places that far apart, and the tiles of one remainder follow each other. A
+block of tiles is transformed into V[position][channel block][tile][lane], multiplied by the
+transformed weights U[position][panel][channel][panel lanes] into
+M[position][output block][tile][lane], and transformed back. Positions are one cache line more
+apart than they need, because streams at equal offsets within a page evict each other.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Walk:
     @property
     def each(self) -> int:
         """Tiles of one remainder."""
-        return -(-(-(-self.out // self.dilation)) // self.m)
+        places = -(-self.out // self.dilation)
+        return -(-places // self.m)
 
     @property
     def count(self) -> int:

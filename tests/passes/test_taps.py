@@ -1,0 +1,47 @@
+"""Taps that only see padding: which are dropped, and that nothing else changes."""
+
+import numpy as np
+import pytest
+
+from tests.passes.build import Builder, check, ops_of
+from tinsmith import ops
+
+CASES = {
+    "centre only": ((1, 3, 5, 6), (3, 3), {"dilation": (7, 6), "pad": (7, 6, 7, 6)}, (1, 1)),
+    "one pixel": ((2, 3, 1, 1), (3, 3), {"pad": (1, 1, 1, 1)}, (1, 1)),
+    "one row": ((1, 3, 1, 9), (5, 3), {"pad": (2, 1, 2, 1)}, (1, 3)),
+    "one side": ((1, 3, 2, 9), (4, 1), {"pad": (3, 0, 1, 0)}, (3, 1)),
+    "stride jumps over pixels": ((1, 3, 3, 3), (5, 5), {"pad": (2,) * 4, "stride": (4, 4)}, (3, 3)),
+    "groups": ((1, 4, 1, 4), (3, 3), {"pad": (1,) * 4, "group": 2}, (1, 3)),
+    "line": ((1, 3, 4), (3,), {"dilation": (6,), "pad": (6, 6)}, (1,)),
+    "pads too small to shrink": (
+        (1, 3, 3, 3),
+        (2, 2),
+        {"dilation": (5, 5), "pad": (3, 3, 3, 3)},
+        (2, 2),
+    ),
+    "all alive": ((1, 3, 5, 6), (3, 3), {"pad": (1,) * 4}, (3, 3)),
+    "only padding": ((1, 3, 1, 1), (1, 1), {"pad": (3,) * 4, "stride": (5, 5)}, (1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_taps_that_see_no_pixel_go(name):
+    shape, kernel, attrs, left = CASES[name]
+    b = Builder()
+    x = b.x(*shape)
+    channels = shape[1] // attrs.get("group", 1)
+    graph = b.out(ops.Conv(x, b.w(4, channels, *kernel), b.w(4), **attrs))
+    check(graph)
+    assert ops_of(graph) == ["Conv"]
+    assert graph.nodes[0].inputs[1].shape[2:] == left
+
+
+def test_infinite_weights_keep_their_padding():
+    b = Builder()
+    w = b.w(2, 3, 3, 3)
+    w.const[0, 0, 0, 0] = np.inf
+    graph = b.out(ops.Conv(b.x(1, 3, 1, 1), w, pad=(1, 1, 1, 1)))
+    with np.errstate(invalid="ignore"):
+        check(graph)
+    assert graph.nodes[0].inputs[1].shape == (2, 3, 3, 3)
