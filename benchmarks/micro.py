@@ -1,8 +1,10 @@
 """How fast the window kernels run alone: `python -m benchmarks.micro [--isa avx2] [--only NAME]`.
 
-One row is one kernel on one shape of a well-known network, with warm caches; the time is the least
-of many runs, the share is of the multiply-add peak measured in the same process, and `estimate` is
-what the planner believes. Use `taskset -c N` where other work would move the process around.
+One row is one kernel on one shape of a well-known network, with warm caches, run over and over
+from machine code. The time is the least of many runs; the share is of the multiply-add peak, which
+is measured in the same process; `estimate` is what the planner believes. Winograd's rows count the
+flops of the definition, so that their share may exceed 100 %. Use `taskset -c N` where other work
+would move the process around.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks._repeat import least
 from benchmarks.peak import measure
-from tests.kernels.harness import one_node, prepare, time_kernel
+from tests.kernels.harness import one_node, prepare, site_of
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Case:
     stride: int = 1
     groups: int = 1
     pad: int | None = None
+    dilation: int = 1
 
     @property
     def op(self) -> str:
@@ -45,8 +49,9 @@ class Case:
 
     def __str__(self) -> str:
         groups = f" g{self.groups}" if self.groups > 1 else ""
+        apart = f" d{self.dilation}" if self.dilation > 1 else ""
         shape = f"{self.channels}>{self.outputs} @{self.size}"
-        return f"{shape} {self.window}x{self.window} s{self.stride}{groups}"
+        return f"{shape} {self.window}x{self.window} s{self.stride}{groups}{apart}"
 
     def arrays(self) -> tuple[list[np.ndarray], dict[str, Any]]:
         rng = np.random.default_rng(0)
@@ -56,7 +61,7 @@ class Case:
 
         x = normal(1, self.channels, self.size, self.size)
         window, stride = (self.window,) * 2, (self.stride,) * 2
-        pad = (self.window // 2 if self.pad is None else self.pad,) * 4
+        pad = (self.window // 2 * self.dilation if self.pad is None else self.pad,) * 4
         if self.op == "GlobalPool":
             return [x], {"kind": "mean"}
         if self.op.endswith("Pool"):
@@ -66,6 +71,7 @@ class Case:
             return [x, w, normal(self.outputs)], {"stride": stride, "pad": (0,) * 4}
         w = normal(self.outputs, self.channels // self.groups, *window)
         attrs = {"stride": stride, "pad": pad, "group": self.groups}
+        attrs["dilation"] = (self.dilation,) * 2
         return [x, w, normal(self.outputs)], attrs
 
 
@@ -87,13 +93,18 @@ def cases() -> Iterator[Case]:
         (32, 256, 3, 1),
     ):
         yield Case("conv_first_layer", 3, k, size, window, stride)
-    for c, size, window, stride in (
-        (32, 112, 3, 1), (96, 112, 3, 2), (144, 56, 3, 1), (144, 56, 3, 2), (192, 28, 3, 1),
-        (384, 14, 3, 1), (576, 14, 3, 1), (576, 14, 3, 2), (960, 7, 3, 1), (144, 56, 5, 2),
-        (240, 28, 5, 1), (480, 14, 5, 1), (672, 14, 5, 1), (1152, 7, 5, 1), (96, 56, 7, 1),
-        (192, 28, 7, 1), (384, 14, 7, 1), (768, 7, 7, 1),
-    ):  # fmt: skip
-        yield Case("conv_depthwise", c, c, size, window, stride, c)
+    for c, k, size, apart in ((64, 64, 56, 2), (256, 256, 28, 2), (512, 512, 28, 4)):
+        yield Case("conv_direct", c, k, size, 3, dilation=apart)
+    for size in (224, 112, 56, 28):
+        for c in (32, 64, 128, 256, 512):
+            if 2 * 9 * c * c * size * size < 8e9:
+                yield Case("winograd", c, c, size, 3)
+    for window in (3, 5, 7):
+        for c, size in ((32, 112), (96, 112), (144, 56), (192, 28), (384, 14), (960, 7)):
+            yield Case("conv_depthwise", c, c, size, window, groups=c)
+    for c, size, window in ((96, 112, 3), (144, 56, 3), (576, 14, 3), (144, 56, 5)):
+        yield Case("conv_depthwise", c, c, size, window, 2, c)
+    yield Case("conv_depthwise", 384, 384, 28, 3, groups=384, dilation=2)
     for kernel, c, size, window, stride, groups in (
         ("conv_narrow_groups", 128, 56, 3, 1, 32), ("conv_narrow_groups", 256, 28, 3, 1, 32),
         ("conv_narrow_groups", 64, 56, 3, 2, 8), ("conv_narrow_groups", 256, 28, 1, 1, 32),
@@ -134,16 +145,19 @@ class Result:
 
 def measured(case: Case, isa: str, peak: float, seconds: float) -> Result | None:
     """The case on an instruction set; None where the kernel declines."""
-    from tinsmith.kernels._kernel import Skip
+    from tinsmith.codegen.target import level
+    from tinsmith.kernels._kernel import KERNELS, Skip
     from tinsmith.ops import OPS
 
     arrays, attrs = case.arrays()
     node = one_node(case.op, arrays, attrs, (1, 2))
     try:
-        bench = prepare(node, {"x0": arrays[0]}, case.kernel, isa)
+        offers = KERNELS[case.kernel].offer(site_of(node, level(isa)))
     except Skip:
         return None
-    best = time_kernel(bench, seconds)
+    pick = min(range(len(offers)), key=lambda i: offers[i].cost)
+    bench = prepare(node, {"x0": arrays[0]}, case.kernel, isa, pick=pick)
+    best = least(bench, level(isa), seconds)
     flops = OPS[case.op].flops(node.inputs, node.outputs, node.attrs)
     nbytes = sum(v.type.nbytes for v in (*node.inputs, *node.outputs) if v is not None)
     rate = flops / best / 1e9
@@ -157,7 +171,7 @@ def measured(case: Case, isa: str, peak: float, seconds: float) -> Result | None
 @click.option(
     "--isa", multiple=True, help="Instruction sets (default: avx512 and avx2 if present)."
 )
-@click.option("--only", default="", help="Only kernels whose name contains this.")
+@click.option("--only", default="", help="Only rows whose kernel or shape contains this.")
 @click.option("--seconds", default=0.1, help="How long each row is repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(isa: tuple[str, ...], only: str, seconds: float, as_json: bool) -> None:
@@ -172,7 +186,7 @@ def main(isa: tuple[str, ...], only: str, seconds: float, as_json: bool) -> None
         for column in ("ms", "estimate", "GFLOP/s", "share", "GB/s"):
             table.add_column(column, justify="right")
         for case in cases():
-            if only in case.kernel and (row := measured(case, name, peak, seconds)):
+            if only in f"{case.kernel} {case}" and (row := measured(case, name, peak, seconds)):
                 rows.append(row)
                 table.add_row(
                     row.kernel, row.shape, row.detail, f"{row.ms:.4f}", f"{row.estimate_ms:.4f}",

@@ -1,7 +1,10 @@
 """How fast the dense kernels run alone: products as a share of the multiply-add peak, the rest in
 bytes a second. `python -m benchmarks.micro_dense [target] [row prefix]`.
 
-Every row is one kernel on one shape, data warm in the caches where it fits; times are minima.
+Every row is one kernel on one shape, run over and over from machine code, data warm in the caches
+where it fits; times are minima. Products by a vector, whose weights are read once, are also shown
+as a share of the rate at which one core reads memory (measured in the same process, see
+`tinsmith.runtime.gauge`).
 """
 
 from __future__ import annotations
@@ -14,8 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._repeat import least
 from benchmarks.peak import measure
-from tests.kernels.harness import Bench, one_node, prepare
+from tests.kernels.harness import one_node, prepare
+from tinsmith.codegen.target import Target, level
+from tinsmith.runtime.gauge import read_loop
 
 RNG = np.random.default_rng(0)
 
@@ -83,21 +89,22 @@ def others() -> Iterator[Row]:
     yield Row("arg_reduce", "ArgReduce", ((1, 21, 256, 256),), {"kind": "max", "axis": 1})
 
 
-def least(bench: Bench, seconds: float) -> float:
-    """The least processor time of one run: what another process takes of the core is not in it."""
-    bench.run()
-    best, end = float("inf"), time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        start = time.thread_time()
-        bench.run()
-        best = min(best, time.thread_time() - start)
-    return best
+def read_rate(target: Target, nbytes: int = 256 << 20, times: int = 5) -> float:
+    """Bytes a second at which one core reads memory that no cache holds."""
+    data, read = np.ones(nbytes // 4, np.float32), read_loop(target)
+    best = float("inf")
+    for _ in range(times):
+        start = time.perf_counter()
+        read(data.ctypes.data, data.size)
+        best = min(best, time.perf_counter() - start)
+    return nbytes / best
 
 
 def table(target: str = "host", prefix: str = "", *, seconds: float = 0.15) -> Iterator[str]:
     """One line a row: time, rate, share of the peak (products), the planner's estimate."""
-    peak = measure()["peak_gflops"]
-    yield f"peak {peak:.1f} GFLOP/s"
+    machine = level(target)
+    peak, memory = measure(isa=target)["peak_gflops"], read_rate(machine)
+    yield f"peak {peak:.1f} GFLOP/s, memory {memory / 1e9:.1f} GB/s"
     for row in (*products(), *others()):
         if not str(row).startswith(prefix):
             continue
@@ -106,9 +113,11 @@ def table(target: str = "host", prefix: str = "", *, seconds: float = 0.15) -> I
             arrays.append(np.array(row.axes))
         node = one_node(row.op, arrays, row.attrs, row.consts)
         bench = prepare(node, {f"x{i}": a for i, a in enumerate(arrays)}, row.kernel, target)
-        best = least(bench, seconds)
+        best = least(bench, machine, seconds)
         nbytes = sum(a.nbytes for a in arrays) + sum(v.type.nbytes for v in node.outputs)
         rate = f"{nbytes / best / 1e9:6.1f} GB/s"
+        if nbytes > machine.l3:
+            rate += f" {100 * nbytes / best / memory:4.0f} %"
         if row.flops:
             rate = (
                 f"{row.flops / best / 1e9:6.1f} GF/s {100 * row.flops / best / 1e9 / peak:4.0f} %"
