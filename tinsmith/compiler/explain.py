@@ -34,6 +34,9 @@ def explain_steps(built: Built, reports: Sequence[Report] = ()) -> dict[str, str
         if step.reason:
             lines.append(f"  because    {step.reason}")
         lines += [f"  candidate  {c}" for c in step.candidates]
+        for note in (n for report in reports for n in report.notes):
+            if note.node in (step.name, *names):
+                lines.append(f"  note       {note.rule}: {note.reason}")
         for refusal in (r for report in reports for r in report.refusals):
             if refusal.node in (step.name, *names):
                 lines.append(f"  not        {refusal.rule}: {refusal.reason}")

@@ -44,15 +44,20 @@ class Pass(Protocol):
 
 @dataclass
 class Context:
-    """What a pass may know and tell: the device, and near misses for `explain`."""
+    """What a pass may know and tell: the device; near misses, and remarks, for `explain`."""
 
     device: str = "cpu"
     refusals: list[Refusal] = field(default_factory=list)
+    notes: list[Refusal] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
     def refuse(self, rule: str, node: str, reason: str, *others: str) -> None:
         """Record why something was not done at a node."""
         self.refusals.append(Refusal(rule, node, reason, (node, *others)))
+
+    def note(self, rule: str, node: str, what: str) -> None:
+        """Record what was done at a node, where its step does not show it."""
+        self.notes.append(Refusal(rule, node, what, (node,)))
 
 
 @dataclass(frozen=True)
@@ -234,6 +239,7 @@ class Report:
 
     entries: list[tuple[str, int, float]] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
+    notes: list[Refusal] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
     def __iter__(self) -> Iterator[tuple[str, int, float]]:
@@ -288,6 +294,7 @@ def run_passes(
         nested = run_passes(sub, stage, device, spec, verify=verify, rounds=rounds)
         report.entries += nested.entries
         report.refusals += nested.refusals
+        report.notes += nested.notes
         report.counts += nested.counts
     for _ in range(rounds if stage == "portable" else 1):
         if not _round(graph, passes, Context(device), report, verify):
@@ -314,6 +321,7 @@ def _round(
     fresh = {(r.rule, r.node): r for r in context.refusals}
     report.refusals = [r for r in report.refusals if (r.rule, r.node) not in fresh]
     report.refusals += fresh.values()
+    report.notes += context.notes
     report.counts += context.counts
     context.refusals.clear()
     context.counts.clear()
