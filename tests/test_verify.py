@@ -315,3 +315,12 @@ def test_random_inputs_need_a_type_that_can_be_drawn():
     graph.outputs = [x]
     with pytest.raises(InputTypeError, match="give it an array"):
         ts.verify(graph)
+
+
+def test_inputs_of_any_name_are_saved(tmp_path: Path) -> None:
+    """`numpy.savez` calls its own first parameter `file`."""
+    from tinsmith.formats.npz import read_arrays, write_npz
+
+    arrays = {"file": np.arange(3), "args": np.float32(2), "a/b": np.zeros((0, 2)), "": np.ones(1)}
+    got = read_arrays(write_npz(tmp_path / "saved", arrays))
+    assert {n: a.tolist() for n, a in got.items()} == {n: a.tolist() for n, a in arrays.items()}

@@ -118,7 +118,8 @@ def test_run_recognises_a_seven(backend: str) -> None:
     lines = [line.split() for line in text.splitlines()]
     first = next(line for line in lines if line[-1].endswith("%"))
     assert first[0] == "seven" and float(first[-1].rstrip("%")) > 95
-    assert "10 nodes" in text and "load" in text
+    assert "10 nodes" in text or "compiled by an earlier run" in text
+    assert "compile " in text and "first run " in text
 
 
 def test_run_as_json() -> None:
@@ -127,7 +128,7 @@ def test_run_as_json() -> None:
     assert [r[0]["label"] for r in rows] == ["seven", "nine"]
     assert all(len(r) == 2 for r in rows)
     assert got["inputs"]["image"]["shape"] == [2, 1, 8, 8]
-    assert min(got["load_ms"], got["compile_ms"], got["first_ms"], got["run_ms"]) > 0
+    assert min(got["compile_ms"], got["first_ms"], got["run_ms"]) > 0
 
 
 def test_run_takes_an_npz_by_name_and_saves_what_came_out(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """The command line: `tinsmith COMMAND --help` teaches. One file a command."""
 
-from tinsmith.cli._group import main
+try:
+    from tinsmith.cli._group import main
+except KeyboardInterrupt:  # while its packages are read
+    raise SystemExit(130) from None
 
 __all__ = ["main"]

@@ -61,12 +61,6 @@ def graphs_in(graph: Graph) -> Iterator[Graph]:
                 yield from graphs_in(value)
 
 
-def symbols_of(graph: Graph) -> list[str]:
-    """The free dimensions of the inputs, in order of appearance."""
-    dims = [d for v in graph.inputs for d in v.shape or () if isinstance(d, str)]
-    return list(dict.fromkeys(dims))
-
-
 def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """The graph with its free input dimensions set; those that `sizes` does not name become 1."""
     types: dict[str, Type] = {}

@@ -1,12 +1,15 @@
 """The group of commands: found by their files, loaded when they are used.
 
-Exit codes: 0 done, 1 a TinsmithError (its message on standard error, without a traceback),
-2 wrong usage, 130 interrupted.
+Exit codes: 0 done, 1 a TinsmithError, or a file or memory that the system does not give (one line
+on standard error, without a traceback), 2 wrong usage, 130 interrupted. A reader that goes away (as
+in `| head -1`) ends a command quietly, with 1.
 """
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import pkgutil
 import sys
 from typing import Any
@@ -54,9 +57,36 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except TinsmithError as error:
             raise Failed(str(error)) from error
+        except MemoryError as error:
+            raise Failed(f"there is not enough memory: {error}") from error
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             sys.exit(INTERRUPTED)
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        for stream in ("stdout", "stderr"):
+            if getattr(sys, stream) is None:  # closed by whoever started this process
+                setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - until the process ends
+        try:
+            try:
+                return super().main(*args, **extra)
+            finally:
+                sys.stdout.flush()
+        except OSError as error:
+            drop_output()
+            if error.errno != errno.EPIPE:
+                where = f"{error.filename}: " if error.filename else ""
+                Failed(f"{where}{error.strerror or error}").show()
+            sys.exit(1)
+
+
+def drop_output() -> None:
+    """What standard output did not take is not tried again when the interpreter ends."""
+    if sys.stdout is sys.__stdout__:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(

@@ -11,7 +11,6 @@ Inputs that nothing is given for are random. Several pictures make up a batch.
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,8 @@ import click
 import numpy as np
 
 from tinsmith.cli._picture import SUFFIXES, Picture
-from tinsmith.errors import InputNameError, InputShapeError, InputTypeError, ModelFileError
+from tinsmith.errors import InputNameError, InputShapeError, InputTypeError
+from tinsmith.formats.npz import read_arrays
 from tinsmith.graph import Type
 
 Array = np.ndarray[Any, Any]
@@ -89,13 +89,13 @@ class Inputs:
         if source in ("random", "zeros"):
             return self.generate(source, name)
         path = Path(source)
-        if not path.exists():
+        if not source or not path.exists():
             raise click.BadParameter(
                 f"{source!r} is no file; inputs are .npy, .npz, a picture, 'random' or 'zeros'"
             )
         if is_picture(source):
             return self.picture.read(path, self.types[name], name)
-        arrays = load_arrays(path)
+        arrays = read_arrays(path)
         if len(arrays) != 1:
             raise InputNameError(
                 f"{source} holds {len(arrays)} arrays ({', '.join(arrays)}); one is wanted here"
@@ -106,7 +106,7 @@ class Inputs:
         """Take the arrays that are named as inputs; return [source] where it is a lone array."""
         if not Path(source).exists():
             return [source]
-        arrays = load_arrays(Path(source))
+        arrays = read_arrays(source)
         named = [n for n in arrays if n in self.types]
         for name in named:
             self.put(name, arrays[name], source)
@@ -141,6 +141,14 @@ class Inputs:
                 f"cannot make up the input {name!r}: it is a {type_}; give {name}=FILE"
             )
         shape = tuple(d if isinstance(d, int) else self.dims.get(d, 1) for d in type_.shape)
+        try:
+            return self.drawn(how, shape, type_)
+        except (MemoryError, ValueError) as error:  # the latter where bytes overflow an integer
+            raise InputShapeError(
+                f"the input {name!r} of {list(shape)} does not fit into memory; give smaller --dim"
+            ) from error
+
+    def drawn(self, how: str, shape: tuple[int, ...], type_: Type) -> Array:
         if how == "zeros":
             return np.zeros(shape, type_.dtype)
         kind = type_.dtype.kind
@@ -155,15 +163,3 @@ class Inputs:
 
 def is_picture(source: str) -> bool:
     return Path(source).suffix.lower() in SUFFIXES
-
-
-def load_arrays(path: Path) -> dict[str, Array]:
-    """The arrays of a .npy or .npz file, by name. Raises ModelFileError; never unpickles."""
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return {path.stem: loaded}
-        with loaded:
-            return {name: loaded[name] for name in loaded.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ModelFileError(f"{path} cannot be read as .npy or .npz: {error}") from error

@@ -5,13 +5,35 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tinsmith.cli import _show
+from tinsmith.errors import InputShapeError, UnknownName
+from tinsmith.graph import Type
 
-MODEL = click.Path(exists=True, readable=True)
+if TYPE_CHECKING:
+    from tinsmith.runtime.net import Net
+
+MODEL = click.Path(exists=True, readable=True, dir_okay=False)
+LARGEST = 2**31 - 1
+"""The largest size that --dim takes."""
+
+
+class Number(click.FloatRange):
+    """A number from 0 to `max`; NaN is none."""
+
+    name = "number"
+
+    def __init__(self, max: float) -> None:
+        super().__init__(0, max)
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        found = float(super().convert(value, param, ctx))
+        if found != found:
+            self.fail("NaN is no number", param, ctx)
+        return found
 
 
 @dataclass(frozen=True)
@@ -28,45 +50,43 @@ class Build:
     tune: bool = False
     cache: bool = True
 
-    def compile(self, path: str, sizes: Mapping[str, int] | None = None) -> Built:
-        """Load and compile, with progress on a terminal. Raises TinsmithError.
+    def compile(self, path: str, dims: tuple[str, ...] | None = None) -> Built:
+        """Compile, with progress on a terminal. Raises TinsmithError, click errors for usage.
 
-        Free dimensions stay free, or, where `sizes` is given, become what it says, else 1.
+        Free dimensions stay free, or, where `dims` is given, become what it says, else 1.
         """
         import tinsmith as ts
-        from tinsmith.cli._facts import with_sizes
 
         start = time.perf_counter()
-        with _show.working(f"reading {path}"):
-            graph = ts.load(path)
-            if sizes is not None:
-                graph = with_sizes(graph, sizes)
-        loaded = time.perf_counter()
         with _show.working(f"compiling {path}"):
-            net = ts.compile(
-                graph,
-                threads=self.threads,
-                backend=self.backend,
-                target=self.target,
-                kernels=self.kernels,
-                passes=self.passes,
-                precision=self.precision,
-                memory="small" if self.small_memory else "default",
-                tune=self.tune,
-                cache=self.cache,
-            )
-        done = time.perf_counter()
-        return Built(path, graph, net, (loaded - start) * 1e3, (done - loaded) * 1e3)
+            net = ts.compile(path, **self.options())
+            if dims is not None:
+                chosen = sizes(dims, net.inputs)
+                if self.backend == "cpu":
+                    net.program(signature_of(net, chosen))
+        return Built(path, net, (time.perf_counter() - start) * 1e3)
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of `tinsmith.compile`."""
+        return {
+            "threads": self.threads,
+            "backend": self.backend,
+            "target": self.target,
+            "kernels": self.kernels,
+            "passes": self.passes,
+            "precision": self.precision,
+            "memory": "small" if self.small_memory else "default",
+            "tune": self.tune,
+            "cache": self.cache,
+        }
 
 
 @dataclass(frozen=True)
 class Built:
-    """A compiled model and how long that took."""
+    """A compiled model and how long that took, from the file on."""
 
     path: str
-    graph: Any
-    net: Any
-    load_ms: float
+    net: Net
     compile_ms: float
 
 
@@ -104,6 +124,9 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ]
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        from tinsmith.codegen.target import level
+        from tinsmith.compiler.compile import BACKENDS
+
         names = (
             "threads",
             "backend",
@@ -119,6 +142,9 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
             raise click.BadParameter(
                 f"{taken['threads']} threads cannot compute", param_hint="--threads"
             )
+        if taken["backend"] not in BACKENDS:
+            raise UnknownName("backend", taken["backend"], BACKENDS)
+        level(taken["target"] or "host")  # raises where there is no such target
         build = Build(**taken, cache=not kwargs.pop("no_cache"))
         return command(*args, build=build, **kwargs)
 
@@ -138,7 +164,13 @@ def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--dim", "dims", multiple=True, metavar="NAME=SIZE", help="Size of a free dimension."
         ),
-        click.option("--seed", default=0, show_default=True, help="Of the random inputs."),
+        click.option(
+            "--seed",
+            type=click.IntRange(0),
+            default=0,
+            show_default=True,
+            help="Of the random inputs.",
+        ),
         click.option(
             "--scale",
             type=click.Choice(SCALES),
@@ -160,25 +192,56 @@ def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def read_inputs(
-    net: Any, inputs: tuple[str, ...], dims: tuple[str, ...], seed: int, scale: str, fit: str
+    types: Mapping[str, Type],
+    inputs: tuple[str, ...],
+    dims: tuple[str, ...],
+    seed: int,
+    scale: str,
+    fit: str,
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The arrays by input name, and where each came from."""
     from tinsmith.cli._inputs import Inputs
     from tinsmith.cli._picture import Picture
 
-    reader = Inputs(net.inputs, sizes(dims), seed, Picture(scale, fit))
+    reader = Inputs(types, sizes(dims, types), seed, Picture(scale, fit))
     return reader.read(inputs), reader.notes
 
 
-def sizes(dims: tuple[str, ...]) -> dict[str, int]:
-    """`("N=4",)` as {"N": 4}."""
+def sizes(dims: tuple[str, ...], types: Mapping[str, Type]) -> dict[str, int]:
+    """`("N=4",)` as {"N": 4}, for a model with inputs of these types."""
+    free = list(
+        dict.fromkeys(d for t in types.values() for d in t.shape or () if not isinstance(d, int))
+    )
     found: dict[str, int] = {}
     for text in dims:
-        name, equals, number = text.partition("=")
-        if not equals or not number.isdigit():
+        name, equals, number = text.rpartition("=")
+        if not equals or not (number.isascii() and number.isdecimal()):
             raise click.BadParameter(f"{text!r} is not NAME=SIZE", param_hint="--dim")
+        if name not in free:
+            known = ", ".join(free) or "none"
+            raise click.BadParameter(
+                f"no free dimension is named {name!r}; there are: {known}", param_hint="--dim"
+            )
+        if len(number.lstrip("0")) > 10 or int(number) > LARGEST:
+            raise click.BadParameter(
+                f"{name} would be greater than {LARGEST}, the largest dimension",
+                param_hint="--dim",
+            )
         found[name] = int(number)
     return found
+
+
+def signature_of(net: Net, chosen: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
+    """The input shapes of a model; a free dimension that is not chosen is 1."""
+    shapes = []
+    for name, type_ in net.inputs.items():
+        if type_.shape is None:
+            raise InputShapeError(
+                f"the input {name!r} of {net.name} may have any rank; a kernel is chosen when the "
+                "model is run"
+            )
+        shapes.append(tuple(d if isinstance(d, int) else chosen.get(d, 1) for d in type_.shape))
+    return tuple(shapes)
 
 
 def outputs_of(net: Any, result: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tinsmith.cli import _show
-from tinsmith.cli._model import MODEL, Build, build_options, sizes
+from tinsmith.cli._model import MODEL, Build, build_options
 
 
 @click.command(short_help="Say what was fused and why not, and which kernel won at what cost.")
@@ -25,7 +25,7 @@ def command(model: str, node: str | None, dims: tuple[str, ...], build: Build, j
       tinsmith explain model.onnx
       tinsmith explain model.onnx layer3.0.conv2
     """
-    text = build.compile(model, sizes(dims)).net.explain(node)
+    text = build.compile(model, dims).net.explain(node)
     if json_:
         return _show.as_json({"model": model, "node": node, "text": text})
     return click.echo(text)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tinsmith.cli import _show
-from tinsmith.cli._facts import Facts, facts_of, symbols_of, with_sizes
+from tinsmith.cli._facts import Facts, facts_of, with_sizes
 from tinsmith.cli._model import MODEL, Build, build_options, sizes
 
 STAGES = ("imported", "canonical", "placed", "plan")
@@ -39,22 +39,15 @@ def command(
       tinsmith inspect model.onnx --at canonical | less
     """
     if at is not None:
-        text = stage_text(model, at, build, sizes(dims))
+        text = stage_text(model, at, build, dims)
         return _show.as_json({"stage": at, "text": text}) if json_ else click.echo(text)
     import tinsmith as ts
 
     with _show.working(f"reading {model}"):
         graph = ts.load(model)
-    unknown = set(sizes(dims)) - set(symbols_of(graph))
-    if unknown:
-        known = ", ".join(symbols_of(graph)) or "none"
-        raise click.BadParameter(
-            f"no free dimension is named {', '.join(sorted(unknown))}; there are: {known}",
-            param_hint="--dim",
-        )
-    facts = facts_of(with_sizes(graph, sizes(dims)))
+    facts = facts_of(with_sizes(graph, sizes(dims, types_of(graph))))
     plan = memory and build.backend == "cpu"
-    planned = planned_memory(model, build, sizes(dims)) if plan else None
+    planned = planned_memory(model, build, dims) if plan else None
     if json_:
         return _show.as_json(document(model, graph, facts, planned))
     print_ports(graph)
@@ -63,15 +56,26 @@ def command(
     return None
 
 
-def stage_text(model: str, stage: str, build: Build, dims: dict[str, int]) -> str:
-    if stage == "imported":
-        import tinsmith as ts
+def stage_text(model: str, stage: str, build: Build, dims: tuple[str, ...]) -> str:
+    if stage in ("placed", "plan"):
+        return build.compile(model, dims).net.graph(stage)
+    import tinsmith as ts
 
-        return str(ts.load(model))
-    return str(build.compile(model, dims).net.graph(stage))
+    graph = ts.load(model)
+    chosen = sizes(dims, types_of(graph))
+    if stage == "canonical":
+        from tinsmith.passes.manager import run_passes
+
+        graph = with_sizes(graph, chosen).clone()
+        run_passes(graph, "portable", "cpu", build.passes)
+    return str(graph)
 
 
-def planned_memory(model: str, build: Build, dims: dict[str, int]) -> dict[str, int]:
+def types_of(graph: Any) -> dict[str, Any]:
+    return {v.name: v.type for v in graph.inputs}
+
+
+def planned_memory(model: str, build: Build, dims: tuple[str, ...]) -> dict[str, int]:
     """Bytes, as the plan has them."""
     found = build.compile(model, dims).net.memory
     names = ("peak", "naive", "lower_bound", "weights", "workspace", "code")

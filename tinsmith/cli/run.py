@@ -21,6 +21,7 @@ from tinsmith.cli._model import (
     read_inputs,
 )
 from tinsmith.errors import InputShapeError
+from tinsmith.formats.npz import write_npz
 
 
 @click.command(short_help="Run a model on arrays, pictures or random numbers.")
@@ -29,7 +30,13 @@ from tinsmith.errors import InputShapeError
 @click.option(
     "--labels", type=click.Path(exists=True, dir_okay=False), help="Class names, one a line."
 )
-@click.option("--top", default=5, show_default=True, help="How many classes to show.")
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="How many classes to show.",
+)
 @click.option("--save", type=click.Path(dir_okay=False), help="Write the outputs to this .npz.")
 @build_options
 @click.option("--json", "json_", is_flag=True, help="Print plain data.")
@@ -63,7 +70,7 @@ def command(
     """
     built = build.compile(model)
     names = read_labels(Path(labels)) if labels else None
-    arrays, notes = read_inputs(built.net, inputs, dims, seed, scale, fit)
+    arrays, notes = read_inputs(built.net.inputs, inputs, dims, seed, scale, fit)
     with _show.working("running"):
         outputs, first, again = run_twice(built.net, arrays)
     shown = {n: describe(a, names, top) for n, a in outputs.items()}
@@ -72,8 +79,7 @@ def command(
         raise InputShapeError(
             f"{labels} names {len(names)} classes, but no output has a score for each: {shapes}"
         )
-    if save:
-        np.savez(save, **outputs)
+    saved = write_npz(save, outputs) if save else None
     if json_:
         return _show.as_json(document(built, build, arrays, notes, shown, first, again))
     for name, array in arrays.items():
@@ -84,8 +90,8 @@ def command(
         f"time    {times(built, first, again)}, {build.threads} thread{'s' * (build.threads > 1)}"
     )
     click.echo(f"graph   {changes(built, build)}")
-    if save:
-        click.echo(f"saved   {save}")
+    if saved:
+        click.echo(f"saved   {saved}")
     return None
 
 
@@ -133,19 +139,23 @@ def print_output(name: str, row: dict[str, Any]) -> None:
 
 
 def times(built: Built, first: float, again: float) -> str:
-    parts = {"load": built.load_ms, "compile": built.compile_ms, "first run": first, "run": again}
+    parts = {"compile": built.compile_ms, "first run": first, "run": again}
     return ", ".join(f"{name} {_show.ms(value)}" for name, value in parts.items())
 
 
 def changes(built: Built, build: Build) -> str:
     """`17 nodes became 6 steps, 1 of them in numpy; fold-constants 4, fuse-elementwise 3`."""
     if build.backend == "numpy":
-        return f"{len(built.graph)} nodes, as they are: the reference of each, in numpy"
-    steps = [s for s in built.net.program().plan.steps if s.kind != "view"]
+        nodes = len(built.net.source())
+        return f"{nodes} nodes, as they are: the reference of each, in numpy"
+    program = built.net.program()
+    steps = [s for s in program.plan.steps if s.kind != "view"]
     slow = sum(s.kind == "reference" for s in steps)
-    text = f"{len(built.graph)} nodes became {len(steps)} steps"
-    text += f", {slow} of them in numpy" if slow else ""
+    text = f"{len(steps)} steps" + (f", {slow} of them in numpy" if slow else "")
+    if program.stored:
+        return f"{text}; compiled by an earlier run"
     did = ", ".join(f"{name} {n}" for name, n in passes_of(built).items())
+    text = f"{len(built.net.source())} nodes became {text}"
     return f"{text}; {did}" if did else text
 
 
@@ -167,6 +177,8 @@ def document(
     first: float,
     again: float,
 ) -> dict[str, Any]:
+    """What --json prints. `changes` is null where the program was compiled by an earlier run."""
+    stored = build.backend == "cpu" and built.net.program().stored
     return {
         "model": built.path,
         "threads": build.threads,
@@ -176,9 +188,9 @@ def document(
             for n, a in arrays.items()
         },
         "outputs": outputs,
-        "load_ms": built.load_ms,
         "compile_ms": built.compile_ms,
         "first_ms": first,
         "run_ms": again,
-        "changes": passes_of(built),
+        "stored": stored,
+        "changes": None if stored else passes_of(built),
     }

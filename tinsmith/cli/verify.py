@@ -7,7 +7,7 @@ import sys
 import click
 
 from tinsmith.cli import _show
-from tinsmith.cli._model import MODEL, Build, build_options, input_options, read_inputs
+from tinsmith.cli._model import MODEL, Build, Number, build_options, input_options, read_inputs
 
 DIFFERS = 3
 """Exit code where an output differs."""
@@ -25,6 +25,7 @@ DIFFERS = 3
 )
 @click.option(
     "--tolerance",
+    type=Number(1e6),
     default=1e-3,
     show_default=True,
     help="Greatest error, relative to the greatest element of the output.",
@@ -76,22 +77,19 @@ def command(
     expected, _ = expected_of(against)
     given = {n: a for n, a in expected.items() if n in {v.name for v in graph.inputs}}
     if not (given and not inputs):
-        given, _ = read_inputs(_Ports(graph), inputs, dims, seed, scale, fit)
+        types = {v.name: v.type for v in graph.inputs}
+        given, _ = read_inputs(types, inputs, dims, seed, scale, fit)
+    options = build.options()
+    del options["backend"]
     with _show.working(f"verifying {model}"):
         found = ts.verify(
-            model if against == "onnxruntime" else graph,
+            model,
             given,
             against=against,
             tolerance=tolerance,
             bisect=bisect,
             save=save,
-            threads=build.threads,
-            target=build.target,
-            kernels=build.kernels,
-            passes=build.passes,
-            precision=build.precision,
-            memory="small" if build.small_memory else "default",
-            cache=build.cache,
+            **options,
         )
     if json_:
         _show.as_json(found.to_json())
@@ -99,10 +97,3 @@ def command(
         click.echo(str(found))
     if not found.ok:
         sys.exit(DIFFERS)
-
-
-class _Ports:
-    """What `read_inputs` looks at of a compiled model."""
-
-    def __init__(self, graph: object) -> None:
-        self.inputs = {v.name: v.type for v in graph.inputs}  # type: ignore[attr-defined]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,8 @@ from tinsmith.codegen.cache import open_cache
 from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.compare import Array, Difference, compare
 from tinsmith.compiler.winners import Winners
-from tinsmith.errors import NoKernel, TinsmithError
+from tinsmith.errors import ModelFileError, NoKernel, TinsmithError
+from tinsmith.formats.npz import write_npz
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops.control import run_graph
 from tinsmith.passes.manager import list_passes, run_passes
@@ -33,7 +33,8 @@ class Culprit:
            "kernel": the node is wrong for itself, on exactly these inputs
            "plan": the node is right alone, and wrong in its place in the program
            "model": importer or reference, as the other engine tells
-    replay is the .tin file of the node alone, with its inputs in an .npz beside it.
+    replay is the .tin file of the node alone, with its inputs in an .npz beside it; `note` says
+    why there is none, where it was asked for.
     """
 
     kind: str
@@ -43,6 +44,7 @@ class Culprit:
     origin: str = ""
     difference: Difference | None = None
     replay: str = ""
+    note: str = ""
 
     def __str__(self) -> str:
         what = {
@@ -60,6 +62,8 @@ class Culprit:
         if self.replay:
             data = Path(self.replay).with_suffix(".npz")
             lines.append(f"  replay  tinsmith verify {self.replay} {data}")
+        if self.note:
+            lines.append(f"  replay  {self.note}")
         return "\n".join(lines)
 
 
@@ -96,12 +100,15 @@ class Bisection:
             found = compare(v.name, a, values[v.name], self.tolerance)
             if not found.ok:
                 kind, difference = KERNEL, found
-        replay = ""
+        replay = note = ""
         if save is not None:
-            replay = _store(save, alone, feeds)
+            try:
+                replay = _store(save, alone, feeds)
+            except ModelFileError as error:  # what was found is worth more than its files
+                note = str(error)
         return Culprit(
             kind, node.name, _op(node), self.kernels.get(node.name, "reference"),
-            str(node.origin), difference, replay,
+            str(node.origin), difference, replay, note,
         )  # fmt: skip
 
     # ---- passes
@@ -218,11 +225,13 @@ def _store(folder: Path, graph: Graph, feeds: Mapping[str, Array]) -> str:
     """The files of a replay; "" where the graph has no text form (it holds strings, for one)."""
     from tinsmith.compiler.compile import save
 
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelFileError(f"{str(folder)!r} cannot be made: {error.strerror}") from error
     stem = "".join(c if c.isalnum() or c in "-_." else "_" for c in graph.name)[:80] or "node"
     file = folder / f"{stem}.tin"
-    arrays: dict[str, Any] = dict(feeds)
-    np.savez(file.with_suffix(".npz"), **arrays)
+    write_npz(file.with_suffix(".npz"), feeds)
     try:
         save(graph, file)
     except TinsmithError:

@@ -288,7 +288,13 @@ def program_of(found: Container, target: Target) -> Program:
     }
     team = team_address(target, True, plan.threads)
     return Program(
-        plan, SharedLibrary(code), found.array("weights"), _nodes(head["nodes"]), constants, team
+        plan,
+        SharedLibrary(code),
+        found.array("weights"),
+        _nodes(head["nodes"]),
+        constants,
+        team,
+        stored=True,
     )
 
 

@@ -17,6 +17,7 @@ from tinsmith.compiler.compile import compile as compile_model
 from tinsmith.compiler.compile import load, machine_of
 from tinsmith.compiler.options import Options
 from tinsmith.errors import InputNameError, InputTypeError, MissingPackage, ModelFileError
+from tinsmith.formats.npz import read_arrays
 from tinsmith.graph import Graph, Type
 from tinsmith.ops.control import run_graph
 
@@ -79,7 +80,7 @@ def verify(
     graph = model if isinstance(model, Graph) else load(model)
     expected, against_name = expected_of(against)
     arrays = arrays_for(graph, inputs, expected, seed)
-    net = compile_model(graph, **options)
+    net = compile_model(model, **options)
     got = dict(zip(net.output_names, net.run(net._arrays([], arrays)), strict=True))
     exact: dict[str, Array] | None = None
     if against_name == REFERENCE:
@@ -182,11 +183,7 @@ def expected_of(against: Any) -> tuple[dict[str, Any], str]:
         raise ModelFileError(
             f"cannot compare with {text!r}: give 'reference', 'onnxruntime' or an .npz file"
         )
-    try:
-        with np.load(text, allow_pickle=False) as data:
-            return dict(data), text
-    except (OSError, ValueError, EOFError) as error:
-        raise ModelFileError(f"{text} cannot be read as .npz: {error}") from error
+    return dict(read_arrays(text)), text
 
 
 # ---- the others

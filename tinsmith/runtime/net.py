@@ -100,9 +100,9 @@ class Net:
 
     def program(self, signature: Signature | None = None) -> Program:
         """The program for an input signature; built once, kept while it is among the last used."""
-        signature = self._own_shapes() if signature is None else signature
         if self._runner is not None:
             raise TinsmithError("the numpy backend has no program; compile with backend='cpu'")
+        signature = self._own_shapes() if signature is None else signature
         with self._lock:
             program = self._programs.get(signature)
             if program is None:
@@ -119,7 +119,11 @@ class Net:
         if self._programs:
             return next(reversed(self._programs))
         shown = ", ".join(f"{n}: {t}" for n, t in self.inputs.items())
-        raise InputShapeError(f"{self.name} has inputs of free shape ({shown}): call it once first")
+        raise InputShapeError(
+            f"{self.name} has inputs of free shape ({shown}), and nothing is compiled for it "
+            "before its first call: call it once, or net.program(((2, 3), ...)) with a shape for "
+            "each input"
+        )
 
     def _check_signature(self, signature: Signature) -> None:
         if len(signature) != len(self._names):
@@ -260,16 +264,22 @@ class Net:
         return None if self._sections is None else self._sections(self._own_shapes())
 
     def graph(self, stage: str = "imported") -> str:
-        """The model's text at a stage: imported, canonical, placed or plan."""
+        """The model's text at a stage: imported, canonical, placed or plan. The last two are of one
+        signature, as `explain` is."""
         if stage not in ("imported", "canonical", "placed", "plan"):
             raise UnknownName("stage", stage, ["imported", "canonical", "placed", "plan"])
         if stage == "plan":
             return str(self.program().plan)
+        if stage == "placed" and self._runner is None:
+            self._own_shapes()
         return self._stages(stage)
 
     def explain(self, node: str | None = None) -> str:
         """What was fused and why not, which kernels were candidates, which won; for one node (by
-        its name in the model) or for all, with the nodes that run in numpy first."""
+        its name in the model) or for all, with the nodes that run in numpy first. Of a model of
+        free shapes, for those last compiled for; raises InputShapeError before there are any."""
+        if self._runner is None:
+            self._own_shapes()
         found = self._explain()
         if node is None:
             unique = list(dict.fromkeys(found.values()))

@@ -51,7 +51,8 @@ class Program:
     """Plan, code and weights, bound together.
 
     `nodes` maps the names of reference steps to (operator, attributes); `constants` holds the
-    arrays that only those read; `team` gives the addresses of the thread team's functions.
+    arrays that only those read; `team` gives the addresses of the thread team's functions;
+    `stored` says that it was read from a file, not compiled by this process.
     """
 
     def __init__(
@@ -62,7 +63,9 @@ class Program:
         nodes: Mapping[str, tuple[Reference, Mapping[str, Any]]],
         constants: Mapping[str, Array],
         team: Callable[[str], int] | None,
+        stored: bool = False,
     ) -> None:
+        self.stored = stored
         self.plan, self.library, self.weights = plan, library, weights
         self.nodes, self.constants, self.team = dict(nodes), dict(constants), team
         self.segments: list[tuple[int, list[Step]] | Step] = []
