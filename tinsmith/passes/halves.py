@@ -1,6 +1,7 @@
 """float16 and bfloat16 are computed in float32: halves are what comes in, goes out and is stored.
 
 What is computed between two halves is rounded once, at the end, and not after every operator.
+Activations and norms are recognised before: their constants are recognised as halves round them.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 PORTABLE = (
     "propagate-shapes",
-    "widen-halves",
     "canonicalise",
     "canonicalise-shapes",
     "lower-einsum",
@@ -13,6 +12,7 @@ PORTABLE = (
     "merge-common",
     "recognise-activations",
     "recognise-norms",
+    "widen-halves",
     "stack-recurrent",
     "stack-loops",
     "recognise-moves",
