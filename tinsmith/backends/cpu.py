@@ -15,6 +15,7 @@ from tinsmith.errors import TargetError
 from tinsmith.graph import Graph
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.planner import Built, make_plan
+from tinsmith.plan.shelf import Blob, Shelf
 from tinsmith.runtime.program import SLACK, Program, aligned
 
 Array = np.ndarray[Any, Any]
@@ -22,12 +23,11 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Compiled:
-    """A program, what it was built from, its code as a shared library, its packed weights."""
+    """A program, what it was built from, and its code as a shared library."""
 
     program: Program
     built: Built
     code: bytes
-    weights: Array
 
 
 def compile_placed(
@@ -41,8 +41,10 @@ def compile_placed(
     preferences: Preferences | None = None,
     small: bool = False,
     room: Room | None = None,
+    shelf: Shelf | None = None,
 ) -> Compiled:
-    """A runnable program for a placed graph of static shapes, its weights in `room`.
+    """A runnable program for a placed graph of static shapes, its weights in `room`, or where
+    they lie already: on the `shelf`, which gets the new ones.
 
     Raises TargetError where this process cannot run code for the target.
     """
@@ -53,16 +55,20 @@ def compile_placed(
     room = room or Heap()
     with begin(target, cache) as compiler:
         sink = _Sink(compiler, room)
-        built = make_plan(graph, target, threads, overrides, precision, preferences, small, sink)
-        weights = room.finish(built.plan.memory.weights)
+        built = make_plan(
+            graph, target, threads, overrides, precision, preferences, small, sink, shelf
+        )
+        blob = Blob(room.finish(built.own_bytes), built.rows)
         library = load_code(built.codes, target, cache, compiler)
     plan = built.plan._replace(memory=built.plan.memory._replace(code=len(library.data)))
     nodes: dict[str, tuple[Any, Mapping[str, Any]]] = {
         name: (node.op, node.attrs) for name, node in built.nodes.items()
     }
     team = team_address(target, cache, threads)
-    program = Program(plan, library, weights, nodes, built.constants, team)
-    return Compiled(program, built, library.data, weights)
+    program = Program(plan, library, [blob, *built.shared], nodes, built.constants, team)
+    if shelf is not None:
+        shelf.add(blob, built.made)
+    return Compiled(program, built, library.data)
 
 
 class Room(Protocol):

@@ -23,6 +23,7 @@ from tinsmith.graph import Graph, Type
 from tinsmith.kernels.select import check_overrides, parse_overrides
 from tinsmith.passes.manager import Report, run_passes
 from tinsmith.plan.pick import Preferences
+from tinsmith.plan.shelf import Shelf
 from tinsmith.runtime.net import Signature
 
 
@@ -79,9 +80,10 @@ class Compilation:
         preferences: Preferences | None = None,
         forced: Mapping[str, str] | None = None,
         room: Room | None = None,
+        shelf: Shelf | None = None,
     ) -> Compiled:
         """A program for a placed graph; `forced` names kernels of single nodes, `room` is where its
-        weights go."""
+        weights go that are not on the `shelf`."""
         return compile_placed(
             placed,
             self.target,
@@ -92,10 +94,18 @@ class Compilation:
             preferences=preferences,
             small=self.options.memory == "small",
             room=room,
+            shelf=shelf,
         )
 
-    def build(self, signature: Signature, measure: bool = False, room: Room | None = None) -> Made:
-        """A program for a signature; with `measure`, of kernels that were timed in it."""
+    def build(
+        self,
+        signature: Signature,
+        measure: bool = False,
+        room: Room | None = None,
+        shelf: Shelf | None = None,
+    ) -> Made:
+        """A program for a signature; with `measure`, of kernels that were timed in it. Its weights
+        are as in `compile`."""
         placed = self.place(signature)
         reports = self.reports
         known = Winners(open_cache() if self.cache else None, self.target)
@@ -111,7 +121,7 @@ class Compilation:
             known.add(tuning.winners)
             tuned = str(tuning)
         else:
-            compiled = self.compile(placed, known.read(), room=room)
+            compiled = self.compile(placed, known.read(), room=room, shelf=shelf)
         release(self._constants())  # the program has its own copies
         return Made(
             compiled, lambda: str(placed), lambda: explain_steps(compiled.built, reports), tuned

@@ -16,6 +16,7 @@ from tinsmith.compiler.store import Store, program_of, sections_of, source_finge
 from tinsmith.errors import ModelFileError, OptionError, TargetError, UnknownName, UntrustedCode
 from tinsmith.formats.container import MAGIC, Container
 from tinsmith.graph import Graph
+from tinsmith.plan.shelf import Shelf
 from tinsmith.registry import Registry
 from tinsmith.runtime.limits import calibrated
 from tinsmith.runtime.net import Net, Signature
@@ -175,6 +176,7 @@ class _Model:
         self._explained: Callable[[], dict[str, str]] = dict
         self._last: Container | None = None
         self._lock = threading.RLock()
+        self.shelf = Shelf()
         self._sections: dict[Signature, dict[str, Any]] = {}
         self._bundle = self._carried(trust)
         self.store, self.key = self._keyed()
@@ -275,6 +277,7 @@ class _Model:
                 stored = self.store.get(self.key, signature, self.target)
                 if stored is not None and (not self.tune or "tuned" in stored[1]):
                     program, self._last = stored
+                    self.shelf.add(program.blobs[0])
                     if "tuned" in self._last:
                         self.notes.append(self._last.text("tuned"))
                     return program
@@ -294,7 +297,7 @@ class _Model:
         sections = sections_of(
             program.plan,
             compiled.code,
-            compiled.weights,
+            program.blobs,
             program.nodes,
             program.constants,
             self.target,
@@ -305,9 +308,9 @@ class _Model:
             sections["placed"] = self._placed().encode()
             sections["explain"] = json.dumps(self._explained()).encode()
         if draft is not None:
-            self.store.commit(draft, sections)
+            self.store.commit(self.key, signature, draft, sections, program.blobs[0])
         elif sections is not None:
-            self.store.put(self.key, signature, sections)
+            self.store.put(self.key, signature, sections, program.blobs[0])
         return program
 
     def _draft(self, signature: Signature) -> tuple[Made, Draft | None]:
@@ -318,13 +321,13 @@ class _Model:
             draft = self.store.draft(self.key, signature)
         if draft is not None:
             try:
-                return self.compilation.build(signature, room=draft), draft
+                return self.compilation.build(signature, room=draft, shelf=self.shelf), draft
             except OSError:
                 draft.discard()
             except BaseException:
                 draft.discard()
                 raise
-        return self.compilation.build(signature, self.tune), None
+        return self.compilation.build(signature, self.tune, shelf=self.shelf), None
 
     def sections(self, signature: Signature) -> dict[str, Any] | None:
         """The program for a signature as container sections, freshly built."""
@@ -334,7 +337,7 @@ class _Model:
             return sections_of(
                 program.plan,
                 compiled.code,
-                compiled.weights,
+                program.blobs,
                 program.nodes,
                 program.constants,
                 self.target,

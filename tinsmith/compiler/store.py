@@ -12,11 +12,12 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from tinsmith.formats.container import Container, Draft, write_container
 from tinsmith.graph import Type, dtype_of
 from tinsmith.hashing import blake2b
 from tinsmith.plan.plan import Plan
+from tinsmith.plan.shelf import Blob
 from tinsmith.runtime.program import Program
 
 LIMIT_FACTOR = 8
@@ -69,6 +71,7 @@ class Store:
     def __init__(self, code_cache: Cache) -> None:
         self._folder = code_cache.path / "programs"
         self._limit = code_cache.limit * LIMIT_FACTOR
+        self._blobs: WeakValueDictionary[str, Blob] = WeakValueDictionary()
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
         except OSError:
@@ -158,15 +161,33 @@ class Store:
             return None
         try:
             found = Container(file)
-            program = program_of(found, target)
-            os.utime(file)
+            program = program_of(found, target, self._blob)
+            for blob in program.blobs:
+                os.utime(self._folder / blob.file)
             return program, found
         except (TinsmithError, OSError, ValueError, KeyError, TypeError):
             _drop(file)  # a damaged entry counts as absent
             return None
 
-    def put(self, key: str, signature: Any, sections: Mapping[str, Any]) -> None:
-        """Store a program's sections; a full or read-only disk only means that it is not kept."""
+    def _blob(self, name: str, tag: str) -> Blob:
+        """The weights in a stored program's file. Raises ModelFileError where it is another."""
+        blob = self._blobs.get(tag)
+        if blob is None:
+            found = Container(self._folder / name)
+            if found.text("tag") != tag:
+                raise ModelFileError(f"{found.path} was written anew")
+            rows = tuple((int(offset), int(nbytes)) for offset, nbytes in found.json("rows"))
+            blob = self._blobs[tag] = Blob(found.array("weights"), rows, name, tag)
+        return blob
+
+    def _named(self, key: str, signature: Any, blob: Blob) -> None:
+        """Note that a blob is stored."""
+        blob.file = self._file(key, signature).name
+        self._blobs[blob.tag] = blob
+
+    def put(self, key: str, signature: Any, sections: Mapping[str, Any], blob: Blob) -> None:
+        """Store a program's sections, among them the weights of a blob; a full or read-only disk
+        only means that it is not kept."""
         if sum(memoryview(s).nbytes for s in sections.values()) > self._limit // 2:
             return
         try:
@@ -174,6 +195,7 @@ class Store:
             write_container(self._file(key, signature), sections)
         except OSError:
             return
+        self._named(key, signature, blob)
 
     def draft(self, key: str, signature: Any) -> Draft | None:
         """A program's file, to be written while it is made; None where none can be."""
@@ -185,12 +207,15 @@ class Store:
         except OSError:
             return None
 
-    def commit(self, draft: Draft, sections: Mapping[str, Any] | None) -> None:
-        """Keep a draft, whose weights are written, with the other sections; or drop it."""
+    def commit(
+        self, key: str, signature: Any, draft: Draft, sections: Mapping[str, Any] | None, blob: Blob
+    ) -> None:
+        """Keep a draft, which holds the weights of a blob, with the other sections; or drop it."""
         total = sum(memoryview(s).nbytes for s in (sections or {}).values())
         try:
             if sections is not None and total <= self._limit // 2:
                 draft.commit({n: s for n, s in sections.items() if n != draft.first})
+                self._named(key, signature, blob)
         except OSError:
             pass
         draft.discard()
@@ -236,13 +261,15 @@ def _drop(path: Path) -> None:
 def sections_of(
     plan: Plan,
     code: bytes,
-    weights: np.ndarray[Any, Any],
+    blobs: Sequence[Blob],
     nodes: Mapping[str, tuple[Any, Mapping[str, Any]]],
     constants: Mapping[str, np.ndarray[Any, Any]],
     target: Target,
 ) -> dict[str, Any] | None:
-    """A program as container sections; None where it holds what cannot be written as data."""
-    if not uses_elf(target):
+    """A program as container sections; None where it holds what cannot be written as data, or
+    reads weights of a program that is not stored."""
+    own, *others = blobs
+    if not uses_elf(target) or not all(b.file for b in others):
         return None
     try:
         reference = {
@@ -262,17 +289,28 @@ def sections_of(
         "plan": plan.to_json(),
         "nodes": reference,
         "constants": arrays,
+        "shared": [[b.file, b.tag] for b in others],
     }
-    blobs = {
+    arrays_as_bytes = {
         f"constant:{n}": np.ascontiguousarray(a).reshape(-1).view(np.uint8)
         for n, a in constants.items()
     }
     # Weights come first: what follows them is readable slack for wide loads at their end.
-    return {"weights": weights, **blobs, "code": code, "program": json.dumps(head).encode()}
+    return {
+        "weights": own.data,
+        "tag": own.tag.encode(),
+        "rows": json.dumps(own.rows).encode(),
+        **arrays_as_bytes,
+        "code": code,
+        "program": json.dumps(head).encode(),
+    }
 
 
-def program_of(found: Container, target: Target) -> Program:
+def program_of(
+    found: Container, target: Target, blob: Callable[[str, str], Blob] | None = None
+) -> Program:
     """The program of a container's sections. Its code is loaded: the caller trusts the file.
+    `blob` gives the weights of stored programs by file name and tag.
 
     Code, plan and text are checked against their hashes, packed weights only against their size:
     hashing them would take longer than everything else of a warm start.
@@ -281,6 +319,13 @@ def program_of(found: Container, target: Target) -> Program:
     if head["target"] != target.key:
         raise ModelFileError(f"{found.path} holds code for {head['target']}, not for {target.key}")
     plan = Plan.from_json(head["plan"])
+    own = (found.path.name, found.text("tag"))
+    if blob is None:
+        if head["shared"]:
+            raise ModelFileError(f"{found.path} lacks weights that its program shares with others")
+        blobs = [Blob(found.array("weights"))]
+    else:
+        blobs = [blob(name, tag) for name, tag in (own, *head["shared"])]
     code = found.array("code", check=True).tobytes()
     constants = {
         n: found.array(f"constant:{n}", check=True).view(dtype_of(d)).reshape(s)
@@ -290,7 +335,7 @@ def program_of(found: Container, target: Target) -> Program:
     return Program(
         plan,
         SharedLibrary(code),
-        found.array("weights"),
+        blobs,
         _nodes(head["nodes"]),
         constants,
         team,

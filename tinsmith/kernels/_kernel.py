@@ -55,7 +55,9 @@ class Tier(IntEnum):
 class Packed:
     """A constant array that a kernel reads in its own order, made once when the plan is built.
 
-    `nbytes` tells its size where making it takes long; 0: it is not known."""
+    `nbytes` tells its size where making it takes long; 0: it is not known. Where `make` is a
+    `functools.partial` of a function of the module, whose arguments are arrays and hashable
+    values, equal arguments are packed once for all programs of a model."""
 
     name: str
     make: Callable[[], np.ndarray[Any, Any]]

@@ -135,9 +135,13 @@ def _share(
 
 
 def _base(table: Ptr, plan: Plan, space: str, index: int) -> Ptr:
-    slot = {"arena": ARENA, "weights": WEIGHTS, "workspace": WORKSPACE}.get(space)
-    if slot is None:
-        slot = PORTS + index + (len(plan.inputs) if space == "output" else 0)
+    ports = len(plan.inputs)
+    if space in ("input", "output"):
+        slot = PORTS + index + (ports if space == "output" else 0)
+    elif index:
+        slot = PORTS + ports + len(plan.outputs) + index - 1
+    else:
+        slot = {"arena": ARENA, "weights": WEIGHTS, "workspace": WORKSPACE}[space]
     return (table + slot).load_pointer(U8)
 
 

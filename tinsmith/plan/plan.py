@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 ARENA, WEIGHTS, WORKSPACE, SYNC, STAMPS, COUNTERS, PORTS = 0, 1, 2, 3, 4, 5, 6
-"""Slots of the table of pointers that generated code gets; from PORTS on inputs, then outputs."""
+"""Slots of the table of pointers that generated code gets; from PORTS on inputs, outputs, then
+shared weights."""
 
 LINE = 8
 """Counters are so many words apart: threads do not write to one cache line."""
@@ -13,7 +14,8 @@ LINE = 8
 
 class Ref(NamedTuple):
     """An address: byte `offset` in a memory space ("arena", "weights", "workspace", "input" or
-    "output"); `index` tells which input or output."""
+    "output"); `index` tells which input or output, or whose weights: the program's own (0),
+    or those of an earlier program that it shares."""
 
     space: str
     offset: int = 0

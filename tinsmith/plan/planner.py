@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,6 +19,7 @@ from tinsmith.plan.memory import Buffer, align, assign_offsets, lower_bound
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.place import Placed, Placer
 from tinsmith.plan.plan import Call, Memory, Operand, Plan, Port, Ref, Step
+from tinsmith.plan.shelf import Blob, Kept, Key, Shelf, key_of
 from tinsmith.plan.tensors import Tensor
 
 SLACK = 4096
@@ -40,6 +40,16 @@ class Built:
     nodes: dict[str, Node]
     constants: dict[str, np.ndarray[Any, Any]]
     placed: list[Placed]
+    own_bytes: int = 0
+    """Bytes of the program's own weights; others lie in blobs of earlier programs (`shared`)."""
+    shared: list[Blob] = field(default_factory=list)
+    made: list[tuple[Key, Kept]] = field(default_factory=list)
+    """What later programs may find among the own weights."""
+
+    @property
+    def rows(self) -> tuple[tuple[int, int], ...]:
+        """(offset, bytes) of each array among the own weights."""
+        return tuple(dict.fromkeys((kept.offset, kept.nbytes) for _, kept in self.made))
 
 
 class Sink(Protocol):
@@ -55,10 +65,14 @@ class _State:
     """What accumulates while steps are built."""
 
     sink: Sink | None
+    shelf: Shelf
     codes: dict[str, str] = field(default_factory=dict)
     weights: list[tuple[int, np.ndarray[Any, Any]]] = field(default_factory=list)
-    weight_bytes: int = 0
-    placed_at: dict[int, tuple[weakref.ref[Any], int]] = field(default_factory=dict)
+    own_bytes: int = 0
+    shared: list[Blob] = field(default_factory=list)
+    borrowed: dict[tuple[int, int], int] = field(default_factory=dict)
+    kept: dict[Hashable, tuple[Key, Kept]] = field(default_factory=dict)
+    fresh: list[tuple[Key, Kept]] = field(default_factory=list)
 
     def code(self, symbol: str, text: str) -> None:
         if symbol not in self.codes:
@@ -66,18 +80,57 @@ class _State:
             if self.sink is not None:
                 self.sink.code(symbol, text)
 
-    def put(self, array: np.ndarray[Any, Any]) -> int:
-        """The byte offset at which an array lies among the weights (once for each object)."""
-        known, offset = self.placed_at.get(id(array), (None, 0))
-        if known is None or known() is not array:  # one that is gone may have had the same id
-            offset = self.weight_bytes
-            self.placed_at[id(array)] = weakref.ref(array), offset
-            self.weight_bytes = align(offset + array.nbytes)
+    def packed(self, make: Callable[[], np.ndarray[Any, Any]]) -> Kept:
+        """Where lies what a kernel packs; it is made unless it has been before."""
+        key = key_of(make)
+        found = None if key is None else self._known(key)
+        return found or self._put(np.ascontiguousarray(make()), key)
+
+    def constant(self, array: np.ndarray[Any, Any]) -> Kept:
+        """Where an array lies among the weights."""
+        key = key_of(array)
+        assert key is not None
+        return self._known(key) or self._put(array, key)
+
+    def ref(self, kept: Kept, before: int = 0) -> Ref:
+        """The address of an array, `before` bytes further on."""
+        if kept.blob is None:
+            return Ref("weights", kept.offset + before)
+        if kept.blob not in self.shared:
+            self.shared.append(kept.blob)
+        index = 1 + self.shared.index(kept.blob)
+        self.borrowed[index, kept.offset] = kept.nbytes
+        return Ref("weights", kept.offset + before, index)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all weights that the program reads, each counted once."""
+        return self.own_bytes + sum(map(align, self.borrowed.values()))
+
+    def _known(self, key: Key) -> Kept | None:
+        known, kept = self.kept.get(key.name, (None, None))
+        if known is not None and known.lives:  # memory that is gone may have been used again
+            return kept
+        kept = self.shelf.made(key)
+        if kept is not None:
+            self.kept[key.name] = key, kept
+        return kept
+
+    def _put(self, array: np.ndarray[Any, Any], key: Key | None) -> Kept:
+        kept = self.shelf.same(array)
+        if kept is None:
+            kept = Kept(None, self.own_bytes, array.dtype, array.nbytes)
+            self.own_bytes = align(kept.offset + array.nbytes)
             if self.sink is not None:
-                self.sink.weights(offset, array)
+                self.sink.weights(kept.offset, array)
             else:
-                self.weights.append((offset, array))
-        return offset
+                self.weights.append((kept.offset, array))
+        if key is None:
+            key = Key(("packed", len(self.kept)), ())
+        self.kept[key.name] = key, kept
+        if kept.blob is None:
+            self.fresh.append((key, kept))
+        return kept
 
 
 def make_plan(
@@ -89,11 +142,13 @@ def make_plan(
     preferences: Preferences | None = None,
     small: bool = False,
     sink: Sink | None = None,
+    shelf: Shelf | None = None,
 ) -> Built:
     """Plan a graph for a target. Nodes whose shapes are not static run as reference steps.
 
     `preferences` names measured winners by the signatures of their sites; with `small`, kernels
-    whose packed weights outgrow the model's are left out.
+    whose packed weights outgrow the model's are left out. Weights that lie on the `shelf` are read
+    from there.
     """
     placer = Placer(target, overrides or {}, precision, threads, preferences, small)
     placed = placer.place(graph)
@@ -102,7 +157,7 @@ def make_plan(
     _take_over(placed, placer.outputs)
     offsets, arena, naive, bound = _arena(placed, placer.outputs)
     _check_size(graph, arena, offsets)
-    state = _State(sink)
+    state = _State(sink, shelf or Shelf())
     workspace = max((align(s.choice.workspace) for s in placed if s.choice), default=0)
     workspace = workspace + SLACK if workspace else 0
     zeroed: set[Tensor] = set()
@@ -132,7 +187,10 @@ def make_plan(
     )
     state.code(MAIN, main_text(plan, target))
     nodes = {s.name: s.node for s in placed if s.kind == "reference" and s.node is not None}
-    return Built(plan, state.codes, state.weights, nodes, constants, placed)
+    return Built(
+        plan, state.codes, state.weights, nodes, constants, placed,
+        state.own_bytes, state.shared, state.fresh,
+    )  # fmt: skip
 
 
 def _output(name: str, tensor: Tensor, state: _State, offsets: dict[Tensor, int]) -> Operand:
@@ -234,7 +292,7 @@ def _ref(t: Tensor, state: _State, offsets: dict[Tensor, int]) -> Ref:
     before = root.settled.before * root.dtype.itemsize + t.shift()
     if root.space == "weights":
         assert root.array is not None
-        return Ref("weights", state.put(root.array) + before)
+        return state.ref(state.constant(root.array), before)
     if root.space == "arena":
         return Ref("arena", offsets[root] + before)
     return Ref(root.space, before, root.index)
@@ -261,11 +319,11 @@ def _step(
         return Step(s.name, s.op, s.kind, s.kernel, "", s.origin)
     assert s.site is not None and s.choice is not None
     calls = [*_zero_calls(s, state, offsets, zeroed, target)]
-    packed = [np.ascontiguousarray(p.make()) for p in s.choice.packed]
+    packed = [state.packed(p.make) for p in s.choice.packed]
     specs = [None if t is None else t.settled for t in s.reads]
     refs = [_ref(t, state, offsets) for t in s.reads if t is not None]
     refs += [_ref(t, state, offsets) for t in s.writes]
-    refs += [Ref("weights", state.put(p)) for p in packed]
+    refs += [state.ref(p) for p in packed]
     refs.append(Ref("workspace"))
     refs.append(Ref("arena", offsets[s.scratch] if s.scratch else 0))
     key = choice_key(s.site, s.kernel, s.rank, s.choice)

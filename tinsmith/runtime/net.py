@@ -95,7 +95,7 @@ class Net:
         program = self.program(signature)
         sessions = self._local.__dict__.setdefault("sessions", OrderedDict())
         session = sessions[signature] = program.session()
-        _evict(sessions, lambda s: s.nbytes)
+        _evict(sessions, lambda s: s.program, lambda s: s.nbytes)
         return session
 
     def program(self, signature: Signature | None = None) -> Program:
@@ -108,7 +108,7 @@ class Net:
             if program is None:
                 self._check_signature(signature)
                 program = self._programs[signature] = self._build(signature)
-                _evict(self._programs, lambda p: p.plan.memory.weights)
+                _evict(self._programs, lambda p: p, lambda _: 0)
             self._programs.move_to_end(signature)
             return program
 
@@ -303,8 +303,15 @@ class Net:
         return f"<Net {self.name}({shown}) -> {', '.join(self.output_names)}>"
 
 
-def _evict(kept: OrderedDict[Signature, Any], nbytes: Callable[[Any], int]) -> None:
-    """Drop what was added first until the bounds hold; the last one always stays."""
-    total = sum(map(nbytes, kept.values()))
-    while len(kept) > 1 and (len(kept) > PLANS or total > PLAN_BYTES):
-        total -= nbytes(kept.popitem(last=False)[1])
+def _evict(
+    kept: OrderedDict[Signature, Any], program: Callable[[Any], Program], own: Callable[[Any], int]
+) -> None:
+    """Drop things from the front until the bounds hold; the last one always stays. Counted are the
+    bytes that each has of its `own`, and the weights of all their programs, shared ones once."""
+
+    def nbytes() -> int:
+        blobs = {b: b.nbytes for k in kept.values() for b in program(k).blobs}
+        return sum(blobs.values()) + sum(map(own, kept.values()))
+
+    while len(kept) > 1 and (len(kept) > PLANS or nbytes() > PLAN_BYTES):
+        kept.popitem(last=False)

@@ -25,6 +25,7 @@ from tinsmith.plan.plan import (
     Plan,
     Step,
 )
+from tinsmith.plan.shelf import Blob
 from tinsmith.runtime.threads import Lease
 
 SLACK = 4096
@@ -50,8 +51,9 @@ class Reference(Protocol):
 class Program:
     """Plan, code and weights, bound together.
 
-    `nodes` maps the names of reference steps to (operator, attributes); `constants` holds the
-    arrays that only those read; `team` gives the addresses of the thread team's functions;
+    `blobs` are its own weights, and those of other programs that it shares; `nodes` maps the names
+    of reference steps to (operator, attributes); `constants` holds the arrays that only those
+    read; `team` gives the addresses of the thread team's functions;
     `stored` says that it was read from a file, not compiled by this process.
     """
 
@@ -59,14 +61,14 @@ class Program:
         self,
         plan: Plan,
         library: Library | None,
-        weights: Array,
+        blobs: Sequence[Blob],
         nodes: Mapping[str, tuple[Reference, Mapping[str, Any]]],
         constants: Mapping[str, Array],
         team: Callable[[str], int] | None,
         stored: bool = False,
     ) -> None:
         self.stored = stored
-        self.plan, self.library, self.weights = plan, library, weights
+        self.plan, self.library, self.blobs = plan, library, list(blobs)
         self.nodes, self.constants, self.team = dict(nodes), dict(constants), team
         self.segments: list[tuple[int, list[Step]] | Step] = []
         native = 0
@@ -95,6 +97,22 @@ def aligned(nbytes: int) -> Array:
     return raw[shift : shift + nbytes]
 
 
+def owned(value: Any) -> Any:
+    """A copy of what a reference step gave: an array, a list of arrays, or None."""
+    if isinstance(value, list):
+        return [np.array(a) for a in value]
+    return None if value is None else np.array(value)
+
+
+def shown(value: Any) -> str:
+    """A value in a message: element type and shape, or how many tensors a sequence has."""
+    if value is None:
+        return "-"
+    return (
+        f"{len(value)} tensors" if isinstance(value, list) else f"{value.dtype}{list(value.shape)}"
+    )
+
+
 def _address(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
 
@@ -121,14 +139,16 @@ class Session:
         plan = program.plan
         self._arena = aligned(plan.memory.peak + SLACK)
         self._workspace = aligned(plan.memory.workspace + SLACK)
-        self._table = np.zeros(PORTS + len(plan.inputs) + len(plan.outputs), np.int64)
+        shared = PORTS + len(plan.inputs) + len(plan.outputs)
+        own, *others = [_address(b.data) if b.data.size else 0 for b in program.blobs]
+        self._table = np.array([0] * shared + others, np.int64)
         longest = max((len(steps) for _, steps in plan.segments()), default=0)
         self._stamps = np.zeros(longest + 1, np.int64)
         self._counters = aligned(8 * plan.counter_words)
         self._counters_at, self._words = _address(self._counters), plan.counter_words
         self._table[COUNTERS] = self._counters_at
         self._table[ARENA] = _address(self._arena)
-        self._table[WEIGHTS] = _address(program.weights) if program.weights.size else 0
+        self._table[WEIGHTS] = own
         self._table[WORKSPACE] = _address(self._workspace)
         self._pointer = _address(self._table)
         self._calls = [
@@ -145,9 +165,9 @@ class Session:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the session keeps alive: its own memory, and its program's weights."""
+        """Bytes of the session's own memory."""
         memory = self.program.plan.memory
-        return memory.peak + memory.workspace + memory.weights
+        return memory.peak + memory.workspace
 
     def run(self, inputs: Sequence[Array], cycles: dict[str, int] | None = None) -> list[Array]:
         """Run on plain, contiguous arrays of the plan's dtypes and shapes; new output arrays.
@@ -197,7 +217,8 @@ class Session:
                 raise DataError(f"{step.origin}: {step.fault}")
         for k, operand in enumerate(self.program.plan.outputs):
             if outputs[k] is None:
-                outputs[k] = self._read(operand, inputs, outputs, env)
+                found = self._read(operand, inputs, outputs, env)
+                outputs[k] = owned(found) if isinstance(found, list) else found
         return outputs
 
     def _one(self, call: Any, team: Any, inputs: Any, outputs: Any, env: Any, cycles: Any) -> None:
@@ -227,7 +248,7 @@ class Session:
             array = (inputs if ref.space == "input" else outputs)[ref.index]
             flat = array.reshape(-1).view(np.uint8)
             return _window(flat, ref.offset, operand)
-        memory = {"arena": self._arena, "weights": self.program.weights}[ref.space]
+        memory = self._arena if ref.space == "arena" else self.program.blobs[ref.index].data
         return _window(memory, ref.offset, operand)
 
     def _reference(self, step: Step, inputs: Any, outputs: Any, env: Any, cycles: Any) -> None:
@@ -241,13 +262,13 @@ class Session:
         except TinsmithError:
             raise
         except Exception as error:
-            shown = ", ".join("-" if a is None else f"{a.dtype}{list(a.shape)}" for a in args)
+            given = ", ".join(map(shown, args))
             raise ReferenceFailed(
-                f"{step.origin}: the reference of {step.op}({shown}) failed: {error}"
+                f"{step.origin}: the reference of {step.op}({given}) failed: {error}"
             ) from error
         for operand, result in zip(step.writes, results, strict=False):
             if operand.ref is None:
-                env[operand.name] = np.array(result)  # a view would change under the caller
+                env[operand.name] = owned(result)  # a view would change under the caller
             else:
                 self._read(operand, inputs, outputs, env)[...] = result
         if cycles is not None:

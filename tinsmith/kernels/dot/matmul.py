@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import gcd, prod
 from typing import Any
 
@@ -159,7 +160,7 @@ def packed_choice(
         reads=site.reads((PLAIN, None), PLAIN),
         writes=(PLAIN,),
         phases=phases,
-        packed=(Packed("w", lambda: pack_columns(w, tiling.columns)),),
+        packed=(Packed("w", partial(pack_columns, w, tiling.columns)),),
         workspace=buffer_bytes(site, tiling.rows.size, tiling.columns.size),
         scratch=4 * m * stride if copied else 0,
         detail=f"{tiling}{', rows copied apart' if copied else ''}",
