@@ -131,8 +131,10 @@ class TinsmithBackend(Backend):
 def _array(data: Any) -> Any:
     if isinstance(data, TensorProto):
         return numpy_helper.to_array(data)
-    if isinstance(data, int | float | bool):
+    if data is None or isinstance(data, int | float | bool):
         return data
+    if isinstance(data, list):
+        return [_array(item) for item in data]
     return np.asarray(data)
 
 

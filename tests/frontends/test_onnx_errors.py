@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from tests.frontends.models import floats, info, model
+from tests.frontends.models import floats, model
 from tests.frontends.test_onnx_structure import branch
 from tinsmith.errors import GraphError, ImportFailed, ModelFileError, ModelWarning
 from tinsmith.frontends import load
@@ -49,16 +49,10 @@ def test_everything_is_listed_once() -> None:
 
 REFUSED: list[tuple[str, list[Any], dict[str, Any], str]] = [
     (
-        "sequence output",
-        [node("SequenceConstruct", ["x"], ["y"])],
-        {},
-        "'y' is a sequence, only tensors can be outputs",
-    ),
-    (
         "sequence read as a tensor",
         [node("SequenceConstruct", ["x"], ["s"]), node("Relu", ["s"], ["y"])],
         {},
-        "it reads a sequence of tensors",
+        "is no tensor",
     ),
     ("tensor read as a sequence", [node("SequenceLength", ["x"], ["y"])], {}, "needs a sequence"),
     (
@@ -68,23 +62,23 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str]] = [
         "position 1 is outside of a sequence of 1",
     ),
     (
-        "position that is not constant",
-        [
-            node("SequenceConstruct", ["x"], ["s"]),
-            node("Shape", ["x"], ["i"]),
-            node("SequenceAt", ["s", "i"], ["y"]),
-        ],
-        {},
-        "position in a sequence .* is not a constant",
-    ),
-    (
         "empty sequence",
         [node("SequenceEmpty", [], ["s"]), node("ConcatFromSequence", ["s"], ["y"], axis=0)],
         {},
         "sequence is empty",
     ),
-    ("sequence map", [node("SequenceMap", ["x"], ["y"])], {}, "a function over a sequence"),
-    ("optional", [node("Optional", ["x"], ["y"])], {}, "optional values"),
+    (
+        "optional of nothing",
+        [node("Optional", [], ["y"])],
+        {},
+        "neither an input nor a type",
+    ),
+    (
+        "optional of an optional",
+        [node("Optional", ["x"], ["o"]), node("Optional", ["o"], ["y"])],
+        {},
+        "is optional already",
+    ),
     (
         "machine learning",
         [node("Normalizer", ["x"], ["y"], domain="ai.onnx.ml")],
@@ -139,10 +133,11 @@ def test_refusals(nodes: list[Any], options: dict[str, Any], message: str) -> No
     assert re.search(message, refused(nodes, **options))
 
 
-def test_inputs_that_are_no_tensors() -> None:
-    sequence = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)
-    text = refused([node("SequenceAt", ["s", "i"], ["y"])], [sequence, info("i", [], 7)])
-    assert "'s' is a sequence, only tensors are supported" in text
+def test_inputs_that_are_maps() -> None:
+    kind = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(1, None))
+    table = helper.make_value_info("s", kind)
+    text = refused([node("Identity", ["s"], ["y"])], [table])
+    assert "'s' is a map; tensors, sequences and optionals are supported" in text
 
 
 def test_inputs_without_a_type() -> None:

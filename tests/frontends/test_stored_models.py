@@ -23,7 +23,6 @@ LIGHT = sorted((DATA / "light").glob("*.onnx"))
 REFUSED = {
     "test_gradient_of_add": "training",
     "test_gradient_of_add_and_mul": "training",
-    "test_sequence_model8": "'Splits'.* is not a constant",
 }
 
 pytestmark = pytest.mark.skipif(not MODELS, reason="this onnx package ships no models")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Graph
+from tinsmith.runtime.program import owned
 
 
 class NumpyProgram:
@@ -17,11 +18,17 @@ class NumpyProgram:
         self.graph = graph
 
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-        """The outputs for one array per input of any shape that the graph admits."""
+        """The outputs for one array per input of any shape that the graph admits.
+
+        A sequence is a list of arrays, an empty optional None.
+        """
         from tinsmith.ops.control import run_graph
 
         outputs: list[np.ndarray[Any, Any]] = []
         for array in run_graph(self.graph, inputs):
+            if not isinstance(array, np.ndarray):
+                outputs.append(owned(array))
+                continue
             # A view shares memory with an input, a constant, or another output.
             own = array.base is None and array.flags.writeable
             shared = any(array is other for other in (*inputs, *outputs))

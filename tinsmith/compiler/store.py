@@ -27,7 +27,8 @@ from tinsmith.codegen.library import SharedLibrary, uses_elf
 from tinsmith.codegen.target import Target
 from tinsmith.errors import ModelFileError, TinsmithError
 from tinsmith.formats.container import Container, Draft, write_container
-from tinsmith.graph import Type, dtype_of
+from tinsmith.graph import Holder, Type, dtype_of
+from tinsmith.graph.types import HOLDERS
 from tinsmith.hashing import blake2b
 from tinsmith.plan.plan import Plan
 from tinsmith.plan.shelf import Blob
@@ -120,10 +121,7 @@ class Store:
             for name, then in found["files"].items():
                 if fingerprint(Path(name)) != then:
                     return None
-            found["inputs"] = {
-                n: Type(dtype_of(d), None if s is None else tuple(s))
-                for n, (d, s) in found["inputs"].items()
-            }
+            found["inputs"] = {n: _type_from(row) for n, row in found["inputs"].items()}
             return dict(found)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
@@ -132,7 +130,7 @@ class Store:
         self, key: str, name: str, inputs: Mapping[str, Type], outputs: list[str], files: set[str]
     ) -> dict[str, list[int]]:
         """Store them; the state of the further files that programs depend on."""
-        shown = {n: (t.dtype.name, t.shape) for n, t in inputs.items()}
+        shown = {n: _type_row(t) for n, t in inputs.items()}
         try:
             notes = {f: fingerprint(Path(f)) for f in sorted(files)}
         except OSError:
@@ -253,6 +251,20 @@ def _drop(path: Path) -> None:
     """Remove a file, if it is one and can be removed."""
     with contextlib.suppress(OSError):
         path.unlink()
+
+
+def _type_row(type: Type) -> list[Any]:
+    """A type as plain data for `_type_from`."""
+    if isinstance(type, Holder):
+        return [type.word, _type_row(type.item)]
+    return [type.dtype.name, type.shape]
+
+
+def _type_from(row: list[Any]) -> Type:
+    name, rest = row
+    if name in HOLDERS:
+        return HOLDERS[name](_type_from(rest))
+    return Type(dtype_of(name), None if rest is None else tuple(rest))
 
 
 # ---- programs as sections

@@ -1,6 +1,32 @@
 """The model graph: `Graph`, `Node`, `Value`, `Type`, `Dim`, `Origin`."""
 
 from tinsmith.graph.core import Graph, Node, Origin, Value
-from tinsmith.graph.types import Dim, Shape, Type, compatible, dtype_of
+from tinsmith.graph.types import (
+    Dim,
+    Holder,
+    OptionalType,
+    SequenceType,
+    Shape,
+    Type,
+    bare,
+    compatible,
+    dtype_of,
+    same_kind,
+)
 
-__all__ = ["Dim", "Graph", "Node", "Origin", "Shape", "Type", "Value", "compatible", "dtype_of"]
+__all__ = [
+    "Dim",
+    "Graph",
+    "Holder",
+    "Node",
+    "OptionalType",
+    "Origin",
+    "SequenceType",
+    "Shape",
+    "Type",
+    "Value",
+    "bare",
+    "compatible",
+    "dtype_of",
+    "same_kind",
+]

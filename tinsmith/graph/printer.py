@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph.core import Graph, Node, Origin, Value
-from tinsmith.graph.types import Type
+from tinsmith.graph.types import Holder, Type
 
 _BARE = re.compile(r"[A-Za-z_?/.][\w/.?]*(?::[\w/.?]+)*\Z")
 _RESERVED = {"graph", "const", "return", "file", "from", "key", "none", "true", "false"} | {
@@ -25,6 +25,8 @@ def _name(name: str) -> str:
 
 
 def _type(type: Type) -> str:
+    if isinstance(type, Holder):
+        return f"{type.word}({_type(type.item)})"
     kind = "string" if type.dtype == object else type.dtype.name
     if type.shape is None:
         return f"{kind}[*]"

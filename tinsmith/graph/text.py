@@ -11,7 +11,8 @@
 Attributes at their defaults are left out, `-` is an absent input, `@name` is the node's name
 where it is not that of the first output, `from` its origin where it is not the node itself.
 Constants of more than `max_inline` elements are found by name among the weights (`graph_weights`);
-`key "..."` gives that name where it differs, as it does in nested graphs.
+`key "..."` gives that name where it differs, as it does in nested graphs. What holds tensors has
+a type such as `sequence(float32[N,3])` or `optional(sequence(int64[*]))`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 from tinsmith.errors import GraphSyntaxError, TinsmithError, suggest
 from tinsmith.graph.core import Graph, Node, Origin, Value
 from tinsmith.graph.printer import format_graph, graph_weights
-from tinsmith.graph.types import Dim, Type, compatible, dtype_of
+from tinsmith.graph.types import HOLDERS, Dim, Type, compatible, dtype_of
 
 __all__ = ["format_graph", "graph_weights", "parse_graph"]
 
@@ -91,6 +92,10 @@ class _Parser:
     def type(self) -> Type:
         at = self.tokens[self.i][2]
         kind = self.name()
+        if kind in HOLDERS and self.accept("("):
+            item = self.type()
+            self.expect(")")
+            return HOLDERS[kind](item)
         try:
             dtype = np.dtype(object) if kind == "string" else dtype_of(kind)
         except (TypeError, AttributeError):

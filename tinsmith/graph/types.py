@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -34,7 +34,8 @@ def dtype_of(name: Any) -> np.dtype[Any]:
 class Type:
     """Element type and shape. `shape` is None where even the rank is unknown.
 
-    Strings have the dtype `object`. Two equal symbols in one graph mean equal sizes.
+    Strings have the dtype `object`. Two equal symbols in one graph mean equal sizes. What is no
+    tensor has a `Holder`.
     """
 
     dtype: np.dtype[Any]
@@ -78,8 +79,56 @@ class Type:
         return name + ("[*]" if self.shape is None else f"[{','.join(map(str, self.shape))}]")
 
 
+@dataclass(frozen=True, init=False)
+class Holder(Type):
+    """The type of a value that holds tensors and is none itself; `item` is the type of each.
+
+    As a tensor it has no shape, so no pass and no kernel sees anything in it. A symbol in `item`
+    says nothing: the sizes of two items may differ.
+    """
+
+    item: Type
+    word: ClassVar[str]
+
+    def __init__(self, item: Type) -> None:
+        super().__init__(np.dtype(object), None)
+        object.__setattr__(self, "item", item)
+
+    def __str__(self) -> str:
+        return f"{self.word}({self.item})"
+
+
+class SequenceType(Holder):
+    """A list of tensors: a Python list of arrays when the model runs."""
+
+    word = "sequence"
+
+
+class OptionalType(Holder):
+    """A tensor or a sequence, or nothing: None when the model runs."""
+
+    word = "optional"
+
+
+HOLDERS: dict[str, type[Holder]] = {t.word: t for t in (SequenceType, OptionalType)}
+
+
+def same_kind(a: Type, b: Type) -> bool:
+    """Whether both are tensors of one element type, or hold what is of the same kind."""
+    if isinstance(a, Holder) or isinstance(b, Holder):
+        return isinstance(a, Holder) and type(a) is type(b) and same_kind(a.item, b.item)  # type: ignore[union-attr]
+    return a.dtype == b.dtype
+
+
+def bare(type: Type) -> Type:
+    """What an optional holds; any other type itself."""
+    return type.item if isinstance(type, OptionalType) else type
+
+
 def compatible(old: Type, new: Type) -> bool:
     """Whether a value of type `new` may stand where `old` stood: equal wherever both are known."""
+    if isinstance(old, Holder) or isinstance(new, Holder):
+        return same_kind(old, new) and compatible(old.item, new.item)  # type: ignore[union-attr]
     if old.dtype != new.dtype:
         return False
     if old.shape is None or new.shape is None:

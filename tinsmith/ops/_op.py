@@ -31,6 +31,8 @@ Traits:
     anchor        heavy enough that elementwise consumers are computed in its epilogue
     impure        not a function of its inputs (random numbers): never folded, merged or dropped
     control       holds subgraphs as attributes (If, Loop, Scan, Fused)
+    holder        takes or gives sequences (lists of arrays) and optionals (None, or what they
+                  hold); operators with neither this trait nor `control` take tensors only
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import TypeRuleError, suggest
-from tinsmith.graph import Dim, Type, Value
+from tinsmith.graph import Dim, Holder, Type, Value
 from tinsmith.registry import Registry
 
 TRAITS = frozenset(
@@ -57,6 +59,7 @@ TRAITS = frozenset(
         "anchor",
         "impure",
         "control",
+        "holder",
     )
 )
 
@@ -129,6 +132,10 @@ class Op:
 
     def infer(self, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> tuple[Type, ...]:
         """The output types. Operators with the trait `elementwise` need no rule of their own."""
+        if not self.traits & {"control", "holder"}:
+            for v in inputs:
+                if v is not None and isinstance(v.type, Holder):
+                    raise TypeRuleError(f"{v!r} is no tensor")
         if self._rule is None:
             if "elementwise" not in self.traits:
                 raise TypeRuleError(f"operator {self.name} has no type rule")
@@ -141,10 +148,16 @@ class Op:
     def evaluate(
         self, arrays: tuple[np.ndarray[Any, Any] | None, ...], attrs: Mapping[str, Any]
     ) -> tuple[np.ndarray[Any, Any], ...]:
-        """The reference on numpy arrays; always a tuple of arrays."""
+        """The reference on numpy arrays; always a tuple of arrays.
+
+        A sequence is a list of arrays, an empty optional is None, on both sides.
+        """
         with np.errstate(all="ignore"):
             got = self.reference(*arrays, **attrs)
-        return tuple(np.asanyarray(a) for a in (got if isinstance(got, tuple) else (got,)))
+        results = got if isinstance(got, tuple) else (got,)
+        if self.traits & {"control", "holder"}:
+            return tuple(map(as_value, results))
+        return tuple(np.asanyarray(a) for a in results)
 
     def flops(
         self, inputs: tuple[Value | None, ...], outputs: tuple[Value, ...], attrs: Mapping[str, Any]
@@ -168,7 +181,7 @@ class Op:
 
         graph = next((v.graph for v in inputs if isinstance(v, Value)), None)
         if graph is None:
-            arrays = tuple(None if a is None else np.asanyarray(a) for a in inputs)
+            arrays = tuple(map(as_value if "holder" in self.traits else _array, inputs))
             got = self.evaluate(arrays, self.bind(inputs, attrs))
             return got[0] if len(got) == 1 else got
         options = {k: attrs.pop(k) for k in ("name", "origin", "outputs", "before") if k in attrs}
@@ -185,6 +198,24 @@ class Op:
 def op(*traits: str) -> Callable[[Callable[..., Any]], Op]:
     """Decorator that makes a numpy function an operator and registers it under its own name."""
     return lambda reference: OPS.register(reference.__name__, Op(reference, traits))
+
+
+def as_value(data: Any) -> Any:
+    """What a run computes with: an array, a list of arrays (a sequence), or None."""
+    if isinstance(data, list):
+        return [np.asanyarray(a) for a in data]
+    return _array(data)
+
+
+def _array(data: Any) -> Any:
+    return None if data is None else np.asanyarray(data)
+
+
+def shown(data: Any) -> str:
+    """A value of a run in a message: its element type and shape."""
+    if data is None:
+        return "-"
+    return f"{len(data)} tensors" if isinstance(data, list) else f"{data.dtype}{list(data.shape)}"
 
 
 def _frozen(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Operators that hold graphs (If, Loop, Scan, Fused, Block), and the interpreter of graphs.
+"""Operators that hold graphs (If, Loop, Scan, ...), and the interpreter of graphs.
 
 Subgraphs see nothing of the graph around them: what they capture comes in as inputs, after their
 own.
@@ -12,16 +12,28 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import GraphError, ReferenceFailed, TinsmithError, TypeRuleError
-from tinsmith.graph import Dim, Graph, Type, Value
-from tinsmith.ops._op import axis_of, broadcast, fresh, need, op
+from tinsmith.graph import (
+    Dim,
+    Graph,
+    Holder,
+    OptionalType,
+    SequenceType,
+    Type,
+    Value,
+    bare,
+    same_kind,
+)
+from tinsmith.ops._op import as_value, axis_of, broadcast, fresh, need, op, shown
+from tinsmith.ops.sequence import item_of
 
 Array = np.ndarray[Any, Any]
 
 
-def run_graph(graph: Graph, feeds: Sequence[Any] | Mapping[str, Any]) -> list[Array]:
+def run_graph(graph: Graph, feeds: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
     """The outputs of a graph, node by node with the numpy references.
 
-    feeds: one array for each input, in order or by name. A value is dropped after its last use.
+    feeds: one array for each input, in order or by name; a list of arrays for a sequence, None for
+    an empty optional. A value is dropped after its last use.
     Raises ReferenceFailed, naming the node, where a reference fails.
     """
     if isinstance(feeds, Mapping):
@@ -32,9 +44,7 @@ def run_graph(graph: Graph, feeds: Sequence[Any] | Mapping[str, Any]) -> list[Ar
         raise GraphError(
             f"graph {graph.name!r} has {len(graph.inputs)} inputs, {len(feeds)} are given"
         )
-    env: dict[Value, Array] = {
-        v: np.asanyarray(a) for v, a in zip(graph.inputs, feeds, strict=True)
-    }
+    env: dict[Value, Any] = {v: as_value(a) for v, a in zip(graph.inputs, feeds, strict=True)}
     kept = set(graph.outputs)
     last = {v: node for node in graph.nodes for v in node.inputs if v is not None}
     for node in graph.nodes:
@@ -44,9 +54,9 @@ def run_graph(graph: Graph, feeds: Sequence[Any] | Mapping[str, Any]) -> list[Ar
         except TinsmithError:
             raise
         except Exception as error:
-            shown = ", ".join("-" if a is None else f"{a.dtype}{list(a.shape)}" for a in arrays)
+            given = ", ".join(map(shown, arrays))
             raise ReferenceFailed(
-                f"{node.origin}: {node.op.name}({shown}) failed: {type(error).__name__}: {error}"
+                f"{node.origin}: {node.op.name}({given}) failed: {type(error).__name__}: {error}"
             ) from error
         pairs = zip(node.outputs, results, strict=True)
         env.update((v, a) for v, a in pairs if v.uses or v in kept)
@@ -56,7 +66,7 @@ def run_graph(graph: Graph, feeds: Sequence[Any] | Mapping[str, Any]) -> list[Ar
     return [_array(env, v) for v in graph.outputs]
 
 
-def _array(env: Mapping[Value, Array], v: Value) -> Array:
+def _array(env: Mapping[Value, Any], v: Value) -> Any:
     return env[v] if v in env or v.const is None else v.const
 
 
@@ -69,8 +79,8 @@ def infer_graph(graph: Graph, args: Sequence[Value]) -> list[Type]:
     )
     for v, a in zip(graph.inputs, args, strict=True):
         need(
-            v.dtype == a.dtype,
-            f"the input {v.name!r} of graph {graph.name!r} is {v.dtype}, it is given {a.dtype}",
+            same_kind(v.type, a.type) or same_kind(v.type, OptionalType(a.type)),
+            f"the input {v.name!r} of graph {graph.name!r} is {v.type}, it is given {a.type}",
         )
     env: dict[Value, Value] = dict(zip(graph.inputs, args, strict=True))
     for node in graph.nodes:
@@ -96,7 +106,11 @@ def _flops(graph: Graph) -> float:
 
 def join(a: Type, b: Type, what: str) -> Type:
     """The type of a value that may be of either type: dims that differ become new symbols."""
-    need(a.dtype == b.dtype, f"{what} is {a.dtype} on one path and {b.dtype} on the other")
+    need(same_kind(bare(a), bare(b)), f"{what} is {a} on one path and {b} on the other")
+    if isinstance(a, OptionalType) or isinstance(b, OptionalType):
+        return OptionalType(join(bare(a), bare(b), what))
+    if isinstance(a, Holder) and isinstance(b, Holder):
+        return type(a)(join(a.item, b.item, what))
     if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
         return Type(a.dtype, None)
     dims = (m if m == n else fresh() for m, n in zip(a.shape, b.shape, strict=True))
@@ -183,17 +197,29 @@ def _settle(body: Graph, lead: list[Value], states: list[Value], rest: list[Valu
             return types
 
 
-def _covers(general: Type, special: Type, own: set[str]) -> bool:
-    """Whether every value of the special type is one of the general type, `own` dims being any."""
+def _covers(general: Type, special: Type, own: set[str] | None) -> bool:
+    """Whether every value of the special type is one of the general type, `own` dims being any.
+
+    None: every symbol may be any size, as in what a sequence holds.
+    """
     need(
-        general.dtype == special.dtype,
-        f"a state is {general.dtype} before a turn and {special.dtype} after it",
+        same_kind(bare(general), bare(special)),
+        f"a state is {general} before a turn and {special} after it",
     )
+    if isinstance(special, OptionalType) and not isinstance(general, OptionalType):
+        return False
+    if isinstance(general, OptionalType):
+        return _covers(general.item, bare(special), None)
+    if isinstance(general, SequenceType) and isinstance(special, SequenceType):
+        return _covers(general.item, special.item, None)
     if general.shape is None:
         return True
     if special.shape is None or len(special.shape) != len(general.shape):
         return False
-    return all(g == s or g in own for g, s in zip(general.shape, special.shape, strict=True))
+    return all(
+        g == s or (isinstance(g, str) if own is None else g in own)
+        for g, s in zip(general.shape, special.shape, strict=True)
+    )
 
 
 def _loop_values(body: Graph, values: tuple[Value, ...], captured: int) -> list[Value]:
@@ -225,6 +251,8 @@ def _(count=None, condition=None, *values, body, captured):
 
 
 def _stacked(types: Sequence[Type], turns: Dim) -> list[Type]:
+    for t in types:
+        need(not isinstance(t, Holder), f"an item of every turn is {t}; only tensors are stacked")
     return [t.like(shape=None if t.shape is None else (turns, *t.shape)) for t in types]
 
 
@@ -321,6 +349,40 @@ def _(
         at = axis_of(axis, len(t.shape) + 1, "scan_output_axes")
         results.append(t.like(shape=(*t.shape[:at], turns, *t.shape[at:])))
     return (*(v.type for v in states), *results)
+
+
+# ---- SequenceMap
+
+
+@op("control")
+def SequenceMap(*values, body, captured=0):
+    """y[i] = body(values[0][i], values at i, captures) for every i of the sequence values[0]
+
+    Values that are no sequences are the same for every i, and so are the last `captured` ones.
+    Returns a sequence for each output of the body.
+    """
+    cut = len(values) - captured
+    rows: list[list[Any]] = [[] for _ in body.outputs]
+    for i in range(len(values[0])):
+        items = (v[i] if isinstance(v, list) else v for v in values[:cut])
+        for row, a in zip(rows, run_graph(body, [*items, *values[cut:]]), strict=True):
+            row.append(a)
+    return tuple(rows)
+
+
+@SequenceMap.type
+def _(*values, body, captured):
+    need(0 <= captured < len(values), f"captured is {captured}, {len(values)} values are given")
+    need(isinstance(values[0].type, SequenceType), f"{values[0]!r} is no sequence")
+    cut = len(values) - captured
+    each = [
+        Value(body, item_of(v) if isinstance(v.type, SequenceType) else v.type, v.name)
+        for v in values[:cut]
+    ]
+    types = infer_graph(body, [*each, *values[cut:]])
+    for t in types:
+        need(not isinstance(t, Holder), f"the body gives {t}; a sequence holds tensors")
+    return tuple(SequenceType(t) for t in types)
 
 
 # ---- Fused, Block

@@ -23,10 +23,15 @@ from tinsmith.ops._special import erf
 # ---- one input
 
 
-@op("elementwise", "view")
+@op("elementwise", "view", "holder")
 def Identity(x):
     """y = x"""
     return x
+
+
+@Identity.type
+def _(x):
+    return x.type
 
 
 @op("elementwise")
@@ -296,7 +301,6 @@ def Clip(x, *, min=None, max=None):
     return low if max is None else np.minimum(low, max)
 
 
-give_rule(pointwise(), Identity)
 give_rule(pointwise(NUMBERS), Neg, Abs, Sign, Add, Sub, Mul, Div, Mod, Min, Max)
 give_rule(pointwise(FLOATS), Sqrt, Rsqrt, Reciprocal, Exp, Log, Sin, Cos, Tan, Asin, Acos, Atan)
 give_rule(pointwise(FLOATS), Sinh, Cosh, Asinh, Acosh, Atanh, Erf, Floor, Ceil, Round, Atan2)

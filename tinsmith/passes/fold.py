@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import PassError
-from tinsmith.graph import Graph, Node
+from tinsmith.graph import Graph, Holder, Node
 from tinsmith.passes.manager import Context, register
 from tinsmith.rewrite import replace_outputs
 
@@ -47,6 +47,8 @@ class FoldConstants:
             if not is_pure(node) or node.op.name in self.keep:
                 continue
             if any(v is not None and v.const is None for v in node.inputs):
+                continue
+            if any(isinstance(v.type, Holder) for v in node.outputs):
                 continue
             if self._too_large(node, context):
                 continue

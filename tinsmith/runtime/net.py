@@ -18,12 +18,13 @@ from tinsmith.errors import (
     UnknownName,
     suggest,
 )
-from tinsmith.graph import Graph, Type, dtype_of
+from tinsmith.graph import Graph, Holder, OptionalType, SequenceType, Type, compatible, dtype_of
 from tinsmith.plan.plan import Memory
 from tinsmith.runtime.program import Program, Session
 
 Array = np.ndarray[Any, Any]
-Signature = tuple[tuple[int, ...], ...]
+Signature = tuple[tuple[int, ...] | None, ...]
+"""The shape of each input; None for one that is no tensor."""
 PLANS, PLAN_BYTES = 16, 1 << 30
 """How many programs of different input shapes a Net keeps, and of how many bytes together."""
 
@@ -33,7 +34,8 @@ class Net:
     session (its own memory) for each shape; programs and weights are shared.
 
     `net(x)`, `net(x, y)` or `net(name=x)`; arrays are plain numpy in the model's own layout and
-    order. One output is returned as an array, several as a dict by name.
+    order. A sequence is a list of arrays, an empty optional None, as inputs and as outputs. One
+    output is returned as an array, several as a dict by name.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Net:
         self._dtypes = [t.dtype for t in self.inputs.values()]
         self._shapes = [t.shape for t in self.inputs.values()]
         self._names = list(self.inputs)
+        self._holders = any(isinstance(t, Holder) for t in self.inputs.values())
         self._fixed: Signature | None = None
         if all(t.is_static for t in self.inputs.values()):
             self._fixed = tuple(t.dims for t in self.inputs.values())
@@ -83,7 +86,15 @@ class Net:
     def _run(self, arrays: Sequence[Array]) -> list[Array]:
         if self._runner is not None:
             return self._runner(arrays)
-        return self.session(tuple(a.shape for a in arrays)).run(arrays)
+        return self.session(self._signature(arrays)).run(arrays)
+
+    def _signature(self, arrays: Sequence[Any]) -> Signature:
+        if not self._holders:
+            return tuple(a.shape for a in arrays)
+        types = self.inputs.values()
+        return tuple(
+            None if isinstance(t, Holder) else a.shape for t, a in zip(types, arrays, strict=True)
+        )
 
     def session(self, signature: Signature | None = None) -> Session:
         """The calling thread's session for an input signature (None: the model's own shapes)."""
@@ -131,7 +142,8 @@ class Net:
                 f"{self.name} has {len(self._names)} inputs, shapes are given for {len(signature)}"
             )
         for i, dims in enumerate(signature):
-            self._check_shape(i, dims)
+            if dims is not None:
+                self._check_shape(i, dims)
 
     # ---- inputs
 
@@ -141,6 +153,9 @@ class Net:
             args = self._ordered(args, kwargs)
         arrays = []
         for i, array in enumerate(args):
+            if self._holders and isinstance(self.inputs[names[i]], Holder):
+                arrays.append(self._held(names[i], array, self.inputs[names[i]]))
+                continue
             if (
                 type(array) is not np.ndarray
                 or array.dtype != self._dtypes[i]
@@ -178,10 +193,12 @@ class Net:
 
     def _converted(self, name: str, array: Any, wanted: np.dtype[Any]) -> Array:
         if not isinstance(array, np.ndarray):
-            if isinstance(array, np.generic | int | float | bool) and self.inputs[name].shape == ():
+            type_ = self.inputs.get(name)
+            number = isinstance(array, np.generic | int | float | bool)
+            if number and type_ is not None and type_.shape == ():
                 return self._scalar(name, array, wanted)
             raise InputTypeError(
-                f"the input {name!r} of {self.name} must be a numpy array of {self.inputs[name]}, "
+                f"the input {name!r} of {self.name} must be a numpy array of {type_ or wanted}, "
                 f"not {type(array).__name__}; numpy.asarray(...) makes one"
             )
         native = array.dtype.newbyteorder("=")
@@ -191,6 +208,24 @@ class Net:
                 f"{array.dtype.name}; x.astype({wanted.name!r}) converts"
             )
         return np.ascontiguousarray(array, wanted).reshape(array.shape)
+
+    def _held(self, name: str, given: Any, wanted: Type) -> Any:
+        """A sequence or an optional as the graph's references take it."""
+        if isinstance(wanted, OptionalType):
+            return None if given is None else self._held(name, given, wanted.item)
+        if isinstance(wanted, SequenceType):
+            if not isinstance(given, list | tuple):
+                raise InputTypeError(
+                    f"the input {name!r} of {self.name} must be a list of arrays ({wanted}), "
+                    f"not {type(given).__name__}"
+                )
+            return [self._held(f"{name}[{i}]", a, wanted.item) for i, a in enumerate(given)]
+        array = self._converted(name, given, wanted.dtype)
+        if not compatible(wanted, Type(array.dtype, array.shape)):
+            raise InputShapeError(
+                f"the input {name!r} of {self.name} must be {wanted}, not {list(array.shape)}"
+            )
+        return array
 
     def _scalar(self, name: str, number: Any, wanted: np.dtype[Any]) -> Array:
         """A Python number as an array, if the input's dtype can hold it."""
@@ -222,7 +257,9 @@ class Net:
     def _check_symbols(self, arrays: Sequence[Array]) -> None:
         sizes: dict[str, tuple[int, str]] = {}
         for name, shape, array in zip(self._names, self._shapes, arrays, strict=True):
-            for d, n in zip(shape or (), array.shape, strict=False):
+            if shape is None:
+                continue
+            for d, n in zip(shape, array.shape, strict=False):
                 if isinstance(d, str) and sizes.setdefault(d, (n, name))[0] != n:
                     first, where = sizes[d]
                     raise InputShapeError(
@@ -239,10 +276,14 @@ class Net:
             graph: Graph = self._runner.__self__.graph  # type: ignore[attr-defined]
             return {v.name: v.type for v in graph.outputs}
         plan = self.program().plan
-        return {
+        found = {
             n: Type(dtype_of(o.dtype), o.dims if o.ref is not None else None)
             for n, o in zip(self.output_names, plan.outputs, strict=True)
         }
+        if self._source is not None and any(t.dtype == object for t in found.values()):
+            own = {v.name: v.type for v in self._source().outputs}  # text, or what holds tensors
+            found = {n: own[n] if isinstance(own[n], Holder) else t for n, t in found.items()}
+        return found
 
     @property
     def memory(self) -> Memory:
@@ -296,7 +337,7 @@ class Net:
         if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 1:
             raise OptionError(f"repeat must be a number from 1, not {repeat!r}")
         arrays = self._arrays(args, kwargs)
-        return profile_session(self.session(tuple(a.shape for a in arrays)), arrays, repeat)
+        return profile_session(self.session(self._signature(arrays)), arrays, repeat)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{n}: {t}" for n, t in self.inputs.items())

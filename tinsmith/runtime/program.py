@@ -192,7 +192,7 @@ class Session:
         table = self._table
         table[STAMPS] = 0 if cycles is None else _address(self._stamps)
         for i, array in enumerate(inputs):
-            table[PORTS + i] = _address(array)
+            table[PORTS + i] = _address(array) if isinstance(array, np.ndarray) else 0
         outputs: list[Array] = []
         for k, made in enumerate(self._out):
             array = np.empty(*made) if made is not None else None

@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 
 
 class TensorList:
-    """An ONNX sequence whose length and elements are known when it is imported."""
+    """An ONNX sequence whose length and elements are known when it is imported.
 
-    def __init__(self, items: Iterable[Value]) -> None:
-        self.items = tuple(items)
+    `dtype` names the element type, which an empty one does not tell otherwise.
+    """
+
+    def __init__(self, items: Iterable[Value], dtype: str = "float32") -> None:
+        self.items, self.dtype = tuple(items), dtype
 
 
 Array = np.ndarray[Any, Any]
@@ -44,7 +47,7 @@ class Unsupported(TinsmithError):
 def importer(*names: str, lists: bool = False) -> Callable[[Importer], Importer]:
     """Decorator: register an importer function for these operator types.
 
-    `lists` says that it takes sequences, which other importers never see.
+    `lists` says that it takes a TensorList; other importers see a value that is a sequence.
     """
 
     def register(function: Importer) -> Importer:
@@ -148,6 +151,10 @@ class Call:
             OPS[op], *values, name=f"{self.label}/{op}", origin=self.origin, **attrs
         )
         return node.outputs[0] if len(node.outputs) == 1 else node.outputs
+
+    def whole(self, value: Any) -> Any:
+        """A TensorList as one value of the graph, a sequence; anything else as it is."""
+        return self.scope.whole(value, self.label, self.origin)
 
     def const(self, array: Any, dtype: Any = None) -> Value:
         return self.scope.graph.const(np.asanyarray(array, dtype), f"{self.label}/const")

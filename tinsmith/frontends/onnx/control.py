@@ -1,17 +1,16 @@
-"""Importers of control flow, and of what only exists beside tensors."""
+"""Importers of control flow."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.model import import_body
 from tinsmith.frontends.onnx.protos import refine, type_of
 from tinsmith.frontends.onnx.scope import Scope, Skipped
-from tinsmith.graph import Dim, Type, Value
+from tinsmith.graph import Dim, OptionalType, SequenceType, Type, Value, bare, same_kind
 from tinsmith.ops import fresh
+from tinsmith.ops.sequence import item_of
 
 _ROUNDS = 8  # a state's dimensions settle in as many turns as it has dimensions, at most
 
@@ -36,6 +35,19 @@ def loop(call: Call) -> Result:
     captured = _captures([body])
     values = [call.arg(0), call.arg(1), *states, *captured]
     y = call.emit("Loop", *values, body=body.graph, captured=len(captured))
+    return y if isinstance(y, tuple) else (y,)
+
+
+@importer("SequenceMap")
+def sequence_map(call: Call) -> Result:
+    """A body over the elements of one or more sequences; captured values go last."""
+    values = [_state(v) for v in call.inputs]
+    types = [item_of(v) if isinstance(v.type, SequenceType) else v.type for v in values]
+    body = _body(call, call.required("body"), types, "body")
+    if body.broken:
+        raise Skipped("")
+    captured = _captures([body])
+    y = call.emit("SequenceMap", *values, *captured, body=body.graph, captured=len(captured))
     return y if isinstance(y, tuple) else (y,)
 
 
@@ -73,7 +85,7 @@ def scan(call: Call) -> Result:
 
 def _state(value: Value | None) -> Value:
     if value is None:
-        raise Unsupported("an initial state is missing")
+        raise Unsupported("an input that it needs is missing")
     return value
 
 
@@ -118,8 +130,12 @@ def _declared(value: Value, formal: Any) -> Type:
 
 def _joined(before: Type, after: Type, own: set[Dim]) -> Type:
     """A type that covers both; dimensions that differ become symbols, which are kept in `own`."""
-    if before.dtype != after.dtype:
+    if not same_kind(bare(before), bare(after)):
         raise Unsupported(f"a state is {before} before a turn and {after} after it")
+    if isinstance(before, OptionalType) or isinstance(after, OptionalType):
+        return OptionalType(_joined(bare(before), bare(after), own))
+    if isinstance(before, SequenceType) and isinstance(after, SequenceType):
+        return SequenceType(_joined(before.item, after.item, own))
     if before.shape is None or after.shape is None or len(before.shape) != len(after.shape):
         return before.like(shape=None)
     dims = []
@@ -140,21 +156,6 @@ def _captures(scopes: list[Scope]) -> list[Value]:
         extra = [s.captured[v] if v in s.captured else s.capture_input(v.name, v) for v in outer]
         s.graph.inputs = own + extra
     return outer
-
-
-@importer("OptionalHasElement")
-def has_element(call: Call) -> Result:
-    return call.const(np.array(call.arg(0) is not None))
-
-
-@importer("OptionalGetElement")
-def get_element(call: Call) -> Result:
-    return call.emit("Identity", call[0])
-
-
-@importer("Optional")
-def refuse_optionals(call: Call) -> Result:
-    raise Unsupported("optional values are not supported; export without them")
 
 
 @importer("ImageDecoder")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinsmith.frontends.onnx.call import STANDARD, Call, Result, Unsupported
+from tinsmith.frontends.onnx.call import STANDARD, Call, Result, TensorList, Unsupported
 from tinsmith.frontends.onnx.protos import attribute, type_proto
+from tinsmith.graph import Holder
 
 if TYPE_CHECKING:
     from tinsmith.frontends.onnx.scope import Scope
@@ -44,7 +45,9 @@ def find_function(scope: Scope, proto: Any, call: Call | None) -> Any:
     versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
     if not versions or call is None:
         return versions or None
-    if any(v is not None and v.shape is None for v in call.inputs):
+    call.inputs[:] = [call.whole(v) for v in call.inputs]
+    unranked = [v for v in call.inputs if v is not None and v.shape is None]
+    if any(not isinstance(v.type, Holder) for v in unranked):
         raise Unsupported("it is expanded by its definition, which needs the ranks of its inputs")
     types = [type_proto(v.type).SerializeToString() if v else b"" for v in call.inputs]
     node = _resolved(call).SerializeToString()
@@ -103,7 +106,7 @@ def expand(call: Call, body: Any) -> Result:
     for name, value in zip(body.input, call.inputs, strict=False):
         if value is not None:
             inner.env[name] = value
-            inner.named.add(value)
+            inner.named.update(value.items if isinstance(value, TensorList) else [value])
     for name in body.input:
         inner.env.setdefault(name, ABSENT)
     inner.run(list(body.node), list(body.output))

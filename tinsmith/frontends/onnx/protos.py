@@ -6,7 +6,8 @@ from typing import Any
 
 from tinsmith.formats.onnx import DTYPES, OnnxModel
 from tinsmith.frontends.onnx.call import Unsupported
-from tinsmith.graph import Dim, Type
+from tinsmith.graph import Dim, Holder, OptionalType, SequenceType, Type, same_kind
+from tinsmith.graph.types import HOLDERS
 from tinsmith.ops import fresh
 
 _KINDS = {
@@ -54,12 +55,17 @@ def _is_set(a: Any, kind: str) -> bool:
 
 
 def type_of(proto: Any, name: str) -> Type | None:
-    """The type of a TypeProto; None where it says nothing. Unsupported where it is no tensor."""
+    """The type of a TypeProto; None where it says nothing. Unsupported where values have no such
+    type here (maps, sparse tensors)."""
     kind = proto.WhichOneof("value")
     if kind is None:
         return None
+    if kind in ("sequence_type", "optional_type"):
+        item = type_of(getattr(proto, kind).elem_type, name)
+        return None if item is None else HOLDERS[kind.removesuffix("_type")](item)
     if kind != "tensor_type":
-        raise Unsupported(f"{name!r} is a {kind.removesuffix('_type')}, only tensors are supported")
+        shown = kind.removesuffix("_type").replace("_", " ")
+        raise Unsupported(f"{name!r} is a {shown}; tensors, sequences and optionals are supported")
     tensor = proto.tensor_type
     if not tensor.elem_type:
         return None
@@ -82,6 +88,10 @@ def type_proto(type: Type) -> Any:
     """The TypeProto of a type."""
     from onnx import helper
 
+    if isinstance(type, SequenceType):
+        return helper.make_sequence_type_proto(type_proto(type.item))
+    if isinstance(type, OptionalType):
+        return helper.make_optional_type_proto(type_proto(type.item))
     name = type.dtype.name
     code = next(k for k, v in DTYPES.items() if v == name)
     return helper.make_tensor_type_proto(code, type.shape)
@@ -92,8 +102,11 @@ def refine(known: Type, declared: Type) -> tuple[Type, bool]:
 
     Where they do, `known` wins.
     """
-    if known.dtype != declared.dtype:
+    if not same_kind(known, declared):
         return known, True
+    if isinstance(known, Holder) and isinstance(declared, Holder):
+        item, clash = refine(known.item, declared.item)
+        return type(known)(item), clash
     if declared.shape is None:
         return known, False
     if known.shape is None:

@@ -11,7 +11,7 @@ from tinsmith.frontends.onnx.call import IMPORTERS, Call, Importer, Result
 from tinsmith.ops import OPS
 
 PLAIN = """
-Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Cos Cosh Erf Exp Floor HardSwish Identity IsNaN
+Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Cos Cosh Erf Exp Floor HardSwish IsNaN
 Log Mish Neg Not Reciprocal Relu Round Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan Tanh
 BitwiseAnd BitwiseOr BitwiseXor Where
 Det Expand MatMul MatMulInteger NonZero Size StringConcat DynamicQuantizeLinear

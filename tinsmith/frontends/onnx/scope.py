@@ -127,7 +127,7 @@ class Scope:
         outer = self.parent.look_up(name) if self.parent else None
         if isinstance(outer, TensorList):
             items = [self.captured.get(v) or self._capture(v, v.name) for v in outer.items]
-            self.env[name] = TensorList(items)
+            self.env[name] = TensorList(items, outer.dtype)
             return self.env[name]
         if isinstance(outer, Value):
             inner = self.captured.get(outer)
@@ -199,10 +199,7 @@ class Scope:
             raise GraphError(
                 f"the output {name!r} of {self.shared.model.name} is computed by no node"
             )
-        if isinstance(value, TensorList):
-            reason = f"{name!r} is a sequence, only tensors can be outputs"
-            self.shared.problems.append(Problem("output", "", self.opset(""), name, reason))
-            return BROKEN
+        value = self.whole(value, name, Origin(self.shared.model.file, name, "output"))
         if isinstance(value, Broken) or value.name == name:
             return value
         if value.const is not None:
@@ -213,6 +210,21 @@ class Scope:
             alias = self.graph.add(OPS["Identity"], value, name=name).outputs[0]
         alias.name = name
         return alias
+
+    def whole(self, value: Any, label: str, origin: Origin) -> Any:
+        """A TensorList as one value of the graph, a sequence; anything else as it is."""
+        from tinsmith.ops import OPS
+
+        if not isinstance(value, TensorList):
+            return value
+        if value.items:
+            name, attrs = "SequenceConstruct", {}
+        else:
+            name, attrs = "SequenceEmpty", {"dtype": value.dtype}
+        node = self.graph.add(
+            OPS[name], *value.items, name=f"{label}/{name}", origin=origin, **attrs
+        )
+        return node.output
 
     # ---- nodes
 
@@ -235,11 +247,9 @@ class Scope:
             function = None if local else IMPORTERS.get(qualified(domain, proto.op_type))
             if local is None and function is None and not find_function(self, proto, None):
                 fail(_REFUSED.get(domain, ""))
-            elif proto.op_type not in TAKES_LISTS and any(
-                isinstance(v, TensorList) for v in inputs
-            ):
-                fail("it reads a sequence of tensors, which it cannot take here")
             elif not any(isinstance(v, Broken) for v in inputs):
+                if function and proto.op_type not in TAKES_LISTS:
+                    inputs = [self.whole(v, label, origin) for v in inputs]
                 call = Call(self, proto, inputs, self.attributes(proto), origin)
                 results = function(call) if function else self._expand(call, local)
                 self._unread(call)

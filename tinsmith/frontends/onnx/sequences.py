@@ -1,6 +1,8 @@
-"""Importers of sequences whose length is known: they are gone from the graph.
+"""Importers of sequences and optionals.
 
-What cannot be known when the model is imported is refused: a sequence that grows in a loop.
+A sequence whose length is known when the model is imported is gone from the graph: a TensorList,
+of which positions are picked here. Where its length, or a position in it, is known only when the
+model runs, it becomes a value of the graph.
 """
 
 from __future__ import annotations
@@ -8,14 +10,24 @@ from __future__ import annotations
 import numpy as np
 
 from tinsmith.frontends.onnx.call import Call, Result, TensorList, Unsupported, importer
-from tinsmith.graph import Value
+from tinsmith.frontends.onnx.protos import type_of
+from tinsmith.graph import Holder, OptionalType, SequenceType, Value
 
 
-def _list(call: Call) -> tuple[Value, ...]:
+def _list(call: Call) -> tuple[Value, ...] | None:
+    """The elements of the first input; None where they are known only when the model runs."""
     given = call.arg(0)
-    if not isinstance(given, TensorList):
+    if isinstance(given, TensorList):
+        return given.items
+    if given is None or not isinstance(given.type, SequenceType):
         raise Unsupported("it needs a sequence of tensors")
-    return given.items
+    return None
+
+
+def _constant(call: Call, index: int) -> bool:
+    """Whether the position at this input is known."""
+    place = call.arg(index)
+    return place is None or place.const is not None
 
 
 def _position(call: Call, index: int, count: int) -> int:
@@ -27,10 +39,14 @@ def _position(call: Call, index: int, count: int) -> int:
     return number % count
 
 
+def _emit(call: Call, **attrs: object) -> Result:
+    """The operator of the same name, over values of the graph."""
+    return call.emit(call.type, *map(call.whole, call.inputs), **attrs)
+
+
 @importer("SequenceEmpty")
 def empty(call: Call) -> Result:
-    call.ignore("dtype")
-    return TensorList(())
+    return TensorList((), call.dtype("dtype") or "float32")
 
 
 @importer("SequenceConstruct")
@@ -41,12 +57,17 @@ def construct(call: Call) -> Result:
 @importer("SequenceAt", lists=True)
 def at(call: Call) -> Result:
     items = _list(call)
+    if items is None or not _constant(call, 1):
+        return _emit(call)
     return items[_position(call, 1, len(items))]
 
 
 @importer("SequenceInsert", lists=True)
 def insert(call: Call) -> Result:
-    items = list(_list(call))
+    known = _list(call)
+    if known is None or not _constant(call, 2):
+        return _emit(call)
+    items = list(known)
     place = call.constant(2, "position in a sequence")
     number = len(items) if place is None else int(place.item())
     if abs(number) > len(items):
@@ -57,22 +78,30 @@ def insert(call: Call) -> Result:
 
 @importer("SequenceErase", lists=True)
 def erase(call: Call) -> Result:
-    items = list(_list(call))
+    known = _list(call)
+    if known is None or not _constant(call, 1):
+        return _emit(call)
+    items = list(known)
+    dtype = items[0].dtype.name if items else "float32"
     del items[_position(call, 1, len(items))]
-    return TensorList(items)
+    return TensorList(items, dtype)
 
 
 @importer("SequenceLength", lists=True)
 def length(call: Call) -> Result:
-    return call.const(np.array(len(_list(call)), np.int64))
+    items = _list(call)
+    return _emit(call) if items is None else call.const(np.array(len(items), np.int64))
 
 
 @importer("ConcatFromSequence", lists=True)
 def concat(call: Call) -> Result:
     items, axis = _list(call), call.required("axis")
+    new_axis = bool(call.attr("new_axis", 0))
+    if items is None:
+        return _emit(call, axis=axis, new_axis=new_axis)
     if not items:
         raise Unsupported("the sequence is empty")
-    if call.attr("new_axis", 0):
+    if new_axis:
         items = tuple(call.emit("Unsqueeze", v, call.ints(axis)) for v in items)
     return call.emit("Concat", *items, axis=axis)
 
@@ -80,13 +109,16 @@ def concat(call: Call) -> Result:
 @importer("SplitToSequence")
 def split(call: Call) -> Result:
     """Parts of a size, or of several, or of one each, which then lose the axis unless kept."""
-    x, axis = call[0], call.attr("axis", 0)
-    keep = bool(call.attr("keepdims", 1)) or call.arg(1) is not None
+    x, axis, keepdims = call[0], call.attr("axis", 0), bool(call.attr("keepdims", 1))
+    keep = keepdims or call.arg(1) is not None
     total = None if x.shape is None else x.shape[axis]
-    sizes = call.constant(1, "sizes of the parts")
+    given = call.arg(1)
+    if given is not None and given.const is None:
+        return _emit(call, axis=axis, keepdims=keepdims)
+    sizes = None if given is None else given.const
     if sizes is None or sizes.ndim == 0:
         if not isinstance(total, int):
-            raise Unsupported("it splits an axis of unknown size into an unknown number of parts")
+            return _emit(call, axis=axis, keepdims=keepdims)
         step = 1 if sizes is None else int(sizes.item())
         if step < 1:
             raise Unsupported(f"it splits into parts of size {step}")
@@ -95,9 +127,53 @@ def split(call: Call) -> Result:
     parts = parts if isinstance(parts, tuple) else (parts,)
     if not keep:
         parts = tuple(call.emit("Squeeze", v, call.ints(axis)) for v in parts)
-    return TensorList(parts)
+    return TensorList(parts, x.dtype.name)
 
 
-@importer("SequenceMap")
-def refuse(call: Call) -> Result:
-    raise Unsupported("a function over a sequence is not supported; export it unrolled")
+@importer("Identity", lists=True)
+def identity(call: Call) -> Result:
+    given = call.arg(0)
+    return given if isinstance(given, TensorList) else call.emit("Identity", call[0])
+
+
+# ---- optionals
+
+
+@importer("Optional")
+def optional(call: Call) -> Result:
+    value, kind = call.arg(0), call.attr("type")
+    if value is not None:
+        return call.emit("Optional", value)
+    if kind is None:
+        raise Unsupported("it has neither an input nor a type")
+    held = type_of(kind, "its type")
+    item = held.item if isinstance(held, SequenceType) else held
+    if item is None or isinstance(item, Holder):
+        raise Unsupported("its type is neither a tensor nor a sequence of tensors")
+    return call.emit("Optional", dtype=item.dtype.name, sequence=item is not held)
+
+
+def _made(value: Value | None) -> bool:
+    """Whether it is known that a value is there: it is no optional, or made from something."""
+    if value is None or not isinstance(value.type, OptionalType):
+        return value is not None
+    node = value.producer
+    return node is not None and node.op.name == "Optional" and bool(node.inputs)
+
+
+@importer("OptionalHasElement")
+def has_element(call: Call) -> Result:
+    value = call.arg(0)
+    if value is None or _made(value):
+        return call.const(np.array(value is not None))
+    return call.emit("OptionalHasElement", value)
+
+
+@importer("OptionalGetElement")
+def get_element(call: Call) -> Result:
+    value = call[0]
+    if isinstance(value.type, OptionalType) and _made(value):
+        assert value.producer is not None and value.producer.inputs[0] is not None
+        value = value.producer.inputs[0]
+    op = "OptionalGetElement" if isinstance(value.type, OptionalType) else "Identity"
+    return call.emit(op, value)
