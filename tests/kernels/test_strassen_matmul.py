@@ -1,0 +1,140 @@
+"""Products by Strassen's method, at one level and two: shapes, epilogues, infinities, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.kernels.harness import check, levels, one_node, prepare, site_of
+from tests.kernels.window_cases import normal
+from tinsmith.codegen.target import level
+from tinsmith.kernels._kernel import KERNELS, Skip
+from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.strassen.form import SIGNS, left_factors, results, right_factors
+from tinsmith.kernels.strassen.matmul import pack
+from tinsmith.kernels.strassen.shape import shape_of
+
+SHAPES = {
+    "even": (32, 64, 64),
+    "a row more": (33, 64, 64),
+    "two rows more": (50, 68, 128),
+    "three rows more": (51, 76, 64),
+    "a row less": (63, 96, 128),
+    "narrow and deep": (30, 1024, 64),
+    "one vector a unit": (27, 72, 64),
+    "tail of columns": (41, 64, 448),
+    "many rows": (229, 64, 64),
+}
+
+
+def pick(site_or_shape, target: str, wanted: int) -> int:
+    """Which choice is of the wanted level, or skip the test where there is none."""
+    _, k, n = site_or_shape
+    lanes = block_of(level(target))
+    found = [v for v in (1, 2) if k % 2**v == 0 and n % (2**v * lanes) == 0]
+    if wanted not in found:
+        pytest.skip(f"{k} x {n} has no level {wanted} here")
+    return found.index(wanted)
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes(name, depth, target):
+    m, k, n = SHAPES[name]
+    arrays = [normal(m, k, seed=1), normal(k, n, seed=2)]
+    check(
+        "MatMul", arrays, kernel="matmul_strassen", target=target, consts=(1,),
+        pick=pick(SHAPES[name], target, depth),
+    )  # fmt: skip
+
+
+EPILOGUES = {
+    "residual": [("Add", normal(3, 17, 64, seed=5)), ("Relu",)],
+    "columns": [("Add", ("const", normal(64, seed=6)))],
+    "long": [("Add", ("const", normal(64, seed=7))), ("Gelu",), ("Mul", normal(3, 17, 64, seed=8))],
+    "rows": [("Mul", normal(3, 17, 1, seed=9))],
+    "batch": [("Add", normal(3, 1, 64, seed=9))],
+}
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_epilogues(name, depth, target):
+    check(
+        "MatMul", [normal(3, 17, 64, seed=1), normal(64, 64, seed=2)], kernel="matmul_strassen",
+        target=target, consts=(1,), epilogue=EPILOGUES[name],
+        pick=pick((51, 64, 64), target, depth),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("odd", [np.inf, -np.inf, np.nan, 1e30])
+def test_what_is_not_finite_stays_in_its_row(odd, depth, target):
+    x, w = normal(61, 68, seed=1), normal(68, 128, seed=2)
+    x[7, 3], x[60, 67] = odd, odd
+    node = one_node("MatMul", [x, w], {}, (1,))
+    bench = prepare(
+        node, {"x0": x}, "matmul_strassen", target, pick=pick((61, 68, 128), target, depth)
+    )
+    bench.run()
+    with np.errstate(invalid="ignore", over="ignore"):
+        want = (x.astype(np.float64) @ w).astype(np.float32)
+    for got, row in zip(bench.outputs[0][0].reshape(61, 128), want, strict=True):
+        finite = row[np.isfinite(row)]
+        atol = 1e-5 * np.abs(finite).max() if finite.size else 0.0
+        np.testing.assert_allclose(got, row, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("shape", [(64, 256, 128), (49, 1024, 64), (200, 64, 512)])
+def test_errors_are_bounded(shape, depth, target):
+    m, k, n = shape
+    x, w = normal(m, k, seed=1), normal(k, n, seed=2)
+    bench = prepare(
+        one_node("MatMul", [x, w], {}, (1,)), {"x0": x}, "matmul_strassen", target,
+        pick=pick(shape, target, depth),
+    )  # fmt: skip
+    bench.run()
+    want = x.astype(np.float64) @ w.astype(np.float64)
+    got = bench.outputs[0][0].reshape(m, n)
+    assert np.abs(got - want).max() <= (3e-6, 6e-6)[depth - 1] * np.abs(want).max()
+
+
+def test_strict_precision_has_no_sums_of_operands():
+    node = one_node("MatMul", [normal(64, 64), normal(64, 64)], {}, (1,))
+    with pytest.raises(Skip, match="strict"):
+        KERNELS["matmul_strassen"].offer(site_of(node, level("avx2"), "strict"))
+
+
+@pytest.mark.parametrize("side", [2, 4])
+def test_the_form_is_the_product(side):
+    rng = np.random.default_rng(side)
+    a, b = rng.integers(-9, 10, (2, side, side))
+    made = [x * y for x, y in zip(left_factors(a.tolist()), right_factors(b.tolist()), strict=True)]
+    assert len(made) == 7 ** (side // 2)
+    if side == 2:
+        got = np.reshape(results(made), (2, 2))
+    else:
+        inner = [np.reshape(results(made[q : q + 7]), (2, 2)) for q in range(0, 49, 7)]
+        c11, c12, c21, c22 = results(inner)
+        got = np.block([[c11, c12], [c21, c22]])
+    np.testing.assert_array_equal(got, a @ b)
+
+
+def test_signs_are_those_of_the_form():
+    quarters = np.eye(4, dtype=int)
+    grid = [[quarters[0], quarters[1]], [quarters[2], quarters[3]]]
+    assert [tuple(x) for x in left_factors(grid)] == list(SIGNS)
+
+
+def test_right_factors_are_rounded_once():
+    w = np.zeros((2, 32), np.float32)
+    w[0, 0], w[0, 16] = 1.0, 2**-25  # B12 - B11 in the first column
+    cut = shape_of(level("avx512"), 1, 64, 2, 32)
+    packed = pack(w, cut.tiling.columns, cut.side, cut.depth).reshape(7, 1, 16)
+    assert packed[4, 0, 0] == np.float32(2.0**-25 - 1.0)
+    assert packed[2, 0, 0] == 0 and packed[3, 0, 0] == np.float32(2.0**-25 - 1.0)

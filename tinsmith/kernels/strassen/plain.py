@@ -1,0 +1,74 @@
+"""Rows that Strassen's sums would spoil: one by one, by the definition of the product.
+
+An infinity or NaN in a row, or a number whose sums might overflow, must not reach other rows. The
+right operand is not kept beside its factors: blocks are added up again from these.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.types import F32
+from tinsmith.kernels.places import Position
+from tinsmith.kernels.strassen.form import PRODUCTS
+
+if TYPE_CHECKING:
+    from tinsmith.kernels.strassen.emit import Work
+
+
+def plain(w: Work, row: Position, height: int) -> None:
+    """The rows from `row` on, as far as there are any of the `height`."""
+    b, s = w.b, w.shape
+
+    def columns(c: Position, column: Position, widths: tuple[int, ...]) -> None:
+        with b.loop(0, w.real(row, height)) as i, b.loop(0, s.side) as unit:
+            sums = _unit(w, w.ends.source(i + row).fixed(), w.right(c), unit, widths)
+            w.ends.store(i + row, unit * sum(widths) + column, sums)
+
+    w.each_column_panel(columns)
+
+
+def _unit(w: Work, line: Ptr, right: Ptr, unit: Val, widths: tuple[int, ...]) -> list[Val]:
+    """The results of one row for one unit of a panel of columns."""
+    b, s, size = w.b, w.shape, sum(widths)
+    zeros = [b.zero(F32.x(width)) for width in widths]
+    with b.loop(0, s.side, 1, zeros) as parts:
+        factors = _block(b, s.level, parts.index, unit)
+        with b.loop(0, s.depth, 1, parts.vars) as loop:
+            k = loop.index
+            x = (line + _element(w, parts.index * s.depth + k)).load()
+            sums, offset = [], 0
+            for width, total in zip(widths, loop.vars, strict=True):
+                value = None
+                for factor, present in factors:
+                    read = (right + factor * (s.depth * size) + k * size + offset).load(width)
+                    read = read if present is None else present.select(read, 0.0)
+                    value = read if value is None else value + read
+                sums.append(x.splat(width).fma(value, total))
+                offset += width
+            loop.next(sums)
+        parts.next(loop.out)
+    return parts.out
+
+
+def _element(w: Work, k: Val) -> Val:
+    """Where element k of a row of the left operand lies."""
+    return k if w.ends.step == w.lanes else k // w.lanes * w.ends.step + k % w.lanes
+
+
+def _block(b: Builder, level: int, k: Val, n: Val) -> list[tuple[Val, Val | None]]:
+    """The right factors that add up to block (k, n) of the right operand, each with the condition
+    under which it counts: B11, B21 and B22 are factors themselves, and B12 = B11 + T1."""
+    found: list[tuple[Val, Val | None]] = [(b.index(0), None)]
+    for digit in reversed(range(level)):
+        down, across = k // 2**digit % 2, n // 2**digit % 2
+        summed = (b.index(1) - down) * across
+        more = summed.ne(0)
+        both: list[tuple[Val, Val | None]] = []
+        for factor, present in found:
+            both.append((factor * PRODUCTS + down + down * across, present))
+            condition = more if present is None else present & more
+            both.append((factor * PRODUCTS + summed * 4, condition))
+        found = both
+    return found

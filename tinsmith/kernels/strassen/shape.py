@@ -1,0 +1,125 @@
+"""How a product with a constant right operand is cut for Strassen's method, and what that costs.
+
+Blocks are not the quarters of the matrices but of each tile: a panel of rows is 2 (or 4) units of
+rows, a panel of columns as many units of columns, so that all that belongs together is in cache
+together. K is cut into as many parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinsmith.codegen.target import Target
+from tinsmith.kernels.dot.matmul import spread_stride
+from tinsmith.kernels.dot.panels import PARTS
+from tinsmith.kernels.dot.tiles import Tiling, choose
+from tinsmith.kernels.strassen.form import PRODUCTS
+
+LEAST_TILES = 4  # for each of several threads
+KEPT = 5  # times L2: the right operands of a group of columns
+WAITING = 0.5  # times L2: the results of the outer products of a group of columns
+LATENCY = 20.0  # cycles around each product of a tile
+SUM_CYCLES = 5.0  # for a vector of one of the left operands, which do not fit L1
+FINISH_CYCLES = 18.0  # for a vector of each quarter of a tile, through L1
+COMBINE_CYCLES = 11.0  # for each vector of a product that is added up to one of the level above
+
+
+@dataclass(frozen=True)
+class Shape:
+    """m x k times k x n. `tiling` is that of one of the products: rows, depth and columns divided
+    by `side`. `per_group` panels of columns are taken together for all rows of a tile of work."""
+
+    level: int
+    m: int
+    k: int
+    n: int
+    tiling: Tiling
+    per_group: int
+    pitch: int  # elements from row to row of a left operand
+
+    @property
+    def side(self) -> int:
+        """Units of rows, of columns and of k that belong together."""
+        return 2**self.level
+
+    @property
+    def products(self) -> int:
+        return PRODUCTS**self.level
+
+    @property
+    def depth(self) -> int:
+        return self.k // self.side
+
+    @property
+    def groups(self) -> int:
+        return -(-self.tiling.columns.count // self.per_group)
+
+    @property
+    def lacks(self) -> int:
+        """Rows that the last panel lacks."""
+        return self.tiling.rows.total * self.side - self.m
+
+    @property
+    def left(self) -> int:
+        """Elements of one left operand of a panel of rows."""
+        return self.tiling.rows.size * self.pitch
+
+    @property
+    def tile(self) -> int:
+        """Elements of one tile."""
+        return self.tiling.rows.size * self.tiling.columns.size
+
+    @property
+    def sums(self) -> int:
+        """Elements of one of the seven tiles of the highest level."""
+        return self.tile * (self.side // 2) ** 2
+
+    @property
+    def workspace(self) -> int:
+        """Bytes for the left factors, the lowest tiles and, at two levels, the highest ones."""
+        waiting = self.per_group * PRODUCTS * self.sums if self.level > 1 else 0
+        return 4 * (PRODUCTS * (self.left + self.tile) + waiting) + 256
+
+    @property
+    def cycles(self) -> float:
+        rows, columns = self.tiling.rows, self.tiling.columns
+        lanes = (columns.widths if columns.full else columns.tail)[0]
+        per_vector = 1.0 if lanes > 8 else 0.5  # 512-bit operations take both 256-bit pipes
+        tiles = rows.count * columns.count
+        vectors = rows.total * columns.total / lanes  # of one product
+        sums = rows.total * self.depth / lanes * self.products * SUM_CYCLES * self.groups
+        finish = vectors * self.side**2 / 4 * FINISH_CYCLES
+        if self.level > 1:
+            finish += vectors * self.products * COMBINE_CYCLES
+        products = self.products * (self.tiling.cycles + LATENCY * tiles)
+        return products + (sums + finish) * per_vector
+
+    def cuts(self, seconds: float) -> int:
+        """Groups of row panels, for the threads."""
+        if seconds < 10e-6:
+            return 1
+        return min(self.tiling.rows.count, max(1, -(-PARTS // self.groups)))
+
+    def seconds(self, target: Target) -> float:
+        flops_per_cycle = 2.0 * self.m * self.n * self.k / (self.side**3 * self.tiling.ideal)
+        stored = self.products / self.side**2 * self.k * self.n
+        nbytes = 4.0 * (self.m * self.k + stored + self.m * self.n)
+        return target.time(self.cycles * flops_per_cycle, nbytes) + 1e-7
+
+
+def shape_of(target: Target, level: int, m: int, k: int, n: int, threads: int = 1) -> Shape:
+    """How a product is cut. `k` and `n` must be multiples of 2 to the level."""
+    side = 2**level
+    tiling = choose(target, -(-m // side), n // side, k // side, exact=True)
+    panel = 4 * PRODUCTS**level * (k // side) * tiling.columns.size
+    fit = max(1, int(target.l2 * KEPT) // panel)
+    if level > 1:
+        waiting = 4 * PRODUCTS * tiling.rows.size * tiling.columns.size * (side // 2) ** 2
+        fit = max(1, min(fit, int(target.l2 * WAITING) // waiting))
+    least = LEAST_TILES * threads if threads > 1 else 1
+    groups = max(
+        -(-tiling.columns.count // fit),
+        min(tiling.columns.count, least // tiling.rows.count),
+    )
+    pitch = spread_stride(k // side, tiling.rows.size)
+    return Shape(level, m, k, n, tiling, -(-tiling.columns.count // groups), pitch)
