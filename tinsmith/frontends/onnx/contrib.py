@@ -58,10 +58,18 @@ def rms_norm(call: Call) -> Result:
 
 @importer(_MS + "FusedMatMul", _MS + "TransposeMatMul")
 def fused_matmul(call: Call) -> Result:
-    if call.attr("transBatchA", 0) or call.attr("transBatchB", 0):
-        raise Unsupported("it transposes batches, which is not supported")
-    a, b = (_transposed(call, call[i], f"trans{side}") for i, side in enumerate("AB"))
+    a, b = (_transposed(call, _batch_last(call, call[i], side), f"trans{side}")
+            for i, side in enumerate("AB"))  # fmt: skip
     return scaled(call, call.emit("MatMul", a, b), call.attr("alpha", 1.0))
+
+
+def _batch_last(call: Call, x: Value, side: str) -> Value:
+    """transBatch: the first axis comes before the last one, [R,B..,C] from [B..,R,C]."""
+    if not call.attr(f"transBatch{side}", 0):
+        return x
+    if x.rank is None or x.rank < 3:
+        raise Unsupported(f"transBatch{side} needs an operand of a known rank of 3 or more")
+    return call.emit("Transpose", x, perm=(*range(1, x.rank - 1), 0, x.rank - 1))
 
 
 def _transposed(call: Call, x: Value, flag: str) -> Value:
@@ -72,6 +80,94 @@ def _transposed(call: Call, x: Value, flag: str) -> Value:
         raise Unsupported(f"{flag} needs an operand of a known rank of 2 or more")
     perm = (*range(x.rank - 2), x.rank - 1, x.rank - 2)
     return call.emit("Transpose", x, perm=perm)
+
+
+@importer(_MS + "EmbedLayerNormalization")
+def embed_layer_norm(call: Call) -> Result:
+    """Inputs: ids, segments, tables of words, places and segments, scale, shift, mask, places."""
+    ids, segments, mask, at = call[0], call.arg(1), call.arg(7), call.arg(8)
+    total = call.emit("Gather", call[2], ids, axis=0)
+    if at is None:
+        count = call.emit("Shape", ids, start=1, end=2)
+        places = call.emit("Slice", call[3], call.ints(0), count, call.ints(0))
+    else:
+        places = call.emit("Gather", call[3], at, axis=0)
+    total = call.emit("Add", total, places)
+    if segments is not None:
+        total = call.emit("Add", total, call.emit("Gather", call[4], segments, axis=0))
+    y = call.emit("LayerNorm", total, call[5], call.arg(6), eps=call.attr("epsilon", 1e-12))
+    call.ignore("mask_index_type")
+    return y, _lengths(call, ids, mask) if call.wants(1) else None, total
+
+
+def _lengths(call: Call, ids: Value, mask: Value | None) -> Value:
+    """How many elements of each row the mask keeps; 0 without one."""
+    if mask is None:
+        count = call.emit("Shape", ids, start=0, end=1)
+        return call.emit("ConstantOfShape", count, value=0, dtype="int32")
+    return call.emit("Reduce", mask, call.ints(1), kind="sum", keepdims=False)
+
+
+@importer(_MS + "BiasSplitGelu")
+def bias_split_gelu(call: Call) -> Result:
+    """The first half of the channels times gelu of the second."""
+    total = call.emit("Add", call[0], call[1])
+    left, right = call.emit("Split", total, axis=-1, num_outputs=2)
+    return call.emit("Mul", left, call.emit("Gelu", right))
+
+
+@importer(_MS + "BiasAdd")
+def bias_add(call: Call) -> Result:
+    return call.emit("Add", call.emit("Add", call[0], call[1]), call[2])
+
+
+@importer(_MS + "GroupNorm", _MS + "SkipGroupNorm")
+def group_norm(call: Call) -> Result:
+    """Channels last (or not), with a skip and a bias before, and a SiLU after."""
+    x, bare = call[0], call.type == "GroupNorm"
+    last = bool(call.attr("channels_last", 1))
+    if not bare:
+        for i in (3, 4):
+            x = x if call.arg(i) is None else call.emit("Add", x, _row(call, call[i], last, x))
+    y = _channels_first(call, x) if last else x
+    attrs = {"groups": call.required("groups"), "eps": call.attr("epsilon", 1e-5)}
+    y = call.emit("GroupNorm", y, call[1], call[2], **attrs)
+    y = call.emit("Swish", y) if call.required("activation") else y
+    y = _channels_last(call, y) if last else y
+    return y if bare else (y, x)
+
+
+def _row(call: Call, skip: Value, last: bool, x: Value) -> Value:
+    """A skip of one row [N,C] or of a bias [C], so that it broadcasts over a picture."""
+    if skip.rank == x.rank:
+        return skip
+    if skip.rank not in (1, 2) or x.rank != 4:
+        raise Unsupported("its skip and bias must be pictures, rows or vectors")
+    if skip.rank == 1:
+        return skip if last else call.emit("Unsqueeze", skip, call.ints(1, 2))
+    return call.emit("Unsqueeze", skip, call.ints(*((1, 2) if last else (2, 3))))
+
+
+def _channels_first(call: Call, x: Value) -> Value:
+    if x.rank is None:
+        raise Unsupported("its input needs a known rank")
+    return call.emit("Transpose", x, perm=(0, x.rank - 1, *range(1, x.rank - 1)))
+
+
+def _channels_last(call: Call, x: Value) -> Value:
+    if x.rank is None:
+        raise Unsupported("its input needs a known rank")
+    return call.emit("Transpose", x, perm=(0, *range(2, x.rank), 1))
+
+
+@importer(_MS + "NhwcConv", _MS + "NhwcFusedConv")
+def channels_last_conv(call: Call) -> Result:
+    """Images [N,H,W,C], weights as those of Conv; what is added to the result is [N,H,W,M]."""
+    call.ignore("kernel_shape")
+    attrs = renamed(call, "Conv", RENAMED["Conv"][1])
+    y = call.emit("Conv", _channels_first(call, call[0]), call[1], call.arg(2), **attrs)
+    y = _biased(call, _channels_last(call, y), 3)
+    return _activated(call, y, call.attr("activation"), call.attr("activation_params", []))
 
 
 @importer(_MS + "FusedConv")

@@ -1,0 +1,283 @@
+"""Importers of com.microsoft's attentions and rotary embedding, by composition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.frontends.onnx.arithmetic import cast
+from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
+from tinsmith.graph import Value
+
+_MS = "com.microsoft."
+
+
+@importer(_MS + "Attention")
+def attention(call: Call) -> Result:
+    """Inputs: x, weights of q, k and v side by side, their bias, mask, past, attention bias."""
+    x, heads = call[0], call.required("num_heads")
+    if call.attr("do_rotary", 0) or call.attr("past_present_share_buffer", 0):
+        raise Unsupported("do_rotary and past_present_share_buffer are not supported")
+    call.ignore("rotary_embedding_dim")
+    width = call[1].shape[1] if call[1].shape else None
+    if not isinstance(width, int):
+        raise Unsupported("its weights need a known shape")
+    sizes = call.attr("qkv_hidden_sizes") or [width // 3] * 3
+    total = call.emit("MatMul", x, call[1])
+    if call.arg(2) is not None:
+        total = call.emit("Add", total, call[2])
+    q, k, v = call.emit("Split", total, call.ints(*sizes), axis=-1)
+    past: list[Value | None] = [None, None]
+    if call.arg(4) is not None:
+        parts = call.emit("Split", call[4], call.ints(1, 1), axis=0)
+        past = [call.emit("Squeeze", p, call.ints(0)) for p in parts]
+    keys = _keys(call, k, past[0])
+    mask = _bias(call, call.arg(3), call.arg(5), x, keys)
+    y = _attend(call, q, k, v, mask, past, heads, call.wants(1))
+    if not call.wants(1):
+        return y
+    y, *present = y
+    both = [call.emit("Unsqueeze", p, call.ints(0)) for p in present]
+    return y, call.emit("Concat", *both, axis=0)
+
+
+@importer(_MS + "MultiHeadAttention")
+def multi_head_attention(call: Call) -> Result:
+    """Inputs: q, k, v (or packed in one), bias, padding of the keys, attention bias, past k, v."""
+    heads = call.required("num_heads")
+    if call.arg(8) is not None or call.arg(9) is not None:
+        raise Unsupported("a shared buffer of keys and beams is not supported")
+    if call.wants(3):
+        raise Unsupported("its scores as an output are not supported")
+    q, k, v = _parted(call)
+    if call.arg(3) is not None:
+        q, k, v = _with_bias(call, q, k, v, call[3])
+    past = [call.arg(6), call.arg(7)]
+    mask = _bias(call, call.arg(4), call.arg(5), q, _keys(call, k, past[0]))
+    return _attend(call, q, k, v, mask, past, heads, call.wants(1) or call.wants(2))
+
+
+def _parted(call: Call) -> tuple[Value, Value, Value]:
+    """q, k and v, each [N,T,H*E] or [N,H,T,E]."""
+    q, k, v = call[0], call.arg(1), call.arg(2)
+    if q.rank == 5:
+        q, k, v = _unpacked(call, q, 3)
+    elif k is not None and k.rank == 5:
+        k, v = _unpacked(call, k, 2)
+    if k is None or v is None:
+        raise Unsupported("it lacks a key or a value")
+    return q, k, v
+
+
+def _unpacked(call: Call, x: Value, count: int) -> list[Value]:
+    """[N,T,H,count,E] as `count` tensors [N,T,H*E]."""
+    parts = call.emit("Split", x, call.ints(*[1] * count), axis=3)
+    return [call.emit("Reshape", p, call.ints(0, 0, -1)) for p in parts]
+
+
+def _with_bias(call: Call, q: Value, k: Value, v: Value, bias: Value) -> tuple[Value, Value, Value]:
+    """The bias is that of q, k and v, one after the other; keys of rank 4 have theirs already."""
+    width = q.shape[-1] if q.shape else None
+    total = bias.shape[0] if bias.shape else None
+    if not isinstance(width, int) or not isinstance(total, int):
+        raise Unsupported("its bias needs widths that are known")
+    parts = call.emit("Split", bias, call.ints(width, width, total - 2 * width), axis=0)
+    q = call.emit("Add", q, parts[0])
+    if k.rank == 3:
+        k, v = call.emit("Add", k, parts[1]), call.emit("Add", v, parts[2])
+    return q, k, v
+
+
+def _keys(call: Call, k: Value, past: Value | None) -> Value:
+    """How many keys there are, with those of the past, as an int64 vector of one."""
+    axis = 2 if k.rank == 4 else 1
+    count = call.emit("Shape", k, start=axis, end=axis + 1)
+    if past is None:
+        return count
+    return call.emit("Add", count, call.emit("Shape", past, start=2, end=3))
+
+
+def _range(call: Call, count: Value) -> Value:
+    """0 .. count - 1, for a vector of one element."""
+    zero, one = call.const(np.int64(0)), call.const(np.int64(1))
+    return call.emit("Range", zero, call.emit("Squeeze", count, call.ints(0)), one)
+
+
+def _bias(
+    call: Call, mask: Value | None, added: Value | None, like: Value, keys: Value
+) -> Value | None:
+    """What is added to the scores: `mask_filter_value` where the mask is 0, and `added`. The mask
+    is [N,K], [N,Q,K] or the number of keys [N]."""
+    least = call.attr("mask_filter_value", -10000.0)
+    if mask is None:
+        return added
+    if mask.rank == 1:
+        if mask.shape is None or like.shape is None or mask.shape[0] != like.shape[0]:
+            raise Unsupported("a mask of rank 1 must have one length for each element of the batch")
+        lengths = call.emit("Unsqueeze", cast(call, mask, "int64"), call.ints(1))
+        allowed = call.emit("Less", _range(call, keys), lengths)
+    elif mask.rank in (2, 3):
+        allowed = call.emit("Greater", mask, call.number(0, mask))
+    else:
+        raise Unsupported(f"a mask of rank {mask.rank} is not supported")
+    axes = (1,) if mask.rank == 3 else (1, 2)
+    allowed = call.emit("Unsqueeze", allowed, call.ints(*axes))
+    bias = call.emit("Where", allowed, call.number(0, like), call.number(least, like))
+    return bias if added is None else call.emit("Add", bias, added)
+
+
+def _attend(
+    call: Call,
+    q: Value,
+    k: Value,
+    v: Value,
+    mask: Value | None,
+    past: list[Value | None],
+    heads: int,
+    present: bool,
+) -> Any:
+    call.ignore("mask_filter_value")
+    scale = call.attr("scale", 0.0)
+    return call.emit(
+        "Attention", q, k, v, mask, *past,
+        scale=scale or None, is_causal=bool(call.attr("unidirectional", 0)),
+        q_num_heads=heads, kv_num_heads=heads, with_present=present,
+    )  # fmt: skip
+
+
+# ---- grouped queries
+
+
+@importer(_MS + "GroupQueryAttention")
+def group_query_attention(call: Call) -> Result:
+    """Inputs: q, k, v, past k and v, (length of each sequence) - 1, the greatest length, caches of
+    cosine and sine, positions, attention bias.
+
+    The past may have room for more keys than it holds. What is returned as present has as many
+    places as the past and the new keys together.
+    """
+    for at, what in ((11, "head_sink"), (12, "k_scale"), (13, "v_scale")):
+        if call.arg(at) is not None:
+            raise Unsupported(f"its input {what} is not supported")
+    if call.attr("smooth_softmax", 0) == 1 or call.wants(3):
+        raise Unsupported("smooth_softmax and an output of scores are not supported")
+    call.ignore("do_rotary")
+    heads, groups = call.required("num_heads"), call.required("kv_num_heads")
+    q, k, v = _packed(call, heads, groups)
+    count = call.emit("Shape", q, start=1, end=2)
+    before = _before(call, count)
+    place = call.emit("Add", before, _range(call, count))  # [N,S]
+    if call.attr("do_rotary", 0):
+        at = place if call.arg(9) is None else cast(call, call[9], "int64")
+        interleaved = bool(call.attr("rotary_interleaved", 0))
+        q = _rotated(call, q, at, call[7], call[8], interleaved, heads)
+        k = _rotated(call, k, at, call[7], call[8], interleaved, groups)
+    keys = [_joined(call, call.arg(3 + i), _by_head(call, x, groups), before) for i, x in
+            enumerate((k, v))]  # fmt: skip
+    mask = _visible(call, keys[0], place, q)
+    y = call.emit(
+        "Attention", q, *keys, mask, scale=call.attr("scale", 0.0) or None,
+        softcap=call.attr("softcap", 0.0), q_num_heads=heads, kv_num_heads=groups,
+    )  # fmt: skip
+    return y, *keys
+
+
+def _packed(call: Call, heads: int, groups: int) -> tuple[Value, Value, Value]:
+    q, k, v = call[0], call.arg(1), call.arg(2)
+    if k is not None and v is not None:
+        return q, k, v
+    width = q.shape[-1] if q.shape else None
+    if not isinstance(width, int):
+        raise Unsupported("q, k and v packed in one need a known width")
+    e = width // (heads + 2 * groups)
+    return call.emit("Split", q, call.ints(heads * e, groups * e, groups * e), axis=-1)
+
+
+def _before(call: Call, count: Value) -> Value:
+    """How many keys each sequence has before the new ones, [N,1]; 0 where all are new."""
+    if call.arg(3) is None:
+        return call.const(np.zeros((1, 1), np.int64))
+    last = call.emit("Reshape", cast(call, call[5], "int64"), call.ints(-1, 1))
+    held = call.emit("Sub", call.emit("Add", last, call.ints(1)), count)
+    total = call.emit("Reshape", cast(call, call[6], "int64"), call.ints(1))
+    return call.emit("Where", call.emit("Equal", total, count), call.ints(0), held)
+
+
+def _by_head(call: Call, x: Value, heads: int) -> Value:
+    """[N,T,H*E] as [N,H,T,E]."""
+    apart = call.emit("Reshape", x, call.ints(0, 0, heads, -1))
+    return call.emit("Transpose", apart, perm=(0, 2, 1, 3))
+
+
+def _joined(call: Call, past: Value | None, new: Value, before: Value) -> Value:
+    """The first `before` rows of the past, then the new ones, of every head of every sequence."""
+    if past is None:
+        return new
+    both = call.emit("Concat", past, new, axis=2)
+    room, count = (call.emit("Shape", x, start=2, end=3) for x in (past, both))
+    place = _range(call, count)
+    moved = call.emit("Add", place, call.emit("Sub", room, before))
+    moved = call.emit("Min", moved, call.emit("Sub", count, call.ints(1)))
+    at = call.emit("Where", call.emit("Less", place, before), place, moved)  # [N,T]
+    batch, groups = (call.emit("Shape", both, start=i, end=i + 1) for i in (0, 1))
+    first = call.emit("Mul", _range(call, call.emit("Mul", batch, groups)), count)
+    shape = call.emit("Concat", batch, groups, call.ints(1), axis=0)
+    rows = call.emit("Add", call.emit("Reshape", first, shape),
+                     call.emit("Unsqueeze", at, call.ints(1)))  # fmt: skip
+    width = call.emit("Shape", both, start=3, end=4)
+    flat = call.emit("Concat", call.ints(-1), width, axis=0)
+    return call.emit("Gather", call.emit("Reshape", both, flat), rows, axis=0)
+
+
+def _visible(call: Call, k: Value, place: Value, q: Value) -> Value:
+    """Which keys each query [N,1,S,T] sees: those up to its own place, within the window."""
+    added, window = call.arg(10), call.attr("local_window_size", -1)
+    key = _range(call, call.emit("Shape", k, start=2, end=3))
+    at = call.emit("Unsqueeze", place, call.ints(1, 3))
+    seen = call.emit("LessOrEqual", key, at)
+    if window >= 0:
+        near = call.emit("Greater", key, call.emit("Sub", at, call.ints(window)))
+        seen = call.emit("And", seen, near)
+    if added is None:
+        return seen
+    return call.emit("Where", seen, added, call.number(-np.inf, q))
+
+
+# ---- rotary embedding
+
+
+def _rotated(
+    call: Call, x: Value, at: Value, cos: Value, sin: Value, interleaved: bool, heads: int | None
+) -> Value:
+    half = cos.shape[1] if cos.shape else None
+    if not isinstance(half, int):
+        raise Unsupported("its cache of cosines needs a known shape")
+    return call.emit(
+        "RotaryEmbedding", x, cos, sin, at,
+        interleaved=interleaved, num_heads=heads, rotary_embedding_dim=2 * half,
+    )  # fmt: skip
+
+
+@importer(_MS + "RotaryEmbedding")
+def rotary_embedding(call: Call) -> Result:
+    """Inputs: x, positions [N,S] or the first position [1], caches of cosine and sine."""
+    if call.attr("is_packed_batching", 0) or call.attr("scale", 1.0) != 1.0:
+        raise Unsupported("is_packed_batching and a scale are not supported")
+    call.ignore("rotary_embedding_dim")
+    x, at = call[0], cast(call, call[1], "int64")
+    heads = call.attr("num_heads", 0) or None
+    if x.rank not in (3, 4):
+        raise Unsupported("its input needs a known rank")
+    if at.rank == 1:
+        count = call.emit("Shape", x, start=x.rank - 2, end=x.rank - 1)
+        if x.rank == 3:
+            count = call.emit("Shape", x, start=1, end=2)
+        at = call.emit("Unsqueeze", call.emit("Add", at, _range(call, count)), call.ints(0))
+    width = x.shape[-1] if x.shape else None
+    if x.rank == 3 and heads is None:
+        half = call[2].shape[1] if call[2].shape else None
+        if not isinstance(width, int) or not isinstance(half, int):
+            raise Unsupported("without num_heads it needs a known width")
+        heads = width // (2 * half)
+    return _rotated(call, x, at, call[2], call[3], bool(call.attr("interleaved", 0)), heads)

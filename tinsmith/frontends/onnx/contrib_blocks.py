@@ -1,0 +1,64 @@
+"""Importers of com.microsoft's products with weights in blocks of a few bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
+from tinsmith.graph import Value, dtype_of
+
+_MS = "com.microsoft."
+Array = np.ndarray[Any, Any]
+
+
+@importer(_MS + "MatMulNBits")
+def matmul_bits(call: Call) -> Result:
+    """x times the transpose of weights [N, blocks of K] of 2, 4 or 8 bits, that stay integers.
+
+    Inputs: x, packed weights, a scale and a zero point for each block, an order of K, a bias.
+    """
+    bits, block = call.attr("bits", 4), call.required("block_size")
+    columns, rows = call.required("N"), call.required("K")
+    call.ignore("accuracy_level", "weight_prepacked")
+    if bits not in (2, 4, 8):
+        raise Unsupported(f"weights of {bits} bits are not supported")
+    if call.arg(4) is not None:
+        raise Unsupported("its input g_idx, an order of the rows, is not supported")
+    packed, scales = call.constant(1, "weight"), call.constant(2, "scale")
+    assert packed is not None and scales is not None
+    blocks = -(-rows // block)
+    weights = _apart(packed, bits, blocks * block)[:, :rows]
+    scales = scales.reshape(columns, blocks)
+    zeros = call.constant(3, "zero point")
+    if zeros is None:
+        zeros = np.full((columns, blocks), 1 << (bits - 1), np.uint8)
+    elif zeros.dtype == np.uint8:
+        zeros = _apart(zeros.reshape(columns, -1), bits, blocks)
+    w = _dequantised(call, weights.reshape(columns, rows), scales, zeros, block, bits)
+    y = call.emit("MatMul", call[0], w)
+    return y if call.arg(5) is None else call.emit("Add", y, call[5])
+
+
+def _apart(packed: Array, bits: int, count: int) -> Array:
+    """`count` numbers for each row of bytes, the lowest bits of a byte first."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    numbers = (packed[..., None] >> shifts) & ((1 << bits) - 1)
+    return numbers.reshape(packed.shape[0], -1)[:, :count]
+
+
+def _dequantised(
+    call: Call, weights: Array, scales: Array, zeros: Array, block: int, bits: int
+) -> Value:
+    """[K, N] in the type of the scales. Zero points that are no integers are part of constants."""
+    if zeros.dtype != np.uint8:
+        zeros = zeros.reshape(scales.shape).astype(np.float32)
+        spread = [np.repeat(v.astype(np.float32), block, axis=1)[:, : weights.shape[1]]
+                  for v in (zeros, scales)]  # fmt: skip
+        real = (weights.astype(np.float32) - spread[0]) * spread[1]
+        return call.const(np.ascontiguousarray(real.T), scales.dtype)
+    low = dtype_of(f"uint{bits}")
+    whole, zero = (call.const(np.ascontiguousarray(v.T).astype(low)) for v in (weights, zeros))
+    scale = call.const(np.ascontiguousarray(scales.T))
+    return call.emit("DequantizeLinear", whole, scale, zero, axis=0, block_size=block)
