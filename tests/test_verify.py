@@ -6,6 +6,7 @@ import json
 import sys
 import types
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np

@@ -138,6 +138,10 @@ class InputShapeError(InputError, ValueError):
     """An input's rank or shape is not the model's."""
 
 
+class ForkError(TinsmithError):
+    """A forked child cannot compile: another thread of its parent was at it."""
+
+
 class DataError(TinsmithError):
     """The values of an input do not fit the model: an index that is out of range, for example."""
 

@@ -7,6 +7,7 @@ import pkgutil
 import sys
 import threading
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any, ClassVar, Generic, TypeVar
 
 from tinsmith.errors import DuplicateName, UnknownName
@@ -29,21 +30,28 @@ class Registry(Generic[T]):
             Registry.tables.append(self)
         self.kind, self._package = kind, package
         self._rows: dict[str, T] = {}
+        self._sources: dict[str, dict[str, Any]] = {}
         self._loaded = package is None
         self._lock = threading.RLock()
         self.outside: set[str] = set()  # rows that were registered by other packages
 
     def register(self, name: str, row: T) -> T:
-        if name in self._rows:
+        module = _registering_module()
+        root = (self._package or "").partition(".")[0]
+        own = module.get("__name__", "").partition(".")[0] == root
+        # An import that failed, as by Ctrl-C, is made again: the same module, in other globals.
+        before = self._sources.get(name, module)
+        again = own and before is not module and before.get("__name__") == module["__name__"]
+        if name in self._rows and not again:
             raise DuplicateName(f"{self.kind} {name!r} is registered twice")
-        self._rows[name] = row
-        if self._package is not None and _called_from_outside(self._package):
+        self._rows[name], self._sources[name] = row, module
+        if root and not own:
             self.outside.add(name)
         return row
 
     def remove(self, name: str) -> None:
         """Take a row out again (for tests and for a user's own rows)."""
-        del self._rows[name]
+        del self._rows[name], self._sources[name]
         self.outside.discard(name)
 
     def load(self) -> None:
@@ -91,10 +99,9 @@ class Registry(Generic[T]):
         return len(self._rows)
 
 
-def _called_from_outside(package: str) -> bool:
-    """Whether the module whose execution registers a row belongs to another package."""
-    root = package.partition(".")[0]
-    frame = sys._getframe(2)
+def _registering_module() -> dict[str, Any]:
+    """The globals of the module whose execution registers a row; empty where none is executed."""
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_name != "<module>":
-        frame = frame.f_back  # type: ignore[assignment]
-    return frame is None or frame.f_globals.get("__name__", "").partition(".")[0] != root
+        frame = frame.f_back
+    return {} if frame is None else frame.f_globals

@@ -114,9 +114,11 @@ class Compiler:
         return self
 
     def __exit__(self, *_: object) -> None:
-        _turns.restore()
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        try:
+            _turns.restore()
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown(cancel_futures=True)
 
 
 class _Turns:

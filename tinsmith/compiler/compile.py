@@ -18,6 +18,7 @@ from tinsmith.formats.container import MAGIC, Container
 from tinsmith.graph import Graph
 from tinsmith.plan.shelf import Shelf
 from tinsmith.registry import Registry
+from tinsmith.runtime.forks import WORK
 from tinsmith.runtime.limits import calibrated
 from tinsmith.runtime.net import Net, Signature
 from tinsmith.runtime.program import Program
@@ -35,9 +36,10 @@ def load(path: Any) -> Graph:
 
     Raises ModelFileError, ExternalDataError or ImportFailed.
     """
-    from tinsmith.frontends import load as load_model
+    with WORK:
+        from tinsmith.frontends import load as load_model
 
-    return load_model(path)
+        return load_model(path)
 
 
 def compile(
@@ -81,11 +83,12 @@ def compile(
         raise TargetError(f"threads must be a number from 1 to 64, not {threads!r}")
     if not isinstance(model, Graph | str | os.PathLike):
         model = load(model)
-    if backend == "numpy":
-        return _numpy_net(model if isinstance(model, Graph) else load(model))
-    machine = machine_of(target)
-    options = Options(threads, kernels, passes, precision, memory)
-    return _Model(model, machine, options, tune, cache, trust).net()
+    with WORK:
+        if backend == "numpy":
+            return _numpy_net(model if isinstance(model, Graph) else load(model))
+        machine = machine_of(target)
+        options = Options(threads, kernels, passes, precision, memory)
+        return _Model(model, machine, options, tune, cache, trust).net()
 
 
 def machine_of(target: str | Target | None) -> Target:
@@ -229,7 +232,7 @@ class _Model:
 
     @property
     def compilation(self) -> Compilation:
-        with self._lock:
+        with WORK, self._lock:
             if self._made is None:
                 from tinsmith.compiler.build import Compilation
 
@@ -267,7 +270,7 @@ class _Model:
 
     def build(self, signature: Signature) -> Program:
         """The program for a signature: carried, stored, or built now."""
-        with self._lock:
+        with WORK, self._lock:
             if self._bundle is not None:
                 program = program_of(self._bundle, self.target)
                 if tuple(p.dims for p in program.plan.inputs) == signature:
@@ -331,7 +334,7 @@ class _Model:
 
     def sections(self, signature: Signature) -> dict[str, Any] | None:
         """The program for a signature as container sections, freshly built."""
-        with self._lock:
+        with WORK, self._lock:
             compiled = self.compilation.build(signature).compiled
             program = compiled.program
             return sections_of(

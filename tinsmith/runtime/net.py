@@ -20,6 +20,7 @@ from tinsmith.errors import (
 )
 from tinsmith.graph import Graph, Holder, OptionalType, SequenceType, Type, compatible, dtype_of
 from tinsmith.plan.plan import Memory
+from tinsmith.runtime.forks import WORK
 from tinsmith.runtime.program import Program, Session
 
 Array = np.ndarray[Any, Any]
@@ -114,7 +115,7 @@ class Net:
         if self._runner is not None:
             raise TinsmithError("the numpy backend has no program; compile with backend='cpu'")
         signature = self._own_shapes() if signature is None else signature
-        with self._lock:
+        with WORK, self._lock:
             program = self._programs.get(signature)
             if program is None:
                 self._check_signature(signature)

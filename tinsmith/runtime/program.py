@@ -178,8 +178,8 @@ class Session:
         """
         if self._busy:
             return self.program.session().run(inputs, cycles)
-        self._busy = True
         try:
+            self._busy = True
             return self._run(inputs, cycles)
         except MemoryError as error:
             raise PlanError(

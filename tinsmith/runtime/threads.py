@@ -2,7 +2,8 @@
 
 A team runs one job at a time; the pool leases each running session a team of its own, so any
 number of sessions may run at once. Workers are daemon threads inside a ctypes call (the GIL is
-released) that spin for some microseconds, then sleep. After `fork` the child builds new teams; at
+released) that spin for some microseconds, then sleep. A team that nobody holds any more (Ctrl-C can
+come between any two instructions) ends its workers. After `fork` the child builds new teams; at
 interpreter exit all workers are stopped and joined.
 """
 
@@ -37,7 +38,8 @@ class Team:
         if not 1 <= threads <= sync.MAX_THREADS:
             raise TargetError(f"threads must be between 1 and {sync.MAX_THREADS}, not {threads}")
         self.threads = threads
-        self._owner: object = None
+        self._process = os.getpid()
+        self._owners: tuple[object, ...] = ()
         self._raw = np.zeros(sync.BLOCK_BYTES + 64, np.uint8)
         shift = -self._raw.ctypes.data % 64
         self._block = self._raw[shift : shift + sync.BLOCK_BYTES]
@@ -52,8 +54,14 @@ class Team:
             )
             for t in range(1, threads)
         ]
-        for thread in self._workers:
-            thread.start()
+        try:
+            for thread in self._workers:
+                thread.start()
+        except BaseException as error:
+            _abandoned.append(self._raw)  # a thread that was just started may look at it
+            if isinstance(error, RuntimeError):
+                raise TargetError(f"the system gives no {threads} threads: {error}") from error
+            raise
 
     def _put(self, offset: int, value: int, dtype: Any = np.int64) -> None:
         size = np.dtype(dtype).itemsize
@@ -66,15 +74,28 @@ class Team:
         A worker may still be on its way out: `owner`, whose memory the job uses, is kept until
         the next job.
         """
+        self._owners += (owner,)
         self._submit(self.address, self.threads, job, argument, counters, words)
-        self._owner = owner
+        self._owners = (owner,)
 
     def stop(self) -> None:
         """End the workers; the team cannot be used afterwards."""
+        if self._process != os.getpid():
+            return  # they are the parent's
+        workers, self._workers = self._workers, []
+        if not workers:
+            return
         self._put(sync.STOP, 1, np.int32)
         self._submit(self.address, self.threads, 0, 0, 0, 0)
-        for thread in self._workers:
-            thread.join(2.0)
+        for thread in workers:
+            if thread.ident is not None:
+                thread.join(2.0)
+        if any(thread.is_alive() for thread in workers):
+            _abandoned.append(self._raw)
+
+    def __del__(self) -> None:
+        if getattr(self, "_workers", None):
+            self.stop()
 
 
 class _Semaphores:
@@ -110,6 +131,7 @@ class _Semaphores:
 
 
 _free: dict[int, list[Team]] = {}
+_abandoned: list[Any] = []  # memory that a worker may still look at
 
 
 class Lease:

@@ -1,0 +1,151 @@
+"""Ctrl-C at any moment, forks at any moment: what comes after still works, and nothing hangs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.models import digits
+
+INTERRUPTED = """
+import _thread, random, signal, sys, threading, time
+import numpy as np
+import tinsmith as ts
+from tinsmith.runtime import threads
+
+path, seed = sys.argv[1], int(sys.argv[2])
+x = np.random.default_rng(0).standard_normal((3, 1, 8, 8), np.float32)
+armed, pauses = False, random.Random(seed)
+
+def struck(*_):
+    global armed
+    if armed:
+        armed = False
+        raise KeyboardInterrupt
+
+def interrupt():
+    while True:
+        time.sleep(pauses.choice([0.0003, 0.002, 0.01, 0.05, 0.2, 0.5]))
+        _thread.interrupt_main()
+
+signal.signal(signal.SIGINT, struck)
+threading.Thread(target=interrupt, daemon=True).start()
+net, caught, ran, end = None, 0, 0, time.monotonic() + 4
+while time.monotonic() < end:
+    try:
+        armed = True
+        if net is None or ran % 50 == 49:
+            net = ts.compile(path, threads=3, cache=False)
+        net(x[: 1 + ran % 3])
+        ran += 1
+        armed = False
+    except KeyboardInterrupt:
+        caught += 1
+want = ts.compile(path, threads=1, cache=False)(x)
+np.testing.assert_allclose(net(x), want, rtol=1e-4, atol=1e-6)
+assert not net.session((x.shape,))._busy
+workers = [t for t in threading.enumerate() if t.name.startswith("tinsmith-")]
+kept = sum(len(teams) for teams in threads._free.values())
+assert len(workers) == 2 * kept, (workers, kept)
+print("caught", caught, "ran", ran)
+"""
+
+
+def run(code: str, *arguments: object, timeout: float = 120) -> str:
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, "TINSMITH_CACHE": "off"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_ctrl_c_leaves_nothing_behind(seed: int) -> None:
+    words = run(INTERRUPTED, digits(), seed).split()
+    assert int(words[1]) > 10
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_while_another_thread_compiles() -> None:
+    """The child compiles, or says at once that it cannot; what was compiled runs in any case."""
+    code = """
+import os, signal, sys, threading, time
+import numpy as np
+import tinsmith as ts
+from tinsmith.errors import ForkError
+
+path = sys.argv[1]
+x = np.ones((2, 1, 8, 8), np.float32)
+net = ts.compile(path, threads=2, cache=False)
+want = net(x)
+
+def forked():
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    signal.alarm(30)
+    np.testing.assert_array_equal(net(x), want)
+    try:
+        fresh = ts.compile(path, threads=2, cache=False)
+        np.testing.assert_array_equal(fresh(x), want)
+        os._exit(0)
+    except ForkError as error:
+        assert "spawn" in str(error)
+        os._exit(7)
+
+stop = threading.Event()
+def compile_on():
+    while not stop.is_set():
+        ts.compile(path, threads=2, cache=False)(x)
+others = [threading.Thread(target=compile_on) for _ in range(2)]
+[t.start() for t in others]
+codes = set()
+for i in range(16):
+    time.sleep(0.005 * i)
+    codes.add(forked())
+stop.set()
+[t.join() for t in others]
+assert codes <= {0, 7} and 7 in codes, codes
+assert forked() == 0
+"""
+    run(code, digits())
+
+
+def test_an_import_that_was_interrupted_is_made_again(tmp_path: Path) -> None:
+    """A module registers rows, and is then cut short: its second import registers them anew."""
+    code = """
+import builtins, sys
+import tinsmith as ts
+from tinsmith.kernels import _kernel
+
+whole = _kernel.KERNELS.register
+count = 0
+def register(name, row):
+    global count
+    count += 1
+    if count == 12:
+        raise KeyboardInterrupt
+    return whole(name, row)
+_kernel.KERNELS.register = register
+try:
+    ts.compile(sys.argv[1], cache=False)
+    sys.exit("nothing was interrupted")
+except KeyboardInterrupt:
+    pass
+ts.compile(sys.argv[1], cache=False)
+"""
+    model = tmp_path / "fixed.onnx"
+    import onnx
+
+    proto = onnx.load(digits())
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    onnx.save(proto, model)
+    run(code, model)
