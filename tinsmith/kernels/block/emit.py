@@ -11,15 +11,17 @@ from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.block.plan import BlockPlan, Dense
 from tinsmith.kernels.block.stages import Stages, scratch_view
 from tinsmith.kernels.window import depthwise
+from tinsmith.kernels.window.contract import initial
 from tinsmith.kernels.window.direct import (
     PanelPlace,
     convolve,
     flattened,
+    grid,
     over_blocks,
     store_tile,
 )
 from tinsmith.kernels.window.geometry import steps
-from tinsmith.kernels.window.tiles import Sink, initial, sweep, walk
+from tinsmith.kernels.window.tiles import Sink, sweep, walk
 
 
 def tiles_of(stages: Stages, plan: BlockPlan) -> int:
@@ -258,7 +260,7 @@ class _Step:
                     w = weights + i * (geo.kernel[2] * width)
                     loop.next(depthwise.row_taps(geo, x, w, gap, loop.vars, geo.kernel[2], width))
                 done = loop.out
-            store_tile(sink.at(0, 0, 0, r, c), done, high, wide, 1)
+            store_tile(sink.at(0, 0, 0, r, c), done, grid(high, wide), 1)
 
         sweep(b, depthwise.tiling(em.target, geo), 0, 1, tile)
 

@@ -16,9 +16,10 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.window.direct import PARALLEL_FLOPS, store_tile, traffic
+from tinsmith.kernels.window.contract import Level, initial, nest
+from tinsmith.kernels.window.direct import PARALLEL_FLOPS, grid, store_tile, traffic
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
-from tinsmith.kernels.window.tiles import Level, Sink, Tiling, bands, cut, initial, nest, sweep
+from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, sweep
 
 EFFICIENCY = 0.95
 UNROLLED_TAPS = 9
@@ -140,7 +141,7 @@ def emit_depthwise(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
                     done = taps(geo, lines, step[2], weight, start, high, wide, width)
                 else:
                     done = _rows(em, geo, step, corner, weights, start, width)
-                store_tile(sink.at(0, 0, d, r, c), done, high, wide, 1)
+                store_tile(sink.at(0, 0, d, r, c), done, grid(high, wide), 1)
 
             sweep(b, plan, band, count, tile)
 

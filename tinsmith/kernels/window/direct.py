@@ -8,7 +8,7 @@ over all pixels as one row where nothing lies between the rows.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
@@ -17,19 +17,9 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import I64
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.window.contract import Level, contract, initial
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
-from tinsmith.kernels.window.tiles import (
-    Level,
-    Panels,
-    Sink,
-    bands,
-    contract,
-    initial,
-    panels,
-    plus,
-    sweep,
-    tiling,
-)
+from tinsmith.kernels.window.tiles import Panels, Sink, bands, panels, plus, sweep, tiling
 from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks, pack_bias, pack_groups
 
 EFFICIENCY = 0.98
@@ -169,7 +159,7 @@ def each_panel(
             b.choose(panel < cut.count, full, tail)
 
 
-Reduction = Callable[[Ptr, Ptr, list[Val], list[int]], list[Val]]
+Reduction = Callable[[Ptr, Ptr, list[Val], "list[Val | int]"], list[Val]]
 """Adds all products of a tile: from its first input, its first weights, the accumulators, and the
 offsets of its pixels from the first one."""
 
@@ -190,7 +180,7 @@ def over_blocks(
             return blocks.last
         return b.minimum(blocks.width, b.const(blocks.padded, I64) - block * blocks.width)
 
-    def reduce(x: Ptr, w: Ptr, acc: list[Val], pixels: list[int]) -> list[Val]:
+    def reduce(x: Ptr, w: Ptr, acc: list[Val], pixels: list[Val | int]) -> list[Val]:
         return contract(b, x, w, acc, pixels, lanes, levels, channels, blocks.step)
 
     return reduce
@@ -229,13 +219,17 @@ def convolve(
 
     def planes(d: Val | int) -> None:
         def tile(r: Val | int, c: Val | int, high: int, wide: int) -> None:
+            spots = grid(high, wide)
+            if plan.wrap:
+                spots = [((c + j) // plan.wrap, (c + j) % plan.wrap) for j in range(wide)]
+                r = c = 0
             corner = (x + d * stride[0] + r * stride[1] + c * stride[2]).fixed()
-            pixels = [i * stride[1] + j * stride[2] for i in range(high) for j in range(wide)]
+            pixels = [i * stride[1] + j * stride[2] for i, j in spots]
             done = initial(b, bias, len(pixels), lanes)
             if geo.taps:
                 done = reduce(corner, w, done, pixels)
             place = sink.at(0, 0, *(p * s for p, s in zip((d, r, c), spread, strict=True)))
-            store_tile(place, done, high, wide, len(lanes), spread)
+            store_tile(place, done, spots, len(lanes), spread)
 
         sweep(b, plan, at.band, at.count, tile)
 
@@ -256,12 +250,20 @@ class Place(Protocol):
 def store_tile(
     sink: Place,
     values: Sequence[Val],
-    high: int,
-    wide: int,
+    spots: Iterable[tuple[Val | int, Val | int]],
     vectors: int,
     spread: Triple = (1, 1, 1),
 ) -> None:
-    """Finish the accumulators of a tile at its first output."""
-    for p, (i, j) in enumerate(itertools.product(range(high), range(wide))):
+    """Finish the accumulators of a tile whose pixels are at these rows and columns from `sink`."""
+    for p, (i, j) in enumerate(spots):
+        far = isinstance(i, Val) or isinstance(j, Val)
+        place, i, j = (
+            (sink.at(0, 0, 0, i * spread[1], j * spread[2]), 0, 0) if far else (sink, i, j)
+        )
         for o in range(vectors):
-            sink.put(values[p * vectors + o], 0, o, 0, i * spread[1], j * spread[2])
+            place.put(values[p * vectors + o], 0, o, 0, i * spread[1], j * spread[2])
+
+
+def grid(high: int, wide: int) -> list[tuple[Val | int, Val | int]]:
+    """The rows and columns of a rectangle of pixels."""
+    return list(itertools.product(range(high), range(wide)))

@@ -15,9 +15,10 @@ from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.window.contract import Level, nest
 from tinsmith.kernels.window.direct import PARALLEL_FLOPS, flattened, tap_levels, traffic
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
-from tinsmith.kernels.window.tiles import Level, Sink, Tiling, bands, cut, nest, sweep
+from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, sweep
 
 EFFICIENCY = 0.95
 MOST_OUTPUTS = 8

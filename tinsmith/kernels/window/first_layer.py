@@ -14,18 +14,10 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import PLAIN, Layout, block_of
-from tinsmith.kernels.window.direct import store_tile, traffic
+from tinsmith.kernels.window.contract import Level, contract, initial
+from tinsmith.kernels.window.direct import grid, store_tile, traffic
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
-from tinsmith.kernels.window.tiles import (
-    Level,
-    Panels,
-    Sink,
-    contract,
-    initial,
-    panels,
-    tiling,
-    walk,
-)
+from tinsmith.kernels.window.tiles import Panels, Sink, panels, tiling, walk
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias, pack_panels
 
 EFFICIENCY = 0.98
@@ -164,7 +156,7 @@ def emit_first_layer(
                         b, corner, w, start, pixels, lanes, levels, lambda _: blocks.last,
                         blocks.step, channel_step,
                     )  # fmt: skip
-                    store_tile(out.at(0, 0, 0, 0, c), done, 1, wide, len(lanes))
+                    store_tile(out.at(0, 0, 0, 0, c), done, grid(1, wide), len(lanes))
 
                 walk(b, plan.cols, 0, 1, tile)
 

@@ -13,6 +13,7 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, one_phase
 from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.window.contract import nest, products
 from tinsmith.kernels.window.direct import (
     EFFICIENCY,
     PARALLEL_FLOPS,
@@ -24,16 +25,7 @@ from tinsmith.kernels.window.direct import (
     traffic,
 )
 from tinsmith.kernels.window.geometry import Geometry, Widths, steps
-from tinsmith.kernels.window.tiles import (
-    UNROLL,
-    Panels,
-    Sink,
-    bands,
-    nest,
-    panels,
-    products,
-    tiling,
-)
+from tinsmith.kernels.window.tiles import UNROLL, Panels, Sink, bands, panels, tiling
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias, pack_groups
 
 
@@ -131,14 +123,14 @@ def _over_channels(
     row = sum(lanes)
     levels = tap_levels(geo, step, channels * row)
 
-    def body(x: Ptr, w: Ptr, acc: list[Val], pixels: list[int]) -> list[Val]:
+    def body(x: Ptr, w: Ptr, acc: list[Val], pixels: list[Val | int]) -> list[Val]:
         with b.loop(0, channels, UNROLL, carry=acc) as loop:
             c = loop.index + first
             place = x + (c // width) * plane + c % width
             loop.next(products(place, w + loop.index * row, loop.vars, pixels, lanes, UNROLL))
         return loop.out
 
-    def reduce(x: Ptr, w: Ptr, acc: list[Val], pixels: list[int]) -> list[Val]:
+    def reduce(x: Ptr, w: Ptr, acc: list[Val], pixels: list[Val | int]) -> list[Val]:
         return nest(b, levels, x, w, acc, lambda xq, wq, a, _: body(xq, wq, a, pixels))
 
     return reduce

@@ -15,6 +15,7 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, one_phase
 from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.window.contract import nest, products
 from tinsmith.kernels.window.direct import (
     EFFICIENCY,
     PARALLEL_FLOPS,
@@ -26,7 +27,7 @@ from tinsmith.kernels.window.direct import (
     traffic,
 )
 from tinsmith.kernels.window.geometry import Geometry, Widths, steps
-from tinsmith.kernels.window.tiles import Panels, Sink, bands, nest, plus, products, tiling
+from tinsmith.kernels.window.tiles import Panels, Sink, bands, plus, tiling
 from tinsmith.kernels.window.weights import pack_bias
 
 
@@ -155,7 +156,7 @@ def over_groups(em: Emit, geo: Geometry, plan: Mixed, at: PanelPlace, ids: Ptr) 
     last = b.minimum(plus(at.channel, row), geo.out_channels)
     high = low + 1 if alone else (last + (widths.outputs - 1)) // widths.outputs
 
-    def one_group(group: Val, x: Ptr, w: Ptr, acc: list[Val], pixels: list[int]) -> list[Val]:
+    def one_group(group: Val, x: Ptr, w: Ptr, acc: list[Val], pixels: list[Val | int]) -> list[Val]:
         masks = None
         if not alone:
             own = [(ids + at.channel + o * width).load(width) for o in range(len(lanes))]
@@ -173,7 +174,7 @@ def over_groups(em: Emit, geo: Geometry, plan: Mixed, at: PanelPlace, ids: Ptr) 
 
         return nest(b, levels, x, w, acc, channels)
 
-    def reduce(x: Ptr, w: Ptr, acc: list[Val], pixels: list[int]) -> list[Val]:
+    def reduce(x: Ptr, w: Ptr, acc: list[Val], pixels: list[Val | int]) -> list[Val]:
         with b.loop(low, high, carry=acc) as loop:
             part = w + (loop.index - low) * (geo.taps * widths.inputs * row)
             loop.next(one_group(loop.index, x, part, loop.vars, pixels))

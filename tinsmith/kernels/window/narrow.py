@@ -12,9 +12,10 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.window.direct import PARALLEL_FLOPS, store_tile, traffic
+from tinsmith.kernels.window.contract import Level, initial, nest
+from tinsmith.kernels.window.direct import PARALLEL_FLOPS, grid, store_tile, traffic
 from tinsmith.kernels.window.geometry import Geometry, Widths, conv_geometry, group_widths, steps
-from tinsmith.kernels.window.tiles import Level, Panels, Sink, bands, cut, initial, nest, walk
+from tinsmith.kernels.window.tiles import Panels, Sink, bands, cut, walk
 from tinsmith.kernels.window.weights import pack_bias
 
 WIDEST_ROW = 7  # taps of a kernel row that are unrolled
@@ -127,7 +128,7 @@ def _emit_narrow(em: Emit, geo: Geometry, widths: Widths, blocks: int, count: in
                     corner = (x + d * stride[0] + r * stride[1] + c * stride[2]).fixed()
                     start = initial(b, bias, wide, (width,))
                     done = nest(b, levels, corner, w, start, body)
-                    store_tile(sink.at(0, 0, d, r, c), done, 1, wide, 1)
+                    store_tile(sink.at(0, 0, d, r, c), done, grid(1, wide), 1)
 
                 walk(b, cut(geo.out[2], most), 0, 1, tile)
 

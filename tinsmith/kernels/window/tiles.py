@@ -11,9 +11,8 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.target import Target
-from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.window.geometry import Geometry
@@ -22,6 +21,9 @@ Pieces = tuple[tuple[int, int], ...]
 
 UNROLL = 4  # input channels in one loop body; more lets LLVM's scheduler spill
 MOST_VECTORS = 6  # output vectors of a panel
+MOST_WRAPPED = 8  # pixels of a tile that wraps over rows
+ROW_AND_COLUMN = 4.0  # issue slots to place one of them
+WRAPPING = 0.05  # a tile at constant distances is preferred within this share
 L2_BYTES, L3_BYTES = 24, 12  # a cycle, that weights stream with from a cache
 
 
@@ -34,11 +36,15 @@ def cut(length: int, most: int) -> Pieces:
 
 @dataclass(frozen=True)
 class Tiling:
-    """How rows and columns are cut; `cost` is in vector multiply-adds a reduction step."""
+    """How rows and columns are cut; `cost` is in vector multiply-adds a reduction step.
+
+    With `wrap`, the columns are the pixels of all rows of `wrap` each, one row after the other.
+    """
 
     rows: Pieces
     cols: Pieces
     cost: float
+    wrap: int = 0
 
     @property
     def variants(self) -> int:
@@ -57,7 +63,8 @@ class Tiling:
         return max(self.row_units, self.col_units)
 
     def __str__(self) -> str:
-        return f"{max(s for _, s in self.rows)}x{max(s for _, s in self.cols)}"
+        wrapped = " over rows" if self.wrap else ""
+        return f"{max(s for _, s in self.rows)}x{max(s for _, s in self.cols)}{wrapped}"
 
 
 def fits(target: Target, pixels: int, vectors: int) -> bool:
@@ -88,21 +95,36 @@ def _tile_cost(target: Target, pixels: int, lanes: Sequence[int], depth: int) ->
 
 @functools.lru_cache(maxsize=4096)
 def tiling(target: Target, rows: int, cols: int, lanes: tuple[int, ...], depth: int) -> Tiling:
-    """The best cut of rows x cols outputs for a panel; `depth` is the number of reduction steps."""
+    """The best cut of rows x cols outputs for a panel; `depth` is the number of reduction steps.
+
+    Tiles that wrap over rows waste no registers at the ends of short rows. Their pixels lie at no
+    constant distances, so that each takes an address register.
+    """
     best, least = None, 0.0
+
+    def consider(down: Pieces, across: Pieces, wrap: int) -> None:
+        nonlocal best, least
+        cost = sum(
+            n * m * _tile_cost(target, h * w, lanes, depth) for n, h in down for m, w in across
+        )
+        wrapped = sum(m * w for m, w in across) * ROW_AND_COLUMN / depth if wrap else 0.0
+        penalty = 0.01 * (len(down) * len(across) - 1) + 0.002 * (down[0][1] - 1)
+        score = (cost + wrapped) * (1 + penalty + (WRAPPING if wrap else 0.0))
+        if best is None or score < least:
+            best, least = Tiling(down, across, cost + wrapped, wrap), score
+
     for high in range(1, min(rows, 7) + 1):
         for wide in range(1, min(cols, 26) + 1):
             if not fits(target, high * wide, len(lanes)):
                 break
             down, across = cut(rows, high), cut(cols, wide)
-            if down[0][1] != high or across[0][1] != wide:
-                continue
-            cost = sum(
-                n * m * _tile_cost(target, h * w, lanes, depth) for n, h in down for m, w in across
-            )
-            score = cost * (1 + 0.01 * (len(down) * len(across) - 1) + 0.002 * (high - 1))
-            if best is None or score < least:
-                best, least = Tiling(down, across, cost), score
+            if down[0][1] == high and across[0][1] == wide:
+                consider(down, across, 0)
+    for wide in range(2, MOST_WRAPPED + 1):
+        if rows > 1 and wide < rows * cols and fits(target, wide, len(lanes)):
+            across = cut(rows * cols, wide)
+            if across[0][1] == wide:
+                consider(((1, 1),), across, cols)
     assert best is not None
     return best
 
@@ -269,118 +291,3 @@ def walk(
             with b.loop(start, start + n * size, size) as position:
                 body(position, size)
         start, unit = start + n * size, unit + n
-
-
-@dataclass(frozen=True)
-class Level:
-    """One loop of a reduction: how many times, and how far it moves the input and the weights."""
-
-    count: Val | int
-    input: int
-    weights: int
-
-
-def contract(
-    b: Builder,
-    x: Ptr,
-    w: Ptr,
-    start: Sequence[Val],
-    pixels: Sequence[int],
-    lanes: Sequence[int],
-    levels: Sequence[Level],
-    channels: Callable[[Val | int], Val | int],
-    step: int = UNROLL,
-    channel_stride: int = 1,
-) -> list[Val]:
-    """Add the products of all levels, and of channels within, to pixels x vectors accumulators.
-
-    x is at the first pixel's first input, w at the panel's first weights; `pixels` are offsets
-    from x. Accumulator (p, o) is `start[p * len(lanes) + o]`. `channels` gives the input channels
-    below the index of the outermost level, a multiple of `step`. The loops are real, with the
-    accumulators in phis: unrolled taps let LLVM keep broadcasts alive until it spills.
-    """
-    row = sum(lanes)
-
-    def body(xq: Ptr, wq: Ptr, acc: list[Val]) -> list[Val]:
-        return products(xq, wq, acc, pixels, lanes, step, channel_stride)
-
-    def inner(xq: Ptr, wq: Ptr, acc: list[Val], outermost: Val | int) -> list[Val]:
-        count = channels(outermost)
-        if isinstance(count, int) and count == step:
-            return body(xq, wq, acc)
-        with b.loop(0, count, step, carry=acc) as loop:
-            i = loop.index
-            loop.next(body(xq + i * channel_stride, wq + i * row, loop.vars))
-        return loop.out
-
-    return nest(b, levels, x, w, start, inner)
-
-
-def products(
-    x: Ptr,
-    w: Ptr,
-    start: Sequence[Val],
-    pixels: Sequence[int],
-    lanes: Sequence[int],
-    step: int,
-    channel_stride: int = 1,
-    masks: Sequence[Val] | None = None,
-) -> list[Val]:
-    """Add the products of `step` channels, straight-line: pixels broadcast, weights in vectors.
-
-    `masks` (all bits of a lane, or none; one for each vector) keep a pixel's value, which may be
-    infinite, from lanes that it does not belong to.
-    """
-    acc, row, vectors = list(start), sum(lanes), len(lanes)
-    firsts = [sum(lanes[:o]) for o in range(vectors)]
-    for u in range(step):
-        ws = [(w + (u * row + f)).load(n) for f, n in zip(firsts, lanes, strict=True)]
-        for p, offset in enumerate(pixels):
-            one = (x + (offset + u * channel_stride)).load()
-            for o, n in enumerate(lanes):
-                wide = one.splat(n)
-                if masks is not None:
-                    wide = (wide.bitcast(masks[o].ty) & masks[o]).bitcast(wide.ty)
-                acc[p * vectors + o] = wide.fma(ws[o], acc[p * vectors + o])
-    return acc
-
-
-def nest(
-    b: Builder,
-    levels: Sequence[Level],
-    x: Ptr,
-    w: Ptr,
-    start: Sequence[Val],
-    body: Callable[[Ptr, Ptr, list[Val], Val | int], list[Val]],
-) -> list[Val]:
-    """Loops over all levels that carry `start`; `body(x, w, carried, index of the first level)`
-    gives the next carried values."""
-
-    def inside(depth: int, xq: Ptr, wq: Ptr, acc: list[Val], outermost: Val | int) -> list[Val]:
-        if depth == len(levels):
-            return body(xq, wq, acc, outermost)
-        at = levels[depth]
-        if isinstance(at.count, int) and at.count == 1:
-            return inside(depth + 1, xq, wq, acc, outermost)
-        with b.loop(0, at.count, carry=acc) as loop:
-            i = loop.index
-            first = i if depth == 0 else outermost
-            moved = _move(xq, i, at.input), _move(wq, i, at.weights)
-            loop.next(inside(depth + 1, *moved, loop.vars, first))
-        return loop.out
-
-    return inside(0, x, w, list(start), 0)
-
-
-def _move(p: Ptr, i: Val, step: int) -> Ptr:
-    return p + i * step if step else p
-
-
-def initial(b: Builder, bias: Ptr | None, pixels: int, lanes: Sequence[int]) -> list[Val]:
-    """The accumulators at the start: the bias of each vector, for every pixel."""
-    firsts = [sum(lanes[:o]) for o in range(len(lanes))]
-    one = [
-        b.zero(F32.x(n)) if bias is None else (bias + f).load(n)
-        for f, n in zip(firsts, lanes, strict=True)
-    ]
-    return one * pixels

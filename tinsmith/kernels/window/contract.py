@@ -1,0 +1,125 @@
+"""The sums of a tile: loops over taps and channels around straight-line products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.types import F32
+from tinsmith.kernels.window.tiles import UNROLL
+
+
+@dataclass(frozen=True)
+class Level:
+    """One loop of a reduction: how many times, and how far it moves the input and the weights."""
+
+    count: Val | int
+    input: int
+    weights: int
+
+
+def contract(
+    b: Builder,
+    x: Ptr,
+    w: Ptr,
+    start: Sequence[Val],
+    pixels: Sequence[Val | int],
+    lanes: Sequence[int],
+    levels: Sequence[Level],
+    channels: Callable[[Val | int], Val | int],
+    step: int = UNROLL,
+    channel_stride: int = 1,
+) -> list[Val]:
+    """Add the products of all levels, and of channels within, to pixels x vectors accumulators.
+
+    x is at the first pixel's first input, w at the panel's first weights; `pixels` are offsets
+    from x. Accumulator (p, o) is `start[p * len(lanes) + o]`. `channels` gives the input channels
+    below the index of the outermost level, a multiple of `step`. The loops are real, with the
+    accumulators in phis: unrolled taps let LLVM keep broadcasts alive until it spills.
+    """
+    row = sum(lanes)
+
+    def body(xq: Ptr, wq: Ptr, acc: list[Val]) -> list[Val]:
+        return products(xq, wq, acc, pixels, lanes, step, channel_stride)
+
+    def inner(xq: Ptr, wq: Ptr, acc: list[Val], outermost: Val | int) -> list[Val]:
+        count = channels(outermost)
+        if isinstance(count, int) and count == step:
+            return body(xq, wq, acc)
+        with b.loop(0, count, step, carry=acc) as loop:
+            i = loop.index
+            loop.next(body(xq + i * channel_stride, wq + i * row, loop.vars))
+        return loop.out
+
+    return nest(b, levels, x, w, start, inner)
+
+
+def products(
+    x: Ptr,
+    w: Ptr,
+    start: Sequence[Val],
+    pixels: Sequence[Val | int],
+    lanes: Sequence[int],
+    step: int,
+    channel_stride: int = 1,
+    masks: Sequence[Val] | None = None,
+) -> list[Val]:
+    """Add the products of `step` channels, straight-line: pixels broadcast, weights in vectors.
+
+    `masks` (all bits of a lane, or none; one for each vector) keep a pixel's value, which may be
+    infinite, from lanes that it does not belong to.
+    """
+    acc, row, vectors = list(start), sum(lanes), len(lanes)
+    firsts = [sum(lanes[:o]) for o in range(vectors)]
+    for u in range(step):
+        ws = [(w + (u * row + f)).load(n) for f, n in zip(firsts, lanes, strict=True)]
+        for p, offset in enumerate(pixels):
+            one = (x + offset + u * channel_stride).load()
+            for o, n in enumerate(lanes):
+                wide = one.splat(n)
+                if masks is not None:
+                    wide = (wide.bitcast(masks[o].ty) & masks[o]).bitcast(wide.ty)
+                acc[p * vectors + o] = wide.fma(ws[o], acc[p * vectors + o])
+    return acc
+
+
+def nest(
+    b: Builder,
+    levels: Sequence[Level],
+    x: Ptr,
+    w: Ptr,
+    start: Sequence[Val],
+    body: Callable[[Ptr, Ptr, list[Val], Val | int], list[Val]],
+) -> list[Val]:
+    """Loops over all levels that carry `start`; `body(x, w, carried, index of the first level)`
+    gives the next carried values."""
+
+    def inside(depth: int, xq: Ptr, wq: Ptr, acc: list[Val], outermost: Val | int) -> list[Val]:
+        if depth == len(levels):
+            return body(xq, wq, acc, outermost)
+        at = levels[depth]
+        if isinstance(at.count, int) and at.count == 1:
+            return inside(depth + 1, xq, wq, acc, outermost)
+        with b.loop(0, at.count, carry=acc) as loop:
+            i = loop.index
+            first = i if depth == 0 else outermost
+            moved = _move(xq, i, at.input), _move(wq, i, at.weights)
+            loop.next(inside(depth + 1, *moved, loop.vars, first))
+        return loop.out
+
+    return inside(0, x, w, list(start), 0)
+
+
+def _move(p: Ptr, i: Val, step: int) -> Ptr:
+    return p + i * step if step else p
+
+
+def initial(b: Builder, bias: Ptr | None, pixels: int, lanes: Sequence[int]) -> list[Val]:
+    """The accumulators at the start: the bias of each vector, for every pixel."""
+    firsts = [sum(lanes[:o]) for o in range(len(lanes))]
+    one = [
+        b.zero(F32.x(n)) if bias is None else (bias + f).load(n)
+        for f, n in zip(firsts, lanes, strict=True)
+    ]
+    return one * pixels
