@@ -52,7 +52,8 @@ def fma_loop(target: Target) -> tuple[Callable[[], None], float]:
     library = load_library({"fma_peak": module.text()}, target)
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library.address("fma_peak"))
     data = np.full(lanes * (chains + 1), 0.5, np.float32)
-    return (lambda: call(data.ctypes.data)), 2.0 * ROUNDS * chains * lanes
+    run = lambda keep=library: call(data.ctypes.data)  # type: ignore[misc]  # noqa: E731
+    return run, 2.0 * ROUNDS * chains * lanes
 
 
 def read_loop(target: Target) -> Callable[[int, int], None]:
