@@ -7,6 +7,7 @@ Activations and norms are recognised before: their constants are recognised as h
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -154,7 +155,7 @@ class _Widening:
         cast.output.type = v.type.like(dtype=cast.output.dtype)
         return cast.output
 
-    def _made(self, node: Node, inputs: tuple[Value | None, ...], attrs: dict[str, object]) -> Node:
+    def _made(self, node: Node, inputs: tuple[Value | None, ...], attrs: dict[str, Any]) -> Node:
         """The node of other inputs, under the same name."""
         made = self.graph.add(
             node.op, *inputs, name=node.name, origin=node.origin, before=node, **attrs

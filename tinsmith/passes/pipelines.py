@@ -24,6 +24,7 @@ PORTABLE = (
 
 MACHINE = (
     "fold-remaining",
+    "split-attention",
     "lower-attention",
     "lower-rare",
     "slice-gathers",
