@@ -14,6 +14,7 @@ from math import prod
 from typing import Protocol
 
 from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I64
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
@@ -53,6 +54,10 @@ def direct(site: Site, geo: Geometry, groups: int) -> Choice:
     count = 1
     if flops > PARALLEL_FLOPS:
         count = bands(geo.batch * groups * cut.total, plan.most_bands)
+    alone = groups > 1 or cut.total == 1
+    pieces = 1 if alone else cached_bands(site.target, geo, w.nbytes, cut.total)
+    if inside := pieces > 1:
+        count = min(max(count, pieces), plan.most_bands)
     layout = Layout(width)
     reads: list[Layout | None] = [Layout(width, geo.halo), *(None for _ in site.inputs[1:])]
     return Choice(
@@ -61,7 +66,7 @@ def direct(site: Site, geo: Geometry, groups: int) -> Choice:
         writes=(layout,),
         phases=one_phase(
             groups * cut.total * geo.batch * count,
-            lambda em: emit_direct(em, geo, cut, blocks, count, groups),
+            lambda em: emit_direct(em, geo, cut, blocks, count, groups, inside),
         ),
         packed=tuple(packed),
         detail=f"tile {plan}x{cut}",
@@ -72,6 +77,21 @@ def traffic(geo: Geometry, weights: int) -> float:
     """Bytes of input, output and weights, each touched once."""
     values = geo.channels * prod(geo.size) + geo.out_channels * prod(geo.out)
     return 4.0 * (geo.batch * values + weights)
+
+
+MOST_TAPS = 4  # with more, the arithmetic hides where the input comes from
+
+
+def cached_bands(target: Target, geo: Geometry, weights: int, panels: int) -> int:
+    """Into how many bands an image is cut whose input every panel would fetch again from beyond
+    the second-level cache; 1 where it fits, or where the weights would be fetched more often."""
+    lines = min(geo.size[1], geo.out[1] * geo.kernel[1])
+    nbytes = 4 * geo.channels * geo.size[0] * lines * geo.size[2]
+    if geo.taps > MOST_TAPS or nbytes < 0.6 * target.l2:
+        return 1
+    count = -(-nbytes // (target.l2 // 4))
+    again = weights * count if weights > target.l2 // 2 else 0
+    return count if 2 * again < nbytes * panels else 1
 
 
 def flattened(em: Emit, geo: Geometry) -> Geometry:
@@ -89,9 +109,15 @@ def flattened(em: Emit, geo: Geometry) -> Geometry:
 
 
 def emit_direct(
-    em: Emit, geo: Geometry, cut: Panels, blocks: ChannelBlocks, count: int, groups: int
+    em: Emit,
+    geo: Geometry,
+    cut: Panels,
+    blocks: ChannelBlocks,
+    count: int,
+    groups: int,
+    inside: bool,
 ) -> None:
-    """Tiles are (group, panel, batch, band), the band innermost."""
+    """Tiles are those of `each_panel`."""
     source = em.ins[0]
     assert source is not None
     if geo.is_pointwise:
@@ -107,7 +133,7 @@ def emit_direct(
         depth = blocks.padded * geo.taps
         convolve(em, geo, at, x, weights, bias, Sink(em, geo).at(at.n, at.block), depth, reduce)
 
-    each_panel(em, cut, geo.batch, count, groups, body)
+    each_panel(em, cut, geo.batch, count, groups, body, inside)
 
 
 @dataclass(frozen=True)
@@ -131,16 +157,22 @@ def each_panel(
     count: int,
     groups: int,
     body: Callable[[PanelPlace], None],
+    inside: bool = False,
 ) -> None:
-    """Call `body` for the tiles [begin, end): (group, panel, batch, band), the band innermost."""
+    """Call `body` for the tiles [begin, end): (group, panel, batch, band), the band innermost; with
+    `inside` (and one group) (batch, band, panel), so that panels share a band's input."""
     b = em.b
     vectors, whole = len(cut.main), sum(cut.main)
     blocks = cut.count * vectors + len(cut.tail)
     channels = cut.count * whole + sum(cut.tail)
     with b.loop(em.begin, em.end) as t:
-        band, rest = t % count, t // count
-        n, rest = rest % batch, rest // batch
-        panel, group = (rest % cut.total, rest // cut.total) if groups > 1 else (rest, 0)
+        if inside:
+            (panel, rest), group = (t % cut.total, t // cut.total), 0
+            band, n = rest % count, rest // count
+        else:
+            band, rest = t % count, t // count
+            n, rest = rest % batch, rest // batch
+            panel, group = (rest % cut.total, rest // cut.total) if groups > 1 else (rest, 0)
         block, channel = group * blocks, group * channels
 
         def full() -> None:

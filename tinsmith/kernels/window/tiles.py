@@ -23,7 +23,7 @@ UNROLL = 4  # input channels in one loop body; more lets LLVM's scheduler spill
 MOST_VECTORS = 6  # output vectors of a panel
 MOST_WRAPPED = 8  # pixels of a tile that wraps over rows
 ROW_AND_COLUMN = 4.0  # issue slots to place one of them
-WRAPPING = 0.05  # a tile at constant distances is preferred within this share
+WRAPPING = 0.03  # what its addresses cost
 L2_BYTES, L3_BYTES = 24, 12  # a cycle, that weights stream with from a cache
 
 
@@ -107,11 +107,12 @@ def tiling(target: Target, rows: int, cols: int, lanes: tuple[int, ...], depth: 
         cost = sum(
             n * m * _tile_cost(target, h * w, lanes, depth) for n, h in down for m, w in across
         )
-        wrapped = sum(m * w for m, w in across) * ROW_AND_COLUMN / depth if wrap else 0.0
-        penalty = 0.01 * (len(down) * len(across) - 1) + 0.002 * (down[0][1] - 1)
-        score = (cost + wrapped) * (1 + penalty + (WRAPPING if wrap else 0.0))
+        if wrap:
+            places = sum(m * w for m, w in across)
+            cost = cost * (1 + WRAPPING) + places * ROW_AND_COLUMN / depth
+        score = cost * (1 + 0.01 * (len(down) * len(across) - 1) + 0.002 * (down[0][1] - 1))
         if best is None or score < least:
-            best, least = Tiling(down, across, cost + wrapped, wrap), score
+            best, least = Tiling(down, across, cost, wrap), score
 
     for high in range(1, min(rows, 7) + 1):
         for wide in range(1, min(cols, 26) + 1):
