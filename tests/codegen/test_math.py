@@ -12,6 +12,7 @@ from tests.codegen.vectors import compiled, every, ulp
 from tests.kernels.harness import levels
 from tinsmith.codegen import math as m
 from tinsmith.codegen import wide
+from tinsmith.codegen.logistic import one_plus_exp_of_minus
 
 STEP = 8209
 
@@ -79,6 +80,35 @@ def test_sigmoid(target):
     error = np.where(x < -88.7, 0, ulp(got, want))
     assert error.max() <= 2.5
     assert (got[x < -88.8] == 0).all()
+
+
+@pytest.mark.parametrize("how", ["sum", "sigmoid", "swish"])
+@pytest.mark.parametrize("target", levels())
+def test_logistic(target, how):
+    """1 + e^-x, and what is divided by it, over all of float32 and densely where it bends."""
+    x = np.concatenate([every(STEP // 8), np.linspace(-88, 88, 400001, dtype=np.float32)])
+    body, wide_of = {
+        "sum": (one_plus_exp_of_minus, lambda x, d: d),
+        "sigmoid": (lambda x: x.b.const(1, x.ty) / one_plus_exp_of_minus(x), lambda x, d: 1 / d),
+        "swish": (lambda x: x / one_plus_exp_of_minus(x), lambda x, d: x / d),
+    }[how]
+    with np.errstate(all="ignore"):
+        wide_x = x.astype(np.float64)
+        want = wide_of(wide_x, 1 + np.exp(-wide_x))
+        theirs = wide_of(x, 1 + np.exp(-x))
+    got = compiled(body, ["float32"], "float32", target)(x)
+    usual = ~(x < -88.67)  # e^-x is below 2^127.93
+    error = ulp(got[usual], want[usual])
+    assert error.max() <= (2 if how == "sum" else 3.1), x[usual][error.argmax()]
+    overflows = x < -88.8
+    np.testing.assert_array_equal(got[overflows], theirs[overflows])
+    zero = x == 0
+    np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(theirs[zero]))
+    near = ~(usual | overflows)
+    if how == "sum":
+        np.testing.assert_allclose(got[near], theirs[near], rtol=2e-6)
+    else:
+        assert (np.abs(got[near] - want[near]) <= 89 * 2.0**-128).all()  # 0 from the overflow on
 
 
 @pytest.mark.parametrize("target", levels())

@@ -11,9 +11,9 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 import tests.ops.samples_shape  # noqa: F401
 from tests.ops.samples import SAMPLES, Sample
 from tinsmith.ops import OPS
-from tinsmith.ops._special import erf, gelu
+from tinsmith.ops._special import erf, gelu, one_plus_exp_of_minus
 
-FUNCTIONS = {np.where, np.clip, erf, gelu}
+FUNCTIONS = {np.where, np.clip, erf, gelu, one_plus_exp_of_minus}
 
 
 class Recorder(NDArrayOperatorsMixin):

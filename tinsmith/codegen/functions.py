@@ -16,6 +16,7 @@ import numpy as np
 from tinsmith.codegen import math as m
 from tinsmith.codegen import wide
 from tinsmith.codegen.builder import Builder
+from tinsmith.codegen.logistic import one_plus_exp_of_minus
 from tinsmith.codegen.table import (
     FUNCTIONS,
     NATIVE,
@@ -207,6 +208,7 @@ function("erf", "f", 30, numpy=lambda x: _erf64(x).astype(x.dtype))(m.erf)
 function("gelu", "f", 20, numpy=lambda x: (0.5 * x * (1 + _erf64(x * 0.5**0.5))).astype(x.dtype))(
     m.gelu
 )
+function("one_plus_exp_of_minus", "f", 12, numpy=lambda x: 1 + np.exp(-x))(one_plus_exp_of_minus)
 
 for _name in ("floor", "ceil", "trunc"):
     _round = getattr(m, _name)

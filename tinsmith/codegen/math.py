@@ -129,19 +129,19 @@ def trunc(x: Val) -> Val:
 # ---- exponentials
 
 
-def _split(x: Val) -> tuple[Val, Val]:
+def split(x: Val) -> tuple[Val, Val]:
     """x = n * ln(2) + r with |r| <= ln(2) / 2: n as ROUND32 + n, and r. |x| <= 2**21."""
     t = x.fma(LOG2E, ROUND32)
     n = t - ROUND32
     return t, n.fma(-LN2_LO, n.fma(-LN2_HI, x))
 
 
-def _expm1_near(r: Val) -> Val:
+def expm1_near(r: Val) -> Val:
     """e^r - 1 for |r| <= ln(2) / 2, relative error 1e-7."""
     return (r * r).fma(horner(r, _EXPM1), r)
 
 
-def _two_to(t: Val, bias: int = 127) -> Val:
+def two_to(t: Val, bias: int = 127) -> Val:
     """2^n for n kept as ROUND32 + n; the result's exponent is offset by `bias` - 127."""
     return ((bits_of(t) << 23) + (bias << 23)).bitcast(t.ty)
 
@@ -175,8 +175,8 @@ def scalef(p: Val, n: Val) -> Val:
 
 def exp(x: Val) -> Val:
     """e^x, <= 1 ulp, denormal results included."""
-    t, r = _split(at_most(at_least(x, -104.0), 89.0))
-    return _scale(_expm1_near(r) + 1.0, t)
+    t, r = split(at_most(at_least(x, -104.0), 89.0))
+    return _scale(expm1_near(r) + 1.0, t)
 
 
 def exp2(x: Val) -> Val:
@@ -184,13 +184,13 @@ def exp2(x: Val) -> Val:
     x = at_most(at_least(x, -151.0), 129.0)
     t = x + ROUND32
     r = (x - (t - ROUND32)) * LN2
-    return _scale(_expm1_near(r) + 1.0, t)
+    return _scale(expm1_near(r) + 1.0, t)
 
 
 def exp_inner(x: Val) -> Val:
     """e^x for -87 <= x <= 88 (NaN stays NaN), <= 1 ulp, in few instructions."""
-    t, r = _split(x)
-    return (_expm1_near(r) + 1.0) * _two_to(t)
+    t, r = split(x)
+    return (expm1_near(r) + 1.0) * two_to(t)
 
 
 def exp2_below(x: Val) -> Val:
@@ -200,33 +200,33 @@ def exp2_below(x: Val) -> Val:
     n = t - ROUND32
     r = x - n
     p = horner(r, _EXP2).fma(r, 1.0)
-    return scalef(p, n) if _has_scalef(x) else p * _two_to(t)
+    return scalef(p, n) if _has_scalef(x) else p * two_to(t)
 
 
 def expm1(x: Val) -> Val:
     """e^x - 1, <= 2 ulp."""
-    t, r = _split(at_most(at_least(x, -18.0), 89.0))
-    half = _two_to(t, 126)  # 2^(n - 1): n may be 128
-    y = half.fma(_expm1_near(r), half - 0.5)
+    t, r = split(at_most(at_least(x, -18.0), 89.0))
+    half = two_to(t, 126)  # 2^(n - 1): n may be 128
+    y = half.fma(expm1_near(r), half - 0.5)
     return y + y
 
 
 def tanh(x: Val) -> Val:
     """<= 2.5 ulp."""
-    t, r = _split(at_most(x.abs(), 10.0) * 2.0)
-    power = _two_to(t)
-    m = power.fma(_expm1_near(r), power - 1.0)  # e^(2 |x|) - 1
+    t, r = split(at_most(x.abs(), 10.0) * 2.0)
+    power = two_to(t)
+    m = power.fma(expm1_near(r), power - 1.0)  # e^(2 |x|) - 1
     return with_sign(m / (m + 2.0), x)
 
 
 def sigmoid(x: Val) -> Val:
     """1 / (1 + e^-x), <= 2.5 ulp; 0 where e^-x overflows."""
-    t, r = _split(at_most(at_least(-x, -86.0), 89.0))
-    e = _expm1_near(r) + 1.0
+    t, r = split(at_most(at_least(-x, -86.0), 89.0))
+    e = expm1_near(r) + 1.0
     if _has_scalef(x):
         e = scalef(e, t - ROUND32)
     else:
-        e = e * _two_to(t, 126)  # 2^(n - 1): n may be 128
+        e = e * two_to(t, 126)  # 2^(n - 1): n may be 128
         e = e + e
     return x.b.const(1.0, x.ty) / (e + 1.0)
 

@@ -16,6 +16,7 @@ from tinsmith.codegen.expr import Expr
 from tinsmith.codegen.functions import FUNCTIONS, unsupported
 from tinsmith.codegen.target import Target
 from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph.types import name_of
 from tinsmith.kernels._kernel import Site, Skip
 from tinsmith.kernels.simplify import simplify
 
@@ -52,7 +53,7 @@ class Maker:
 
     def _intern(self, e: Expr) -> Expr:
         param = ("nan",) if e.param != e.param else (repr(e.param),)
-        key = (e.name, tuple(map(id, e.args)), e.dtype.name, param)
+        key = (e.name, tuple(map(id, e.args)), name_of(e.dtype), param)
         return self._made.setdefault(key, e)
 
 
@@ -162,6 +163,7 @@ _ARRAY_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "clip": _clip,
     "erf": _named("erf"),
     "gelu": _named("gelu"),
+    "one_plus_exp_of_minus": _named("one_plus_exp_of_minus"),
     "full_like": _filled(0),
     "zeros_like": _filled(0),
     "ones_like": _filled(1),

@@ -76,3 +76,9 @@ def erf(x: Any) -> Any:
 def gelu(x: Any) -> Any:
     """x / 2 * (1 + erf(x / sqrt(2))), as numpy computes it in the dtype of x."""
     return 0.5 * x * (1 + erf(x * 0.7071067811865476))
+
+
+@_traceable
+def one_plus_exp_of_minus(x: Any) -> Any:
+    """1 + e^-x, as numpy computes it in the dtype of x."""
+    return 1 + np.exp(-x)

@@ -15,7 +15,7 @@ from tinsmith.ops._rules import (
     need_same,
     pointwise,
 )
-from tinsmith.ops._special import gelu
+from tinsmith.ops._special import gelu, one_plus_exp_of_minus
 
 
 @op("elementwise", "activation")
@@ -29,7 +29,7 @@ def Tanh(x):
 @in_float32
 def Sigmoid(x):
     """y = 1 / (1 + e^-x)"""
-    return 1 / (1 + np.exp(-x))
+    return 1 / one_plus_exp_of_minus(x)
 
 
 @op("elementwise", "activation")
@@ -92,7 +92,7 @@ def HardSwish(x, *, alpha=1 / 6, beta=0.5):
 @in_float32
 def Swish(x, *, alpha=1.0):
     """y = x / (1 + e^(-alpha * x))"""
-    return x / (1 + np.exp(-alpha * x))
+    return x / one_plus_exp_of_minus(alpha * x)
 
 
 @op("elementwise", "activation")

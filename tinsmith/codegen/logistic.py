@@ -1,0 +1,78 @@
+"""1 + e^-x, which sigmoid and its relatives divide by: 2^(j / n) from a table in registers.
+
+x * -log2(e) is rounded to multiples of 1 / n, so that a short polynomial is enough for the rest;
+the low bits of the rounded number choose the table's entry, and the others are the exponent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tinsmith.codegen.math import (
+    LOG2E,
+    at_least,
+    at_most,
+    bits_of,
+    expm1_near,
+    horner,
+    split,
+    two_to,
+)
+from tinsmith.codegen.types import I32
+from tinsmith.codegen.values import Val
+
+_HIGH = float(np.float32(LOG2E))
+_LOW = LOG2E - _HIGH
+_EXP2 = {  # entries of the table: (2^g - 1) / g on |g| <= 1 / (2 * entries)
+    16: (0.69314718, 0.2402359, 0.05550281),  # relative error 1.1e-9 of 2^g
+    8: (0.69314721, 0.24026407, 0.0554989),  # 1.8e-8
+}
+_ENOUGH = 86.0  # 1 + e^-86 is 1; a smaller power would be no normal number
+
+
+def one_plus_exp_of_minus(x: Val) -> Val:
+    """1 + e^-x, <= 2 ulp below 2^127.9, <= 25 ulp above; infinite where e^-x overflows."""
+    entries = _entries(x)
+    if not entries:
+        return _without_table(x)
+    shift = 24 - entries.bit_length()  # of the bits of t, to where exponents are
+    rounder = 1.5 * 2.0**shift
+    x = at_most(x, _ENOUGH)
+    t = at_most(x.fma(-_HIGH, rounder), rounder + 128 - 1 / entries)
+    g = x.fma(-_LOW, x.fma(-_HIGH, rounder - t))
+    bits = bits_of(t)
+    power = (_look_up(bits, _powers(entries, shift)) + (bits << shift)).bitcast(x.ty)
+    return power.fma(horner(g, _EXP2[entries]) * g, power + 1.0)
+
+
+def _without_table(x: Val) -> Val:
+    t, r = split(at_most(at_least(-x, -_ENOUGH), 89.0))
+    half = two_to(t, 126)  # 2^(n - 1): n may be 128
+    y = half.fma(expm1_near(r), half + 0.5)
+    return y + y
+
+
+def _entries(x: Val) -> int:
+    """Of the longest table that one instruction looks up; 0: there is none."""
+    isa, lanes = x.b.target.isa, x.ty.lanes
+    if isa == "avx512" and lanes == 16:
+        return 16
+    return 8 if isa in ("avx2", "avx512") and lanes == 8 else 0
+
+
+def _powers(entries: int, shift: int) -> list[int]:
+    """The bits of 2^(j / entries), less j << shift."""
+    numbers = np.exp2(np.arange(entries) / entries).astype(np.float32).view(np.int32)
+    return [int(bits) - (j << shift) for j, bits in enumerate(numbers)]
+
+
+def _look_up(index: Val, table: Sequence[int]) -> Val:
+    """table[index], for each lane; only as many low bits of the index as are needed count."""
+    b, ty = index.b, index.ty.llvm
+    values = b.vector(table, I32)
+    name = {16: "llvm.x86.avx512.permvar.si.512", 8: "llvm.x86.avx2.permd"}[len(table)]
+    assert len(table) == index.ty.lanes
+    text = f"{ty} {values.ref}, {ty} {index.ref}"
+    return b.intrinsic(name, values.ty, text=text, params=f"{ty}, {ty}")
