@@ -74,7 +74,7 @@ def fits(target: Target, pixels: int, vectors: int) -> bool:
         return sums <= 26 and sums + vectors <= 28
     if not target.has_fma:  # products need registers of their own
         return sums <= 8 and sums + vectors <= 10
-    return sums <= (12 if vectors > 1 else 9) and sums + vectors <= 14
+    return sums <= (12 if vectors > 1 else 9) and sums + vectors <= 15
 
 
 def _tile_cost(target: Target, pixels: int, lanes: Sequence[int], depth: int) -> float:
@@ -84,7 +84,7 @@ def _tile_cost(target: Target, pixels: int, lanes: Sequence[int], depth: int) ->
     if target.lanes >= 16:
         loads, least, slots = 0.5 * pixels + sum(lanes) / width, 5.0, 1.0
     else:
-        loads, least, slots = 1.0 * (pixels + len(lanes)), 9.0, 2.0
+        loads, least, slots = 1.0 * (pixels + len(lanes)), 9.4, 2.0
     row = 4 * sum(lanes)
     size = depth * row
     rate = L2_BYTES if size < 0.7 * target.l2 else L3_BYTES
