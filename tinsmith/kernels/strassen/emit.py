@@ -1,15 +1,15 @@
 """The code of a product by Strassen's method, panel of rows by panel of rows.
 
-At one level the seven left factors of a panel are made once; then, panel of columns by panel of
-columns, seven tiles go through L1 and their sums are finished. At two levels each of the seven
-outer products is one such round over all columns of a group, whose results wait in L2.
+All left factors of a panel (of a slab of K) are made once; then, panel of columns by panel of
+columns, seven tiles at a time go through L1 and are added up. Slabs add to what the ones before
+have left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
@@ -17,13 +17,14 @@ from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel
 from tinsmith.kernels.dot.skeleton import Operands, offsets, product
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position
-from tinsmith.kernels.strassen.form import PRODUCTS, SIGNS, left_factors, results, upper
+from tinsmith.kernels.strassen.form import PRODUCTS, left_factors, results, upper
 from tinsmith.kernels.strassen.plain import plain
 from tinsmith.kernels.strassen.shape import Shape
 
 STREAM_ROWS = 100  # up to so many rows, right operands come from memory: prefetch them
 LARGE = 1e15  # from here on sums, or products of sums, might overflow
 CHAINS = 4  # accumulators of the squares of a row
+AHEAD = 2  # vectors by which lines of left factors are asked for before they are written
 
 
 class Ends(Protocol):
@@ -59,26 +60,33 @@ class Work:
 
     @property
     def left(self) -> Ptr:
-        """The seven left factors."""
+        """The left factors."""
         return self.workspace.cast(F32)
+
+    @property
+    def tiles(self) -> Ptr:
+        """The seven tiles of the highest level."""
+        return (self.left + self.shape.products * self.shape.left).fixed()
 
     @property
     def below(self) -> Ptr:
         """The seven tiles of the lowest level."""
-        return (self.left + PRODUCTS * self.shape.left).fixed()
+        if self.shape.level == 1:
+            return self.tiles
+        return (self.tiles + PRODUCTS * self.shape.sums).fixed()
 
-    def tiles(self, c: Position) -> Ptr:
-        """The seven tiles of the highest level for panel c of columns."""
+    def partial(self, c: Position) -> Ptr:
+        """Results of the slabs so far for panel c of columns."""
         s = self.shape
-        if s.level == 1:
-            return self.below
-        at = (self.b.index(c) - self.b.index(self.lo)) * (PRODUCTS * s.sums)
+        at = (self.b.index(c) - self.b.index(self.lo)) * (s.side**2 * s.tile)
         return (self.below + PRODUCTS * s.tile + at).fixed()
 
-    def right(self, c: Position) -> Ptr:
+    def right(self, c: Position, slab: Position) -> Ptr:
         """The right factors of panel c of columns."""
         s = self.shape
-        return (self.weights + c * (s.products * s.depth * s.tiling.columns.size)).fixed()
+        each = s.products * s.depth
+        at = slab * (each * s.tiling.columns.total)
+        return (self.weights + at + c * (each * s.tiling.columns.size)).fixed()
 
     def real(self, row: Position, height: int) -> Position:
         """How many of the `height` rows from `row` on there are."""
@@ -103,16 +111,26 @@ def rows(w: Work, lo: Position, hi: Position) -> None:
     b, s = w.b, w.shape
 
     def products(row: Position, height: int) -> None:
-        if s.level == 1:
-            _left_factors(w, row, height, None)
-            w.each_column_panel(
-                lambda c, column, widths: _one_level(w, row, height, c, column, widths)
-            )
+        if s.slabs == 1:
+            slab(row, height, 0)
             return
-        with b.loop(0, PRODUCTS) as outer:
-            _left_factors(w, row, height, outer)
-            w.each_column_panel(lambda c, _, widths: _inner(w, height, outer, c, widths))
-        w.each_column_panel(lambda c, column, widths: _finish(w, row, height, c, column, widths))
+        with b.loop(0, s.slabs) as number:
+            slab(row, height, number)
+
+    def slab(row: Position, height: int, number: Position) -> None:
+        _left_factors(w, row, height, number)
+
+        def columns(c: Position, column: Position, widths: tuple[int, ...]) -> None:
+            right = w.right(c, number)
+            if s.level == 1:
+                _seven(w, height, 0, right, widths)
+            else:
+                with b.loop(0, PRODUCTS) as outer:
+                    _seven(w, height, outer * PRODUCTS, right, widths)
+                    _combine(w, height, (w.tiles + outer * s.sums).fixed(), widths)
+            _Finish(w, row, height, column, widths, w.partial(c), number).emit()
+
+        w.each_column_panel(columns)
 
     def panel(unit: Position, height: int) -> None:
         row = unit * s.side
@@ -152,28 +170,27 @@ def _finite(w: Work, row: Position, height: int) -> Val:
     return one < LARGE**2
 
 
-def _left_factors(w: Work, row: Position, height: int, outer: Val | None) -> None:
-    """The seven left factors of the rows from `row` on (of one of the outer products); the last
-    row stands in for those that a panel lacks."""
+def _left_factors(w: Work, row: Position, height: int, slab: Position) -> None:
+    """The left factors of the rows from `row` on; the last row stands in for those that a panel
+    lacks."""
     b, s, lanes = w.b, w.shape, w.lanes
     full = s.depth // lanes
-    signs = None if outer is None else [_sign(b, outer, k) for k in range(4)]
+    first = slab * _away(w, s.side)
 
     def factors(lines: list[Ptr], out: Ptr, size: int) -> None:
         """All that comes from `size` elements of each block."""
-        grid: Any = [
-            [(line + _away(w, part)).load(size) for part in range(s.side)] for line in lines
-        ]
-        if signs is not None:
-            grid = _outer_factor(grid, [x.splat(size) for x in signs])
+        grid = [[(line + _away(w, part)).load(size) for part in range(s.side)] for line in lines]
         for q, value in enumerate(left_factors(grid)):
-            (out + q * s.left).store(value)
+            place = out + q * s.left
+            place.store(value)
+            if s.level > 1:
+                (place + AHEAD * lanes).prefetch(write=True)
 
     with b.loop(0, height) as i:
         starts = [b.index(row) + unit * height + i for unit in range(s.side)]
         if s.lacks:
             starts = [b.index(b.minimum(at, s.m - 1)) for at in starts]
-        lines = [w.ends.source(at).fixed() for at in starts]
+        lines = [(w.ends.source(at) + first).fixed() for at in starts]
         out = (w.left + i * s.pitch).fixed()
         if full:
             with b.loop(0, full) as j:
@@ -193,36 +210,13 @@ def _away(w: Work, part: int) -> int:
     return part * (depth // w.lanes) * w.ends.step
 
 
-def _sign(b: Builder, outer: Val, quarter: int) -> Val:
-    """1, 0 or -1: how a quarter of the left operand enters the left factor of an outer product."""
-    sign = b.const(0.0, F32)
-    for number, signs in enumerate(SIGNS):
-        if signs[quarter]:
-            sign = outer.eq(number).select(b.const(float(signs[quarter]), F32), sign)
-    return sign
-
-
-def _outer_factor(grid: list[list[Val]], signs: list[Val]) -> list[list[Val]]:
-    """The 2 x 2 blocks of an outer left factor, from 4 x 4."""
-    found = []
-    for i in range(2):
-        line = []
-        for j in range(2):
-            quarters = (grid[i][j], grid[i][j + 2], grid[i + 2][j], grid[i + 2][j + 2])
-            total = quarters[0] * signs[0]
-            for value, sign in zip(quarters[1:], signs[1:], strict=True):
-                total = value.fma(sign, total)
-            line.append(total)
-        found.append(line)
-    return found
-
-
-def _seven(w: Work, height: int, right: Ptr, widths: tuple[int, ...]) -> None:
-    """The seven products of left factors with those from `right` on, to the lowest tiles."""
+def _seven(w: Work, height: int, first: Position, right: Ptr, widths: tuple[int, ...]) -> None:
+    """Seven products from number `first` on, to the lowest tiles."""
     b, s, size = w.b, w.shape, sum(widths)
     left, below = w.left, w.below
     with b.loop(0, PRODUCTS) as one:
-        a, factor = (left + one * s.left).fixed(), (right + one * (s.depth * size)).fixed()
+        q = b.index(first) + one
+        a, factor = (left + q * s.left).fixed(), (right + q * (s.depth * size)).fixed()
         at = Operands(a, s.pitch, factor, size, s.depth, stream=s.m < STREAM_ROWS)
         out = (below + one * s.tile).fixed()
         for i, line in enumerate(product(b, at, height, widths)):
@@ -230,61 +224,87 @@ def _seven(w: Work, height: int, right: Ptr, widths: tuple[int, ...]) -> None:
                 (out + (i * size + offset)).store(value)
 
 
-def _one_level(
-    w: Work, row: Position, height: int, c: Position, column: Position, widths: tuple[int, ...]
-) -> None:
-    _seven(w, height, w.right(c), widths)
-    _finish(w, row, height, c, column, widths)
-
-
-def _inner(w: Work, height: int, outer: Val, c: Position, widths: tuple[int, ...]) -> None:
-    """The seven inner products of an outer one, and what they add up to: its four quarters."""
-    s, size = w.shape, sum(widths)
-    _seven(w, height, (w.right(c) + outer * (PRODUCTS * s.depth * size)).fixed(), widths)
-    source, to = w.below, (w.tiles(c) + outer * s.sums).fixed()
+def _combine(w: Work, height: int, to: Ptr, widths: tuple[int, ...]) -> None:
+    """Add the lowest tiles up to the four quarters of one of the highest level."""
+    s, size, below = w.shape, sum(widths), w.below
     with w.b.loop(0, height) as i:
         for offset, width in places(widths):
-            at, out = (source + i * size + offset).fixed(), (to + i * size + offset).fixed()
+            at, out = (below + i * size + offset).fixed(), (to + i * size + offset).fixed()
             found = results([(at + q * s.tile).load(width) for q in range(PRODUCTS)])
             for q, value in enumerate(found):
                 (out + q * s.tile).store(value)
 
 
-def _finish(
-    w: Work, row: Position, height: int, c: Position, column: Position, widths: tuple[int, ...]
-) -> None:
-    """Add the tiles of the highest level up, row by row, and finish the results."""
-    b, s, size = w.b, w.shape, sum(widths)
-    half, tiles = s.side // 2, w.tiles(c)
+@dataclass(frozen=True)
+class _Finish:
+    """The end of a panel of columns: the tiles of the highest level are added up, row by row."""
 
-    def unit(q: Position) -> None:
-        """Unit q of each quarter."""
-        upper_row, lower_row = q // half * height, (q // half + half) * height
-        left_column, right_column = q % half * size, (q % half + half) * size
-        source = (tiles + q * s.tile).fixed()
+    w: Work
+    row: Position
+    height: int
+    column: Position
+    widths: tuple[int, ...]
+    partial: Ptr
+    slab: Position
 
-        def line(i: Position, both: bool) -> None:
-            made: list[tuple[Val, ...]] = []
-            for offset, width in places(widths):
-                at = (source + i * size + offset).fixed()
-                values = [(at + p * s.sums).load(width) for p in range(PRODUCTS)]
-                made.append(results(values) if both else upper(values))
-            for k, values in enumerate(zip(*made, strict=True)):
-                place = (lower_row if k >= 2 else upper_row) + i + row
-                w.ends.store(place, (right_column if k % 2 else left_column) + column, values)
+    def emit(self) -> None:
+        w, s = self.w, self.w.shape
 
-        below = w.real(lower_row + row, height)
+        def units(last: bool) -> None:
+            half = s.side // 2
+            if half == 1:
+                self._unit(0, 0, last)
+                return
+            with w.b.loop(0, half) as down, w.b.loop(0, half) as across:
+                self._unit(down, across, last)
+
+        if isinstance(self.slab, int):
+            units(True)
+        else:
+            w.b.choose(self.slab.eq(s.slabs - 1), lambda: units(True), lambda: units(False))
+
+    def _unit(self, down: Position, across: Position, last: bool) -> None:
+        """One unit of each quarter."""
+        b, s, height = self.w.b, self.w.shape, self.height
+        half = s.side // 2
+        below = self.w.real(self.row + (down + half) * height, height)
         with b.loop(0, below) as i:
-            line(i, True)
+            self._line(down, across, i, True, last)
         if s.lacks:
-            with b.loop(below, w.real(upper_row + row, height)) as i:
-                line(i, False)
+            with b.loop(below, self.w.real(self.row + down * height, height)) as i:
+                self._line(down, across, i, False, last)
 
-    if s.level == 1:
-        unit(0)
-    else:
-        with b.loop(0, half * half) as q:
-            unit(q)
+    def _line(self, down: Position, across: Position, i: Position, both: bool, last: bool) -> None:
+        """Row i of a unit of each quarter, or of the upper two."""
+        w, s, size = self.w, self.w.shape, sum(self.widths)
+        half = s.side // 2
+        source = w.tiles + (down * half + across) * s.tile + i * size
+        made: list[tuple[Val, ...]] = []
+        for offset, width in places(self.widths):
+            at = (source + offset).fixed()
+            values = [(at + p * s.sums).load(width) for p in range(PRODUCTS)]
+            made.append(results(values) if both else upper(values))
+        for k, values in enumerate(zip(*made, strict=True)):
+            at_row, at_column = down + k // 2 * half, across + k % 2 * half
+            found = list(values)
+            if s.slabs > 1:
+                sums = self.partial + (at_row * s.side + at_column) * s.tile + i * size
+                found = self._with_partial(sums.fixed(), found, last)
+            if last:
+                place = at_row * self.height + i + self.row
+                w.ends.store(place, at_column * size + self.column, found)
+
+    def _with_partial(self, sums: Ptr, values: list[Val], last: bool) -> list[Val]:
+        """What the slabs before have left is added; before the last slab the sums are left."""
+        assert isinstance(self.slab, Val)
+        first, found = self.slab.eq(0), []
+        for (offset, width), value in zip(places(self.widths), values, strict=True):
+            before = (sums + offset).load(width)
+            total = value + (before if last else first.select(self.w.b.zero(value.ty), before))
+            if not last:
+                (sums + offset).store(total)
+            found.append(total)
+        return found
 
 
 def places(widths: Sequence[int]) -> list[tuple[int, int]]:

@@ -16,11 +16,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 PRODUCTS = 7
-SIGNS = (
-    (1, 0, 0, 0), (0, 1, 0, 0), (1, 1, -1, -1), (0, 0, 0, 1), (0, 0, 1, 1), (-1, 0, 1, 1),
-    (1, 0, -1, 0),
-)  # fmt: skip
-"""How A11, A12, A21 and A22 enter the left factor of each product."""
 Grid = Sequence[Sequence[Any]]
 
 

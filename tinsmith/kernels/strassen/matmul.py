@@ -36,20 +36,21 @@ LEVELS = (1, 2)
 
 
 def pack(w: np.ndarray[Any, Any], columns: Columns, side: int, depth: int) -> np.ndarray[Any, Any]:
-    """The right operands of every panel: [panel][product][depth][columns of the panel]."""
-    wide = w.astype(np.float64)
+    """The right factors: [slab][panel][product][depth][columns of the panel]."""
     found = []
-    for c in range(columns.count):
-        size = columns.size if c < columns.full else sum(columns.tail)
-        at = side * c * columns.size
-        grid = [
-            [
-                wide[k * depth : (k + 1) * depth, at + n * size : at + (n + 1) * size]
-                for n in range(side)
+    for slab in range(0, len(w), side * depth):
+        wide = w[slab : slab + side * depth].astype(np.float64)
+        for c in range(columns.count):
+            size = columns.size if c < columns.full else sum(columns.tail)
+            at = side * c * columns.size
+            grid = [
+                [
+                    wide[k * depth : (k + 1) * depth, at + n * size : at + (n + 1) * size]
+                    for n in range(side)
+                ]
+                for k in range(side)
             ]
-            for k in range(side)
-        ]
-        found += [x.astype(np.float32).reshape(-1) for x in right_factors(grid)]
+            found += [x.astype(np.float32).reshape(-1) for x in right_factors(grid)]
     return np.concatenate(found)
 
 

@@ -23,18 +23,19 @@ def plain(w: Work, row: Position, height: int) -> None:
 
     def columns(c: Position, column: Position, widths: tuple[int, ...]) -> None:
         with b.loop(0, w.real(row, height)) as i, b.loop(0, s.side) as unit:
-            sums = _unit(w, w.ends.source(i + row).fixed(), w.right(c), unit, widths)
+            sums = _unit(w, w.ends.source(i + row).fixed(), c, unit, widths)
             w.ends.store(i + row, unit * sum(widths) + column, sums)
 
     w.each_column_panel(columns)
 
 
-def _unit(w: Work, line: Ptr, right: Ptr, unit: Val, widths: tuple[int, ...]) -> list[Val]:
+def _unit(w: Work, line: Ptr, c: Position, unit: Val, widths: tuple[int, ...]) -> list[Val]:
     """The results of one row for one unit of a panel of columns."""
     b, s, size = w.b, w.shape, sum(widths)
     zeros = [b.zero(F32.x(width)) for width in widths]
-    with b.loop(0, s.side, 1, zeros) as parts:
-        factors = _block(b, s.level, parts.index, unit)
+    with b.loop(0, s.slabs * s.side, 1, zeros) as parts:
+        right = w.right(c, parts.index // s.side)
+        factors = _block(b, s.level, parts.index % s.side, unit)
         with b.loop(0, s.depth, 1, parts.vars) as loop:
             k = loop.index
             x = (line + _element(w, parts.index * s.depth + k)).load()

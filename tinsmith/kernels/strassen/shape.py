@@ -17,7 +17,7 @@ from tinsmith.kernels.strassen.form import PRODUCTS
 
 LEAST_TILES = 4  # for each of several threads
 KEPT = 5  # times L2: the right operands of a group of columns
-WAITING = 0.5  # times L2: the results of the outer products of a group of columns
+LEFT = 0.5  # times L2: the left factors of a panel of rows
 LATENCY = 20.0  # cycles around each product of a tile
 SUM_CYCLES = 5.0  # for a vector of one of the left operands, which do not fit L1
 FINISH_CYCLES = 18.0  # for a vector of each quarter of a tile, through L1
@@ -33,9 +33,9 @@ class Shape:
     m: int
     k: int
     n: int
+    slabs: int  # of K, one after the other
     tiling: Tiling
     per_group: int
-    pitch: int  # elements from row to row of a left operand
 
     @property
     def side(self) -> int:
@@ -48,7 +48,13 @@ class Shape:
 
     @property
     def depth(self) -> int:
-        return self.k // self.side
+        """Elements of K of one product."""
+        return self.k // (self.side * self.slabs)
+
+    @property
+    def pitch(self) -> int:
+        """Elements from row to row of a left factor."""
+        return spread_stride(self.depth, self.tiling.rows.size)
 
     @property
     def groups(self) -> int:
@@ -76,9 +82,11 @@ class Shape:
 
     @property
     def workspace(self) -> int:
-        """Bytes for the left factors, the lowest tiles and, at two levels, the highest ones."""
-        waiting = self.per_group * PRODUCTS * self.sums if self.level > 1 else 0
-        return 4 * (PRODUCTS * (self.left + self.tile) + waiting) + 256
+        """Bytes for left factors, the tiles of the levels, and the results of slabs."""
+        below = PRODUCTS * self.tile if self.level > 1 else 0
+        tiles = PRODUCTS * self.sums + below
+        partial = self.side**2 * self.tile * self.per_group if self.slabs > 1 else 0
+        return 4 * (self.products * self.left + tiles + partial) + 256
 
     @property
     def cycles(self) -> float:
@@ -87,7 +95,9 @@ class Shape:
         per_vector = 1.0 if lanes > 8 else 0.5  # 512-bit operations take both 256-bit pipes
         tiles = rows.count * columns.count
         vectors = rows.total * columns.total / lanes  # of one product
-        sums = rows.total * self.depth / lanes * self.products * SUM_CYCLES * self.groups
+        sums = (
+            rows.total * self.depth * self.slabs / lanes * self.products * SUM_CYCLES * self.groups
+        )
         finish = vectors * self.side**2 / 4 * FINISH_CYCLES
         if self.level > 1:
             finish += vectors * self.products * COMBINE_CYCLES
@@ -111,15 +121,21 @@ def shape_of(target: Target, level: int, m: int, k: int, n: int, threads: int = 
     """How a product is cut. `k` and `n` must be multiples of 2 to the level."""
     side = 2**level
     tiling = choose(target, -(-m // side), n // side, k // side, exact=True)
+    slabs = _slabs(target, PRODUCTS**level * tiling.rows.size, k // side)
     panel = 4 * PRODUCTS**level * (k // side) * tiling.columns.size
     fit = max(1, int(target.l2 * KEPT) // panel)
-    if level > 1:
-        waiting = 4 * PRODUCTS * tiling.rows.size * tiling.columns.size * (side // 2) ** 2
-        fit = max(1, min(fit, int(target.l2 * WAITING) // waiting))
     least = LEAST_TILES * threads if threads > 1 else 1
     groups = max(
         -(-tiling.columns.count // fit),
         min(tiling.columns.count, least // tiling.rows.count),
     )
-    pitch = spread_stride(k // side, tiling.rows.size)
-    return Shape(level, m, k, n, tiling, -(-tiling.columns.count // groups), pitch)
+    return Shape(level, m, k, n, slabs, tiling, -(-tiling.columns.count // groups))
+
+
+def _slabs(target: Target, rows: int, depth: int) -> int:
+    """Into how many slabs K is cut, so that all left factors stay in cache, if it can be."""
+    fits = max(1, int(target.l2 * LEFT) // (4 * rows))
+    least = -(-depth // fits)
+    unit = 16 if depth % 16 == 0 else 4 if depth % 4 == 0 else 1
+    found = (n for n in range(least, 2 * least + 1) if depth % (n * unit) == 0)
+    return next(found, 1)
