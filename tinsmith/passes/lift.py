@@ -1,4 +1,4 @@
-"""Elementwise nodes move up over a reshape to the product or convolution that can finish them."""
+"""Elementwise nodes move up over moves to the product or convolution that can finish them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,25 @@ from tinsmith.passes.facts import reshaped, shape_of, target_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, p
 
-rules = RuleSet("lift-over-reshape", "Elementwise nodes go up over a reshape to their anchor.")
+rules = RuleSet("lift-over-moves", "Elementwise nodes go up over moves to their anchor.")
 register("machine")(rules)
 
 _REACH = 8
 
 
 def _feeds_from_anchor(x: Value) -> None:
-    """Skip unless x is the result of an anchor, or of elementwise nodes after one, read once."""
+    """Skip unless x is the result of an anchor, or of elementwise nodes and moves after one, each
+    read once."""
     v = x
     for _ in range(_REACH):
         if len(v.uses) != 1 or v.producer is None:
             break
         if "anchor" in v.producer.op.traits:
             return
+        if v.producer.op.name in ("Reshape", "Transpose"):
+            assert v.producer.inputs[0] is not None
+            v = v.producer.inputs[0]
+            continue
         if "elementwise" not in v.producer.op.traits:
             break
         same = [i for i in v.producer.inputs if i is not None and i.shape == v.shape]
@@ -55,6 +60,15 @@ def lift_activation(x: Value, f: Node) -> Value:
     """f(reshape(x)) -> reshape(f(x)), where an anchor makes x."""
     _feeds_from_anchor(x)
     return reshaped(OPS[f.op.name](x, **f.attrs), shape_of(f.output))
+
+
+@rules.rule(
+    p.trait("activation")(p.Transpose("x").named("t")).named("f"), x=_product, t={"perm": (1, 0)}
+)
+def lift_activation_over_turn(x: Value, t: Node, f: Node) -> Value:
+    """f(transpose(x)) -> transpose(f(x)), where an anchor makes x."""
+    _feeds_from_anchor(x)
+    return OPS["Transpose"](OPS[f.op.name](x, **f.attrs), perm=t.perm)
 
 
 @rules.rule(
