@@ -17,6 +17,7 @@ from tinsmith.codegen import math as m
 from tinsmith.codegen import wide
 from tinsmith.codegen.builder import Builder
 from tinsmith.codegen.logistic import one_plus_exp_of_minus
+from tinsmith.codegen.pieces import gelu
 from tinsmith.codegen.table import (
     FUNCTIONS,
     NATIVE,
@@ -206,7 +207,7 @@ _erf64 = np.vectorize(_math.erf, otypes=[np.float64])
 
 function("erf", "f", 30, numpy=lambda x: _erf64(x).astype(x.dtype))(m.erf)
 function("gelu", "f", 20, numpy=lambda x: (0.5 * x * (1 + _erf64(x * 0.5**0.5))).astype(x.dtype))(
-    m.gelu
+    gelu
 )
 function("one_plus_exp_of_minus", "f", 12, numpy=lambda x: 1 + np.exp(-x))(one_plus_exp_of_minus)
 

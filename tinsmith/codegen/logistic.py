@@ -6,8 +6,6 @@ the low bits of the rounded number choose the table's entry, and the others are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from tinsmith.codegen.math import (
@@ -20,6 +18,7 @@ from tinsmith.codegen.math import (
     split,
     two_to,
 )
+from tinsmith.codegen.pieces import ENTRIES, has_tables, look_up
 from tinsmith.codegen.types import I32
 from tinsmith.codegen.values import Val
 
@@ -43,7 +42,7 @@ def one_plus_exp_of_minus(x: Val) -> Val:
     t = at_most(x.fma(-_HIGH, rounder), rounder + 128 - 1 / entries)
     g = x.fma(-_LOW, x.fma(-_HIGH, rounder - t))
     bits = bits_of(t)
-    power = (_look_up(bits, _powers(entries, shift)) + (bits << shift)).bitcast(x.ty)
+    power = (look_up(bits, _powers(entries, shift), I32) + (bits << shift)).bitcast(x.ty)
     return power.fma(horner(g, _EXP2[entries]) * g, power + 1.0)
 
 
@@ -56,23 +55,12 @@ def _without_table(x: Val) -> Val:
 
 def _entries(x: Val) -> int:
     """Of the longest table that one instruction looks up; 0: there is none."""
-    isa, lanes = x.b.target.isa, x.ty.lanes
-    if isa == "avx512" and lanes == 16:
-        return 16
-    return 8 if isa in ("avx2", "avx512") and lanes == 8 else 0
+    if has_tables(x):
+        return ENTRIES
+    return 8 if x.b.target.isa in ("avx2", "avx512") and x.ty.lanes == 8 else 0
 
 
 def _powers(entries: int, shift: int) -> list[int]:
     """The bits of 2^(j / entries), less j << shift."""
     numbers = np.exp2(np.arange(entries) / entries).astype(np.float32).view(np.int32)
     return [int(bits) - (j << shift) for j, bits in enumerate(numbers)]
-
-
-def _look_up(index: Val, table: Sequence[int]) -> Val:
-    """table[index], for each lane; only as many low bits of the index as are needed count."""
-    b, ty = index.b, index.ty.llvm
-    values = b.vector(table, I32)
-    name = {16: "llvm.x86.avx512.permvar.si.512", 8: "llvm.x86.avx2.permd"}[len(table)]
-    assert len(table) == index.ty.lanes
-    text = f"{ty} {values.ref}, {ty} {index.ref}"
-    return b.intrinsic(name, values.ty, text=text, params=f"{ty}, {ty}")

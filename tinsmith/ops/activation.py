@@ -103,7 +103,8 @@ def Gelu(x, *, approximate="none"):
     With approximate="tanh": x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))).
     """
     if approximate == "tanh":
-        return 0.5 * x * (1 + np.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+        # (1 + tanh(u)) / 2 is 1 / (1 + e^(-2u)), which does not cancel
+        return x / one_plus_exp_of_minus(1.5957691216057308 * (x + 0.044715 * x * x * x))
     return gelu(x)
 
 

@@ -1,0 +1,82 @@
+"""Smooth functions by a short polynomial for each of many intervals, from tables in registers.
+
+The look-up of a coefficient is one instruction of a unit that multiplications leave free.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+
+from tinsmith.codegen.math import ROUND32, at_most, bits_of
+from tinsmith.codegen.math import gelu as without_tables
+from tinsmith.codegen.types import F32, Ty
+from tinsmith.codegen.values import Val
+
+ENTRIES = 16
+
+
+def has_tables(x: Val) -> bool:
+    """Whether a look-up among ENTRIES coefficients is one instruction for this vector."""
+    return x.b.target.isa == "avx512" and x.ty.lanes == ENTRIES
+
+
+def look_up(index: Val, table: Sequence[int | float], elem: Ty) -> Val:
+    """table[index] for each lane, of as many entries as lanes; the index's higher bits do not
+    count."""
+    values = index.b.vector(table, elem)
+    kind = "sf" if elem.is_float else "si"
+    name, order = f"llvm.x86.avx512.permvar.{kind}.512", (values, index)
+    if len(table) == 8:
+        name = "llvm.x86.avx2.perm" + ("ps" if elem.is_float else "d")
+    assert len(table) == index.ty.lanes in (8, 16)
+    return index.b.intrinsic(name, values.ty, order)
+
+
+_GELU_PITCH = 2.78125  # intervals in 1; the last one starts at 5.21
+_GELU_DEGREE = 4
+
+
+def gelu(x: Val) -> Val:
+    """x / 2 * (1 + erf(x / sqrt(2))) within 2e-7 * max(1, |x|); exactly 0 below -5.4."""
+    if not has_tables(x):
+        return without_tables(x)
+    size = x.abs()
+    y = at_most(size, (ENTRIES - 1) / _GELU_PITCH)
+    t = y.fma(_GELU_PITCH, ROUND32)
+    u = y.fma(_GELU_PITCH, ROUND32 - t)
+    index = bits_of(t)
+    *tables, last = _gelu_tables()
+    half = look_up(index, last, F32)
+    for table in reversed(tables):
+        half = half.fma(u, look_up(index, table, F32))
+    return size.fma(half, x * 0.5)
+
+
+@functools.cache
+def _gelu_tables() -> tuple[tuple[float, ...], ...]:
+    """Coefficients of erf(y / sqrt(2)) / 2, lowest first: exactly 1/2 in the last interval."""
+    pieces = [
+        fit(lambda u, n=n: math.erf((n + u) / _GELU_PITCH / math.sqrt(2)) / 2, _GELU_DEGREE)
+        for n in range(ENTRIES - 1)
+    ]
+    pieces.append([0.5] + [0.0] * _GELU_DEGREE)
+    return tuple(zip(*pieces, strict=True))
+
+
+def fit(function: Callable[[float], float], degree: int) -> list[float]:
+    """The polynomial on [-1/2, 1/2] that agrees with the function at Chebyshev's points."""
+    points = [math.cos(math.pi * (2 * k + 1) / (2 * degree + 2)) / 2 for k in range(degree + 1)]
+    values = [function(u) for u in points]
+    for level in range(1, degree + 1):  # divided differences
+        for k in range(degree, level - 1, -1):
+            values[k] = (values[k] - values[k - 1]) / (points[k] - points[k - level])
+    coefficients = [values[degree]]
+    for k in range(degree - 1, -1, -1):  # times (u - points[k]), plus values[k]
+        shifted = [0.0, *coefficients]
+        for i, c in enumerate(coefficients):
+            shifted[i] -= points[k] * c
+        shifted[0] += values[k]
+        coefficients = shifted
+    return coefficients
