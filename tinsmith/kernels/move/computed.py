@@ -1,0 +1,217 @@
+"""Gathers and scatters at places that are known when the model runs, each checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+import numpy as np
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.functions import FUNCTIONS
+from tinsmith.codegen.types import I32, Ty
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, elem, kernel
+from tinsmith.kernels.move.strided import emit_copy, plan_copy
+
+CHUNK = 1 << 13  # elements of a tile of the copy
+ELEMENT = 4e-9  # seconds to find one place, about
+COMBINE = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
+FAULT = "an index is out of range: it must lie in [-{0}, {0})"
+
+
+def _need_plain(site: Site, at: int) -> None:
+    if site.extras or site.epilogue is not None:
+        raise Skip("a copy has no epilogue")
+    if site.input(at).const is not None:
+        raise Skip("the places are constant")
+    if site.input(at).dtype.name not in ("int32", "int64"):
+        raise Skip(f"the places are {site.input(at).dtype.name}")
+    if not site.input(at).type.size or not site.input(0).type.size:
+        raise Skip("nothing is moved")
+
+
+def _steps(dims: Sequence[int]) -> list[int]:
+    """Elements from one place to the next on each axis."""
+    return [prod(dims[i + 1 :]) for i in range(len(dims))]
+
+
+def _place(em: Emit, at: Ptr, extent: int) -> tuple[Val, Val]:
+    """(a place in range, whether the one that is stored is not): that is reported as a fault."""
+    b = em.b
+    index = at.load().to("i64")
+    index = (index < 0).select(index + extent, index)
+    bad = (index < 0) | (index >= extent)
+    with b.when(bad):
+        em.scratch.cast(I32).store(b.const(1, I32))
+    return bad.select(0, index), bad
+
+
+def _base(row: Val, dims: Sequence[int], steps: Sequence[int]) -> Val:
+    """The distance that belongs to a flat number of a place in `dims`; axes of step 0 stay."""
+    total, left = row - row, row
+    for k in range(len(dims) - 1, -1, -1):
+        at = left % dims[k] if k else left
+        left = left // dims[k] if k else left
+        if steps[k] and not isinstance(at, int):
+            total = total + at * steps[k]
+    return total
+
+
+def _word(site: Site) -> Ty:
+    return Ty(f"u{site.input(0).dtype.itemsize * 8}")
+
+
+@kernel("GatherElements", Tier.VECTOR)
+def gather_elements(site: Site) -> Choice:
+    """One element for each index, along an axis."""
+    _need_plain(site, 1)
+    dims, counts = site.input(0).dims, site.input(1).dims
+    axis = site.attr("axis") % len(dims)
+    steps, word, length = _steps(dims), _word(site), counts[-1]
+    fixed = [0 if k == axis else step for k, step in enumerate(steps)]
+    rows = prod(counts[:-1])
+
+    def emit(em: Emit) -> None:
+        b, source, table = em.b, em.ins[0], em.ins[1]
+        assert source is not None and table is not None
+        x, y = source.pointer.cast(word), em.outs[0].pointer.cast(word)
+        with b.loop(em.begin, em.end) as row:
+            line = (x + _base(row, counts[:-1], fixed[:-1])).fixed()
+            at, out = (table.pointer + row * length).fixed(), (y + row * length).fixed()
+            with b.loop(0, length) as j:
+                index, _ = _place(em, at + j, dims[axis])
+                come = line + index * steps[axis]
+                (out + j).store((come + j * fixed[-1] if fixed[-1] else come).load())
+
+    total = site.out.type.size
+    cost = 1e-6 + site.target.time(0, 2 * site.out.type.nbytes + 8 * total) + total * ELEMENT
+    fault = FAULT.format(dims[axis])
+    return Choice(cost, (PLAIN, PLAIN), (PLAIN,), (Phase(rows, emit),), scratch=64, fault=fault)
+
+
+@kernel("GatherND", Tier.VECTOR)
+def gather_slices(site: Site) -> Choice:
+    """A slice for each tuple of indices."""
+    _need_plain(site, 1)
+    dims, counts, batch = site.input(0).dims, site.input(1).dims, site.attr("batch_dims")
+    depth = counts[-1]
+    steps, inner = _steps(dims), prod(dims[batch + depth :])
+    rows, each = prod(counts[:-1]), prod(counts[batch:-1])
+    line = plan_copy((inner,), (1,), (1,), site.input(0).dtype.itemsize * 8)
+
+    def emit(em: Emit) -> None:
+        b, source, table = em.b, em.ins[0], em.ins[1]
+        assert source is not None and table is not None
+        with b.loop(em.begin, em.end) as row:
+            x = source.pointer
+            if batch:
+                x = x + row // each * prod(dims[batch:])
+            for k in range(depth):
+                index, _ = _place(em, table.pointer + row * depth + k, dims[batch + k])
+                x = x + index * steps[batch + k]
+            emit_copy(b, line, x, em.outs[0].pointer + row * inner, 0, 1)
+
+    cost = 1e-6 + site.target.time(0, 2 * site.out.type.nbytes) + rows * depth * ELEMENT
+    fault = FAULT.format("the size of its axis")
+    return Choice(cost, (PLAIN, PLAIN), (PLAIN,), (Phase(rows, emit),), scratch=64, fault=fault)
+
+
+# ---- scatters
+
+
+@kernel("ScatterElements", Tier.VECTOR)
+def scatter_elements(site: Site) -> Choice:
+    """A copy, then one element after the other to its place."""
+    _need_plain(site, 1)
+    dims, counts = site.input(0).dims, site.input(1).dims
+    axis = site.attr("axis") % len(dims)
+    steps = _steps(dims)
+    fixed = [0 if k == axis else step for k, step in enumerate(steps)]
+    combine = _combination(site)
+
+    def scatter(em: Emit) -> None:
+        b, table, updates = em.b, em.ins[1], em.ins[2]
+        assert table is not None and updates is not None
+        with b.loop(0, prod(counts)) as k:
+            index, bad = _place(em, table.pointer + k, dims[axis])
+            to = em.outs[0].pointer + _base(k, counts, fixed) + index * steps[axis]
+            with b.when(bad ^ True):
+                _put(b, to, (updates.pointer + k).load(), combine)
+
+    fault = FAULT.format(dims[axis])
+    return _scattered(site, scatter, prod(counts), fault)
+
+
+@kernel("ScatterND", Tier.VECTOR)
+def scatter_slices(site: Site) -> Choice:
+    """A copy, then one slice after the other to its place."""
+    _need_plain(site, 1)
+    dims, counts = site.input(0).dims, site.input(1).dims
+    depth = counts[-1]
+    steps, inner, rows = _steps(dims), prod(dims[depth:]), prod(counts[:-1])
+    combine = _combination(site)
+
+    def scatter(em: Emit) -> None:
+        b, table, updates = em.b, em.ins[1], em.ins[2]
+        assert table is not None and updates is not None
+        with b.loop(0, rows) as row:
+            to, wrong = em.outs[0].pointer, None
+            for k in range(depth):
+                index, bad = _place(em, table.pointer + row * depth + k, dims[k])
+                to = to + index * steps[k]
+                wrong = bad if wrong is None else wrong | bad
+            assert wrong is not None
+            to, come = to.fixed(), (updates.pointer + row * inner).fixed()
+            with b.when(wrong ^ True), b.loop(0, inner) as i:
+                _put(b, to + i, (come + i).load(), combine)
+
+    return _scattered(site, scatter, rows * inner, FAULT.format("the size of its axis"))
+
+
+def _combination(site: Site) -> str:
+    """The function that combines an update with what is there; "" where it replaces it."""
+    how = site.attr("reduction")
+    if how == "none":
+        elem(site.out)
+        return ""
+    name = COMBINE[how]
+    if site.out.dtype.name not in FUNCTIONS[name].dtypes or site.out.dtype == np.bool_:
+        raise Skip(f"{how} of {site.out.dtype.name} has no native code")
+    return name
+
+
+def _put(b: Builder, to: Ptr, value: Val, combine: str) -> None:
+    if combine:
+        value = FUNCTIONS[combine].emit(b, None, [to.load(), value], 1)
+    to.store(value)
+
+
+def _scattered(site: Site, scatter: Callable[[Emit], None], count: int, fault: str) -> Choice:
+    """The copy in parallel; the updates in order, so that of equal places the last one stays."""
+    y, total = site.out, site.out.type.size
+    full, rest = divmod(total, CHUNK)
+    bits = y.dtype.itemsize * 8
+    chunk, tail = (plan_copy((n,), (1,), (1,), bits) for n in (CHUNK, rest))
+
+    def copy(em: Emit) -> None:
+        b, source = em.b, em.ins[0]
+        assert source is not None
+        x, out = source.pointer, em.outs[0].pointer
+
+        def whole(tile: Val) -> None:
+            emit_copy(b, chunk, x + tile * CHUNK, out + tile * CHUNK, 0, 1)
+
+        def left() -> None:
+            emit_copy(b, tail, x + full * CHUNK, out + full * CHUNK, 0, 1)
+
+        with b.loop(em.begin, em.end) as tile:
+            if not rest:
+                whole(tile)
+            elif not full:
+                left()
+            else:
+                b.choose(tile < full, lambda: whole(tile), left)
+
+    phases = (Phase(full + bool(rest), copy), Phase(1, scatter))
+    cost = 1e-6 + site.target.time(0, 2 * y.type.nbytes) + count * ELEMENT
+    return Choice(cost, (PLAIN,) * 3, (PLAIN,), phases, scratch=64, fault=fault)
