@@ -129,11 +129,38 @@ def emit_direct(
         x = source.pointer + at.n * batch + at.group * (blocks.count * plane) + back
         weights = em.packed[0] + at.channel * (blocks.count * blocks.stored * geo.taps)
         bias = em.packed[1] + at.channel if len(em.packed) > 1 else None
+        at = replace(at, lanes=halved(em.target, at.lanes))
         reduce = over_blocks(em, geo, blocks, at.lanes)
         depth = blocks.padded * geo.taps
-        convolve(em, geo, at, x, weights, bias, Sink(em, geo).at(at.n, at.block), depth, reduce)
+        sink = Sink(em, geo).at(at.n, at.block)
+        convolve(em, geo, at, x, weights, bias, sink, depth, reduce, join=True)
 
     each_panel(em, cut, geo.batch, count, groups, body, inside)
+
+
+MOST_HALVES = 3
+
+
+def halved(target: Target, lanes: tuple[int, ...]) -> tuple[int, ...]:
+    """A narrow panel that ends in half a vector as halves only: one width for all multiply-adds
+    keeps two pipes busy that a wide one takes together."""
+    half = lanes[-1]
+    count = sum(lanes) // half
+    if target.lanes < 16 or half == lanes[0] or count > MOST_HALVES:
+        return lanes
+    return (half,) * count
+
+
+def joined(values: list[Val], lanes: tuple[int, ...], width: int) -> list[Val]:
+    """The accumulators of all pixels with neighbouring halves as whole vectors."""
+    if len(lanes) == 1 or lanes[0] == width:
+        return values
+    found: list[Val] = []
+    for p in range(0, len(values), len(lanes)):
+        parts = values[p : p + len(lanes)]
+        for low, high in zip(parts[::2], [*parts[1::2], None], strict=False):
+            found.append(low if high is None else low.shuffle(high, range(width)))
+    return found
 
 
 @dataclass(frozen=True)
@@ -237,10 +264,12 @@ def convolve(
     depth: int,
     reduce: Reduction,
     spread: Triple = (1, 1, 1),
+    join: bool = False,
 ) -> None:
     """A band of one image's outputs for one panel; x is at the first window's first input.
 
     `depth` is the number of products of an output. Output (d, r, c) goes to (d, r, c) * spread.
+    With `join`, `sink` takes whole blocks of what the panel computes in halves.
     """
     b, source, lanes = em.b, em.ins[0], at.lanes
     assert source is not None
@@ -260,8 +289,10 @@ def convolve(
             done = initial(b, bias, len(pixels), lanes)
             if geo.taps:
                 done = reduce(corner, w, done, pixels)
+            if join:
+                done = joined(done, lanes, block_of(em.target))
             place = sink.at(0, 0, *(p * s for p, s in zip((d, r, c), spread, strict=True)))
-            store_tile(place, done, spots, len(lanes), spread)
+            store_tile(place, done, spots, len(done) // len(spots), spread)
 
         sweep(b, plan, at.band, at.count, tile)
 
