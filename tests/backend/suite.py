@@ -28,7 +28,6 @@ EXCLUDED = {
     "test_gradient_of_*": "training is not supported",
     "test_loop16_seq_none": "right, but the suite cannot compare a tensor of rank 0 in a sequence",
     "test_dft_inverse*": "expects the rounding error 1.9e-7 of one FFT where the exact value is 0",
-    "test_attention_4d_causal_fp16_expanded": "expects the last bit of one float16 summation order",
 }
 """Cases that are not expected to pass under the suite's own tolerances, with the reason."""
 

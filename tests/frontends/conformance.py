@@ -24,15 +24,12 @@ from tinsmith.graph.verify import verify
 from tinsmith.ops.control import run_graph
 
 EXCLUDED = {
-    "test_ai_onnx_ml_*": "ai.onnx.ml is not supported",
     "test_adagrad*": "training operators are not supported",
     "test_adam*": "training operators are not supported",
     "test_momentum*": "training operators are not supported",
     "test_nesterov_momentum": "training operators are not supported",
     "test_training_dropout*": "training mode is not supported",
     "test_bernoulli*": "the expected values are those of one random generator",
-    "test_image_decoder_*": "images are decoded outside a model",
-    "test_scan_sum": "Scan before opset 9 is over batches",
 }
 """Cases that are not expected to pass, with the reason."""
 

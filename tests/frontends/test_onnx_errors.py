@@ -81,7 +81,7 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ),
     (
         "machine learning",
-        [node("Normalizer", ["x"], ["y"], domain="ai.onnx.ml")],
+        [node("SVMClassifier", ["x"], ["y"], domain="ai.onnx.ml")],
         {"domains": {"ai.onnx.ml": 3}},
         r"ai.onnx.ml\) is not supported",
     ),
@@ -120,7 +120,12 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str]] = [
         {"weights": {"w": floats(1, 1, 3, 3)}, "domains": {"com.microsoft": 1}},
         "'Magic' is not supported",
     ),
-    ("old scan", [node("Scan", ["", "x"], ["y"])], {"opset": 8}, "before opset 9"),
+    (
+        "old scan with lengths",
+        [node("Scan", ["x", "x"], ["y"])],
+        {"opset": 8},
+        "sequence lengths of Scan",
+    ),
 ]
 
 

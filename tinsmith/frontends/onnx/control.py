@@ -8,8 +8,8 @@ from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.model import import_body
 from tinsmith.frontends.onnx.protos import refine, type_of
 from tinsmith.frontends.onnx.scope import Scope, Skipped
-from tinsmith.graph import Dim, OptionalType, SequenceType, Type, Value, bare, same_kind
-from tinsmith.ops import fresh
+from tinsmith.graph import Dim, Graph, OptionalType, SequenceType, Type, Value, bare, same_kind
+from tinsmith.ops import OPS, fresh
 from tinsmith.ops.sequence import item_of
 
 _ROUNDS = 8  # a state's dimensions settle in as many turns as it has dimensions, at most
@@ -42,7 +42,9 @@ def loop(call: Call) -> Result:
 def sequence_map(call: Call) -> Result:
     """A body over the elements of one or more sequences; captured values go last."""
     values = [_state(v) for v in call.inputs]
-    types = [item_of(v) if isinstance(v.type, SequenceType) else v.type for v in values]
+    types: list[Type | None] = [
+        item_of(v) if isinstance(v.type, SequenceType) else v.type for v in values
+    ]
     body = _body(call, call.required("body"), types, "body")
     if body.broken:
         raise Skipped("")
@@ -54,7 +56,7 @@ def sequence_map(call: Call) -> Result:
 @importer("Scan")
 def scan(call: Call) -> Result:
     if call.opset < 9:
-        raise Unsupported("Scan before opset 9 is over batches, which is not supported")
+        return _scan_batches(call)
     count = call.required("num_scan_inputs")
     values = [_state(v) for v in call.inputs]
     if not 0 < count <= len(values):
@@ -79,6 +81,29 @@ def scan(call: Call) -> Result:
         num_scan_inputs=count,
         captured=len(captured),
         **attrs,
+    )
+    return y if isinstance(y, tuple) else (y,)
+
+
+def _scan_batches(call: Call) -> Result:
+    """Scan of opset 8, over axis 1 for each element of the batch: a Scan of Scans."""
+    if call.arg(0) is not None:
+        raise Unsupported("sequence lengths of Scan (opset 8) are not supported")
+    count = call.required("num_scan_inputs")
+    values = [_state(v) for v in call.inputs[1:]]
+    if not 0 < count <= len(values):
+        raise Unsupported(f"num_scan_inputs is {count}, it has {len(values)} inputs")
+    each = Graph(f"{call.label}.batch", call.scope.graph.file)
+    rows = [each.input(v.name, _row(v.type, 0)) for v in values]
+    types = [_row(v.type, 0) for v in rows[-count:]]
+    body = _settled(call, call.required("body"), [], rows[:-count], types, 0)
+    captured = _captures([body])
+    inner = [*rows, *(each.input(each.unique(v.name), v.type) for v in captured)]
+    attrs = {"num_scan_inputs": count, "scan_input_directions": call.attr("directions")}
+    node = each.add(OPS["Scan"], *inner, body=body.graph, captured=len(captured), **attrs)
+    each.outputs = list(node.outputs)
+    y = call.emit(
+        "Scan", *values, *captured, body=each, num_scan_inputs=len(values), captured=len(captured)
     )
     return y if isinstance(y, tuple) else (y,)
 
@@ -159,5 +184,5 @@ def _captures(scopes: list[Scope]) -> list[Value]:
 
 
 @importer("ImageDecoder")
-def refuse_images(call: Call) -> Result:
-    raise Unsupported("images are not decoded in a model; decode them before, and feed the pixels")
+def image_decoder(call: Call) -> Result:
+    return call.emit("ImageDecoder", call[0], pixel_format=call.attr("pixel_format", "RGB"))

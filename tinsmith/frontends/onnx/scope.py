@@ -52,7 +52,7 @@ _MISFITS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError,
 """What importers, type rules and ONNX's own code raise on attributes of the wrong kind."""
 
 _REFUSED = {
-    "ai.onnx.ml": "classical machine learning (ai.onnx.ml) is not supported",
+    "ai.onnx.ml": "this operator of classical machine learning (ai.onnx.ml) is not supported",
     "ai.onnx.preview.training": "training operators are not supported",
 }
 
@@ -217,10 +217,8 @@ class Scope:
 
         if not isinstance(value, TensorList):
             return value
-        if value.items:
-            name, attrs = "SequenceConstruct", {}
-        else:
-            name, attrs = "SequenceEmpty", {"dtype": value.dtype}
+        name = "SequenceConstruct" if value.items else "SequenceEmpty"
+        attrs: dict[str, Any] = {} if value.items else {"dtype": value.dtype}
         node = self.graph.add(
             OPS[name], *value.items, name=f"{label}/{name}", origin=origin, **attrs
         )

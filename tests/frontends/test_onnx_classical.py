@@ -1,0 +1,245 @@
+"""Classical machine learning (ai.onnx.ml), against the reference evaluator of ONNX or numpy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import tinsmith as ts
+from tests.frontends.models import floats, model
+from tinsmith.errors import DataError, ImportFailed
+from tinsmith.frontends import load
+from tinsmith.ops import OPS
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((7, 4)).astype(np.float32)
+HOLES = np.where(RNG.random((7, 4)) < 0.3, np.nan, X).astype(np.float32)
+INTS = RNG.integers(-3, 4, (5, 3))
+WORDS = np.array([["a", "b"], ["c", ""], ["b", "zz"]], object)
+THREE = {"classlabels_ints": [10, 20, 30]}
+
+
+def ml(op: str, x: Any, *more: Any, outputs: int = 1, version: int = 3, **attrs: Any) -> Any:
+    """A model of one operator, and what it is fed."""
+    feeds = {f"x{i}": a for i, a in enumerate((x, *more))}
+    names = [f"y{i}" for i in range(outputs)]
+    node = helper.make_node(op, list(feeds), names, domain="ai.onnx.ml", **attrs)
+    return model([node], feeds, names, opset=17, domains={"ai.onnx.ml": version}), feeds
+
+
+def forest(kind: str, trees: int = 5, depth: int = 3, classes: int = 3, **more: Any) -> Any:
+    """Attributes of random complete trees with all modes, over four features."""
+    rng = np.random.default_rng(trees + depth + classes)
+    rows: dict[str, list[Any]] = {k: [] for k in ("tree", "node", "mode", "f", "v", "yes", "no",
+                                                  "missing", "t", "n", "id", "w")}  # fmt: skip
+    inner = 2**depth - 1
+    modes = ["LEQ", "LT", "GTE", "GT", "EQ", "NEQ"]
+    for t in range(trees):
+        for i in range(2 * inner + 1):
+            leaf = i >= inner
+            rows["tree"].append(t)
+            rows["node"].append(i)
+            rows["mode"].append("LEAF" if leaf else f"BRANCH_{modes[rng.integers(6)]}")
+            rows["f"].append(0 if leaf else int(rng.integers(4)))
+            rows["v"].append(0.0 if leaf else float(np.float32(rng.standard_normal())))
+            rows["yes"].append(0 if leaf else 2 * i + 1)
+            rows["no"].append(0 if leaf else 2 * i + 2)
+            rows["missing"].append(int(rng.integers(2)))
+            if leaf:
+                for c in range(classes):
+                    rows["t"].append(t)
+                    rows["n"].append(i)
+                    rows["id"].append(c)
+                    rows["w"].append(float(rng.standard_normal()))
+    names = {"tree": "nodes_treeids", "node": "nodes_nodeids", "mode": "nodes_modes",
+             "f": "nodes_featureids", "v": "nodes_values", "yes": "nodes_truenodeids",
+             "no": "nodes_falsenodeids", "missing": "nodes_missing_value_tracks_true",
+             "t": f"{kind}_treeids", "n": f"{kind}_nodeids", "id": f"{kind}_ids",
+             "w": f"{kind}_weights"}  # fmt: skip
+    return {**{names[k]: v for k, v in rows.items()}, **more}
+
+
+CASES = {
+    "scaler": ml("Scaler", X, offset=[0.5, 1, -1, 0], scale=[2.0, 1, 0.1, 3]),
+    "scaler of integers": ml("Scaler", INTS, offset=[0.5], scale=[2.0]),
+    "binarizer": ml("Binarizer", X, threshold=0.25),
+    "imputer": ml("Imputer", HOLES, imputed_value_floats=[1.0, 2, 3, 4],
+                  replaced_value_float=float("nan")),
+    "imputer of one value": ml("Imputer", HOLES, imputed_value_floats=[1.0],
+                               replaced_value_float=float("nan")),
+    "imputer of integers": ml("Imputer", INTS, imputed_value_int64s=[7], replaced_value_int64=2),
+    "features": ml("ArrayFeatureExtractor", X, np.array([3, 0, 3])),
+    "features of a vector": ml("ArrayFeatureExtractor", X[0], np.array([[1, 2]])),
+    "one hot": ml("OneHotEncoder", INTS, cats_int64s=[-3, -1, 0, 2], zeros=1),
+    "one hot of words": ml("OneHotEncoder", WORDS, cats_strings=["b", "a"], zeros=1),
+    "labels": ml("LabelEncoder", WORDS, keys_strings=["a", "b"], values_int64s=[4, 5],
+                 default_int64=-7),
+    "labels back": ml("LabelEncoder", INTS, keys_int64s=[0, 1], values_strings=["zero", "one"],
+                      default_string="many"),
+    "labels of floats": ml("LabelEncoder", np.round(X), keys_floats=[0.0, 1.0],
+                           values_floats=[0.5, 1.5], default_float=9.0),
+    "linear regressor": ml("LinearRegressor", X, coefficients=list(range(8)), targets=2,
+                           intercepts=[0.5, -1.0]),
+    "linear classifier": ml("LinearClassifier", X, outputs=2, **THREE, intercepts=[0.1, 0.2, 0.3],
+                            coefficients=floats(12).tolist(), post_transform="SOFTMAX"),
+    "linear classifier of words": ml("LinearClassifier", X, outputs=2, intercepts=[0.1, 0.2],
+                                     classlabels_strings=["no", "yes"],
+                                     coefficients=floats(8).tolist(), post_transform="LOGISTIC"),
+    "trees": ml("TreeEnsembleRegressor", X, **forest("target", n_targets=3)),
+    "mean of trees": ml("TreeEnsembleRegressor", X, aggregate_function="AVERAGE",
+                        base_values=[1.0, 2.0, 3.0], **forest("target", n_targets=3)),
+    "largest of trees": ml("TreeEnsembleRegressor", X, aggregate_function="MAX",
+                           **forest("target", n_targets=3)),
+    "one deep tree": ml("TreeEnsembleRegressor", X, aggregate_function="MIN",
+                        **forest("target", 1, 7, 1, n_targets=1)),
+    "classes of trees": ml("TreeEnsembleClassifier", X, outputs=2, post_transform="SOFTMAX",
+                           **forest("class", classlabels_int64s=[3, 1, 2])),
+    "words of trees": ml("TreeEnsembleClassifier", X, outputs=2,
+                         **forest("class", classlabels_strings=["x", "y", "z"])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+@pytest.mark.parametrize("name", CASES)
+def test_as_the_reference_evaluator(name: str, backend: str) -> None:
+    proto, feeds = CASES[name]
+    want = ReferenceEvaluator(proto).run(None, feeds)
+    net = ts.compile(load(proto), backend=backend)
+    for got, w in zip(net.run(list(feeds.values())), want, strict=True):
+        assert got.shape == w.shape
+        if w.dtype.kind in "OUS":
+            assert got.tolist() == w.tolist()
+        else:
+            assert got.dtype == w.dtype or w.dtype != np.float32
+            np.testing.assert_allclose(got, w, rtol=2e-5, atol=1e-6)
+
+
+def run(proto: Any, feeds: Any) -> Any:
+    return ts.compile(load(proto)).run(list(feeds.values()))
+
+
+@pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
+def test_rows_are_normalised_and_rows_of_zeros_stay(norm: str) -> None:
+    x = np.vstack([X, np.zeros(4)]).astype(np.float32)
+    size = {"MAX": x.max(1), "L1": abs(x).sum(1), "L2": np.sqrt((x * x).sum(1))}[norm]
+    want = x / np.where(size, size, 1)[:, None]
+    np.testing.assert_allclose(run(*ml("Normalizer", x, norm=norm))[0], want, rtol=1e-5, atol=1e-7)
+
+
+BINARY = {"classlabels_int64s": [5, 9], "classes": 1}
+
+
+@pytest.mark.parametrize("post", ["NONE", "LOGISTIC"])
+def test_two_classes_of_which_one_is_scored(post: str) -> None:
+    attrs = forest("class", base_values=[0.25], **BINARY)
+    labels, scores = run(*ml("TreeEnsembleClassifier", X, outputs=2, post_transform=post, **attrs))
+    names = {
+        k.replace("class_", "target_"): v for k, v in attrs.items() if k != "classlabels_int64s"
+    }
+    (total,) = run(*ml("TreeEnsembleRegressor", X, n_targets=1, **names))
+    both = np.hstack([-total, total])
+    want = 1 / (1 + np.exp(-both)) if post == "LOGISTIC" else both
+    np.testing.assert_allclose(scores, want, rtol=1e-5)
+    assert labels.tolist() == np.where(total[:, 0] > 0, 9, 5).tolist()
+
+
+def test_two_classes_with_positive_weights() -> None:
+    attrs = forest("class", **BINARY)
+    attrs["class_weights"] = [abs(w) / 8 for w in attrs["class_weights"]]
+    labels, scores = run(*ml("TreeEnsembleClassifier", X, outputs=2, **attrs))
+    np.testing.assert_allclose(scores.sum(1), 1, rtol=1e-6)
+    assert labels.tolist() == np.where(scores[:, 1] > 0.5, 9, 5).tolist()
+
+
+@pytest.mark.parametrize("post", ["NONE", "LOGISTIC", "SOFTMAX"])
+def test_a_linear_classifier_of_one_row(post: str) -> None:
+    """As ONNX Runtime: a score s alone gives 1 - s and s, unless LOGISTIC."""
+    labels, scores = run(
+        *ml("LinearClassifier", X, outputs=2, classlabels_ints=[0, 1], intercepts=[0.1],
+            coefficients=[1.0, -1, 2, 0], post_transform=post)
+    )  # fmt: skip
+    total = X @ np.array([1, -1, 2, 0], np.float32) + np.float32(0.1)
+    want = 1 / (1 + np.exp(-total)) if post == "LOGISTIC" else total
+    np.testing.assert_allclose(scores, np.stack([1 - want, want], 1), rtol=1e-4, atol=1e-6)
+    assert labels.tolist() == (total > 0).astype(int).tolist()
+
+
+def test_labels_of_nan_and_of_tensors() -> None:
+    x = np.array([np.nan, 1, 2], np.float32)
+    proto, feeds = ml("LabelEncoder", x, keys_floats=[float("nan"), 1.0], values_int64s=[7, 8])
+    assert run(proto, feeds)[0].tolist() == [7, 8, -1]
+    node = helper.make_node(
+        "LabelEncoder", ["x0"], ["y0"], domain="ai.onnx.ml",
+        keys_tensor=numpy_helper.from_array(np.array([1, 2], np.int64)),
+        values_tensor=numpy_helper.from_array(np.array([0.5, 0.25])),
+        default_tensor=numpy_helper.from_array(np.array([-1.0])),
+    )  # fmt: skip
+    feeds = {"x0": np.array([[2, 3]])}
+    (y,) = run(model([node], feeds, ["y0"], opset=17, domains={"ai.onnx.ml": 4}), feeds)
+    assert y.dtype == np.float64 and y.tolist() == [[0.25, -1.0]]
+
+
+def test_categories() -> None:
+    both = {"cats_strings": ["a", "b"], "cats_int64s": [3, 4]}
+    assert run(*ml("CategoryMapper", WORDS, **both))[0].tolist() == [[3, 4], [-1, -1], [4, -1]]
+    (y,) = run(*ml("CategoryMapper", np.array([4, 5]), default_string="?", **both))
+    assert y.tolist() == ["b", "?"]
+
+
+def test_a_vector_of_features() -> None:
+    (y,) = run(*ml("FeatureVectorizer", X, INTS[:1].repeat(7, 0), inputdimensions=[4, 3]))
+    np.testing.assert_array_equal(y, np.hstack([X, INTS[:1].repeat(7, 0)]).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        (ml("ZipMap", X, classlabels_int64s=[0, 1, 2, 3]), "options={'zipmap': False}"),
+        (ml("Scaler", X), "needs an offset and a scale"),
+        (ml("Normalizer", X, norm="L3"), "norm is 'L3'"),
+        (ml("LabelEncoder", X, keys_int64s=[1], values_int64s=[2]), "its keys are int64"),
+        (ml("LabelEncoder", INTS, values_int64s=[2]), "has no keys"),
+        (ml("TreeEnsembleRegressor", X, n_targets=2, **forest("target")), "names the target 2"),
+        (ml("TreeEnsembleRegressor", X[:, :2], n_targets=3, **forest("target")), "the feature 3"),
+        (ml("TreeEnsembleRegressor", X, n_targets=3, post_transform="PROBIT", **forest("target")),
+         "post_transform PROBIT is not supported"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)  # fmt: skip
+def test_what_is_refused(case: Any, message: str) -> None:
+    with pytest.raises(ImportFailed, match=message):
+        load(case[0])
+
+
+def test_nan_goes_where_the_node_says() -> None:
+    """A comparison with NaN is false, but for NEQ, unless the node lets it be true."""
+    attrs = forest("target", 1, 4, 1, n_targets=1)
+    (y,) = run(*ml("TreeEnsembleRegressor", HOLES, **attrs))
+    weight = dict(zip(attrs["target_nodeids"], attrs["target_weights"], strict=True))
+    compare = {"LEQ": "__le__", "LT": "__lt__", "GTE": "__ge__", "GT": "__gt__",
+               "EQ": "__eq__", "NEQ": "__ne__"}  # fmt: skip
+    for row, got in zip(HOLES, y[:, 0], strict=True):
+        i = 0
+        while attrs["nodes_modes"][i] != "LEAF":
+            v, s = row[attrs["nodes_featureids"][i]], attrs["nodes_values"][i]
+            yes = getattr(float(v), compare[attrs["nodes_modes"][i].removeprefix("BRANCH_")])(s)
+            yes = yes or (np.isnan(v) and attrs["nodes_missing_value_tracks_true"][i])
+            i = attrs["nodes_truenodeids" if yes else "nodes_falsenodeids"][i]
+        assert got == np.float32(weight[i])
+
+
+def test_a_tree_in_a_circle_ends() -> None:
+    i = np.zeros(1, np.int64)
+    with pytest.raises(DataError, match="a tree has a cycle"):
+        OPS["TreeEnsemble"](
+            X, i, np.zeros(1, np.float32), i.astype(np.uint8), i, i, i.astype(bool), i,
+            np.zeros(2, np.int64), i[:0], np.zeros(0, np.float32), targets=1,
+        )  # fmt: skip
+    attrs = forest("target", 1, 2, 1, n_targets=1)
+    attrs["nodes_truenodeids"][0] = 2
+    with pytest.raises(ImportFailed, match="have no parent"):
+        load(ml("TreeEnsembleRegressor", X, **attrs)[0])

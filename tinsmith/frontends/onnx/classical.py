@@ -1,0 +1,298 @@
+"""Importers of classical machine learning (ai.onnx.ml), by composition of common operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.frontends.onnx.call import Array, Call, Importer, Result, Unsupported, importer
+from tinsmith.frontends.onnx.trees import Trees, from_lists, from_tensors
+from tinsmith.graph import Value
+from tinsmith.ops.classical import AGGREGATES
+
+_FLOATS = ("float32", "float64")
+
+
+def ml(*names: str) -> Any:
+    """Decorator: register an importer function for operators of ai.onnx.ml."""
+
+    def register(function: Importer) -> Importer:
+        return importer(*(f"ai.onnx.ml.{n}" for n in names))(function)
+
+    return register
+
+
+def _floating(call: Call, x: Value) -> Value:
+    return x if x.dtype.name in _FLOATS else call.emit("Cast", x, to="float32")
+
+
+def _vector(call: Call, name: str, like: Value) -> Array:
+    return np.asarray(call.attr(name, []), like.dtype)
+
+
+# ---- numbers
+
+
+@ml("Scaler")
+def scaler(call: Call) -> Result:
+    x = _floating(call, call[0])
+    offset, scale = _vector(call, "offset", x), _vector(call, "scale", x)
+    if not offset.size or not scale.size:
+        raise Unsupported("it needs an offset and a scale")
+    return call.emit("Mul", call.emit("Sub", x, offset), scale)
+
+
+@ml("Normalizer")
+def normalizer(call: Call) -> Result:
+    """Rows divided by their largest element, their sum of magnitudes, or their length."""
+    x, norm = _floating(call, call[0]), call.attr("norm", "MAX")
+    if norm not in ("MAX", "L1", "L2"):
+        raise Unsupported(f"norm is {norm!r}, not MAX, L1 or L2")
+    kind = {"MAX": "max", "L1": "l1", "L2": "l2"}[norm]
+    size = call.emit("Reduce", x, call.ints(-1), kind=kind, keepdims=True)
+    empty = call.emit("Equal", size, call.number(0, x))
+    return call.emit("Div", x, call.emit("Where", empty, call.number(1, x), size))
+
+
+@ml("Binarizer")
+def binarizer(call: Call) -> Result:
+    above = call.emit("Greater", call[0], call.number(call.attr("threshold", 0.0), call[0]))
+    return call.emit("Cast", above, to=call[0].dtype.name)
+
+
+@ml("Imputer")
+def imputer(call: Call) -> Result:
+    x = call[0]
+    kind = "float" if x.dtype.kind == "f" else "int64"
+    new = _vector(call, f"imputed_value_{kind}s", x)
+    call.ignore("imputed_value_floats", "imputed_value_int64s")
+    call.ignore("replaced_value_float", "replaced_value_int64")
+    if not new.size:
+        raise Unsupported(f"it has no imputed_value_{kind}s for {x.type}")
+    old = call.attr(f"replaced_value_{kind}", 0)
+    missing = np.isnan(old)
+    hole = call.emit("IsNaN", x) if missing else call.emit("Equal", x, call.number(old, x))
+    return call.emit("Where", hole, new, x)
+
+
+@ml("ArrayFeatureExtractor")
+def array_feature_extractor(call: Call) -> Result:
+    """The features at some places of the last axis, in at least two dimensions."""
+    x, places = call[0], call.emit("Reshape", call[1], call.ints(-1))
+    if x.rank == 1:
+        x = call.emit("Unsqueeze", x, call.ints(0))
+    return call.emit("Gather", x, places, axis=-1)
+
+
+@ml("FeatureVectorizer")
+def feature_vectorizer(call: Call) -> Result:
+    call.ignore("inputdimensions")
+    rows = [_floating(call, v) for v in call.inputs if v is not None]
+    return call.emit("Concat", *rows, axis=-1)
+
+
+# ---- categories
+
+
+@ml("LabelEncoder")
+def label_encoder(call: Call) -> Result:
+    if call.opset < 2:
+        return _category_mapper(call, call.required("classes_strings"), None)
+    keys, _ = _given(call, "keys", {"_strings": object, "_int64s": np.int64, "_floats": np.float32})
+    values, kind = _given(
+        call, "values", {"_strings": object, "_int64s": np.int64, "_floats": np.float32}
+    )
+    fallback = {"_strings": "_Unused", "_int64s": -1, "_floats": -0.0}
+    default = fallback.get(kind, fallback["_strings"] if values.dtype == object else -1)
+    name = {"_strings": "default_string", "_int64s": "default_int64", "_floats": "default_float"}
+    call.ignore(*name.values(), "default_tensor")
+    default = call.attr(name.get(kind, "default_tensor"), default)
+    if keys.dtype != call[0].dtype:
+        raise Unsupported(f"its keys are {keys.dtype}, its input is {call[0].type}")
+    rest = np.asarray(default, values.dtype).reshape(())
+    return call.emit("Lookup", call[0], keys, values, rest)
+
+
+def _given(call: Call, stem: str, kinds: dict[str, Any]) -> tuple[Array, str]:
+    """The one of some attributes that is there, as a vector, and the end of its name."""
+    tensor = call.attr(f"{stem}_tensor")
+    if tensor is not None:
+        return tensor.reshape(-1), "_tensor"
+    for end, dtype in kinds.items():
+        if found := call.attr(stem + end):
+            return np.array(found, dtype), end
+    raise Unsupported(f"it has no {stem}")
+
+
+@ml("CategoryMapper")
+def category_mapper(call: Call) -> Result:
+    return _category_mapper(call, call.required("cats_strings"), call.required("cats_int64s"))
+
+
+def _category_mapper(call: Call, strings: list[str], ints: list[int] | None) -> Result:
+    """Strings to numbers, or back, whichever the input is."""
+    words = np.array(strings, object)
+    numbers = np.arange(len(words)) if ints is None else np.array(ints, np.int64)
+    to_int = call[0].dtype == object
+    default_int, default_string = (
+        call.attr("default_int64", -1),
+        call.attr("default_string", "_Unused"),
+    )
+    if to_int:
+        return call.emit("Lookup", call[0], words, numbers, np.array(default_int, np.int64))
+    return call.emit("Lookup", call[0], numbers, words, np.array(default_string, object))
+
+
+@ml("OneHotEncoder")
+def one_hot_encoder(call: Call) -> Result:
+    x = call[0]
+    words, numbers = call.attr("cats_strings"), call.attr("cats_int64s")
+    if not call.attr("zeros", 1):
+        raise Unsupported("zeros=0 (an error for unknown categories) is not supported")
+    cats = np.array(words, object) if x.dtype == object else np.array(numbers or [], np.int64)
+    if not cats.size:
+        raise Unsupported(f"it has no categories for {x.type}")
+    if x.dtype not in (np.dtype(object), np.dtype(np.int64)):
+        x = call.emit("Cast", x, to="int64")
+    column = call.emit("Unsqueeze", x, call.ints(-1))
+    return call.emit("Cast", call.emit("Equal", column, cats), to="float32")
+
+
+# ---- scores
+
+
+def _post(call: Call, scores: Value) -> Value:
+    kind = call.attr("post_transform", "NONE")
+    if kind == "NONE":
+        return scores
+    if kind == "LOGISTIC":
+        return call.emit("Sigmoid", scores)
+    if kind == "SOFTMAX":
+        return call.emit("Softmax", scores, axis=-1)
+    raise Unsupported(f"post_transform {kind} is not supported")
+
+
+def _labels(call: Call, ints: str, strings: str) -> Array:
+    words, numbers = call.attr(strings), call.attr(ints)
+    if not words and not numbers:
+        raise Unsupported("it has no class labels")
+    return np.array(words, object) if words else np.array(numbers, np.int64)
+
+
+def _largest(call: Call, scores: Value, labels: Array) -> Value:
+    best = call.emit("ArgReduce", scores, kind="max", axis=1, keepdims=False)
+    return call.emit("Gather", call.const(labels), best, axis=0)
+
+
+def _above(call: Call, score: Value, limit: float, labels: Array) -> Value:
+    """The second of two labels where the score [n, 1] is above a limit, else the first."""
+    flags = call.emit(
+        "Squeeze", call.emit("Greater", score, call.number(limit, score)), call.ints(1)
+    )
+    return call.emit("Gather", call.const(labels), call.emit("Cast", flags, to="int64"), axis=0)
+
+
+def _two(call: Call, score: Value, rest: bool) -> Value:
+    """Scores of two classes from the score s [n, 1] of the second: -s, or with `rest` 1 - s, and s.
+
+    As ONNX Runtime has it: LOGISTIC makes probabilities of -s and s, any other transform nothing.
+    """
+    logistic = call.attr("post_transform", "NONE") == "LOGISTIC"
+    if rest and not logistic:
+        other = call.emit("Sub", call.number(1, score), score)
+    else:
+        other = call.emit("Neg", score)
+    both = call.emit("Concat", other, score, axis=1)
+    return call.emit("Sigmoid", both) if logistic else both
+
+
+@ml("LinearRegressor")
+def linear_regressor(call: Call) -> Result:
+    return _post(call, _linear(call, call.attr("targets", 1)))
+
+
+def _linear(call: Call, rows: int) -> Value:
+    x = _floating(call, call[0])
+    weights = np.asarray(call.required("coefficients"), x.dtype)
+    if rows < 1 or weights.size % rows:
+        raise Unsupported(f"{weights.size} coefficients do not make {rows} rows")
+    y = call.emit("MatMul", x, np.ascontiguousarray(weights.reshape(rows, -1).T))
+    bias = _vector(call, "intercepts", x)
+    return call.emit("Add", y, bias) if bias.size else y
+
+
+@ml("LinearClassifier")
+def linear_classifier(call: Call) -> Result:
+    call.ignore("multi_class")
+    labels = _labels(call, "classlabels_ints", "classlabels_strings")
+    width = call[0].shape[-1] if call[0].shape else None
+    count = len(call.required("coefficients"))
+    rows = max(len(call.attr("intercepts", [])), 1)
+    if isinstance(width, int) and width:
+        rows = count // width
+    scores = _linear(call, rows)
+    if rows > 1:
+        return _largest(call, scores, labels), _post(call, scores)
+    if len(labels) != 2:
+        raise Unsupported(f"one row of coefficients for {len(labels)} labels")
+    return _above(call, scores, 0.0, labels), _two(call, scores, rest=True)
+
+
+# ---- trees
+
+
+def _scores(call: Call, trees: Trees, targets: int, aggregate: str) -> Value:
+    x = _floating(call, call[0])
+    arrays = [a if a is None else call.const(a) for a in trees]
+    y = call.emit("TreeEnsemble", x, *arrays, targets=targets, aggregate=aggregate)
+    base = call.attr("base_values_as_tensor", call.attr("base_values"))
+    if base is None or not len(base):
+        return y
+    return call.emit("Add", y, np.asarray(base, y.dtype))
+
+
+@ml("TreeEnsembleRegressor")
+def tree_regressor(call: Call) -> Result:
+    aggregate = call.attr("aggregate_function", "SUM")
+    trees = from_lists(call, "target")
+    return _post(call, _scores(call, trees, call.attr("n_targets", 1), aggregate))
+
+
+@ml("TreeEnsembleClassifier")
+def tree_classifier(call: Call) -> Result:
+    """With two labels and scores for one class only, the other class gets what is left."""
+    labels = _labels(call, "classlabels_int64s", "classlabels_strings")
+    trees = from_lists(call, "class")
+    ids = set(trees.target.tolist())
+    if len(labels) != 2 or len(ids) != 1:
+        scores = _scores(call, trees, len(labels), "SUM")
+        return _largest(call, scores, labels), _post(call, scores)
+    scores = _scores(call, trees._replace(target=np.zeros_like(trees.target)), 1, "SUM")
+    positive = bool((trees.weight >= 0).all())
+    limit = 0.5 if positive else 0.0
+    return _above(call, scores, limit, labels), _two(call, scores, rest=positive)
+
+
+@ml("TreeEnsemble")
+def tree_ensemble(call: Call) -> Result:
+    order = ("AVERAGE", "SUM", "MIN", "MAX")
+    number = call.attr("aggregate_function", 1)
+    if not 0 <= number < len(order):
+        raise Unsupported(f"aggregate_function {number} is unknown")
+    assert set(order) == set(AGGREGATES)
+    kinds = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+    post = call.attr("post_transform", 0)
+    if not 0 <= post < len(kinds):
+        raise Unsupported(f"post_transform {post} is unknown")
+    call.attrs["post_transform"] = kinds[post]
+    trees = from_tensors(call)
+    return _post(call, _scores(call, trees, call.attr("n_targets", 1), order[number]))
+
+
+@ml("ZipMap")
+def zip_map(call: Call) -> Result:
+    raise Unsupported(
+        "it makes a Python dict for each row; export without it (skl2onnx: "
+        "options={'zipmap': False}), which gives the same numbers as an array"
+    )

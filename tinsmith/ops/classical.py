@@ -1,0 +1,144 @@
+"""Classical machine learning: ensembles of decision trees, and tables from keys to values.
+
+Everything else of ai.onnx.ml is composed of common operators when it is imported.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tinsmith.errors import DataError
+from tinsmith.graph import Type
+from tinsmith.ops._op import need, op
+from tinsmith.ops._rules import need_dtype, need_rank, need_same
+
+MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER", "LEAF")
+"""What a node asks of its feature; its number is the place here."""
+_COMPARE = (np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal)
+_MEMBER, _LEAF = MODES.index("MEMBER"), MODES.index("LEAF")
+AGGREGATES = ("SUM", "AVERAGE", "MIN", "MAX")
+
+
+@op()
+def TreeEnsemble(
+    x,
+    feature,
+    split,
+    mode,
+    yes,
+    no,
+    missing,
+    roots,
+    first,
+    target,
+    weight,
+    held=None,
+    member=None,
+    *,
+    targets,
+    aggregate="SUM",
+):
+    """y[n, t] = aggregate of weight over all leaves that x[n] reaches and that have the target t
+
+    Node i goes to yes[i] where `x[n, feature[i]] <mode[i]> split[i]`, or where that feature is NaN
+    and missing[i]; else to no[i]. Leaf i has target[k] and weight[k] for k in first[i] ..
+    first[i + 1] - 1. MEMBER asks for one of member[held[i]] .. member[held[i + 1] - 1]. With MIN
+    and MAX, a target that no leaf has is 0.
+    """
+    at = np.repeat(np.asarray(roots)[None], len(x), axis=0)
+    rows = np.arange(len(x))[:, None]
+    for _ in range(len(mode) + 1):
+        asked = mode[at]
+        if (asked == _LEAF).all():
+            break
+        v, s = x[rows, feature[at]], split[at]
+        take = np.zeros(at.shape, bool)
+        for k in np.unique(asked):
+            if k < _MEMBER:
+                take |= (asked == k) & _COMPARE[k](v, s)
+        for node in np.unique(at[asked == _MEMBER]):
+            assert held is not None and member is not None
+            here = at == node
+            take |= here & np.isin(v, member[held[node] : held[node + 1]])
+        at = np.where(take | (missing[at] & np.isnan(v)), yes[at], no[at])
+    else:
+        raise DataError("a tree has a cycle: it leads to no leaf")
+    return _aggregated(at, first, target, weight, targets, aggregate)
+
+
+def _aggregated(at, first, target, weight, targets, aggregate):
+    count = (first[at + 1] - first[at]).reshape(-1)
+    row = np.repeat(np.arange(at.size) // max(at.shape[1], 1), count)
+    k = np.repeat(first[at].reshape(-1) - np.cumsum(count) + count, count) + np.arange(count.sum())
+    place = row, target[k]
+    if aggregate in ("MIN", "MAX"):
+        best, start = (np.minimum, np.inf) if aggregate == "MIN" else (np.maximum, -np.inf)
+        y = np.full((len(at), targets), start, weight.dtype)
+        best.at(y, place, weight[k])
+        seen = np.zeros(y.shape, bool)
+        seen[place] = True
+        return np.where(seen, y, 0).astype(weight.dtype)
+    y = np.zeros((len(at), targets), weight.dtype)
+    np.add.at(y, place, weight[k])
+    return y / weight.dtype.type(at.shape[1]) if aggregate == "AVERAGE" else y
+
+
+@TreeEnsemble.type
+def _(x, feature, split, mode, yes, no, missing, roots, first, target, weight, held, member,
+      *, targets, aggregate):  # fmt: skip
+    need_dtype(x, {"float32", "float64"}, "x")
+    need_rank(x, 2, "x")
+    for name, v in (("feature", feature), ("yes", yes), ("no", no), ("roots", roots),
+                    ("first", first), ("target", target)):  # fmt: skip
+        need_dtype(v, {"int64"}, name)
+    need_dtype(mode, {"uint8"}, "mode")
+    need_dtype(missing, {"bool"}, "missing")
+    need_same(split, weight)
+    need((held is None) == (member is None), "held and member go together")
+    need(
+        aggregate in AGGREGATES,
+        f"aggregate must be one of {', '.join(AGGREGATES)}, not {aggregate!r}",
+    )
+    _check_nodes(x, feature, mode, (yes, no, roots), target, targets)
+    return Type(weight.dtype, None if x.shape is None else (x.shape[0], targets))
+
+
+def _check_nodes(x, feature, mode, links, target, targets):
+    """Numbers that name features, nodes and targets, where they are known."""
+    nodes = None if mode.const is None else mode.const.size
+    width = x.shape[1] if x.shape is not None else None
+    rows = [("feature", feature, width), ("target", target, targets)]
+    rows += [("node", v, nodes) for v in links]
+    for what, v, limit in rows:
+        if v.const is not None and v.const.size and isinstance(limit, int):
+            low, high = v.const.min(), v.const.max()
+            need(low >= 0 and high < limit, f"a tree names the {what} {high}, there are {limit}")
+
+
+@op()
+def Lookup(x, keys, values, default):
+    """y[i] = values[k] where x[i] = keys[k] (the first such k), else default; NaN equals NaN"""
+    nan = object()
+
+    def key(v):
+        return nan if v != v else v
+
+    table = {}
+    for k, v in zip(keys.tolist(), values.tolist(), strict=True):
+        table.setdefault(key(k), v)
+    rest = default.reshape(()).item()
+    found = [table.get(key(v), rest) for v in x.reshape(-1).tolist()]
+    y = np.empty(x.size, values.dtype)
+    y[:] = found
+    return y.reshape(x.shape)
+
+
+@Lookup.type
+def _(x, keys, values, default):
+    need_same(x, keys)
+    need_same(values, default)
+    need_rank(keys, 1, "the keys")
+    need_rank(values, 1, "the values")
+    if keys.type.is_static and values.type.is_static:
+        need(keys.dims == values.dims, f"{keys.dims[0]} keys, but {values.dims[0]} values")
+    return x.type.like(dtype=values.dtype)
