@@ -10,7 +10,7 @@ from tests.kernels.window_cases import normal
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.strassen.form import left_factors, results, right_factors
+from tinsmith.kernels.strassen.form import STEPS, left_factors, right_factors
 from tinsmith.kernels.strassen.matmul import pack
 from tinsmith.kernels.strassen.shape import shape_of
 
@@ -101,7 +101,7 @@ def test_errors_are_bounded(shape, depth, target):
     bench.run()
     want = x.astype(np.float64) @ w.astype(np.float64)
     got = bench.outputs[0][0].reshape(m, n)
-    assert np.abs(got - want).max() <= (3e-6, 6e-6)[depth - 1] * np.abs(want).max()
+    assert np.abs(got - want).max() <= (5e-6, 1e-5)[depth - 1] * np.abs(want).max()
 
 
 def test_strict_precision_has_no_sums_of_operands():
@@ -110,19 +110,28 @@ def test_strict_precision_has_no_sums_of_operands():
         KERNELS["matmul_strassen"].offer(site_of(node, level("avx2"), "strict"))
 
 
+def combined(products):
+    """The product's blocks of seven products (numbers or blocks), by the steps."""
+    places, quarters = {}, {}
+    for step, value in zip(STEPS, products, strict=True):
+        if step.on:
+            value = value + places[1]
+        if step.keep:
+            places[step.keep] = value
+        if step.quarter is not None:
+            quarters[step.quarter] = value + places[2] if step.add else value
+    return np.block([[quarters[0], quarters[1]], [quarters[2], quarters[3]]])
+
+
 @pytest.mark.parametrize("side", [2, 4])
 def test_the_form_is_the_product(side):
     rng = np.random.default_rng(side)
     a, b = rng.integers(-9, 10, (2, side, side))
     made = [x * y for x, y in zip(left_factors(a.tolist()), right_factors(b.tolist()), strict=True)]
     assert len(made) == 7 ** (side // 2)
-    if side == 2:
-        got = np.reshape(results(made), (2, 2))
-    else:
-        inner = [np.reshape(results(made[q : q + 7]), (2, 2)) for q in range(0, 49, 7)]
-        c11, c12, c21, c22 = results(inner)
-        got = np.block([[c11, c12], [c21, c22]])
-    np.testing.assert_array_equal(got, a @ b)
+    if side == 4:
+        made = [combined(made[q : q + 7]) for q in range(0, 49, 7)]
+    np.testing.assert_array_equal(combined(made), a @ b)
 
 
 def test_right_factors_are_rounded_once():
@@ -130,5 +139,5 @@ def test_right_factors_are_rounded_once():
     w[0, 0], w[0, 16] = 1.0, 2**-25  # B12 - B11 in the first column
     cut = shape_of(level("avx512"), 1, 64, 2, 32)
     packed = pack(w, cut.tiling.columns, cut.side, cut.depth).reshape(7, 1, 16)
-    assert packed[4, 0, 0] == np.float32(2.0**-25 - 1.0)
-    assert packed[2, 0, 0] == 0 and packed[3, 0, 0] == np.float32(2.0**-25 - 1.0)
+    assert packed[3, 0, 0] == np.float32(2.0**-25 - 1.0)
+    assert packed[4, 0, 0] == 0 and packed[5, 0, 0] == np.float32(-(2.0**-25))

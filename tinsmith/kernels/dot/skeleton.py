@@ -46,10 +46,17 @@ Tile = list[list[Val]]
 """Accumulators, [row][vector]."""
 
 
-def product(b: Builder, at: Operands, rows: int, widths: Sequence[int], full: int = 0) -> Tile:
+def product(
+    b: Builder,
+    at: Operands,
+    rows: int,
+    widths: Sequence[int],
+    full: int = 0,
+    add: Tile | None = None,
+) -> Tile:
     """The tile of sums over k. Small tiles use several chains of accumulators along k.
 
-    `full` is the number of accumulators of the largest tile of the same matrix: with it, all
+    The sums start from those of `add`, or from 0. `full` is the number of accumulators of the largest tile of the same matrix: with it, all
     tiles add in one order, so that equal columns give equal results wherever they lie.
     """
     count = rows * len(widths)
@@ -58,6 +65,8 @@ def product(b: Builder, at: Operands, rows: int, widths: Sequence[int], full: in
     while chains * 2 <= unroll and unroll % (chains * 2) == 0 and max(count, full) * chains < 8:
         chains *= 2
     start = [b.zero(F32.x(w)) for _ in range(rows * chains) for w in widths]
+    if add is not None:
+        start[:count] = [value for line in add for value in line]
     whole = at.depth // unroll * unroll
     if whole > unroll:
         with b.loop(0, whole, unroll, start) as loop:

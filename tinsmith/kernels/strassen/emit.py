@@ -1,8 +1,8 @@
 """The code of a product by Strassen's method, panel of rows by panel of rows.
 
 All left factors of a panel (of a slab of K) are made once; then, panel of columns by panel of
-columns, seven tiles at a time go through L1 and are added up. Slabs add to what the ones before
-have left.
+columns, one product after the other. Each starts from the sums that it is added to, and leaves
+its own for those that follow (`steps.py`), or ends a unit of the result.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Protocol
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel
-from tinsmith.kernels.dot.skeleton import Operands, offsets, product
+from tinsmith.kernels.dot.skeleton import Operands, Tile, offsets, product
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position
-from tinsmith.kernels.strassen.form import PRODUCTS, left_factors, results, upper
+from tinsmith.kernels.strassen.form import left_factors
 from tinsmith.kernels.strassen.plain import plain
 from tinsmith.kernels.strassen.shape import Shape
+from tinsmith.kernels.strassen.steps import FIELDS, Room
 
 STREAM_ROWS = 100  # up to so many rows, right operands come from memory: prefetch them
 LARGE = 1e15  # from here on sums, or products of sums, might overflow
@@ -50,6 +51,7 @@ class Work:
     shape: Shape
     ends: Ends
     weights: Ptr
+    table: Ptr
     workspace: Ptr
     lo: Position
     hi: Position
@@ -64,22 +66,14 @@ class Work:
         return self.workspace.cast(F32)
 
     @property
-    def tiles(self) -> Ptr:
-        """The seven tiles of the highest level."""
-        return (self.left + self.shape.products * self.shape.left).fixed()
-
-    @property
-    def below(self) -> Ptr:
-        """The seven tiles of the lowest level."""
-        if self.shape.level == 1:
-            return self.tiles
-        return (self.tiles + PRODUCTS * self.shape.sums).fixed()
+    def room(self) -> Room:
+        return Room(self.shape)
 
     def partial(self, c: Position) -> Ptr:
         """Results of the slabs so far for panel c of columns."""
         s = self.shape
         at = (self.b.index(c) - self.b.index(self.lo)) * (s.side**2 * s.tile)
-        return (self.below + PRODUCTS * s.tile + at).fixed()
+        return (self.left + self.room.partial + at).fixed()
 
     def right(self, c: Position, slab: Position) -> Ptr:
         """The right factors of panel c of columns."""
@@ -106,6 +100,14 @@ class Work:
         )  # fmt: skip
 
 
+def clear(b: Builder, shape: Shape, workspace: Ptr) -> None:
+    """Zero the zeros: before anything else."""
+    lanes = block_of(b.target)
+    at = (workspace.cast(F32) + Room(shape).zeros).fixed()
+    with b.loop(0, -(-shape.tile // lanes) * lanes, lanes) as i:
+        (at + i).store(b.zero(F32.x(lanes)))
+
+
 def rows(w: Work, lo: Position, hi: Position) -> None:
     """The panels [lo, hi) of rows."""
     b, s = w.b, w.shape
@@ -115,27 +117,23 @@ def rows(w: Work, lo: Position, hi: Position) -> None:
             slab(row, height, 0)
             return
         with b.loop(0, s.slabs) as number:
+            _left_factors(w, row, height, number)
             slab(row, height, number)
 
     def slab(row: Position, height: int, number: Position) -> None:
-        _left_factors(w, row, height, number)
-
         def columns(c: Position, column: Position, widths: tuple[int, ...]) -> None:
             right = w.right(c, number)
-            if s.level == 1:
-                _seven(w, height, 0, right, widths)
-            else:
-                with b.loop(0, PRODUCTS) as outer:
-                    _seven(w, height, outer * PRODUCTS, right, widths)
-                    _combine(w, height, (w.tiles + outer * s.sums).fixed(), widths)
-            _Finish(w, row, height, column, widths, w.partial(c), number).emit()
+            unit = _Unit(w, row, height, column, widths, w.partial(c), number)
+            with b.loop(0, s.products) as q:
+                unit.product(q, right)
 
         w.each_column_panel(columns)
 
     def panel(unit: Position, height: int) -> None:
         row = unit * s.side
+        squares = _left_factors(w, row, height, 0) if s.slabs == 1 else _squares(w, row, height)
         b.choose(
-            _finite(w, row, height * s.side),
+            squares < LARGE**2,
             lambda: products(row, height),
             lambda: plain(w, row, height * s.side),
         )
@@ -143,13 +141,14 @@ def rows(w: Work, lo: Position, hi: Position) -> None:
     each_row_panel(b, s.tiling.rows, lo, hi, panel)
 
 
-def _finite(w: Work, row: Position, height: int) -> Val:
-    """Whether no element of the rows is large, infinite or NaN."""
+def _squares(w: Work, row: Position, height: int) -> Val:
+    """The sum of the squares of the rows of a panel: not below LARGE ** 2 if any element is large,
+    infinite or NaN."""
     b, s, lanes = w.b, w.shape, w.lanes
     full = s.k // lanes
     chains = max(c for c in range(1, CHAINS + 1) if full % c == 0)
     start = [b.zero(F32.x(lanes)) for _ in range(chains)]
-    with b.loop(0, w.real(row, height), 1, [*start, b.zero(F32)]) as loop:
+    with b.loop(0, w.real(row, height * s.side), 1, [*start, b.zero(F32)]) as loop:
         *many, one = loop.vars
         line = w.ends.source(loop.index + row).fixed()
         if full:
@@ -167,17 +166,17 @@ def _finite(w: Work, row: Position, height: int) -> Val:
     *many, one = loop.out
     for value in many:
         one = one + value.reduce("add")
-    return one < LARGE**2
+    return one
 
 
-def _left_factors(w: Work, row: Position, height: int, slab: Position) -> None:
+def _left_factors(w: Work, row: Position, height: int, slab: Position) -> Val:
     """The left factors of the rows from `row` on; the last row stands in for those that a panel
-    lacks."""
+    lacks. The sum of the squares of what was read."""
     b, s, lanes = w.b, w.shape, w.lanes
     full = s.depth // lanes
     first = slab * _away(w, s.side)
 
-    def factors(lines: list[Ptr], out: Ptr, size: int) -> None:
+    def factors(lines: list[Ptr], out: Ptr, size: int, squares: list[Val]) -> list[Val]:
         """All that comes from `size` elements of each block."""
         grid = [[(line + _away(w, part)).load(size) for part in range(s.side)] for line in lines]
         for q, value in enumerate(left_factors(grid)):
@@ -185,20 +184,35 @@ def _left_factors(w: Work, row: Position, height: int, slab: Position) -> None:
             place.store(value)
             if s.level > 1:
                 (place + AHEAD * lanes).prefetch(write=True)
+        for values in grid:
+            squares = [v.fma(v, t) for v, t in zip(values, squares, strict=True)]
+        return squares
 
-    with b.loop(0, height) as i:
+    zeros = [b.zero(F32.x(lanes))] * s.side, [b.zero(F32)] * s.side
+    with b.loop(0, height, 1, [*zeros[0], *zeros[1]]) as loop:
+        i, many, ones = loop.index, loop.vars[: s.side], loop.vars[s.side :]
         starts = [b.index(row) + unit * height + i for unit in range(s.side)]
         if s.lacks:
             starts = [b.index(b.minimum(at, s.m - 1)) for at in starts]
         lines = [(w.ends.source(at) + first).fixed() for at in starts]
         out = (w.left + i * s.pitch).fixed()
         if full:
-            with b.loop(0, full) as j:
+            with b.loop(0, full, 1, many) as vectors:
+                j = vectors.index
                 here = [(at + j * w.ends.step).fixed() for at in lines]
-                factors(here, (out + j * lanes).fixed(), lanes)
+                vectors.next(factors(here, (out + j * lanes).fixed(), lanes, vectors.vars))
+            many = vectors.out
         if s.depth % lanes:
-            with b.loop(full * lanes, s.depth) as k:
-                factors([(at + k).fixed() for at in lines], (out + k).fixed(), 1)
+            with b.loop(full * lanes, s.depth, 1, ones) as singles:
+                k = singles.index
+                here = [(at + k).fixed() for at in lines]
+                singles.next(factors(here, (out + k).fixed(), 1, singles.vars))
+            ones = singles.out
+        loop.next([*many, *ones])
+    total = b.zero(F32)
+    for value in (v.reduce("add") if v.ty.lanes > 1 else v for v in loop.out):
+        total = total + value
+    return total
 
 
 def _away(w: Work, part: int) -> int:
@@ -210,34 +224,9 @@ def _away(w: Work, part: int) -> int:
     return part * (depth // w.lanes) * w.ends.step
 
 
-def _seven(w: Work, height: int, first: Position, right: Ptr, widths: tuple[int, ...]) -> None:
-    """Seven products from number `first` on, to the lowest tiles."""
-    b, s, size = w.b, w.shape, sum(widths)
-    left, below = w.left, w.below
-    with b.loop(0, PRODUCTS) as one:
-        q = b.index(first) + one
-        a, factor = (left + q * s.left).fixed(), (right + q * (s.depth * size)).fixed()
-        at = Operands(a, s.pitch, factor, size, s.depth, stream=s.m < STREAM_ROWS)
-        out = (below + one * s.tile).fixed()
-        for i, line in enumerate(product(b, at, height, widths)):
-            for offset, value in offsets(line):
-                (out + (i * size + offset)).store(value)
-
-
-def _combine(w: Work, height: int, to: Ptr, widths: tuple[int, ...]) -> None:
-    """Add the lowest tiles up to the four quarters of one of the highest level."""
-    s, size, below = w.shape, sum(widths), w.below
-    with w.b.loop(0, height) as i:
-        for offset, width in places(widths):
-            at, out = (below + i * size + offset).fixed(), (to + i * size + offset).fixed()
-            found = results([(at + q * s.tile).load(width) for q in range(PRODUCTS)])
-            for q, value in enumerate(found):
-                (out + q * s.tile).store(value)
-
-
 @dataclass(frozen=True)
-class _Finish:
-    """The end of a panel of columns: the tiles of the highest level are added up, row by row."""
+class _Unit:
+    """The products of a panel of rows and one of columns."""
 
     w: Work
     row: Position
@@ -247,63 +236,83 @@ class _Finish:
     partial: Ptr
     slab: Position
 
-    def emit(self) -> None:
-        w, s = self.w, self.w.shape
+    def product(self, q: Val, right: Ptr) -> None:
+        """Product number q: from what it is added to, to what needs it."""
+        w, s, b = self.w, self.w.shape, self.w.b
+        line = (w.table + q * len(FIELDS)).fixed()
+        field = {name: (line + i).load() for i, name in enumerate(FIELDS)}
+        size = sum(self.widths)
+        left = (w.left + q * s.left).fixed()
+        factor = (right + q * (s.depth * size)).fixed()
+        at = Operands(left, s.pitch, factor, size, s.depth, stream=s.m < STREAM_ROWS)
+        start = self._load(field["start"])
+        sums = product(b, at, self.height, self.widths, add=start)
+        with b.when(field["keep"].ne(0)):
+            self._keep(field["keep"], sums)
+        with b.when(field["done"].ne(0)):
+            sums = self._plus(sums, field["add"])
+            if s.level == 1:
+                self._end(sums, field["row"], field["column"])
+            else:
+                sums = self._plus(sums, field["outer"])
+                with b.when(field["outer_keep"].ne(0)):
+                    self._keep(field["outer_keep"], sums)
+                with b.when(field["final"].ne(0)):
+                    sums = self._plus(sums, field["outer_add"])
+                    self._end(sums, field["row"], field["column"])
 
-        def units(last: bool) -> None:
-            half = s.side // 2
-            if half == 1:
-                self._unit(0, 0, last)
-                return
-            with w.b.loop(0, half) as down, w.b.loop(0, half) as across:
-                self._unit(down, across, last)
+    def _load(self, at: Position) -> Tile:
+        place, size = (self.w.left + at).fixed(), sum(self.widths)
+        return [
+            [(place + (i * size + offset)).load(width) for offset, width in places(self.widths)]
+            for i in range(self.height)
+        ]
+
+    def _keep(self, at: Position, sums: Tile) -> None:
+        place, size = (self.w.left + at).fixed(), sum(self.widths)
+        for i, line in enumerate(sums):
+            for offset, value in offsets(line):
+                (place + (i * size + offset)).store(value)
+
+    def _plus(self, sums: Tile, at: Position) -> Tile:
+        more = self._load(at)
+        return [
+            [x + y for x, y in zip(*pair, strict=True)] for pair in zip(sums, more, strict=True)
+        ]
+
+    def _end(self, sums: Tile, at_row: Val, at_column: Val) -> None:
+        """Finish a unit of the result, row by row, or leave it for the next slab."""
+        w, s, b = self.w, self.w.shape, self.w.b
+        size = sum(self.widths)
+        self._keep(w.room.result, sums)
+        unit = at_row * self.height + self.row
+        source = (w.left + w.room.result).fixed()
+        partial = (self.partial + (at_row * s.side + at_column) * s.tile).fixed()
+
+        def rows(last: bool) -> None:
+            with b.loop(0, w.real(unit, self.height)) as i:
+                line = (source + i * size).fixed()
+                values = [(line + offset).load(width) for offset, width in places(self.widths)]
+                if s.slabs > 1:
+                    values = self._with_slabs((partial + i * size).fixed(), values, last)
+                if last:
+                    w.ends.store(unit + i, at_column * size + self.column, values)
 
         if isinstance(self.slab, int):
-            units(True)
+            rows(True)
         else:
-            w.b.choose(self.slab.eq(s.slabs - 1), lambda: units(True), lambda: units(False))
+            b.choose(self.slab.eq(s.slabs - 1), lambda: rows(True), lambda: rows(False))
 
-    def _unit(self, down: Position, across: Position, last: bool) -> None:
-        """One unit of each quarter."""
-        b, s, height = self.w.b, self.w.shape, self.height
-        half = s.side // 2
-        below = self.w.real(self.row + (down + half) * height, height)
-        with b.loop(0, below) as i:
-            self._line(down, across, i, True, last)
-        if s.lacks:
-            with b.loop(below, self.w.real(self.row + down * height, height)) as i:
-                self._line(down, across, i, False, last)
-
-    def _line(self, down: Position, across: Position, i: Position, both: bool, last: bool) -> None:
-        """Row i of a unit of each quarter, or of the upper two."""
-        w, s, size = self.w, self.w.shape, sum(self.widths)
-        half = s.side // 2
-        source = w.tiles + (down * half + across) * s.tile + i * size
-        made: list[tuple[Val, ...]] = []
-        for offset, width in places(self.widths):
-            at = (source + offset).fixed()
-            values = [(at + p * s.sums).load(width) for p in range(PRODUCTS)]
-            made.append(results(values) if both else upper(values))
-        for k, values in enumerate(zip(*made, strict=True)):
-            at_row, at_column = down + k // 2 * half, across + k % 2 * half
-            found = list(values)
-            if s.slabs > 1:
-                sums = self.partial + (at_row * s.side + at_column) * s.tile + i * size
-                found = self._with_partial(sums.fixed(), found, last)
-            if last:
-                place = at_row * self.height + i + self.row
-                w.ends.store(place, at_column * size + self.column, found)
-
-    def _with_partial(self, sums: Ptr, values: list[Val], last: bool) -> list[Val]:
+    def _with_slabs(self, sums: Ptr, values: list[Val], last: bool) -> list[Val]:
         """What the slabs before have left is added; before the last slab the sums are left."""
         assert isinstance(self.slab, Val)
         first, found = self.slab.eq(0), []
         for (offset, width), value in zip(places(self.widths), values, strict=True):
             before = (sums + offset).load(width)
-            total = value + (before if last else first.select(self.w.b.zero(value.ty), before))
             if not last:
-                (sums + offset).store(total)
-            found.append(total)
+                before = first.select(self.w.b.zero(value.ty), before)
+                (sums + offset).store(value + before)
+            found.append(value + before)
         return found
 
 

@@ -1,10 +1,12 @@
-"""Winograd's form of Strassen's method, on square grids of blocks of anything that adds:
+"""Winograd's form of Strassen's method, on square grids of blocks of anything that adds.
 
     S1 = A21 + A22   S2 = S1 - A11    S3 = A11 - A21   S4 = A12 - S2
     T1 = B12 - B11   T2 = B22 - T1    T3 = B22 - B12   T4 = B21 - T2
-    P1 = A11 B11   P2 = A12 B21   P3 = S4 B22   P4 = A22 T4   P5 = S1 T1   P6 = S2 T2   P7 = S3 T3
-    C11 = P1 + P2              C12 = P1 + P6 + P5 + P3
-    C21 = P1 + P6 + P7 + P4    C22 = P1 + P6 + P7 + P5
+
+    P1 = A11 B11     P2 = A12 B21     P3 = S2 T2       C11 = P1 + P2
+    P4 = S1 T1       P5 = S4 B22      P6 = S3 T3       C12 = P1 + P3 + P4 + P5
+    P7 = A22 T4                                        C22 = P1 + P3 + P6 + P4
+                                                       C21 = P1 + P3 + P6 + P7
 
 A grid of 2 x 2 makes seven products. On one of 4 x 4 each of the seven is of 2 x 2 grids again:
 that is the second level.
@@ -13,10 +15,30 @@ that is the second level.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 PRODUCTS = 7
 Grid = Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One of the seven products, in order. It is added to what place 1 holds, or starts from 0
+    (`on`); the sum is kept in place 1 or 2 (`keep`; 0: not). Where it ends a quarter of the result
+    (`quarter`: 0 for C11, 1 for C12, 2 for C21, 3 for C22), place 2 may have to be added (`add`).
+    """
+
+    on: bool
+    keep: int
+    quarter: int | None = None
+    add: bool = False
+
+
+STEPS = (
+    Step(False, 1), Step(True, 0, 0), Step(True, 1), Step(False, 2), Step(True, 0, 1, True),
+    Step(True, 1, 3, True), Step(True, 0, 2),
+)  # fmt: skip
 
 
 def left_factors(a: Grid) -> Iterator[Any]:
@@ -29,11 +51,11 @@ def left_factors(a: Grid) -> Iterator[Any]:
     yield from left_factors(a12)
     s1 = _each(a21, a22, 1)
     s2 = _each(s1, a11, -1)
-    yield from left_factors(_each(a12, s2, -1))
-    yield from left_factors(a22)
-    yield from left_factors(s1)
     yield from left_factors(s2)
+    yield from left_factors(s1)
+    yield from left_factors(_each(a12, s2, -1))
     yield from left_factors(_each(a11, a21, -1))
+    yield from left_factors(a22)
 
 
 def right_factors(b: Grid) -> Iterator[Any]:
@@ -44,22 +66,8 @@ def right_factors(b: Grid) -> Iterator[Any]:
     b11, b12, b21, b22 = _quarters(b)
     t1 = _each(b12, b11, -1)
     t2 = _each(b22, t1, -1)
-    for factor in (b11, b21, b22, _each(b21, t2, -1), t1, t2, _each(b22, b12, -1)):
+    for factor in (b11, b21, t2, t1, b22, _each(b22, b12, -1), _each(b21, t2, -1)):
         yield from right_factors(factor)
-
-
-def results(p: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
-    """C11, C12, C21, C22 of seven products."""
-    p1, p2, p3, p4, p5, p6, p7 = p
-    u = p1 + p6
-    v = u + p7
-    return p1 + p2, u + (p5 + p3), v + p4, v + p5
-
-
-def upper(p: Sequence[Any]) -> tuple[Any, Any]:
-    """C11 and C12 of seven products, the last of which they do not need."""
-    p1, p2, p3, _, p5, p6, *_ = p
-    return p1 + p2, (p1 + p6) + (p5 + p3)
 
 
 def _quarters(grid: Grid) -> tuple[Grid, Grid, Grid, Grid]:

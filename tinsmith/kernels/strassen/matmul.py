@@ -26,9 +26,10 @@ from tinsmith.kernels.dot.skeleton import finish_row
 from tinsmith.kernels.dot.tiles import Columns
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position, shifted, strides_of, unravel
-from tinsmith.kernels.strassen.emit import LARGE, Work, rows
+from tinsmith.kernels.strassen.emit import LARGE, Work, clear, rows
 from tinsmith.kernels.strassen.form import right_factors
 from tinsmith.kernels.strassen.shape import Shape, shape_of
+from tinsmith.kernels.strassen.steps import Room, table
 
 LEAST_ROWS = 24
 LEAST_DEPTH = 64
@@ -80,18 +81,23 @@ def _choice(site: Site, w: np.ndarray[Any, Any], shape: Shape) -> Choice:
 
     def emit(em: Emit) -> None:
         ends = PlainEnds(em, shape)
+        clear(em.b, shape, em.workspace)
         with em.b.loop(em.begin, em.end) as t:
             rlo, rhi = part(t % cuts, cuts, count)
             clo, chi = part(t // cuts, shape.groups, shape.tiling.columns.count)
-            rows(Work(em.b, shape, ends, em.packed[0], em.workspace, clo, chi), rlo, rhi)
+            work = Work(em.b, shape, ends, em.packed[0], em.packed[1], em.workspace, clo, chi)
+            rows(work, rlo, rhi)
 
     return Choice(
         cost=cost,
         reads=site.reads((PLAIN, None), PLAIN),
         writes=(PLAIN,),
         phases=one_phase(cuts * shape.groups, emit),
-        packed=(Packed("w", partial(pack, w, shape.tiling.columns, shape.side, shape.depth)),),
-        workspace=shape.workspace,
+        packed=(
+            Packed("w", partial(pack, w, shape.tiling.columns, shape.side, shape.depth)),
+            Packed("steps", partial(table, shape)),
+        ),
+        workspace=4 * Room(shape).end + 256,
         detail=f"{shape.products} products, {shape.tiling}, {shape.groups} groups of columns",
     )
 

@@ -60,16 +60,17 @@ def _element(w: Work, k: Val) -> Val:
 
 def _block(b: Builder, level: int, k: Val, n: Val) -> list[tuple[Val, Val | None]]:
     """The right factors that add up to block (k, n) of the right operand, each with the condition
-    under which it counts: B11, B21 and B22 are factors themselves, and B12 = B11 + T1."""
+    under which it counts: B11, B21, T1 and B22 are factors 0, 1, 3 and 4, and B12 = B11 + T1."""
     found: list[tuple[Val, Val | None]] = [(b.index(0), None)]
     for digit in reversed(range(level)):
         down, across = k // 2**digit % 2, n // 2**digit % 2
+        first = down + down * across * 3
         summed = (b.index(1) - down) * across
         more = summed.ne(0)
         both: list[tuple[Val, Val | None]] = []
         for factor, present in found:
-            both.append((factor * PRODUCTS + down + down * across, present))
+            both.append((factor * PRODUCTS + first, present))
             condition = more if present is None else present & more
-            both.append((factor * PRODUCTS + summed * 4, condition))
+            both.append((factor * PRODUCTS + summed * 3, condition))
         found = both
     return found

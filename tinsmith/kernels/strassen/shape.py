@@ -19,9 +19,9 @@ LEAST_TILES = 4  # for each of several threads
 KEPT = 5  # times L2: the right operands of a group of columns
 LEFT = 0.5  # times L2: the left factors of a panel of rows
 LATENCY = 20.0  # cycles around each product of a tile
-SUM_CYCLES = 5.0  # for a vector of one of the left operands, which do not fit L1
+SUM_CYCLES = (5.0, 6.0)  # for a vector of one of the left factors, by level
 FINISH_CYCLES = 18.0  # for a vector of each quarter of a tile, through L1
-COMBINE_CYCLES = 11.0  # for each vector of a product that is added up to one of the level above
+COMBINE_CYCLES = 1.5  # for each vector of a product of the lower of two levels
 
 
 @dataclass(frozen=True)
@@ -76,28 +76,14 @@ class Shape:
         return self.tiling.rows.size * self.tiling.columns.size
 
     @property
-    def sums(self) -> int:
-        """Elements of one of the seven tiles of the highest level."""
-        return self.tile * (self.side // 2) ** 2
-
-    @property
-    def workspace(self) -> int:
-        """Bytes for left factors, the tiles of the levels, and the results of slabs."""
-        below = PRODUCTS * self.tile if self.level > 1 else 0
-        tiles = PRODUCTS * self.sums + below
-        partial = self.side**2 * self.tile * self.per_group if self.slabs > 1 else 0
-        return 4 * (self.products * self.left + tiles + partial) + 256
-
-    @property
     def cycles(self) -> float:
         rows, columns = self.tiling.rows, self.tiling.columns
         lanes = (columns.widths if columns.full else columns.tail)[0]
         per_vector = 1.0 if lanes > 8 else 0.5  # 512-bit operations take both 256-bit pipes
         tiles = rows.count * columns.count
         vectors = rows.total * columns.total / lanes  # of one product
-        sums = (
-            rows.total * self.depth * self.slabs / lanes * self.products * SUM_CYCLES * self.groups
-        )
+        left = rows.total * self.depth * self.slabs / lanes * self.products * self.groups
+        sums = left * SUM_CYCLES[self.level - 1]
         finish = vectors * self.side**2 / 4 * FINISH_CYCLES
         if self.level > 1:
             finish += vectors * self.products * COMBINE_CYCLES

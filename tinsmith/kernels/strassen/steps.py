@@ -1,0 +1,87 @@
+"""What each product of a tile starts from and where its sums go, as a table that the code reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from tinsmith.kernels.strassen.form import STEPS, Step
+from tinsmith.kernels.strassen.shape import Shape
+
+FIELDS = ("start", "keep", "done", "add", "outer", "outer_keep", "final", "outer_add", "row",
+          "column")  # fmt: skip
+"""start      where the sums that it is added to lie
+keep       where the sums stay (0: nowhere)
+done       whether they end a quarter of their level
+add        what that needs besides
+outer      at two levels: what the quarter is added to,
+outer_keep and where it stays (0: nowhere)
+final      whether it is a unit of the result,
+outer_add  what that needs besides,
+row        and which one it is,
+column     of the units of a tile"""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where things lie in the workspace, in elements."""
+
+    shape: Shape
+
+    @property
+    def zeros(self) -> int:
+        """A tile of zeros."""
+        return self.shape.products * self.shape.left
+
+    def place(self, number: int) -> int:
+        """Place 1 or 2 of the lowest level."""
+        return self.zeros + number * self.shape.tile
+
+    def outer(self, number: int, quarter: int) -> int:
+        """A quarter of place 1 or 2 of the higher level."""
+        return self.place(3) + ((number - 1) * 4 + quarter) * self.shape.tile
+
+    @property
+    def result(self) -> int:
+        """One unit of the result, before it is finished."""
+        return self.place(3) if self.shape.level == 1 else self.outer(3, 0)
+
+    @property
+    def partial(self) -> int:
+        """The results of the slabs before."""
+        return self.result + self.shape.tile
+
+    @property
+    def end(self) -> int:
+        s = self.shape
+        return self.partial + (s.side**2 * s.tile * s.per_group if s.slabs > 1 else 0)
+
+
+def table(shape: Shape) -> np.ndarray[Any, Any]:
+    """A row of `FIELDS` for each product."""
+    room = Room(shape)
+    outer = STEPS if shape.level == 2 else (None,)
+    found = [_row(room, high, low) for high, low in product(outer, STEPS)]
+    return np.array(found, np.int64).reshape(-1)
+
+
+def _row(room: Room, high: Step | None, low: Step) -> list[int]:
+    start = room.place(1) if low.on else room.zeros
+    keep = room.place(low.keep) if low.keep else 0
+    add = room.place(2) if low.add else room.zeros
+    quarter = low.quarter
+    if quarter is None:
+        return [start, keep, 0, *[0] * 7]
+    if high is None:
+        return [start, keep, 1, add, 0, 0, 1, 0, quarter // 2, quarter % 2]
+    outer = room.outer(1, quarter) if high.on else room.zeros
+    outer_keep = room.outer(high.keep, quarter) if high.keep else 0
+    unit = (0, 0, 0, 0)
+    if high.quarter is not None:
+        outer_add = room.outer(2, quarter) if high.add else room.zeros
+        row, column = high.quarter // 2 * 2 + quarter // 2, high.quarter % 2 * 2 + quarter % 2
+        unit = (1, outer_add, row, column)
+    return [start, keep, 1, add, outer, outer_keep, *unit]
