@@ -1,0 +1,44 @@
+"""Grid sampling against the reference: ranks, modes, paddings, places outside and none at all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.kernels.harness import check, levels
+
+RNG = np.random.default_rng(4)
+SHAPES = [
+    ((1, 3, 8, 9), (1, 4, 5, 2)),
+    ((2, 1, 1, 7), (2, 1, 1, 2)),
+    ((2, 5, 3, 4, 5), (2, 3, 2, 3, 3)),
+    ((1, 2, 11), (1, 6, 1)),
+    ((1, 17, 6, 6), (1, 1, 9, 2)),
+    ((2, 2, 1, 1), (2, 3, 3, 2)),
+]
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("mode", ["linear", "bilinear", "nearest"])
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize("shape, grid", SHAPES)
+def test_grids(shape, grid, aligned, padding, mode, target):
+    x = RNG.standard_normal(shape).astype(np.float32)
+    at = RNG.uniform(-1.4, 1.4, grid).astype(np.float32)
+    attrs = {"mode": mode, "padding_mode": padding, "align_corners": aligned}
+    check("GridSample", [x, at], attrs, kernel="grid_sample", target=target)
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+@pytest.mark.parametrize("aligned", [False, True])
+def test_edges_and_far_places(aligned, padding, mode, target):
+    """Places on the borders and between; far outside; infinite and NaN ones."""
+    x = RNG.standard_normal((1, 2, 4, 4)).astype(np.float32)
+    ends = [-1, 1, -1.25, 1.25, -0.75, 0.75, 0, 1e9, -1e9, 3e38, np.inf, -np.inf, np.nan]
+    at = np.array([(a, b) for a in ends for b in ends], np.float32).reshape(1, 13, 13, 2)
+    attrs = {"mode": mode, "padding_mode": padding, "align_corners": aligned}
+    with np.errstate(all="ignore"):
+        check("GridSample", [x, at], attrs, kernel="grid_sample", target=target)
