@@ -17,6 +17,7 @@ from tinsmith.kernels.window.direct import (
     convolve,
     flattened,
     grid,
+    halved,
     over_blocks,
     store_tile,
 )
@@ -192,10 +193,11 @@ class _Step:
             x = source.pointer + self.n * batch + image_row * step[1]
             weights = em.packed[0] + panel.channel * dense.row
             bias = em.packed[1] + panel.channel if stage.bias else None
-            reduce = over_blocks(em, row_geo, dense.blocks, panel.lanes)
-            at = PanelPlace(0, 0, panel.lanes, 0, 0, 0, 1)
+            lanes, depth = halved(em.target, panel.lanes), dense.blocks.padded
+            reduce = over_blocks(em, row_geo, dense.blocks, lanes)
+            at = PanelPlace(0, 0, lanes, 0, 0, 0, 1)
             sink = Sink(em, row_geo, panel.block)
-            convolve(em, row_geo, at, x, weights, bias, sink, dense.blocks.padded, reduce)
+            convolve(em, row_geo, at, x, weights, bias, sink, depth, reduce, join=True)
 
     def _clear_row(self, line: Val) -> None:
         b, plan, width = self.b, self.plan, self.stages.width
@@ -302,9 +304,10 @@ class _Step:
         def one(panel: Panel) -> None:
             weights = em.packed[0] + panel.channel * dense.row
             bias = em.packed[1] + panel.channel if stage.bias else None
-            reduce = over_blocks(em, geo, dense.blocks, panel.lanes)
-            at = PanelPlace(0, 0, panel.lanes, 0, 0, 0, 1)
+            lanes, depth = halved(em.target, panel.lanes), dense.blocks.padded
+            reduce = over_blocks(em, geo, dense.blocks, lanes)
+            at = PanelPlace(0, 0, lanes, 0, 0, 0, 1)
             sink = Sink(em, geo).at(0, panel.block)
-            convolve(em, geo, at, self.middle, weights, bias, sink, dense.blocks.padded, reduce)
+            convolve(em, geo, at, self.middle, weights, bias, sink, depth, reduce, join=True)
 
         _each(b, dense, one)
