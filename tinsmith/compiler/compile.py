@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.library import uses_elf
 from tinsmith.codegen.target import Target, level, runnable
+from tinsmith.compiler.collector import COLLECTOR
 from tinsmith.compiler.options import MEMORY, Options
 from tinsmith.compiler.store import Store, program_of, sections_of, source_fingerprint
 from tinsmith.errors import ModelFileError, OptionError, TargetError, UnknownName, UntrustedCode
@@ -289,7 +290,8 @@ class _Model:
     def _built(self, signature: Signature) -> Program:
         import json
 
-        made, draft = self._draft(signature)
+        with COLLECTOR:
+            made, draft = self._draft(signature)
         compiled, self._placed, self._explained = made.compiled, made.placed, made.explained
         self._last = None
         program = compiled.program

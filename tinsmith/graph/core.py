@@ -185,12 +185,24 @@ class Graph:
             bound = op.bind(values, attrs)
             types = op.infer(values, bound)
         except TypeRuleError as error:
-            shown = ", ".join("-" if v is None else str(v.type) for v in values)
-            raise TypeRuleError(f"{origin}: {op.name}({shown}): {error}") from error
+            raise _placed(error, origin, op, values) from error
+        return self._append(op, values, bound, types, name, origin, list(outputs or []), before)
+
+    def _append(
+        self,
+        op: OpLike,
+        values: tuple[Value | None, ...],
+        bound: dict[str, Any],
+        types: tuple[Type, ...],
+        name: str,
+        origin: Origin,
+        names: list[str],
+        before: Node | None = None,
+    ) -> Node:
         self._seq += 1
         seq = self._seq if before is None else before.seq
         node = Node(self, op, values, bound, name, origin, seq)
-        names = list(outputs or [])[: len(types)]
+        names = names[: len(types)]
         names += [name if i == 0 else f"{name}:{i}" for i in range(len(names), len(types))]
         node.outputs = tuple(
             Value(self, t, self.unique(n or f"{name}:{i}"), node, i)
@@ -340,7 +352,8 @@ class Graph:
         raise UnknownName("node", name, [n.name for n in self.nodes])
 
     def clone(self, types: Mapping[str, Type] | None = None) -> Graph:
-        """A copy that shares constants; `types` gives inputs another type, and all types follow."""
+        """A copy that shares constants; `types` gives inputs another type, and all types that
+        depend on them follow."""
         new = Graph(self.name, self.file)
         new.meta = dict(self.meta)
         env: dict[Value, Value] = {}
@@ -352,15 +365,22 @@ class Graph:
                 return None
             if v not in env:
                 assert v.const is not None, v
-                env[v] = new.const(v.const, v.name)
+                env[v] = Value(new, v.type, new.unique(v.name), const=v.const)
             return env[v]
 
         for node in self.nodes:
-            inputs = [get(v) for v in node.inputs]
-            names = [v.name for v in node.outputs]
-            copy = new.add(
-                node.op, *inputs, name=node.name, origin=node.origin, outputs=names, **node.attrs
-            )
+            inputs = tuple(map(get, node.inputs))
+            result = tuple([v.type for v in node.outputs])
+            if any(
+                a and b and a.type is not b.type for a, b in zip(node.inputs, inputs, strict=True)
+            ):
+                try:
+                    inferred = node.op.infer(inputs, node.attrs)
+                except TypeRuleError as error:
+                    raise _placed(error, node.origin, node.op, inputs) from error
+                result = tuple([a if a == b else b for a, b in zip(result, inferred, strict=True)])
+            name, names = new.unique_node(node.name), [v.name for v in node.outputs]
+            copy = new._append(node.op, inputs, dict(node.attrs), result, name, node.origin, names)
             env.update(zip(node.outputs, copy.outputs, strict=True))
         for v in self.outputs:
             out = get(v)
@@ -372,3 +392,11 @@ class Graph:
         from tinsmith.graph.text import format_graph
 
         return format_graph(self)
+
+
+def _placed(
+    error: TypeRuleError, origin: Origin, op: OpLike, values: Sequence[Value | None]
+) -> TypeRuleError:
+    """The error with the node that it is about."""
+    shown = ", ".join("-" if v is None else str(v.type) for v in values)
+    return TypeRuleError(f"{origin}: {op.name}({shown}): {error}")

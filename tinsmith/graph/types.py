@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 from typing import Any, ClassVar
 
@@ -30,6 +30,12 @@ def dtype_of(name: Any) -> np.dtype[Any]:
         return np.dtype(getattr(ml_dtypes, name))
 
 
+@cache
+def name_of(dtype: np.dtype[Any]) -> str:
+    """`dtype.name`, which numpy spells anew each time."""
+    return dtype.name
+
+
 @dataclass(frozen=True)
 class Type:
     """Element type and shape. `shape` is None where even the rank is unknown.
@@ -42,7 +48,8 @@ class Type:
     shape: Shape | None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", dtype_of(self.dtype))
+        if not isinstance(self.dtype, np.dtype):
+            object.__setattr__(self, "dtype", dtype_of(self.dtype))
         if self.shape is not None:
             dims = tuple(d if isinstance(d, str) else int(d) for d in self.shape)
             object.__setattr__(self, "shape", dims)
@@ -75,7 +82,7 @@ class Type:
         return self.size * self.dtype.itemsize
 
     def __str__(self) -> str:
-        name = "string" if self.dtype == object else self.dtype.name
+        name = "string" if self.dtype == object else name_of(self.dtype)
         return name + ("[*]" if self.shape is None else f"[{','.join(map(str, self.shape))}]")
 
 

@@ -33,6 +33,7 @@ from tinsmith.codegen.expr import Expr, emit_expr
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import U8, Ty, from_dtype
 from tinsmith.graph import Node, Value
+from tinsmith.graph.types import name_of
 from tinsmith.kernels.layout import PLAIN, Layout, Spec
 from tinsmith.registry import Registry
 
@@ -305,7 +306,7 @@ class Kernel:
         """The choices of this kernel for a site. Raises Skip where there is none."""
         if self.isas and site.target.isa not in self.isas:
             raise Skip(f"needs {' or '.join(sorted(self.isas))}, the target is {site.target.isa}")
-        dtype = (site.inputs[0] or site.out).dtype.name if site.inputs else site.out.dtype.name
+        dtype = name_of(((site.inputs and site.inputs[0]) or site.out).dtype)
         if self.dtypes and dtype not in self.dtypes:
             raise Skip(f"takes {' or '.join(sorted(self.dtypes))}, not {dtype}")
         got = self.rule(site)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Graph, Value
+from tinsmith.graph.types import name_of
 from tinsmith.kernels._kernel import KERNELS, Choice, Site
 from tinsmith.kernels.build import Code, build_phase
 from tinsmith.kernels.layout import Spec
@@ -93,7 +94,7 @@ def site_key(site: Site, small: int = SMALL) -> tuple[Any, ...]:
         None if anchor is None else (anchor.op.name, _attrs(anchor.attrs)),
         tuple(_operand(v, small) for v in site.inputs),
         tuple(_operand(v, small) for v in site.extras),
-        tuple((v.dtype.name, v.dims) for v in site.outputs),
+        tuple((name_of(v.dtype), v.dims) for v in site.outputs),
         None if site.epilogue is None else site.epilogue.key,
     )
 
@@ -102,11 +103,11 @@ def _operand(v: Value | None, small: int) -> Any:
     if v is None:
         return None
     if v.const is None:
-        return v.dtype.name, v.dims
+        return name_of(v.dtype), v.dims
     if v.dtype.kind == "f" and v.const.size > small:
-        return v.dtype.name, v.dims, True
+        return name_of(v.dtype), v.dims, True
     data = np.ascontiguousarray(v.const)
-    return v.dtype.name, v.dims, hashlib.blake2b(data.tobytes(), digest_size=16).digest()
+    return name_of(v.dtype), v.dims, hashlib.blake2b(data.tobytes(), digest_size=16).digest()
 
 
 def _attrs(attrs: Any) -> Any:
@@ -127,5 +128,5 @@ def _graph(graph: Graph) -> Any:
         rows.append((node.op.name, _attrs(node.attrs), tuple(map(operand, node.inputs))))
         for v in node.outputs:
             number[v] = len(number)
-    types = tuple((v.dtype.name, str(v.type)) for v in graph.inputs)
+    types = tuple((name_of(v.dtype), str(v.type)) for v in graph.inputs)
     return types, tuple(rows), tuple(map(operand, graph.outputs))

@@ -10,6 +10,7 @@ import numpy as np
 
 from tinsmith.errors import TypeRuleError, suggest
 from tinsmith.graph import Dim, Shape, Type, Value, dtype_of
+from tinsmith.graph.types import name_of
 from tinsmith.ops._op import Op, broadcast, fresh, need
 
 Array = np.ndarray[Any, Any]
@@ -37,7 +38,7 @@ def dtype_attr(name: Any, what: str = "dtype") -> np.dtype[Any]:
 def need_dtype(value: Value | None, allowed: Iterable[str], what: str) -> None:
     """TypeRuleError unless the element type of `value` is one of `allowed`; None passes."""
     allowed = set(allowed)
-    if value is not None and value.dtype.name not in allowed:
+    if value is not None and name_of(value.dtype) not in allowed:
         raise TypeRuleError(f"{what} is {value.type}; it must be of {', '.join(sorted(allowed))}")
 
 
@@ -52,7 +53,7 @@ def need_same(*values: Value | None) -> None:
 
 
 def _name(dtype: np.dtype[Any]) -> str:
-    return "string" if dtype.kind == "O" else dtype.name
+    return "string" if dtype.kind == "O" else name_of(dtype)
 
 
 def pointwise(

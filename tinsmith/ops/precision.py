@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.graph.types import name_of
+
 HALVES = frozenset({"float16", "bfloat16"})
 
 
 def is_half(dtype: np.dtype[Any]) -> bool:
-    return dtype.name in HALVES
+    return name_of(dtype) in HALVES
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:

@@ -296,17 +296,27 @@ def run_passes(
         report.refusals += nested.refusals
         report.notes += nested.notes
         report.counts += nested.counts
+    settled: set[str] = set()
     for _ in range(rounds if stage == "portable" else 1):
-        if not _round(graph, passes, Context(device), report, verify):
+        if not _round(graph, passes, Context(device), report, verify, settled):
             break
     return report
 
 
 def _round(
-    graph: Graph, passes: list[tuple[str, Pass]], context: Context, report: Report, verify: bool
+    graph: Graph,
+    passes: list[tuple[str, Pass]],
+    context: Context,
+    report: Report,
+    verify: bool,
+    settled: set[str],
 ) -> bool:
+    """Whether anything changed. Passes that have found nothing to do in the graph as it is are
+    `settled`, and do not run."""
     changed = False
     for name, one in passes:
+        if name in settled:
+            continue
         start = time.perf_counter()
         try:
             changes = one.run(graph, context)
@@ -316,7 +326,11 @@ def _round(
             kind = type(error) if isinstance(error, PassError) else PassError
             what = error if isinstance(error, TinsmithError) else f"{type(error).__name__}: {error}"
             raise kind(f"pass {name} failed on graph {graph.name!r}: {what}") from error
-        changed |= changes > 0
+        if changes > 0:
+            changed = True
+            settled.clear()
+        else:
+            settled.add(name)
         report.entries.append((name, changes, time.perf_counter() - start))
     fresh = {(r.rule, r.node): r for r in context.refusals}
     report.refusals = [r for r in report.refusals if (r.rule, r.node) not in fresh]
