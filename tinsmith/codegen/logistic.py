@@ -46,6 +46,11 @@ def one_plus_exp_of_minus(x: Val) -> Val:
     return power.fma(horner(g, _EXP2[entries]) * g, power + 1.0)
 
 
+def sigmoid(x: Val) -> Val:
+    """1 / (1 + e^-x), <= 3.1 ulp; 0 where e^-x overflows."""
+    return x.b.const(1.0, x.ty) / one_plus_exp_of_minus(x)
+
+
 def _without_table(x: Val) -> Val:
     t, r = split(at_most(at_least(-x, -_ENOUGH), 89.0))
     half = two_to(t, 126)  # 2^(n - 1): n may be 128

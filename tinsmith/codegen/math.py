@@ -219,18 +219,6 @@ def tanh(x: Val) -> Val:
     return with_sign(m / (m + 2.0), x)
 
 
-def sigmoid(x: Val) -> Val:
-    """1 / (1 + e^-x), <= 2.5 ulp; 0 where e^-x overflows."""
-    t, r = split(at_most(at_least(-x, -86.0), 89.0))
-    e = expm1_near(r) + 1.0
-    if _has_scalef(x):
-        e = scalef(e, t - ROUND32)
-    else:
-        e = e * two_to(t, 126)  # 2^(n - 1): n may be 128
-        e = e + e
-    return x.b.const(1.0, x.ty) / (e + 1.0)
-
-
 # ---- logarithms
 
 _SQRT_HALF_BITS = 0x3F3504F3

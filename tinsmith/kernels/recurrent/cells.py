@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tinsmith.codegen.builder import Val
-from tinsmith.codegen.math import sigmoid, tanh
+from tinsmith.codegen.logistic import sigmoid
+from tinsmith.codegen.math import tanh
 from tinsmith.kernels._kernel import Choice, Site, Skip, Tier, kernel
 from tinsmith.kernels.places import Position
 from tinsmith.kernels.recurrent.layer import layer_of
