@@ -42,9 +42,10 @@ def compile_placed(
     small: bool = False,
     room: Room | None = None,
     shelf: Shelf | None = None,
+    turns: int | None = None,
 ) -> Compiled:
     """A runnable program for a placed graph of static shapes, its weights in `room`, or where
-    they lie already: on the `shelf`, which gets the new ones.
+    they lie already: on the `shelf`, which gets the new ones. `turns` as in `make_plan`.
 
     Raises TargetError where this process cannot run code for the target.
     """
@@ -56,7 +57,7 @@ def compile_placed(
     with begin(target, cache) as compiler:
         sink = _Sink(compiler, room)
         built = make_plan(
-            graph, target, threads, overrides, precision, preferences, small, sink, shelf
+            graph, target, threads, overrides, precision, preferences, small, sink, shelf, turns
         )
         blob = Blob(room.finish(built.own_bytes), built.rows)
         library = load_code(built.codes, target, cache, compiler)

@@ -22,6 +22,8 @@ def explain_steps(built: Built, reports: Sequence[Report] = ()) -> dict[str, str
         if step.choice is not None and step.site is not None and step.node is not None:
             lines.append(f"  chosen     {step.kernel} {step.choice.detail}".rstrip())
             lines.append(f"  estimated  {step.choice.cost * 1e6:.1f} us on one core")
+            if step.region:
+                lines.append(f"  in turns   {step.turns} turns, each with its part of the batch")
             if step.measured is not None and step.measured.note:
                 lines.append(f"  measured   {step.measured.note}")
             reads = ", ".join(

@@ -2,17 +2,22 @@
 
 `void seg<i>(ptr table, i64 tid)` runs segment i; every thread of the team calls it. The table
 holds pointers: arena, weights, workspace, sync block, time stamps, counters, then inputs and
-outputs. Where there is room for time stamps (not null), thread 0 stores a cycle count after every
-step.
+outputs. Where there is room for time stamps (not null), thread 0 adds the cycles of every step to
+the step's word; word 0 is when the last step ended.
 
 With several threads every call has a line of counters: the tiles that are done, and for each
 thread those of its own part that have been taken. A thread works off its own part, so that what
 it wrote before is in its cache, and then helps the others; it goes on when all tiles are done.
+
+The steps of a region run in turns, one part of the batch after the other: what lies between them
+then stays in cache. A thread takes whole turns, so the steps inside need no counters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import groupby
 
 from tinsmith.codegen.builder import Builder, Function, Module, Ptr, Val
 from tinsmith.codegen.sync import await_text, declarations
@@ -59,35 +64,128 @@ def _segment(module: Module, plan: Plan, steps: list[Step], name: str) -> None:
     b = module.function(name, [("table", PTR), ("tid", I64)])
     table = b.pointer("table", PTR)
     used = {(r.space, r.index) for s in steps for c in s.calls for r in c.refs}
-    bases = {key: _base(table, plan, *key) for key in sorted(used)}
-    sync = (table + SYNC).load_pointer(U8)
-    stamps = (table + STAMPS).load_pointer(I64)
-    counters = (table + COUNTERS).load_pointer(I64)
-    tid = b.args["tid"]
-    stamped = tid.eq(0) & (table + STAMPS).cast(I64).load().ne(0)
-    _stamp(b, stamps, 0, stamped)
-    waiting: list[tuple[Ptr, int]] = []
-    index = 0
-    for k, step in enumerate(steps):
-        for call in step.calls:
-            run = _caller(b, module, plan.threads, bases, call, tid)
-            done = counters + index * _line(plan.threads)
-            index += 1
-            if plan.threads == 1:
-                _alone(b, call, run)
-            elif call.repeat > 1:
-                _in_turns(b, done, sync, call, plan.threads, tid, run)
-            else:
-                _share(b, done, call.tiles, plan.threads, tid, run)
-                waiting.append((done, call.tiles))
-                if call.barrier:
-                    for counter, tiles in waiting:
-                        b.call(AWAIT, [counter, tiles, sync])
-                    waiting = []
-        _stamp(b, stamps, k + 1, stamped)
-    for counter, tiles in waiting:
-        b.call(AWAIT, [counter, tiles, sync])
+    emit = _Segment(
+        b,
+        module,
+        plan.threads,
+        {key: _base(table, plan, *key) for key in sorted(used)},
+        (table + SYNC).load_pointer(U8),
+        (table + COUNTERS).load_pointer(I64),
+        (table + STAMPS).load_pointer(I64),
+        b.args["tid"].eq(0) & (table + STAMPS).cast(I64).load().ne(0),
+    )
+    emit.start_clock()
+    numbered = list(enumerate(steps))
+    for region, group in groupby(numbered, lambda row: row[1].region):
+        if region:
+            emit.region(list(group))
+        else:
+            for k, step in group:
+                emit.step(k, step)
+    emit.flush()
     b.ret()
+
+
+@dataclass
+class _Segment:
+    """What emits the steps of one segment. `waiting`: calls whose tiles may be under way."""
+
+    b: Builder
+    module: Module
+    threads: int
+    bases: dict[tuple[str, int], Ptr]
+    sync: Ptr
+    counters: Ptr
+    stamps: Ptr
+    stamped: Val
+    waiting: list[tuple[Ptr, int]] = field(default_factory=list)
+    lines: int = 0
+
+    def step(self, index: int, step: Step) -> None:
+        b, tid = self.b, self.b.args["tid"]
+        for call in step.calls:
+            run = self.caller(call, None)
+            if self.threads == 1:
+                _alone(b, call, run)
+                continue
+            done = self.line()
+            if call.repeat > 1:
+                _in_turns(b, done, self.sync, call, self.threads, tid, run)
+            else:
+                _share(b, done, call.tiles, self.threads, tid, run)
+                self.waiting.append((done, call.tiles))
+                if call.barrier:
+                    self.flush()
+        self.stamp(index)
+
+    def region(self, steps: list[tuple[int, Step]]) -> None:
+        """All steps for one turn after the other; threads take whole turns."""
+        turns = steps[0][1].turns
+        if self.threads == 1:
+            self.turns(steps, 0, turns)
+            return
+        self.flush()
+        done = self.line()
+
+        def run(begin: Val | int, end: Val | int, _: Val | int) -> None:
+            self.turns(steps, begin, end)
+
+        _share(self.b, done, turns, self.threads, self.b.args["tid"], run)
+        self.waiting.append((done, turns))
+        self.flush()
+        self.stamp(steps[-1][0])
+
+    def turns(self, steps: list[tuple[int, Step]], begin: Val | int, end: Val | int) -> None:
+        with self.b.loop(begin, end) as turn:
+            for index, step in steps:
+                for call in step.calls:
+                    _alone(self.b, call, self.caller(call, turn))
+                self.stamp(index)
+
+    def line(self) -> Ptr:
+        self.lines += 1
+        return self.counters + (self.lines - 1) * _line(self.threads)
+
+    def flush(self) -> None:
+        for counter, tiles in self.waiting:
+            self.b.call(AWAIT, [counter, tiles, self.sync])
+        self.waiting = []
+
+    def start_clock(self) -> None:
+        with self.b.when(self.stamped):
+            self.stamps.store(self.b.intrinsic("llvm.readcyclecounter", I64))
+
+    def stamp(self, index: int) -> None:
+        """Add the cycles since the last stamp to those of a step."""
+        with self.b.when(self.stamped):
+            now = self.b.intrinsic("llvm.readcyclecounter", I64)
+            place = self.stamps + (index + 1)
+            place.store(place.load() + now - self.stamps.load())
+            self.stamps.store(now)
+
+    def caller(self, call: Call, turn: Val | None) -> Callable[..., None]:
+        """What emits the call of one function: `run(begin, end, step)`."""
+        b = self.b
+        params = [(f"p{i}", PTR) for i in range(len(call.refs))]
+        params += [(n, I64) for n in ("begin", "end", "step")[: 3 if call.repeat > 1 else 2]]
+        function = Function(call.symbol, params)
+        signature = ", ".join(t.llvm for _, t in params)
+        self.module.declare(call.symbol, f"declare void @{call.symbol}({signature})")
+
+        def address(ref: Ref) -> Ptr:
+            place = self.bases[ref.space, ref.index] + ref.offset
+            if ref.space == "workspace" and self.threads > 1:
+                place = place + b.args["tid"] * call.workspace
+            if ref.stride and turn is not None:
+                place = place + turn * ref.stride
+            return place.fixed()
+
+        pointers = [address(r) for r in call.refs]
+
+        def run(begin: Val | int, end: Val | int, step: Val | int) -> None:
+            b.call(function, [*pointers, begin, end, step][: len(params)])
+
+        return run
 
 
 def _alone(b: Builder, call: Call, run: Callable[..., None]) -> None:
@@ -143,38 +241,3 @@ def _base(table: Ptr, plan: Plan, space: str, index: int) -> Ptr:
     else:
         slot = {"arena": ARENA, "weights": WEIGHTS, "workspace": WORKSPACE}[space]
     return (table + slot).load_pointer(U8)
-
-
-def _caller(
-    b: Builder,
-    module: Module,
-    threads: int,
-    bases: dict[tuple[str, int], Ptr],
-    call: Call,
-    tid: Val,
-) -> Callable[..., None]:
-    """What emits the call of one function: `run(begin, end, step)`."""
-    params = [(f"p{i}", PTR) for i in range(len(call.refs))]
-    params += [(n, I64) for n in ("begin", "end", "step")[: 3 if call.repeat > 1 else 2]]
-    function = Function(call.symbol, params)
-    signature = ", ".join(t.llvm for _, t in params)
-    module.declare(call.symbol, f"declare void @{call.symbol}({signature})")
-
-    def address(ref: Ref) -> Ptr:
-        place = bases[ref.space, ref.index] + ref.offset
-        if ref.space == "workspace" and threads > 1:
-            place = place + tid * call.workspace
-        return place.fixed()
-
-    pointers = [address(r) for r in call.refs]
-
-    def run(begin: Val | int, end: Val | int, step: Val | int) -> None:
-        b.call(function, [*pointers, begin, end, step][: len(params)])
-
-    return run
-
-
-def _stamp(b: Builder, stamps: Ptr, index: int, stamped: Val) -> None:
-    with b.when(stamped):
-        now = b.intrinsic("llvm.readcyclecounter", I64)
-        (stamps + index).store(now)

@@ -7,7 +7,7 @@ the whole, cost nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 
 from tinsmith.codegen.target import Target
@@ -23,6 +23,7 @@ from tinsmith.plan.parts import free_concat, free_split
 from tinsmith.plan.pick import Preference, Preferences, lightest, preferred, site_signature
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.tensors import Tensor
+from tinsmith.plan.turns import Turn, place_turns
 
 
 class Placer:
@@ -45,13 +46,24 @@ class Placer:
         self._copies: dict[tuple[Value, tuple[int, ...], int], Tensor] = {}
         self._layouts: dict[Value, Layout] = {}
 
-    def place(self, graph: Graph) -> list[Placed]:
-        for i, v in enumerate(graph.inputs):
-            space = "input" if _is_native(v) else "python"
-            self._home[v] = Tensor(v.name, v.dtype, _dims(v), space=space, index=i)
+    def again(self, threads: int) -> Placer:
+        """Another one, which has placed nothing, for so many threads."""
+        return Placer(
+            self.target, self.overrides, self.precision, threads, self.preferences, self.small
+        )
+
+    def place(self, graph: Graph, turns: Iterable[Turn] = ()) -> list[Placed]:
+        """The steps of a graph, in which some runs of nodes compute the batch in turns."""
+        self.begin(graph)
         results = set(graph.outputs)
+        starts = {turn.nodes[0]: turn for turn in turns}
+        done: set[Node] = set()
         for node in graph.nodes:
-            self.place_node(node, results)
+            if node in starts:
+                place_turns(self, starts[node], results)
+                done.update(starts[node].nodes)
+            elif node not in done:
+                self.place_node(node, results)
         for i, v in enumerate(graph.outputs):
             self.outputs.append(self._deliver(v, i))
         for step in self.steps:
@@ -59,6 +71,12 @@ class Placer:
                 if t is not None and t.is_static:
                     t.settle()
         return self.steps
+
+    def begin(self, graph: Graph) -> None:
+        """Give the inputs their places."""
+        for i, v in enumerate(graph.inputs):
+            space = "input" if _is_native(v) else "python"
+            self._home[v] = Tensor(v.name, v.dtype, _dims(v), space=space, index=i)
 
     # ---- nodes
 
@@ -79,7 +97,7 @@ class Placer:
             gapless = whole and prod(home.dims[2:]) == 1
             home = home if gapless and not home.has_halo else self._copy(x, x.dims, PLAIN)
             home.pin()
-        self._set(y, Tensor(y.name, y.dtype, y.dims, parent=home, space=home.space))
+        self.set(y, Tensor(y.name, y.dtype, y.dims, parent=home, space=home.space))
         self.steps.append(Placed(node.name, node.op.name, "view", "view", str(node.origin), node))
         return True
 
@@ -93,16 +111,16 @@ class Placer:
         if parts is None:
             return False
         for value, tensor in parts.aliases:
-            self._set(value, tensor)
+            self.set(value, tensor)
         if node.op.name == "Concat":
-            self._set(node.output, parts.whole)
+            self.set(node.output, parts.whole)
         for value, start in parts.pending:
             whole = parts.whole
             dest = Tensor(
                 f"{value.name}.part", value.dtype, value.dims, whole.block, parent=whole, part=start
             )
             source = self._read(value, Layout(whole.block), value.dims)
-            self._convert(value, source, dest)
+            self.convert(value, source, dest)
         self.steps.append(
             Placed(node.name, node.op.name, "view", "in place", str(node.origin), node)
         )
@@ -149,7 +167,7 @@ class Placer:
         writes = []
         for value, layout in zip(site.outputs, choice.writes, strict=True):
             tensor = Tensor(value.name, value.dtype, value.dims, layout.block)
-            self._set(value, tensor)
+            self.set(value, tensor)
             writes.append(tensor)
         self.steps.append(
             Placed(
@@ -243,7 +261,7 @@ class Placer:
         for v in node.outputs:
             native = _is_native(v) and v.type.size > 0
             tensor = Tensor(v.name, v.dtype, _dims(v), space="arena" if native else "python")
-            self._set(v, tensor)
+            self.set(v, tensor)
             writes.append(tensor)
         if not reason:
             reason = (
@@ -271,7 +289,12 @@ class Placer:
                 if value is old:
                     self._copies[new, dims, block] = copy
 
-    def _set(self, value: Value, tensor: Tensor) -> None:
+    def home(self, value: Value) -> Tensor:
+        """Where a value has been put."""
+        return self._home[value]
+
+    def set(self, value: Value, tensor: Tensor) -> None:
+        """Put a value."""
         self._home[value] = tensor
         self._layouts[value] = Layout(tensor.block)
 
@@ -314,12 +337,12 @@ class Placer:
                 if source.block:
                     source = self._copy(value, value.dims, PLAIN)
                 source = Tensor(source.name, source.dtype, dims, parent=source, space=source.space)
-            self._convert(value, source, copy)
+            self.convert(value, source, copy)
             self._copies[key] = copy
         copy.widen(layout)
         return copy
 
-    def _convert(self, value: Value, source: Tensor, dest: Tensor) -> None:
+    def convert(self, value: Value, source: Tensor, dest: Tensor) -> None:
         """Add a step that copies `source` into `dest`, which has the same dims."""
         shaped = Value(value.graph, Type(value.dtype, dest.dims), dest.name)
         node = Node(value.graph, RELAYOUT, (shaped,), {}, dest.name, Origin(name=dest.name), 0.0)
@@ -356,7 +379,7 @@ class Placer:
                 return home
         result = Tensor(value.name, value.dtype, value.dims, space="output", index=index)
         source = self._read(value, PLAIN, value.dims) if home is None else home
-        self._convert(value, source, result)
+        self.convert(value, source, result)
         return result
 
 

@@ -31,6 +31,9 @@ class Placed:
     rivals: list[tuple[float, Candidate]] = field(default_factory=list)
     """Seconds with conversions, and candidates of the best tier, least first."""
     measured: Preference | None = None
+    region: int = 0
+    """The region whose turns run the step; 0 for none."""
+    turns: int = 1
 
     @property
     def cost(self) -> float:

@@ -20,6 +20,8 @@ class Ref(NamedTuple):
     space: str
     offset: int = 0
     index: int = 0  # pyright: ignore[reportIncompatibleMethodOverride]
+    stride: int = 0
+    """Bytes to where the next turn of a region finds it."""
 
 
 class Call(NamedTuple):
@@ -50,6 +52,8 @@ class Step(NamedTuple):
 
     `fault`: what it means if the code has set the four bytes at `fault_at` of the arena.
     kind: "native" (calls), "reference" (numpy), "view" (no work). `cost` is the model's seconds.
+    Steps of one `region` (not 0) follow each other, and run one after the other for each of its
+    `turns`, a whole turn on one thread; cost, flops and bytes are those of all turns.
     """
 
     name: str
@@ -66,6 +70,8 @@ class Step(NamedTuple):
     writes: tuple[Operand, ...] = ()
     fault: str = ""
     fault_at: int = -1
+    region: int = 0
+    turns: int = 1
 
 
 class Memory(NamedTuple):

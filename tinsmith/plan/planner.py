@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -10,17 +9,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from tinsmith.codegen.target import Target
-from tinsmith.errors import PlanError
 from tinsmith.graph import Graph, Node
 from tinsmith.kernels.halo import zero_halo
 from tinsmith.kernels.memo import choice_key, phase_code
+from tinsmith.plan.arena import arena_of, check_size, inside_of, take_over
 from tinsmith.plan.main import main_text
-from tinsmith.plan.memory import Buffer, align, assign_offsets, lower_bound
+from tinsmith.plan.memory import align
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.place import Placed, Placer
 from tinsmith.plan.plan import Call, Memory, Operand, Plan, Port, Ref, Step
 from tinsmith.plan.shelf import Blob, Kept, Key, Shelf, key_of
 from tinsmith.plan.tensors import Tensor
+from tinsmith.plan.when import choose_turns, forced_turns
 
 SLACK = 4096
 MAIN = "main"
@@ -143,23 +143,30 @@ def make_plan(
     small: bool = False,
     sink: Sink | None = None,
     shelf: Shelf | None = None,
+    turns: int | None = None,
 ) -> Built:
     """Plan a graph for a target. Nodes whose shapes are not static run as reference steps.
 
     `preferences` names measured winners by the signatures of their sites; with `small`, kernels
     whose packed weights outgrow the model's are left out. Weights that lie on the `shelf` are read
-    from there.
+    from there. `turns` tells in how many turns the batch is computed wherever it can be (1: at
+    once everywhere); None leaves it to the cost model.
     """
     placer = Placer(target, overrides or {}, precision, threads, preferences, small)
-    placed = placer.place(graph)
-    if sum(s.cost for s in placed) < WORTH_DIVIDING:
+    if turns is None:
+        regions = choose_turns(graph, placer.again, threads)
+    else:
+        regions = forced_turns(graph, turns)
+    placed = placer.place(graph, regions)
+    if sum(s.cost * s.turns for s in placed) < WORTH_DIVIDING:
         threads = 1
-    _take_over(placed, placer.outputs)
-    offsets, arena, naive, bound = _arena(placed, placer.outputs)
-    _check_size(graph, arena, offsets)
+    take_over(placed, placer.outputs)
+    offsets, arena, naive, bound = arena_of(placed, placer.outputs)
+    check_size(graph, arena, offsets)
     state = _State(sink, shelf or Shelf())
     workspace = max((align(s.choice.workspace) for s in placed if s.choice), default=0)
-    workspace = workspace + SLACK if workspace else 0
+    inside = inside_of(placed, workspace, offsets)
+    workspace = workspace + inside + SLACK if workspace + inside else 0
     zeroed: set[Tensor] = set()
     steps = [_step(s, state, offsets, workspace, zeroed, target) for s in placed]
     constants: dict[str, np.ndarray[Any, Any]] = {}
@@ -202,100 +209,17 @@ def _output(name: str, tensor: Tensor, state: _State, offsets: dict[Tensor, int]
     )
 
 
-# ---- memory
-
-
-def _last_reads(placed: list[Placed]) -> dict[Tensor, int]:
-    """For each root in the arena the last step that reads or writes any tensor of its family."""
-    last: dict[Tensor, int] = {}
-    for i, step in enumerate(placed):
-        for t in (*step.reads, *step.writes):
-            if t is not None and t.is_static:
-                last[t.root] = i
-    return last
-
-
-def _take_over(placed: list[Placed], outputs: list[Tensor]) -> None:
-    """Let outputs lie where an operand lies that nobody needs afterwards."""
-    last = _last_reads(placed)
-    kept = {t.root for t in outputs}
-    for i, step in enumerate(placed):
-        if step.kind != "native" or step.choice is None or step.site is None:
-            continue
-        first_extra = len(step.site.inputs)
-        candidates = [step.choice.inplace] if step.choice.inplace is not None else []
-        candidates += range(first_extra, len(step.reads))
-        y = step.writes[0]
-        if y.parent is not None or y.space != "arena":
-            continue
-        for k in candidates:
-            x = step.reads[k]
-            if x is None or not x.is_static or x.root.space != "arena" or x.root in kept:
-                continue
-            others = [
-                t for j, t in enumerate(step.reads) if t is not None and j != k and t.root is x.root
-            ]
-            whole = x.root.settled
-            same = x.settled == y.settled and whole.size == y.settled.size and x.shift() == 0
-            if last[x.root] == i and same and not others:
-                y.parent = x
-                last[x.root] = last.pop(y, i)
-                break
-
-
-def _arena(placed: list[Placed], outputs: list[Tensor]) -> tuple[dict[Tensor, int], int, int, int]:
-    """Offsets of the arena's roots (and scratch), its size, the naive sum, the lower bound."""
-    buffers: dict[Tensor, Buffer] = {}
-    naive = 0
-    for i, step in enumerate(placed):
-        for t in (*step.reads, *step.writes):
-            if t is None or t.root.space != "arena":
-                continue
-            root = t.root
-            if root in buffers:
-                buffers[root].end = i
-            else:
-                buffers[root] = Buffer(root.settled.nbytes, i, i)
-        naive += sum(
-            align(t.settled.nbytes) for t in step.writes if t.is_static and t.parent is None
-        )
-        if step.choice is not None and step.choice.scratch:
-            scratch = Tensor(f"{step.name}.scratch", np.dtype("uint8"), (step.choice.scratch,))
-            scratch.settle()
-            step.scratch = scratch
-            kept = (0, len(placed)) if step.choice.fault else (i, i)  # read after the run
-            buffers[scratch] = Buffer(step.choice.scratch, *kept)
-    for t in outputs:
-        if t.root in buffers:
-            buffers[t.root].end = len(placed)
-    rows = list(buffers.values())
-    size = assign_offsets(rows)
-    return {t: b.offset for t, b in buffers.items()}, size, naive, lower_bound(rows)
-
-
-def _check_size(graph: Graph, arena: int, offsets: Mapping[Tensor, int]) -> None:
-    """Raise PlanError, naming the largest tensor, where the arena exceeds the machine's memory."""
-    try:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return
-    if arena > memory:
-        largest = max(offsets, key=lambda t: t.settled.nbytes)
-        raise PlanError(
-            f"{graph.name} needs {arena / 2**30:.1f} GiB for its tensors, this machine has "
-            f"{memory / 2**30:.1f}; the largest is {largest.name!r} of shape {list(largest.dims)}"
-        )
-
-
 def _ref(t: Tensor, state: _State, offsets: dict[Tensor, int]) -> Ref:
     root = t.root
     before = root.settled.before * root.dtype.itemsize + t.shift()
+    if root.region:
+        return Ref("workspace", offsets[root] + before)
     if root.space == "weights":
         assert root.array is not None
         return state.ref(state.constant(root.array), before)
     if root.space == "arena":
-        return Ref("arena", offsets[root] + before)
-    return Ref(root.space, before, root.index)
+        return Ref("arena", offsets[root] + before, 0, t.stride())
+    return Ref(root.space, before, root.index, t.stride())
 
 
 # ---- steps
@@ -318,14 +242,14 @@ def _step(
     if s.kind == "view":
         return Step(s.name, s.op, s.kind, s.kernel, "", s.origin)
     assert s.site is not None and s.choice is not None
-    calls = [*_zero_calls(s, state, offsets, zeroed, target)]
+    calls = [*_zero_calls(s, state, offsets, zeroed, target, workspace)]
     packed = [state.packed(p.make) for p in s.choice.packed]
     specs = [None if t is None else t.settled for t in s.reads]
     refs = [_ref(t, state, offsets) for t in s.reads if t is not None]
     refs += [_ref(t, state, offsets) for t in s.writes]
     refs += [state.ref(p) for p in packed]
     refs.append(Ref("workspace"))
-    refs.append(Ref("arena", offsets[s.scratch] if s.scratch else 0))
+    refs.append(_ref(s.scratch, state, offsets) if s.scratch else Ref("arena", 0))
     key = choice_key(s.site, s.kernel, s.rank, s.choice)
     writes, dtypes = [t.settled for t in s.writes], [p.dtype for p in packed]
     for k, phase in enumerate(s.choice.phases):
@@ -343,25 +267,33 @@ def _step(
         detail=s.choice.detail,
         origin=s.origin,
         calls=tuple(calls),
-        cost=s.cost,
-        flops=_flops(s.node),
-        nbytes=float(moved + sum(p.nbytes for p in packed)),
+        cost=s.cost * s.turns,
+        flops=_flops(s.node) * s.turns,
+        nbytes=float(moved + sum(p.nbytes for p in packed)) * s.turns,
         fault=s.choice.fault,
         fault_at=offsets[s.scratch] if s.scratch and s.choice.fault else -1,
+        region=s.region,
+        turns=s.turns,
     )
 
 
 def _zero_calls(
-    s: Placed, state: _State, offsets: dict[Tensor, int], zeroed: set[Tensor], target: Target
+    s: Placed,
+    state: _State,
+    offsets: dict[Tensor, int],
+    zeroed: set[Tensor],
+    target: Target,
+    workspace: int,
 ) -> list[Call]:
-    calls = []
+    calls: list[Call] = []
     for t in s.writes:
-        root = t.root
-        if root.has_halo and root not in zeroed:
-            zeroed.add(root)
-            code, tiles = zero_halo(root.settled, target)
+        top = t.top
+        if top.has_halo and top not in zeroed:
+            zeroed.add(top)
+            code, tiles = zero_halo(top.settled, target)
             state.code(code.symbol, code.text)
-            calls.append(Call(code.symbol, (_ref(root, state, offsets),), tiles, False))
+            ref = _ref(top, state, offsets)
+            calls.append(Call(code.symbol, (ref,), tiles, False, workspace))
     return calls
 
 

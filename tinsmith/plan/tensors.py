@@ -18,6 +18,8 @@ class Tensor:
     steps see). A tensor with a `parent` shares its memory: the whole of it under other dims
     (`part` None), or the part that begins at `part` channels (blocked) or elements (plain).
     `pinned` tensors take no halo. `array` is a constant's buffer, already in the layout.
+    `in_turns`: the part of the parent along axis 0 that a turn of a region sees. `region`: only
+    that region's turns see the tensor, each thread its own.
     """
 
     name: str
@@ -32,10 +34,17 @@ class Tensor:
     pinned: bool = False
     halo: Halo = ()
     spec: Spec | None = None
+    in_turns: bool = False
+    region: int = 0
 
     @property
     def root(self) -> Tensor:
         return self if self.parent is None else self.parent.root
+
+    @property
+    def top(self) -> Tensor:
+        """The root, or the part of it that one turn sees."""
+        return self if self.parent is None or self.in_turns else self.parent.top
 
     @property
     def is_static(self) -> bool:
@@ -98,6 +107,19 @@ class Tensor:
     def settled(self) -> Spec:
         assert self.spec is not None, f"{self.name} has not been settled"
         return self.spec
+
+    @property
+    def lies_inside(self) -> bool:
+        """Whether no part of a whole batch is above it."""
+        return not self.in_turns and (self.parent is None or self.parent.lies_inside)
+
+    def stride(self) -> int:
+        """Bytes from the part that one turn sees to that of the next."""
+        if self.parent is None:
+            return 0
+        if not self.in_turns:
+            return self.parent.stride()
+        return self.parent.settled.strides[0] * self.dims[0] * self.dtype.itemsize
 
     def shift(self) -> int:
         """Bytes from the root's element (0, ...) to this tensor's."""

@@ -226,13 +226,15 @@ class Session:
             self._reference(call, inputs, outputs, env, cycles)
             return
         address, run, steps = call
+        if cycles is not None:
+            self._stamps[:] = 0
         if team is not None:
             team.run(address, self._pointer, self._counters_at, self._words, self)
         else:
             run(self._pointer, 0)
         if cycles is not None:
             for i, step in enumerate(steps):
-                spent = int(self._stamps[i + 1] - self._stamps[i])
+                spent = int(self._stamps[i + 1])
                 cycles[step.name] = cycles.get(step.name, 0) + spent
 
     def _read(self, operand: Operand, inputs: Any, outputs: Any, env: dict[str, Array]) -> Array:

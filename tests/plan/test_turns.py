@@ -1,0 +1,315 @@
+"""Batches computed in turns: which nodes may, what a turn is, that all turns give the whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.models import GRAPHS, array, conv, feeds, residual
+from tinsmith import ops
+from tinsmith.backends.cpu import compile_placed
+from tinsmith.codegen.target import level, runnable
+from tinsmith.compiler.explain import explain_steps
+from tinsmith.graph import Graph, Type
+from tinsmith.ops import OPS
+from tinsmith.ops.control import run_graph
+from tinsmith.passes.manager import run_passes
+from tinsmith.plan.rows import RULES
+from tinsmith.plan.turns import one_turn, runs
+from tinsmith.plan.when import intervals
+
+IMAGE = (4, 6, 5, 7)
+
+
+def ints(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.int64)
+
+
+def rows_of(batch: int) -> list[np.ndarray]:
+    """q, k, v and y rows of two items an image, of three rows of two elements each."""
+    table = np.arange(batch * 6).reshape(batch * 2, 3) * 2
+    return [table] * 4
+
+
+PARTED = [
+    ("Conv", [array(*IMAGE), array(8, 6, 3, 3)], {"pad": (1, 1, 1, 1)}),
+    ("ConvTranspose", [array(*IMAGE), array(6, 3, 2, 2)], {"stride": (2, 2)}),
+    ("AveragePool", [array(*IMAGE)], {"kernel": (2, 2)}),
+    ("LpPool", [array(*IMAGE)], {"kernel": (2, 2)}),
+    ("MaxPool", [array(*IMAGE)], {"kernel": (2, 2)}),
+    ("GlobalPool", [array(*IMAGE)], {}),
+    ("LRN", [array(*IMAGE)], {"size": 3}),
+    ("InstanceNorm", [array(*IMAGE), array(6), array(6)], {}),
+    ("GroupNorm", [array(*IMAGE), array(6), array(6)], {"groups": 2}),
+    ("DepthToSpace", [array(4, 8, 3, 3)], {"blocksize": 2}),
+    ("SpaceToDepth", [array(4, 8, 4, 6)], {"blocksize": 2}),
+    ("Resize", [array(*IMAGE), None, np.array([1, 1, 2, 2], np.float32)], {}),
+    ("Softmax", [array(4, 9)], {"axis": -1}),
+    ("LogSoftmax", [array(4, 9)], {"axis": 1}),
+    ("LayerNorm", [array(4, 3, 9), array(9)], {"axis": -1}),
+    ("RMSNorm", [array(4, 3, 9), array(9)], {"axis": -1}),
+    ("LpNorm", [array(4, 3, 9)], {"axis": 1}),
+    ("Split", [array(4, 9), ints(2, 7)], {"axis": 1}),
+    ("Transpose", [array(8, 3, 5)], {"perm": (0, 2, 1)}),
+    ("Reduce", [array(4, 3, 5), ints(1, -1)], {"kind": "mean"}),
+    ("Reduce", [array(4, 3, 5), ints(2)], {"kind": "max", "keepdims": False}),
+    ("Slice", [array(4, 9, 5), ints(7, 0), ints(1, 4), ints(1, 2), ints(-2, 1)], {}),
+    ("Pad", [array(4, 9), ints(0, 1, 0, 2)], {}),
+    ("Gather", [array(4, 9, 2), ints(3, 1)], {"axis": 1}),
+    ("Reshape", [array(4, 6, 5), ints(8, 15)], {}),
+    ("Reshape", [array(8, 15), ints(4, -1, 5)], {}),
+    ("Flatten", [array(*IMAGE)], {}),
+    ("Unsqueeze", [array(4, 3), ints(1)], {}),
+    ("Expand", [array(4, 1, 5), ints(4, 3, 5)], {}),
+    ("MatMul", [array(4, 5), array(5, 3)], {}),
+    ("MatMul", [array(4, 2, 5), array(5, 3)], {}),
+    ("Concat", [array(4, 2), array(4, 3)], {"axis": 1}),
+    ("ChannelGather", [array(4, 3), array(4, 2)], {"sources": ((1, 0, 2), (0, 1, 2))}),
+    ("Add", [array(4, 2, 3), array(2, 1)], {}),
+    ("Mul", [array(4, 2, 3), array(1, 2, 1)], {}),
+    ("Relu", [array(4, 5)], {}),
+    ("RowAttention", [array(4, 2, 3, 2), array(4, 2, 3, 2), array(4, 2, 3, 2), *rows_of(4)],
+     {"width": 2, "value_width": 2, "shape": (4, 2, 3, 2)}),
+]  # fmt: skip
+
+AT_RUN_TIME = {"Concat", "ChannelGather", "RowAttention"}
+"""Whose inputs of the batch's extent all come in; others have one such input, the first."""
+
+
+def graph_of(op: str, arrays, attrs, run_time: int = 1) -> tuple[Graph, list[np.ndarray]]:
+    g = Graph(op)
+    fed = [a for a in arrays[:run_time] if a is not None]
+    values = [
+        None if a is None
+        else g.input(f"x{i}", Type(a.dtype, a.shape)) if i < run_time
+        else g.const(a, f"c{i}")
+        for i, a in enumerate(arrays)
+    ]  # fmt: skip
+    g.outputs = list(g.add(OPS[op], *values, **attrs).outputs)
+    return g, fed
+
+
+def in_turns(g: Graph, fed: list[np.ndarray], turns: int) -> list[np.ndarray]:
+    """All outputs, turn by turn through the references."""
+    turn = one_turn(g, g.nodes, turns)
+    cut = {inner: outer for outer, inner in turn.cut.items()}
+    parts = []
+    for i in range(turns):
+        inputs = []
+        for v in turn.body.inputs:
+            outer = cut.get(v) or next(o for o, w in turn.whole.items() if w is v)
+            a = fed[g.inputs.index(outer)]
+            size = a.shape[0] // turns
+            inputs.append(a[i * size : (i + 1) * size] if v in cut else a)
+        parts.append(run_graph(turn.body, inputs))
+    order = [list(turn.results).index(v) for v in g.outputs]
+    return [np.concatenate([p[k] for p in parts]) for k in order]
+
+
+@pytest.mark.parametrize("turns", [2, 4])
+@pytest.mark.parametrize("op, arrays, attrs", PARTED, ids=[p[0] for p in PARTED])
+def test_turns_of_one_node_give_the_whole(op, arrays, attrs, turns):
+    run_time = {"Concat": 2, "ChannelGather": 2, "RowAttention": 3}.get(op, 1)
+    g, fed = graph_of(op, arrays, attrs, run_time)
+    for got, want in zip(in_turns(g, fed, turns), run_graph(g, fed), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+
+
+def test_every_rule_has_its_case():
+    assert {p[0] for p in PARTED} >= set(RULES)
+
+
+def test_products_of_two_batches():
+    g, fed = graph_of("MatMul", [array(4, 2, 3), array(4, 3, 5)], {}, 2)
+    np.testing.assert_allclose(in_turns(g, fed, 4)[0], run_graph(g, fed)[0], rtol=1e-6)
+
+
+def test_constants_that_repeat_are_cut():
+    token = np.broadcast_to(array(1, 1, 3), (4, 1, 3))
+    g, fed = graph_of("Concat", [array(4, 2, 3), token], {"axis": 1})
+    np.testing.assert_array_equal(in_turns(g, fed, 4)[0], run_graph(g, fed)[0])
+
+
+REFUSED = [
+    ("Softmax", [array(4, 9)], {"axis": 0}, 1),
+    ("Softmax", [array(6, 9)], {"axis": 1}, 1),  # six rows have no four parts
+    ("LayerNorm", [array(4, 9)], {"axis": 0}, 1),
+    ("Transpose", [array(4, 4)], {"perm": (1, 0)}, 1),
+    ("Transpose", [array(4, 4)], {}, 1),
+    ("Concat", [array(4, 2), array(4, 2)], {"axis": 0}, 2),
+    ("Concat", [array(4, 2), array(4, 3)], {"axis": 1}, 1),  # the constant's rows differ
+    ("Add", [array(4, 2), array(4, 2)], {}, 1),
+    ("Add", [array(4, 4), array(4)], {}, 2),
+    ("Reduce", [array(4, 8), ints(0)], {"kind": "sum"}, 1),
+    ("Reduce", [array(4, 8)], {"kind": "sum"}, 1),
+    ("CumSum", [array(4, 8), ints(0)], {}, 1),
+    ("Slice", [array(8, 8), ints(0), ints(4), ints(0)], {}, 1),
+    ("Slice", [array(4, 8), ints(3), ints(-9), ints(0), ints(-1)], {}, 1),
+    ("Pad", [array(4, 8), ints(1, 0, -1, 0)], {}, 1),
+    ("Gather", [array(4, 8), ints(3, 2, 1, 0)], {"axis": 0}, 1),
+    ("Expand", [array(1, 8), ints(4, 8)], {}, 1),
+    ("MatMul", [array(4, 4), array(4, 4)], {}, 2),
+    ("MatMul", [array(8, 4), array(2, 4, 4)], {}, 1),
+    ("MaxPool", [array(*IMAGE)], {"kernel": (2, 2), "with_indices": True}, 1),
+    ("Resize", [array(*IMAGE), None, np.array([2, 1, 1, 1], np.float32)], {}, 1),
+    ("RowAttention", [array(4, 2, 3, 2), array(4, 2, 3, 2), array(4, 2, 3, 2),
+                      rows_of(4)[0], rows_of(4)[0][::-1], *rows_of(4)[:2]],
+     {"width": 2, "value_width": 2, "shape": (4, 2, 3, 2)}, 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("op, arrays, attrs, run_time", REFUSED, ids=[r[0] for r in REFUSED])
+def test_nodes_that_mix_images_are_no_run(op, arrays, attrs, run_time):
+    g, _ = graph_of(op, arrays, attrs, run_time)
+    assert list(runs(g, 4)) == []
+
+
+# ---- whole programs
+
+
+def placed(g: Graph) -> Graph:
+    run_passes(g, "portable", "cpu")
+    run_passes(g, "machine", "cpu")
+    return g
+
+
+def batched_branches() -> Graph:
+    """Concat and Split within, and at the borders of, what runs in turns."""
+    g = Graph("branches")
+    x = g.input("x", Type("float32", (6, 16, 7, 9)))
+    both = ops.Concat(ops.Relu(conv(g, x, 32, 1)), conv(g, x, 32, 3, seed=2), x, axis=1)
+    first, second = ops.Split(both, ints(32, 48), axis=1)
+    halves = ops.Relu(conv(g, first, 20, 3, seed=4))
+    flat = ops.Flatten(ops.GlobalPool(conv(g, second, 8, 3, seed=6)))
+    across = ops.Softmax(flat, axis=0)  # of all images
+    y = ops.MatMul(across, g.const(array(8, 12), "w"))
+    g.outputs = [halves, ops.Tanh(both), y]
+    return g
+
+
+def scaled() -> Graph:
+    """What all turns read whole: a factor that is computed once."""
+    g = Graph("scaled")
+    x = g.input("x", Type("float32", (6, 16, 7, 9)))
+    f = g.input("f", Type("float32", (1, 16, 1, 1)))
+    y = conv(g, ops.Mul(conv(g, x, 16, 3), ops.Exp(f)), 16, 3, seed=3)
+    g.outputs = [ops.Relu(ops.Add(y, x))]
+    return g
+
+
+def rows() -> Graph:
+    """Rows of several images in one axis, and products of two batches."""
+    g = Graph("rows")
+    x = g.input("x", Type("float32", (6, 10, 16)))
+    q = ops.Reshape(ops.MatMul(x, g.const(array(16, 16), "q")), ints(60, 16))
+    q = ops.Reshape(ops.LayerNorm(q, array(16)), ints(6, 10, 16))
+    k = ops.MatMul(x, g.const(array(16, 16, seed=1), "k"))
+    p = ops.Softmax(ops.MatMul(q, ops.Transpose(k, perm=(0, 2, 1))), axis=-1)
+    g.outputs = [ops.Add(ops.MatMul(p, x), x)]
+    return g
+
+
+PROGRAMS = GRAPHS | {
+    "residual_6": lambda: residual(6, 11),
+    "batched_branches": batched_branches,
+    "scaled": scaled,
+    "rows": rows,
+}
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2", "sse2", "scalar"])
+@pytest.mark.parametrize("name, turns", [
+    ("residual_batch", 3), ("residual_6", 2), ("residual_6", 6), ("batched_branches", 3),
+    ("batched_branches", 6), ("scaled", 6), ("rows", 6), ("rows", 2), ("branches", 2),
+    ("mixed", 4), ("recurrent", 3),
+])  # fmt: skip
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_programs_in_turns_agree_with_the_reference(name, turns, threads, isa):
+    if not runnable(level(isa)):
+        pytest.skip(f"no {isa} here")
+    graph = PROGRAMS[name]()
+    fed = list(feeds(graph).values())
+    want = run_graph(graph, fed)
+    made = compile_placed(placed(graph), level(isa), threads=threads, turns=turns)
+    session = made.program.session()
+    for _ in range(2):
+        session._workspace[:] = 0xFF  # nothing may be read that no turn has written
+        session._arena[:] = 0xFF
+        for got, expected in zip(session.run(fed), want, strict=True):
+            np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-5)
+
+
+def test_what_lies_inside_takes_the_room_of_one_turn():
+    def arena(turns: int) -> int:
+        graph = placed(residual(6, 32))
+        memory = compile_placed(graph, level("host"), turns=turns).built.plan.memory
+        return memory.peak + memory.workspace
+
+    assert arena(6) < 0.4 * arena(1)
+
+
+def test_profiles_count_all_turns():
+    from tinsmith.runtime.profile import profile_session
+
+    x = list(feeds(residual(6, 32)).values())
+    flops = []
+    for turns in (1, 6):
+        made = compile_placed(placed(residual(6, 32)), level("host"), turns=turns)
+        profile = profile_session(made.program.session(), x, 3)
+        assert all(r.ms > 0 for r in profile.rows)
+        flops.append(sum(s.flops for s in made.built.plan.steps))
+    assert flops[0] == flops[1]
+
+
+# ---- when
+
+
+@pytest.mark.parametrize(
+    "gains, found",
+    [
+        ([], []),
+        ([1.0, 1.0, -1.0, 3.0, -5.0, 0.1], [(0, 4)]),
+        ([1.0, 1.0, -9.0, 3.0, 3.0], [(0, 2), (3, 5)]),
+        ([1.0, 1.0, None, 3.0, 3.0], [(0, 2), (3, 5)]),
+        ([-1.0, 9.0, -1.0], []),  # one node alone has nothing between
+        ([0.001, 0.001], []),
+    ],
+)
+def test_intervals_of_the_largest_gains(gains, found):
+    assert intervals(gains, [1.0] * len(gains)) == found
+
+
+def regions(graph: Graph, threads: int = 1) -> list[str]:
+    plan = compile_placed(placed(graph), level("avx2"), threads=threads).built.plan
+    return [s.name for s in plan.steps if s.region]
+
+
+def chain(batch: int, channels: int, size: int, pool: bool) -> Graph:
+    g = Graph("chain")
+    x = g.input("x", Type("float32", (batch, channels, size, size)))
+    for i in range(3):
+        x = ops.Relu(conv(g, x, channels, 3, seed=i))
+        if pool:
+            x = ops.MaxPool(x, kernel=(3, 3), pad=(1, 1, 1, 1))
+    g.outputs = [x]
+    return g
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_large_images_are_computed_in_turns(threads):
+    names = {"conv", "maxpool", "conv.1", "maxpool.1", "conv.2", "maxpool.2"}
+    assert names <= set(regions(chain(8, 16, 160, pool=True), threads))
+
+
+def test_what_fits_in_cache_or_is_one_image_is_computed_at_once():
+    assert regions(chain(8, 16, 8, pool=False)) == []
+    assert regions(chain(1, 16, 160, pool=True)) == []
+
+
+def test_heavy_weights_are_read_once():
+    assert regions(chain(8, 512, 4, pool=False)) == []
+
+
+def test_explain_tells_turns():
+    made = compile_placed(placed(chain(8, 16, 160, pool=True)), level("avx2"))
+    assert "8 turns" in explain_steps(made.built)["maxpool"]

@@ -1,0 +1,133 @@
+"""Where tensors lie in the arena, and what turns see alone in the workspace of their threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from tinsmith.errors import PlanError
+from tinsmith.graph import Graph
+from tinsmith.plan.memory import Buffer, align, assign_offsets, lower_bound
+from tinsmith.plan.placed import Placed
+from tinsmith.plan.tensors import Tensor
+
+
+def _last_reads(placed: list[Placed]) -> dict[Tensor, int]:
+    """For each root in the arena the last step that reads or writes any tensor of its family."""
+    last: dict[Tensor, int] = {}
+    for i, step in enumerate(placed):
+        for t in (*step.reads, *step.writes):
+            if t is not None and t.is_static:
+                last[t.root] = i
+    return last
+
+
+def take_over(placed: list[Placed], outputs: list[Tensor]) -> None:
+    """Let outputs lie where an operand lies that nobody needs afterwards."""
+    last = _last_reads(placed)
+    kept = {t.root for t in outputs}
+    for i, step in enumerate(placed):
+        if step.kind != "native" or step.choice is None or step.site is None:
+            continue
+        first_extra = len(step.site.inputs)
+        candidates = [step.choice.inplace] if step.choice.inplace is not None else []
+        candidates += range(first_extra, len(step.reads))
+        y = step.writes[0]
+        if y.parent is not None or y.space != "arena":
+            continue
+        for k in candidates:
+            x = step.reads[k]
+            if x is None or not x.is_static or x.root.space != "arena" or x.root in kept:
+                continue
+            others = [
+                t for j, t in enumerate(step.reads) if t is not None and j != k and t.root is x.root
+            ]
+            if not x.root.region == y.root.region == step.region:
+                continue
+            whole = x.root.settled
+            same = x.settled == y.settled and whole.size == y.settled.size and x.shift() == 0
+            if last[x.root] == i and same and not others:
+                y.parent = x
+                last[x.root] = last.pop(y, i)
+                break
+
+
+def arena_of(
+    placed: list[Placed], outputs: list[Tensor]
+) -> tuple[dict[Tensor, int], int, int, int]:
+    """Offsets of the arena's roots (and scratch), its size, the naive sum, the lower bound."""
+    buffers: dict[Tensor, Buffer] = {}
+    naive = 0
+    spans = _spans(placed)
+    for i, step in enumerate(placed):
+        for t in (*step.reads, *step.writes):
+            if t is None or t.root.space != "arena" or t.root.region:
+                continue
+            root = t.root
+            begin, end = spans.get(step.region, (i, i))
+            if root in buffers:
+                buffers[root].end = end
+            else:
+                buffers[root] = Buffer(root.settled.nbytes, begin, end)
+        naive += sum(
+            align(t.settled.nbytes) for t in step.writes if t.is_static and t.parent is None
+        )
+        if step.choice is not None and step.choice.scratch:
+            scratch = Tensor(f"{step.name}.scratch", np.dtype("uint8"), (step.choice.scratch,))
+            scratch.settle()
+            step.scratch = scratch
+            if step.region:
+                scratch.region = step.region
+                continue
+            kept = (0, len(placed)) if step.choice.fault else (i, i)  # read after the run
+            buffers[scratch] = Buffer(step.choice.scratch, *kept)
+    for t in outputs:
+        if t.root in buffers:
+            buffers[t.root].end = len(placed)
+    rows = list(buffers.values())
+    size = assign_offsets(rows)
+    return {t: b.offset for t, b in buffers.items()}, size, naive, lower_bound(rows)
+
+
+def _spans(placed: list[Placed]) -> dict[int, tuple[int, int]]:
+    """The first and the last step of each region."""
+    spans: dict[int, tuple[int, int]] = {}
+    for i, step in enumerate(placed):
+        if step.region:
+            spans[step.region] = spans.get(step.region, (i, i))[0], i
+    return spans
+
+
+def inside_of(placed: list[Placed], start: int, offsets: dict[Tensor, int]) -> int:
+    """Give what only turns see its place in each thread's workspace, from `start` on; the bytes."""
+    most = 0
+    for region, (first, last) in _spans(placed).items():
+        buffers: dict[Tensor, Buffer] = {}
+        for i in range(first, last + 1):
+            step = placed[i]
+            for t in (*step.reads, *step.writes, step.scratch):
+                if t is None or t.root.region != region:
+                    continue
+                if t.root in buffers:
+                    buffers[t.root].end = i
+                else:
+                    buffers[t.root] = Buffer(t.root.settled.nbytes, i, i)
+        most = max(most, assign_offsets(list(buffers.values())))
+        offsets.update((t, start + b.offset) for t, b in buffers.items())
+    return most
+
+
+def check_size(graph: Graph, arena: int, offsets: Mapping[Tensor, int]) -> None:
+    """Raise PlanError, naming the largest tensor, where the arena exceeds the machine's memory."""
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return
+    if arena > memory:
+        largest = max(offsets, key=lambda t: t.settled.nbytes)
+        raise PlanError(
+            f"{graph.name} needs {arena / 2**30:.1f} GiB for its tensors, this machine has "
+            f"{memory / 2**30:.1f}; the largest is {largest.name!r} of shape {list(largest.dims)}"
+        )

@@ -1,0 +1,193 @@
+"""Runs of nodes that may compute a batch in turns, and the graph of one turn.
+
+A value at the border of a run is cut along axis 0: turn i reads and writes its i-th part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tinsmith.errors import TypeRuleError
+from tinsmith.graph import Graph, Node, Type, Value
+from tinsmith.kernels.layout import Layout
+from tinsmith.plan.rows import divides, part_of
+from tinsmith.plan.tensors import Tensor
+
+if TYPE_CHECKING:
+    from tinsmith.plan.place import Placer
+
+
+@dataclass
+class Turn:
+    """What one turn computes: `body`, whose inputs are parts of the outer values in `cut` or whole
+    outer values (`whole`), and whose outputs are parts of the outer values in `results`."""
+
+    turns: int
+    nodes: list[Node]
+    body: Graph
+    cut: dict[Value, Value] = field(default_factory=dict)
+    whole: dict[Value, Value] = field(default_factory=dict)
+    results: dict[Value, Value] = field(default_factory=dict)
+    inner: dict[Node, Node] = field(default_factory=dict)
+    """The body's node for each outer one."""
+
+
+def runs(graph: Graph, turns: int) -> Iterator[list[Node]]:
+    """The longest runs of nodes, in order, that may compute in turns."""
+    run: list[Node] = []
+    for node in graph.nodes:
+        if _copied(Graph(), node, {}, turns) is not None:
+            run.append(node)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def one_turn(graph: Graph, nodes: Sequence[Node], turns: int) -> Turn:
+    """The graph of one turn of a run, or of a part of it."""
+    made = Turn(turns, list(nodes), Graph(f"{graph.name}/{turns}", graph.file))
+    env: dict[Value, Value] = {}
+    inside = {v for n in nodes for v in n.outputs}
+    for node in nodes:
+        for v in node.inputs:
+            if v is None or v in env or v.const is not None or v in inside:
+                continue
+            parted = _is_cut(v, turns)
+            env[v] = made.body.input(f"{v.name}.part", _part_type(v, turns) if parted else v.type)
+            (made.cut if parted else made.whole)[v] = env[v]
+        copy = _copied(made.body, node, env, turns)
+        assert copy is not None, f"{node.name} does not run in turns"
+        made.inner[node] = copy
+    chosen = set(nodes)
+    for node in nodes:
+        for v in node.outputs:
+            if v in graph.outputs or any(u not in chosen for u in v.uses):
+                made.results[v] = env[v]
+    made.body.outputs.extend(made.results.values())
+    return made
+
+
+def _is_cut(v: Value, turns: int) -> bool:
+    return v.const is None and divides(v, turns)
+
+
+def _part_type(v: Value, turns: int) -> Type:
+    first, *rest = v.dims
+    return v.type.like(shape=(first // turns, *rest))
+
+
+def _copied(body: Graph, node: Node, env: dict[Value, Value], turns: int) -> Node | None:
+    """The node of one turn in `body`, whose inputs `env` gives (made up where it does not); None
+    where the node cannot run in turns."""
+    cut = [v is not None and _is_cut(v, turns) for v in node.inputs]
+    return _narrowed(body, node, cut, env, turns)
+
+
+def _narrowed(
+    body: Graph, node: Node, cut: Sequence[bool], env: dict[Value, Value], turns: int
+) -> Node | None:
+    attrs = dict(node.attrs)
+    if "body" in attrs:
+        if node.op.name not in ("Fused", "Block"):
+            return None
+        inner = _narrowed_body(attrs["body"], cut, turns)
+        if inner is None:
+            return None
+        consts, attrs["body"] = {}, inner
+    else:
+        part = part_of(node, cut, turns)
+        if part is None:
+            return None
+        consts, attrs = part.consts, attrs | part.attrs
+    inputs: list[Value | None] = []
+    for i, v in enumerate(node.inputs):
+        if v is None:
+            inputs.append(None)
+        elif i in consts:
+            inputs.append(body.const(consts[i], v.name))
+        else:
+            if v not in env:
+                if v.const is not None:
+                    env[v] = body.const(v.const, v.name)
+                else:
+                    env[v] = Value(body, _part_type(v, turns) if cut[i] else v.type, v.name)
+            inputs.append(env[v])
+    names = [v.name for v in node.outputs]
+    try:
+        copy = body.add(
+            node.op, *inputs, name=node.name, origin=node.origin, outputs=names, **attrs
+        )
+    except TypeRuleError:
+        return None
+    if any(
+        new.type != _part_type(old, turns)
+        for old, new in zip(node.outputs, copy.outputs, strict=True)
+    ):
+        return None
+    env.update(zip(node.outputs, copy.outputs, strict=True))
+    return copy
+
+
+def _narrowed_body(outer: Graph, cut: Iterable[bool], turns: int) -> Graph | None:
+    """The body of a region for one turn; `cut` tells which of its inputs are parts."""
+    body = Graph(outer.name, outer.file)
+    parted: set[Value] = set()
+    env: dict[Value, Value] = {}
+    for v, is_part in zip(outer.inputs, cut, strict=True):
+        env[v] = body.input(v.name, _part_type(v, turns) if is_part else v.type)
+        if is_part:
+            parted.add(v)
+    for node in outer.nodes:
+        inner_cut = [v in parted for v in node.inputs]
+        if _narrowed(body, node, inner_cut, env, turns) is None:
+            return None
+        parted.update(node.outputs)
+    body.outputs.extend(env[v] for v in outer.outputs)
+    return body
+
+
+def place_turns(placer: Placer, turn: Turn, results: set[Value]) -> None:
+    """Add the steps of one turn, marked as a region of their own."""
+    first = len(placer.steps)
+    region = 1 + max((s.region for s in placer.steps), default=0)
+    for outer, inner in turn.cut.items():
+        placer.set(inner, _part(placer.home(outer), inner))
+    placer.rename(dict((inner, outer) for outer, inner in turn.whole.items()))
+    leaving = {turn.results[v] for v in turn.results if v in results}
+    threads, placer.threads = placer.threads, 1
+    for node in turn.body.nodes:
+        placer.place_node(node, leaving)
+    for outer, inner in turn.results.items():
+        placer.set(outer, _whole(placer, outer, inner, inner in leaving and not outer.uses))
+    placer.threads = threads
+    for step in placer.steps[first:]:
+        step.region, step.turns = region, turn.turns
+        for t in step.writes:
+            if t.root.space == "arena" and t.lies_inside:
+                t.root.region = region
+
+
+def _part(home: Tensor, inner: Value) -> Tensor:
+    return Tensor(
+        inner.name, inner.dtype, inner.dims, home.block, home.space, parent=home, part=0,
+        halo=home.halo, in_turns=True,
+    )  # fmt: skip
+
+
+def _whole(placer: Placer, outer: Value, inner: Value, plain: bool) -> Tensor:
+    """The tensor of a whole batch whose parts the turns write, as `plain` or as it comes."""
+    home = placer.home(inner)
+    block = 0 if plain else home.block
+    whole = Tensor(outer.name, outer.dtype, outer.dims, block)
+    if home.parent is None and home.space == "arena" and home.block == block:
+        home.parent, home.part, home.in_turns = whole, 0, True
+        whole.widen(Layout(home.block, home.halo))
+        if home.pinned:
+            whole.pin()
+    else:
+        placer.convert(inner, home, _part(whole, inner))
+    return whole

@@ -1,0 +1,125 @@
+"""When a batch is computed in turns: which runs of nodes, by the cost model.
+
+In turns, what lies between the nodes stays in cache, and each thread works on its own; at once,
+weights are read one time for all images. So early layers mostly pay in turns, late ones at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+from tinsmith.codegen.target import Target
+from tinsmith.graph import Graph, Node
+from tinsmith.plan.placed import Placed
+from tinsmith.plan.turns import Turn, one_turn, runs
+
+if TYPE_CHECKING:
+    from tinsmith.plan.place import Placer
+
+EXPOSED = 0.5
+"""Of the time to move what a step reads and writes: arithmetic hides the rest."""
+SHARED = 0.03
+"""Of a step's time, which threads that share it lose: they do not end together."""
+WORTH, LEAST = 0.02, 0.004
+"""A region must save at least these parts: of its own time, and of the program's."""
+
+
+def forced_turns(graph: Graph, turns: int) -> list[Turn]:
+    """In so many turns wherever it can be."""
+    return [one_turn(graph, run, turns) for run in runs(graph, turns)] if turns > 1 else []
+
+
+def choose_turns(graph: Graph, fresh: Callable[[int], Placer], threads: int) -> list[Turn]:
+    """The regions that the cost model wants. `fresh` makes placers for so many threads."""
+    turns = batch_of(graph)
+    if turns < max(2, threads):
+        return []
+    candidates = list(runs(graph, turns))
+    if not candidates:
+        return []
+    whole = prices(fresh(threads), graph)
+    program = sum(filter(None, whole.values())) / threads
+    found: list[Turn] = []
+    for run in candidates:
+        turn = one_turn(graph, run, turns)
+        parts = prices(fresh(1), turn.body)
+        rounds = -(-turns // threads)
+        gains: list[float | None] = []
+        for node in run:
+            at_once, part = whole[node], parts[turn.inner[node]]
+            if at_once is None or part is None:
+                gains.append(None)
+                continue
+            shared = at_once / threads * (1 + (SHARED if threads > 1 else 0.0))
+            gains.append(shared - rounds * part)
+        costs = [(whole[node] or 0.0) / threads for node in run]
+        for first, last in intervals(gains, costs, LEAST * program):
+            found.append(one_turn(graph, run[first:last], turns))
+    return found
+
+
+def batch_of(graph: Graph) -> int:
+    """The extent of the first axis of the first input; 1 where it has none."""
+    x = graph.inputs[0].type if graph.inputs else None
+    return x.dims[0] if x is not None and x.is_static and x.dims else 1
+
+
+def intervals(
+    gains: Sequence[float | None], costs: Sequence[float], least: float = 0.0
+) -> list[tuple[int, int]]:
+    """The disjoint intervals [first, last) of the largest sums of gains that are worth it, and at
+    least `least`; nodes whose gain is None are in none."""
+    found: list[tuple[int, int]] = []
+    work = [(0, len(gains))]
+    while work:
+        begin, end = work.pop()
+        best, first, last = _best(gains, begin, end)
+        if last - first < 2 or best < max(least, WORTH * sum(costs[first:last])):
+            continue
+        found.append((first, last))
+        work += [(begin, first), (last, end)]
+    return sorted(found)
+
+
+def _best(gains: Sequence[float | None], begin: int, end: int) -> tuple[float, int, int]:
+    best, first, last = 0.0, begin, begin
+    total, start = 0.0, begin
+    for i in range(begin, end):
+        gain = gains[i]
+        if gain is None or total + gain <= 0:
+            total, start = 0.0, i + 1
+            continue
+        total += gain
+        if total > best:
+            best, first, last = total, start, i + 1
+    return best, first, last
+
+
+def prices(placer: Placer, graph: Graph) -> dict[Node, float | None]:
+    """Seconds of each node on one core, the conversions before it included; None where it has no
+    kernel that may run in turns."""
+    found: dict[Node, float | None] = {}
+    placer.begin(graph)
+    for node in graph.nodes:
+        first = len(placer.steps)
+        placer.place_node(node, set())
+        steps = placer.steps[first:]
+        able = all(s.kind != "reference" and not (s.choice and s.choice.fault) for s in steps)
+        found[node] = sum(_seconds(s, placer.target) for s in steps) if able else None
+    return found
+
+
+def _seconds(step: Placed, target: Target) -> float:
+    if step.choice is None:
+        return 0.0
+    moved = sum(
+        t.dtype.itemsize * prod(t.dims)
+        for t in (*step.reads, *step.writes)
+        if t is not None and t.space != "weights"
+    )
+    if moved <= target.l2 // 2:
+        return step.cost
+    rate = target.l3_bandwidth if moved <= target.l3 // 4 else target.dram_bandwidth
+    return step.cost + EXPOSED * moved / rate
