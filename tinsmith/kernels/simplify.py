@@ -101,17 +101,19 @@ def _chain(make: Maker, x: Expr, exponent: int, dtype: np.dtype[Any]) -> Expr:
 
 
 def _maximum(make: Maker, args: Args, dtype: np.dtype[Any]) -> Expr | None:
-    return _bound(args, -math.inf)
+    return _bound(make, args, -math.inf, dtype)
 
 
 def _minimum(make: Maker, args: Args, dtype: np.dtype[Any]) -> Expr | None:
-    return _bound(args, math.inf)
+    return _bound(make, args, math.inf, dtype)
 
 
-def _bound(args: Args, neutral: float) -> Expr | None:
+def _bound(make: Maker, args: Args, neutral: float, dtype: np.dtype[Any]) -> Expr | None:
     for x, c in (args, args[::-1]):
         if _is(c, neutral) or x is c:
             return x
+        if c.name == "const" and c.param != c.param:  # the code for constants lets x win
+            return make.call("add", (x, c), dtype)
     return None
 
 

@@ -18,8 +18,9 @@ NIBBLES = {"int4", "uint4", "int2", "uint2"}
 def Cast(x, *, to, saturate=True, round_mode="up"):
     """y = x converted to the dtype named by `to`
 
-    Floats round to nearest even and overflow to infinity; to integers they truncate; integers
-    wrap around; anything but zero is True. A float8 takes its largest number instead of
+    Floats round to nearest even and overflow to infinity. To integers they truncate: what is out
+    of range becomes the nearest integer of the type, NaN becomes 0 (ONNX leaves both open, and
+    processors differ). Integers wrap around; anything but zero is True. A float8 takes its largest number instead of
     overflowing if `saturate`. `round_mode` ("up", "down", "nearest") is for float8_e8m0fnu
     only. Strings are read as numpy reads numbers, and written with the fewest digits that
     tell the number from its neighbours.
@@ -32,8 +33,24 @@ def Cast(x, *, to, saturate=True, round_mode="up"):
     if dtype.name == "float8_e8m0fnu":
         return _to_e8m0(np.asarray(x), dtype, saturate, round_mode)
     if dtype.name in NIBBLES and x.dtype.name not in NIBBLES:
-        return x.astype(np.int32).astype(dtype)
+        return Cast.reference(x, to="int32").astype(dtype)
+    # Generated code truncates this way by itself: only arrays are led around numpy's own.
+    if dtype.kind in "iu" and isinstance(x, np.ndarray | np.generic) and _is_float(x.dtype):
+        return _truncated(x, dtype)
     return x.astype(dtype)
+
+
+def _is_float(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind not in "biucO" and dtype.name not in NIBBLES
+
+
+def _truncated(x: Any, dtype: np.dtype[Any]) -> Any:
+    wide = x if x.dtype.name in ("float32", "float64") else x.astype(np.float32)
+    info = np.iinfo(dtype)
+    above, below = wide >= float(info.max + 1), wide <= float(info.min)  # both are powers of two
+    inside = np.where(above | below | np.isnan(wide), 0, wide).astype(dtype)
+    ends = np.where(above, dtype.type(info.max), np.where(below, dtype.type(info.min), inside))
+    return ends.astype(dtype)
 
 
 def _saturated(x: Any, dtype: np.dtype[Any]) -> Any:

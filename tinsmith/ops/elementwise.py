@@ -293,8 +293,9 @@ def Atan2(y, x):
 def Clip(x, *, min=None, max=None):
     """y = min(max(x, lower), upper); upper wins where lower > upper; NaN stays NaN
 
-    The attributes are Python numbers; None is no bound.
+    The attributes are Python numbers; None is no bound, and neither is NaN.
     """
+    min, max = (None if bound is None or bound != bound else bound for bound in (min, max))
     if x.dtype.name == "bfloat16":
         return Clip.reference(x.astype(np.float32), min=min, max=max).astype(x.dtype)
     low = x if min is None else np.maximum(x, min)

@@ -162,6 +162,8 @@ def clip_from_min_then_max(x: Value, lo: Array, hi: Array) -> Value:
 
 def _clip(x: Value, lo: float | None, hi: float | None) -> Value:
     need_float(x)
+    if any(bound is not None and bound != bound for bound in (lo, hi)):
+        raise Skip("a bound is NaN")
     return OPS["Clip"](x, min=lo, max=hi)
 
 
