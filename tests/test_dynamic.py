@@ -6,6 +6,7 @@ import gc
 import threading
 import time
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tinsmith as ts
 from tests.transformer import feeds, transformer
+from tinsmith.codegen import cache as code_cache
 from tinsmith.errors import InputShapeError
+from tinsmith.plan.shelf import OPEN
 from tinsmith.runtime.net import PLANS
 
 RANDOM = np.random.default_rng(5)
@@ -72,6 +75,76 @@ def test_fifty_shapes_in_a_row_leave_nothing_behind():
     assert programs[-1]() is not None
     x = np.ones((1, 1), np.float32)
     np.testing.assert_array_equal(net(x), x * 2)  # the first shape, whose plan is long gone
+
+
+def held():
+    """(mappings, MiB resident, threads) of this process."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    maps = Path("/proc/self/maps").read_text().count("\n")
+    return maps, int(status["VmRSS"].split()[0]) >> 10, int(status["Threads"])
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="there is no /proc/self/maps")
+def test_a_transformer_of_fifty_shapes_in_a_row():
+    """Programs that are dropped take their weights and their code with them."""
+    model = ts.load(transformer(d=16, heads=2, layers=1))
+    net, reference = ts.compile(model, threads=2), ts.compile(model, backend="numpy")
+    shapes = [(1 + i % 3, 1 + i) for i in range(50)]
+    for i, (batch, seq) in enumerate(shapes):
+        given = feeds(batch, seq, seed=i)
+        agree(net(**given), reference(**given))
+        if i == PLANS + 4:
+            gc.collect()
+            maps, resident, workers = held()
+    gc.collect()
+    now = held()
+    assert now[0] - maps < 40, (maps, now)  # each program's code takes about five
+    assert now[1] - resident < 48, (resident, now)
+    assert now[2] <= workers + 1  # the first large program starts the second thread
+    assert len({id(b) for p in net._programs.values() for b in p.blobs}) <= PLANS + OPEN
+
+
+def test_programs_of_all_shapes_share_their_weights():
+    d = 64
+    model = ts.load(transformer(d=d, heads=2, layers=2))
+    net = ts.compile(model, cache=False)
+    given = {shape: feeds(*shape) for shape in [(2, 20), (2, 21), (1, 41), (2, 20)]}
+    expected = {shape: net(**f) for shape, f in given.items()}
+    own = [p.blobs[0].data.size for p in net._programs.values()]
+    assert own[0] > 4 * 12 * d * d * 2
+    assert sum(own[1:]) < own[0] // 4, own
+    whole = {p.plan.memory.weights for p in net._programs.values()}
+    assert min(whole) > own[0] // 2
+    first = weakref.ref(next(iter(net._programs.values())).blobs[0])
+    del net._programs[next(iter(net._programs))]
+    gc.collect()
+    assert first() is not None  # the others read it
+    agree(net(**given[1, 41]), expected[1, 41])
+
+
+def test_stored_programs_share_their_weights(tmp_path, monkeypatch):
+    monkeypatch.setenv("TINSMITH_CACHE", str(tmp_path / "cache"))
+    code_cache._open.cache_clear()
+    path = tmp_path / "model.onnx"
+    path.write_bytes(transformer(d=64, heads=2).SerializeToString())
+    given = [feeds(2, 20), feeds(2, 21)]
+    expected = [ts.compile(path)(**f) for f in given[:1]]
+    net = ts.compile(path)
+    expected = [net(**f) for f in given]
+    first, second = (net.program(tuple(a.shape for a in f.values())) for f in given)
+    assert first.stored and not second.stored and first.blobs[0] in second.blobs
+    again = ts.compile(path)
+    for f, want in zip(given, expected, strict=True):
+        agree(again(**f), want, 0)
+    programs = list(again._programs.values())
+    assert all(p.stored for p in programs)
+    assert programs[0].blobs[0] in programs[1].blobs
+    # What the second reads of the first is gone: it counts as absent, and is made anew.
+    (tmp_path / "cache" / "programs" / programs[0].blobs[0].file).unlink()
+    lone = ts.compile(path)
+    agree(lone(**given[1]), expected[1])
+    assert not lone.program().stored
+    code_cache._open.cache_clear()
 
 
 def x_shape(x):
