@@ -21,6 +21,17 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn with the line of the code that called Tinsmith."""
+    import sys
+    import warnings
+
+    level = 2
+    while sys._getframe(level - 1).f_globals.get("__name__", "").startswith("tinsmith."):
+        level += 1
+    warnings.warn(message, category, stacklevel=level)
+
+
 class UnknownName(TinsmithError, KeyError):
     """A look-up by a name that a table does not hold."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,7 +72,11 @@ def function(body: Callable[[Builder], None], target: str, *params: str) -> Call
     library = SharedLibrary(link([compile_object(module.text(), module.target)]))
     types = [ctypes.c_void_p] * len(params) + [ctypes.c_int64]
     call = ctypes.CFUNCTYPE(None, *types)(library.address("f"))
-    return lambda *a: call(*(x.ctypes.data if isinstance(x, np.ndarray) else x for x in a))
+
+    def run(*arguments: Any, library: Any = library) -> Any:  # the code goes with its library
+        return call(*(x.ctypes.data if isinstance(x, np.ndarray) else x for x in arguments))
+
+    return run
 
 
 @pytest.mark.parametrize("target", levels())

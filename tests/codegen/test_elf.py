@@ -7,6 +7,7 @@ import ctypes
 import shutil
 import subprocess
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -173,3 +174,12 @@ def test_aarch64(tmp_path):
         [readelf, "-WlDs", str(file)], capture_output=True, text=True, check=True
     )
     assert "first" in shown.stdout and "main" in shown.stdout and not shown.stderr
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs a list of mappings")
+def test_code_goes_with_its_library() -> None:
+    data = link([mapped("f", lambda v: v + 1.0)])
+    count = len(Path("/proc/self/maps").read_text().splitlines())
+    for _ in range(30):
+        np.testing.assert_array_equal(apply(SharedLibrary(data), "f", X), X + 1)
+    assert len(Path("/proc/self/maps").read_text().splitlines()) < count + 30

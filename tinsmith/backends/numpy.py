@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,14 @@ from tinsmith.runtime.program import owned
 
 
 class NumpyProgram:
-    """Evaluates a graph node by node. Immutable; safe to share between threads."""
+    """Evaluates a graph node by node. Immutable; safe to share between threads.
 
-    def __init__(self, graph: Graph) -> None:
+    `check` is called before each run, and raises where the constants are no longer what they were.
+    """
+
+    def __init__(self, graph: Graph, check: Callable[[], object] = bool) -> None:
         self.graph = graph
+        self._check = check
 
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
         """The outputs for one array per input of any shape that the graph admits.
@@ -24,6 +28,7 @@ class NumpyProgram:
         """
         from tinsmith.ops.control import run_graph
 
+        self._check()
         outputs: list[np.ndarray[Any, Any]] = []
         for array in run_graph(self.graph, inputs):
             if not isinstance(array, np.ndarray):

@@ -16,10 +16,9 @@ import functools
 import os
 import stat
 import sys
-import warnings
 from pathlib import Path
 
-from tinsmith.errors import CacheError
+from tinsmith.errors import CacheError, warn
 from tinsmith.hashing import blake2b
 from tinsmith.version import __version__
 
@@ -204,8 +203,36 @@ def _open(named: str, size: str) -> Cache | None:
     try:
         return Cache()
     except CacheError as error:
-        warnings.warn(f"{error}. Code is compiled anew by each process.", stacklevel=4)
+        warn(f"{error}. Code is compiled anew by each process.")
         return None
+
+
+# ---- notes: small texts beside the code, which count only if they are whole
+
+
+def read_note(path: Path) -> str | None:
+    """The text of a note, or None where there is none that is whole."""
+    try:
+        seal, _, text = path.read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    return text.decode() if seal == _seal(text) else None
+
+
+def write_note(path: Path, text: str) -> None:
+    """Store a note; a full or read-only disk only means that it is not kept."""
+    data = text.encode()
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        temporary.write_bytes(_seal(data) + b"\n" + data)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _seal(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).hexdigest().encode()
 
 
 # ---- keys

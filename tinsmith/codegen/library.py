@@ -24,12 +24,11 @@ _serial = itertools.count(1)
 
 
 class SharedLibrary:
-    """A shared library in this process; it stays until the process ends."""
+    """A shared library in this process; keep it while its code may run."""
 
-    def __init__(self, data: bytes, file: Path | None = None) -> None:
-        """Load `data`; `file` is a file that holds it, if there is one."""
+    def __init__(self, data: bytes) -> None:
         self.data = data
-        self._handle = _open_bytes(data) if file is None else _open_file(file, data)
+        self._handle = _opened(data)
 
     def address(self, symbol: str) -> int:
         """The address of a function. Raises CodegenError where there is none."""
@@ -39,15 +38,17 @@ class SharedLibrary:
             raise CodegenError(f"the loaded code has no function {symbol!r}") from None
         return ctypes.cast(function, ctypes.c_void_p).value or 0
 
+    def __del__(self) -> None:
+        """A process maps some 10,000 libraries at most: those of passing shapes must not stay."""
+        handle = self.__dict__.get("_handle")
+        if handle is not None and not sys.is_finalizing():  # then daemon threads may still run
+            import _ctypes
 
-def _open_file(file: Path, data: bytes) -> Any:
-    try:
-        return ctypes.CDLL(str(file.absolute()))
-    except OSError:  # dropped by another process meanwhile, or on a disk mounted noexec
-        return _open_bytes(data)
+            _ctypes.dlclose(handle._handle)
 
 
-def _open_bytes(data: bytes) -> Any:
+def _opened(data: bytes) -> Any:
+    """The library, loaded from memory: a file of the cache may change while its code runs."""
     if hasattr(os, "memfd_create"):
         handle = os.memfd_create("tinsmith")
         try:
@@ -61,13 +62,13 @@ def _open_bytes(data: bytes) -> Any:
             os.close(handle)
     import tempfile
 
-    with tempfile.TemporaryDirectory(prefix="tinsmith-") as folder:
-        file = Path(folder) / "code.so"
-        file.write_bytes(data)
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="tinsmith-") as folder:
+            file = Path(folder) / "code.so"
+            file.write_bytes(data)
             return ctypes.CDLL(str(file))
-        except OSError as error:
-            raise CodegenError(f"the generated library cannot be loaded: {error}") from error
+    except OSError as error:
+        raise CodegenError(f"the generated library cannot be loaded: {error}") from error
 
 
 def uses_elf(target: Target) -> bool:
@@ -175,9 +176,10 @@ def load_library(
         return load_in_process(list(compiler.objects(codes).values()), target, list(codes))
     key = key_of("library", target.key, *itertools.chain.from_iterable(sorted(codes.items())))
     if cache is not None and (data := cache.get(key)) is not None:
-        return SharedLibrary(data, cache.file(key))
+        return SharedLibrary(data)
     from tinsmith.codegen.elf import link
 
     data = link(list(compiler.objects(codes).values()), f"tinsmith-{key[:16]}.so")
-    kept = cache is not None and cache.put(key, data)
-    return SharedLibrary(data, cache.file(key) if cache is not None and kept else None)
+    if cache is not None:
+        cache.put(key, data)
+    return SharedLibrary(data)

@@ -18,7 +18,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.compiler.explain import explain_steps
 from tinsmith.compiler.options import Options
 from tinsmith.compiler.winners import Winners
-from tinsmith.formats.mapped import mappings, release
+from tinsmith.formats.mapped import check_unchanged, mappings, release
 from tinsmith.graph import Graph, Type
 from tinsmith.kernels.select import check_overrides, parse_overrides
 from tinsmith.passes.manager import Report, run_passes
@@ -84,7 +84,7 @@ class Compilation:
     ) -> Compiled:
         """A program for a placed graph; `forced` names kernels of single nodes, `room` is where its
         weights go that are not on the `shelf`."""
-        return compile_placed(
+        compiled = compile_placed(
             placed,
             self.target,
             threads=self.options.threads,
@@ -96,6 +96,10 @@ class Compilation:
             room=room,
             shelf=shelf,
         )
+        # A model's file may change: a program does not read it.
+        constants = compiled.program.constants
+        constants |= {n: np.array(a) for n, a in constants.items() if mappings([a])}
+        return compiled
 
     def build(
         self,
@@ -106,6 +110,7 @@ class Compilation:
     ) -> Made:
         """A program for a signature; with `measure`, of kernels that were timed in it. Its weights
         are as in `compile`."""
+        check_unchanged(self._constants())
         placed = self.place(signature)
         reports = self.reports
         known = Winners(open_cache() if self.cache else None, self.target)

@@ -16,6 +16,7 @@ from tinsmith.compiler.options import MEMORY, Options
 from tinsmith.compiler.store import Store, program_of, sections_of, source_fingerprint
 from tinsmith.errors import ModelFileError, OptionError, TargetError, UnknownName, UntrustedCode
 from tinsmith.formats.container import MAGIC, Container
+from tinsmith.formats.mapped import check_unchanged
 from tinsmith.graph import Graph
 from tinsmith.plan.shelf import Shelf
 from tinsmith.registry import Registry
@@ -137,7 +138,8 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
 def _numpy_net(graph: Graph) -> Net:
     from tinsmith.backends.numpy import NumpyProgram
 
-    program = NumpyProgram(graph)
+    constants = [v.const for v in graph.constants() if v.const is not None]
+    program = NumpyProgram(graph, lambda: check_unchanged(constants))
 
     def none(_: Signature) -> Program:
         raise AssertionError("the numpy backend builds no program")

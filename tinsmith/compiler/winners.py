@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tinsmith.codegen.cache import Cache
+from tinsmith.codegen.cache import Cache, read_note, write_note
 from tinsmith.codegen.target import Target
 from tinsmith.compiler.store import source_fingerprint
 from tinsmith.plan.pick import Preference
@@ -29,7 +28,7 @@ class Winners:
         if self._file is None:
             return {}
         try:
-            kept = json.loads(self._file.read_text())
+            kept = json.loads(read_note(self._file) or "{}")
             if kept["source"] != source_fingerprint():
                 return {}
             return {s: Preference(*map(str, row)) for s, row in kept["sites"].items()}
@@ -42,9 +41,4 @@ class Winners:
         sites = self.read() | dict(found)
         rows = {s: [p.kernel, p.detail, p.note] for s, p in sorted(sites.items())}
         text = json.dumps({"source": source_fingerprint(), "sites": rows}, indent=0)
-        temporary = self._file.with_name(f".{self._file.name}.{os.getpid()}")
-        try:
-            temporary.write_text(text)
-            os.replace(temporary, self._file)
-        except OSError:
-            temporary.unlink(missing_ok=True)
+        write_note(self._file, text)

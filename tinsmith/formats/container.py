@@ -2,8 +2,11 @@
 
     bytes 0..7    "TINSMITH"
     bytes 8..15   length of the index, little-endian
-    index         JSON {"version": 1, "sections": {name: [offset, length, blake2b hex]}, ...}
+    index         JSON {"version": 1, "sections": {name: [offset, length, check]}, ...}
     sections      each from a multiple of 4096
+
+A check is the section's blake2b in hex, or, of a section of `LARGE` bytes or more, "sums:" and the
+blake2b of the 64-bit sums of its pages: as fast as memory, and good against damage.
 
 Nothing in it is executed or unpickled by reading.
 """
@@ -22,17 +25,24 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import ModelFileError
+from tinsmith.formats.mapped import map_open
 from tinsmith.hashing import blake2b
 
 MAGIC = b"TINSMITH"
 VERSION = 1
 PAGE = 4096
 MAX_INDEX = 64 << 20
+LARGE = 1 << 20
 
 
 def digest(data: Any) -> str:
-    """The hash by which a section is checked."""
-    return blake2b(data, digest_size=16).hexdigest()
+    """What a section is checked by."""
+    view = np.frombuffer(data, np.uint8)
+    if view.size < LARGE:
+        return blake2b(view.data, digest_size=16).hexdigest()
+    whole = view.size // PAGE * PAGE
+    sums = np.add.reduce(view[:whole].view(np.uint64).reshape(-1, PAGE // 8), axis=1)
+    return "sums:" + blake2b(sums.tobytes() + view[whole:].tobytes(), digest_size=16).hexdigest()
 
 
 def write_container(path: Path, sections: Mapping[str, Any], **index: Any) -> None:
@@ -74,6 +84,7 @@ class Draft:
         self._temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
         self._file = open(self._temporary, "x+b")  # noqa: SIM115 - closed by commit or discard
         self._size = 0
+        self._check = ""
 
     def put(self, offset: int, array: np.ndarray[Any, Any]) -> None:
         """Write an array at an offset within the first section."""
@@ -86,12 +97,14 @@ class Draft:
         self._file.flush()
         self._file.truncate(self.START + self._size)
         mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-        return np.frombuffer(mapped, np.uint8, self._size, self.START)
+        section = np.frombuffer(mapped, np.uint8, self._size, self.START)
+        self._check = digest(section)
+        return section
 
     def commit(self, sections: Mapping[str, Any]) -> None:
-        """Write the other sections, and the index, in which the first has no hash."""
+        """Write the other sections, and the index."""
         views = {name: memoryview(data).cast("B") for name, data in sections.items()}
-        table: dict[str, tuple[int, int, str]] = {self.first: (self.START, self._size, "")}
+        table: dict[str, tuple[int, int, str]] = {self.first: (self.START, self._size, self._check)}
         at = -(-(self.START + self._size) // PAGE) * PAGE
         for name, view in views.items():
             table[name] = (at, view.nbytes, digest(view))
@@ -133,7 +146,7 @@ class Container:
                     raise ModelFileError(f"{path} is truncated or corrupt: its index does not fit")
                 self.index = json.loads(file.read(length))
                 self._sections = self._checked(size)
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._map = map_open(file, path)
         except OSError as error:
             raise ModelFileError(f"{path} cannot be read: {error.strerror or error}") from error
         except (ValueError, RecursionError) as error:

@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from tinsmith.errors import ModelFileError
+
 
 class MappedFile(mmap.mmap):
-    """A file's bytes, mapped read-only, with its path."""
+    """A file's bytes, mapped read-only, with its path and what told it from others."""
 
     path: Path
+    identity: tuple[int, int]
+    written: int
+
+    def changed(self) -> str:
+        """What was done to the file since it was mapped, or ''. One that was removed or replaced is
+        not changed: its bytes stay."""
+        if self.size() < len(self):
+            return "was truncated"
+        try:
+            now = os.stat(self.path)
+        except OSError:
+            return ""
+        same = (now.st_dev, now.st_ino) == self.identity
+        return "was written to" if same and now.st_mtime_ns != self.written else ""
 
 
 def map_file(path: Path) -> MappedFile | bytes:
@@ -22,8 +39,15 @@ def map_file(path: Path) -> MappedFile | bytes:
     with path.open("rb") as file:
         if not path.stat().st_size:
             return b""
-        mapped = MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ)
-    mapped.path = path
+        return map_open(file, path)
+
+
+def map_open(file: BinaryIO, path: Path) -> MappedFile:
+    """The bytes of an open file that is not empty. Raises OSError, ValueError."""
+    mapped = MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ)
+    info = os.fstat(file.fileno())
+    mapped.path, mapped.identity = path, (info.st_dev, info.st_ino)
+    mapped.written = info.st_mtime_ns
     return mapped
 
 
@@ -37,6 +61,17 @@ def mappings(arrays: Iterable[np.ndarray[Any, Any]]) -> set[MappedFile]:
         if base is not None:
             found.add(base)
     return found
+
+
+def check_unchanged(arrays: Iterable[np.ndarray[Any, Any]]) -> None:
+    """Raises ModelFileError where a file of the arrays was changed in place: they would hold other
+    numbers, or, past the end of a file, end the process by a signal."""
+    for mapped in mappings(arrays):
+        if how := mapped.changed():
+            raise ModelFileError(
+                f"{mapped.path} {how} while its weights were in use; load the model again, and "
+                "replace such files by a rename"
+            )
 
 
 def release(arrays: Iterable[np.ndarray[Any, Any]]) -> None:

@@ -8,13 +8,11 @@ there to measure anew.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
-from tinsmith.codegen.cache import open_cache
+from tinsmith.codegen.cache import open_cache, read_note, write_note
 from tinsmith.codegen.target import Target
 from tinsmith.hashing import blake2b
 
@@ -40,7 +38,7 @@ def _limits(target: Target) -> Limits:
     file = None if store is None else store.path / f"limits-{name}.json"
     if file is not None:
         try:
-            kept = {k: float(v) for k, v in json.loads(file.read_text()).items()}
+            kept = {k: float(v) for k, v in json.loads(read_note(file) or "{}").items()}
             if min(kept.values()) > 0:
                 return Limits(**kept)
         except (OSError, ValueError, TypeError, AttributeError):
@@ -49,19 +47,10 @@ def _limits(target: Target) -> Limits:
 
     found = Limits(*measure(target))
     if file is not None:
-        _write(file, json.dumps(found._asdict()))
+        write_note(file, json.dumps(found._asdict()))
     return found
 
 
 def calibrated(target: Target) -> Target:
     """The target with this machine's measured limits in its cost model."""
     return replace(target, **limits(target)._asdict())
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text)
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)

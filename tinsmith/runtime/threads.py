@@ -46,6 +46,7 @@ class Team:
         self.address = self._block.ctypes.data
         self._semaphores = _Semaphores(self, threads)
         self._put(sync.SPINS, SPINS if threads <= usable_cores() else 0, np.int32)
+        self._code = address  # keeps it loaded
         self._submit = _JOB(address("team_submit"))
         worker = _WORKER(address("team_worker"))
         self._workers = [

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import defaultdict
 from typing import Any
 
-from tinsmith.errors import ImportFailed, ModelWarning
+from tinsmith.errors import ImportFailed, ModelWarning, warn
 from tinsmith.formats.onnx import OnnxModel
 from tinsmith.frontends.onnx.call import IMPORTERS, STANDARD, Unsupported, qualified
 from tinsmith.frontends.onnx.protos import type_of
@@ -46,7 +45,7 @@ def import_model(model: OnnxModel) -> Graph:
         raise ImportFailed(describe(shared.problems, model.name))
     if shared.notes:
         graph.meta["notes"] = tuple(shared.notes)
-        warnings.warn("; ".join(shared.notes), ModelWarning, stacklevel=2)
+        warn("; ".join(shared.notes), ModelWarning)
     return graph
 
 
