@@ -15,6 +15,7 @@ from tinsmith.codegen.types import F32, I64, PTR
 
 ROUNDS = 20_000
 STREAMS = 8
+PIECE = 1 << 17  # floats that are read at a time from memory
 
 
 def measure(target: Target) -> tuple[float, ...]:
@@ -23,16 +24,27 @@ def measure(target: Target) -> tuple[float, ...]:
     peak = flops / _best(multiply, 15)
     read = read_loop(target)
     rates = []
-    for nbytes, times in (
-        (target.l2 // 2, 40),
-        (min(target.l3 // 4, 8 << 20), 12),
-        (min(4 * target.l3, 256 << 20), 3),
-    ):
+    for nbytes, times in ((target.l2 // 2, 40), (min(target.l3 // 4, 8 << 20), 12)):
         data = np.ones(nbytes // 4, np.float32)
         count = data.size // (STREAMS * target.lanes) * STREAMS * target.lanes
         seconds = _best(lambda d=data, n=count: read(d.ctypes.data, n), times)
         rates.append(4.0 * count / seconds)
+    rates.append(_memory_rate(read, min(4 * target.l3, 256 << 20)))
     return tuple(float(f"{value:.2g}") for value in (peak, *rates))
+
+
+def _memory_rate(read: Callable[[int, int], None], nbytes: int) -> float:
+    """Bytes/s read from memory: the quarter of short pieces that other processes disturbed least.
+
+    A piece takes some ten microseconds, so that most lie between two turns of the scheduler.
+    """
+    data = np.ones(nbytes // 4, np.float32)
+    seconds = []
+    for start in [*range(0, data.size - PIECE + 1, PIECE)] * 2:
+        began = perf_counter()
+        read(data.ctypes.data + 4 * start, PIECE)
+        seconds.append(perf_counter() - began)
+    return 4.0 * PIECE / sorted(seconds)[len(seconds) // 4]
 
 
 def fma_loop(target: Target) -> tuple[Callable[[], None], float]:
