@@ -11,7 +11,7 @@ from tinsmith.kernels._kernel import KERNELS, Skip
 
 RNG = np.random.default_rng(2)
 SHAPES = [((1,), 1, 0), ((10,), 3, 0), ((10,), 10, 0), ((3, 17), 5, -1), ((9, 4), 2, 0),
-          ((2, 30, 3), 7, 1), ((2, 3, 500), 300, 2), ((1, 1), 1, 1)]  # fmt: skip
+          ((2, 30, 3), 7, 1), ((2, 3, 500), 500, 2), ((1, 1), 1, 1)]  # fmt: skip
 
 
 @pytest.mark.parametrize("target", levels())
@@ -45,8 +45,14 @@ def test_rising_and_falling():
         check("TopK", [x.astype(np.float32), np.array(60)], consts=(1,), kernel="topk")
 
 
-def test_many_are_left_to_the_reference():
-    x = np.zeros(5000, np.float32)
-    site = site_of(one_node("TopK", [x, np.array(2000)], consts=(1,)), level("sse2"))
-    with pytest.raises(Skip, match="more than 1024"):
+@pytest.mark.parametrize("k", [2, 3, 7, 8, 9, 1000, 1500])
+def test_long_rows(k):
+    x = np.round(RNG.standard_normal((2, 3000)) * 40).astype(np.float32)
+    check("TopK", [x, np.array(k)], consts=(1,), kernel="topk")
+
+
+def test_whole_rows_are_left_to_the_reference():
+    site = site_of(one_node("TopK", [np.zeros(600, np.float32), np.array(400)], consts=(1,)),
+                   level("sse2"))  # fmt: skip
+    with pytest.raises(Skip, match="400 of 600"):
         KERNELS["topk"].offer(site)

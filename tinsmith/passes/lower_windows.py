@@ -1,4 +1,4 @@
-"""Windows that no kernel knows, as gathers at constant places, products and sums."""
+"""Windows that no kernel knows, as slices, products and sums."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
-from tinsmith.ops.window import window
+from tinsmith.ops.window import Window, window
 from tinsmith.passes.facts import Array
 from tinsmith.passes.manager import register
-from tinsmith.rewrite import RuleSet, Skip, const, opt, p
+from tinsmith.rewrite import RuleSet, Skip, opt, p
 
-rules = RuleSet("lower-windows", "Rare windows become gathers at constant places and sums.")
+rules = RuleSet("lower-windows", "Rare windows become slices, products and sums.")
 register("machine")(rules)
 
 LARGEST = 1 << 28  # elements of the columns of a convolution
@@ -47,8 +47,7 @@ def conv_by_computed_weights(x: Value, w: Value, b: Value | None, conv: Node) ->
         raise Skip("the columns would take more than 1 GiB")
     columns = x
     if taps > 1 or points != prod(sizes):
-        places = _places(tuple(sizes), tuple(kernel), out, win.stride, win.dilation, win.begin)
-        columns = _gathered(OPS["Reshape"](x, _ints(n, channels, prod(sizes))), places, 2)
+        columns = _columns(x, win, out)
     columns = OPS["Reshape"](columns, _ints(n, group, per_group * taps, points))
     rows = OPS["Reshape"](w, _ints(1, group, m // group, per_group * taps))
     y = OPS["Reshape"](OPS["MatMul"](rows, columns), _ints(n, m, *out))
@@ -59,39 +58,22 @@ def conv_by_computed_weights(x: Value, w: Value, b: Value | None, conv: Node) ->
     return OPS["Add"](y, bias)
 
 
+def _columns(x: Value, win: Window, out: tuple[int, ...]) -> Value:
+    """[N, C, taps, points]: what each tap reads of the padded input, one after the other."""
+    n, channels, *_ = x.dims
+    if any(win.begin) or any(win.end):
+        x = OPS["Pad"](x, _ints(0, 0, *win.begin, 0, 0, *win.end))
+    axes, parts = _ints(*range(2, 2 + len(out))), []
+    for tap in np.ndindex(*win.kernel):
+        first = [t * d for t, d in zip(tap, win.dilation, strict=True)]
+        last = [f + (o - 1) * s + 1 for f, o, s in zip(first, out, win.stride, strict=True)]
+        part = OPS["Slice"](x, _ints(*first), _ints(*last), axes, _ints(*win.stride))
+        parts.append(OPS["Reshape"](part, _ints(n, channels, 1, prod(out))))
+    return OPS["Concat"](*parts, axis=2) if len(parts) > 1 else parts[0]
+
+
 def _ints(*numbers: int) -> Array:
     return np.array(numbers, np.int64)
-
-
-def _places(
-    sizes: tuple[int, ...],
-    kernel: tuple[int, ...],
-    out: tuple[int, ...],
-    stride: tuple[int, ...],
-    dilation: tuple[int, ...],
-    pad: tuple[int, ...],
-) -> Array:
-    """The flat place that each tap of each window reads, [taps, points]; prod(sizes) outside."""
-    rank = len(sizes)
-    index = np.zeros((*kernel, *out), np.int64)
-    outside = np.zeros(index.shape, bool)
-    for a in range(rank):
-        tap = np.arange(kernel[a]) * dilation[a] - pad[a]
-        at = tap.reshape(-1, *[1] * (2 * rank - 1 - a)) + (np.arange(out[a]) * stride[a]).reshape(
-            -1, *[1] * (rank - 1 - a)
-        )
-        index = index * sizes[a] + at
-        outside |= np.broadcast_to((at < 0) | (at >= sizes[a]), index.shape)
-    return np.where(outside, prod(sizes), index).reshape(prod(kernel), prod(out))
-
-
-def _gathered(x: Value, places: Array, axis: int) -> Value:
-    """x at places on its last axis; the place after the last is 0."""
-    if places.max(initial=0) == x.dims[axis]:
-        pads = np.zeros(2 * len(x.dims), np.int64)
-        pads[-1] = 1
-        x = OPS["Pad"](x, pads)
-    return OPS["Gather"](x, places, axis=axis)
 
 
 @rules.rule(
@@ -110,35 +92,3 @@ def lp_pool(x: Value, pool: Node) -> Value:
     y = OPS["AveragePool"](y, count_include_pad=True, **attrs)
     y = OPS["Mul"](y, np.float32(prod(pool.kernel)))
     return y if pool.p == 1 else OPS["Sqrt"](y)
-
-
-@rules.rule(
-    p.Col2Im("x", const("image"), const("block")).named("fold"),
-    tolerance=1e-5,
-    x=(1, 8, 16),
-    image=np.array([5, 5]),
-    block=np.array([2, 2]),
-)
-def col2im(x: Value, image: Array, block: Array, fold: Node) -> Value:
-    """col2im(x) -> sum of x at the constant places that come to each element."""
-    if x.dtype != np.float32:
-        raise Skip(f"x is {x.dtype}")
-    n, wide, count = _dims(x)
-    sizes, kernel = (tuple(v.reshape(-1).tolist()) for v in (image, block))
-    rank, taps = len(sizes), prod(kernel)
-    stride, dilation = (v or (1,) * rank for v in (fold.stride, fold.dilation))
-    pad = fold.pad or (0,) * 2 * rank
-    out = tuple(
-        (sizes[a] + pad[a] + pad[rank + a] - dilation[a] * (kernel[a] - 1) - 1) // stride[a] + 1
-        for a in range(rank)
-    )
-    read = _places(sizes, kernel, out, stride, dilation, pad).reshape(-1)
-    order = np.argsort(read, kind="stable")
-    order = order[read[order] < prod(sizes)]
-    rank_of = np.arange(len(order)) - np.searchsorted(read[order], read[order])
-    come = np.full((int(rank_of.max(initial=0)) + 1, prod(sizes)), taps * count, np.int64)
-    come[rank_of, read[order]] = order
-    flat = OPS["Reshape"](x, _ints(n, wide // taps, taps * count))
-    parts = _gathered(flat, come, 2)
-    y = OPS["Reduce"](parts, _ints(2), kind="sum", keepdims=False)
-    return OPS["Reshape"](y, _ints(n, wide // taps, *sizes))

@@ -1,0 +1,101 @@
+"""Col2Im: overlapping blocks summed into an image, tap by tap."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tinsmith.codegen.builder import Ptr
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
+from tinsmith.kernels.layout import block_of
+
+MOST = 64  # taps: each has a loop of its own
+STEP = 1.2e-9  # seconds of one sum, where vectors cannot be used
+
+
+@kernel("Col2Im", Tier.VECTOR, dtypes="float32")
+def col2im(site: Site) -> Choice:
+    """A plane is cleared, then each tap adds the rows of its blocks where they belong."""
+    if site.extras or site.epilogue is not None:
+        raise Skip("it has no epilogue")
+    image = [int(v) for v in site.const(1, "the size of the image").reshape(-1)]
+    block = [int(v) for v in site.const(2, "the size of the blocks").reshape(-1)]
+    rank, y = len(image), site.out
+    if rank > 2 or prod(block) > MOST or not y.type.size:
+        raise Skip(f"the image is {image}, the blocks are {block}")
+    stride, dilation = (site.attr(n) or (1,) * rank for n in ("stride", "dilation"))
+    pad = site.attr("pad") or (0,) * 2 * rank
+    counts, axes = [], []
+    for a in range(rank):
+        padded = image[a] + pad[a] + pad[rank + a]
+        counts.append((padded - dilation[a] * (block[a] - 1) - 1) // stride[a] + 1)
+        offsets = [k * dilation[a] - pad[a] for k in range(block[a])]
+        axes.append([_span(at, stride[a], image[a], counts[a]) for at in offsets])
+    if rank == 1:
+        image, stride, counts = [1, *image], (1, *stride), [1, *counts]
+        axes = [[(0, 1, 0)], *axes]
+    size, points, taps = prod(image), prod(counts), prod(block)
+    planes = y.type.size // size
+
+    def emit(em: Emit) -> None:
+        b, source = em.b, em.ins[0]
+        assert source is not None
+        with b.loop(em.begin, em.end) as plane:
+            out = (em.outs[0].pointer + plane * size).fixed()
+            x = (source.pointer + plane * (taps * points)).fixed()
+            _clear(em, out, size)
+            for i, rows in enumerate(axes[0]):
+                for j, columns in enumerate(axes[1]):
+                    tap = (x + (i * len(axes[1]) + j) * points).fixed()
+                    _add(em, tap, out, rows, columns, (counts[1], image[1]), stride)
+
+    sums = planes * taps * points
+    cost = 1e-6 + site.target.time(0, y.type.nbytes + 4 * sums) + sums * STEP
+    return Choice(cost, (PLAIN, None, None), (PLAIN,), (Phase(planes, emit),))
+
+
+def _span(offset: int, stride: int, size: int, count: int) -> tuple[int, int, int]:
+    """(first block, one past the last, where the first writes) of those of `count` blocks whose
+    tap, at `offset` of the block, lies in the image."""
+    first = max(0, -(offset // stride))
+    last = min(count, -(-(size - offset) // stride))
+    return first, max(first, last), offset + first * stride
+
+
+def _clear(em: Emit, out: Ptr, size: int) -> None:
+    b, lanes = em.b, block_of(em.target)
+    full = size // lanes
+    if full:
+        with b.loop(0, full) as i:
+            (out + i * lanes).store(b.zero(out.elem.x(lanes)))
+    if size % lanes:
+        with b.loop(full * lanes, size) as i:
+            (out + i).store(b.zero(out.elem))
+
+
+def _add(
+    em: Emit,
+    tap: Ptr,
+    out: Ptr,
+    rows: tuple[int, int, int],
+    columns: tuple[int, int, int],
+    widths: tuple[int, int],
+    stride: tuple[int, ...],
+) -> None:
+    """One tap of all blocks of a plane; `widths` are those of the blocks' grid and the image."""
+    b, lanes = em.b, block_of(em.target)
+    (first, last, row), (left, right, column) = rows, columns
+    count = right - left
+    if last <= first or not count:
+        return
+    full = count // lanes if stride[1] == 1 else 0
+    with b.loop(0, last - first) as r:
+        come = (tap + (r * widths[0] + (first * widths[0] + left))).fixed()
+        to = (out + (r * (stride[0] * widths[1]) + (row * widths[1] + column))).fixed()
+        if full:
+            with b.loop(0, full) as i:
+                here = to + i * lanes
+                here.store(here.load(lanes) + (come + i * lanes).load(lanes))
+        if count - full * lanes:
+            with b.loop(full * lanes, count) as i:
+                here = to + i * stride[1]
+                here.store(here.load() + (come + i).load())
