@@ -33,6 +33,7 @@ SUM_SLOTS = 10  # issue slots of four sums
 LEAST_GAIN = 1.03  # what more weights and more code have to bring
 UNEVEN = 0.01  # what the risk of unequal shares costs, where each thread has one tile
 BARRIER = 3e-6  # seconds that a phase more takes where threads share the work
+RESTART = 1.2e-7  # seconds until the pixels of a block stream from the third cache level
 STEPS = ("W00", "W01", "S2", "S3", "-W11", "S1", "S4")
 """The left factors in the order in which they are used."""
 
@@ -170,6 +171,8 @@ def seconds(target: Target, plan: Plan, threads: int) -> float:
         sums += 0.4 * plan.cut.total * moved / target.l3_bandwidth
     if plan.shared:
         sums += 0.5 * moved / target.l3_bandwidth
+        if moved > target.l2:
+            sums += RESTART * 7 * plan.depth * plan.groups * plan.cut.total
     weights = 28.0 * plan.steps * plan.height * plan.width
     total = max(products, weights / target.dram_bandwidth) + sums
     total += 0.04 * weights / target.dram_bandwidth  # of the weights that a direct product lacks
