@@ -170,7 +170,7 @@ def test_external_data_without_offset_and_length(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("location", [
     "../w.bin", "sub/../../w.bin", "/etc/hostname", "C:\\w.bin", "..\\w.bin", "\\\\host\\w.bin", "",
-    ".",
+    ".", "w.bin\0", "\0", "//w.bin", "./../w.bin",
 ])  # fmt: skip
 def test_external_paths_stay_in_the_folder(tmp_path: Path, location: str) -> None:
     folder = tmp_path / "model"
@@ -197,6 +197,12 @@ def test_external_links_stay_in_the_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("entries, message", [
     ({"location": "gone.bin"}, "'gone.bin' is missing"),
+    ({"location": "n" * 5000}, "is missing"),
+    ({"location": "folder"}, "'folder' is missing"),
+    ({"location": "w.bin", "offset": (1 << 63) - 8}, "which has 48"),
+    ({"location": "w.bin", "offset": 1 << 64}, "which has 48"),
+    ({"location": "w.bin", "length": -48}, "needs 48 bytes"),
+    ({"location": "w.bin", "offset": "9" * 5000}, "offset or length is not a number"),
     ({"location": "w.bin", "offset": 1}, "needs the bytes 1 to 49 of 'w.bin', which has 48"),
     ({"location": "w.bin", "offset": -8}, "needs the bytes -8 to"),
     ({"location": "w.bin", "length": 47}, "needs 48 bytes, its entry in 'w.bin' has 47"),
@@ -209,6 +215,7 @@ def test_external_data_that_are_missing_or_short(
 ) -> None:
     (tmp_path / "w.bin").write_bytes(W.tobytes())
     (tmp_path / "empty.bin").write_bytes(b"")
+    (tmp_path / "folder").mkdir()
     with pytest.raises(ExternalDataError, match=message):
         load(external(tmp_path, **entries))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import ntpath
+import os
 import sys
 from collections.abc import Mapping
 from math import prod
@@ -333,12 +334,13 @@ def _external_path(folder: Path | None, location: str, label: str) -> Path:
             f"{label} is stored in {location!r}: load the model from its path to find that file"
         )
     parts = PurePosixPath(location.replace("\\", "/")).parts
-    if not parts or location.startswith(("/", "\\")) or ntpath.splitdrive(location)[0]:
+    absolute = location.startswith(("/", "\\")) or ntpath.splitdrive(location)[0]
+    if not parts or absolute or "\0" in location:
         raise ExternalDataError(f"{label}: {location!r} is not a path relative to the model")
     home = folder.resolve()
     path = home.joinpath(*parts).resolve()
     if ".." in parts or not path.is_relative_to(home):
         raise ExternalDataError(f"{label}: {location!r} leads out of the model's folder {home}")
-    if not path.is_file():
+    if not os.path.isfile(path):  # of a name that is too long, too, this says only no
         raise ExternalDataError(f"{label}: its data file {location!r} is missing in {home}")
     return path
