@@ -22,7 +22,6 @@ from tinsmith.kernels.strassen.plain import plain
 from tinsmith.kernels.strassen.shape import Shape
 from tinsmith.kernels.strassen.steps import FIELDS, Room
 
-STREAM_ROWS = 100  # up to so many rows, right operands come from memory: prefetch them
 LARGE = 1e15  # from here on sums, or products of sums, might overflow
 CHAINS = 4  # accumulators of the squares of a row
 AHEAD = 2  # vectors by which lines of left factors are asked for before they are written
@@ -244,7 +243,7 @@ class _Unit:
         size = sum(self.widths)
         left = (w.left + q * s.left).fixed()
         factor = (right + q * (s.depth * size)).fixed()
-        at = Operands(left, s.pitch, factor, size, s.depth, stream=s.m < STREAM_ROWS)
+        at = Operands(left, s.pitch, factor, size, s.depth, stream=True)
         start = self._load(field["start"])
         sums = product(b, at, self.height, self.widths, add=start)
         with b.when(field["keep"].ne(0)):
