@@ -45,3 +45,30 @@ def test_infinite_weights_keep_their_padding():
     with np.errstate(invalid="ignore"):
         check(graph)
     assert graph.nodes[0].inputs[1].shape == (2, 3, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("size", "dilation", "pad", "parts"),
+    [
+        ((8, 9), (6, 7), (6, 7, 6, 7), 9),
+        ((8, 9), (6, 7), (6, 0, 6, 14), 6),
+        ((9, 3), (5, 1), (5, 0, 5, 0), 0),
+        ((10, 10), (4, 4), (4, 4, 4, 4), 0),
+    ],
+)
+def test_far_taps_become_products_of_parts(size, dilation, pad, parts):
+    b = Builder()
+    x = b.x(2, 512, *size)
+    y = ops.Relu(ops.Conv(x, b.w(512, 512, 3, 3), b.w(512), dilation=dilation, pad=pad))
+    graph = b.out(y)
+    check(graph, "portable", "machine", tolerance=1e-4)
+    kernels = [n for n in _all_nodes(graph) if n.op.name == "Conv"]
+    assert len(kernels) == (parts or 1)
+    assert all(n.inputs[1].shape[2:] == ((1, 1) if parts else (3, 3)) for n in kernels)
+
+
+def _all_nodes(graph):
+    for node in graph.nodes:
+        yield node
+        if "body" in node.attrs:
+            yield from _all_nodes(node.attrs["body"])

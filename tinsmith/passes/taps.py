@@ -1,21 +1,32 @@
-"""Taps of a convolution that only ever see padding are dropped.
+"""Taps of a convolution that only ever see padding are dropped, those that mostly do are split off.
 
 Dilated convolutions of small images are mostly such taps: at a dilation of 24, a kernel of 3x3 taps
-on an image of 20x20 pixels is one tap.
+is one tap on an image of 20x20 pixels; on 32x32 pixels, its outer taps see a quarter of each axis.
 """
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import dataclass
+from math import prod
+
 import numpy as np
 
 from tinsmith.graph import Dim, Node, Value
+from tinsmith.ops import OPS
 from tinsmith.ops.window import window
 from tinsmith.passes.facts import Array, shape_of
 from tinsmith.passes.manager import register
-from tinsmith.rewrite import RuleSet, Skip, const, p, with_
+from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 
 rules = RuleSet("drop-dead-taps", "Taps that only see padding are dropped.")
 register("portable")(rules)
+
+far = RuleSet("split-far-taps", "Taps that mostly see padding become products of parts.")
+register("machine", devices=("cpu",))(far)
+
+FLOPS_A_BYTE = 16
+"""Multiply-adds that must be saved for each byte that the parts move."""
 
 
 @rules.rule(
@@ -66,3 +77,98 @@ def _live(
     if not live:
         raise Skip("no tap sees a pixel")
     return live[0], live[-1]
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What one tap of an axis sees: outputs [start, stop), of inputs from `source` on."""
+
+    start: int
+    stop: int
+    source: int
+
+    @property
+    def count(self) -> int:
+        return self.stop - self.start
+
+
+@far.rule(
+    p.Conv("x", const("w"), opt(const("b"))).named("conv"),
+    tolerance=2e-5,
+    x=(1, 512, 4, 5),
+    w=(512, 512, 3, 3),
+    b=(512,),
+    conv={"dilation": (3, 4), "pad": (3, 4, 3, 4)},
+)
+def split_far_taps(x: Value, w: Array, b: Array | None, conv: Node) -> Value:
+    """conv(x, w, b) -> sum over taps of pad(conv(slice(x), w[tap])), taps at least half the image
+    apart."""
+    reaches = _reaches(x, w, conv)
+    parts = list(itertools.product(*(range(len(r)) for r in reaches)))
+    seen = {k: tuple(r[i] for r, i in zip(reaches, k, strict=True)) for k in parts}
+    _worth(w, [prod(r.count for r in s) for s in seen.values()], prod(shape_of(conv.output)[2:]))
+    full = max(parts, key=lambda k: prod(r.count for r in seen[k]))
+    spatial = (1,) * len(reaches)
+
+    def part(k: tuple[int, ...], bias: Array | None) -> Value:
+        weights = np.ascontiguousarray(w[(slice(None), slice(None), *k)])
+        weights = weights.reshape(*w.shape[:2], *spatial)
+        sources = [(r.source, r.source + r.count) for r in seen[k]]
+        return OPS["Conv"](_cut(x, sources), weights, bias)
+
+    y = part(full, b)
+    if y.shape != conv.output.shape:
+        raise Skip("no tap sees the image as a whole")
+    for k in parts:
+        if k != full and all(r.count for r in seen[k]):
+            y = OPS["Add"](y, _within(part(k, None), seen[k], y))
+    return y
+
+
+def _reaches(x: Value, w: Array, conv: Node) -> list[list[Reach]]:
+    """What the taps of each axis see; Skip where they are near each other."""
+    sizes = shape_of(x)[2:]
+    win = window(sizes, w.shape[2:], conv.stride, conv.pad, conv.dilation, conv.auto_pad)
+    if conv.group != 1 or set(win.stride) != {1}:
+        raise Skip("there are groups or strides")
+    reaches = []
+    for axis, (size, out) in enumerate(zip(sizes, win.out, strict=True)):
+        if isinstance(size, str) or isinstance(out, str):
+            raise Skip("a spatial size is not known")
+        gap, begin = win.dilation[axis], win.begin[axis]
+        if win.kernel[axis] > 1 and 2 * gap < out:
+            raise Skip(f"taps {gap} apart see most of {out} pixels")
+        axis_reaches = []
+        for k in range(win.kernel[axis]):
+            start = min(max(0, begin - k * gap), out)
+            stop = max(start, min(out, size + begin - k * gap))
+            axis_reaches.append(Reach(start, stop, start - begin + k * gap))
+        reaches.append(axis_reaches)
+    if prod(w.shape[2:]) == 1:
+        raise Skip("there is one tap")
+    return reaches
+
+
+def _worth(w: Array, counts: list[int], pixels: int) -> None:
+    saved = w.shape[0] * w.shape[1] * (len(counts) * pixels - sum(counts))
+    moved = 4 * sum((w.shape[1] + 4 * w.shape[0]) * n for n in counts) + 12 * w.shape[0] * pixels
+    if 2 * sum(counts) > len(counts) * pixels or saved < FLOPS_A_BYTE * moved:
+        raise Skip(f"it would save {saved} multiply-adds, and move {moved} bytes")
+
+
+def _cut(x: Value, ranges: list[tuple[int, int]]) -> Value:
+    """The spatial part [start, stop) of x along each axis."""
+    whole = [(0, d) for d in shape_of(x)[2:]]
+    if ranges == whole:
+        return x
+    starts, stops = (np.array(side, np.int64) for side in zip(*ranges, strict=True))
+    return OPS["Slice"](x, starts, stops, np.arange(2, 2 + len(ranges)))
+
+
+def _within(part: Value, reach: tuple[Reach, ...], y: Value) -> Value:
+    """`part` among zeros, in the shape of y."""
+    sizes = shape_of(y)[2:]
+    before = [r.start for r in reach]
+    after = [n - r.stop for n, r in zip(sizes, reach, strict=True)]  # type: ignore[operator]
+    pads = np.array([0, 0, *before, 0, 0, *after], np.int64)
+    return OPS["Pad"](part, pads, np.zeros((), y.dtype))
