@@ -218,10 +218,24 @@ def test_weights_of_the_wrong_size_are_named() -> None:
         load(proto)
 
 
-def test_attributes_that_are_not_known_are_noted() -> None:
-    with pytest.warns(ModelWarning, match="attribute 'sparkle' is not known and was not used"):
-        graph = load(model([node("Relu", ["x"], ["y"], sparkle=3)], {"x": X}, ["y"]))
+@pytest.mark.parametrize("name", ["_sparkle", "consumed_inputs"])
+def test_attributes_that_do_no_harm_are_noted(name: str) -> None:
+    with pytest.warns(ModelWarning, match=f"attribute '{name}' is not known and was not used"):
+        graph = load(model([node("Relu", ["x"], ["y"], **{name: 3})], {"x": X}, ["y"]))
     assert len(graph) == 1
+
+
+@pytest.mark.parametrize(
+    ("proto", "message"),
+    [
+        (node("Relu", ["x"], ["y"], sparkle=3), "'sparkle' is not one of Relu in opset 21: none"),
+        (node("Softmax", ["x"], ["y"], axes=[1]), "'axes' is not one of Softmax in opset 21: axis"),
+        (node("Gelu", ["x"], ["y"], alpha=1.0), "'alpha' is not one of Gelu in opset 21: approx"),
+    ],
+    ids=lambda v: v.op_type if hasattr(v, "op_type") else "",
+)
+def test_attributes_that_an_operator_does_not_have_are_named(proto: Any, message: str) -> None:
+    assert message in refused([proto])
 
 
 def test_an_importer_may_be_registered_from_outside() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import tinsmith as ts
 from tests.frontends.models import check, floats, info, model, ops, run
 from tinsmith.errors import ModelWarning
 from tinsmith.frontends import load
@@ -109,6 +110,17 @@ def test_outputs_may_be_inputs_weights_or_repeated() -> None:
     assert graph.outputs[1] is graph.inputs[0]
     assert graph.outputs[2].const is not None
     assert len(graph) == 1
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+def test_outputs_of_one_name_are_given_each(backend: str) -> None:
+    proto = model([node("Relu", ["x"], ["y"])], {"x": X}, ["y", "x", "y"])
+    net = ts.compile(load(proto), backend=backend)
+    want = np.maximum(X, 0)
+    for got, w in zip(net.run([X]), [want, X, want], strict=True):
+        np.testing.assert_array_equal(got, w)
+    assert net(X).keys() == {"y", "x"}
+    np.testing.assert_array_equal(net(X)["y"], want)
 
 
 @pytest.mark.parametrize("source", ["x", "w", "r"])

@@ -57,6 +57,10 @@ _REFUSED = {
 }
 
 
+_HARMLESS = {"consumed_inputs"}
+"""Attributes of older opsets that mean nothing in newer ones, where files still have them."""
+
+
 class Absent:
     """Stands for an optional input that the caller of a function left out."""
 
@@ -289,12 +293,22 @@ class Scope:
         return found
 
     def _unread(self, call: Call) -> None:
+        """Refuse attributes that an operator does not have; note those of which nobody can tell.
+
+        Names that begin with _ are notes that tools leave for themselves.
+        """
         from tinsmith.frontends.onnx.functions import schema_of
 
         unread = call.attrs.keys() - call.read
         schema = schema_of(call.type, call.opset, call.domain) if unread else None
         for name in sorted(unread - set(schema.attributes if schema else ())):
-            call.note(f"its attribute {name!r} is not known and was not used")
+            if schema is None or name.startswith("_") or name in _HARMLESS:
+                call.note(f"its attribute {name!r} is not known and was not used")
+                continue
+            known = ", ".join(sorted(schema.attributes)) or "none"
+            raise Unsupported(
+                f"its attribute {name!r} is not one of {call.type} in opset {call.opset}: {known}"
+            )
 
     def _bind_results(self, proto: Any, results: Any, label: str) -> None:
         values = results if isinstance(results, tuple) else (results,)
