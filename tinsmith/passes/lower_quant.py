@@ -47,7 +47,7 @@ def _is_zero(zero: Value | None) -> bool:
     return zero is None or (zero.const is not None and not np.any(zero.const))
 
 
-def _given(dtype: str, *shape: int) -> Callable[[Graph, Any], Value]:
+def given(dtype: str, *shape: int) -> Callable[[Graph, Any], Value]:
     """A sample: an input of one element type."""
     return lambda graph, _: graph.input("x", Type(np.dtype(dtype), shape))
 
@@ -89,15 +89,15 @@ def quantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
     y = OPS["Round"](OPS["Div"](real, _along(scale, x, q.axis, q.block_size)))
     if zero is not None and not _is_zero(zero):
         y = OPS["Add"](y, _along(zero, x, q.axis, q.block_size))
-    return OPS["Cast"](_clipped(y, low), to=low.name)
+    return OPS["Cast"](clipped(y, low), to=low.name)
 
 
-def _clipped(y: Value, low: np.dtype[Any]) -> Value:
+def clipped(y: Value, low: np.dtype[Any]) -> Value:
     info = np.iinfo(low)
     return OPS["Min"](OPS["Max"](y, np.float32(info.min)), np.float32(info.max))
 
 
-@rules.rule(p.DynamicQuantizeLinear("x").named("q"), x=_given("float32", 3, 5))
+@rules.rule(p.DynamicQuantizeLinear("x").named("q"), x=given("float32", 3, 5))
 def dynamic_quantize(x: Value, q: Node) -> tuple[Value, ...]:
     """dynamic_quantise(x) -> quantise(x, s, z), with s and z from max(x, 0) and min(x, 0)."""
     if x.dtype != FLOAT32:
@@ -112,15 +112,15 @@ def dynamic_quantize(x: Value, q: Node) -> tuple[Value, ...]:
     )
     span = OPS["Where"](OPS["Equal"](high, low), np.float32(1), OPS["Sub"](high, low))
     scale = OPS["Div"](span, np.float32(255))
-    place = OPS["Round"](_clipped(OPS["Div"](OPS["Neg"](low), scale), np.dtype(np.uint8)))
+    place = OPS["Round"](clipped(OPS["Div"](OPS["Neg"](low), scale), np.dtype(np.uint8)))
     y = OPS["Add"](OPS["Round"](OPS["Div"](x, scale)), place)
-    y = OPS["Cast"](_clipped(y, np.dtype(np.uint8)), to="uint8")
+    y = OPS["Cast"](clipped(y, np.dtype(np.uint8)), to="uint8")
     return y, scale, OPS["Cast"](place, to="uint8")
 
 
 @rules.rule(
     p.MatMulInteger("a", "b", opt("a_zero"), opt("b_zero")).named("m"),
-    a=_given("uint8", 3, 4),
+    a=given("uint8", 3, 4),
     b=np.arange(-10, 10, dtype=np.int8).reshape(4, 5),
     a_zero=np.array(3, np.uint8),
     b_zero=np.array([1, 0, 0, 2, 5], np.int8),
@@ -140,7 +140,7 @@ def matmul_integer(
         raise Skip("each row of a has its own zero point")
     if b_zero is not None and len(shape_of(b_zero)) > 1:
         raise Skip("the matrices of b have their own zero points")
-    inner, part = left[-1], EXACT // (_largest(a, a_zero) * _largest(b, b_zero))
+    inner, part = left[-1], EXACT // (largest(a, a_zero) * largest(b, b_zero))
     whole = _shifted(a, a_zero), _shifted(b, b_zero)
     total = None
     for start in range(0, inner, part):
@@ -155,12 +155,13 @@ def matmul_integer(
     return total
 
 
-def _largest(v: Value, zero: Value | None) -> int:
+def largest(v: Value, zero: Value | Array | None) -> int:
     """A bound of |v - zero|, not below 1."""
     info = np.iinfo(v.dtype)
     most = max(-info.min, info.max) if zero is None else info.max - info.min
-    if v.const is not None and (zero is None or zero.const is not None):
-        shift = 0 if zero is None else np.asarray(zero.const, np.int64)
+    known = zero.const if isinstance(zero, Value) else zero
+    if v.const is not None and (zero is None or known is not None):
+        shift = 0 if known is None else np.asarray(known, np.int64)
         most = int(np.max(np.abs(v.const.astype(np.int64) - shift), initial=1))
     return max(most, 1)
 

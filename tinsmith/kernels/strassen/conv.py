@@ -35,8 +35,8 @@ def conv_strassen(site: Site) -> Choice:
     """Pointwise convolution by Strassen's algorithm: seven products for the work of eight."""
     if site.attr("group") != 1:
         raise Skip(f"group is {site.attr('group')}")
-    if site.precision == "strict":
-        raise Skip("sums of inputs lose more than strict precision allows")
+    if site.precision != "default":
+        raise Skip(f"sums of inputs lose more than {site.precision} precision allows")
     geo = conv_geometry(site)
     if geo.taps != 1 or any(geo.begin) or any(geo.after):
         raise Skip("only pointwise convolutions without padding are matrix products")
