@@ -25,7 +25,6 @@ from tests.frontends.conformance import EXCLUDED as NOT_IMPORTED
 
 EXCLUDED = {
     **NOT_IMPORTED,
-    "test_gradient_of_*": "training is not supported",
     "test_loop16_seq_none": "right, but the suite cannot compare a tensor of rank 0 in a sequence",
     "test_dft_inverse*": "expects the rounding error 1.9e-7 of one FFT where the exact value is 0",
 }

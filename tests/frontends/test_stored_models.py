@@ -11,7 +11,6 @@ import onnx
 import pytest
 
 from tests.frontends.conformance import differs
-from tinsmith.errors import ImportFailed
 from tinsmith.formats.onnx import OnnxModel
 from tinsmith.frontends import load
 from tinsmith.graph.verify import verify
@@ -20,11 +19,6 @@ from tinsmith.ops.control import run_graph
 DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
 MODELS = sorted(DATA.glob("*/*/model.onnx"))
 LIGHT = sorted((DATA / "light").glob("*.onnx"))
-REFUSED = {
-    "test_gradient_of_add": "training",
-    "test_gradient_of_add_and_mul": "training",
-}
-
 pytestmark = pytest.mark.skipif(not MODELS, reason="this onnx package ships no models")
 
 
@@ -39,10 +33,6 @@ def tensor(file: Path) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.parent.name)
 def test_models_and_their_data(path: Path) -> None:
-    if why := REFUSED.get(path.parent.name):
-        with pytest.raises(ImportFailed, match=why):
-            load(path)
-        return
     graph = load(path)
     verify(graph)
     for folder in sorted(path.parent.glob("test_data_set_*")):

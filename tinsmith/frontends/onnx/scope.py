@@ -53,7 +53,7 @@ _MISFITS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError,
 
 _REFUSED = {
     "ai.onnx.ml": "this operator of classical machine learning (ai.onnx.ml) is not supported",
-    "ai.onnx.preview.training": "training operators are not supported",
+    "ai.onnx.preview.training": "training operators are not supported, but for Gradient",
 }
 
 
