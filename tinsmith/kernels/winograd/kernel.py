@@ -19,6 +19,7 @@ from tinsmith.kernels.winograd.choose import algorithms, best_plan
 from tinsmith.kernels.winograd.fetch import tensors
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.product import product_stage
+from tinsmith.kernels.winograd.repair import pack_inverse
 from tinsmith.kernels.winograd.stages import Stage, stage
 from tinsmith.kernels.winograd.transform import input_stage, output_stage
 from tinsmith.kernels.winograd.weights import Array, pack, pack_bias, packed_bytes
@@ -86,7 +87,7 @@ class Rooms:
         return em.scratch.cast(F32) + self.before if plan.whole else em.workspace.cast(F32)
 
     def edge(self, em: Emit, plan: Plan) -> Ptr:
-        """Room for the results of one tile."""
+        """Room for the results of one tile, and its taps."""
         return em.workspace.cast(F32) + (0 if plan.whole else plan.size)
 
 
@@ -105,6 +106,7 @@ def choice(
         packed=(
             Packed("weights", lambda: pack(w, plan), packed_bytes(plan)),
             Packed("bias", lambda: pack_bias(bias, plan)),
+            Packed("inverse", lambda: pack_inverse(plan)),
         ),
         workspace=edge if plan.whole else 4 * plan.size + edge,
         scratch=4 * plan.size if plan.whole else 0,
@@ -133,7 +135,7 @@ def input_function(em: Emit, plan: Plan, rooms: Rooms) -> Stage:
 def output_function(em: Emit, plan: Plan, rooms: Rooms) -> Stage:
     def body(em: Emit, *at: Val) -> None:
         products = rooms.space(em, plan) + plan.m_start
-        output_stage(em, plan, products, rooms.edge(em, plan), *at)
+        output_stage(em, plan, rooms.source, products, lambda em: rooms.edge(em, plan), *at)
 
     return stage(em, "outputs", "k0 k1 t0 t1 base", body)
 

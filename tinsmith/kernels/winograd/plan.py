@@ -165,8 +165,8 @@ class Plan:
 
     @property
     def edge(self) -> int:
-        """Elements of a tile of results."""
-        return self.rows.m * self.cols.m * self.width
+        """Elements of a tile of results, and of the taps of one channel."""
+        return (self.rows.m * self.cols.m + self.geo.taps) * self.width
 
     @property
     def halo(self) -> Halo:

@@ -16,7 +16,8 @@ from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.tiles import Sink
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.program import Program, data_program, result_program, run
-from tinsmith.kernels.winograd.stages import opaque
+from tinsmith.kernels.winograd.repair import is_bad, repair
+from tinsmith.kernels.winograd.stages import opaque, stage
 
 HEAVY = 6  # functions of an epilogue that is emitted once, in a loop, not for each place of a tile
 
@@ -73,12 +74,23 @@ def input_stage(
 
 
 def output_stage(
-    em: Emit, plan: Plan, space: Ptr, edge: Ptr, k0: Val, k1: Val, t0: Val, t1: Val, base: Val
+    em: Emit,
+    plan: Plan,
+    source: Callable[[Emit], View],
+    space: Ptr,
+    room: Callable[[Emit], Ptr],
+    k0: Val,
+    k1: Val,
+    t0: Val,
+    t1: Val,
+    base: Val,
 ) -> None:
     """Finish tiles [t0, t1) of output blocks [k0, k1); tile `base` is the first of M.
 
-    Tiles that overhang the image go through `edge`, where their results can be indexed.
+    Tiles that overhang the image go through `room`, where their results can be indexed.
     """
+    edge = room(em)
+    again = stage(em, "repair", "tile_k tile_n tile_y tile_x", _repair_of(plan, source, room))
     b, width, geo = em.b, plan.width, plan.geo
     high, wide = plan.rows.m, plan.cols.m
     rows, cols = result_program(plan.rows), result_program(plan.cols)
@@ -118,13 +130,34 @@ def output_stage(
                     value = (edge + p * (wide * width) + q * width).load(width)
                     out.at(0, 0, 0, p * apart, q * beside).put(value, 0, 0, 0, 0, 0)
 
-            if direct and overhang:
-                inside = (b.index(y) < full_rows) & (b.index(x) < full_cols)
-                b.choose(inside, straight, indexed)
-            elif direct:
-                straight()
-            else:
-                indexed()
+            def finish(
+                y: Val | int = y,
+                x: Val | int = x,
+                straight: Callable[[], None] = straight,
+                indexed: Callable[[], None] = indexed,
+            ) -> None:
+                if direct and overhang:
+                    inside = (b.index(y) < full_rows) & (b.index(x) < full_cols)
+                    b.choose(inside, straight, indexed)
+                elif direct:
+                    straight()
+                else:
+                    indexed()
+
+            b.choose(
+                is_bad(plan, at),
+                lambda k=k, n=n, y=y, x=x: again(k, n, y, x),
+                finish,
+            )
+
+
+def _repair_of(
+    plan: Plan, source: Callable[[Emit], View], room: Callable[[Emit], Ptr]
+) -> Callable[..., None]:
+    def body(em: Emit, *tile: Val) -> None:
+        repair(em, plan, source(em), room(em), *tile)
+
+    return body
 
 
 def _opaque_sink(sink: Sink) -> Sink:

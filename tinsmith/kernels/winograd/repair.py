@@ -1,0 +1,101 @@
+"""Tiles with an infinity or a NaN among their data, computed again by the definition.
+
+The transforms spread such a value over its whole tile; by the definition it reaches only the
+windows that hold it. A few products of each tile tell: what is not finite in the data is not finite
+in these, whatever the weights.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.kernels._kernel import Emit, View
+from tinsmith.kernels.window.geometry import steps
+from tinsmith.kernels.window.tiles import Sink
+from tinsmith.kernels.winograd.matrices import Bilinear, floats
+from tinsmith.kernels.winograd.plan import Plan
+from tinsmith.kernels.winograd.weights import Array
+
+
+@functools.lru_cache(maxsize=256)
+def witnesses(axis: Bilinear) -> tuple[int, ...]:
+    """Few products of an axis of which each datum has a part in one."""
+    parts = [{i for i, v in enumerate(row) if v} for row in axis.bt]
+    left, found = set(range(axis.reach)), []
+    while left:
+        best = max(range(len(parts)), key=lambda p: len(parts[p] & left))
+        left -= parts[best]
+        found.append(best)
+    return tuple(sorted(found))
+
+
+def is_bad(plan: Plan, at: Ptr) -> Val:
+    """Whether the data of a tile holds an infinity or a NaN; `at` is at its products in M."""
+    b = at.b
+    zero = at.load() * 0.0
+    for p in witnesses(plan.rows):
+        for q in witnesses(plan.cols):
+            product = (at + (p * plan.cols.products + q) * plan.m_step).load()
+            zero = product.fma(b.const(0.0, product.ty), zero)
+    return zero.is_nan()
+
+
+def pack_inverse(plan: Plan) -> Array:
+    """What gives the taps from the transformed weights: [tap][position], flat."""
+    rows, cols = (np.linalg.pinv(floats(axis.g)) for axis in (plan.rows, plan.cols))
+    return np.kron(rows, cols).astype(np.float32).reshape(-1)
+
+
+def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val, x: Val) -> None:
+    """Compute the tile whose first result is at (n, k, y, x) by the definition, in `room`.
+
+    The taps are taken back from the transformed weights, one input channel after the other: kept
+    beside them they would take memory that hardly any call needs.
+    """
+    b, width, geo = em.b, plan.width, plan.geo
+    batch, plane, (_, row, pixel) = steps(source.spec, geo.rank)
+    high, wide, positions = plan.rows.m, plan.cols.m, plan.positions
+    apart, beside = plan.vertical.dilation, plan.horizontal.dilation
+    sums, taps = room, (room + high * wide * width).fixed()
+    corner = source.pointer + n * batch + -(geo.begin[1] * row + geo.begin[2] * pixel)
+    corner = corner + y * (plan.rows.stride * row) + x * (plan.cols.stride * pixel)
+    bias = (em.packed[1] + k * width).load(width)
+    with b.loop(0, high * wide) as i:
+        (sums + i * width).store(bias)
+
+    panel = k // plan.vectors
+    full = panel < plan.panels - 1
+    line = full.select(b.index(plan.vectors * width), b.index(plan.last * width))
+    weights = em.packed[0] + panel * (plan.depth * plan.vectors * width)
+    weights = weights + (k % plan.vectors) * width
+    with b.loop(0, plan.channels.count) as c, b.loop(0, plan.channels.stored) as lane:
+        u = (weights + (c * plan.channels.stored + lane) * line).fixed()
+        with b.loop(0, geo.taps) as t:
+            with b.loop(0, positions, carry=[b.zero(bias.ty)]) as at:
+                factor = (em.packed[2] + t * positions + at.index).load().splat(width)
+                part = (u + at.index * (plan.depth * plan.outputs * width)).load(width)
+                at.next([part.fma(factor, at.vars[0])])
+            (taps + t * width).store(at.out[0])
+        data = (corner + c * plane + lane).fixed()
+        with b.loop(0, high) as p, b.loop(0, wide) as q:
+            here = data + p * (plan.rows.stride * apart * row)
+            here = (here + q * (plan.cols.stride * beside * pixel)).fixed()
+            to = (sums + (p * wide + q) * width).fixed()
+            acc = to.load(width)
+            with b.loop(0, plan.rows.r, carry=[acc]) as i:
+                with b.loop(0, plan.cols.r, carry=i.vars) as j:
+                    one = (here + i.index * (apart * row) + j.index * (beside * pixel)).load()
+                    tap = (taps + (i.index * plan.cols.r + j.index) * width).load(width)
+                    j.next([one.splat(width).fma(tap, j.vars[0])])
+                i.next(j.out)
+            to.store(i.out[0])
+
+    below = b.minimum(high, (geo.out[1] + apart - 1 - y) // apart)
+    right = b.minimum(wide, (geo.out[2] + beside - 1 - x) // beside)
+    out = Sink(em, geo).at(n, k, 0, y, x)
+    with b.loop(0, below) as p, b.loop(0, right) as q:
+        value = (sums + (p * wide + q) * width).load(width)
+        out.at(0, 0, 0, p * apart, q * beside).put(value, 0, 0, 0, 0, 0)
