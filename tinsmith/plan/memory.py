@@ -8,6 +8,7 @@ is alive at the same time. Graphs of few buffers are improved by a bounded exhau
 from __future__ import annotations
 
 import itertools
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,21 +42,20 @@ def assign_offsets(buffers: Sequence[Buffer]) -> int:
 
 
 def _place(order: Sequence[Buffer]) -> int:
-    placed: list[Buffer] = []
+    placed: list[tuple[int, int, int, int]] = []  # (offset, end in memory, first and last step)
     peak = 0
     for buffer in order:
-        rivals = sorted(
-            (p for p in placed if p.start <= buffer.end and buffer.start <= p.end),
-            key=lambda p: p.offset,
-        )
-        offset = 0
-        for rival in rivals:
-            if offset + align(buffer.nbytes) <= rival.offset:
+        size, start, end, offset = align(buffer.nbytes), buffer.start, buffer.end, 0
+        for at, behind, first, last in placed:
+            if first > end or last < start:
+                continue
+            if offset + size <= at:
                 break
-            offset = max(offset, rival.offset + align(rival.nbytes))
+            if behind > offset:
+                offset = behind
         buffer.offset = offset
-        placed.append(buffer)
-        peak = max(peak, offset + align(buffer.nbytes))
+        insort(placed, (offset, offset + size, start, end))
+        peak = max(peak, offset + size)
     return peak
 
 
