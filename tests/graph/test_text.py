@@ -162,3 +162,19 @@ def test_errors_say_where(text, where):
 def test_weights_of_another_shape():
     with pytest.raises(GraphSyntaxError, match=r"hold float64\[9\]"):
         parse_graph("graph () { w = const float32[9] return w }", {"w": np.zeros(9)})
+
+
+def test_a_text_that_ends_within_the_arguments_of_a_node():
+    with pytest.raises(GraphSyntaxError, match="line 2"):
+        parse_graph("graph g(x: float32[2]) {\n  y = Add(x,")
+
+
+@pytest.mark.parametrize(
+    ("type_", "items"),
+    [("int64", "9" * 40), ("float32", '"a"'), ("complex64", "(1, 2, 3)"), ("complex64", "1")],
+)
+def test_constants_that_their_type_cannot_hold(type_, items):
+    with pytest.raises(GraphSyntaxError, match="cannot hold"):
+        parse_graph(
+            f"graph g(x: float32[2]) {{\n  c = const {type_}[1] = [{items}]\n  return x\n}}"
+        )

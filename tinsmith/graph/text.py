@@ -156,13 +156,14 @@ class _Parser:
             if items:
                 self.expect(",")
             items.append(self.value())
-        if type.dtype.kind == "c":
-            items = [complex(*x) for x in items]
         if not type.is_static or len(items) != type.size:
             self.fail(f"{type} cannot hold {len(items)} elements", at)
         array = np.empty(type.size, type.dtype)
-        for i, x in enumerate(items):
-            array[i] = x
+        try:
+            for i, x in enumerate(items):
+                array[i] = complex(*x) if type.dtype.kind == "c" else x
+        except (TypeError, ValueError, OverflowError) as error:
+            self.fail(f"{type} cannot hold these elements: {error}", at)
         return array.reshape(type.dims)
 
     def graph(self) -> Graph:
@@ -285,8 +286,7 @@ class _Parser:
         while not self.accept(")"):
             if inputs or attrs:
                 self.expect(",")
-            following = self.tokens[self.i + 1]
-            if self.is_name() and following[:2] == ("punct", "="):
+            if self.is_name() and self.tokens[self.i + 1][:2] == ("punct", "="):
                 key = self.name()
                 self.expect("=")
                 attrs[key] = self.value()
