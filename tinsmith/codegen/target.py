@@ -69,6 +69,7 @@ class Target:
     l2_bandwidth: float = 80e9  # bytes/s of one core
     l3_bandwidth: float = 50e9
     dram_bandwidth: float = 20e9
+    wait: float = 1e-6  # seconds that a phase more takes; 0 where one thread works alone
 
     def time(self, flops: float, nbytes: float, efficiency: float = 1.0) -> float:
         """Seconds on one core for so much arithmetic and memory traffic, whichever is slower."""

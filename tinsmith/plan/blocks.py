@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tinsmith.plan.place import Placer
 
 EXPOSED = 1.2  # of the time to write and read what leaves L2; arithmetic does not hide it
-BARRIER = 1.5e-6
 MARGIN = 0.98
 """A block must be estimated faster by this: kernels of their own have more ways to be chosen."""
 SMALL_MARGIN = 1.1
@@ -90,7 +89,7 @@ def _between(placer: Placer, nbytes: int) -> float:
     awaited by both, and threads wait for each other between the two."""
     target = placer.target
     wait = EXPOSED * 2 * max(0, nbytes - target.l2 // 2) / target.l3_bandwidth
-    return wait + (BARRIER if placer.threads > 1 else 0.0)
+    return wait + target.wait
 
 
 def _cheapest(found: Iterable[Candidate]) -> Candidate | None:

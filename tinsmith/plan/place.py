@@ -8,6 +8,7 @@ the whole, cost nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from math import prod
 
 from tinsmith.codegen.target import Target
@@ -38,8 +39,10 @@ class Placer:
         preferences: Preferences | None = None,
         small: bool = False,
     ) -> None:
-        self.target, self.overrides, self.precision = target, overrides, precision
-        self.threads, self.preferences, self.small = threads, preferences or {}, small
+        self.overrides, self.precision = overrides, precision
+        self.preferences, self.small = preferences or {}, small
+        self._machine = target
+        self.share(threads)
         self.steps: list[Placed] = []
         self.outputs: list[Tensor] = []
         self._home: dict[Value, Tensor] = {}
@@ -49,7 +52,7 @@ class Placer:
     def again(self, threads: int) -> Placer:
         """Another one, which has placed nothing, for so many threads."""
         return Placer(
-            self.target, self.overrides, self.precision, threads, self.preferences, self.small
+            self._machine, self.overrides, self.precision, threads, self.preferences, self.small
         )
 
     def place(self, graph: Graph, turns: Iterable[Turn] = ()) -> list[Placed]:
@@ -71,6 +74,11 @@ class Placer:
                 if t is not None and t.is_static:
                     t.settle()
         return self.steps
+
+    def share(self, threads: int) -> None:
+        """Let so many threads share the nodes that are placed from now on."""
+        self.threads = threads
+        self.target = self._machine if threads > 1 else replace(self._machine, wait=0.0)
 
     def begin(self, graph: Graph) -> None:
         """Give the inputs their places."""

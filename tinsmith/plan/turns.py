@@ -158,12 +158,13 @@ def place_turns(placer: Placer, turn: Turn, results: set[Value]) -> None:
         placer.set(inner, _part(placer.home(outer), inner))
     placer.rename(dict((inner, outer) for outer, inner in turn.whole.items()))
     leaving = {turn.results[v] for v in turn.results if v in results}
-    threads, placer.threads = placer.threads, 1
+    threads = placer.threads
+    placer.share(1)
     for node in turn.body.nodes:
         placer.place_node(node, leaving)
     for outer, inner in turn.results.items():
         placer.set(outer, _whole(placer, outer, inner, inner in leaving and not outer.uses))
-    placer.threads = threads
+    placer.share(threads)
     for step in placer.steps[first:]:
         step.region, step.turns = region, turn.turns
         for t in step.writes:

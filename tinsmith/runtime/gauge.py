@@ -1,4 +1,4 @@
-"""Generated loops that show what one core can do: multiply and add, and read memory."""
+"""Generated loops that show what a core can do: multiply, add, read memory, wait for another."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import numpy as np
 
 from tinsmith.codegen.builder import Module
 from tinsmith.codegen.library import load_library
-from tinsmith.codegen.target import Target
-from tinsmith.codegen.types import F32, I64, PTR
+from tinsmith.codegen.sync import await_text, declarations, team_text
+from tinsmith.codegen.target import Target, usable_cores
+from tinsmith.codegen.types import F32, I64, PTR, U8
+from tinsmith.plan.main import AWAIT
+from tinsmith.runtime.threads import Team
 
-ROUNDS = 20_000
+ROUNDS, PHASES = 20_000, 100
 STREAMS = 8
 PIECE = 1 << 17  # floats that are read at a time from memory
 
@@ -30,7 +33,10 @@ def measure(target: Target) -> tuple[float, ...]:
         seconds = _best(lambda d=data, n=count: read(d.ctypes.data, n), times)
         rates.append(4.0 * count / seconds)
     rates.append(_memory_rate(read, min(4 * target.l3, 256 << 20)))
-    return tuple(float(f"{value:.2g}") for value in (peak, *rates))
+    wait = target.wait
+    if usable_cores() > 1:  # more only tells that another process has the other core
+        wait = min(wait, wait_of_two(target))
+    return tuple(float(f"{value:.2g}") for value in (peak, *rates, wait))
 
 
 def _memory_rate(read: Callable[[int, int], None], nbytes: int) -> float:
@@ -87,6 +93,32 @@ def read_loop(target: Target) -> Callable[[int, int], None]:
     library = load_library({"read_peak": module.text()}, target)
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(library.address("read_peak"))
     return lambda address, count, keep=library: call(address, count)  # type: ignore[misc]
+
+
+def wait_of_two(target: Target) -> float:
+    """Seconds in which two threads tell each other that a phase is done, from one to the next."""
+    module = Module(target)
+    b = module.function("phases", [("table", PTR), ("tid", I64)])
+    table = b.pointer("table", PTR)
+    block, done = (table + 0).load_pointer(U8), (table + 1).load_pointer(I64)
+    with b.loop(0, PHASES) as phase:
+        done.atomic_add(1, "release")
+        b.call(AWAIT, [done, (phase + 1) * 2, block])
+    b.ret()
+    head, _, rest = module.text().partition("define ")
+    codes = {
+        "phases": f"{head}{declarations(target)}\n{await_text(target)}\ndefine {rest}",
+        "team": team_text(target),
+    }
+    library = load_library(codes, target)
+    team = Team(2, library.address)
+    counter = np.zeros(1, np.int64)
+    pointers = np.array([team.address, counter.ctypes.data], np.int64)
+    job, at = library.address("phases"), pointers.ctypes.data
+    try:
+        return _best(lambda: team.run(job, at, counter.ctypes.data, 1, None), 200) / PHASES
+    finally:
+        team.stop()
 
 
 def _best(run: Callable[[], None], times: int) -> float:

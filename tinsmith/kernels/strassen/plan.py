@@ -32,7 +32,6 @@ EFFICIENCY = 0.97  # of the products
 SUM_SLOTS = 10  # issue slots of four sums
 LEAST_GAIN = 1.03  # what more weights and more code have to bring
 UNEVEN = 0.01  # what the risk of unequal shares costs, where each thread has one tile
-BARRIER = 3e-6  # seconds that a phase more takes where threads share the work
 RESTART = 1.2e-7  # seconds until the pixels of a block stream from the third cache level
 STEPS = ("W00", "W01", "S2", "S3", "-W11", "S1", "S4")
 """The left factors in the order in which they are used."""
@@ -186,4 +185,4 @@ def seconds(target: Target, plan: Plan, threads: int) -> float:
         UNEVEN * threads / units if threads > 1 else 0
     )
     phases = plan.shared + bool(plan.peeled)
-    return LEAST_GAIN * total * uneven + (phases * BARRIER if threads > 1 else 0.0)
+    return LEAST_GAIN * total * uneven + phases * target.wait

@@ -16,7 +16,6 @@ GROWTH = {"exact": 0.0, "strict": 8.0, "default": 1000.0}  # of both axes: F(2x2
 MOST_PRODUCTS = 9  # of one axis
 LEAST_GAIN = 1.15
 EFFICIENCY = 0.95  # of the products
-BARRIER = 5e-7  # seconds
 
 
 def algorithms(geo: Geometry, precision: str) -> list[tuple[Bilinear, Bilinear]]:
@@ -129,7 +128,7 @@ def cost(target: Target, plan: Plan, slots: float) -> float:
     if 4 * plan.size > target.l2:
         total += 12.0 * plan.size * plan.blocks / target.l3_bandwidth
     if plan.whole:
-        total += 2 * BARRIER
+        total += 2 * target.wait
     if plan.blocks % 2 and 1 < plan.blocks < 16:
         total *= 1.02  # two threads would not share evenly
     if plan.blocks % plan.lines and plan.lines % plan.blocks:

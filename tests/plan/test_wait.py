@@ -1,0 +1,44 @@
+"""The cost of waiting among threads: measured with the machine's peaks, nothing at one thread."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.kernels.test_block import block_of_graph, graph_of
+from tinsmith.codegen.target import level, usable_cores
+from tinsmith.kernels.strassen.plan import Problem, best_plan
+from tinsmith.plan.blocks import one_by_one
+from tinsmith.plan.place import Placer
+from tinsmith.runtime.gauge import wait_of_two
+
+SLOW = replace(level("avx2"), wait=1e-3)
+
+
+def test_one_thread_waits_for_nobody():
+    placer = Placer(SLOW, {}, "default", threads=2)
+    assert placer.target.wait == 1e-3
+    placer.share(1)
+    assert placer.target.wait == 0.0 and placer.threads == 1
+    assert placer.again(2).target.wait == 1e-3
+
+
+def test_blocks_save_waits():
+    node = block_of_graph(graph_of(c=16, e=48, o=24, size=(12, 12)))
+    alone = one_by_one(Placer(SLOW, {}, "default", 1), node)
+    shared = one_by_one(Placer(SLOW, {}, "default", 2), node)
+    assert alone is not None and shared is not None
+    assert shared - alone == pytest.approx(2e-3, rel=0.01)  # between its three convolutions
+
+
+def test_strassen_avoids_phases_where_waits_are_long():
+    problem = Problem(1, 196, 512, 512)
+    quick, slow = (best_plan(replace(SLOW, wait=w), problem, 2) for w in (0.0, 1e-3))
+    assert quick is not None and slow is not None
+    assert quick[0].shared and not slow[0].shared
+
+
+@pytest.mark.skipif(usable_cores() < 2, reason="one core")
+def test_waits_are_measured():
+    assert 1e-9 < wait_of_two(level("host")) < 1e-2
