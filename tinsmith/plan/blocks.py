@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tinsmith.plan.place import Placer
 
 EXPOSED = 1.2  # of the time to write and read what leaves L2; arithmetic does not hide it
+FOREIGN = 16e9  # bytes a second that a core reads of what another core has written
 MARGIN = 0.98
 """A block must be estimated faster by this: kernels of their own have more ways to be chosen."""
 SMALL_MARGIN = 1.1
@@ -86,10 +87,13 @@ def one_by_one(placer: Placer, node: Node) -> float | None:
 
 def _between(placer: Placer, nbytes: int) -> float:
     """What the costs of two kernels do not tell: a result that leaves L2 before it is read is
-    awaited by both, and threads wait for each other between the two."""
-    target = placer.target
+    awaited by both; threads wait for each other between the two, and read what others wrote."""
+    target, threads = placer.target, placer.threads
     wait = EXPOSED * 2 * max(0, nbytes - target.l2 // 2) / target.l3_bandwidth
-    return wait + target.wait
+    if threads == 1:
+        return wait
+    foreign = nbytes * (threads - 1) / threads  # shared by all threads
+    return wait + target.wait + foreign / threads / FOREIGN
 
 
 def _cheapest(found: Iterable[Candidate]) -> Candidate | None:
