@@ -19,6 +19,8 @@ from tinsmith.kernels.winograd.matrices import Bilinear, floats
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.weights import Array
 
+TOGETHER = 6  # taps that are summed side by side
+
 
 @functools.lru_cache(maxsize=256)
 def witnesses(axis: Bilinear) -> tuple[int, ...]:
@@ -68,30 +70,45 @@ def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val
 
     panel = k // plan.vectors
     full = panel < plan.panels - 1
-    line = full.select(b.index(plan.vectors * width), b.index(plan.last * width))
+    step = full.select(b.index(plan.vectors * width), b.index(plan.last * width))
     weights = em.packed[0] + panel * (plan.depth * plan.vectors * width)
     weights = weights + (k % plan.vectors) * width
     with b.loop(0, plan.channels.count) as c, b.loop(0, plan.channels.stored) as lane:
-        u = (weights + (c * plan.channels.stored + lane) * line).fixed()
-        with b.loop(0, geo.taps) as t:
-            with b.loop(0, positions, carry=[b.zero(bias.ty)]) as at:
-                factor = (em.packed[2] + t * positions + at.index).load().splat(width)
+        u = (weights + (c * plan.channels.stored + lane) * step).fixed()
+        for first in range(0, geo.taps, TOGETHER):
+            group = range(first, min(first + TOGETHER, geo.taps))
+            with b.loop(0, positions, carry=[b.zero(bias.ty)] * len(group)) as at:
+                factors = (em.packed[2] + at.index).fixed()
                 part = (u + at.index * (plan.depth * plan.outputs * width)).load(width)
-                at.next([part.fma(factor, at.vars[0])])
-            (taps + t * width).store(at.out[0])
+                at.next(
+                    [
+                        part.fma((factors + t * positions).load().splat(width), tap)
+                        for t, tap in zip(group, at.vars, strict=True)
+                    ]
+                )
+            for t, tap in zip(group, at.out, strict=True):
+                (taps + t * width).store(tap)
         data = (corner + c * plane + lane).fixed()
-        with b.loop(0, high) as p, b.loop(0, wide) as q:
-            here = data + p * (plan.rows.stride * apart * row)
-            here = (here + q * (plan.cols.stride * beside * pixel)).fixed()
-            to = (sums + (p * wide + q) * width).fixed()
-            acc = to.load(width)
-            with b.loop(0, plan.rows.r, carry=[acc]) as i:
+        with b.loop(0, high) as p:
+            here = (data + p * (plan.rows.stride * apart * row)).fixed()
+            to = (sums + p * (wide * width)).fixed()
+            line = [(to + q * width).load(width) for q in range(wide)]
+            with b.loop(0, plan.rows.r, carry=line) as i:
                 with b.loop(0, plan.cols.r, carry=i.vars) as j:
-                    one = (here + i.index * (apart * row) + j.index * (beside * pixel)).load()
+                    near = here + i.index * (apart * row) + j.index * (beside * pixel)
                     tap = (taps + (i.index * plan.cols.r + j.index) * width).load(width)
-                    j.next([one.splat(width).fma(tap, j.vars[0])])
+                    ones = [
+                        (near + q * (plan.cols.stride * beside * pixel)).load() for q in range(wide)
+                    ]
+                    j.next(
+                        [
+                            one.splat(width).fma(tap, acc)
+                            for one, acc in zip(ones, j.vars, strict=True)
+                        ]
+                    )
                 i.next(j.out)
-            to.store(i.out[0])
+            for q, acc in enumerate(i.out):
+                (to + q * width).store(acc)
 
     below = b.minimum(high, (geo.out[1] + apart - 1 - y) // apart)
     right = b.minimum(wide, (geo.out[2] + beside - 1 - x) // beside)
