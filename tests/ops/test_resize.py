@@ -210,3 +210,21 @@ def test_empty_grids():
 def test_grid_refused(shapes, attrs, fragments):
     with refused(*fragments):
         types_of("GridSample", [Type(F32, s) for s in shapes], attrs)
+
+
+@pytest.mark.parametrize(
+    ("transform", "rounding", "size", "scale", "want"),
+    [
+        ("half_pixel", "floor", 10, 0.6, [0, 2, 3, 5, 6, 8]),
+        ("asymmetric", "floor", 8, 0.6, [0, 1, 3, 5]),
+        ("half_pixel", "round_prefer_floor", 11, 1.3, [0, 1, 1, 2, 3, 4, 4, 5, 6, 7, 8, 8, 9, 10]),
+    ],
+)
+def test_the_nearest_at_a_tie_is_that_of_float32(transform, rounding, size, scale, want):
+    """What ONNX Runtime gives; in double precision some of these fall to the other side."""
+    x = np.arange(size, dtype=np.float32)
+    y = OPS["Resize"](
+        x, None, np.array([scale], np.float32), mode="nearest", nearest_mode=rounding,
+        coordinate_transformation_mode=transform,
+    )  # fmt: skip
+    assert y.tolist() == want

@@ -111,14 +111,17 @@ def axis_tables(
         policy,
     )
     tables = []
+    crop = transform == "tf_crop_and_resize"
     for i, (axis, out, factor) in enumerate(zip(chosen, outs, factors, strict=True)):
         size, out = dims[axis], int(out)
         ends = (0.0, 1.0)
-        if roi is not None and transform == "tf_crop_and_resize":
+        if roi is not None and crop:
             ends = float(roi[i]), float(roi[len(chosen) + i])
         if factor == 1 and out == size and ends == (0.0, 1.0):
             continue
-        at = coordinates(transform, out, factor, size, ends)
+        # Which of two neighbours is nearest at a tie is settled by float32 in other engines.
+        kind = np.float32 if mode == "nearest" and not crop else np.float64
+        at = coordinates(transform, out, factor, size, ends, kind)
         outside = (at < 0) | (at > size - 1)
         if mode == "nearest":
             tables.append(Table(axis, nearest(at, nearest_mode, size)[:, None], None, outside))
@@ -172,27 +175,33 @@ def _scaled(dim: Dim, scale: float) -> Dim:
 
 
 def coordinates(
-    transform: str, out: int, factor: float, size: int, roi: tuple[float, float]
+    transform: str,
+    out: int,
+    factor: float,
+    size: int,
+    roi: tuple[float, float],
+    kind: type[np.floating[Any]] = np.float64,
 ) -> Array:
-    """Where each output element reads, in elements of the input (float64).
+    """Where each output element reads, in elements of the input (float64), computed as `kind`.
 
     The resized length is size * factor, which need not be a whole number.
     """
-    o, length = np.arange(out, dtype=np.float64), factor * size
+    o, f, n = np.arange(out, dtype=kind), kind(factor), kind(size)
+    one, half, length = kind(1), kind(0.5), kind(factor) * kind(size)
     if transform == "align_corners":
-        return np.zeros(out) if length == 1 else o * (size - 1) / (length - 1)
+        return np.zeros(out) if length == 1 else (o * (n - one) / (length - one)).astype(float)
     if transform == "asymmetric":
-        return o / factor
+        return (o / f).astype(float)
     if transform == "tf_crop_and_resize":
-        extent = (roi[1] - roi[0]) * (size - 1)
-        at = np.full(out, extent / 2) if length == 1 else o * extent / (length - 1)
-        return at + roi[0] * (size - 1)
+        first, extent = kind(roi[0]) * (n - one), (kind(roi[1]) - kind(roi[0])) * (n - one)
+        at = np.full(out, extent * half) if length == 1 else o * extent / (length - one)
+        return (at + first).astype(float)
     if transform == "pytorch_half_pixel" and length == 1:
         return np.full(out, -0.5)
-    at = (o + 0.5) / factor - 0.5
+    at = (o + half) / f - half
     if transform == "half_pixel_symmetric":
-        at += size / 2 * (1 - out / length)
-    return at
+        at = at + n * half * (one - kind(out) / length)
+    return at.astype(float)
 
 
 def nearest(at: Array, rounding: str, size: int) -> Array:
