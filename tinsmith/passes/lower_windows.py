@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
-from tinsmith.graph import Node, Value
+from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops.window import Window, window
 from tinsmith.passes.facts import Array
-from tinsmith.passes.manager import register
-from tinsmith.rewrite import RuleSet, Skip, opt, p
+from tinsmith.passes.manager import Context, register
+from tinsmith.rewrite import RuleSet, Skip, p, replace_outputs
 
 rules = RuleSet("lower-windows", "Rare windows become slices, products and sums.")
 register("machine")(rules)
@@ -25,18 +26,30 @@ def _dims(value: Value) -> tuple[int, ...]:
     return value.dims
 
 
-@rules.rule(
-    p.Conv("x", "w", opt("b")).named("conv"),
-    tolerance=1e-5,
-    x=(1, 4, 5, 5),
-    w=(6, 2, 3, 3),
-    b=(6,),
-    conv={"pad": (1, 1, 1, 1), "group": 2},
-)
-def conv_by_computed_weights(x: Value, w: Value, b: Value | None, conv: Node) -> Value:
-    """conv(x, w, b) -> matmul(w, columns of x) + b, for weights that are computed."""
-    if w.const is not None:
-        raise Skip("the weights are constant: convolutions have kernels for that")
+@register("machine", name="lower-computed-weights", devices=("cpu",))
+@dataclass(frozen=True)
+class LowerComputedWeights:
+    """Convolutions by weights that are computed become products with the columns of x."""
+
+    def run(self, graph: Graph, context: Context) -> int:
+        changes = 0
+        for node in list(graph.nodes):
+            if node.op.name != "Conv" or node.inputs[1] is None or node.inputs[1].const is not None:
+                continue
+            try:
+                new = _product((*node.inputs, None)[:3], node)
+            except Skip as why:
+                context.refuse("lower-computed-weights", node.name, str(why))
+                continue
+            changes += replace_outputs(graph, node, (new,))
+        graph.sweep()
+        return changes
+
+
+def _product(operands: tuple[Value | None, ...], conv: Node) -> Value:
+    """conv(x, w, b) -> matmul(w, columns of x) + b."""
+    x, w, b = operands
+    assert x is not None and w is not None
     if x.dtype != np.float32:
         raise Skip(f"x is {x.dtype}")
     (n, channels, *sizes), (m, per_group, *kernel) = _dims(x), _dims(w)

@@ -30,6 +30,7 @@ MACHINE = (
     "lower-quant",
     "lower-integers",
     "lower-windows",
+    "lower-computed-weights",
     "split-far-taps",
     "slice-gathers",
     "lower-norm",
