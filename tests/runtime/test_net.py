@@ -393,3 +393,42 @@ def test_an_output_that_no_memory_can_hold() -> None:
     net = ts.compile(g, cache=False)
     with pytest.raises(PlanError):
         net(np.ones((1 << 20, 1), np.float32), np.ones((1, 1 << 20), np.float32))
+
+
+def test_shapes_change_in_sixteen_threads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More shapes than programs are kept: they are built, shared, and dropped while others run."""
+    monkeypatch.setattr("tinsmith.runtime.net.PLANS", 3)
+    graph = ts.load(digits())
+    net = ts.compile(graph, threads=2)
+    inputs = {n: array(n, 1, 8, 8) for n in range(1, 7)}
+    want = {n: ts.compile(graph, backend="numpy")(x) for n, x in inputs.items()}
+    wrong: list[object] = []
+
+    def work(seed: int) -> None:
+        draw = np.random.default_rng(seed)
+        try:
+            for n in draw.integers(1, 7, 30):
+                np.testing.assert_allclose(net(inputs[n]), want[n], rtol=1e-4, atol=1e-5)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(120)
+    assert not wrong and not any(t.is_alive() for t in threads)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+def test_free_shapes_before_the_first_call_say_what_to_do(backend: str) -> None:
+    net = ts.compile(ts.load(digits()), backend=backend)
+    if backend == "numpy":
+        assert net.explain() and net.graph("placed")
+        return
+    for ask in (net.explain, lambda: net.explain("conv1"), lambda: net.graph("placed")):
+        with pytest.raises(InputShapeError, match=r"call it once, or net.program"):
+            ask()
+    net.program(((3, 1, 8, 8),))
+    assert "conv1" in net.explain("conv1") and net.graph("placed")
+    assert net.session().nbytes >= net.memory.peak + net.memory.workspace

@@ -167,7 +167,7 @@ class Session:
     def nbytes(self) -> int:
         """Bytes of the session's own memory."""
         memory = self.program.plan.memory
-        return memory.peak + memory.workspace
+        return memory.peak + memory.workspace + 8 * self._words
 
     def run(self, inputs: Sequence[Array], cycles: dict[str, int] | None = None) -> list[Array]:
         """Run on plain, contiguous arrays of the plan's dtypes and shapes; new output arrays.
