@@ -36,10 +36,13 @@ def choose_turns(graph: Graph, fresh: Callable[[int], Placer], threads: int) -> 
     turns = batch_of(graph)
     if turns < max(2, threads):
         return []
+    placer = fresh(threads)
+    if not any(_leaves_cache(node, placer.target) for node in graph.nodes):
+        return []
     candidates = list(runs(graph, turns))
     if not candidates:
         return []
-    whole = prices(fresh(threads), graph)
+    whole = prices(placer, graph)
     program = sum(filter(None, whole.values())) / threads
     found: list[Turn] = []
     for run in candidates:
@@ -58,6 +61,12 @@ def choose_turns(graph: Graph, fresh: Callable[[int], Placer], threads: int) -> 
         for first, last in intervals(gains, costs, LEAST * program):
             found.append(one_turn(graph, run[first:last], turns))
     return found
+
+
+def _leaves_cache(node: Node, target: Target) -> bool:
+    """Whether a core cannot keep what the node reads and writes, in its second-level cache."""
+    values = [v for v in (*node.inputs, *node.outputs) if v is not None and v.const is None]
+    return sum(v.type.nbytes for v in values if v.type.is_static) > target.l2 // 2
 
 
 def batch_of(graph: Graph) -> int:
