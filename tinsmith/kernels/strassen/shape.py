@@ -18,6 +18,7 @@ from tinsmith.kernels.strassen.form import PRODUCTS
 LEAST_TILES = 4  # for each of several threads
 KEPT = 5  # times L2: the right operands of a group of columns
 LEFT = 0.5  # times L2: the left factors of a panel of rows
+STARVED = 0.5  # of the time; more for reading right factors from memory is not hidden
 LATENCY = 20.0  # cycles around each product of a tile
 SUM_CYCLES = (5.0, 6.0)  # for a vector of one of the left factors, by level
 FINISH_CYCLES = 18.0  # for a vector of each quarter of a tile, through L1
@@ -96,10 +97,22 @@ class Shape:
             return 1
         return min(self.tiling.rows.count, max(1, -(-PARTS // self.groups)))
 
+    @property
+    def stored(self) -> float:
+        """Elements of all right factors."""
+        return self.products / self.side**2 * self.k * self.n
+
+    def starves(self, target: Target) -> bool:
+        """Whether several panels of rows read right factors that outgrow the cache, and for which
+        the arithmetic is too little to hide that they come from memory."""
+        nbytes = 4.0 * self.stored
+        fetch = nbytes / target.dram_bandwidth
+        several = self.tiling.rows.count > 1
+        return several and nbytes > target.l3 / 2 and fetch > STARVED * self.seconds(target)
+
     def seconds(self, target: Target) -> float:
         flops_per_cycle = 2.0 * self.m * self.n * self.k / (self.side**3 * self.tiling.ideal)
-        stored = self.products / self.side**2 * self.k * self.n
-        nbytes = 4.0 * (self.m * self.k + stored + self.m * self.n)
+        nbytes = 4.0 * (self.m * self.k + self.stored + self.m * self.n)
         return target.time(self.cycles * flops_per_cycle, nbytes) + 1e-7
 
 
