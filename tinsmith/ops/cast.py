@@ -20,10 +20,10 @@ def Cast(x, *, to, saturate=True, round_mode="up"):
 
     Floats round to nearest even and overflow to infinity. To integers they truncate: what is out
     of range becomes the nearest integer of the type, NaN becomes 0 (ONNX leaves both open, and
-    processors differ). Integers wrap around; anything but zero is True. A float8 takes its largest number instead of
-    overflowing if `saturate`. `round_mode` ("up", "down", "nearest") is for float8_e8m0fnu
-    only. Strings are read as numpy reads numbers, and written with the fewest digits that
-    tell the number from its neighbours.
+    processors differ). Integers wrap around; anything but zero is True. A float8 takes its
+    largest number instead of overflowing if `saturate`. `round_mode` ("up", "down",
+    "nearest") is for float8_e8m0fnu only. Strings are read as numpy reads numbers, and written
+    with the fewest digits that tell the number from its neighbours.
     """
     dtype = dtype_of(to)
     if x.dtype.kind == "O" or dtype.kind == "O":
