@@ -52,8 +52,7 @@ def test_not_past_a_second_consumer():
     g = b.out(ops.Relu(y), ops.Softmax(y, axis=1))
     report = check(g, "machine")
     assert regions(g) == []
-    (why,) = report.refused("conv")
-    assert "Softmax" in why.reason
+    assert any("Softmax" in why.reason for why in report.refused("conv"))
 
 
 def test_the_gate_of_squeeze_and_excite_stays_outside():
