@@ -12,7 +12,8 @@ from tinsmith.kernels.winograd.matrices import Bilinear, bilinear, supported
 from tinsmith.kernels.winograd.plan import Pieces, Plan
 from tinsmith.kernels.winograd.program import data_program, result_program
 
-GROWTH = {"exact": 0.0, "strict": 8.0, "default": 1000.0}  # of both axes: F(2x2,3x3) has 7.1, F(6x6,3x3) 924
+GROWTH = {"exact": 0.0, "strict": 8.0, "default": 1000.0}
+"""The growth allowed, of both axes: F(2x2,3x3) has 7.1, F(6x6,3x3) 924."""
 MOST_PRODUCTS = 9  # of one axis
 LEAST_GAIN = 1.15
 EFFICIENCY = 0.95  # of the products
