@@ -79,7 +79,8 @@ class TinsmithBackend(Backend):
 
     @classmethod
     def prepare(cls, model: ModelProto, device: str = DEVICE, **kwargs: Any) -> TinsmithRep:
-        """The model, compiled with the options of `tinsmith.compile`.
+        """The model, compiled with the options of `tinsmith.compile`; `precision` is "strict" where
+        it is not given, since whoever comes through this interface compares.
 
         Raises ImportFailed for what is not understood, TargetError for another device.
         """
@@ -87,7 +88,7 @@ class TinsmithBackend(Backend):
             raise TargetError(
                 f"there is no device {device!r} here; Tinsmith computes on {DEVICE!r}"
             )
-        return TinsmithRep(compile_model(load(model), **kwargs))
+        return TinsmithRep(compile_model(load(model), **{"precision": "strict", **kwargs}))
 
     @classmethod
     def run_model(
