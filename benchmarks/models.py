@@ -1,4 +1,7 @@
-"""The panel: nineteen models as ONNX, TorchScript and a reference input and output.
+"""The panel and other architectures as ONNX, TorchScript and a reference input and output.
+
+PANEL holds the nineteen models that speed is followed by; OTHERS are there to show whether what was
+made for those holds elsewhere.
 
 Run by the exporter's Python: `PYTHON -m benchmarks.models FOLDER [NAME ...]`. Weights are random
 with a fixed seed, and batch-norm statistics are drawn too, so that a wrong fold shows. NAME gives
@@ -29,6 +32,17 @@ def _vision(name: str, **options: Any) -> Callable[[], Any]:
     return make
 
 
+def _segmentation(name: str) -> Callable[[], Any]:
+    def make() -> Any:
+        import torchvision.models.segmentation as nets
+
+        from benchmarks import _nets
+
+        return _nets.Entry(getattr(nets, name)(weights=None, weights_backbone=None), "out")
+
+    return make
+
+
 def _timm(name: str) -> Callable[[], Any]:
     def make() -> Any:
         import timm
@@ -38,11 +52,11 @@ def _timm(name: str) -> Callable[[], Any]:
     return make
 
 
-def _own(name: str) -> Callable[[], Any]:
+def _own(name: str, *sizes: Any) -> Callable[[], Any]:
     def make() -> Any:
         from benchmarks import _nets
 
-        return getattr(_nets, name)()
+        return getattr(_nets, name)(*sizes)
 
     return make
 
@@ -68,6 +82,91 @@ PANEL: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "lstm": (_own("Lstm"), SEQUENCE),
     "unet": (_own("UNet"), (1, 3, 256, 256)),
 }
+
+
+def _detector() -> Any:
+    from benchmarks._detector import Detector
+
+    return Detector()
+
+
+def _image(size: int) -> tuple[int, ...]:
+    return (1, 3, size, size)
+
+
+OTHERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
+    "alexnet": (_vision("alexnet"), IMAGE),
+    "vgg11_bn": (_vision("vgg11_bn"), IMAGE),
+    "resnet34": (_vision("resnet34"), IMAGE),
+    "resnet50_96": (_vision("resnet50"), _image(96)),
+    "resnext50": (_vision("resnext50_32x4d"), IMAGE),
+    "wide_resnet50": (_vision("wide_resnet50_2"), IMAGE),
+    "densenet169": (_vision("densenet169"), IMAGE),
+    "squeezenet1_0": (_vision("squeezenet1_0"), IMAGE),
+    "inception_v3": (_vision("inception_v3", aux_logits=False, init_weights=False), _image(299)),
+    "mobilenet_v2_512": (_vision("mobilenet_v2"), _image(512)),
+    "mobilenet_v3_small": (_vision("mobilenet_v3_small"), IMAGE),
+    "mnasnet0_5": (_vision("mnasnet0_5"), IMAGE),
+    "shufflenet_x2": (_vision("shufflenet_v2_x2_0"), IMAGE),
+    "efficientnet_b2": (_vision("efficientnet_b2"), _image(260)),
+    "efficientnet_v2_s": (_vision("efficientnet_v2_s"), IMAGE),
+    "regnet_x_800mf": (_vision("regnet_x_800mf"), IMAGE),
+    "regnet_y_1_6gf": (_vision("regnet_y_1_6gf"), IMAGE),
+    "swin_v2_t": (_vision("swin_v2_t"), _image(256)),
+    "maxvit": (_vision("maxvit_t"), IMAGE),
+    "deeplab_mbv3": (_segmentation("deeplabv3_mobilenet_v3_large"), _image(320)),
+    "deeplab_r50": (_segmentation("deeplabv3_resnet50"), _image(256)),
+    "fcn_resnet50": (_segmentation("fcn_resnet50"), _image(256)),
+    "r3d18": (_own("Video"), (1, 3, 8, 112, 112)),
+    **{
+        name: (_timm(source), _image(size))
+        for name, source, size in (
+            ("seresnet50", "seresnet50", 224),
+            ("res2net50", "res2net50_26w_4s", 224),
+            ("dpn68", "dpn68", 224),
+            ("dla34", "dla34", 224),
+            ("hrnet_w18", "hrnet_w18_small", 224),
+            ("cspdarknet53", "cspdarknet53", 256),
+            ("repvgg_a0", "repvgg_a0", 224),
+            ("gernet", "gernet_s", 224),
+            ("xception41", "xception41", 299),
+            ("ghostnet", "ghostnet_100", 224),
+            ("repghost", "repghostnet_100", 224),
+            ("mobileone", "mobileone_s0", 224),
+            ("mobilenetv4", "mobilenetv4_conv_medium", 256),
+            ("mixnet_s", "mixnet_s", 224),
+            ("lcnet", "lcnet_100", 224),
+            ("tf_efficientnet_lite0", "tf_efficientnet_lite0", 224),
+            ("convmixer", "convmixer_768_32", 224),
+            ("convnextv2", "convnextv2_atto", 224),
+            ("fastvit", "fastvit_t8", 256),
+            ("edgenext", "edgenext_small", 256),
+            ("mobilevit_s", "mobilevit_s", 256),
+            ("efficientformer", "efficientformer_l1", 224),
+            ("efficientvit", "efficientvit_b0", 224),
+            ("poolformer", "poolformer_s12", 224),
+            ("pvt_v2_b0", "pvt_v2_b0", 224),
+            ("levit_128s", "levit_128s", 224),
+            ("deit_small", "deit_small_patch16_224", 224),
+            ("vit_small32", "vit_small_patch32_224", 224),
+            ("twins_svt", "twins_svt_small", 224),
+            ("xcit", "xcit_nano_12_p16_224", 224),
+            ("coatnet_0", "coatnet_0_rw_224", 224),
+        )
+    },
+    "tcn": (_own("Tcn"), (1, 64, 500)),
+    "espcn": (_own("Espcn"), (1, 1, 180, 320)),
+    "edsr": (_own("Edsr"), _image(128)),
+    "dcgan": (_own("Dcgan"), (1, 100, 1, 1)),
+    "detector": (_detector, _image(320)),
+    "encoder": (_own("Encoder"), (1, 256, 256)),
+    "mlp": (_own("Mlp"), (1, 784)),
+    "lstm512": (_own("Recurrent", "LSTM", 80, 512, 1, False), (1, 100, 80)),
+    "gru128": (_own("Recurrent", "GRU", 64, 128, 1, False), (1, 100, 64)),
+    "bilstm128": (_own("Recurrent", "LSTM", 64, 128, 2, True), (1, 50, 64)),
+}
+
+MODELS = PANEL | OTHERS
 
 
 def _draw_statistics(model: Any) -> None:
@@ -118,7 +217,7 @@ def export(name: str, folder: Path) -> None:
     import torch
 
     base, batch = parted(name)
-    make, shape = PANEL[base]
+    make, shape = MODELS[base]
     shape = (batch, *shape[1:])
     torch.manual_seed(0)
     model = make()
@@ -145,7 +244,7 @@ def export(name: str, folder: Path) -> None:
 def parted(name: str) -> tuple[str, int]:
     """The model's name in the panel, and its batch."""
     base, found, batch = name.rpartition("_b")
-    return (base, int(batch)) if found and batch.isdigit() and base in PANEL else (name, 1)
+    return (base, int(batch)) if found and batch.isdigit() and base in MODELS else (name, 1)
 
 
 def complete(name: str, folder: Path) -> bool:
@@ -155,10 +254,10 @@ def complete(name: str, folder: Path) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PANEL))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(MODELS))
     options = parser.parse_args()
-    if unknown := [n for n in options.names if parted(n)[0] not in PANEL]:
-        parser.error(f"no panel model is named {', '.join(unknown)}; there are {', '.join(PANEL)}")
+    if unknown := [n for n in options.names if parted(n)[0] not in MODELS]:
+        parser.error(f"no model is named {', '.join(unknown)}; there are {', '.join(MODELS)}")
     warnings.filterwarnings("ignore")
     options.folder.mkdir(parents=True, exist_ok=True)
     library = _import_torchvision()

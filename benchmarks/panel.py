@@ -14,7 +14,7 @@ from rich.console import Console
 
 from benchmarks import machine, report
 from benchmarks.measure import OURS, Effort, Result, measure
-from benchmarks.models import PANEL, complete
+from benchmarks.models import MODELS, OTHERS, PANEL, complete
 from benchmarks.places import ROOT, Places
 
 ENGINES = [OURS, "ncnn", "mnn", "onnxruntime", "openvino"]
@@ -73,7 +73,8 @@ def places_options(command: Any) -> Any:
 
 
 @click.command()
-@click.option("--models", type=Names(list(PANEL)), default=",".join(PANEL), show_default="all")
+@click.option("--models", type=Names(list(MODELS)), help="The panel where nothing is named.")
+@click.option("--others", is_flag=True, help="Architectures beyond the panel instead.")
 @click.option("--threads", type=Names([str(i) for i in range(1, 257)]), default="1,2")
 @click.option("--engines", type=Names(ENGINES), default=",".join(ENGINES), show_default=True)
 @click.option("--rounds", default=5, show_default=True, help="Turns of every engine.")
@@ -81,7 +82,8 @@ def places_options(command: Any) -> Any:
 @click.option("--tolerance", default=1e-3, show_default=True, help="max|error| / max|output|.")
 @places_options
 def main(
-    models: list[str],
+    models: list[str] | None,
+    others: bool,
     threads: list[str],
     engines: list[str],
     rounds: int,
@@ -97,6 +99,7 @@ def main(
     Exits with 1 where our own output is wrong or missing.
     """
     places = Places.find(models_dir, peers_python, export_python)
+    models = models or list(OTHERS if others else PANEL)
     ensure_models(models, places)
     pythons, effort = engines_of(engines, places), Effort(rounds, seconds)
     described, started = machine.describe(), time.strftime("%Y-%m-%d %H:%M")
