@@ -270,9 +270,11 @@ class Emit:
 
     @property
     def keeps_zero(self) -> bool:
-        """Whether the epilogue maps zeros (result and extras) to exactly +0, and the extras are
-        zero in the padding lanes."""
+        """Whether the anchor leaves zeros in the padding lanes, its epilogue maps zeros (result and
+        extras) to exactly +0, and the extras are zero in the padding lanes."""
         site = self.site
+        if _mixes_channels(site):
+            return False  # the weights there are zeros, and infinity times zero is NaN
         if site.epilogue is None:
             return True
         if any(v.spec.lane == 0 or v.spec.layout.is_plain for v in self.extras):
@@ -282,6 +284,14 @@ class Emit:
         with np.errstate(all="ignore"):
             got = site.epilogue.evaluate(zeros)
         return bool(got == 0) and not bool(np.signbit(np.float64(got)))
+
+
+def _mixes_channels(site: Site) -> bool:
+    """Whether what one channel holds reaches other lanes of the result."""
+    if site.anchor is None or site.anchor.op.name not in ("Conv", "ConvTranspose"):
+        return False
+    channels = site.input(0).dims[1]
+    return not site.anchor.group == channels == site.anchor.output.dims[1]
 
 
 Rule = Callable[[Site], "Choice | list[Choice]"]
