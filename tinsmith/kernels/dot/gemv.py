@@ -23,4 +23,4 @@ def gemv_packed(site: Site) -> Choice:
     most = min(6, max(2, 8 // m))  # few streams of arithmetic keep up with memory better
     if w.nbytes >= 1 << 16:
         most = max(1, min(most, vectors // PANELS))
-    return packed_choice(site, w, m, choose(site.target, m, n, k, False, most), stream=True)
+    return packed_choice(site, w, m, choose(site.target, m, n, k, False, most))

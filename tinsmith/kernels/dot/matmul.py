@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import (
     PLAIN,
@@ -30,6 +31,11 @@ from tinsmith.kernels.places import Position
 
 FEW_ROWS = 4
 L1_WAYS = 8
+STREAMED_ROWS = 48
+"""Below so many rows a panel of weights is used too little to hide where it comes from."""
+PREFETCHED_SUMS = 6
+"""Multiply-adds for one cache line of weights from which on they are prefetched: with fewer, the
+loads themselves run far enough ahead, and prefetching costs up to a quarter of the bandwidth."""
 
 
 def pack_columns(w: np.ndarray[Any, Any], columns: Columns) -> np.ndarray[Any, Any]:
@@ -77,7 +83,7 @@ def matmul_packed(site: Site) -> Choice:
     if m <= FEW_ROWS:
         raise Skip(f"{m} rows: gemv_packed streams the weights")
     target = site.target
-    return packed_choice(site, w, m, choose(target, m, n, k), stream=m < 48)
+    return packed_choice(site, w, m, choose(target, m, n, k))
 
 
 def spread_stride(k: int, rows: int) -> int:
@@ -115,11 +121,17 @@ def copy_spread(
         b.vectors(k, block_of(b.target), move)
 
 
-def packed_choice(
-    site: Site, w: np.ndarray[Any, Any], m: int, tiling: Tiling, stream: bool
-) -> Choice:
-    """The choice for m flat rows times a packed w; `stream` prefetches the packed panels."""
+def prefetched(target: Target, m: int, rows: int) -> bool:
+    """Whether m rows, `rows` at a time, prefetch the packed weights."""
+    line = 64 // 4
+    sums = rows * max(1, line // block_of(target))
+    return m < STREAMED_ROWS and sums >= PREFETCHED_SUMS
+
+
+def packed_choice(site: Site, w: np.ndarray[Any, Any], m: int, tiling: Tiling) -> Choice:
+    """The choice for m flat rows times a packed w."""
     target = site.target
+    stream = prefetched(target, m, tiling.rows.size)
     k, n = w.shape
     nbytes = 4.0 * (m * k + k * tiling.columns.padded + m * n)
     cost = target.time(2.0 * m * n * k, nbytes, tiling.efficiency) + 1e-7

@@ -56,8 +56,9 @@ def product(
 ) -> Tile:
     """The tile of sums over k. Small tiles use several chains of accumulators along k.
 
-    The sums start from those of `add`, or from 0. `full` is the number of accumulators of the largest tile of the same matrix: with it, all
-    tiles add in one order, so that equal columns give equal results wherever they lie.
+    The sums start from those of `add`, or from 0. `full` is the number of accumulators of the
+    largest tile of the same matrix: with it, all tiles add in one order, so that equal columns
+    give equal results wherever they lie.
     """
     count = rows * len(widths)
     unroll = _unroll(at.depth)
