@@ -39,6 +39,29 @@ def test_jobs_clear_their_counters_and_a_team_stops(address: Callable[[str], int
     assert not any(t.is_alive() for t in team._workers)
 
 
+def test_a_session_changes_teams_only_when_late_workers_have_left(
+    address: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late: list[threading.Thread] = []
+    start = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda self: late.append(self))
+    team = Team(2, address)
+    monkeypatch.undo()
+    counters = np.ones(8, np.int64)
+    run(team, address, counters)  # thread 0 does it all
+    settling = threading.Thread(target=team.settle, args=(team.jobs,), daemon=True)
+    settling.start()
+    settling.join(0.2)
+    assert settling.is_alive(), "the worker has not been in the job yet"
+    start(late[0])
+    settling.join(10)
+    assert not settling.is_alive()
+    for _ in range(3):
+        run(team, address, counters)
+    team.settle(team.jobs - 1)
+    team.stop()
+
+
 def test_a_worker_that_wakes_only_to_stop_holds_nobody_up(
     address: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

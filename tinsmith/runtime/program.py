@@ -26,7 +26,8 @@ from tinsmith.plan.plan import (
     Step,
 )
 from tinsmith.plan.shelf import Blob
-from tinsmith.runtime.threads import Lease
+from tinsmith.runtime.results import Results
+from tinsmith.runtime.threads import Lease, Team
 
 SLACK = 4096
 _SEGMENT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
@@ -155,9 +156,13 @@ class Session:
             s if isinstance(s, Step) else (s[0], _SEGMENT(s[0]), s[1]) for s in program.segments
         ]
         self._out = [
-            (o.dims, _extended(o.dtype)) if o.ref is not None and o.ref.space == "output" else None
+            Results(o.dims, _extended(o.dtype))
+            if o.ref is not None and o.ref.space == "output"
+            else None
             for o in plan.outputs
         ]
+        self._team: Team | None = None
+        self._jobs: int | None = None  # of the team, when this session's last run ended
         self._first_output = PORTS + len(plan.inputs)
         self._faults = [
             (self._arena[s.fault_at : s.fault_at + 4], s) for s in plan.steps if s.fault
@@ -165,12 +170,14 @@ class Session:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the session's own memory."""
+        """Bytes of the session's own memory, with what it keeps for results."""
         memory = self.program.plan.memory
-        return memory.peak + memory.workspace + 8 * self._words
+        kept = sum(made.nbytes for made in self._out if made is not None)
+        return memory.peak + memory.workspace + 8 * self._words + kept
 
     def run(self, inputs: Sequence[Array], cycles: dict[str, int] | None = None) -> list[Array]:
-        """Run on plain, contiguous arrays of the plan's dtypes and shapes; new output arrays.
+        """Run on plain, contiguous arrays of the plan's dtypes and shapes; new output arrays, in
+        memory that nothing else refers to.
 
         With `cycles`, adds each native step's cycles, and each reference step's nanoseconds
         (negative), by step name. A call from within a call (of a signal handler, a finaliser)
@@ -195,7 +202,7 @@ class Session:
             table[PORTS + i] = _address(array) if isinstance(array, np.ndarray) else 0
         outputs: list[Array] = []
         for k, made in enumerate(self._out):
-            array = np.empty(*made) if made is not None else None
+            array = made.array() if made is not None else None
             outputs.append(array)  # type: ignore[arg-type]
             if array is not None:
                 table[self._first_output + k] = _address(array)
@@ -209,9 +216,11 @@ class Session:
         else:
             assert self.program.team is not None
             with Lease(threads, self.program.team) as team:
+                self._leave(team)
                 table[SYNC] = team.address
                 for call in self._calls:
                     self._one(call, team, inputs, outputs, env, cycles)
+                self._jobs = team.jobs
         for word, step in self._faults:
             if word.any():
                 raise DataError(f"{step.origin}: {step.fault}")
@@ -220,6 +229,13 @@ class Session:
                 found = self._read(operand, inputs, outputs, env)
                 outputs[k] = owned(found) if isinstance(found, list) else found
         return outputs
+
+    def _leave(self, team: Team) -> None:
+        """Before another team runs this session: late workers of the last one must have left, or
+        they would take part."""
+        if self._team is not None and self._team is not team:
+            self._team.settle(self._team.jobs if self._jobs is None else self._jobs)
+        self._team, self._jobs = team, None
 
     def _one(self, call: Any, team: Any, inputs: Any, outputs: Any, env: Any, cycles: Any) -> None:
         if isinstance(call, Step):

@@ -14,6 +14,7 @@ import ctypes
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -78,6 +79,17 @@ class Team:
         self._owners += (owner,)
         self._submit(self.address, self.threads, job, argument, counters, words)
         self._owners = (owner,)
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs were submitted, modulo 2**32."""
+        return int(self._block[:4].view(np.uint32)[0])
+
+    def settle(self, jobs: int) -> None:
+        """Wait until every worker has left the first `jobs` jobs."""
+        left = self._block[sync.LEFT : sync.LEFT + 4].view(np.uint32)
+        while (int(left[0]) - jobs * (self.threads - 1)) % 2**32 >= 2**31:
+            time.sleep(0)
 
     def stop(self) -> None:
         """End the workers; the team cannot be used afterwards."""
