@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tinsmith.codegen.target import Target
-from tinsmith.codegen.types import F32, I1, I32, I64, Ty
+from tinsmith.codegen.types import F32, I1, I32, I64, QUICK, Ty
 from tinsmith.codegen.values import Ptr, Val, literal
 from tinsmith.errors import CodegenError
 
@@ -46,10 +46,13 @@ class Function:
 
 
 class Module:
-    """LLVM IR text for one target: functions, and the declarations that they need."""
+    """LLVM IR text for one target: functions, and the declarations that they need.
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
+    What does little but call others may be `quick` to compile: LLVM then optimises nothing.
+    """
+
+    def __init__(self, target: Target, *, quick: bool = False) -> None:
+        self.target, self.quick = target, quick
         self._bodies: list[str] = []
         self._declared: dict[str, str] = {}
 
@@ -66,6 +69,7 @@ class Module:
 
     def text(self) -> str:
         flags = [
+            *([QUICK] if self.quick else []),
             "nounwind",
             '"frame-pointer"="none"',
             f'"prefer-vector-width"="{32 * self.target.lanes}"',

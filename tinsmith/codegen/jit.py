@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tinsmith.codegen.target import ISAS, Target
+from tinsmith.codegen.types import QUICK
 from tinsmith.errors import CodegenError
 
 _lock = threading.Lock()
@@ -25,14 +26,14 @@ def _llvm() -> Any:
     return llvm
 
 
-def _machine(target: Target) -> Any:
+def _machine(target: Target, effort: int = 2) -> Any:
     if target.isa not in ISAS:  # an unknown CPU name aborts the process inside LLVM
         raise CodegenError(f"no code can be generated for the instruction set {target.isa!r}")
     return (
         _llvm()
         .Target.from_triple(target.triple)
         .create_target_machine(
-            cpu=target.cpu, features=target.features, opt=2, reloc="pic", codemodel="small"
+            cpu=target.cpu, features=target.features, opt=effort, reloc="pic", codemodel="small"
         )
     )
 
@@ -49,7 +50,7 @@ def _parse(text: str) -> Any:
 
 def compile_object(text: str, target: Target) -> bytes:
     """The relocatable object for a module's text. Thread-safe: each call has its own context."""
-    machine = _machine(target)
+    machine = _machine(target, 0 if QUICK in text else 2)
     module = _parse(text)
     module.data_layout = str(machine.target_data)
     return _emit(machine, module)

@@ -7,6 +7,9 @@ more than the tiles it took. Only the next job waits until every worker has left
 Waiting is a bounded spin, then yields (inside a job) or a semaphore (between jobs); semaphore and
 yield are function pointers in the sync block, so the code is the same on every system.
 
+A post may come late, to a worker that took its job without sleeping, did it and went to sleep
+since: whoever wakes looks at the generation first.
+
 Sync block, in bytes: 0 generation, 64 how many times workers have left a job, 192 stop flag,
 256 job function, 264 job argument, 320 wait, 328 post, 336 yield, 344 spins (i32);
 for thread t: FLAGS + 64 t is 1 while it sleeps, SEMAPHORES + 64 t is its semaphore.
@@ -37,11 +40,11 @@ def _pause(target: Target) -> tuple[str, str]:
 
 
 def await_text(target: Target) -> str:
-    """`void @await(ptr counter, i64 goal, ptr block)`, as an internal function: returns once the
+    """`void @await(ptr counter, i64 goal, ptr block)`: returns once the
     i64 counter has reached the goal, with all that was stored before it did."""
     _, pause = _pause(target)
     return f"""
-define internal void @await(ptr %counter, i64 %goal, ptr %c) #0 {{
+define void @await(ptr %counter, i64 %goal, ptr %c) #0 {{
 entry:
 {_at("%ps", SPINS)}  %spins = load i32, ptr %ps, align 4
   br label %spin
@@ -101,7 +104,7 @@ next:
   %spins = load i32, ptr %ps, align 4
   br label %spin
 spin:
-  %i = phi i32 [ 0, %next ], [ %i1, %again ]
+  %i = phi i32 [ 0, %next ], [ %i1, %again ], [ %spins, %sleep ]
   %v = load atomic i32, ptr %c acquire, align 4
   %changed = icmp ne i32 %v, %old
   br i1 %changed, label %go, label %pause
@@ -125,7 +128,7 @@ sleep:
 {_at("%pw", WAIT)}  %wait = load ptr, ptr %pw, align 8
   %r = call i32 %wait(ptr %sem)
   %woken = icmp eq i32 %r, 0
-  br i1 %woken, label %go, label %sleep
+  br i1 %woken, label %spin, label %sleep
 go:
   %stop = load atomic i32, ptr %stopp acquire, align 4
   %quit = icmp ne i32 %stop, 0

@@ -22,6 +22,9 @@ _NUMPY = {
     "int64": "i64", "uint64": "u64",
 }  # fmt: skip
 
+QUICK = "noinline optnone"
+"""LLVM's attributes of functions that are compiled without optimisation."""
+
 
 @dataclass(frozen=True)
 class Ty:

@@ -9,6 +9,9 @@ With several threads every call has a line of counters: the tiles that are done,
 thread those of its own part that have been taken. A thread works off its own part, so that what
 it wrote before is in its cache, and then helps the others; it goes on when all tiles are done.
 
+Every plan has its own segments, so they must be cheap to compile: what is the same in all plans
+(taking tiles, waiting, time stamps) are functions of a module of their own, which the cache holds.
+
 The steps of a region run in turns, one part of the batch after the other: what lies between them
 then stays in cache. A thread takes whole turns, so the steps inside need no counters.
 """
@@ -22,7 +25,7 @@ from itertools import groupby
 from tinsmith.codegen.builder import Builder, Function, Module, Ptr, Val
 from tinsmith.codegen.sync import await_text, declarations
 from tinsmith.codegen.target import Target
-from tinsmith.codegen.types import I64, PTR, U8
+from tinsmith.codegen.types import I1, I64, PTR, U8
 from tinsmith.plan.plan import (
     ARENA,
     COUNTERS,
@@ -39,21 +42,80 @@ from tinsmith.plan.plan import (
 )
 
 AWAIT = Function("await", [("counter", PTR), ("goal", I64), ("block", PTR)])
+STAMP = Function("stamp", [("stamps", PTR), ("index", I64)])
+TAKE = Function("take", [("own", PTR), ("done", PTR), ("tiles", I64), ("chunk", I64), ("tid", I64)])
+BEGIN, END, TRIED, OWN = 0, 1, 2, 3
+"""What a thread keeps while it takes tiles, in words: those it has, and whose it has looked at."""
 CHUNKS = 4
 """Pieces for each thread into which the tiles of a call are cut."""
 
 
 def main_text(plan: Plan, target: Target) -> str:
     """LLVM IR of all segment functions of a plan."""
-    module = Module(target)
+    module = Module(target, quick=True)
+    for function in (AWAIT, STAMP, TAKE) if plan.threads > 1 else (STAMP,):
+        _declare(module, function)
     native = [steps for kind, steps in plan.segments() if kind == "native"]
     for index, steps in enumerate(native):
         _segment(module, plan, steps, f"seg{index}")
-    text = module.text()
-    if plan.threads > 1:
-        head, _, rest = text.partition("define ")
-        text = f"{head}{declarations(target)}\n{await_text(target)}\ndefine {rest}"
-    return text
+    return module.text()
+
+
+def helpers_text(threads: int, target: Target) -> str:
+    """LLVM IR of what all segment functions for so many threads call."""
+    module = Module(target)
+    _stamp(module)
+    if threads == 1:
+        return module.text()
+    _take(module, threads)
+    head, _, rest = module.text().partition("define ")
+    return f"{head}{declarations(target)}\n{await_text(target)}\ndefine {rest}"
+
+
+def _declare(module: Module, function: Function) -> None:
+    types = ", ".join(t.llvm for _, t in function.params)
+    module.declare(function.name, f"declare void @{function.name}({types})")
+
+
+def _stamp(module: Module) -> None:
+    """Add the cycles since the last stamp to word `index`, where there are stamps (not null)."""
+    b = module.function(STAMP.name, STAMP.params)
+    stamps, index = b.pointer("stamps", I64), b.args["index"]
+    with b.when(b.emit(I1, "icmp ne ptr %stamps, null")):
+        now = b.intrinsic("llvm.readcyclecounter", I64)
+        place = stamps + index
+        place.store(place.load() + now - stamps.load())
+        stamps.store(now)
+    b.ret()
+
+
+def _take(module: Module, threads: int) -> None:
+    """Count the tiles that a thread has as done and give it the next: of its own part, then of
+    what is left of the others', a piece at a time. None are left where BEGIN is not below END;
+    the thread is then ready for the next call."""
+    b = module.function(TAKE.name, TAKE.params)
+    own, done = b.pointer("own", I64), b.pointer("done", I64)
+    tiles, chunk, tid = b.args["tiles"], b.args["chunk"], b.args["tid"]
+    begin, end = (own + BEGIN).load(), (own + END).load()
+    with b.when(begin < end):
+        done.atomic_add(end - begin, "release")
+    (own + BEGIN).store(b.index(0))
+    (own + END).store(b.index(0))
+    with b.repeat() as leave_if:
+        tried = (own + TRIED).load()
+        over = tried >= threads
+        (own + TRIED).store(over.select(0, tried))
+        leave_if(over)
+        whose = (tid + tried) % threads
+        first, last = whose * tiles // threads, (whose + 1) * tiles // threads
+        taken = (done + (whose + 1) * LINE).fixed()
+        start = first + taken.atomic_add(chunk)
+        found = start < last
+        (own + BEGIN).store(found.select(start, 0))
+        (own + END).store(found.select((start + chunk).min(last), 0))
+        (own + TRIED).store(found.select(tried, tried + 1))
+        leave_if(found)
+    b.ret()
 
 
 def _line(threads: int) -> int:
@@ -64,6 +126,15 @@ def _segment(module: Module, plan: Plan, steps: list[Step], name: str) -> None:
     b = module.function(name, [("table", PTR), ("tid", I64)])
     table = b.pointer("table", PTR)
     used = {(r.space, r.index) for s in steps for c in s.calls for r in c.refs}
+    stamped, stamps = b.args["tid"].eq(0), (table + STAMPS).load_pointer(I64)
+    stamps = Ptr(
+        b, b.emit(PTR, f"select i1 {stamped.ref}, ptr {stamps.address}, ptr null").ref, I64
+    )
+    own = Ptr(b, "null", I64)
+    if plan.threads > 1:
+        own = Ptr(b, b.emit(PTR, f"alloca [{OWN} x i64], align 8").ref, I64)
+        for word in range(OWN):
+            (own + word).store(b.index(0))
     emit = _Segment(
         b,
         module,
@@ -71,10 +142,10 @@ def _segment(module: Module, plan: Plan, steps: list[Step], name: str) -> None:
         {key: _base(table, plan, *key) for key in sorted(used)},
         (table + SYNC).load_pointer(U8),
         (table + COUNTERS).load_pointer(I64),
-        (table + STAMPS).load_pointer(I64),
-        b.args["tid"].eq(0) & (table + STAMPS).cast(I64).load().ne(0),
+        stamps,
+        own,
     )
-    emit.start_clock()
+    emit.stamp(-1)
     numbered = list(enumerate(steps))
     for region, group in groupby(numbered, lambda row: row[1].region):
         if region:
@@ -97,7 +168,7 @@ class _Segment:
     sync: Ptr
     counters: Ptr
     stamps: Ptr
-    stamped: Val
+    own: Ptr
     waiting: list[tuple[Ptr, int]] = field(default_factory=list)
     lines: int = 0
 
@@ -112,7 +183,7 @@ class _Segment:
             if call.repeat > 1:
                 _in_turns(b, done, self.sync, call, self.threads, tid, run)
             else:
-                _share(b, done, call.tiles, self.threads, tid, run)
+                self.share(done, call.tiles, run)
                 self.waiting.append((done, call.tiles))
                 if call.barrier:
                     self.flush()
@@ -130,7 +201,7 @@ class _Segment:
         def run(begin: Val | int, end: Val | int, _: Val | int) -> None:
             self.turns(steps, begin, end)
 
-        _share(self.b, done, turns, self.threads, self.b.args["tid"], run)
+        self.share(done, turns, run)
         self.waiting.append((done, turns))
         self.flush()
         self.stamp(steps[-1][0])
@@ -151,17 +222,19 @@ class _Segment:
             self.b.call(AWAIT, [counter, tiles, self.sync])
         self.waiting = []
 
-    def start_clock(self) -> None:
-        with self.b.when(self.stamped):
-            self.stamps.store(self.b.intrinsic("llvm.readcyclecounter", I64))
-
     def stamp(self, index: int) -> None:
-        """Add the cycles since the last stamp to those of a step."""
-        with self.b.when(self.stamped):
-            now = self.b.intrinsic("llvm.readcyclecounter", I64)
-            place = self.stamps + (index + 1)
-            place.store(place.load() + now - self.stamps.load())
-            self.stamps.store(now)
+        """Add the cycles since the last stamp to those of a step (-1: of none)."""
+        self.b.call(STAMP, [self.stamps, index + 1])
+
+    def share(self, done: Ptr, tiles: int, run: Callable[..., None]) -> None:
+        """Tiles for as long as any are left that no thread has taken."""
+        b, own = self.b, self.own
+        chunk = max(1, tiles // (self.threads * CHUNKS))
+        with b.repeat() as leave_if:
+            b.call(TAKE, [own, done, tiles, chunk, b.args["tid"]])
+            begin, end = (own + BEGIN).load(), (own + END).load()
+            leave_if(begin >= end)
+            run(begin, end, 0)
 
     def caller(self, call: Call, turn: Val | None) -> Callable[..., None]:
         """What emits the call of one function: `run(begin, end, step)`."""
@@ -213,23 +286,6 @@ def _in_turns(
             run(begin, end, step)
             done.atomic_add(end - begin, "release")
         b.call(AWAIT, [done, (step + 1) * call.tiles, sync])
-
-
-def _share(
-    b: Builder, done: Ptr, tiles: int, threads: int, tid: Val, run: Callable[..., None]
-) -> None:
-    """The thread's own part of the tiles, then what is left of the others', a piece at a time."""
-    chunk = max(1, tiles // (threads * CHUNKS))
-    with b.loop(0, threads) as i:
-        whose = (tid + i) % threads
-        first, last = whose * tiles // threads, (whose + 1) * tiles // threads
-        taken = (done + (whose + 1) * LINE).fixed()
-        with b.repeat() as leave_if:
-            begin = first + taken.atomic_add(chunk)
-            leave_if(begin >= last)
-            end = b.index(b.minimum(begin + chunk, last))
-            run(begin, end, 0)
-            done.atomic_add(end - begin, "release")
 
 
 def _base(table: Ptr, plan: Plan, space: str, index: int) -> Ptr:

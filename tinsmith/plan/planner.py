@@ -13,7 +13,7 @@ from tinsmith.graph import Graph, Node
 from tinsmith.kernels.halo import zero_halo
 from tinsmith.kernels.memo import choice_key, phase_code
 from tinsmith.plan.arena import arena_of, check_size, inside_of, take_over
-from tinsmith.plan.main import main_text
+from tinsmith.plan.main import helpers_text, main_text
 from tinsmith.plan.memory import align
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.place import Placed, Placer
@@ -23,7 +23,7 @@ from tinsmith.plan.tensors import Tensor
 from tinsmith.plan.when import choose_turns, forced_turns
 
 SLACK = 4096
-MAIN = "main"
+MAIN, HELPERS = "main", "helpers"
 WORTH_DIVIDING = 20e-6
 """Programs of fewer seconds run on the calling thread: waking others would cost more."""
 
@@ -192,6 +192,7 @@ def make_plan(
         steps=tuple(steps),
         memory=Memory(arena, naive, bound, state.weight_bytes, workspace * threads),
     )
+    state.code(HELPERS, helpers_text(plan.threads, target))
     state.code(MAIN, main_text(plan, target))
     nodes = {s.name: s.node for s in placed if s.kind == "reference" and s.node is not None}
     return Built(
