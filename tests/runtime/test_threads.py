@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -37,6 +39,31 @@ def test_jobs_clear_their_counters_and_a_team_stops(address: Callable[[str], int
         counters[:] = 1
     team.stop()
     assert not any(t.is_alive() for t in team._workers)
+
+
+def test_a_post_that_comes_late_is_no_job(address: Callable[[str], int]) -> None:
+    team, counters = Team(2, address), np.ones(8, np.int64)
+    flag = team._block[sync.FLAGS + 64 : sync.FLAGS + 68].view(np.int32)
+    left = team._block[sync.LEFT : sync.LEFT + 4].view(np.int32)
+    post = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(
+        int(team._block[sync.POST : sync.POST + 8].view(np.int64)[0])
+    )
+    for job in range(1, 4):
+        run(team, address, counters)
+        _until(lambda: flag[0] == 1)
+        assert left[0] == job
+        flag[0] = 0  # as a submitter does that was set aside before it looked who sleeps
+        post(team.address + sync.SEMAPHORES + 64)
+        _until(lambda: flag[0] == 1)
+        assert left[0] == job, "the worker did the job again"
+    team.stop()
+
+
+def _until(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.001)
 
 
 def test_a_session_changes_teams_only_when_late_workers_have_left(
