@@ -19,6 +19,7 @@ LEAST_TILES = 4  # for each of several threads
 KEPT = 5  # times L2: the right operands of a group of columns
 LEFT = 0.5  # times L2: the left factors of a panel of rows
 STARVED = 0.5  # of the time; more for reading right factors from memory is not hidden
+MOST_VECTORS = 2  # of a tile: right factors come from far, and tiles of more rows read less of them
 LATENCY = 20.0  # cycles around each product of a tile
 SUM_CYCLES = (5.0, 6.0)  # for a vector of one of the left factors, by level
 FINISH_CYCLES = 18.0  # for a vector of each quarter of a tile, through L1
@@ -119,7 +120,9 @@ class Shape:
 def shape_of(target: Target, level: int, m: int, k: int, n: int, threads: int = 1) -> Shape:
     """How a product is cut. `k` and `n` must be multiples of 2 to the level."""
     side = 2**level
-    tiling = choose(target, -(-m // side), n // side, k // side, exact=True)
+    tiling = choose(
+        target, -(-m // side), n // side, k // side, exact=True, most_vectors=MOST_VECTORS
+    )
     slabs = _slabs(target, PRODUCTS**level * tiling.rows.size, k // side)
     panel = 4 * PRODUCTS**level * (k // side) * tiling.columns.size
     fit = max(1, int(target.l2 * KEPT) // panel)
