@@ -1,4 +1,4 @@
-"""Padding lanes stay zero where the data hold infinities: zero times those is NaN."""
+"""Padding lanes stay zero where results are infinite: zero times those is NaN."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ CONVS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "conv_grouped": ((1, 32, 6, 5), (42, 16, 3, 3), {"group": 2, "pad": (1, 1, 1, 1)}),
     "conv_narrow_groups": ((1, 21, 6, 5), (21, 3, 3, 3), {"group": 7, "pad": (1, 1, 1, 1)}),
     "winograd": ((1, 32, 12, 11), (37, 32, 3, 3), {"pad": (1, 1, 1, 1)}),
+    "conv_transposed of one channel": ((1, 1, 5, 4), (1, 1, 3, 3), {"stride": (2, 2)}),
     "conv_transposed": ((1, 16, 5, 4), (16, 21, 3, 3), {"stride": (2, 2)}),
 }
 
@@ -30,6 +31,7 @@ def test_convolutions_of_infinity(kernel: str, epilogue: list[Any], name: str) -
     x = rng.standard_normal(shape, np.float32)
     x[0, 1, 2, 2] = np.inf
     w = rng.standard_normal(taps, np.float32)
+    kernel = kernel.split()[0]
     op = "ConvTranspose" if kernel == "conv_transposed" else "Conv"
     rank = len(shape) - 2
     attrs = {"stride": (1,) * rank, **attrs}
@@ -39,3 +41,10 @@ def test_convolutions_of_infinity(kernel: str, epilogue: list[Any], name: str) -
                   rtol=1e-3)  # fmt: skip
     except Skip as why:
         pytest.skip(str(why))
+
+
+@pytest.mark.parametrize("name", levels())
+def test_a_maximum_of_padding_alone(name: str) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 5, 1, 4), np.float32)
+    attrs = {"kernel": (2, 2), "stride": (1, 1), "dilation": (2, 1), "pad": (1, 0, 1, 0)}
+    check("MaxPool", [x], attrs, kernel="pool_max", target=name)

@@ -228,6 +228,7 @@ class Emit:
     begin: Val
     end: Val
     step: Val | int = 0
+    lanewise: bool = False  # no lane of the anchor's result depends on another of its input
 
     @property
     def target(self) -> Target:
@@ -273,8 +274,8 @@ class Emit:
         """Whether the anchor leaves zeros in the padding lanes, its epilogue maps zeros (result and
         extras) to exactly +0, and the extras are zero in the padding lanes."""
         site = self.site
-        if _mixes_channels(site):
-            return False  # the weights there are zeros, and infinity times zero is NaN
+        if not self.lanewise and _fills_padding(site):
+            return False
         if site.epilogue is None:
             return True
         if any(v.spec.lane == 0 or v.spec.layout.is_plain for v in self.extras):
@@ -286,12 +287,18 @@ class Emit:
         return bool(got == 0) and not bool(np.signbit(np.float64(got)))
 
 
-def _mixes_channels(site: Site) -> bool:
-    """Whether what one channel holds reaches other lanes of the result."""
-    if site.anchor is None or site.anchor.op.name not in ("Conv", "ConvTranspose"):
+def _fills_padding(site: Site) -> bool:
+    """Whether the anchor may leave more than zeros in the padding lanes: sums over channels, whose
+    weights there are zeros (infinity times zero is NaN), and maxima of nothing but padding."""
+    anchor = site.anchor
+    if anchor is None:
         return False
-    channels = site.input(0).dims[1]
-    return not site.anchor.group == channels == site.anchor.output.dims[1]
+    if anchor.op.name in ("Conv", "ConvTranspose"):
+        return True
+    if anchor.op.name == "MaxPool":
+        pads = zip(anchor.pad or (), anchor.kernel * 2, strict=False)
+        return max(anchor.dilation or (1,)) > 1 or any(pad >= size for pad, size in pads)
+    return False
 
 
 Rule = Callable[[Site], "Choice | list[Choice]"]

@@ -233,7 +233,7 @@ class _Step:
         else:
             target = View(out.at(*place).fixed(), out.spec)
         em = stages.emit(self.em, stage, None, target, place)
-        sink = Sink(em, geo, block)
+        sink = Sink(replace(em, lanewise=True), geo, block)
         weights = (em.packed[0] + block * (geo.taps * width)).fixed()
         bias = em.packed[1] + block * width if stage.bias else None
         hold = depthwise.unrolled(geo) and em.target.registers >= 32

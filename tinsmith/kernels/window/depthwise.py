@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -122,7 +123,7 @@ def emit_depthwise(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
         band, rest = t % count, t // count
         block, n = rest % blocks, rest // blocks
         x = source.pointer + n * batch + block * plane + back
-        sink = Sink(em, geo).at(n, block)
+        sink = Sink(replace(em, lanewise=True), geo).at(n, block)
         weights = (em.packed[0] + block * (geo.taps * width)).fixed()
         bias = em.packed[1] + block * width if len(em.packed) > 1 else None
         held = [(weights + i * width).load(width) for i in range(geo.taps)] if hold else []
