@@ -90,6 +90,17 @@ SHAPES = {
     ),
     "dilated 5x5": (conv(1, 16, 16, (21, 24), (5, 5), pad=(4, 6, 4, 6), dilation=(2, 3)), 0),
     "dilated 1-D": (conv(2, 17, 16, (41,), (3,), pad=(4, 4), dilation=(4,)), 0),
+    "frames": (conv(2, 18, 33, (4, 9, 8), (3, 3, 3), pad=(1,) * 6), 0),
+    "frames, one tap deep": (conv(1, 16, 16, (3, 11, 8), (1, 3, 3), pad=(0, 1, 1, 0, 1, 1)), 1),
+    "frames, strides": (conv(1, 17, 16, (7, 12, 9), (3, 3, 3), pad=(1,) * 6, stride=(2, 2, 2)), 0),
+    "frames, dilated": (
+        conv(1, 16, 18, (8, 9, 8), (2, 3, 3), pad=(3, 2, 2, 0, 2, 2), dilation=(3, 2, 2)),
+        0,
+    ),
+    "frames, stride of depth": (
+        conv(2, 16, 16, (6, 8, 8), (3, 3, 3), pad=(0, 1, 1, 2, 1, 1), stride=(3, 1, 1)),
+        2,
+    ),
     "same padding": (conv(1, 17, 31, (9, 8), (3, 3), auto_pad="SAME_LOWER"), 0),
 }
 STEMS = {
@@ -191,6 +202,7 @@ def test_strict_precision_allows_small_tiles_only():
 
 
 SPREAD = {
+    "frames": conv(1, 16, 16, (4, 9, 8), (3, 3, 3), pad=(1,) * 6),
     "odd": conv(2, 19, 21, (13, 14), (3, 3), **PAD),
     "five taps": conv(1, 16, 16, (15, 12), (5, 5), pad=(2, 2, 2, 2)),
     "stride": conv(1, 16, 32, (21, 22), (3, 3), **PAD, **HALF),
@@ -292,7 +304,7 @@ def test_products_do_not_spill(case, target):
         ("winograd", conv(1, 32, 32, (9, 9), (1, 1)), (1, 2), "no algorithm"),
         ("winograd", conv(1, 3, 32, (9, 9), (3, 3)), (1, 2), "do not fill"),
         ("winograd", conv(1, 32, 32, (9, 9), (3, 3)), (2,), "not a constant"),
-        ("winograd", conv(1, 32, 32, (5, 5, 5), (3, 3, 3)), (1, 2), "3 spatial axes"),
+        ("winograd", conv(1, 32, 32, (5, 5, 5), (3, 1, 1)), (1, 2), "no algorithm"),
         ("winograd_stem", conv(1, 3, 32, (9, 9), (7, 7)), (1, 2), "stride is 1x1"),
         ("winograd_stem", conv(1, 5, 32, (9, 9), (7, 7), **HALF), (1, 2), "5 input channels"),
     ],

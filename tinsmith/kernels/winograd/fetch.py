@@ -26,7 +26,8 @@ def tensors(em: Emit, plan: Plan, source: View, start: Val, count: Val | int) ->
     The block has `count` tiles from tile `start`.
     """
     out = em.outs[0]
-    if max(plan.geo.dilation) > 1 or source.spec.nbytes + out.spec.nbytes < em.target.l2 // 2:
+    apart = max(plan.geo.dilation) > 1 or plan.frames is not None
+    if apart or source.spec.nbytes + out.spec.nbytes < em.target.l2 // 2:
         return None
     first = _corner(plan, source, start + count, plan.rows.stride, plan.cols.stride, True)
     here = _corner(plan, out, start, 1, 1, False)

@@ -8,7 +8,9 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32
@@ -17,7 +19,7 @@ from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry
 from tinsmith.kernels.winograd.choose import algorithms, best_plan
 from tinsmith.kernels.winograd.fetch import tensors
-from tinsmith.kernels.winograd.plan import Plan
+from tinsmith.kernels.winograd.plan import Frames, Plan
 from tinsmith.kernels.winograd.product import product_stage
 from tinsmith.kernels.winograd.repair import pack_inverse
 from tinsmith.kernels.winograd.stages import Stage, stage
@@ -31,27 +33,51 @@ def winograd(site: Site) -> list[Choice]:
     geo = plane_geometry(site)
     w = site.const(1, "the weights")
     width = block_of(site.target)
+    frames = None
     if geo.channels < width or geo.out_channels < width:
         raise Skip(f"{geo.channels} to {geo.out_channels} channels do not fill blocks of {width}")
     found = algorithms(geo, site.precision)
     if not found:
         raise Skip(why_not(geo, site.precision))
-    taps = w.reshape(*w.shape[:2], *geo.kernel[1:])
+    if geo.rank == 3:
+        frames, geo, taps = by_frames(geo, width, w)
+    else:
+        taps = w.reshape(*w.shape[:2], *geo.kernel[1:])
     choices = []
     for rows, cols in found:
         plan, seconds = best_plan(site.target, geo, width, rows, cols)
+        plan = replace(plan, frames=frames)
         choices.append(choice(site, plan, taps, seconds, Layout(width, plan.halo)))
     return choices
 
 
+def by_frames(geo: Geometry, width: int, w: Array) -> tuple[Frames, Geometry, Array]:
+    """A convolution of deep images as one of planes, and its weights."""
+    blocks, (high, wide) = -(-geo.channels // width), geo.kernel[1:]
+    halo = geo.begin[0], geo.after[0]
+    frames = Frames(geo.out[0], geo.kernel[0], blocks, geo.stride[0], geo.dilation[0], halo)
+    planes = replace(
+        geo,
+        batch=geo.batch * frames.out,
+        channels=frames.taps * blocks * width,
+        size=(1, *geo.size[1:]),
+        out=(1, *geo.out[1:]),
+        kernel=(1, high, wide),
+        stride=(1, *geo.stride[1:]),
+        dilation=(1, *geo.dilation[1:]),
+        begin=(0, *geo.begin[1:]),
+    )
+    padded = np.zeros((len(w), blocks * width, *w.shape[2:]), w.dtype)
+    padded[:, : w.shape[1]] = w
+    return frames, planes, padded.swapaxes(1, 2).reshape(len(w), planes.channels, high, wide)
+
+
 def plane_geometry(site: Site) -> Geometry:
-    """The geometry of a convolution over one or two axes without groups, or Skip."""
+    """The geometry of a convolution without groups whose planes have an algorithm, or Skip."""
     if site.attr("group") != 1:
         raise Skip(f"group is {site.attr('group')}")
     geo = conv_geometry(site)
-    if geo.rank > 2:
-        raise Skip(f"there are {geo.rank} spatial axes")
-    if max(geo.dilation) > 1 and max(geo.stride) > 1:
+    if max(geo.dilation[1:]) > 1 and max(geo.stride[1:]) > 1:
         raise Skip(f"stride {geo.stride[3 - geo.rank :]} with dilation")
     return geo
 

@@ -76,6 +76,22 @@ class Walk:
 
 
 @dataclass(frozen=True)
+class Frames:
+    """A convolution over (depth, height, width) as one of planes: its images are frames of results,
+    its channels those of every frame that a result sees.
+
+    `out` frames of results an image, `taps` frames of `blocks` channel blocks each.
+    """
+
+    out: int
+    taps: int
+    blocks: int
+    stride: int
+    dilation: int
+    halo: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class Plan:
     """One way to compute a two-dimensional convolution.
 
@@ -83,6 +99,7 @@ class Plan:
     vectors  output blocks of a panel; the last panel may be smaller
     micro    how a block's tiles are cut into register tiles
     whole    all tiles are one block, its three stages phases of their own
+    frames   how planes stand for a deeper image, if they do
     """
 
     geo: Geometry
@@ -95,6 +112,7 @@ class Plan:
     vectors: int
     micro: Pieces
     whole: bool
+    frames: Frames | None = None
 
     @property
     def vertical(self) -> Walk:
@@ -176,7 +194,9 @@ class Plan:
             begin = self.geo.begin[i]
             end = walk.last * axis.stride + (axis.reach - 1) * walk.dilation + 1
             both.append((begin, max(0, end - self.geo.size[i] - begin)))
-        return tuple(both)[2 - self.geo.rank :] if self.geo.rank < 2 else tuple(both)
+        if self.frames is not None:
+            both.insert(0, self.frames.halo)
+        return tuple(both)[-self.geo.rank :]
 
     def __str__(self) -> str:
         tile = f"F({self.rows.m}x{self.cols.m},{self.rows.r}x{self.cols.r})"

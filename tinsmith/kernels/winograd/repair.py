@@ -15,6 +15,7 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.tiles import Sink
+from tinsmith.kernels.winograd.frames import channels_at, image_at, result_at
 from tinsmith.kernels.winograd.matrices import Bilinear, floats
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.weights import Array
@@ -58,11 +59,14 @@ def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val
     beside them they would take memory that hardly any call needs.
     """
     b, width, geo = em.b, plan.width, plan.geo
-    batch, plane, (_, row, pixel) = steps(source.spec, geo.rank)
+    _, _, (_, row, pixel) = steps(source.spec, len(source.spec.spatial))
+    count = plan.rows.r * plan.cols.r
     high, wide, positions = plan.rows.m, plan.cols.m, plan.positions
     apart, beside = plan.vertical.dilation, plan.horizontal.dilation
     sums, taps = room, (room + high * wide * width).fixed()
-    corner = source.pointer + n * batch + -(geo.begin[1] * row + geo.begin[2] * pixel)
+    corner = (
+        source.pointer + image_at(plan, source, n) + -(geo.begin[1] * row + geo.begin[2] * pixel)
+    )
     corner = corner + y * (plan.rows.stride * row) + x * (plan.cols.stride * pixel)
     bias = (em.packed[1] + k * width).load(width)
     with b.loop(0, high * wide) as i:
@@ -75,8 +79,8 @@ def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val
     weights = weights + (k % plan.vectors) * width
     with b.loop(0, plan.channels.count) as c, b.loop(0, plan.channels.stored) as lane:
         u = (weights + (c * plan.channels.stored + lane) * step).fixed()
-        for first in range(0, geo.taps, TOGETHER):
-            group = range(first, min(first + TOGETHER, geo.taps))
+        for first in range(0, count, TOGETHER):
+            group = range(first, min(first + TOGETHER, count))
             with b.loop(0, positions, carry=[b.zero(bias.ty)] * len(group)) as at:
                 factors = (em.packed[2] + at.index).fixed()
                 part = (u + at.index * (plan.depth * plan.outputs * width)).load(width)
@@ -88,7 +92,7 @@ def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val
                 )
             for t, tap in zip(group, at.out, strict=True):
                 (taps + t * width).store(tap)
-        data = (corner + c * plane + lane).fixed()
+        data = (corner + channels_at(plan, source, c) + lane).fixed()
         with b.loop(0, high) as p:
             here = (data + p * (plan.rows.stride * apart * row)).fixed()
             to = (sums + p * (wide * width)).fixed()
@@ -112,7 +116,7 @@ def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val
 
     below = b.minimum(high, (geo.out[1] + apart - 1 - y) // apart)
     right = b.minimum(wide, (geo.out[2] + beside - 1 - x) // beside)
-    out = Sink(em, geo).at(n, k, 0, y, x)
+    out = Sink(em, geo).at(*result_at(plan, n, k), y, x)
     with b.loop(0, below) as p, b.loop(0, right) as q:
         value = (sums + (p * wide + q) * width).load(width)
         out.at(0, 0, 0, p * apart, q * beside).put(value, 0, 0, 0, 0, 0)

@@ -14,6 +14,7 @@ from tinsmith.codegen.expr import Expr
 from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.tiles import Sink
+from tinsmith.kernels.winograd.frames import channels_at, image_at, result_at
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.program import Program, data_program, result_program, run
 from tinsmith.kernels.winograd.repair import is_bad, repair
@@ -50,16 +51,16 @@ def input_stage(
 ) -> None:
     """Transform tiles [t0, t1) of channel blocks [c0, c1); tile `base` is the first of V."""
     b, width, geo = em.b, plan.width, plan.geo
-    batch, plane, (_, row, pixel) = steps(source.spec, len(source.spec.spatial))
+    _, _, (_, row, pixel) = steps(source.spec, len(source.spec.spatial))
     corner = source.pointer + -(geo.begin[1] * row + geo.begin[2] * pixel)
     rows, cols = data_program(plan.rows), data_program(plan.cols)
     below, right = geo.dilation[1] * row, geo.dilation[2] * pixel
     with b.loop(c0, c1) as c:
-        image = corner + c * plane
+        image = corner + channels_at(plan, source, c)
         to = space + c * (plan.tiles * width)
         with b.loop(t0, t1) as t:
             n, i, j = tile_place(plan, t)
-            at = image + n * batch
+            at = image + image_at(plan, source, n)
             at = at + plan.vertical.start(i) * (plan.rows.stride * row)
             at = opaque(at + plan.horizontal.start(j) * (plan.cols.stride * pixel))
             out = opaque(to + (t - base) * width)
@@ -109,7 +110,7 @@ def output_stage(
             n, i, j = tile_place(plan, t)
             y, x = vertical.start(i), horizontal.start(j)
             at = opaque(m + (t - base) * width)
-            out = _opaque_sink(sink.at(n, k, 0, y, x))
+            out = _opaque_sink(sink.at(*result_at(plan, n, k), y, x))
 
             def results(write: Callable[[int, int, Val], None], at: Ptr = at) -> None:
                 transform(

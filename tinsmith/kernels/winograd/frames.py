@@ -1,0 +1,33 @@
+"""Where the data and the results of a plan lie: in planes, or in frames of deeper images."""
+
+from __future__ import annotations
+
+from tinsmith.codegen.builder import Val
+from tinsmith.kernels._kernel import View
+from tinsmith.kernels.window.geometry import steps
+from tinsmith.kernels.winograd.plan import Plan
+
+
+def image_at(plan: Plan, source: View, n: Val | int) -> Val | int:
+    """Elements to the data of an image of the plan."""
+    batch, _, (depth, _, _) = steps(source.spec, len(source.spec.spatial))
+    frames = plan.frames
+    if frames is None:
+        return n * batch
+    ahead = n % frames.out * (frames.stride * depth) - frames.halo[0] * depth
+    return n // frames.out * batch + ahead
+
+
+def channels_at(plan: Plan, source: View, c: Val) -> Val:
+    """Elements to a channel block of an image of the plan."""
+    _, plane, (depth, _, _) = steps(source.spec, len(source.spec.spatial))
+    frames = plan.frames
+    if frames is None:
+        return c * plane
+    return c // frames.blocks * (frames.dilation * depth) + c % frames.blocks * plane
+
+
+def result_at(plan: Plan, n: Val | int, k: Val) -> tuple[Val | int, Val, Val | int]:
+    """Image, output block and depth of results."""
+    frames = plan.frames
+    return (n, k, 0) if frames is None else (n // frames.out, k, n % frames.out)
