@@ -19,16 +19,22 @@ register("machine")(rules)
 _REACH = 8
 
 
-def _feeds_from_anchor(x: Value) -> None:
-    """Skip unless x is the result of an anchor, or of elementwise nodes and moves after one, each
+def _feeds_from_anchor(x: Value, moves: bool = False) -> None:
+    """Skip unless an anchor makes x."""
+    if not _is_from_anchor(x, moves):
+        raise Skip(f"no anchor finishes {x.name!r}")
+
+
+def _is_from_anchor(x: Value, moves: bool) -> bool:
+    """Whether x is the result of an anchor, or of elementwise nodes (and moves) after one, each
     read once."""
     v = x
     for _ in range(_REACH):
         if len(v.uses) != 1 or v.producer is None:
             break
         if "anchor" in v.producer.op.traits:
-            return
-        if v.producer.op.name in ("Reshape", "Transpose"):
+            return True
+        if moves and v.producer.op.name in ("Reshape", "Transpose"):
             assert v.producer.inputs[0] is not None
             v = v.producer.inputs[0]
             continue
@@ -38,7 +44,7 @@ def _feeds_from_anchor(x: Value) -> None:
         if not same:
             break
         v = same[0]
-    raise Skip(f"no anchor finishes {x.name!r}")
+    return False
 
 
 def _product(graph: Graph, dtype: Any) -> Value:
@@ -58,7 +64,7 @@ def _under(y: Value, dims: Sequence[Dim]) -> Any:
 )
 def lift_activation(x: Value, f: Node) -> Value:
     """f(reshape(x)) -> reshape(f(x)), where an anchor makes x."""
-    _feeds_from_anchor(x)
+    _feeds_from_anchor(x, moves=True)
     return reshaped(OPS[f.op.name](x, **f.attrs), shape_of(f.output))
 
 
@@ -67,7 +73,7 @@ def lift_activation(x: Value, f: Node) -> Value:
 )
 def lift_activation_over_turn(x: Value, t: Node, f: Node) -> Value:
     """f(transpose(x)) -> transpose(f(x)), where an anchor makes x."""
-    _feeds_from_anchor(x)
+    _feeds_from_anchor(x, moves=True)
     return OPS["Transpose"](OPS[f.op.name](x, **f.attrs), perm=t.perm)
 
 
@@ -83,6 +89,8 @@ def lift_binary(root: Node, x: Value, y: Value, r: Node) -> Value:
     shape, target = shape_of(x), shape_of(r.output)
     if root.output.shape != target or y.shape is None or y is x:
         raise Skip("y makes the result larger")
+    if y.const is None and _is_from_anchor(y, moves=True):
+        raise Skip(f"the anchor that makes {y.name!r} can finish the sum")
     other: Any
     if y.shape == target:
         other = _under(y, shape)
