@@ -124,6 +124,20 @@ def test_an_output_keeps_its_name_and_order():
     verify(g)
 
 
+def test_a_set_that_has_run_takes_further_rules():
+    rules = RuleSet("growing")
+    g, x = graph((2,))
+    g.outputs.append(ops.Neg(ops.Neg(ops.Relu(x)), name="result"))
+    assert not rewrite(g, rules).changes
+
+    @rules.rule(p.Neg(p.Neg("x")), x=(2,))
+    def double_negation(x):
+        """--x -> x."""
+        return x
+
+    assert rewrite(g, rules).counts == {"double_negation": 1}
+
+
 def test_an_output_is_never_an_input_or_twice_the_same():
     g, x = graph((2,))
     g.outputs.append(ops.Neg(ops.Neg(x), name="result"))

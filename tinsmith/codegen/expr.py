@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.builder import Builder, Val
+from tinsmith.codegen.types import name_of
 
 SHOWN = 120
 """Characters of an expression's text."""
@@ -38,7 +39,7 @@ class Expr:
         """Text that two expressions share if and only if they compute the same."""
         inner = ",".join(a.key for a in self.args)
         param = "" if self.param is None else repr(self.param)
-        text = f"{self.name}:{self.dtype.name}{param}({inner})"
+        text = f"{self.name}:{name_of(self.dtype)}{param}({inner})"
         if len(text) <= 120:
             return text
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()  # shared parts stay short

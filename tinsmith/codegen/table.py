@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.builder import Builder
-from tinsmith.codegen.types import Ty, from_dtype
+from tinsmith.codegen.types import Ty, from_dtype, name_of
 from tinsmith.codegen.values import Val
 from tinsmith.errors import CodegenError
 
@@ -80,7 +80,7 @@ def unsupported(expr: Any) -> str | None:
         for a in e.args:
             if reason := check(a):
                 return reason
-        if e.dtype.name not in NATIVE:
+        if name_of(e.dtype) not in NATIVE:
             return f"{e.dtype.name} has no native code"
         if e.name in ("leaf", "const"):
             return None
@@ -90,7 +90,7 @@ def unsupported(expr: Any) -> str | None:
         operands = e.args[1:] if e.name == "where" else e.args
         if len({a.dtype for a in operands}) > 1:
             return f"{e.name} of {' and '.join(a.dtype.name for a in operands)} has no native code"
-        if operands[0].dtype.name not in row.dtypes:
+        if name_of(operands[0].dtype) not in row.dtypes:
             return f"{e.name} of {operands[0].dtype.name} has no native code"
         return None
 

@@ -88,6 +88,12 @@ F32, F64, I1, I32, I64, U8, PTR = (
 )
 
 
+@cache
+def name_of(dtype: np.dtype[Any]) -> str:
+    """`dtype.name`, which numpy spells anew each time."""
+    return dtype.name
+
+
 def from_dtype(dtype: np.dtype[Any]) -> Ty:
     """The element type for a numpy dtype; bool is stored as one byte, 0 or 1."""
     return _native(np.dtype(dtype))
@@ -95,7 +101,7 @@ def from_dtype(dtype: np.dtype[Any]) -> Ty:
 
 @cache
 def _native(dtype: np.dtype[Any]) -> Ty:
-    name = dtype.name
+    name = name_of(dtype)
     if name not in _NUMPY:
         raise CodegenError(f"there is no native element type for dtype {name}")
     return Ty(_NUMPY[name])

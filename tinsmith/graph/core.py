@@ -215,6 +215,13 @@ class Graph:
         self._order = None
         return node
 
+    def adopt(self, node: Node, inputs: tuple[Value | None, ...]) -> Node:
+        """Append a copy of a node over inputs of the same types; its outputs keep their types."""
+        types = tuple([v.type for v in node.outputs])
+        names = [v.name for v in node.outputs]
+        name = self.unique_node(node.name)
+        return self._append(node.op, inputs, dict(node.attrs), types, name, node.origin, names)
+
     def unique_node(self, name: str) -> str:
         taken = "\0" + name
         return self.unique(taken)[1:]

@@ -199,14 +199,8 @@ def enclose(graph: Graph, op: str, region: list[Node], named: Node, inner: int |
         return env[v]
 
     for node in region:
-        inputs = [get(v) for v in node.inputs]
-        names = [v.name for v in node.outputs]
-        copy = body.add(
-            node.op, *inputs, name=node.name, origin=node.origin, outputs=names, **node.attrs
-        )
-        for old, new in zip(node.outputs, copy.outputs, strict=True):
-            new.type = old.type
-            env[old] = new
+        copy = body.adopt(node, tuple(map(get, node.inputs)))
+        env.update(zip(node.outputs, copy.outputs, strict=True))
     body.outputs.append(env[last.output])
     made = graph.add(OPS[op], *outer, name=named.name, origin=named.origin, body=body)
     made.output.type = last.output.type

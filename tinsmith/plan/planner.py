@@ -10,6 +10,7 @@ import numpy as np
 
 from tinsmith.codegen.target import Target
 from tinsmith.graph import Graph, Node
+from tinsmith.graph.types import name_of
 from tinsmith.kernels.halo import zero_halo
 from tinsmith.kernels.memo import choice_key, phase_code
 from tinsmith.plan.arena import arena_of, check_size, inside_of, take_over
@@ -183,7 +184,7 @@ def make_plan(
         isa=target.isa,
         threads=threads,
         inputs=tuple(
-            Port(v.name, v.dtype.name, v.dims if v.type.is_static else ()) for v in graph.inputs
+            Port(v.name, name_of(v.dtype), v.dims if v.type.is_static else ()) for v in graph.inputs
         ),
         outputs=tuple(
             _output(v.name, t, state, offsets)
@@ -204,9 +205,9 @@ def make_plan(
 def _output(name: str, tensor: Tensor, state: _State, offsets: dict[Tensor, int]) -> Operand:
     ref = None if not tensor.is_static else _ref(tensor, state, offsets)
     return (
-        Operand(name, tensor.dtype.name, tensor.dims, ref)
+        Operand(name, name_of(tensor.dtype), tensor.dims, ref)
         if ref
-        else Operand(tensor.name, tensor.dtype.name, (), None)
+        else Operand(tensor.name, name_of(tensor.dtype), (), None)
     )
 
 
@@ -300,7 +301,7 @@ def _zero_calls(
 
 def _operand(t: Tensor, state: _State, offsets: dict[Tensor, int]) -> Operand:
     ref = _ref(t, state, offsets) if t.is_static else None
-    return Operand(t.name, t.dtype.name, t.dims, ref)
+    return Operand(t.name, name_of(t.dtype), t.dims, ref)
 
 
 def _flops(node: Node | None) -> float:

@@ -10,7 +10,7 @@ from itertools import islice
 
 from tinsmith.errors import PassError, RewriteLimit
 from tinsmith.graph import Graph, Node, Value
-from tinsmith.rewrite.rule import Refusal, Rule, Trace, meet
+from tinsmith.rewrite.rule import Refusal, Rule, RuleSet, Trace, meet
 
 
 @dataclass
@@ -35,27 +35,21 @@ def rewrite(graph: Graph, rules: Iterable[Rule], *, limit: int | None = None) ->
     Raises RewriteLimit, naming the rules that kept firing, after `limit` rewrites (by default ten
     for every node and a thousand), and PassError, naming rule and node, where a rule fails.
     """
-    return _Driver(graph, list(rules), limit).run()
+    if not isinstance(rules, RuleSet):
+        rules = RuleSet("rules", rules=list(rules))
+    return _Driver(graph, rules, limit).run()
 
 
 class _Driver:
-    def __init__(self, graph: Graph, rules: list[Rule], limit: int | None) -> None:
-        self.graph, self.rules = graph, rules
+    def __init__(self, graph: Graph, rules: RuleSet, limit: int | None) -> None:
+        self.graph, self.rules_for = graph, rules.rules_for
         self.limit = 1000 + 10 * len(graph) if limit is None else limit
         self.reach = max((r.depth for r in rules), default=0)
-        self.index: dict[str, list[Rule]] = {}
         self.queue: list[tuple[float, int, Node]] = []
         self.queued: set[Node] = set()
         self.count = 0
         self.result = Rewritten()
         self.near: dict[tuple[str, Node], Trace] = {}
-
-    def rules_for(self, node: Node) -> list[Rule]:
-        found = self.index.get(node.op.name)
-        if found is None:
-            found = [r for r in self.rules if any(root.takes(node) for root in r.roots)]
-            self.index[node.op.name] = found
-        return found
 
     def push(self, node: Node, priority: float) -> None:
         if node not in self.queued and self.rules_for(node):

@@ -177,6 +177,15 @@ class RuleSet:
     def __init__(self, name: str, summary: str = "", rules: list[Rule] | None = None) -> None:
         self.name, self.summary = name, summary
         self.rules: list[Rule] = list(rules or [])
+        self._by_op: dict[str, list[Rule]] = {}
+
+    def rules_for(self, node: Node) -> list[Rule]:
+        """The rules whose patterns may have the node at their top."""
+        found = self._by_op.get(node.op.name)
+        if found is None:
+            found = [r for r in self.rules if any(root.takes(node) for root in r.roots)]
+            self._by_op[node.op.name] = found
+        return found
 
     def rule(
         self,
@@ -194,6 +203,7 @@ class RuleSet:
             if any(r.name == made.name for r in self.rules):
                 raise DuplicateName(f"rule {made.name!r} is twice in the rule set {self.name!r}")
             self.rules.append(made)
+            self._by_op.clear()
             return made
 
         return decorate
