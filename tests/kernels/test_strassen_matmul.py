@@ -152,3 +152,19 @@ def test_few_rows_do_not_read_far_factors_again_and_again():
     assert shape_of(short, 2, 49, 768, 3072).starves(short)
     assert not shape_of(short, 2, 196, 768, 3072).starves(short)
     assert not shape_of(tall, 2, 49, 768, 3072).starves(tall)
+
+
+@pytest.mark.parametrize("target", ["avx512", "avx2"])
+def test_tiles_are_narrow_where_threads_share_them_evenly(target):
+    machine = level(target)
+    for shape in ((128, 1536, 384), (197, 768, 192), (784, 192, 768)):
+        for depth in (1, 2):
+            one = shape_of(machine, depth, *shape)
+            assert len(one.tiling.columns.widths) <= 2 and one.uneven(1) == 1
+
+
+def test_threads_take_wide_tiles_where_narrow_ones_leave_one_of_them_waiting():
+    machine = level("avx512")
+    one, two = (shape_of(machine, 2, 128, 1536, 384, threads=t) for t in (1, 2))
+    assert one.uneven(2) > 1.1 and len(one.tiling.columns.widths) == 2
+    assert two.uneven(2) == 1 and len(two.tiling.columns.widths) == 3

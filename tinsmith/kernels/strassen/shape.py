@@ -19,7 +19,8 @@ LEAST_TILES = 4  # for each of several threads
 KEPT = 5  # times L2: the right operands of a group of columns
 LEFT = 0.5  # times L2: the left factors of a panel of rows
 STARVED = 0.5  # of the time; more for reading right factors from memory is not hidden
-MOST_VECTORS = 2  # of a tile: right factors come from far, and tiles of more rows read less of them
+NARROW, WIDE = 2, 6  # the most vectors of a tile
+FAR = 1.08  # what wide tiles cost: right factors come from far, and tiles of few rows read more
 LATENCY = 20.0  # cycles around each product of a tile
 SUM_CYCLES = (5.0, 6.0)  # for a vector of one of the left factors, by level
 FINISH_CYCLES = 18.0  # for a vector of each quarter of a tile, through L1
@@ -98,6 +99,19 @@ class Shape:
             return 1
         return min(self.tiling.rows.count, max(1, -(-PARTS // self.groups)))
 
+    def uneven(self, threads: int) -> float:
+        """The work of the busiest of `threads` that take tiles in order, in equal shares."""
+        rows, columns = self.tiling.rows.count, self.tiling.columns.count
+        cuts = self.cuts(1.0)
+        loads = [0] * threads
+        for t in range(cuts * self.groups):
+            (above, below), (left, right) = (
+                (i * count // parts, (i + 1) * count // parts)
+                for i, parts, count in ((t % cuts, cuts, rows), (t // cuts, self.groups, columns))
+            )
+            loads[loads.index(min(loads))] += (below - above) * (right - left)
+        return max(loads) * threads / (rows * columns)
+
     @property
     def stored(self) -> float:
         """Elements of all right factors."""
@@ -119,10 +133,16 @@ class Shape:
 
 def shape_of(target: Target, level: int, m: int, k: int, n: int, threads: int = 1) -> Shape:
     """How a product is cut. `k` and `n` must be multiples of 2 to the level."""
+    narrow = _shape(target, level, m, k, n, threads, NARROW)
+    if narrow.uneven(threads) <= FAR:
+        return narrow
+    wide = _shape(target, level, m, k, n, threads, WIDE)
+    return narrow if narrow.uneven(threads) <= FAR * wide.uneven(threads) else wide
+
+
+def _shape(target: Target, level: int, m: int, k: int, n: int, threads: int, most: int) -> Shape:
     side = 2**level
-    tiling = choose(
-        target, -(-m // side), n // side, k // side, exact=True, most_vectors=MOST_VECTORS
-    )
+    tiling = choose(target, -(-m // side), n // side, k // side, exact=True, most_vectors=most)
     slabs = _slabs(target, PRODUCTS**level * tiling.rows.size, k // side)
     panel = 4 * PRODUCTS**level * (k // side) * tiling.columns.size
     fit = max(1, int(target.l2 * KEPT) // panel)
