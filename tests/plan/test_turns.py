@@ -313,3 +313,13 @@ def test_heavy_weights_are_read_once():
 def test_explain_tells_turns():
     made = compile_placed(placed(chain(8, 16, 160, pool=True)), level("avx2"))
     assert "8 turns" in explain_steps(made.built)["maxpool"]
+
+
+def test_kernels_that_take_no_part_of_a_batch_may_be_asked_for():
+    g = Graph("layers")
+    x = g.input("x", Type("float32", (2048, 256)))
+    y = ops.Relu(ops.MatMul(x, g.const(array(256, 512))))
+    y = ops.MatMul(y, g.const(array(512, 256)), name="down")
+    g.outputs = [y]
+    made = compile_placed(placed(g), level("avx2"), overrides={"down": "matmul_packed"})
+    assert next(s.kernel for s in made.built.plan.steps if s.name == "down") == "matmul_packed"

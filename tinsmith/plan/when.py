@@ -11,6 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tinsmith.codegen.target import Target
+from tinsmith.errors import NoKernel
 from tinsmith.graph import Graph, Node
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.turns import Turn, one_turn, runs
@@ -47,7 +48,10 @@ def choose_turns(graph: Graph, fresh: Callable[[int], Placer], threads: int) -> 
     found: list[Turn] = []
     for run in candidates:
         turn = one_turn(graph, run, turns)
-        parts = prices(fresh(1), turn.body)
+        try:
+            parts = prices(fresh(1), turn.body)
+        except NoKernel:  # a kernel that is asked for by name takes whole batches only
+            continue
         rounds = -(-turns // threads)
         gains: list[float | None] = []
         for node in run:
