@@ -92,6 +92,23 @@ def test_what_is_not_finite_stays_in_its_row(odd, depth, target):
 
 @pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize("depth", [1, 2])
+def test_small_rows_keep_their_own_precision(depth, target):
+    """A norm that follows would make rounding errors as large as results."""
+    x, w = normal(61, 68, seed=1), normal(68, 128, seed=2)
+    x[[0, 7, 30, 60]] = 0
+    x[[5, 31]] *= 1e-12
+    node = one_node("MatMul", [x, w], {}, (1,))
+    bench = prepare(
+        node, {"x0": x}, "matmul_strassen", target, pick=pick((61, 68, 128), target, depth)
+    )
+    bench.run()
+    want = x.astype(np.float64) @ w
+    for got, row in zip(bench.outputs[0][0].reshape(61, 128), want, strict=True):
+        np.testing.assert_allclose(got, row, rtol=0, atol=1e-5 * np.abs(row).max())
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("shape", [(64, 256, 128), (49, 1024, 64), (200, 64, 512)])
 def test_errors_are_bounded(shape, depth, target):
     m, k, n = shape

@@ -18,12 +18,15 @@ from tinsmith.kernels.dot.skeleton import Operands, Tile, offsets, product
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position
 from tinsmith.kernels.strassen.form import left_factors
-from tinsmith.kernels.strassen.plain import plain
+from tinsmith.kernels.strassen.plain import plain, zeros
 from tinsmith.kernels.strassen.shape import Shape
 from tinsmith.kernels.strassen.steps import FIELDS, Room
 
 LARGE = 1e15  # from here on sums, or products of sums, might overflow
 CHAINS = 4  # accumulators of the squares of a row
+SMALL = 2.0**-13
+"""Rows this much smaller than the largest of their panel are computed again: sums with larger rows
+round what they hold away, and a row of zeros would not give zeros."""
 AHEAD = 2  # vectors by which lines of left factors are asked for before they are written
 
 
@@ -131,13 +134,53 @@ def rows(w: Work, lo: Position, hi: Position) -> None:
     def panel(unit: Position, height: int) -> None:
         row = unit * s.side
         squares = _left_factors(w, row, height, 0) if s.slabs == 1 else _squares(w, row, height)
-        b.choose(
-            squares < LARGE**2,
-            lambda: products(row, height),
-            lambda: plain(w, row, height * s.side),
-        )
+
+        def sums() -> None:
+            products(row, height)
+            _repair(w, row, height * s.side)
+
+        b.choose(squares < LARGE**2, sums, lambda: plain(w, row, height * s.side))
 
     each_row_panel(b, s.tiling.rows, lo, hi, panel)
+
+
+def _repair(w: Work, row: Position, height: int) -> None:
+    """Compute the rows of a panel again that are small beside the others."""
+    b, count = w.b, w.real(row, height)
+    with b.loop(0, count, 1, [b.zero(F32), b.const(LARGE, F32)]) as loop:
+        size = _largest(w, loop.index + row)
+        most, least = loop.vars
+        loop.next([most.max(size), least.min(size)])
+    most, least = loop.out
+    limit = most * SMALL
+
+    def rows() -> None:
+        with b.loop(0, count) as i:
+            size = _largest(w, i + row)
+            with b.when(size <= limit):
+                b.choose(
+                    size.eq(0.0),
+                    lambda: zeros(w, i + row),
+                    lambda: plain(w, i + row, 1),
+                )
+
+    with b.when(least <= limit):
+        rows()
+
+
+def _largest(w: Work, row: Position) -> Val:
+    """The largest magnitude in a row of the left operand."""
+    b, s, lanes = w.b, w.shape, w.lanes
+    line, full = w.ends.source(row).fixed(), s.k // lanes
+    with b.loop(0, full, 1, [b.zero(F32.x(lanes))]) as vectors:
+        value = (line + vectors.index * w.ends.step).load(lanes)
+        vectors.next([vectors.vars[0].max(value.abs())])
+    largest = vectors.out[0].reduce("max") if lanes > 1 else vectors.out[0]
+    if s.k % lanes:
+        with b.loop(full * lanes, s.k, 1, [largest]) as singles:
+            singles.next([singles.vars[0].max((line + singles.index).load().abs())])
+        largest = singles.out[0]
+    return largest
 
 
 def _squares(w: Work, row: Position, height: int) -> Val:

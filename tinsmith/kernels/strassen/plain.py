@@ -1,6 +1,7 @@
 """Rows that Strassen's sums would spoil: one by one, by the definition of the product.
 
-An infinity or NaN in a row, or a number whose sums might overflow, must not reach other rows. The
+An infinity or NaN in a row, or a number whose sums might overflow, must not reach other rows, nor
+must the rounding errors of large rows reach small ones. The
 right operand is not kept beside its factors: blocks are added up again from these.
 """
 
@@ -25,6 +26,18 @@ def plain(w: Work, row: Position, height: int) -> None:
         with b.loop(0, w.real(row, height)) as i, b.loop(0, s.side) as unit:
             sums = _unit(w, w.ends.source(i + row).fixed(), c, unit, widths)
             w.ends.store(i + row, unit * sum(widths) + column, sums)
+
+    w.each_column_panel(columns)
+
+
+def zeros(w: Work, row: Position) -> None:
+    """The results of a row of zeros."""
+    b, s = w.b, w.shape
+
+    def columns(_: Position, column: Position, widths: tuple[int, ...]) -> None:
+        with b.loop(0, s.side) as unit:
+            values = [b.zero(F32.x(width)) for width in widths]
+            w.ends.store(row, unit * sum(widths) + column, values)
 
     w.each_column_panel(columns)
 
