@@ -48,7 +48,7 @@ class Type:
     shape: Shape | None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.dtype, np.dtype):
+        if not isinstance(self.dtype, np.dtype):  # pyright: ignore[reportUnnecessaryIsInstance]
             object.__setattr__(self, "dtype", dtype_of(self.dtype))
         if self.shape is not None:
             dims = tuple(d if isinstance(d, str) else int(d) for d in self.shape)

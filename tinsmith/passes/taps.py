@@ -106,7 +106,8 @@ def split_far_taps(x: Value, w: Array, b: Array | None, conv: Node) -> Value:
     reaches = _reaches(x, w, conv)
     parts = list(itertools.product(*(range(len(r)) for r in reaches)))
     seen = {k: tuple(r[i] for r, i in zip(reaches, k, strict=True)) for k in parts}
-    _worth(w, [prod(r.count for r in s) for s in seen.values()], prod(shape_of(conv.output)[2:]))
+    pixels = prod(conv.output.dims[2:])
+    _worth(w, [prod(r.count for r in s) for s in seen.values()], pixels)
     full = max(parts, key=lambda k: prod(r.count for r in seen[k]))
     spatial = (1,) * len(reaches)
 
