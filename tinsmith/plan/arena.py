@@ -81,6 +81,7 @@ def arena_of(
             if step.region:
                 scratch.region = step.region
                 continue
+            naive += align(step.choice.scratch)
             kept = (0, len(placed)) if step.choice.fault else (i, i)  # read after the run
             buffers[scratch] = Buffer(step.choice.scratch, *kept)
     for t in outputs:
