@@ -1,6 +1,6 @@
-"""The panel's results as a table in the README: `python -m benchmarks.table panel.json README.md`.
+"""Results as a table in a page: `python -m benchmarks.table panel.json README.md`.
 
-Replaces what stands between the two `<!-- panel -->` lines.
+Replaces what stands between the page's two `<!-- panel -->` lines.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ def table(data: dict[str, Any]) -> str:
 
 @click.command()
 @click.argument("data", type=click.Path(exists=True, dir_okay=False))
-@click.argument("readme", type=click.Path(exists=True, dir_okay=False))
-def main(data: str, readme: str) -> None:
-    """Put the table of DATA between the panel's marks in README."""
-    path = Path(readme)
+@click.argument("page", type=click.Path(exists=True, dir_okay=False))
+def main(data: str, page: str) -> None:
+    """Put the table of DATA between the marks in PAGE."""
+    path = Path(page)
     before, _, rest = path.read_text().partition(MARK)
     _, found, after = rest.partition(MARK)
     if not found:
-        raise click.ClickException(f"{readme} has no two lines {MARK!r}")
+        raise click.ClickException(f"{page} has no two lines {MARK!r}")
     text = table(json.loads(Path(data).read_text()))
     path.write_text(f"{before}{MARK}\n{text}\n{MARK}{after}")
 
