@@ -146,8 +146,14 @@ def start(*arguments: str, **streams: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "tinsmith.cli", *arguments],
         stderr=subprocess.PIPE,
+        preexec_fn=_listen,
         **streams,  # type: ignore[call-overload]
     )
+
+
+def _listen() -> None:
+    """What a shell starts in the background ignores Ctrl-C, and so would what that starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
