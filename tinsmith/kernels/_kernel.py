@@ -323,7 +323,8 @@ class Kernel:
         """The choices of this kernel for a site. Raises Skip where there is none."""
         if self.isas and site.target.isa not in self.isas:
             raise Skip(f"needs {' or '.join(sorted(self.isas))}, the target is {site.target.isa}")
-        dtype = name_of(((site.inputs and site.inputs[0]) or site.out).dtype)
+        first = site.inputs[0] if site.inputs else None
+        dtype = name_of((site.out if first is None else first).dtype)
         if self.dtypes and dtype not in self.dtypes:
             raise Skip(f"takes {' or '.join(sorted(self.dtypes))}, not {dtype}")
         got = self.rule(site)
