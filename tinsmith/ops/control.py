@@ -94,7 +94,7 @@ def infer_graph(graph: Graph, args: Sequence[Value]) -> list[Type]:
     return [env.get(v, v).type for v in graph.outputs]
 
 
-def _flops(graph: Graph) -> float:
+def flops_of_graph(graph: Graph) -> float:
     """Of one run, counting the nodes whose types are static."""
     total = 0.0
     for node in graph.nodes:
@@ -138,7 +138,7 @@ def _(condition, *captured, then_branch, else_branch):
 
 @If.cost
 def _(condition, *captured, then_branch, else_branch):
-    return max(_flops(then_branch), _flops(else_branch))
+    return max(flops_of_graph(then_branch), flops_of_graph(else_branch))
 
 
 # ---- Loop
@@ -259,7 +259,7 @@ def _stacked(types: Sequence[Type], turns: Dim) -> list[Type]:
 @Loop.cost
 def _(count=None, condition=None, *values, body, captured):
     turns = 1 if count is None or count.const is None else int(count.const.reshape(()))
-    return turns * _flops(body)
+    return turns * flops_of_graph(body)
 
 
 # ---- Scan
@@ -383,32 +383,3 @@ def _(*values, body, captured):
     for t in types:
         need(not isinstance(t, Holder), f"the body gives {t}; a sequence holds tensors")
     return tuple(SequenceType(t) for t in types)
-
-
-# ---- Fused, Block
-
-
-@op("control")
-def Fused(*xs, body):
-    """y = body(*xs): nodes that one kernel computes together; at most one of them is an anchor"""
-    return tuple(run_graph(body, xs))
-
-
-@op("control")
-def Block(*xs, body):
-    """y = body(*xs): several anchors, Fused or alone, that one kernel may compute together"""
-    return tuple(run_graph(body, xs))
-
-
-@Fused.type
-@Block.type
-def _(*xs, body):
-    if [x.type for x in xs] == [v.type for v in body.inputs]:
-        return tuple(v.type for v in body.outputs)
-    return tuple(infer_graph(body, xs))
-
-
-@Fused.cost
-@Block.cost
-def _(*xs, body):
-    return _flops(body)

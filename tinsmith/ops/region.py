@@ -1,0 +1,32 @@
+"""Regions: several nodes as one, which passes make for one kernel to compute."""
+
+from __future__ import annotations
+
+from tinsmith.ops._op import op
+from tinsmith.ops.control import flops_of_graph, infer_graph, run_graph
+
+
+@op("control")
+def Fused(*xs, body):
+    """y = body(*xs): nodes that one kernel computes together; at most one of them is an anchor"""
+    return tuple(run_graph(body, xs))
+
+
+@op("control")
+def Block(*xs, body):
+    """y = body(*xs): several anchors, Fused or alone, that one kernel may compute together"""
+    return tuple(run_graph(body, xs))
+
+
+@Fused.type
+@Block.type
+def _(*xs, body):
+    if [x.type for x in xs] == [v.type for v in body.inputs]:
+        return tuple(v.type for v in body.outputs)
+    return tuple(infer_graph(body, xs))
+
+
+@Fused.cost
+@Block.cost
+def _(*xs, body):
+    return flops_of_graph(body)
