@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 
+import tinsmith as ts
 from tests.passes.build import Builder, check, ops_of
 from tinsmith import ops
+from tinsmith.errors import DataError
 from tinsmith.graph import Type
+from tinsmith.ops.control import run_graph
+from tinsmith.passes import run_passes
 
 ONLY = "-fuse-elementwise"
 
@@ -78,3 +82,98 @@ def test_sizes_that_are_not_known_stay():
     g = b.out(ops.Trilu(b.x("N", "N")))
     check(g, "machine", spec=ONLY)
     assert ops_of(g) == ["Trilu"]
+
+
+@pytest.mark.parametrize("upper", [True, False])
+def test_triangles_from_a_computed_diagonal(upper):
+    b = Builder()
+    k = b.graph.input("k", Type(np.dtype("int64"), ()))
+    g = b.out(ops.Trilu(b.x(3, 4), k, upper=upper))
+    check(g, "machine", spec=ONLY)
+    assert "Trilu" not in ops_of(g)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_hardmax(axis):
+    b = Builder()
+    g = b.out(ops.Hardmax(b.x(3, 4, 2), axis=axis))
+    check(g, "machine", spec=ONLY)
+    assert "Hardmax" not in ops_of(g)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (2, 3, 4), (2, 3, 4, 5)])
+def test_batch_norm_with_the_statistics_of_the_batch(shape):
+    b = Builder()
+    x = b.x(*shape)
+    axes = b.i(0, *range(2, len(shape)))
+    mean = ops.Reduce(x, axes, kind="mean", keepdims=False)
+    var = ops.Reduce(ops.Mul(x, x), axes, kind="mean", keepdims=False)
+    g = b.out(ops.BatchNorm(x, b.w(3), b.w(3), mean, var))
+    check(g, "machine", spec=ONLY)
+    assert "BatchNorm" not in ops_of(g)
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("sizes", [(3, 4), (1, 5), (2, 3, 4)])
+def test_affine_grid(sizes, aligned):
+    b = Builder()
+    size = b.i(2, 1, *sizes)
+    g = b.out(ops.AffineGrid(b.x(2, len(sizes), len(sizes) + 1), size, align_corners=aligned))
+    check(g, "machine", spec=ONLY)
+    assert "AffineGrid" not in ops_of(g)
+
+
+@pytest.mark.parametrize("larger", [False, True])
+def test_unpooling(larger):
+    b = Builder()
+    shift = b.graph.input("i", Type(np.dtype("int64"), ()))
+    places = ops.Reshape(ops.Add(b.i(5, 0, 3, 8, 18, 12), shift), b.i(1, 1, 2, 3))
+    shape = b.i(1, 1, 5, 7) if larger else None
+    g = b.out(ops.MaxUnpool(b.x(1, 1, 2, 3), places, shape, kernel=(2, 2), stride=(2, 2)))
+    check(g, "machine", spec=ONLY)
+    assert "MaxUnpool" not in ops_of(g)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("time", [0, 1])
+@pytest.mark.parametrize("rest", [(), (3,), (2, 2)])
+def test_reversed_sequences(rest, time, dtype):
+    b = Builder()
+    lens = b.graph.input("lens", Type(np.dtype(dtype), (4,)))
+    shape = (5, 4) if time == 0 else (4, 5)
+    g = b.out(ops.ReverseSequence(b.x(*shape, *rest), lens, time_axis=time, batch_axis=1 - time))
+    check(g, "machine", spec=ONLY)
+    assert "ReverseSequence" not in ops_of(g)
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("ignore", [None, 1, -7])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("op", [ops.NegativeLogLikelihoodLoss, ops.SoftmaxCrossEntropyLoss])
+def test_losses(op, weighted, ignore, reduction):
+    b = Builder()
+    labels = b.graph.input("labels", Type(np.dtype("int64"), (4, 3)))
+    weight = b.x(3, name="weight") if weighted else None
+    g = b.out(op(b.x(4, 3, 3), labels, weight, ignore_index=ignore, reduction=reduction))
+    check(g, "machine", spec=ONLY)
+    assert not {"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"} & set(ops_of(g))
+
+
+def test_an_ignored_label_does_not_spread_what_lies_at_its_place():
+    b = Builder()
+    labels = b.graph.const(np.array([0, 1]), "labels")
+    x = b.graph.input("x", Type(np.dtype("float32"), (2, 2)))
+    loss = ops.NegativeLogLikelihoodLoss(x, labels, ignore_index=0, reduction="sum")
+    g = b.out(loss)
+    run_passes(g, "machine", verify=True)
+    (y,) = run_graph(g, [np.array([[np.inf, 0], [0, 3]], np.float32)])
+    assert y == -3
+
+
+def test_labels_out_of_range_are_an_error():
+    b = Builder()
+    labels = b.graph.input("labels", Type(np.dtype("int64"), (2,)))
+    net = ts.compile(b.out(ops.NegativeLogLikelihoodLoss(b.x(2, 3), labels)), cache=False)
+    assert {s.kind for s in net.program().plan.steps} <= {"native", "view"}
+    with pytest.raises(DataError, match="out of range"):
+        net(x=np.zeros((2, 3), np.float32), labels=np.array([0, 3]))

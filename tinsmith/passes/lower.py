@@ -23,14 +23,19 @@ def _static(value: Value) -> tuple[int, ...]:
     return value.dims
 
 
-@rules.rule(p.Trilu("x", opt(const("k"))).named("tri"), x=(2, 3, 4), k=np.array(1))
-def trilu(x: Value, k: Array | None, tri: Node) -> Value:
-    """trilu(x) -> where(mask, x, 0), with a constant mask."""
+@rules.rule(p.Trilu("x", opt("k")).named("tri"), x=(2, 3, 4), k=np.array(1))
+def trilu(x: Value, k: Value | None, tri: Node) -> Value:
+    """trilu(x) -> where(column - row >= k, x, 0); <= k for the lower triangle."""
     rows, columns = _static(x)[-2:]
-    mask = np.ones((rows, columns), bool)
-    shift = 0 if k is None else int(k.reshape(-1)[0])
-    mask = np.triu(mask, shift) if tri.upper else np.tril(mask, shift)
-    return OPS["Where"](mask, x, np.zeros((), x.dtype))
+    if not rows * columns:
+        raise Skip("it is empty")
+    shift = np.arange(columns) - np.arange(rows)[:, None]
+    zero = np.zeros((), x.dtype)
+    if k is None or k.const is not None:
+        bound = 0 if k is None or k.const is None else int(k.const.reshape(-1)[0])
+        return OPS["Where"](shift >= bound if tri.upper else shift <= bound, x, zero)
+    compare = OPS["GreaterOrEqual" if tri.upper else "LessOrEqual"]
+    return OPS["Where"](compare(shift, OPS["Reshape"](k, np.zeros(0, np.int64))), x, zero)
 
 
 @rules.rule(
@@ -104,3 +109,112 @@ def gather_elements(x: Value, places: Array, g: Node) -> Value:
     flat = np.ravel_multi_index(tuple(index), dims)
     line = OPS["Reshape"](x, np.array([prod(dims)], np.int64))
     return OPS["Gather"](line, np.asarray(flat, np.int64), axis=0)
+
+
+@rules.rule(p.Hardmax("x").named("h"), x=(2, 5, 3), h={"axis": 1})
+def hardmax(x: Value, h: Node) -> Value:
+    """hardmax(x) -> (place along the axis == argmax x)."""
+    dims = _static(x)
+    if not x.type.size:
+        raise Skip("it is empty")
+    axis = h.axis % len(dims)
+    places = np.arange(dims[axis]).reshape((-1,) + (1,) * (len(dims) - 1 - axis))
+    first = OPS["ArgReduce"](x, kind="max", axis=axis, keepdims=True)
+    return OPS["Cast"](OPS["Equal"](first, places), to=x.dtype.name)
+
+
+@rules.rule(
+    p.BatchNorm("x", "scale", "shift", "mean", "var").named("bn"),
+    tolerance=1e-5,
+    x=(2, 3, 4, 5),
+    scale=(3,),
+    shift=(3,),
+    mean=(3,),
+    var=np.array([0.5, 1, 2], np.float32),
+)
+def batch_norm(x: Value, scale: Value, shift: Value, mean: Value, var: Value, bn: Node) -> Value:
+    """bn(x) -> (x - mean) * (scale / sqrt(var + eps)) + shift, where statistics are computed."""
+    vectors = (scale, shift, mean, var)
+    if all(v.const is not None for v in vectors):
+        raise Skip("its statistics are constants")
+    if x.dtype not in (np.float32, np.float64) or any(v.dtype != x.dtype for v in vectors):
+        raise Skip("its operands differ in type, or are halves")
+    column = np.array([-1] + [1] * max(len(shape_of(x)) - 2, 0), np.int64)
+    scale, shift, mean, var = (OPS["Reshape"](v, column) for v in vectors)
+    deviation = OPS["Sqrt"](OPS["Add"](var, np.asarray(bn.eps, x.dtype)))
+    scaled = OPS["Mul"](OPS["Sub"](x, mean), OPS["Div"](scale, deviation))
+    return OPS["Add"](scaled, shift)
+
+
+@rules.rule(
+    p.AffineGrid("theta", const("size")).named("grid"),
+    tolerance=1e-5,
+    theta=(2, 2, 3),
+    size=np.array([2, 3, 4, 5]),
+)
+def affine_grid(theta: Value, size: Array, grid: Node) -> Value:
+    """affine_grid(theta) -> places @ theta^T, with the constant places of the output."""
+    if theta.dtype != np.float32:
+        raise Skip(f"theta is {theta.dtype}")
+    spatial = tuple(int(n) for n in size[2:])
+    if not all(spatial):
+        raise Skip("it is empty")
+    axes = [_places(n, bool(grid.align_corners)) for n in spatial]
+    places = np.meshgrid(*axes, indexing="ij")[::-1]
+    base = np.stack([*places, np.ones(spatial)], axis=-1).reshape(-1, len(spatial) + 1)
+    y = OPS["MatMul"](base.astype(np.float32), OPS["Transpose"](theta, perm=(0, 2, 1)))
+    return OPS["Reshape"](y, np.array([int(size[0]), *spatial, len(spatial)], np.int64))
+
+
+def _places(count: int, aligned: bool) -> Array:
+    """The elements of an axis as numbers in [-1, 1]."""
+    if aligned:
+        return np.linspace(-1, 1, count) if count > 1 else np.zeros(1)
+    return (2 * np.arange(count) + 1) / count - 1
+
+
+@rules.rule(
+    p.MaxUnpool("x", "indices", opt(const("shape"))).named("pool"),
+    x=(1, 2, 2, 2),
+    indices=np.array([[[[0, 5], [8, 15]], [[17, 18], [24, 31]]]]),
+    shape=np.array([1, 2, 5, 4]),
+    pool={"kernel": (2, 2), "stride": (2, 2)},
+)
+def max_unpool(x: Value, indices: Value, shape: Array | None, pool: Node) -> Value:
+    """max_unpool(x, places) -> pad(reshape(scatter(zeros, places, x)))."""
+    own = pool.op.infer((x, indices, None), pool.attrs)[0]
+    if not own.is_static or not x.type.size or not own.size:
+        raise Skip(f"the result is {own}")
+    flat = np.array([-1], np.int64)
+    zeros = OPS["Expand"](np.zeros(1, x.dtype), np.array([own.size], np.int64))
+    updates, places = OPS["Reshape"](x, flat), OPS["Reshape"](indices, flat)
+    y = OPS["ScatterElements"](zeros, places, updates, axis=0)
+    y = OPS["Reshape"](y, np.array(own.dims, np.int64))
+    if shape is None or tuple(shape) == own.dims:
+        return y
+    after = [int(n) - m for n, m in zip(shape, own.dims, strict=True)]
+    if min(after) < 0:
+        raise Skip(f"the result {own.dims} does not fit into {tuple(shape)}")
+    return OPS["Pad"](y, np.array([0] * len(after) + after, np.int64))
+
+
+@rules.rule(
+    p.ReverseSequence("x", "lens").named("r"),
+    x=(4, 2, 3),
+    lens=np.array([3, 1]),
+    r={"time_axis": 0, "batch_axis": 1},
+)
+def reverse_sequence(x: Value, lens: Value, r: Node) -> Value:
+    """reverse_sequence(x, n) -> gather_nd(x, (n - 1 - t where t < n, else t; b))."""
+    dims = _static(x)
+    if not x.type.size:
+        raise Skip("it is empty")
+    steps, rows = dims[r.time_axis], dims[r.batch_axis]
+    across = np.array([1, -1] if r.time_axis == 0 else [-1, 1], np.int64)
+    times = np.arange(steps).reshape((-1, 1) if r.time_axis == 0 else (1, -1))
+    lens = OPS["Reshape"](OPS["Cast"](lens, to="int64"), across)
+    back = OPS["Sub"](OPS["Sub"](lens, np.ones((), np.int64)), times)
+    places = OPS["Unsqueeze"](OPS["Where"](OPS["Less"](times, lens), back, times), np.array([2]))
+    batch = np.broadcast_to(np.arange(rows).reshape(across), dims[:2])[..., None]
+    both = (places, batch) if r.time_axis == 0 else (batch, places)
+    return OPS["GatherND"](x, OPS["Concat"](*both, axis=2))

@@ -26,6 +26,7 @@ MACHINE = (
     "fold-remaining",
     "split-attention",
     "lower-attention",
+    "lower-losses",
     "lower-rare",
     "lower-quant",
     "lower-integers",
