@@ -42,6 +42,23 @@ def test_max(name, target):
 
 @pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("order", [0, 1])
+def test_max_and_its_places(name, order, target):
+    shape, attrs = WINDOWS[name]
+    x = np.round(normal(*shape) * 2) - 3  # with ties
+    attrs = {**attrs, "with_indices": True, "storage_order": order}
+    check("MaxPool", [x], attrs, kernel="pool_places", target=target, extra_halo=len(name) % 3)
+
+
+def test_places_of_nan_of_the_least_and_of_nothing():
+    x = normal(1, 5, 4, 4)
+    x[0, 0, 1, 1], x[0, 1], x[0, 2, 0, :2] = np.nan, -np.inf, [np.inf, np.nan]
+    attrs = dict(kernel=(2, 2), stride=(2, 2), pad=(3, 3, 1, 1), with_indices=True)
+    check("MaxPool", [x], attrs, kernel="pool_places")
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("name", WINDOWS)
 @pytest.mark.parametrize("include", [False, True])
 def test_average(name, target, include):
     shape, attrs = WINDOWS[name]

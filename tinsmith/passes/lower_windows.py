@@ -105,3 +105,25 @@ def lp_pool(x: Value, pool: Node) -> Value:
     y = OPS["AveragePool"](y, count_include_pad=True, **attrs)
     y = OPS["Mul"](y, np.float32(prod(pool.kernel)))
     return y if pool.p == 1 else OPS["Sqrt"](y)
+
+
+@rules.rule(
+    p.MaxPool("x").named("pool"),
+    x=np.arange(84, dtype=np.uint8).reshape(1, 2, 6, 7) % 11,
+    pool={"kernel": (2, 3), "pad": (1, 1, 0, 1)},
+)
+def max_pool_of_bytes(x: Value, pool: Node) -> Value | tuple[Value, ...]:
+    """max_pool(x) -> cast(max_pool(cast(x))), exact for bytes."""
+    if x.dtype not in (np.int8, np.uint8):
+        raise Skip(f"x is {x.dtype}")
+    win = window(_dims(x)[2:], *(getattr(pool, n) for n in _WINDOW))
+    wide = [max(ends) >= k for *ends, k in zip(win.begin, win.end, win.kernel, strict=True)]
+    if any(wide) or max(win.dilation) > 1:
+        raise Skip("a window may see nothing but padding")
+    y = OPS["MaxPool"](OPS["Cast"](x, to="float32"), **pool.attrs)
+    if pool.with_indices:
+        return OPS["Cast"](y[0], to=x.dtype.name), y[1]
+    return OPS["Cast"](y, to=x.dtype.name)
+
+
+_WINDOW = ("kernel", "stride", "pad", "dilation", "auto_pad", "ceil_mode")

@@ -128,7 +128,7 @@ def _taps_inside(geo: Geometry, axis: int, o: int) -> tuple[int, int]:
     return low, max(low, high)
 
 
-def _clipped(b: Builder, geo: Geometry, axis: int, o: Val | int) -> tuple[Val | int, Val | int]:
+def clipped(b: Builder, geo: Geometry, axis: int, o: Val | int) -> tuple[Val | int, Val | int]:
     """The kernel indices [low, high) of output `o` whose taps lie inside the input."""
     if isinstance(o, int):
         return _taps_inside(geo, axis, o)
@@ -143,7 +143,7 @@ def _clipped(b: Builder, geo: Geometry, axis: int, o: Val | int) -> tuple[Val | 
     return low, high
 
 
-def _fold_range(
+def fold_range(
     b: Builder,
     low: Val | int,
     high: Val | int,
@@ -184,7 +184,7 @@ def emit_pool(
 
         def row(d: Val | int, r: Val | int, x: Ptr = x, sink: Sink = sink) -> None:
             line = (x + d * stride[0] + r * stride[1]).fixed()
-            ranges = _clipped(b, geo, 0, d), _clipped(b, geo, 1, r)
+            ranges = clipped(b, geo, 0, d), clipped(b, geo, 1, r)
             share = None
             if shares is not None:
                 share = (em.packed[0] + d).load() * (em.packed[0] + geo.out[0] + r).load()
@@ -247,17 +247,15 @@ def _window(
     def line(at: Ptr, carried: Carried) -> Carried:
         if across <= WIDEST_ROW:
             return taps(at, carried, across)
-        return _fold_range(
+        return fold_range(
             b, 0, across, carried, lambda j, c: taps(at + j * (gap[2] * step[2]), c, 1)
         )
 
     def rows(at: Ptr, carried: Carried) -> Carried:
-        return _fold_range(
-            b, *ranges[1], carried, lambda k, c: line(at + k * (gap[1] * step[1]), c)
-        )
+        return fold_range(b, *ranges[1], carried, lambda k, c: line(at + k * (gap[1] * step[1]), c))
 
     start = [b.splat(fold.start, F32, width)] * wide
-    return _fold_range(b, *ranges[0], start, lambda k, c: rows(corner + k * (gap[0] * step[0]), c))
+    return fold_range(b, *ranges[0], start, lambda k, c: rows(corner + k * (gap[0] * step[0]), c))
 
 
 @kernel("GlobalPool", Tier.SHAPED, dtypes="float32")
@@ -301,11 +299,11 @@ def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
 
     def level(depth: int, x: Ptr, carried: Carried) -> Carried:
         if depth < len(extents) - 1:
-            return _fold_range(
+            return fold_range(
                 b, 0, extents[depth], carried,
                 lambda i, c: level(depth + 1, (x + i * strides[depth]).fixed(), c),
             )  # fmt: skip
-        carried = _fold_range(
+        carried = fold_range(
             b, 0, whole // sums, carried, lambda i, c: inner(x + i * (sums * strides[-1]), c, sums)
         )
         return inner(x + whole * strides[-1], carried, extents[-1] - whole)

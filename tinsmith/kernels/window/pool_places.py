@@ -1,0 +1,107 @@
+"""Maximum over windows together with the places of the maxima, on channel-blocked data."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.types import F32, I32, I64
+from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel, one_phase
+from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.window.direct import traffic
+from tinsmith.kernels.window.geometry import Geometry, Triple, pool_geometry, steps
+from tinsmith.kernels.window.pool import clipped, fold_range
+
+TAP = 8.0
+"""What one tap costs, in operations at the peak rate: a load, comparisons, two selections."""
+
+
+@kernel("MaxPool", Tier.SHAPED, dtypes="float32")
+def pool_places(site: Site) -> Choice:
+    """The first maximum of each window and its place in the flat input, a channel a lane."""
+    if not site.attr("with_indices"):
+        raise Skip("no places are wanted")
+    geo, _ = pool_geometry(site)
+    if prod(geo.size) >= 1 << 31:
+        raise Skip("a plane has 2^31 elements or more")
+    width = block_of(site.target)
+    blocks = -(-geo.channels // width)
+    layout = Layout(width)
+    work = geo.points * blocks * width * geo.taps
+    return Choice(
+        cost=site.target.time(work * TAP, 3 * traffic(geo, 0)),
+        reads=site.reads([layout], layout),
+        writes=(layout, layout),
+        phases=one_phase(
+            geo.batch * blocks * geo.out[0] * geo.out[1], lambda em: _emit(em, geo, blocks)
+        ),
+    )
+
+
+def _distances(geo: Geometry, order: int) -> Triple:
+    """What one element along each axis adds to a place of the plane."""
+    depth, height, width = geo.size
+    if order:
+        return (1, depth, depth * height)
+    return (height * width, width, 1)
+
+
+def _emit(em: Emit, geo: Geometry, blocks: int) -> None:
+    """Tiles are rows of the output: (batch, channel block, depth, height)."""
+    b, source = em.b, em.ins[0]
+    assert source is not None
+    batch, plane, step = steps(source.spec, geo.rank)
+    width, size = source.spec.layout.block, prod(geo.size)
+    distances = _distances(geo, em.site.attr("storage_order"))
+    lanes = b.vector([lane * size for lane in range(width)], I64)
+    with b.loop(em.begin, em.end) as row:
+        r, rest = row % geo.out[1], row // geo.out[1]
+        d, rest = rest % geo.out[0], rest // geo.out[0]
+        block, n = rest % blocks, rest // blocks
+        x = (source.pointer + n * batch + block * plane).fixed()
+        first = (n * geo.channels + block * width) * size
+        with b.loop(0, geo.out[2]) as c:
+            best, where = _window(em, geo, x, (d, r, c), step, distances, width)
+            index = geo.place((n, block, d, r, c))
+            em.finish(best, index)
+            places = where.to("i64") + lanes + first.splat(width)
+            if geo.channels % width:
+                real = b.first_lanes(geo.channels - block * width, width)
+                places = real.select(places, 0)
+            em.outs[1].at(*index).store(places)
+
+
+def _window(
+    em: Emit,
+    geo: Geometry,
+    x: Ptr,
+    out: tuple[Val, Val, Val],
+    step: Triple,
+    distances: Triple,
+    width: int,
+) -> tuple[Val, Val]:
+    """The maxima of one window and their places in the plane, -1 where it sees only padding."""
+    b = em.b
+    corner = [o * s - p for o, s, p in zip(out, geo.stride, geo.begin, strict=True)]
+
+    def along(axis: int, at: Ptr, place: Val, held: list[Val]) -> list[Val]:
+        if axis == 3:
+            return _later(at.load(width), place.to("i32").splat(width), held)
+
+        def tap(k: Val | int, held: list[Val]) -> list[Val]:
+            here = corner[axis] + k * geo.dilation[axis]
+            nearer = (at + here * step[axis]).fixed()
+            return along(axis + 1, nearer, place + here * distances[axis], held)
+
+        return fold_range(b, *clipped(b, geo, axis, out[axis]), held, tap)
+
+    start = [b.splat(float("-inf"), F32, width), b.splat(-1, I32, width)]
+    best, where = along(0, x, b.const(0, I64), start)
+    return best, where
+
+
+def _later(value: Val, place: Val, held: list[Val]) -> list[Val]:
+    """The larger of what is held and a later element; NaN is the largest, ties stay."""
+    best, where = held
+    better = (value > best) | (value.is_nan() & best.eq(best)) | (where < 0)
+    return [better.select(value, best), better.select(place, where)]
