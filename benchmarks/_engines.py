@@ -1,8 +1,9 @@
 """How each engine is loaded and called. Run by the engine's own Python, with numpy at hand.
 
-An engine is a function `(files, threads) -> (call, version)`, where `call(x)` takes the model's
-float32 input and returns its output as a numpy array, in plain layout. All compute in float32.
-Ours takes options of `tinsmith.compile`, too.
+An engine is a function `(files, threads) -> (call, version)`, where `call(inputs)` takes the
+model's inputs by name and returns its outputs in order, all of them numpy arrays in plain layout.
+ncnn and MNN are given models of one input and one output only. All compute in float32. Ours takes
+options of `tinsmith.compile`, too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-Call = Callable[[Any], Any]
+Call = Callable[[dict[str, Any]], list[Any]]
 
 
 class Unsupported(Exception):
@@ -23,7 +24,12 @@ def _tinsmith(base: Path, threads: int, **options: Any) -> tuple[Call, str]:
     import tinsmith
 
     net = tinsmith.compile(str(base.with_suffix(".onnx")), threads=threads, **options)
-    return net, str(getattr(tinsmith, "__version__", "?"))
+
+    def call(inputs: dict[str, Any]) -> list[Any]:
+        found = net(**inputs)
+        return list(found.values()) if isinstance(found, dict) else [found]
+
+    return call, str(getattr(tinsmith, "__version__", "?"))
 
 
 def _onnxruntime(base: Path, threads: int) -> tuple[Call, str]:
@@ -36,7 +42,7 @@ def _onnxruntime(base: Path, threads: int) -> tuple[Call, str]:
     session = ort.InferenceSession(
         str(base.with_suffix(".onnx")), options, providers=["CPUExecutionProvider"]
     )
-    return lambda x: session.run(None, {"x": x})[0], ort.__version__
+    return lambda inputs: session.run(None, inputs), ort.__version__
 
 
 def _openvino(base: Path, threads: int) -> tuple[Call, str]:
@@ -50,9 +56,9 @@ def _openvino(base: Path, threads: int) -> tuple[Call, str]:
     model = ov.Core().compile_model(str(base.with_suffix(".onnx")), "CPU", settings)
     request = model.create_infer_request()
 
-    def call(x: Any) -> Any:
-        request.infer({0: x}, share_inputs=True)
-        return request.get_output_tensor(0).data
+    def call(inputs: dict[str, Any]) -> list[Any]:
+        request.infer(inputs, share_inputs=True)
+        return [tensor.data for tensor in request.output_tensors]
 
     return call, ov.__version__.split("-")[0]
 
@@ -71,13 +77,13 @@ def _ncnn(base: Path, threads: int) -> tuple[Call, str]:
     if net.load_param(str(param)) or net.load_model(str(weights)):
         raise Unsupported("ncnn cannot load what pnnx wrote")
 
-    def call(x: Any) -> Any:
+    def call(inputs: dict[str, Any]) -> list[Any]:
         with net.create_extractor() as run:
-            run.input("in0", ncnn.Mat(x[0]))
+            run.input("in0", ncnn.Mat(inputs["x"][0]))
             status, out = run.extract("out0")
             if status:
                 raise Unsupported(f"ncnn stops with status {status}")
-            return np.array(out)[None]
+            return [np.array(out)[None]]
 
     return call, ncnn.__version__
 
@@ -92,11 +98,12 @@ def _mnn(base: Path, threads: int) -> tuple[Call, str]:
     manager = nn.create_runtime_manager((config,))
     net = nn.load_module_from_file(str(to_mnn(base)), ["x"], ["y"], runtime_manager=manager)
 
-    def call(x: Any) -> Any:
+    def call(inputs: dict[str, Any]) -> list[Any]:
+        x = inputs["x"]
         fed = expr.const(x, list(x.shape), expr.NCHW, expr.float)
         out = net.forward([fed])[0]
         # Read without this, a blocked (NC4HW4) output comes with its padding.
-        return expr.convert(out, expr.NCHW).read()
+        return [expr.convert(out, expr.NCHW).read()]
 
     return call, MNN.version()
 

@@ -1,7 +1,8 @@
 """Writes zoo models as ONNX with what torch computes. Run by the exporter's Python.
 
 Names come in as lines, `KEY BASE`; each is answered by one JSON line. BASE.onnx has the inputs x0,
-x1, ... and the outputs y0, y1, ...; BASE.npz has their arrays under these names.
+x1, ... and the outputs y0, y1, ...; BASE.npz has their arrays under these names. An input that the
+model does not read is in neither.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from typing import Any
 from benchmarks.models import _import_torchvision
 from benchmarks.zoo_models import Entry, entries
 
-OPSET = 17
+OPSETS = (17, 20)
+"""Tracing is tried at each: some operators have no form before the later one."""
+CALIBRATION = 8  # inputs of which batch-norm statistics are taken
 
 
 def build(entry: Entry) -> Any:
@@ -70,15 +73,10 @@ def _torchvision(name: str, size: int) -> Any:
 
 
 def draw(model: Any) -> None:
-    """Statistics and weights that are one number everywhere become random: a wrong fold shows,
-    and branches that are scaled to nothing when training starts count."""
+    """Weights that are one number everywhere become random: a wrong fold shows, and branches that
+    are scaled to nothing when training starts count."""
     import torch
 
-    for name, buffer in model.named_buffers():
-        if name.endswith("running_mean"):
-            buffer.normal_(0, 0.1)
-        elif name.endswith("running_var"):
-            buffer.uniform_(0.5, 1.5)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.numel() > 1 and float(parameter.std()) == 0:
@@ -88,11 +86,31 @@ def draw(model: Any) -> None:
                     parameter.normal_(0, 0.1)
 
 
-def inputs_of(entry: Entry) -> list[Any]:
+def calibrate(model: Any, xs: list[Any]) -> None:
+    """Batch-norm statistics become those of the model's own activations, as training leaves them.
+    Statistics drawn at random let activations grow or vanish from layer to layer, until rounding
+    (of torch, too) is all that is seen of the input."""
+    import torch
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the mean over all batches seen
+        norm.train()
+    if norms:
+        with torch.no_grad():
+            model(*xs)
+    model.eval()
+
+
+def inputs_of(entry: Entry, batch: int = 0) -> list[Any]:
+    """What the model is given; at its own batch, or at another."""
     import torch
 
     made = []
-    for kind, shape in zip(entry.kinds, entry.shapes, strict=True):
+    for kind, own in zip(entry.kinds, entry.shapes, strict=True):
+        shape = (batch or own[0], *own[1:])
         if kind == "ids":
             made.append(torch.randint(3, entry.vocab, shape))
         elif kind == "ones":
@@ -132,18 +150,25 @@ def wrap(model: Any, names: Any) -> Any:
 
 def export(entry: Entry, base: Path) -> dict[str, Any]:
     import numpy as np
+    import onnx
     import torch
 
     torch.manual_seed(0)
     model = build(entry).eval()
     draw(model)
-    wrapped, xs = wrap(model, entry.options.get("names")), inputs_of(entry)
+    wrapped = wrap(model, entry.options.get("names"))
+    calibrate(wrapped, inputs_of(entry, CALIBRATION))
+    xs = inputs_of(entry)
     with torch.no_grad():
         want = wrapped(*xs)
         named = {f"x{i}": x.numpy() for i, x in enumerate(xs)}
         named |= {f"y{i}": y.numpy() for i, y in enumerate(want)}
         how = _write(wrapped, xs, len(want), base)
-    np.savez(base.with_suffix(".npz"), **named)
+    taken = {
+        i.name for i in onnx.load(base.with_suffix(".onnx"), load_external_data=False).graph.input
+    }
+    given = {n: a for n, a in named.items() if n.startswith("y") or n in taken}
+    np.savez(base.with_suffix(".npz"), **given)
     count = sum(p.numel() for p in model.parameters())
     return {"exporter": how, "parameters": count}
 
@@ -153,28 +178,52 @@ def _write(model: Any, xs: list[Any], outputs: int, base: Path) -> str:
     import onnx
     import torch
 
-    names = [f"x{i}" for i in range(len(xs))], [f"y{i}" for i in range(outputs)]
-    file = str(base.with_suffix(".onnx"))
-    try:
-        torch.onnx.export(
-            model, tuple(xs), file, dynamo=False, opset_version=OPSET,
-            input_names=names[0], output_names=names[1],
-        )  # fmt: skip
-        onnx.checker.check_model(file, full_check=True)  # some traces are of shapes that do not fit
-        return "traced"
-    except Exception as first:
+    names: dict[str, Any] = {
+        "input_names": [f"x{i}" for i in range(len(xs))],
+        "output_names": [f"y{i}" for i in range(outputs)],
+    }
+    file, failures = str(base.with_suffix(".onnx")), []
+    for opset in OPSETS:
         try:
-            program = torch.onnx.export(
-                model, tuple(xs), dynamo=True, input_names=names[0], output_names=names[1],
-                verbose=False,
-            )  # fmt: skip
-            assert program is not None
-            program.save(file)
-            return "torch.export"
-        except Exception as second:
-            raise RuntimeError(
-                f"tracing: {_short(first)}; torch.export: {_short(second)}"
-            ) from second
+            torch.onnx.export(model, tuple(xs), file, dynamo=False, opset_version=opset, **names)
+            onnx.checker.check_model(file, full_check=True)  # some traces' shapes do not fit
+            return "traced"
+        except Exception as error:
+            failures.append(f"tracing at opset {opset}: {_short(error)}")
+    try:
+        program = torch.onnx.export(model, tuple(xs), dynamo=True, verbose=False, **names)
+        assert program is not None
+        program.save(file)
+        return "torch.export"
+    except Exception as error:
+        failures.append(f"torch.export: {_short(error)}")
+        raise RuntimeError("; ".join(failures)) from error
+
+
+def _trace_antialiased_resizing() -> None:
+    """Teach the tracer a call that only torch.export knows. ONNX has the operator since opset 18;
+    torch takes -0.5 for the cubic's coefficient, and no weight of pixels outside of the image."""
+    import torch
+    from torch.onnx import symbolic_helper
+
+    @symbolic_helper.parse_args("v", "v", "i", "v", "v")
+    def resize(g: Any, x: Any, sizes: Any, align_corners: int, *_: Any) -> Any:
+        batch = g.op("Slice", g.op("Shape", x), _ints(g, 0), _ints(g, 2), _ints(g, 0))
+        sizes = g.op("Cast", sizes, to_i=torch.onnx.TensorProtoDataType.INT64)
+        none = g.op("Constant", value_t=torch.tensor([], dtype=torch.float32))
+        return g.op(
+            "Resize", x, none, none, g.op("Concat", batch, sizes, axis_i=0), mode_s="cubic",
+            coordinate_transformation_mode_s="align_corners" if align_corners else "half_pixel",
+            antialias_i=1, cubic_coeff_a_f=-0.5, exclude_outside_i=1,
+        )  # fmt: skip
+
+    torch.onnx.register_custom_op_symbolic("aten::_upsample_bicubic2d_aa", resize, OPSETS[-1])
+
+
+def _ints(g: Any, *values: int) -> Any:
+    import torch
+
+    return g.op("Constant", value_t=torch.tensor(values))
 
 
 def _short(error: BaseException) -> str:
@@ -189,6 +238,7 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
+    _trace_antialiased_resizing()
     known = {e.key: e for e in entries()}
     for line in sys.stdin:
         key, base = line.split()

@@ -1,7 +1,8 @@
 """Many architectures with random weights against torch: `python -m benchmarks.zoo`.
 
-Each model is compiled and run in a process of its own, with a time limit. Results are merged into
-docs/zoo.json, and docs/zoo.md is made of them.
+Each model is compiled and run in a process of its own, with a time limit, and then timed in turns
+with ONNX Runtime, one thread each. Results are merged into docs/zoo.json, and docs/zoo.md is made
+of them.
 """
 
 from __future__ import annotations
@@ -19,13 +20,18 @@ from typing import Any
 
 import click
 
-from benchmarks.panel import require
+from benchmarks._zoo_check import TOLERANCE
+from benchmarks.measure import OURS, Effort
+from benchmarks.measure import measure as in_turns
+from benchmarks.panel import engines_of, require
 from benchmarks.places import ROOT, Places
 from benchmarks.zoo_models import Entry, entries
 from benchmarks.zoo_table import markdown
 
 EXPORT_LIMIT = 240.0
 """Seconds that the export of one model may take."""
+PEER = "onnxruntime"
+EFFORT = Effort(rounds=4, seconds=0.1)
 
 
 class Exporter:
@@ -68,9 +74,9 @@ class Exporter:
             self.process = None
 
 
-def child(python: Path | str, base: Path, seconds: float, *options: str) -> dict[str, Any]:
+def child(base: Path, seconds: float) -> dict[str, Any]:
     """What `_zoo_check` says; a crash or a time-out is a result too."""
-    command = [str(python), "-m", "benchmarks._zoo_check", str(base), *options]
+    command = [sys.executable, "-m", "benchmarks._zoo_check", str(base)]
     try:
         done = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False
@@ -83,6 +89,16 @@ def child(python: Path | str, base: Path, seconds: float, *options: str) -> dict
         last = (done.stderr.strip().splitlines() or [""])[-1]
         status = "crashed" if done.returncode < 0 else "failed"
         return {"status": status, "reason": f"exit code {done.returncode}: {last[:300]}"}
+
+
+def times(base: Path, places: Places) -> dict[str, Any]:
+    """Median times of ours and of ONNX Runtime, in turns, on one thread; or why there is none."""
+    engines = engines_of([OURS, PEER], places)
+    ours, peer = in_turns(base, 1, engines, EFFORT, TOLERANCE, lambda _: None)
+    if ours.failed:
+        return {"status": "failed", "reason": ours.failed}
+    row = {"ms": ours.median, "ort_ms": peer.median, "ort_error": peer.error}
+    return row | ({"ort_failed": peer.failed} if peer.failed else {})
 
 
 def measure(
@@ -103,9 +119,9 @@ def measure(
     if "failed" in exported:
         return row | {"status": "not exported", "reason": exported["failed"]}
     row |= {"exporter": exported["exporter"], "parameters": exported["parameters"]}
-    row |= child(sys.executable, base, limit)
+    row |= child(base, limit)
     if timed and row["status"] in ("agrees", "differs"):
-        row["ort_ms"] = child(places.peers, base, limit, "onnxruntime").get("ort_ms")
+        row |= times(base, places)
     return row
 
 
@@ -125,7 +141,7 @@ def chosen(patterns: tuple[str, ...]) -> list[Entry]:
 @click.option("--list", "listing", is_flag=True, help="Print the models and do nothing.")
 @click.option("--missing", is_flag=True, help="Only models that do not agree yet, or are new.")
 @click.option("--limit", default=180.0, show_default=True, help="Seconds for one model.")
-@click.option("--ort/--no-ort", "timed", default=False, help="Also time ONNX Runtime.")
+@click.option("--times/--no-times", "timed", default=True, help="Ours and ONNX Runtime's.")
 @click.option(
     "--keep", type=click.Path(path_type=Path), help="Keep exported models here, and use them again."
 )

@@ -8,13 +8,17 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
+from onnx import parser
 
-from benchmarks import memory, overhead, plot, threads
+from benchmarks import memory, overhead, plot, threads, zoo_table
+from benchmarks._arrays import error_of
 from benchmarks.batch import gains
 from benchmarks.client import Client
-from benchmarks.measure import Result
+from benchmarks.measure import Effort, Result, measure
 from benchmarks.models import parted
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="measures by /proc")
@@ -116,3 +120,58 @@ def test_threads_are_measured_beside_a_neighbour(relu: Path) -> None:
         with threads.neighbour(cores[0]):
             beside = threads.in_turns(clients, 1, 0.05)[1]
     assert alone > 0 and beside > 0
+
+
+def test_workers_take_inputs_of_any_type_and_check_all_outputs(tmp_path: Path) -> None:
+    model = parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17]>
+        lookup (int64[2, 3] x0, float[9, 4] x1) => (float[2, 3, 4] y0, int64[2, 3] y1)
+        { y0 = Gather(x1, x0)  y1 = Neg(x0) }
+    """)
+    onnx.save(model, tmp_path / "lookup.onnx")
+    ids, table = np.array([[0, 8, 3], [1, 1, 7]]), np.arange(36, dtype=np.float32).reshape(9, 4)
+    right = {"x0": ids, "x1": table, "y0": table[ids], "y1": -ids}
+    for wrong in (0.0, 7.0):
+        np.savez(tmp_path / "lookup.npz", **{**right, "y1": right["y1"] + wrong})
+        engines: dict[str, str | Path] = {"tinsmith": sys.executable}
+        effort = Effort(rounds=2, seconds=0.01)
+        (found,) = measure(tmp_path / "lookup", 1, engines, effort, 1e-3, lambda _: None)
+        assert not found.failed and len(found.rounds) == 2
+        assert found.error == pytest.approx(wrong / np.abs(right["y1"] + wrong).max())
+        assert found.counts == (wrong == 0)
+
+
+def test_an_error_is_of_the_worst_output() -> None:
+    one, two = np.array([1.0, 4.0]), np.array([np.nan, 2.0])
+    assert error_of([one, two], [one, two]) == 0
+    assert error_of([one + 1, two], [one, two]) == pytest.approx(1 / 4)
+    assert error_of([one, two[::-1]], [one, two]) == float("inf")
+    assert error_of([one[None]], [one]) == float("inf")
+
+
+def animal(name: str, **more: Any) -> dict[str, Any]:
+    base = {"name": name, "family": "cats", "source": "timm", "shape": [1, 3], "status": "agrees"}
+    heavy = [{"kernel": "conv_direct", "share": 0.5, "steps": 2, "peak": 0.25}]
+    times = {"ms": 2.0, "ort_ms": 4.0, "ort_error": 1e-6, "error": 1e-6, "native_share": 1.0}
+    return {**base, **times, "heaviest": heavy, **more}
+
+
+def test_the_zoo_counts_what_is_right_and_says_what_is_slow() -> None:
+    rows = [
+        animal("fast"),
+        animal("slow", ms=8.0),
+        animal("apart", status="differs", error=0.5, reference_error=0.25, ort_error=0.125),
+        animal("alone", ort_ms=None, ort_failed="no such operator"),
+        animal("off", ort_error=0.5),
+        animal("absent", status="not exported", reason="no | such call"),
+    ]
+    page = zoo_table.markdown(rows)
+    assert "Of the 5 that torch exports, from 1 families, **4 agree (80.0 %)**" in page
+    assert "**1.00** in the geometric mean of 2 models, from 0.50 to 2.00; less than 1 in 1" in page
+    assert "| timm/slow | 2.00 | 8 | conv_direct 50% (2 steps, 25% of peak) |" in page
+    assert "| timm/apart | differs | error 0.5; 0.25 in numpy; 0.12 in ONNX Runtime |" in page
+    assert "| timm/absent | not exported | no \\| such call |" in page
+    lines = {line.split(" | ")[1]: line for line in page.splitlines() if line.startswith("| cats")}
+    assert lines["timm/fast"].endswith("| 2 | 0.50 |  |")
+    assert lines["timm/alone"].endswith("| 2 |  | ONNX Runtime fails |")
+    assert lines["timm/off"].endswith("| 2 |  | ONNX Runtime differs |")
