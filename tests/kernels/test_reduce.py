@@ -58,6 +58,15 @@ def test_whole_numbers(target: str, dtype: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("target", VECTORS)
+@pytest.mark.parametrize(("shape", "axes"), FORMS)
+@pytest.mark.parametrize("kind", ["sum", "mean", "max", "prod", "l2"])
+def test_double_precision(target: str, kind: str, shape: tuple, axes: tuple | None) -> None:
+    arrays = [rand(*shape).astype("f8"), None if axes is None else np.array(axes)]
+    check("Reduce", arrays, {"kind": kind}, consts=(1,), kernel="reduce", target=target,
+          rtol=1e-14)  # fmt: skip
+
+
+@pytest.mark.parametrize("target", VECTORS)
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_infinities_and_nan(target: str, axis: int) -> None:
     x = rand(3, 40, 5)
@@ -96,6 +105,19 @@ def test_arg_reduce(target: str, kind: str, shape: tuple, axis: int) -> None:
         check("ArgReduce", [x], attrs, kernel="arg_reduce", target=target)
 
 
+@pytest.mark.parametrize("target", VECTORS)
+@pytest.mark.parametrize(("shape", "axis"), AXES)
+@pytest.mark.parametrize("dtype", ["float64", "int8", "uint8", "int32", "int64"])
+def test_arg_reduce_of_any_type(target: str, dtype: str, shape: tuple, axis: int) -> None:
+    info = np.iinfo(dtype) if dtype != "float64" else None
+    choices = [0, 1, 120] if info is None else [info.min, 1, info.max]
+    x = RNG.choice(choices, shape).astype(dtype)
+    for kind, last in (("max", False), ("max", True), ("min", False), ("min", True)):
+        attrs = {"kind": kind, "axis": axis, "select_last": last}
+        check("ArgReduce", [x], attrs, kernel="arg_reduce", target=target)
+        check("ArgReduce", [np.full_like(x, choices[0])], attrs, kernel="arg_reduce", target=target)
+
+
 def test_arg_reduce_of_infinities() -> None:
     for kind, value in (("max", -np.inf), ("min", np.inf)):
         for shape, axis in (((3, 21), 1), ((3, 21), 0)):
@@ -107,7 +129,9 @@ def test_arg_reduce_of_infinities() -> None:
 @pytest.mark.parametrize(("shape", "axis"), AXES)
 @pytest.mark.parametrize("op", ["CumSum", "CumProd"])
 def test_scans(target: str, op: str, shape: tuple, axis: int) -> None:
-    flags = [(rand(*shape), False, True), (RNG.integers(-3, 4, shape), True, False)]
+    whole = RNG.integers(-3, 4, shape)
+    flags = [(rand(*shape), False, True), (whole, True, False)]
+    flags += [(rand(*shape).astype("f8"), True, True), (whole.astype("i4"), False, False)]
     for x, exclusive, reverse in flags:
         attrs = {"exclusive": exclusive, "reverse": reverse}
         check(op, [x, np.array(axis)], attrs, consts=(1,), kernel=op.lower(), target=target)

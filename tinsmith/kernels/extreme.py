@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from tinsmith.codegen.builder import Builder, Val
-from tinsmith.codegen.types import F32, I32
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
+from tinsmith.codegen.types import I32, Ty
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, elem, kernel, one_phase
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position, at_outer, each_vector, finish_run
 from tinsmith.kernels.softmax import parts_for
@@ -19,17 +21,19 @@ class Search:
     """Which of two (value, index) pairs wins. NaN is the extreme; ties go to the first index, or
     with `last` to the last."""
 
-    def __init__(self, largest: bool, last: bool) -> None:
-        self.largest, self.last = largest, last
-
-    @property
-    def worst(self) -> float:
-        return float("-inf") if self.largest else float("inf")
+    def __init__(self, dtype: np.dtype, ty: Ty, largest: bool, last: bool) -> None:
+        self.ty, self.largest, self.last = ty, largest, last
+        self.worst: float = float("-inf") if largest else float("inf")
+        if dtype.kind != "f":
+            info = np.iinfo(dtype)
+            self.worst = int(info.min if largest else info.max)
 
     def wins(self, x: Val, i: Val, y: Val, j: Val) -> Val:
         """Whether (y, j) beats (x, i)."""
         better = y > x if self.largest else y < x
         later = j > i if self.last else j < i
+        if not self.ty.is_float:
+            return better | (y.eq(x) & later)
         x_nan, y_nan = x.is_nan(), y.is_nan()
         among_numbers = better | (y.eq(x) & later)
         return x_nan.select(y_nan & later, y_nan | among_numbers)
@@ -37,7 +41,10 @@ class Search:
     def advance(self, held: Pair, value: Val, index: Val) -> Pair:
         """`pick` against a later element, where indices rise: they need no comparison."""
         x, i = held
-        if self.last:
+        if not self.ty.is_float:
+            wins = value > x if self.largest else value < x
+            wins = wins | value.eq(x) if self.last else wins
+        elif self.last:
             wins = (value >= x if self.largest else value <= x) | value.is_nan()
         else:
             behind = value <= x if self.largest else value >= x  # false where either is NaN
@@ -53,21 +60,25 @@ class Search:
     def start(self, b: Builder, size: int) -> Pair:
         """A pair that loses against every other."""
         index = -1 if self.last else 2**31 - 1
-        return b.const(self.worst, F32.x(size)), b.const(index, I32.x(size))
+        return b.const(self.worst, self.ty.x(size)), b.const(index, I32.x(size))
 
 
-@kernel("ArgReduce", Tier.VECTOR, dtypes="float32")
+@kernel("ArgReduce", Tier.VECTOR, dtypes="float32 float64 int8 uint8 int32 int64")
 def arg_reduce(site: Site) -> Choice:
     """The index of the extreme along one axis, in vectors along the innermost dimensions."""
-    dims = site.input(0).dims
+    x = site.input(0)
+    dims, nbytes = x.dims, x.dtype.itemsize
     axis = site.attr("axis") % len(dims)
     outer, n, inner = prod(dims[:axis]), dims[axis], prod(dims[axis + 1 :])
     if prod(dims) == 0 or site.out.type.size != outer * inner:
         raise Skip("the input is empty, or the output has another size")
-    search = Search(site.attr("kind") == "max", bool(site.attr("select_last")))
-    target, lanes = site.target, block_of(site.target)
+    if n >= 1 << 31:
+        raise Skip("the axis has 2^31 elements or more")
+    search = Search(x.dtype, elem(x), site.attr("kind") == "max", bool(site.attr("select_last")))
+    target = site.target
+    lanes = max(1, block_of(target) * 4 // max(nbytes, 4))
     size = outer * n * inner
-    cost = target.time(8.0 * size, 4.0 * size, 0.5) + 1e-7
+    cost = target.time(8.0 * size, float(nbytes * size), 0.5) + 1e-7
     blocks = 1 if inner == 1 else -(-inner // lanes)
     units = outer * blocks
     tiles = parts_for(units, cost)

@@ -172,7 +172,7 @@ class Plan:
         return [r for r in self.runs if not r.reduced and r is not inner]
 
 
-@kernel("Reduce", Tier.VECTOR, dtypes="float32 int32 int64 bool")
+@kernel("Reduce", Tier.VECTOR, dtypes="float32 float64 int32 int64 bool")
 def reduce(site: Site) -> Choice:
     """Sums, means, extremes, products and norms along any axes of a plain tensor."""
     x = site.input(0)
@@ -185,7 +185,9 @@ def reduce(site: Site) -> Choice:
         raise Skip(f"the output {site.out.dims} does not hold the reduced shape {kept}")
     count = prod(dims) // prod(kept)
     kind = KINDS[name]
-    if x.dtype.kind != "f" and not kind.whole:
+    if (x.dtype.kind != "f" and not kind.whole) or (
+        x.dtype == np.float64 and name.startswith("log")
+    ):
         raise Skip(f"{name} of {x.dtype}")
     fold = identity_of(kind.fold, x.dtype)
     plan = Plan(

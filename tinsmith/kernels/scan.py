@@ -63,13 +63,13 @@ def _scan(site: Site, fold: Fold) -> Choice:
     )
 
 
-@kernel("CumSum", Tier.VECTOR, dtypes="float32 int32 int64")
+@kernel("CumSum", Tier.VECTOR, dtypes="float32 float64 int32 int64")
 def cumsum(site: Site) -> Choice:
     """Running sums along one axis, in double precision for floats."""
     return _scan(site, SUM)
 
 
-@kernel("CumProd", Tier.VECTOR, dtypes="float32 int32 int64")
+@kernel("CumProd", Tier.VECTOR, dtypes="float32 float64 int32 int64")
 def cumprod(site: Site) -> Choice:
     """Running products along one axis, in double precision for floats."""
     return _scan(site, PRODUCT)
