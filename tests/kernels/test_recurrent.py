@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.harness import check, levels
+from tinsmith.kernels._kernel import Skip
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 KERNELS = {"RNN": "rnn_steps", "GRU": "gru_steps", "LSTM": "lstm_steps"}
@@ -19,6 +20,8 @@ def run(
     target: str,
     states: bool = False,
     threads: int = 1,
+    lens: list[int] | None = None,
+    peepholes: bool = False,
     **attrs: object,
 ) -> None:
     t, n, i, h = size
@@ -31,9 +34,14 @@ def run(
     arrays: list = [r(t, n, i), r(d, g * h, i), r(d, g * h, h), r(d, 2 * g * h)]
     if states:
         arrays += [None, r(d, n, h)] + ([r(d, n, h)] if op == "LSTM" else [])
+    arrays += [None] * ((8 if op == "LSTM" else 6) - len(arrays))
+    if lens is not None:
+        arrays[4] = np.array(lens, np.int32)
+    if peepholes:
+        arrays[7] = r(d, 3 * h)
     check(
         op, arrays, {"hidden_size": h, "direction": direction, **attrs},
-        kernel=KERNELS[op], target=target, consts=(1, 2, 3), rtol=2e-5, threads=threads,
+        kernel=KERNELS[op], target=target, consts=(1, 2, 3, 7), rtol=2e-5, threads=threads,
     )  # fmt: skip
 
 
@@ -62,3 +70,56 @@ def test_gru_linear_before_reset(size: tuple, target: str) -> None:
 def test_units_divided_among_threads(op: str, direction: str) -> None:
     after = {"linear_before_reset": 1} if op == "GRU" else {}
     run(op, (5, 2, 6, 70), direction, "host", states=True, threads=4, **after)
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_sequences_of_different_lengths(op: str, direction: str, target: str) -> None:
+    for after in (0, 1) if op == "GRU" else (None,):
+        attrs = {} if after is None else {"linear_before_reset": after}
+        run(op, (5, 6, 3, 17), direction, target, states=True, lens=[5, 0, 3, 1, 9, 4], **attrs)
+
+
+def test_lengths_with_units_divided_among_threads() -> None:
+    run("LSTM", (5, 2, 6, 70), "bidirectional", "host", states=True, threads=4, lens=[2, 5])
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_peepholes(direction: str, target: str) -> None:
+    run("LSTM", (4, 3, 5, 21), direction, target, states=True, peepholes=True)
+    run("LSTM", (4, 3, 5, 21), direction, target, peepholes=True, lens=[1, 4, 2])
+
+
+@pytest.mark.parametrize(
+    ("op", "names", "alpha", "beta"),
+    [
+        ("RNN", ["Relu"], None, None),
+        ("RNN", ["Affine"], [0.5], [0.1]),
+        ("RNN", ["LeakyRelu"], [0.2], None),
+        ("RNN", ["ScaledTanh"], [1.7], [0.6]),
+        ("GRU", ["HardSigmoid", "Softsign"], [0.3], [0.4]),
+        ("GRU", ["Sigmoid", "Elu"], [0.8], None),
+        ("LSTM", ["HardSigmoid", "Tanh", "ThresholdedRelu"], [0.2, 0.1], [0.5]),
+    ],
+)
+def test_other_activations(op: str, names: list, alpha: list, beta: list) -> None:
+    run(op, (4, 3, 5, 21), "forward", "host", activations=tuple(names),
+        activation_alpha=alpha, activation_beta=beta)  # fmt: skip
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_clipped_gates(op: str) -> None:
+    run(op, (4, 3, 5, 21), "bidirectional", "host", clip=0.3)
+
+
+def test_coupled_gates() -> None:
+    run("LSTM", (4, 3, 5, 21), "forward", "host", input_forget=1)
+
+
+def test_activations_that_differ_between_directions_are_left_to_the_reference() -> None:
+    with pytest.raises(Skip, match="different activations"):
+        run("RNN", (2, 1, 3, 4), "bidirectional", "host", activations=("Relu", "Tanh"))
+    with pytest.raises(Skip, match="softplus"):
+        run("RNN", (2, 1, 3, 4), "forward", "host", activations=("Softplus",))

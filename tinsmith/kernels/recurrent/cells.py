@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tinsmith.codegen.builder import Val
-from tinsmith.codegen.logistic import sigmoid
-from tinsmith.codegen.math import tanh
-from tinsmith.kernels._kernel import Choice, Site, Skip, Tier, kernel
+from tinsmith.kernels._kernel import Choice, Site, Tier, kernel
 from tinsmith.kernels.places import Position
 from tinsmith.kernels.recurrent.layer import layer_of
 from tinsmith.kernels.recurrent.products import layer_choice
@@ -17,19 +15,28 @@ from tinsmith.kernels.recurrent.steps import Step
 @kernel("LSTM", Tier.SHAPED, dtypes="float32")
 def lstm_steps(site: Site) -> Choice:
     """All input products as one dot, then every step's four gates block by block."""
-    if site.attr("input_forget"):
-        raise Skip("input_forget is set")
     layer = layer_of(site, 4, 2, ("sigmoid", "tanh", "tanh"))
+    gate, candidate, result = layer.functions
+    v, coupled = layer.lanes, bool(site.attr("input_forget"))
 
     def cell(step: Step) -> None:
         def block(
-            sums: list[Val], inputs: list[Val], row: Position, unit: Position, _: Val
+            sums: list[Val], inputs: list[Val], row: Position, unit: Position, k: Val
         ) -> None:
             i, o, f, g = (x + y for x, y in zip(sums, inputs, strict=True))
             place = (step.c + row * layer.padded + unit).fixed()
-            c = sigmoid(f).fma(place.load(layer.lanes), sigmoid(i) * tanh(g))
-            place.store(c)
-            step.output(sigmoid(o) * tanh(c), row, unit)
+            old = place.load(v)
+
+            def peep(x: Val, number: int, c: Val) -> Val:
+                if step.peepholes is None:
+                    return x
+                return (step.peepholes + k * (3 * v) + number * v).load(v).fma(c, x)
+
+            i = gate(peep(i, 0, old))
+            f = 1.0 - i if coupled else gate(peep(f, 2, old))
+            c = f.fma(old, i * candidate(g))
+            place.store(step.kept(c, place, row))
+            step.output(gate(peep(o, 1, c)) * result(c), row, unit)
 
         step.each_block(step.h, range(4), block)
 
@@ -40,6 +47,7 @@ def lstm_steps(site: Site) -> Choice:
 def gru_steps(site: Site) -> Choice:
     """All input products as one dot, then every step's three gates block by block."""
     layer = layer_of(site, 3, 1, ("sigmoid", "tanh"))
+    gate, last = layer.functions
     v, after = layer.lanes, bool(site.attr("linear_before_reset"))
 
     def blend(step: Step, z: Val, n: Val, row: Position, unit: Position) -> None:
@@ -50,9 +58,9 @@ def gru_steps(site: Site) -> Choice:
         def block(
             sums: list[Val], inputs: list[Val], row: Position, unit: Position, k: Val
         ) -> None:
-            z, r = sigmoid(sums[0] + inputs[0]), sigmoid(sums[1] + inputs[1])
+            z, r = gate(sums[0] + inputs[0]), gate(sums[1] + inputs[1])
             inner = sums[2] + (step.rb + k * v).load(v)
-            blend(step, z, tanh(r.fma(inner, inputs[2])), row, unit)
+            blend(step, z, last(r.fma(inner, inputs[2])), row, unit)
 
         step.each_block(step.h, range(3), block)
 
@@ -62,7 +70,7 @@ def gru_steps(site: Site) -> Choice:
         def gates(
             sums: list[Val], inputs: list[Val], row: Position, unit: Position, _: Val
         ) -> None:
-            z, r = sigmoid(sums[0] + inputs[0]), sigmoid(sums[1] + inputs[1])
+            z, r = gate(sums[0] + inputs[0]), gate(sums[1] + inputs[1])
             at = b_index(row, unit)
             (kept + at).store(z)
             (step.c + at).store(r * (step.h + at).load(v))
@@ -71,7 +79,7 @@ def gru_steps(site: Site) -> Choice:
             sums: list[Val], inputs: list[Val], row: Position, unit: Position, _: Val
         ) -> None:
             z = (kept + b_index(row, unit)).load(v)
-            blend(step, z, tanh(sums[0] + inputs[2]), row, unit)
+            blend(step, z, last(sums[0] + inputs[2]), row, unit)
 
         def b_index(row: Position, unit: Position) -> Position:
             return row * layer.padded + unit
@@ -90,12 +98,13 @@ def gru_steps(site: Site) -> Choice:
 def rnn_steps(site: Site) -> Choice:
     """All input products as one dot, then every step block by block."""
     layer = layer_of(site, 1, 1, ("tanh",))
+    (function,) = layer.functions
 
     def cell(step: Step) -> None:
         def block(
             sums: list[Val], inputs: list[Val], row: Position, unit: Position, _: Val
         ) -> None:
-            step.output(tanh(sums[0] + inputs[0]), row, unit)
+            step.output(function(sums[0] + inputs[0]), row, unit)
 
         step.each_block(step.h, (0,), block)
 

@@ -15,12 +15,14 @@ from tinsmith.kernels._kernel import Site, Skip
 from tinsmith.kernels.dot.matmul import pack_columns
 from tinsmith.kernels.dot.tiles import Columns
 from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.recurrent.functions import Function, gate_functions
 
 
 @dataclass(frozen=True)
 class Layer:
     """Sizes of one recurrent layer: T steps, N rows, I inputs, H units in blocks of V, D
-    directions; `gates` columns of each unit in the product, `bias` (D, gates, H)."""
+    directions; `gates` columns of each unit in the product, `bias` (D, gates, H). `peepholes` are
+    (D, 3, H) or absent; with `lens` the input 4 tells how many steps each row has."""
 
     site: Site
     gates: int
@@ -34,6 +36,9 @@ class Layer:
     r: np.ndarray = field(repr=False)
     wb: np.ndarray = field(repr=False)
     rb: np.ndarray = field(repr=False)
+    peepholes: np.ndarray | None = field(repr=False)
+    functions: tuple[Function, ...]
+    lens: bool
 
     @property
     def blocks(self) -> int:
@@ -83,22 +88,19 @@ def layer_of(site: Site, gates: int, states: int, plain: Sequence[str]) -> Layer
     w, r = site.const(1, "w"), site.const(2, "r")
     if site.attr("layout") != 0:
         raise Skip("layout is 1")
-    if site.has(4):
-        raise Skip("sequence_lens is given")
+    if site.has(4) and site.input(4).dtype.kind not in "iu":
+        raise Skip(f"sequence_lens is {site.input(4).dtype}")
+    count, hidden = w.shape[0], r.shape[2]
+    functions = gate_functions(site, plain, count)
+    peepholes = None
     if site.has(5 + states):
-        raise Skip("peepholes are given")
-    if site.attr("clip"):
-        raise Skip("clip is set")
-    count = w.shape[0]
-    names = tuple(a.lower() for a in site.attr("activations") or tuple(plain) * count)
-    if names != tuple(plain) * count:
-        raise Skip(f"the activations are {site.attr('activations')}")
-    hidden = r.shape[2]
+        peepholes = site.const(5 + states, "peepholes").reshape(count, 3, hidden)
     bias = site.const(3, "b") if site.has(3) else np.zeros((count, 2 * gates * hidden), np.float32)
     wb, rb = np.split(bias.reshape(count, 2, gates, hidden), 2, axis=1)
     way = site.attr("direction")
     directions = (False, True) if way == "bidirectional" else (way == "reverse",)
     t, n, i = x.dims
     return Layer(
-        site, gates, t, n, i, hidden, directions, block_of(site.target), w, r, wb[:, 0], rb[:, 0]
-    )
+        site, gates, t, n, i, hidden, directions, block_of(site.target), w, r, wb[:, 0], rb[:, 0],
+        peepholes, functions, site.has(4),
+    )  # fmt: skip

@@ -33,6 +33,8 @@ def layer_choice(
         later = (_whole_steps(layer, states, cell),)
     reads: list[Layout | None] = [None] * len(site.inputs)
     reads[0] = PLAIN
+    if layer.lens:
+        reads[4] = PLAIN
     for k in range(states):
         if site.has(5 + k):
             reads[5 + k] = PLAIN
@@ -47,10 +49,16 @@ def layer_choice(
             Packed("bias", lambda: layer.interleave(bias)),
             Packed("r", layer.packed_states),
             Packed("rb", lambda: layer.interleave(layer.rb[:, -1:])),
+            *_peepholes(layer),
         ),
         scratch=4 * ways * (layer.rows * layer.columns + state_floats),
         detail=f"{tiling}, {layer.steps} steps",
     )
+
+
+def _peepholes(layer: Layer) -> tuple[Packed, ...]:
+    given = layer.peepholes
+    return () if given is None else (Packed("peepholes", lambda: layer.interleave(given)),)
 
 
 def _whole_steps(layer: Layer, states: int, cell: Cell) -> Phase:

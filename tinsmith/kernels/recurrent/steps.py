@@ -33,6 +33,8 @@ class Step:
     first: Position
     last: Position
     odd: Val  # the step's number, modulo 2
+    t: Val  # the place in time
+    peepholes: Ptr | None  # [block][i, o, f][V]
 
     def each_block(
         self,
@@ -66,12 +68,26 @@ class Step:
     def output(self, h: Val, row: Position, unit: Position) -> None:
         """Store h as the next state and as the step's output (only real units)."""
         layer, v = self.layer, self.layer.lanes
-        (self.h_next + row * layer.padded + unit).store(h)
+        place = row * layer.padded + unit
+        (self.h_next + place).store(self.kept(h, (self.h + place).fixed(), row))
+        if layer.lens:
+            h = self._alive(row).select(h, 0.0)
         place = self.y + row * layer.hidden + unit
         if layer.hidden % v == 0:
             place.store(h)
             return
         store_some(self.em.b, place, h, self.em.b.index(layer.hidden) - self.em.b.index(unit))
+
+    def kept(self, new: Val, old: Ptr, row: Position) -> Val:
+        """The new state, or the old one where the row's sequence has ended."""
+        if not self.layer.lens:
+            return new
+        return self._alive(row).select(new, old.load(self.layer.lanes))
+
+    def _alive(self, row: Position) -> Val:
+        lens = self.em.ins[4]
+        assert lens is not None
+        return self.t < (lens.pointer + row).load().to("i64")
 
 
 def store_some(b: Builder, place: Ptr, value: Val, count: Val) -> None:
@@ -140,6 +156,8 @@ class States:
                 first=first,
                 last=last,
                 odd=odd,
+                t=t,
+                peepholes=em.packed[4] + d * (3 * layer.padded) if len(em.packed) > 4 else None,
             )
         )
 
