@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
 EXPOSED = 0.5
 """Of the time to move what a step reads and writes: arithmetic hides the rest."""
+PART = 1 / 8
+"""Of the last-level cache: other cores, and other machines on this one, use the rest."""
 SHARED = 0.03
 """Of a step's time, which threads that share it lose: they do not end together."""
-WORTH, LEAST = 0.02, 0.004
+WORTH, LEAST = 0.01, 0.004
 """A region must save at least these parts: of its own time, and of the program's."""
 
 
@@ -113,26 +115,57 @@ def _best(gains: Sequence[float | None], begin: int, end: int) -> tuple[float, i
 def prices(placer: Placer, graph: Graph) -> dict[Node, float | None]:
     """Seconds of each node on one core, the conversions before it included; None where it has no
     kernel that may run in turns."""
-    found: dict[Node, float | None] = {}
+    rows: dict[Node, list[Placed]] = {}
     placer.begin(graph)
     for node in graph.nodes:
         first = len(placer.steps)
         placer.place_node(node, set())
-        steps = placer.steps[first:]
+        rows[node] = placer.steps[first:]
+    traffic = _Traffic(placer.steps, placer.target)
+    found: dict[Node, float | None] = {}
+    for node, steps in rows.items():
         able = all(s.kind != "reference" and not (s.choice and s.choice.fault) for s in steps)
-        found[node] = sum(_seconds(s, placer.target) for s in steps) if able else None
+        found[node] = sum(s.cost + traffic.seconds(s) for s in steps) if able else None
     return found
 
 
-def _seconds(step: Placed, target: Target) -> float:
+class _Traffic:
+    """What costs of kernels do not tell: where the bytes come from that steps read and write.
+
+    A step finds what the one before has left, and weights what the run before has left: in the
+    second-level cache, in this core's part of the last-level one, or in memory.
+    """
+
+    def __init__(self, steps: Sequence[Placed], target: Target) -> None:
+        self._l2, self._l3 = target.l2 // 2, int(target.l3 * PART)
+        self._target = target
+        weights = sum(map(_weights, steps))
+        reach = weights + max(map(_moved, steps), default=0)
+        self._weight = self._fetch(reach) / reach if weights > self._l2 else 0.0
+
+    def seconds(self, step: Placed) -> float:
+        """Seconds that a step waits for its bytes."""
+        return EXPOSED * self._fetch(_moved(step)) + _weights(step) * self._weight
+
+    def _fetch(self, nbytes: int) -> float:
+        """Seconds to move so many bytes, those that stay in the second-level cache for nothing."""
+        far = max(0, nbytes - self._l3)
+        return far / self._target.dram_bandwidth + (
+            max(0, nbytes - far - self._l2) / self._target.l3_bandwidth
+        )
+
+
+def _moved(step: Placed) -> int:
+    """Bytes of what a step reads and writes, but for weights."""
     if step.choice is None:
-        return 0.0
-    moved = sum(
-        t.dtype.itemsize * prod(t.dims)
-        for t in (*step.reads, *step.writes)
-        if t is not None and t.space != "weights"
-    )
-    if moved <= target.l2 // 2:
-        return step.cost
-    rate = target.l3_bandwidth if moved <= target.l3 // 4 else target.dram_bandwidth
-    return step.cost + EXPOSED * moved / rate
+        return 0
+    moved = (t for t in (*step.reads, *step.writes) if t is not None and t.space != "weights")
+    return sum(t.dtype.itemsize * prod(t.dims) for t in moved)
+
+
+def _weights(step: Placed) -> int:
+    """Bytes of constants that a step reads at least."""
+    if step.choice is None or step.site is None:
+        return 0
+    own = sum(v.type.nbytes for v in step.site.operands if v is not None and v.const is not None)
+    return max(own, sum(p.nbytes for p in step.choice.packed))
