@@ -56,10 +56,11 @@ def cut(monkeypatch, blocks: int, shared: bool) -> None:
 def test_shapes(name, target, monkeypatch):
     (arrays, attrs), extra = SHAPES[name]
     cut(monkeypatch, 1 + len(name) % 2, len(name) % 3 == 0)
-    check(
+    choice = check(
         "Conv", arrays, attrs, kernel="conv_strassen", target=target, consts=(1, 2),
         extra_halo=extra,
     )  # fmt: skip
+    assert choice.packed[0].nbytes == choice.packed[0].make().nbytes
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -45,10 +45,11 @@ def pick(site_or_shape, target: str, wanted: int) -> int:
 def test_shapes(name, depth, target):
     m, k, n = SHAPES[name]
     arrays = [normal(m, k, seed=1), normal(k, n, seed=2)]
-    check(
+    choice = check(
         "MatMul", arrays, kernel="matmul_strassen", target=target, consts=(1,),
         pick=pick(SHAPES[name], target, depth),
     )  # fmt: skip
+    assert choice.packed[0].nbytes == choice.packed[0].make().nbytes
 
 
 EPILOGUES = {

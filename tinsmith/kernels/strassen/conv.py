@@ -50,8 +50,9 @@ def conv_strassen(site: Site) -> Choice:
     if found is None:
         raise Skip(f"{geo.channels} to {geo.out_channels} channels have no halves of {width}")
     plan, cost = found
+    elements = sum(count * plan.weights(sum(lanes)) for count, lanes in plan.kinds())
     packed = [
-        Packed("weights", lambda: pack(w, plan)),
+        Packed("weights", lambda: pack(w, plan), 4 * elements),
         Packed("bias", lambda: pack_bias(bias, plan)),
     ]
     made = _phases(geo, plan)

@@ -79,6 +79,7 @@ def matmul_strassen(site: Site) -> list[Choice]:
 def _choice(site: Site, w: np.ndarray[Any, Any], shape: Shape) -> Choice:
     cost = shape.seconds(site.target)
     cuts, count = shape.cuts(cost), shape.tiling.rows.count
+    factors = w.nbytes * shape.products // shape.side**2
 
     def emit(em: Emit) -> None:
         ends = PlainEnds(em, shape)
@@ -95,7 +96,7 @@ def _choice(site: Site, w: np.ndarray[Any, Any], shape: Shape) -> Choice:
         writes=(PLAIN,),
         phases=one_phase(cuts * shape.groups, emit),
         packed=(
-            Packed("w", partial(pack, w, shape.tiling.columns, shape.side, shape.depth)),
+            Packed("w", partial(pack, w, shape.tiling.columns, shape.side, shape.depth), factors),
             Packed("steps", partial(table, shape)),
         ),
         workspace=4 * Room(shape).end + 256,
