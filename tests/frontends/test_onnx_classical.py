@@ -198,7 +198,6 @@ def test_a_vector_of_features() -> None:
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        (ml("ZipMap", X, classlabels_int64s=[0, 1, 2, 3]), "options={'zipmap': False}"),
         (ml("Scaler", X), "needs an offset and a scale"),
         (ml("Normalizer", X, norm="L3"), "norm is 'L3'"),
         (ml("LabelEncoder", X, keys_int64s=[1], values_int64s=[2]), "its keys are int64"),

@@ -4,6 +4,7 @@ from tinsmith.graph.core import Graph, Node, Origin, Value
 from tinsmith.graph.types import (
     Dim,
     Holder,
+    MapType,
     OptionalType,
     SequenceType,
     Shape,
@@ -18,6 +19,7 @@ __all__ = [
     "Dim",
     "Graph",
     "Holder",
+    "MapType",
     "Node",
     "OptionalType",
     "Origin",

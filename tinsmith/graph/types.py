@@ -117,7 +117,14 @@ class OptionalType(Holder):
     word = "optional"
 
 
-HOLDERS: dict[str, type[Holder]] = {t.word: t for t in (SequenceType, OptionalType)}
+class MapType(Holder):
+    """Numbers by key, integers or strings; `item` is the type of a number. A Python dict when the
+    model runs, which only leaves it: no operator reads one."""
+
+    word = "map"
+
+
+HOLDERS: dict[str, type[Holder]] = {t.word: t for t in (SequenceType, OptionalType, MapType)}
 
 
 def same_kind(a: Type, b: Type) -> bool:

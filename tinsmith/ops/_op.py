@@ -201,9 +201,9 @@ def op(*traits: str) -> Callable[[Callable[..., Any]], Op]:
 
 
 def as_value(data: Any) -> Any:
-    """What a run computes with: an array, a list of arrays (a sequence), or None."""
+    """What a run computes with: an array, a list of arrays or dicts (a sequence), or None."""
     if isinstance(data, list):
-        return [np.asanyarray(a) for a in data]
+        return [a if isinstance(a, dict) else np.asanyarray(a) for a in data]
     return _array(data)
 
 

@@ -1,4 +1,4 @@
-"""Classical machine learning: ensembles of decision trees, and tables from keys to values.
+"""Classical machine learning: ensembles of decision trees, tables from keys to values, and maps.
 
 Everything else of ai.onnx.ml is composed of common operators when it is imported.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from tinsmith.errors import DataError
-from tinsmith.graph import Type
+from tinsmith.graph import MapType, SequenceType, Type
 from tinsmith.ops._op import need, op
 from tinsmith.ops._rules import need_dtype, need_rank, need_same
 
@@ -142,3 +142,68 @@ def _(x, keys, values, default):
     if keys.type.is_static and values.type.is_static:
         need(keys.dims == values.dims, f"{keys.dims[0]} keys, but {values.dims[0]} values")
     return x.type.like(dtype=values.dtype)
+
+
+@op()
+def PairwiseCoupling(pairs, *, classes):
+    """p[n, c]: probabilities of classes that agree best with those of pairs, pairs[n, k] being that
+    of the first of pair number k of (0, 1), (0, 2), ... (1, 2), ...
+
+    The second method of Wu, Lin and Weng (2004), stopped where libsvm stops it.
+    """
+    rows = len(pairs)
+    r = np.zeros((rows, classes, classes), pairs.dtype)
+    first, second = np.triu_indices(classes, 1)
+    r[:, first, second], r[:, second, first] = pairs, 1 - pairs
+    q = -np.swapaxes(r, 1, 2) * r
+    diagonal = np.arange(classes)
+    q[:, diagonal, diagonal] = (r * r).sum(axis=1)
+    p = np.full((rows, classes), 1 / classes, pairs.dtype)
+    active = np.arange(rows)
+    for _ in range(max(100, classes)):
+        qp = np.einsum("nij,nj->ni", q[active], p[active])
+        pqp = (p[active] * qp).sum(axis=1)
+        wrong = np.abs(qp - pqp[:, None]).max(axis=1, initial=0) >= 0.005 / classes
+        active, qp, pqp = active[wrong], qp[wrong], pqp[wrong]
+        if not active.size:
+            break
+        for t in range(classes):
+            own = q[active, t, t]
+            step = (pqp - qp[:, t]) / own
+            p[active, t] += step
+            grown = 1 + step
+            pqp = (pqp + step * (step * own + 2 * qp[:, t])) / grown**2
+            p[active] /= grown[:, None]
+            qp = (qp + step[:, None] * q[active, t]) / grown[:, None]
+    return p
+
+
+@PairwiseCoupling.type
+def _(pairs, *, classes):
+    need_dtype(pairs, {"float32", "float64"}, "the probabilities")
+    need_rank(pairs, 2, "the probabilities")
+    need(classes >= 2, f"there must be two classes or more, not {classes}")
+    if pairs.shape is None:
+        return pairs.type
+    wants = classes * (classes - 1) // 2
+    have = pairs.shape[1]
+    need(isinstance(have, str) or have == wants, f"{have} pairs, {classes} classes have {wants}")
+    return pairs.type.like(shape=(pairs.shape[0], classes))
+
+
+@op("holder")
+def ZipMap(x, *, keys):
+    """y[n] = {keys[c]: x[n, c] for every c}, a list of dicts"""
+    return [dict(zip(keys, row, strict=True)) for row in x.tolist()]
+
+
+@ZipMap.type
+def _(x, *, keys):
+    need_dtype(x, {"float32", "float64"}, "x")
+    need_rank(x, 2, "x")
+    width = None if x.shape is None else x.shape[1]
+    need(
+        not isinstance(width, int) or width == len(keys),
+        f"x has {width} columns, there are {len(keys)} keys",
+    )
+    return SequenceType(MapType(Type(x.dtype, ())))

@@ -101,7 +101,7 @@ def aligned(nbytes: int) -> Array:
 def owned(value: Any) -> Any:
     """A copy of what a reference step gave: an array, a list of arrays, or None."""
     if isinstance(value, list):
-        return [np.array(a) for a in value]
+        return [dict(a) if isinstance(a, dict) else np.array(a) for a in value]
     return None if value is None else np.array(value)
 
 

@@ -162,7 +162,8 @@ def one_hot_encoder(call: Call) -> Result:
 # ---- scores
 
 
-def _post(call: Call, scores: Value) -> Value:
+def post_transform(call: Call, scores: Value) -> Value:
+    """Scores as probabilities, in the way that the node asks for."""
     kind = call.attr("post_transform", "NONE")
     if kind == "NONE":
         return scores
@@ -173,7 +174,8 @@ def _post(call: Call, scores: Value) -> Value:
     raise Unsupported(f"post_transform {kind} is not supported")
 
 
-def _labels(call: Call, ints: str, strings: str) -> Array:
+def labels_of(call: Call, ints: str, strings: str) -> Array:
+    """The labels of the classes, from the attribute of the two that is given."""
     words, numbers = call.attr(strings), call.attr(ints)
     if not words and not numbers:
         raise Unsupported("it has no class labels")
@@ -209,7 +211,7 @@ def _two(call: Call, score: Value, rest: bool) -> Value:
 
 @ml("LinearRegressor")
 def linear_regressor(call: Call) -> Result:
-    return _post(call, _linear(call, call.attr("targets", 1)))
+    return post_transform(call, _linear(call, call.attr("targets", 1)))
 
 
 def _linear(call: Call, rows: int) -> Value:
@@ -225,7 +227,7 @@ def _linear(call: Call, rows: int) -> Value:
 @ml("LinearClassifier")
 def linear_classifier(call: Call) -> Result:
     call.ignore("multi_class")
-    labels = _labels(call, "classlabels_ints", "classlabels_strings")
+    labels = labels_of(call, "classlabels_ints", "classlabels_strings")
     width = call[0].shape[-1] if call[0].shape else None
     count = len(call.required("coefficients"))
     rows = max(len(call.attr("intercepts", [])), 1)
@@ -233,7 +235,7 @@ def linear_classifier(call: Call) -> Result:
         rows = count // width
     scores = _linear(call, rows)
     if rows > 1:
-        return _largest(call, scores, labels), _post(call, scores)
+        return _largest(call, scores, labels), post_transform(call, scores)
     if len(labels) != 2:
         raise Unsupported(f"one row of coefficients for {len(labels)} labels")
     return _above(call, scores, 0.0, labels), _two(call, scores, rest=True)
@@ -256,18 +258,18 @@ def _scores(call: Call, trees: Trees, targets: int, aggregate: str) -> Value:
 def tree_regressor(call: Call) -> Result:
     aggregate = call.attr("aggregate_function", "SUM")
     trees = from_lists(call, "target")
-    return _post(call, _scores(call, trees, call.attr("n_targets", 1), aggregate))
+    return post_transform(call, _scores(call, trees, call.attr("n_targets", 1), aggregate))
 
 
 @ml("TreeEnsembleClassifier")
 def tree_classifier(call: Call) -> Result:
     """With two labels and scores for one class only, the other class gets what is left."""
-    labels = _labels(call, "classlabels_int64s", "classlabels_strings")
+    labels = labels_of(call, "classlabels_int64s", "classlabels_strings")
     trees = from_lists(call, "class")
     ids = set(trees.target.tolist())
     if len(labels) != 2 or len(ids) != 1:
         scores = _scores(call, trees, len(labels), "SUM")
-        return _largest(call, scores, labels), _post(call, scores)
+        return _largest(call, scores, labels), post_transform(call, scores)
     scores = _scores(call, trees._replace(target=np.zeros_like(trees.target)), 1, "SUM")
     positive = bool((trees.weight >= 0).all())
     limit = 0.5 if positive else 0.0
@@ -287,12 +289,11 @@ def tree_ensemble(call: Call) -> Result:
         raise Unsupported(f"post_transform {post} is unknown")
     call.attrs["post_transform"] = kinds[post]
     trees = from_tensors(call)
-    return _post(call, _scores(call, trees, call.attr("n_targets", 1), order[number]))
+    return post_transform(call, _scores(call, trees, call.attr("n_targets", 1), order[number]))
 
 
 @ml("ZipMap")
 def zip_map(call: Call) -> Result:
-    raise Unsupported(
-        "it makes a Python dict for each row; export without it (skl2onnx: "
-        "options={'zipmap': False}), which gives the same numbers as an array"
-    )
+    """A list of dicts when the model runs: for each row, the score of each label."""
+    labels = labels_of(call, "classlabels_int64s", "classlabels_strings")
+    return call.emit("ZipMap", call[0], keys=tuple(labels.tolist()))

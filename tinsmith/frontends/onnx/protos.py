@@ -6,7 +6,7 @@ from typing import Any
 
 from tinsmith.formats.onnx import DTYPES, OnnxModel
 from tinsmith.frontends.onnx.call import Unsupported
-from tinsmith.graph import Dim, Holder, OptionalType, SequenceType, Type, same_kind
+from tinsmith.graph import Dim, Holder, MapType, OptionalType, SequenceType, Type, same_kind
 from tinsmith.graph.types import HOLDERS
 from tinsmith.ops import fresh
 
@@ -56,16 +56,21 @@ def _is_set(a: Any, kind: str) -> bool:
 
 def type_of(proto: Any, name: str) -> Type | None:
     """The type of a TypeProto; None where it says nothing. Unsupported where values have no such
-    type here (maps, sparse tensors)."""
+    type here (sparse tensors)."""
     kind = proto.WhichOneof("value")
     if kind is None:
         return None
     if kind in ("sequence_type", "optional_type"):
         item = type_of(getattr(proto, kind).elem_type, name)
         return None if item is None else HOLDERS[kind.removesuffix("_type")](item)
+    if kind == "map_type":
+        item = type_of(proto.map_type.value_type, name)
+        return None if item is None else MapType(item)
     if kind != "tensor_type":
         shown = kind.removesuffix("_type").replace("_", " ")
-        raise Unsupported(f"{name!r} is a {shown}; tensors, sequences and optionals are supported")
+        raise Unsupported(
+            f"{name!r} is a {shown}; tensors, sequences, optionals and maps are supported"
+        )
     tensor = proto.tensor_type
     if not tensor.elem_type:
         return None

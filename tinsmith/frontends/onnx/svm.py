@@ -1,0 +1,176 @@
+"""Importers of support vector machines (ai.onnx.ml), by composition of common operators.
+
+The specification names the kernels and little else: the order of pairs, votes and probabilities are
+those of ONNX's reference evaluator and ONNX Runtime, which have them from libsvm. Everything is
+computed in float32, the type of the scores.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from tinsmith.frontends.onnx.call import Array, Call, Result, Unsupported
+from tinsmith.frontends.onnx.classical import labels_of, ml, post_transform
+from tinsmith.graph import Value
+
+PROBABILITY = 1e-7
+"""How near to 0 and 1 the probability of one of a pair may come."""
+
+
+def _vector(call: Call, name: str) -> Array:
+    return np.asarray(call.attr(name, []), np.float32)
+
+
+def _scalar(call: Call, number: float) -> Value:
+    return call.const(np.array(number, np.float32))
+
+
+def _float32(call: Call) -> Value:
+    x = call[0]
+    return x if x.dtype == np.float32 else call.emit("Cast", x, to="float32")
+
+
+def _vectors(call: Call, count: int) -> Array:
+    """The support vectors, one a row."""
+    flat = np.asarray(call.required("support_vectors"), np.float64)
+    if not flat.size or flat.size % count:
+        raise Unsupported(f"{flat.size} numbers do not make {count} support vectors")
+    return flat.reshape(count, -1)
+
+
+def _sums(call: Call, vectors: Array, weights: Array) -> Value:
+    """The sum of k(x[n], vectors[v]) * weights[v, k] over v, [N, K]."""
+    x, kind = _float32(call), call.attr("kernel_type", "LINEAR")
+    params = call.attr("kernel_params", [])
+    if kind == "LINEAR":
+        return call.emit("MatMul", x, np.ascontiguousarray(vectors.T @ weights, np.float32))
+    return call.emit("MatMul", _kernel(call, x, vectors, kind, params), weights)
+
+
+def _kernel(call: Call, x: Value, vectors: Array, kind: str, params: list[float]) -> Value:
+    """k(x[n], vectors[v]) as [N, V]."""
+    gamma, offset, degree = [*params, 0.0, 0.0, 0.0][:3]
+    if kind == "RBF":
+        return _radial(call, x, vectors, gamma)
+    dot = call.emit("MatMul", x, np.ascontiguousarray(vectors.T, np.float32))
+    if kind not in ("POLY", "SIGMOID"):
+        raise Unsupported(f"kernel_type is {kind!r}, not LINEAR, POLY, RBF or SIGMOID")
+    scaled = call.emit("Add", call.emit("Mul", dot, _scalar(call, gamma)), _scalar(call, offset))
+    if kind == "SIGMOID":
+        return call.emit("Tanh", scaled)
+    return call.emit("Pow", scaled, _scalar(call, int(degree)))
+
+
+def _radial(call: Call, x: Value, vectors: Array, gamma: float) -> Value:
+    """exp(-gamma * |x - v|^2) by |x|^2 + |v|^2 - 2 x v, all relative to the middle of the vectors,
+    without which the difference of large squares would lose their digits."""
+    middle = vectors.mean(axis=0).astype(np.float32)
+    away = vectors - middle
+    x = call.emit("Sub", x, call.const(middle))
+    own = call.emit("Reduce", x, call.ints(1), kind="sumsquare", keepdims=True)
+    dot = call.emit("MatMul", x, np.ascontiguousarray(-2 * away.T, np.float32))
+    squares = call.const((away * away).sum(axis=1), np.float32)
+    distance = call.emit("Add", call.emit("Add", dot, own), squares)
+    distance = call.emit("Max", distance, _scalar(call, 0))
+    return call.emit("Exp", call.emit("Mul", distance, _scalar(call, -gamma)))
+
+
+@ml("SVMRegressor")
+def svm_regressor(call: Call) -> Result:
+    weights, rho = _vector(call, "coefficients"), _vector(call, "rho")
+    count = call.attr("n_supports", 0)
+    call.ignore("n_targets")
+    if not rho.size or (count and weights.size != count):
+        raise Unsupported(f"{weights.size} coefficients and {rho.size} rho for {count} vectors")
+    if count:
+        y = _sums(call, _vectors(call, count), weights.reshape(-1, 1))
+    else:
+        call.ignore("kernel_type", "kernel_params", "support_vectors")
+        y = call.emit("MatMul", _float32(call), weights.reshape(-1, 1))
+    y = call.emit("Add", y, call.const(rho[:1]))
+    if call.attr("one_class", 0):
+        above = call.emit("Greater", y, _scalar(call, 0))
+        y = call.emit("Where", above, _scalar(call, 1), _scalar(call, -1))
+    return post_transform(call, y)
+
+
+@ml("SVMClassifier")
+def svm_classifier(call: Call) -> Result:
+    labels = labels_of(call, "classlabels_ints", "classlabels_strings")
+    rho = _vector(call, "rho")
+    counts = call.attr("vectors_per_class", [])
+    if not rho.size:
+        raise Unsupported("it has no rho")
+    if sum(counts):
+        return _one_against_one(call, labels, rho, counts)
+    call.ignore("kernel_type", "kernel_params", "support_vectors", "prob_a", "prob_b")
+    weights = _vector(call, "coefficients")
+    if weights.size % len(labels):
+        raise Unsupported(f"{weights.size} coefficients for {len(labels)} labels")
+    rows = np.ascontiguousarray(weights.reshape(len(labels), -1).T)
+    scores = call.emit("Add", call.emit("MatMul", _float32(call), rows), call.const(rho[:1]))
+    best = call.emit("ArgReduce", scores, kind="max", axis=1, keepdims=False)
+    if rho.size == 1 and len(labels) == 2 and (weights >= 0).all():
+        top = call.emit("Reduce", scores, call.ints(1), kind="max", keepdims=False)
+        sure = call.emit("GreaterOrEqual", top, _scalar(call, 0.5))
+        best = call.emit("Where", sure, call.const(np.array(1)), best)
+    elif rho.size == 1 and len(labels) != 2:
+        raise Unsupported(f"one rho tells nothing of {len(labels)} labels")
+    return call.emit("Gather", call.const(labels), best, axis=0), post_transform(call, scores)
+
+
+def _one_against_one(call: Call, labels: Array, rho: Array, counts: list[int]) -> Result:
+    """Each pair of classes votes for one; the scores are those of the pairs (of two classes,
+    minus and plus that of the pair), or the probabilities of the classes."""
+    total, classes = sum(counts), len(labels)
+    pairs = list(combinations(range(classes), 2))
+    weights = _vector(call, "coefficients")
+    if classes < 2 or len(counts) != classes or weights.size != total * (classes - 1):
+        raise Unsupported(f"{weights.size} coefficients for {counts} vectors of {classes} classes")
+    if rho.size != len(pairs):
+        raise Unsupported(f"{rho.size} rho for {len(pairs)} pairs of classes")
+    table = _pair_weights(weights.reshape(classes - 1, total), counts, pairs)
+    scores = call.emit("Add", _sums(call, _vectors(call, total), table), call.const(rho))
+    best = call.emit("ArgReduce", _votes(call, scores, pairs, classes), kind="max", axis=1,
+                     keepdims=False)  # fmt: skip
+    label = call.emit("Gather", call.const(labels), best, axis=0)
+    slopes, shifts = _vector(call, "prob_a"), _vector(call, "prob_b")
+    if slopes.size:
+        return label, post_transform(call, _probabilities(call, scores, slopes, shifts, classes))
+    if len(pairs) == 1:
+        scores = call.emit("Concat", call.emit("Neg", scores), scores, axis=1)
+    return label, post_transform(call, scores)
+
+
+def _pair_weights(weights: Array, counts: list[int], pairs: list[tuple[int, int]]) -> Array:
+    """[V, pairs]: what each vector counts for in the score of each pair."""
+    ends = np.cumsum(counts)
+    own = [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
+    table = np.zeros((weights.shape[1], len(pairs)), np.float32)
+    for k, (i, j) in enumerate(pairs):
+        table[own[i], k] = weights[j - 1, own[i]]
+        table[own[j], k] = weights[i, own[j]]
+    return table
+
+
+def _votes(call: Call, scores: Value, pairs: list[tuple[int, int]], classes: int) -> Value:
+    """How many pairs decide for each class: above 0 for the first of the two."""
+    first, change = np.zeros(classes, np.float32), np.zeros((len(pairs), classes), np.float32)
+    for k, (i, j) in enumerate(pairs):
+        first[j] += 1
+        change[k, i], change[k, j] = 1, -1
+    won = call.emit("Cast", call.emit("Greater", scores, _scalar(call, 0)), to="float32")
+    return call.emit("Add", call.emit("MatMul", won, change), call.const(first))
+
+
+def _probabilities(call: Call, scores: Value, slopes: Array, shifts: Array, classes: int) -> Any:
+    """Of the classes, from those of the pairs: 1 / (1 + e^(a s + b))."""
+    if slopes.size != shifts.size or slopes.size != classes * (classes - 1) // 2:
+        raise Unsupported(f"{slopes.size} prob_a and {shifts.size} prob_b for {classes} classes")
+    odds = call.emit("Add", call.emit("Mul", scores, call.const(slopes)), call.const(shifts))
+    pair = call.emit("Sigmoid", call.emit("Neg", odds))
+    pair = call.emit("Clip", pair, min=PROBABILITY, max=1 - PROBABILITY)
+    return call.emit("PairwiseCoupling", pair, classes=classes)
