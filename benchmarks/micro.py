@@ -2,8 +2,9 @@
 
 One row is one kernel on one shape of a well-known network, with warm caches, run over and over
 from machine code. The time is the least of many runs; the share is of the multiply-add peak, which
-is measured in the same process; `estimate` is what the planner believes. Winograd's rows count the
-flops of the definition, so that their share may exceed 100 %. Use `taskset -c N` where other work
+is measured in the same process; `estimate` is what the planner believes, which chooses by limits of
+the machine that were measured when it was first used. Winograd's rows count the flops of the
+definition, so that their share may exceed 100 %. Use `taskset -c N` where other work
 would move the process around.
 """
 
@@ -148,16 +149,18 @@ def measured(case: Case, isa: str, peak: float, seconds: float) -> Result | None
     from tinsmith.codegen.target import level
     from tinsmith.kernels._kernel import KERNELS, Skip
     from tinsmith.ops import OPS
+    from tinsmith.runtime.limits import calibrated
 
+    target = calibrated(level(isa))
     arrays, attrs = case.arrays()
     node = one_node(case.op, arrays, attrs, (1, 2))
     try:
-        offers = KERNELS[case.kernel].offer(site_of(node, level(isa)))
+        offers = KERNELS[case.kernel].offer(site_of(node, target))
     except Skip:
         return None
     pick = min(range(len(offers)), key=lambda i: offers[i].cost)
-    bench = prepare(node, {"x0": arrays[0]}, case.kernel, isa, pick=pick)
-    best = least(bench, level(isa), seconds)
+    bench = prepare(node, {"x0": arrays[0]}, case.kernel, target, pick=pick)
+    best = least(bench, target, seconds)
     flops = OPS[case.op].flops(node.inputs, node.outputs, node.attrs)
     nbytes = sum(v.type.nbytes for v in (*node.inputs, *node.outputs) if v is not None)
     rate = flops / best / 1e9

@@ -22,6 +22,7 @@ from benchmarks.peak import measure
 from tests.kernels.harness import one_node, prepare
 from tinsmith.codegen.target import Target, level
 from tinsmith.runtime.gauge import read_loop
+from tinsmith.runtime.limits import calibrated
 
 RNG = np.random.default_rng(0)
 
@@ -102,7 +103,7 @@ def read_rate(target: Target, nbytes: int = 256 << 20, times: int = 5) -> float:
 
 def table(target: str = "host", prefix: str = "", *, seconds: float = 0.15) -> Iterator[str]:
     """One line a row: time, rate, share of the peak (products), the planner's estimate."""
-    machine = level(target)
+    machine = calibrated(level(target))
     peak, memory = measure(isa=target)["peak_gflops"], read_rate(machine)
     yield f"peak {peak:.1f} GFLOP/s, memory {memory / 1e9:.1f} GB/s"
     for row in (*products(), *others()):
@@ -112,7 +113,7 @@ def table(target: str = "host", prefix: str = "", *, seconds: float = 0.15) -> I
         if row.axes is not None:
             arrays.append(np.array(row.axes))
         node = one_node(row.op, arrays, row.attrs, row.consts)
-        bench = prepare(node, {f"x{i}": a for i, a in enumerate(arrays)}, row.kernel, target)
+        bench = prepare(node, {f"x{i}": a for i, a in enumerate(arrays)}, row.kernel, machine)
         best = least(bench, machine, seconds)
         nbytes = sum(a.nbytes for a in arrays) + sum(v.type.nbytes for v in node.outputs)
         rate = f"{nbytes / best / 1e9:6.1f} GB/s"

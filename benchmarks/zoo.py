@@ -125,6 +125,10 @@ def measure(
     return row
 
 
+def incomplete(row: dict[str, Any], timed: bool) -> bool:
+    return row.get("status") != "agrees" or (timed and "ort_ms" not in row)
+
+
 def chosen(patterns: tuple[str, ...]) -> list[Entry]:
     found = [
         e
@@ -139,7 +143,9 @@ def chosen(patterns: tuple[str, ...]) -> list[Entry]:
 @click.command()
 @click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
 @click.option("--list", "listing", is_flag=True, help="Print the models and do nothing.")
-@click.option("--missing", is_flag=True, help="Only models that do not agree yet, or are new.")
+@click.option(
+    "--missing", is_flag=True, help="Only models that do not agree yet, or are new or not timed."
+)
 @click.option("--limit", default=180.0, show_default=True, help="Seconds for one model.")
 @click.option("--times/--no-times", "timed", default=True, help="Ours and ONNX Runtime's.")
 @click.option(
@@ -168,7 +174,7 @@ def main(
     if results.exists():
         rows = {f"{r['source']}/{r['name']}": r for r in json.loads(results.read_text())["rows"]}
     if missing:
-        picked = [e for e in picked if rows.get(e.key, {}).get("status") != "agrees"]
+        picked = [e for e in picked if incomplete(rows.get(e.key, {}), timed)]
     if listing:
         for e in picked:
             click.echo(f"{e.family:16} {e.key:48} {rows.get(e.key, {}).get('status', '')}")

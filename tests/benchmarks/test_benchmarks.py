@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from onnx import parser
 
-from benchmarks import memory, overhead, plot, threads, zoo_table
+from benchmarks import memory, overhead, plot, threads, zoo, zoo_table
 from benchmarks._arrays import error_of
 from benchmarks.batch import gains
 from benchmarks.client import Client
@@ -175,3 +175,12 @@ def test_the_zoo_counts_what_is_right_and_says_what_is_slow() -> None:
     assert lines["timm/fast"].endswith("| 2 | 0.50 |  |")
     assert lines["timm/alone"].endswith("| 2 |  | ONNX Runtime fails |")
     assert lines["timm/off"].endswith("| 2 |  | ONNX Runtime differs |")
+
+
+def test_what_the_zoo_lacks() -> None:
+    assert zoo.incomplete({}, timed=False)
+    assert zoo.incomplete(animal("apart", status="differs"), timed=False)
+    untimed = animal("new")
+    del untimed["ort_ms"]
+    assert zoo.incomplete(untimed, timed=True) and not zoo.incomplete(untimed, timed=False)
+    assert not zoo.incomplete(animal("alone", ort_ms=None), timed=True)
