@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import partial
 from math import gcd, prod
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
-from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import (
     PLAIN,
@@ -23,16 +23,23 @@ from tinsmith.kernels._kernel import (
     kernel,
     one_phase,
 )
-from tinsmith.kernels.dot.panels import PARTS, each_column_panel, each_row_panel, grid, part
-from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, product
+from tinsmith.kernels.dot.panels import PARTS, Grid, each_column_panel, each_row_panel, grid, part
+from tinsmith.kernels.dot.skeleton import (
+    DISTANCE,
+    LINE,
+    Operands,
+    buffer_bytes,
+    finish_tile,
+    product,
+)
 from tinsmith.kernels.dot.tiles import Columns, Tiling, choose
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position
 
 FEW_ROWS = 4
 L1_WAYS = 8
-STREAMED_ROWS = 48
-"""Below so many rows a panel of weights is used too little to hide where it comes from."""
+MOST_SHARES = 8
+"""Panels of rows that share the prefetching of weights: each is a cache line in four steps."""
 PREFETCHED_SUMS = 6
 """Multiply-adds for one cache line of weights from which on they are prefetched: with fewer, the
 loads themselves run far enough ahead, and prefetching costs up to a quarter of the bandwidth."""
@@ -121,21 +128,44 @@ def copy_spread(
         b.vectors(k, block_of(b.target), move)
 
 
-def prefetched(target: Target, m: int, rows: int) -> bool:
-    """Whether m rows, `rows` at a time, prefetch the packed weights."""
-    line = 64 // 4
-    sums = rows * max(1, line // block_of(target))
-    return m < STREAMED_ROWS and sums >= PREFETCHED_SUMS
+@dataclass(frozen=True)
+class Stream:
+    """Which packed weights the tiles of one group of columns prefetch while they compute.
+
+    Weights come from memory once, when the first rows meet them. Panels of rows that meet them
+    again find them in L2, and have time to fetch a part each of what comes `ahead` elements on.
+    """
+
+    ahead: int
+    share: int
+    rows: int  # of a panel
+
+    def later(self, weights: Ptr, row: Position, panel: int) -> Ptr:
+        """Where a tile at `row` prefetches from, which uses `panel` elements at `weights`."""
+        turn = (row + (self.rows - 1)) // self.rows % self.share
+        return (weights + (self.ahead + turn * (panel // self.share))).fixed()
+
+
+def stream_of(site: Site, tiling: Tiling, cells: Grid, k: int) -> Stream | None:
+    """What the tiles of a grid prefetch."""
+    size = tiling.rows.size
+    if size * max(1, LINE // block_of(site.target)) < PREFETCHED_SUMS:
+        return None
+    if cells.columns == 1 or tiling.rows.count == 1:
+        return Stream(DISTANCE, 1, size)
+    share = min(MOST_SHARES, 1 << (tiling.rows.count.bit_length() - 1))
+    group = -(-tiling.columns.count // cells.columns) * site.threads
+    return Stream(group * k * tiling.columns.size, share, size)
 
 
 def packed_choice(site: Site, w: np.ndarray[Any, Any], m: int, tiling: Tiling) -> Choice:
     """The choice for m flat rows times a packed w."""
     target = site.target
-    stream = prefetched(target, m, tiling.rows.size)
     k, n = w.shape
     nbytes = 4.0 * (m * k + k * tiling.columns.padded + m * n)
     cost = target.time(2.0 * m * n * k, nbytes, tiling.efficiency) + 1e-7
     cells = grid(target, tiling, k, cost)
+    stream = stream_of(site, tiling, cells, k)
     lead = len(site.out.dims) - 1
     stride = spread_stride(k, tiling.rows.size)
     copied = stride != k and n > 64
@@ -152,8 +182,11 @@ def packed_choice(site: Site, w: np.ndarray[Any, Any], m: int, tiling: Tiling) -
             rows = (a + row * a_row).fixed()
 
             def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
-                at = Operands(rows, a_row, _panel(weights, c, k, tiling.columns), sum(widths), k,
-                              stream=stream)  # fmt: skip
+                right, size = _panel(weights, c, k, tiling.columns), sum(widths)
+                at = Operands(rows, a_row, right, size, k)
+                if stream is not None:
+                    later = stream.later(right, row, k * size)
+                    at = replace(at, later=later, share=stream.share)
                 sums = product(b, at, height, widths, tiling.accumulators)
                 finish_tile(em, sums, row, column, valid, buffer, (0, lead))
 

@@ -32,7 +32,7 @@ def grid(target: Target, tiling: Tiling, depth: int, seconds: float, items: int 
     `items` products share the work, each of which gets this grid.
     """
     panel = 4 * depth * tiling.columns.size
-    per_group = max(1, target.l2 // 2 // max(1, panel))
+    per_group = max(1, target.l2 // 4 // max(1, panel))
     columns = -(-tiling.columns.count // per_group)
     parts = 1 if seconds * items < 10e-6 else PARTS
     rows = min(tiling.rows.count, max(1, -(-parts // (columns * items))))

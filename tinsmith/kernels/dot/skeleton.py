@@ -9,7 +9,7 @@ contiguous, so packed panels ([panel][k][columns]) and plain matrices are read a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.expr import Expr
@@ -20,7 +20,9 @@ from tinsmith.kernels.places import Position, merged, shifted, strides_of, unrav
 from tinsmith.kernels.rowfold import parts
 
 UNROLL = 4
-PREFETCH_AHEAD = 4096  # bytes
+LINE = 64 // F32.nbytes
+DISTANCE = 4096 // F32.nbytes
+"""How far ahead of its use a stream is prefetched."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,14 @@ class Operands:
     b_row: int
     depth: int
     mask: Val | None = None  # of the last vector of B, where lanes beyond it must not be read
-    stream: bool = False  # B is read once: prefetch it
+    later: Ptr | None = None  # rows of B that are wanted later: prefetch them,
+    share: int = 1  # or the first so-many-th part
 
     def moved(self, b: Builder, k: Val) -> Operands:
-        return Operands(
-            (self.a + k).fixed(), self.a_row, (self.b + k * self.b_row).fixed(), self.b_row,
-            self.depth, self.mask, self.stream,
+        step = k * self.b_row
+        return replace(
+            self, a=(self.a + k).fixed(), b=(self.b + step).fixed(),
+            later=self.later and (self.later + step // self.share).fixed(),
         )  # fmt: skip
 
 
@@ -100,7 +104,6 @@ def _steps(
 ) -> list[Val]:
     sums = list(sums)
     n = len(widths)
-    line = 64 // F32.nbytes
     for k in range(first, last):
         chain = (k - first) % chains * rows * n
         row = at.b + k * at.b_row
@@ -108,9 +111,10 @@ def _steps(
         for j, width in enumerate(widths):
             vectors.append((row + offset).load(width, at.mask if j == n - 1 else None))
             offset += width
-        if at.stream:
-            for ahead in range(0, offset, line):
-                (row + (PREFETCH_AHEAD // 4 + ahead)).prefetch()
+        if at.later is not None:
+            reach = LINE * at.share
+            for line in range(-(-k * at.b_row // reach), -(-(k + 1) * at.b_row // reach)):
+                (at.later + line * LINE).prefetch()
         for i in range(rows):
             x = (at.a + (i * at.a_row + k)).load()
             wide = {w: x.splat(w) for w in dict.fromkeys(widths)}

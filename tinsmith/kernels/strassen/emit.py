@@ -14,7 +14,7 @@ from typing import Protocol
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel
-from tinsmith.kernels.dot.skeleton import Operands, Tile, offsets, product
+from tinsmith.kernels.dot.skeleton import DISTANCE, Operands, Tile, offsets, product
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position
 from tinsmith.kernels.strassen.form import left_factors
@@ -286,7 +286,7 @@ class _Unit:
         size = sum(self.widths)
         left = (w.left + q * s.left).fixed()
         factor = (right + q * (s.depth * size)).fixed()
-        at = Operands(left, s.pitch, factor, size, s.depth, stream=True)
+        at = Operands(left, s.pitch, factor, size, s.depth, later=(factor + DISTANCE).fixed())
         start = self._load(field["start"])
         sums = product(b, at, self.height, self.widths, add=start)
         with b.when(field["keep"].ne(0)):
