@@ -9,8 +9,8 @@ import tinsmith as ts
 from tests.kernels.test_block import block_of_graph, graph_of
 from tests.passes.build import feeds_of
 from tinsmith.codegen.target import level
-from tinsmith.errors import NoKernel
-from tinsmith.kernels._kernel import KERNELS
+from tinsmith.errors import CodegenError, NoKernel
+from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.select import candidates
 from tinsmith.plan import blocks
 from tinsmith.plan.place import Placer
@@ -77,7 +77,9 @@ def test_forcing_what_declines_is_an_error():
 
 def test_without_the_kernel_blocks_are_placed_one_by_one(monkeypatch):
     row = KERNELS["conv_block"]
-    monkeypatch.setattr(type(row), "offer", _declining(type(row).offer))
+    monkeypatch.setattr(
+        type(row), "offer", _declining(type(row).offer, "conv_block", why=Skip("declined here"))
+    )
     graph = inverted(residual=True, o=16)
     feeds = feeds_of(graph)
     text = ts.compile(graph.clone(), cache=False)
@@ -86,12 +88,20 @@ def test_without_the_kernel_blocks_are_placed_one_by_one(monkeypatch):
     np.testing.assert_allclose(text(*feeds), want, rtol=1e-5, atol=1e-5)
 
 
-def _declining(offer):
-    from tinsmith.kernels._kernel import Skip
+@pytest.mark.parametrize("why", [Skip("declined here"), CodegenError("no such code")])
+def test_nodes_without_kernels_of_their_own_are_told(monkeypatch, why):
+    row, graph = KERNELS["conv_block"], inverted()
+    apart = [k.name for k in KERNELS.rows() if k.op == "Conv"]
+    monkeypatch.setattr(type(row), "offer", _declining(type(row).offer, *apart, why=why))
+    verdict = blocks.judge(Placer(TARGET, {}, "default"), block_of_graph(graph))
+    assert verdict.together and "kernels of their own: conv: " in verdict.reason
+    assert str(why) in verdict.reason
 
+
+def _declining(offer, *names, why: Exception):
     def declined(kernel, site):
-        if kernel.name == "conv_block":
-            raise Skip("declined here")
+        if kernel.name in names:
+            raise why
         return offer(kernel, site)
 
     return declined

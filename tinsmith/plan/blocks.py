@@ -6,13 +6,13 @@ block or its operator, the nodes are placed one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinsmith.errors import CodegenError
 from tinsmith.graph import Node, Value
-from tinsmith.kernels._kernel import KERNELS, Skip, Tier
+from tinsmith.kernels._kernel import KERNELS, Choice, Skip, Tier
+from tinsmith.kernels.layout import Layout
 from tinsmith.kernels.select import Candidate, candidates, forced
 from tinsmith.kernels.trace import make_site
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from tinsmith.plan.place import Placer
 
 EXPOSED = 1.2  # of the time to write and read what leaves L2; arithmetic does not hide it
-FOREIGN = 16e9  # bytes a second that a core reads of what another core has written
+FOREIGN = 0.6
+"""Of the last-level cache's rate: how fast a core reads what another core has just written."""
 MARGIN = 0.98
 """A block must be estimated faster by this: kernels of their own have more ways to be chosen."""
 SMALL_MARGIN = 1.1
@@ -51,9 +52,10 @@ def judge(placer: Placer, node: Node) -> Verdict:
     costs = [c.choice.cost for c in found if c.choice is not None]
     if not costs:
         return Verdict(False, "; ".join(c.reason for c in found) or "no kernel is registered")
-    apart = one_by_one(placer, node)
-    if apart is None:
-        return Verdict(True, "some of its nodes have no kernel of their own")
+    try:
+        apart = one_by_one(placer, node)
+    except Skip as why:
+        return Verdict(True, f"not all of its nodes have kernels of their own: {why}")
     text = f"{min(costs) * 1e6:.1f} us together, {apart * 1e6:.1f} us one by one"
     margin = SMALL_MARGIN if placer.small else MARGIN
     return Verdict(min(costs) < margin * apart, text)
@@ -64,24 +66,17 @@ def _is_forced(node: Node, placer: Placer) -> bool:
     return any(forced(n.name, n.op.name, placer.overrides) for n in (node, *inner))
 
 
-def one_by_one(placer: Placer, node: Node) -> float | None:
-    """The cost of a block's nodes in kernels of their own, or None where one has none."""
+def one_by_one(placer: Placer, node: Node) -> float:
+    """The cost of a block's nodes in kernels of their own. Raises Skip where one has none."""
     body = node.attrs["body"]
     layouts = dict(zip(body.inputs, map(placer.layout, node.inputs), strict=True))
     total = 0.0
     for n in body.nodes:
-        try:
-            site = make_site(n, placer.target, placer.precision)
-            site.layouts, site.threads = layouts, placer.threads
-            best = _cheapest(candidates(site))
-        except (Skip, CodegenError):
-            return None
-        if best is None or best.choice is None:
-            return None
-        total += best.choice.cost
+        best = _cheapest(placer, n, layouts)
+        total += best.cost
         if n.output not in body.outputs:
             total += _between(placer, n.output.type.nbytes)
-        layouts |= dict(zip(n.outputs, best.choice.writes, strict=True))
+        layouts |= dict(zip(n.outputs, best.writes, strict=True))
     return total
 
 
@@ -93,12 +88,23 @@ def _between(placer: Placer, nbytes: int) -> float:
     if threads == 1:
         return wait
     foreign = nbytes * (threads - 1) / threads  # shared by all threads
-    return wait + target.wait + foreign / threads / FOREIGN
+    return wait + target.wait + foreign / threads / (FOREIGN * target.l3_bandwidth)
 
 
-def _cheapest(found: Iterable[Candidate]) -> Candidate | None:
-    able = [c for c in found if c.choice is not None]
-    return min(able, key=lambda c: (-c.tier, c.choice.cost), default=None)  # type: ignore[union-attr]
+def _cheapest(placer: Placer, node: Node, layouts: dict[Value, Layout]) -> Choice:
+    """The best choice for a node of a block. Raises Skip where there is none."""
+    try:
+        site = make_site(node, placer.target, placer.precision)
+        site.layouts, site.threads = layouts, placer.threads
+        found = candidates(site)
+    except (Skip, CodegenError) as why:
+        raise Skip(f"{node.name}: {why}") from why
+    able = [(-c.tier, c.choice.cost, i) for i, c in enumerate(found) if c.choice is not None]
+    best = found[min(able)[2]].choice if able else None
+    if best is None:
+        reasons = "; ".join(f"{c.kernel}: {c.reason}" for c in found)
+        raise Skip(f"{node.name}: {reasons or 'no kernel is registered'}")
+    return best
 
 
 def place_block(placer: Placer, node: Node, results: set[Value]) -> None:
