@@ -42,6 +42,11 @@ def build(entry: Entry) -> Any:
             except TypeError:
                 continue
         raise TypeError(f"timm does not make {entry.name}")
+    if entry.source == "torch":
+        from benchmarks import _zoo_images, _zoo_signals, _zoo_tables
+
+        own = {**_zoo_images.NETS, **_zoo_signals.NETS, **_zoo_tables.NETS}
+        return own[entry.name]()
     import transformers
 
     config = getattr(transformers, entry.options["config"])(
@@ -184,8 +189,8 @@ def export(entry: Entry, base: Path) -> dict[str, Any]:
     model = build(entry).eval()
     draw(model)
     wrapped = wrap(model, entry.options.get("names"))
-    many, xs = inputs_of(entry, CALIBRATION), inputs_of(entry)
-    settle(wrapped, many, xs)
+    xs = inputs_of(entry)
+    settle(wrapped, inputs_of(entry, CALIBRATION), xs)
     with torch.no_grad():
         want = wrapped(*xs)
         named = {f"x{i}": x.numpy() for i, x in enumerate(xs)}

@@ -220,6 +220,53 @@ TRANSFORMERS: list[tuple[str, str, str, dict[str, Any], Any]] = [
      (("normal",), ((1, 32, 3),), ("past_values",))),
 ]  # fmt: skip
 
+# name, inputs; those that are no numbers have a kind before their shape
+TORCH = """
+capsnet              1x1x28x28
+spatial_transformer  1x1x28x28
+crnn                 1x1x32x96
+retinanet            1x3x128x128
+centernet            1x3x128x128
+yolo                 1x3x128x128
+pspnet               1x3x96x96
+hourglass            1x3x128x128
+unet                 1x3x96x96
+unet3d               1x1x16x32x32
+dncnn                1x1x48x48
+espcn                1x1x48x48
+fsrcnn               1x1x48x48
+edsr                 1x3x48x48
+rrdb                 1x3x48x48
+dcgan                1x100x1x1
+cyclegan             1x3x64x64
+stylegan2            1x32
+diffusion_unet       1x4x16x16 1 1x8x48
+dit                  1x4x16x16 1
+wavenet              1x1x512
+conv_tasnet          1x1x2000
+hifigan              1x40x32
+deepspeech2          1x1x32x100
+quartznet            1x40x128
+ds_cnn               1x1x49x10
+conformer            1x64x64
+tcn                  1x64x256
+bilstm               1x32x64
+dlrm                 4x13 ids:4x6
+deepfm               ids:4x10
+ncf                  ids:8 ids:8
+din                  ids:4 ids:4x20
+gcn                  50x16 50x50
+gat                  100x16 ids:2x400
+graphsage            100x16 ids:2x400
+pointnet             1x3x256
+dgcnn                1x128x3
+nerf                 64x32x3
+nbeats               4x48
+textcnn              ids:2x40
+moe                  2x16x48
+dueling_dqn          1x4x84x84
+"""
+
 VOCAB = 100
 
 
@@ -246,6 +293,17 @@ def _texts() -> list[Entry]:
     ]  # fmt: skip
 
 
+def _own() -> list[Entry]:
+    found = []
+    for line in TORCH.strip().splitlines():
+        name, *inputs = line.split()
+        pairs = [text.rpartition(":")[::2] for text in inputs]
+        shapes = tuple(tuple(map(int, shape.split("x"))) for _, shape in pairs)
+        kinds = tuple(kind or "normal" for kind, _ in pairs)
+        found.append(Entry(name, name.split("_")[0], "torch", shapes, kinds, vocab=VOCAB))
+    return found
+
+
 def entries() -> list[Entry]:
     """All architectures, in the order of the tables."""
-    return _images("torchvision", TORCHVISION) + _images("timm", TIMM) + _texts()
+    return _images("torchvision", TORCHVISION) + _images("timm", TIMM) + _texts() + _own()

@@ -20,6 +20,7 @@ from benchmarks.batch import gains
 from benchmarks.client import Client
 from benchmarks.measure import Effort, Result, measure
 from benchmarks.models import parted
+from benchmarks.zoo_models import entries
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="measures by /proc")
 
@@ -184,3 +185,12 @@ def test_what_the_zoo_lacks() -> None:
     del untimed["ort_ms"]
     assert zoo.incomplete(untimed, timed=True) and not zoo.incomplete(untimed, timed=False)
     assert not zoo.incomplete(animal("alone", ort_ms=None), timed=True)
+
+
+def test_the_zoo_is_large_and_its_names_are_unique() -> None:
+    found = {e.key: e for e in entries()}
+    assert len(found) == len(entries()) >= 300
+    assert len({e.family for e in found.values()}) >= 150
+    mixed = found["torch/dlrm"]
+    assert mixed.shapes == ((4, 13), (4, 6)) and mixed.kinds == ("normal", "ids")
+    assert found["timm/hiera_tiny_224"].shapes == ((1, 3, 224, 224),)
