@@ -205,7 +205,7 @@ def check(
     attrs: dict[str, Any] | None = None,
     *,
     kernel: str,
-    target: str = "host",
+    target: str | Target = "host",
     consts: Sequence[int] = (),
     epilogue: Sequence[tuple] = (),
     extra_halo: int = 0,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from tests.kernels.harness import check, levels, one_node, site_of
 from tests.kernels.window_cases import RELU6, conv, machine_code, normal, spills
-from tinsmith.codegen.target import level
+from tinsmith.codegen.target import level, runnable
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.window import direct, tiles
@@ -71,6 +72,46 @@ def test_epilogues(name, kernel, target):
         "Conv", arrays, attrs, kernel="conv_direct", target=target, consts=(1, 2),
         epilogue=EPILOGUES[name], extra_halo=kernel // 2,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("target", levels())
+def test_the_next_weights_are_asked_for_where_they_are_far(target):
+    near = level(target)
+    panel = 4 * 48 * tiles.MOST_VECTORS * block_of(near)
+    far = replace(near, l2=4 * panel)
+    arrays, attrs = conv(2, 40, 211, (9, 9), (1, 1))
+    plain = machine_code("Conv", arrays, attrs, "conv_direct", near)
+    ahead = machine_code("Conv", arrays, attrs, "conv_direct", far)
+    assert "prefetch" not in plain
+    if target != "scalar":  # plain x86-64 has no prefetch
+        assert "prefetch" in ahead
+    check("Conv", arrays, attrs, kernel="conv_direct", target=far, consts=(1, 2))
+
+
+@pytest.mark.parametrize("wide", [1.0, 2.0])
+def test_half_a_vector_is_for_machines_that_gain_by_it(wide):
+    machine = replace(level("avx512"), wide=wide)
+    assert machine.pipes == wide
+    found = tiles.panels(machine, 24, 1, 3136, 144)
+    assert (found.tail or found.main) == ((16, 8) if wide == 1 else (16, 16))
+    if runnable(machine):
+        arrays, attrs = conv(1, 40, 24, (6, 6), (1, 1))
+        check("Conv", arrays, attrs, kernel="conv_direct", target=machine, consts=(1, 2))
+
+
+@pytest.mark.parametrize(("length", "most"), [(1, 26), (7, 4), (13, 5), (56, 6)])
+def test_pieces_are_numbered_in_order(length, most):
+    pieces = tiles.cut(length, most)
+    starts = list(_starts(pieces))
+    assert [tiles.pieces_before(pieces, start, n) for start, n in starts] == [*range(len(starts))]
+
+
+def _starts(pieces):
+    start = 0
+    for count, size in pieces:
+        for _ in range(count):
+            yield start, size
+            start += size
 
 
 @pytest.mark.parametrize("target", levels())

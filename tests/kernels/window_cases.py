@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.kernels.harness import one_node, site_of
 from tinsmith.codegen.jit import assembly
-from tinsmith.codegen.target import level
+from tinsmith.codegen.target import Target, level
 from tinsmith.kernels._kernel import KERNELS
 from tinsmith.kernels.build import build_phase
 from tinsmith.kernels.layout import spec_of
@@ -63,11 +63,12 @@ def machine_code(
     arrays: Sequence[np.ndarray | None],
     attrs: dict[str, Any],
     kernel: str,
-    target: str,
+    target: str | Target,
     epilogue: Sequence[tuple] = (),
 ) -> str:
     """The assembly of a kernel's first phase."""
-    site = site_of(one_node(op, arrays, attrs, (1, 2), epilogue), level(target))
+    machine = level(target) if isinstance(target, str) else target
+    site = site_of(one_node(op, arrays, attrs, (1, 2), epilogue), machine)
     choice = KERNELS[kernel].offer(site)[0]
     reads = [
         None if v is None or layout is None else spec_of(v.dtype, v.dims, layout)

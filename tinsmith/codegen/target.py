@@ -70,6 +70,7 @@ class Target:
     l3_bandwidth: float = 50e9
     dram_bandwidth: float = 20e9
     wait: float = 1e-6  # seconds that a phase more takes; 0 where one thread works alone
+    wide: float = 1.0  # how much faster whole vectors of 16 are than half ones; 2 with two pipes
 
     def time(self, flops: float, nbytes: float, efficiency: float = 1.0) -> float:
         """Seconds on one core for so much arithmetic and memory traffic, whichever is slower."""
@@ -83,12 +84,22 @@ class Target:
         return max(flops / (self.peak * efficiency), nbytes / bandwidth)
 
     @property
+    def pipes(self) -> int:
+        """Multiply-adds of whole vectors that begin in a cycle; two up to 8 lanes are assumed."""
+        return 2 if self.lanes < 16 or self.wide > 1.5 else 1
+
+    @property
     def key(self) -> str:
         """What generated code depends on."""
         return f"{self.triple}|{self.cpu}|{self.features}|{self.isa}"
 
     def __str__(self) -> str:
         return f"{self.model or self.cpu} ({self.isa}, {self.lanes} lanes)"
+
+
+def overlap(busy: float, fetching: float) -> float:
+    """Time of arithmetic and of memory traffic that mostly happen at once."""
+    return max(busy, fetching) + 0.4 * min(busy, fetching)
 
 
 def level(name: str) -> Target:

@@ -79,7 +79,7 @@ def choice_key(site: Site, kernel: str, index: int, choice: Choice) -> Any:
         choice.cost,
         tuple((p.tiles, p.repeat) for p in choice.phases),
         site.threads,
-        site.target.key,
+        site.target,
         site.precision,
         tuple(str(site.layout(v)) for v in site.operands),
         *site_key(site),

@@ -23,8 +23,8 @@ PIECE = 1 << 17  # floats that are read at a time from memory
 
 def measure(target: Target) -> tuple[float, ...]:
     """The values of `Limits` now: the best of several short runs, rounded to two digits."""
-    multiply, flops = fma_loop(target)
-    peak = flops / _best(multiply, 15)
+    peak = peak_of(target, target.lanes)
+    wide = peak / peak_of(target, 8) if target.lanes >= 16 else 1.0
     read = read_loop(target)
     rates = []
     for nbytes, times in ((target.l2 // 2, 40), (min(target.l3 // 4, 8 << 20), 12)):
@@ -36,7 +36,7 @@ def measure(target: Target) -> tuple[float, ...]:
     wait = target.wait
     if usable_cores() > 1:  # more only tells that another process has the other core
         wait = min(wait, wait_of_two(target))
-    return tuple(float(f"{value:.2g}") for value in (peak, *rates, wait))
+    return tuple(float(f"{value:.2g}") for value in (peak, *rates, wait, wide))
 
 
 def _memory_rate(read: Callable[[int, int], None], nbytes: int) -> float:
@@ -53,9 +53,16 @@ def _memory_rate(read: Callable[[int, int], None], nbytes: int) -> float:
     return 4.0 * PIECE / sorted(seconds)[len(seconds) // 4]
 
 
-def fma_loop(target: Target) -> tuple[Callable[[], None], float]:
-    """(a call that multiplies and adds in registers, its floating-point operations)."""
-    lanes = target.lanes
+def peak_of(target: Target, lanes: int) -> float:
+    """Flop/s of multiply-adds in vectors of `lanes`: the best of several runs."""
+    multiply, flops = fma_loop(target, lanes)
+    return flops / _best(multiply, 15)
+
+
+def fma_loop(target: Target, lanes: int = 0) -> tuple[Callable[[], None], float]:
+    """(a call that multiplies and adds in registers, its floating-point operations), in vectors of
+    `lanes`, or of the target's."""
+    lanes = lanes or target.lanes
     chains = min(target.registers - 4, 24)  # hides the latency of two pipes; one for the factor
     module = Module(target)
     b = module.function("fma_peak", [("x", PTR)])

@@ -19,13 +19,15 @@ from tinsmith.hashing import blake2b
 
 class Limits(NamedTuple):
     """Of one core: fp32 flop/s, and bytes/s read from L2, L3 and memory. `wait`: seconds in which
-    two threads tell each other that a phase is done (assumed where there is one core)."""
+    two threads tell each other that a phase is done (assumed where there is one core). `wide`: how
+    much more arithmetic vectors of 16 do than vectors of 8 (1 where the target has none)."""
 
     peak: float
     l2_bandwidth: float
     l3_bandwidth: float
     dram_bandwidth: float
     wait: float
+    wide: float
 
 
 def limits(target: Target) -> Limits:

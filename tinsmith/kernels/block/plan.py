@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 
-from tinsmith.codegen.target import Target
+from tinsmith.codegen.target import Target, overlap
 from tinsmith.kernels._kernel import Skip
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.window import depthwise
@@ -153,7 +153,9 @@ def plan_rows(target: Target, shape: Shape, rows: Pieces, bands: int) -> BlockPl
             each = _dense_cost(target, project, size * geo.out[2])
             multiplies += n * each * project.blocks.padded
     flops = 2.0 * width * geo.batch * multiplies
-    seconds = target.time(flops, 0, EFFICIENCY) + STEP_SECONDS * geo.batch * steps * parts
+    busy = target.time(flops, 0, EFFICIENCY)
+    seconds = _with_weights(target, shape, busy, geo.batch * steps, parts)
+    seconds += STEP_SECONDS * geo.batch * steps * parts
     if shape.project is not None and project is not None:
         seconds += _traffic(target, shape, shape.project, project, most, steps)
     seconds *= (1 + 0.01 * (len(rows) - 1)) * (1 + CROWDING * (kept / target.l2) ** 2)
@@ -164,6 +166,17 @@ def plan_rows(target: Target, shape: Shape, rows: Pieces, bands: int) -> BlockPl
         uneven = -(-tiles // shape.threads) * shape.threads / tiles
         seconds *= uneven + GRAIN * shape.threads / tiles
     return BlockPlan(rows, bands, parted, slots, pitch, ring_blocks, lead, expand, project, seconds)
+
+
+def _with_weights(target: Target, shape: Shape, busy: float, steps: int, parts: int) -> float:
+    """Seconds of arithmetic that takes `busy`, with weights from memory for the first step, and for
+    others where those of one of `parts` do not stay in the cache."""
+    dense = (geo for geo in (shape.expand, shape.project) if geo is not None)
+    weights = 4.0 * sum(geo.channels * geo.out_channels for geo in dense)
+    again = (
+        (steps - 1) * weights / target.l3_bandwidth if weights > parts * (target.l2 // 2) else 0.0
+    )
+    return overlap(busy, weights / target.dram_bandwidth) + again
 
 
 def _traffic(

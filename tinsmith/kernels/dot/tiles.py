@@ -123,8 +123,8 @@ def accumulators(target: Target) -> int:
 def tile_cycles(target: Target, rows: int, widths: tuple[int, ...]) -> float:
     """Cycles of one step along k of a tile: arithmetic, loads, or the latency of the chain."""
     lanes = block_of(target)
-    pipes = 2.0 if lanes <= 8 else 1.0  # 512-bit operations take both 256-bit pipes
-    each = sum(0.5 if lanes == 16 and w <= 8 else 1.0 for w in widths)
+    pipes = float(target.pipes)
+    each = sum(0.5 if pipes == 1 and w <= lanes // 2 else 1.0 for w in widths)
     arithmetic = rows * each / pipes * (1 if target.has_fma else 2)
     loads = (rows + len(widths)) * 0.5
     return max(arithmetic, loads, 4.0)
@@ -138,8 +138,7 @@ def choose(
     lanes = block_of(target)
     limit = accumulators(target)
     vectors = -(-n // lanes)
-    pipes = 2.0 if lanes <= 8 else 1.0
-    ideal = m * n * k / lanes / pipes * (1 if target.has_fma else 2)
+    ideal = m * n * k / lanes / target.pipes * (1 if target.has_fma else 2)
     best: tuple[float, int, Tiling] | None = None
     for per in range(1, min(most_vectors, vectors) + 1):
         columns = split_columns(n, lanes, per, exact)

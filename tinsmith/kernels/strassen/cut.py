@@ -23,7 +23,7 @@ def slots(target: Target, found: Pieces, vectors: int, steps: int) -> float:
     """Issue slots of one product of `steps` channels: a half's pixels for a panel."""
     total = 0.0
     for count, size in found:
-        if target.lanes >= 16:
+        if target.pipes == 1:
             loads, least, pipes = 0.5 * size + vectors, 5.0, 1.0
         else:
             loads, least, pipes = 1.0 * (size + vectors), 9.0, 2.0

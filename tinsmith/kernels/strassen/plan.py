@@ -24,7 +24,7 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tinsmith.codegen.target import Target
+from tinsmith.codegen.target import Target, overlap
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.strassen.cut import Panels, Pieces, panels, pieces, slots
 
@@ -173,7 +173,7 @@ def seconds(target: Target, plan: Plan, threads: int) -> float:
         if moved > target.l2:
             sums += RESTART * 7 * plan.depth * plan.groups * plan.cut.total
     weights = 28.0 * plan.steps * plan.height * plan.width
-    total = max(products, weights / target.dram_bandwidth) + sums
+    total = overlap(products, weights / target.dram_bandwidth) + sums
     total += 0.04 * weights / target.dram_bandwidth  # of the weights that a direct product lacks
     results = 8.0 * plan.groups * plan.half * plan.height * 2 * plan.width
     if results > target.l2:

@@ -9,6 +9,17 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels.window.tiles import UNROLL
 
+LINE = 16  # elements of a cache line
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Weights that are asked for early: every loop body prefetches `lines` cache lines, `distance`
+    elements behind its own."""
+
+    distance: Val | int
+    lines: int
+
 
 @dataclass(frozen=True)
 class Level:
@@ -30,6 +41,7 @@ def contract(
     channels: Callable[[Val | int], Val | int],
     step: int = UNROLL,
     channel_stride: int = 1,
+    fetch: Fetch | None = None,
 ) -> list[Val]:
     """Add the products of all levels, and of channels within, to pixels x vectors accumulators.
 
@@ -41,6 +53,10 @@ def contract(
     row = sum(lanes)
 
     def body(xq: Ptr, wq: Ptr, acc: list[Val]) -> list[Val]:
+        if fetch is not None:
+            ahead = (wq + fetch.distance).fixed()
+            for line in range(fetch.lines):
+                (ahead + line * LINE).prefetch(locality=2)
         return products(xq, wq, acc, pixels, lanes, step, channel_stride)
 
     def inner(xq: Ptr, wq: Ptr, acc: list[Val], outermost: Val | int) -> list[Val]:

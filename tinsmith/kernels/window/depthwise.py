@@ -80,7 +80,7 @@ def tiling(target: Target, geo: Geometry) -> Tiling:
     rich = target.registers >= 32
     most = 16 if rich else 8 if target.has_fma else 6
     room = 14 if target.has_fma else 11
-    rate = 1.0 if target.lanes >= 16 else 0.5  # cycles of a product; a load takes the same
+    rate = 1.0 / target.pipes  # cycles of a product; a load takes the same
     best: Tiling | None = None
     kernel_rows = geo.kernel[1] if unrolled(geo) else 1
     for high in (1, 2) if unrolled(geo) and target.has_fma else (1,):

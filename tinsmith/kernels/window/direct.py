@@ -14,13 +14,23 @@ from math import prod
 from typing import Protocol
 
 from tinsmith.codegen.builder import Ptr, Val
-from tinsmith.codegen.target import Target
+from tinsmith.codegen.target import Target, overlap
 from tinsmith.codegen.types import I64
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.window.contract import Level, contract, initial
+from tinsmith.kernels.window.contract import LINE, Fetch, Level, contract, initial
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
-from tinsmith.kernels.window.tiles import Panels, Sink, bands, panels, plus, sweep, tiling
+from tinsmith.kernels.window.tiles import (
+    Panels,
+    Sink,
+    Tiling,
+    bands,
+    panels,
+    pieces_before,
+    plus,
+    sweep,
+    tiling,
+)
 from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks, pack_bias, pack_groups
 
 EFFICIENCY = 0.98
@@ -60,8 +70,12 @@ def direct(site: Site, geo: Geometry, groups: int) -> Choice:
         count = min(max(count, pieces), plan.most_bands)
     layout = Layout(width)
     reads: list[Layout | None] = [Layout(width, geo.halo), *(None for _ in site.inputs[1:])]
+    weights = 4.0 * w.size / site.target.dram_bandwidth
     return Choice(
-        cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
+        cost=max(
+            site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
+            overlap(site.target.time(flops, 0, EFFICIENCY), weights),
+        ),
         reads=site.reads(reads, layout),
         writes=(layout,),
         phases=one_phase(
@@ -133,7 +147,8 @@ def emit_direct(
         reduce = over_blocks(em, geo, blocks, at.lanes)
         depth = blocks.padded * geo.taps
         sink = Sink(em, geo).at(at.n, at.block)
-        convolve(em, geo, at, x, weights, bias, sink, depth, reduce, join=True)
+        ahead = following(em.target, cut, blocks, geo.taps, count if inside else 1)
+        convolve(em, geo, at, x, weights, bias, sink, depth, reduce, join=True, ahead=ahead)
 
     each_panel(em, cut, geo.batch, count, groups, body, inside)
 
@@ -146,7 +161,7 @@ def halved(target: Target, lanes: tuple[int, ...]) -> tuple[int, ...]:
     keeps two pipes busy that a wide one takes together."""
     half = lanes[-1]
     count = sum(lanes) // half
-    if target.lanes < 16 or half == lanes[0] or count > MOST_HALVES:
+    if target.pipes > 1 or half == lanes[0] or count > MOST_HALVES:
         return lanes
     return (half,) * count
 
@@ -218,9 +233,41 @@ def each_panel(
             b.choose(panel < cut.count, full, tail)
 
 
-Reduction = Callable[[Ptr, Ptr, list[Val], "list[Val | int]"], list[Val]]
-"""Adds all products of a tile: from its first input, its first weights, the accumulators, and the
-offsets of its pixels from the first one."""
+Reduction = Callable[[Ptr, Ptr, list[Val], "list[Val | int]", "Fetch | None"], list[Val]]
+"""Adds all products of a tile: from its first input, its first weights, the accumulators, the
+offsets of its pixels from the first one, and what to prefetch meanwhile."""
+
+
+@dataclass(frozen=True)
+class Following:
+    """The weights of the next panel, `distance` elements behind those of this one: each of the
+    tiles, of which there are `among` times fewer before that panel's turn, prefetches its share of
+    the `lines` that a loop body passes by."""
+
+    distance: int
+    lines: int
+    among: int
+
+    def of(self, plan: Tiling, r: Val | int, c: Val | int, high: int, wide: int) -> Fetch | None:
+        """What the tile at (r, c) prefetches; None where one would ask for all lines."""
+        share = -(-self.lines * self.among // (plan.row_units * plan.col_units))
+        if share >= self.lines:
+            return None
+        down = pieces_before(plan.rows, r, high)
+        number = down * plan.col_units + pieces_before(plan.cols, c, wide)
+        return Fetch(number * share % self.lines * LINE + self.distance, share)
+
+
+def following(
+    target: Target, cut: Panels, blocks: ChannelBlocks, taps: int, among: int
+) -> Following | None:
+    """What panels prefetch of the next one, or None where the weights are near, or a panel's would
+    push out those that are in use."""
+    lanes = cut.main if cut.count else cut.tail
+    panel = blocks.count * blocks.stored * taps * sum(lanes)
+    if 4 * panel * cut.total <= target.l2 // 4 or 4 * panel > target.l2 // 4:
+        return None
+    return Following(panel, -(-blocks.step * sum(lanes) // LINE), among)
 
 
 def over_blocks(
@@ -239,8 +286,10 @@ def over_blocks(
             return blocks.last
         return b.minimum(blocks.width, b.const(blocks.padded, I64) - block * blocks.width)
 
-    def reduce(x: Ptr, w: Ptr, acc: list[Val], pixels: list[Val | int]) -> list[Val]:
-        return contract(b, x, w, acc, pixels, lanes, levels, channels, blocks.step)
+    def reduce(
+        x: Ptr, w: Ptr, acc: list[Val], pixels: list[Val | int], fetch: Fetch | None
+    ) -> list[Val]:
+        return contract(b, x, w, acc, pixels, lanes, levels, channels, blocks.step, fetch=fetch)
 
     return reduce
 
@@ -265,6 +314,7 @@ def convolve(
     reduce: Reduction,
     spread: Triple = (1, 1, 1),
     join: bool = False,
+    ahead: Following | None = None,
 ) -> None:
     """A band of one image's outputs for one panel; x is at the first window's first input.
 
@@ -281,6 +331,7 @@ def convolve(
     def planes(d: Val | int) -> None:
         def tile(r: Val | int, c: Val | int, high: int, wide: int) -> None:
             spots = grid(high, wide)
+            fetch = None if ahead is None else ahead.of(plan, r, c, high, wide)
             if plan.wrap:
                 spots = [((c + j) // plan.wrap, (c + j) % plan.wrap) for j in range(wide)]
                 r = c = 0
@@ -288,7 +339,7 @@ def convolve(
             pixels = [i * stride[1] + j * stride[2] for i, j in spots]
             done = initial(b, bias, len(pixels), lanes)
             if geo.taps:
-                done = reduce(corner, w, done, pixels)
+                done = reduce(corner, w, done, pixels, fetch)
             if join:
                 done = joined(done, lanes, block_of(em.target))
             place = sink.at(0, 0, *(p * s for p, s in zip((d, r, c), spread, strict=True)))

@@ -13,7 +13,7 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, one_phase
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.window.contract import nest, products
+from tinsmith.kernels.window.contract import Fetch, nest, products
 from tinsmith.kernels.window.direct import (
     EFFICIENCY,
     PARALLEL_FLOPS,
@@ -130,7 +130,9 @@ def _over_channels(
             loop.next(products(place, w + loop.index * row, loop.vars, pixels, lanes, UNROLL))
         return loop.out
 
-    def reduce(x: Ptr, w: Ptr, acc: list[Val], pixels: list[Val | int]) -> list[Val]:
+    def reduce(
+        x: Ptr, w: Ptr, acc: list[Val], pixels: list[Val | int], _: Fetch | None
+    ) -> list[Val]:
         return nest(b, levels, x, w, acc, lambda xq, wq, a, _: body(xq, wq, a, pixels))
 
     return reduce

@@ -15,7 +15,7 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, one_phase
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.window.contract import nest, products
+from tinsmith.kernels.window.contract import Fetch, nest, products
 from tinsmith.kernels.window.direct import (
     EFFICIENCY,
     PARALLEL_FLOPS,
@@ -174,7 +174,9 @@ def over_groups(em: Emit, geo: Geometry, plan: Mixed, at: PanelPlace, ids: Ptr) 
 
         return nest(b, levels, x, w, acc, channels)
 
-    def reduce(x: Ptr, w: Ptr, acc: list[Val], pixels: list[Val | int]) -> list[Val]:
+    def reduce(
+        x: Ptr, w: Ptr, acc: list[Val], pixels: list[Val | int], _: Fetch | None
+    ) -> list[Val]:
         with b.loop(low, high, carry=acc) as loop:
             part = w + (loop.index - low) * (geo.taps * widths.inputs * row)
             loop.next(one_group(loop.index, x, part, loop.vars, pixels))

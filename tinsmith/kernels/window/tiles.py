@@ -67,6 +67,16 @@ class Tiling:
         return f"{max(s for _, s in self.rows)}x{max(s for _, s in self.cols)}{wrapped}"
 
 
+def pieces_before(pieces: Pieces, start: Val | int, size: int) -> Val | int:
+    """How many pieces lie before the one of `size` at `start`."""
+    first = before = 0
+    for count, each in pieces:
+        if each == size:
+            return (start - first) // size + before
+        first, before = first + count * each, before + count
+    raise ValueError(f"no piece has size {size}: {pieces}")
+
+
 def fits(target: Target, pixels: int, vectors: int) -> bool:
     """Whether a tile's accumulators, its weights and a broadcast stay in registers."""
     sums = pixels * vectors
@@ -80,11 +90,12 @@ def fits(target: Target, pixels: int, vectors: int) -> bool:
 def _tile_cost(target: Target, pixels: int, lanes: Sequence[int], depth: int) -> float:
     """Issue slots of a reduction step, with the tile's start and end spread over its steps."""
     width = block_of(target)
-    made = pixels * sum(lanes) / width
-    if target.lanes >= 16:
-        loads, least, slots = 0.5 * pixels + sum(lanes) / width, 5.0, 1.0
-    else:
+    whole = float(len(lanes)) if target.pipes > 1 else sum(lanes) / width
+    made = pixels * whole
+    if target.pipes > 1:
         loads, least, slots = 1.0 * (pixels + len(lanes)), 9.4, 2.0
+    else:
+        loads, least, slots = 0.5 * pixels + whole, 5.0, 1.0
     row = 4 * sum(lanes)
     size = depth * row
     rate = L2_BYTES if size < 0.7 * target.l2 else L3_BYTES
@@ -154,7 +165,9 @@ def panels(
     tiling each cut allows."""
     width = width or block_of(target)
     blocks = -(-channels // width)
-    half = width // 2 if width == 16 and 0 < channels % width <= width // 2 else width
+    half = width
+    if width == 16 and target.pipes == 1 and 0 < channels % width <= width // 2:
+        half = width // 2  # where one pipe computes two halves at once
     best, least = None, 0.0
     for vectors in range(1, min(blocks, MOST_VECTORS) + 1):
         if not fits(target, 1, vectors):

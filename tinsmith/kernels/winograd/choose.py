@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 
-from tinsmith.codegen.target import Target
+from tinsmith.codegen.target import Target, overlap
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.weights import channel_blocks
 from tinsmith.kernels.winograd.matrices import Bilinear, bilinear, supported
@@ -17,6 +17,9 @@ GROWTH = {"exact": 0.0, "strict": 8.0, "default": 1000.0}
 MOST_PRODUCTS = 9  # of one axis
 LEAST_GAIN = 1.15
 EFFICIENCY = 0.95  # of the products
+CROWDING = 0.35
+"""The share of V and M that leaves the second-level cache before it is read, where they fill it:
+pages lie anywhere, and some sets are full before others. It grows with what they fill."""
 
 
 def algorithms(geo: Geometry, precision: str) -> list[tuple[Bilinear, Bilinear]]:
@@ -105,7 +108,7 @@ def register_tiles(
 
 def _slots(target: Target, tiles: int, vectors: int, depth: int) -> float:
     """Multiply-adds that could have been issued in one step of a register tile."""
-    if target.lanes >= 16:
+    if target.pipes == 1:
         loads, least = 0.5 * tiles + vectors, 5.0
     else:
         loads, least = 1.0 * (tiles + vectors), 10.0 if target.has_fma else 8.0
@@ -120,14 +123,14 @@ def cost(target: Target, plan: Plan, slots: float) -> float:
     if weights + 4 * plan.size > target.l3:
         again = weights / target.dram_bandwidth
     elif weights + 4 * plan.size > target.l2:
-        again = 0.5 * weights / target.l3_bandwidth  # prefetches hide most of it
+        again = 0.7 * weights / target.l3_bandwidth  # prefetches hide the rest
     else:
         again = 0.0
     total = overlap(products, weights / target.dram_bandwidth)
     total += (plan.blocks - 1) * overlap(products, again)
     total += transforms(target, plan) * issue
-    if 4 * plan.size > target.l2:
-        total += 12.0 * plan.size * plan.blocks / target.l3_bandwidth
+    missed = min(1.0, CROWDING * 4 * plan.size / target.l2)
+    total += missed * 8.0 * plan.size * plan.blocks / target.l3_bandwidth
     if plan.whole:
         total += 2 * target.wait
     if plan.blocks % 2 and 1 < plan.blocks < 16:
@@ -135,11 +138,6 @@ def cost(target: Target, plan: Plan, slots: float) -> float:
     if plan.blocks % plan.lines and plan.lines % plan.blocks:
         total *= 1.03  # prefetches miss where a block goes on in the next row of tiles
     return total
-
-
-def overlap(busy: float, fetching: float) -> float:
-    """Time of arithmetic and of memory traffic that mostly happen at once."""
-    return max(busy, fetching) + 0.2 * min(busy, fetching)
 
 
 def transforms(target: Target, plan: Plan) -> float:
