@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels.harness import check, levels, one_node, site_of
+from tests.kernels.harness import check, levels, one_node, prepare, site_of
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
 
@@ -50,6 +50,19 @@ def test_forms(target: str, size: tuple, form: str) -> None:
     elif form == "epilogue":
         epilogue = [("Add", rand(n, h, q, f)), ("Gelu",)]
     check("Attention", arrays, attrs, kernel="attention", target=target, epilogue=epilogue)
+
+
+@pytest.mark.parametrize("target", levels())
+def test_powers_that_would_be_denormal_are_zero(target: str) -> None:
+    q, k, v = operands((1, 1, 1, 9, 20, 16, 16))
+    mask = np.zeros((9, 20), "f4")
+    mask[:, 3:] = -100  # e^-100 is a denormal number
+    v[..., :3, :], v[..., 3:, :] = 0, 1e30
+    arrays = [0 * q, k, v, mask]
+    feeds = {f"x{i}": a for i, a in enumerate(arrays)}
+    bench = prepare(one_node("Attention", arrays), feeds, "attention", target)
+    bench.run()
+    assert not bench.outputs[0][0].any()
 
 
 @pytest.mark.parametrize("target", levels())

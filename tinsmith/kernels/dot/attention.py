@@ -8,7 +8,8 @@ is divided by the sums of the rows on its way out.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import e as EULER
+from math import log2, sqrt
 
 from tinsmith.codegen import math as m
 from tinsmith.codegen.builder import Builder, Ptr, Val
@@ -40,6 +41,7 @@ from tinsmith.kernels.rowfold import LARGEST, SUM, fold_row, keep
 from tinsmith.kernels.transpose import transpose
 
 NINF = float("-inf")
+LOG2E = log2(EULER)
 
 
 @dataclass(frozen=True)
@@ -232,8 +234,8 @@ def _head(
 
 
 def _soften(b: Builder, line: Ptr, p: Problem, mask: View | None, row: Position) -> Val:
-    """Turn a row of raw scores into exponentials; gives the reciprocal of their sum, 0 where
-    everything is masked."""
+    """Turn a row of raw scores into exponentials, 0 for what would be denormal; gives the
+    reciprocal of their sum, 0 where everything is masked."""
     lanes = block_of(b.target)
 
     def score(i: Position, size: int, on: Val | None, accs: list[Val]) -> list[Val]:
@@ -258,7 +260,7 @@ def _soften(b: Builder, line: Ptr, p: Problem, mask: View | None, row: Position)
     top = top.eq(NINF).select(b.zero(F32), top)
 
     def exponential(i: Position, size: int, on: Val | None, accs: list[Val]) -> list[Val]:
-        e = m.exp((line + i).load(size) - top.splat(size))
+        e = m.exp2_below(((line + i).load(size) - top.splat(size)) * LOG2E)
         (line + i).store(e)
         return [accs[0] + keep(on, e, 0.0)]
 
