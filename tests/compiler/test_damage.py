@@ -21,6 +21,8 @@ from tinsmith.codegen import cache as code_cache
 from tinsmith.compiler import store
 from tinsmith.errors import ModelFileError
 from tinsmith.formats.container import LARGE, PAGE, digest
+from tinsmith.graph import Graph, Type
+from tinsmith.ops import OPS
 from tinsmith.runtime.limits import _limits
 
 WIDE = 600  # features: enough weights for them to be mapped from the model, and checked by pages
@@ -188,3 +190,26 @@ def test_a_model_that_changes_while_it_is_used(
         return
     with pytest.raises(ModelFileError, match=r"was (truncated|written to) while its weights"):
         net(batch(3))
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+@pytest.mark.parametrize("elements", [100, 1 << 19], ids=["small", "large"])
+def test_constants_of_a_tin_file_that_are_damaged(tmp_path, backend, elements):
+    """Found when they are read, not when the file is loaded."""
+    graph = Graph("g")
+    x = graph.input("x", Type(np.dtype("float32"), (elements,)))
+    w = graph.const(np.arange(elements, dtype=np.float32), "w")
+    graph.outputs = [graph.add(OPS["Add"], x, w).output]
+    path = tmp_path / "g.tin"
+    ts.save(graph, path)
+    given = np.ones(elements, np.float32)
+    np.testing.assert_array_equal(
+        ts.compile(path, backend=backend, cache=False)(given)[:3], [1, 2, 3]
+    )
+    data = bytearray(path.read_bytes())
+    data[data.index(np.arange(90, 96, dtype=np.float32).tobytes())] ^= 1
+    path.write_bytes(data)
+    loaded = ts.load(path)
+    for model in (loaded, path, loaded):
+        with pytest.raises(ModelFileError, match="'constants' does not have its hash"):
+            ts.compile(model, backend=backend, cache=False)(given)

@@ -58,11 +58,33 @@ def test_matmul_of_few_bits(
 
 def test_an_order_of_the_rows_is_refused() -> None:
     x, w = floats(1, 32), np.zeros((2, 1, 16), np.uint8)
-    scale, order = np.ones(2, np.float32), np.zeros(32, np.int32)
+    scale, order = np.ones(2, np.float32), np.ones(32, np.int32)
     proto, feeds = one("MatMulNBits", x, w, scale, None, order, weights=(1, 2, 4),
                        K=32, N=2, bits=4, block_size=32)  # fmt: skip
-    with pytest.raises(ImportFailed, match="g_idx"):
+    with pytest.raises(ImportFailed, match="g_idx does not name one of 1 blocks"):
         run(proto, feeds)
+
+
+@pytest.mark.parametrize("zeros", ["none", "integers", "floats"])
+def test_rows_that_name_their_block(zeros: str) -> None:
+    rng = np.random.default_rng(5)
+    rows, columns, block, blocks = 72, 6, 16, 5
+    whole = rng.integers(0, 16, (columns, blocks * block))
+    scale = rng.random((columns, blocks)).astype(np.float32)
+    zero = rng.integers(0, 16, (columns, blocks))
+    given: Any = {
+        "none": None, "integers": put(zero, 4).reshape(-1), "floats": zero.astype(np.float32)
+    }[zeros]  # fmt: skip
+    zero = np.full_like(zero, 8) if zeros == "none" else zero
+    order = rng.integers(0, blocks, rows).astype(np.int32)
+    w = (whole[:, :rows] - zero[:, order]) * scale[:, order]
+    x = floats(3, rows)
+    packed = put(whole, 4).reshape(columns, blocks, -1)
+    arrays = (x, packed, scale.reshape(-1), given, order)
+    fixed = [i for i, a in enumerate(arrays) if i and a is not None]
+    proto, feeds = one("MatMulNBits", *arrays, weights=fixed, K=rows, N=columns, bits=4,
+                       block_size=block)  # fmt: skip
+    check(proto, feeds, expected=[x @ w.T.astype(np.float32)], rtol=1e-4)
 
 
 # ---- channels last, and others

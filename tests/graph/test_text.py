@@ -178,3 +178,20 @@ def test_constants_that_their_type_cannot_hold(type_, items):
         parse_graph(
             f"graph g(x: float32[2]) {{\n  c = const {type_}[1] = [{items}]\n  return x\n}}"
         )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "graph g (x: " + "sequence(" * 5000 + "float32[1]" + ")" * 5000 + ") { return x }",
+        "graph g (x: float32[1]) { y = Relu(x, a=" + "(" * 50000 + ") return y }",
+    ],
+)
+def test_deep_nesting_is_an_error(text):
+    with pytest.raises(GraphSyntaxError, match="nested too deeply"):
+        parse_graph(text)
+
+
+def test_long_numbers_are_an_error():
+    with pytest.raises(GraphSyntaxError, match="has 5000 digits"):
+        parse_graph("graph g (x: float32[" + "9" * 5000 + "]) { return x }")

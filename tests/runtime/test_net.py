@@ -15,6 +15,7 @@ from tinsmith import ops
 from tinsmith.codegen.target import level, runnable
 from tinsmith.errors import (
     DataError,
+    InputError,
     InputNameError,
     InputShapeError,
     InputTypeError,
@@ -26,7 +27,7 @@ from tinsmith.errors import (
 )
 from tinsmith.graph import Graph, Type
 from tinsmith.ops.control import run_graph
-from tinsmith.plan import planner
+from tinsmith.plan import arena, planner
 
 LEVELS = [n for n in ("avx512", "avx2", "sse2", "scalar", "neon") if runnable(level(n))]
 
@@ -254,6 +255,15 @@ def test_a_model_beyond_the_memory_is_refused() -> None:
     x = g.input("x", Type("float32", (1, 1 << 20)))
     y = ops.Expand(x, np.array([1 << 20, 1 << 20]))
     g.outputs = [ops.Reduce(ops.Exp(y), kind="sum")]
+    with pytest.raises(PlanError, match="GiB for 'expand'"):
+        ts.compile(g, cache=False)
+
+
+def test_tensors_that_together_are_beyond_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arena, "_memory", lambda: 1_000_000)
+    g = Graph("wide")
+    x = g.input("x", Type("float32", (480, 480)))
+    g.outputs = [ops.MatMul(ops.Softmax(x, axis=0), ops.Softmax(x, axis=1))]
     with pytest.raises(PlanError, match="GiB for its tensors"):
         ts.compile(g, cache=False)
 
@@ -432,3 +442,26 @@ def test_free_shapes_before_the_first_call_say_what_to_do(backend: str) -> None:
     net.program(((3, 1, 8, 8),))
     assert "conv1" in net.explain("conv1") and net.graph("placed")
     assert net.session().nbytes >= net.memory.peak + net.memory.workspace
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+def test_an_input_whose_copy_cannot_be_had(backend):
+    g = Graph("g")
+    g.outputs = [g.add(ops.Relu, g.input("x", Type(np.dtype("float32"), ("N",)))).output]
+    net = ts.compile(g, backend=backend, cache=False)
+    with pytest.raises(InputError, match="is not contiguous, and 16384"):
+        net(np.broadcast_to(np.float32(1), (1 << 42,)))
+
+
+@pytest.mark.parametrize("scale", [1 << 44, 1 << 61])
+@pytest.mark.parametrize("op", ["Tile", "Resize"])
+def test_a_result_larger_than_memory(op, scale):
+    g = Graph("g")
+    x = g.input("x", Type(np.dtype("float32"), (4,)))
+    if op == "Tile":
+        y = g.add(ops.Tile, x, g.const(np.array([scale]), "n"))
+    else:
+        y = g.add(ops.Resize, x, None, None, g.const(np.array([scale]), "n"))
+    g.outputs = [y.output]
+    with pytest.raises(PlanError, match="this machine has"):
+        ts.compile(g, cache=False)

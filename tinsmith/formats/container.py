@@ -190,6 +190,16 @@ class Container:
             raise ModelFileError(f"{self.path} is corrupt: section {name!r} does not have its hash")
         return data
 
+    def array_checked_later(self, name: str) -> np.ndarray[Any, Any]:
+        """A section's bytes, whose hash is only checked by `mapped.check_unchanged`, before they
+        are read anyway: loading a file must not read all of it."""
+        data = self.array(name)
+        self._map.checks = (*self._map.checks, lambda: self._need_hash(name))
+        return data
+
+    def _need_hash(self, name: str) -> None:
+        self.array(name, check=True)
+
     def text(self, name: str) -> str:
         try:
             return self.array(name, check=True).tobytes().decode()

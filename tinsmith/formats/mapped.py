@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,8 +15,10 @@ from tinsmith.errors import ModelFileError
 
 
 class MappedFile(mmap.mmap):
-    """A file's bytes, mapped read-only, with its path and what told it from others."""
+    """A file's bytes, mapped read-only, with its path and what told it from others. `checks` raise
+    ModelFileError where parts of it are damaged; they read those, so they wait until others do."""
 
+    checks: tuple[Callable[[], None], ...] = ()
     path: Path
     identity: tuple[int, int]
     written: int
@@ -64,14 +66,17 @@ def mappings(arrays: Iterable[np.ndarray[Any, Any]]) -> set[MappedFile]:
 
 
 def check_unchanged(arrays: Iterable[np.ndarray[Any, Any]]) -> None:
-    """Raises ModelFileError where a file of the arrays was changed in place: they would hold other
-    numbers, or, past the end of a file, end the process by a signal."""
+    """Raises ModelFileError where a file of the arrays is damaged or was changed in place: they
+    would hold other numbers, or, past the end of a file, end the process by a signal."""
     for mapped in mappings(arrays):
         if how := mapped.changed():
             raise ModelFileError(
                 f"{mapped.path} {how} while its weights were in use; load the model again, and "
                 "replace such files by a rename"
             )
+        for check in mapped.checks:
+            check()
+        mapped.checks = ()
 
 
 def release(arrays: Iterable[np.ndarray[Any, Any]]) -> None:

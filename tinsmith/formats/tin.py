@@ -53,7 +53,7 @@ def read_graph(path: Path) -> Graph:
         if name not in found:
             raise ModelFileError(f"{path} holds no graph (section {name!r} is missing)")
     head = found.json("table")
-    data = found.array("constants")
+    data = found.array_checked_later("constants")
     try:
         constants = _constants(path, head["table"], data)
         meta = dict(head.get("meta", {}))

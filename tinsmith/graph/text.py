@@ -31,6 +31,9 @@ from tinsmith.graph.types import HOLDERS, Dim, Type, compatible, dtype_of
 
 __all__ = ["format_graph", "graph_weights", "parse_graph"]
 
+LONGEST = 1000
+"""Characters that a number may have."""
+
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n]+|\#[^\n]*)
       |(?P<string>"(?:[^"\\\n]|\\.)*")
@@ -121,6 +124,8 @@ class _Parser:
             return float(text)
         if kind != "number":
             self.fail(f"expected a number, found {text!r}")
+        if len(text) > LONGEST:
+            self.fail(f"the number has {len(text)} digits")
         self.i += 1
         return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
 
@@ -303,7 +308,10 @@ def parse_graph(text: str, weights: Mapping[str, Any] | None = None) -> Graph:
     Raises GraphSyntaxError, with line and column.
     """
     parser = _Parser(text, weights)
-    graph = parser.graph()
+    try:
+        graph = parser.graph()
+    except RecursionError:
+        parser.fail("the text is nested too deeply")
     if parser.tokens[parser.i][0] != "end":
         parser.fail(f"expected the end of the text, found {parser.tokens[parser.i][1]!r}")
     return graph

@@ -120,13 +120,33 @@ def inside_of(placed: list[Placed], start: int, offsets: dict[Tensor, int]) -> i
     return most
 
 
+def _memory() -> int | None:
+    """Bytes of the machine's memory; None where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def check_values(graph: Graph) -> None:
+    """Raise PlanError where one result alone exceeds the machine's memory: choosing kernels for it
+    would make tables as large."""
+    memory = _memory()
+    if memory is None:
+        return
+    for node in graph.nodes:
+        for v in node.outputs if "view" not in node.op.traits else ():
+            if v.type.is_static and v.type.nbytes > memory:
+                raise PlanError(
+                    f"{graph.name} needs {v.type.nbytes / 2**30:.1f} GiB for {v.name!r} "
+                    f"({v.type}), this machine has {memory / 2**30:.1f}"
+                )
+
+
 def check_size(graph: Graph, arena: int, offsets: Mapping[Tensor, int]) -> None:
     """Raise PlanError, naming the largest tensor, where the arena exceeds the machine's memory."""
-    try:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return
-    if arena > memory:
+    memory = _memory()
+    if memory is not None and arena > memory:
         largest = max(offsets, key=lambda t: t.settled.nbytes)
         raise PlanError(
             f"{graph.name} needs {arena / 2**30:.1f} GiB for its tensors, this machine has "

@@ -13,7 +13,7 @@ from tinsmith.graph import Graph, Node
 from tinsmith.graph.types import name_of
 from tinsmith.kernels.halo import zero_halo
 from tinsmith.kernels.memo import choice_key, phase_code
-from tinsmith.plan.arena import arena_of, check_size, inside_of, take_over
+from tinsmith.plan.arena import arena_of, check_size, check_values, inside_of, take_over
 from tinsmith.plan.main import helpers_text, main_text
 from tinsmith.plan.memory import align
 from tinsmith.plan.pick import Preferences
@@ -153,6 +153,7 @@ def make_plan(
     from there. `turns` tells in how many turns the batch is computed wherever it can be (1: at
     once everywhere); None leaves it to the cost model.
     """
+    check_values(graph)
     placer = Placer(target, overrides or {}, precision, threads, preferences, small)
     if turns is None:
         regions = choose_turns(graph, placer.again, threads)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import (
+    InputError,
     InputNameError,
     InputShapeError,
     InputTypeError,
@@ -208,7 +209,14 @@ class Net:
                 f"the input {name!r} of {self.name} must have dtype {wanted.name}, not "
                 f"{array.dtype.name}; x.astype({wanted.name!r}) converts"
             )
-        return np.ascontiguousarray(array, wanted).reshape(array.shape)
+        try:
+            return np.ascontiguousarray(array, wanted).reshape(array.shape)
+        except MemoryError as error:
+            size = f"{array.nbytes / 2**30:.1f} GiB"
+            raise InputError(
+                f"the input {name!r} of {self.name} is not contiguous, and {size} for a copy "
+                "cannot be had"
+            ) from error
 
     def _held(self, name: str, given: Any, wanted: Type) -> Any:
         """A sequence or an optional as the graph's references take it."""

@@ -188,7 +188,7 @@ class Session:
         try:
             self._busy = True
             return self._run(inputs, cycles)
-        except MemoryError as error:
+        except (MemoryError, OverflowError) as error:
             raise PlanError(
                 f"{self.program.plan.model} needs more memory than there is: {error}"
             ) from error

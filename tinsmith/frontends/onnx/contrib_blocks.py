@@ -17,15 +17,14 @@ Array = np.ndarray[Any, Any]
 def matmul_bits(call: Call) -> Result:
     """x times the transpose of weights [N, blocks of K] of 2, 4 or 8 bits, that stay integers.
 
-    Inputs: x, packed weights, a scale and a zero point for each block, an order of K, a bias.
+    Inputs: x, packed weights, a scale and a zero point for each block, the block whose scale and
+    zero point each element of K has (g_idx; its own by default), a bias.
     """
     bits, block = call.attr("bits", 4), call.required("block_size")
     columns, rows = call.required("N"), call.required("K")
     call.ignore("accuracy_level", "weight_prepacked")
     if bits not in (2, 4, 8):
         raise Unsupported(f"weights of {bits} bits are not supported")
-    if call.arg(4) is not None:
-        raise Unsupported("its input g_idx, an order of the rows, is not supported")
     packed, scales = call.constant(1, "weight"), call.constant(2, "scale")
     assert packed is not None and scales is not None
     blocks = -(-rows // block)
@@ -36,7 +35,14 @@ def matmul_bits(call: Call) -> Result:
         zeros = np.full((columns, blocks), 1 << (bits - 1), np.uint8)
     elif zeros.dtype == np.uint8:
         zeros = _apart(zeros.reshape(columns, -1), bits, blocks)
-    w = _dequantised(call, weights.reshape(columns, rows), scales, zeros, block, bits)
+    weights, groups = weights.reshape(columns, rows), call.constant(4, "g_idx")
+    if groups is None:
+        w = _dequantised(call, weights, scales, zeros, block, bits)
+    else:
+        groups = groups.reshape(-1)[:rows].astype(np.int64)
+        if len(groups) < rows or groups.min() < 0 or groups.max() >= blocks:
+            raise Unsupported(f"g_idx does not name one of {blocks} blocks for each of {rows} rows")
+        w = _real(call, weights, scales, zeros.reshape(scales.shape), groups)
     y = call.emit("MatMul", call[0], w)
     return y if call.arg(5) is None else call.emit("Add", y, call[5])
 
@@ -53,12 +59,16 @@ def _dequantised(
 ) -> Value:
     """[K, N] in the type of the scales. Zero points that are no integers are part of constants."""
     if zeros.dtype != np.uint8:
-        zeros = zeros.reshape(scales.shape).astype(np.float32)
-        spread = [np.repeat(v.astype(np.float32), block, axis=1)[:, : weights.shape[1]]
-                  for v in (zeros, scales)]  # fmt: skip
-        real = (weights.astype(np.float32) - spread[0]) * spread[1]
-        return call.const(np.ascontiguousarray(real.T), scales.dtype)
+        groups = np.arange(weights.shape[1]) // block
+        return _real(call, weights, scales, zeros.reshape(scales.shape), groups)
     low = dtype_of(f"uint{bits}")
     whole, zero = (call.const(np.ascontiguousarray(v.T).astype(low)) for v in (weights, zeros))
     scale = call.const(np.ascontiguousarray(scales.T))
     return call.emit("DequantizeLinear", whole, scale, zero, axis=0, block_size=block)
+
+
+def _real(call: Call, weights: Array, scales: Array, zeros: Array, groups: Array) -> Value:
+    """[K, N] as numbers, where `groups` tells the block of each element of K."""
+    zero, scale = (v.astype(np.float32)[:, groups] for v in (zeros, scales))
+    real = (weights.astype(np.float32) - zero) * scale
+    return call.const(np.ascontiguousarray(real.T), scales.dtype)
