@@ -163,13 +163,25 @@ def test_right_factors_are_rounded_once():
     assert packed[4, 0, 0] == 0 and packed[5, 0, 0] == np.float32(-(2.0**-25))
 
 
-def test_few_rows_do_not_read_far_factors_again_and_again():
-    """Four short panels of AVX2 would each read 29 MB for little arithmetic."""
-    machine = {"l2": 1 << 20, "l3": 32 << 20, "peak": 115e9, "dram_bandwidth": 28e9}
-    short, tall = (replace(level(isa), **machine) for isa in ("avx2", "avx512"))
-    assert shape_of(short, 2, 49, 768, 3072).starves(short)
-    assert not shape_of(short, 2, 196, 768, 3072).starves(short)
-    assert not shape_of(tall, 2, 49, 768, 3072).starves(tall)
+def test_the_cost_counts_where_right_factors_come_from():
+    """Two levels read 29 MB of them: a loss where memory is slow beside arithmetic, a gain where
+    it is fast."""
+    fast = replace(
+        level("avx512"), l2=2 << 20, l3=300 << 20, peak=60e9, l3_bandwidth=90e9, dram_bandwidth=60e9
+    )
+    slow = replace(fast, peak=170e9, l3_bandwidth=25e9, dram_bandwidth=13e9)
+    for m in (49, 196):
+        k, n = 768, 3072
+        direct = [2.0 * m * k * n / t.peak for t in (fast, slow)]
+        two = [shape_of(t, 2, m, k, n).seconds(t) for t in (fast, slow)]
+        assert two[0] < direct[0] and two[1] > direct[1]
+
+
+def test_columns_are_grouped_where_far_factors_would_be_read_again_and_again():
+    far = replace(level("avx512"), l2=2 << 20, peak=170e9, l3_bandwidth=5e9, dram_bandwidth=5e9)
+    near = replace(far, l3_bandwidth=1e15, dram_bandwidth=1e15)
+    few, many = (shape_of(t, 1, 784, 384, 1536).groups for t in (near, far))
+    assert few < many
 
 
 @pytest.mark.parametrize("target", ["avx512", "avx2"])

@@ -72,8 +72,7 @@ def matmul_strassen(site: Site) -> list[Choice]:
     if not np.all(np.abs(w) < LARGE):
         raise Skip(f"the right operand has elements of {LARGE:g} and more")
     target, threads = site.target, site.threads
-    shapes = [shape_of(target, v, m, k, n, threads) for v in levels]
-    return [_choice(site, w, s) for s in shapes if s.level == 1 or not s.starves(target)]
+    return [_choice(site, w, shape_of(target, v, m, k, n, threads)) for v in levels]
 
 
 def _choice(site: Site, w: np.ndarray[Any, Any], shape: Shape) -> Choice:

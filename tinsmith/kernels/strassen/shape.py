@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tinsmith.codegen.target import Target
+from tinsmith.codegen.target import Target, overlap
 from tinsmith.kernels.dot.matmul import spread_stride
 from tinsmith.kernels.dot.panels import PARTS
 from tinsmith.kernels.dot.tiles import Tiling, choose
 from tinsmith.kernels.strassen.form import PRODUCTS
 
 LEAST_TILES = 4  # for each of several threads
-KEPT = 5  # times L2: the right operands of a group of columns
+KEPT = (0.5, 5.0)  # times L2: the right factors of a group of columns, which is near or is far
 LEFT = 0.5  # times L2: the left factors of a panel of rows
-STARVED = 0.5  # of the time; more for reading right factors from memory is not hidden
 NARROW, WIDE = 2, 6  # the most vectors of a tile
 FAR = 1.08  # what wide tiles cost: right factors come from far, and tiles of few rows read more
 LATENCY = 20.0  # cycles around each product of a tile
@@ -117,35 +116,48 @@ class Shape:
         """Elements of all right factors."""
         return self.products / self.side**2 * self.k * self.n
 
-    def starves(self, target: Target) -> bool:
-        """Whether several panels of rows read right factors that outgrow the cache, and for which
-        the arithmetic is too little to hide that they come from memory."""
-        nbytes = 4.0 * self.stored
-        fetch = nbytes / target.dram_bandwidth
-        several = self.tiling.rows.count > 1
-        return several and nbytes > target.l3 / 2 and fetch > STARVED * self.seconds(target)
+    @property
+    def group_bytes(self) -> float:
+        """Of the right factors of a group of columns."""
+        return 4.0 * self.stored / self.groups
+
+    def fetching(self, target: Target) -> float:
+        """Seconds for the right factors: once from memory, and for each panel of rows more from
+        where they then are."""
+        again = 0.0 if self.group_bytes < KEPT[0] * target.l2 else 1 / target.l3_bandwidth
+        panels = self.tiling.rows.count - 1
+        return 4.0 * self.stored * (1 / target.dram_bandwidth + panels * again)
 
     def seconds(self, target: Target) -> float:
         flops_per_cycle = 2.0 * self.m * self.n * self.k / (self.side**3 * self.tiling.ideal)
-        nbytes = 4.0 * (self.m * self.k + self.stored + self.m * self.n)
-        return target.time(self.cycles * flops_per_cycle, nbytes) + 1e-7
+        busy = target.time(self.cycles * flops_per_cycle, 4.0 * self.m * (self.k + self.n))
+        return overlap(busy, self.fetching(target)) + 1e-7
 
 
 def shape_of(target: Target, level: int, m: int, k: int, n: int, threads: int = 1) -> Shape:
     """How a product is cut. `k` and `n` must be multiples of 2 to the level."""
-    narrow = _shape(target, level, m, k, n, threads, NARROW)
+    found = [_spread(target, level, m, k, n, threads, kept) for kept in KEPT]
+    return min(found, key=lambda shape: shape.seconds(target))
+
+
+def _spread(
+    target: Target, level: int, m: int, k: int, n: int, threads: int, kept: float
+) -> Shape:
+    narrow = _shape(target, level, m, k, n, threads, NARROW, kept)
     if narrow.uneven(threads) <= FAR:
         return narrow
-    wide = _shape(target, level, m, k, n, threads, WIDE)
+    wide = _shape(target, level, m, k, n, threads, WIDE, kept)
     return narrow if narrow.uneven(threads) <= FAR * wide.uneven(threads) else wide
 
 
-def _shape(target: Target, level: int, m: int, k: int, n: int, threads: int, most: int) -> Shape:
+def _shape(
+    target: Target, level: int, m: int, k: int, n: int, threads: int, most: int, kept: float
+) -> Shape:
     side = 2**level
     tiling = choose(target, -(-m // side), n // side, k // side, exact=True, most_vectors=most)
     slabs = _slabs(target, PRODUCTS**level * tiling.rows.size, k // side)
     panel = 4 * PRODUCTS**level * (k // side) * tiling.columns.size
-    fit = max(1, int(target.l2 * KEPT) // panel)
+    fit = max(1, int(target.l2 * kept) // panel)
     least = LEAST_TILES * threads if threads > 1 else 1
     groups = max(
         -(-tiling.columns.count // fit),
