@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EXPOSED = 0.5
 """Of the time to move what a step reads and writes: arithmetic hides the rest."""
-PART = 1 / 8
+PART = 1 / 16
 """Of the last-level cache: other cores, and other machines on this one, use the rest."""
 SHARED = 0.03
 """Of a step's time, which threads that share it lose: they do not end together."""
@@ -137,7 +137,7 @@ class _Traffic:
     """
 
     def __init__(self, steps: Sequence[Placed], target: Target) -> None:
-        self._l2, self._l3 = target.l2 // 2, int(target.l3 * PART)
+        self._l2, self._l3 = target.l2 // 2, max(target.l2, int(target.l3 * PART))
         self._target = target
         weights = sum(map(_weights, steps))
         reach = weights + max(map(_moved, steps), default=0)
