@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.kernels.harness import check, levels, one_node, site_of
 from tests.kernels.window_cases import RELU6, conv, machine_code, normal, spills
-from tinsmith.codegen.target import level
+from tinsmith.codegen.target import level, runnable
 from tinsmith.kernels._kernel import KERNELS, Skip
 
 SHAPES = {
@@ -55,6 +57,16 @@ def test_inner_loops_do_not_spill(kernel, target):
         assert spills(machine_code("Conv", *case, "conv_first_layer", target, epilogue)) == [], (
             epilogue
         )
+
+
+def test_far_places_of_results_are_asked_for():
+    near = level("avx2")
+    far = replace(near, l2=4096)
+    arrays, attrs = conv(2, 3, 37, (17, 19), (3, 3), pad=(1, 1, 1, 1))
+    assert "prefetch" not in machine_code("Conv", arrays, attrs, "conv_first_layer", near)
+    assert "prefetch" in machine_code("Conv", arrays, attrs, "conv_first_layer", far)
+    if runnable(far):
+        check("Conv", arrays, attrs, kernel="conv_first_layer", target=far, consts=(1, 2))
 
 
 @pytest.mark.parametrize(("channels", "group"), [(32, 1), (4, 2)])

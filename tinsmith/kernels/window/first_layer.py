@@ -14,7 +14,7 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import PLAIN, Layout, block_of
-from tinsmith.kernels.window.contract import Level, contract, initial
+from tinsmith.kernels.window.contract import LINE, Level, contract, initial
 from tinsmith.kernels.window.direct import grid, store_tile, traffic
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
 from tinsmith.kernels.window.tiles import Panels, Sink, panels, tiling, walk
@@ -104,6 +104,7 @@ def emit_first_layer(
     b, source = em.b, em.ins[0]
     assert source is not None
     batch, channel, step = steps(source.spec, geo.rank)
+    far = em.outs[0].spec.nbytes > em.target.l2 // 2
     with b.loop(em.begin, em.end) as t:
         index, plane = t % band.count, t // band.count
         d, n = plane % geo.out[0], plane // geo.out[0]
@@ -152,6 +153,8 @@ def emit_first_layer(
                     pixels = [j * stride for j in range(wide)]
                     start = initial(b, at, wide, lanes)
                     corner = (line + c * stride).fixed()
+                    if far:
+                        _ask_for_row(out.at(0, 0, 0, 1, c), wide, len(lanes))
                     done = contract(
                         b, corner, w, start, pixels, lanes, levels, lambda _: blocks.last,
                         blocks.step, channel_step,
@@ -168,6 +171,14 @@ def emit_first_layer(
                 panel(cut.main, p * len(cut.main), p * whole)
         if cut.tail:
             panel(cut.tail, cut.count * len(cut.main), cut.count * whole)
+
+
+def _ask_for_row(sink: Sink, wide: int, vectors: int) -> None:
+    """Prefetch the places of `wide` results: stores would wait for lines that are far away."""
+    out = sink.em.outs[0]
+    for o in range(vectors):
+        for j in range(0, wide, max(1, LINE // sink.width)):
+            out.at(*sink.geometry.place((0, o, 0, 0, j))).fixed().prefetch(True)
 
 
 def _copy_band(
