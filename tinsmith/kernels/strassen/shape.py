@@ -140,9 +140,7 @@ def shape_of(target: Target, level: int, m: int, k: int, n: int, threads: int = 
     return min(found, key=lambda shape: shape.seconds(target))
 
 
-def _spread(
-    target: Target, level: int, m: int, k: int, n: int, threads: int, kept: float
-) -> Shape:
+def _spread(target: Target, level: int, m: int, k: int, n: int, threads: int, kept: float) -> Shape:
     narrow = _shape(target, level, m, k, n, threads, NARROW, kept)
     if narrow.uneven(threads) <= FAR:
         return narrow
