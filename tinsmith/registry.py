@@ -34,6 +34,7 @@ class Registry(Generic[T]):
         self._loaded = package is None
         self._lock = threading.RLock()
         self.outside: set[str] = set()  # rows that were registered by other packages
+        self.edition = 0  # another one whenever a row comes or goes
 
     def register(self, name: str, row: T) -> T:
         module = _registering_module()
@@ -45,6 +46,7 @@ class Registry(Generic[T]):
         if name in self._rows and not again:
             raise DuplicateName(f"{self.kind} {name!r} is registered twice")
         self._rows[name], self._sources[name] = row, module
+        self.edition += 1
         if root and not own:
             self.outside.add(name)
         return row
@@ -52,6 +54,7 @@ class Registry(Generic[T]):
     def remove(self, name: str) -> None:
         """Take a row out again (for tests and for a user's own rows)."""
         del self._rows[name], self._sources[name]
+        self.edition += 1
         self.outside.discard(name)
 
     def load(self) -> None:

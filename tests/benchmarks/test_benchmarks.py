@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from onnx import parser
 
-from benchmarks import memory, overhead, plot, threads, zoo, zoo_table
+from benchmarks import memory, overhead, plot, shapes, threads, zoo, zoo_table
 from benchmarks._arrays import error_of
 from benchmarks.batch import gains
 from benchmarks.client import Client
@@ -96,6 +96,13 @@ def test_memory_is_that_of_a_fresh_process(relu: Path) -> None:
     cold = memory.samples("tinsmith cold", sys.executable, relu, 1, 1)
     assert 15 < found["bare_mb"] < found["peak_mb"] < 150
     assert cold["peak_mb"] > found["peak_mb"]
+
+
+def test_new_shapes_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shapes, "SHAPES", [(1, 2), (2, 3)])
+    found = shapes.measure(1, 16, 1)
+    assert 0 < found["kernels_exist_ms"] <= found["most_ms"]
+    assert found["no_kernel_exists_ms"] > 0
 
 
 def test_overhead_is_measured(relu: Path) -> None:

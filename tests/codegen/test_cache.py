@@ -15,6 +15,7 @@ import pytest
 
 from tests.codegen.test_elf import apply
 from tinsmith.codegen import cache as module
+from tinsmith.codegen import library
 from tinsmith.codegen import math as m
 from tinsmith.codegen.builder import Module
 from tinsmith.codegen.cache import Cache, key_of, open_cache
@@ -200,6 +201,9 @@ def test_compiles_what_is_missing(cache, monkeypatch):
     original = jit.compile_object
     monkeypatch.setattr(jit, "compile_object", lambda t, g: seen.append(t) or original(t, g))
     cache.file(key_of("object", host().key, codes["f3"])).unlink()
+    assert compile_all(codes, host(), cache) == first
+    assert seen == []  # this process has it still
+    library.forget()
     assert compile_all(codes, host(), cache) == first
     assert seen == [codes["f3"]]
 

@@ -123,7 +123,7 @@ conv1.b: float32[4], x: float32[1,4,6,6]) {
         """,
         """
         graph tail (x: float32[N,6,2,3]) {
-          "const" = const int64[2] = [-1, 36]
+          "const" = const int64[2] = [0, 36]
           channelshuffle = ChannelShuffle(x, groups=2) : float32[N,6,2,3]
           y = Reshape(channelshuffle, "const") : float32[N,36]
           return y

@@ -12,6 +12,7 @@ import itertools
 import os
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ class Compiler:
         self._jobs: dict[str, Any] = {}
 
     def add(self, symbol: str, text: str) -> None:
-        if symbol in self._jobs:
+        if symbol in self._jobs or _known.get(self._key(text)) is not None:
             return
         if self._pool is None:
             from concurrent.futures import ThreadPoolExecutor
@@ -97,9 +98,24 @@ class Compiler:
         """The object of each text, by symbol. Raises CodegenError where LLVM refuses one."""
         for symbol in sorted(codes, key=lambda s: -len(codes[s])):
             self.add(symbol, codes[symbol])
-        return {symbol: self._jobs[symbol].result() for symbol in codes}
+        return {symbol: self._result(symbol, text) for symbol, text in codes.items()}
+
+    def _result(self, symbol: str, text: str) -> bytes:
+        if symbol in self._jobs:
+            data: bytes = self._jobs[symbol].result()
+            return data
+        known = _known.get(self._key(text))
+        return self._object(text) if known is None else known
+
+    def _key(self, text: str) -> Key:
+        return ("" if self.cache is None else str(self.cache.path), self.target.key, text)
 
     def _object(self, text: str) -> bytes:
+        data = self._made(text)
+        _known.put(self._key(text), data)
+        return data
+
+    def _made(self, text: str) -> bytes:
         key = "" if self.cache is None else key_of("object", self.target.key, text)
         if self.cache is not None and (kept := self.cache.get(key)) is not None:
             return kept
@@ -120,6 +136,50 @@ class Compiler:
         finally:
             if self._pool is not None:
                 self._pool.shutdown(cancel_futures=True)
+
+
+Key = tuple[str, str, str]  # the cache, the target, the text
+
+
+class _Known:
+    """The objects that this process has needed last: for another shape of a model's inputs, most
+    are needed again."""
+
+    LIMIT = 16 << 20  # bytes
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Key, bytes] = OrderedDict()
+        self._size = 0
+
+    def get(self, key: Key) -> bytes | None:
+        with self._lock:
+            data = self._kept.get(key)
+            if data is not None:
+                self._kept.move_to_end(key)
+            return data
+
+    def put(self, key: Key, data: bytes) -> None:
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = data
+                self._size += len(key[-1]) + len(data)
+            while self._size > self.LIMIT:
+                (*_, text), dropped = self._kept.popitem(last=False)
+                self._size -= len(text) + len(dropped)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._kept.clear()
+            self._size = 0
+
+
+_known = _Known()
+
+
+def forget() -> None:
+    """Drop the objects that this process keeps."""
+    _known.clear()
 
 
 class _Turns:

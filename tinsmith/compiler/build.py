@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from tinsmith.compiler.options import Options
 from tinsmith.compiler.winners import Winners
 from tinsmith.formats.mapped import check_unchanged, mappings, release
 from tinsmith.graph import Graph, Type
+from tinsmith.graph.copy import Copier
 from tinsmith.kernels.select import check_overrides, parse_overrides
-from tinsmith.passes.manager import Report, run_passes
+from tinsmith.passes.manager import find_matches, run_passes
+from tinsmith.passes.report import Matches, Report
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.shelf import Shelf
 from tinsmith.runtime.net import Signature
@@ -52,6 +55,7 @@ class Compilation:
         self.passes = passes = options.passes
         self.canonical = graph.clone()
         self.reports: list[Report] = [run_passes(self.canonical, "portable", "cpu", passes)]
+        self._copier = Copier(self.canonical)
         self.overrides = parse_overrides(options.kernels)
         check_overrides(self.overrides, {n.name for n in (*graph.nodes, *self.canonical.nodes)})
 
@@ -67,12 +71,20 @@ class Compilation:
         """The graph of a signature after all passes; `reports` then tells what they did."""
         types = self.types(signature)
         reports = self.reports[:1]
-        placed = self.canonical.clone(types)
+        placed = self._copier.copy(types)
+        matches = None
         if types:
-            reports.append(run_passes(placed, "portable", "cpu", self.passes))
-        reports.append(run_passes(placed, "machine", "cpu", self.passes))
+            matches = self.matches
+            reports.append(matches.report)
+            reports.append(run_passes(placed, "portable", "cpu", self.passes, matches=matches))
+        reports.append(run_passes(placed, "machine", "cpu", self.passes, matches=matches))
         self.reports = reports
         return placed
+
+    @cached_property
+    def matches(self) -> Matches:
+        """Where rules may apply once shapes are known."""
+        return find_matches(self.canonical, "cpu", self.passes)
 
     def compile(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tinsmith.passes.manager import Report
+from tinsmith.passes.report import Report
 from tinsmith.plan.place import Placed
 from tinsmith.plan.planner import Built
 

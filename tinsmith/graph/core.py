@@ -5,7 +5,6 @@ A `Graph` is not safe to edit from two threads; reading one that nobody edits is
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tinsmith.errors import GraphError, TypeRuleError
+from tinsmith.graph.order import in_order
 from tinsmith.graph.types import Dim, Type, compatible
 
 
@@ -133,6 +133,8 @@ class Graph:
         self._names: Counter[str] = Counter()
         self._taken: set[str] = set()
         self._seq = 0.0
+        self.edited: list[Node] | None = None
+        """Where it is a list: nodes that were added, or whose inputs or users changed, go there."""
 
     # ---- building
 
@@ -185,7 +187,7 @@ class Graph:
             bound = op.bind(values, attrs)
             types = op.infer(values, bound)
         except TypeRuleError as error:
-            raise _placed(error, origin, op, values) from error
+            raise at_node(error, origin, op, values) from error
         return self._append(op, values, bound, types, name, origin, list(outputs or []), before)
 
     def _append(
@@ -199,14 +201,30 @@ class Graph:
         names: list[str],
         before: Node | None = None,
     ) -> Node:
-        self._seq += 1
-        seq = self._seq if before is None else before.seq
-        node = Node(self, op, values, bound, name, origin, seq)
         names = names[: len(types)]
         names += [name if i == 0 else f"{name}:{i}" for i in range(len(names), len(types))]
+        names = [self.unique(n or f"{name}:{i}") for i, n in enumerate(names)]
+        node = self.attach(op, values, bound, types, name, origin, names)
+        if before is not None:
+            node.seq = before.seq
+        self._note(node)
+        return node
+
+    def attach(
+        self,
+        op: OpLike,
+        values: tuple[Value | None, ...],
+        attrs: dict[str, Any],
+        types: Sequence[Type],
+        name: str,
+        origin: Origin,
+        names: Sequence[str],
+    ) -> Node:
+        """Append a node as it is: nothing is checked, and the names must be free."""
+        self._seq += 1
+        node = Node(self, op, values, attrs, name, origin, self._seq)
         node.outputs = tuple(
-            Value(self, t, self.unique(n or f"{name}:{i}"), node, i)
-            for i, (t, n) in enumerate(zip(types, names, strict=True))
+            [Value(self, t, n, node, i) for i, (t, n) in enumerate(zip(types, names, strict=True))]
         )
         for v in values:
             if v is not None:
@@ -214,6 +232,11 @@ class Graph:
         self._nodes[node] = None
         self._order = None
         return node
+
+    def take_names(self) -> None:
+        """Note which names are taken, after `attach`."""
+        self._taken = {v.name for v in self.values()}
+        self._taken.update("\0" + node.name for node in self._nodes)
 
     def adopt(self, node: Node, inputs: tuple[Value | None, ...]) -> Node:
         """Append a copy of a node over inputs of the same types; its outputs keep their types."""
@@ -240,11 +263,14 @@ class Graph:
             raise GraphError(
                 f"cannot replace {old!r} by {new!r} in graph {self.name!r}: the types differ"
             )
+        self._note(old.producer)
+        self._note(new.producer)
         for user in dict.fromkeys(old.uses):
             if user is new.producer:
                 continue
             count = user.inputs.count(old)
             user.inputs = tuple(new if v is old else v for v in user.inputs)
+            self._note(user)
             new.uses.extend([user] * count)
             old.uses = [u for u in old.uses if u is not user]
         if any(v is old for v in self.outputs):
@@ -262,9 +288,16 @@ class Graph:
         node.inputs = (*node.inputs[:index], new, *node.inputs[index + 1 :])
         if old is not None:
             old.uses.remove(node)
+            self._note(old.producer)
         if new is not None:
             new.uses.append(node)
+            self._note(new.producer)
+        self._note(node)
         self._order = None
+
+    def _note(self, node: Node | None) -> None:
+        if self.edited is not None and node is not None:
+            self.edited.append(node)
 
     def sweep(self, start: Iterable[Node] | None = None) -> int:
         """Drop nodes that nothing uses; how many. `start` names where to look first, if known."""
@@ -281,6 +314,7 @@ class Graph:
                 if v is not None:
                     v.uses.remove(node)
                     if v.producer is not None:
+                        self._note(v.producer)
                         work.append(v.producer)
         if dropped:
             self._order = None
@@ -297,31 +331,12 @@ class Graph:
     def nodes(self) -> list[Node]:
         """All nodes in topological order, near the order in which they were added."""
         if self._order is None:
-            self._order = self._sorted()
+            self._order = in_order(self._nodes, self.name)
         return self._order
 
-    def _sorted(self) -> list[Node]:
-        waiting = {
-            n: len({id(v.producer) for v in n.inputs if v is not None and v.producer is not None})
-            for n in self._nodes
-        }
-        rank = {n: i for i, n in enumerate(self._nodes)}
-        ready = [(n.seq, rank[n], n) for n, count in waiting.items() if not count]
-        heapq.heapify(ready)
-        order: list[Node] = []
-        while ready:
-            node = heapq.heappop(ready)[2]
-            order.append(node)
-            for user in dict.fromkeys(u for v in node.outputs for u in v.uses):
-                waiting[user] -= 1
-                if not waiting[user]:
-                    heapq.heappush(ready, (user.seq, rank[user], user))
-        if len(order) != len(self._nodes):
-            stuck = [n.name for n in self._nodes if waiting[n] > 0][:5]
-            raise GraphError(
-                f"graph {self.name!r} has a cycle through {', '.join(map(repr, stuck))}"
-            )
-        return order
+    def operators(self) -> set[str]:
+        """The names of the operators of all nodes."""
+        return {node.op.name for node in self._nodes}
 
     def __iter__(self) -> Iterator[Node]:
         return iter(list(self.nodes))
@@ -361,39 +376,9 @@ class Graph:
     def clone(self, types: Mapping[str, Type] | None = None) -> Graph:
         """A copy that shares constants; `types` gives inputs another type, and all types that
         depend on them follow."""
-        new = Graph(self.name, self.file)
-        new.meta = dict(self.meta)
-        env: dict[Value, Value] = {}
-        for v in self.inputs:
-            env[v] = new.input(v.name, (types or {}).get(v.name, v.type))
+        from tinsmith.graph.copy import Copier
 
-        def get(v: Value | None) -> Value | None:
-            if v is None:
-                return None
-            if v not in env:
-                assert v.const is not None, v
-                env[v] = Value(new, v.type, new.unique(v.name), const=v.const)
-            return env[v]
-
-        for node in self.nodes:
-            inputs = tuple(map(get, node.inputs))
-            result = tuple([v.type for v in node.outputs])
-            if any(
-                a and b and a.type is not b.type for a, b in zip(node.inputs, inputs, strict=True)
-            ):
-                try:
-                    inferred = node.op.infer(inputs, node.attrs)
-                except TypeRuleError as error:
-                    raise _placed(error, node.origin, node.op, inputs) from error
-                result = tuple([a if a == b else b for a, b in zip(result, inferred, strict=True)])
-            name, names = new.unique_node(node.name), [v.name for v in node.outputs]
-            copy = new._append(node.op, inputs, dict(node.attrs), result, name, node.origin, names)
-            env.update(zip(node.outputs, copy.outputs, strict=True))
-        for v in self.outputs:
-            out = get(v)
-            assert out is not None
-            new.outputs.append(out)
-        return new
+        return Copier(self).copy(types or {})
 
     def __str__(self) -> str:
         from tinsmith.graph.text import format_graph
@@ -401,7 +386,7 @@ class Graph:
         return format_graph(self)
 
 
-def _placed(
+def at_node(
     error: TypeRuleError, origin: Origin, op: OpLike, values: Sequence[Value | None]
 ) -> TypeRuleError:
     """The error with the node that it is about."""

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,9 @@ class Packed:
 
     `nbytes` tells its size where making it takes long; 0: it is not known. Where `make` is a
     `functools.partial` of a function of the module, whose arguments are arrays and hashable
-    values, equal arguments are packed once for all programs of a model."""
+    values, equal arguments are packed once for all programs of a model, and nodes that are alike
+    are costed once: its arrays are then the site's constants as a whole, perhaps reshaped, and
+    nothing else that the kernel says depends on the numbers of larger float constants."""
 
     name: str
     make: Callable[[], np.ndarray[Any, Any]]
@@ -351,9 +354,16 @@ def kernel(op: str, tier: Tier, *, dtypes: str = "", isas: str = "") -> Callable
     return register
 
 
-def kernels_for(op: str) -> list[Kernel]:
+def kernels_for(op: str) -> tuple[Kernel, ...]:
     """All kernels of an operator, best tier first, then by name."""
-    return sorted((k for k in KERNELS.rows() if k.op == op), key=lambda k: (-k.tier, k.name))
+    KERNELS.load()
+    return _kernels_for(op, KERNELS.edition)
+
+
+@lru_cache(512)
+def _kernels_for(op: str, edition: int) -> tuple[Kernel, ...]:
+    rows = (k for k in KERNELS.rows() if k.op == op)
+    return tuple(sorted(rows, key=lambda k: (-k.tier, k.name)))
 
 
 def one_phase(tiles: int, emit: Callable[[Emit], None]) -> tuple[Phase, ...]:

@@ -12,12 +12,12 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Graph, Value
+from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.types import name_of
 from tinsmith.kernels._kernel import KERNELS, Choice, Site
 from tinsmith.kernels.build import Code, build_phase
@@ -67,9 +67,12 @@ def forget() -> None:
         _size = 0
 
 
-def choice_key(site: Site, kernel: str, index: int, choice: Choice) -> Any:
+def choice_key(
+    site: Site, kernel: str, index: int, choice: Choice, computed: Hashable = None
+) -> Any:
     """What the code of a choice depends on, besides where its operands lie: two choices of equal
-    keys emit equal code. `index` is the choice's place among those of the site."""
+    keys emit equal code. `index` is the choice's place among those of the site, `computed` tells
+    what that computes, if it is known, as `site_key` does."""
     row = KERNELS.get(kernel)
     return (
         kernel,
@@ -82,7 +85,7 @@ def choice_key(site: Site, kernel: str, index: int, choice: Choice) -> Any:
         site.target,
         site.precision,
         tuple(str(site.layout(v)) for v in site.operands),
-        *site_key(site),
+        site_key(site) if computed is None else computed,
     )
 
 
@@ -96,6 +99,16 @@ def site_key(site: Site, small: int = SMALL) -> tuple[Any, ...]:
         tuple(_operand(v, small) for v in site.extras),
         tuple((name_of(v.dtype), v.dims) for v in site.outputs),
         None if site.epilogue is None else site.epilogue.key,
+    )
+
+
+def node_key(node: Node) -> tuple[Any, ...]:
+    """What a node computes, as `site_key` for its site."""
+    return (
+        node.op.name,
+        _attrs(node.attrs),
+        tuple([_operand(v, SMALL) for v in node.inputs]),
+        tuple([(name_of(v.dtype), v.dims) for v in node.outputs]),
     )
 
 

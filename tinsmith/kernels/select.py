@@ -82,7 +82,7 @@ def candidates(site: Site, force: str | None = None) -> list[Candidate]:
     op = site.anchor.op.name if site.anchor is not None else ELEMENTWISE
     rows = kernels_for(op)
     if force is not None:
-        rows = [k for k in rows if k.name == force]
+        rows = tuple(k for k in rows if k.name == force)
         if not rows:
             raise NoKernel(f"{site.node.origin}: kernel {force!r} does not compute {op}")
     found: list[Candidate] = []

@@ -315,7 +315,7 @@ def _compacted(tracer: _Tracer, expr: Expr) -> tuple[Expr, tuple[Value, ...]]:
     return renumbered(expr), tuple(tracer.extras[i - tracer.first] for i in kept)
 
 
-def _is_whole(value: Value | None) -> bool:
+def is_whole(value: Value | None) -> bool:
     """Whether a value is integers as floats, perhaps shifted and cut: products of such are exact,
     as long as no algorithm makes fractions or larger sums of them."""
     while value is not None and value.producer is not None and value.dtype == np.float32:
@@ -335,7 +335,7 @@ def make_site(node: Node, target: Target, precision: str = "default") -> Site:
         if v is not None and not v.type.is_static:
             raise Skip(f"the shape of {v.name} ({v.type}) is not static")
     anchor, inputs, extras, epilogue = trace_region(node)
-    if anchor is not None and inputs and _is_whole(inputs[0]):
+    if anchor is not None and inputs and is_whole(inputs[0]):
         precision = "exact"
     return Site(
         node=node,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,6 +26,8 @@ class LowerEinsum:
 
     Not where a letter stands twice in one operand (a diagonal) or for two different sizes.
     """
+
+    operators: ClassVar = frozenset(("Einsum",))
 
     def run(self, graph: Graph, context: Context) -> int:
         changes = 0

@@ -54,20 +54,25 @@ def axes_of(node: Node) -> tuple[int, ...]:
     return tuple(sorted(a % rank for a in numbers))
 
 
-def target_of(dims: Sequence[Dim]) -> tuple[int, ...]:
-    """A shape operand for Reshape that gives `dims`; at most one of them may be a symbol."""
+def target_of(dims: Sequence[Dim], shape: Sequence[Dim] = ()) -> tuple[int, ...]:
+    """A shape operand that gives `dims` to a Reshape of a value of `shape`: symbols that stay where
+    they are become 0, and at most one other symbol becomes -1."""
     if 0 in dims:
         raise Skip("a dimension is 0")
-    if sum(isinstance(d, str) for d in dims) > 1:
+    target = [
+        d if isinstance(d, int) else 0 if tuple(shape[i : i + 1]) == (d,) else -1
+        for i, d in enumerate(dims)
+    ]
+    if target.count(-1) > 1:
         raise Skip("more than one dimension is not known")
-    return tuple(-1 if isinstance(d, str) else d for d in dims)
+    return tuple(target)
 
 
 def reshaped(x: Value, dims: Sequence[Dim]) -> Value:
     """x under another shape; x itself where it has that shape."""
     if x.shape == tuple(dims):
         return x
-    return OPS["Reshape"](x, np.asarray(target_of(dims), np.int64))
+    return OPS["Reshape"](x, np.asarray(target_of(dims, x.shape or ()), np.int64))
 
 
 def per_channel(array: Array, shape: Sequence[Dim], axis: int) -> Array:

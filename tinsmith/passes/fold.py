@@ -18,6 +18,11 @@ def is_pure(node: Node) -> bool:
     return not node.op.traits & {"impure", "control"}
 
 
+def is_constant(node: Node) -> bool:
+    """Whether everything that a node reads is constant."""
+    return all([v is None or v.const is not None for v in node.inputs])
+
+
 def put(graph: Graph, node: Node, arrays: tuple[np.ndarray, ...]) -> bool:
     """Constants in the place of a node's outputs, under their names; False for a graph output."""
     new = tuple(graph.const(a, v.name) for v, a in zip(node.outputs, arrays, strict=True))
@@ -44,9 +49,7 @@ class FoldConstants:
     def run(self, graph: Graph, context: Context) -> int:
         changes = 0
         for node in list(graph.nodes):
-            if not is_pure(node) or node.op.name in self.keep:
-                continue
-            if any(v is not None and v.const is None for v in node.inputs):
+            if not is_constant(node) or not is_pure(node) or node.op.name in self.keep:
                 continue
             if any(isinstance(v.type, Holder) for v in node.outputs):
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tinsmith.graph import Graph, Value
 from tinsmith.ops import OPS
@@ -17,6 +18,8 @@ class NestConcats:
     Dense blocks join all earlier results before every layer: nested, each result lies in one place
     of one buffer, and nothing is copied.
     """
+
+    operators: ClassVar = frozenset(("Concat",))
 
     def run(self, graph: Graph, context: Context) -> int:
         made: dict[tuple[int, tuple[Value | None, ...]], Value] = {}

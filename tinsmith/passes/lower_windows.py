@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,6 +31,8 @@ def _dims(value: Value) -> tuple[int, ...]:
 @dataclass(frozen=True)
 class LowerComputedWeights:
     """Convolutions by weights that are computed become products with the columns of x."""
+
+    operators: ClassVar = frozenset(("Conv",))
 
     def run(self, graph: Graph, context: Context) -> int:
         changes = 0

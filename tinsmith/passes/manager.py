@@ -1,4 +1,4 @@
-"""Passes: how they register, are ordered, chosen, run and reported.
+"""Passes: how they register, are ordered, chosen and run.
 
     @register("portable", devices=("cpu",), priority=250)
     @dataclass(frozen=True)
@@ -22,13 +22,15 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import lru_cache
 from typing import Any, Protocol, TypeVar, cast
 
 from tinsmith.errors import OptionError, PassError, TinsmithError, UnknownName
-from tinsmith.graph import Graph
+from tinsmith.graph import Graph, Node
 from tinsmith.graph.verify import verify as verify_graph
+from tinsmith.passes.report import Matches, Report
 from tinsmith.registry import Registry
 from tinsmith.rewrite import Refusal, RuleSet, rewrite
 
@@ -37,19 +39,40 @@ T = TypeVar("T")
 
 
 class Pass(Protocol):
-    """Edits a graph in place; returns how often it changed something."""
+    """Edits a graph in place; returns how often it changed something.
+
+    A class attribute `operators` names those without any of which it has nothing to do.
+    """
 
     def run(self, graph: Graph, context: Context) -> int: ...
 
 
 @dataclass
 class Context:
-    """What a pass may know and tell: the device; near misses, and remarks, for `explain`."""
+    """What a pass may know and tell: the device; where rules may apply, if that is known; near
+    misses, and remarks, for `explain`."""
 
     device: str = "cpu"
+    matches: Mapping[RuleSet, list[Node]] | None = None
     refusals: list[Refusal] = field(default_factory=list)
     notes: list[Refusal] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+
+    seen: dict[RuleSet, int] = field(default_factory=dict)
+    """How much of `Graph.edited` each rule set has seen."""
+
+    def start(self, graph: Graph, rules: RuleSet) -> list[Node] | None:
+        """Where rules must be tried: where they may apply, and where the graph was edited since
+        they were tried last. None where that is not known."""
+        if self.matches is None or graph.edited is None:
+            return None
+        seen = self.seen.get(rules)
+        self.seen[rules] = len(graph.edited)
+        if seen is None:
+            return [*self.matches.get(rules, ()), *graph.edited]
+        # What declined for a size may not decline once that is known.
+        open_ = [n for n in self.matches.get(rules, ()) if not _is_static(n)]
+        return [*open_, *graph.edited[seen:]]
 
     def refuse(self, rule: str, node: str, reason: str, *others: str) -> None:
         """Record why something was not done at a node."""
@@ -58,6 +81,10 @@ class Context:
     def note(self, rule: str, node: str, what: str) -> None:
         """Record what was done at a node, where its step does not show it."""
         self.notes.append(Refusal(rule, node, what, (node,)))
+
+
+def _is_static(node: Node) -> bool:
+    return all(v is None or v.type.is_static for v in (*node.inputs, *node.outputs))
 
 
 @dataclass(frozen=True)
@@ -84,7 +111,7 @@ class RunRules:
     rules: RuleSet
 
     def run(self, graph: Graph, context: Context) -> int:
-        done = rewrite(graph, self.rules)
+        done = rewrite(graph, self.rules, start=context.start(graph, self.rules))
         context.refusals += done.refusals
         context.counts += done.counts
         return done.changes
@@ -218,7 +245,9 @@ def list_passes(
 ) -> list[Entry]:
     """The registered passes in the order in which they run; `spec` as for `run_passes`."""
     choice = parse_spec(spec)
-    rows = [replace(e, priority=choice.at.get(e.name, e.priority)) for e in PASSES.rows()]
+    rows = [
+        replace(e, priority=choice.at[e.name]) if e.name in choice.at else e for e in PASSES.rows()
+    ]
     chosen = [
         e
         for e in rows
@@ -233,40 +262,6 @@ def list_passes(
 # ---- running
 
 
-@dataclass
-class Report:
-    """What a stage did: an entry (pass, changes, seconds) for each run of a pass."""
-
-    entries: list[tuple[str, int, float]] = field(default_factory=list)
-    refusals: list[Refusal] = field(default_factory=list)
-    notes: list[Refusal] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-
-    def __iter__(self) -> Iterator[tuple[str, int, float]]:
-        return iter(self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    @property
-    def changes(self) -> dict[str, int]:
-        """How often each pass changed something, over all rounds."""
-        total: dict[str, int] = {}
-        for name, count, _ in self.entries:
-            total[name] = total.get(name, 0) + count
-        return total
-
-    def refused(self, node: str) -> list[Refusal]:
-        """The near misses in which the node of that name took part."""
-        return [r for r in self.refusals if node in r.nodes or r.node == node]
-
-    def __str__(self) -> str:
-        times: dict[str, float] = {}
-        for name, _, seconds in self.entries:
-            times[name] = times.get(name, 0.0) + seconds
-        return "\n".join(f"{n:28} {c:6} {times[n] * 1e3:9.2f} ms" for n, c in self.changes.items())
-
-
 def run_passes(
     graph: Graph,
     stage: str,
@@ -275,20 +270,15 @@ def run_passes(
     *,
     verify: bool = False,
     rounds: int = 4,
+    matches: Matches | None = None,
 ) -> Report:
     """Run the passes of a stage on a graph, in place; nested graphs (If, Loop, Scan) too.
 
     The portable stage is repeated, up to `rounds` times, until nothing changes. `verify` checks
-    the graph after every pass that changed it. Raises PassError naming pass and node.
+    the graph after every pass that changed it. `matches` are those of the graph that this one is
+    a copy of, for other shapes. Raises PassError naming pass and node.
     """
-    if stage not in STAGES:
-        raise PassError(f"there is no stage {stage!r}; the stages are {', '.join(STAGES)}")
-    choice = parse_spec(spec)
-    entries = list_passes(stage, device, spec or "")
-    names = [e.name for e in entries]
-    if choice.stop_after in names:
-        entries = entries[: names.index(choice.stop_after) + 1]
-    passes = [(e.name, e.make(**choice.options.get(e.name, {}))) for e in entries]
+    passes = _chosen(stage, device, spec)
     report = Report()
     for sub in _own_nested(graph):
         nested = run_passes(sub, stage, device, spec, verify=verify, rounds=rounds)
@@ -297,10 +287,40 @@ def run_passes(
         report.notes += nested.notes
         report.counts += nested.counts
     settled: set[str] = set()
+    context = Context(device)
+    if matches is not None:
+        context.matches = matches.within(graph)
+        graph.edited = graph.edited or []
     for _ in range(rounds if stage == "portable" else 1):
-        if not _round(graph, passes, Context(device), report, verify, settled):
+        if not _round(graph, passes, context, report, verify, settled):
             break
     return report
+
+
+def _chosen(stage: str, device: str, spec: str | None) -> list[tuple[str, Pass]]:
+    """The passes of a stage that run, with their options, in order."""
+    if stage not in STAGES:
+        raise PassError(f"there is no stage {stage!r}; the stages are {', '.join(STAGES)}")
+    if spec is not None and not isinstance(spec, str):
+        raise OptionError(f"passes must be text such as '-merge-common', not {spec!r}")
+    PASSES.load()
+    return _made(stage, device, spec, PASSES.edition)
+
+
+@lru_cache(32)
+def _made(stage: str, device: str, spec: str | None, edition: int) -> list[tuple[str, Pass]]:
+    choice = parse_spec(spec)
+    entries = list_passes(stage, device, spec or "")
+    names = [e.name for e in entries]
+    if choice.stop_after in names:
+        entries = entries[: names.index(choice.stop_after) + 1]
+    return [(e.name, e.make(**choice.options.get(e.name, {}))) for e in entries]
+
+
+def find_matches(graph: Graph, device: str = "cpu", spec: str | None = None) -> Matches:
+    """Where the rules of all stages may apply in copies of a graph; `spec` as for `run_passes`."""
+    passes = [one for stage in STAGES for _, one in _chosen(stage, device, spec)]
+    return Matches.of(graph, [one.rules for one in passes if isinstance(one, RunRules)])
 
 
 def _round(
@@ -316,6 +336,10 @@ def _round(
     changed = False
     for name, one in passes:
         if name in settled:
+            continue
+        needs = getattr(one, "operators", None)
+        if needs is not None and needs.isdisjoint(graph.operators()):
+            settled.add(name)
             continue
         start = time.perf_counter()
         try:
@@ -338,6 +362,7 @@ def _round(
     report.notes += context.notes
     report.counts += context.counts
     context.refusals.clear()
+    context.notes.clear()
     context.counts.clear()
     return changed
 

@@ -69,17 +69,20 @@ class Positions:
         return found
 
     def _find(self, value: Value) -> Source:
-        own = Source(value, np.arange(value.type.size, dtype=np.int32).reshape(value.dims))
         node = value.producer
         if node is None or not is_move(node):
-            return own
+            return _own(value)
         moved = node.inputs if node.op.name == "Concat" else node.inputs[:1]
         parts = [self.source(v) for v in moved if v is not None]
         if len({p.base for p in parts}) != 1:
-            return own
+            return _own(value)
         rest = [None if v is None else v.const for v in node.inputs[len(moved) :]]
         at = OPS[node.op.name].evaluate((*(p.at for p in parts), *rest), node.attrs)[value.index]
         return Source(parts[0].base, at)
+
+
+def _own(value: Value) -> Source:
+    return Source(value, np.arange(value.type.size, dtype=np.int32).reshape(value.dims))
 
 
 def is_move(node: Node) -> bool:

@@ -52,10 +52,12 @@ def reshape_from_view(x: Value, y: Node) -> Value:
     return reshaped(x, shape_of(y.output))
 
 
-@rules.rule(p.Reshape("x", "shape").named("y"), x=X, shape=i64(0, -1))
+@rules.rule(p.Reshape("x", "shape").named("y"), x=X, shape=i64(2, -1))
 def explicit_shape(x: Value, shape: Value, y: Node) -> Value:
-    """reshape(x, s) -> reshape(x, numbers), where at most one dimension is unknown."""
-    target = target_of(shape_of(y.output))
+    """reshape(x, s) -> reshape(x, numbers), where at most one dimension is unknown and moves."""
+    if shape.const is not None and 0 in shape.const and not y.allowzero:
+        raise Skip("the shape says what stays")
+    target = target_of(shape_of(y.output), x.shape or ())
     if shape.const is not None and tuple(shape.const.reshape(-1)) == target:
         raise Skip("the shape is explicit")
     return OPS["Reshape"](x, i64(*target))

@@ -11,7 +11,7 @@ import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import fresh
-from tinsmith.passes.fold import evaluate, is_pure, mismatch, put
+from tinsmith.passes.fold import evaluate, is_constant, is_pure, mismatch, put
 from tinsmith.passes.manager import Context, register
 
 Content = np.ndarray[Any, Any]
@@ -27,6 +27,7 @@ class PropagateShapes:
 
     One walk in graph order: types are inferred anew where they were not exact, small results of
     constants are computed, and where a shape is known in part, what it shapes becomes as exact.
+    A target that only repeats dims of what is reshaped becomes a constant that says so.
     """
 
     max_elements: int = 1024
@@ -37,8 +38,10 @@ class PropagateShapes:
         for node in list(graph.nodes):
             if node not in graph:
                 continue
-            changes += _infer_again(node)
-            changes += _narrow_result(node, known)
+            if not all([v.type.is_static for v in node.outputs]):
+                changes += _infer_again(node)
+                changes += _narrow_result(node, known)
+            changes += _spell_operand(graph, node, known)
             if self._small(node):
                 arrays = evaluate(node)
                 if not mismatch(node, arrays):
@@ -55,7 +58,7 @@ class PropagateShapes:
 
     def _small(self, node: Node) -> bool:
         """Whether everything that goes in is constant and all that comes out is small."""
-        if not is_pure(node) or any(v is not None and v.const is None for v in node.inputs):
+        if not is_constant(node) or not is_pure(node):
             return False
         return all(
             v.type.is_static and v.dtype.kind in "iubf" and v.type.size <= self.max_elements
@@ -64,7 +67,7 @@ class PropagateShapes:
 
 
 def _infer_again(node: Node) -> int:
-    if "control" in node.op.traits or all(v.type.is_static for v in node.outputs):
+    if "control" in node.op.traits:
         return 0
     changes = 0
     inferred = node.op.infer(node.inputs, node.attrs)
@@ -223,7 +226,12 @@ _CONTENT: dict[str, Any] = {
 
 
 def _narrow_result(node: Node, known: dict[Value, Content]) -> int:
-    """Give the result of Reshape, Expand and ConstantOfShape the dims that its operand tells."""
+    """Give the result of Reshape, Expand, ConstantOfShape and Range the dims that its operand
+    tells."""
+    if node.op.name == "Range":
+        contents = [_of(v, known) for v in node.inputs]
+        start, limit, delta = (None if c is None else c.item() for c in contents)
+        return narrow(node.outputs[0], [limit]) if (start, delta) == (0, 1) else 0
     place = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}.get(node.op.name)
     if place is None or place >= len(node.inputs):
         return 0
@@ -250,6 +258,46 @@ def _narrow_result(node: Node, known: dict[Value, Content]) -> int:
         dims = [d if o == 1 else o if d in (1, o) or isinstance(o, int) else None
                 for d, o in zip(dims, own, strict=True)]  # fmt: skip
     return narrow(out, dims)
+
+
+def _spell_operand(graph: Graph, node: Node, known: dict[Value, Content]) -> int:
+    """Let the target of a Reshape or an Expand be a constant where it holds numbers and dims that
+    the operator keeps: then nothing of it needs to be computed. How often it did so."""
+    if node.op.name not in ("Reshape", "Expand"):
+        return 0
+    x, target = node.inputs[:2]
+    if x is None or x.shape is None or target is None or target.const is not None:
+        return 0
+    content = _of(target, known)
+    if content is None or content.ndim != 1:
+        return 0
+    kept = _kept_dims if node.op.name == "Reshape" else _stretched_dims
+    numbers = kept(node, list(x.shape), list(content))
+    if numbers is None:
+        return 0
+    graph.set_input(node, 1, graph.const(np.array(numbers, np.int64), target.name))
+    if target.producer is not None:
+        graph.sweep([target.producer])
+    return 1
+
+
+def _kept_dims(node: Node, shape: list[Any], target: list[Any]) -> list[int] | None:
+    """A Reshape's target in numbers: 0 where a dim stays, -1 for one that nothing tells."""
+    numbers = [
+        d if isinstance(d, int) else 0 if d is not None and shape[i : i + 1] == [d] else -1
+        for i, d in enumerate(target)
+    ]
+    return None if node.allowzero or numbers.count(-1) > 1 else numbers
+
+
+def _stretched_dims(node: Node, shape: list[Any], target: list[Any]) -> list[int] | None:
+    """An Expand's target in numbers: 1 where a dim stays."""
+    own = [1] * (len(target) - len(shape)) + shape
+    numbers: list[Any] = [
+        1 if isinstance(d, str) and d == o else d
+        for d, o in zip(target, own[-len(target) :], strict=True)
+    ]
+    return numbers if all(isinstance(d, int) for d in numbers) else None
 
 
 def _remaining(shape: Any, others: list[Any]) -> Any:

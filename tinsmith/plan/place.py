@@ -12,16 +12,18 @@ from dataclasses import replace
 from math import prod
 
 from tinsmith.codegen.target import Target
-from tinsmith.errors import CodegenError, TinsmithError
+from tinsmith.errors import TinsmithError
 from tinsmith.graph import Graph, Node, Origin, Type, Value
-from tinsmith.kernels._kernel import ELEMENTWISE, Choice, Site, Skip, Tier, elem
+from tinsmith.kernels._kernel import Choice, Site, Skip, elem
 from tinsmith.kernels.layout import PLAIN, Layout, to_layout
 from tinsmith.kernels.relayout import RELAYOUT, relayout
-from tinsmith.kernels.select import REFERENCE, Candidate, candidates, forced
+from tinsmith.kernels.select import REFERENCE, Candidate, forced
 from tinsmith.kernels.trace import make_site
+from tinsmith.plan.alike import Alike
 from tinsmith.plan.blocks import place_block
+from tinsmith.plan.offers import best_of, offer_of, rivals_of
 from tinsmith.plan.parts import free_concat, free_split
-from tinsmith.plan.pick import Preference, Preferences, lightest, preferred, site_signature
+from tinsmith.plan.pick import Preferences
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.tensors import Tensor
 from tinsmith.plan.turns import Turn, place_turns
@@ -48,6 +50,7 @@ class Placer:
         self._home: dict[Value, Tensor] = {}
         self._copies: dict[tuple[Value, tuple[int, ...], int], Tensor] = {}
         self._layouts: dict[Value, Layout] = {}
+        self._alike = Alike()
 
     def again(self, threads: int) -> Placer:
         """Another one, which has placed nothing, for so many threads."""
@@ -144,21 +147,9 @@ class Placer:
     def place_native(self, node: Node, results: set[Value]) -> None:
         """Add a step that computes one node by a kernel, or else by its reference."""
         force = forced(node.name, node.op.name, self.overrides)
-        found: list[Candidate] = []
-        site, reason = None, ""
-        try:
-            if force != REFERENCE:
-                site = self.site(node)
-                inner = site.anchor.op.name if site.anchor is not None else ELEMENTWISE
-                force = force or forced(node.name, inner, self.overrides)
-            if force == REFERENCE:
-                reason = "forced"
-            elif site is not None:
-                found = candidates(site, force)
-        except (Skip, CodegenError) as skip:
-            reason = str(skip)
-        rivals = self._rivals(site, found, results) if site is not None else []
-        best, measured = self._best(site, rivals) if site is not None else (None, None)
+        site, found, reason, computed = offer_of(self, self._alike, node, force)
+        rivals = rivals_of(self, site, found, results) if site is not None else []
+        best, measured = best_of(self, site, rivals) if site is not None else (None, None)
         if best is None or best.choice is None or site is None:
             self._place_reference(node, found, reason)
             return
@@ -192,11 +183,19 @@ class Placer:
                 found,
                 rivals=rivals,
                 measured=measured,
+                computed=computed,
             )
         )
 
     def site(self, node: Node) -> Site:
         """What kernels see of a node. Raises Skip where it is not static and native."""
+        self.check(node)
+        site = make_site(node, self.target, self.precision)
+        site.layouts, site.threads = self._layouts, self.threads
+        return site
+
+    def check(self, node: Node) -> None:
+        """Raise Skip where a node is not static and native."""
         for v in (*node.inputs, *node.outputs):
             if v is None:
                 continue
@@ -209,38 +208,9 @@ class Placer:
             elem(v)
             if v.type.size == 0:
                 raise Skip(f"{v.name} is empty")
-        site = make_site(node, self.target, self.precision)
-        site.layouts, site.threads = self._layouts, self.threads
-        return site
 
-    def _rivals(
-        self, site: Site, found: list[Candidate], results: set[Value]
-    ) -> list[tuple[float, Candidate]]:
-        tier = max((c.tier for c in found if c.choice is not None), default=Tier.REFERENCE)
-        rows = [
-            (self._total(site, c.choice, results), c)
-            for c in found
-            if c.choice is not None and c.tier == tier
-        ]
-        return sorted(rows, key=lambda row: (row[0], row[1].kernel))
-
-    def _best(
-        self, site: Site, rivals: list[tuple[float, Candidate]]
-    ) -> tuple[Candidate | None, Preference | None]:
-        """The winner, and what was measured where that decided."""
-        ranking = [c for _, c in rivals]
-        wanted = self.preferences.get(site_signature(site)) if self.preferences else None
-        best = preferred(ranking, wanted)
-        if self.small:
-            light = lightest(site, [best, *ranking] if best else ranking)
-            return light, (wanted if light is best else None)
-        if best is not None:
-            return best, wanted
-        return (ranking[0] if ranking else None), None
-
-    def _total(self, site: Site, choice: Choice | None, results: set[Value]) -> float:
+    def total(self, site: Site, choice: Choice, results: set[Value]) -> float:
         """The choice's cost with the conversions that it would need."""
-        assert choice is not None
         total = choice.cost
         for value, layout in zip(site.operands, choice.reads, strict=True):
             if value is None or layout is None or value.const is not None:

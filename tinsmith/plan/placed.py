@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from tinsmith.graph import Node
@@ -34,6 +35,8 @@ class Placed:
     region: int = 0
     """The region whose turns run the step; 0 for none."""
     turns: int = 1
+    computed: Hashable = None
+    """What tells the node from all that are not like it, where that was asked for."""
 
     @property
     def cost(self) -> float:

@@ -253,7 +253,7 @@ def _step(
     refs += [state.ref(p) for p in packed]
     refs.append(Ref("workspace"))
     refs.append(_ref(s.scratch, state, offsets) if s.scratch else Ref("arena", 0))
-    key = choice_key(s.site, s.kernel, s.rank, s.choice)
+    key = choice_key(s.site, s.kernel, s.rank, s.choice, s.computed)
     writes, dtypes = [t.settled for t in s.writes], [p.dtype for p in packed]
     for k, phase in enumerate(s.choice.phases):
         code = phase_code(s.site, s.choice, k, specs, writes, dtypes, key)

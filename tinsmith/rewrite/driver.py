@@ -29,15 +29,41 @@ class Rewritten:
         return [r for r in self.refusals if r.node == node or node in r.nodes]
 
 
-def rewrite(graph: Graph, rules: Iterable[Rule], *, limit: int | None = None) -> Rewritten:
+def rewrite(
+    graph: Graph,
+    rules: Iterable[Rule],
+    *,
+    limit: int | None = None,
+    start: Iterable[Node] | None = None,
+) -> Rewritten:
     """Apply rules, in their order, at every node until nothing fires; edits the graph in place.
 
-    Raises RewriteLimit, naming the rules that kept firing, after `limit` rewrites (by default ten
-    for every node and a thousand), and PassError, naming rule and node, where a rule fails.
+    Where it is known that no pattern matches elsewhere (see `matching`), `start` has the nodes at
+    which one may, and those whose inputs have changed since. Raises RewriteLimit, naming the rules
+    that kept firing, after `limit` rewrites (by default ten for every node and a thousand), and
+    PassError, naming rule and node, where a rule fails.
     """
     if not isinstance(rules, RuleSet):
         rules = RuleSet("rules", rules=list(rules))
-    return _Driver(graph, rules, limit).run()
+    return _Driver(graph, rules, limit).run(start)
+
+
+def matching(graph: Graph, rules: RuleSet) -> tuple[list[Node], list[Refusal]]:
+    """The nodes at which a pattern matches, whether or not its rule would fire, and the near misses
+    elsewhere. Patterns see operators, attributes and constants, but no shapes: so both are the same
+    for all shapes of the inputs."""
+    nodes: list[Node] = []
+    misses: list[Refusal] = []
+    for node in graph.nodes:
+        for rule in rules.rules_for(node):
+            trace = Trace()
+            if rule.promising(node) and rule.matches(node, trace):
+                nodes.append(node)
+                break
+            refusal = trace.refusal(rule.name, node)
+            if refusal is not None:
+                misses.append(refusal)
+    return nodes, misses
 
 
 class _Driver:
@@ -52,14 +78,21 @@ class _Driver:
         self.near: dict[tuple[str, Node], Trace] = {}
 
     def push(self, node: Node, priority: float) -> None:
-        if node not in self.queued and self.rules_for(node):
+        if node not in self.queued and any(r.promising(node) for r in self.rules_for(node)):
             self.queued.add(node)
             self.count += 1
             heapq.heappush(self.queue, (priority, self.count, node))
 
-    def run(self) -> Rewritten:
-        for i, node in enumerate(self.graph.nodes):
-            self.push(node, float(i))
+    def run(self, start: Iterable[Node] | None) -> Rewritten:
+        if start is None:
+            for i, node in enumerate(self.graph.nodes):
+                self.push(node, float(i))
+        else:
+            self.push_downstream([n for n in dict.fromkeys(start) if n in self.graph], 0.0)
+            if self.queue:
+                place = {node: float(i) for i, node in enumerate(self.graph.nodes)}
+                self.queue = [(place[n], i, n) for _, i, n in self.queue]
+                heapq.heapify(self.queue)
         while self.queue:
             priority, _, node = heapq.heappop(self.queue)
             self.queued.discard(node)
@@ -73,7 +106,7 @@ class _Driver:
 
     def visit(self, node: Node, priority: float) -> None:
         for rule in self.rules_for(node):
-            if not any(root.promising(node) for root in rule.roots):
+            if not rule.promising(node):
                 continue
             trace = Trace()
             size = len(self.graph)

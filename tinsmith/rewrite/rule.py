@@ -67,6 +67,19 @@ class Rule:
         self.roots: tuple[Any, ...] = pattern.alternatives()
         self.depth = pattern.depth
 
+    def promising(self, node: Node) -> bool:
+        """A cheap necessary condition for a match at a node; see `Call.promising`."""
+        return any([root.promising(node) for root in self.roots])
+
+    def matches(self, node: Node, trace: Trace) -> bool:
+        """Whether the pattern matches at a node."""
+        return any(
+            root.takes(node)
+            and root.promising(node)
+            and any(True for _ in root.match(node.outputs[root.out], {}, trace))
+            for root in self.roots
+        )
+
     def apply(self, graph: Graph, node: Node, trace: Trace) -> tuple[Value, ...] | None:
         """Values for the node's outputs (`...` where one stays), or None; `trace` knows why."""
         for root in self.roots:

@@ -168,7 +168,7 @@ def attention_rows(site: Site) -> Choice:
         reads=site.reads(reads, PLAIN),
         writes=(PLAIN,),
         phases=one_phase(shape.items * groups, emit),
-        packed=(Packed("tables", book.array), *(Packed("bias", _keep(a.const)) for a in constants)),
+        packed=(book.packed(), *(Packed("bias", _keep(a.const)) for a in constants)),
         workspace=shape.workspace,
         detail=f"{shape.items} items of {shape.queries} x {shape.keys}, "
         f"tile {shape.rows.size}x{TILE_VECTORS}",

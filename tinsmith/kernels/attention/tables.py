@@ -7,11 +7,13 @@ are shared between items; one even pattern is a stride, and needs no table.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.kernels._kernel import Packed
 from tinsmith.kernels.places import Position
 
 Array = np.ndarray[Any, Any]
@@ -30,8 +32,14 @@ class Book:
         self.size += self.parts[-1].size
         return self.size - self.parts[-1].size
 
-    def array(self) -> Array:
-        return np.concatenate([*self.parts, np.zeros(1, np.int64)])
+    def packed(self) -> Packed:
+        """All of them, as a kernel packs them."""
+        array = np.concatenate([*self.parts, np.zeros(1, np.int64)])
+        return Packed("tables", partial(_array, array.tobytes()), array.nbytes)
+
+
+def _array(data: bytes) -> Array:
+    return np.frombuffer(data, np.int64)
 
 
 @dataclass(frozen=True)
@@ -75,14 +83,17 @@ def row_map(book: Book, table: Array) -> RowMap:
     """Take a table [items, rows] apart, and put what is left of it into the book."""
     table = np.asarray(table, np.int64)
     first = table[:, 0]
-    patterns, which = np.unique(table - first[:, None], axis=0, return_inverse=True)
+    distances = table - first[:, None]
     rows = table.shape[1]
     stride: int | None = None
-    shared = len(patterns) == 1
+    shared = bool(np.all(distances == distances[0]))
     if shared:
-        steps = np.unique(np.diff(patterns[0]))
-        if len(steps) <= 1:
+        patterns, which = distances[:1], np.zeros(len(table), np.int64)
+        steps = np.diff(patterns[0])
+        if np.all(steps == steps[:1]):
             stride = int(steps[0]) if len(steps) else 0
+    else:
+        patterns, which = np.unique(distances, axis=0, return_inverse=True)
     at_first = book.put(first)
     if stride is not None:
         return RowMap(rows, at_first, 0, 0, stride, True)

@@ -1,0 +1,130 @@
+"""Copies of a graph, for other types of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+import numpy as np
+
+from tinsmith.errors import TypeRuleError
+from tinsmith.graph.core import Graph, Node, Value, at_node
+from tinsmith.graph.types import Dim, Type
+
+SMALL = 64
+"""Type rules read the numbers of integers, and of floats that are no more than so many."""
+
+
+class Copier:
+    """Copies one graph, which is not edited meanwhile, again and again."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._kinds: dict[Node, Hashable] = {}
+
+    def copy(self, types: Mapping[str, Type]) -> Graph:
+        """A copy with the same names that shares constants; `types` gives inputs another type, and
+        all types that depend on them follow. Raises TypeRuleError where they do not fit."""
+        graph = self.graph
+        new = Graph(graph.name, graph.file)
+        new.meta = dict(graph.meta)
+        env: dict[Value, Value] = {}
+        changed: set[Value | None] = set()
+        for v in graph.inputs:
+            env[v] = Value(new, types.get(v.name, v.type), v.name)
+            new.inputs.append(env[v])
+            if env[v].type != v.type:
+                changed.add(v)
+        typing = _Typing(self._kinds, _sizes(graph, types))
+        for node in graph.nodes:
+            for v in node.inputs:
+                if v is not None and v not in env:
+                    env[v] = Value(new, v.type, v.name, const=v.const)
+            inputs = tuple([None if v is None else env[v] for v in node.inputs])
+            result = [v.type for v in node.outputs]
+            if changed and not changed.isdisjoint(node.inputs):
+                result = typing.result(node, inputs)
+                changed.update(
+                    v for v, type in zip(node.outputs, result, strict=True) if type is not v.type
+                )
+            names = [v.name for v in node.outputs]
+            attrs = dict(node.attrs)
+            copy = new.attach(node.op, inputs, attrs, result, node.name, node.origin, names)
+            env.update(zip(node.outputs, copy.outputs, strict=True))
+        for v in graph.outputs:
+            if v not in env:
+                env[v] = Value(new, v.type, v.name, const=v.const)
+            new.outputs.append(env[v])
+        new.take_names()
+        return new
+
+
+class _Typing:
+    """The types in one copy. Nodes that are alike are inferred once."""
+
+    def __init__(self, kinds: dict[Node, Hashable], sizes: Mapping[Dim, Dim]) -> None:
+        self.kinds, self.sizes = kinds, sizes
+        self.known: dict[Hashable, tuple[Type, ...]] = {}
+
+    def result(self, node: Node, inputs: tuple[Value | None, ...]) -> list[Type]:
+        """The output types of the copy of a node over `inputs`."""
+        kind = self.kinds.get(node)
+        if kind is None:
+            kind = self.kinds[node] = _kind(node)
+        key = (kind, *[None if v is None else v.type for v in inputs])
+        inferred = self.known.get(key)
+        if inferred is None:
+            try:
+                inferred = node.op.infer(inputs, node.attrs)
+            except TypeRuleError as error:
+                raise at_node(error, node.origin, node.op, inputs) from error
+            if all(type.is_static for type in inferred):  # no two unknown sizes are the same
+                self.known[key] = inferred
+        return [
+            v.type if v.type == type else self._told(v.type, type)
+            for v, type in zip(node.outputs, inferred, strict=True)
+        ]
+
+    def _told(self, old: Type, new: Type) -> Type:
+        """The new type, with the sizes that are known of symbols in the old one."""
+        if new.is_static or old.shape is None or new.shape is None:
+            return new
+        if len(old.shape) != len(new.shape):
+            return new
+        pairs = zip(old.shape, new.shape, strict=True)
+        return new.like(
+            shape=tuple([b if isinstance(b, int) else self.sizes.get(a, b) for a, b in pairs])
+        )
+
+
+def _sizes(graph: Graph, types: Mapping[str, Type]) -> dict[Dim, Dim]:
+    """The sizes that the types of inputs give to symbols."""
+    sizes: dict[Dim, Dim] = {}
+    for v in graph.inputs:
+        given = types.get(v.name, v.type).shape
+        if v.shape is not None and given is not None:
+            pairs = zip(v.shape, given, strict=True)
+            sizes |= {a: b for a, b in pairs if isinstance(a, str) and isinstance(b, int)}
+    return sizes
+
+
+def _kind(node: Node) -> Hashable:
+    """What the output types depend on besides the input types: equal only for nodes that are
+    alike."""
+    if node.op.traits & {"control", "holder"}:
+        return node
+    kind = (node.op.name, tuple(node.attrs.items()), tuple(map(_content, node.inputs)))
+    try:
+        hash(kind)
+    except TypeError:
+        return node
+    return kind
+
+
+def _content(v: Value | None) -> Hashable:
+    if v is None or v.const is None:
+        return None
+    if v.dtype.kind == "f" and v.const.size > SMALL:
+        return v.dtype.str
+    if v.dtype.kind not in "biuf":
+        return v
+    return v.dtype.str, np.ascontiguousarray(v.const).tobytes()

@@ -1,0 +1,70 @@
+"""What passes did to a graph, and where rules may apply in copies of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tinsmith.graph import Graph, Node
+from tinsmith.rewrite import Refusal, RuleSet, matching
+
+
+@dataclass
+class Report:
+    """What a stage did: an entry (pass, changes, seconds) for each run of a pass."""
+
+    entries: list[tuple[str, int, float]] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    notes: list[Refusal] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __iter__(self) -> Iterator[tuple[str, int, float]]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def changes(self) -> dict[str, int]:
+        """How often each pass changed something, over all rounds."""
+        total: dict[str, int] = {}
+        for name, count, _ in self.entries:
+            total[name] = total.get(name, 0) + count
+        return total
+
+    def refused(self, node: str) -> list[Refusal]:
+        """The near misses in which the node of that name took part."""
+        return [r for r in self.refusals if node in r.nodes or r.node == node]
+
+    def __str__(self) -> str:
+        times: dict[str, float] = {}
+        for name, _, seconds in self.entries:
+            times[name] = times.get(name, 0.0) + seconds
+        return "\n".join(f"{n:28} {c:6} {times[n] * 1e3:9.2f} ms" for n, c in self.changes.items())
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Where the rules of all stages may apply in copies of a graph for other shapes: by rule set,
+    the names of the nodes at which a pattern matches. `report` has the near misses elsewhere."""
+
+    names: Mapping[RuleSet, list[str]]
+    report: Report
+
+    @classmethod
+    def of(cls, graph: Graph, sets: Iterable[RuleSet]) -> Matches:
+        report = Report()
+        names: dict[RuleSet, list[str]] = {}
+        for rules in sets:
+            nodes, misses = matching(graph, rules)
+            names[rules] = [n.name for n in nodes]
+            report.refusals += misses
+        return cls(names, report)
+
+    def within(self, graph: Graph) -> dict[RuleSet, list[Node]]:
+        """The nodes of those names in a copy."""
+        known = {n.name: n for n in graph.nodes}
+        return {
+            rules: [known[n] for n in names if n in known] for rules, names in self.names.items()
+        }
