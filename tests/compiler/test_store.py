@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import tinsmith as ts
 from tests.models import array, digits, residual
 from tinsmith.codegen import cache as code_cache
+from tinsmith.compiler import store
 from tinsmith.errors import ModelFileError, UntrustedCode
 
 X = array(1, 1, 8, 8)
@@ -247,3 +249,20 @@ def test_damaged_tin_files_are_named(tmp_path: Path, damage: str) -> None:
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="cannot be written"):
         ts.save(ts.load(digits()), tmp_path / "no" / "folder" / "x.tin")
+
+
+def test_a_program_too_large_to_be_kept_says_what_would_keep_it(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "LIMIT_FACTOR", 1 / 16384)
+    net = ts.compile(digits())
+    net(X)
+    (note,) = [n for n in net.notes if "is not kept on disk" in n]
+    assert not programs(cache)
+    size = re.search(r"TINSMITH_CACHE_SIZE=(\d+)M", note)
+    assert size is not None
+    monkeypatch.setenv("TINSMITH_CACHE_SIZE", f"{size[1]}M")
+    code_cache._open.cache_clear()
+    net = ts.compile(digits())
+    net(X)
+    assert not net.notes and len(programs(cache)) == 1

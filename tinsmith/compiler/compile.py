@@ -314,6 +314,8 @@ class _Model:
                 sections["tuned"] = made.tuned.encode()
             sections["placed"] = self._placed().encode()
             sections["explain"] = json.dumps(self._explained()).encode()
+            if why := self.store.refusal(sections):
+                self.notes.append(why)
         if draft is not None:
             self.store.commit(self.key, signature, draft, sections, program.blobs[0])
         elif sections is not None:

@@ -186,10 +186,21 @@ class Store:
         blob.file = self._file(key, signature).name
         self._blobs[blob.tag] = blob
 
+    def refusal(self, sections: Mapping[str, Any]) -> str:
+        """Why a program is too large to be kept; '' where it is not."""
+        total = sum(memoryview(s).nbytes for s in sections.values())
+        if total <= self._limit // 2 or not self._limit:
+            return ""
+        wanted = int(2 * total / LIMIT_FACTOR / 2**20) + 1
+        return (
+            f"the compiled program takes {total / 2**30:.1f} GiB and is not kept on disk: the next "
+            f"start compiles it again. TINSMITH_CACHE_SIZE={wanted}M would let it be kept"
+        )
+
     def put(self, key: str, signature: Any, sections: Mapping[str, Any], blob: Blob) -> None:
         """Store a program's sections, among them the weights of a blob; a full or read-only disk
         only means that it is not kept."""
-        if sum(memoryview(s).nbytes for s in sections.values()) > self._limit // 2:
+        if self.refusal(sections):
             return
         try:
             self._trim()
@@ -212,9 +223,8 @@ class Store:
         self, key: str, signature: Any, draft: Draft, sections: Mapping[str, Any] | None, blob: Blob
     ) -> None:
         """Keep a draft, which holds the weights of a blob, with the other sections; or drop it."""
-        total = sum(memoryview(s).nbytes for s in (sections or {}).values())
         try:
-            if sections is not None and total <= self._limit // 2:
+            if sections is not None and not self.refusal(sections):
                 draft.commit({n: s for n, s in sections.items() if n != draft.first})
                 self._named(key, signature, blob)
         except OSError:
