@@ -1,7 +1,8 @@
 """Images a second at a larger batch: `python -m benchmarks.batch`.
 
 The exporter writes each model at both batches, so every engine plans for them. `gain` is the
-throughput at the larger batch over that at batch 1. ncnn runs no batches.
+throughput at the larger batch over that at batch 1, by medians; `shortest` is the same by the
+shortest runs, which other processes disturb least. ncnn runs no batches.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ABLE = [e for e in ENGINES if e != "ncnn"]
 
 
 def gains(one: list[Result], many: list[Result], batch: int) -> list[dict[str, Any]]:
-    """Rows by engine: images a second at batch 1 and `batch`, and their ratio."""
+    """Rows by engine: images a second at batch 1 and `batch`, and their ratios."""
     rows = []
     for a, b in zip(one, many, strict=True):
         row: dict[str, Any] = {"model": a.model, "engine": a.engine, "threads": a.threads}
@@ -33,18 +34,23 @@ def gains(one: list[Result], many: list[Result], batch: int) -> list[dict[str, A
             rows.append(row | {"failed": a.failed or b.failed or "wrong"})
             continue
         single, batched = 1e3 / a.median, 1e3 * batch / b.median
-        rows.append(row | {"one": single, "batched": batched, "gain": batched / single})
+        shortest = batch * min(a.runs) / min(b.runs)
+        rows.append(
+            row
+            | {"one": single, "batched": batched, "gain": batched / single, "shortest": shortest}
+        )
     return rows
 
 
 def as_table(rows: list[dict[str, Any]], batch: int) -> Table:
     out = Table(title=f"images a second at batch 1 and {batch}", title_justify="left")
-    for name in ("model", "engine", "threads", "batch 1", f"batch {batch}", "gain"):
+    for name in ("model", "engine", "threads", "batch 1", f"batch {batch}", "gain", "shortest"):
         out.add_column(name, justify="left" if name in ("model", "engine") else "right")
     for r in rows:
-        numbers = ["-"] * 3
+        numbers = ["-"] * 4
         if "failed" not in r:
-            numbers = [f"{r['one']:.1f}", f"{r['batched']:.1f}", f"{r['gain']:.2f}"]
+            numbers = [f"{r[k]:.1f}" for k in ("one", "batched")]
+            numbers += [f"{r[k]:.2f}" for k in ("gain", "shortest")]
         out.add_row(r["model"], r["engine"], str(r["threads"]), *numbers)
     return out
 

@@ -82,10 +82,12 @@ def test_names_tell_the_batch(name: str, want: tuple[str, int]) -> None:
 
 
 def test_gains_are_of_throughput() -> None:
-    one = [Result("m", 1, "tinsmith", rounds=[[4.0]]), Result("m", 1, "mnn", failed="no")]
-    many = [Result("m_b8", 1, "tinsmith", rounds=[[16.0]]), Result("m_b8", 1, "mnn", failed="no")]
+    runs, batched = [[4.0, 3.0, 9.0]], [[16.0, 8.0, 20.0]]
+    one = [Result("m", 1, "tinsmith", rounds=runs), Result("m", 1, "mnn", failed="no")]
+    many = [Result("m_b8", 1, "tinsmith", rounds=batched), Result("m_b8", 1, "mnn", failed="no")]
     ours, peer = gains(one, many, 8)
     assert ours["gain"] == pytest.approx(2.0) and ours["one"] == pytest.approx(250.0)
+    assert ours["shortest"] == pytest.approx(3.0)
     assert peer["failed"] == "no"
 
 
