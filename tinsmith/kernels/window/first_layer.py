@@ -10,13 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import PLAIN, Layout, block_of
 from tinsmith.kernels.window.contract import LINE, Level, contract, initial
 from tinsmith.kernels.window.direct import grid, store_tile, traffic
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
+from tinsmith.kernels.window.padded import copy_rows
 from tinsmith.kernels.window.tiles import Panels, Sink, panels, tiling, walk
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias, pack_panels
 
@@ -112,7 +113,13 @@ def emit_first_layer(
         image = source.pointer + n * batch
         if band.copied:
             x, channel_step, step_in = em.workspace.cast(F32), band.channel, band.step
-            _copy_band(b, image, x, geo, band, channel, step, d, first)
+            corner = (
+                b.index(d) * geo.stride[0] - geo.begin[0],
+                b.index(first) * geo.stride[1] - geo.begin[1],
+                -geo.begin[2],
+            )
+            extent = (band.lines, band.pitch)
+            copy_rows(b, image, x, geo, corner, extent, geo.channels, channel, step)
             tap_plane = band.step[0]
         else:
             x = image + d * (geo.stride[0] * step[0]) + first * (geo.stride[1] * step[1])
@@ -179,49 +186,3 @@ def _ask_for_row(sink: Sink, wide: int, vectors: int) -> None:
     for o in range(vectors):
         for j in range(0, wide, max(1, LINE // sink.width)):
             out.at(*sink.geometry.place((0, o, 0, 0, j))).fixed().prefetch(True)
-
-
-def _copy_band(
-    b: Builder,
-    image: Ptr,
-    space: Ptr,
-    geo: Geometry,
-    band: Band,
-    channel: int,
-    step: Triple,
-    d: Val | int,
-    first: Val | int,
-) -> None:
-    """Copy the rows that a band's windows reach, with zeros where they leave the image."""
-    top = b.index(first) * geo.stride[1] - geo.begin[1]
-    front = b.index(d) * geo.stride[0] - geo.begin[0]
-    left = min(geo.begin[2], band.pitch)
-    inside = min(geo.size[2], band.pitch - left)
-    lanes = b.target.lanes
-
-    def zeros(to: Ptr, count: int) -> None:
-        if count:
-            b.vectors(
-                count, lanes, lambda i, n, mask: (to + i).store(b.zero(F32.x(n)), mask)
-            )  # fmt: skip
-
-    with b.loop(0, geo.channels) as c, b.loop(0, geo.kernel[0]) as k, b.loop(0, band.lines) as i:
-        to = space + c * band.channel + k * band.step[0] + i * band.pitch
-        z, y = front + k * geo.dilation[0], top + i
-        within = (z >= 0) & (z < geo.size[0]) & (y >= 0) & (y < geo.size[1])
-        source = image + c * channel + z * step[0] + y * step[1]
-
-        def copy(to: Ptr = to, source: Ptr = source) -> None:
-            zeros(to, left)
-            if inside > 0:
-                b.vectors(
-                    inside,
-                    lanes,
-                    lambda i, n, mask: (to + left + i).store((source + i).load(n, mask), mask),
-                )
-            zeros(to + left + inside, band.pitch - left - inside)
-
-        def clear(to: Ptr = to) -> None:
-            zeros(to, band.pitch)
-
-        b.choose(within, copy, clear)

@@ -57,12 +57,15 @@ def pool_max(site: Site) -> Choice:
 @kernel("AveragePool", Tier.SHAPED, dtypes="float32")
 def pool_average(site: Site) -> Choice:
     """Average over windows, on channel-blocked data; divides by the taps that count."""
+    return _pool(site, pool_geometry(site)[0], SUM, shares_of(site))
+
+
+def shares_of(site: Site) -> tuple[np.ndarray, ...]:
+    """Tables for (depth, height, width): the product of their entries is an output's share."""
     geo, win = pool_geometry(site)
-    missing = 3 - geo.rank
-    ends = (0,) * missing + tuple(win.end)
+    ends = (0,) * (3 - geo.rank) + tuple(win.end)
     pads = site.attr("count_include_pad")
-    shares = tuple(_shares(geo, axis, ends[axis] if pads else None) for axis in range(3))
-    return _pool(site, geo, SUM, shares)
+    return tuple(_shares(geo, axis, ends[axis] if pads else None) for axis in range(3))
 
 
 def _shares(geo: Geometry, axis: int, end: int | None) -> np.ndarray:

@@ -1,0 +1,127 @@
+"""Pooling, and convolution of few channels to few, on plain data.
+
+Blocks of channels would be mostly padding where there are few channels, and pooling needs no
+blocks at all.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel
+from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.window.geometry import Geometry, conv_geometry, pool_geometry
+from tinsmith.kernels.window.plain import Sum, plain_choice, segments, tile_of
+from tinsmith.kernels.window.pool import MAXIMUM, SUM, Fold, shares_of
+from tinsmith.kernels.window.tiles import Pieces, cut
+
+MOST_OUTPUTS = 4  # output channels of a panel
+
+
+@kernel("MaxPool", Tier.SHAPED, dtypes="float32")
+def pool_max_plain(site: Site) -> Choice:
+    """Maximum over windows, on plain data."""
+    if site.attr("with_indices"):
+        raise Skip("the places of the maxima are wanted too")
+    return _pool(site, pool_geometry(site)[0], MAXIMUM, None)
+
+
+@kernel("AveragePool", Tier.SHAPED, dtypes="float32")
+def pool_average_plain(site: Site) -> Choice:
+    """Average over windows, on plain data; divides by the taps that count."""
+    geo, _ = pool_geometry(site)
+    return _pool(site, geo, SUM, np.concatenate(shares_of(site)))
+
+
+def _pool(site: Site, geo: Geometry, fold: Fold, table: np.ndarray | None) -> Choice:
+    plan = segments(geo, 1)
+    slots = fold.flops / 2
+    tile = tile_of(site.target, geo, plan, 1, slots)
+    planes = geo.batch * geo.channels * geo.out[0]
+    packed = () if table is None else (Packed("shares", lambda: table),)
+
+    def work(em: Emit, width: int) -> Sum:
+        b = em.b
+
+        def start(_: Val | int, outputs: int) -> list[Val]:
+            return [b.splat(fold.start, F32, width)] * outputs
+
+        def finish(value: Val, at: tuple[Val | int, Val | int, Val | int]) -> Val:
+            if table is None:
+                return value
+            of = em.packed[0]
+            rows = (of + at[0]).load() * (of + geo.out[0] + at[1]).load()
+            columns = (of + (geo.out[0] + geo.out[1]) + at[2]).load(width)
+            return value * (columns * rows)
+
+        return Sum(
+            lambda _, xs, acc, __: [fold.add(a, x) for a, x in zip(acc, xs, strict=True)],
+            start,
+            finish,
+        )
+
+    return plain_choice(
+        site, geo, plan, tile, planes, ((1, 1),), 1, packed, work,
+        slots=planes * tile.cost * geo.taps, fill=fold.start,
+    )  # fmt: skip
+
+
+@kernel("Conv", Tier.SHAPED, dtypes="float32")
+def conv_plain(site: Site) -> Choice:
+    """Convolution of few channels to few, on plain data."""
+    w = site.const(1, "the weights")
+    bias = site.const(2, "the bias") if site.has(2) else None
+    geo = conv_geometry(site)
+    group, most = site.attr("group"), block_of(site.target)
+    if max(geo.channels, geo.out_channels) > most:
+        raise Skip(f"{geo.channels} to {geo.out_channels} channels fill a block of {most}")
+    inputs, outputs = geo.channels // group, geo.out_channels // group
+    plan = segments(geo, inputs)
+    panels = cut(outputs, MOST_OUTPUTS)
+    tile = tile_of(site.target, geo, plan, panels[0][1], 1.0)
+    planes = geo.batch * group * geo.out[0]
+    packed = [Packed("weights", lambda: _pack(w, group, panels))]
+    if bias is not None:
+        packed.append(Packed("bias", lambda: bias))
+
+    def work(em: Emit, width: int) -> Sum:
+        b = em.b
+
+        def body(w: Ptr | None, xs: list[Val], acc: list[Val], outputs: int) -> list[Val]:
+            assert w is not None
+            new = list(acc)
+            factors = [(w + k).splat(width) for k in range(outputs)]
+            for i, x in enumerate(xs):
+                for k, factor in enumerate(factors):
+                    new[i * outputs + k] = x.fma(factor, acc[i * outputs + k])
+            return new
+
+        def start(first: Val | int, outputs: int) -> list[Val]:
+            if bias is None:
+                return [b.zero(F32.x(width))] * outputs
+            return [(em.packed[1] + first + k).splat(width) for k in range(outputs)]
+
+        return Sum(body, start, lambda value, _: value)
+
+    count = sum(n for n, _ in panels)
+    return plain_choice(
+        site, geo, plan, tile, planes, panels, inputs, tuple(packed), work,
+        slots=planes * tile.cost * count * inputs * geo.taps, fill=0.0,
+    )  # fmt: skip
+
+
+def _pack(w: np.ndarray, group: int, panels: Pieces) -> np.ndarray:
+    """[K, C, *taps] as [group][panel][channel][tap][output], flat."""
+    flat = w.reshape(group, -1, *w.shape[1:2], prod(w.shape[2:]))
+    parts = []
+    for g in flat:
+        first = 0
+        for count, size in panels:
+            for _ in range(count):
+                parts.append(g[first : first + size].transpose(1, 2, 0).reshape(-1))
+                first += size
+    return np.concatenate(parts)

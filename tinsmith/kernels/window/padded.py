@@ -1,0 +1,69 @@
+"""Rows of a plain image with what lies around it, copied into a workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.types import F32
+from tinsmith.kernels.window.geometry import Geometry, Triple
+
+
+def copy_rows(
+    b: Builder,
+    image: Ptr,
+    space: Ptr,
+    geo: Geometry,
+    corner: Sequence[Val | int],
+    extent: tuple[int, int],
+    channels: int,
+    channel: int,
+    step: Triple,
+    fill: float = 0.0,
+) -> None:
+    """Copy the rows that some windows reach, with `fill` where they leave the image.
+
+    `corner` is the first (plane, row, column) of the input, which may lie outside; `extent` the
+    rows and columns to copy. The copy is [channels][kernel planes][rows][columns], dense; in the
+    image, channels are `channel` and axes `step` elements apart.
+    """
+    front, top, first = corner
+    lines, pitch = extent
+    flat = lines * pitch
+    lanes = b.target.lanes
+    left = b.minimum(b.maximum(0 - first, 0), pitch)
+    skipped = b.maximum(first, 0)
+    inside = b.maximum(b.minimum(_less(b, geo.size[2], skipped), _less(b, pitch, left)), 0)
+    right = _less(b, pitch, left) - inside
+
+    def filled(to: Ptr, count: Val | int) -> None:
+        if not (isinstance(count, int) and count == 0):
+            b.vectors(
+                count, lanes, lambda i, n, mask: (to + i).store(b.splat(fill, F32, n), mask)
+            )  # fmt: skip
+
+    with b.loop(0, channels) as c, b.loop(0, geo.kernel[0]) as k, b.loop(0, lines) as i:
+        to = space + c * (geo.kernel[0] * flat) + k * flat + i * pitch
+        z, y = b.index(front) + k * geo.dilation[0], b.index(top) + i
+        within = (z >= 0) & (z < geo.size[0]) & (y >= 0) & (y < geo.size[1])
+        source = image + c * channel + z * step[0] + y * step[1] + skipped
+
+        def copy(to: Ptr = to, source: Ptr = source) -> None:
+            filled(to, left)
+            if not (isinstance(inside, int) and inside == 0):
+                at = to + left
+                b.vectors(
+                    inside,
+                    lanes,
+                    lambda i, n, mask: (at + i).store((source + i).load(n, mask), mask),
+                )
+            filled(to + left + inside, right)
+
+        def clear(to: Ptr = to) -> None:
+            filled(to, pitch)
+
+        b.choose(within, copy, clear)
+
+
+def _less(b: Builder, a: int, c: Val | int) -> Val | int:
+    return a - c if isinstance(c, int) else b.index(a) - c
