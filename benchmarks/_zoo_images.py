@@ -371,7 +371,8 @@ class DiT(nn.Module):
 
     def __init__(self, w: int = 64, heads: int = 4) -> None:
         super().__init__()
-        self.cut, self.time, self.heads = nn.Conv2d(4, w, 2, 2), nn.Linear(w, 6 * w), heads
+        self.cut, self.time = nn.Conv2d(4, w, 2, 2), nn.Linear(w, 6 * w)
+        self.width, self.heads = w, heads
         self.qkv, self.out = nn.Linear(w, 3 * w), nn.Linear(w, w)
         self.norm = nn.LayerNorm(w, elementwise_affine=False)
         self.mlp = nn.Sequential(nn.Linear(w, 4 * w), nn.GELU("tanh"), nn.Linear(4 * w, w))
@@ -380,7 +381,7 @@ class DiT(nn.Module):
     def forward(self, x: Any, t: Any) -> Any:
         y = self.cut(x).flatten(2).transpose(1, 2)
         n, count, w = y.shape
-        shift, scale, gate, low, high, end = self.time(waves(t, w))[:, None].chunk(6, -1)
+        shift, scale, gate, low, high, end = self.time(waves(t, self.width))[:, None].chunk(6, -1)
         q, k, v = self.qkv(self.norm(y) * (1 + scale) + shift).view(
             n, count, 3, self.heads, -1).permute(2, 0, 3, 1, 4)  # fmt: skip
         mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, count, w)
