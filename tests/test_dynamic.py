@@ -108,7 +108,8 @@ def test_programs_of_all_shapes_share_their_weights():
     d = 64
     model = ts.load(transformer(d=d, heads=2, layers=2))
     net = ts.compile(model, cache=False)
-    given = {shape: feeds(*shape) for shape in [(2, 20), (2, 21), (1, 41), (2, 20)]}
+    # Of equal rows, so that the same tiles are best, whatever the machine.
+    given = {shape: feeds(*shape) for shape in [(2, 20), (4, 10), (1, 40), (2, 20)]}
     expected = {shape: net(**f) for shape, f in given.items()}
     own = [p.blobs[0].data.size for p in net._programs.values()]
     assert own[0] > 4 * 12 * d * d * 2
@@ -119,7 +120,7 @@ def test_programs_of_all_shapes_share_their_weights():
     del net._programs[next(iter(net._programs))]
     gc.collect()
     assert first() is not None  # the others read it
-    agree(net(**given[1, 41]), expected[1, 41])
+    agree(net(**given[1, 40]), expected[1, 40])
 
 
 def test_stored_programs_share_their_weights(tmp_path, monkeypatch):
