@@ -14,9 +14,10 @@ from tinsmith.graph import Graph, Type
 from tinsmith.ops import OPS
 from tinsmith.ops.control import run_graph
 from tinsmith.passes.manager import run_passes
+from tinsmith.plan.place import Placer
 from tinsmith.plan.rows import RULES
 from tinsmith.plan.turns import one_turn, runs
-from tinsmith.plan.when import intervals
+from tinsmith.plan.when import intervals, prices
 
 IMAGE = (4, 6, 5, 7)
 
@@ -308,6 +309,21 @@ def test_what_fits_in_cache_or_is_one_image_is_computed_at_once():
 
 def test_heavy_weights_are_read_once():
     assert regions(chain(8, 512, 4, pool=False)) == []
+
+
+def test_weights_beyond_the_cache_are_fetched_each_turn():
+    def beyond(channels: int) -> float:
+        """Seconds of one turn that the costs of its kernels do not tell."""
+        graph, placer = (
+            placed(chain(8, channels, 7, pool=False)),
+            Placer(level("avx2"), {}, "default"),
+        )
+        (run,) = runs(graph, 8)
+        found = prices(placer, one_turn(graph, run, 8).body)
+        return sum(filter(None, found.values())) - sum(s.cost for s in placer.steps)
+
+    assert beyond(512) > 0.9 * 3 * 512 * 512 * 9 * 4 / level("avx2").l3_bandwidth
+    assert abs(beyond(32)) < 1e-12
 
 
 def test_explain_tells_turns():
