@@ -1,8 +1,6 @@
-"""Strassen's algorithm: awkward shapes on every instruction set, bounded errors, and no spills."""
+"""Convolutions by Strassen's method: awkward shapes, bounded errors, and no spills."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,49 +11,27 @@ from tinsmith.codegen.jit import assembly
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.build import build_phase
-from tinsmith.kernels.layout import block_of, from_layout, spec_of, to_layout
-from tinsmith.kernels.strassen import conv as module
-from tinsmith.kernels.strassen.pack import factors
-from tinsmith.kernels.strassen.plan import Problem, best_plan
+from tinsmith.kernels.layout import from_layout, spec_of, to_layout
 
 SHAPES = {
-    "even": (conv(1, 64, 64, (4, 4), (1, 1)), 0),
+    "even": (conv(1, 64, 64, (6, 6), (1, 1)), 0),
     "odd pixels": (conv(1, 64, 64, (5, 5), (1, 1)), 0),
-    "two pixels": (conv(1, 32, 32, (1, 2), (1, 1)), 0),
-    "odd blocks of channels": (conv(1, 112, 96, (4, 6), (1, 1)), 0),
-    "odd blocks of outputs": (conv(1, 64, 112, (4, 6), (1, 1)), 0),
-    "everything odd, batch": (conv(3, 75, 107, (7, 9), (1, 1)), 0),
-    "in a halo": (conv(2, 72, 104, (5, 5), (1, 1)), 1),
-    "without bias": (conv(1, 75, 107, (5, 7), (1, 1), bias=False), 1),
-    "stride": (conv(2, 70, 64, (9, 7), (1, 1), stride=(2, 2)), 0),
-    "stride on one axis": (conv(1, 64, 64, (9, 8), (1, 1), stride=(3, 1)), 2),
+    "batch": (conv(3, 96, 160, (7, 9), (1, 1)), 0),
+    "in a halo": (conv(2, 64, 96, (5, 5), (1, 1)), 1),
+    "without bias": (conv(1, 96, 64, (5, 7), (1, 1), bias=False), 1),
+    "stride": (conv(2, 64, 64, (9, 7), (1, 1), stride=(2, 2)), 0),
+    "stride on one axis": (conv(1, 64, 64, (9, 9), (1, 1), stride=(3, 1)), 2),
     "1-D": (conv(2, 64, 64, (19,), (1,)), 1),
-    "3-D": (conv(1, 64, 70, (3, 4, 5), (1, 1, 1)), 1),
-    "3-D stride": (conv(1, 64, 64, (3, 4, 5), (1, 1, 1), stride=(2, 1, 2)), 0),
+    "3-D": (conv(1, 64, 96, (3, 4, 5), (1, 1, 1)), 1),
+    "3-D stride": (conv(1, 64, 64, (5, 4, 5), (1, 1, 1), stride=(2, 1, 1)), 0),
     "tail panel": (conv(1, 64, 448, (5, 5), (1, 1)), 0),
 }
 
 
-def cut(monkeypatch, blocks: int, shared: bool) -> None:
-    """Make kernels use this many blocks, and shared sums or their own."""
-
-    def plan(target, problem, threads):
-        found = best_plan(target, problem, threads)
-        if found is None:
-            return None
-        half = -(-problem.pixels // (2 * blocks))
-        if (2 * blocks - 1) * half > problem.pixels:
-            return replace(found[0], shared=shared), found[1]
-        return replace(found[0], half=half, blocks=blocks, shared=shared), found[1]
-
-    monkeypatch.setattr(module, "best_plan", plan)
-
-
 @pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize("name", SHAPES)
-def test_shapes(name, target, monkeypatch):
+def test_shapes(name, target):
     (arrays, attrs), extra = SHAPES[name]
-    cut(monkeypatch, 1 + len(name) % 2, len(name) % 3 == 0)
     choice = check(
         "Conv", arrays, attrs, kernel="conv_strassen", target=target, consts=(1, 2),
         extra_halo=extra,
@@ -63,24 +39,12 @@ def test_shapes(name, target, monkeypatch):
     assert choice.packed[0].nbytes == choice.packed[0].make().nbytes
 
 
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("blocks", [1, 2, 3])
-@pytest.mark.parametrize("size", [(4, 6), (5, 5), (1, 23)])
-def test_blocks(size, blocks, shared, monkeypatch):
-    cut(monkeypatch, blocks, shared)
-    arrays, attrs = conv(2, 80, 144, size, (1, 1))
-    check(
-        "Conv", arrays, attrs, kernel="conv_strassen", consts=(1, 2), target="avx2",
-        epilogue=[("Add", normal(2, 144, *size, seed=5))],
-    )  # fmt: skip
-
-
 EPILOGUES = {
-    "residual": [("Add", normal(2, 104, 5, 7, seed=5)), ("Relu",)],
-    "channels": [("Mul", ("const", normal(1, 104, 1, 1, seed=6))), ("Sigmoid",)],
+    "residual": [("Add", normal(2, 96, 5, 7, seed=5)), ("Relu",)],
+    "channels": [("Mul", ("const", normal(1, 96, 1, 1, seed=6))), ("Sigmoid",)],
     "scalar": [("Add", ("const", normal(1, seed=7)))],
     "pixels": [("Mul", normal(2, 1, 5, 7, seed=8)), ("HardSwish",)],
-    "long": [("Gelu",), ("Add", normal(2, 104, 5, 7, seed=9))],
+    "long": [("Gelu",), ("Add", normal(2, 96, 5, 7, seed=9))],
 }
 
 
@@ -88,7 +52,7 @@ EPILOGUES = {
 @pytest.mark.parametrize("name", EPILOGUES)
 @pytest.mark.parametrize("halo", [0, 1])
 def test_epilogues(name, halo, target):
-    arrays, attrs = conv(2, 72, 104, (5, 7), (1, 1))
+    arrays, attrs = conv(2, 64, 96, (5, 7), (1, 1))
     check(
         "Conv", arrays, attrs, kernel="conv_strassen", target=target, consts=(1, 2),
         epilogue=EPILOGUES[name], extra_halo=halo,
@@ -127,17 +91,8 @@ def test_errors_are_bounded(shape, target):
     assert np.abs(got - want).max() <= 3e-6 * np.abs(want).max()
 
 
-def test_factors_are_rounded_once():
-    w = np.array([[1.0, 2**-25], [2**-25, 1.0]], np.float32)
-    made = dict(zip(("W00", "W01", "S2", "S3", "-W11", "S1", "S4"), factors(w, 1, 1), strict=True))
-    assert made["S1"] == np.float32(1 + 2**-25)
-    assert made["S2"] == np.float32(2**-25)
-    assert made["S4"] == 0
-    assert made["-W11"] == -1
-
-
 @pytest.mark.parametrize("epilogue", [(), RELU6], ids=["bare", "clip"])
-@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("target", ["avx512", "avx2"])
 @pytest.mark.parametrize("shape", [(256, 256, 14), (128, 96, 28), (512, 64, 7), (64, 320, 9)])
 def test_inner_loops_do_not_spill(shape, target, epilogue):
     channels, outputs, size = shape
@@ -146,7 +101,7 @@ def test_inner_loops_do_not_spill(shape, target, epilogue):
     choice = KERNELS["conv_strassen"].offer(site)[0]
     layout = choice.writes[0]
     x, y = (spec_of(np.float32, v.dims, layout) for v in (site.inputs[0], site.out))
-    packed = [np.dtype(np.float32)] * len(choice.packed)
+    packed = [p.make().dtype for p in choice.packed]
     phase = next(i for i, p in enumerate(choice.phases) if i == 0 or p.tiles < 64)
     reads = [x, *(None for _ in site.operands[1:])]
     text = build_phase(site, choice, phase, reads, [y], packed).text
@@ -160,10 +115,11 @@ def test_inner_loops_do_not_spill(shape, target, epilogue):
         (conv(1, 64, 64, (4, 4), (1, 1), group=2), "default", "group is 2"),
         (conv(1, 64, 64, (4, 4), (3, 3)), "default", "only pointwise"),
         (conv(1, 64, 64, (4, 4), (1, 1), pad=(1, 1, 1, 1)), "default", "only pointwise"),
-        (conv(1, 64, 8, (4, 4), (1, 1)), "default", "no halves of 8"),
-        (conv(1, 64, 64, (1, 1), (1, 1)), "default", "1 pixel"),
+        (conv(1, 64, 8, (5, 5), (1, 1)), "default", "cannot be halved"),
+        (conv(1, 72, 64, (5, 5), (1, 1)), "default", "cannot be halved"),
+        (conv(1, 64, 64, (1, 1), (1, 1)), "default", "1 rows"),
     ],
-    ids=["strict", "groups", "taps", "padded", "narrow", "pixel"],
+    ids=["strict", "groups", "taps", "padded", "narrow", "odd blocks", "pixel"],
 )
 def test_declines(case, precision, why):
     site = site_of(one_node("Conv", *case, (1, 2)), level("avx2"), precision)
@@ -185,16 +141,3 @@ def test_cost_picks_large_products_only(shape, wins):
     except Skip:
         ours = float("inf")
     assert (ours < direct) == wins
-
-
-@pytest.mark.parametrize("threads", [1, 2, 4])
-@pytest.mark.parametrize("pixels", [2, 3, 49, 196, 197, 3025])
-def test_plans_cover_all_pixels(pixels, threads):
-    problem = Problem(1, pixels, 256, 512)
-    target = level("avx512")
-    found = best_plan(target, problem, threads)
-    assert found is not None
-    plan = found[0]
-    last = pixels - 2 * plan.half * (plan.blocks - 1)
-    assert plan.half <= last <= 2 * plan.half
-    assert 2 * plan.height * block_of(target) + plan.peeled == 512

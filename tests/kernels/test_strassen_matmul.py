@@ -12,8 +12,8 @@ from tests.kernels.window_cases import normal
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.strassen.choice import pack
 from tinsmith.kernels.strassen.form import STEPS, left_factors, right_factors
-from tinsmith.kernels.strassen.matmul import pack
 from tinsmith.kernels.strassen.shape import shape_of
 
 SHAPES = {
@@ -108,6 +108,44 @@ def test_small_rows_keep_their_own_precision(depth, target):
         np.testing.assert_allclose(got, row, rtol=0, atol=1e-5 * np.abs(row).max())
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_results_may_lie_where_a_residual_lies(depth):
+    """Every row is finished once, after its residual was read: those computed anew as well."""
+    x, w, residual = normal(61, 68, seed=1), normal(68, 128, seed=2), normal(61, 128, seed=3)
+    x[[0, 7]] = 0
+    x[[5, 31]] *= 5e-5
+    x[60, 3] = np.inf
+    node = one_node("MatMul", [x, w], {}, (1,), [("Add", residual)])
+    bench = prepare(node, {"x0": x, "e0": residual}, "matmul_strassen", "avx2", pick=depth - 1)
+    function, pointers, tiles = bench.functions[0]
+    inside = bench.outputs[0][0]
+    inside[...] = residual.reshape(-1)
+    function(pointers[0], pointers[2], *pointers[2:], 0, tiles)
+    with np.errstate(invalid="ignore"):
+        want = (x.astype(np.float64) @ w).astype(np.float32) + residual
+    got = inside.reshape(61, 128)
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-3)
+    small = [0, 5, 7, 31]
+    np.testing.assert_allclose(got[small], want[small], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("depth", "l2"), [(1, 16), (1, 64), (1, 256), (1, 512), (2, 64), (2, 1024)]
+)
+def test_small_caches(depth, l2):
+    """K in slabs, or panels of rows in groups."""
+    target = replace(level("avx2"), l2=l2 << 10)
+    x, w = normal(230, 512, seed=1), normal(512, 192, seed=2)
+    x[[0, 229]] = 0
+    x[100, 3] = np.nan
+    cut = shape_of(target, depth, 230, 512, 192)
+    assert cut.slabs > 1 or 1 < cut.together < cut.tiling.rows.count
+    check(
+        "MatMul", [x, w], kernel="matmul_strassen", target=target, consts=(1,), pick=depth - 1,
+        rtol=2e-5,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("shape", [(64, 256, 128), (49, 1024, 64), (200, 64, 512)])
@@ -180,8 +218,16 @@ def test_the_cost_counts_where_right_factors_come_from():
 def test_columns_are_grouped_where_far_factors_would_be_read_again_and_again():
     far = replace(level("avx512"), l2=2 << 20, peak=170e9, l3_bandwidth=5e9, dram_bandwidth=5e9)
     near = replace(far, l3_bandwidth=1e15, dram_bandwidth=1e15)
-    few, many = (shape_of(t, 1, 784, 384, 1536).groups for t in (near, far))
+    few, many = (shape_of(t, 1, 784, 384, 1536, threads=2).groups for t in (near, far))
     assert few < many
+
+
+def test_panels_of_rows_share_right_factors_that_come_from_afar():
+    """Five short panels of AVX2 would each read 17 MB for little arithmetic."""
+    short = replace(level("avx2"), l2=1 << 20)
+    cut = shape_of(short, 1, 49, 768, 3072)
+    assert cut.together == cut.tiling.rows.count > 1
+    assert shape_of(short, 1, 784, 64, 64).together == 1  # near enough for all
 
 
 @pytest.mark.parametrize("target", ["avx512", "avx2"])

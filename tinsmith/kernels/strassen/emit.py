@@ -1,7 +1,8 @@
-"""The code of a product by Strassen's method, panel of rows by panel of rows.
+"""The code of a product by Strassen's method, group of row panels by group of row panels.
 
-All left factors of a panel (of a slab of K) are made once; then, panel of columns by panel of
-columns, one product after the other. Each starts from the sums that it is added to, and leaves
+All left factors of a group (of a slab of K) are made once; then, panel of columns by panel of
+columns, one product after the other, each for all panels of the group, so that its right factor
+is read from afar only once. A product starts from the sums that it is added to, and leaves
 its own for those that follow (`steps.py`), or ends a unit of the result.
 """
 
@@ -9,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
-from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel
+from tinsmith.kernels.dot.panels import each_column_panel
 from tinsmith.kernels.dot.skeleton import DISTANCE, Operands, Tile, offsets, product
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position
@@ -23,10 +25,11 @@ from tinsmith.kernels.strassen.shape import Shape
 from tinsmith.kernels.strassen.steps import FIELDS, Room
 
 LARGE = 1e15  # from here on sums, or products of sums, might overflow
-CHAINS = 4  # accumulators of the squares of a row
 SMALL = 2.0**-13
-"""Rows this much smaller than the largest of their panel are computed again: sums with larger rows
-round what they hold away, and a row of zeros would not give zeros."""
+"""Rows whose norm is this much smaller than the largest of their panel are computed by the
+definition: sums with larger rows round what they hold away, and a row of zeros would not give
+zeros."""
+CHAINS = 4  # accumulators of the squares of a row
 AHEAD = 2  # vectors by which lines of left factors are asked for before they are written
 
 
@@ -41,7 +44,8 @@ class Ends(Protocol):
         ...
 
     def store(self, row: Position, column: Position, values: Sequence[Val]) -> None:
-        """Finish vectors of neighbouring results."""
+        """Finish vectors of neighbouring results: once each, as the results may lie where what the
+        epilogue reads lies."""
         ...
 
 
@@ -62,20 +66,9 @@ class Work:
     def lanes(self) -> int:
         return block_of(self.b.target)
 
-    @property
-    def left(self) -> Ptr:
-        """The left factors."""
-        return self.workspace.cast(F32)
-
-    @property
-    def room(self) -> Room:
-        return Room(self.shape)
-
-    def partial(self, c: Position) -> Ptr:
-        """Results of the slabs so far for panel c of columns."""
-        s = self.shape
-        at = (self.b.index(c) - self.b.index(self.lo)) * (s.side**2 * s.tile)
-        return (self.left + self.room.partial + at).fixed()
+    def room(self, at: Position) -> Ptr:
+        """A place of `Room`."""
+        return (self.workspace.cast(F32) + at).fixed()
 
     def right(self, c: Position, slab: Position) -> Ptr:
         """The right factors of panel c of columns."""
@@ -104,156 +97,199 @@ class Work:
 
 def clear(b: Builder, shape: Shape, workspace: Ptr) -> None:
     """Zero the zeros: before anything else."""
-    lanes = block_of(b.target)
-    at = (workspace.cast(F32) + Room(shape).zeros).fixed()
-    with b.loop(0, -(-shape.tile // lanes) * lanes, lanes) as i:
-        (at + i).store(b.zero(F32.x(lanes)))
+    lanes, room = block_of(b.target), Room(shape)
+    with b.loop(0, shape.together) as number:
+        at = (workspace.cast(F32) + room.slots + number * room.slot).fixed()
+        with b.loop(0, shape.tile, lanes) as i:
+            (at + i).store(b.zero(F32.x(lanes)))
 
 
 def rows(w: Work, lo: Position, hi: Position) -> None:
     """The panels [lo, hi) of rows."""
+    s = w.shape
+    if s.together == 1 or not isinstance(lo, int) or not isinstance(hi, int) or hi > s.together:
+        with w.b.loop(lo, hi, s.together) as first:
+            _group(w, first, w.b.minimum(first + s.together, hi))
+    else:
+        _group(w, lo, hi)
+
+
+def _group(w: Work, lo: Position, hi: Position) -> None:
+    """The panels [lo, hi) of rows, whose left factors lie side by side."""
     b, s = w.b, w.shape
 
-    def products(row: Position, height: int) -> None:
-        if s.slabs == 1:
-            slab(row, height, 0)
-            return
-        with b.loop(0, s.slabs) as number:
-            _left_factors(w, row, height, number)
-            slab(row, height, number)
+    def each(body: Callable[[_Panel], None]) -> None:
+        for first, last, height, base in s.tiling.rows.variants():
+            start = b.maximum(lo, first) if first else lo
+            stop = b.minimum(hi, last) if last < s.tiling.rows.count else hi
+            with b.loop(start, stop) as p:
+                slot = 0 if s.together == 1 else p - lo
+                body(_Panel(w, slot, (p * height + base) * s.side, height))
 
-    def slab(row: Position, height: int, number: Position) -> None:
+    def slab(number: Position) -> None:
         def columns(c: Position, column: Position, widths: tuple[int, ...]) -> None:
             right = w.right(c, number)
-            unit = _Unit(w, row, height, column, widths, w.partial(c), number)
+            partial = (b.index(c) - b.index(w.lo)) * (s.side**2 * s.tile)
             with b.loop(0, s.products) as q:
-                unit.product(q, right)
+                each(lambda panel: _Unit(panel, column, widths, partial, number).product(q, right))
 
+        each(lambda panel: panel.left_factors(number))
         w.each_column_panel(columns)
 
-    def panel(unit: Position, height: int) -> None:
-        row = unit * s.side
-        squares = _left_factors(w, row, height, 0) if s.slabs == 1 else _squares(w, row, height)
-
-        def sums() -> None:
-            products(row, height)
-            _repair(w, row, height * s.side)
-
-        b.choose(squares < LARGE**2, sums, lambda: plain(w, row, height * s.side))
-
-    each_row_panel(b, s.tiling.rows, lo, hi, panel)
+    if s.slabs == 1:
+        slab(0)
+    else:
+        each(_Panel.measure)
+        with b.loop(0, s.slabs) as number:
+            slab(number)
+    each(_Panel.repair)
 
 
-def _repair(w: Work, row: Position, height: int) -> None:
-    """Compute the rows of a panel again that are small beside the others."""
-    b, count = w.b, w.real(row, height)
-    with b.loop(0, count, 1, [b.zero(F32), b.const(LARGE, F32)]) as loop:
-        size = _largest(w, loop.index + row)
-        most, least = loop.vars
-        loop.next([most.max(size), least.min(size)])
-    most, least = loop.out
-    limit = most * SMALL
+@dataclass(frozen=True)
+class _Panel:
+    """`height` rows from `row` on of each unit, whose left factors lie at number `slot`."""
 
-    def rows() -> None:
-        with b.loop(0, count) as i:
-            size = _largest(w, i + row)
-            with b.when(size <= limit):
-                b.choose(
-                    size.eq(0.0),
-                    lambda: zeros(w, i + row),
-                    lambda: plain(w, i + row, 1),
-                )
+    w: Work
+    slot: Position
+    row: Position
+    height: int
 
-    with b.when(least <= limit):
-        rows()
+    @property
+    def left(self) -> Ptr:
+        """The left factors."""
+        s = self.w.shape
+        return self.w.room(self.slot * (s.products * s.left))
 
+    @property
+    def sums(self) -> Ptr:
+        """What products leave to each other."""
+        room = Room(self.w.shape)
+        return self.w.room(self.slot * room.slot + room.slots)
 
-def _largest(w: Work, row: Position) -> Val:
-    """The largest magnitude in a row of the left operand."""
-    b, s, lanes = w.b, w.shape, w.lanes
-    line, full = w.ends.source(row).fixed(), s.k // lanes
-    with b.loop(0, full, 1, [b.zero(F32.x(lanes))]) as vectors:
-        value = (line + vectors.index * w.ends.step).load(lanes)
-        vectors.next([vectors.vars[0].max(value.abs())])
-    largest = vectors.out[0].reduce("max") if lanes > 1 else vectors.out[0]
-    if s.k % lanes:
-        with b.loop(full * lanes, s.k, 1, [largest]) as singles:
-            singles.next([singles.vars[0].max((line + singles.index).load().abs())])
-        largest = singles.out[0]
-    return largest
+    @property
+    def sizes(self) -> Ptr:
+        """The sums of the squares of the rows."""
+        s = self.w.shape
+        return self.w.room(self.slot * (s.side * s.tiling.rows.size) + Room(s).sizes)
 
+    @property
+    def limit(self) -> Ptr:
+        """Rows whose size is not above this are computed by the definition."""
+        return self.w.room(self.slot + Room(self.w.shape).limits)
 
-def _squares(w: Work, row: Position, height: int) -> Val:
-    """The sum of the squares of the rows of a panel: not below LARGE ** 2 if any element is large,
-    infinite or NaN."""
-    b, s, lanes = w.b, w.shape, w.lanes
-    full = s.k // lanes
-    chains = max(c for c in range(1, CHAINS + 1) if full % c == 0)
-    start = [b.zero(F32.x(lanes)) for _ in range(chains)]
-    with b.loop(0, w.real(row, height * s.side), 1, [*start, b.zero(F32)]) as loop:
-        *many, one = loop.vars
-        line = w.ends.source(loop.index + row).fixed()
+    def limit_from(self, most: Val, total: Val) -> None:
+        """Set the limit from the largest size and the sum of all."""
+        self.limit.store((total < LARGE**2).select(most * SMALL**2, inf))
+
+    def repair(self) -> None:
+        """Compute rows by the definition that are small beside the others, or all where one is
+        large, infinite or NaN."""
+        w, b = self.w, self.w.b
+        limit = self.limit.load()
+        with b.loop(0, w.real(self.row, self.height * w.shape.side)) as i:
+            row = i + self.row
+            summed = (self.sizes + i).load() > limit
+
+            def alone(row: Val = row) -> None:
+                nothing = (limit < inf) & self._largest(row).eq(0.0)
+                b.choose(nothing, lambda: zeros(w, row), lambda: plain(w, row))
+
+            b.choose(summed, lambda: None, alone)
+
+    def _largest(self, row: Val) -> Val:
+        """The largest magnitude in a row of the left operand."""
+        w, b, s, lanes = self.w, self.w.b, self.w.shape, self.w.lanes
+        line, full = w.ends.source(row).fixed(), s.k // lanes
+        largest = b.zero(F32)
         if full:
-            with b.loop(0, full, chains, many) as vectors:
+            with b.loop(0, full, 1, [b.zero(F32.x(lanes))]) as vectors:
+                value = (line + vectors.index * w.ends.step).load(lanes)
+                vectors.next([vectors.vars[0].max(value.abs())])
+            largest = vectors.out[0].reduce("max")
+        if s.k % lanes:
+            with b.loop(full * lanes, s.k, 1, [largest]) as singles:
+                singles.next([singles.vars[0].max((line + singles.index).load().abs())])
+            largest = singles.out[0]
+        return largest
+
+    def measure(self) -> None:
+        """The sizes of the rows, and their limit, where the left factors of all of K are never
+        there together."""
+        w, b, s, lanes = self.w, self.w.b, self.w.shape, self.w.lanes
+        full = s.k // lanes
+        chains = max(c for c in range(1, CHAINS + 1) if full % c == 0)
+        start = [b.zero(F32.x(lanes)) for _ in range(chains)]
+        bounds = [b.zero(F32), b.zero(F32)]
+        with b.loop(0, w.real(self.row, self.height * s.side), 1, bounds) as loop:
+            line = w.ends.source(loop.index + self.row).fixed()
+            with b.loop(0, full, chains, start) as vectors:
                 here = (line + vectors.index * w.ends.step).fixed()
                 values = [(here + c * w.ends.step).load(lanes) for c in range(chains)]
                 vectors.next([v.fma(v, t) for v, t in zip(values, vectors.vars, strict=True)])
-            many = vectors.out
-        if s.k % lanes:
-            with b.loop(full * lanes, s.k, 1, [one]) as singles:
-                x = (line + singles.index).load()
-                singles.next([x.fma(x, singles.vars[0])])
-            one = singles.out[0]
-        loop.next([*many, one])
-    *many, one = loop.out
-    for value in many:
-        one = one + value.reduce("add")
-    return one
+            size = b.zero(F32)
+            for value in vectors.out:
+                size = size + value.reduce("add")
+            if s.k % lanes:
+                with b.loop(full * lanes, s.k, 1, [size]) as singles:
+                    x = (line + singles.index).load()
+                    singles.next([x.fma(x, singles.vars[0])])
+                size = singles.out[0]
+            (self.sizes + loop.index).store(size)
+            most, total = loop.vars
+            loop.next([most.max(size), total + size])
+        self.limit_from(*loop.out)
+
+    def left_factors(self, slab: Position) -> None:
+        """Make the left factors of a slab; the last row stands in for those that a panel lacks.
+        Where there is one slab, also the sizes of the rows and their limit."""
+        w, b, s, lanes = self.w, self.w.b, self.w.shape, self.w.lanes
+        full = s.depth // lanes
+        first = slab * _away(w, s.side)
+
+        def factors(lines: list[Ptr], out: Ptr, size: int, squares: list[Val]) -> list[Val]:
+            """All that comes from `size` elements of each block."""
+            grid = [[(at + _away(w, part)).load(size) for part in range(s.side)] for at in lines]
+            for q, value in enumerate(left_factors(grid)):
+                place = out + q * s.left
+                place.store(value)
+                if s.level > 1:
+                    (place + AHEAD * lanes).prefetch(write=True)
+            return [_plus_squares(*pair) for pair in zip(grid, squares, strict=True)]
+
+        bounds = [b.zero(F32), b.zero(F32)]
+        with b.loop(0, self.height, 1, bounds) as loop:
+            i = loop.index
+            starts = [b.index(self.row) + unit * self.height + i for unit in range(s.side)]
+            if s.lacks:
+                starts = [b.index(b.minimum(at, s.m - 1)) for at in starts]
+            lines = [(w.ends.source(at) + first).fixed() for at in starts]
+            out = (self.left + i * s.pitch).fixed()
+            sizes = [b.zero(F32)] * s.side
+            if full:
+                with b.loop(0, full, 1, [b.zero(F32.x(lanes))] * s.side) as vectors:
+                    j = vectors.index
+                    here = [(at + j * w.ends.step).fixed() for at in lines]
+                    vectors.next(factors(here, (out + j * lanes).fixed(), lanes, vectors.vars))
+                sizes = [v.reduce("add") for v in vectors.out]
+            if s.depth % lanes:
+                with b.loop(full * lanes, s.depth, 1, sizes) as singles:
+                    k = singles.index
+                    here = [(at + k).fixed() for at in lines]
+                    singles.next(factors(here, (out + k).fixed(), 1, singles.vars))
+                sizes = singles.out
+            most, total = loop.vars
+            for unit, size in enumerate(sizes):
+                if s.slabs == 1:
+                    (self.sizes + unit * self.height + i).store(size)
+                most, total = most.max(size), total + size
+            loop.next([most, total])
+        if s.slabs == 1:
+            self.limit_from(*loop.out)
 
 
-def _left_factors(w: Work, row: Position, height: int, slab: Position) -> Val:
-    """The left factors of the rows from `row` on; the last row stands in for those that a panel
-    lacks. The sum of the squares of what was read."""
-    b, s, lanes = w.b, w.shape, w.lanes
-    full = s.depth // lanes
-    first = slab * _away(w, s.side)
-
-    def factors(lines: list[Ptr], out: Ptr, size: int, squares: list[Val]) -> list[Val]:
-        """All that comes from `size` elements of each block."""
-        grid = [[(line + _away(w, part)).load(size) for part in range(s.side)] for line in lines]
-        for q, value in enumerate(left_factors(grid)):
-            place = out + q * s.left
-            place.store(value)
-            if s.level > 1:
-                (place + AHEAD * lanes).prefetch(write=True)
-        for values in grid:
-            squares = [v.fma(v, t) for v, t in zip(values, squares, strict=True)]
-        return squares
-
-    zeros = [b.zero(F32.x(lanes))] * s.side, [b.zero(F32)] * s.side
-    with b.loop(0, height, 1, [*zeros[0], *zeros[1]]) as loop:
-        i, many, ones = loop.index, loop.vars[: s.side], loop.vars[s.side :]
-        starts = [b.index(row) + unit * height + i for unit in range(s.side)]
-        if s.lacks:
-            starts = [b.index(b.minimum(at, s.m - 1)) for at in starts]
-        lines = [(w.ends.source(at) + first).fixed() for at in starts]
-        out = (w.left + i * s.pitch).fixed()
-        if full:
-            with b.loop(0, full, 1, many) as vectors:
-                j = vectors.index
-                here = [(at + j * w.ends.step).fixed() for at in lines]
-                vectors.next(factors(here, (out + j * lanes).fixed(), lanes, vectors.vars))
-            many = vectors.out
-        if s.depth % lanes:
-            with b.loop(full * lanes, s.depth, 1, ones) as singles:
-                k = singles.index
-                here = [(at + k).fixed() for at in lines]
-                singles.next(factors(here, (out + k).fixed(), 1, singles.vars))
-            ones = singles.out
-        loop.next([*many, *ones])
-    total = b.zero(F32)
-    for value in (v.reduce("add") if v.ty.lanes > 1 else v for v in loop.out):
-        total = total + value
+def _plus_squares(values: list[Val], total: Val) -> Val:
+    for value in values:
+        total = value.fma(value, total)
     return total
 
 
@@ -270,27 +306,29 @@ def _away(w: Work, part: int) -> int:
 class _Unit:
     """The products of a panel of rows and one of columns."""
 
-    w: Work
-    row: Position
-    height: int
+    panel: _Panel
     column: Position
     widths: tuple[int, ...]
-    partial: Ptr
+    partial: Val
     slab: Position
 
     def product(self, q: Val, right: Ptr) -> None:
         """Product number q: from what it is added to, to what needs it."""
-        w, s, b = self.w, self.w.shape, self.w.b
+        panel, w = self.panel, self.panel.w
+        b, s = w.b, w.shape
         line = (w.table + q * len(FIELDS)).fixed()
         field = {name: (line + i).load() for i, name in enumerate(FIELDS)}
         size = sum(self.widths)
-        left = (w.left + q * s.left).fixed()
+        left = (panel.left + q * s.left).fixed()
         factor = (right + q * (s.depth * size)).fixed()
-        at = Operands(left, s.pitch, factor, size, s.depth, later=(factor + DISTANCE).fixed())
+        later = factor + DISTANCE
+        if s.together > 1:  # each panel fetches its share of the next right factor
+            later = factor + s.depth * size + panel.slot * (s.depth * size // s.together)
+        at = Operands(left, s.pitch, factor, size, s.depth, later=later.fixed(), share=s.together)
         start = self._load(field["start"])
-        sums = product(b, at, self.height, self.widths, add=start)
+        sums = product(b, at, panel.height, self.widths, add=start)
         with b.when(field["keep"].ne(0)):
-            self._keep(field["keep"], sums)
+            self._keep((panel.sums + field["keep"]).fixed(), sums)
         with b.when(field["done"].ne(0)):
             sums = self._plus(sums, field["add"])
             if s.level == 1:
@@ -298,25 +336,25 @@ class _Unit:
             else:
                 sums = self._plus(sums, field["outer"])
                 with b.when(field["outer_keep"].ne(0)):
-                    self._keep(field["outer_keep"], sums)
+                    self._keep((panel.sums + field["outer_keep"]).fixed(), sums)
                 with b.when(field["final"].ne(0)):
                     sums = self._plus(sums, field["outer_add"])
                     self._end(sums, field["row"], field["column"])
 
-    def _load(self, at: Position) -> Tile:
-        place, size = (self.w.left + at).fixed(), sum(self.widths)
+    def _load(self, at: Val) -> Tile:
+        place, size = (self.panel.sums + at).fixed(), sum(self.widths)
         return [
             [(place + (i * size + offset)).load(width) for offset, width in places(self.widths)]
-            for i in range(self.height)
+            for i in range(self.panel.height)
         ]
 
-    def _keep(self, at: Position, sums: Tile) -> None:
-        place, size = (self.w.left + at).fixed(), sum(self.widths)
+    def _keep(self, place: Ptr, sums: Tile) -> None:
+        size = sum(self.widths)
         for i, line in enumerate(sums):
             for offset, value in offsets(line):
                 (place + (i * size + offset)).store(value)
 
-    def _plus(self, sums: Tile, at: Position) -> Tile:
+    def _plus(self, sums: Tile, at: Val) -> Tile:
         more = self._load(at)
         return [
             [x + y for x, y in zip(*pair, strict=True)] for pair in zip(sums, more, strict=True)
@@ -324,21 +362,24 @@ class _Unit:
 
     def _end(self, sums: Tile, at_row: Val, at_column: Val) -> None:
         """Finish a unit of the result, row by row, or leave it for the next slab."""
-        w, s, b = self.w, self.w.shape, self.w.b
-        size = sum(self.widths)
-        self._keep(w.room.result, sums)
-        unit = at_row * self.height + self.row
-        source = (w.left + w.room.result).fixed()
-        partial = (self.partial + (at_row * s.side + at_column) * s.tile).fixed()
+        panel, w = self.panel, self.panel.w
+        b, s, size = w.b, w.shape, sum(self.widths)
+        source = w.room(Room(s).result)
+        self._keep(source, sums)
+        number = at_row * panel.height
+        unit, limit = number + panel.row, panel.limit.load()
+        tile = (at_row * s.side + at_column) * s.tile
+        partial = w.room(self.partial + tile + Room(s).partial)
 
         def rows(last: bool) -> None:
-            with b.loop(0, w.real(unit, self.height)) as i:
+            with b.loop(0, w.real(unit, panel.height)) as i:
                 line = (source + i * size).fixed()
                 values = [(line + offset).load(width) for offset, width in places(self.widths)]
                 if s.slabs > 1:
                     values = self._with_slabs((partial + i * size).fixed(), values, last)
                 if last:
-                    w.ends.store(unit + i, at_column * size + self.column, values)
+                    with b.when((panel.sizes + (number + i)).load() > limit):
+                        w.ends.store(unit + i, at_column * size + self.column, values)
 
         if isinstance(self.slab, int):
             rows(True)
@@ -352,7 +393,7 @@ class _Unit:
         for (offset, width), value in zip(places(self.widths), values, strict=True):
             before = (sums + offset).load(width)
             if not last:
-                before = first.select(self.w.b.zero(value.ty), before)
+                before = first.select(self.panel.w.b.zero(value.ty), before)
                 (sums + offset).store(value + before)
             found.append(value + before)
         return found

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from tinsmith.kernels.strassen.emit import Work
 
 
-def plain(w: Work, row: Position, height: int) -> None:
-    """The rows from `row` on, as far as there are any of the `height`."""
+def plain(w: Work, row: Position) -> None:
+    """The results of a row by the definition."""
     b, s = w.b, w.shape
+    line = w.ends.source(row).fixed()
 
     def columns(c: Position, column: Position, widths: tuple[int, ...]) -> None:
-        with b.loop(0, w.real(row, height)) as i, b.loop(0, s.side) as unit:
-            sums = _unit(w, w.ends.source(i + row).fixed(), c, unit, widths)
-            w.ends.store(i + row, unit * sum(widths) + column, sums)
+        with b.loop(0, s.side) as unit:
+            w.ends.store(row, unit * sum(widths) + column, _unit(w, line, c, unit, widths))
 
     w.each_column_panel(columns)
 

@@ -29,7 +29,8 @@ COMBINE_CYCLES = 1.5  # for each vector of a product of the lower of two levels
 @dataclass(frozen=True)
 class Shape:
     """m x k times k x n. `tiling` is that of one of the products: rows, depth and columns divided
-    by `side`. `per_group` panels of columns are taken together for all rows of a tile of work."""
+    by `side`. `per_group` panels of columns belong to a tile of work; the left factors of
+    `together` panels of rows are there at a time."""
 
     level: int
     m: int
@@ -38,6 +39,8 @@ class Shape:
     slabs: int  # of K, one after the other
     tiling: Tiling
     per_group: int
+    cuts: int  # of the panels of rows, for the threads
+    together: int
 
     @property
     def side(self) -> int:
@@ -92,16 +95,10 @@ class Shape:
         products = self.products * (self.tiling.cycles + LATENCY * tiles)
         return products + (sums + finish) * per_vector
 
-    def cuts(self, seconds: float) -> int:
-        """Groups of row panels, for the threads."""
-        if seconds < 10e-6:
-            return 1
-        return min(self.tiling.rows.count, max(1, -(-PARTS // self.groups)))
-
     def uneven(self, threads: int) -> float:
         """The work of the busiest of `threads` that take tiles in order, in equal shares."""
         rows, columns = self.tiling.rows.count, self.tiling.columns.count
-        cuts = self.cuts(1.0)
+        cuts = self.cuts
         loads = [0] * threads
         for t in range(cuts * self.groups):
             (above, below), (left, right) = (
@@ -122,11 +119,11 @@ class Shape:
         return 4.0 * self.stored / self.groups
 
     def fetching(self, target: Target) -> float:
-        """Seconds for the right factors: once from memory, and for each panel of rows more from
-        where they then are."""
-        again = 0.0 if self.group_bytes < KEPT[0] * target.l2 else 1 / target.l3_bandwidth
-        panels = self.tiling.rows.count - 1
-        return 4.0 * self.stored * (1 / target.dram_bandwidth + panels * again)
+        """Seconds for the right factors: once from memory, and for each group of panels of rows
+        more from where they then are."""
+        near = self.group_bytes < KEPT[0] * target.l2
+        again = 0.0 if near else (-(-self.tiling.rows.count // self.together) - 1)
+        return 4.0 * self.stored * (1 / target.dram_bandwidth + again / target.l3_bandwidth)
 
     def seconds(self, target: Target) -> float:
         flops_per_cycle = 2.0 * self.m * self.n * self.k / (self.side**3 * self.tiling.ideal)
@@ -154,14 +151,20 @@ def _shape(
     side = 2**level
     tiling = choose(target, -(-m // side), n // side, k // side, exact=True, most_vectors=most)
     slabs = _slabs(target, PRODUCTS**level * tiling.rows.size, k // side)
-    panel = 4 * PRODUCTS**level * (k // side) * tiling.columns.size
-    fit = max(1, int(target.l2 * kept) // panel)
-    least = LEAST_TILES * threads if threads > 1 else 1
-    groups = max(
-        -(-tiling.columns.count // fit),
-        min(tiling.columns.count, least // tiling.rows.count),
-    )
-    return Shape(level, m, k, n, slabs, tiling, -(-tiling.columns.count // groups))
+    rows, columns = tiling.rows.count, tiling.columns.count
+    each = 4 * PRODUCTS**level * (k // side)  # bytes of the factors of one row, or column
+    if threads == 1:
+        groups = cuts = 1
+    else:
+        fit = max(1, int(target.l2 * kept) // (each * tiling.columns.size))
+        groups = max(-(-columns // fit), min(columns, LEAST_TILES * threads // rows))
+        cuts = min(rows, max(1, -(-PARTS // groups)))
+    near = each * n // side < KEPT[0] * target.l2
+    alone = near or slabs > 1
+    most = 1 if alone else max(1, int(target.l2 * LEFT) // (each * tiling.rows.size))
+    share = -(-rows // cuts)
+    together = -(-share // -(-share // most))
+    return Shape(level, m, k, n, slabs, tiling, -(-columns // groups), cuts, together)
 
 
 def _slabs(target: Target, rows: int, depth: int) -> int:

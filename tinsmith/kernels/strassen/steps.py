@@ -13,7 +13,7 @@ from tinsmith.kernels.strassen.shape import Shape
 
 FIELDS = ("start", "keep", "done", "add", "outer", "outer_keep", "final", "outer_add", "row",
           "column")  # fmt: skip
-"""start      where the sums that it is added to lie
+"""start      where the sums that it is added to lie, within a slot
 keep       where the sums stay (0: nowhere)
 done       whether they end a quarter of their level
 add        what that needs besides
@@ -27,27 +27,32 @@ column     of the units of a tile"""
 
 @dataclass(frozen=True)
 class Room:
-    """Where things lie in the workspace, in elements."""
+    """Where things lie in the workspace, in elements: the left factors of all panels of a group,
+    then for each panel a slot of tiles, then the rest."""
 
     shape: Shape
 
     @property
-    def zeros(self) -> int:
-        """A tile of zeros."""
-        return self.shape.products * self.shape.left
+    def slots(self) -> int:
+        return self.shape.together * self.shape.products * self.shape.left
+
+    @property
+    def slot(self) -> int:
+        """The size of a slot: zeros, places 1 and 2, and at two levels four times two more."""
+        return (3 if self.shape.level == 1 else 11) * self.shape.tile
 
     def place(self, number: int) -> int:
-        """Place 1 or 2 of the lowest level."""
-        return self.zeros + number * self.shape.tile
+        """Within a slot: zeros (0), or place 1 or 2 of the lowest level."""
+        return number * self.shape.tile
 
     def outer(self, number: int, quarter: int) -> int:
-        """A quarter of place 1 or 2 of the higher level."""
-        return self.place(3) + ((number - 1) * 4 + quarter) * self.shape.tile
+        """Within a slot: a quarter of place 1 or 2 of the higher level."""
+        return (3 + (number - 1) * 4 + quarter) * self.shape.tile
 
     @property
     def result(self) -> int:
         """One unit of the result, before it is finished."""
-        return self.place(3) if self.shape.level == 1 else self.outer(3, 0)
+        return self.slots + self.shape.together * self.slot
 
     @property
     def partial(self) -> int:
@@ -55,9 +60,20 @@ class Room:
         return self.result + self.shape.tile
 
     @property
-    def end(self) -> int:
+    def sizes(self) -> int:
+        """The sum of squares of each row of all panels of a group."""
         s = self.shape
         return self.partial + (s.side**2 * s.tile * s.per_group if s.slabs > 1 else 0)
+
+    @property
+    def limits(self) -> int:
+        """For each panel the size from which on rows are computed by the definition."""
+        s = self.shape
+        return self.sizes + s.together * s.side * s.tiling.rows.size
+
+    @property
+    def end(self) -> int:
+        return self.limits + self.shape.together
 
 
 def table(shape: Shape) -> np.ndarray[Any, Any]:
@@ -69,19 +85,19 @@ def table(shape: Shape) -> np.ndarray[Any, Any]:
 
 
 def _row(room: Room, high: Step | None, low: Step) -> list[int]:
-    start = room.place(1) if low.on else room.zeros
+    start = room.place(1) if low.on else room.place(0)
     keep = room.place(low.keep) if low.keep else 0
-    add = room.place(2) if low.add else room.zeros
+    add = room.place(2) if low.add else room.place(0)
     quarter = low.quarter
     if quarter is None:
         return [start, keep, 0, *[0] * 7]
     if high is None:
         return [start, keep, 1, add, 0, 0, 1, 0, quarter // 2, quarter % 2]
-    outer = room.outer(1, quarter) if high.on else room.zeros
+    outer = room.outer(1, quarter) if high.on else room.place(0)
     outer_keep = room.outer(high.keep, quarter) if high.keep else 0
     unit = (0, 0, 0, 0)
     if high.quarter is not None:
-        outer_add = room.outer(2, quarter) if high.add else room.zeros
+        outer_add = room.outer(2, quarter) if high.add else room.place(0)
         row, column = high.quarter // 2 * 2 + quarter // 2, high.quarter % 2 * 2 + quarter % 2
         unit = (1, outer_add, row, column)
     return [start, keep, 1, add, outer, outer_keep, *unit]

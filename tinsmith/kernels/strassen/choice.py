@@ -1,0 +1,93 @@
+"""What all products by Strassen's method have in common, wherever their rows lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tinsmith.kernels._kernel import Choice, Emit, Layout, Packed, Site, Skip, one_phase
+from tinsmith.kernels.dot.panels import part
+from tinsmith.kernels.dot.tiles import Columns
+from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.strassen.emit import LARGE, Ends, Work, clear, rows
+from tinsmith.kernels.strassen.form import right_factors
+from tinsmith.kernels.strassen.shape import Shape, shape_of
+from tinsmith.kernels.strassen.steps import Room, table
+
+Array = np.ndarray[Any, Any]
+LEAST_ROWS = 24
+LEAST_DEPTH = 64
+
+
+def shapes(site: Site, m: int, w: Array, levels: Sequence[int], unit: int) -> list[Shape]:
+    """How `m` rows times a constant `w` may be cut; parts of K are multiples of `unit`. Or Skip."""
+    if site.precision != "default":
+        raise Skip(f"{site.precision} precision asks for the products themselves")
+    (k, n), target = w.shape, site.target
+    if m < LEAST_ROWS or k < LEAST_DEPTH:
+        raise Skip(f"{m} rows of {k}: the sums take longer than what they save")
+    lanes = block_of(target)
+    levels = [v for v in levels if k % (2**v * unit) == 0 and n % (2**v * lanes) == 0]
+    if not levels:
+        raise Skip(f"{k} x {n} cannot be halved in whole vectors")
+    if not np.all(np.abs(w) < LARGE):
+        raise Skip(f"the right operand has elements of {LARGE:g} and more")
+    return [shape_of(target, v, m, k, n, site.threads) for v in levels]
+
+
+def pack(w: Array, columns: Columns, side: int, depth: int) -> Array:
+    """The right factors: [slab][panel][product][depth][columns of the panel]."""
+    found = []
+    for slab in range(0, len(w), side * depth):
+        wide = w[slab : slab + side * depth].astype(np.float64)
+        for c in range(columns.count):
+            size = columns.size if c < columns.full else sum(columns.tail)
+            at = side * c * columns.size
+            grid = [
+                [
+                    wide[k * depth : (k + 1) * depth, at + n * size : at + (n + 1) * size]
+                    for n in range(side)
+                ]
+                for k in range(side)
+            ]
+            found += [x.astype(np.float32).reshape(-1) for x in right_factors(grid)]
+    return np.concatenate(found)
+
+
+def choice_of(
+    site: Site,
+    w: Array,
+    shape: Shape,
+    layout: Layout,
+    ends: Callable[[Emit], Ends],
+    more: Sequence[Packed] = (),
+) -> Choice:
+    """The choice for rows and results in `layout`; `more` is packed besides the right factors."""
+    cuts, count = shape.cuts, shape.tiling.rows.count
+    factors = w.nbytes * shape.products // shape.side**2
+
+    def emit(em: Emit) -> None:
+        clear(em.b, shape, em.workspace)
+        own = ends(em)
+        with em.b.loop(em.begin, em.end) as t:
+            rlo, rhi = part(t % cuts, cuts, count)
+            clo, chi = part(t // cuts, shape.groups, shape.tiling.columns.count)
+            work = Work(em.b, shape, own, em.packed[0], em.packed[1], em.workspace, clo, chi)
+            rows(work, rlo, rhi)
+
+    return Choice(
+        cost=shape.seconds(site.target),
+        reads=site.reads((layout, *(None for _ in site.inputs[1:])), layout),
+        writes=(layout,),
+        phases=one_phase(cuts * shape.groups, emit),
+        packed=(
+            Packed("w", partial(pack, w, shape.tiling.columns, shape.side, shape.depth), factors),
+            Packed("steps", partial(table, shape)),
+            *more,
+        ),
+        workspace=4 * Room(shape).end + 256,
+        detail=f"{shape.products} products, {shape.tiling}, {shape.groups} groups of columns",
+    )
