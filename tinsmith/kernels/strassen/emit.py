@@ -25,10 +25,7 @@ from tinsmith.kernels.strassen.shape import Shape
 from tinsmith.kernels.strassen.steps import FIELDS, Room
 
 LARGE = 1e15  # from here on sums, or products of sums, might overflow
-SMALL = 2.0**-13
-"""Rows whose norm is this much smaller than the largest of their panel are computed by the
-definition: sums with larger rows round what they hold away, and a row of zeros would not give
-zeros."""
+SMALL = 2.0**-13  # of the largest norm in a panel: larger rows round away what smaller ones hold
 CHAINS = 4  # accumulators of the squares of a row
 AHEAD = 2  # vectors by which lines of left factors are asked for before they are written
 
@@ -213,8 +210,7 @@ class _Panel:
         return largest
 
     def measure(self) -> None:
-        """The sizes of the rows, and their limit, where the left factors of all of K are never
-        there together."""
+        """The sizes of the rows, and their limit, where K is cut into slabs."""
         w, b, s, lanes = self.w, self.w.b, self.w.shape, self.w.lanes
         full = s.k // lanes
         chains = max(c for c in range(1, CHAINS + 1) if full % c == 0)
@@ -240,8 +236,7 @@ class _Panel:
         self.limit_from(*loop.out)
 
     def left_factors(self, slab: Position) -> None:
-        """Make the left factors of a slab; the last row stands in for those that a panel lacks.
-        Where there is one slab, also the sizes of the rows and their limit."""
+        """Left factors of a slab (and sizes, if it is all of K); the last row fills the panel."""
         w, b, s, lanes = self.w, self.w.b, self.w.shape, self.w.lanes
         full = s.depth // lanes
         first = slab * _away(w, s.side)
