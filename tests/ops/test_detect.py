@@ -70,6 +70,17 @@ def test_nms_keeps_a_box_that_overlaps_by_just_the_threshold():
     assert rows[:, 2].tolist() == [0, 1]
 
 
+def test_nms_of_more_boxes_than_are_looked_at_at_once():
+    low = np.round(rng(5).random((1, 300, 2)) * 12)  # many overlap by just the threshold, and tie
+    boxes = np.concatenate([low, low + 6], -1).astype(np.float32)
+    scores = np.round(rng(6).random((1, 2, 300)), 1).astype(np.float32)
+    for most in (20, 300):
+        operands = np.array(most), np.float32(0.5), np.float32(0.1)
+        (rows,) = check("NonMaxSuppression", boxes, scores, *operands)
+        want = naive_nms(boxes, scores, most, 0.5, np.float32(0.1), 0)
+        np.testing.assert_array_equal(rows, want)
+
+
 def test_nms_of_flat_boxes_and_swapped_corners():
     """Boxes without area suppress nothing; the order of the corners does not matter."""
     boxes = np.array([[[0, 0, 0, 0], [0, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1]]], np.float32)

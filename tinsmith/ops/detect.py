@@ -13,6 +13,8 @@ from tinsmith.ops.precision import widen
 
 Array = np.ndarray[Any, Any]
 
+AT_ONCE = 256  # boxes whose overlaps are looked at at once
+
 
 def _number(a: Array | None, default: Any) -> Any:
     return default if a is None or not a.size else np.asarray(a).reshape(-1)[0]
@@ -40,14 +42,15 @@ def NonMaxSuppression(
     least = _number(score_threshold, None)
     rows = [np.zeros((0, 3), np.int64)]
     for n in range(boxes.shape[0]):
-        corners = _corners(widen(boxes[n]), center_point_box)
+        corners = np.ascontiguousarray(_corners(widen(boxes[n]), center_point_box).T)
         for c in range(scores.shape[1]):
             s = widen(scores[n, c])
-            order = np.argsort(-s, kind="stable")
-            if least is not None:
-                order = order[s[order] > least]
+            high = np.arange(s.size) if least is None else np.flatnonzero(s > least)
+            order = high[np.argsort(-s[high], kind="stable")]
             kept = _suppress(corners, order, overlap, most)
-            rows.append(np.array([(n, c, i) for i in kept], np.int64).reshape(-1, 3))
+            found = np.full((len(kept), 3), (n, c, 0), np.int64)
+            found[:, 2] = kept
+            rows.append(found)
     return np.concatenate(rows)
 
 
@@ -60,18 +63,40 @@ def _corners(boxes: Array, centred: int) -> Array:
 
 
 def _suppress(boxes: Array, order: Array, overlap: float, most: int) -> list[int]:
-    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    """Some boxes of `order` at a time: without those that overlap former ones, then one by one."""
     kept: list[int] = []
     while order.size and len(kept) < most:
-        best, order = int(order[0]), order[1:]
-        kept.append(best)
-        low = np.maximum(boxes[order, :2], boxes[best, :2])
-        high = np.minimum(boxes[order, 2:], boxes[best, 2:])
-        common = np.clip(high - low, 0, None).prod(axis=1)
-        union = areas[order] + areas[best] - common
-        ratio = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
-        order = order[~((ratio > overlap) & (common > 0))]
+        count = min(AT_ONCE, max(32, (most - len(kept)) * 5 // 4))
+        some, order = order[:count], order[count:]
+        if kept:
+            some = some[~_overlapping(boxes[:, some], boxes[:, kept], overlap).any(axis=1)]
+        rows = np.packbits(
+            _overlapping(boxes[:, some], boxes[:, some], overlap), axis=1, bitorder="little"
+        )
+        width, data, gone = rows.shape[1], rows.tobytes(), 0
+        for place, i in enumerate(some.tolist()):
+            if not gone >> place & 1 and len(kept) < most:
+                kept.append(i)
+                gone |= int.from_bytes(data[place * width : (place + 1) * width], "little")
     return kept
+
+
+def _overlapping(some: Array, others: Array, overlap: float) -> Array:
+    """Whether boxes [4,m] (low, low, high, high) and others [4,n] overlap too much: [m,n]."""
+    sides = []
+    for axis in (0, 1):
+        side = np.minimum(some[axis + 2, :, None], others[axis + 2])
+        side -= np.maximum(some[axis, :, None], others[axis])
+        sides.append(np.maximum(side, 0, out=side))
+    common = np.multiply(*sides, out=sides[0])
+    areas = [(b[2] - b[0]) * (b[3] - b[1]) for b in (some, others)]
+    union = areas[0][:, None] + areas[1]
+    union -= common
+    with np.errstate(divide="ignore", invalid="ignore"):
+        too_much = common / union > overlap
+    too_much &= common > 0
+    too_much &= union > 0
+    return too_much
 
 
 @NonMaxSuppression.type
