@@ -50,7 +50,7 @@ class LowerComputedWeights:
 
 
 def _product(operands: tuple[Value | None, ...], conv: Node) -> Value:
-    """conv(x, w, b) -> matmul(w, columns of x) + b."""
+    """conv(x, w, b) -> matmul(w, columns of x) + b; depthwise only b becomes a node of its own."""
     x, w, b = operands
     assert x is not None and w is not None
     if x.dtype != np.float32:
@@ -59,14 +59,19 @@ def _product(operands: tuple[Value | None, ...], conv: Node) -> Value:
     win = window(tuple(sizes), tuple(kernel), conv.stride, conv.pad, conv.dilation, conv.auto_pad)
     group, out = conv.group, tuple(int(d) for d in win.out)
     points, taps = prod(out), prod(kernel)
-    if n * channels * taps * points > LARGEST:
+    if group == channels == m and len(sizes) <= 3:
+        if b is None:
+            raise Skip("depthwise convolutions pack their weights when they run")
+        y = OPS["Conv"](x, w, **conv.attrs)
+    elif n * channels * taps * points > LARGEST:
         raise Skip("the columns would take more than 1 GiB")
-    columns = x
-    if taps > 1 or points != prod(sizes):
-        columns = _columns(x, win, out)
-    columns = OPS["Reshape"](columns, _ints(n, group, per_group * taps, points))
-    rows = OPS["Reshape"](w, _ints(1, group, m // group, per_group * taps))
-    y = OPS["Reshape"](OPS["MatMul"](rows, columns), _ints(n, m, *out))
+    else:
+        columns = x
+        if taps > 1 or points != prod(sizes):
+            columns = _columns(x, win, out)
+        columns = OPS["Reshape"](columns, _ints(n, group, per_group * taps, points))
+        rows = OPS["Reshape"](w, _ints(1, group, m // group, per_group * taps))
+        y = OPS["Reshape"](OPS["MatMul"](rows, columns), _ints(n, m, *out))
     if b is None:
         return y
     tail = (m, *[1] * len(out))
