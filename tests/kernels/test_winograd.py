@@ -228,6 +228,38 @@ def test_what_is_not_finite_stays_in_the_windows_that_hold_it(name, bad, target)
     check_all(("Conv", ([x, *rest], attrs)), target)
 
 
+SPIKES = {
+    "conv": ("winograd", conv(1, 32, 32, (56, 56), (3, 3), **PAD)),
+    "frames": ("winograd", conv(1, 16, 16, (4, 24, 24), (3, 3, 3), pad=(1,) * 6)),
+    "whole": ("winograd", conv(1, 64, 64, (28, 28), (3, 3), **PAD)),
+    "stem": ("winograd_stem", conv(1, 3, 32, (96, 96), (7, 7), pad=(3, 3, 3, 3), **HALF)),
+}
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize(("spike", "leak"), [(3e4, 5e-3), (-1e10, 1e-4), (1e30, 1e-4)])
+@pytest.mark.parametrize("name", SPIKES)
+def test_a_large_number_does_not_spoil_windows_that_do_not_hold_it(name, spike, leak, target):
+    kernel, (arrays, attrs) = SPIKES[name]
+    place = (0, 1, *[n // 2 for n in arrays[0].shape[2:]])
+    x, held = arrays[0].copy(), np.zeros_like(arrays[0])
+    x[place], held[place] = spike, 1
+    node = one_node("Conv", [x, *arrays[1:]], attrs, (1, 2))
+    (want,) = node.op.evaluate((x, *arrays[1:]), node.attrs)
+    (sees,) = node.op.evaluate((held, np.ones_like(arrays[1])), node.attrs)
+    blind = sees == 0
+    count = len(KERNELS[kernel].offer(site_of(node, level(target))))
+    assert count and blind.any()
+    for pick in range(count):
+        bench = prepare(node, {"x0": x}, kernel, target, pick=pick)
+        bench.run()
+        inside, poison, layout = bench.outputs[0]
+        got = from_layout(inside, poison.shape, layout)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
+        scale = np.abs(want[blind]).max()
+        np.testing.assert_allclose(got[blind], want[blind], rtol=0, atol=leak * scale)
+
+
 def check_all(case, target):
     """Every choice of Winograd gives what the definition gives, infinities and NaN included."""
     op, (arrays, attrs) = case

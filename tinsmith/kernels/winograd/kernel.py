@@ -19,9 +19,10 @@ from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry
 from tinsmith.kernels.winograd.choose import algorithms, best_plan
 from tinsmith.kernels.winograd.fetch import tensors
+from tinsmith.kernels.winograd.outliers import Sizes
 from tinsmith.kernels.winograd.plan import Frames, Plan
 from tinsmith.kernels.winograd.product import product_stage
-from tinsmith.kernels.winograd.repair import pack_inverse
+from tinsmith.kernels.winograd.repair import pack_inverse, pack_present
 from tinsmith.kernels.winograd.stages import Stage, stage
 from tinsmith.kernels.winograd.transform import input_stage, output_stage
 from tinsmith.kernels.winograd.weights import Array, pack, pack_bias, packed_bytes
@@ -133,6 +134,7 @@ def choice(
             Packed("weights", lambda: pack(w, plan), packed_bytes(plan)),
             Packed("bias", lambda: pack_bias(bias, plan)),
             Packed("inverse", lambda: pack_inverse(plan)),
+            Packed("present", lambda: pack_present(w, plan)),
         ),
         workspace=edge if plan.whole else 4 * plan.size + edge,
         scratch=4 * plan.size if plan.whole else 0,
@@ -160,8 +162,8 @@ def input_function(em: Emit, plan: Plan, rooms: Rooms) -> Stage:
 
 def output_function(em: Emit, plan: Plan, rooms: Rooms) -> Stage:
     def body(em: Emit, *at: Val) -> None:
-        products = rooms.space(em, plan) + plan.m_start
-        output_stage(em, plan, rooms.source, products, lambda em: rooms.edge(em, plan), *at)
+        space = rooms.space(em, plan)
+        output_stage(em, plan, rooms.source, space, lambda em: rooms.edge(em, plan), *at)
 
     return stage(em, "outputs", "k0 k1 t0 t1 base", body)
 
@@ -174,7 +176,9 @@ def emit_blocks(em: Emit, plan: Plan, rooms: Rooms) -> None:
     def body(em: Emit, u0: Val, u1: Val, start: Val, count: Val | int) -> None:
         count = plan.tiles if even else count
         fetch = tensors(em, plan, rooms.source(em), start, count)
-        product_stage(em, plan, rooms.space(em, plan), u0, u1, count, fetch)
+        space = rooms.space(em, plan)
+        Sizes(plan, space).judge(em.b, count)
+        product_stage(em, plan, space, u0, u1, count, fetch)
 
     inputs = input_function(em, plan, rooms)
     products = stage(em, "products", "u0 u1 start count", body)
@@ -197,7 +201,10 @@ def emit_inputs(em: Emit, plan: Plan, rooms: Rooms) -> None:
 
 def emit_products(em: Emit, plan: Plan, rooms: Rooms) -> None:
     """Tiles of the phase are (position, panel)."""
-    product_stage(em, plan, rooms.space(em, plan), em.begin, em.end, plan.tiles)
+    space = rooms.space(em, plan)
+    with em.b.when(em.begin.eq(0)):
+        Sizes(plan, space).judge(em.b, plan.tiles)
+    product_stage(em, plan, space, em.begin, em.end, plan.tiles)
 
 
 def emit_outputs(em: Emit, plan: Plan, rooms: Rooms) -> None:

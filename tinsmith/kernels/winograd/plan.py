@@ -177,9 +177,15 @@ class Plan:
         return self.positions * self.v_step
 
     @property
-    def size(self) -> int:
-        """Elements of V and M."""
+    def sizes_start(self) -> int:
+        """Where the sizes of tiles lie behind V and M, in elements."""
         return self.positions * (self.v_step + self.m_step)
+
+    @property
+    def size(self) -> int:
+        """Elements of V and M, and of the sizes of tiles."""
+        sizes = self.tiles * (self.channels.count * self.width + 1) + 1
+        return self.sizes_start + -(-sizes // 16) * 16
 
     @property
     def edge(self) -> int:

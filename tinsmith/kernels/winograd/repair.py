@@ -1,13 +1,6 @@
-"""Tiles with an infinity or a NaN among their data, computed again by the definition.
-
-The transforms spread such a value over its whole tile; by the definition it reaches only the
-windows that hold it. A few products of each tile tell: what is not finite in the data is not finite
-in these, whatever the weights.
-"""
+"""Tiles that the transforms do not do for (`outliers.py`), computed again by the definition."""
 
 from __future__ import annotations
-
-import functools
 
 import numpy as np
 
@@ -16,40 +9,25 @@ from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.tiles import Sink
 from tinsmith.kernels.winograd.frames import channels_at, image_at, result_at
-from tinsmith.kernels.winograd.matrices import Bilinear, floats
+from tinsmith.kernels.winograd.matrices import floats
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.weights import Array
 
 TOGETHER = 6  # taps that are summed side by side
 
 
-@functools.lru_cache(maxsize=256)
-def witnesses(axis: Bilinear) -> tuple[int, ...]:
-    """Few products of an axis of which each datum has a part in one."""
-    parts = [{i for i, v in enumerate(row) if v} for row in axis.bt]
-    left, found = set(range(axis.reach)), []
-    while left:
-        best = max(range(len(parts)), key=lambda p: len(parts[p] & left))
-        left -= parts[best]
-        found.append(best)
-    return tuple(sorted(found))
-
-
-def is_bad(plan: Plan, at: Ptr) -> Val:
-    """Whether the data of a tile holds an infinity or a NaN; `at` is at its products in M."""
-    b = at.b
-    zero = at.load() * 0.0
-    for p in witnesses(plan.rows):
-        for q in witnesses(plan.cols):
-            product = (at + (p * plan.cols.products + q) * plan.m_step).load()
-            zero = product.fma(b.const(0.0, product.ty), zero)
-    return zero.is_nan()
-
-
 def pack_inverse(plan: Plan) -> Array:
     """What gives the taps from the transformed weights: [tap][position], flat."""
     rows, cols = (np.linalg.pinv(floats(axis.g)) for axis in (plan.rows, plan.cols))
     return np.kron(rows, cols).astype(np.float32).reshape(-1)
+
+
+def pack_present(w: Array, plan: Plan) -> Array:
+    """[channel][tap], flat: 0 where no output has such a tap, else 1. `pack_inverse` gives what is
+    0 only nearly."""
+    present = np.zeros((plan.depth, w[0, 0].size), np.float32)
+    present[: w.shape[1]] = np.any(w, axis=0).reshape(w.shape[1], -1)
+    return present.reshape(-1)
 
 
 def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val, x: Val) -> None:
@@ -78,7 +56,9 @@ def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val
     weights = em.packed[0] + panel * (plan.depth * plan.vectors * width)
     weights = weights + (k % plan.vectors) * width
     with b.loop(0, plan.channels.count) as c, b.loop(0, plan.channels.stored) as lane:
-        u = (weights + (c * plan.channels.stored + lane) * step).fixed()
+        channel = c * plan.channels.stored + lane
+        u = (weights + channel * step).fixed()
+        present = (em.packed[3] + channel * count).fixed()
         for first in range(0, count, TOGETHER):
             group = range(first, min(first + TOGETHER, count))
             with b.loop(0, positions, carry=[b.zero(bias.ty)] * len(group)) as at:
@@ -91,7 +71,7 @@ def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val
                     ]
                 )
             for t, tap in zip(group, at.out, strict=True):
-                (taps + t * width).store(tap)
+                (taps + t * width).store(tap * (present + t).load().splat(width))
         data = (corner + channels_at(plan, source, c) + lane).fixed()
         with b.loop(0, high) as p:
             here = (data + p * (plan.rows.stride * apart * row)).fixed()

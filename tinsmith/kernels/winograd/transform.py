@@ -11,13 +11,15 @@ from dataclasses import replace
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.expr import Expr
+from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.tiles import Sink
 from tinsmith.kernels.winograd.frames import channels_at, image_at, result_at
+from tinsmith.kernels.winograd.outliers import Sizes, witnesses
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.program import Program, data_program, result_program, run
-from tinsmith.kernels.winograd.repair import is_bad, repair
+from tinsmith.kernels.winograd.repair import repair
 from tinsmith.kernels.winograd.stages import opaque, stage
 
 HEAVY = 6  # functions of an epilogue that is emitted once, in a loop, not for each place of a tile
@@ -55,6 +57,7 @@ def input_stage(
     corner = source.pointer + -(geo.begin[1] * row + geo.begin[2] * pixel)
     rows, cols = data_program(plan.rows), data_program(plan.cols)
     below, right = geo.dilation[1] * row, geo.dilation[2] * pixel
+    sizes, seen = Sizes(plan, space), witnesses(plan.rows, plan.cols)
     with b.loop(c0, c1) as c:
         image = corner + channels_at(plan, source, c)
         to = space + c * (plan.tiles * width)
@@ -64,14 +67,17 @@ def input_stage(
             at = at + plan.vertical.start(i) * (plan.rows.stride * row)
             at = opaque(at + plan.horizontal.start(j) * (plan.cols.stride * pixel))
             out = opaque(to + (t - base) * width)
+            squares = [b.zero(F32.x(width))]
+
+            def write(p: int, q: int, v: Val, out: Ptr = out, squares: list[Val] = squares) -> None:
+                (out + (p * plan.cols.products + q) * plan.v_step).store(v)
+                if (p, q) in seen:
+                    squares.append(v.fma(v, squares[-1]))
+
             transform(
-                rows,
-                cols,
-                lambda p, q, at=at: (at + (p * below + q * right)).load(width),
-                lambda p, q, v, out=out: (out + (p * plan.cols.products + q) * plan.v_step).store(
-                    v
-                ),
+                rows, cols, lambda p, q, at=at: (at + (p * below + q * right)).load(width), write
             )
+            sizes.at(c, t - base).store(squares[-1])
 
 
 def output_stage(
@@ -86,11 +92,11 @@ def output_stage(
     t1: Val,
     base: Val,
 ) -> None:
-    """Finish tiles [t0, t1) of output blocks [k0, k1); tile `base` is the first of M.
+    """Finish tiles [t0, t1) of output blocks [k0, k1); tile `base` is the first of V and M.
 
     Tiles that overhang the image go through `room`, where their results can be indexed.
     """
-    edge = room(em)
+    edge, products, sizes = room(em), space + plan.m_start, Sizes(plan, space)
     again = stage(em, "repair", "tile_k tile_n tile_y tile_x", _repair_of(plan, source, room))
     b, width, geo = em.b, plan.width, plan.geo
     high, wide = plan.rows.m, plan.cols.m
@@ -103,8 +109,9 @@ def output_stage(
     direct = min(full_rows, full_cols) > 0 and functions(em) <= HEAVY
     overhang = not (vertical.even and horizontal.even)
 
+    limit = sizes.limit()
     with b.loop(k0, k1) as k:
-        m = space + k * (plan.tiles * width)
+        m = products + k * (plan.tiles * width)
         bias = (em.packed[1] + k * width).load(width)
         with b.loop(t0, t1) as t:
             n, i, j = tile_place(plan, t)
@@ -146,9 +153,9 @@ def output_stage(
                     indexed()
 
             b.choose(
-                is_bad(plan, at),
-                lambda k=k, n=n, y=y, x=x: again(k, n, y, x),
+                sizes.are_fit(t - base, limit),
                 finish,
+                lambda k=k, n=n, y=y, x=x: again(k, n, y, x),
             )
 
 
