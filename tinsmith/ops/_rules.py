@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import TypeRuleError, suggest
+from tinsmith.errors import DataError, TypeRuleError, suggest
 from tinsmith.graph import Dim, Shape, Type, Value, dtype_of
 from tinsmith.graph.types import name_of
 from tinsmith.ops._op import Op, broadcast, fresh, need
@@ -22,6 +22,12 @@ UNSIGNED = frozenset({"uint8", "uint16", "uint32", "uint64"})
 INTS = SIGNED | UNSIGNED
 NUMBERS = FLOATS | INTS
 BOOL = frozenset({"bool"})
+
+
+def need_data(condition: Any, message: str) -> None:
+    """In a reference: raise DataError with `message` unless the condition holds."""
+    if not condition:
+        raise DataError(message)
 
 
 def dtype_attr(name: Any, what: str = "dtype") -> np.dtype[Any]:

@@ -15,6 +15,7 @@ from tinsmith.ops._rules import (
     const_ints,
     dtype_attr,
     length_of,
+    need_data,
     need_dtype,
     need_rank,
     need_same,
@@ -30,6 +31,7 @@ def Range(start, limit, delta):
     Computed exactly for integers, in double precision for floats.
     """
     first, step = scalar(start), scalar(delta)
+    need_data(step != 0, "delta is 0")
     count = _steps(first, scalar(limit), step)
     dtype = np.asarray(start).dtype
     if dtype.kind in "iu":

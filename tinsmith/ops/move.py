@@ -14,6 +14,7 @@ from tinsmith.ops._rules import (
     const_int,
     const_ints,
     length_of,
+    need_data,
     need_dtype,
     need_rank,
     need_same,
@@ -139,6 +140,7 @@ def Slice(x, starts, ends, axes=None, steps=None):
     assert first is not None and last is not None
     where = range(len(first)) if axes is None else np.asarray(axes).reshape(-1).tolist()
     by = [1] * len(first) if steps is None else np.asarray(steps).reshape(-1).tolist()
+    need_data(0 not in by, f"a step is 0: {by}")
     for start, end, axis, step in zip(first, last, where, by, strict=True):
         places = slice_range(start, end, step, x.shape[axis])
         index: list[Any] = [slice(None)] * x.ndim
@@ -219,6 +221,9 @@ def _pairs(numbers: Any, where: Any, rank: int) -> list[tuple[int, int]]:
 
 
 def _padded(x: Any, pairs: list[tuple[int, int]], value: Any, mode: Any) -> Any:
+    for axis, ((a, b), n) in enumerate(zip(pairs, x.shape, strict=True)):
+        cuts = max(0, -a) + max(0, -b)
+        need_data(cuts <= n, f"pads cut {cuts} elements of axis {axis}, which has {n}")
     cut = tuple(
         slice(min(max(0, -a), n), max(n - max(0, -b), 0))
         for (a, b), n in zip(pairs, x.shape, strict=True)

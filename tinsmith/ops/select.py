@@ -13,6 +13,8 @@ from tinsmith.ops._rules import (
     INTS,
     NUMBERS,
     const_int,
+    length_of,
+    need_data,
     need_dtype,
     need_rank,
     product,
@@ -32,6 +34,7 @@ def TopK(x, k, *, axis=-1, largest=True, sorted=True):
     """
     wide, k = np.moveaxis(widened(x), axis, -1), scalar(k)
     size = wide.shape[-1]
+    need_data(0 <= k <= size, f"k is {k}, but axis {axis} has {size} elements")
     if largest:
         order = size - 1 - np.argsort(wide[..., ::-1], axis=-1, kind="stable")[..., ::-1]
     else:
@@ -79,6 +82,8 @@ def Compress(x, condition, *, axis=None):
 
     A condition shorter than the axis drops the rest.
     """
+    size, given = x.size if axis is None else x.shape[axis], len(condition)
+    need_data(given <= size, f"the condition has {given} elements, but there are {size} places")
     return np.compress(condition, x, axis=axis)
 
 
@@ -87,11 +92,16 @@ def _(x: Value, condition: Value, *, axis: int | None) -> Type:
     need_dtype(condition, BOOL, "condition")
     need_rank(condition, 1, "condition")
     kept: Dim = fresh() if condition.const is None else int(np.count_nonzero(condition.const))
+    given, size = length_of(condition), x.type.size if x.type.is_static else None
+    if axis is not None and x.shape is not None:
+        axis = axis_of(axis, len(x.shape))
+        size = None if isinstance(dim := x.shape[axis], str) else dim
+    fits = given is None or size is None or given <= size
+    need(fits, f"the condition has {given} elements, but there are {size} places")
     if axis is None:
         return Type(x.dtype, (kept,))
     if x.shape is None:
         return Type(x.dtype, None)
-    axis = axis_of(axis, len(x.shape))
     return Type(x.dtype, (*x.shape[:axis], kept, *x.shape[axis + 1 :]))
 
 
@@ -139,6 +149,7 @@ def OneHot(indices, depth, values, *, axis=-1):
     Negative indices count from depth; one outside [-depth, depth) selects nothing.
     """
     size = int(scalar(depth))
+    need_data(size >= 0, f"depth is {size}")
     whole = indices if indices.dtype.kind in "iu" else indices.astype(np.int64)
     axis = axis + indices.ndim + 1 if axis < 0 else axis
     places = np.arange(size).reshape((size,) + (1,) * (indices.ndim - axis))
@@ -153,6 +164,7 @@ def _(indices: Value, depth: Value, values: Value, *, axis: int) -> Type:
     need_dtype(depth, NUMBERS, "depth")
     need_rank(values, 1, "values")
     size = const_int(depth)
+    need(size is None or size >= 0, f"depth is {size}")
     if indices.shape is None:
         return Type(values.dtype, None)
     axis = axis_of(axis, len(indices.shape) + 1)

@@ -277,6 +277,8 @@ class Session:
         args = tuple(None if o is None else self._read(o, inputs, outputs, env) for o in step.reads)
         try:
             results = op.evaluate(args, attrs)
+        except DataError as error:
+            raise DataError(f"{step.origin}: {error}") from error
         except TinsmithError:
             raise
         except Exception as error:

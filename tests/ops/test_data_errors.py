@@ -1,0 +1,64 @@
+"""Values that do not fit: refused by type rules where they are known, else when they come."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tinsmith as ts
+from tinsmith.errors import DataError, TypeRuleError
+from tinsmith.graph import Graph, Type
+from tinsmith.ops import OPS
+
+X = np.arange(6, dtype="f4").reshape(2, 3)
+
+
+def i64(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.int64)
+
+
+CASES = {
+    "TopK": ([X, i64(4)], {}, "k is 4"),
+    "TopK, negative": ([X, i64(-1)], {}, "k is -1"),
+    "OneHot": ([i64(0, 1), i64(-3), i64(0, 1)], {}, "depth is -3"),
+    "Pad": ([X, i64(0, -2, 0, -2)], {}, "cut"),
+    "Pad, one side": ([X, i64(-3, 0, 4, 0)], {}, "cut"),
+    "Slice": ([X, i64(0), i64(2), i64(1), i64(0)], {}, "step is 0"),
+    "Range": ([np.array(0), np.array(5), np.array(0)], {}, "delta is 0"),
+    "Compress": ([X, np.array([True] * 4)], {"axis": 1}, "4 elements.* 3 places"),
+    "Compress, flat": ([X, np.array([True] * 7)], {}, "7 elements.* 6 places"),
+}
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+@pytest.mark.parametrize("case", [c for c in CASES if not c.startswith("Compress")])
+def test_at_run_time(case, backend):
+    arrays, attrs, message = CASES[case]
+    op, graph = OPS[case.split(",")[0]], Graph("g")
+    values = [graph.input(f"x{i}", Type(a.dtype, a.shape)) for i, a in enumerate(arrays)]
+    node = graph.add(op, *values, **attrs)
+    graph.outputs = list(node.outputs)
+    net = ts.compile(graph, backend=backend, cache=False)
+    with pytest.raises(DataError, match=f"{op.name}.*{message}"):
+        net.run(arrays)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_constants(case):
+    arrays, attrs, message = CASES[case]
+    graph = Graph("g")
+    x = graph.input("x", Type(arrays[0].dtype, arrays[0].shape))
+    with pytest.raises(TypeRuleError, match=message):
+        graph.add(OPS[case.split(",")[0]], x, *arrays[1:], **attrs)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_references(case):
+    arrays, attrs, message = CASES[case]
+    with pytest.raises(DataError, match=message):
+        OPS[case.split(",")[0]](*arrays, **attrs)
+
+
+def test_a_short_condition_drops_the_rest():
+    got = OPS["Compress"](X, np.array([False, True]), axis=1)
+    np.testing.assert_array_equal(got, X[:, 1:2])
