@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
+import pickle
 import signal
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -223,6 +226,12 @@ def test_an_index_out_of_range_is_an_error_not_a_wild_read(threads: int, divided
         bad[0, 3] = wrong
         with pytest.raises(DataError, match=r"Gather.*\[-10, 10\)"):
             net(bad)
+
+
+@pytest.mark.parametrize("take", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_net_says_how_it_is_handed_on(take: Callable[[ts.Net], object]) -> None:
+    with pytest.raises(TinsmithError, match=r"threads may call it; tinsmith.save"):
+        take(ts.compile(residual(), cache=False))
 
 
 def test_symbols_must_agree() -> None:

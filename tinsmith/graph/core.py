@@ -104,6 +104,8 @@ class Node:
         self.outputs: tuple[Value, ...] = ()
 
     def __getattr__(self, name: str) -> Any:
+        if name in Node.__slots__:  # a copy that is being made has none of these yet
+            raise AttributeError(name)
         try:
             return self.attrs[name]
         except KeyError:
@@ -135,6 +137,17 @@ class Graph:
         self._seq = 0.0
         self.edited: list[Node] | None = None
         """Where it is a list: nodes that were added, or whose inputs or users changed, go there."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
+        """A graph of its own over the same constants, which nobody changes."""
+        from tinsmith.graph.copy import Copier
+
+        memo[id(self)] = new = Copier(self).copy({})
+        for node in new.nodes:
+            for name, value in node.attrs.items():
+                if isinstance(value, Graph):
+                    node.attrs[name] = value.__deepcopy__(memo)
+        return new
 
     # ---- building
 

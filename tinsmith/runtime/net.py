@@ -72,6 +72,12 @@ class Net:
         if all(t.is_static for t in self.inputs.values()):
             self._fixed = tuple(t.dims for t in self.inputs.values())
 
+    def __reduce__(self) -> Any:
+        raise TinsmithError(
+            f"{self.name} is compiled for this process and can be neither copied nor pickled: any "
+            "number of threads may call it; tinsmith.save(net, path) writes it for other processes"
+        )
+
     # ---- running
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
