@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 PORTABLE = (
+    "take-branches",
     "propagate-shapes",
     "canonicalise",
     "canonicalise-shapes",
