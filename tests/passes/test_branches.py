@@ -13,10 +13,8 @@ def _model(condition: str, passed: bool = False) -> bytes:
     f32, value = TensorProto.FLOAT, helper.make_tensor_value_info
     one = helper.make_tensor("one", f32, [], [1.0])
     axes = helper.make_tensor("axes", TensorProto.INT64, [1], [0])
-    yes = helper.make_graph(
-        [helper.make_node("Identity" if passed else "Add", ["x"] if passed else ["x", "one"], ["p"])],
-        "yes", [], [value("p", f32, None)], [one],
-    )  # fmt: skip
+    taken = ("Identity", ["x"], ["p"]) if passed else ("Add", ["x", "one"], ["p"])
+    yes = helper.make_graph([helper.make_node(*taken)], "yes", [], [value("p", f32, None)], [one])
     no = helper.make_graph(
         [helper.make_node("Unsqueeze", ["x", "axes"], ["q"])], "no", [],
         [value("q", f32, None)], [axes],
