@@ -35,6 +35,7 @@ from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks, pack_
 
 EFFICIENCY = 0.98
 PARALLEL_FLOPS = 4e5  # less than this is done by one thread
+EARLIER = 2048  # elements by which a stream of weights is asked for before it is used
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
@@ -242,17 +243,18 @@ offsets of its pixels from the first one, and what to prefetch meanwhile."""
 class Following:
     """The weights of the next panel, `distance` elements behind those of this one: each of the
     tiles, of which there are `among` times fewer before that panel's turn, prefetches its share of
-    the `lines` that a loop body passes by."""
+    the `lines` that a loop body passes by. Where that would be all of them, or the next panel is
+    too far (`distance` is 0), a tile asks for what it needs itself, a little earlier."""
 
     distance: int
     lines: int
     among: int
 
-    def of(self, plan: Tiling, r: Val | int, c: Val | int, high: int, wide: int) -> Fetch | None:
-        """What the tile at (r, c) prefetches; None where one would ask for all lines."""
+    def of(self, plan: Tiling, r: Val | int, c: Val | int, high: int, wide: int) -> Fetch:
+        """What the tile at (r, c) prefetches."""
         share = -(-self.lines * self.among // (plan.row_units * plan.col_units))
-        if share >= self.lines:
-            return None
+        if share >= self.lines or not self.distance:
+            return Fetch(EARLIER, self.lines)
         down = pieces_before(plan.rows, r, high)
         number = down * plan.col_units + pieces_before(plan.cols, c, wide)
         return Fetch(number * share % self.lines * LINE + self.distance, share)
@@ -261,13 +263,13 @@ class Following:
 def following(
     target: Target, cut: Panels, blocks: ChannelBlocks, taps: int, among: int
 ) -> Following | None:
-    """What panels prefetch of the next one, or None where the weights are near, or a panel's would
-    push out those that are in use."""
+    """What the tiles of a panel prefetch, or None where the weights are near."""
     lanes = cut.main if cut.count else cut.tail
     panel = blocks.count * blocks.stored * taps * sum(lanes)
-    if 4 * panel * cut.total <= target.l2 // 4 or 4 * panel > target.l2 // 4:
+    if 4 * panel * cut.total <= target.l2 // 4:
         return None
-    return Following(panel, -(-blocks.step * sum(lanes) // LINE), among)
+    near = 4 * panel <= target.l2 // 4  # so that it pushes out nothing that is in use
+    return Following(panel if near else 0, -(-blocks.step * sum(lanes) // LINE), among)
 
 
 def over_blocks(
