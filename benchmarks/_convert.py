@@ -1,10 +1,12 @@
 """The peers' own formats, written once beside the models, in `converted/`.
 
-A model that a converter refuses is remembered too, as NAME.ENGINE.failed with the reason.
+A model that a converter refuses is remembered too, as NAME.ENGINE.failed with the reason. What was
+written while the disk was full is neither kept nor remembered.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,6 +16,7 @@ from pathlib import Path
 from benchmarks._engines import Unsupported
 
 MINUTES = 10
+ROOM = 1 << 20  # bytes; a disk with less is taken for full
 
 
 def _once(base: Path, engine: str, suffixes: list[str], make: Callable[[Path], None]) -> list[Path]:
@@ -27,14 +30,31 @@ def _once(base: Path, engine: str, suffixes: list[str], make: Callable[[Path], N
     if failed.exists():
         raise Unsupported(f"{failed.read_text()} (delete {failed} to try again)")
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        made = [Path(scratch) / p.name for p in wanted]
         try:
             make(Path(scratch))
-            for path in wanted:
-                (Path(scratch) / path.name).replace(path)
+            _require(made)
         except (OSError, subprocess.SubprocessError, Unsupported) as error:
-            failed.write_text(str(error))
+            _require_room(folder)
+            reason = Path(scratch) / failed.name
+            reason.write_text(str(error))
+            reason.replace(failed)
             raise Unsupported(str(error)) from error
+        _require_room(folder)
+        for source, path in zip(made, wanted, strict=True):
+            source.replace(path)
     return wanted
+
+
+def _require(files: list[Path]) -> None:
+    if missing := [p.name for p in files if not p.exists()]:
+        raise Unsupported(f"the converter has not written {', '.join(missing)}")
+
+
+def _require_room(folder: Path) -> None:
+    """Converters may end with 0 though what they wrote is cut off for want of room."""
+    if shutil.disk_usage(folder).free < ROOM:
+        raise Unsupported(f"the disk of {folder} is full")
 
 
 def _run(command: list[str], log: Path) -> None:

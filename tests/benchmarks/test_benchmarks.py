@@ -14,8 +14,9 @@ import pytest
 from click.testing import CliRunner
 from onnx import parser
 
-from benchmarks import memory, overhead, plot, shapes, threads, zoo, zoo_table
+from benchmarks import _convert, memory, overhead, plot, shapes, threads, zoo, zoo_table
 from benchmarks._arrays import error_of
+from benchmarks._engines import Unsupported
 from benchmarks.batch import gains
 from benchmarks.client import Client
 from benchmarks.measure import Effort, Result, measure
@@ -149,6 +150,30 @@ def test_workers_take_inputs_of_any_type_and_check_all_outputs(tmp_path: Path) -
         assert not found.failed and len(found.rounds) == 2
         assert found.error == pytest.approx(wrong / np.abs(right["y1"] + wrong).max())
         assert found.counts == (wrong == 0)
+
+
+def test_a_conversion_onto_a_full_disk_is_neither_kept_nor_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def convert(text: str) -> list[Path]:
+        def make(folder: Path) -> None:
+            (folder / "net.bin").write_text(text)
+
+        return _convert._once(tmp_path / "net", "some", [".bin"], make)
+
+    with monkeypatch.context() as full:
+        full.setattr(_convert, "ROOM", 1 << 80)
+        with pytest.raises(Unsupported, match="is full"):
+            convert("cut o")
+    assert not list((tmp_path / "converted").iterdir())
+    assert convert("whole")[0].read_text() == "whole"
+    assert convert("never made again")[0].read_text() == "whole"
+
+
+def test_a_conversion_that_fails_is_remembered(tmp_path: Path) -> None:
+    for make in (lambda _: None, lambda folder: (folder / "net.bin").touch()):
+        with pytest.raises(Unsupported, match=r"not written net\.bin"):
+            _convert._once(tmp_path / "net", "some", [".bin"], make)
 
 
 def test_an_error_is_of_the_worst_output() -> None:
