@@ -7,19 +7,23 @@ shortest runs, which other processes disturb least. ncnn runs no batches.
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from benchmarks import machine, report
-from benchmarks.measure import OURS, Effort, Result, measure
-from benchmarks.models import PANEL
-from benchmarks.panel import ENGINES, Names, engines_of, ensure_models, places_options
+from benchmarks._main import (
+    ENGINES,
+    bases_of,
+    deliver,
+    engines_of,
+    engines_option,
+    models_option,
+    places_options,
+    progress,
+)
+from benchmarks.measure import Effort, Result, measure
 from benchmarks.places import Places
 
 ABLE = [e for e in ENGINES if e != "ncnn"]
@@ -56,13 +60,8 @@ def as_table(rows: list[dict[str, Any]], batch: int) -> Table:
 
 
 @click.command()
-@click.option(
-    "--models",
-    type=Names(list(PANEL)),
-    default="squeezenet1_1,mobilenet_v2,resnet50,vit_tiny",
-    show_default=True,
-)
-@click.option("--engines", type=Names(ABLE), default=",".join(ABLE), show_default=True)
+@models_option("squeezenet1_1,mobilenet_v2,resnet50,vit_tiny")
+@engines_option(ABLE)
 @click.option("--batch", default=8, show_default=True)
 @click.option("--threads", default=1, show_default=True)
 @click.option("--rounds", default=3, show_default=True)
@@ -77,32 +76,21 @@ def main(
     rounds: int,
     seconds: float,
     tolerance: float,
-    models_dir: str | None,
-    peers_python: str | None,
-    export_python: str | None,
+    places: Places,
     out: Path | None,
 ) -> None:
     """Throughput at a larger batch against that at batch 1."""
-    places = Places.find(models_dir, peers_python, export_python)
-    ensure_models([*models, *(f"{m}_b{batch}" for m in models)], places)
+    singles = bases_of(models, places)
+    batches = bases_of([f"{m}_b{batch}" for m in models], places)
     pythons, effort = engines_of(engines, places), Effort(rounds, seconds)
     rows: list[dict[str, Any]] = []
-    with Console(stderr=True).status("starting") as status:
-        for name in models:
+    with progress() as status:
+        for pair in zip(singles, batches, strict=True):
             one, many = (
-                measure(
-                    places.models.resolve() / n, threads, pythons, effort, tolerance, status.update
-                )
-                for n in (name, f"{name}_b{batch}")
+                measure(base, threads, pythons, effort, tolerance, status.update) for base in pair
             )
             rows += gains(one, many, batch)
-    report.screen().print(as_table(rows, batch))
-    report.tell_failures(rows)
-    if out:
-        document = {"machine": machine.describe(), "batch": batch, "results": rows}
-        out.write_text(json.dumps(document, indent=1) + "\n")
-    if any("failed" in r and r["engine"] == OURS for r in rows):
-        sys.exit(1)
+    deliver(as_table(rows, batch), rows, out, batch=batch)
 
 
 if __name__ == "__main__":

@@ -7,21 +7,25 @@ is compiled with memory="small" and found in the cache. `bare` is Python with nu
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from benchmarks import machine, report
+from benchmarks._main import (
+    ENGINES,
+    bases_of,
+    deliver,
+    engines_of,
+    engines_option,
+    models_option,
+    places_options,
+    progress,
+)
 from benchmarks.client import Client, EngineFailed
-from benchmarks.models import PANEL
-from benchmarks.panel import ENGINES, Names, engines_of, ensure_models, places_options
 from benchmarks.places import Places
 
 OURS: dict[str, dict[str, Any]] = {
@@ -78,13 +82,8 @@ def as_table(rows: list[dict[str, Any]], ways: list[str]) -> Table:
 
 
 @click.command()
-@click.option(
-    "--models",
-    type=Names(list(PANEL)),
-    default="squeezenet1_1,mobilenet_v2,resnet50,vit_tiny",
-    show_default=True,
-)
-@click.option("--engines", type=Names(WAYS), default=",".join(WAYS), show_default=True)
+@models_option("squeezenet1_1,mobilenet_v2,resnet50,vit_tiny")
+@engines_option(WAYS)
 @click.option("--threads", default=1, show_default=True)
 @click.option("--times", default=3, show_default=True, help="Fresh processes per engine.")
 @places_options
@@ -93,29 +92,19 @@ def main(
     engines: list[str],
     threads: int,
     times: int,
-    models_dir: str | None,
-    peers_python: str | None,
-    export_python: str | None,
+    places: Places,
     out: Path | None,
 ) -> None:
     """Peak memory of a fresh process of every engine, up to its first result."""
-    places = Places.find(models_dir, peers_python, export_python)
-    ensure_models(models, places)
+    bases = bases_of(models, places)
     pythons = engines_of(list(dict.fromkeys(w.split()[0] for w in engines)), places)
     rows: list[dict[str, Any]] = []
-    with Console(stderr=True).status("starting") as status:
-        for name in models:
-            base = places.models.resolve() / name
+    with progress() as status:
+        for base in bases:
             for way in engines:
-                status.update(f"{name}: {way}")
+                status.update(f"{base.name}: {way}")
                 rows.append(samples(way, pythons[way.split()[0]], base, threads, times))
-    report.screen().print(as_table(rows, engines))
-    report.tell_failures(rows)
-    if out:
-        document = {"machine": machine.describe(), "times": times, "results": rows}
-        out.write_text(json.dumps(document, indent=1) + "\n")
-    if any("failed" in row and row["engine"] in OURS for row in rows):
-        sys.exit(1)
+    deliver(as_table(rows, engines), rows, out, times=times)
 
 
 if __name__ == "__main__":

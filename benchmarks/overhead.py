@@ -6,7 +6,6 @@ engine (numpy has been imported before).
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 from pathlib import Path
@@ -16,10 +15,9 @@ import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks import machine, report
+from benchmarks._main import deliver, engines_of, engines_option, places_options
 from benchmarks.client import Client, EngineFailed
 from benchmarks.machine import cores_for
-from benchmarks.panel import Names, engines_of, places_options
 from benchmarks.places import Places
 
 ABLE = ["tinsmith", "mnn", "onnxruntime", "openvino"]
@@ -73,27 +71,21 @@ def as_table(rows: list[dict[str, Any]]) -> Table:
 
 
 @click.command()
-@click.option("--engines", type=Names(ABLE), default=",".join(ABLE), show_default=True)
+@engines_option(ABLE)
 @click.option("--times", default=5, show_default=True, help="Fresh processes per engine.")
 @places_options
 def main(
     engines: list[str],
     times: int,
-    models_dir: str | None,
-    peers_python: str | None,
-    export_python: str | None,
+    places: Places,
     out: Path | None,
 ) -> None:
     """The cost of a call of a model of one node, and of the import."""
-    pythons = engines_of(engines, Places.find(models_dir, peers_python, export_python))
+    pythons = engines_of(engines, places)
     with tempfile.TemporaryDirectory() as folder:
         base = write_model(Path(folder))
         rows = [measure(e, python, base, times) for e, python in pythons.items()]
-    report.screen().print(as_table(rows))
-    report.tell_failures(rows)
-    if out:
-        document = {"machine": machine.describe(), "times": times, "results": rows}
-        out.write_text(json.dumps(document, indent=1) + "\n")
+    deliver(as_table(rows), rows, out)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,70 +12,17 @@ import click
 from rich.console import Console
 
 from benchmarks import machine, report
+from benchmarks._main import ENGINES, Names, bases_of, engines_of, engines_option, places_options
 from benchmarks.measure import OURS, Effort, Result, measure
-from benchmarks.models import MODELS, OTHERS, PANEL, complete
-from benchmarks.places import ROOT, Places
-
-ENGINES = [OURS, "ncnn", "mnn", "onnxruntime", "openvino"]
-
-
-class Names(click.ParamType):
-    """A comma-separated list, each item one of the known names where they are given."""
-
-    name = "LIST"
-
-    def __init__(self, known: list[str]) -> None:
-        self.known = known
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> list[str]:
-        items = value.split(",") if isinstance(value, str) else list(value)
-        if unknown := [i for i in items if i not in self.known]:
-            known = ", ".join(self.known)
-            self.fail(f"no such name: {', '.join(unknown)}; known are {known}", param, ctx)
-        return items
-
-
-def ensure_models(names: list[str], places: Places) -> None:
-    """Export what is missing, with the exporter's Python."""
-    missing = [n for n in names if not complete(n, places.models)]
-    if not missing:
-        return
-    require(places.export, "the exporter's Python")
-    command = [str(places.export), "-m", "benchmarks.models", str(places.models.resolve())]
-    subprocess.run([*command, *missing], cwd=ROOT, check=True, stdout=sys.stderr)
-
-
-def require(python: Path, what: str) -> None:
-    if not python.exists():
-        raise click.ClickException(
-            f"{what} is not at {python}; `python -m benchmarks.setup` makes it, or name another"
-        )
-
-
-def engines_of(names: list[str], places: Places) -> dict[str, str | Path]:
-    """Engine -> the Python that runs it."""
-    if any(n != OURS for n in names):
-        require(places.peers, "the peers' Python")
-    return {n: sys.executable if n == OURS else places.peers for n in names}
-
-
-def places_options(command: Any) -> Any:
-    """The options that both the panel and the start-up benchmark take."""
-    for option in (
-        click.option("--models-dir", envvar="TINSMITH_BENCH_MODELS", help="Where the models are."),
-        click.option("--peers-python", envvar="TINSMITH_BENCH_PEERS", help="Runs the peers."),
-        click.option("--export-python", envvar="TINSMITH_BENCH_EXPORT", help="Writes the models."),
-        click.option("--json", "out", type=click.Path(path_type=Path), help="Write all data here."),
-    ):
-        command = option(command)
-    return command
+from benchmarks.models import MODELS, OTHERS, PANEL
+from benchmarks.places import Places
 
 
 @click.command()
 @click.option("--models", type=Names(list(MODELS)), help="The panel where nothing is named.")
 @click.option("--others", is_flag=True, help="Architectures beyond the panel instead.")
 @click.option("--threads", type=Names([str(i) for i in range(1, 257)]), default="1,2")
-@click.option("--engines", type=Names(ENGINES), default=",".join(ENGINES), show_default=True)
+@engines_option(ENGINES)
 @click.option("--rounds", default=5, show_default=True, help="Turns of every engine.")
 @click.option("--seconds", default=0.5, show_default=True, help="Length of one turn.")
 @click.option("--tolerance", default=1e-3, show_default=True, help="max|error| / max|output|.")
@@ -89,18 +35,15 @@ def main(
     rounds: int,
     seconds: float,
     tolerance: float,
-    models_dir: str | None,
-    peers_python: str | None,
-    export_python: str | None,
+    places: Places,
     out: Path | None,
 ) -> None:
     """Median times of Tinsmith and its peers, in fp32 at batch 1, with every output checked.
 
     Exits with 1 where our own output is wrong or missing.
     """
-    places = Places.find(models_dir, peers_python, export_python)
     models = models or list(OTHERS if others else PANEL)
-    ensure_models(models, places)
+    bases = bases_of(models, places)
     pythons, effort = engines_of(engines, places), Effort(rounds, seconds)
     described, started = machine.describe(), time.strftime("%Y-%m-%d %H:%M")
     console, progress = report.screen(), Console(stderr=True)
@@ -108,8 +51,7 @@ def main(
     settings: dict[str, Any] = {"date": started, "rounds": rounds, "seconds": seconds}
     with progress.status("starting") as status:
         for count in map(int, threads):
-            for name in models:
-                base = places.models.resolve() / name
+            for base in bases:
                 row = measure(base, count, pythons, effort, tolerance, status.update)
                 results += row
                 _tell(row, progress)

@@ -7,7 +7,6 @@ finds every kernel. Medians over the shapes; the run itself, some tenths of a mi
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import tempfile
@@ -18,7 +17,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from benchmarks import machine, report
+from benchmarks._main import deliver, json_option
 from tests.transformer import feeds, transformer
 
 SHAPES = [(1 + i % 4, 1 + (7 * i) % 23) for i in range(12)]
@@ -66,16 +65,13 @@ def as_table(rows: list[dict[str, Any]]) -> Table:
 
 @click.command()
 @click.option("--times", default=5, show_default=True, help="Nets that find all kernels.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write JSON here.")
+@json_option
 def main(times: int, out: Path | None) -> None:
     """The cost of a shape that a model has not been called with, on one thread."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TINSMITH_CACHE"] = folder
         rows = [measure(layers, width, times) for layers, width in ((2, 32), (12, 128))]
-    report.screen().print(as_table(rows))
-    if out:
-        document = {"machine": machine.describe(), "times": times, "results": rows}
-        out.write_text(json.dumps(document, indent=1) + "\n")
+    deliver(as_table(rows), rows, out)
 
 
 if __name__ == "__main__":

@@ -7,21 +7,25 @@ compile are measured with a warm cache, by an extra process that is not counted.
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from benchmarks import machine, report
+from benchmarks._main import (
+    ENGINES,
+    bases_of,
+    deliver,
+    engines_of,
+    engines_option,
+    models_option,
+    places_options,
+    progress,
+)
 from benchmarks.client import Client, EngineFailed
-from benchmarks.models import PANEL
-from benchmarks.panel import ENGINES, Names, engines_of, ensure_models, places_options
 from benchmarks.places import Places
 
 PARTS = ("import_ms", "load_ms", "first_ms")
@@ -72,13 +76,8 @@ def as_table(rows: list[dict[str, Any]]) -> Table:
 
 
 @click.command()
-@click.option(
-    "--models",
-    type=Names(list(PANEL)),
-    default="squeezenet1_1,mobilenet_v2,resnet50",
-    show_default=True,
-)
-@click.option("--engines", type=Names(ENGINES), default=",".join(ENGINES), show_default=True)
+@models_option("squeezenet1_1,mobilenet_v2,resnet50")
+@engines_option(ENGINES)
 @click.option("--threads", default=1, show_default=True)
 @click.option("--times", default=5, show_default=True, help="Fresh processes per engine.")
 @places_options
@@ -87,28 +86,18 @@ def main(
     engines: list[str],
     threads: int,
     times: int,
-    models_dir: str | None,
-    peers_python: str | None,
-    export_python: str | None,
+    places: Places,
     out: Path | None,
 ) -> None:
     """Time from a fresh process to the first result, for every engine."""
-    places = Places.find(models_dir, peers_python, export_python)
-    ensure_models(models, places)
-    pythons = engines_of(engines, places)
+    bases, pythons = bases_of(models, places), engines_of(engines, places)
     rows: list[dict[str, Any]] = []
-    with Console(stderr=True).status("starting") as status:
-        for name in models:
+    with progress() as status:
+        for base in bases:
             for engine, python in pythons.items():
-                status.update(f"{name}: {engine}")
-                rows.append(samples(engine, python, places.models.resolve() / name, threads, times))
-    report.screen().print(as_table(rows))
-    report.tell_failures(rows)
-    if out:
-        document = {"machine": machine.describe(), "times": times, "results": rows}
-        out.write_text(json.dumps(document, indent=1) + "\n")
-    if any("failed" in row and row["engine"] == "tinsmith" for row in rows):
-        sys.exit(1)
+                status.update(f"{base.name}: {engine}")
+                rows.append(samples(engine, python, base, threads, times))
+    deliver(as_table(rows), rows, out, times=times)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ callers     runs a second of one program of one thread, called by so many thread
 
 from __future__ import annotations
 
-import json
 import statistics
 import subprocess
 import sys
@@ -18,15 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from benchmarks import machine, report
+from benchmarks import report
+from benchmarks._main import bases_of, deliver, models_option, places_options, progress
 from benchmarks.client import Client
 from benchmarks.machine import cores_for
 from benchmarks.measure import OURS
-from benchmarks.models import PANEL
-from benchmarks.panel import Names, engines_of, ensure_models, places_options
 from benchmarks.places import Places
 
 BUSY = "import os; os.sched_setaffinity(0, {%d})\nwhile True: pass"
@@ -110,7 +107,7 @@ def as_table(rows: list[dict[str, Any]], threads: int) -> Table:
 
 
 @click.command()
-@click.option("--models", type=Names(list(PANEL)), default=",".join(PANEL), show_default="all")
+@models_option("all")
 @click.option("--threads", default=2, show_default=True)
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--seconds", default=0.5, show_default=True, help="Length of one turn.")
@@ -120,26 +117,18 @@ def main(
     threads: int,
     rounds: int,
     seconds: float,
-    models_dir: str | None,
-    peers_python: str | None,
-    export_python: str | None,
+    places: Places,
     out: Path | None,
 ) -> None:
     """How our times change with threads, with a busy neighbour, and with many callers."""
-    places = Places.find(models_dir, peers_python, export_python)
-    ensure_models(models, places)
-    engines_of([OURS], places)
-    rows: list[dict[str, Any]] = []
-    with Console(stderr=True).status("starting") as status:
-        for name in models:
-            status.update(name)
-            rows.append(measure(places.models.resolve() / name, threads, rounds, seconds))
-    report.screen().print(as_table(rows, threads))
+    bases, rows = bases_of(models, places), []
+    with progress() as status:
+        for base in bases:
+            status.update(base.name)
+            rows.append(measure(base, threads, rounds, seconds))
+    deliver(as_table(rows, threads), rows, out, rounds=rounds)
     mean = report.geometric_mean([r["speedup"] for r in rows])
     click.echo(f"geometric mean of the speed-up: {mean:.2f}")
-    if out:
-        document = {"machine": machine.describe(), "rounds": rounds, "results": rows}
-        out.write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

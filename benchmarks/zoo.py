@@ -20,10 +20,10 @@ from typing import Any
 
 import click
 
+from benchmarks._main import engines_of, require
 from benchmarks._zoo_check import TOLERANCE
 from benchmarks.measure import OURS, Effort
 from benchmarks.measure import measure as in_turns
-from benchmarks.panel import engines_of, require
 from benchmarks.places import ROOT, Places
 from benchmarks.zoo_models import Entry, entries
 from benchmarks.zoo_table import markdown

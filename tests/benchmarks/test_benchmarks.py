@@ -8,13 +8,15 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
 from onnx import parser
+from rich.table import Table
 
-from benchmarks import _convert, memory, overhead, plot, shapes, threads, zoo, zoo_table
+from benchmarks import _convert, _main, memory, overhead, plot, shapes, threads, zoo, zoo_table
 from benchmarks._arrays import error_of
 from benchmarks._engines import Unsupported
 from benchmarks.batch import gains
@@ -113,6 +115,25 @@ def test_overhead_is_measured(relu: Path) -> None:
     assert 0 < found["least_us"] <= found["call_us"] < 1000
     failed = overhead.measure("mnn", sys.executable, relu, 1)
     assert "MNN" in failed["failed"]
+
+
+def test_a_command_writes_its_rows(tmp_path: Path) -> None:
+    out = tmp_path / "overhead.json"
+    options = ["--engines", "tinsmith", "--times", "1", "--json", str(out)]
+    done = CliRunner().invoke(overhead.main, options)
+    assert done.exit_code == 0 and "one node" in done.output
+    document = json.loads(out.read_text())
+    assert document["machine"]["cores"] > 0
+    assert [r["engine"] for r in document["results"]] == ["tinsmith"]
+
+
+@pytest.mark.parametrize(("engine", "code"), [("tinsmith cold", 1), ("mnn", 0)])
+def test_a_command_fails_where_we_do(tmp_path: Path, engine: str, code: int) -> None:
+    out, rows = tmp_path / "rows.json", [{"model": "m", "engine": engine, "failed": "no"}]
+    command = click.Command("some", callback=lambda: _main.deliver(Table(), rows, out, times=3))
+    done = CliRunner().invoke(command)
+    assert done.exit_code == code and f"m: {engine}: no" in done.output
+    assert json.loads(out.read_text())["times"] == 3
 
 
 def test_callers_are_served(relu: Path) -> None:

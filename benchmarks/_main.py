@@ -1,0 +1,113 @@
+"""What the commands share: options, the engines and models that they find, telling results."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+
+from benchmarks import machine, report
+from benchmarks.measure import OURS
+from benchmarks.models import PANEL, complete
+from benchmarks.places import ROOT, Places
+
+ENGINES = [OURS, "ncnn", "mnn", "onnxruntime", "openvino"]
+
+
+class Names(click.ParamType):
+    """A comma-separated list, each item one of the known names where they are given."""
+
+    name = "LIST"
+
+    def __init__(self, known: list[str]) -> None:
+        self.known = known
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[str]:
+        items = value.split(",") if isinstance(value, str) else list(value)
+        if unknown := [i for i in items if i not in self.known]:
+            known = ", ".join(self.known)
+            self.fail(f"no such name: {', '.join(unknown)}; known are {known}", param, ctx)
+        return items
+
+
+json_option = click.option(
+    "--json", "out", type=click.Path(path_type=Path, dir_okay=False), help="Write all data here."
+)
+
+
+def models_option(default: str) -> Callable[[Any], Any]:
+    """Models of the panel: some by default, by their names, or "all"."""
+    names = ",".join(PANEL) if default == "all" else default
+    shown = "all" if default == "all" else True
+    return click.option("--models", type=Names(list(PANEL)), default=names, show_default=shown)
+
+
+def engines_option(known: list[str]) -> Callable[[Any], Any]:
+    return click.option("--engines", type=Names(known), default=",".join(known), show_default=True)
+
+
+def places_options(command: Any) -> Any:
+    """Gives the command `places`, by options and variables, and `out`, the file of --json."""
+
+    @json_option
+    @click.option("--export-python", envvar="TINSMITH_BENCH_EXPORT", help="Writes the models.")
+    @click.option("--peers-python", envvar="TINSMITH_BENCH_PEERS", help="Runs the peers.")
+    @click.option("--models-dir", envvar="TINSMITH_BENCH_MODELS", help="Where the models are.")
+    @functools.wraps(command)
+    def placed(
+        models_dir: str | None, peers_python: str | None, export_python: str | None, **rest: Any
+    ) -> None:
+        command(places=Places.find(models_dir, peers_python, export_python), **rest)
+
+    return placed
+
+
+def require(python: Path, what: str) -> None:
+    if not python.exists():
+        raise click.ClickException(
+            f"{what} is not at {python}; `python -m benchmarks.setup` makes it, or name another"
+        )
+
+
+def bases_of(names: list[str], places: Places) -> list[Path]:
+    """The models' files without their suffixes; the exporter's Python writes what is missing."""
+    if missing := [n for n in names if not complete(n, places.models)]:
+        require(places.export, "the exporter's Python")
+        command = [str(places.export), "-m", "benchmarks.models", str(places.models.resolve())]
+        subprocess.run([*command, *missing], cwd=ROOT, check=True, stdout=sys.stderr)
+    return [places.models.resolve() / n for n in names]
+
+
+def engines_of(names: list[str], places: Places) -> dict[str, str | Path]:
+    """Engine -> the Python that runs it."""
+    if any(n != OURS for n in names):
+        require(places.peers, "the peers' Python")
+    return {n: sys.executable if n == OURS else places.peers for n in names}
+
+
+def progress() -> Status:
+    """A line on standard error that says what is being measured."""
+    return Console(stderr=True).status("starting")
+
+
+def deliver(
+    table: Table, rows: Sequence[dict[str, Any]], out: Path | None, **settings: Any
+) -> None:
+    """Print the table, say why rows failed, write all as JSON; exit with 1 where we failed."""
+    report.screen().print(table)
+    report.tell_failures(rows)
+    if out:
+        document = {"machine": machine.describe(), **settings, "results": rows}
+        out.write_text(json.dumps(document, indent=1) + "\n")
+    # An engine's name may be followed by how it is run, as in "tinsmith cold".
+    if any("failed" in row and row["engine"].split()[0] == OURS for row in rows):
+        sys.exit(1)
