@@ -61,11 +61,13 @@ class Packed:
     `functools.partial` of a function of the module, whose arguments are arrays and hashable
     values, equal arguments are packed once for all programs of a model, and nodes that are alike
     are costed once: its arrays are then the site's constants as a whole, perhaps reshaped, and
-    nothing else that the kernel says depends on the numbers of larger float constants."""
+    nothing else that the kernel says depends on the numbers of larger float constants, but for
+    what `fits` tells of each array: a node whose arrays do not fit is costed on its own."""
 
     name: str
     make: Callable[[], np.ndarray[Any, Any]]
     nbytes: int = 0
+    fits: Callable[[np.ndarray[Any, Any]], bool] | None = None
 
 
 @dataclass(frozen=True)

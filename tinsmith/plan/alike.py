@@ -113,24 +113,32 @@ def _exchange(old: Site, new: Site) -> list[tuple[Array, Array]]:
 
 
 def _repacked(packed: Packed, arrays: list[tuple[Array, Array]]) -> Packed | None:
-    """The same packing of other arrays; None where it does not say what it packs."""
+    """The same packing of other arrays; None where it does not say what it packs, or where they
+    do not fit it."""
     make = packed.make
     if not isinstance(make, partial) or make.keywords:
         return None
     args: list[Any] = []
     for arg in make.args:
-        new = _exchanged(arg, arrays) if isinstance(arg, np.ndarray) else arg
-        if new is None:
-            return None
-        args.append(new)
+        if isinstance(arg, np.ndarray):
+            new = _exchanged(arg, arrays)
+            if new is None or (packed.fits is not None and not packed.fits(new)):
+                return None
+            args.append(new)
+        else:
+            args.append(arg)
     return replace(packed, make=partial(make.func, *args))
 
 
 def _exchanged(array: Array, arrays: list[tuple[Array, Array]]) -> Array | None:
+    """What stands in its place at the other node; None where that is not one array."""
+    found: list[Array] = []
     for old, new in arrays:
-        if array is old:
-            return new
         same = array.ctypes.data == old.ctypes.data and array.size == old.size
-        if same and array.flags.c_contiguous and old.flags.c_contiguous and array.size:
-            return np.ascontiguousarray(new).reshape(array.shape)
-    return None
+        if array is old:
+            found.append(new)
+        elif same and array.flags.c_contiguous and old.flags.c_contiguous and array.size:
+            if array.dtype != old.dtype:
+                return None
+            found.append(np.ascontiguousarray(new).reshape(array.shape))
+    return found[0] if found and all(a is found[0] for a in found) else None

@@ -33,9 +33,14 @@ def shapes(site: Site, m: int, w: Array, levels: Sequence[int], unit: int) -> li
     levels = [v for v in levels if k % (2**v * unit) == 0 and n % (2**v * lanes) == 0]
     if not levels:
         raise Skip(f"{k} x {n} cannot be halved in whole vectors")
-    if not np.all(np.abs(w) < LARGE):
+    if not _fits(w):
         raise Skip(f"the right operand has elements of {LARGE:g} and more")
     return [shape_of(target, v, m, k, n, site.threads) for v in levels]
+
+
+def _fits(w: Array) -> bool:
+    """Whether sums of elements neither overflow nor spread an infinity or a NaN."""
+    return bool(np.all(np.abs(w) < LARGE))
 
 
 def pack(w: Array, columns: Columns, side: int, depth: int) -> Array:
@@ -68,6 +73,7 @@ def choice_of(
     """The choice for rows and results in `layout`; `more` is packed besides the right factors."""
     cuts, count = shape.cuts, shape.tiling.rows.count
     factors = w.nbytes * shape.products // shape.side**2
+    make = partial(pack, w, shape.tiling.columns, shape.side, shape.depth)
 
     def emit(em: Emit) -> None:
         clear(em.b, shape, em.workspace)
@@ -84,7 +90,7 @@ def choice_of(
         writes=(layout,),
         phases=one_phase(cuts * shape.groups, emit),
         packed=(
-            Packed("w", partial(pack, w, shape.tiling.columns, shape.side, shape.depth), factors),
+            Packed("w", make, factors, _fits),
             Packed("steps", partial(table, shape)),
             *more,
         ),

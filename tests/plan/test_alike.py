@@ -1,0 +1,84 @@
+"""Nodes that are alike are costed once, unless their numbers matter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from tests.kernels.window_cases import normal
+from tinsmith.codegen.target import level
+from tinsmith.graph import Graph, Node, Type
+from tinsmith.kernels._kernel import Packed, Site
+from tinsmith.kernels.layout import PLAIN
+from tinsmith.kernels.select import Candidate, candidates
+from tinsmith.kernels.trace import make_site
+from tinsmith.ops import OPS
+from tinsmith.plan.alike import Alike
+
+
+def product_of(w: np.ndarray) -> Node:
+    """A matrix product with constant weights."""
+    graph = Graph("product")
+    x = graph.input("x", Type(np.float32, (48, len(w))))
+    node = graph.add(OPS["MatMul"], x, graph.const(w, "w"))
+    graph.outputs.append(node.output)
+    return node
+
+
+def costed(node: Node) -> tuple[Site, list[Candidate]]:
+    site = make_site(node, level("avx2"))
+    return site, candidates(site)
+
+
+def remembered(first: Node, second: Node) -> tuple[Site, list[Candidate]] | None:
+    """What is known of the second node once the first one is costed."""
+    alike = Alike()
+    key = alike.key(first, [PLAIN, PLAIN])
+    assert key == alike.key(second, [PLAIN, PLAIN])
+    alike.keep(key, *costed(first))
+    return alike.again(key, second)
+
+
+def test_the_second_node_packs_its_own_weights():
+    first, second = normal(128, 128), normal(128, 128, seed=1)
+    known = remembered(product_of(first), product_of(second))
+    assert known is not None
+    anew = costed(product_of(second))[1]
+    for a, b in zip(known[1], anew, strict=True):
+        assert (a.kernel, a.reason) == (b.kernel, b.reason)
+        if a.choice is not None:
+            pairs = zip(a.choice.packed, b.choice.packed, strict=True)
+            assert all(np.array_equal(p.make(), q.make()) for p, q in pairs)
+
+
+@pytest.mark.parametrize("odd", [np.inf, np.nan, 3e38])
+def test_weights_that_a_kernel_cannot_take_are_costed_on_their_own(odd):
+    wrong = normal(128, 128)
+    wrong[3, 5] = odd
+    taken = {c.kernel for c in costed(product_of(normal(128, 128)))[1] if c.choice is not None}
+    left = {c.kernel for c in costed(product_of(wrong))[1] if c.choice is not None}
+    assert left < taken
+    assert remembered(product_of(normal(128, 128)), product_of(wrong)) is None
+
+
+def test_one_array_that_two_operands_share_may_become_two():
+    def scale(w: np.ndarray, bias: np.ndarray) -> Node:
+        graph = Graph("scale")
+        x = graph.input("x", Type(np.float32, (1, 128, 4, 4)))
+        operands = graph.const(w.reshape(128, 1, 1, 1), "w"), graph.const(bias, "b")
+        node = graph.add(OPS["Conv"], x, *operands, group=128)
+        graph.outputs.append(node.output)
+        return node
+
+    shared = normal(128)
+    first, second = scale(shared, shared), scale(normal(128, seed=1), normal(128, seed=2))
+    site, found = costed(first)
+    one = next(c for c in found if c.choice is not None)
+    packed = (Packed("w", partial(np.array, first.inputs[1].const)),)
+    alike = Alike()
+    key = alike.key(first, [PLAIN] * 3)
+    alike.keep(key, site, [replace(one, choice=replace(one.choice, packed=packed))])
+    assert alike.again(key, second) is None
