@@ -12,6 +12,8 @@ NAME_b8 is the model at batch 8. Importing this module needs nothing but the sta
 from __future__ import annotations
 
 import argparse
+import functools
+import importlib
 import re
 import sys
 import warnings
@@ -23,42 +25,23 @@ IMAGE = (1, 3, 224, 224)
 SEQUENCE = (1, 64, 128)
 
 
-def _vision(name: str, **options: Any) -> Callable[[], Any]:
-    def make() -> Any:
-        import torchvision.models
+def _from(module: str, name: str, *sizes: Any, **options: Any) -> Callable[[], Any]:
+    """Calls what a module has under a name; the module is imported by then only."""
 
-        return getattr(torchvision.models, name)(**options)
+    def make() -> Any:
+        return getattr(importlib.import_module(module), name)(*sizes, **options)
 
     return make
+
+
+_vision = functools.partial(_from, "torchvision.models")
+_timm = functools.partial(_from, "timm", "create_model")
+_own = functools.partial(_from, "benchmarks._nets")
 
 
 def _segmentation(name: str) -> Callable[[], Any]:
-    def make() -> Any:
-        import torchvision.models.segmentation as nets
-
-        from benchmarks import _nets
-
-        return _nets.Entry(getattr(nets, name)(weights=None, weights_backbone=None), "out")
-
-    return make
-
-
-def _timm(name: str) -> Callable[[], Any]:
-    def make() -> Any:
-        import timm
-
-        return timm.create_model(name)
-
-    return make
-
-
-def _own(name: str, *sizes: Any) -> Callable[[], Any]:
-    def make() -> Any:
-        from benchmarks import _nets
-
-        return getattr(_nets, name)(*sizes)
-
-    return make
+    part = _from("torchvision.models.segmentation", name, weights=None, weights_backbone=None)
+    return lambda: _own("Entry", part(), "out")()
 
 
 PANEL: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
@@ -82,12 +65,6 @@ PANEL: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "lstm": (_own("Lstm"), SEQUENCE),
     "unet": (_own("UNet"), (1, 3, 256, 256)),
 }
-
-
-def _detector() -> Any:
-    from benchmarks._detector import Detector
-
-    return Detector()
 
 
 def _image(size: int) -> tuple[int, ...]:
@@ -158,7 +135,7 @@ OTHERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "espcn": (_own("Espcn"), (1, 1, 180, 320)),
     "edsr": (_own("Edsr"), _image(128)),
     "dcgan": (_own("Dcgan"), (1, 100, 1, 1)),
-    "detector": (_detector, _image(320)),
+    "detector": (_from("benchmarks._detector", "Detector"), _image(320)),
     "encoder": (_own("Encoder"), (1, 256, 256)),
     "mlp": (_own("Mlp"), (1, 784)),
     "lstm512": (_own("Recurrent", "LSTM", 80, 512, 1, False), (1, 100, 80)),
@@ -194,8 +171,6 @@ def _import_torchvision() -> Any:
     """torchvision's wheel may be built for another torch: its compiled operators then do not load,
     and importing it fails where it registers shape functions for them. No panel model calls one,
     so declaring the names is enough. Returns the library, which must stay alive."""
-    import importlib
-
     import torch
 
     library = torch.library.Library("torchvision", "FRAGMENT")

@@ -66,21 +66,29 @@ def _until(happened: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
+def late_team(
+    address: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
+) -> tuple[Team, threading.Thread]:
+    """A team of two, and its worker, which has not started."""
+    late: list[threading.Thread] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda self: late.append(self))
+        team = Team(2, address)
+    (worker,) = late
+    return team, worker
+
+
 def test_a_session_changes_teams_only_when_late_workers_have_left(
     address: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late: list[threading.Thread] = []
-    start = threading.Thread.start
-    monkeypatch.setattr(threading.Thread, "start", lambda self: late.append(self))
-    team = Team(2, address)
-    monkeypatch.undo()
+    team, worker = late_team(address, monkeypatch)
     counters = np.ones(8, np.int64)
     run(team, address, counters)  # thread 0 does it all
     settling = threading.Thread(target=team.settle, args=(team.jobs,), daemon=True)
     settling.start()
     settling.join(0.2)
     assert settling.is_alive(), "the worker has not been in the job yet"
-    start(late[0])
+    worker.start()
     settling.join(10)
     assert not settling.is_alive()
     for _ in range(3):
@@ -92,16 +100,12 @@ def test_a_session_changes_teams_only_when_late_workers_have_left(
 def test_a_worker_that_wakes_only_to_stop_holds_nobody_up(
     address: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late: list[threading.Thread] = []
-    start = threading.Thread.start
-    monkeypatch.setattr(threading.Thread, "start", lambda self: late.append(self))
-    team = Team(2, address)
-    monkeypatch.undo()
+    team, worker = late_team(address, monkeypatch)
     run(team, address, np.ones(8, np.int64))  # thread 0 does it all
     team._put(sync.STOP, 1, np.int32)
-    start(late[0])
-    late[0].join(10)
-    assert not late[0].is_alive()
+    worker.start()
+    worker.join(10)
+    assert not worker.is_alive()
     stopper = threading.Thread(target=team.stop, daemon=True)
     stopper.start()
     stopper.join(10)

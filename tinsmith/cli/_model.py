@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -123,6 +124,7 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--no-cache", is_flag=True, help="Compile anew, and keep nothing."),
     ]
 
+    @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         from tinsmith.codegen.target import level
         from tinsmith.compiler.compile import BACKENDS
@@ -148,15 +150,32 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
         build = Build(**taken, cache=not kwargs.pop("no_cache"))
         return command(*args, build=build, **kwargs)
 
-    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
-    wrapped.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
     for option in reversed(options):
         wrapped = option(wrapped)
     return wrapped
 
 
+@dataclass(frozen=True)
+class Given:
+    """What the command line says about a model's inputs."""
+
+    inputs: tuple[str, ...]
+    dims: tuple[str, ...]
+    seed: int
+    scale: str
+    fit: str
+
+    def read(self, types: Mapping[str, Type]) -> tuple[dict[str, Any], dict[str, str]]:
+        """The arrays by input name, and where each came from."""
+        from tinsmith.cli._inputs import Inputs
+        from tinsmith.cli._picture import Picture
+
+        reader = Inputs(types, sizes(self.dims, types), self.seed, Picture(self.scale, self.fit))
+        return reader.read(self.inputs), reader.notes
+
+
 def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the arguments and options that `read_inputs` takes."""
+    """Add the arguments and options of `Given`; the command gets one as `given`."""
     from tinsmith.cli._picture import SCALES
 
     options = [
@@ -186,25 +205,15 @@ def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="How a picture gets the input's shape.",
         ),
     ]
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        given = Given(**{f.name: kwargs.pop(f.name) for f in fields(Given)})
+        return command(*args, given=given, **kwargs)
+
     for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def read_inputs(
-    types: Mapping[str, Type],
-    inputs: tuple[str, ...],
-    dims: tuple[str, ...],
-    seed: int,
-    scale: str,
-    fit: str,
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """The arrays by input name, and where each came from."""
-    from tinsmith.cli._inputs import Inputs
-    from tinsmith.cli._picture import Picture
-
-    reader = Inputs(types, sizes(dims, types), seed, Picture(scale, fit))
-    return reader.read(inputs), reader.notes
+        wrapped = option(wrapped)
+    return wrapped
 
 
 def sizes(dims: tuple[str, ...], types: Mapping[str, Type]) -> dict[str, int]:

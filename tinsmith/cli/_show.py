@@ -16,6 +16,8 @@ from rich.text import Text
 
 WIDE = 1000  # columns, where nobody watches: a pipe gets every character of every cell
 
+json_option = click.option("--json", "json_", is_flag=True, help="Print plain data.")
+
 
 def console() -> Console:
     """A console on the present standard output."""

@@ -14,10 +14,10 @@ from tinsmith.cli._model import (
     MODEL,
     Build,
     Built,
+    Given,
     Number,
     build_options,
     input_options,
-    read_inputs,
 )
 
 PERCENTILES = (50, 90, 99)
@@ -43,14 +43,10 @@ PERCENTILES = (50, 90, 99)
 @click.option("--repeat", type=click.IntRange(1), help="So many runs, rather than --seconds.")
 @click.option("--layers/--no-layers", default=True, help="Measure every layer, too.")
 @build_options
-@click.option("--json", "json_", is_flag=True, help="Print plain data.")
+@_show.json_option
 def command(
     model: str,
-    inputs: tuple[str, ...],
-    dims: tuple[str, ...],
-    seed: int,
-    scale: str,
-    fit: str,
+    given: Given,
     seconds: float,
     warm_up: int,
     repeat: int | None,
@@ -71,7 +67,7 @@ def command(
       tinsmith bench model.onnx --dim batch=8 --json > result.json
     """
     built = build.compile(model)
-    arrays, _ = read_inputs(built.net.inputs, inputs, dims, seed, scale, fit)
+    arrays, _ = given.read(built.net.inputs)
     with _show.working("measuring"):
         times = measure(built.net, arrays, seconds, warm_up, repeat)
     shapes = {n: list(a.shape) for n, a in arrays.items()}

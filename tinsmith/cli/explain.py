@@ -13,7 +13,7 @@ from tinsmith.cli._model import MODEL, Build, build_options
 @click.argument("node", required=False)
 @click.option("--dim", "dims", multiple=True, metavar="NAME=SIZE", help="Size of a free dimension.")
 @build_options
-@click.option("--json", "json_", is_flag=True, help="Print plain data.")
+@_show.json_option
 def command(model: str, node: str | None, dims: tuple[str, ...], build: Build, json_: bool) -> None:
     """Say how MODEL is computed: passes, fusions, kernels; or all about one NODE.
 

@@ -24,7 +24,7 @@ STAGES = ("imported", "canonical", "placed", "plan")
 @click.option("--dim", "dims", multiple=True, metavar="NAME=SIZE", help="Size of a free dimension.")
 @click.option("--memory/--no-memory", default=True, help="Plan it, and say what memory it takes.")
 @build_options
-@click.option("--json", "json_", is_flag=True, help="Print plain data.")
+@_show.json_option
 def command(
     model: str, at: str | None, dims: tuple[str, ...], memory: bool, build: Build, json_: bool
 ) -> None:

@@ -10,7 +10,7 @@ from tinsmith.errors import UnknownName
 
 @click.command(short_help="List the kernels, of all operators or of one.")
 @click.argument("op", required=False)
-@click.option("--json", "json_", is_flag=True, help="Print plain data.")
+@_show.json_option
 def command(op: str | None, json_: bool) -> None:
     """List the kernels that generate machine code, best tier first.
 

@@ -14,7 +14,7 @@ from tinsmith.ops import OPS
 @click.command(short_help="List the operators, or say what one of them means.")
 @click.argument("name", required=False)
 @click.option("--trait", help="Only operators with this trait, such as 'elementwise'.")
-@click.option("--json", "json_", is_flag=True, help="Print plain data.")
+@_show.json_option
 def command(name: str | None, trait: str | None, json_: bool) -> None:
     """List the operators, or say what one of them means and which kernels compute it.
 

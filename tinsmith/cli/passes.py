@@ -13,7 +13,7 @@ from tinsmith.cli import _show
 @click.argument("name", required=False)
 @click.option("--passes", "spec", help="Show what this choice (as for `run --passes`) would run.")
 @click.option("--device", help="Only passes that support this device.")
-@click.option("--json", "json_", is_flag=True, help="Print plain data.")
+@_show.json_option
 def command(name: str | None, spec: str | None, device: str | None, json_: bool) -> None:
     """List the passes in the order in which they run, or say what one of them does.
 

@@ -15,10 +15,10 @@ from tinsmith.cli._model import (
     MODEL,
     Build,
     Built,
+    Given,
     build_options,
     input_options,
     outputs_of,
-    read_inputs,
 )
 from tinsmith.errors import InputShapeError
 from tinsmith.formats.npz import write_npz
@@ -39,14 +39,10 @@ from tinsmith.formats.npz import write_npz
 )
 @click.option("--save", type=click.Path(dir_okay=False), help="Write the outputs to this .npz.")
 @build_options
-@click.option("--json", "json_", is_flag=True, help="Print plain data.")
+@_show.json_option
 def command(
     model: str,
-    inputs: tuple[str, ...],
-    dims: tuple[str, ...],
-    seed: int,
-    scale: str,
-    fit: str,
+    given: Given,
     labels: str | None,
     top: int,
     save: str | None,
@@ -70,7 +66,7 @@ def command(
     """
     built = build.compile(model)
     names = read_labels(Path(labels)) if labels else None
-    arrays, notes = read_inputs(built.net.inputs, inputs, dims, seed, scale, fit)
+    arrays, notes = given.read(built.net.inputs)
     with _show.working("running"):
         outputs, first, again = run_twice(built.net, arrays)
     shown = {n: describe(a, names, top) for n, a in outputs.items()}

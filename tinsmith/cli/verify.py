@@ -7,7 +7,7 @@ import sys
 import click
 
 from tinsmith.cli import _show
-from tinsmith.cli._model import MODEL, Build, Number, build_options, input_options, read_inputs
+from tinsmith.cli._model import MODEL, Build, Given, Number, build_options, input_options
 
 DIFFERS = 3
 """Exit code where an output differs."""
@@ -39,14 +39,10 @@ DIFFERS = 3
     help="Folder for the node that differs and its inputs.",
 )
 @build_options
-@click.option("--json", "json_", is_flag=True, help="Print plain data.")
+@_show.json_option
 def command(
     model: str,
-    inputs: tuple[str, ...],
-    dims: tuple[str, ...],
-    seed: int,
-    scale: str,
-    fit: str,
+    given: Given,
     against: str,
     tolerance: float,
     bisect: bool,
@@ -75,16 +71,15 @@ def command(
         raise click.BadParameter("only generated code is verified", param_hint="--backend")
     graph = ts.load(model)
     expected, _ = expected_of(against)
-    given = {n: a for n, a in expected.items() if n in {v.name for v in graph.inputs}}
-    if not (given and not inputs):
-        types = {v.name: v.type for v in graph.inputs}
-        given, _ = read_inputs(types, inputs, dims, seed, scale, fit)
+    arrays = {n: a for n, a in expected.items() if n in {v.name for v in graph.inputs}}
+    if given.inputs or not arrays:
+        arrays, _ = given.read({v.name: v.type for v in graph.inputs})
     options = build.options()
     del options["backend"]
     with _show.working(f"verifying {model}"):
         found = ts.verify(
             model,
-            given,
+            arrays,
             against=against,
             tolerance=tolerance,
             bisect=bisect,

@@ -39,28 +39,37 @@ def _pause(target: Target) -> tuple[str, str]:
     return _PAUSE.get(target.triple.split("-")[0].replace("arm64", "aarch64"), ("", ""))
 
 
+def _spin(pause: str, look: str, before: str, *, ready: str, idle: str, back: str) -> str:
+    """Blocks `spin` to `again`: `look`, which sets %ready, is repeated %spins times, from block
+    `before`; then they go to `idle`, and look once more for each time that `back` returns."""
+    return f"""\
+spin:
+  %i = phi i32 [ 0, %{before} ], [ %i1, %again ], [ %spins, %{back} ]
+{look}
+  br i1 %ready, label %{ready}, label %pause
+pause:
+  {pause}
+  %i1 = add i32 %i, 1
+  %more = icmp slt i32 %i1, %spins
+  br i1 %more, label %again, label %{idle}
+again:
+  br label %spin
+"""
+
+
 def await_text(target: Target) -> str:
     """`void @await(ptr counter, i64 goal, ptr block)`: returns once the
     i64 counter has reached the goal, with all that was stored before it did."""
     _, pause = _pause(target)
+    look = """\
+  %v = load atomic i64, ptr %counter acquire, align 8
+  %ready = icmp sge i64 %v, %goal"""
     return f"""
 define void @await(ptr %counter, i64 %goal, ptr %c) #0 {{
 entry:
 {_at("%ps", SPINS)}  %spins = load i32, ptr %ps, align 4
   br label %spin
-spin:
-  %i = phi i32 [ 0, %entry ], [ %i1, %again ], [ %spins, %hand ]
-  %v = load atomic i64, ptr %counter acquire, align 8
-  %done = icmp sge i64 %v, %goal
-  br i1 %done, label %out, label %wait
-wait:
-  {pause}
-  %i1 = add i32 %i, 1
-  %more = icmp slt i32 %i1, %spins
-  br i1 %more, label %again, label %hand
-again:
-  br label %spin
-hand:
+{_spin(pause, look, "entry", ready="out", idle="hand", back="hand")}hand:
 {_at("%py", YIELD)}  %yield = load ptr, ptr %py, align 8
   %ignored = call i32 %yield()
   br label %spin
@@ -90,6 +99,9 @@ def team_text(target: Target) -> str:
 
 
 def _worker_text(pause: str) -> str:
+    look = """\
+  %v = load atomic i32, ptr %c acquire, align 4
+  %ready = icmp ne i32 %v, %old"""
     return f"""\
 define void @team_worker(ptr %c, i64 %tid) #0 {{
 entry:
@@ -103,19 +115,7 @@ next:
   %old = phi i32 [ 0, %entry ], [ %new, %run ]
   %spins = load i32, ptr %ps, align 4
   br label %spin
-spin:
-  %i = phi i32 [ 0, %next ], [ %i1, %again ], [ %spins, %sleep ]
-  %v = load atomic i32, ptr %c acquire, align 4
-  %changed = icmp ne i32 %v, %old
-  br i1 %changed, label %go, label %pause
-pause:
-  {pause}
-  %i1 = add i32 %i, 1
-  %more = icmp slt i32 %i1, %spins
-  br i1 %more, label %again, label %park
-again:
-  br label %spin
-park:
+{_spin(pause, look, "next", ready="go", idle="park", back="sleep")}park:
   %x = atomicrmw xchg ptr %flag, i32 1 seq_cst
   %v2 = load atomic i32, ptr %c seq_cst, align 4
   %late = icmp ne i32 %v2, %old

@@ -8,7 +8,7 @@ and gives the constants and attributes under which the node computes one part.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -132,18 +132,16 @@ def _numbers(node: Node, index: int) -> list[int] | None:
     return None if v is None or v.const is None else [int(e) for e in v.const.reshape(-1)]
 
 
-def _reduce(node: Node, cut: Sequence[bool], turns: int) -> Part | None:
-    x, axes = node.inputs[0], _numbers(node, 1)
-    if x is None or not axes or any(a % len(x.dims) == 0 for a in axes):
-        return None
-    return _first(node, cut, turns)
+def _axes_at(index: int) -> Rule:
+    """Operators along the axes that an input names, the first not among them."""
 
+    def rule(node: Node, cut: Sequence[bool], turns: int) -> Part | None:
+        x, axes = node.inputs[0], _numbers(node, index)
+        if x is None or not axes or any(a % len(x.dims) == 0 for a in axes):
+            return None
+        return _first(node, cut, turns)
 
-def _slice(node: Node, cut: Sequence[bool], turns: int) -> Part | None:
-    x, axes = node.inputs[0], _numbers(node, 3)
-    if x is None or axes is None or any(a % len(x.dims) == 0 for a in axes):
-        return None
-    return _first(node, cut, turns)
+    return rule
 
 
 def _pad(node: Node, cut: Sequence[bool], turns: int) -> Part | None:
@@ -162,26 +160,25 @@ def _gather(node: Node, cut: Sequence[bool], turns: int) -> Part | None:
     return _along(node, cut, turns)
 
 
-def _reshape(node: Node, cut: Sequence[bool], turns: int) -> Part | None:
-    """A part of the elements in order, whatever the shapes are."""
+def _shaped(node: Node, cut: Sequence[bool], turns: int) -> Part | None:
+    """Operators whose second input is the shape of the output."""
     if not cut[0] or any(cut[1:]):
         return None
     first, *rest = node.output.dims
-    return Part({1: np.array([first // turns, *rest], np.int64)}, {"allowzero": False})
+    return Part({1: np.array([first // turns, *rest], np.int64)})
+
+
+def _reshape(node: Node, cut: Sequence[bool], turns: int) -> Part | None:
+    """A part of the elements in order, whatever the shapes are."""
+    part = _shaped(node, cut, turns)
+    return part and replace(part, attrs={"allowzero": False})
 
 
 def _expand(node: Node, cut: Sequence[bool], turns: int) -> Part | None:
     x = node.inputs[0]
     if x is None or x.rank != len(node.output.dims) or x.dims[0] != node.output.dims[0]:
         return None
-    return _reshape_to_output(node, cut, turns)
-
-
-def _reshape_to_output(node: Node, cut: Sequence[bool], turns: int) -> Part | None:
-    if not cut[0] or any(cut[1:]):
-        return None
-    first, *rest = node.output.dims
-    return Part({1: np.array([first // turns, *rest], np.int64)})
+    return _shaped(node, cut, turns)
 
 
 def _matmul(node: Node, cut: Sequence[bool], turns: int) -> Part | None:
@@ -240,8 +237,8 @@ RULES: dict[str, Rule] = {
     "MatMul": _matmul,
     "RowAttention": _row_attention,
     "Transpose": _transpose,
-    "Reduce": _reduce,
-    "Slice": _slice,
+    "Reduce": _axes_at(1),
+    "Slice": _axes_at(3),
     "Pad": _pad,
     "Gather": _gather,
     "MaxPool": _max_pool,
