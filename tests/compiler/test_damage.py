@@ -213,3 +213,27 @@ def test_constants_of_a_tin_file_that_are_damaged(tmp_path, backend, elements):
     for model in (loaded, path, loaded):
         with pytest.raises(ModelFileError, match="'constants' does not have its hash"):
             ts.compile(model, backend=backend, cache=False)(given)
+    with pytest.raises(ModelFileError, match="'constants' does not have its hash"):
+        ts.save(loaded, tmp_path / "again.tin")
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+def test_damaged_constants_of_a_branch(tmp_path, backend):
+    weights = np.arange(100, dtype=np.float32)
+    graph = Graph("g")
+    condition = graph.input("c", Type(np.dtype(bool), ()))
+    x = graph.input("x", Type(np.dtype("float32"), (100,)))
+    bodies = [Graph("then"), Graph("else")]
+    for body in bodies:
+        inner = body.input("inner", x.type)
+        w = body.const(weights, "w")
+        body.outputs = [body.add(OPS["Add"], inner, w).output]
+    node = graph.add(OPS["If"], condition, x, then_branch=bodies[0], else_branch=bodies[1])
+    graph.outputs = [node.output]
+    path = tmp_path / "g.tin"
+    ts.save(graph, path)
+    data = bytearray(path.read_bytes())
+    data[data.index(weights[90:96].tobytes())] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ModelFileError, match="'constants' does not have its hash"):
+        ts.compile(path, backend=backend, cache=False)(np.array(True), weights)

@@ -22,6 +22,7 @@ from tinsmith.compiler.winners import Winners
 from tinsmith.formats.mapped import check_unchanged, mappings, release
 from tinsmith.graph import Graph, Type
 from tinsmith.graph.copy import Copier
+from tinsmith.graph.text import graph_weights
 from tinsmith.kernels.select import check_overrides, parse_overrides
 from tinsmith.passes.manager import find_matches, run_passes
 from tinsmith.passes.report import Matches, Report
@@ -149,4 +150,4 @@ class Compilation:
         return {m.path for m in mappings(self._constants())}
 
     def _constants(self) -> list[np.ndarray[Any, Any]]:
-        return [v.const for v in self.imported.constants() if v.const is not None]
+        return list(graph_weights(self.imported, max_inline=0).values())

@@ -18,6 +18,7 @@ from tinsmith.errors import ModelFileError, OptionError, TargetError, UnknownNam
 from tinsmith.formats.container import MAGIC, Container
 from tinsmith.formats.mapped import check_unchanged
 from tinsmith.graph import Graph
+from tinsmith.graph.text import graph_weights
 from tinsmith.plan.shelf import Shelf
 from tinsmith.registry import Registry
 from tinsmith.runtime.forks import WORK
@@ -138,7 +139,7 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
 def _numpy_net(graph: Graph) -> Net:
     from tinsmith.backends.numpy import NumpyProgram
 
-    constants = [v.const for v in graph.constants() if v.const is not None]
+    constants = list(graph_weights(graph, max_inline=0).values())
     program = NumpyProgram(graph, lambda: check_unchanged(constants))
 
     def none(_: Signature) -> Program:

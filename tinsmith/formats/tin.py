@@ -11,6 +11,7 @@ import numpy as np
 
 from tinsmith.errors import ModelFileError
 from tinsmith.formats.container import Container
+from tinsmith.formats.mapped import check_unchanged
 from tinsmith.graph import Graph, dtype_of
 from tinsmith.graph.text import format_graph, graph_weights, parse_graph
 
@@ -20,12 +21,14 @@ ALIGNMENT = 64
 def graph_sections(graph: Graph) -> dict[str, Any]:
     """The sections "graph" (text), "constants" (bytes) and "table" (JSON) of a graph.
 
-    Raises ModelFileError for constants that are text.
+    Raises ModelFileError for constants that are text, or whose own file is damaged or was changed.
     """
+    weights = graph_weights(graph)
+    check_unchanged(weights.values())
     table: dict[str, tuple[str, list[int], int]] = {}
     arrays: list[tuple[int, np.ndarray[Any, Any]]] = []
     at = 0
-    for name, array in graph_weights(graph).items():
+    for name, array in weights.items():
         if array.dtype == object:
             raise ModelFileError(f"the constant {name!r} holds text, which a .tin file cannot keep")
         table[name] = (array.dtype.name, list(array.shape), at)
