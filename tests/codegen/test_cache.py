@@ -19,14 +19,22 @@ from tinsmith.codegen import library
 from tinsmith.codegen import math as m
 from tinsmith.codegen.builder import Module
 from tinsmith.codegen.cache import Cache, key_of, open_cache
-from tinsmith.codegen.library import compile_all, load_library
-from tinsmith.codegen.target import host, level
+from tinsmith.codegen.library import Compiler, load_library
+from tinsmith.codegen.target import Target, host, level
 from tinsmith.codegen.types import F32, I64, PTR
 from tinsmith.errors import CacheError
 
 not_root = pytest.mark.skipif(
     not hasattr(os, "getuid") or os.getuid() == 0, reason="root may do all"
 )
+
+
+def compile_all(
+    codes: dict[str, str], target: Target, cache: Cache | None = None
+) -> dict[str, bytes]:
+    """The object of each text, by symbol."""
+    with Compiler(target, cache) as compiler:
+        return compiler.objects(codes)
 
 
 def texts(count: int) -> dict[str, str]:

@@ -17,11 +17,28 @@ from tinsmith.codegen.target import Target, level, runnable
 from tinsmith.graph import Graph, Node, Type
 from tinsmith.kernels._kernel import KERNELS, Choice, Site
 from tinsmith.kernels.build import build_phase
-from tinsmith.kernels.layout import Layout, from_layout, spec_of, to_layout
+from tinsmith.kernels.layout import Layout, spec_of, to_layout
 from tinsmith.ops import OPS
 
 SLACK = 4096
 LEVELS = ("avx512", "avx2", "sse2", "scalar")
+
+
+def from_layout(
+    buffer: np.ndarray[Any, Any], dims: tuple[int, ...], layout: Layout
+) -> np.ndarray[Any, Any]:
+    """The plain array that a flat buffer holds; the inverse of `to_layout`."""
+    if layout.is_plain:
+        return buffer.reshape(dims)
+    spec = spec_of(buffer.dtype, dims, layout)
+    n, c, *spatial = dims
+    halo = layout.halo or ((0, 0),) * len(spatial)
+    wide = buffer.reshape(
+        n, spec.blocks, *(d + sum(h) for d, h in zip(spatial, halo, strict=True)), layout.block
+    )
+    wide = np.moveaxis(wide, -1, 2).reshape(n, spec.blocks * layout.block, *wide.shape[2:-1])
+    inner = tuple(slice(lo, lo + d) for d, (lo, _) in zip(spatial, halo, strict=True))
+    return np.ascontiguousarray(wide[(slice(None), slice(0, c), *inner)])
 
 
 def levels() -> list[Any]:

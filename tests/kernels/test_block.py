@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
-from tests.kernels.harness import SLACK, levels, prepare, site_of
+from tests.kernels.harness import SLACK, from_layout, levels, prepare, site_of
 from tests.kernels.window_cases import spills
 from tests.passes.build import Builder, feeds_of
 from tinsmith import ops
@@ -18,7 +18,7 @@ from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.block.plan import plan_block
 from tinsmith.kernels.block.stages import stages_of
 from tinsmith.kernels.build import build_phase
-from tinsmith.kernels.layout import from_layout, spec_of, to_layout
+from tinsmith.kernels.layout import spec_of, to_layout
 from tinsmith.ops.control import run_graph
 from tinsmith.passes import run_passes
 

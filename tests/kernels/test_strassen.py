@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels.harness import check, levels, one_node, prepare, site_of
+from tests.kernels.harness import check, from_layout, levels, one_node, prepare, site_of
 from tests.kernels.window_cases import RELU6, conv, normal, spills
 from tinsmith.codegen.jit import assembly
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.build import build_phase
-from tinsmith.kernels.layout import from_layout, spec_of, to_layout
+from tinsmith.kernels.layout import spec_of, to_layout
 
 SHAPES = {
     "even": (conv(1, 64, 64, (6, 6), (1, 1)), 0),

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.kernels.harness import LEVELS, check, levels, one_node, prepare, site_of
+from tests.kernels.harness import LEVELS, check, from_layout, levels, one_node, prepare, site_of
 from tests.kernels.window_cases import conv, normal, spills
 from tinsmith.codegen.jit import assembly
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.build import build_phase
-from tinsmith.kernels.layout import from_layout, spec_of
+from tinsmith.kernels.layout import spec_of
 from tinsmith.kernels.winograd.matrices import bilinear, supported
 from tinsmith.kernels.winograd.program import program
 

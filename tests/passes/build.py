@@ -6,6 +6,7 @@ from tinsmith.graph import Graph, Type
 from tinsmith.graph.verify import verify
 from tinsmith.ops.control import run_graph
 from tinsmith.passes import run_passes
+from tinsmith.rewrite.rule import Refusal
 
 
 class Builder:
@@ -33,6 +34,11 @@ class Builder:
     def out(self, *values):
         self.graph.outputs += values
         return self.graph
+
+
+def refused(refusals: list[Refusal], node: str) -> list[Refusal]:
+    """The near misses in which the node of that name took part."""
+    return [r for r in refusals if node in r.nodes or r.node == node]
 
 
 def ops_of(graph):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.passes.build import Builder, check, ops_of
+from tests.passes.build import Builder, check, ops_of, refused
 from tinsmith import ops
 from tinsmith.graph import Graph, Type
 
@@ -52,7 +52,7 @@ def test_not_past_a_second_consumer():
     g = b.out(ops.Relu(y), ops.Softmax(y, axis=1))
     report = check(g, "machine")
     assert regions(g) == []
-    assert any("Softmax" in why.reason for why in report.refused("conv"))
+    assert any("Softmax" in why.reason for why in refused(report.refusals, "conv"))
 
 
 def test_the_gate_of_squeeze_and_excite_stays_outside():

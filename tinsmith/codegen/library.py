@@ -209,14 +209,6 @@ class _Turns:
 _turns = _Turns()
 
 
-def compile_all(
-    codes: Mapping[str, str], target: Target, cache: Cache | None = None
-) -> dict[str, bytes]:
-    """The object of each text, by symbol; what the cache lacks is compiled on all cores."""
-    with Compiler(target, cache) as compiler:
-        return compiler.objects(codes)
-
-
 def load_library(
     codes: Mapping[str, str],
     target: Target,

@@ -143,20 +143,3 @@ def to_layout(array: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, An
         n, spec.blocks, layout.block, *(d + sum(h) for d, h in zip(spatial, halo, strict=True))
     )
     return np.ascontiguousarray(np.moveaxis(wide, 2, -1)).reshape(-1)
-
-
-def from_layout(
-    buffer: np.ndarray[Any, Any], dims: tuple[int, ...], layout: Layout
-) -> np.ndarray[Any, Any]:
-    """The plain array that a flat buffer holds; the inverse of `to_layout`."""
-    if layout.is_plain:
-        return buffer.reshape(dims)
-    spec = spec_of(buffer.dtype, dims, layout)
-    n, c, *spatial = dims
-    halo = layout.halo or ((0, 0),) * len(spatial)
-    wide = buffer.reshape(
-        n, spec.blocks, *(d + sum(h) for d, h in zip(spatial, halo, strict=True)), layout.block
-    )
-    wide = np.moveaxis(wide, -1, 2).reshape(n, spec.blocks * layout.block, *wide.shape[2:-1])
-    inner = tuple(slice(lo, lo + d) for d, (lo, _) in zip(spatial, halo, strict=True))
-    return np.ascontiguousarray(wide[(slice(None), slice(0, c), *inner)])

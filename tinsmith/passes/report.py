@@ -33,10 +33,6 @@ class Report:
             total[name] = total.get(name, 0) + count
         return total
 
-    def refused(self, node: str) -> list[Refusal]:
-        """The near misses in which the node of that name took part."""
-        return [r for r in self.refusals if node in r.nodes or r.node == node]
-
     def __str__(self) -> str:
         times: dict[str, float] = {}
         for name, _, seconds in self.entries:

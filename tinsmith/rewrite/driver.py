@@ -24,10 +24,6 @@ class Rewritten:
     def changes(self) -> int:
         return sum(self.counts.values())
 
-    def refused(self, node: str) -> list[Refusal]:
-        """The near misses in which the node of that name took part."""
-        return [r for r in self.refusals if r.node == node or node in r.nodes]
-
 
 def rewrite(
     graph: Graph,
