@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -103,13 +103,24 @@ def site_key(site: Site, small: int = SMALL) -> tuple[Any, ...]:
 
 
 def node_key(node: Node) -> tuple[Any, ...]:
-    """What a node computes, as `site_key` for its site."""
+    """What a node computes, as `site_key` for its site: kernels trace the references of operators,
+    which may be registered again."""
     return (
         node.op.name,
+        tuple(_references(node)),
         _attrs(node.attrs),
         tuple([_operand(v, SMALL) for v in node.inputs]),
         tuple([(name_of(v.dtype), v.dims) for v in node.outputs]),
     )
+
+
+def _references(node: Node) -> Iterator[Any]:
+    """The functions that define a node's operator, and those in its nested graphs."""
+    yield getattr(node.op, "reference", None)
+    for value in node.attrs.values():
+        if isinstance(value, Graph):
+            for inner in value.nodes:
+                yield from _references(inner)
 
 
 def _operand(v: Value | None, small: int) -> Any:
