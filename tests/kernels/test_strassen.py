@@ -91,6 +91,24 @@ def test_errors_are_bounded(shape, target):
     assert np.abs(got - want).max() <= 3e-6 * np.abs(want).max()
 
 
+@pytest.mark.parametrize("odd", [np.inf, -np.inf, np.nan, 1e30])
+@pytest.mark.parametrize("pixel", [0, 20, 48])
+def test_what_is_not_finite_stays_in_its_pixel(pixel, odd):
+    arrays, attrs = conv(1, 64, 96, (7, 7), (1, 1))
+    node, got = one_node("Conv", arrays, attrs, (1, 2)), []
+    odder = arrays[0].copy()
+    odder[0, 5].reshape(-1)[pixel] = odd
+    for x in (arrays[0], odder):
+        bench = prepare(node, {"x0": x}, "conv_strassen")
+        bench.run()
+        inside, poison, layout = bench.outputs[0]
+        got.append(from_layout(inside, poison.shape, layout)[0].reshape(96, -1))
+    others = np.arange(49) != pixel
+    np.testing.assert_allclose(got[1][:, others], got[0][:, others], atol=1e-5)
+    want = node.op.evaluate((odder, *arrays[1:]), node.attrs)[0].reshape(96, -1)
+    np.testing.assert_allclose(got[1][:, pixel], want[:, pixel], rtol=1e-4)
+
+
 @pytest.mark.parametrize("epilogue", [(), RELU6], ids=["bare", "clip"])
 @pytest.mark.parametrize("target", ["avx512", "avx2"])
 @pytest.mark.parametrize("shape", [(256, 256, 14), (128, 96, 28), (512, 64, 7), (64, 320, 9)])
