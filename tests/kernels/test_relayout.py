@@ -12,7 +12,7 @@ from tests.kernels.harness import _place, levels
 from tinsmith.codegen.jit import Loaded, compile_object
 from tinsmith.codegen.target import level
 from tinsmith.graph import Graph, Node, Type, Value
-from tinsmith.graph.core import Origin
+from tinsmith.graph.origin import Origin
 from tinsmith.kernels._kernel import Site
 from tinsmith.kernels.build import build_phase
 from tinsmith.kernels.layout import PLAIN, Layout, Spec, block_of, spec_of, to_layout

@@ -1,6 +1,7 @@
 """The model graph: `Graph`, `Node`, `Value`, `Type`, `Dim`, `Origin`."""
 
-from tinsmith.graph.core import Graph, Node, Origin, Value
+from tinsmith.graph.core import Graph, Node, Value
+from tinsmith.graph.origin import Origin
 from tinsmith.graph.types import (
     Dim,
     Holder,

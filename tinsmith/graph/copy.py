@@ -7,7 +7,8 @@ from collections.abc import Hashable, Mapping
 import numpy as np
 
 from tinsmith.errors import TypeRuleError
-from tinsmith.graph.core import Graph, Node, Value, at_node
+from tinsmith.graph.core import Graph, Node, Value
+from tinsmith.graph.origin import at_node
 from tinsmith.graph.types import Dim, Type
 
 SMALL = 64

@@ -7,27 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from tinsmith.errors import GraphError, TypeRuleError
 from tinsmith.graph.order import in_order
+from tinsmith.graph.origin import Origin, at_node
 from tinsmith.graph.types import Dim, Type, compatible
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a node comes from: every message, profile row and error prints it."""
-
-    file: str = ""
-    name: str = ""
-    type: str = ""
-
-    def __str__(self) -> str:
-        label = f"{self.type} {self.name!r}" if self.type else repr(self.name)
-        return f"{label} of {self.file}" if self.file else label
 
 
 class OpLike(Protocol):
@@ -397,11 +384,3 @@ class Graph:
         from tinsmith.graph.text import format_graph
 
         return format_graph(self)
-
-
-def at_node(
-    error: TypeRuleError, origin: Origin, op: OpLike, values: Sequence[Value | None]
-) -> TypeRuleError:
-    """The error with the node that it is about."""
-    shown = ", ".join("-" if v is None else str(v.type) for v in values)
-    return TypeRuleError(f"{origin}: {op.name}({shown}): {error}")

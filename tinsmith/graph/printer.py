@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph.core import Graph, Node, Origin, Value
+from tinsmith.graph.core import Graph, Node, Value
+from tinsmith.graph.origin import Origin
 from tinsmith.graph.types import Holder, Type
 
 _BARE = re.compile(r"[A-Za-z_?/.][\w/.?]*(?::[\w/.?]+)*\Z")

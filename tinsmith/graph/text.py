@@ -25,7 +25,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tinsmith.errors import GraphSyntaxError, TinsmithError, suggest
-from tinsmith.graph.core import Graph, Node, Origin, Value
+from tinsmith.graph.core import Graph, Node, Value
+from tinsmith.graph.origin import Origin
 from tinsmith.graph.printer import format_graph, graph_weights
 from tinsmith.graph.types import HOLDERS, Dim, Type, compatible, dtype_of
 

@@ -1,0 +1,33 @@
+"""Where nodes come from, and errors that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tinsmith.errors import TypeRuleError
+
+if TYPE_CHECKING:
+    from tinsmith.graph.core import OpLike, Value
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a node comes from: every message, profile row and error prints it."""
+
+    file: str = ""
+    name: str = ""
+    type: str = ""
+
+    def __str__(self) -> str:
+        label = f"{self.type} {self.name!r}" if self.type else repr(self.name)
+        return f"{label} of {self.file}" if self.file else label
+
+
+def at_node(
+    error: TypeRuleError, origin: Origin, op: OpLike, values: Sequence[Value | None]
+) -> TypeRuleError:
+    """The error with the node that it is about."""
+    shown = ", ".join("-" if v is None else str(v.type) for v in values)
+    return TypeRuleError(f"{origin}: {op.name}({shown}): {error}")
