@@ -217,12 +217,11 @@ def test_constants_of_a_tin_file_that_are_damaged(tmp_path, backend, elements):
         ts.save(loaded, tmp_path / "again.tin")
 
 
-@pytest.mark.parametrize("backend", ["cpu", "numpy"])
-def test_damaged_constants_of_a_branch(tmp_path, backend):
-    weights = np.arange(100, dtype=np.float32)
+def branches(path: Path, weights: np.ndarray) -> None:
+    """A .tin file of an If, both bodies of which add `weights`."""
     graph = Graph("g")
     condition = graph.input("c", Type(np.dtype(bool), ()))
-    x = graph.input("x", Type(np.dtype("float32"), (100,)))
+    x = graph.input("x", Type(np.dtype("float32"), weights.shape))
     bodies = [Graph("then"), Graph("else")]
     for body in bodies:
         inner = body.input("inner", x.type)
@@ -230,10 +229,28 @@ def test_damaged_constants_of_a_branch(tmp_path, backend):
         body.outputs = [body.add(OPS["Add"], inner, w).output]
     node = graph.add(OPS["If"], condition, x, then_branch=bodies[0], else_branch=bodies[1])
     graph.outputs = [node.output]
-    path = tmp_path / "g.tin"
     ts.save(graph, path)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+def test_damaged_constants_of_a_branch(tmp_path, backend):
+    weights, path = np.arange(100, dtype=np.float32), tmp_path / "g.tin"
+    branches(path, weights)
     data = bytearray(path.read_bytes())
     data[data.index(weights[90:96].tobytes())] ^= 1
     path.write_bytes(data)
     with pytest.raises(ModelFileError, match="'constants' does not have its hash"):
         ts.compile(path, backend=backend, cache=False)(np.array(True), weights)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+@pytest.mark.parametrize("change", ["truncated", "written"])
+def test_a_branch_whose_constants_change_while_it_is_used(tmp_path, backend, change):
+    weights, path = np.arange(100, dtype=np.float32), tmp_path / "g.tin"
+    branches(path, weights)
+    os.utime(path, (1e9, 1e9))
+    net = ts.compile(path, backend=backend, cache=False)
+    np.testing.assert_array_equal(net(np.array(True), weights), 2 * weights)
+    CHANGES[change](path)
+    with pytest.raises(ModelFileError, match=r"was (truncated|written to) while its weights"):
+        net(np.array(True), weights)

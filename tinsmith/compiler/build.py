@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from tinsmith.compiler.winners import Winners
 from tinsmith.formats.mapped import check_unchanged, mappings, release
 from tinsmith.graph import Graph, Type
 from tinsmith.graph.copy import Copier
-from tinsmith.graph.text import graph_weights
+from tinsmith.graph.text import graph_weights, nested_weights
 from tinsmith.kernels.select import check_overrides, parse_overrides
 from tinsmith.passes.manager import find_matches, run_passes
 from tinsmith.passes.report import Matches, Report
@@ -109,9 +109,12 @@ class Compilation:
             room=room,
             shelf=shelf,
         )
-        # A model's file may change: a program does not read it.
-        constants = compiled.program.constants
-        constants |= {n: np.array(a) for n, a in constants.items() if mappings([a])}
+        # A model's file may change: a program does not read it, but for the bodies of its loops.
+        program = compiled.program
+        program.constants |= {n: np.array(a) for n, a in program.constants.items() if mappings([a])}
+        for name, (_, attrs) in program.nodes.items():
+            if arrays := [a for a in nested_weights(attrs.values()) if mappings([a])]:
+                program.checks[name] = partial(check_unchanged, arrays)
         return compiled
 
     def build(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,12 @@ def graph_weights(graph: Graph, max_inline: int = 8, prefix: str = "") -> dict[s
             for sub, where in _graphs(value, f"{prefix}{node.name}.{key}/"):
                 found |= graph_weights(sub, max_inline, where)
     return found
+
+
+def nested_weights(values: Iterable[Any]) -> list[np.ndarray]:
+    """All constants of the graphs among some attributes."""
+    subs = [sub for value in values for sub, _ in _graphs(value, "")]
+    return [array for sub in subs for array in graph_weights(sub, 0).values()]
 
 
 def _graphs(value: Any, prefix: str) -> list[tuple[Graph, str]]:

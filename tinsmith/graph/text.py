@@ -27,10 +27,10 @@ import numpy as np
 from tinsmith.errors import GraphSyntaxError, TinsmithError, suggest
 from tinsmith.graph.core import Graph, Node, Value
 from tinsmith.graph.origin import Origin
-from tinsmith.graph.printer import format_graph, graph_weights
+from tinsmith.graph.printer import format_graph, graph_weights, nested_weights
 from tinsmith.graph.types import HOLDERS, Dim, Type, compatible, dtype_of
 
-__all__ = ["format_graph", "graph_weights", "parse_graph"]
+__all__ = ["format_graph", "graph_weights", "nested_weights", "parse_graph"]
 
 LONGEST = 1000
 """Characters that a number may have."""

@@ -71,6 +71,7 @@ class Program:
         self.stored = stored
         self.plan, self.library, self.blobs = plan, library, list(blobs)
         self.nodes, self.constants, self.team = dict(nodes), dict(constants), team
+        self.checks: dict[str, Callable[[], None]] = {}  # before reference steps of these names
         self.segments: list[tuple[int, list[Step]] | Step] = []
         native = 0
         for kind, steps in plan.segments():
@@ -275,6 +276,8 @@ class Session:
         start = perf_counter_ns()
         op, attrs = self.program.nodes[step.name]
         args = tuple(None if o is None else self._read(o, inputs, outputs, env) for o in step.reads)
+        if check := self.program.checks.get(step.name):
+            check()
         try:
             results = op.evaluate(args, attrs)
         except DataError as error:
