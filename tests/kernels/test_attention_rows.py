@@ -136,7 +136,7 @@ def test_tables_are_taken_apart(table, stride, shared):
     book = Book()
     found = row_map(book, np.array(table))
     assert (found.stride, found.shared) == (stride, shared)
-    array = book.array()
+    array = book.packed().make()
     for item, row in enumerate(table):
         first = array[found.first + item]
         which = 0 if shared else array[found.which + item]

@@ -10,7 +10,7 @@ from tinsmith.formats.onnx import OnnxModel
 from tinsmith.frontends.onnx.call import IMPORTERS, STANDARD, Unsupported, qualified
 from tinsmith.frontends.onnx.protos import type_of
 from tinsmith.frontends.onnx.scope import Broken, Import, Problem, Scope
-from tinsmith.graph import Graph, Type, Value
+from tinsmith.graph import Graph, Holder, MapType, Type, Value
 
 KNOWN = 22
 """The opset of the oldest onnx that is supported: up to here the package need not be asked."""
@@ -88,6 +88,12 @@ def _input_type(shared: Import, info: Any, scope: Scope) -> Type:
     try:
         type = type_of(info.type, info.name)
         reason = f"the input {info.name!r} has no element type"
+        held = type
+        while isinstance(held, Holder):
+            if isinstance(held, MapType):
+                type = None
+                reason = f"{info.name!r} is a map; inputs are tensors, sequences and optionals"
+            held = held.item
     except Unsupported as error:
         type, reason = None, str(error)
     if type is None:
