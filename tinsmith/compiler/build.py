@@ -126,7 +126,7 @@ class Compilation:
     ) -> Made:
         """A program for a signature; with `measure`, of kernels that were timed in it. Its weights
         are as in `compile`."""
-        check_unchanged(self._constants())
+        check_unchanged(self._constants)
         placed = self.place(signature)
         reports = self.reports
         known = Winners(open_cache() if self.cache else None, self.target)
@@ -143,14 +143,15 @@ class Compilation:
             tuned = str(tuning)
         else:
             compiled = self.compile(placed, known.read(), room=room, shelf=shelf)
-        release(self._constants())  # the program has its own copies
+        release(self._constants)  # the program has its own copies
         return Made(
             compiled, lambda: str(placed), lambda: explain_steps(compiled.built, reports), tuned
         )
 
     def files(self) -> set[Path]:
         """The files that the model's constants are mapped from."""
-        return {m.path for m in mappings(self._constants())}
+        return {m.path for m in mappings(self._constants)}
 
+    @cached_property
     def _constants(self) -> list[np.ndarray[Any, Any]]:
         return list(graph_weights(self.imported, max_inline=0).values())
