@@ -161,9 +161,9 @@ def _shape(
         cuts = min(rows, max(1, -(-PARTS // groups)))
     near = each * n // side < KEPT[0] * target.l2
     alone = near or slabs > 1
-    most = 1 if alone else max(1, int(target.l2 * LEFT) // (each * tiling.rows.size))
+    fits = 1 if alone else max(1, int(target.l2 * LEFT) // (each * tiling.rows.size))
     share = -(-rows // cuts)
-    together = -(-share // -(-share // most))
+    together = -(-share // -(-share // fits))
     return Shape(level, m, k, n, slabs, tiling, -(-columns // groups), cuts, together)
 
 
