@@ -20,6 +20,8 @@ class TakeBranches:
 
     def run(self, graph: Graph, context: Context) -> int:
         changes = 0
+        if "If" not in graph.operators():
+            return 0
         for node in list(graph.nodes):
             if node.op.name != "If" or node.inputs[0] is None or node.inputs[0].const is None:
                 continue
@@ -27,7 +29,7 @@ class TakeBranches:
                 changes += 1
             else:
                 context.refuse("take-branches", node.name, "a graph output would lose its name")
-            graph.sweep()
+            graph.sweep()  # of the If and its branches' captured values, or of the refused copy
         return changes
 
 

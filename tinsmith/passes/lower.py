@@ -31,8 +31,9 @@ def trilu(x: Value, k: Value | None, tri: Node) -> Value:
         raise Skip("it is empty")
     shift = np.arange(columns) - np.arange(rows)[:, None]
     zero = np.zeros((), x.dtype)
-    if k is None or k.const is not None:
-        bound = 0 if k is None or k.const is None else int(k.const.reshape(-1)[0])
+    known = np.zeros(1, np.int64) if k is None else k.const
+    if known is not None:
+        bound = int(known.reshape(-1)[0])
         return OPS["Where"](shift >= bound if tri.upper else shift <= bound, x, zero)
     compare = OPS["GreaterOrEqual" if tri.upper else "LessOrEqual"]
     return OPS["Where"](compare(shift, OPS["Reshape"](k, np.zeros(0, np.int64))), x, zero)

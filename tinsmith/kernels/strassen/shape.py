@@ -133,7 +133,8 @@ class Shape:
 
 def shape_of(target: Target, level: int, m: int, k: int, n: int, threads: int = 1) -> Shape:
     """How a product is cut. `k` and `n` must be multiples of 2 to the level."""
-    found = [_spread(target, level, m, k, n, threads, kept) for kept in KEPT]
+    kinds = KEPT if threads > 1 else KEPT[:1]  # one thread takes all columns as one group
+    found = [_spread(target, level, m, k, n, threads, kept) for kept in kinds]
     return min(found, key=lambda shape: shape.seconds(target))
 
 

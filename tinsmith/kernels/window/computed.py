@@ -9,9 +9,8 @@ from tinsmith.codegen.builder import Ptr
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.window.depthwise import EFFICIENCY, emit_depthwise, tiling
+from tinsmith.kernels.window.depthwise import EFFICIENCY, depthwise_cut, emit_depthwise
 from tinsmith.kernels.window.direct import traffic
-from tinsmith.kernels.window.geometry import conv_geometry
 from tinsmith.kernels.window.tiles import bands
 
 PACKING = 2e-9  # seconds of one weight, about
@@ -25,13 +24,8 @@ def conv_depthwise_computed(site: Site) -> Choice:
         raise Skip("the weights are a constant")
     if site.has(2):
         raise Skip("there is a bias")
-    geo, group = conv_geometry(site), site.attr("group")
-    if not group == geo.channels == geo.out_channels:
-        raise Skip(f"{group} groups of {geo.channels} to {geo.out_channels} channels")
+    geo, blocks, plan, flops = depthwise_cut(site)
     width = block_of(site.target)
-    blocks = -(-geo.channels // width)
-    plan = tiling(site.target, geo)
-    flops = 2.0 * blocks * width * geo.batch * geo.out[0] * geo.taps * plan.cost
     count = bands(geo.batch * blocks, plan.most_bands)
     time = site.target.time(flops, traffic(geo, geo.channels * geo.taps), EFFICIENCY)
 

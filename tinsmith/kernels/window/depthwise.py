@@ -32,14 +32,8 @@ def conv_depthwise(site: Site) -> Choice:
     """Depthwise convolution on channel-blocked data."""
     w = site.const(1, "the weights")
     bias = site.const(2, "the bias") if site.has(2) else None
-    geo = conv_geometry(site)
-    group = site.attr("group")
-    if not group == geo.channels == geo.out_channels:
-        raise Skip(f"{group} groups of {geo.channels} to {geo.out_channels} channels")
+    geo, blocks, plan, flops = depthwise_cut(site)
     width = block_of(site.target)
-    blocks = -(-geo.channels // width)
-    plan = tiling(site.target, geo)
-    flops = 2.0 * blocks * width * geo.batch * geo.out[0] * geo.taps * plan.cost
     count = bands(geo.batch * blocks, plan.most_bands) if flops > PARALLEL_FLOPS else 1
     packed = [Packed("weights", lambda: pack_taps(w.reshape(len(w), -1), width))]
     if bias is not None:
@@ -55,6 +49,18 @@ def conv_depthwise(site: Site) -> Choice:
         packed=tuple(packed),
         detail=f"tile {plan}",
     )
+
+
+def depthwise_cut(site: Site) -> tuple[Geometry, int, Tiling, float]:
+    """What is computed, in how many channel blocks, how a channel's outputs are cut, and the
+    operations with what the cut wastes. Skip where the convolution is not depthwise."""
+    geo, group = conv_geometry(site), site.attr("group")
+    if not group == geo.channels == geo.out_channels:
+        raise Skip(f"{group} groups of {geo.channels} to {geo.out_channels} channels")
+    width = block_of(site.target)
+    blocks = -(-geo.channels // width)
+    plan = tiling(site.target, geo)
+    return geo, blocks, plan, 2.0 * blocks * width * geo.batch * geo.out[0] * geo.taps * plan.cost
 
 
 def pack_taps(values: np.ndarray, width: int) -> np.ndarray:
