@@ -94,6 +94,7 @@ class Op:
         }
         self._rule: Callable[..., Any] | None = None
         self._cost: Callable[..., float] | None = None
+        self._most: Callable[..., int] | None = None
 
     def type(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: the type rule. Called with the input Values (None where absent) and all
@@ -105,6 +106,12 @@ class Op:
     def cost(self, rule: Callable[..., float]) -> Callable[..., float]:
         """Decorator: the arithmetic operations, from static input Values and attributes."""
         self._cost = rule
+        return rule
+
+    def count(self, rule: Callable[..., int]) -> Callable[..., int]:
+        """Decorator: the most that the one dim can be which only the run can tell, from static
+        input Values and attributes. A kernel may then compute the operator: it counts."""
+        self._most = rule
         return rule
 
     # ---- what the graph calls
@@ -169,6 +176,12 @@ class Op:
         if self.traits & {"view", "move"}:
             return 0.0
         return float(sum(v.type.size for v in outputs if v.type.is_static))
+
+    def most(self, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> int | None:
+        """The most that the dim can be which only the run can tell; None: that is not known."""
+        if self._most is None:
+            return None
+        return self._most(*inputs, *(None,) * (len(self.inputs) - len(inputs)), **attrs)
 
     # ---- what authors call
 

@@ -122,6 +122,14 @@ def _(
     return Type(np.dtype(np.int64), (fresh(), 3))
 
 
+@NonMaxSuppression.count
+def _(boxes, scores, most=None, overlap=None, least=None, *, center_point_box):
+    kept = scores.dims[2]
+    if most is None or most.const is not None:
+        kept = min(kept, max(int(_number(None if most is None else most.const, 0)), 0))
+    return prod(scores.dims[:2]) * kept
+
+
 @op()
 def RoiAlign(
     x,

@@ -15,6 +15,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.errors import TinsmithError
 from tinsmith.graph import Graph, Node, Origin, Type, Value
 from tinsmith.kernels._kernel import Choice, Site, Skip, elem
+from tinsmith.kernels.counted import with_room
 from tinsmith.kernels.layout import PLAIN, Layout, to_layout
 from tinsmith.kernels.relayout import RELAYOUT, relayout
 from tinsmith.kernels.select import REFERENCE, Candidate, forced
@@ -147,7 +148,8 @@ class Placer:
     def place_native(self, node: Node, results: set[Value]) -> None:
         """Add a step that computes one node by a kernel, or else by its reference."""
         force = forced(node.name, node.op.name, self.overrides)
-        site, found, reason, computed = offer_of(self, self._alike, node, force)
+        room = with_room(node)
+        site, found, reason, computed = offer_of(self, self._alike, room or node, force)
         rivals = rivals_of(self, site, found, results) if site is not None else []
         best, measured = best_of(self, site, rivals) if site is not None else (None, None)
         if best is None or best.choice is None or site is None:
@@ -168,6 +170,8 @@ class Placer:
             tensor = Tensor(value.name, value.dtype, value.dims, layout.block)
             self.set(value, tensor)
             writes.append(tensor)
+        for value in node.outputs if room else ():
+            self.set(value, Tensor(value.name, value.dtype, (), space="python"))
         self.steps.append(
             Placed(
                 node.name,
@@ -184,6 +188,7 @@ class Placer:
                 rivals=rivals,
                 measured=measured,
                 computed=computed,
+                counted=room is not None,
             )
         )
 

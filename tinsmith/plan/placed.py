@@ -37,6 +37,8 @@ class Placed:
     turns: int = 1
     computed: Hashable = None
     """What tells the node from all that are not like it, where that was asked for."""
+    counted: bool = False
+    """Whether the outputs have room for the most, and the last is the count of what is there."""
 
     @property
     def cost(self) -> float:

@@ -54,6 +54,7 @@ class Step(NamedTuple):
     kind: "native" (calls), "reference" (numpy), "view" (no work). `cost` is the model's seconds.
     Steps of one `region` (not 0) follow each other, and run one after the other for each of its
     `turns`, a whole turn on one thread; cost, flops and bytes are those of all turns.
+    A native step has `writes` only where it counts: a dim of -1 is what the last of them holds.
     """
 
     name: str
@@ -117,12 +118,14 @@ class Plan(NamedTuple):
     memory: Memory
 
     def segments(self) -> list[tuple[str, list[Step]]]:
-        """In order: runs of native steps, and reference steps one by one, with their kind."""
+        """In order: runs of native steps, and reference steps one by one, with their kind. A step
+        that counts is the last of its run."""
         runs: list[tuple[str, list[Step]]] = []
         for step in self.steps:
             if step.kind == "view":
                 continue
-            if step.kind == "native" and runs and runs[-1][0] == "native":
+            last = runs[-1][1][-1] if runs else step
+            if step.kind == "native" == last.kind and runs and not last.writes:
                 runs[-1][1].append(step)
             else:
                 runs.append((step.kind, [step]))

@@ -11,6 +11,7 @@ import numpy as np
 from tinsmith.codegen.target import Target
 from tinsmith.graph import Graph, Node
 from tinsmith.graph.types import name_of
+from tinsmith.kernels.counted import counted_dims
 from tinsmith.kernels.halo import zero_halo
 from tinsmith.kernels.memo import choice_key, phase_code
 from tinsmith.plan.arena import arena_of, check_size, check_values, inside_of, take_over
@@ -274,10 +275,18 @@ def _step(
         flops=_flops(s.node) * s.turns,
         nbytes=float(moved + sum(p.nbytes for p in packed)) * s.turns,
         fault=s.choice.fault,
+        writes=_counted(s, state, offsets) if s.counted else (),
         fault_at=offsets[s.scratch] if s.scratch and s.choice.fault else -1,
         region=s.region,
         turns=s.turns,
     )
+
+
+def _counted(s: Placed, state: _State, offsets: dict[Tensor, int]) -> tuple[Operand, ...]:
+    assert s.node is not None
+    *found, count = [_operand(t, state, offsets) for t in s.writes]
+    pairs = zip(found, s.node.outputs, strict=True)
+    return (*(o._replace(dims=counted_dims(v)) for o, v in pairs), count)
 
 
 def _zero_calls(

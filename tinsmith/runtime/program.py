@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -122,7 +123,7 @@ def _address(array: Array) -> int:
 def _window(memory: Array, offset: int, operand: Operand) -> Array:
     """The plain tensor of an operand inside a byte array, not copied."""
     dtype = np.dtype(operand.dtype) if operand.dtype != "bfloat16" else _extended(operand.dtype)
-    count = int(np.prod(operand.dims, dtype=np.int64))
+    count = prod(operand.dims)
     return memory[offset : offset + count * dtype.itemsize].view(dtype).reshape(operand.dims)
 
 
@@ -249,10 +250,20 @@ class Session:
             team.run(address, self._pointer, self._counters_at, self._words, self)
         else:
             run(self._pointer, 0)
+        if steps[-1].writes:
+            self._take(steps[-1].writes, inputs, outputs, env)
         if cycles is not None:
             for i, step in enumerate(steps):
                 spent = int(self._stamps[i + 1])
                 cycles[step.name] = cycles.get(step.name, 0) + spent
+
+    def _take(self, writes: Sequence[Operand], inputs: Any, outputs: Any, env: Any) -> None:
+        """Keep what a step that counts has written: as much as the last operand tells."""
+        *found, last = writes
+        count = int(self._read(last, inputs, outputs, env))
+        for operand in found:
+            sized = operand._replace(dims=tuple(count if d < 0 else d for d in operand.dims))
+            env[operand.name] = owned(self._read(sized, inputs, outputs, env))
 
     def _read(self, operand: Operand, inputs: Any, outputs: Any, env: dict[str, Array]) -> Array:
         ref = operand.ref

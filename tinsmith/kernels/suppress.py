@@ -1,0 +1,215 @@
+"""Non-maximum suppression: a heap of scores, whose best is compared with all kept boxes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.types import F32, I64, Ty
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
+
+LOOK, TAKE = 0.2e-9, 60e-9  # seconds to look at a score, and to take the best from the heap
+TOGETHER = 16  # scores that are looked at at once
+U64 = Ty("u64")
+DTYPES = ("float32", "float32", "int64", "float32", "float32")
+
+
+@kernel("NonMaxSuppression", Tier.VECTOR, dtypes="float32")
+def suppress(site: Site) -> Choice:
+    """One class after the other, its boxes by falling score, each against vectors of kept ones."""
+    for value, name in zip(site.inputs, DTYPES, strict=False):
+        if value is not None and value.dtype.name != name:
+            raise Skip(f"{value.name} is {value.dtype.name}")
+    batch, classes, boxes = site.input(1).dims
+    if site.input(0).dims != (batch, boxes, 4):
+        raise Skip(f"boxes are {site.input(0).type}, scores {site.input(1).type}")
+    if site.extras or site.epilogue is not None:
+        raise Skip("rows of indices have no epilogue")
+    tiles = batch * classes
+    room = site.out.dims[0] // tiles
+    over = _Room(classes, boxes, room, -(-room // site.target.lanes) * site.target.lanes)
+
+    def emit(em: Emit) -> None:
+        with em.b.loop(em.begin, em.end) as tile:
+            _one_class(em, over, tile)
+
+    def join(em: Emit) -> None:
+        _join(em, tiles, room)
+
+    cost = 1e-6 + tiles * (boxes * LOOK + room * TAKE)
+    reads = tuple(None if v is None else PLAIN for v in site.inputs)
+    return Choice(cost, reads, (PLAIN, PLAIN), (Phase(tiles, emit), Phase(1, join)),
+                  workspace=over.nbytes, scratch=8 * tiles, detail=f"room {room}")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Room:
+    """Boxes of a class, how many may be kept, and that rounded up to whole vectors."""
+
+    classes: int
+    boxes: int
+    kept: int
+    padded: int
+
+    @property
+    def nbytes(self) -> int:
+        return 16 + 8 * self.boxes + 4 * 5 * self.padded
+
+
+def _one_class(em: Emit, over: _Room, tile: Val) -> None:
+    """The rows of one class, at the beginning of its room; their count in the scratch."""
+    b, batch = em.b, tile // over.classes
+    state = em.workspace.cast(I64)
+    size, kept = state, state + 1
+    heap = _Heap(b, (state + 2).cast(U64))
+    sides = [((state + 2 + over.boxes).cast(F32) + k * over.padded).fixed() for k in range(5)]
+    boxes, scores, most, overlap, least = (*em.ins, None, None, None)[:5]
+    assert boxes is not None and scores is not None
+    limit = b.index(0 if most is None else most.pointer.load()).min(over.kept)
+    near = b.const(0, F32) if overlap is None else overlap.pointer.load()
+    table = (boxes.pointer + batch * (over.boxes * 4)).fixed()
+    rows = (em.outs[0].pointer + tile * (over.kept * 3)).fixed()
+    _fill(heap, size, (scores.pointer + tile * over.boxes).fixed(), over.boxes,
+          None if least is None else least.pointer.load())  # fmt: skip
+    heap.build(size.load())
+    kept.store(b.index(0))
+    with b.repeat() as leave_if:
+        left, count = size.load(), kept.load()
+        leave_if((left < 1) | (count >= limit))
+        place = heap.take(left)
+        size.store(left - 1)
+        box = _box(b, (table + place * 4).fixed(), bool(em.site.attr("center_point_box")))
+        with b.when(_overlaps(b, box, sides, count, near) ^ True):
+            for side, value in zip(sides, box, strict=True):
+                (side + count).store(value)
+            row = rows + count * 3
+            for k, index in enumerate((batch, tile % over.classes, place)):
+                (row + k).store(b.index(index))
+            kept.store(count + 1)
+    (em.scratch.cast(I64) + tile).store(kept.load())
+
+
+def _fill(heap: _Heap, size: Ptr, scores: Ptr, count: int, least: Val | None) -> None:
+    """The keys of the scores above `least`, in no order."""
+    b = heap.b
+    if least is None:
+        with b.loop(0, count) as i:
+            heap.put(i, heap.key((scores + i).load(), i))
+        size.store(b.index(count))
+        return
+    size.store(b.index(0))
+
+    def some(first: Val | int, lanes: int, mask: Val | None) -> None:
+        high = (scores + first).load(lanes, mask) > least
+        with b.when(_any(high if mask is None else high & mask)):
+            last = b.minimum(b.index(first) + lanes, count)
+            with b.loop(first, last, carry=[size.load()]) as loop:
+                score = (scores + loop.index).load()
+                heap.put(loop.vars[0], heap.key(score, loop.index))
+                loop.next([loop.vars[0] + (score > least).to("i64")])
+            size.store(loop.out[0])
+
+    b.vectors(count, TOGETHER if b.target.lanes > 1 else 1, some)
+
+
+@dataclass(frozen=True)
+class _Heap:
+    """Keys, the least of which is at the top: the score's bits above the place of the box.
+
+    Higher scores have lower keys, equal ones are told apart by their places, NaN comes last.
+    """
+
+    b: Builder
+    keys: Ptr
+
+    def key(self, score: Val, place: Val) -> Val:
+        bits = (score + 0.0).bitcast(Ty("i32"))  # zeros are equal
+        falling = bits ^ ((bits >> 31 ^ -1) & 0x7FFFFFFF)
+        falling = score.is_nan().select(-1, falling)
+        return falling.to("u32").to("u64") << 32 | place.to("u64")
+
+    def put(self, at: Val | int, key: Val) -> None:
+        (self.keys + at).store(key)
+
+    def build(self, count: Val) -> None:
+        half = count // 2
+        with self.b.loop(0, half) as i:
+            top = half - 1 - i
+            self.sink(top, (self.keys + top).load(), count)
+
+    def take(self, count: Val) -> Val:
+        """The place of the best of `count`, which is taken out."""
+        best, last = self.keys.load(), (self.keys + (count - 1)).load()
+        self.sink(self.b.index(0), last, count - 1)
+        return (best & 0xFFFFFFFF).to("i64")
+
+    def sink(self, start: Val, key: Val, count: Val) -> None:
+        """Put a key at `start`, or below, where all below it are greater, among the first
+        `count`."""
+        below = _zeros(start + 1) - _zeros(count)  # levels
+        with self.b.loop(0, below, carry=[start]) as loop:
+            here = loop.vars[0]
+            left = (here * 2 + 1).min(count - 1)
+            right = (left + 1).min(count - 1)
+            low, high = (self.keys + left).load(), (self.keys + right).load()
+            turn = high < low
+            child, there = turn.select(high, low), turn.select(right, left)
+            down = (child < key) & (here * 2 + 1 < count)
+            self.put(here, down.select(child, key))
+            loop.next([down.select(there, here)])
+        self.put(loop.out[0], key)
+
+
+def _zeros(x: Val) -> Val:
+    """The number of leading zero bits."""
+    return x.b.intrinsic("llvm.ctlz.i64", x.ty, text=f"i64 {x.ref}, i1 false", params="i64, i1")
+
+
+def _any(mask: Val) -> Val:
+    if mask.ty.lanes == 1:
+        return mask
+    return mask.b.intrinsic(f"llvm.vector.reduce.or.v{mask.ty.lanes}i1", mask.ty.elem, [mask])
+
+
+def _box(b: Builder, at: Ptr, centred: bool) -> list[Val]:
+    """(low, low, high, high, area) of a box; which axis is first does not matter."""
+    first, second = [(at + k).load() for k in (0, 1)], [(at + k).load() for k in (2, 3)]
+    if centred:
+        halves = [size * 0.5 for size in second]
+        pairs = list(zip(first, halves, strict=True))
+        first, second = [c - h for c, h in pairs], [c + h for c, h in pairs]
+    low = [p.min(q) for p, q in zip(first, second, strict=True)]
+    high = [p.max(q) for p, q in zip(first, second, strict=True)]
+    return [*low, *high, (high[0] - low[0]) * (high[1] - low[1])]
+
+
+def _overlaps(b: Builder, box: Sequence[Val], sides: Sequence[Ptr], count: Val, near: Val) -> Val:
+    """Whether a box overlaps one of the first `count` kept ones too much."""
+    lanes = b.target.lanes
+    one = [v.splat(lanes) for v in box]
+    none = b.zero(Ty("i1", lanes))
+    with b.loop(0, count, lanes, carry=[none]) as loop:
+        j = loop.index
+        other = [(side + j).load(lanes) for side in sides]
+        ends = [(one[k].max(other[k]), one[k + 2].min(other[k + 2])) for k in (0, 1)]
+        height, width = ((high - low).max(0.0) for low, high in ends)
+        common = height * width
+        union = one[4] + other[4] - common
+        hit = (common / union > near) & (common > 0.0) & (union > 0.0)
+        if lanes > 1:
+            hit = hit & b.first_lanes(count - j, lanes)
+        loop.next([loop.vars[0] | hit])
+    return _any(loop.out[0])
+
+
+def _join(em: Emit, tiles: int, room: int) -> None:
+    """The rows of all classes one after the other, and their count."""
+    b, rows, counts = em.b, em.outs[0].pointer, em.scratch.cast(I64)
+    with b.loop(0, tiles, carry=[b.index(0)]) as loop:
+        total, count = loop.vars[0], (counts + loop.index).load()
+        come, go = rows + loop.index * (room * 3), rows + total * 3
+        with b.loop(0, count * 3) as word:
+            (go + word).store((come + word).load())
+        loop.next([total + count])
+    em.outs[1].pointer.store(loop.out[0])
