@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from tests.kernels.harness import Bench
-from tinsmith.codegen.jit import Loaded, compile_object
+from tinsmith.codegen.library import load_library
 from tinsmith.codegen.target import Target
 
 SHORTEST = 100e-6  # seconds between two looks at the clock, where one run takes less
@@ -34,7 +34,7 @@ def _timed(run: Callable[[int], None], times: int) -> float:
 
 def repeated(bench: Bench, target: Target) -> Callable[[int], None]:
     """A function that runs all phases of the kernel n times."""
-    loaded = Loaded([compile_object(_text(bench), target)], target)
+    loaded = load_library({"repeated": _text(bench)}, target)
     call = ctypes.CFUNCTYPE(None, ctypes.c_int64)(loaded.address("repeated"))
     return lambda n, keep=(loaded, bench): call(n)  # type: ignore[misc]
 

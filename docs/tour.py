@@ -16,7 +16,8 @@ import numpy as np
 import tinsmith as ts
 from tinsmith import ops
 from tinsmith.codegen.builder import Module
-from tinsmith.codegen.jit import Loaded, assembly, compile_object
+from tinsmith.codegen.jit import assembly
+from tinsmith.codegen.library import load_library
 from tinsmith.codegen.target import host
 from tinsmith.codegen.types import F32, I64, PTR
 from tinsmith.errors import InputShapeError, TypeRuleError
@@ -157,7 +158,7 @@ print(module.text())
 listing = assembly(module.text(), machine)
 print("in the assembly:", *{line.split()[0] for line in listing.splitlines() if "fmadd" in line})
 
-code = Loaded([compile_object(module.text(), machine)], machine)
+code = load_library({"axpy": module.text()}, machine)
 pointer, number = ctypes.c_void_p, ctypes.c_int64
 axpy = ctypes.CFUNCTYPE(None, pointer, pointer, ctypes.c_float, number)(code.address("axpy"))
 source, result = normal(37), normal(37)

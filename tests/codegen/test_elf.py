@@ -15,7 +15,7 @@ import pytest
 from tinsmith.codegen import math as m
 from tinsmith.codegen.builder import Function, Module
 from tinsmith.codegen.elf import link
-from tinsmith.codegen.jit import compile_object, load_in_process
+from tinsmith.codegen.jit import InProcess, compile_object
 from tinsmith.codegen.library import SharedLibrary
 from tinsmith.codegen.target import host, level
 from tinsmith.codegen.types import F32, I64, PTR
@@ -154,10 +154,10 @@ def test_many_libraries_at_once():
 
 def test_llvms_own_linker_agrees():
     objects = [mapped("first", m.exp), chain("first")]
-    loaded = load_in_process(objects, host(), ["first", "main"])
+    loaded = InProcess(objects, host(), ["first", "main"])
     np.testing.assert_allclose(apply(loaded, "main", X), np.exp(X), rtol=1e-6)
     with pytest.raises(CodegenError, match="cannot be linked"):
-        load_in_process([chain("other")], host(), ["main"]).address("main")
+        InProcess([chain("other")], host(), ["main"]).address("main")
 
 
 def test_aarch64(tmp_path):

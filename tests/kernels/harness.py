@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tinsmith.codegen.jit import Loaded, compile_object
+from tinsmith.codegen.library import load_library
 from tinsmith.codegen.target import Target, level, runnable
 from tinsmith.graph import Graph, Node, Type
 from tinsmith.kernels._kernel import KERNELS, Choice, Site
@@ -117,7 +117,7 @@ class Bench:
 
     choice: Choice
     site: Site
-    loaded: Loaded
+    loaded: Any
     functions: list[tuple[Any, list[int], int]]
     outputs: list[tuple[np.ndarray, np.ndarray, Layout]]
     keep: list[np.ndarray]
@@ -201,7 +201,7 @@ def prepare(
         build_phase(site, choice, i, reads, writes, [p.dtype for p in packed])
         for i in range(len(choice.phases))
     ]
-    loaded = Loaded([compile_object(c.text, target) for c in codes], target)
+    loaded = load_library({c.symbol: c.text for c in codes}, target)
     functions = [
         (
             ctypes.CFUNCTYPE(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.harness import _place, levels
-from tinsmith.codegen.jit import Loaded, compile_object
+from tinsmith.codegen.library import load_library
 from tinsmith.codegen.target import level
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.graph.origin import Origin
@@ -42,7 +42,7 @@ def copy(
     blank = np.full(write.size, 7, array.dtype) if into else to_layout(np.full_like(array, 7), dst)
     result, inside = _place(blank, keep)
     code = build_phase(site, choice, 0, [read], [write], [])
-    loaded = Loaded([compile_object(code.text, machine)], machine)
+    loaded = load_library({code.symbol: code.text}, machine)
     function = ctypes.CFUNCTYPE(
         None, *[ctypes.c_void_p] * code.pointers, ctypes.c_int64, ctypes.c_int64
     )(loaded.address(code.symbol))

@@ -86,24 +86,6 @@ def assembly(text: str, target: Target) -> str:
     return str(machine.emit_assembly(module))
 
 
-class Loaded:
-    """Objects loaded into this process by LLVM's own linker; keep it alive while code may run."""
-
-    def __init__(self, objects: list[bytes], target: Target) -> None:
-        llvm = _llvm()
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(target))
-        for data in objects:
-            self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
-        self._engine.finalize_object()
-
-    def address(self, symbol: str) -> int:
-        """The address of a function. Raises CodegenError where there is none."""
-        found = int(self._engine.get_function_address(symbol))
-        if not found:
-            raise CodegenError(f"the loaded code has no function {symbol!r}")
-        return found
-
-
 class InProcess:
     """Objects linked into this process by LLVM's LLJIT, which refuses undefined symbols."""
 
@@ -127,8 +109,3 @@ class InProcess:
             return int(self._library[symbol])
         except KeyError:
             raise CodegenError(f"the loaded code has no function {symbol!r}") from None
-
-
-def load_in_process(objects: Sequence[bytes], target: Target, symbols: Sequence[str]) -> InProcess:
-    """Link and load objects without writing a file; `symbols` are those to be looked up."""
-    return InProcess(objects, target, symbols)

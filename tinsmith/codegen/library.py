@@ -223,9 +223,9 @@ def load_library(
         with Compiler(target, cache) as compiler:
             return load_library(codes, target, cache, compiler)
     if not uses_elf(target):
-        from tinsmith.codegen.jit import load_in_process
+        from tinsmith.codegen.jit import InProcess
 
-        return load_in_process(list(compiler.objects(codes).values()), target, list(codes))
+        return InProcess(list(compiler.objects(codes).values()), target, list(codes))
     key = key_of("library", target.key, *itertools.chain.from_iterable(sorted(codes.items())))
     if cache is not None and (data := cache.get(key)) is not None:
         return SharedLibrary(data)

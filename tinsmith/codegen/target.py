@@ -61,7 +61,6 @@ class Target:
     has_masks: bool
     has_rounding: bool
     model: str = ""
-    cores: int = 1
     l1: int = 32 << 10
     l2: int = 512 << 10
     l3: int = 8 << 20
@@ -155,7 +154,7 @@ def _make(isa: Isa) -> Target:
     width = min(isa.lanes, 8)
     peak = 2 * width * (2 if isa.fma else 1) * 3.6e9
     return replace(
-        base, model=_model(), cores=usable_cores(),
+        base, model=_model(),
         l1=caches.get(1, base.l1), l2=caches.get(2, base.l2),
         l3=caches.get(3, caches.get(2, base.l3)), peak=peak,
         l2_bandwidth=100e9, l3_bandwidth=60e9, dram_bandwidth=28e9,

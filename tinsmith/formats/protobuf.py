@@ -48,7 +48,7 @@ def fields(
         yield Field(number, wire, first, start, at)
 
 
-def varint(data: memoryview | bytes, at: int, end: int, what: str = "message") -> tuple[int, int]:
+def varint(data: memoryview | bytes, at: int, end: int, what: str) -> tuple[int, int]:
     """The number at `at`, and where the next byte is."""
     number = shift = 0
     for position in range(at, min(end, at + 10)):

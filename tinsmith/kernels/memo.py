@@ -67,9 +67,7 @@ def forget() -> None:
         _size = 0
 
 
-def choice_key(
-    site: Site, kernel: str, index: int, choice: Choice, computed: Hashable = None
-) -> Any:
+def choice_key(site: Site, kernel: str, index: int, choice: Choice, computed: Hashable) -> Any:
     """What the code of a choice depends on, besides where its operands lie: two choices of equal
     keys emit equal code. `index` is the choice's place among those of the site, `computed` tells
     what that computes, if it is known, as `site_key` does."""

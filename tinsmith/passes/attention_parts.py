@@ -210,8 +210,8 @@ def _rotary(node: Node, add: Add) -> tuple[Value, ...]:
     return (y if len(dims) == 4 else add("Reshape", y, _ints(*dims)),)
 
 
-def _cut(add: Add, x: Value, start: int, end: int, step: int = 1) -> Value:
-    return add("Slice", x, _ints(start), _ints(end), _ints(len(x.dims) - 1), _ints(step))
+def _cut(add: Add, x: Value, start: int, end: int) -> Value:
+    return add("Slice", x, _ints(start), _ints(end), _ints(len(x.dims) - 1), _ints(1))
 
 
 def _pairs(add: Add, x: Value, interleaved: bool) -> tuple[Value, Value]:

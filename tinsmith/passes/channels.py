@@ -43,7 +43,7 @@ class GatherChannels:
             sources = [lanes.get(v) or [(v, c) for c in range(_channels(v))] for v in _data(node)]
             for v, picked in zip(node.outputs, _picked(node) or [], strict=True):
                 lanes[v] = [sources[i][c] for i, c in picked]
-        wanted = {regions.find(n) for n in moves if _between_convolutions(n, moves)}
+        wanted = {regions.find(n) for n in moves if _between_convolutions(n)}
         changes = 0
         made: dict[tuple[Lane, ...], Value] = {}
         for node in moves:
@@ -109,7 +109,7 @@ class GatherChannels:
                     _permute(graph, reader, np.array(order))
         key = tuple(lanes)
         if key not in made:
-            made[key] = self._made(node, value, lanes, origins, value in outputs)
+            made[key] = self._made(node, lanes, origins, value in outputs)
         new = made[key]
         for reader in readers:
             for i, v in enumerate(reader.inputs):
@@ -119,9 +119,7 @@ class GatherChannels:
             graph.replace(value, new)
         return 1
 
-    def _made(
-        self, node: Node, value: Value, lanes: list[Lane], origins: list[Value], keep: bool
-    ) -> Value:
+    def _made(self, node: Node, lanes: list[Lane], origins: list[Value], keep: bool) -> Value:
         runs = _runs(lanes, origins)
         whole = [lo == 0 and n == _channels(origins[i]) for i, lo, n in runs]
         names = {"name": f"{node.name}.gathered", "origin": node.origin, "before": node}
@@ -216,7 +214,7 @@ def _sliced(node: Node, size: int, rank: int) -> list[list[tuple[int, int]]] | N
     return [[(0, c) for c in places]]
 
 
-def _between_convolutions(node: Node, moves: dict[Node, None]) -> bool:
+def _between_convolutions(node: Node) -> bool:
     """Whether a convolution (behind elementwise nodes) makes what it reads, or reads its result."""
     for v in _data(node):
         producer = v.producer

@@ -49,10 +49,9 @@ class Pass(Protocol):
 
 @dataclass
 class Context:
-    """What a pass may know and tell: the device; where rules may apply, if that is known; near
-    misses, and remarks, for `explain`."""
+    """What a pass may know and tell: where rules may apply, if that is known; near misses, and
+    remarks, for `explain`."""
 
-    device: str = "cpu"
     matches: Mapping[RuleSet, list[Node]] | None = None
     refusals: list[Refusal] = field(default_factory=list)
     notes: list[Refusal] = field(default_factory=list)
@@ -287,7 +286,7 @@ def run_passes(
         report.notes += nested.notes
         report.counts += nested.counts
     settled: set[str] = set()
-    context = Context(device)
+    context = Context()
     if matches is not None:
         context.matches = matches.within(graph)
         graph.edited = graph.edited or []
@@ -317,7 +316,7 @@ def _made(stage: str, device: str, spec: str | None, edition: int) -> list[tuple
     return [(e.name, e.make(**choice.options.get(e.name, {}))) for e in entries]
 
 
-def find_matches(graph: Graph, device: str = "cpu", spec: str | None = None) -> Matches:
+def find_matches(graph: Graph, device: str, spec: str | None) -> Matches:
     """Where the rules of all stages may apply in copies of a graph; `spec` as for `run_passes`."""
     passes = [one for stage in STAGES for _, one in _chosen(stage, device, spec)]
     return Matches.of(graph, [one.rules for one in passes if isinstance(one, RunRules)])

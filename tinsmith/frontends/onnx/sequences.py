@@ -30,9 +30,9 @@ def _constant(call: Call, index: int) -> bool:
     return place is None or place.const is not None
 
 
-def _position(call: Call, index: int, count: int) -> int:
+def _position(call: Call, count: int) -> int:
     """A constant position in a sequence of `count` elements."""
-    place = call.constant(index, "position in a sequence")
+    place = call.constant(1, "position in a sequence")
     number = -1 if place is None else int(place.item())
     if not -count <= number < count:
         raise Unsupported(f"position {number} is outside of a sequence of {count}")
@@ -59,7 +59,7 @@ def at(call: Call) -> Result:
     items = _list(call)
     if items is None or not _constant(call, 1):
         return _emit(call)
-    return items[_position(call, 1, len(items))]
+    return items[_position(call, len(items))]
 
 
 @importer("SequenceInsert", lists=True)
@@ -83,7 +83,7 @@ def erase(call: Call) -> Result:
         return _emit(call)
     items = list(known)
     dtype = items[0].dtype.name if items else "float32"
-    del items[_position(call, 1, len(items))]
+    del items[_position(call, len(items))]
     return TensorList(items, dtype)
 
 

@@ -26,7 +26,7 @@ class Term:
     wide: bool
     factor: float = 1.0
 
-    def add(self, b: Builder, score: Val, i: Position, mask: Val | None) -> Val:
+    def add(self, score: Val, i: Position, mask: Val | None) -> Val:
         lanes = score.ty.lanes
         if not self.wide:
             value = self.at.load().splat(lanes)
@@ -77,7 +77,7 @@ def exponentials(b: Builder, row: Ptr, n: int, lanes: int, terms: Sequence[Term]
     def largest(i: Position, size: int, mask: Val | None, top: Val) -> Val:
         score = (row + i).load(size)
         for term in terms:
-            score = term.add(b, score, i, mask)
+            score = term.add(score, i, mask)
         if terms:
             (row + i).store(score)
         return keep(mask, score, float("-inf")).max(top)

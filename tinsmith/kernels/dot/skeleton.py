@@ -38,7 +38,7 @@ class Operands:
     later: Ptr | None = None  # rows of B that are wanted later: prefetch them,
     share: int = 1  # or the first so-many-th part
 
-    def moved(self, b: Builder, k: Val) -> Operands:
+    def moved(self, k: Val) -> Operands:
         step = k * self.b_row
         return replace(
             self, a=(self.a + k).fixed(), b=(self.b + step).fixed(),
@@ -75,7 +75,7 @@ def product(
     whole = at.depth // unroll * unroll
     if whole > unroll:
         with b.loop(0, whole, unroll, start) as loop:
-            sums = _steps(at.moved(b, loop.index), 0, unroll, rows, widths, loop.vars, chains)
+            sums = _steps(at.moved(loop.index), 0, unroll, rows, widths, loop.vars, chains)
             loop.next(sums)
         sums = loop.out
     else:

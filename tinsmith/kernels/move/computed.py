@@ -19,14 +19,14 @@ COMBINE = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
 FAULT = "an index is out of range: it must lie in [-{0}, {0})"
 
 
-def _need_plain(site: Site, at: int) -> None:
+def _need_plain(site: Site) -> None:
     if site.extras or site.epilogue is not None:
         raise Skip("a copy has no epilogue")
-    if site.input(at).const is not None:
+    if site.input(1).const is not None:
         raise Skip("the places are constant")
-    if site.input(at).dtype.name not in ("int32", "int64"):
-        raise Skip(f"the places are {site.input(at).dtype.name}")
-    if not site.input(at).type.size or not site.input(0).type.size:
+    if site.input(1).dtype.name not in ("int32", "int64"):
+        raise Skip(f"the places are {site.input(1).dtype.name}")
+    if not site.input(1).type.size or not site.input(0).type.size:
         raise Skip("nothing is moved")
 
 
@@ -64,7 +64,7 @@ def _word(site: Site) -> Ty:
 @kernel("GatherElements", Tier.VECTOR)
 def gather_elements(site: Site) -> Choice:
     """One element for each index, along an axis."""
-    _need_plain(site, 1)
+    _need_plain(site)
     dims, counts = site.input(0).dims, site.input(1).dims
     axis = site.attr("axis") % len(dims)
     steps, word, length = _steps(dims), _word(site), counts[-1]
@@ -92,7 +92,7 @@ def gather_elements(site: Site) -> Choice:
 @kernel("GatherND", Tier.VECTOR)
 def gather_slices(site: Site) -> Choice:
     """A slice for each tuple of indices."""
-    _need_plain(site, 1)
+    _need_plain(site)
     dims, counts, batch = site.input(0).dims, site.input(1).dims, site.attr("batch_dims")
     depth = counts[-1]
     steps, inner = _steps(dims), prod(dims[batch + depth :])
@@ -122,7 +122,7 @@ def gather_slices(site: Site) -> Choice:
 @kernel("ScatterElements", Tier.VECTOR)
 def scatter_elements(site: Site) -> Choice:
     """A copy, then one element after the other to its place."""
-    _need_plain(site, 1)
+    _need_plain(site)
     dims, counts = site.input(0).dims, site.input(1).dims
     axis = site.attr("axis") % len(dims)
     steps = _steps(dims)
@@ -145,7 +145,7 @@ def scatter_elements(site: Site) -> Choice:
 @kernel("ScatterND", Tier.VECTOR)
 def scatter_slices(site: Site) -> Choice:
     """A copy, then one slice after the other to its place."""
-    _need_plain(site, 1)
+    _need_plain(site)
     dims, counts = site.input(0).dims, site.input(1).dims
     depth = counts[-1]
     steps, inner, rows = _steps(dims), prod(dims[depth:]), prod(counts[:-1])

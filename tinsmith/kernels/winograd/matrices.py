@@ -80,7 +80,7 @@ def bilinear(m: int, r: int, stride: int = 1) -> Bilinear:
     return Bilinear(m, r, stride, tuple(map(tuple, at)), tuple(g), tuple(bt))
 
 
-def supported(m: int, r: int, stride: int = 1) -> bool:
+def supported(m: int, r: int, stride: int) -> bool:
     """Whether `bilinear` knows enough points."""
     taps = -(-r // stride)
     return m >= 1 and r >= 1 and (m == 1 or taps == 1 or m + taps - 2 <= MOST)

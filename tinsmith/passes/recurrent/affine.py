@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim, Graph, Node, Value
+from tinsmith.graph import Dim, Node, Value
 from tinsmith.passes.facts import Array
 from tinsmith.passes.recurrent.places import VIEWS, Source, at_width, place_of, source_of, taken
 
@@ -143,7 +143,7 @@ class Weights:
 class Affine:
     """Reads values of one graph, which must not change meanwhile."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self) -> None:
         self.weights = Weights()
         self.value_of: dict[Source, Value] = {}
         self._forms: dict[Value, Form | None] = {}

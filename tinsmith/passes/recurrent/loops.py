@@ -52,7 +52,7 @@ def _promising(body: Graph) -> bool:
 
 def _replace(graph: Graph, node: Node) -> None:
     turns = turns_of(node)
-    affine = Affine(turns.body)
+    affine = Affine()
     whys: list[str] = []
     for cell in all_cells(turns.body, affine, lambda _, why: whys.append(why)):
         found = _handed_on(turns, affine, cell)

@@ -31,7 +31,7 @@ class StackRecurrent:
         def refuse(node: Node, reason: str) -> None:
             context.refuse("stack-recurrent", node.name, reason)
 
-        affine = Affine(graph)
+        affine = Affine()
         cells = all_cells(graph, affine, refuse)
         if not cells:
             return 0
