@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tinsmith as ts
 from tests.transformer import feeds, transformer
 from tinsmith.codegen import cache as code_cache
-from tinsmith.errors import InputShapeError
+from tinsmith.errors import InputShapeError, TypeRuleError
 from tinsmith.plan.shelf import OPEN
 from tinsmith.runtime.net import PLANS
 
@@ -351,3 +351,46 @@ def test_boxes():
         x = RANDOM.standard_normal((1, 2, k), np.float32)
         agree(net(boxes, x), reference(boxes, x))
     assert "native" in {s.kind for s in net.program().plan.steps}
+
+
+def test_an_axis_of_free_size_is_squeezed_only_where_it_is_1():
+    graph = ts.load(
+        model_of(
+            [node("Squeeze", "x zero", "y")],
+            [("x", F, ["n", "m"])],
+            [("y", F)],
+            [("zero", np.array([0]))],
+        )
+    )
+    net, x = ts.compile(graph, cache=False), RANDOM.standard_normal((3, 4), np.float32)
+    np.testing.assert_array_equal(net(x[:1]), x[0])
+    assert "reference" not in {s.kind for s in net.program().plan.steps}
+    with pytest.raises(TypeRuleError, match="axis 0"):
+        net(x)
+
+
+def test_a_split_into_sizes_of_which_not_even_the_number_is_known():
+    graph = ts.load(
+        model_of(
+            [node("Split", "x sizes", "a b", axis=1)],
+            [("x", F, ["n", "m"]), ("sizes", INT, ["k"])],
+            [("a", F), ("b", F)],
+        )
+    )
+    net, x = ts.compile(graph, cache=False), RANDOM.standard_normal((3, 4), np.float32)
+    agree(net(x, np.array([1, 3])), {"a": x[:, :1], "b": x[:, 1:]})
+
+
+def test_automatic_pads_of_a_kernel_of_free_size():
+    graph = ts.load(
+        model_of(
+            [node("Conv", "x w", "y", auto_pad="SAME_UPPER")],
+            [("x", F, [1, 2, 5, 6]), ("w", F, [3, 2, "h", "w"])],
+            [("y", F)],
+        )
+    )
+    net, reference = ts.compile(graph, cache=False), ts.compile(graph, backend="numpy")
+    for size in ((3, 3), (2, 5), (1, 1)):
+        x = RANDOM.standard_normal((1, 2, 5, 6), np.float32)
+        w = RANDOM.standard_normal((3, 2, *size), np.float32)
+        agree(net(x, w), reference(x, w))

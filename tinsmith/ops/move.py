@@ -89,6 +89,13 @@ def Split(x, split=None, *, axis=0, num_outputs: Any = None):
         sizes = _even(x.shape[axis], num_outputs)
     else:
         sizes = [int(s) for s in np.asarray(split).reshape(-1)]
+        need_data(
+            min(sizes, default=0) >= 0 and sum(sizes) == x.shape[axis],
+            f"split {sizes} does not add up to axis {axis} of {list(x.shape)}",
+        )
+        need_data(
+            num_outputs in (None, len(sizes)), f"split {sizes} does not make {num_outputs} outputs"
+        )
     return tuple(np.split(x, np.cumsum(sizes)[:-1].tolist(), axis=axis))
 
 

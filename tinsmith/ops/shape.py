@@ -14,6 +14,7 @@ from tinsmith.ops._rules import (
     axes_of,
     const_ints,
     length_of,
+    need_data,
     need_dtype,
     product,
     unknown,
@@ -54,6 +55,8 @@ def Reshape(x, shape, *, allowzero=False):
     remains of the dims that are not kept.
     """
     target = [int(d) for d in np.asarray(shape).reshape(-1)]
+    need_data(target.count(-1) <= 1, f"shape {target} has more than one -1")
+    need_data(min(target, default=0) >= -1, f"shape {target} has a negative dim")
     kept = [i for i, d in enumerate(target) if d == 0 and not allowzero]
     if -1 in target:
         have = math.prod(n for i, n in enumerate(x.shape) if i not in kept)

@@ -49,7 +49,10 @@ def drop_reshape_to_same(x: Value, y: Node) -> Value:
 )
 def reshape_from_view(x: Value, y: Node) -> Value:
     """flatten, squeeze, unsqueeze -> reshape, where at most one dimension is unknown."""
-    return reshaped(x, shape_of(y.output))
+    dims = shape_of(y.output)
+    if y.op.name == "Squeeze" and [d for d in shape_of(x) if d != 1] != [d for d in dims if d != 1]:
+        raise Skip("what it drops is not known to be 1")
+    return reshaped(x, dims)
 
 
 @rules.rule(p.Reshape("x", "shape").named("y"), x=X, shape=i64(2, -1))
@@ -227,6 +230,8 @@ def explicit_pads(x: Value, w: Value, n: Node) -> Value:
     """conv(auto_pad) -> conv(pads in numbers), where the sizes are known."""
     sizes = _known(shape_of(x)[2:], n.auto_pad)
     kernel: Any = shape_of(w)[2:]
+    if any(isinstance(d, str) for d in kernel):
+        raise Skip("the kernel's size is not known")
     win = window(sizes, kernel, n.stride, n.pad, n.dilation, n.auto_pad)
     return with_(n, auto_pad="NOTSET", pad=win.begin + win.end)
 

@@ -71,7 +71,7 @@ def split(call: Call) -> Result:
     sizes, given = call.arg(1), call.attr("split")
     if given is not None:
         sizes = call.ints(*given)
-    count = call.attr("num_outputs", len(call.outputs) if sizes is None else None)
+    count = call.attr("num_outputs", len(call.outputs))
     y = call.emit("Split", call[0], sizes, axis=call.attr("axis", 0), num_outputs=count)
     return y if isinstance(y, tuple) else (y,)
 
