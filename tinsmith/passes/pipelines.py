@@ -28,6 +28,8 @@ MACHINE = (
     "split-attention",
     "lower-attention",
     "lower-losses",
+    "narrow-fourier",
+    "lower-fourier",
     "lower-rare",
     "lower-quant",
     "lower-integers",

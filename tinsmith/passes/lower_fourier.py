@@ -1,0 +1,273 @@
+"""Fourier transforms as products with tables of roots of unity, long ones in Cooley-Tukey steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from math import gcd, isqrt, prod
+
+import numpy as np
+
+from tinsmith.graph import Node, Value
+from tinsmith.ops import OPS
+from tinsmith.passes.facts import Array, ints, reshaped, shape_of
+from tinsmith.passes.manager import register
+from tinsmith.rewrite import RuleSet, Skip, const, opt, p
+
+parts = RuleSet("narrow-fourier", "Fourier transforms leave out parts that are zero, or not read.")
+register("machine")(parts)
+rules = RuleSet("lower-fourier", "Fourier transforms become products with constant tables.")
+register("machine")(rules)
+
+LANES = 16
+"""Columns of a product are computed in vectors of about as many."""
+READ = 8
+"""Multiply-adds that reading one number of a table is worth, however many rows use it."""
+MOVE = 64
+"""Multiply-adds that moving one number, or turning it by a twiddle factor, is worth."""
+MOST = 1 << 24
+"""Numbers in a table, at most."""
+
+
+@dataclass(frozen=True)
+class Fourier:
+    """y[k] = scale * sum of x[t] * e^(sign * 2 pi i k t / size), for k < count; of y, the `keep`
+    parts: 0 is the real one, 1 the imaginary one. `half`: of x only t <= size / 2 are given, and
+    x[size - t] = conj(x[t])."""
+
+    size: int
+    count: int
+    sign: int = -1
+    keep: tuple[int, ...] = (0, 1)
+    scale: float = 1.0
+    half: bool = False
+
+    @property
+    def times(self) -> int:
+        return self.size // 2 + 1 if self.half else self.size
+
+    def roots(self, times: int, count: int) -> Array:
+        """e^(sign * 2 pi i k t / size) as [t, k], with exact zeros."""
+        powers = np.outer(np.arange(times), np.arange(count)) * self.sign % self.size
+        angle = 2 * np.pi * np.arange(self.size) / self.size
+        unit = np.stack([np.cos(angle), np.sin(angle)], -1)
+        unit[abs(unit) < 1e-15] = 0
+        return unit.view(np.complex128)[powers, 0]
+
+    def table(self, parts: int, times: int) -> Array:
+        """What x of real, or real and imaginary, parts is multiplied by: [part, t, kept, k]."""
+        w = self.roots(times, self.count) * self.scale
+        if self.half:
+            w[1 : (self.size + 1) // 2] *= 2
+        whole = np.array([[w.real, w.imag], [-w.imag, w.real]])
+        return whole[:parts, list(self.keep)].swapaxes(1, 2)
+
+    def step(self, a: int) -> Fourier:
+        """What remains of a transform whose parts `a` apart were transformed: every a-th result."""
+        return replace(self, size=self.size // a, count=-(-self.count // a), half=False)
+
+
+@cache
+def plan(rows: int, parts: int, f: Fourier) -> tuple[float, int]:
+    """Multiply-adds, or what costs as much, of transforming `rows` rows, and the first factor into
+    which the size is split; 1 for a product with the whole table."""
+    kept = len(f.keep)
+    numbers = parts * f.times * _vectors(kept * f.count)
+    best = ((rows + READ) * numbers if numbers <= MOST else np.inf, 1)
+    for a in range(2, min(f.size, isqrt(MOST // (2 * parts)) + 1)):
+        if f.size % a:
+            continue
+        b, rest = f.size // a, f.step(a)
+        first = (rows * _vectors(b) + READ) * 2 * parts * a * a
+        moved = rows * (2 * f.size + kept * rest.count * a)
+        cost = first + MOVE * moved
+        if cost < best[0]:
+            best = min(best, (cost + plan(rows * a, 2, rest)[0], a))
+    return best
+
+
+def _vectors(count: int) -> int:
+    return -(-count // LANES) * LANES
+
+
+def transform(x: Value, f: Fourier, pairs: bool, window: Array | None = None) -> Value:
+    """The transform of the rows of x. `pairs`: x is [rows, t, part] and the result [rows, k, kept],
+    else [rows, part, t] and [rows, kept, k]; x may have fewer t than the size."""
+    rows = x.dims[0]
+    parts, times = x.dims[:0:-1] if pairs else x.dims[1:]
+    cost, a = plan(rows, parts, f)
+    if np.isinf(cost):
+        raise Skip(f"{f.size} has a prime factor whose table would be too large")
+    if a == 1:
+        return _product(x, f, window, pairs)
+    if pairs:
+        x = OPS["Transpose"](x, perm=(0, 2, 1)) if parts > 1 else reshaped(x, (rows, 1, times))
+    if window is not None:
+        x = OPS["Mul"](x, window.astype(x.dtype))
+    if f.half:
+        x = _mirrored(x, f.size)
+    b, rest = f.size // a, f.step(a)
+    x = reshaped(_resized(x, 2, f.size), (rows, parts * a, b))
+    inner = Fourier(a, a, f.sign).table(parts, a).reshape(parts * a, 2 * a).T.astype(x.dtype)
+    real, imaginary = (
+        OPS["Unsqueeze"](OPS["MatMul"](np.ascontiguousarray(half), x), np.array([2]))
+        for half in np.split(inner, 2)
+    )
+    w = f.roots(a, b)
+    turn, across = (np.stack([v.real, v.imag], 1).astype(x.dtype) for v in (w, 1j * w))
+    y = OPS["Add"](OPS["Mul"](real, turn), OPS["Mul"](imaginary, across))
+    y = transform(reshaped(y, (rows * a, 2, b)), rest, False)
+    kept, count = y.dims[1:]
+    y = reshaped(y, (rows, a, kept, count))
+    y = OPS["Transpose"](y, perm=(0, 3, 1, 2) if pairs else (0, 2, 3, 1))
+    dims = (rows, count * a, kept) if pairs else (rows, kept, count * a)
+    return _resized(reshaped(y, dims), 1 if pairs else 2, f.count)
+
+
+def _product(x: Value, f: Fourier, window: Array | None, pairs: bool) -> Value:
+    parts, times = x.dims[:0:-1] if pairs else x.dims[1:]
+    table, kept = f.table(parts, times), len(f.keep)
+    if window is not None:
+        table *= window[:, None, None]
+    if pairs:
+        table = table.transpose(1, 0, 3, 2)
+    flat = table.reshape(parts * times, kept * f.count).astype(x.dtype)
+    y = OPS["MatMul"](reshaped(x, (x.dims[0], parts * times)), flat)
+    return reshaped(y, (x.dims[0], f.count, kept) if pairs else (x.dims[0], kept, f.count))
+
+
+def _mirrored(x: Value, size: int) -> Value:
+    """The whole spectrum of a real signal from its first half: y[k] = conj(y[size - k])."""
+    k = np.arange(size)
+    signs = np.ones((2, size), x.dtype)
+    signs[1, size // 2 + 1 :] = -1
+    x = _resized(x, 2, size // 2 + 1)
+    return OPS["Mul"](OPS["Gather"](x, np.minimum(k, size - k), axis=2), signs)
+
+
+def _resized(x: Value, axis: int, size: int) -> Value:
+    """x with an axis cut, or padded with zeros, to a size."""
+    rank, more = len(x.dims), size - x.dims[axis]
+    if more > 0:
+        pads = np.zeros(2 * rank, np.int64)
+        pads[rank + axis] = more
+        return OPS["Pad"](x, pads)
+    if more < 0:
+        return OPS["Slice"](x, np.array([0]), np.array([size]), np.array([axis]))
+    return x
+
+
+_dft = p.DFT("x", opt(const("length")), opt(const("axis"))).named("dft")
+
+
+@parts.rule(
+    p.DFT(p.Concat("x", const("zero")).named("pair"), opt("length"), opt("axis")).named("dft"),
+    x=(2, 6, 1),
+    length=np.array(8),
+    axis=np.array(1),
+    zero=np.zeros((2, 6, 1), np.float32),
+    pair={"axis": 2},
+)
+def real_signal(
+    x: Value, zero: Array, pair: Node, length: Value | None, axis: Value | None, dft: Node
+) -> Value:
+    """dft(x + 0i) -> dft(x)."""
+    if zero.any() or pair.axis % zero.ndim != zero.ndim - 1 or zero.shape[-1] != 1:
+        raise Skip("it is no real signal with an imaginary part of zeros")
+    if dft.inverse and dft.onesided:
+        raise Skip("it is half a spectrum")
+    return OPS["DFT"](x, length, axis, inverse=dft.inverse, onesided=dft.onesided)
+
+
+@parts.rule(
+    p.Gather(_dft, const("part")).named("g"),
+    tolerance=1e-5,
+    x=(2, 6, 3, 2),
+    length=np.array(8),
+    axis=np.array(1),
+    part=np.array(1),
+    g={"axis": 3},
+)
+def part_of_dft(
+    x: Value, length: Array | None, axis: Array | None, part: Array, dft: Node, g: Node
+) -> Value:
+    """dft(x)[..., part] -> x @ table, of that part alone."""
+    rank = len(shape_of(dft.output))
+    if g.axis % rank != rank - 1 or part.ndim or (dft.inverse and dft.onesided):
+        raise Skip("it takes no part of the numbers")
+    y = _lowered(x, length, axis, dft, (int(part) % 2,))
+    return reshaped(y, y.dims[:-1])
+
+
+@rules.rule(_dft, tolerance=1e-5, x=(2, 12, 3, 2), length=np.array(10), axis=np.array(1))
+def dft(x: Value, length: Array | None, axis: Array | None, dft: Node) -> Value:
+    """dft(x) -> x @ table."""
+    return _lowered(x, length, axis, dft, (0, 1))
+
+
+@rules.rule(
+    p.STFT("x", const("step"), opt("window"), opt(const("length"))).named("stft"),
+    tolerance=1e-5,
+    x=(2, 19, 1),
+    step=np.array(4),
+    window=(8,),
+    length=np.array(8),
+)
+def stft(x: Value, step: Array, window: Value | None, length: Array | None, stft: Node) -> Value:
+    """stft(x, w) -> frames of x @ (w * table)."""
+    batch, frames, count, _ = _dims(stft.output)
+    parts, (hop,) = _dims(x)[2], ints(step, "the step")
+    size = x.dims[1]
+    if length is not None:
+        (size,) = ints(length, "the length")
+    elif window is not None:
+        size = window.dims[0]
+    run = gcd(hop, size)
+    used = (frames - 1) * hop + size
+    runs = reshaped(_resized(x, 1, used), (batch, used // run, run * parts))
+    places = np.arange(frames)[:, None] * (hop // run) + np.arange(size // run)
+    x = runs if frames == 1 else OPS["Gather"](runs, places, axis=1)
+    x = reshaped(x, (batch * frames, size, parts))
+    if window is not None and window.const is None:
+        x = OPS["Mul"](x, reshaped(window, (size, 1)))
+    y = transform(x, Fourier(size, count), True, None if window is None else window.const)
+    return reshaped(y, stft.output.dims)
+
+
+def _dims(x: Value) -> tuple[int, ...]:
+    if x.dtype not in (np.float32, np.float64):
+        raise Skip(f"it is of {x.dtype}")
+    if not x.type.is_static or not x.type.size:
+        raise Skip(f"its shape is {x.type}")
+    return x.dims
+
+
+def _lowered(
+    x: Value, length: Array | None, axis: Array | None, node: Node, keep: tuple[int, ...]
+) -> Value:
+    """A DFT node's result, or the `keep` parts of it, as nodes that have kernels."""
+    *dims, parts = _dims(x)
+    at = (-2 if axis is None else ints(axis, "axis")[0]) % (len(dims) + 1)
+    times, outer, inner = dims[at], prod(dims[:at]), prod(dims[at + 1 :])
+    half, pairs = node.inverse and node.onesided, inner == 1
+    size = 2 * (times - 1) if half else times
+    if length is not None:
+        (size,) = ints(length, "the length")
+    if size < 1:
+        raise Skip(f"its length is {size}")
+    if pairs:
+        x = reshaped(x, (outer, times, parts))
+    else:
+        x = OPS["Transpose"](reshaped(x, (outer, times, inner * parts)), perm=(0, 2, 1))
+        x = reshaped(x, (outer * inner, parts, times))
+    count = size // 2 + 1 if node.onesided and not node.inverse else size
+    f = Fourier(size, count, keep=(0,) if half else keep, half=half)
+    if node.inverse:
+        f = replace(f, sign=1, scale=1 / size)
+    if times > f.times:
+        x = _resized(x, 1 if pairs else 2, f.times)
+    y = transform(x, f, pairs)
+    if not pairs:
+        y = reshaped(y, (outer, inner * len(f.keep), count))
+        y = OPS["Transpose"](y, perm=(0, 2, 1))
+    return reshaped(y, (*dims[:at], count, *dims[at + 1 :], len(f.keep)))
