@@ -92,6 +92,29 @@ def test_changed_external_data_are_noticed(tmp_path: Path, cache: Path) -> None:
     assert not np.allclose(ts.compile(model)(X), first)
 
 
+def test_equal_models_in_two_folders_have_their_own_external_data(
+    tmp_path: Path, cache: Path
+) -> None:
+    import onnx
+
+    models = [tmp_path / name / "model.onnx" for name in "ab"]
+    for i, model in enumerate(models):
+        model.parent.mkdir()
+        proto = onnx.load(digits())
+        for w in proto.graph.initializer:
+            if w.data_type == onnx.TensorProto.FLOAT:
+                values = onnx.numpy_helper.to_array(w) * np.float32(1 - i / 2)
+                w.CopyFrom(onnx.numpy_helper.from_array(values, w.name))
+        onnx.save(proto, model, save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert models[0].read_bytes() == models[1].read_bytes()
+    want = [ts.compile(model, cache=False)(X) for model in models]
+    assert not np.allclose(*want)
+    for _ in range(2):
+        for model, y in zip(models, want, strict=True):
+            np.testing.assert_array_equal(ts.compile(model)(X), y)
+    assert len(programs(cache)) == 2
+
+
 @pytest.mark.parametrize("damage", ["truncate", "flip code", "flip index", "empty"])
 def test_a_damaged_entry_counts_as_absent(cache: Path, damage: str) -> None:
     want = ts.compile(digits())(X)

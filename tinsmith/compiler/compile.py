@@ -245,7 +245,8 @@ class _Model:
             return self._made
 
     def net(self) -> Net:
-        found = self.store.interface(self.key) if self.store else None
+        path = Path() if isinstance(self.model, Graph) else Path(self.model)
+        found = self.store.interface(self.key, path) if self.store else None
         if found is None:
             made = self.compilation
             graph = made.imported
@@ -256,10 +257,10 @@ class _Model:
                 "outputs": [v.name for v in graph.outputs],
                 "files": {},
             }
-            if self.store is not None and not isinstance(self.model, Graph):
-                files = {str(f) for f in made.files() if not f.samefile(self.model)}
+            if self.store is not None:
+                files = {str(f) for f in made.files() if not f.samefile(path)}
                 found["files"] = self.store.put_interface(
-                    self.key, found["name"], inputs, found["outputs"], files
+                    self.key, path, found["name"], inputs, found["outputs"], files
                 )
         if self.store is not None:
             self.key = self.store.key_with(self.key, found["files"])

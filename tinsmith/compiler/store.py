@@ -114,10 +114,13 @@ class Store:
 
     # ---- interfaces: names and types, known before any shape is
 
-    def interface(self, key: str) -> dict[str, Any] | None:
-        """The stored names and types of a model, if its further files are as they were."""
+    def interface(self, key: str, path: Path) -> dict[str, Any] | None:
+        """The stored names and types of a model, if its further files are as they were. Those of an
+        equal file in another folder are others."""
         try:
             found = json.loads(read_note(self._folder / f"{key}.json") or "")
+            if found["files"] and found["folder"] != str(path.parent.resolve()):
+                return None
             for name, then in found["files"].items():
                 if fingerprint(Path(name)) != then:
                     return None
@@ -127,7 +130,13 @@ class Store:
             return None
 
     def put_interface(
-        self, key: str, name: str, inputs: Mapping[str, Type], outputs: list[str], files: set[str]
+        self,
+        key: str,
+        path: Path,
+        name: str,
+        inputs: Mapping[str, Type],
+        outputs: list[str],
+        files: set[str],
     ) -> dict[str, list[int]]:
         """Store them; the state of the further files that programs depend on."""
         shown = {n: _type_row(t) for n, t in inputs.items()}
@@ -135,7 +144,13 @@ class Store:
             notes = {f: fingerprint(Path(f)) for f in sorted(files)}
         except OSError:
             return {}
-        record = {"name": name, "inputs": shown, "outputs": outputs, "files": notes}
+        record = {
+            "name": name,
+            "inputs": shown,
+            "outputs": outputs,
+            "files": notes,
+            "folder": str(path.parent.resolve()),
+        }
         write_note(self._folder / f"{key}.json", json.dumps(record))
         return notes
 
