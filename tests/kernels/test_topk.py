@@ -24,7 +24,9 @@ def test_shapes(shape, k, axis, largest, target):
 
 
 @pytest.mark.parametrize("largest", [True, False])
-@pytest.mark.parametrize("dtype", ["float64", "int64", "int32", "uint8", "int8"])
+@pytest.mark.parametrize(
+    "dtype", ["float64", "float16", "int64", "uint64", "int32", "uint32", "uint8", "int8"]
+)
 def test_ties_of_every_type(dtype, largest):
     x = RNG.integers(0, 6, (4, 40)).astype(dtype)
     check("TopK", [x, np.array(17)], {"largest": largest}, consts=(1,), kernel="topk")
@@ -45,7 +47,7 @@ def test_rising_and_falling():
         check("TopK", [x.astype(np.float32), np.array(60)], consts=(1,), kernel="topk")
 
 
-@pytest.mark.parametrize("k", [2, 3, 7, 8, 9, 1000, 1500])
+@pytest.mark.parametrize("k", [2, 3, 7, 8, 9, 255, 256, 257, 1000, 1500])
 def test_long_rows(k):
     x = np.round(RNG.standard_normal((2, 3000)) * 40).astype(np.float32)
     check("TopK", [x, np.array(k)], consts=(1,), kernel="topk")

@@ -291,6 +291,11 @@ class Val:
             value = combine[how](high)
         return value
 
+    def lanes_on(self) -> Val:
+        """A mask as an i64 whose bit k is lane k."""
+        whole = self.b.emit(self.ty, f"bitcast {self.ty.llvm} {self.ref} to i{self.ty.lanes}")
+        return self.b.emit(Ty("i64"), f"zext i{self.ty.lanes} {whole.ref} to i64")
+
     __hash__ = object.__hash__
 
 

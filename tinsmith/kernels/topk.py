@@ -1,27 +1,30 @@
-"""The k largest or smallest elements along an axis: a heap whose root is the worst that is kept."""
+"""The k largest or smallest elements along an axis: sorted if they are few, else in a heap."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import log, log2, prod
-
-import numpy as np
+from math import log, prod
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.table import NATIVE
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, elem, kernel
+from tinsmith.codegen.types import I1, I64, Ty
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
+from tinsmith.kernels.move.strided import emit_fill
 
 STEP = 3e-9  # seconds of one level of a heap, about
 LONG = 512  # elements of a row that is sorted as a whole faster than by a heap
-LOOK = 0.7e-9  # seconds to look at an element that is not kept
+LOOK = 0.2e-9  # seconds to look at an element that is not kept
+FEW = 16  # entries that are kept sorted, for each lane
+U64 = Ty("u64")
 
-Pair = tuple[Val, Val]
-"""An element and its place on the axis, as i64."""
+Entry = tuple[Val, ...]
+"""u64s whose order, the first before the second, is that of elements: better ones are larger."""
 
 
 @kernel("TopK", Tier.VECTOR)
 def topk(site: Site) -> Choice:
-    """A heap of the best k of each row, in the place of the results, that is sorted in the end."""
+    """The best k of each row, sorted or in a heap; vectors with nothing better are passed over."""
     if site.extras or site.epilogue is not None:
         raise Skip("two results have no epilogue")
     x, y = site.input(0), site.out
@@ -30,97 +33,205 @@ def topk(site: Site) -> Choice:
     outer, inner = prod(x.dims[:axis]), prod(x.dims[axis + 1 :])
     if site.input(1).const is None:
         raise Skip("k is not a constant")
-    if x.dtype.name not in NATIVE or x.dtype == np.bool_ or elem(x).is_half:
+    if x.dtype.name not in NATIVE:
         raise Skip(f"x is {x.dtype.name}")
     if not k or not x.type.size:
         raise Skip("nothing is kept")
     if n > LONG and 2 * k > n:
         raise Skip(f"{k} of {n} are kept: the reference sorts the whole row faster")
     largest, rows = bool(site.attr("largest")), outer * inner
+    wide = x.dtype.itemsize == 8 or n >= 1 << 32
+    few = k <= FEW * site.target.lanes
+    kind, worst, size = (_Sorted, k - 1, k + 64) if few else (_Heap, 1, 2 << k.bit_length())
+    row_bytes = 0 if inner == 1 else -(-x.dtype.itemsize * n // 64) * 64
 
     def emit(em: Emit) -> None:
         b, source = em.b, em.ins[0]
         assert source is not None
         values, places = (v.pointer for v in em.outs)
+        copy = em.workspace.cast(source.pointer.elem)
+        first = (em.workspace + row_bytes).cast(U64)
+        columns = [first, first + size][: 1 + wide]
+        kept = kind(b, columns, k, worst, largest)
         with b.loop(em.begin, em.end) as row:
             o, i = (row // inner, row % inner) if inner > 1 else (row, 0)
-            first = o * (k * inner) + i
-            heap = _Heap(b, (values + first).fixed(), (places + first).fixed(), k, inner, largest)
-            _row(heap, (source.pointer + o * (n * inner) + i).fixed(), n)
+            line = (source.pointer + o * (n * inner) + i).fixed()
+            if inner > 1:
+                with b.loop(0, n) as j:
+                    (copy + j).store((line + j * inner).load())
+                line = copy
+            _keep(kept, line, n)
+            to = o * (k * inner) + i
 
-    moves = k * (1.5 + log(n / k)) * (1 + log2(k))  # of rows in random order
-    cost = 1e-6 + rows * (n * LOOK + moves * STEP)
-    return Choice(cost, (PLAIN, None), (PLAIN, PLAIN), (Phase(rows, emit),), detail=f"k {k}")
+            def take(rank: Val, entry: Entry, to: Val = to, line: Ptr = line) -> None:
+                place = kept.place(entry)
+                (values + (to + rank * inner)).store((line + place).load())
+                (places + (to + rank * inner)).store(place)
+
+            kept.drain(take)
+
+    moves = k * (2 + log(n / k)) * k.bit_length()  # of rows in random order
+    cost = 1e-6 + rows * (n * LOOK * (1 if inner == 1 else 8) + moves * STEP)
+    return Choice(cost, (PLAIN, None), (PLAIN, PLAIN), (Phase(rows, emit),),
+                  workspace=row_bytes + 8 * size * (1 + wide), detail=f"k {k}")  # fmt: skip
+
+
+def _ordered(x: Val, largest: bool) -> Val:
+    """Elements as u32 or u64, the better the larger; NaN is larger than any number."""
+    x = x.to("f32") if x.ty.is_half else x
+    bits = max(32, x.ty.bits)
+    top = 1 << (bits - 1)
+    if x.ty.is_float:
+        plain = (x + 0.0).bitcast(x.ty.of(f"i{bits}"))  # +0 for -0
+        key = plain ^ ((plain >> (bits - 1)) | top)
+        key = x.is_nan().select(key.b.const(-1, key.ty), key)
+    elif x.ty.is_signed:
+        key = x.to(f"i{bits}") ^ top
+    else:
+        key = x
+    key = key.to(f"u{bits}")
+    return key if largest else key ^ ((top << 1) - 1)
 
 
 @dataclass(frozen=True)
-class _Heap:
-    """`size` pairs, `step` elements apart: each is worse than those below it."""
+class _Kept:
+    """The best `count` entries of a row, in memory: one array of u64 for each part of an entry."""
 
     b: Builder
-    values: Ptr
-    places: Ptr
-    size: int
-    step: int
+    columns: Sequence[Ptr]
+    count: int
+    worst: int  # the number of the worst one
     largest: bool
 
-    def at(self, index: Val | int) -> Pair:
-        return (self.values + index * self.step).load(), (self.places + index * self.step).load()
+    def at(self, number: Val | int, lanes: int = 1) -> Entry:
+        return tuple((c + number).load(lanes) for c in self.columns)
 
-    def put(self, index: Val | int, pair: Pair) -> None:
-        (self.values + index * self.step).store(pair[0])
-        (self.places + index * self.step).store(pair[1])
+    def put(self, number: Val | int, entry: Entry) -> None:
+        for column, value in zip(self.columns, entry, strict=True):
+            (column + number).store(value)
 
-    def beats(self, a: Val, b: Val) -> Val:
-        """Whether a is strictly better; NaN is larger than any number."""
-        better = a > b if self.largest else a < b
-        if not a.ty.is_float:
-            return better
-        odd, plain = (a, b) if self.largest else (b, a)
-        return better | (odd.is_nan() & (plain.is_nan() ^ True))
+    def fill(self, begin: int, end: int, value: int) -> None:
+        for column in self.columns:
+            emit_fill(self.b, self.b.const(value, U64), column, begin, end, 1)
 
-    def worse(self, a: Pair, b: Pair) -> Val:
-        """Whether a comes behind b: of equal ones, that of the greater place."""
-        equal = self.beats(a[0], b[0]) ^ True
-        return self.beats(b[0], a[0]) | (equal & (a[1] > b[1]))
+    def entry(self, value: Val, place: Val) -> Entry:
+        key, behind = _ordered(value, self.largest), (place ^ -1).to("u64")
+        if len(self.columns) == 2:
+            return key, behind
+        return ((key.to("u64") << 32) | (behind & 0xFFFFFFFF),)
 
-    def sink(self, start: Val | int, pair: Pair, count: Val | int) -> None:
-        """Put a pair at `start`, or below, where all below it are better, among the first
-        `count`."""
-        b, count = self.b, self.b.index(count)
-        levels = max(1, self.size.bit_length() - 1)
-        with b.loop(0, levels, carry=[b.index(start)]) as loop:
+    def place(self, entry: Entry) -> Val:
+        """The place of an entry on its axis."""
+        behind = entry[-1].to("i64") ^ -1
+        return behind if len(self.columns) == 2 else behind & 0xFFFFFFFF
+
+    def bar(self) -> Val:
+        """What `_ordered` must exceed to be kept."""
+        worst = (self.columns[0] + self.worst).load()
+        return worst if len(self.columns) == 2 else (worst >> 32).to("u32")
+
+
+class _Sorted(_Kept):
+    """Few entries, from the best on: those behind a new one move by one place."""
+
+    @property
+    def lanes(self) -> int:
+        return max(2, self.b.target.lanes // 2)
+
+    @property
+    def size(self) -> int:
+        return -(-self.count // self.lanes) * self.lanes
+
+    def clear(self) -> None:
+        self.fill(0, self.size, 0)
+
+    def push(self, entry: Entry) -> None:
+        lanes = self.lanes
+        new = tuple(v.splat(lanes) for v in entry)
+        first = [self.b.splat(-1, U64, lanes) for _ in entry]
+        with self.b.loop(0, self.size, lanes, carry=first) as loop:
+            old, before = self.at(loop.index, lanes), loop.vars
+            ahead = tuple(
+                p.shuffle(v, range(lanes - 1, 2 * lanes - 1))
+                for p, v in zip(before, old, strict=True)
+            )
+            moved = _pick(_less(ahead, new), ahead, new)
+            self.put(loop.index, _pick(_less(old, new), moved, old))
+            loop.next(list(old))
+
+    def drain(self, take: Callable[[Val, Entry], None]) -> None:
+        """Call `take(rank, entry)` for every entry."""
+        with self.b.loop(0, self.count) as i:
+            take(i, self.at(i))
+
+
+class _Heap(_Kept):
+    """Many entries, from number 1 on: each is worse than those at twice its number and next to
+    that. Those beyond the last are better than any."""
+
+    @property
+    def size(self) -> int:
+        return 1 << self.count.bit_length()
+
+    def clear(self) -> None:
+        self.fill(0, self.count + 1, 0)
+        if self.count + 1 < self.size:
+            self.fill(self.count + 1, self.size, -1)
+
+    def push(self, entry: Entry) -> None:
+        """An entry in the place of the root, or below, where all below it are better."""
+        with self.b.loop(0, self.count.bit_length() - 1, carry=[self.b.index(1)]) as loop:
             here = loop.vars[0]
-            left = here * 2 + 1
-            there = left < count
-            left = there.select(left, 0)
-            two = (left + 1 < count) & there
-            right = two.select(left + 1, left)
-            low, high = self.at(left), self.at(right)
-            turn = two & self.worse(high, low)
-            child = turn.select(high[0], low[0]), turn.select(high[1], low[1])
-            down = there & self.worse(child, pair)
-            self.put(here, (down.select(child[0], pair[0]), down.select(child[1], pair[1])))
-            loop.next([down.select(turn.select(right, left), here)])
-        self.put(loop.out[0], pair)
+            left = here * 2
+            low, high = self.at(left), self.at(left + 1)
+            turn = _less(high, low)
+            child = _pick(turn, high, low)
+            down = _less(child, entry)
+            self.put(here, _pick(down, child, entry))
+            loop.next([down.select(turn.select(left + 1, left), here)])
+        self.put(loop.out[0], entry)
+
+    def drain(self, take: Callable[[Val, Entry], None]) -> None:
+        """Call `take(rank, entry)` for every entry, the worst first."""
+        with self.b.loop(0, self.count) as i:
+            end = self.b.index(self.count - 1) - i
+            take(end, self.at(1))
+            last = self.at(end + 1)
+            self.put(end + 1, tuple(self.b.const(-1, U64) for _ in last))
+            self.push(last)
 
 
-def _row(heap: _Heap, x: Ptr, n: int) -> None:
-    b, k = heap.b, heap.size
+def _pick(mask: Val, yes: Entry, no: Entry) -> Entry:
+    return tuple(mask.select(y, n) for y, n in zip(yes, no, strict=True))
+
+
+def _less(a: Entry, b: Entry) -> Val:
+    if len(a) == 1:
+        return a[0] < b[0]
+    return (a[0] < b[0]) | (a[0].eq(b[0]) & (a[1] < b[1]))
+
+
+def _keep(kept: _Sorted | _Heap, x: Ptr, n: int) -> None:
+    """Push the first elements, then those that are better than the worst."""
+    b, k = kept.b, kept.count
+    kept.clear()
     with b.loop(0, k) as i:
-        heap.put(i, ((x + i * heap.step).load(), b.index(i)))
-    if k > 1:
-        with b.loop(0, k // 2) as i:
-            top = b.index(k // 2 - 1) - i
-            heap.sink(top, heap.at(top), k)
-    if n > k:
-        with b.loop(k, n) as i:
-            value = (x + i * heap.step).load()
-            with b.when(heap.beats(value, heap.values.load())):
-                heap.sink(0, (value, b.index(i)), k)
-    if k > 1:
-        with b.loop(0, k - 1) as i:
-            end = b.index(k - 1) - i
-            worst, last = heap.at(0), heap.at(end)
-            heap.put(end, worst)
-            heap.sink(0, last, end)
+        kept.push(kept.entry((x + i).load(), i))
+    lanes = max(1, b.target.lanes * 4 // max(4, x.elem.nbytes))
+
+    def block(at: Val, width: int) -> None:
+        better = _ordered((x + at).load(width), kept.largest) > kept.bar().splat(width)
+        on = better.lanes_on()
+        with b.loop(0, on.unary("ctpop"), carry=[on]) as loop:
+            left = loop.vars[0]
+            place = at + b.intrinsic("llvm.cttz.i64", I64, [left, b.const(0, I1)])
+            entry = kept.entry((x + place).load(), place)
+            with b.when(_less(kept.at(kept.worst), entry)):
+                kept.push(entry)
+            loop.next([left & (left - 1)])
+
+    full = k + (n - k) // lanes * lanes
+    for lo, hi, width in ((k, full, lanes), (full, n, 1)):
+        if lo < hi:
+            with b.loop(lo, hi, width) as at:
+                block(at, width)
