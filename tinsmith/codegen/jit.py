@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tinsmith.codegen.target import ISAS, Target
@@ -12,6 +13,7 @@ from tinsmith.errors import CodegenError
 
 _lock = threading.Lock()
 _ready = False
+_emitting = 0
 
 
 def _llvm() -> Any:
@@ -48,6 +50,27 @@ def _parse(text: str) -> Any:
     return module
 
 
+@contextmanager
+def _as_written() -> Iterator[None]:
+    """Loops keep the address arithmetic that they are written with. LLVM's own choice among its
+    forms (loop strength reduction) took most of the compilation of deep loops, and the code was no
+    faster. An option of the whole process: others that use LLVM get it back.
+    """
+    global _emitting
+    llvm = _llvm()
+    with _lock:
+        _emitting += 1
+        if _emitting == 1:
+            llvm.set_option("tinsmith", "-disable-lsr")
+    try:
+        yield
+    finally:
+        with _lock:
+            _emitting -= 1
+            if not _emitting:
+                llvm.set_option("tinsmith", "-disable-lsr=false")
+
+
 def compile_object(text: str, target: Target) -> bytes:
     """The relocatable object for a module's text. Thread-safe: each call has its own context."""
     machine = _machine(target, 0 if QUICK in text else 2)
@@ -68,7 +91,8 @@ def _emit(machine: Any, module: Any) -> bytes:
     locked = ffi.lib.LLVMPY_TargetMachineEmitToMemory
     emit = getattr(locked, "_cfn", locked)
     with ffi.OutputString() as message:
-        memory = emit(machine, module, 1, message)
+        with _as_written():
+            memory = emit(machine, module, 1, message)
         if not memory:
             raise CodegenError(f"LLVM could not generate code: {message}")
     try:
@@ -83,7 +107,8 @@ def assembly(text: str, target: Target) -> str:
     machine = _machine(target)
     module = _parse(text)
     module.data_layout = str(machine.target_data)
-    return str(machine.emit_assembly(module))
+    with _as_written():
+        return str(machine.emit_assembly(module))
 
 
 class InProcess:
