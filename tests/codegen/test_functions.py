@@ -64,6 +64,23 @@ def test_every_row(name, dtype, target):
         np.testing.assert_array_equal(expr.evaluate(arrays), want)
 
 
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("dtype", [d for d in SAMPLES if d[0] in "iu"])
+def test_quotients_of_integers_of_all_magnitudes(dtype, target):
+    rng, info = np.random.default_rng(0), np.iinfo(dtype)
+    x, y = (
+        rng.integers(info.min, info.max, 4000, dtype, True)
+        >> rng.integers(0, info.bits, 4000, dtype)
+        for _ in range(2)
+    )
+    near = np.where(rng.integers(0, 2, 4000) > 0, x // np.where(y == 0, 1, y) * y, x)
+    x = near + rng.integers(-1 if info.min else 0, 2, 4000).astype(dtype)
+    expr = Expr("floor_divide", (leaf(0, dtype), leaf(1, dtype)), np.dtype(dtype))
+    run = compiled(lambda *v: emit_expr(v[0].b, expr, v), [dtype] * 2, dtype, target)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(run(x, y), np.floor_divide(x, y))
+
+
 def test_unknown_functions_are_named():
     expr = Expr("gamma", (leaf(0),), F32)
     assert "gamma" in str(unsupported(expr))

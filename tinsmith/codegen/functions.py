@@ -112,11 +112,37 @@ def _quotient(x: Val, y: Val) -> tuple[Val, Val, Val]:
     zero = y.eq(0)
     odd = zero | y.eq(-1) if y.ty.is_signed else zero
     divisor = odd.select(1, y)
-    q = x / divisor
+    by_number = _is_const(y) and y.ty.bits <= 32  # which LLVM makes a product
+    q = x / divisor if by_number else _exact_quotient(x, divisor)
     r = x - q * divisor
     if y.ty.is_signed:
         q = y.eq(-1).select(-x, q)
     return zero.select(0, q), odd.select(0, r), divisor
+
+
+def _exact_quotient(x: Val, y: Val) -> Val:
+    """Truncated quotient of integers, of which vectors are divided as floats.
+
+    Where floats hold both, their quotient is further from the next whole number than it is rounded
+    by. Those of 64 bits take the rest of a first quotient for a second; then one may be missing.
+    """
+    bits, kind = x.ty.bits, x.ty.kind
+    if x.ty.lanes == 1:
+        return x / y
+    if bits <= 16:
+        return (x.to("f32") / y.to("f32")).truncated("i32").to(kind)
+    if bits == 32:
+        return (x.to("f64") / y.to("f64")).truncated(kind)
+    if kind == "u64" or x.b.target.isa != "avx512":  # others convert 64 bits lane by lane
+        return x / y
+    a, b = x.abs().to("u64"), y.abs().to("u64")
+    wide = b.to("f64")
+    q = (a.to("f64") / wide).truncated("u64")
+    rest = (a - q * b).to("i64")
+    more = (rest.to("f64") / wide).truncated("i64")
+    rest, q = rest - more * b.to("i64"), q.to("i64") + more
+    q = (rest < 0).select(q - 1, (rest.to("u64") >= b).select(q + 1, q))
+    return ((x ^ y) < 0).select(-q, q)
 
 
 @function("floor_divide", ALL.replace("d", ""), 10)

@@ -261,9 +261,7 @@ class Val:
         elif src.is_float:
             if kind == "i1":
                 return self.ne(0.0)
-            sign = "s" if dst.is_signed else "u"
-            name = f"llvm.fpto{sign}i.sat.{Val(self.b, dst, '')._suffix()}.{self._suffix()}"
-            return self.b.intrinsic(name, dst, [self])
+            return self._saturated(dst)
         elif dst.is_float:
             op = "sitofp" if src.is_signed else "uitofp"
         elif kind == "i1":
@@ -274,6 +272,21 @@ class Val:
                 return Val(self.b, dst, self.ref)
             op = "trunc" if dst.bits < src_bits else "sext" if src.is_signed else "zext"
         return self.b.emit(dst, f"{op} {src.llvm} {self.ref} to {dst.llvm}")
+
+    def truncated(self, kind: str) -> Val:
+        """Floats in the range of an integer kind, as that."""
+        ty = self.ty.of(kind)
+        op = "fptosi" if ty.is_signed else "fptoui"
+        return self.b.emit(ty, f"{op} {self.ty.llvm} {self.ref} to {ty.llvm}")
+
+    def _saturated(self, dst: Ty) -> Val:
+        """Floats as integers; LLVM's own saturating conversion goes lane by lane."""
+        ones = dst.bits - dst.is_signed
+        low, high = -(1 << ones) if dst.is_signed else 0, (1 << ones) - 1
+        top = high - high % (1 << max(0, ones - (24 if self.ty.kind == "f32" else 53)))
+        inside = self.is_nan().select(0.0, self).max(low).min(top)
+        got = inside.truncated(dst.kind if dst.bits > 16 else "i32").to(dst.kind)
+        return got if top == high else (self > top).select(self.b.const(high, dst), got)
 
     def reduce(self, how: str) -> Val:
         """All lanes to one: "add", "mul", "max", "min", by halving (order is fixed)."""

@@ -219,9 +219,10 @@ def Div(x, y):
     if x.dtype.name not in INTS:
         return x / y
     by = _divisor(y)
-    whole = np.floor_divide(x - np.fmod(x, by), by)
+    whole = np.floor_divide(x, by)
     if y.dtype.name not in UNSIGNED:
-        whole = np.where(y == -1, np.negative(x), whole)
+        up = ((x < 0) != (by < 0)) & (whole * by != x)
+        whole = np.where(y == -1, np.negative(x), np.where(up, whole + 1, whole))
     return np.where(y == 0, 0, whole)
 
 
