@@ -15,7 +15,7 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, pool_geometry
-from tinsmith.kernels.window.plain import Sum, plain_choice, segments, tile_of
+from tinsmith.kernels.window.plain import Sum, plain_choice
 from tinsmith.kernels.window.pool import MAXIMUM, SUM, Fold, shares_of
 from tinsmith.kernels.window.tiles import Pieces, cut
 
@@ -38,17 +38,9 @@ def pool_average_plain(site: Site) -> Choice:
 
 
 def _pool(site: Site, geo: Geometry, fold: Fold, table: np.ndarray | None) -> Choice:
-    plan = segments(geo, 1)
-    slots = fold.flops / 2
-    tile = tile_of(site.target, geo, plan, 1, slots)
-    planes = geo.batch * geo.channels * geo.out[0]
-    packed = () if table is None else (Packed("shares", lambda: table),)
-
     def work(em: Emit, width: int) -> Sum:
-        b = em.b
-
         def start(_: Val | int, outputs: int) -> list[Val]:
-            return [b.splat(fold.start, F32, width)] * outputs
+            return [em.b.splat(fold.start, F32, width)] * outputs
 
         def finish(value: Val, at: tuple[Val | int, Val | int, Val | int]) -> Val:
             if table is None:
@@ -64,10 +56,10 @@ def _pool(site: Site, geo: Geometry, fold: Fold, table: np.ndarray | None) -> Ch
             finish,
         )
 
+    packed = [] if table is None else [Packed("shares", lambda: table)]
     return plain_choice(
-        site, geo, plan, tile, planes, ((1, 1),), 1, packed, work,
-        slots=planes * tile.cost * geo.taps, fill=fold.start,
-    )  # fmt: skip
+        site, geo, 1, ((1, 1),), packed, work, slots=fold.flops / 2, fill=fold.start
+    )
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
@@ -80,10 +72,7 @@ def conv_plain(site: Site) -> Choice:
     if max(geo.channels, geo.out_channels) > most:
         raise Skip(f"{geo.channels} to {geo.out_channels} channels fill a block of {most}")
     inputs, outputs = geo.channels // group, geo.out_channels // group
-    plan = segments(geo, inputs)
     panels = cut(outputs, MOST_OUTPUTS)
-    tile = tile_of(site.target, geo, plan, panels[0][1], 1.0)
-    planes = geo.batch * group * geo.out[0]
     packed = [Packed("weights", lambda: _pack(w, group, panels))]
     if bias is not None:
         packed.append(Packed("bias", lambda: bias))
@@ -107,11 +96,7 @@ def conv_plain(site: Site) -> Choice:
 
         return Sum(body, start, lambda value, _: value)
 
-    count = sum(n for n, _ in panels)
-    return plain_choice(
-        site, geo, plan, tile, planes, panels, inputs, tuple(packed), work,
-        slots=planes * tile.cost * count * inputs * geo.taps, fill=0.0,
-    )  # fmt: skip
+    return plain_choice(site, geo, inputs, panels, packed, work)
 
 
 def _pack(w: np.ndarray, group: int, panels: Pieces) -> np.ndarray:

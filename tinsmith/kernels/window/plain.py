@@ -17,7 +17,6 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.target import Target, overlap
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Site, Skip, one_phase
-from tinsmith.kernels.layout import Layout
 from tinsmith.kernels.window.contract import Level, nest
 from tinsmith.kernels.window.direct import traffic
 from tinsmith.kernels.window.geometry import Geometry, steps
@@ -118,36 +117,83 @@ class Sum:
     finish: Callable[[Val, tuple[Val | int, Val | int, Val | int]], Val]
 
 
+@dataclass(frozen=True)
+class Windows:
+    """Windows over groups of `inputs` channels, whose outputs come in `panels`; `fill` is what lies
+    around the image."""
+
+    geo: Geometry
+    inputs: int
+    panels: Pieces
+    fill: float
+    cut: Segments
+    tile: Tile
+
+
 def plain_choice(
     site: Site,
     geo: Geometry,
-    plan: Segments,
-    tile: Tile,
-    planes: int,
-    panels: Pieces,
     inputs: int,
-    packed: tuple[Packed, ...],
+    panels: Pieces,
+    packed: Sequence[Packed],
     work: Callable[[Emit, int], Sum],
     *,
-    slots: float,
-    fill: float,
+    slots: float = 1.0,
+    fill: float = 0.0,
 ) -> Choice:
-    copies = planes * plan.bands * plan.parts * inputs * geo.kernel[0] * plan.plane()
-    time = site.target.time(2.0 * site.target.lanes * slots, 0, EFFICIENCY)
-    time += site.target.time(0, 8.0 * copies if plan.copied else 0.0)
-    reads: list[Layout | None] = [PLAIN, *(None for _ in site.inputs[1:])]
+    """`work` gives what is computed, in vectors of so many lanes; `slots` as for `tile_of`."""
+    target, cut = site.target, segments(geo, inputs)
+    tile = tile_of(target, geo, cut, panels[0][1], slots)
+    windows = Windows(geo, inputs, panels, fill, cut, tile)
+    planes = geo.batch * (geo.channels // inputs) * geo.out[0]
+    pieces = planes * cut.bands * cut.parts
+    copied = inputs * geo.kernel[0] * cut.plane() if cut.copied else 0
+    products = planes * tile.cost * sum(n for n, _ in panels) * inputs * geo.taps
+    time = target.time(2.0 * target.lanes * products, 0, EFFICIENCY)
+    time += target.time(0, 8.0 * pieces * copied)
     return Choice(
-        cost=overlap(time, site.target.time(0, traffic(geo, 0))),
-        reads=site.reads(reads, PLAIN),
+        cost=overlap(time, target.time(0, traffic(geo, 0))),
+        reads=site.reads([PLAIN, *(None for _ in site.inputs[1:])], PLAIN),
         writes=(PLAIN,),
-        phases=one_phase(
-            planes * plan.bands * plan.parts,
-            lambda em: _emit(em, geo, plan, tile, panels, inputs, work(em, tile.width), fill),
-        ),
-        packed=packed,
-        workspace=4 * inputs * geo.kernel[0] * plan.plane() if plan.copied else 0,
+        phases=one_phase(pieces, lambda em: _emit(em, windows, work(em, tile.width))),
+        packed=tuple(packed),
+        workspace=4 * copied,
         detail=f"tile {tile.rows}x{tile.vectors} vectors of {tile.width}",
     )
+
+
+def _emit(em: Emit, windows: Windows, work: Sum) -> None:
+    """Tiles are (batch, group, output plane, band, part), the part innermost."""
+    b, source, geo, cut = em.b, em.ins[0], windows.geo, windows.cut
+    assert source is not None
+    inputs, panels = windows.inputs, windows.panels
+    batch, channel, step = steps(source.spec, geo.rank)
+    groups, outputs = geo.channels // inputs, sum(n * size for n, size in panels)
+    with b.loop(em.begin, em.end) as t:
+        part, rest = t % cut.parts, t // cut.parts
+        band, rest = rest % cut.bands, rest // cut.bands
+        d, rest = rest % geo.out[0], rest // geo.out[0]
+        g, n = rest % groups, rest // groups
+        first, high = _part(b, band, geo.out[1], cut.bands)
+        left, wide = _part(b, part, geo.out[2], cut.parts)
+        image = source.pointer + n * batch + g * (inputs * channel)
+        corner = [
+            o * s - p for o, s, p in zip((d, first, left), geo.stride, geo.begin, strict=True)
+        ]
+        if cut.copied:
+            x, extent = em.workspace.cast(F32), (cut.lines, cut.pitch)
+            copy_rows(b, image, x, geo, corner, extent, inputs, channel, step, windows.fill)
+            channel_step, pitch = geo.kernel[0] * cut.plane(), cut.pitch
+            reach = (channel_step, cut.plane(), geo.dilation[1] * pitch, geo.dilation[2])
+        else:
+            x, pitch = image + corner[0] * step[0] + corner[1] * step[1] + corner[2], step[1]
+            reach = (channel, *(k * s for k, s in zip(geo.dilation, step, strict=True)))
+        base = (n, g * outputs, d, first, left)
+        segment = _Segment(em, windows, work, x.fixed(), reach, pitch, base)
+        done = 0
+        for size in (size for count, size in panels for _ in range(count)):
+            segment.panel(done, size, high, wide)
+            done += size
 
 
 def _part(b: Builder, index: Val | int, length: int, count: int) -> tuple[Val | int, Val | int]:
@@ -158,93 +204,67 @@ def _part(b: Builder, index: Val | int, length: int, count: int) -> tuple[Val | 
     return first, (b.index(index) + 1) * length // count - first
 
 
-def _emit(
-    em: Emit,
-    geo: Geometry,
-    plan: Segments,
-    tile: Tile,
-    panels: Pieces,
-    inputs: int,
-    work: Sum,
-    fill: float,
-) -> None:
-    """Tiles are (batch, group, output plane, band, part), the part innermost."""
-    b, source = em.b, em.ins[0]
-    assert source is not None
-    batch, channel, step = steps(source.spec, geo.rank)
-    groups, outputs = geo.channels // inputs, sum(n * size for n, size in panels)
-    with b.loop(em.begin, em.end) as t:
-        part, rest = t % plan.parts, t // plan.parts
-        band, rest = rest % plan.bands, rest // plan.bands
-        d, rest = rest % geo.out[0], rest // geo.out[0]
-        g, n = rest % groups, rest // groups
-        first, high = _part(b, band, geo.out[1], plan.bands)
-        left, wide = _part(b, part, geo.out[2], plan.parts)
-        image = source.pointer + n * batch + g * (inputs * channel)
-        corner = [
-            o * s - p for o, s, p in zip((d, first, left), geo.stride, geo.begin, strict=True)
+@dataclass(frozen=True)
+class _Segment:
+    """A segment whose input begins at `x`, its rows `pitch` elements apart, and its channels and
+    the taps along each axis as far as `reach` says; `base` is its first output."""
+
+    em: Emit
+    windows: Windows
+    work: Sum
+    x: Ptr
+    reach: Sequence[int]
+    pitch: int
+    base: tuple[Val | int, ...]
+
+    def panel(self, done: int, size: int, high: Val | int, wide: Val | int) -> None:
+        """All tiles of `size` output channels, the group's from number `done` on."""
+        em, geo, tile, work = self.em, self.windows.geo, self.windows.tile, self.work
+        n, channel, d, first, left = self.base
+        weights = None
+        if em.site.has(1):
+            depth = self.windows.inputs * geo.taps
+            weights = (em.packed[0] + channel * depth + done * depth).fixed()
+        start = work.start(channel + done, size)
+        grid = list(product(range(tile.rows), range(tile.vectors), range(size)))
+
+        def at(r: Val | int, c: Val | int) -> None:
+            corner = (self.x + r * (geo.stride[1] * self.pitch) + c * geo.stride[2]).fixed()
+            for (i, j, k), value in zip(grid, self.sums(corner, weights, start), strict=True):
+                place = (d, first + (r + i), left + (c + j * tile.width))
+                index = geo.place((n, channel + (done + k), *place))
+                em.finish(work.finish(value, place), index)
+
+        def row(r: Val | int) -> None:
+            _walk(em.b, wide, tile.vectors * tile.width, lambda c: at(r, c))
+
+        _walk(em.b, high, tile.rows, row)
+
+    def sums(self, corner: Ptr, weights: Ptr | None, start: list[Val]) -> list[Val]:
+        """The sums of one tile, output channels innermost."""
+        geo, tile = self.windows.geo, self.windows.tile
+        outputs, across = len(start), geo.kernel[2]
+        row = 0 if weights is None else outputs
+        unroll = max(u for u in range(1, MOST_UNROLLED + 1) if across % u == 0)
+        counts = (self.windows.inputs, *geo.kernel[:2], across // unroll)
+        levels = [
+            Level(count, far * (unroll if i == 3 else 1), row * prod(counts[i + 1 :]) * unroll)
+            for i, (count, far) in enumerate(zip(counts, self.reach, strict=True))
         ]
-        if plan.copied:
-            x, flat = em.workspace.cast(F32), plan.plane()
-            copy_rows(
-                b, image, x, geo, corner, (plan.lines, plan.pitch), inputs, channel, step, fill
-            )
-            reach = (geo.kernel[0] * flat, flat, geo.dilation[1] * plan.pitch, geo.dilation[2])
-            pitch = plan.pitch
-        else:
-            x = image + corner[0] * step[0] + corner[1] * step[1] + corner[2]
-            reach = (channel, *(k * s for k, s in zip(geo.dilation, step, strict=True)))
-            pitch = step[1]
-        base = (n, g * outputs, d, first, left)
-        _panels(em, geo, tile, panels, inputs, work, x.fixed(), reach, pitch, base, (high, wide))
+        down, right = geo.stride[1] * self.pitch, tile.width * geo.stride[2]
 
+        def body(x: Ptr, w: Ptr, acc: list[Val], _: Val | int) -> list[Val]:
+            for u in range(unroll):
+                xs = [
+                    _strided(x + (i * down + j * right + u * self.reach[3]), tile.width,
+                             geo.stride[2])
+                    for i, j in product(range(tile.rows), range(tile.vectors))
+                ]  # fmt: skip
+                acc = self.work.body(None if weights is None else w + u * outputs, xs, acc, outputs)
+            return acc
 
-def _panels(
-    em: Emit,
-    geo: Geometry,
-    tile: Tile,
-    panels: Pieces,
-    inputs: int,
-    work: Sum,
-    x: Ptr,
-    reach: Sequence[int],
-    pitch: int,
-    base: tuple[Val | int, ...],
-    extent: tuple[Val | int, Val | int],
-) -> None:
-    """All panels of one segment, from its input at `x`; `base` is its first output."""
-    n, channel, d, first, left = base
-    depth = inputs * geo.taps
-    done = 0
-    for count, size in panels:
-        for _ in range(count):
-            weights = None
-            if em.site.has(1):
-                weights = (em.packed[0] + channel * depth + done * depth).fixed()
-            start = work.start(channel + done, size)
-
-            def at(
-                r: Val | int,
-                c: Val | int,
-                weights: Ptr | None = weights,
-                start: list[Val] = start,
-                size: int = size,
-                done: int = done,
-            ) -> None:
-                corner = (x + r * (geo.stride[1] * pitch) + c * geo.stride[2]).fixed()
-                sums = _sums(em, geo, tile, inputs, work, corner, weights, start, reach, pitch)
-                for (i, j), k in product(
-                    product(range(tile.rows), range(tile.vectors)), range(size)
-                ):
-                    value = sums[(i * tile.vectors + j) * size + k]
-                    place = (d, first + (r + i), left + (c + j * tile.width))
-                    index = geo.place((n, channel + (done + k), *place))
-                    em.finish(work.finish(value, place), index)
-
-            _walk(em.b, extent[0], tile.rows, lambda r, f=at: _walk(
-                em.b, extent[1], tile.vectors * tile.width, lambda c: f(r, c)
-            ))  # fmt: skip
-            done += size
+        start = start * (tile.rows * tile.vectors)
+        return nest(self.em.b, levels, corner, weights or corner, start, body)
 
 
 def _walk(b: Builder, length: Val | int, size: int, body: Callable[[Val | int], None]) -> None:
@@ -254,41 +274,6 @@ def _walk(b: Builder, length: Val | int, size: int, body: Callable[[Val | int], 
         return
     with b.loop(0, (length + (size - 1)) // size) as i:
         body(b.minimum(i * size, length - size))
-
-
-def _sums(
-    em: Emit,
-    geo: Geometry,
-    tile: Tile,
-    inputs: int,
-    work: Sum,
-    corner: Ptr,
-    weights: Ptr | None,
-    start: list[Val],
-    reach: Sequence[int],
-    pitch: int,
-) -> list[Val]:
-    """The sums of one tile, output channels innermost."""
-    outputs, across = len(start), geo.kernel[2]
-    row = 0 if weights is None else outputs
-    unroll = max(u for u in range(1, MOST_UNROLLED + 1) if across % u == 0)
-    counts = (inputs, *geo.kernel[:2], across // unroll)
-    levels = [
-        Level(count, far * (unroll if i == 3 else 1), row * prod(counts[i + 1 :]) * unroll)
-        for i, (count, far) in enumerate(zip(counts, reach, strict=True))
-    ]
-
-    def body(x: Ptr, w: Ptr, acc: list[Val], _: Val | int) -> list[Val]:
-        for u in range(unroll):
-            xs = [
-                _strided(x + (i * geo.stride[1] * pitch + j * tile.width * geo.stride[2]
-                              + u * reach[3]), tile.width, geo.stride[2])
-                for i, j in product(range(tile.rows), range(tile.vectors))
-            ]  # fmt: skip
-            acc = work.body(None if weights is None else w + u * outputs, xs, acc, outputs)
-        return acc
-
-    return nest(em.b, levels, corner, weights or corner, start * (tile.rows * tile.vectors), body)
 
 
 def _strided(x: Ptr, width: int, stride: int) -> Val:
