@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,28 @@ def model(
         functions=list(functions),
         ir_version=10,
     )
+
+
+def one(
+    type: str,
+    *inputs: np.ndarray[Any, Any] | None,
+    outs: int = 1,
+    weights: Sequence[int] = (),
+    opset: int = 21,
+    domain: str = "",
+    **attrs: Any,
+) -> Any:
+    """A model of one node, and its feeds; inputs whose number is in `weights` are initialisers."""
+    names = ["" if a is None else f"x{i}" for i, a in enumerate(inputs)]
+    given = {n: a for n, a in zip(names, inputs, strict=True) if a is not None}
+    fixed = {f"x{i}": given.pop(f"x{i}") for i in weights}
+    outputs = [f"y{i}" for i in range(outs)]
+    nodes = [helper.make_node(type, names, outputs, domain=domain, **attrs)]
+    domains = {domain: 1} if domain else None
+    return model(nodes, given, outputs, fixed, domains=domains, opset=opset), given
+
+
+contrib = partial(one, domain="com.microsoft", opset=17)
 
 
 def run(proto: Any, feeds: Arrays) -> list[np.ndarray[Any, Any]]:

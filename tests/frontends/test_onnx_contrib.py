@@ -10,17 +10,10 @@ import pytest
 from onnx import helper
 
 from tests.frontends.models import check, floats, model, ops, run
+from tests.frontends.models import contrib as one
 
 X, B = floats(2, 5, 6), floats(6, seed=1)
 node = helper.make_node
-
-
-def one(type: str, *inputs: np.ndarray[Any, Any] | None, outs: int = 1, **attrs: Any) -> Any:
-    feeds = {f"x{i}": a for i, a in enumerate(inputs) if a is not None}
-    names = ["" if a is None else f"x{i}" for i, a in enumerate(inputs)]
-    outputs = [f"y{i}" for i in range(outs)]
-    nodes = [node(type, names, outputs, domain="com.microsoft", **attrs)]
-    return model(nodes, feeds, outputs, domains={"com.microsoft": 1}, opset=17), feeds
 
 
 def gelu(x: Any) -> Any:

@@ -9,25 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
 
-from tests.frontends.models import check, floats, model, run
+from tests.frontends.models import check, floats, run
+from tests.frontends.models import contrib as one
 from tinsmith.errors import ImportFailed
 
 N, S, H, E = 2, 5, 4, 8
 D = H * E
 Array = np.ndarray[Any, Any]
-
-
-def one(type: str, *inputs: Array | None, outs: int = 1, weights: Any = (), **attrs: Any) -> Any:
-    """A model of one node; inputs whose number is in `weights` are initialisers."""
-    names = ["" if a is None else f"x{i}" for i, a in enumerate(inputs)]
-    given = {n: a for n, a in zip(names, inputs, strict=True) if a is not None}
-    fixed = {f"x{i}": given.pop(f"x{i}") for i in weights}
-    outputs = [f"y{i}" for i in range(outs)]
-    nodes = [helper.make_node(type, names, outputs, domain="com.microsoft", **attrs)]
-    domains = {"com.microsoft": 1}
-    return model(nodes, given, outputs, fixed, domains=domains, opset=17), given
 
 
 def heads(x: Array, count: int) -> Array:

@@ -54,11 +54,13 @@ def functions(
     return [one(name) for name in names]
 
 
-def _names(
-    activations: Sequence[str] | None, default: Sequence[str], direction: str
-) -> tuple[str, ...]:
+def _by_direction(
+    default: Sequence[str], direction: str, names: Sequence[str] | None, *rest: Any
+) -> list[list[Function]]:
+    """The activations of each direction; `rest` as for `functions`."""
     count = 2 if direction == "bidirectional" else 1
-    return tuple(default) * count if activations is None else tuple(activations)
+    every = functions(names or tuple(default) * count, *rest)
+    return [every[d * len(default) : (d + 1) * len(default)] for d in range(count)]
 
 
 Step = Callable[[Array, list[Array]], list[Array]]
@@ -90,18 +92,21 @@ def _run(
 
 
 def _recurrent(
+    make_step: Callable[[int, Array, Array, Array], tuple[Step, Array]],
     x: Array,
     w: Array,
+    r: Array,
+    b: Array | None,
     lens: Array | None,
     initial: Sequence[Array | None],
     direction: str,
     layout: int,
-    hidden: int,
-    make_step: Callable[[int], tuple[Step, Array]],
 ) -> tuple[Array, ...]:
-    """All directions. make_step(d) gives the step and the bias that joins the input product."""
+    """All directions d. make_step(d, r[d]^T, wb[d], rb[d]) gives the step and the bias that joins
+    the input product."""
     dtype, wide = x.dtype, widen(x.swapaxes(0, 1) if layout else x)
-    directions, n = w.shape[0], wide.shape[1]
+    (directions, rows, hidden), n = r.shape, wide.shape[1]
+    biases = np.zeros((directions, 2 * rows), wide.dtype) if b is None else widen(b)
     starts = [
         np.zeros((directions, n, hidden), wide.dtype)
         if s is None
@@ -110,7 +115,8 @@ def _recurrent(
     ]
     ys, lasts = [], []
     for d in range(directions):
-        step, bias = make_step(d)
+        wb, rb = np.split(biases[d], 2)
+        step, bias = make_step(d, widen(r[d]).T, wb, rb)
         projected = wide @ widen(w[d]).T + bias
         backward = direction == "reverse" or d == 1
         y, last = _run(projected, lens, [s[d] for s in starts], step, backward)
@@ -121,14 +127,6 @@ def _recurrent(
     if layout:
         y, finals = y.transpose(2, 0, 1, 3), [f.swapaxes(0, 1) for f in finals]
     return tuple(np.ascontiguousarray(v.astype(dtype, copy=False)) for v in (y, *finals))
-
-
-def _bias(b: Array | None, d: int, gates: int, hidden: int, dtype: Any) -> tuple[Array, Array]:
-    if b is None:
-        zero = np.zeros(gates * hidden, dtype)
-        return zero, zero
-    both = widen(b[d])
-    return both[: gates * hidden], both[gates * hidden :]
 
 
 @op("anchor")
@@ -152,17 +150,15 @@ def RNN(
 
     x [T,N,I], w [D,H,I], r [D,H,H], b [D,2H]; y [T,D,N,H], y_h [D,N,H]; layout 1 puts N first.
     """
-    hidden = r.shape[-1]
-    fs = functions(
-        _names(activations, ("Tanh",), direction), activation_alpha, activation_beta, clip
-    )
 
-    def make(d: int) -> tuple[Step, Array]:
-        f, rd = fs[d], widen(r[d]).T
-        wb, rb = _bias(b, d, 1, hidden, rd.dtype)
+    rest = activations, activation_alpha, activation_beta, clip
+    fs = _by_direction(("Tanh",), direction, *rest)
+
+    def make(d: int, rd: Array, wb: Array, rb: Array) -> tuple[Step, Array]:
+        (f,) = fs[d]
         return lambda xt, s: [f(xt + s[0] @ rd)], wb + rb
 
-    return _recurrent(x, w, sequence_lens, [initial_h], direction, layout, hidden, make)
+    return _recurrent(make, x, w, r, b, sequence_lens, [initial_h], direction, layout)
 
 
 @op("anchor")
@@ -189,13 +185,11 @@ def GRU(
     r [D,3H,H], b [D,6H]; returns (all h [T,D,N,H], last h [D,N,H]); layout 1 puts N first.
     """
     hidden = r.shape[-1]
-    names = _names(activations, ("Sigmoid", "Tanh"), direction)
-    fs = functions(names, activation_alpha, activation_beta, clip)
+    rest = activations, activation_alpha, activation_beta, clip
+    fs = _by_direction(("Sigmoid", "Tanh"), direction, *rest)
 
-    def make(d: int) -> tuple[Step, Array]:
-        f, g = fs[2 * d : 2 * d + 2]
-        rd = widen(r[d]).T
-        wb, rb = _bias(b, d, 3, hidden, rd.dtype)
+    def make(d: int, rd: Array, wb: Array, rb: Array) -> tuple[Step, Array]:
+        f, g = fs[d]
         gates, last = rd[:, : 2 * hidden], rd[:, 2 * hidden :]
         bias, inner = wb + rb, np.zeros_like(rb[2 * hidden :])
         if linear_before_reset:
@@ -211,7 +205,7 @@ def GRU(
 
         return step, bias
 
-    return _recurrent(x, w, sequence_lens, [initial_h], direction, layout, hidden, make)
+    return _recurrent(make, x, w, r, b, sequence_lens, [initial_h], direction, layout)
 
 
 @op("anchor")
@@ -240,15 +234,12 @@ def LSTM(
     returns (all h [T,D,N,H], last h [D,N,H], last c [D,N,H]); layout 1 puts N first;
     input_forget: f = 1 - i.
     """
-    hidden = r.shape[-1]
-    names = _names(activations, ("Sigmoid", "Tanh", "Tanh"), direction)
-    fs = functions(names, activation_alpha, activation_beta, clip)
+    rest = activations, activation_alpha, activation_beta, clip
+    fs = _by_direction(("Sigmoid", "Tanh", "Tanh"), direction, *rest)
 
-    def make(d: int) -> tuple[Step, Array]:
-        f, g, t = fs[3 * d : 3 * d + 3]
-        rd = widen(r[d]).T
-        wb, rb = _bias(b, d, 4, hidden, rd.dtype)
-        zero = np.zeros(3 * hidden, rd.dtype)
+    def make(d: int, rd: Array, wb: Array, rb: Array) -> tuple[Step, Array]:
+        f, g, t = fs[d]
+        zero = np.zeros(3 * r.shape[-1], rd.dtype)
         pi, po, pf = np.split(zero if p is None else widen(p[d]), 3)
 
         def step(xt: Array, s: list[Array]) -> list[Array]:
@@ -262,7 +253,7 @@ def LSTM(
         return step, wb + rb
 
     initial = [initial_h, initial_c]
-    return _recurrent(x, w, sequence_lens, initial, direction, layout, hidden, make)
+    return _recurrent(make, x, w, r, b, sequence_lens, initial, direction, layout)
 
 
 # ---- types

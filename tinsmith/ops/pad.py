@@ -1,0 +1,119 @@
+"""Tensors with more or fewer elements at the ends of their axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Dim, Type, Value
+from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops._rules import (
+    INTS,
+    axes_of,
+    const_ints,
+    length_of,
+    need_data,
+    need_dtype,
+    need_same,
+    unknown,
+)
+
+
+@op("move")
+def Pad(x, pads, value=None, axes=None, *, mode="constant"):
+    """y = x with pads[i] elements before and pads[n + i] after axis axes[i]; negative ones cut
+
+    `mode`: constant (`value`, default 0), reflect (without the edge), edge, wrap (as a torus).
+    """
+    numbers = [int(p) for p in np.asarray(pads).reshape(-1)]
+    where = range(x.ndim) if axes is None else [int(a) for a in np.asarray(axes).reshape(-1)]
+    return _padded(x, _pairs(numbers, where, x.ndim), value, mode)
+
+
+def _pairs(numbers: Any, where: Any, rank: int) -> list[tuple[int, int]]:
+    pairs = [(0, 0)] * rank
+    for i, axis in enumerate(where):
+        pairs[axis] = (numbers[i], numbers[len(where) + i])
+    return pairs
+
+
+def _padded(x: Any, pairs: list[tuple[int, int]], value: Any, mode: Any) -> Any:
+    for axis, ((a, b), n) in enumerate(zip(pairs, x.shape, strict=True)):
+        cuts = max(0, -a) + max(0, -b)
+        need_data(cuts <= n, f"pads cut {cuts} elements of axis {axis}, which has {n}")
+    cut = tuple(
+        slice(min(max(0, -a), n), max(n - max(0, -b), 0))
+        for (a, b), n in zip(pairs, x.shape, strict=True)
+    )
+    x = x[cut]
+    grow = [(max(a, 0), max(b, 0)) for a, b in pairs]
+    if not any(a or b for a, b in grow):
+        return x
+    if mode != "constant":
+        return np.pad(x, grow, mode=mode)
+    fill = np.asarray("" if x.dtype.kind == "O" else 0, x.dtype)
+    if value is not None:
+        fill = np.asarray(value).reshape(-1)[:1].astype(x.dtype)
+    y = np.empty([n + a + b for n, (a, b) in zip(x.shape, grow, strict=True)], x.dtype)
+    y[...] = fill
+    y[tuple(slice(a, a + n) for n, (a, _) in zip(x.shape, grow, strict=True))] = x
+    return y
+
+
+@Pad.type
+def _(x: Value, pads: Value, value: Value | None, axes: Value | None, *, mode: str) -> Type:
+    modes = ("constant", "reflect", "edge", "wrap")
+    need(mode in modes, f"mode is {mode!r}, not one of {', '.join(modes)}")
+    need_dtype(pads, INTS, "pads")
+    need_same(x, value)
+    numbers, where = const_ints(pads), const_ints(axes)
+    if x.shape is None:
+        count = length_of(pads)
+        return Type(x.dtype, unknown(count // 2) if axes is None and count else None)
+    rank = len(x.shape)
+    if numbers is None or (axes is not None and where is None):
+        return Type(x.dtype, unknown(rank))
+    where = tuple(range(rank)) if where is None else axes_of(where, rank)
+    need(len(numbers) == 2 * len(where), f"{len(numbers)} pads do not fit {len(where)} axes")
+    dims: list[Dim] = []
+    for d, (a, b) in zip(x.shape, _pairs(numbers, where, rank), strict=True):
+        if isinstance(d, str):
+            dims.append(d if a + b == 0 and a >= 0 and b >= 0 else fresh())
+            continue
+        left = d - max(0, -a) - max(0, -b)
+        need(left >= 0, f"pads {list(numbers)} cut more than {x.type} has")
+        grows = a > 0 or b > 0
+        need(mode == "constant" or left or not grows, f"mode {mode} cannot pad an empty axis")
+        dims.append(d + a + b)
+    return Type(x.dtype, tuple(dims))
+
+
+@op("move")
+def CenterCropPad(x, shape, *, axes=None):
+    """y = the middle of x, cut or padded with zeros to `shape` along `axes`
+
+    What is odd: cutting starts half an element early, padding puts one more at the end.
+    """
+    where = range(x.ndim) if axes is None else axes
+    pairs = [(0, 0)] * x.ndim
+    for axis, want in zip(where, np.asarray(shape).reshape(-1).tolist(), strict=True):
+        gap = want - x.shape[axis]
+        before = gap // 2 if gap >= 0 else -(-gap // 2)
+        pairs[axis] = (before, gap - before)
+    return _padded(x, pairs, None, "constant")
+
+
+@CenterCropPad.type
+def _(x: Value, shape: Value, *, axes: tuple[int, ...] | None) -> Type:
+    need_dtype(shape, INTS, "shape")
+    wanted = const_ints(shape)
+    if x.shape is None:
+        return Type(x.dtype, None)
+    where = range(len(x.shape)) if axes is None else axes_of(axes, len(x.shape))
+    need(length_of(shape) in (None, len(where)), f"shape does not fit {len(where)} axes")
+    need(wanted is None or all(w >= 0 for w in wanted), f"shape {wanted} has a negative dim")
+    dims = list(x.shape)
+    for i, axis in enumerate(where):
+        dims[axis] = fresh() if wanted is None else wanted[i]
+    return Type(x.dtype, tuple(dims))
