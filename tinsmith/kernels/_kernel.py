@@ -29,12 +29,12 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.codegen.builder import Builder, Ptr, Val
-from tinsmith.codegen.expr import Expr, emit_expr
+from tinsmith.codegen.expr import Expr
 from tinsmith.codegen.target import Target
-from tinsmith.codegen.types import U8, Ty, from_dtype
+from tinsmith.codegen.types import Ty, from_dtype
 from tinsmith.graph import Node, Value
 from tinsmith.graph.types import name_of
+from tinsmith.kernels.emit import Emit, View
 from tinsmith.kernels.layout import PLAIN, Layout, Spec
 from tinsmith.registry import Registry
 
@@ -188,124 +188,6 @@ def _channels(value: Value, rank: int) -> int:
     return dims[1]
 
 
-class View:
-    """An operand inside a kernel: a pointer to its element (0, ..., 0) and where the rest lies."""
-
-    def __init__(self, pointer: Ptr, spec: Spec) -> None:
-        self.pointer, self.spec = pointer, spec
-
-    def at(self, *index: Val | int) -> Ptr:
-        """The address of an element: (n, channel block, *spatial) on blocked, else one index a
-        dimension; missing trailing indices are 0."""
-        p, constant = self.pointer, 0
-        for i, stride in zip(index, self.spec.strides, strict=False):
-            if stride == 0:
-                continue
-            if isinstance(i, int):
-                constant += i * stride
-            else:
-                p = p + i * stride
-        return p + constant
-
-    def load(self, index: Sequence[Val | int], lanes: int, mask: Val | None = None) -> Val:
-        """`lanes` elements along the channel lanes (blocked) or the last axis (plain) from the
-        place; one element in all lanes where that axis is broadcast."""
-        place = self.at(*index)
-        if self.spec.lane == 0:
-            return place.splat(lanes)
-        return place.load(lanes, mask if lanes > 1 else None)
-
-
-@dataclass
-class Emit:
-    """What `Choice.emit` works with. `ins` has one View for each of `site.inputs` (None where it
-    is not read), `extras` one for each extra, broadcast to the output's dims; `packed` is in the
-    order of `Choice.packed`, as pointers to the element type of the packed array."""
-
-    b: Builder
-    site: Site
-    ins: tuple[View | None, ...]
-    extras: tuple[View, ...]
-    outs: tuple[View, ...]
-    packed: tuple[Ptr, ...]
-    workspace: Ptr
-    scratch: Ptr
-    begin: Val
-    end: Val
-    step: Val | int = 0
-    lanewise: bool = False  # no lane of the anchor's result depends on another of its input
-
-    @property
-    def target(self) -> Target:
-        return self.b.target
-
-    def epilogue(self, acc: Val, index: Sequence[Val | int], mask: Val | None = None) -> Val:
-        """The epilogue applied to a vector of results at a place of output 0 (see `View.load`)."""
-        if self.site.epilogue is None:
-            return acc
-        lanes = acc.ty.lanes
-        extras = [v.load(index, lanes, mask) for v in self.extras]
-        return emit_expr(self.b, self.site.epilogue, [acc, *extras])
-
-    def finish(self, acc: Val, index: Sequence[Val | int], mask: Val | None = None) -> None:
-        """Apply the epilogue to a vector of results and store it at a place of output 0.
-
-        On blocked outputs `index` is (n, channel block, *spatial) and the vector has V lanes;
-        the padding lanes of the last block are kept zero. On plain outputs `index` has one entry
-        a dimension and the vector runs along the last axis under `mask`.
-        """
-        out = self.outs[0]
-        value = self.epilogue(acc, index, mask)
-        if not out.spec.layout.is_plain:
-            value = self.clear_padding(value, index[1], out.spec)
-        out.at(*index).store(value, mask if value.ty.lanes > 1 else None)
-
-    def clear_padding(self, value: Val, block: Val | int, spec: Spec) -> Val:
-        """Zero the lanes beyond the last channel, unless the epilogue keeps zeros zero."""
-        width, channels = spec.layout.block, spec.dims[1]
-        if channels % width == 0 or self.keeps_zero:
-            return value
-        if isinstance(block, int) and block < channels // width:
-            return value
-        left = (
-            self.b.index(channels) - self.b.index(block) * width
-            if not isinstance(block, int)
-            else channels - block * width
-        )
-        return self.b.first_lanes(left, width).select(value, self.b.zero(value.ty))
-
-    @property
-    def keeps_zero(self) -> bool:
-        """Whether the anchor leaves zeros in the padding lanes, its epilogue maps zeros (result and
-        extras) to exactly +0, and the extras are zero in the padding lanes."""
-        site = self.site
-        if not self.lanewise and _fills_padding(site):
-            return False
-        if site.epilogue is None:
-            return True
-        if any(v.spec.lane == 0 or v.spec.layout.is_plain for v in self.extras):
-            return False  # broadcast extras are not zero in the padding lanes
-        result = [] if site.anchor is None else [site.anchor.output]
-        zeros = [np.zeros((), v.dtype) for v in (*result, *site.extras)]
-        with np.errstate(all="ignore"):
-            got = site.epilogue.evaluate(zeros)
-        return bool(got == 0) and not bool(np.signbit(np.float64(got)))
-
-
-def _fills_padding(site: Site) -> bool:
-    """Whether the anchor may leave more than zeros in the padding lanes: sums over channels, whose
-    weights there are zeros (infinity times zero is NaN), and maxima of nothing but padding."""
-    anchor = site.anchor
-    if anchor is None:
-        return False
-    if anchor.op.name in ("Conv", "ConvTranspose"):
-        return True
-    if anchor.op.name == "MaxPool":
-        pads = zip(anchor.pad or (), anchor.kernel * 2, strict=False)
-        return max(anchor.dilation or (1,)) > 1 or any(pad >= size for pad, size in pads)
-    return False
-
-
 Rule = Callable[[Site], "Choice | list[Choice]"]
 
 
@@ -381,7 +263,6 @@ __all__ = [
     "ELEMENTWISE",
     "KERNELS",
     "PLAIN",
-    "U8",
     "Choice",
     "Emit",
     "Kernel",
