@@ -6,9 +6,10 @@ import json
 import os
 import select
 import signal
+import statistics
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -99,3 +100,17 @@ class Client:
             if pipe is not None:
                 pipe.close()
         self._log.close()
+
+
+def medians(
+    sample: Callable[[], dict[str, float]], times: int, warm: bool = True
+) -> dict[str, Any]:
+    """The medians of what some samples of an engine measure, or why one failed; with `warm`, after
+    one that fills its caches."""
+    try:
+        if warm:
+            sample()
+        taken = [sample() for _ in range(times)]
+    except EngineFailed as error:
+        return {"failed": str(error)}
+    return {key: statistics.median(t[key] for t in taken) for key in taken[0]}

@@ -7,8 +7,8 @@ is compiled with memory="small" and found in the cache. `bare` is Python with nu
 
 from __future__ import annotations
 
-import statistics
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from benchmarks._main import (
     places_options,
     progress,
 )
-from benchmarks.client import Client, EngineFailed
+from benchmarks.client import Client, medians
 from benchmarks.places import Places
 
 OURS: dict[str, dict[str, Any]] = {
@@ -48,17 +48,6 @@ def sample(way: str, python: str | Path, base: Path, threads: int) -> dict[str, 
         finally:
             client.close()
     return {"peak_mb": found["peak_mb"], "bare_mb": found["bare_mb"]}
-
-
-def samples(way: str, python: str | Path, base: Path, threads: int, times: int) -> dict[str, Any]:
-    row: dict[str, Any] = {"model": base.name, "engine": way, "threads": threads}
-    try:
-        if way != "tinsmith cold":
-            sample(way, python, base, threads)  # fills caches
-        taken = [sample(way, python, base, threads) for _ in range(times)]
-    except EngineFailed as error:
-        return row | {"failed": str(error)}
-    return row | {key: statistics.median(t[key] for t in taken) for key in taken[0]}
 
 
 def smallest_peer(rows: list[dict[str, Any]]) -> float | None:
@@ -103,7 +92,9 @@ def main(
         for base in bases:
             for way in engines:
                 status.update(f"{base.name}: {way}")
-                rows.append(samples(way, pythons[way.split()[0]], base, threads, times))
+                once = partial(sample, way, pythons[way.split()[0]], base, threads)
+                row = {"model": base.name, "engine": way, "threads": threads}
+                rows.append(row | medians(once, times, warm=way != "tinsmith cold"))
     deliver(as_table(rows, engines), rows, out, times=times)
 
 

@@ -7,8 +7,8 @@ compile are measured with a warm cache, by an extra process that is not counted.
 
 from __future__ import annotations
 
-import statistics
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from benchmarks._main import (
     places_options,
     progress,
 )
-from benchmarks.client import Client, EngineFailed
+from benchmarks.client import Client, medians
 from benchmarks.places import Places
 
 PARTS = ("import_ms", "load_ms", "first_ms")
@@ -42,18 +42,6 @@ def sample(engine: str, python: str | Path, base: Path, threads: int) -> dict[st
         client.close()
     ready = answer["load_ms"] + answer["first_ms"]
     return {part: answer[part] for part in PARTS} | {"ready_ms": ready, "process_ms": whole}
-
-
-def samples(
-    engine: str, python: str | Path, base: Path, threads: int, times: int
-) -> dict[str, Any]:
-    row: dict[str, Any] = {"model": base.name, "engine": engine, "threads": threads}
-    try:
-        sample(engine, python, base, threads)
-        taken = [sample(engine, python, base, threads) for _ in range(times)]
-    except EngineFailed as error:
-        return row | {"failed": str(error)}
-    return row | {key: statistics.median(t[key] for t in taken) for key in taken[0]}
 
 
 def as_table(rows: list[dict[str, Any]]) -> Table:
@@ -96,7 +84,8 @@ def main(
         for base in bases:
             for engine, python in pythons.items():
                 status.update(f"{base.name}: {engine}")
-                rows.append(samples(engine, python, base, threads, times))
+                row = {"model": base.name, "engine": engine, "threads": threads}
+                rows.append(row | medians(partial(sample, engine, python, base, threads), times))
     deliver(as_table(rows), rows, out, times=times)
 
 

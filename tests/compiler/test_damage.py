@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import shutil
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,8 @@ from tests.models import digits
 from tinsmith.codegen import cache as code_cache
 from tinsmith.compiler import store
 from tinsmith.errors import ModelFileError
-from tinsmith.formats.container import LARGE, PAGE, digest
+from tinsmith.formats.container import LARGE, PAGE, Container, digest, write_container
+from tinsmith.formats.mapped import mappings
 from tinsmith.graph import Graph, Type
 from tinsmith.ops import OPS
 from tinsmith.runtime.limits import _limits
@@ -215,6 +218,20 @@ def test_constants_of_a_tin_file_that_are_damaged(tmp_path, backend, elements):
             ts.compile(model, backend=backend, cache=False)(given)
     with pytest.raises(ModelFileError, match="'constants' does not have its hash"):
         ts.save(loaded, tmp_path / "again.tin")
+
+
+def test_a_file_whose_arrays_are_gone_is_mapped_no_longer(tmp_path):
+    """Not only when Python next looks for cycles."""
+    path = tmp_path / "some.tin"
+    write_container(path, {"constants": bytes(100)})
+    data = Container(path).array_checked_later("constants")
+    (mapped,) = map(weakref.ref, mappings([data]))
+    gc.disable()
+    try:
+        del data
+        assert mapped() is None
+    finally:
+        gc.enable()
 
 
 def branches(path: Path, weights: np.ndarray) -> None:

@@ -65,6 +65,7 @@ def one(
     weights: Sequence[int] = (),
     opset: int = 21,
     domain: str = "",
+    version: int = 1,
     **attrs: Any,
 ) -> Any:
     """A model of one node, and its feeds; inputs whose number is in `weights` are initialisers."""
@@ -73,11 +74,12 @@ def one(
     fixed = {f"x{i}": given.pop(f"x{i}") for i in weights}
     outputs = [f"y{i}" for i in range(outs)]
     nodes = [helper.make_node(type, names, outputs, domain=domain, **attrs)]
-    domains = {domain: 1} if domain else None
+    domains = {domain: version} if domain else None
     return model(nodes, given, outputs, fixed, domains=domains, opset=opset), given
 
 
 contrib = partial(one, domain="com.microsoft", opset=17)
+ml = partial(one, domain="ai.onnx.ml", version=3, opset=17)
 
 
 def run(proto: Any, feeds: Arrays) -> list[np.ndarray[Any, Any]]:

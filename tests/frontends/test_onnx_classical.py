@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import tinsmith as ts
-from tests.frontends.models import floats, model
+from tests.frontends.models import floats, ml, model
 from tinsmith.errors import DataError, ImportFailed
 from tinsmith.frontends import load
 from tinsmith.ops import OPS
@@ -21,14 +21,6 @@ HOLES = np.where(RNG.random((7, 4)) < 0.3, np.nan, X).astype(np.float32)
 INTS = RNG.integers(-3, 4, (5, 3))
 WORDS = np.array([["a", "b"], ["c", ""], ["b", "zz"]], object)
 THREE = {"classlabels_ints": [10, 20, 30]}
-
-
-def ml(op: str, x: Any, *more: Any, outputs: int = 1, version: int = 3, **attrs: Any) -> Any:
-    """A model of one operator, and what it is fed."""
-    feeds = {f"x{i}": a for i, a in enumerate((x, *more))}
-    names = [f"y{i}" for i in range(outputs)]
-    node = helper.make_node(op, list(feeds), names, domain="ai.onnx.ml", **attrs)
-    return model([node], feeds, names, opset=17, domains={"ai.onnx.ml": version}), feeds
 
 
 def forest(kind: str, trees: int = 5, depth: int = 3, classes: int = 3, **more: Any) -> Any:
@@ -84,9 +76,9 @@ CASES = {
                            values_floats=[0.5, 1.5], default_float=9.0),
     "linear regressor": ml("LinearRegressor", X, coefficients=list(range(8)), targets=2,
                            intercepts=[0.5, -1.0]),
-    "linear classifier": ml("LinearClassifier", X, outputs=2, **THREE, intercepts=[0.1, 0.2, 0.3],
+    "linear classifier": ml("LinearClassifier", X, outs=2, **THREE, intercepts=[0.1, 0.2, 0.3],
                             coefficients=floats(12).tolist(), post_transform="SOFTMAX"),
-    "linear classifier of words": ml("LinearClassifier", X, outputs=2, intercepts=[0.1, 0.2],
+    "linear classifier of words": ml("LinearClassifier", X, outs=2, intercepts=[0.1, 0.2],
                                      classlabels_strings=["no", "yes"],
                                      coefficients=floats(8).tolist(), post_transform="LOGISTIC"),
     "trees": ml("TreeEnsembleRegressor", X, **forest("target", n_targets=3)),
@@ -96,17 +88,16 @@ CASES = {
                            **forest("target", n_targets=3)),
     "one deep tree": ml("TreeEnsembleRegressor", X, aggregate_function="MIN",
                         **forest("target", 1, 7, 1, n_targets=1)),
-    "classes of trees": ml("TreeEnsembleClassifier", X, outputs=2, post_transform="SOFTMAX",
+    "classes of trees": ml("TreeEnsembleClassifier", X, outs=2, post_transform="SOFTMAX",
                            **forest("class", classlabels_int64s=[3, 1, 2])),
-    "words of trees": ml("TreeEnsembleClassifier", X, outputs=2,
+    "words of trees": ml("TreeEnsembleClassifier", X, outs=2,
                          **forest("class", classlabels_strings=["x", "y", "z"])),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("backend", ["cpu", "numpy"])
-@pytest.mark.parametrize("name", CASES)
-def test_as_the_reference_evaluator(name: str, backend: str) -> None:
-    proto, feeds = CASES[name]
+def check_evaluator(case: Any, backend: str, rtol: float = 2e-5, atol: float = 1e-6) -> None:
+    """A compiled model (and its feeds) gives what ONNX's evaluator gives."""
+    proto, feeds = case
     want = ReferenceEvaluator(proto).run(None, feeds)
     net = ts.compile(load(proto), backend=backend)
     for got, w in zip(net.run(list(feeds.values())), want, strict=True):
@@ -115,7 +106,13 @@ def test_as_the_reference_evaluator(name: str, backend: str) -> None:
             assert got.tolist() == w.tolist()
         else:
             assert got.dtype == w.dtype or w.dtype != np.float32
-            np.testing.assert_allclose(got, w, rtol=2e-5, atol=1e-6)
+            np.testing.assert_allclose(got, w, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+@pytest.mark.parametrize("name", CASES)
+def test_as_the_reference_evaluator(name: str, backend: str) -> None:
+    check_evaluator(CASES[name], backend)
 
 
 def run(proto: Any, feeds: Any) -> Any:
@@ -136,7 +133,7 @@ BINARY = {"classlabels_int64s": [5, 9], "classes": 1}
 @pytest.mark.parametrize("post", ["NONE", "LOGISTIC"])
 def test_two_classes_of_which_one_is_scored(post: str) -> None:
     attrs = forest("class", base_values=[0.25], **BINARY)
-    labels, scores = run(*ml("TreeEnsembleClassifier", X, outputs=2, post_transform=post, **attrs))
+    labels, scores = run(*ml("TreeEnsembleClassifier", X, outs=2, post_transform=post, **attrs))
     names = {
         k.replace("class_", "target_"): v for k, v in attrs.items() if k != "classlabels_int64s"
     }
@@ -150,7 +147,7 @@ def test_two_classes_of_which_one_is_scored(post: str) -> None:
 def test_two_classes_with_positive_weights() -> None:
     attrs = forest("class", **BINARY)
     attrs["class_weights"] = [abs(w) / 8 for w in attrs["class_weights"]]
-    labels, scores = run(*ml("TreeEnsembleClassifier", X, outputs=2, **attrs))
+    labels, scores = run(*ml("TreeEnsembleClassifier", X, outs=2, **attrs))
     np.testing.assert_allclose(scores.sum(1), 1, rtol=1e-6)
     assert labels.tolist() == np.where(scores[:, 1] > 0.5, 9, 5).tolist()
 
@@ -159,7 +156,7 @@ def test_two_classes_with_positive_weights() -> None:
 def test_a_linear_classifier_of_one_row(post: str) -> None:
     """As ONNX Runtime: a score s alone gives 1 - s and s, unless LOGISTIC."""
     labels, scores = run(
-        *ml("LinearClassifier", X, outputs=2, classlabels_ints=[0, 1], intercepts=[0.1],
+        *ml("LinearClassifier", X, outs=2, classlabels_ints=[0, 1], intercepts=[0.1],
             coefficients=[1.0, -1, 2, 0], post_transform=post)
     )  # fmt: skip
     total = X @ np.array([1, -1, 2, 0], np.float32) + np.float32(0.1)

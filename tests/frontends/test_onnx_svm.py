@@ -12,7 +12,8 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import tinsmith as ts
-from tests.frontends.test_onnx_classical import X, ml
+from tests.frontends.models import ml
+from tests.frontends.test_onnx_classical import X, check_evaluator
 from tinsmith.errors import ImportFailed
 from tinsmith.frontends import load
 from tinsmith.graph.text import format_graph, graph_weights, parse_graph
@@ -63,17 +64,17 @@ CASES = {
     **{f"regressor {k}": ml("SVMRegressor", X, **regressor(5, k)) for k in KERNELS},
     "one class": ml("SVMRegressor", X, **regressor(5, "RBF", one_class=1)),
     "linear regressor": ml("SVMRegressor", X, **regressor(0, "LINEAR")),
-    **{f"pair {k}": ml("SVMClassifier", X, outputs=2, **machine([2, 3], k)) for k in KERNELS},
-    "likely pair": ml("SVMClassifier", X, outputs=2, **machine([2, 3], **PAIR)),
-    **{f"three {k}": ml("SVMClassifier", X, outputs=2, **machine([2, 3, 1], k)) for k in KERNELS},
-    "four": ml("SVMClassifier", X, outputs=2, **machine([2, 3, 1, 4])),
-    "logistic pair": ml("SVMClassifier", X, outputs=2,
+    **{f"pair {k}": ml("SVMClassifier", X, outs=2, **machine([2, 3], k)) for k in KERNELS},
+    "likely pair": ml("SVMClassifier", X, outs=2, **machine([2, 3], **PAIR)),
+    **{f"three {k}": ml("SVMClassifier", X, outs=2, **machine([2, 3, 1], k)) for k in KERNELS},
+    "four": ml("SVMClassifier", X, outs=2, **machine([2, 3, 1, 4])),
+    "logistic pair": ml("SVMClassifier", X, outs=2,
                         **machine([4, 1], post_transform="LOGISTIC")),
-    "softmax of four": ml("SVMClassifier", X, outputs=2,
+    "softmax of four": ml("SVMClassifier", X, outs=2,
                           **machine([2, 3, 1, 4], post_transform="SOFTMAX")),
-    "linear": ml("SVMClassifier", X, outputs=2, classlabels_ints=[4, 7], rho=[0.1],
+    "linear": ml("SVMClassifier", X, outs=2, classlabels_ints=[4, 7], rho=[0.1],
                  coefficients=[1.0, -1, 2, 0.5, -1, 0.5, 1, 2]),
-    "linear of positive weights": ml("SVMClassifier", X, outputs=2, classlabels_ints=[4, 7],
+    "linear of positive weights": ml("SVMClassifier", X, outs=2, classlabels_ints=[4, 7],
                                      rho=[0.1], coefficients=[1.0, 1, 2, 0.5, 0, 0.5, 1, 2]),
 }  # fmt: skip
 
@@ -81,12 +82,7 @@ CASES = {
 @pytest.mark.parametrize("backend", ["cpu", "numpy"])
 @pytest.mark.parametrize("name", CASES)
 def test_as_the_reference_evaluator(name: str, backend: str) -> None:
-    proto, feeds = CASES[name]
-    want = ReferenceEvaluator(proto).run(None, feeds)
-    net = ts.compile(load(proto), backend=backend)
-    for got, w in zip(net.run(list(feeds.values())), want, strict=True):
-        assert got.dtype == w.dtype and got.shape == w.shape
-        np.testing.assert_allclose(got, w, rtol=1e-5, atol=1e-5)
+    check_evaluator(CASES[name], backend, 1e-5, 1e-5)
 
 
 @pytest.mark.parametrize("name", ["classes", "words", "numbers", "outliers"])
@@ -187,10 +183,10 @@ def test_maps_are_stored(tmp_path: Path) -> None:
         (ml("ZipMap", X), "has no class labels"),
         (ml("SVMRegressor", X, **regressor(5, "RBF", coefficients=[1.0])), "1 coeff"),
         (ml("SVMRegressor", X, **regressor(5, "RBF", kernel_type="SINE")), "is 'SINE'"),
-        (ml("SVMClassifier", X, outputs=2, **machine([2, 3], rho=[1.0, 2.0])), "2 rho for 1 pair"),
-        (ml("SVMClassifier", X, outputs=2, **machine([2, 3], coefficients=[1.0])), "1 coefficient"),
-        (ml("SVMClassifier", X, outputs=2, **machine([2, 3], prob_a=[1.0])), "0 prob_b"),
-        (ml("SVMClassifier", X, outputs=2, **machine([2, 3], support_vectors=[1.0])), "1 numbers"),
+        (ml("SVMClassifier", X, outs=2, **machine([2, 3], rho=[1.0, 2.0])), "2 rho for 1 pair"),
+        (ml("SVMClassifier", X, outs=2, **machine([2, 3], coefficients=[1.0])), "1 coefficient"),
+        (ml("SVMClassifier", X, outs=2, **machine([2, 3], prob_a=[1.0])), "0 prob_b"),
+        (ml("SVMClassifier", X, outs=2, **machine([2, 3], support_vectors=[1.0])), "1 numbers"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )

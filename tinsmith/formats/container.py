@@ -19,13 +19,14 @@ import mmap
 import os
 import struct
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tinsmith.errors import ModelFileError
-from tinsmith.formats.mapped import map_open
+from tinsmith.formats.mapped import MappedFile, map_open
 from tinsmith.hashing import blake2b
 
 MAGIC = b"TINSMITH"
@@ -184,21 +185,15 @@ class Container:
             raise ModelFileError(
                 f"{self.path} has no section {name!r}; it has {', '.join(self._sections)}"
             )
-        offset, length, wanted = self._sections[name]
-        data = np.frombuffer(self._map, np.uint8, length, offset)
-        if check and digest(data) != wanted:
-            raise ModelFileError(f"{self.path} is corrupt: section {name!r} does not have its hash")
-        return data
+        return _section(self._map, name, self._sections[name], check)
 
     def array_checked_later(self, name: str) -> np.ndarray[Any, Any]:
         """A section's bytes, whose hash is only checked by `mapped.check_unchanged`, before they
         are read anyway: loading a file must not read all of it."""
         data = self.array(name)
-        self._map.checks = (*self._map.checks, lambda: self._need_hash(name))
+        later = partial(_section, name=name, row=self._sections[name], check=True)
+        self._map.checks = (*self._map.checks, later)
         return data
-
-    def _need_hash(self, name: str) -> None:
-        self.array(name, check=True)
 
     def text(self, name: str) -> str:
         try:
@@ -211,3 +206,13 @@ class Container:
             return json.loads(self.text(name))
         except (ValueError, RecursionError) as error:
             raise ModelFileError(f"{self.path}: section {name!r} is corrupt: {error}") from error
+
+
+def _section(
+    mapped: MappedFile, name: str, row: tuple[int, int, str], check: bool
+) -> np.ndarray[Any, Any]:
+    offset, length, wanted = row
+    data = np.frombuffer(mapped, np.uint8, length, offset)
+    if check and digest(data) != wanted:
+        raise ModelFileError(f"{mapped.path} is corrupt: section {name!r} does not have its hash")
+    return data

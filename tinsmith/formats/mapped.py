@@ -15,10 +15,11 @@ from tinsmith.errors import ModelFileError
 
 
 class MappedFile(mmap.mmap):
-    """A file's bytes, mapped read-only, with its path and what told it from others. `checks` raise
-    ModelFileError where parts of it are damaged; they read those, so they wait until others do."""
+    """A file's bytes, mapped read-only, with its path and what told it from others. `checks`, of
+    the mapping, raise ModelFileError where parts of it are damaged; they read those, so they wait
+    until others do."""
 
-    checks: tuple[Callable[[], None], ...] = ()
+    checks: tuple[Callable[[MappedFile], object], ...] = ()
     path: Path
     identity: tuple[int, int]
     written: int
@@ -75,7 +76,7 @@ def check_unchanged(arrays: Iterable[np.ndarray[Any, Any]]) -> None:
                 "replace such files by a rename"
             )
         for check in mapped.checks:
-            check()
+            check(mapped)
         mapped.checks = ()
 
 
