@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from tinsmith.graph import Graph, Holder, OptionalType, SequenceType, Type, comp
 from tinsmith.plan.plan import Memory
 from tinsmith.runtime.forks import WORK
 from tinsmith.runtime.program import Program, Session
+
+if TYPE_CHECKING:
+    from tinsmith.runtime.profile import Profile
 
 Array = np.ndarray[Any, Any]
 Signature = tuple[tuple[int, ...] | None, ...]
@@ -72,7 +75,7 @@ class Net:
         if all(t.is_static for t in self.inputs.values()):
             self._fixed = tuple(t.dims for t in self.inputs.values())
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> NoReturn:
         raise TinsmithError(
             f"{self.name} is compiled for this process and can be neither copied nor pickled: any "
             "number of threads may call it; tinsmith.save(net, path) writes it for other processes"
@@ -345,7 +348,7 @@ class Net:
             raise UnknownName("node", str(node), found)
         return found[node]
 
-    def profile(self, *args: Any, repeat: int = 10, **kwargs: Any) -> Any:
+    def profile(self, *args: Any, repeat: int = 10, **kwargs: Any) -> Profile:
         """Per-step times over `repeat` runs; a Profile, which prints as a table."""
         from tinsmith.runtime.profile import profile_session
 

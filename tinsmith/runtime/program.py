@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -133,6 +133,19 @@ def _extended(name: str) -> np.dtype[Any]:
     return dtype_of(name)
 
 
+Native = tuple[int, Callable[[int, int], None], list[Step]]
+"""The address of a segment's function, the function, and the steps that it runs."""
+
+
+class _Run(NamedTuple):
+    """One run: its arrays, what its steps have given so far, and their times if they are wanted."""
+
+    inputs: Sequence[Array]
+    outputs: list[Array]
+    env: dict[str, Array]
+    cycles: dict[str, int] | None
+
+
 class Session:
     """One caller's arena, workspace and pointer table. Use from one thread at a time."""
 
@@ -154,7 +167,7 @@ class Session:
         self._table[WEIGHTS] = own
         self._table[WORKSPACE] = _address(self._workspace)
         self._pointer = _address(self._table)
-        self._calls = [
+        self._calls: list[Step | Native] = [
             s if isinstance(s, Step) else (s[0], _SEGMENT(s[0]), s[1]) for s in program.segments
         ]
         self._out = [
@@ -210,25 +223,25 @@ class Session:
                 table[self._first_output + k] = _address(array)
         for word, _ in self._faults:
             word[:] = 0
-        env: dict[str, Array] = {}
+        run = _Run(inputs, outputs, {}, cycles)
         threads = self.program.plan.threads
         if threads == 1:
             for call in self._calls:
-                self._one(call, None, inputs, outputs, env, cycles)
+                self._one(call, None, run)
         else:
             assert self.program.team is not None
             with Lease(threads, self.program.team) as team:
                 self._leave(team)
                 table[SYNC] = team.address
                 for call in self._calls:
-                    self._one(call, team, inputs, outputs, env, cycles)
+                    self._one(call, team, run)
                 self._jobs = team.jobs
         for word, step in self._faults:
             if word.any():
                 raise DataError(f"{step.origin}: {step.fault}")
         for k, operand in enumerate(self.program.plan.outputs):
             if outputs[k] is None:
-                found = self._read(operand, inputs, outputs, env)
+                found = self._read(operand, run)
                 outputs[k] = owned(found) if isinstance(found, list) else found
         return outputs
 
@@ -239,54 +252,54 @@ class Session:
             self._team.settle(self._team.jobs if self._jobs is None else self._jobs)
         self._team, self._jobs = team, None
 
-    def _one(self, call: Any, team: Any, inputs: Any, outputs: Any, env: Any, cycles: Any) -> None:
+    def _one(self, call: Step | Native, team: Team | None, run: _Run) -> None:
         if isinstance(call, Step):
-            self._reference(call, inputs, outputs, env, cycles)
+            self._reference(call, run)
             return
-        address, run, steps = call
-        if cycles is not None:
+        address, function, steps = call
+        if run.cycles is not None:
             self._stamps[:] = 0
         if team is not None:
             team.run(address, self._pointer, self._counters_at, self._words, self)
         else:
-            run(self._pointer, 0)
+            function(self._pointer, 0)
         if steps[-1].writes:
-            self._take(steps[-1].writes, inputs, outputs, env)
-        if cycles is not None:
+            self._take(steps[-1].writes, run)
+        if run.cycles is not None:
             for i, step in enumerate(steps):
                 spent = int(self._stamps[i + 1])
-                cycles[step.name] = cycles.get(step.name, 0) + spent
+                run.cycles[step.name] = run.cycles.get(step.name, 0) + spent
 
-    def _take(self, writes: Sequence[Operand], inputs: Any, outputs: Any, env: Any) -> None:
+    def _take(self, writes: Sequence[Operand], run: _Run) -> None:
         """Keep what a step that counts has written: as much as the last operand tells."""
         *found, last = writes
-        count = int(self._read(last, inputs, outputs, env))
+        count = int(self._read(last, run))
         for operand in found:
             sized = operand._replace(dims=tuple(count if d < 0 else d for d in operand.dims))
-            env[operand.name] = owned(self._read(sized, inputs, outputs, env))
+            run.env[operand.name] = owned(self._read(sized, run))
 
-    def _read(self, operand: Operand, inputs: Any, outputs: Any, env: dict[str, Array]) -> Array:
+    def _read(self, operand: Operand, run: _Run) -> Array:
         ref = operand.ref
         if ref is None:
-            if operand.name in env:
-                return env[operand.name]
+            if operand.name in run.env:
+                return run.env[operand.name]
             if operand.name in self.program.constants:
                 return self.program.constants[operand.name]
             names = [p.name for p in self.program.plan.inputs]
-            return inputs[names.index(operand.name)]
+            return run.inputs[names.index(operand.name)]
         if ref.space in ("input", "output"):
-            array = (inputs if ref.space == "input" else outputs)[ref.index]
+            array = (run.inputs if ref.space == "input" else run.outputs)[ref.index]
             flat = array.reshape(-1).view(np.uint8)
             return _window(flat, ref.offset, operand)
         memory = self._arena if ref.space == "arena" else self.program.blobs[ref.index].data
         return _window(memory, ref.offset, operand)
 
-    def _reference(self, step: Step, inputs: Any, outputs: Any, env: Any, cycles: Any) -> None:
+    def _reference(self, step: Step, run: _Run) -> None:
         from time import perf_counter_ns
 
         start = perf_counter_ns()
         op, attrs = self.program.nodes[step.name]
-        args = tuple(None if o is None else self._read(o, inputs, outputs, env) for o in step.reads)
+        args = tuple(None if o is None else self._read(o, run) for o in step.reads)
         if check := self.program.checks.get(step.name):
             check()
         try:
@@ -302,8 +315,9 @@ class Session:
             ) from error
         for operand, result in zip(step.writes, results, strict=False):
             if operand.ref is None:
-                env[operand.name] = owned(result)  # a view would change under the caller
+                run.env[operand.name] = owned(result)  # a view would change under the caller
             else:
-                self._read(operand, inputs, outputs, env)[...] = result
-        if cycles is not None:
-            cycles[step.name] = cycles.get(step.name, 0) - (perf_counter_ns() - start)
+                self._read(operand, run)[...] = result
+        if run.cycles is not None:
+            spent = perf_counter_ns() - start
+            run.cycles[step.name] = run.cycles.get(step.name, 0) - spent

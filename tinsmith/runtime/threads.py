@@ -65,7 +65,7 @@ class Team:
                 raise TargetError(f"the system gives no {threads} threads: {error}") from error
             raise
 
-    def _put(self, offset: int, value: int, dtype: Any = np.int64) -> None:
+    def _put(self, offset: int, value: int, dtype: type[np.integer[Any]] = np.int64) -> None:
         size = np.dtype(dtype).itemsize
         self._block[offset : offset + size].view(dtype)[0] = value
 
@@ -144,7 +144,7 @@ class _Semaphores:
 
 
 _free: dict[int, list[Team]] = {}
-_abandoned: list[Any] = []  # memory that a worker may still look at
+_abandoned: list[object] = []  # memory that a worker may still look at
 
 
 class Lease:
