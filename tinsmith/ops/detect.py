@@ -183,15 +183,12 @@ def _samples(start: Any, end: Any, cells: int, ratio: int, size: int, shifted: b
 
 
 def _roi_mean(plane: Array, axes: list[Samples]) -> Array:
-    """Linear sampling is separable, and so is its mean: rows times plane times columns."""
-    matrices = []
-    for (low, high, wl, wh), size in zip(axes, plane.shape[1:], strict=True):
-        m = np.zeros((low.shape[0], size), plane.dtype)
-        cells = np.broadcast_to(np.arange(low.shape[0])[:, None], low.shape)
-        np.add.at(m, (cells, low), wl)
-        np.add.at(m, (cells, high), wh)
-        matrices.append(m / max(low.shape[1], 1))
-    return matrices[0] @ plane @ matrices[1].T
+    """Linear sampling is separable, and so is its mean: along columns, then along rows."""
+    for axis, (low, high, wl, wh) in enumerate(axes, 1):
+        along = np.moveaxis(plane, axis, -1)
+        samples = along[..., low] * wl + along[..., high] * wh
+        plane = np.moveaxis(samples.sum(axis=-1) / max(low.shape[1], 1), -1, axis)
+    return plane
 
 
 def _roi_max(plane: Array, axes: list[Samples]) -> Array:

@@ -1,0 +1,235 @@
+"""Pooling over regions: the elements under each cell, and their weights, once for all channels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.math import ceil, floor
+from tinsmith.codegen.types import F32, I32, I64
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, View, kernel
+from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.window.pool import larger
+
+TOGETHER = 8  # blocks of channels that one pass over the elements of a cell sums
+FAR = 1e9  # samples so far away are outside of every picture
+
+
+@kernel("RoiAlign", Tier.VECTOR, dtypes="float32")
+def roi_align(site: Site) -> Choice:
+    """One region at a time; a cell's samples share the elements that they lie between."""
+    x, rois, pictures = (site.input(i) for i in range(3))
+    if rois.dtype != x.dtype or pictures.dtype.name not in ("int32", "int64"):
+        raise Skip(f"rois are {rois.type}, batch_indices {pictures.type}")
+    if rois.dims != (rois.dims[0], 4) or pictures.dims != rois.dims[:1]:
+        raise Skip(f"rois are {rois.type}, batch_indices {pictures.type}")
+    if site.extras or site.epilogue is not None:
+        raise Skip("it has no epilogue")
+    cells = site.out.dims[2:]
+    rooms = [_Room(n, size, site.attr("sampling_ratio"))
+             for n, size in zip(cells, x.dims[2:], strict=True)]  # fmt: skip
+    layout = Layout(block_of(site.target))
+
+    def emit(em: Emit) -> None:
+        with em.b.loop(em.begin, em.end) as region:
+            _region(em, rooms, region)
+
+    taps = max(site.attr("sampling_ratio"), 2) * 2
+    blocks = -(-x.dims[1] // layout.block)
+    values = rois.dims[0] * blocks * layout.block * prod(cells)
+    cost = 1e-6 + site.target.time(2 * taps**2 * values, site.out.type.nbytes, 0.25)
+    return Choice(
+        cost,
+        (layout, PLAIN, PLAIN),
+        (layout,),
+        (Phase(rois.dims[0], emit),),
+        workspace=sum(room.nbytes for room in rooms),
+        scratch=64,
+        fault=f"a batch index is out of range: it must lie in [-{x.dims[0]}, {x.dims[0]})",
+    )
+
+
+@dataclass(frozen=True)
+class _Room:
+    """Memory for the elements of one axis under each of its cells.
+
+    `size` elements, `ratio` samples a cell (0: one for each element). Samples follow each other
+    along the axis, so that elements come in order, each once, behind two words that end a cell.
+    """
+
+    cells: int
+    size: int
+    ratio: int
+
+    @property
+    def words(self) -> int:
+        return self.cells * (2 + max(2 * self.ratio, self.size + 2))
+
+    @property
+    def nbytes(self) -> int:
+        return 16 * self.cells + 16 * self.words
+
+    def at(self, memory: Ptr) -> _Axis:
+        spans = memory.cast(I64)
+        places = (spans + 2 * self.cells).fixed()
+        low = (places + self.words).cast(F32)
+        return _Axis(self, spans, places, low, (low + self.words).fixed())
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """For each cell where its elements begin and end; of each element its place, and the least and
+    greatest weight it has (their sum, for the mean, in `low`)."""
+
+    room: _Room
+    spans: Ptr
+    places: Ptr
+    low: Ptr
+    high: Ptr
+
+    def span(self, cell: Val) -> tuple[Val, Val]:
+        return (self.spans + cell * 2).load(), (self.spans + cell * 2 + 1).load()
+
+    def add(self, count: Val, place: Val, weight: Val, mean: bool) -> Val:
+        """One more element, or more weight for one of the last two; the new count."""
+        last, former = ((self.places + count + k).load() for k in (-1, -2))
+        at = former.eq(place).select(count - 2, count)
+        at = last.eq(place).select(count - 1, at)
+        new = at.eq(count)
+        (self.places + at).store(place)
+        low, high = (self.low + at).load(), (self.high + at).load()
+        if mean:
+            (self.low + at).store(new.select(weight, low + weight))
+        else:
+            (self.low + at).store(new.select(weight, weight.min(low)))
+            (self.high + at).store(new.select(weight, weight.max(high)))
+        return new.select(count + 1, count)
+
+
+def _region(em: Emit, rooms: list[_Room], region: Val) -> None:
+    b, site = em.b, em.site
+    x, rois, pictures = em.ins
+    assert x is not None and rois is not None and pictures is not None
+    mean = site.attr("mode") == "avg"
+    shifted = site.attr("coordinate_transformation_mode") == "half_pixel"
+    corner = rois.pointer + region * 4
+    box = [(corner + k).load() * site.attr("spatial_scale") for k in range(4)]
+    if shifted:
+        box = [place - 0.5 for place in box]
+    memory, axes, counts = em.workspace, [], []
+    for a, room in enumerate(rooms):
+        axis = room.at(memory)
+        counts.append(_place_samples(b, axis, box[1 - a], box[3 - a], shifted, mean))
+        axes.append(axis)
+        memory = memory + room.nbytes
+    many = [c.max(1).to("f32") for c in counts]
+    share = 1.0 / (many[0] * many[1])
+    source = View(x.at(_picture(em, pictures.pointer + region)).fixed(), x.spec)
+    blocks = -(-site.input(0).dims[1] // x.spec.layout.block)
+    with b.loop(0, rooms[0].cells) as i, b.loop(0, rooms[1].cells) as j:
+        spans = axes[0].span(i), axes[1].span(j)
+
+        def some(first: Val | int, count: int) -> None:
+            sums = _cell(b, source, first, count, axes, spans, mean)
+            for k, total in enumerate(sums):
+                lanes = total.ty.lanes
+                if mean:
+                    total = total * share.splat(lanes)
+                else:
+                    nothing = (counts[0] < 1) | (counts[1] < 1)
+                    total = nothing.select(b.zero(total.ty), total)
+                em.finish(total, (region, first + k, i, j))
+
+        whole = blocks // TOGETHER
+        if whole:
+            with b.loop(0, whole) as group:
+                some(group * TOGETHER, TOGETHER)
+        if blocks % TOGETHER:
+            some(whole * TOGETHER, blocks % TOGETHER)
+
+
+def _picture(em: Emit, at: Ptr) -> Val:
+    """The picture of a region; one that there is not is reported as a fault."""
+    count = em.site.input(0).dims[0]
+    index = at.load().to("i64")
+    index = (index < 0).select(index + count, index)
+    bad = (index < 0) | (index >= count)
+    with em.b.when(bad):
+        em.scratch.cast(I32).store(em.b.const(1, I32))
+    return bad.select(0, index)
+
+
+def _place_samples(b: Builder, axis: _Axis, start: Val, end: Val, shifted: bool, mean: bool) -> Val:
+    """Find the elements under all cells between two places; the number of samples in a cell."""
+    room = axis.room
+    extent = end - start if shifted else (end - start).max(1.0)
+    cell = extent / float(room.cells)
+    ratio = room.ratio
+    count = b.index(ratio) if ratio > 0 else ceil(cell).to("i64").max(0)
+    many = count.max(1).to("f32")
+    with b.loop(0, room.cells, carry=[b.index(0)]) as loop:
+        used = loop.vars[0]
+        (axis.places + used).store(b.index(-1))
+        (axis.places + used + 1).store(b.index(-1))
+        base = start + loop.index.to("f32") * cell
+        first, last = b.index(0), count
+        if ratio <= 0:  # most samples of a large region may be outside
+            step = cell / many
+            before = ((-1.0 - base) / step).max(0.0).min(FAR).to("i64")
+            after = ((float(room.size) - base) / step).max(0.0).min(FAR).to("i64")
+            first, last = (before - 2).min(count - 1).max(0), (after + 3).min(count)
+        with b.loop(first, last, carry=[used + 2]) as samples:
+            at = base + (samples.index.to("f32") + 0.5) * cell / many
+            inside = (at >= -1.0) & (at <= float(room.size))
+            at = at.max(0.0).min(float(room.size - 1))
+            low = floor(at)
+            part, place = at - low, low.to("i64")
+            now = axis.add(samples.vars[0], place, inside.select(1.0 - part, 0.0), mean)
+            next_one = (place + 1).min(room.size - 1)
+            samples.next([axis.add(now, next_one, inside.select(part, 0.0), mean)])
+        (axis.spans + loop.index * 2).store(used + 2)
+        (axis.spans + loop.index * 2 + 1).store(samples.out[0])
+        loop.next([samples.out[0]])
+    return count
+
+
+Span = tuple[Val, Val]
+
+
+def _cell(
+    b: Builder,
+    source: View,
+    first: Val | int,
+    count: int,
+    axes: list[_Axis],
+    spans: tuple[Span, Span],
+    mean: bool,
+) -> list[Val]:
+    """The weighted sums (or maxima) of a cell for some blocks of channels."""
+    lanes, steps = source.spec.layout.block, source.spec.strides
+    start = b.splat(0.0 if mean else float("-inf"), F32, lanes)
+    rows, columns = axes
+    with b.loop(*spans[0], carry=[start] * count) as down:
+        row = down.index
+        line = (source.at(0, first) + (rows.places + row).load() * steps[2]).fixed()
+        across = [(rows.low + row).load()] if mean else _ends(rows, row)
+        with b.loop(*spans[1], carry=down.vars) as along:
+            column = along.index
+            here = (line + (columns.places + column).load() * steps[3]).fixed()
+            own = [(columns.low + column).load()] if mean else _ends(columns, column)
+            weights = [(p * q).splat(lanes) for p, q in zip(across, own, strict=True)]
+            new = []
+            for k, total in enumerate(along.vars):
+                value = (here + k * steps[1]).load(lanes)
+                if mean:
+                    new.append(value.fma(weights[0], total))
+                else:
+                    new.append(larger(total, larger(value * weights[0], value * weights[1])))
+            along.next(new)
+        down.next(along.out)
+    return down.out
+
+
+def _ends(axis: _Axis, at: Val) -> list[Val]:
+    return [(axis.low + at).load(), (axis.high + at).load()]
