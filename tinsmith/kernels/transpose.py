@@ -1,4 +1,4 @@
-"""Transposes of V x V squares held in V vectors."""
+"""Elements moved between vectors: transposes of squares, and any other choice of lanes."""
 
 from __future__ import annotations
 
@@ -8,61 +8,65 @@ from tinsmith.codegen.builder import Val
 
 
 def transpose(rows: Sequence[Val]) -> list[Val]:
-    """The columns of V vectors of V lanes; V is 4, 8 or 16.
+    """The columns of V vectors of V lanes, a power of two; vectors have up to four times 128 bits.
 
-    4 x 4 squares within 128-bit lanes first, then whole 128-bit lanes: each step is one shuffle
+    Squares within 128-bit lanes first, then whole 128-bit lanes: each step is one shuffle
     instruction on x86.
     """
     lanes = len(rows)
-    assert lanes in (4, 8, 16) and rows[0].ty.lanes == lanes, rows[0].ty
-    quads = lanes // 4
-    groups = [_quads(rows[4 * g : 4 * g + 4]) for g in range(quads)]
-    columns: list[Val] = [rows[0]] * lanes
-    for j in range(4):
-        for q, column in enumerate(_across([g[j] for g in groups])):
-            columns[4 * q + j] = column
-    return columns
+    size = min(lanes, 128 // rows[0].ty.bits)
+    assert rows[0].ty.lanes == lanes and lanes // size in (1, 2, 4), rows[0].ty
+    groups = [_squares(rows[at : at + size], size) for at in range(0, lanes, size)]
+    across = [_across([group[j] for group in groups], size) for j in range(size)]
+    return [columns[q] for q in range(lanes // size) for columns in across]
 
 
-def _pick(a: Val, b: Val, pattern: Sequence[int]) -> Val:
-    """A shuffle that does the same in every 128-bit lane: 0..3 from a, 4..7 from b."""
-    lanes = a.ty.lanes
-    return a.shuffle(
-        b, [q + (p if p < 4 else lanes + p - 4) for q in range(0, lanes, 4) for p in pattern]
-    )
+def _squares(rows: Sequence[Val], size: int) -> list[Val]:
+    """Transpose the squares in each 128-bit lane, by interleaving pairs of rows."""
+    lanes, half = rows[0].ty.lanes, size // 2
+    for _ in range(size.bit_length() - 1):
+        pairs = list(zip(rows[:half], rows[half:], strict=True))
+        rows = [
+            a.shuffle(b, [q + i // 2 + i % 2 * lanes for q in range(start, lanes, size)
+                          for i in range(size)])
+            for a, b in pairs
+            for start in (0, half)
+        ]  # fmt: skip
+    return list(rows)
 
 
-def _quads(rows: Sequence[Val]) -> list[Val]:
-    """Transpose the 4 x 4 square in each 128-bit lane of four vectors."""
-    a, b, c, d = rows
-    low, high = _pick(a, b, (0, 4, 1, 5)), _pick(a, b, (2, 6, 3, 7))
-    low2, high2 = _pick(c, d, (0, 4, 1, 5)), _pick(c, d, (2, 6, 3, 7))
-    return [
-        _pick(low, low2, (0, 1, 4, 5)),
-        _pick(low, low2, (2, 3, 6, 7)),
-        _pick(high, high2, (0, 1, 4, 5)),
-        _pick(high, high2, (2, 3, 6, 7)),
-    ]
+def _lanes(a: Val, b: Val, pattern: Sequence[int], size: int) -> Val:
+    """Whole 128-bit lanes of `size` elements picked from a and b."""
+    return a.shuffle(b, [size * p + i for p in pattern for i in range(size)])
 
 
-def _lanes(a: Val, b: Val, pattern: Sequence[int]) -> Val:
-    """Whole 128-bit lanes picked from a and b."""
-    return a.shuffle(b, [4 * p + i for p in pattern for i in range(4)])
-
-
-def _across(parts: Sequence[Val]) -> list[Val]:
+def _across(parts: Sequence[Val], size: int) -> list[Val]:
     """Lane q of each part, side by side, for every q."""
     if len(parts) == 1:
         return list(parts)
     if len(parts) == 2:
         a, b = parts
-        return [_lanes(a, b, (0, 2)), _lanes(a, b, (1, 3))]
+        return [_lanes(a, b, pattern, size) for pattern in ((0, 2), (1, 3))]
     a, b, c, d = parts
-    even, even2 = _lanes(a, b, (0, 2, 4, 6)), _lanes(c, d, (0, 2, 4, 6))
-    odd, odd2 = _lanes(a, b, (1, 3, 5, 7)), _lanes(c, d, (1, 3, 5, 7))
-    return [
-        _lanes(even, even2, (0, 2, 4, 6)),
-        _lanes(odd, odd2, (0, 2, 4, 6)),
-        _lanes(even, even2, (1, 3, 5, 7)),
-        _lanes(odd, odd2, (1, 3, 5, 7)),
-    ]
+    even, odd = (
+        [_lanes(x, y, pattern, size) for x, y in ((a, b), (c, d))]
+        for pattern in ((0, 2, 4, 6), (1, 3, 5, 7))
+    )
+    first, third = (_lanes(*even, pattern, size) for pattern in ((0, 2, 4, 6), (1, 3, 5, 7)))
+    second, last = (_lanes(*odd, pattern, size) for pattern in ((0, 2, 4, 6), (1, 3, 5, 7)))
+    return [first, second, third, last]
+
+
+def blend(vectors: Sequence[Val], picks: Sequence[Sequence[int]]) -> Val:
+    """One vector: lane k is lane picks[j][k] of vectors[j], where that is not -1; else zero."""
+    width = vectors[0].ty.lanes
+    filled = [any(p[k] >= 0 for p in picks) for k in range(width)]
+    value, picked = vectors[0], list(picks[0])
+    for other, pick in zip(vectors[1:], picks[1:], strict=True):
+        mask = [width + q if q >= 0 else p for p, q in zip(picked, pick, strict=True)]
+        value = value.shuffle(other, mask)
+        picked = [k if m >= 0 else -1 for k, m in enumerate(mask)]
+    if not all(filled):
+        zero = value.b.zero(value.ty)
+        return value.shuffle(zero, [p if p >= 0 else width for p in picked])
+    return value if picked == list(range(width)) else value.shuffle(None, picked)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from itertools import groupby
 from math import prod
 
-from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.builder import Ptr
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Layout, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 from tinsmith.kernels.places import merged
 from tinsmith.kernels.rows import Position, extent, moved, places, run, share
+from tinsmith.kernels.transpose import blend
 
 PART = 32 << 10  # bytes of output of a tile, about
 SHUFFLE = 0.4e-9  # seconds of a two-source shuffle, about
@@ -140,18 +141,3 @@ def _mix_rows(em: Emit, mix: Mix, k: int, image: Position, part: Position, parts
         row([moved(p, s, index).fixed() for p, s in zip(planes, strides, strict=True)], 0, length)
 
     run(b, first, last, line)
-
-
-def blend(vectors: Sequence[Val], picks: Sequence[Sequence[int]]) -> Val:
-    """One vector: lane k is lane picks[j][k] of vectors[j], where that is not -1; else zero."""
-    width = vectors[0].ty.lanes
-    filled = [any(p[k] >= 0 for p in picks) for k in range(width)]
-    value, picked = vectors[0], list(picks[0])
-    for other, pick in zip(vectors[1:], picks[1:], strict=True):
-        mask = [width + q if q >= 0 else p for p, q in zip(picked, pick, strict=True)]
-        value = value.shuffle(other, mask)
-        picked = [k if m >= 0 else -1 for k, m in enumerate(mask)]
-    if not all(filled):
-        zero = value.b.zero(value.ty)
-        return value.shuffle(zero, [p if p >= 0 else width for p in picked])
-    return value if picked == list(range(width)) else value.shuffle(None, picked)

@@ -53,7 +53,7 @@ def _choice(
     wanted = tuple(PLAIN if i in reads else None for i in range(len(site.inputs)))
     elements = sum(c.elements for c, *_ in parts)
     slow = max(
-        (3.0 if c.columns is not None else 1.0 if c.axes[-1].src in (0, 1) else 8.0)
+        (1.5 if c.columns is not None else 1.0 if c.axes[-1].src in (0, 1) else 8.0)
         for c, *_ in parts
     )
     cost = 1e-6 + slow * site.target.time(0, 2 * elements * _bits(site) / 8)

@@ -7,12 +7,14 @@ evenly; the innermost is copied in vectors, splat, or transposed in registers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import Ty
+from tinsmith.kernels.transpose import blend, transpose
 
 
 @dataclass(frozen=True)
@@ -103,44 +105,58 @@ def _row(b: Builder, axis: Axis, x: Ptr, y: Ptr, bits: int) -> None:
 
 
 def _transpose(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr, bits: int) -> None:
-    """dst[c][r] = src[r][c]: blocks of V x V through registers, edges element by element."""
-    v = lanes_of(b, bits)
-    full_r, full_c = rows.extent // v * v, columns.extent // v * v
-    if v > 1 and full_r and full_c:
-        with b.loop(0, full_c, v) as c, b.loop(0, full_r, v) as r:
+    """dst[c][r] = src[r][c] in registers; the last squares overlap those before."""
+    widest = min(lanes_of(b, bits), 8 if b.target.registers < 32 else 16)
+    side = 1 << (min(widest, rows.extent, columns.extent).bit_length() - 1)
+    most = max(rows.extent, columns.extent)
+    if side < 8 and most >= widest > 1 and _is_packed(columns, rows):
+        _interleave(b, columns, rows, x, y, widest)
+    elif side > 1:
+        with _blocks(b, columns.extent, side) as c, _blocks(b, rows.extent, side) as r:
             source = (x + r * rows.src + c).fixed()
-            block = [(source + k * rows.src).load(v) for k in range(v)]
+            block = [(source + k * rows.src).load(side) for k in range(side)]
             place = (y + c * columns.dst + r).fixed()
             for k, value in enumerate(transpose(block)):
                 (place + k * columns.dst).store(value)
     else:
-        full_r = full_c = 0
-
-    def single(c_lo: int, c_hi: int, r_lo: int, r_hi: int) -> None:
-        if c_lo >= c_hi or r_lo >= r_hi:
-            return
-        with b.loop(c_lo, c_hi) as c, b.loop(r_lo, r_hi) as r:
+        with b.loop(0, columns.extent) as c, b.loop(0, rows.extent) as r:
             (y + c * columns.dst + r).store((x + r * rows.src + c).load())
 
-    single(0, full_c, full_r, rows.extent)
-    single(full_c, columns.extent, 0, rows.extent)
+
+@contextmanager
+def _blocks(b: Builder, count: int, size: int) -> Iterator[Val | int]:
+    """The starts of blocks that cover `count` elements, of which the last may overlap another."""
+    if count == size:
+        yield 0
+        return
+    with b.loop(0, -(-count // size)) as k:
+        yield b.minimum(k * size, count - size)
 
 
-def transpose(rows: Sequence[Val]) -> list[Val]:
-    """V vectors of V lanes as a matrix, transposed by log2(V) stages of two-source shuffles."""
-    v, rows = len(rows), list(rows)
-    half = v // 2
-    while half:
-        out: list[Val] = list(rows)
-        for i in range(v):
-            if i & half:
-                continue
-            a, c = rows[i], rows[i + half]
-            low = [j if not j & half else v + (j ^ half) for j in range(v)]
-            high = [j + half if not j & half else v + j for j in range(v)]
-            out[i], out[i + half] = a.shuffle(c, low), a.shuffle(c, high)
-        rows, half = out, half // 2
-    return rows
+def _is_packed(columns: Axis, rows: Axis) -> bool:
+    """Whether the fewer of rows and columns leave no gaps on the side where they are innermost."""
+    if rows.extent < columns.extent:
+        return columns.dst == rows.extent
+    return rows.src == columns.extent
+
+
+def _interleave(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr, lanes: int) -> None:
+    """A transpose of few rows to few elements in turn, or of such to few columns."""
+    joins = rows.extent < columns.extent
+    few, count = sorted((rows.extent, columns.extent))
+    with _blocks(b, count, lanes) as at:
+        apart = [k * (rows.src if joins else columns.dst) for k in range(few)]
+        if joins:
+            source, place = (x + at).fixed(), (y + at * few).fixed()
+            vectors = [(source + k).load(lanes) for k in apart]
+        else:
+            source, place = (x + at * few).fixed(), (y + at).fixed()
+            vectors = [(source + k * lanes).load(lanes) for k in range(few)]
+        for k in range(few):
+            flat = [k * lanes + i if joins else i * few + k for i in range(lanes)]
+            split = [(f % few, f // few) if joins else divmod(f, lanes) for f in flat]
+            picks = [[lane if v == j else -1 for v, lane in split] for j in range(few)]
+            (place + (k * lanes if joins else apart[k])).store(blend(vectors, picks))
 
 
 def emit_fill(

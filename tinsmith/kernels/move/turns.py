@@ -21,7 +21,7 @@ from tinsmith.kernels._kernel import (
     kernel,
     one_phase,
 )
-from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.layout import block_of, spec_of
 from tinsmith.kernels.places import merged
 from tinsmith.kernels.rows import Position, extent, moved, places, run, share
 
@@ -52,12 +52,14 @@ def transpose_blocked(site: Site) -> list[Choice]:
 
 def _choice(site: Site, to_rows: bool) -> Choice:
     x = site.input(0)
-    n, channels, *spatial = x.dims if to_rows else site.out.dims
+    image = x.dims if to_rows else site.out.dims
+    n, channels, *spatial = image
     layout = Layout(block_of(site.target))
     pixels = prod(spatial)
     parts = max(1, min(pixels * channels * 4 // PART, pixels))
+    nbytes = x.type.nbytes + spec_of(x.dtype, image, layout).nbytes
     return Choice(
-        cost=0.2e-6 + site.target.time(0, 2 * x.type.nbytes),
+        cost=0.2e-6 + site.target.time(0, nbytes),
         reads=(layout,) if to_rows else (PLAIN,),
         writes=(PLAIN,) if to_rows else (layout,),
         phases=one_phase(n * parts, lambda em: _emit(em, to_rows, parts)),
