@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -69,17 +69,9 @@ class Build:
 
     def options(self) -> dict[str, Any]:
         """The arguments of `tinsmith.compile`."""
-        return {
-            "threads": self.threads,
-            "backend": self.backend,
-            "target": self.target,
-            "kernels": self.kernels,
-            "passes": self.passes,
-            "precision": self.precision,
-            "memory": "small" if self.small_memory else "default",
-            "tune": self.tune,
-            "cache": self.cache,
-        }
+        given = asdict(self)
+        memory = "small" if given.pop("small_memory") else "default"
+        return given | {"memory": memory}
 
 
 @dataclass(frozen=True)
@@ -129,17 +121,8 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
         from tinsmith.codegen.target import level
         from tinsmith.compiler.compile import BACKENDS
 
-        names = (
-            "threads",
-            "backend",
-            "target",
-            "kernels",
-            "passes",
-            "precision",
-            "small_memory",
-            "tune",
-        )
-        taken = {n: kwargs.pop(n) for n in names}
+        kwargs["cache"] = not kwargs.pop("no_cache")
+        taken = {f.name: kwargs.pop(f.name) for f in fields(Build)}
         if taken["threads"] < 1:
             raise click.BadParameter(
                 f"{taken['threads']} threads cannot compute", param_hint="--threads"
@@ -147,8 +130,7 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
         if taken["backend"] not in BACKENDS:
             raise UnknownName("backend", taken["backend"], BACKENDS)
         level(taken["target"] or "host")  # raises where there is no such target
-        build = Build(**taken, cache=not kwargs.pop("no_cache"))
-        return command(*args, build=build, **kwargs)
+        return command(*args, build=Build(**taken), **kwargs)
 
     for option in reversed(options):
         wrapped = option(wrapped)

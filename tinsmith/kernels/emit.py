@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,9 +11,7 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.expr import emit_expr
 from tinsmith.codegen.target import Target
 from tinsmith.kernels.layout import Spec
-
-if TYPE_CHECKING:
-    from tinsmith.kernels._kernel import Site
+from tinsmith.kernels.site import Site
 
 
 class View:
