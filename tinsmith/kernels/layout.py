@@ -17,6 +17,7 @@ import numpy as np
 from tinsmith.codegen.target import Target
 
 Halo = tuple[tuple[int, int], ...]
+LINE = 16  # float32 of a cache line
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ with the values, divided by the sums on the way out.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import e, log2
 from typing import Any
 
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.math import LOG2E
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import (
     PLAIN,
@@ -36,7 +36,6 @@ from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position
 from tinsmith.kernels.rowfold import parts
 
-LOG2E = log2(e)
 TILE_VECTORS = 2
 """Columns of a tile in vectors: tall tiles serve both products with the same rows."""
 

@@ -8,8 +8,7 @@ is divided by the sums of the rows on its way out.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import e as EULER
-from math import log2, sqrt
+from math import sqrt
 
 from tinsmith.codegen import math as m
 from tinsmith.codegen.builder import Builder, Ptr, Val
@@ -41,7 +40,6 @@ from tinsmith.kernels.rowfold import LARGEST, SUM, fold_row, keep
 from tinsmith.kernels.transpose import transpose
 
 NINF = float("-inf")
-LOG2E = log2(EULER)
 
 
 @dataclass(frozen=True)
@@ -260,7 +258,7 @@ def _soften(b: Builder, line: Ptr, p: Problem, mask: View | None, row: Position)
     top = top.eq(NINF).select(b.zero(F32), top)
 
     def exponential(i: Position, size: int, on: Val | None, accs: list[Val]) -> list[Val]:
-        e = m.exp2_below(((line + i).load(size) - top.splat(size)) * LOG2E)
+        e = m.exp2_below(((line + i).load(size) - top.splat(size)) * m.LOG2E)
         (line + i).store(e)
         return [accs[0] + keep(on, e, 0.0)]
 

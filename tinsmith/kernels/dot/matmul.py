@@ -26,14 +26,13 @@ from tinsmith.kernels._kernel import (
 from tinsmith.kernels.dot.panels import PARTS, Grid, each_column_panel, each_row_panel, grid, part
 from tinsmith.kernels.dot.skeleton import (
     DISTANCE,
-    LINE,
     Operands,
     buffer_bytes,
     finish_tile,
     product,
 )
 from tinsmith.kernels.dot.tiles import Columns, Tiling, choose
-from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.places import Position
 
 FEW_ROWS = 4

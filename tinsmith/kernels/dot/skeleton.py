@@ -16,11 +16,11 @@ from tinsmith.codegen.expr import Expr
 from tinsmith.codegen.functions import flops_of
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit, Site
+from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.places import Position, merged, shifted, strides_of, unravel
 from tinsmith.kernels.rowfold import parts
 
 UNROLL = 4
-LINE = 64 // F32.nbytes
 DISTANCE = 4096 // F32.nbytes
 """How far ahead of its use a stream is prefetched."""
 

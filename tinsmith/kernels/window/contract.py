@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
+from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.window.tiles import UNROLL
-
-LINE = 16  # elements of a cache line
 
 
 @dataclass(frozen=True)

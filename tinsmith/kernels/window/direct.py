@@ -17,8 +17,8 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target, overlap
 from tinsmith.codegen.types import I64
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
-from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.window.contract import LINE, Fetch, Level, contract, initial
+from tinsmith.kernels.layout import LINE, Layout, block_of
+from tinsmith.kernels.window.contract import Fetch, Level, contract, initial
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
 from tinsmith.kernels.window.tiles import (
     Panels,

@@ -13,8 +13,8 @@ from math import prod
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
-from tinsmith.kernels.layout import PLAIN, Layout, block_of
-from tinsmith.kernels.window.contract import LINE, Level, contract, initial
+from tinsmith.kernels.layout import LINE, PLAIN, Layout, block_of
+from tinsmith.kernels.window.contract import Level, contract, initial
 from tinsmith.kernels.window.direct import grid, store_tile, traffic
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
 from tinsmith.kernels.window.padded import copy_rows

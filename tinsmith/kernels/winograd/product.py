@@ -11,10 +11,9 @@ from collections.abc import Callable
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit
+from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.stages import opaque
-
-LINE = 16  # elements of a cache line
 
 
 def product_stage(
