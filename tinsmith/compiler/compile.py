@@ -303,14 +303,7 @@ class _Model:
             self.notes.append(made.tuned)
         if self.store is None:
             return program
-        sections = sections_of(
-            program.plan,
-            compiled.code,
-            program.blobs,
-            program.nodes,
-            program.constants,
-            self.target,
-        )
+        sections = sections_of(program, compiled.code, self.target)
         if sections is not None:
             if made.tuned:
                 sections["tuned"] = made.tuned.encode()
@@ -344,15 +337,7 @@ class _Model:
         """The program for a signature as container sections, freshly built."""
         with WORK, self._lock:
             compiled = self.compilation.build(signature).compiled
-            program = compiled.program
-            return sections_of(
-                program.plan,
-                compiled.code,
-                program.blobs,
-                program.nodes,
-                program.constants,
-                self.target,
-            )
+            return sections_of(compiled.program, compiled.code, self.target)
 
     def stage(self, name: str) -> str:
         if name == "placed":

@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple
 from functools import cache
 from pathlib import Path
@@ -290,42 +290,35 @@ def _type_from(row: list[Any]) -> Type:
 # ---- programs as sections
 
 
-def sections_of(
-    plan: Plan,
-    code: bytes,
-    blobs: Sequence[Blob],
-    nodes: Mapping[str, tuple[Any, Mapping[str, Any]]],
-    constants: Mapping[str, np.ndarray[Any, Any]],
-    target: Target,
-) -> dict[str, Any] | None:
-    """A program as container sections; None where it holds what cannot be written as data, or
-    reads weights of a program that is not stored."""
-    own, *others = blobs
+def sections_of(program: Program, code: bytes, target: Target) -> dict[str, Any] | None:
+    """A program and its code as container sections; None where it holds what cannot be written as
+    data, or reads weights of a program that is not stored."""
+    own, *others = program.blobs
     if not uses_elf(target) or not all(b.file for b in others):
         return None
     try:
         reference = {
             name: [op.name, json.loads(json.dumps(dict(attrs)))]
-            for name, (op, attrs) in nodes.items()
+            for name, (op, attrs) in program.nodes.items()
         }
     except TypeError:
         return None
     arrays = {}
-    for name, array in constants.items():
+    for name, array in program.constants.items():
         if array.dtype == object:
             return None
         arrays[name] = [array.dtype.name, list(array.shape)]
     head = {
         "made": source_fingerprint(),
         "target": target.key,
-        "plan": plan.to_json(),
+        "plan": program.plan.to_json(),
         "nodes": reference,
         "constants": arrays,
         "shared": [[b.file, b.tag] for b in others],
     }
     arrays_as_bytes = {
         f"constant:{n}": np.ascontiguousarray(a).reshape(-1).view(np.uint8)
-        for n, a in constants.items()
+        for n, a in program.constants.items()
     }
     # Weights come first: what follows them is readable slack for wide loads at their end.
     return {

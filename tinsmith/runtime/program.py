@@ -45,6 +45,9 @@ class Library(Protocol):
 class Reference(Protocol):
     """What a reference step evaluates."""
 
+    @property
+    def name(self) -> str: ...
+
     def evaluate(
         self, arrays: tuple[Array | None, ...], attrs: Mapping[str, Any]
     ) -> tuple[Array, ...]: ...
