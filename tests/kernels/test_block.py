@@ -15,7 +15,7 @@ from tinsmith import ops
 from tinsmith.codegen.jit import assembly
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
-from tinsmith.kernels.block.plan import plan_block
+from tinsmith.kernels.block.plan import _with_weights, plan_block
 from tinsmith.kernels.block.stages import stages_of
 from tinsmith.kernels.build import build_phase
 from tinsmith.kernels.layout import spec_of, to_layout
@@ -163,6 +163,18 @@ def test_declines_what_outgrows_the_cache():
     small = replace(site.target, l2=8 << 10)
     with pytest.raises(Skip, match="do not stay in the cache"):
         plan_block(small, stages_of(site).shape)
+
+
+def test_weights_that_images_push_out_are_fetched_again():
+    site = site_of(block_of_graph(graph_of(c=16, e=96, o=24, size=(20, 20))), level("host"))
+    shape, weights, images = stages_of(site).shape, 4 * 96 * (16 + 24), 4 * 400 * (16 + 24)
+    steps = 4
+    most = weights + images // steps
+    near, far = (
+        _with_weights(replace(site.target, l2=l2), shape, 1e-3, steps, 1, 0)
+        for l2 in (most, most - 1)
+    )
+    assert far - near == pytest.approx((steps - 1) * weights / site.target.l3_bandwidth)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -12,7 +12,8 @@ from tests.kernels.window_cases import RELU6, conv, machine_code, normal, spills
 from tinsmith.codegen.target import level, runnable
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.window import direct, tiles
+from tinsmith.kernels.window import direct, order, tiles
+from tinsmith.kernels.window.geometry import conv_geometry
 
 SHAPES = {
     "one pixel": (conv(1, 16, 16, (1, 1), (1, 1)), 0),
@@ -86,6 +87,16 @@ def test_the_next_weights_are_asked_for_where_they_are_far(target):
     if target != "scalar":  # plain x86-64 has no prefetch
         assert "prefetch" in ahead
     check("Conv", arrays, attrs, kernel="conv_direct", target=far, consts=(1, 2))
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize(("l2", "parts"), [(50_000, 2), (70_000, 8), (79_000, 4), (200_000, 1)])
+def test_a_batch_is_cut_so_that_least_is_fetched_again(l2, parts, target):
+    small = replace(level(target), l2=l2)
+    arrays, attrs = conv(4, 40, 211, (9, 9), (1, 1))
+    geo = conv_geometry(site_of(one_node("Conv", arrays, attrs, (1, 2)), small))
+    assert order.portions(small, geo, arrays[1].nbytes, panels=3)[0] == parts
+    check("Conv", arrays, attrs, kernel="conv_direct", target=small, consts=(1, 2))
 
 
 @pytest.mark.parametrize("wide", [1.0, 2.0])

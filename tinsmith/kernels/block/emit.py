@@ -13,7 +13,6 @@ from tinsmith.kernels.block.stages import Stages, scratch_view
 from tinsmith.kernels.window import depthwise
 from tinsmith.kernels.window.contract import initial
 from tinsmith.kernels.window.direct import (
-    PanelPlace,
     convolve,
     flattened,
     grid,
@@ -22,6 +21,7 @@ from tinsmith.kernels.window.direct import (
     store_tile,
 )
 from tinsmith.kernels.window.geometry import steps
+from tinsmith.kernels.window.order import PanelPlace
 from tinsmith.kernels.window.tiles import Sink, sweep, walk
 
 

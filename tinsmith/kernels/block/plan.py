@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
+from math import prod
 
 from tinsmith.codegen.target import Target, overlap
 from tinsmith.kernels._kernel import Skip
@@ -154,7 +155,7 @@ def plan_rows(target: Target, shape: Shape, rows: Pieces, bands: int) -> BlockPl
             multiplies += n * each * project.blocks.padded
     flops = 2.0 * width * geo.batch * multiplies
     busy = target.time(flops, 0, EFFICIENCY)
-    seconds = _with_weights(target, shape, busy, geo.batch * steps, parts)
+    seconds = _with_weights(target, shape, busy, geo.batch * steps, parts, kept)
     seconds += STEP_SECONDS * geo.batch * steps * parts
     if shape.project is not None and project is not None:
         seconds += _traffic(target, shape, shape.project, project, most, steps)
@@ -168,15 +169,21 @@ def plan_rows(target: Target, shape: Shape, rows: Pieces, bands: int) -> BlockPl
     return BlockPlan(rows, bands, parted, slots, pitch, ring_blocks, lead, expand, project, seconds)
 
 
-def _with_weights(target: Target, shape: Shape, busy: float, steps: int, parts: int) -> float:
+def _with_weights(
+    target: Target, shape: Shape, busy: float, steps: int, parts: int, kept: int
+) -> float:
     """Seconds of arithmetic that takes `busy`, with weights from memory for the first step, and for
-    others where those of one of `parts` do not stay in the cache."""
+    others where those of one of `parts` do not stay in the cache, beside the `kept` bytes and the
+    images that pass through it."""
     dense = (geo for geo in (shape.expand, shape.project) if geo is not None)
     weights = 4.0 * sum(geo.channels * geo.out_channels for geo in dense)
-    again = (
-        (steps - 1) * weights / target.l3_bandwidth if weights > parts * (target.l2 // 2) else 0.0
+    first, last = shape.expand or shape.depthwise, shape.project or shape.depthwise
+    images = first.batch * (first.channels * prod(first.size) + last.out_channels * prod(last.out))
+    passing = kept + 4 * images / steps
+    stay = weights / parts <= min(target.l2 // 2, target.l2 - passing)
+    return overlap(busy, weights / target.dram_bandwidth) + (
+        0.0 if stay else (steps - 1) * weights / target.l3_bandwidth
     )
-    return overlap(busy, weights / target.dram_bandwidth) + again
 
 
 def _traffic(

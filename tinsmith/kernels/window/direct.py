@@ -20,6 +20,7 @@ from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, ker
 from tinsmith.kernels.layout import LINE, Layout, block_of
 from tinsmith.kernels.window.contract import Fetch, Level, contract, initial
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
+from tinsmith.kernels.window.order import PanelPlace, each_panel, portions
 from tinsmith.kernels.window.tiles import (
     Panels,
     Sink,
@@ -27,7 +28,6 @@ from tinsmith.kernels.window.tiles import (
     bands,
     panels,
     pieces_before,
-    plus,
     sweep,
     tiling,
 )
@@ -66,9 +66,9 @@ def direct(site: Site, geo: Geometry, groups: int) -> Choice:
     if flops > PARALLEL_FLOPS:
         count = bands(geo.batch * groups * cut.total, plan.most_bands)
     alone = groups > 1 or cut.total == 1
-    pieces = 1 if alone else cached_bands(site.target, geo, w.nbytes, cut.total)
-    if inside := pieces > 1:
-        count = min(max(count, pieces), plan.most_bands)
+    parts, again = (1, 0) if alone else portions(site.target, geo, w.nbytes, cut.total)
+    if parts > geo.batch:
+        count = min(max(count, parts // geo.batch), plan.most_bands)
     layout = Layout(width)
     reads: list[Layout | None] = [Layout(width, geo.halo), *(None for _ in site.inputs[1:])]
     weights = 4.0 * w.size / site.target.dram_bandwidth
@@ -76,12 +76,13 @@ def direct(site: Site, geo: Geometry, groups: int) -> Choice:
         cost=max(
             site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
             overlap(site.target.time(flops, 0, EFFICIENCY), weights),
-        ),
+        )
+        + again / site.target.l3_bandwidth,
         reads=site.reads(reads, layout),
         writes=(layout,),
         phases=one_phase(
             groups * cut.total * geo.batch * count,
-            lambda em: emit_direct(em, geo, cut, blocks, count, groups, inside),
+            lambda em: emit_direct(em, geo, cut, blocks, count, groups, parts),
         ),
         packed=tuple(packed),
         detail=f"tile {plan}x{cut}",
@@ -92,21 +93,6 @@ def traffic(geo: Geometry, weights: int) -> float:
     """Bytes of input, output and weights, each touched once."""
     values = geo.channels * prod(geo.size) + geo.out_channels * prod(geo.out)
     return 4.0 * (geo.batch * values + weights)
-
-
-MOST_TAPS = 4  # with more, the arithmetic hides where the input comes from
-
-
-def cached_bands(target: Target, geo: Geometry, weights: int, panels: int) -> int:
-    """Into how many bands an image is cut whose input every panel would fetch again from beyond
-    the second-level cache; 1 where it fits, or where the weights would be fetched more often."""
-    lines = min(geo.size[1], geo.out[1] * geo.kernel[1])
-    nbytes = 4 * geo.channels * geo.size[0] * lines * geo.size[2]
-    if geo.taps > MOST_TAPS or nbytes < 0.6 * target.l2:
-        return 1
-    count = -(-nbytes // (target.l2 // 4))
-    again = weights * count if weights > target.l2 // 2 else 0
-    return count if 2 * again < nbytes * panels else 1
 
 
 def flattened(em: Emit, geo: Geometry) -> Geometry:
@@ -130,7 +116,7 @@ def emit_direct(
     blocks: ChannelBlocks,
     count: int,
     groups: int,
-    inside: bool,
+    parts: int,
 ) -> None:
     """Tiles are those of `each_panel`."""
     source = em.ins[0]
@@ -148,10 +134,10 @@ def emit_direct(
         reduce = over_blocks(em, geo, blocks, at.lanes)
         depth = blocks.padded * geo.taps
         sink = Sink(em, geo).at(at.n, at.block)
-        ahead = following(em.target, cut, blocks, geo.taps, count if inside else 1)
+        ahead = following(em.target, cut, blocks, geo.taps, count if parts > geo.batch else 1)
         convolve(em, geo, at, x, weights, bias, sink, depth, reduce, join=True, ahead=ahead)
 
-    each_panel(em, cut, geo.batch, count, groups, body, inside)
+    each_panel(em, cut, geo.batch, count, groups, body, parts)
 
 
 MOST_HALVES = 3
@@ -177,61 +163,6 @@ def joined(values: list[Val], lanes: tuple[int, ...], width: int) -> list[Val]:
         for low, high in zip(parts[::2], [*parts[1::2], None], strict=False):
             found.append(low if high is None else low.shuffle(high, range(width)))
     return found
-
-
-@dataclass(frozen=True)
-class PanelPlace:
-    """One tile of work: a band of image n for one panel of a group. `block` and `channel` are the
-    first output block, and the first output channel counted in lanes of the packed panels."""
-
-    group: Val | int
-    n: Val | int
-    lanes: tuple[int, ...]
-    block: Val | int
-    channel: Val | int
-    band: Val | int
-    count: int
-
-
-def each_panel(
-    em: Emit,
-    cut: Panels,
-    batch: int,
-    count: int,
-    groups: int,
-    body: Callable[[PanelPlace], None],
-    inside: bool = False,
-) -> None:
-    """Call `body` for the tiles [begin, end): (group, panel, batch, band), the band innermost; with
-    `inside` (and one group) (batch, band, panel), so that panels share a band's input."""
-    b = em.b
-    vectors, whole = len(cut.main), sum(cut.main)
-    blocks = cut.count * vectors + len(cut.tail)
-    channels = cut.count * whole + sum(cut.tail)
-    with b.loop(em.begin, em.end) as t:
-        if inside:
-            (panel, rest), group = (t % cut.total, t // cut.total), 0
-            band, n = rest % count, rest // count
-        else:
-            band, rest = t % count, t // count
-            n, rest = rest % batch, rest // batch
-            panel, group = (rest % cut.total, rest // cut.total) if groups > 1 else (rest, 0)
-        block, channel = group * blocks, group * channels
-
-        def full() -> None:
-            at = plus(block, panel * vectors), plus(channel, panel * whole)
-            body(PanelPlace(group, n, cut.main, *at, band, count))
-
-        def tail() -> None:
-            at = plus(block, cut.count * vectors), plus(channel, cut.count * whole)
-            body(PanelPlace(group, n, cut.tail, *at, band, count))
-
-        if not cut.tail:
-            full()
-        elif not cut.count:
-            tail()
-        else:
-            b.choose(panel < cut.count, full, tail)
 
 
 Reduction = Callable[[Ptr, Ptr, list[Val], "list[Val | int]", "Fetch | None"], list[Val]]

@@ -17,14 +17,13 @@ from tinsmith.kernels.window.contract import Fetch, nest, products
 from tinsmith.kernels.window.direct import (
     EFFICIENCY,
     PARALLEL_FLOPS,
-    PanelPlace,
     Reduction,
     convolve,
-    each_panel,
     tap_levels,
     traffic,
 )
 from tinsmith.kernels.window.geometry import Geometry, Widths, steps
+from tinsmith.kernels.window.order import PanelPlace, each_panel
 from tinsmith.kernels.window.tiles import UNROLL, Panels, Sink, bands, panels, tiling
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias, pack_groups
 

@@ -19,14 +19,13 @@ from tinsmith.kernels.window.contract import Fetch, nest, products
 from tinsmith.kernels.window.direct import (
     EFFICIENCY,
     PARALLEL_FLOPS,
-    PanelPlace,
     Reduction,
     convolve,
-    each_panel,
     tap_levels,
     traffic,
 )
 from tinsmith.kernels.window.geometry import Geometry, Widths, steps
+from tinsmith.kernels.window.order import PanelPlace, each_panel
 from tinsmith.kernels.window.tiles import Panels, Sink, bands, plus, tiling
 from tinsmith.kernels.window.weights import pack_bias
 

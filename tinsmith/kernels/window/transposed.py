@@ -21,15 +21,14 @@ from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.window.direct import (
     EFFICIENCY,
     PARALLEL_FLOPS,
-    PanelPlace,
     Reduction,
     convolve,
-    each_panel,
     over_blocks,
     traffic,
 )
 from tinsmith.kernels.window.geometry import Geometry, Triple, Widths, steps, triple
 from tinsmith.kernels.window.mixed import Mixed, group_ids, over_groups, pack_mixed, plan_mixed
+from tinsmith.kernels.window.order import PanelPlace, each_panel
 from tinsmith.kernels.window.tiles import Panels, Sink, bands, panels, tiling
 from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks, pack_bias, pack_groups
 from tinsmith.ops.conv import transposed_window

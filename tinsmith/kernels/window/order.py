@@ -1,0 +1,114 @@
+"""The order of the tiles of a convolution: images, bands of rows, panels; what is fetched again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tinsmith.codegen.builder import Val
+from tinsmith.codegen.target import Target
+from tinsmith.kernels._kernel import Emit
+from tinsmith.kernels.window.geometry import Geometry
+from tinsmith.kernels.window.tiles import Panels, plus
+
+MOST_TAPS = 4  # with more, the arithmetic hides where the input comes from
+MOST_BANDS = 8
+KEPT = 0.6  # of L2, for what is used again
+
+
+def portions(target: Target, geo: Geometry, weights: int, panels: int) -> tuple[int, int]:
+    """Into how many portions a batch is cut (groups of images, or bands of each), all panels for
+    one after the other, and the bytes that are fetched again from beyond the second-level cache:
+    weights that a portion pushes out, or all of a portion that is too large."""
+    if geo.batch == 1:
+        return cached_bands(target, geo, weights, panels), 0
+    inputs, kept = geo.batch * input_bytes(geo), KEPT * target.l2
+
+    def again(count: int) -> int:
+        portion = inputs // count
+        found = weights * (count - 1) if weights + portion > kept else 0
+        return found + (inputs * (panels - 1) if portion > kept else 0)
+
+    most = MOST_BANDS if geo.taps <= MOST_TAPS else 1
+    counts = [n for n in range(1, geo.batch) if geo.batch % n == 0]
+    counts += [geo.batch * n for n in range(1, most + 1)]
+    best = min(counts, key=again)
+    return best, again(best)
+
+
+def cached_bands(target: Target, geo: Geometry, weights: int, panels: int) -> int:
+    """Into how many bands an image is cut whose input every panel would fetch again from beyond
+    the second-level cache; 1 where it fits, or where the weights would be fetched more often."""
+    nbytes = input_bytes(geo)
+    if geo.taps > MOST_TAPS or nbytes < KEPT * target.l2:
+        return 1
+    count = -(-nbytes // (target.l2 // 4))
+    again = weights * count if weights > target.l2 // 2 else 0
+    return count if 2 * again < nbytes * panels else 1
+
+
+def input_bytes(geo: Geometry) -> int:
+    """Bytes of one image, of the rows that windows reach."""
+    lines = min(geo.size[1], geo.out[1] * geo.kernel[1])
+    return 4 * geo.channels * geo.size[0] * lines * geo.size[2]
+
+
+@dataclass(frozen=True)
+class PanelPlace:
+    """One tile of work: a band of image n for one panel of a group. `block` and `channel` are the
+    first output block, and the first output channel counted in lanes of the packed panels."""
+
+    group: Val | int
+    n: Val | int
+    lanes: tuple[int, ...]
+    block: Val | int
+    channel: Val | int
+    band: Val | int
+    count: int
+
+
+def each_panel(
+    em: Emit,
+    cut: Panels,
+    batch: int,
+    count: int,
+    groups: int,
+    body: Callable[[PanelPlace], None],
+    parts: int = 1,
+) -> None:
+    """Call `body` for the tiles [begin, end): (group, panel, batch, band), the band innermost. With
+    one group, all panels for each of `parts` of the batch: (part, panel, image, band), or, where
+    there are more parts than images, (batch, band, panel)."""
+    b = em.b
+    vectors, whole = len(cut.main), sum(cut.main)
+    blocks = cut.count * vectors + len(cut.tail)
+    channels = cut.count * whole + sum(cut.tail)
+    with b.loop(em.begin, em.end) as t:
+        if parts > batch:
+            (panel, rest), group = (t % cut.total, t // cut.total), 0
+            band, n = rest % count, rest // count
+        elif parts > 1:
+            images = batch // parts
+            (band, rest), group = (t % count, t // count), 0
+            n, rest = rest % images, rest // images
+            panel, n = rest % cut.total, n + rest // cut.total * images
+        else:
+            band, rest = t % count, t // count
+            n, rest = rest % batch, rest // batch
+            panel, group = (rest % cut.total, rest // cut.total) if groups > 1 else (rest, 0)
+        block, channel = group * blocks, group * channels
+
+        def full() -> None:
+            at = plus(block, panel * vectors), plus(channel, panel * whole)
+            body(PanelPlace(group, n, cut.main, *at, band, count))
+
+        def tail() -> None:
+            at = plus(block, cut.count * vectors), plus(channel, cut.count * whole)
+            body(PanelPlace(group, n, cut.tail, *at, band, count))
+
+        if not cut.tail:
+            full()
+        elif not cut.count:
+            tail()
+        else:
+            b.choose(panel < cut.count, full, tail)
