@@ -114,6 +114,16 @@ def test_plans(batch, boxes, threads):
             np.testing.assert_allclose(got[name], want[name], rtol=1e-5)
 
 
+def test_a_model_may_say_how_many_rows_there_are():
+    x, s = some(1, 1, 2)
+    g = Graph("detector")
+    inputs = (g.input(n, Type("float32", a.shape)) for n, a in (("boxes", x), ("scores", s)))
+    rows = ops.NonMaxSuppression(*inputs, np.int64([1]))
+    rows.type = Type("int64", (1, 3))
+    g.outputs = [rows]
+    np.testing.assert_array_equal(ts.compile(g)(x, s), [[0, 0, s.argmax()]])
+
+
 def test_results_stay_when_the_net_runs_again():
     net = ts.compile(detector(1, 30))
     x, s = some(1, 3, 30)

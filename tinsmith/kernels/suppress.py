@@ -26,6 +26,8 @@ def suppress(site: Site) -> Choice:
         raise Skip(f"boxes are {site.input(0).type}, scores {site.input(1).type}")
     if site.extras or site.epilogue is not None:
         raise Skip("rows of indices have no epilogue")
+    if len(site.outputs) == 1:
+        raise Skip(f"the model says that there are {site.out.dims[0]} rows: none are counted")
     tiles = batch * classes
     room = site.out.dims[0] // tiles
     over = _Room(classes, boxes, room, -(-room // site.target.lanes) * site.target.lanes)
