@@ -96,7 +96,7 @@ class Builder:
 
     def emit(self, ty: Ty, text: str) -> Val:
         self._count += 1
-        ref = f"%v{self._count}"
+        ref = f"%{self._count}"
         self._lines.append(f"  {ref} = {text}")
         return Val(self, ty, ref)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -33,37 +33,37 @@ class Ty:
     kind: str
     lanes: int = 1
 
-    @property
+    @cached_property
     def llvm(self) -> str:
         name = _LLVM[self.kind]
         return name if self.lanes == 1 else f"<{self.lanes} x {name}>"
 
-    @property
+    @cached_property
     def elem(self) -> Ty:
-        return Ty(self.kind)
+        return _ty(self.kind, 1)
 
     def x(self, lanes: int) -> Ty:
         """The same kind with another number of lanes."""
-        return Ty(self.kind, lanes)
+        return _ty(self.kind, lanes)
 
     def of(self, kind: str) -> Ty:
         """Another kind with the same number of lanes."""
-        return Ty(kind, self.lanes)
+        return _ty(kind, self.lanes)
 
-    @property
+    @cached_property
     def is_float(self) -> bool:
         """Whether there is floating-point arithmetic on it: halves are only moved and converted."""
         return self.kind in ("f64", "f32")
 
-    @property
+    @cached_property
     def is_half(self) -> bool:
         return self.kind in ("f16", "bf16")
 
-    @property
+    @cached_property
     def is_signed(self) -> bool:
         return self.kind[0] == "i" and self.kind != "i1"
 
-    @property
+    @cached_property
     def bits(self) -> int:
         """Bits of one element in memory."""
         return _BITS.get(self.kind) or int(self.kind.lstrip("fiu"))
@@ -75,6 +75,12 @@ class Ty:
 
     def __str__(self) -> str:
         return self.kind if self.lanes == 1 else f"{self.kind}x{self.lanes}"
+
+
+@cache
+def _ty(kind: str, lanes: int) -> Ty:
+    """One object for each type, which works out what it is only once."""
+    return Ty(kind, lanes)
 
 
 F32, F64, I1, I32, I64, U8, PTR = (

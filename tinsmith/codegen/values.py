@@ -47,7 +47,7 @@ class Val:
 
     def _like(self, other: Val | float | int) -> Val:
         if isinstance(other, Val):
-            if other.ty != self.ty:
+            if other.ty is not self.ty and other.ty != self.ty:
                 if other.ty.lanes == 1 and other.ty.kind == self.ty.kind:
                     return other.splat(self.ty.lanes)
                 raise CodegenError(f"operands of types {self.ty} and {other.ty} do not mix")
@@ -187,8 +187,9 @@ class Val:
     def fma(self, times: Any, plus: Any) -> Val:
         """self * times + plus, fused where the target can."""
         x, y = self._like(times), self._like(plus)
-        name = f"llvm.fmuladd.{self._suffix()}"
-        return self.b.intrinsic(name, self.ty, [self, x, y])
+        name, ty = f"llvm.fmuladd.{self._suffix()}", self.ty.llvm
+        text = f"{ty} {self.ref}, {ty} {x.ref}, {ty} {y.ref}"
+        return self.b.intrinsic(name, self.ty, text=text, params=f"{ty}, {ty}, {ty}")
 
     def _suffix(self) -> str:
         scalar = self.ty.kind if self.ty.is_float else f"i{self.ty.bits}"
