@@ -19,7 +19,8 @@ from tinsmith.codegen import library
 from tinsmith.codegen import math as m
 from tinsmith.codegen.builder import Module
 from tinsmith.codegen.cache import Cache, key_of, open_cache
-from tinsmith.codegen.library import Compiler, load_library
+from tinsmith.codegen.jit import compile_object
+from tinsmith.codegen.library import Compiler, forget, load_library
 from tinsmith.codegen.target import Target, host, level
 from tinsmith.codegen.types import F32, I64, PTR
 from tinsmith.errors import CacheError
@@ -48,6 +49,21 @@ def texts(count: int) -> dict[str, str]:
         b.ret()
         found[f"f{k}"] = text.text()
     return found
+
+
+def test_who_waits_compiles_too(monkeypatch):
+    threads = set()
+
+    def slow(text: str, target: Target) -> bytes:
+        threads.add(threading.get_ident())
+        time.sleep(0.02)
+        return compile_object(text, target)
+
+    monkeypatch.setattr("tinsmith.codegen.jit.compile_object", slow)
+    forget()
+    assert len(compile_all(texts(6), host())) == 6
+    assert threading.get_ident() in threads
+    assert len(threads) > 1
 
 
 X = np.linspace(-1, 1, 16, dtype=np.float32)

@@ -8,11 +8,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tinsmith.backends.library import begin, load_code, team_address
+from tinsmith.backends.library import load_code, team_address
+from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.library import Compiler
+from tinsmith.codegen.sync import team_text
 from tinsmith.codegen.target import Target, runnable
 from tinsmith.errors import TargetError
 from tinsmith.graph import Graph
+from tinsmith.plan.main import helpers_text
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.planner import Built, make_plan
 from tinsmith.plan.shelf import Blob, Shelf
@@ -54,7 +57,10 @@ def compile_placed(
             f"this machine cannot run code for {target.isa}; leave `target` out for its own"
         )
     room = room or Heap()
-    with begin(target, cache) as compiler:
+    with Compiler(target, open_cache() if cache else None) as compiler:
+        compiler.add(helpers_text(threads, target))  # LLVM is loaded meanwhile
+        if threads > 1:
+            compiler.add(team_text(target))
         sink = _Sink(compiler, room)
         built = make_plan(
             graph, target, threads, overrides, precision, preferences, small, sink, shelf, turns
@@ -101,4 +107,7 @@ class Heap:
 
 class _Sink:
     def __init__(self, compiler: Compiler, room: Room) -> None:
-        self.code, self.weights = compiler.add, room.put
+        self._compiler, self.weights = compiler, room.put
+
+    def code(self, symbol: str, text: str) -> None:
+        self._compiler.add(text)

@@ -27,11 +27,6 @@ def load_code(
     return load_library(codes, target, open_cache() if cache else None, compiler)
 
 
-def begin(target: Target, cache: bool) -> Compiler:
-    """What compiles functions while others are written."""
-    return Compiler(target, open_cache() if cache else None)
-
-
 @memoised
 def _team(target: Target, cache: bool) -> Library:
     return load_code({"team": team_text(target)}, target, cache)

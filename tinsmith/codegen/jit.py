@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from tinsmith.codegen.target import ISAS, Target
@@ -40,6 +41,16 @@ def _machine(target: Target, effort: int = 2) -> Any:
     )
 
 
+class _Own(threading.local):
+    """Machines of one thread: what one has worked out of its target serves every module."""
+
+    def __init__(self) -> None:
+        self.machine = cache(_machine)
+
+
+_own = _Own()
+
+
 def _parse(text: str) -> Any:
     llvm = _llvm()
     try:
@@ -72,8 +83,9 @@ def _as_written() -> Iterator[None]:
 
 
 def compile_object(text: str, target: Target) -> bytes:
-    """The relocatable object for a module's text. Thread-safe: each call has its own context."""
-    machine = _machine(target, 0 if QUICK in text else 2)
+    """The relocatable object for a module's text. Thread-safe: each call has its own context, each
+    thread its own machine."""
+    machine = _own.machine(target, 0 if QUICK in text else 2)
     module = _parse(text)
     module.data_layout = str(machine.target_data)
     return _emit(machine, module)

@@ -77,32 +77,35 @@ def uses_elf(target: Target) -> bool:
 
 
 class Compiler:
-    """Compiles texts on all cores while more of them come: `add` returns at once. What the cache
-    holds is not compiled. Use it as a context manager; leaving drops what nobody waited for."""
+    """Compiles texts on all cores but one while more of them come: `add` returns at once. Who
+    waits for the objects compiles, too. What the cache holds is not compiled. Use it as a context
+    manager; leaving drops what nobody waited for."""
 
     def __init__(self, target: Target, cache: Cache | None = None) -> None:
         self.target, self.cache = target, cache
         self._pool: Any = None
         self._jobs: dict[str, Any] = {}
 
-    def add(self, symbol: str, text: str) -> None:
-        if symbol in self._jobs or _known.get(self._key(text)) is not None:
+    def add(self, text: str) -> None:
+        if text in self._jobs or _known.get(self._key(text)) is not None:
             return
         if self._pool is None:
             from concurrent.futures import ThreadPoolExecutor
 
-            self._pool = ThreadPoolExecutor(usable_cores(), "tinsmith-compile")
-        self._jobs[symbol] = self._pool.submit(self._object, text)
+            self._pool = ThreadPoolExecutor(max(1, usable_cores() - 1), "tinsmith-compile")
+        self._jobs[text] = self._pool.submit(self._object, text)
 
     def objects(self, codes: Mapping[str, str]) -> dict[str, bytes]:
         """The object of each text, by symbol. Raises CodegenError where LLVM refuses one."""
-        for symbol in sorted(codes, key=lambda s: -len(codes[s])):
-            self.add(symbol, codes[symbol])
-        return {symbol: self._result(symbol, text) for symbol, text in codes.items()}
+        for text in sorted(codes.values(), key=len, reverse=True):
+            self.add(text)
+        made = {text: self._result(text) for text in reversed(self._jobs)}  # others: from the front
+        return {s: made[t] if t in made else self._result(t) for s, t in codes.items()}
 
-    def _result(self, symbol: str, text: str) -> bytes:
-        if symbol in self._jobs:
-            data: bytes = self._jobs[symbol].result()
+    def _result(self, text: str) -> bytes:
+        job = self._jobs.get(text)
+        if job is not None and not job.cancel():
+            data: bytes = job.result()
             return data
         known = _known.get(self._key(text))
         return self._object(text) if known is None else known
