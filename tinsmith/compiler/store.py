@@ -27,6 +27,7 @@ from tinsmith.codegen.library import SharedLibrary, uses_elf
 from tinsmith.codegen.target import Target
 from tinsmith.errors import ModelFileError, TinsmithError
 from tinsmith.formats.container import Container, Draft, write_container
+from tinsmith.formats.mapped import map_file
 from tinsmith.graph import Holder, Type, dtype_of
 from tinsmith.graph.types import HOLDERS
 from tinsmith.hashing import blake2b
@@ -66,6 +67,13 @@ def fingerprint(path: Path) -> list[int]:
     return [info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_dev]
 
 
+def _sha256(path: Path) -> str:
+    """The hash of a file's content, in one call: other threads run meanwhile. Raises OSError."""
+    import hashlib
+
+    return hashlib.sha256(map_file(path)).hexdigest()
+
+
 class Store:
     """Programs by key, in a directory of the code cache. Safe between threads and processes."""
 
@@ -91,10 +99,12 @@ class Store:
                 return str(digest)
         except (OSError, ValueError, TypeError):
             pass
-        import hashlib
+        from concurrent.futures import ThreadPoolExecutor
 
-        with open(path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        with ThreadPoolExecutor(1) as pool:
+            hashing = pool.submit(_sha256, path)
+            import tinsmith.compiler.build  # noqa: F401 - what is new here will be compiled
+        digest = hashing.result()
         if time.time() - now[2] / 1e9 > RECENT and fingerprint(path) == now:
             write_note(note, json.dumps([now, digest]))
         return digest
