@@ -8,6 +8,8 @@ import pytest
 import tinsmith as ts
 from tests.models import GRAPHS, conv, feeds
 from tinsmith import ops
+from tinsmith.backends.cpu import Array, Heap
+from tinsmith.compiler import build
 from tinsmith.errors import UnknownName
 from tinsmith.graph import Graph, Type
 from tinsmith.ops.control import run_graph
@@ -50,3 +52,17 @@ def test_small_programs_compute_the_same(name: str) -> None:
 def test_memory_has_two_values() -> None:
     with pytest.raises(UnknownName, match="small"):
         ts.compile(layers(16, 1), memory="smal")
+
+
+def test_weights_of_the_model_leave_before_those_of_the_program_come(monkeypatch) -> None:
+    events: list[str] = []
+    finish = Heap.finish
+
+    def finished(room: Heap, nbytes: int) -> Array:
+        events.append("come")
+        return finish(room, nbytes)
+
+    monkeypatch.setattr(build, "release", lambda weights: events.append("leave"))
+    monkeypatch.setattr(Heap, "finish", finished)
+    ts.compile(layers(16, 1), cache=False)
+    assert events == ["leave", "come"]

@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from tinsmith.backends.cpu import Compiled, Room, compile_placed
+from tinsmith.backends.cpu import Array, Compiled, Heap, Room, compile_placed
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.target import Target
 from tinsmith.compiler.explain import explain_steps
@@ -106,7 +105,7 @@ class Compilation:
             cache=self.cache,
             preferences=preferences,
             small=self.options.memory == "small",
-            room=room,
+            room=_LettingGo(room or Heap(), self._constants),
             shelf=shelf,
         )
         # A model's file may change: a program does not read it, but for the bodies of its loops.
@@ -143,7 +142,6 @@ class Compilation:
             tuned = str(tuning)
         else:
             compiled = self.compile(placed, known.read(), room=room, shelf=shelf)
-        release(self._constants)  # the program has its own copies
         return Made(
             compiled, lambda: str(placed), lambda: explain_steps(compiled.built, reports), tuned
         )
@@ -153,5 +151,17 @@ class Compilation:
         return {m.path for m in mappings(self._constants)}
 
     @cached_property
-    def _constants(self) -> list[np.ndarray[Any, Any]]:
+    def _constants(self) -> list[Array]:
         return list(graph_weights(self.imported, max_inline=0).values())
+
+
+class _LettingGo:
+    """A room that has the model's weights leave memory before a program's own, now complete, are
+    mapped."""
+
+    def __init__(self, room: Room, weights: list[Array]) -> None:
+        self.put, self._room, self._weights = room.put, room, weights
+
+    def finish(self, nbytes: int) -> Array:
+        release(self._weights)
+        return self._room.finish(nbytes)
