@@ -22,6 +22,7 @@ def run(
     threads: int = 1,
     lens: list[int] | None = None,
     peepholes: bool = False,
+    consts: tuple[int, ...] = (1, 2, 3, 7),
     **attrs: object,
 ) -> None:
     t, n, i, h = size
@@ -31,9 +32,12 @@ def run(
     def r(*dims: int) -> np.ndarray:
         return (rng.standard_normal(dims) * 0.5).astype(np.float32)
 
-    arrays: list = [r(t, n, i), r(d, g * h, i), r(d, g * h, h), r(d, 2 * g * h)]
+    first = attrs.get("layout")
+    arrays: list = [r(n, t, i) if first else r(t, n, i)]
+    arrays += [r(d, g * h, i), r(d, g * h, h), r(d, 2 * g * h)]
+    state = (n, d, h) if first else (d, n, h)
     if states:
-        arrays += [None, r(d, n, h)] + ([r(d, n, h)] if op == "LSTM" else [])
+        arrays += [None, r(*state)] + ([r(*state)] if op == "LSTM" else [])
     arrays += [None] * ((8 if op == "LSTM" else 6) - len(arrays))
     if lens is not None:
         arrays[4] = np.array(lens, np.int32)
@@ -41,7 +45,7 @@ def run(
         arrays[7] = r(d, 3 * h)
     check(
         op, arrays, {"hidden_size": h, "direction": direction, **attrs},
-        kernel=KERNELS[op], target=target, consts=(1, 2, 3, 7), rtol=2e-5, threads=threads,
+        kernel=KERNELS[op], target=target, consts=consts, rtol=2e-5, threads=threads,
     )  # fmt: skip
 
 
@@ -123,3 +127,49 @@ def test_activations_that_differ_between_directions_are_left_to_the_reference() 
         run("RNN", (2, 1, 3, 4), "bidirectional", "host", activations=("Relu", "Tanh"))
     with pytest.raises(Skip, match="softplus"):
         run("RNN", (2, 1, 3, 4), "forward", "host", activations=("Softplus",))
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("size", [*SIZES, (2, 3, 64, 70), (7, 2, 33, 50)])
+def test_computed_weights(op: str, size: tuple, target: str) -> None:
+    run(op, size, "bidirectional", target, states=True, consts=())
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("consts", [(1, 2), (2, 3), (1, 3, 7)])
+def test_weights_of_which_some_are_computed(op: str, consts: tuple) -> None:
+    peepholes = op == "LSTM"
+    run(op, (4, 3, 5, 21), "reverse", "host", lens=[1, 4, 2], peepholes=peepholes, consts=consts)
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("size", [*SIZES, (5, 2, 6, 70)])
+def test_batch_first(op: str, size: tuple, target: str) -> None:
+    run(op, size, "bidirectional", target, states=True, layout=1)
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_batch_first_with_lengths_among_threads(op: str, direction: str) -> None:
+    after = {"linear_before_reset": 1} if op == "GRU" else {}
+    run(op, (5, 3, 6, 70), direction, "host", states=True, threads=4, lens=[2, 5, 0],
+        consts=(), layout=1, **after)  # fmt: skip
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("hidden", [16, 21])
+def test_computed_weights_without_bias(op: str, hidden: int) -> None:
+    rng, rows = np.random.default_rng(0), GATES[op] * hidden
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in ((4, 2, 5), (1, rows, 5))]
+    arrays.append(rng.standard_normal((1, rows, hidden)).astype(np.float32))
+    check(op, arrays, {"hidden_size": hidden}, kernel=KERNELS[op], target="host", rtol=2e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_computed_weights_with_everything(threads: int) -> None:
+    for after in (0, 1):
+        run("GRU", (5, 2, 6, 70), "bidirectional", "host", states=True, threads=threads,
+            consts=(), linear_before_reset=after)  # fmt: skip
+    run("LSTM", (5, 2, 6, 70), "bidirectional", "host", threads=threads, consts=(), peepholes=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tinsmith.codegen.builder import Val
 from tinsmith.kernels._kernel import Choice, Site, Tier, kernel
 from tinsmith.kernels.places import Position
@@ -40,15 +38,16 @@ def lstm_steps(site: Site) -> Choice:
 
         step.each_block(step.h, range(4), block)
 
-    return layer_choice(layer, layer.wb + layer.rb, 2, cell)
+    return layer_choice(layer, 2, cell)
 
 
 @kernel("GRU", Tier.SHAPED, dtypes="float32")
 def gru_steps(site: Site) -> Choice:
     """All input products as one dot, then every step's three gates block by block."""
-    layer = layer_of(site, 3, 1, ("sigmoid", "tanh"))
+    after = bool(site.attr("linear_before_reset"))
+    layer = layer_of(site, 3, 1, ("sigmoid", "tanh"), apart=after)
     gate, last = layer.functions
-    v, after = layer.lanes, bool(site.attr("linear_before_reset"))
+    v = layer.lanes
 
     def blend(step: Step, z: Val, n: Val, row: Position, unit: Position) -> None:
         old = (step.h + row * layer.padded + unit).load(v)
@@ -87,11 +86,7 @@ def gru_steps(site: Site) -> Choice:
         step.each_block(step.h, (0, 1), gates)
         step.each_block(step.c, (2,), candidate)
 
-    bias = layer.wb + layer.rb
-    if after:
-        bias = np.concatenate([bias[:, :2], layer.wb[:, 2:]], axis=1)
-    cell = reset_after if after else reset_before
-    return layer_choice(layer, bias, 1, cell, divisible=after)
+    return layer_choice(layer, 1, reset_after if after else reset_before, divisible=after)
 
 
 @kernel("RNN", Tier.SHAPED, dtypes="float32")
@@ -108,4 +103,4 @@ def rnn_steps(site: Site) -> Choice:
 
         step.each_block(step.h, (0,), block)
 
-    return layer_choice(layer, layer.wb + layer.rb, 1, cell)
+    return layer_choice(layer, 1, cell)

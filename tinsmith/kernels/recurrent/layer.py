@@ -1,19 +1,11 @@
-"""The sizes of a recurrent layer, and its weights in the order in which the kernels read them.
-
-Gate columns are interleaved by blocks of V hidden units ([block][gate][V]), so that one register
-tile holds all gates of a block and the cell's arithmetic follows the product directly.
-"""
+"""The sizes of a recurrent layer, and what the native kernel does not do."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-
-import numpy as np
+from dataclasses import dataclass
 
 from tinsmith.kernels._kernel import Site, Skip
-from tinsmith.kernels.dot.matmul import pack_columns
-from tinsmith.kernels.dot.tiles import Columns
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.recurrent.functions import Function, gate_functions
 
@@ -21,8 +13,10 @@ from tinsmith.kernels.recurrent.functions import Function, gate_functions
 @dataclass(frozen=True)
 class Layer:
     """Sizes of one recurrent layer: T steps, N rows, I inputs, H units in blocks of V, D
-    directions; `gates` columns of each unit in the product, `bias` (D, gates, H). `peepholes` are
-    (D, 3, H) or absent; with `lens` the input 4 tells how many steps each row has."""
+    directions; `gates` columns of each unit in the product. With `lens` the input 4 tells how many
+    steps each row has. `peepholes` is the number of their input, if there is one. `apart`: a bias
+    of the last gate is added inside the step. `batch_first`: x is (N, T, I), y (N, T, D, H),
+    states (N, D, H) rather than (T, N, I), (T, D, N, H) and (D, N, H)."""
 
     site: Site
     gates: int
@@ -32,13 +26,42 @@ class Layer:
     hidden: int
     directions: tuple[bool, ...]  # True: from the last step to the first
     lanes: int
-    w: np.ndarray = field(repr=False)
-    r: np.ndarray = field(repr=False)
-    wb: np.ndarray = field(repr=False)
-    rb: np.ndarray = field(repr=False)
-    peepholes: np.ndarray | None = field(repr=False)
     functions: tuple[Function, ...]
     lens: bool
+    peepholes: int | None
+    apart: bool
+    batch_first: bool
+
+    @property
+    def product_strides(self) -> tuple[int, int]:
+        """From one step, and from one row, to the next, in the products of all inputs."""
+        step, row = (1, self.steps) if self.batch_first else (self.batch, 1)
+        return step * self.columns, row * self.columns
+
+    @property
+    def output_strides(self) -> tuple[int, int, int]:
+        """From one step, direction and row to the next, in y."""
+        ways, hidden = len(self.directions), self.hidden
+        if self.batch_first:
+            return ways * hidden, hidden, self.steps * ways * hidden
+        return ways * self.batch * hidden, self.batch * hidden, hidden
+
+    @property
+    def state_strides(self) -> tuple[int, int]:
+        """From one direction, and from one row, to the next, in initial and last states."""
+        if self.batch_first:
+            return self.hidden, len(self.directions) * self.hidden
+        return self.batch * self.hidden, self.hidden
+
+    @property
+    def weights(self) -> list[int]:
+        """The numbers of the inputs that hold weights."""
+        return [i for i in (1, 2, 3, self.peepholes) if i is not None and self.site.has(i)]
+
+    @property
+    def computed(self) -> bool:
+        """Whether some weights are known only when the model runs; all are packed then."""
+        return any(self.site.input(i).const is None for i in self.weights)
 
     @property
     def blocks(self) -> int:
@@ -56,51 +79,22 @@ class Layer:
     def rows(self) -> int:
         return self.steps * self.batch
 
-    def interleave(self, per_gate: np.ndarray) -> np.ndarray:
-        """(..., gates, H) as (..., blocks * gates * V), zero-padded."""
-        *lead, g, h = per_gate.shape
-        wide = np.zeros((*lead, g, self.padded), np.float32)
-        wide[..., :h] = per_gate
-        wide = wide.reshape(*lead, g, self.blocks, self.lanes)
-        return np.ascontiguousarray(np.moveaxis(wide, -3, -2)).reshape(*lead, -1)
 
-    def gated(self, weights: np.ndarray, d: int) -> np.ndarray:
-        """Direction d of (D, gates * H, K) weights as a (K, columns) matrix."""
-        per_gate = weights[d].reshape(self.gates, self.hidden, -1)
-        return self.interleave(np.moveaxis(per_gate, 2, 0))
-
-    def packed_inputs(self, columns: Columns) -> np.ndarray:
-        """The input weights of all directions in panels."""
-        every = range(len(self.directions))
-        return np.concatenate([pack_columns(self.gated(self.w, d), columns) for d in every])
-
-    def packed_states(self) -> np.ndarray:
-        """The recurrent weights as [direction][block][unit before][gate][V]."""
-        every = range(len(self.directions))
-        full = np.stack([self.gated(self.r, d) for d in every])
-        shape = (len(every), self.hidden, self.blocks, self.gates * self.lanes)
-        return np.ascontiguousarray(full.reshape(shape).swapaxes(1, 2))
-
-
-def layer_of(site: Site, gates: int, states: int, plain: Sequence[str]) -> Layer:
+def layer_of(
+    site: Site, gates: int, states: int, plain: Sequence[str], apart: bool = False
+) -> Layer:
     """The layer of a site, or Skip for what the native kernel does not do."""
-    x = site.input(0)
-    w, r = site.const(1, "w"), site.const(2, "r")
-    if site.attr("layout") != 0:
-        raise Skip("layout is 1")
     if site.has(4) and site.input(4).dtype.kind not in "iu":
         raise Skip(f"sequence_lens is {site.input(4).dtype}")
-    count, hidden = w.shape[0], r.shape[2]
+    batch_first = bool(site.attr("layout"))
+    t, n, i = site.input(0).dims
+    if batch_first:
+        t, n = n, t
+    count, hidden = site.input(1).dims[0], site.input(2).dims[2]
     functions = gate_functions(site, plain, count)
-    peepholes = None
-    if site.has(5 + states):
-        peepholes = site.const(5 + states, "peepholes").reshape(count, 3, hidden)
-    bias = site.const(3, "b") if site.has(3) else np.zeros((count, 2 * gates * hidden), np.float32)
-    wb, rb = np.split(bias.reshape(count, 2, gates, hidden), 2, axis=1)
     way = site.attr("direction")
     directions = (False, True) if way == "bidirectional" else (way == "reverse",)
-    t, n, i = x.dims
     return Layer(
-        site, gates, t, n, i, hidden, directions, block_of(site.target), w, r, wb[:, 0], rb[:, 0],
-        peepholes, functions, site.has(4),
+        site, gates, t, n, i, hidden, directions, block_of(site.target), functions, site.has(4),
+        5 + states if site.has(5 + states) else None, apart, batch_first,
     )  # fmt: skip

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tinsmith.codegen.types import F32
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Layout, Packed, Phase
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, grid, part
 from tinsmith.kernels.dot.skeleton import Operands, product
 from tinsmith.kernels.dot.tiles import Tiling, choose
 from tinsmith.kernels.places import Position
 from tinsmith.kernels.recurrent.layer import Layer
 from tinsmith.kernels.recurrent.steps import Cell, States, buffers
+from tinsmith.kernels.recurrent.weights import PACKING, floats, packed, packing, with_weights_at
 
 
-def layer_choice(
-    layer: Layer, bias: np.ndarray, states: int, cell: Cell, divisible: bool = True
-) -> Choice:
-    """The choice for a layer; `bias` is (D, gates, H). `divisible`: the units of a step may be
-    shared by threads (no unit needs another's result of the same step)."""
+def layer_choice(layer: Layer, states: int, cell: Cell, divisible: bool = True) -> Choice:
+    """The choice for a layer. `divisible`: the units of a step may be shared by threads (no unit
+    needs another's result of the same step)."""
     site, target = layer.site, layer.site.target
     ways = len(layer.directions)
     tiling = choose(target, layer.rows, layer.columns, layer.inputs)
@@ -31,34 +28,29 @@ def layer_choice(
         later = _shared_steps(layer, states, cell, shares)
     else:
         later = (_whole_steps(layer, states, cell),)
-    reads: list[Layout | None] = [None] * len(site.inputs)
-    reads[0] = PLAIN
-    if layer.lens:
-        reads[4] = PLAIN
-    for k in range(states):
-        if site.has(5 + k):
-            reads[5 + k] = PLAIN
-    state_floats = buffers(states) * layer.batch * layer.padded
+    work = ways * (layer.rows * layer.columns + buffers(states) * layer.batch * layer.padded)
+    phases, columns = (_input_products(layer, tiling, first), *later), tiling.columns
+    cost = first + layer.steps * ways * step + 1e-6
+    weights = 0
+    if layer.computed:
+        phases = tuple(
+            with_weights_at(phase, layer, columns, work)
+            for phase in (packing(layer, columns), *phases)
+        )
+        weights = ways * sum(floats(layer, columns))
+        cost += PACKING * weights
     return Choice(
-        cost=first + layer.steps * ways * step + 1e-6,
-        reads=tuple(reads),
-        writes=(PLAIN,) * len(site.outputs),
-        phases=(_input_products(layer, tiling, first), *later),
-        packed=(
-            Packed("w", lambda: layer.packed_inputs(tiling.columns)),
-            Packed("bias", lambda: layer.interleave(bias)),
-            Packed("r", layer.packed_states),
-            Packed("rb", lambda: layer.interleave(layer.rb[:, -1:])),
-            *_peepholes(layer),
+        cost=cost,
+        reads=tuple(
+            None if v is None or (not layer.computed and i in layer.weights) else PLAIN
+            for i, v in enumerate(site.inputs)
         ),
-        scratch=4 * ways * (layer.rows * layer.columns + state_floats),
-        detail=f"{tiling}, {layer.steps} steps",
+        writes=(PLAIN,) * len(site.outputs),
+        phases=phases,
+        packed=() if layer.computed else packed(layer, columns),
+        scratch=4 * (work + weights),
+        detail=f"{tiling}, {layer.steps} steps{', weights packed' if layer.computed else ''}",
     )
-
-
-def _peepholes(layer: Layer) -> tuple[Packed, ...]:
-    given = layer.peepholes
-    return () if given is None else (Packed("peepholes", lambda: layer.interleave(given)),)
 
 
 def _whole_steps(layer: Layer, states: int, cell: Cell) -> Phase:
@@ -101,7 +93,7 @@ def _shared_steps(layer: Layer, states: int, cell: Cell, shares: int) -> tuple[P
 
 
 def _input_products(layer: Layer, tiling: Tiling, seconds: float) -> Phase:
-    """x w^T + bias of all steps, into scratch as [direction][step, row][columns]."""
+    """x w^T + bias of all steps, into scratch as [direction][step and row as in x][columns]."""
     cells = grid(layer.site.target, tiling, layer.inputs, seconds, len(layer.directions))
     depth, columns = layer.inputs, tiling.columns
 

@@ -23,13 +23,13 @@ class Step:
 
     em: Emit
     layer: Layer
-    p: Ptr  # input products of this step: [row][columns]
+    p: Ptr  # input products of this step
     r: Ptr  # packed recurrent weights
     rb: Ptr  # recurrent bias of the last gate, [block][V]
     h: Ptr  # h before the step, [row][padded]
     h_next: Ptr
     c: Ptr  # second state, or work of the same size
-    y: Ptr  # output of this step: [row][H]
+    y: Ptr  # output of this step
     first: Position
     last: Position
     odd: Val  # the step's number, modulo 2
@@ -57,7 +57,7 @@ class Step:
                 sums = product(b, at, height, (v,) * len(gates))
                 for k in range(height):
                     here = b.index(row) + k
-                    line = (self.p + here * layer.columns + block * size).fixed()
+                    line = (self.p + here * layer.product_strides[1] + block * size).fixed()
                     inputs = [(line + g * v).load(v) for g in range(layer.gates)]
                     body(sums[k], inputs, here, block * v, block)
 
@@ -72,7 +72,7 @@ class Step:
         (self.h_next + place).store(self.kept(h, (self.h + place).fixed(), row))
         if layer.lens:
             h = self._alive(row).select(h, 0.0)
-        place = self.y + row * layer.hidden + unit
+        place = self.y + row * layer.output_strides[2] + unit
         if layer.hidden % v == 0:
             place.store(h)
             return
@@ -140,19 +140,18 @@ class States:
             t = mirrored if all(layer.directions) else both
         odd = s % 2
         scratch = em.scratch.cast(F32) + d * (layer.rows * layer.columns)
-        state = layer.batch * layer.hidden
-        out = em.outs[0].pointer + t * (len(layer.directions) * state)
+        out_step, out_way, _ = layer.output_strides
         cell(
             Step(
                 em=em,
                 layer=layer,
-                p=(scratch + t * (layer.batch * layer.columns)).fixed(),
+                p=(scratch + t * layer.product_strides[0]).fixed(),
                 r=em.packed[2] + d * (layer.hidden * layer.columns),
                 rb=em.packed[3] + d * layer.padded,
                 h=self.h[0] + odd * self.size,
                 h_next=self.h[0] + (b.index(1) - odd) * self.size,
                 c=self.c,
-                y=out + d * state,
+                y=em.outs[0].pointer + t * out_step + d * out_way,
                 first=first,
                 last=last,
                 odd=odd,
@@ -165,11 +164,11 @@ class States:
         """The last states as outputs."""
         em, layer, b = self.em, self.layer, self.em.b
         final = self.h[layer.steps % 2]
-        start = self.d * (layer.batch * layer.hidden)
+        way, line = layer.state_strides
         for view, buffer in zip(em.outs[1:], [final, self.c], strict=False):
             with b.loop(0, layer.batch) as row:
                 source = (buffer + row * layer.padded).fixed()
-                sink = (view.pointer + start + row * layer.hidden).fixed()
+                sink = (view.pointer + self.d * way + row * line).fixed()
                 copy(b, source, sink, layer.hidden, layer.lanes)
 
 
@@ -197,11 +196,11 @@ def _load_state(em: Emit, layer: Layer, d: Val | int, index: int, buffer: Ptr) -
     view = em.ins[index] if index < len(em.ins) else None
     if view is None:
         return
-    source = view.pointer + d * (layer.batch * layer.hidden)
+    way, line = layer.state_strides
     with b.loop(0, layer.batch) as row:
         copy(
             b,
-            (source + row * layer.hidden).fixed(),
+            (view.pointer + d * way + row * line).fixed(),
             (buffer + row * layer.padded).fixed(),
             layer.hidden,
             v,

@@ -1,0 +1,207 @@
+"""The weights of a recurrent layer in the order in which its kernels read them.
+
+Gate columns are interleaved by blocks of V hidden units ([block][gate][V]), so that one register
+tile holds all gates of a block and the cell's arithmetic follows the product directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import Emit, Packed, Phase
+from tinsmith.kernels.dot.matmul import pack_columns
+from tinsmith.kernels.dot.tiles import Columns
+from tinsmith.kernels.places import Position
+from tinsmith.kernels.recurrent.layer import Layer
+from tinsmith.kernels.transpose import transpose
+
+PACKING = 3e-10
+"""Seconds of one weight that is packed when the model runs, about."""
+
+
+def packed(layer: Layer, columns: Columns) -> tuple[Packed, ...]:
+    """Constant weights: the input products' in panels of `columns`, then their bias; the recurrent
+    ones as [direction][block][unit before][gate][V], then the bias that the last gate adds in the
+    step; then peepholes."""
+
+    def biases(part: int) -> np.ndarray:
+        ways, gates, hidden = len(layer.directions), layer.gates, layer.hidden
+        b = layer.site.const(3) if layer.site.has(3) else np.zeros(ways * 2 * gates * hidden)
+        wb, rb = b.reshape(ways, 2, gates, hidden).astype(np.float32).swapaxes(0, 1)
+        if part:
+            return rb[:, -1:]
+        inner = layer.gates - layer.apart
+        return np.concatenate([(wb + rb)[:, :inner], wb[:, inner:]], axis=1)
+
+    def inputs() -> np.ndarray:
+        every = [pack_columns(m, columns) for m in _gated(layer, layer.site.const(1))]
+        return np.concatenate(every)
+
+    def states() -> np.ndarray:
+        full = np.stack(_gated(layer, layer.site.const(2)))
+        full = full.reshape(*full.shape[:2], layer.blocks, layer.gates * layer.lanes)
+        return np.ascontiguousarray(full.swapaxes(1, 2))
+
+    own = (
+        Packed("w", inputs),
+        Packed("bias", lambda: _interleave(layer, biases(0))),
+        Packed("r", states),
+        Packed("rb", lambda: _interleave(layer, biases(1))),
+    )
+    if (at := layer.peepholes) is None:
+        return own
+    shape = (len(layer.directions), 3, layer.hidden)
+    peepholes = layer.site.const(at).reshape(shape)
+    return (*own, Packed("peepholes", lambda: _interleave(layer, peepholes)))
+
+
+def _interleave(layer: Layer, per_gate: np.ndarray) -> np.ndarray:
+    """(..., gates, H) as (..., blocks * gates * V), zero-padded."""
+    *lead, g, h = per_gate.shape
+    wide = np.zeros((*lead, g, layer.padded), np.float32)
+    wide[..., :h] = per_gate
+    wide = wide.reshape(*lead, g, layer.blocks, layer.lanes)
+    return np.ascontiguousarray(np.moveaxis(wide, -3, -2)).reshape(*lead, -1)
+
+
+def _gated(layer: Layer, weights: np.ndarray) -> list[np.ndarray]:
+    """(D, gates * H, K) weights as a (K, columns) matrix for each direction."""
+    per_gate = weights.reshape(len(weights), layer.gates, layer.hidden, -1)
+    return [_interleave(layer, np.moveaxis(w, 2, 0)) for w in per_gate]
+
+
+def floats(layer: Layer, columns: Columns) -> list[int]:
+    """The sizes of the arrays of `packed`, for one direction."""
+    sizes = [layer.inputs * columns.padded, layer.columns, layer.hidden * layer.columns]
+    return [*sizes, layer.padded, *([3 * layer.padded] if layer.peepholes is not None else [])]
+
+
+def with_weights_at(phase: Phase, layer: Layer, columns: Columns, start: int) -> Phase:
+    """The phase with the arrays of `packed` in scratch, from float `start` on."""
+
+    def emit(em: Emit) -> None:
+        phase.emit(replace(em, packed=_places(em, layer, columns, start)))
+
+    return replace(phase, emit=emit)
+
+
+def _places(em: Emit, layer: Layer, columns: Columns, start: int) -> tuple[Ptr, ...]:
+    sizes = [len(layer.directions) * n for n in floats(layer, columns)]
+    return tuple(em.scratch.cast(F32) + start + sum(sizes[:i]) for i in range(len(sizes)))
+
+
+def packing(layer: Layer, columns: Columns) -> Phase:
+    """Writes what `packed` makes to `em.packed`, from inputs; a tile is a block of a direction."""
+    full = layer.hidden // layer.lanes
+
+    def emit(em: Emit) -> None:
+        b = em.b
+        with b.loop(em.begin, em.end) as tile:
+            d, block = tile // layer.blocks, tile % layer.blocks
+            if full:
+                with b.when(b.index(block) < full):
+                    _pack_block(em, layer, columns, d, block, layer.lanes)
+            if rest := layer.hidden % layer.lanes:
+                with b.when(b.index(block).eq(full)):
+                    _pack_block(em, layer, columns, d, block, rest)
+
+    return Phase(len(layer.directions) * layer.blocks, emit)
+
+
+def _pack_block(
+    em: Emit, layer: Layer, columns: Columns, d: Position, block: Position, units: int
+) -> None:
+    """One block, of which `units` are real."""
+    sizes = floats(layer, columns)
+    w, bias, r, rb, *peepholes = (p + d * n for p, n in zip(em.packed, sizes, strict=True))
+    _pack_matrices(em, layer, columns, (d, block, units), w, r)
+    _pack_biases(em, layer, (d, block, units), bias, rb)
+    b, v = em.b, layer.lanes
+    for to in peepholes:
+        given = _vector(em, layer, layer.peepholes or 0, 3, d, block)
+        assert given is not None
+        for k in range(3):
+            line = (given + k * layer.hidden).fixed()
+            _fill(b, to + (block * 3 + k) * v, units, v, lambda i, n, p=line: (p + i).load(n))
+
+
+Block = tuple[Position, Position, int]  # direction, block, how many of its units are real
+
+
+def _pack_matrices(em: Emit, layer: Layer, columns: Columns, at: Block, w: Ptr, r: Ptr) -> None:
+    (d, block, units), b, v = at, em.b, layer.lanes
+    gates, hidden, inputs = layer.gates, layer.hidden, layer.inputs
+    row = d * (gates * hidden) + block * v
+    from_w, from_r = (em.ins[i].pointer for i in (1, 2))  # type: ignore[union-attr]
+    last = sum(columns.tail) or columns.size
+    with b.loop(0, gates) as g:
+        column = (block * gates + g) * v
+        panel, line = column // columns.size, row + g * hidden
+        width = (panel < columns.full).select(b.index(columns.size), b.index(last))
+        to = w + panel * (columns.size * inputs) + column % columns.size
+        _turn(b, (from_w + line * inputs).fixed(), to.fixed(), inputs, width, units, v)
+        to = r + block * (hidden * gates * v) + g * v
+        _turn(b, (from_r + line * hidden).fixed(), to.fixed(), hidden, gates * v, units, v)
+
+
+def _pack_biases(em: Emit, layer: Layer, at: Block, bias: Ptr, rb: Ptr) -> None:
+    (d, block, units), b, v = at, em.b, layer.lanes
+    gates, hidden = layer.gates, layer.hidden
+    given = _vector(em, layer, 3, 2 * gates, d, block)
+
+    def read(row: int) -> Callable[[int, int], Val]:
+        if given is None:
+            return lambda i, n: b.zero(F32.x(n))
+        line = given + row * hidden
+        return lambda i, n: (line + i).load(n)
+
+    for g in range(gates):
+        own, inner = read(g), read(gates + g)
+
+        def both(i: int, n: int, own: Callable = own, inner: Callable = inner) -> Val:
+            return own(i, n) + inner(i, n)
+
+        apart = layer.apart and g == gates - 1
+        _fill(b, bias + (block * gates + g) * v, units, v, own if apart else both)
+    _fill(b, rb + block * v, units, v, read(2 * gates - 1))
+
+
+def _vector(
+    em: Emit, layer: Layer, number: int, rows: int, d: Position, block: Position
+) -> Ptr | None:
+    """A block of the first row of direction d of an input (D, rows * H), if it is given."""
+    view = em.ins[number] if number < len(em.ins) else None
+    return None if view is None else view.pointer + d * (rows * layer.hidden) + block * layer.lanes
+
+
+def _fill(b: Builder, to: Ptr, units: int, lanes: int, value: Callable[[int, int], Val]) -> None:
+    """V floats: `value(first, how many)` for the real units, zeros after them."""
+    if units == lanes:
+        to.store(value(0, lanes))
+        return
+    for i in range(lanes):
+        (to + i).store(value(i, 1) if i < units else b.zero(F32))
+
+
+def _turn(
+    b: Builder, source: Ptr, to: Ptr, depth: int, stride: Position, units: int, lanes: int
+) -> None:
+    """to[k * stride + lane] = source[lane * depth + k], 0 beyond the real units."""
+    squares = depth // lanes * lanes
+    if squares:
+        with b.loop(0, squares, lanes) as k:
+            zero = b.zero(F32.x(lanes))
+            rows = [(source + (i * depth) + k).load(lanes) for i in range(units)]
+            rows += [zero] * (lanes - units)
+            for i, column in enumerate(transpose(rows)):
+                (to + (k + i) * stride).store(column)
+    if squares < depth:
+        with b.loop(squares, depth) as k:
+            line = (to + k * stride).fixed()
+            for i in range(lanes):
+                (line + i).store((source + (i * depth) + k).load() if i < units else b.zero(F32))
