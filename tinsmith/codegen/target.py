@@ -96,6 +96,14 @@ class Target:
         return f"{self.model or self.cpu} ({self.isa}, {self.lanes} lanes)"
 
 
+FOREIGN = 0.6  # of the last-level cache's rate, with which a core reads what another just wrote
+
+
+def foreign_time(target: Target, nbytes: float) -> float:
+    """Seconds for a core to read what another core has just written."""
+    return nbytes / (FOREIGN * target.l3_bandwidth)
+
+
 def overlap(busy: float, fetching: float) -> float:
     """Time of arithmetic and of memory traffic that mostly happen at once."""
     return max(busy, fetching) + 0.4 * min(busy, fetching)

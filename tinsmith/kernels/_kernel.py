@@ -71,11 +71,14 @@ class Phase:
 
     With `repeat` the loop runs so many times in sequence, each done before the next begins
     (`em.step` tells which time it is), and each thread always gets the same tiles.
+    `sweep`: so many tiles, one after the other, pass over the positions of the outputs, and the
+    next as many over the same positions (0: all tiles are one sweep). Threads share each sweep.
     """
 
     tiles: int
     emit: Callable[[Emit], None]
     repeat: int = 1
+    sweep: int = 0
 
 
 @dataclass(frozen=True)
@@ -167,8 +170,8 @@ def _kernels_for(op: str, edition: int) -> tuple[Kernel, ...]:
     return tuple(sorted(rows, key=lambda k: (-k.tier, k.name)))
 
 
-def one_phase(tiles: int, emit: Callable[[Emit], None]) -> tuple[Phase, ...]:
-    return (Phase(tiles, emit),)
+def one_phase(tiles: int, emit: Callable[[Emit], None], sweep: int = 0) -> tuple[Phase, ...]:
+    return (Phase(tiles, emit, sweep=sweep),)
 
 
 def elem(value: Value | Spec) -> Ty:

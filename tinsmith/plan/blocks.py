@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tinsmith.codegen.target import foreign_time
 from tinsmith.errors import CodegenError
 from tinsmith.graph import Node, Value
 from tinsmith.kernels._kernel import KERNELS, Choice, Skip, Tier
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from tinsmith.plan.place import Placer
 
 EXPOSED = 1.2  # of the time to write and read what leaves L2; arithmetic does not hide it
-FOREIGN = 0.6
-"""Of the last-level cache's rate: how fast a core reads what another core has just written."""
 MARGIN = 0.98
 """A block must be estimated faster by this: kernels of their own have more ways to be chosen."""
 SMALL_MARGIN = 1.1
@@ -88,7 +87,7 @@ def _between(placer: Placer, nbytes: int) -> float:
     if threads == 1:
         return wait
     foreign = nbytes * (threads - 1) / threads  # shared by all threads
-    return wait + target.wait + foreign / threads / (FOREIGN * target.l3_bandwidth)
+    return wait + target.wait + foreign_time(target, foreign / threads)
 
 
 def _cheapest(placer: Placer, node: Node, layouts: dict[Value, Layout]) -> Choice:

@@ -6,8 +6,8 @@ outputs. Where there is room for time stamps (not null), thread 0 adds the cycle
 the step's word; word 0 is when the last step ended.
 
 With several threads every call has a line of counters: the tiles that are done, and for each
-thread those of its own part that have been taken. A thread works off its own part, so that what
-it wrote before is in its cache, and then helps the others; it goes on when all tiles are done.
+thread the pieces of its own part that have been taken. A thread works off its own part, so that
+what it wrote before is in its cache, and then helps the others; it goes on when all tiles are done.
 
 Every plan has its own segments, so they must be cheap to compile: what is the same in all plans
 (taking tiles, waiting, time stamps) are functions of a module of their own, which the cache holds.
@@ -43,11 +43,13 @@ from tinsmith.plan.plan import (
 
 AWAIT = Function("await", [("counter", PTR), ("goal", I64), ("block", PTR)])
 STAMP = Function("stamp", [("stamps", PTR), ("index", I64)])
-TAKE = Function("take", [("own", PTR), ("done", PTR), ("tiles", I64), ("chunk", I64), ("tid", I64)])
-BEGIN, END, TRIED, OWN = 0, 1, 2, 3
-"""What a thread keeps while it takes tiles, in words: those it has, and whose it has looked at."""
-CHUNKS = 4
-"""Pieces for each thread into which the tiles of a call are cut."""
+NUMBERS = ("sweeps", "groups", "tiles", "pieces", "tid")
+TAKE = Function("take", [("own", PTR), ("done", PTR), *((name, I64) for name in NUMBERS)])
+FIRST, LAST, BEGIN, END, TRIED, OWN = range(6)
+"""What a thread keeps while it takes tiles, in words: the sweeps that it has and the tiles of each,
+and whose it has looked at."""
+PIECES = 4
+"""Into how many pieces a thread's part of a call is cut at least, if it has as many tiles."""
 
 
 def main_text(plan: Plan, target: Target) -> str:
@@ -91,28 +93,32 @@ def _stamp(module: Module) -> None:
 
 def _take(module: Module, threads: int) -> None:
     """Count the tiles that a thread has as done and give it the next: of its own part, then of
-    what is left of the others', a piece at a time. None are left where BEGIN is not below END;
-    the thread is then ready for the next call."""
+    what is left of the others'. A part is the same share of the `tiles` of each of the `sweeps`;
+    it is taken by pieces: some of the sweeps, in `groups`, and of each one of the `pieces` of the
+    share. None are left where BEGIN is not below END; the thread is then ready for the next call.
+    """
     b = module.function(TAKE.name, TAKE.params)
     own, done = b.pointer("own", I64), b.pointer("done", I64)
-    tiles, chunk, tid = b.args["tiles"], b.args["chunk"], b.args["tid"]
+    sweeps, groups, tiles, pieces, tid = (b.args[name] for name in NUMBERS)
     begin, end = (own + BEGIN).load(), (own + END).load()
     with b.when(begin < end):
-        done.atomic_add(end - begin, "release")
-    (own + BEGIN).store(b.index(0))
-    (own + END).store(b.index(0))
+        done.atomic_add((end - begin) * ((own + LAST).load() - (own + FIRST).load()), "release")
+    for word in (BEGIN, END):
+        (own + word).store(b.index(0))
     with b.repeat() as leave_if:
         tried = (own + TRIED).load()
         over = tried >= threads
         (own + TRIED).store(over.select(0, tried))
         leave_if(over)
         whose = (tid + tried) % threads
-        first, last = whose * tiles // threads, (whose + 1) * tiles // threads
-        taken = (done + (whose + 1) * LINE).fixed()
-        start = first + taken.atomic_add(chunk)
-        found = start < last
-        (own + BEGIN).store(found.select(start, 0))
-        (own + END).store(found.select((start + chunk).min(last), 0))
+        start, stop = whose * tiles // threads, (whose + 1) * tiles // threads
+        taken = (done + (whose + 1) * LINE).atomic_add(1)
+        group, piece = taken // pieces, taken % pieces
+        found = (group < groups) & (start < stop)
+        (own + FIRST).store(group * sweeps // groups)
+        (own + LAST).store((group + 1) * sweeps // groups)
+        (own + BEGIN).store(found.select(start + piece * (stop - start) // pieces, 0))
+        (own + END).store(found.select(start + (piece + 1) * (stop - start) // pieces, 0))
         (own + TRIED).store(found.select(tried, tried + 1))
         leave_if(found)
     b.ret()
@@ -183,7 +189,7 @@ class _Segment:
             if call.repeat > 1:
                 _in_turns(b, done, self.sync, call, self.threads, tid, run)
             else:
-                self.share(done, call.tiles, run)
+                self.share(done, call.tiles, run, call.sweep)
                 self.waiting.append((done, call.tiles))
                 if call.barrier:
                     self.flush()
@@ -226,15 +232,22 @@ class _Segment:
         """Add the cycles since the last stamp to those of a step (-1: of none)."""
         self.b.call(STAMP, [self.stamps, index + 1])
 
-    def share(self, done: Ptr, tiles: int, run: Callable[..., None]) -> None:
+    def share(self, done: Ptr, tiles: int, run: Callable[..., None], sweep: int = 0) -> None:
         """Tiles for as long as any are left that no thread has taken."""
         b, own = self.b, self.own
-        chunk = max(1, tiles // (self.threads * CHUNKS))
+        sweep = sweep if sweep >= self.threads else tiles
+        sweeps, part = tiles // sweep, sweep // self.threads
+        groups = min(sweeps, PIECES)
+        pieces = max(1, part // max(1, part * groups // PIECES))
         with b.repeat() as leave_if:
-            b.call(TAKE, [own, done, tiles, chunk, b.args["tid"]])
+            b.call(TAKE, [own, done, sweeps, groups, sweep, pieces, b.args["tid"]])
             begin, end = (own + BEGIN).load(), (own + END).load()
             leave_if(begin >= end)
-            run(begin, end, 0)
+            if sweeps == 1:
+                run(begin, end, 0)
+            else:
+                with b.loop((own + FIRST).load(), (own + LAST).load()) as number:
+                    run(number * sweep + begin, number * sweep + end, 0)
 
     def caller(self, call: Call, turn: Val | None) -> Callable[..., None]:
         """What emits the call of one function: `run(begin, end, step)`."""

@@ -27,7 +27,8 @@ class Ref(NamedTuple):
 class Call(NamedTuple):
     """One native function over `tiles`; `barrier`: they, and those of the calls before, must be
     done before the next call begins. `workspace` is the bytes of workspace that each thread owns
-    (0: none). `repeat`: so many times in sequence, each done before the next begins."""
+    (0: none). `repeat`: so many times in sequence, each done before the next begins. `sweep`: how
+    many tiles threads share at a time (0: all)."""
 
     symbol: str
     refs: tuple[Ref, ...]
@@ -35,6 +36,7 @@ class Call(NamedTuple):
     barrier: bool = True
     workspace: int = 0
     repeat: int = 1
+    sweep: int = 0
 
 
 class Operand(NamedTuple):

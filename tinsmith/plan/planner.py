@@ -259,7 +259,8 @@ def _step(
     for k, phase in enumerate(s.choice.phases):
         code = phase_code(s.site, s.choice, k, specs, writes, dtypes, key)
         state.code(code.symbol, code.text)
-        calls.append(Call(code.symbol, tuple(refs), phase.tiles, True, workspace, phase.repeat))
+        shape = phase.tiles, True, workspace, phase.repeat, phase.sweep
+        calls.append(Call(code.symbol, tuple(refs), *shape))
     moved = sum(
         t.settled.nbytes for t in (*s.reads, *s.writes) if t is not None and t.settled.size > 0
     )

@@ -34,6 +34,7 @@ from tinsmith.kernels.dot.skeleton import (
 from tinsmith.kernels.dot.tiles import Columns, Tiling, choose
 from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.places import Position
+from tinsmith.kernels.sharing import by_positions
 
 FEW_ROWS = 4
 L1_WAYS = 8
@@ -145,15 +146,16 @@ class Stream:
         return (weights + (self.ahead + turn * (panel // self.share))).fixed()
 
 
-def stream_of(site: Site, tiling: Tiling, cells: Grid, k: int) -> Stream | None:
-    """What the tiles of a grid prefetch."""
+def stream_of(site: Site, tiling: Tiling, cells: Grid, k: int, near: bool) -> Stream | None:
+    """What the tiles of a grid prefetch. With `near`, threads share the rows."""
     size = tiling.rows.size
     if size * max(1, LINE // block_of(site.target)) < PREFETCHED_SUMS:
         return None
     if cells.columns == 1 or tiling.rows.count == 1:
         return Stream(DISTANCE, 1, size)
-    share = min(MOST_SHARES, 1 << (tiling.rows.count.bit_length() - 1))
-    group = -(-tiling.columns.count // cells.columns) * site.threads
+    panels = max(1, tiling.rows.count // site.threads) if near else tiling.rows.count
+    share = min(MOST_SHARES, 1 << (panels.bit_length() - 1))
+    group = -(-tiling.columns.count // cells.columns) * (1 if near else site.threads)
     return Stream(group * k * tiling.columns.size, share, size)
 
 
@@ -164,7 +166,8 @@ def packed_choice(site: Site, w: np.ndarray[Any, Any], m: int, tiling: Tiling) -
     nbytes = 4.0 * (m * k + k * tiling.columns.padded + m * n)
     cost = target.time(2.0 * m * n * k, nbytes, tiling.efficiency) + 1e-7
     cells = grid(target, tiling, k, cost)
-    stream = stream_of(site, tiling, cells, k)
+    near = by_positions(site, 4.0 * m * k, w.nbytes, tiling.rows.count, 2.0 * m * n * k)
+    stream = stream_of(site, tiling, cells, k, near)
     lead = len(site.out.dims) - 1
     stride = spread_stride(k, tiling.rows.size)
     copied = stride != k and n > 64
@@ -196,7 +199,7 @@ def packed_choice(site: Site, w: np.ndarray[Any, Any], m: int, tiling: Tiling) -
             clo, chi = part(t // cells.rows, cells.columns, tiling.columns.count)
             each_row_panel(b, tiling.rows, rlo, rhi, lambda row, h: tile(row, h, clo, chi))
 
-    phases = one_phase(cells.count, emit)
+    phases = one_phase(cells.count, emit, cells.rows if near else 0)
     if copied:
         phases = (Phase(groups, lambda em: copy_rows(em, m, k, stride, groups)), *phases)
     return Choice(

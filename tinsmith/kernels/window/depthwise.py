@@ -34,7 +34,9 @@ def conv_depthwise(site: Site) -> Choice:
     bias = site.const(2, "the bias") if site.has(2) else None
     geo, blocks, plan, flops = depthwise_cut(site)
     width = block_of(site.target)
-    count = bands(geo.batch * blocks, plan.most_bands) if flops > PARALLEL_FLOPS else 1
+    count = 1
+    if flops > PARALLEL_FLOPS:
+        count = bands(geo.batch * blocks, plan.most_bands, site.threads)
     packed = [Packed("weights", lambda: pack_taps(w.reshape(len(w), -1), width))]
     if bias is not None:
         packed.append(Packed("bias", lambda: pack_taps(bias.reshape(-1, 1), width)))
@@ -44,7 +46,9 @@ def conv_depthwise(site: Site) -> Choice:
         reads=site.reads(reads, Layout(width)),
         writes=(Layout(width),),
         phases=one_phase(
-            geo.batch * blocks * count, lambda em: emit_depthwise(em, geo, blocks, count)
+            geo.batch * blocks * count,
+            lambda em: emit_depthwise(em, geo, blocks, count),
+            count if geo.batch == 1 else 0,
         ),
         packed=tuple(packed),
         detail=f"tile {plan}",

@@ -18,6 +18,7 @@ from tinsmith.codegen.target import Target, overlap
 from tinsmith.codegen.types import I64
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import LINE, Layout, block_of
+from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.window.contract import Fetch, Level, contract, initial
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
 from tinsmith.kernels.window.order import PanelPlace, each_panel, portions
@@ -62,13 +63,18 @@ def direct(site: Site, geo: Geometry, groups: int) -> Choice:
     if bias is not None:
         packed.append(Packed("bias", lambda: pack_bias(bias, cut, groups)))
     plan = tiling(site.target, rows, cols, cut.main if cut.count else cut.tail, depth)
+    read = 4.0 * geo.batch * geo.channels * prod(geo.size)
+    near = by_positions(site, read, w.nbytes, plan.most_bands, flops)
     count = 1
     if flops > PARALLEL_FLOPS:
-        count = bands(geo.batch * groups * cut.total, plan.most_bands)
+        threads = site.threads if near else 1
+        count = bands(geo.batch * groups * cut.total, plan.most_bands, threads)
     alone = groups > 1 or cut.total == 1
     parts, again = (1, 0) if alone else portions(site.target, geo, w.nbytes, cut.total)
     if parts > geo.batch:
         count = min(max(count, parts // geo.batch), plan.most_bands)
+    near = near and parts == 1
+    passes = count if parts > geo.batch else site.threads if near else 1
     layout = Layout(width)
     reads: list[Layout | None] = [Layout(width, geo.halo), *(None for _ in site.inputs[1:])]
     weights = 4.0 * w.size / site.target.dram_bandwidth
@@ -82,7 +88,8 @@ def direct(site: Site, geo: Geometry, groups: int) -> Choice:
         writes=(layout,),
         phases=one_phase(
             groups * cut.total * geo.batch * count,
-            lambda em: emit_direct(em, geo, cut, blocks, count, groups, parts),
+            lambda em: emit_direct(em, geo, cut, blocks, count, groups, parts, passes),
+            geo.batch * count if near else 0,
         ),
         packed=tuple(packed),
         detail=f"tile {plan}x{cut}",
@@ -117,8 +124,9 @@ def emit_direct(
     count: int,
     groups: int,
     parts: int,
+    passes: int,
 ) -> None:
-    """Tiles are those of `each_panel`."""
+    """Tiles are those of `each_panel`; `passes`: how often a panel's weights are gone through."""
     source = em.ins[0]
     assert source is not None
     if geo.is_pointwise:
@@ -134,7 +142,7 @@ def emit_direct(
         reduce = over_blocks(em, geo, blocks, at.lanes)
         depth = blocks.padded * geo.taps
         sink = Sink(em, geo).at(at.n, at.block)
-        ahead = following(em.target, cut, blocks, geo.taps, count if parts > geo.batch else 1)
+        ahead = following(em.target, cut, blocks, geo.taps, passes)
         convolve(em, geo, at, x, weights, bias, sink, depth, reduce, join=True, ahead=ahead)
 
     each_panel(em, cut, geo.batch, count, groups, body, parts)

@@ -200,10 +200,10 @@ def unroll(channels: int) -> int:
     )
 
 
-def bands(units: int, most: int = 16) -> int:
-    """Into how many bands the outputs of one panel are cut, so that there are enough tiles; at
-    most `most`."""
-    return max(1, min(most, -(-16 // units)))
+def bands(units: int, most: int = 16, threads: int = 1) -> int:
+    """Into how many bands the outputs of one panel are cut, so that there are enough tiles, and
+    one for each of the threads that share every panel; at most `most`."""
+    return max(1, min(most, max(threads, -(-16 // units))))
 
 
 class Sink:

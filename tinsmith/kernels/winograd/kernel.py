@@ -147,9 +147,15 @@ def phases(plan: Plan, rooms: Rooms) -> tuple[Phase, ...]:
     if not plan.whole:
         return (Phase(plan.blocks, lambda em: emit_blocks(em, plan, rooms)),)
     return (
-        Phase(plan.channels.count * plan.lines, lambda em: emit_inputs(em, plan, rooms)),
+        Phase(
+            plan.channels.count * plan.lines,
+            lambda em: emit_inputs(em, plan, rooms),
+            sweep=plan.lines,
+        ),
         Phase(plan.positions * plan.panels, lambda em: emit_products(em, plan, rooms)),
-        Phase(plan.outputs * plan.lines, lambda em: emit_outputs(em, plan, rooms)),
+        Phase(
+            plan.outputs * plan.lines, lambda em: emit_outputs(em, plan, rooms), sweep=plan.lines
+        ),
     )
 
 
