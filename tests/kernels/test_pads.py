@@ -21,6 +21,7 @@ PADS = {
     "cut": ((1, 17, 6, 6), (0, 0, -1, 2, 0, 0, 2, -3)),
     "height": ((1, 16, 6, 40), (0, 0, 2, 0, 0, 0, 0, 0)),
     "line": ((2, 5, 9), (0, 0, 4, 0, 0, 2)),
+    "long rows": ((2, 3, 5, 40), (0, 0, 1, 9, 0, 0, 2, 35)),
     "volume": ((1, 6, 3, 2, 4), (0, 0, 1, 1, 2, 0, 0, 2, 0, 1)),
 }
 
@@ -40,5 +41,6 @@ def test_images(name, mode, target):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dtype", ["uint8", "int64", "float64", "float32"])
 def test_channels_and_named_axes(dtype, mode):
-    arrays = (r(3, 4, 5, dtype=dtype), np.array([1, 2, 2, 1]), None, np.array([-1, 0]))
-    check("Pad", arrays, {"mode": mode}, kernel="pad_indexed", consts=(1, 3), rtol=0)
+    for length in (5, 70):
+        arrays = (r(3, 4, length, dtype=dtype), np.array([1, 2, 2, 1]), None, np.array([-1, 0]))
+        check("Pad", arrays, {"mode": mode}, kernel="pad_indexed", consts=(1, 3), rtol=0)

@@ -94,6 +94,15 @@ def test_nearest_copies_other_types(dtype):
     resize(r(2, 4, 5, 33, dtype=dtype), (8, 7), axes=(1, 2), mode="nearest")
 
 
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "float64"])
+@pytest.mark.parametrize("times", [2, 3])
+def test_rows_of_whole_multiples(times, dtype, target):
+    for length in (16, 70):
+        resize(r(1, 2, 3, length, dtype=dtype), (6, length * times), target=target,
+               coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
+
+
 def test_scales_and_crops():
     x = r(1, 5, 6, 7)
     for scales in ((1, 1, 2.6, 0.7), (1, 1, 2, 2)):

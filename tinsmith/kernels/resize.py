@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -29,10 +30,12 @@ from tinsmith.kernels._kernel import (
     one_phase,
 )
 from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.move.strided import blocks, emit_copy, plan_copy
 from tinsmith.kernels.rows import Position, run
 from tinsmith.ops.resize import Table, axis_tables
 
 MOST_TAPS = 64  # input elements of an output element
+MOST_RUNS = 4  # of neighbours that code of their own copies
 
 Row = tuple[Ptr, Val | None]  # an input row and its weight
 
@@ -55,6 +58,12 @@ class Axis:
     def weighted(self) -> bool:
         return self.table is not None and self.table.weights is not None
 
+    def in_vectors(self, lanes: int) -> int:
+        """Results along a row that are copied in vectors."""
+        if self.repeats and self.size >= lanes > 1:
+            return self.out
+        return sum(hi - lo for lo, hi, _ in self.copied(lanes))
+
     @property
     def repeats(self) -> int:
         """How often in turn each element is copied; 0 where it is otherwise."""
@@ -63,6 +72,16 @@ class Axis:
             return 0
         even = np.arange(self.out) // times
         return times if np.array_equal(self.table.places[:, 0], even) else 0
+
+    def copied(self, least: int) -> list[tuple[int, int, int]]:
+        """Runs of at least so many results that copy neighbours: from, to, and the first's place.
+        None where there are many."""
+        if self.table is None or self.weighted:
+            return []
+        places = self.table.places[:, 0]
+        edges = [0, *(np.flatnonzero(np.diff(places) != 1) + 1).tolist(), len(places)]
+        runs = [(lo, hi, int(places[lo])) for lo, hi in pairwise(edges) if hi - lo >= least]
+        return runs if len(runs) <= MOST_RUNS else []
 
 
 @kernel("Resize", Tier.VECTOR)
@@ -298,9 +317,10 @@ def _plain(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
             _along(em, last, row, dst)
 
     rows = images * lines
-    each, counted = (
-        (0.5 * last.out / site.target.lanes, axes) if direct else (0.4 * last.out, [last])
-    )
+    lanes = max(1, site.target.lanes * 4 // site.out.dtype.itemsize)
+    singly = 0 if direct else last.out - last.in_vectors(lanes)
+    each = 0.5 * (last.out - singly) / lanes + 0.4 * singly
+    counted = axes if direct else [last]
     return Choice(
         _cost(site, counted, each * rows), (PLAIN, *_no(site)), (PLAIN,), one_phase(rows, emit),
         _packed(axes), workspace=4 * last.size if summed else 0, detail=detail,
@@ -324,7 +344,24 @@ def _vertical(em: Emit, rows: Sequence[Row], count: int, dst: Ptr) -> None:
 
 
 def _along(em: Emit, axis: Axis, row: Ptr, dst: Ptr) -> None:
+    """The elements of a row: vectors where neighbours are copied, or each several times in turn."""
+    b = em.b
+    lanes = max(1, em.target.lanes * 4 // dst.elem.nbytes)
+
     def element(i: Position) -> None:
         (dst + i).store(_sum([((row + place).load(), w) for place, w in _taps(em, axis, i)]))
 
-    run(em.b, 0, axis.out, element)
+    if (times := axis.repeats) and axis.size >= lanes > 1:
+        with blocks(b, axis.size, lanes) as at:
+            value, to = (row + at).load(lanes), (dst + at * times).fixed()
+            for k in range(times):
+                picks = [(k * lanes + i) // times for i in range(lanes)]
+                (to + k * lanes).store(value.shuffle(None, picks))
+        return
+    done = 0
+    for lo, hi, place in axis.copied(lanes):
+        run(b, done, lo, element)
+        copy = plan_copy((hi - lo,), (1,), (1,), dst.elem.bits)
+        emit_copy(b, copy, row + place, dst + lo, 0, 1)
+        done = hi
+    run(b, done, axis.out, element)

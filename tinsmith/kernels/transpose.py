@@ -48,13 +48,15 @@ def _across(parts: Sequence[Val], size: int) -> list[Val]:
         a, b = parts
         return [_lanes(a, b, pattern, size) for pattern in ((0, 2), (1, 3))]
     a, b, c, d = parts
-    even, odd = (
-        [_lanes(x, y, pattern, size) for x, y in ((a, b), (c, d))]
-        for pattern in ((0, 2, 4, 6), (1, 3, 5, 7))
-    )
-    first, third = (_lanes(*even, pattern, size) for pattern in ((0, 2, 4, 6), (1, 3, 5, 7)))
-    second, last = (_lanes(*odd, pattern, size) for pattern in ((0, 2, 4, 6), (1, 3, 5, 7)))
-    return [first, second, third, last]
+    outer, inner = (0, 2, 4, 6), (1, 3, 5, 7)
+    even, even2 = _lanes(a, b, outer, size), _lanes(c, d, outer, size)
+    odd, odd2 = _lanes(a, b, inner, size), _lanes(c, d, inner, size)
+    return [
+        _lanes(even, even2, outer, size),
+        _lanes(odd, odd2, outer, size),
+        _lanes(even, even2, inner, size),
+        _lanes(odd, odd2, inner, size),
+    ]
 
 
 def blend(vectors: Sequence[Val], picks: Sequence[Sequence[int]]) -> Val:

@@ -112,7 +112,7 @@ def _transpose(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr, bits: int)
     if side < 8 and most >= widest > 1 and _is_packed(columns, rows):
         _interleave(b, columns, rows, x, y, widest)
     elif side > 1:
-        with _blocks(b, columns.extent, side) as c, _blocks(b, rows.extent, side) as r:
+        with blocks(b, columns.extent, side) as c, blocks(b, rows.extent, side) as r:
             source = (x + r * rows.src + c).fixed()
             block = [(source + k * rows.src).load(side) for k in range(side)]
             place = (y + c * columns.dst + r).fixed()
@@ -124,7 +124,7 @@ def _transpose(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr, bits: int)
 
 
 @contextmanager
-def _blocks(b: Builder, count: int, size: int) -> Iterator[Val | int]:
+def blocks(b: Builder, count: int, size: int) -> Iterator[Val | int]:
     """The starts of blocks that cover `count` elements, of which the last may overlap another."""
     if count == size:
         yield 0
@@ -144,7 +144,7 @@ def _interleave(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr, lanes: in
     """A transpose of few rows to few elements in turn, or of such to few columns."""
     joins = rows.extent < columns.extent
     few, count = sorted((rows.extent, columns.extent))
-    with _blocks(b, count, lanes) as at:
+    with blocks(b, count, lanes) as at:
         apart = [k * (rows.src if joins else columns.dst) for k in range(few)]
         if joins:
             source, place = (x + at).fixed(), (y + at * few).fixed()
