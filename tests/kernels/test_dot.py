@@ -61,6 +61,29 @@ def test_matmul_batched(target: str, left: tuple, right: tuple) -> None:
     check("MatMul", [rand(*left), rand(*right)], kernel="matmul_batched", target=target)
 
 
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((1, 1), (1, 2)), ((5, 7), (7, 3)), ((13, 17), (17, 33)), ((2, 1, 9, 32), (3, 32, 25)),
+     ((30, 64), (2, 64, 48)), ((7,), (3, 7, 4)), ((2, 3, 4), (4, 5)), ((100, 70), (70, 100)),
+     ((5, 7), (7, 1)), ((2, 3, 9, 32), (2, 3, 32, 1)), ((33,), (33,)), ((3, 4, 7), (7,))],
+)  # fmt: skip
+@pytest.mark.parametrize("consts", [(), (1,)])
+def test_products_in_float64(target: str, left: tuple, right: tuple, consts: tuple) -> None:
+    arrays = [rand(*left).astype("f8") / 3, rand(*right).astype("f8") / 3]
+    name = "matvec" if len(right) == 1 or right[-1] == 1 else "matmul_double"
+    check("MatMul", arrays, kernel=name, target=target, consts=consts, rtol=1e-14)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("shape", [(9, 37), (9, 1)])
+def test_epilogues_in_float64(shape: tuple, threads: int) -> None:
+    arrays = [rand(2, 3, 70, 9).astype("f8"), rand(*shape).astype("f8")]
+    bias = ("Add", rand(shape[1]).astype("f8"))
+    name = "matvec" if shape[1] == 1 else "matmul_double"
+    check("MatMul", arrays, kernel=name, epilogue=[bias, ("Relu",)], rtol=1e-14, threads=threads)
+
+
 def test_constant_left_operand() -> None:
     check("MatMul", [rand(9, 5), rand(2, 5, 7)], kernel="matmul_batched", consts=(0,))
 

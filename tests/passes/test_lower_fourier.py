@@ -126,6 +126,15 @@ def test_a_signal_that_only_looks_real():
     near(run(b.out(y), a), pair(np.fft.fft(a[..., 0] + 1j * ones[..., 0])))
 
 
+@pytest.mark.parametrize("n", [30, 1024])
+def test_float64(n):
+    b = Builder("float64")
+    a = b.array(3, n, 2)
+    want = pair(np.fft.fft(complexes(a), axis=1))
+    got = run(b.out(dft(b, b.x(3, n, 2), axis=1)), a)
+    assert np.max(np.abs(got - want)) <= 1e-14 * np.max(np.abs(want))
+
+
 def test_long_transforms_are_split():
     assert plan(64, 1, Fourier(16, 16))[1] == 1
     for n in (1024, 16384, 65536):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tinsmith.codegen.builder import Val
+from tinsmith.codegen.types import from_dtype
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.dot.batched import at_item, problem
 from tinsmith.kernels.dot.panels import PARTS, each_row_panel, part
@@ -15,21 +16,22 @@ ROWS = 4
 """Rows that share one pass over the column."""
 
 
-@kernel("MatMul", Tier.SHAPED, dtypes="float32")
+@kernel("MatMul", Tier.SHAPED, dtypes="float32 float64")
 def matvec(site: Site) -> Choice:
     """Rows times one column (or vector), in vectors along k."""
     p = problem(site)
     if p.n != 1:
         raise Skip(f"the right operand has {p.n} columns")
     target = site.target
-    rows = split_rows(p.m, ROWS)
-    cost = target.time(2.0 * p.items * p.m * p.k, 4.0 * p.items * (p.m * p.k + p.k + p.m), 0.5)
+    rows, size = split_rows(p.m, ROWS), site.out.dtype.itemsize
+    flops, nbytes = 2.0 * p.items * p.m * p.k, size * p.items * (p.m * p.k + p.k + p.m)
+    cost = target.time(flops * size / 4, nbytes, 0.5)
     groups = min(rows.count, max(1, PARTS // p.items)) if cost > 5e-6 else 1
     first, last = p.row_dims
 
     def emit(em: Emit) -> None:
         b = em.b
-        lanes = block_of(target)
+        lanes, ty = block_of(target) * 4 // size, from_dtype(site.out.dtype)
 
         with b.loop(em.begin, em.end) as t:
             left, right, here = at_item(em, p, t // groups)
@@ -46,7 +48,7 @@ def matvec(site: Site) -> Choice:
                     ]
 
                 chains = max(1, 8 // height)
-                sums = fold_row(b, p.k, lanes, [SUM] * height, step, chains)
+                sums = fold_row(b, p.k, lanes, [SUM] * height, step, chains, ty)
                 for i, total in enumerate(sums):
                     _finish(here, total, row + i, first, last)
 

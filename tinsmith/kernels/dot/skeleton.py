@@ -69,7 +69,7 @@ def product(
     chains = 1
     while chains * 2 <= unroll and unroll % (chains * 2) == 0 and max(count, full) * chains < 8:
         chains *= 2
-    start = [b.zero(F32.x(w)) for _ in range(rows * chains) for w in widths]
+    start = [b.zero(at.b.elem.x(w)) for _ in range(rows * chains) for w in widths]
     if add is not None:
         start[:count] = [value for line in add for value in line]
     whole = at.depth // unroll * unroll

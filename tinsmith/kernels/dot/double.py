@@ -1,0 +1,58 @@
+"""Matrix products in float64."""
+
+from __future__ import annotations
+
+from tinsmith.codegen.types import F64
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
+from tinsmith.kernels.dot.batched import at_item, problem
+from tinsmith.kernels.dot.panels import PARTS, each_column_panel, each_row_panel, part
+from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, product
+from tinsmith.kernels.dot.tiles import accumulators, split_columns, split_rows
+from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.places import Position
+
+VECTORS = 3
+"""Vectors of columns in a tile."""
+
+
+@kernel("MatMul", Tier.VECTOR, dtypes="float64")
+def matmul_double(site: Site) -> Choice:
+    """Register-tiled products of float64 matrices where they lie."""
+    p = problem(site)
+    if p.n == 1:
+        raise Skip("one column: matvec folds the rows")
+    target = site.target
+    lanes = block_of(target) // 2
+    columns = split_columns(p.n, lanes, VECTORS, exact=not target.has_masks)
+    rows = split_rows(p.m, accumulators(target) // max(VECTORS, len(columns.tail)))
+    nbytes = 8.0 * p.items * (p.m * p.k + p.k * p.n + p.m * p.n)
+    cost = target.time(4.0 * p.items * p.m * p.n * p.k, nbytes, 0.7) + 1e-7
+    groups = min(rows.count, PARTS) if cost > 10e-6 else 1
+
+    def emit(em: Emit) -> None:
+        b, buffer = em.b, em.workspace.cast(F64)
+        with b.loop(em.begin, em.end) as t:
+            a, right, here = at_item(em, p, t // groups)
+            lo, hi = part(t % groups, groups, rows.count)
+
+            def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
+                mask = b.first_lanes(valid, widths[-1]) if valid != widths[-1] else None
+                start = (right + column).fixed()
+
+                def tile(row: Position, height: int) -> None:
+                    at = Operands((a + row * p.k).fixed(), p.k, start, p.n, p.k, mask)
+                    sums = product(b, at, height, widths)
+                    finish_tile(here, sums, row, column, valid, buffer, p.row_dims)
+
+                each_row_panel(b, rows, lo, hi, tile)
+
+            each_column_panel(b, columns, 0, columns.count, panel)
+
+    return Choice(
+        cost=cost,
+        reads=site.reads((PLAIN, PLAIN), PLAIN),
+        writes=(PLAIN,),
+        phases=one_phase(p.items * groups, emit),
+        workspace=2 * buffer_bytes(site, rows.size, VECTORS * lanes),
+        detail=f"{rows.size} rows at a time, batch {p.items}",
+    )
