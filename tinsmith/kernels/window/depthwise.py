@@ -20,7 +20,7 @@ from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.window.contract import Level, initial, nest
 from tinsmith.kernels.window.direct import PARALLEL_FLOPS, grid, store_tile, traffic
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
-from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, sweep
+from tinsmith.kernels.window.tiles import (each, Sink, Tiling, bands, cut, sweep)
 
 EFFICIENCY = 0.95
 UNROLLED_TAPS = 9
@@ -156,11 +156,7 @@ def emit_depthwise(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
 
             sweep(b, plan, band, count, tile)
 
-        if geo.out[0] == 1:
-            plane_of(0)
-        else:
-            with b.loop(0, geo.out[0]) as d:
-                plane_of(d)
+        each(b, geo.out[0], plane_of)
 
 
 def _line(corner: Ptr, step: int, i: int) -> Ptr:

@@ -23,6 +23,7 @@ from tinsmith.kernels.window.contract import Fetch, Level, contract, initial
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
 from tinsmith.kernels.window.order import PanelPlace, each_panel, portions
 from tinsmith.kernels.window.tiles import (
+    each,
     Panels,
     Sink,
     Tiling,
@@ -288,11 +289,7 @@ def convolve(
 
         sweep(b, plan, at.band, at.count, tile)
 
-    if geo.out[0] == 1:
-        planes(0)
-    else:
-        with b.loop(0, geo.out[0]) as d:
-            planes(d)
+    each(b, geo.out[0], planes)
 
 
 class Place(Protocol):

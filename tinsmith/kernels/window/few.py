@@ -18,7 +18,7 @@ from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.window.contract import Level, nest
 from tinsmith.kernels.window.direct import PARALLEL_FLOPS, flattened, tap_levels, traffic
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
-from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, sweep
+from tinsmith.kernels.window.tiles import (each, Sink, Tiling, bands, cut, sweep)
 
 EFFICIENCY = 0.95
 MOST_OUTPUTS = 8
@@ -112,11 +112,7 @@ def emit_few(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
 
             sweep(b, plan, band, count, tile)
 
-        if geo.out[0] == 1:
-            planes(0)
-        else:
-            with b.loop(0, geo.out[0]) as d:
-                planes(d)
+        each(b, geo.out[0], planes)
 
 
 def _summed(em: Emit, b: Builder, sums: list[Val], width: int) -> Val:

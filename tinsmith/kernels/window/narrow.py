@@ -15,7 +15,7 @@ from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.window.contract import Level, initial, nest
 from tinsmith.kernels.window.direct import PARALLEL_FLOPS, grid, store_tile, traffic
 from tinsmith.kernels.window.geometry import Geometry, Widths, conv_geometry, group_widths, steps
-from tinsmith.kernels.window.tiles import Panels, Sink, bands, cut, walk
+from tinsmith.kernels.window.tiles import (each, Panels, Sink, bands, cut, walk)
 from tinsmith.kernels.window.weights import pack_bias
 
 WIDEST_ROW = 7  # taps of a kernel row that are unrolled
@@ -134,8 +134,4 @@ def _emit_narrow(em: Emit, geo: Geometry, widths: Widths, blocks: int, count: in
 
             walk(b, ((geo.out[1], 1),), band, count, one_row)
 
-        if geo.out[0] == 1:
-            plane_of(0)
-        else:
-            with b.loop(0, geo.out[0]) as d:
-                plane_of(d)
+        each(b, geo.out[0], plane_of)
