@@ -59,8 +59,8 @@ def _emit(em: Emit, blocks: int, lines: int) -> None:
             at = b.index(c)
             b.choose(
                 at.eq(0),
-                lambda row=row: _row(em, x, row, False, True),
-                lambda row=row, at=at: b.choose(
+                lambda: _row(em, x, row, False, True),
+                lambda: b.choose(
                     at.eq(blocks - 1),
                     lambda: _row(em, x, row, True, False),
                     lambda: _row(em, x, row, True, True),

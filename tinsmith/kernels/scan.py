@@ -36,9 +36,7 @@ def _scan(site: Site, fold: Fold) -> Choice:
             here = at_outer(em, axis, outer_index)
             source = (em.ins[0].pointer + outer_index * (n * inner)).fixed()  # type: ignore[union-attr]
 
-            def column(
-                first: Position, size: int, mask: Val | None, here: Emit = here, source=source
-            ) -> None:
+            def column(first: Position, size: int, mask: Val | None) -> None:
                 kind = from_dtype(x.dtype).kind
                 start = b.const(fold.identity, from_dtype(x.dtype).x(size).of(wide))
                 with b.loop(0, n, 1, [start]) as loop:

@@ -44,7 +44,7 @@ def emit_block(em: Emit, stages: Stages, plan: BlockPlan) -> None:
     with b.loop(em.begin, em.end) as t:
         band, rest = t % plan.bands, t // plan.bands
 
-        def run(panel: Panel | None, n: Val | int, t: Val = t, band: Val | int = band) -> None:
+        def run(panel: Panel | None, n: Val | int) -> None:
             def step(row: Val | int, size: int) -> None:
                 at = _Step(em, stages, plan, n, b.index(row), size, panel)
                 if plan.expand is not None:
@@ -58,7 +58,7 @@ def emit_block(em: Emit, stages: Stages, plan: BlockPlan) -> None:
         if plan.parted and plan.expand is not None:
             total = plan.expand.cut.total
             n = rest // total
-            _pick(b, plan.expand, rest % total, lambda p, n=n: run(p, n))
+            _pick(b, plan.expand, rest % total, lambda p: run(p, n))
         else:
             run(None, rest)
 

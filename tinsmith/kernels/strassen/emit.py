@@ -187,7 +187,7 @@ class _Panel:
             row = i + self.row
             summed = (self.sizes + i).load() > limit
 
-            def alone(row: Val = row) -> None:
+            def alone() -> None:
                 nothing = (limit < inf) & self._largest(row).eq(0.0)
                 b.choose(nothing, lambda: zeros(w, row), lambda: plain(w, row))
 

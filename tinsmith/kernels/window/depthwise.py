@@ -20,7 +20,7 @@ from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.window.contract import Level, initial, nest
 from tinsmith.kernels.window.direct import PARALLEL_FLOPS, grid, store_tile, traffic
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
-from tinsmith.kernels.window.tiles import (each, Sink, Tiling, bands, cut, sweep)
+from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, each, sweep
 
 EFFICIENCY = 0.95
 UNROLLED_TAPS = 9
@@ -138,12 +138,10 @@ def emit_depthwise(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
         bias = em.packed[1] + block * width if len(em.packed) > 1 else None
         held = [(weights + i * width).load(width) for i in range(geo.taps)] if hold else []
 
-        def weight(
-            i: int, at: Ptr | None = None, held: list[Val] = held, weights: Ptr = weights
-        ) -> Val:
+        def weight(i: int, at: Ptr | None = None) -> Val:
             return held[i] if held else ((at or weights) + i * width).load(width)
 
-        def plane_of(d: Val | int, x: Ptr = x, sink: Sink = sink, bias: Ptr | None = bias) -> None:
+        def plane_of(d: Val | int) -> None:
             def tile(r: Val | int, c: Val | int, high: int, wide: int) -> None:
                 corner = (x + d * stride[0] + r * stride[1] + c * stride[2]).fixed()
                 start = initial(b, bias, high * wide, (width,))

@@ -23,11 +23,11 @@ from tinsmith.kernels.window.contract import Fetch, Level, contract, initial
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
 from tinsmith.kernels.window.order import PanelPlace, each_panel, portions
 from tinsmith.kernels.window.tiles import (
-    each,
     Panels,
     Sink,
     Tiling,
     bands,
+    each,
     panels,
     pieces_before,
     sweep,

@@ -18,7 +18,7 @@ from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.window.contract import Level, nest
 from tinsmith.kernels.window.direct import PARALLEL_FLOPS, flattened, tap_levels, traffic
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
-from tinsmith.kernels.window.tiles import (each, Sink, Tiling, bands, cut, sweep)
+from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, each, sweep
 
 EFFICIENCY = 0.95
 MOST_OUTPUTS = 8
@@ -100,7 +100,7 @@ def emit_few(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
         x = source.pointer + n * batch + back
         sink = Sink(em, geo).at(n)
 
-        def planes(d: Val | int, x: Ptr = x, sink: Sink = sink, band: Val | int = band) -> None:
+        def planes(d: Val | int) -> None:
             def tile(r: Val | int, c: Val | int, _: int, wide: int) -> None:
                 corner = (x + d * stride[0] + r * stride[1] + c * stride[2]).fixed()
                 zeros = [b.zero(F32.x(width))] * (wide * outputs)

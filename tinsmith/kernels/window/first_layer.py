@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.builder import Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import LINE, PLAIN, Layout, block_of
@@ -134,12 +134,6 @@ def emit_first_layer(
             lanes: tuple[int, ...],
             block: Val | int,
             channel_at: Val | int,
-            x: Ptr = x,
-            rows: Val | int = rows,
-            sink: Sink = sink,
-            taps: Triple = taps,
-            channel_step: int = channel_step,
-            step_in: Triple = step_in,
         ) -> None:
             row = sum(lanes)
             w = (weights + channel_at * (blocks.stored * geo.taps)).fixed()

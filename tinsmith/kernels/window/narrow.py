@@ -15,7 +15,7 @@ from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.window.contract import Level, initial, nest
 from tinsmith.kernels.window.direct import PARALLEL_FLOPS, grid, store_tile, traffic
 from tinsmith.kernels.window.geometry import Geometry, Widths, conv_geometry, group_widths, steps
-from tinsmith.kernels.window.tiles import (each, Panels, Sink, bands, cut, walk)
+from tinsmith.kernels.window.tiles import Panels, Sink, bands, cut, each, walk
 from tinsmith.kernels.window.weights import pack_bias
 
 WIDEST_ROW = 7  # taps of a kernel row that are unrolled
@@ -117,11 +117,6 @@ def _emit_narrow(em: Emit, geo: Geometry, widths: Widths, blocks: int, count: in
 
         def plane_of(
             d: Val | int,
-            x: Ptr = x,
-            w: Ptr = w,
-            bias: Ptr | None = bias,
-            sink: Sink = sink,
-            band: Val | int = band,
         ) -> None:
             def one_row(r: Val | int, _: int) -> None:
                 def tile(c: Val | int, wide: int) -> None:

@@ -48,7 +48,7 @@ def copy_rows(
         within = (z >= 0) & (z < geo.size[0]) & (y >= 0) & (y < geo.size[1])
         source = image + c * channel + z * step[0] + y * step[1] + skipped
 
-        def copy(to: Ptr = to, source: Ptr = source) -> None:
+        def copy() -> None:
             filled(to, left)
             if not (isinstance(inside, int) and inside == 0):
                 at = to + left
@@ -59,7 +59,7 @@ def copy_rows(
                 )
             filled(to + left + inside, right)
 
-        def clear(to: Ptr = to) -> None:
+        def clear() -> None:
             filled(to, pitch)
 
         b.choose(within, copy, clear)

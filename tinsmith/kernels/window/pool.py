@@ -18,7 +18,7 @@ from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, ker
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.window.direct import traffic
 from tinsmith.kernels.window.geometry import Geometry, Triple, pool_geometry, steps
-from tinsmith.kernels.window.tiles import (each, Sink, bands, cut, walk)
+from tinsmith.kernels.window.tiles import Sink, bands, cut, each, walk
 
 PARALLEL_VALUES = 1 << 17  # fewer input values times taps than this are done by one thread
 WIDEST_ROW = 9  # taps of a kernel row that are unrolled
@@ -185,7 +185,7 @@ def emit_pool(
         x = source.pointer + n * batch + block * plane + back
         sink = Sink(em, geo).at(n, block)
 
-        def row(d: Val | int, r: Val | int, x: Ptr = x, sink: Sink = sink) -> None:
+        def row(d: Val | int, r: Val | int) -> None:
             line = (x + d * stride[0] + r * stride[1]).fixed()
             ranges = clipped(b, geo, 0, d), clipped(b, geo, 1, r)
             share = None

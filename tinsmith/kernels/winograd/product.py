@@ -38,7 +38,7 @@ def product_stage(
         to = space + plan.m_start + position * plan.m_step + panel * (plan.tiles * row)
         to = to.fixed()
 
-        def unit(vectors: int, u: Val = u, x: Ptr = x, w: Ptr = w, to: Ptr = to) -> None:
+        def unit(vectors: int) -> None:
             for first, stop, size in (
                 (0, larger, plan.micro.size),
                 (larger, plan.micro.count, plan.micro.size - 1),
@@ -64,8 +64,8 @@ def product_stage(
         else:
             b.choose(
                 b.index(panel) < plan.panels - 1,
-                lambda unit=unit: unit(plan.vectors),
-                lambda unit=unit: unit(plan.last),
+                lambda: unit(plan.vectors),
+                lambda: unit(plan.last),
             )
 
 
