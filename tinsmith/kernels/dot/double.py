@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tinsmith.codegen.types import F64
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
-from tinsmith.kernels.dot.batched import at_item, problem
+from tinsmith.kernels.dot.batched import PACK_ROWS, at_item, problem
 from tinsmith.kernels.dot.panels import PARTS, each_column_panel, each_row_panel, part
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, product
 from tinsmith.kernels.dot.tiles import accumulators, split_columns, split_rows
@@ -17,7 +17,7 @@ VECTORS = 3
 
 @kernel("MatMul", Tier.VECTOR, dtypes="float64")
 def matmul_double(site: Site) -> Choice:
-    """Register-tiled products of float64 matrices where they lie."""
+    """Register-tiled products of float64 matrices; of large ones, panels of B are packed."""
     p = problem(site)
     if p.n == 1:
         raise Skip("one column: matvec folds the rows")
@@ -28,19 +28,31 @@ def matmul_double(site: Site) -> Choice:
     nbytes = 8.0 * p.items * (p.m * p.k + p.k * p.n + p.m * p.n)
     cost = target.time(4.0 * p.items * p.m * p.n * p.k, nbytes, 0.7) + 1e-7
     groups = min(rows.count, PARTS) if cost > 10e-6 else 1
+    packs = p.m >= PACK_ROWS and 8 * p.k * p.n > target.l1
+    packed = p.k * VECTORS * lanes if packs else 0
 
     def emit(em: Emit) -> None:
-        b, buffer = em.b, em.workspace.cast(F64)
+        b, store = em.b, em.workspace.cast(F64)
+        buffer = (store + packed).fixed()
         with b.loop(em.begin, em.end) as t:
             a, right, here = at_item(em, p, t // groups)
             lo, hi = part(t % groups, groups, rows.count)
 
             def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
                 mask = b.first_lanes(valid, widths[-1]) if valid != widths[-1] else None
-                start = (right + column).fixed()
+                start, b_row = (right + column).fixed(), p.n
+                if packs:
+                    b_row = sum(widths)
+                    with b.loop(0, p.k) as k:
+                        line, to = start + k * p.n, store + k * b_row
+                        for i, width in enumerate(widths):
+                            last = mask if i == len(widths) - 1 else None
+                            to.store(line.load(width, last))
+                            line, to = line + width, to + width
+                    start, mask = store, None
 
                 def tile(row: Position, height: int) -> None:
-                    at = Operands((a + row * p.k).fixed(), p.k, start, p.n, p.k, mask)
+                    at = Operands((a + row * p.k).fixed(), p.k, start, b_row, p.k, mask)
                     sums = product(b, at, height, widths)
                     finish_tile(here, sums, row, column, valid, buffer, p.row_dims)
 
@@ -53,6 +65,6 @@ def matmul_double(site: Site) -> Choice:
         reads=site.reads((PLAIN, PLAIN), PLAIN),
         writes=(PLAIN,),
         phases=one_phase(p.items * groups, emit),
-        workspace=2 * buffer_bytes(site, rows.size, VECTORS * lanes),
+        workspace=8 * packed + 2 * buffer_bytes(site, rows.size, VECTORS * lanes),
         detail=f"{rows.size} rows at a time, batch {p.items}",
     )
