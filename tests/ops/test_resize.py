@@ -166,7 +166,8 @@ def test_grid_sample(mode, padding, align, rank):
     grid = (normal(2, *(3, 2, 2)[:rank], rank, seed=3) * 1.2).astype(np.float32)
     attrs = {"mode": mode, "padding_mode": padding, "align_corners": align}
     (y,) = check("GridSample", x, grid, **{**attrs, "align_corners": bool(align)})
-    close(y, onnx("GridSample", [x, grid], **attrs), rtol=1e-3, atol=1e-3)
+    if (mode, padding) != ("cubic", "border"):  # there ONNX Runtime and PyTorch differ from onnx
+        close(y, onnx("GridSample", [x, grid], **attrs), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize(("old", "new"), [("bilinear", "linear"), ("bicubic", "cubic")])

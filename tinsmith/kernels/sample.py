@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import product
 from math import prod
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
-from tinsmith.codegen.math import floor, rint
+from tinsmith.codegen.math import floor, rint, trunc
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
+from tinsmith.ops.deform import MODES
 
 POINT, CORNER = 6e-9, 1.2e-9  # seconds to place a point, and to read one element of a corner
-RANKS = (1, 2, 3)
-NAMES = {"bilinear": "linear"}
+RANKS = {"nearest": (1, 2, 3), "linear": (1, 2, 3), "cubic": (1, 2)}
+REACH = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
+"""The elements that are read on each axis, from the one at or before a place on."""
+A = -0.75
+CUBIC = [(-4 * A, 1, 1, -4 * A), (8 * A, 0, 0, 8 * A), (-5 * A, -A - 3, -A - 3, -5 * A),
+         (A, A + 2, A + 2, A)]  # fmt: skip
+"""The weight of each of four elements in powers of its distance, the least power first."""
 
 Corner = tuple[Val, Val, Val]
 """Where it is read (in range), whether it lies inside, its weight."""
@@ -24,30 +32,35 @@ class Grid:
     """What is sampled: sizes of the axes, and how places are understood."""
 
     sizes: tuple[int, ...]
-    nearest: bool
-    border: bool
+    mode: str
+    padding: str
     aligned: bool
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        return REACH[self.mode]
 
     def steps(self) -> list[int]:
         return [prod(self.sizes[a + 1 :]) for a in range(len(self.sizes))]
 
+    def edges(self, size: int) -> tuple[float, float]:
+        """The places of -1 and 1."""
+        return (0.0, size - 1.0) if self.aligned else (-0.5, size - 0.5)
+
 
 @kernel("GridSample", Tier.VECTOR, dtypes="float32")
 def grid_sample(site: Site) -> Choice:
-    """Linear or nearest: the corners around a point are found once, for all channels."""
+    """The elements around a point and their weights are found once, for all channels."""
     if site.extras or site.epilogue is not None:
         raise Skip("it has no epilogue")
     x, grid = site.input(0), site.input(1)
-    mode = NAMES.get(site.attr("mode"), site.attr("mode"))
-    padding = site.attr("padding_mode")
+    mode, padding = MODES[site.attr("mode")], site.attr("padding_mode")
     sizes = x.dims[2:]
-    if mode not in ("linear", "nearest") or padding == "reflection":
-        raise Skip(f"the mode is {mode}, the padding {padding}")
-    if len(sizes) not in RANKS or grid.dtype != x.dtype:
-        raise Skip(f"x is {x.type}, the grid {grid.type}")
+    if len(sizes) not in RANKS[mode] or grid.dtype != x.dtype:
+        raise Skip(f"x is {x.type}, the grid {grid.type}, the mode {mode}")
     if not x.type.size or not site.out.type.size:
         raise Skip("there is nothing to sample")
-    over = Grid(sizes, mode == "nearest", padding == "border", bool(site.attr("align_corners")))
+    over = Grid(sizes, mode, padding, bool(site.attr("align_corners")))
     points = site.out.dims[2:]
     rows, length = points[0], prod(points[1:])
 
@@ -57,7 +70,7 @@ def grid_sample(site: Site) -> Choice:
             n, point = tile // rows, tile % rows * length + j if rows > 1 else j
             _point(em, over, n, point, rows * length)
 
-    count, corners = x.dims[0] * rows * length, 1 if over.nearest else 2 ** len(sizes)
+    count, corners = x.dims[0] * rows * length, len(over.reach) ** len(sizes)
     cost = 1e-6 + count * (POINT * corners + CORNER * corners * x.dims[1])
     phases = (Phase(x.dims[0] * rows, emit),)
     return Choice(cost, (PLAIN, PLAIN), (PLAIN,), phases, detail=f"{mode}, {padding}")
@@ -70,47 +83,111 @@ def _point(em: Emit, over: Grid, n: Val, point: Val, points: int) -> None:
     channels, rank = em.site.input(0).dims[1], len(over.sizes)
     size = prod(over.sizes)
     at = table.pointer + (n * points + point) * rank
-    corners = _corners(b, over, at)
+    places = [_place(over, (at + (rank - 1 - a)).load(), s) for a, s in enumerate(over.sizes)]
     picture = (source.pointer + n * (channels * size)).fixed()
     out = (em.outs[0].pointer + n * (channels * points) + point).fixed()
-    with b.loop(0, channels) as c:
-        plane, total = (picture + c * size).fixed(), b.const(0, F32)
-        for where, inside, weight in corners:
-            value = inside.select((plane + where).load(), 0.0)
-            total = value.fma(weight, total)
-        (out + c * points).store(total)
+
+    def inner() -> None:
+        sums = _Inside(b, over, places)
+        with b.loop(0, channels) as c:
+            (out + c * points).store(sums.at((picture + c * size + sums.start).fixed()))
+
+    def edge() -> None:
+        corners = _corners(b, over, places)
+        with b.loop(0, channels) as c:
+            plane, total = (picture + c * size).fixed(), b.const(0, F32)
+            for where, inside, weight in corners:
+                value = inside.select((plane + where).load(), 0.0)
+                total = value.fma(weight, total)
+            (out + c * points).store(total)
+
+    first, last = over.reach[0], over.reach[-1]
+    if any(s < len(over.reach) for s in over.sizes):
+        edge()
+    else:
+        tests = [(p >= float(-first)) & (p < float(s - last))
+                 for p, s in zip(places, over.sizes, strict=True)]  # fmt: skip
+        b.choose(reduce(Val.__and__, tests), inner, edge)
 
 
-def _corners(b: Builder, over: Grid, at: Ptr) -> list[Corner]:
-    """The elements around a place that the grid names, innermost axis first."""
-    rank = len(over.sizes)
-    axes = [_axis(over, (at + (rank - 1 - a)).load(), size) for a, size in enumerate(over.sizes)]
+def _place(over: Grid, g: Val, size: int) -> Val:
+    """Where g in [-1, 1] lies on an axis."""
+    place = (g + 1.0) * 0.5 * float(size - 1) if over.aligned else ((g + 1.0) * size - 1.0) * 0.5
+    return rint(place) if over.mode == "nearest" else place
+
+
+def _weights(over: Grid, rest: Val) -> Val:
+    """The weights of the elements around a place, `rest` behind the one before it, as a vector."""
+    b, lanes = rest.b, len(over.reach)
+    if over.mode == "nearest":
+        return b.const(1, F32)
+    rest = rest.splat(lanes)
+    if over.mode == "linear":
+        return rest * b.vector((-1, 1), F32) + b.vector((1, 0), F32)
+    distance = rest * b.vector((1, 1, -1, -1), F32) + b.vector((1, 0, 1, 2), F32)
+    total = b.vector(CUBIC[3], F32)
+    for row in CUBIC[2::-1]:
+        total = total * distance + b.vector(row, F32)
+    return total
+
+
+class _Inside:
+    """Points around which all elements lie inside: the innermost of them are one vector."""
+
+    def __init__(self, b: Builder, over: Grid, places: Sequence[Val]) -> None:
+        lows = [floor(p) for p in places]
+        weights = [_weights(over, p - low) for p, low in zip(places, lows, strict=True)]
+        self.lanes, self.start = len(over.reach), b.index(0)
+        for low, step in zip(lows, over.steps(), strict=True):
+            self.start = self.start + (low.to("i64") + over.reach[0]) * step
+        *outer, self.inner = weights
+        self.rows: list[tuple[int, Val | None]] = []
+        for picks in product(range(self.lanes), repeat=len(outer)):
+            steps = zip(picks, over.steps(), strict=False)
+            shares = [w.lane(k) if self.lanes > 1 else w for w, k in zip(outer, picks, strict=True)]
+            share = reduce(Val.__mul__, shares).splat(self.lanes) if shares else None
+            self.rows.append((sum(k * step for k, step in steps), share))
+
+    def at(self, first: Ptr) -> Val:
+        """The sum of the elements from the first on, each times its weight."""
+        total: Val | None = None
+        for distance, share in self.rows:
+            values = (first + distance).load(self.lanes)
+            if total is not None:
+                assert share is not None
+                total = values.fma(share, total)
+            else:
+                total = values if share is None else values * share
+        assert total is not None
+        return (total * self.inner).reduce("add") if self.lanes > 1 else total
+
+
+def _corners(b: Builder, over: Grid, places: Sequence[Val]) -> list[Corner]:
+    """The elements around a point, some of which may lie outside."""
+    axes = [_axis(over, place, size) for place, size in zip(places, over.sizes, strict=True)]
     steps, found = over.steps(), []
-    for corner in product(*(range(len(ends)) for ends in axes)):
-        where, inside, weight = None, None, None
-        for ends, pick, step in zip(axes, corner, steps, strict=True):
-            place, within, share = ends[pick]
-            where = place * step if where is None else where + place * step
-            inside = within if inside is None else inside & within
-            weight = share if weight is None else weight * share
-        assert where is not None and inside is not None and weight is not None
+    for corner in product(*axes):
+        where, inside, weight = corner[0]
+        where = where * steps[0]
+        for (place, within, share), step in zip(corner[1:], steps[1:], strict=True):
+            where, inside, weight = where + place * step, inside & within, weight * share
         found.append((b.index(where), inside, weight))
     return found
 
 
-def _axis(over: Grid, g: Val, size: int) -> list[Corner]:
-    """The one or two elements of an axis around the place g in [-1, 1]."""
-    place = (g + 1.0) * 0.5 * float(size - 1) if over.aligned else ((g + 1.0) * size - 1.0) * 0.5
-    place = rint(place) if over.nearest else place
-    low, high = (0.0, size - 1.0) if over.aligned else (-0.5, size - 0.5)
-    if over.border:
-        clipped = _clip(place, size)
-        place = ((place < low) | (place > high)).select(clipped, place)
+def _axis(over: Grid, place: Val, size: int) -> list[Corner]:
+    """The elements of an axis around a place."""
+    low, high = over.edges(size)
+    if over.padding == "border" and over.mode != "cubic":
+        place = ((place < low) | (place > high)).select(_clip(place, size), place)
+    elif over.padding == "reflection":
+        place = _reflect(place, low, high)
     first = floor(place)
-    if over.nearest:
-        return [_end(over, first, size, place.b.const(1, F32))]
-    rest = place - first
-    return [_end(over, first, size, 1.0 - rest), _end(over, first + 1.0, size, rest)]
+    weights = _weights(over, place - first)
+    return [
+        _end(over, first + float(o), size, weights.lane(k) if len(over.reach) > 1 else weights)
+        for k, o in enumerate(over.reach)
+    ]
 
 
 def _clip(place: Val, size: int) -> Val:
@@ -119,7 +196,23 @@ def _clip(place: Val, size: int) -> Val:
     return (place > size - 1.0).select(size - 1.0, place)
 
 
+def _reflect(place: Val, low: float, high: float) -> Val:
+    """Places outside [low, high] folded back at the borders."""
+    span = high - low
+    if span == 0:
+        return place.b.const(low, F32)
+    before, behind = place < low, place > high
+    beyond = before.select(low - place, place - high)
+    turns = floor(beyond / span)
+    rest, odd = beyond - turns * span, (turns - floor(turns * 0.5) * 2.0).ne(0.0)
+    near, far = (before ^ odd).select(low + rest, high - rest), before | behind
+    return far.select(near, place)
+
+
 def _end(over: Grid, place: Val, size: int, weight: Val) -> Corner:
-    place = _clip(place, size) if over.border else place
+    if over.padding == "border":
+        place = _clip(place, size)
+    elif over.padding == "reflection":
+        place = trunc(_reflect(place, *over.edges(size)))
     inside = (place >= 0.0) & (place < float(size))
     return inside.select(place, 0.0).to("i64"), inside, weight

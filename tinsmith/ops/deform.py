@@ -140,7 +140,8 @@ def GridSample(x, grid, *, mode="linear", padding_mode="zeros", align_corners=Fa
     """y[n,c,o] = x[n,c] at grid[n,o], whose last axis holds places in [-1,1], innermost first
 
     mode linear | nearest | cubic (`bilinear` and `bicubic` are the same); padding_mode zeros |
-    border | reflection; align_corners: -1 and 1 are the centres of the outermost elements.
+    border | reflection; align_corners: -1 and 1 are the centres of the outermost elements. The
+    elements that cubic reads outside are clipped to the border one by one, as in PyTorch.
     """
     mode = MODES[mode]
     sizes, rank = x.shape[2:], x.ndim - 2
@@ -154,7 +155,7 @@ def GridSample(x, grid, *, mode="linear", padding_mode="zeros", align_corners=Fa
             place = (g + 1) / 2 * (size - 1) if align_corners else ((g + 1) * size - 1) / 2
             place = np.rint(place) if mode == "nearest" else place
             low, high = (0.0, size - 1.0) if align_corners else (-0.5, size - 0.5)
-            if padding_mode == "border":
+            if padding_mode == "border" and mode != "cubic":
                 place = np.where((place < low) | (place > high), np.clip(place, 0, size - 1), place)
             elif padding_mode == "reflection":
                 place = _reflect(place, low, high)
