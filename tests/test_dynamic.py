@@ -14,8 +14,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tinsmith as ts
 from tests.transformer import feeds, transformer
+from tinsmith import ops
 from tinsmith.codegen import cache as code_cache
-from tinsmith.errors import InputShapeError, TypeRuleError
+from tinsmith.errors import DataError, InputShapeError, TypeRuleError
+from tinsmith.graph.text import parse_graph
 from tinsmith.plan.shelf import OPEN
 from tinsmith.runtime.net import PLANS
 
@@ -367,6 +369,53 @@ def test_an_axis_of_free_size_is_squeezed_only_where_it_is_1():
     assert "reference" not in {s.kind for s in net.program().plan.steps}
     with pytest.raises(TypeRuleError, match="axis 0"):
         net(x)
+
+
+CROP = [node("Shape", "x", "sizes"), node("Gather", "sizes zero", "h"), node("Div", "h two", "k"),
+        node("Mul", "k two", "end"), node("Slice", "x zero end zero", "y")]  # fmt: skip
+
+
+def test_a_size_that_a_model_names_like_another_may_differ():
+    """Exporters are told names of sizes by hand, and the same for inputs and outputs."""
+    weights = [("zero", np.array([0])), ("two", np.array([2]))]
+    graph = ts.load(model_of(CROP, [("x", F, ["h", 4])], [("y", F, ["h", 4])], weights))
+    net, x = ts.compile(graph, cache=False), RANDOM.standard_normal((5, 4), np.float32)
+    np.testing.assert_array_equal(net(x[:2]), x[:2])
+    np.testing.assert_array_equal(net(x), x[:4])
+
+
+def test_names_of_sizes_are_not_those_made_for_unknown_sizes():
+    last = int(ops.fresh()[1:])
+    names = [f"?{last + i}" for i in range(1, 9)]
+    nodes = [node("Slice", f"x begin end {axis}", f"y{axis}") for axis in "01234567"]
+    weights = [(str(i), np.array([i])) for i in range(8)]
+    inputs = [("x", F, names), ("begin", INT, [1]), ("end", INT, [1])]
+    proto = model_of(nodes, inputs, [(f"y{i}", F) for i in range(8)], weights)
+    net = ts.compile(ts.load(proto), cache=False)
+    x = np.arange(3**8, dtype=np.float32).reshape([3] * 8)
+    for i, y in enumerate(net.run([x, np.array([1]), np.array([2])])):
+        np.testing.assert_array_equal(y, np.take(x, [1], i))
+
+
+def test_unknown_sizes_in_a_text_are_not_made_again():
+    next_one = int(ops.fresh()[1:]) + 1
+    graph = parse_graph(f"graph g (x: float32[?{next_one}]) {{ return x }}")
+    assert ops.fresh() not in graph.inputs[0].shape
+
+
+def test_a_declared_size_that_is_not_so_is_an_error():
+    graph = ts.load(
+        model_of(
+            [node("Compress", "x which", "y", axis=0)],
+            [("x", F, [3, 4]), ("which", TensorProto.BOOL, [3])],
+            [("y", F, [3, 4])],
+        )
+    )
+    net, x = ts.compile(graph, cache=False), RANDOM.standard_normal((3, 4), np.float32)
+    np.testing.assert_array_equal(net(x, np.array([True] * 3)), x)
+    for which in ([False, True, False], [True, True, False]):
+        with pytest.raises(DataError, match=r"Compress 'y'.*declares"):
+            net(x, np.array(which))
 
 
 def test_a_split_into_sizes_of_which_not_even_the_number_is_known():

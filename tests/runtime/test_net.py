@@ -389,3 +389,11 @@ def test_free_shapes_before_the_first_call_say_what_to_do(backend: str) -> None:
     net.program(((3, 1, 8, 8),))
     assert "conv1" in net.explain("conv1") and net.graph("placed")
     assert net.session().nbytes >= net.memory.peak + net.memory.workspace
+
+
+def test_an_input_may_have_any_name() -> None:
+    g = Graph("g")
+    g.outputs = [ops.Relu(g.input("self", Type("float32", (2,))))]
+    net = ts.compile(g, cache=False)
+    np.testing.assert_array_equal(net(self=np.array([-1, 2], np.float32)), [0, 2])
+    assert net.profile(self=np.zeros(2, np.float32), repeat=1).rows

@@ -108,11 +108,14 @@ class _Parser:
         if self.accept("*"):
             self.expect("]")
             return Type(dtype, None)
+        from tinsmith.ops import reserve
+
         dims: list[Dim] = []
         while not self.accept("]"):
             if dims:
                 self.expect(",")
             dims.append(self.name() if self.is_name() else int(self.number()))
+            reserve(str(dims[-1]))
         return Type(dtype, tuple(dims))
 
     def number(self) -> int | float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinsmith.ops._op import OPS, Op, axis_of, broadcast, fresh, need, op
+from tinsmith.ops._op import OPS, Op, axis_of, broadcast, fresh, need, op, reserve
 
-__all__ = ["OPS", "Op", "axis_of", "broadcast", "fresh", "need", "op"]
+__all__ = ["OPS", "Op", "axis_of", "broadcast", "fresh", "need", "op", "reserve"]
 
 
 def __getattr__(name: str) -> Any:

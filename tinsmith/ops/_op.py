@@ -281,3 +281,10 @@ def fresh(prefix: str = "?") -> str:
     global _counter
     _counter += 1
     return f"{prefix}{_counter}"
+
+
+def reserve(symbol: str) -> None:
+    """From now on `fresh` does not give `symbol`, which another process made."""
+    global _counter
+    if symbol.startswith("?") and symbol[1:].isdecimal():
+        _counter = max(_counter, int(symbol[1:]))

@@ -83,7 +83,7 @@ class Net:
 
     # ---- running
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once. Raises InputNameError, InputTypeError, InputShapeError."""
         results = self._run(self._arrays(args, kwargs))
         if len(results) == 1:
@@ -348,7 +348,7 @@ class Net:
             raise UnknownName("node", str(node), found)
         return found[node]
 
-    def profile(self, *args: Any, repeat: int = 10, **kwargs: Any) -> Profile:
+    def profile(self, /, *args: Any, repeat: int = 10, **kwargs: Any) -> Profile:
         """Per-step times over `repeat` runs; a Profile, which prints as a table."""
         from tinsmith.runtime.profile import profile_session
 

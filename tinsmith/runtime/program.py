@@ -319,6 +319,11 @@ class Session:
         for operand, result in zip(step.writes, results, strict=False):
             if operand.ref is None:
                 run.env[operand.name] = owned(result)  # a view would change under the caller
+            elif result.shape != operand.dims:
+                raise DataError(
+                    f"{step.origin}: it gives {shown(result)}, where {list(operand.dims)} was "
+                    "planned: a size that the model declares is not so"
+                )
             else:
                 self._read(operand, run)[...] = result
         if run.cycles is not None:

@@ -86,7 +86,17 @@ def _dim(d: Any) -> Dim:
     if d.HasField("dim_value") and d.dim_value >= 0:
         return d.dim_value
     known = isinstance(d.dim_param, str) and d.dim_param not in _ANONYMOUS
-    return d.dim_param if known else fresh()
+    if not known:
+        return fresh()
+    return f"dim{d.dim_param}" if d.dim_param.startswith("?") else d.dim_param
+
+
+def without_symbols(type: Type) -> Type:
+    """A declared type with a fresh symbol for each of its own: exporters name sizes alike that
+    differ."""
+    if isinstance(type, Holder) or type.shape is None:
+        return type
+    return type.like(shape=tuple(fresh() if isinstance(d, str) else d for d in type.shape))
 
 
 def type_proto(type: Type) -> Any:

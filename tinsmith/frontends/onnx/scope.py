@@ -17,7 +17,7 @@ from tinsmith.frontends.onnx.call import (
     Unsupported,
     qualified,
 )
-from tinsmith.frontends.onnx.protos import attribute, refine, type_of
+from tinsmith.frontends.onnx.protos import attribute, refine, type_of, without_symbols
 from tinsmith.graph import Graph, Origin, Type, Value
 
 
@@ -173,7 +173,7 @@ class Scope:
             except Unsupported:
                 continue
             if declared is not None:
-                self.declared[info.name] = declared
+                self.declared[info.name] = without_symbols(declared)
 
     def add_constant(self, name: str, array: Any) -> None:
         value = self.graph.const(array, name)
