@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from tinsmith.graph import Type
+from tinsmith.graph.types import name_of
 from tinsmith.ops._op import need, op
 from tinsmith.ops.precision import widen
 from tinsmith.ops.softmax import softmax
@@ -55,12 +56,13 @@ def RowAttention(
 
 @RowAttention.type
 def _(q, k, v, q_rows, k_rows, v_rows, y_rows, bias, bias_at, mask, mask_at, *, shape, **_):
-    need(q.dtype.kind == "f", f"q must be of a floating-point type, it is {q.dtype}")
+    kind = name_of(q.dtype)
+    need(q.dtype.kind == "f", f"q must be of a floating-point type, it is {kind}")
     for name, x in (("k", k), ("v", v)):
-        need(x.dtype == q.dtype, f"q is {q.dtype}, {name} is {x.dtype}")
+        need(x.dtype == q.dtype, f"q is {kind}, {name} is {name_of(x.dtype)}")
     for name, table in (("q_rows", q_rows), ("k_rows", k_rows), ("v_rows", v_rows)):
-        rank = table.rank
-        need(table.dtype.kind == "i", f"{name} must be of an integer type, it is {table.dtype}")
+        rank, kind = table.rank, name_of(table.dtype)
+        need(table.dtype.kind == "i", f"{name} must be of an integer type, it is {kind}")
         need(rank in (None, 2), f"{name} needs rank 2, it has {rank}")
     need(q_rows.shape == y_rows.shape, f"q has rows {q_rows.shape}, y has rows {y_rows.shape}")
     need(k_rows.shape == v_rows.shape, f"k has rows {k_rows.shape}, v has rows {v_rows.shape}")

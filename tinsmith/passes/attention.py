@@ -19,12 +19,12 @@ from tinsmith.passes.manager import Context, register
 from tinsmith.passes.positions import (
     Array,
     Dense,
+    Once,
     Positions,
     after_moves,
     dense_after,
     dense_before,
     is_move,
-    row_order,
 )
 from tinsmith.rewrite import Skip
 
@@ -60,12 +60,13 @@ class LowerAttention:
     max_keys: int = 8192
 
     def run(self, graph: Graph, context: Context) -> int:
-        changes = 0
+        changes, once = 0, Once()
         for node in list(graph.nodes):
             if node.op.name != "Softmax" or node not in graph:
                 continue
             try:
-                _lower(graph, _core(graph, node, self.max_keys))
+                core = _core(graph, node, self.max_keys, once)
+                _lower(graph, core, Positions(once))
                 changes += 1
             except Skip as why:
                 context.refuse("lower-attention", node.name, str(why))
@@ -75,7 +76,7 @@ class LowerAttention:
 # ---- finding
 
 
-def _core(graph: Graph, softmax: Node, max_keys: int) -> Core:
+def _core(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Core:
     """The attention around a softmax, or Skip."""
     outputs = set(graph.outputs)
     x, weights = softmax.inputs[0], softmax.output
@@ -95,7 +96,7 @@ def _core(graph: Graph, softmax: Node, max_keys: int) -> Core:
     v = product.inputs[1]
     if product.inputs[0] is not weights or v is None or v is weights or (v.rank or 0) < 2:
         raise Skip("the product takes it as its right operand")
-    left, right, scale, terms = _scores(x, outputs)
+    left, right, scale, terms = _scores(x, outputs, once)
     lead = _lead(left, right, x)
     if not v.type.is_static or product.output.dims[:-2] != x.dims[:-2]:
         raise Skip("the values have further batch dimensions")
@@ -113,7 +114,7 @@ def _lead(left: Value, right: Value, scores: Value) -> tuple[int, ...]:
 
 
 def _scores(
-    value: Value, outputs: set[Value]
+    value: Value, outputs: set[Value], once: Once
 ) -> tuple[Value, Value, float, tuple[tuple[Value, Array], ...]]:
     """Walk up from what softmax reads to the product: its operands, the factor, the terms."""
     scale = 1.0
@@ -138,7 +139,7 @@ def _scores(
             scale *= factor
         elif name == "Add" and b is not None:
             value, term = _inner(node, a, b)
-            terms.append(_term(term, value.dims, scale))
+            terms.append(once(_term, term, value.dims, scale))
         else:
             raise Skip(f"{name} stands between the product and the softmax")
 
@@ -223,8 +224,7 @@ class _Rows:
     width: int
 
 
-def _lower(graph: Graph, core: Core) -> None:
-    positions = Positions()
+def _lower(graph: Graph, core: Core, positions: Positions) -> None:
     outputs = set(graph.outputs)
     readers = {core.y.producer, _reader_of(core)}
     swapped = _swapped(core.right)
@@ -240,7 +240,8 @@ def _lower(graph: Graph, core: Core) -> None:
     for r in found:
         move = rebased[r.base]
         if move is not None:
-            r.base, r.table = move[0], _reordered(r.table, move[1], move[0].dims[-1])
+            width = move[0].dims[-1]
+            r.base, r.table = move[0], positions.once(_reordered, r.table, move[1], width)
     _finish(graph, core, found, outputs, positions)
 
 
@@ -257,17 +258,17 @@ def _swapped(right: Value) -> Any:
 def _rows(positions: Positions, value: Value, lead: tuple[int, ...], turned: bool) -> _Rows | None:
     """The rows of an operand of a product (`turned`: its columns); None where columns are not
     contiguous anywhere."""
-    source = positions.source(value)
-    for base, at in ((source.base, source.at), (value, None)):
-        if at is None:
-            at = np.arange(value.type.size, dtype=np.int32).reshape(value.dims)
-        if turned:
-            at = at.swapaxes(-1, -2)
-        at = np.broadcast_to(at, (*lead, *at.shape[-2:])).reshape(-1, *at.shape[-2:])
-        table = _contiguous(at)
+    for source in (positions.source(value), positions.own(value)):
+        table = positions.once(_row_table, source.at, lead, turned)
         if table is not None:
-            return _Rows(base, table, at.shape[-1])
+            return _Rows(source.base, table, value.dims[-2 if turned else -1])
     return None
+
+
+def _row_table(at: Array, lead: tuple[int, ...], turned: bool) -> Array | None:
+    if turned:
+        at = at.swapaxes(-1, -2)
+    return _contiguous(np.broadcast_to(at, (*lead, *at.shape[-2:])).reshape(-1, *at.shape[-2:]))
 
 
 def _contiguous(at: Array) -> Array | None:
@@ -291,7 +292,7 @@ def _before_dense(
     if layer is None or not _only_read_by(base, readers, outputs):
         return None
     source = positions.source(layer.x)
-    order = row_order(source, layer.x)
+    order = positions.row_order(source, layer.x)
     if source.base is layer.x or order is None or source.base.const is not None:
         return None
     return _dense_again(layer, source.base), order
@@ -335,10 +336,10 @@ def _finish(
     if layer is not None:
         moved = after_moves(layer.last, outputs, positions)
         for candidate in reversed(moved[1:]):
-            order = row_order(positions.source(candidate), candidate)
+            order = positions.row_order(positions.source(candidate), candidate)
             if order is not None:
                 width = dims[-1]
-                table = _reordered(table, np.argsort(order), width)
+                table = positions.once(_reordered, table, positions.once(np.argsort, order), width)
                 dims, end = (*candidate.dims[:-1], width), candidate
                 break
     terms: list[Any] = []
@@ -359,11 +360,16 @@ def _finish(
 
 def _result_rows(core: Core, outputs: set[Value], positions: Positions) -> tuple[Value, Array]:
     """The farthest value that holds the result, with contiguous rows, and where they begin."""
-    size, shape = core.y.type.size, core.y.dims
     for value in reversed(after_moves(core.y, outputs, positions)):
-        place = np.empty(size, np.int32)
-        place[positions.source(value).at.reshape(-1)] = np.arange(size, dtype=np.int32)
-        table = _contiguous(place.reshape(-1, *shape[-2:]))
+        table = positions.once(_places, positions.source(value).at, core.y.dims)
         if table is not None:
             return value, table
     raise AssertionError("a value holds its own rows")
+
+
+def _places(at: Array, dims: tuple[int, ...]) -> Array | None:
+    """Where the rows of what has these dims are, if they are rows where element i is the element
+    `at[i]` of it."""
+    place = np.empty(at.size, np.int32)
+    place[at.reshape(-1)] = np.arange(at.size, dtype=np.int32)
+    return _contiguous(place.reshape(-1, *dims[-2:]))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -37,10 +39,20 @@ class Source:
     base: Value
     at: Array
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether every element of the base is there exactly once."""
-        return is_permutation(self.at.reshape(-1), self.base.type.size)
+
+class Once:
+    """Calls a function once for the same arguments, as layers are alike: the arrays that one layer
+    has made are those that the next one asks about. Nobody may change them."""
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, tuple[Any, tuple[Any, ...]]] = {}
+
+    def __call__(self, make: Callable[..., Any], *args: Any) -> Any:
+        key = (make, *[id(a) if isinstance(a, np.ndarray) else a for a in args])
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = make(*args), args  # which keeps what the key names
+        return found[0]
 
 
 def is_permutation(numbers: Array, size: int) -> bool:
@@ -48,7 +60,7 @@ def is_permutation(numbers: Array, size: int) -> bool:
     if numbers.size != size:
         return False
     seen = np.zeros(size, bool)
-    seen[numbers] = True
+    seen[numbers.reshape(-1)] = True
     return bool(seen.all())
 
 
@@ -56,6 +68,7 @@ def is_permutation(numbers: Array, size: int) -> bool:
 class Positions:
     """Finds sources, and remembers them. Use one for a graph that does not change meanwhile."""
 
+    once: Once
     known: dict[Value, Source] = field(default_factory=dict)
 
     def source(self, value: Value) -> Source:
@@ -71,18 +84,38 @@ class Positions:
     def _find(self, value: Value) -> Source:
         node = value.producer
         if node is None or not is_move(node):
-            return _own(value)
+            return self.own(value)
         moved = node.inputs if node.op.name == "Concat" else node.inputs[:1]
         parts = [self.source(v) for v in moved if v is not None]
         if len({p.base for p in parts}) != 1:
-            return _own(value)
-        rest = [None if v is None else v.const for v in node.inputs[len(moved) :]]
-        at = OPS[node.op.name].evaluate((*(p.at for p in parts), *rest), node.attrs)[value.index]
-        return Source(parts[0].base, at)
+            return self.own(value)
+        arrays = [p.at for p in parts]
+        arrays += [None if v is None else v.const for v in node.inputs[len(moved) :]]
+        attrs = tuple(node.attrs.items())
+        return Source(parts[0].base, self.once(_moved, node.op.name, attrs, *arrays)[value.index])
+
+    def own(self, value: Value) -> Source:
+        """A value as its own source."""
+        return Source(value, self.once(_counted, value.dims))
+
+    def is_whole(self, source: Source) -> bool:
+        """Whether every element of the base is there exactly once."""
+        return self.once(is_permutation, source.at, source.base.type.size)
+
+    def row_order(self, source: Source, value: Value) -> Array | None:
+        """Row r of `value` (last axis) is row order[r] of the base, each of which is there once;
+        None where it is not so."""
+        if source.base.dims[-1] != value.dims[-1]:
+            return None
+        return self.once(_row_order, source.at, value.dims[-1], source.base.type.size)
 
 
-def _own(value: Value) -> Source:
-    return Source(value, np.arange(value.type.size, dtype=np.int32).reshape(value.dims))
+def _moved(op: str, attrs: tuple[tuple[str, Any], ...], *arrays: Array) -> tuple[Array, ...]:
+    return OPS[op].evaluate(arrays, dict(attrs))
+
+
+def _counted(dims: tuple[int, ...]) -> Array:
+    return np.arange(prod(dims), dtype=np.int32).reshape(dims)
 
 
 def is_move(node: Node) -> bool:
@@ -106,7 +139,7 @@ def after_moves(value: Value, outputs: set[Value], positions: Positions) -> list
         if following is None:
             break
         source = positions.source(following)
-        if source.base is not found[0] or not source.is_whole:
+        if source.base is not found[0] or not positions.is_whole(source):
             break
         found.append(following)
         value = following
@@ -185,15 +218,10 @@ def _along_last(bias: Value, value: Value) -> bool:
     return bias.type.size in (1, value.dims[-1]) and all(d == 1 for d in bias.dims[:-1])
 
 
-def row_order(source: Source, value: Value) -> Array | None:
-    """Row r of `value` (last axis) is row order[r] of the base, each of which is there once;
-    None where it is not so."""
-    width = value.dims[-1]
-    if source.base.dims[-1] != width:
-        return None
-    at = source.at.reshape(-1, width)
+def _row_order(at: Array, width: int, size: int) -> Array | None:
+    at = at.reshape(-1, width)
     first = at[:, 0]
     if np.any(first % width) or not np.array_equal(at, first[:, None] + np.arange(width)):
         return None
     order = first // width
-    return order if is_permutation(order, source.base.type.size // width) else None
+    return order if is_permutation(order, size // width) else None
