@@ -177,6 +177,9 @@ class _Segment:
     own: Ptr
     waiting: list[tuple[Ptr, int]] = field(default_factory=list)
     lines: int = 0
+    functions: dict[str, Function] = field(default_factory=dict)
+    places: dict[tuple[Ref, int], Ptr] = field(default_factory=dict)
+    """Addresses that the calls outside of turns share."""
 
     def step(self, index: int, step: Step) -> None:
         b, tid = self.b, self.b.args["tid"]
@@ -251,27 +254,35 @@ class _Segment:
 
     def caller(self, call: Call, turn: Val | None) -> Callable[..., None]:
         """What emits the call of one function: `run(begin, end, step)`."""
-        b = self.b
-        params = [(f"p{i}", PTR) for i in range(len(call.refs))]
-        params += [(n, I64) for n in ("begin", "end", "step")[: 3 if call.repeat > 1 else 2]]
-        function = Function(call.symbol, params)
-        signature = ", ".join(t.llvm for _, t in params)
-        self.module.declare(call.symbol, f"declare void @{call.symbol}({signature})")
-
-        def address(ref: Ref) -> Ptr:
-            place = self.bases[ref.space, ref.index] + ref.offset
-            if ref.space == "workspace" and self.threads > 1:
-                place = place + b.args["tid"] * call.workspace
-            if ref.stride and turn is not None:
-                place = place + turn * ref.stride
-            return place.fixed()
-
-        pointers = [address(r) for r in call.refs]
+        function = self.functions.get(call.symbol)
+        if function is None:
+            params = [(f"p{i}", PTR) for i in range(len(call.refs))]
+            params += [(n, I64) for n in ("begin", "end", "step")[: 3 if call.repeat > 1 else 2]]
+            function = self.functions[call.symbol] = Function(call.symbol, params)
+            _declare(self.module, function)
+        if turn is None:
+            pointers = [self.place(r, call.workspace) for r in call.refs]
+        else:
+            pointers = [self.address(r, call.workspace, turn) for r in call.refs]
 
         def run(begin: Val | int, end: Val | int, step: Val | int) -> None:
-            b.call(function, [*pointers, begin, end, step][: len(params)])
+            self.b.call(function, [*pointers, begin, end, step][: len(function.params)])
 
         return run
+
+    def place(self, ref: Ref, workspace: int) -> Ptr:
+        found = self.places.get((ref, workspace))
+        if found is None:
+            found = self.places[ref, workspace] = self.address(ref, workspace, None)
+        return found
+
+    def address(self, ref: Ref, workspace: int, turn: Val | None) -> Ptr:
+        place = self.bases[ref.space, ref.index] + ref.offset
+        if ref.space == "workspace" and self.threads > 1:
+            place = place + self.b.args["tid"] * workspace
+        if ref.stride and turn is not None:
+            place = place + turn * ref.stride
+        return place.fixed()
 
 
 def _alone(b: Builder, call: Call, run: Callable[..., None]) -> None:
