@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 OPEN = 8
 """Programs read the blobs of at most so many others (the largest): a blob is kept as a whole."""
 
-PROBE = 4096  # bytes that are compared before all are
+PROBE = 256  # bytes that are compared before all are
 
 
 @dataclass(eq=False)
@@ -94,6 +94,7 @@ class Shelf:
 
     def __init__(self) -> None:
         self._blobs: list[weakref.ref[Blob]] = []
+        self._open: list[weakref.ref[Blob]] = []
         self._made: dict[Hashable, tuple[Key, weakref.ref[Blob], Kept]] = {}
 
     def made(self, key: Key) -> Kept | None:
@@ -102,37 +103,31 @@ class Shelf:
         if known is None or ref is None or kept is None or not known.lives:
             return None
         blob = ref()
-        return None if blob is None or blob not in self._open() else kept._replace(blob=blob)
+        return None if blob is None or ref not in self._open else kept._replace(blob=blob)
 
     def same(self, array: Array) -> Kept | None:
         """Where an array of the same bytes lies already."""
         flat = array.reshape(-1).view(np.uint8)
-        for blob in self._open():
+        head = flat[:PROBE].tobytes()
+        for blob in filter(None, (ref() for ref in self._open)):
             for offset, nbytes in blob.rows:
+                if nbytes != flat.nbytes:
+                    continue
                 there = blob.data[offset : offset + nbytes]
-                if (
-                    nbytes == flat.nbytes
-                    and np.array_equal(there[:PROBE], flat[:PROBE])
-                    and np.array_equal(there, flat)
-                ):
+                if there[:PROBE].tobytes() == head and np.array_equal(there, flat):
                     return Kept(blob, offset, array.dtype, nbytes)
         return None
 
     def add(self, blob: Blob, made: Iterable[tuple[Key, Kept]] = ()) -> None:
         """Offer a blob to programs that are made from now on."""
         ref = weakref.ref(blob)
-        if blob not in self._alive():
+        if ref not in self._blobs:
             self._blobs.append(ref)
+        alive = [(b.nbytes, r) for r in self._blobs if (b := r()) is not None]
+        self._blobs = [r for _, r in alive]
+        self._open = [r for _, r in sorted(alive, key=lambda row: -row[0])[:OPEN]]
         self._made = {
             n: row for n, row in self._made.items() if row[0].lives and row[1]() is not None
         }
         for key, kept in made:
             self._made[key.name] = key, ref, kept
-
-    def _alive(self) -> list[Blob]:
-        found = [(r, r()) for r in self._blobs]
-        self._blobs = [r for r, blob in found if blob is not None]
-        return [blob for _, blob in found if blob is not None]
-
-    def _open(self) -> list[Blob]:
-        return sorted(self._alive(), key=lambda b: -b.nbytes)[:OPEN]
