@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from tinsmith.graph.core import Graph, Node, Value
 from tinsmith.graph.origin import at_node
 from tinsmith.graph.types import Dim, Type
 
-SMALL = 64
+SMALL = 16
 """Type rules read the numbers of integers, and of floats that are no more than so many."""
 
 
@@ -20,7 +20,8 @@ class Copier:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self._kinds: dict[Node, Hashable] = {}
+        self._kinds: dict[Node, int] = {}
+        self._numbers: dict[Hashable, int] = {}
 
     def copy(self, types: Mapping[str, Type]) -> Graph:
         """A copy with the same names that shares constants; `types` gives inputs another type, and
@@ -35,7 +36,7 @@ class Copier:
             new.inputs.append(env[v])
             if env[v].type != v.type:
                 changed.add(v)
-        typing = _Typing(self._kinds, _sizes(graph, types))
+        typing = _Typing(self._kind, _sizes(graph, types))
         for node in graph.nodes:
             for v in node.inputs:
                 if v is not None and v not in env:
@@ -58,20 +59,25 @@ class Copier:
         new.take_names()
         return new
 
+    def _kind(self, node: Node) -> int:
+        """A number that nodes have in common whose output types depend alike on their inputs'."""
+        number = self._kinds.get(node)
+        if number is None:
+            number = self._numbers.setdefault(_kind(node), len(self._numbers))
+            self._kinds[node] = number
+        return number
+
 
 class _Typing:
     """The types in one copy. Nodes that are alike are inferred once."""
 
-    def __init__(self, kinds: dict[Node, Hashable], sizes: Mapping[Dim, Dim]) -> None:
-        self.kinds, self.sizes = kinds, sizes
+    def __init__(self, kind: Callable[[Node], int], sizes: Mapping[Dim, Dim]) -> None:
+        self.kind, self.sizes = kind, sizes
         self.known: dict[Hashable, tuple[Type, ...]] = {}
 
     def result(self, node: Node, inputs: tuple[Value | None, ...]) -> list[Type]:
         """The output types of the copy of a node over `inputs`."""
-        kind = self.kinds.get(node)
-        if kind is None:
-            kind = self.kinds[node] = _kind(node)
-        key = (kind, *[None if v is None else v.type for v in inputs])
+        key = (self.kind(node), *[None if v is None else v.type for v in inputs])
         inferred = self.known.get(key)
         if inferred is None:
             try:

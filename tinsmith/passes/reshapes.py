@@ -80,11 +80,9 @@ def collapse_reshapes(x: Value, y: Node) -> Value:
 # ---- transpose
 
 
-@rules.rule(p.Transpose("x").named("t"), x=X)
+@rules.rule(p.Transpose("x", perm=None).named("t"), x=X)
 def explicit_permutation(x: Value, t: Node) -> Value:
     """transpose(x) -> transpose(x, reversed axes)."""
-    if t.perm is not None:
-        raise Skip("the permutation is explicit")
     return with_(t, perm=tuple(reversed(range(len(shape_of(x))))))
 
 
