@@ -23,7 +23,7 @@ from tinsmith.kernels._kernel import KERNELS, Choice, Site
 from tinsmith.kernels.build import Code, build_phase
 from tinsmith.kernels.layout import Spec
 
-SMALL = 64
+SMALL = 16
 LIMIT = 48 << 20  # characters of text that are kept
 
 _kept: OrderedDict[Any, Code] = OrderedDict()
@@ -42,7 +42,7 @@ def phase_code(
 ) -> Code:
     """`build_phase`, or what it gave for the same arguments before. `key` is `choice_key`'s."""
     global _size
-    whole = (key, phase, tuple(reads), tuple(writes), tuple(map(str, packed)))
+    whole = (key, phase, tuple(reads), tuple(writes), tuple(packed))
     with _lock:
         code = _kept.get(whole)
         if code is not None:
@@ -82,7 +82,7 @@ def choice_key(site: Site, kernel: str, index: int, choice: Choice, computed: Ha
         site.threads,
         site.target,
         site.precision,
-        tuple(str(site.layout(v)) for v in site.operands),
+        tuple([site.layout(v) for v in site.operands]),
         site_key(site) if computed is None else computed,
     )
 
@@ -134,7 +134,7 @@ def _operand(v: Value | None, small: int) -> Any:
 
 def _attrs(attrs: Any) -> Any:
     return tuple(
-        (k, _graph(v) if isinstance(v, Graph) else repr(v)) for k, v in sorted(attrs.items())
+        [(k, _graph(v) if isinstance(v, Graph) else repr(v)) for k, v in sorted(attrs.items())]
     )
 
 

@@ -7,15 +7,15 @@ the arrays are exchanged that a choice packs.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
-from tinsmith.kernels._kernel import Choice, Packed, Site
+from tinsmith.kernels._kernel import Packed, Site
 from tinsmith.kernels.layout import Layout
 from tinsmith.kernels.memo import node_key
 from tinsmith.kernels.select import Candidate
@@ -24,51 +24,87 @@ from tinsmith.kernels.trace import is_whole
 Array = np.ndarray[Any, Any]
 
 
+Arrays = Sequence[tuple[Array, Array]]
+"""The constants of one site, and those of another in their places."""
+
+
 @dataclass
 class _Known:
     site: Site
     found: list[Candidate]
+
+    @cached_property
+    def limits(self) -> list[tuple[Callable[[Array], bool], Array]] | None:
+        """What must hold of the arrays of a node of which the same is said; None where a choice
+        does not say which of the site's arrays it packs."""
+        own = _exchange(self.site, self.site)
+        limits = []
+        for p in [p for c in self.found if c.choice is not None for p in c.choice.packed]:
+            if not isinstance(p.make, partial) or p.make.keywords:
+                return None
+            arrays = [a for a in p.make.args if isinstance(a, np.ndarray)]
+            if not all(sum(_is_same(a, old) for old, _ in own) == 1 for a in arrays):
+                return None
+            if p.fits is not None:
+                limits += [(p.fits, a) for a in arrays]
+        return limits
+
+
+class Kind:
+    """What a node computes and how its operands lie. Its hash is computed once."""
+
+    __slots__ = ("_hash", "_key")
+
+    def __init__(self, key: Hashable) -> None:
+        self._key, self._hash = key, hash(key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Kind) and self._key == other._key
 
 
 class Alike:
     """What kernels have said of the nodes of one plan."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, _Known] = {}
+        self._known: dict[Kind, _Known] = {}
+        self._kinds: dict[Kind, Kind] = {}
 
-    def key(self, node: Node, layouts: Sequence[Layout], *context: Hashable) -> Hashable:
+    def key(self, node: Node, layouts: Sequence[Layout], *context: Hashable) -> Kind:
         """Equal for nodes of which kernels say the same."""
         first: dict[Value | None, int] = {}
         places = tuple([first.setdefault(v, i) for i, v in enumerate(node.inputs)])
-        return (node_key(node), places, tuple(layouts), *context)
+        kind = Kind((node_key(node), places, tuple(layouts), *context))
+        return self._kinds.setdefault(kind, kind)
 
-    def keep(self, key: Hashable, site: Site, found: list[Candidate]) -> None:
+    def keep(self, key: Kind, site: Site, found: list[Candidate]) -> None:
         """Remember what was said of a site."""
         self._known.setdefault(key, _Known(site, found))
 
-    def again(self, key: Hashable, node: Node) -> tuple[Site, list[Candidate]] | None:
-        """The site of a node and its candidates, where those of one that is alike are known and
-        mention no arrays but operands."""
+    def again(self, key: Kind, node: Node) -> tuple[Site, list[Candidate], Arrays] | None:
+        """The site of a node, and the candidates of one that is alike with the arrays that stand in
+        the place of those they pack, where they mention no arrays but operands."""
         known = self._known.get(key)
-        if known is None:
+        if known is None or known.limits is None:
             return None
         site = _site(known.site, node)
         if site is None:
             return None
         arrays = _exchange(known.site, site)
-        found: list[Candidate] = []
-        for c in known.found:
-            if c.choice is not None and c.choice.packed:
-                packed = [_repacked(p, arrays) for p in c.choice.packed]
-                if None in packed:
-                    return None
-                c = replace(c, choice=_with(c.choice, packed))
-            found.append(c)
-        return site, found
+        if not all(fits(_exchanged(a, arrays)) for fits, a in known.limits):
+            return None
+        return site, list(known.found), arrays
 
 
-def _with(choice: Choice, packed: Sequence[Packed | None]) -> Choice:
-    return replace(choice, packed=tuple([p for p in packed if p is not None]))
+def packing(packed: Packed, arrays: Arrays) -> Callable[[], Array]:
+    """What packs other arrays in the same way."""
+    if not arrays:
+        return packed.make
+    assert isinstance(packed.make, partial)
+    args = [_exchanged(a, arrays) if isinstance(a, np.ndarray) else a for a in packed.make.args]
+    return partial(packed.make.func, *args)
 
 
 def _site(known: Site, node: Node) -> Site | None:
@@ -102,43 +138,24 @@ def _body(node: Node) -> Graph | None:
     return node.attrs["body"] if node.op.name == "Fused" else None
 
 
-def _exchange(old: Site, new: Site) -> list[tuple[Array, Array]]:
-    """The constants of one site, and those of the other in their places."""
-    pairs = zip(old.operands, new.operands, strict=True)
+def _exchange(old: Site, new: Site) -> Arrays:
+    pairs = dict(zip(old.operands, new.operands, strict=True))
     return [
         (a.const, b.const)
-        for a, b in pairs
+        for a, b in pairs.items()
         if a is not None and b is not None and a.const is not None and b.const is not None
     ]
 
 
-def _repacked(packed: Packed, arrays: list[tuple[Array, Array]]) -> Packed | None:
-    """The same packing of other arrays; None where it does not say what it packs, or where they
-    do not fit it."""
-    make = packed.make
-    if not isinstance(make, partial) or make.keywords:
-        return None
-    args: list[Any] = []
-    for arg in make.args:
-        if isinstance(arg, np.ndarray):
-            new = _exchanged(arg, arrays)
-            if new is None or (packed.fits is not None and not packed.fits(new)):
-                return None
-            args.append(new)
-        else:
-            args.append(arg)
-    return replace(packed, make=partial(make.func, *args))
+def _is_same(array: Array, old: Array) -> bool:
+    """Whether an array is a constant as a whole, perhaps reshaped."""
+    if array is old or array.size != old.size or array.dtype != old.dtype:
+        return array is old
+    whole = array.flags.c_contiguous and old.flags.c_contiguous and array.size > 0
+    return whole and array.ctypes.data == old.ctypes.data
 
 
-def _exchanged(array: Array, arrays: list[tuple[Array, Array]]) -> Array | None:
-    """What stands in its place at the other node; None where that is not one array."""
-    found: list[Array] = []
-    for old, new in arrays:
-        same = array.ctypes.data == old.ctypes.data and array.size == old.size
-        if array is old:
-            found.append(new)
-        elif same and array.flags.c_contiguous and old.flags.c_contiguous and array.size:
-            if array.dtype != old.dtype:
-                return None
-            found.append(np.ascontiguousarray(new).reshape(array.shape))
-    return found[0] if found and all(a is found[0] for a in found) else None
+def _exchanged(array: Array, arrays: Arrays) -> Array:
+    """What stands in the place of an array at the other node."""
+    old, new = next(pair for pair in arrays if _is_same(array, pair[0]))
+    return new if array is old else np.ascontiguousarray(new).reshape(array.shape)

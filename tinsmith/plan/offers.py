@@ -9,7 +9,7 @@ from tinsmith.errors import CodegenError
 from tinsmith.graph import Node, Value
 from tinsmith.kernels._kernel import ELEMENTWISE, Site, Skip, Tier
 from tinsmith.kernels.select import REFERENCE, Candidate, candidates, forced
-from tinsmith.plan.alike import Alike
+from tinsmith.plan.alike import Alike, Arrays
 from tinsmith.plan.pick import Preference, lightest, preferred, site_signature
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ class Offer(NamedTuple):
     found: list[Candidate]
     reason: str = ""
     computed: Hashable = None
+    arrays: Arrays = ()
+    """What the candidates pack is to be exchanged by these."""
 
 
 def offer_of(placer: Placer, alike: Alike, node: Node, force: str | None) -> Offer:
@@ -38,7 +40,8 @@ def offer_of(placer: Placer, alike: Alike, node: Node, force: str | None) -> Off
             computed = alike.key(node, layouts, placer.threads)
             known = alike.again(computed, node)
             if known is not None:
-                return Offer(*known, computed=computed)
+                site, found, arrays = known
+                return Offer(site, found, computed=computed, arrays=arrays)
         site = placer.site(node)
         inner = site.anchor.op.name if site.anchor is not None else ELEMENTWISE
         force = force or forced(node.name, inner, placer.overrides)

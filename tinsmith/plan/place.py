@@ -115,6 +115,8 @@ class Placer:
 
     def _place_parts(self, node: Node) -> bool:
         """Concat and Split (or Slice) whose parts lie inside the whole."""
+        if node.op.name not in ("Concat", "Split", "Slice"):
+            return False
         if forced(node.name, node.op.name, self.overrides) or not all(
             v is None or _is_native(v) for v in (*node.inputs, *node.outputs)
         ):
@@ -149,7 +151,7 @@ class Placer:
         """Add a step that computes one node by a kernel, or else by its reference."""
         force = forced(node.name, node.op.name, self.overrides)
         room = with_room(node)
-        site, found, reason, computed = offer_of(self, self._alike, room or node, force)
+        site, found, reason, computed, arrays = offer_of(self, self._alike, room or node, force)
         rivals = rivals_of(self, site, found, results) if site is not None else []
         best, measured = best_of(self, site, rivals) if site is not None else (None, None)
         if best is None or best.choice is None or site is None:
@@ -189,6 +191,7 @@ class Placer:
                 measured=measured,
                 computed=computed,
                 counted=room is not None,
+                arrays=arrays,
             )
         )
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from tinsmith.graph import Node
 from tinsmith.kernels._kernel import Choice, Site
 from tinsmith.kernels.select import Candidate
+from tinsmith.plan.alike import Arrays, packing
 from tinsmith.plan.pick import Preference
 from tinsmith.plan.tensors import Tensor
 
@@ -39,10 +43,17 @@ class Placed:
     """What tells the node from all that are not like it, where that was asked for."""
     counted: bool = False
     """Whether the outputs have room for the most, and the last is the count of what is there."""
+    arrays: Arrays = ()
+    """What to pack in the place of the arrays that the choice, made for another node, mentions."""
 
     @property
     def cost(self) -> float:
         return self.choice.cost if self.choice else 0.0
+
+    @property
+    def packings(self) -> list[Callable[[], np.ndarray[Any, Any]]]:
+        """What makes each array that the choice packs."""
+        return [packing(p, self.arrays) for p in self.choice.packed] if self.choice else []
 
     @property
     def rank(self) -> int:

@@ -75,6 +75,7 @@ class _State:
     borrowed: dict[tuple[int, int], int] = field(default_factory=dict)
     kept: dict[Hashable, tuple[Key, Kept]] = field(default_factory=dict)
     fresh: list[tuple[Key, Kept]] = field(default_factory=list)
+    _flops: dict[Hashable, float] = field(default_factory=dict)
 
     def code(self, symbol: str, text: str) -> None:
         if symbol not in self.codes:
@@ -103,6 +104,15 @@ class _State:
         index = 1 + self.shared.index(kept.blob)
         self.borrowed[index, kept.offset] = kept.nbytes
         return Ref("weights", kept.offset + before, index)
+
+    def flops(self, s: Placed) -> float:
+        """Arithmetic operations of a step; those of alike nodes are counted once."""
+        if s.computed is None:
+            return _flops(s.node)
+        known = self._flops.get(s.computed)
+        if known is None:
+            known = self._flops[s.computed] = _flops(s.node)
+        return known
 
     @property
     def weight_bytes(self) -> int:
@@ -247,7 +257,7 @@ def _step(
         return Step(s.name, s.op, s.kind, s.kernel, "", s.origin)
     assert s.site is not None and s.choice is not None
     calls = [*_zero_calls(s, state, offsets, zeroed, target, workspace)]
-    packed = [state.packed(p.make) for p in s.choice.packed]
+    packed = list(map(state.packed, s.packings))
     specs = [None if t is None else t.settled for t in s.reads]
     refs = [_ref(t, state, offsets) for t in s.reads if t is not None]
     refs += [_ref(t, state, offsets) for t in s.writes]
@@ -273,7 +283,7 @@ def _step(
         origin=s.origin,
         calls=tuple(calls),
         cost=s.cost * s.turns,
-        flops=_flops(s.node) * s.turns,
+        flops=state.flops(s) * s.turns,
         nbytes=float(moved + sum(p.nbytes for p in packed)) * s.turns,
         fault=s.choice.fault,
         writes=_counted(s, state, offsets) if s.counted else (),

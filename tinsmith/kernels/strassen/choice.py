@@ -40,7 +40,7 @@ def shapes(site: Site, m: int, w: Array, levels: Sequence[int], unit: int) -> li
 
 def _fits(w: Array) -> bool:
     """Whether sums of elements neither overflow nor spread an infinity or a NaN."""
-    return bool(np.all(np.abs(w) < LARGE))
+    return bool(np.min(w) > -LARGE and np.max(w) < LARGE)
 
 
 def pack(w: Array, columns: Columns, side: int, depth: int) -> Array:
