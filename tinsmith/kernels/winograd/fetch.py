@@ -12,7 +12,6 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.winograd.plan import Plan
-from tinsmith.kernels.winograd.stages import opaque
 from tinsmith.kernels.winograd.transform import tile_place
 
 Fetch = Callable[[Val], None]
@@ -71,7 +70,7 @@ def _ask(
         segment, piece = i // pieces, i % pieces
         with b.when(segment < segments):
             near = at + (segment // rows) * plane + (segment % rows) * row
-            near = opaque(near + piece * (share * line))
+            near = (near + piece * (share * line)).fixed()
             for k in range(share):
                 (near + k * line).prefetch(write, NEAR if write else MIDDLE)
 

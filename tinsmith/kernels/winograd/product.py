@@ -13,7 +13,6 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.winograd.plan import Plan
-from tinsmith.kernels.winograd.stages import opaque
 
 
 def product_stage(
@@ -50,7 +49,7 @@ def product_stage(
                     if fetch is not None:
                         fetch(u * plan.micro.count + i)
                     following = _following(plan, w, vectors, i) if ahead else None
-                    x_at, to_at = (x + t * width).fixed(), opaque(to + t * width)
+                    x_at, to_at = (x + t * width).fixed(), (to + t * width).fixed()
                     done = _sums(b, plan, x_at, w, size, vectors, following)
                     for p in range(size):
                         for o in range(vectors):
@@ -95,8 +94,8 @@ def _sums(
     ahead, lines = (None, 0) if following is None else following
 
     def body(x: Ptr, w: Ptr, ahead: Ptr | None, acc: list[Val]) -> list[Val]:
-        x, w, acc = opaque(x), opaque(w), list(acc)
-        ahead = None if ahead is None else opaque(ahead)
+        x, w, acc = x.fixed(), w.fixed(), list(acc)
+        ahead = None if ahead is None else ahead.fixed()
         for u in range(channels.step):
             ws = [(w + (u * row + o * width)).load(width) for o in range(vectors)]
             if u < lines and ahead is not None:

@@ -48,12 +48,3 @@ def stage(em: Emit, name: str, params: str, body: Callable[..., None]) -> Stage:
         outer.call(function, [*outer.args.values(), *indices])
 
     return call
-
-
-def opaque(p: Ptr) -> Ptr:
-    """The same address, which LLVM's loop strength reduction does not look through.
-
-    That pass takes longer than all others together where a loop body has hundreds of accesses at
-    constant distances, and gains nothing there.
-    """
-    return Ptr(p.b, p.b.emit(PTR, f"freeze ptr {p.address}").ref, p.elem)

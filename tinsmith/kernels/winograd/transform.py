@@ -20,7 +20,7 @@ from tinsmith.kernels.winograd.outliers import Sizes, witnesses
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.program import Program, data_program, result_program, run
 from tinsmith.kernels.winograd.repair import repair
-from tinsmith.kernels.winograd.stages import opaque, stage
+from tinsmith.kernels.winograd.stages import stage
 
 HEAVY = 6  # functions of an epilogue that is emitted once, in a loop, not for each place of a tile
 
@@ -65,8 +65,8 @@ def input_stage(
             n, i, j = tile_place(plan, t)
             at = image + image_at(plan, source, n)
             at = at + plan.vertical.start(i) * (plan.rows.stride * row)
-            at = opaque(at + plan.horizontal.start(j) * (plan.cols.stride * pixel))
-            out = opaque(to + (t - base) * width)
+            at = (at + plan.horizontal.start(j) * (plan.cols.stride * pixel)).fixed()
+            out = (to + (t - base) * width).fixed()
             squares = [b.zero(F32.x(width))]
 
             def write(p: int, q: int, v: Val, out: Ptr = out, squares: list[Val] = squares) -> None:
@@ -116,8 +116,8 @@ def output_stage(
         with b.loop(t0, t1) as t:
             n, i, j = tile_place(plan, t)
             y, x = vertical.start(i), horizontal.start(j)
-            at = opaque(m + (t - base) * width)
-            out = _opaque_sink(sink.at(*result_at(plan, n, k), y, x))
+            at = (m + (t - base) * width).fixed()
+            out = _fixed_sink(sink.at(*result_at(plan, n, k), y, x))
 
             def results(write: Callable[[int, int, Val], None], at: Ptr = at) -> None:
                 transform(
@@ -168,9 +168,9 @@ def _repair_of(
     return body
 
 
-def _opaque_sink(sink: Sink) -> Sink:
+def _fixed_sink(sink: Sink) -> Sink:
     def view(v: View) -> View:
-        return View(opaque(v.pointer), v.spec)
+        return View(v.pointer.fixed(), v.spec)
 
     em = replace(
         sink.em,
