@@ -28,14 +28,22 @@ CASES = {
     "Split, negative": ([X, i64(4, -1)], {"axis": 1, "num_outputs": 2}, r"split \[4, -1\]"),
     "Reshape": ([X, i64(-1, -1)], {}, "more than one -1"),
     "Reshape, negative": ([X, i64(-3, 2)], {}, "negative dim"),
+    "Expand": ([X, i64(2, 2)], {}, r"\[2, ?3\], \[2, ?2\] do not broadcast"),
+    "Expand, row": ([X[:, :1], i64(3, 3)], {}, r"\[2, ?1\], \[3, ?3\] do not broadcast"),
+    "Expand, negative": ([X, i64(-1, 3)], {}, "negative dim"),
+    "Trilu": ([X, i64(0, 1)], {}, "k must hold one number, it holds 2"),
     "Range": ([np.array(0), np.array(5), np.array(0)], {}, "delta is 0"),
     "Compress": ([X, np.array([True] * 4)], {"axis": 1}, "4 elements.* 3 places"),
     "Compress, flat": ([X, np.array([True] * 7)], {}, "7 elements.* 6 places"),
 }
 
 
+SIZES = ("Compress", "Trilu")
+"""Operators whose sizes do not fit, which is known before the values are."""
+
+
 @pytest.mark.parametrize("backend", ["cpu", "numpy"])
-@pytest.mark.parametrize("case", [c for c in CASES if not c.startswith("Compress")])
+@pytest.mark.parametrize("case", [c for c in CASES if not c.startswith(SIZES)])
 def test_at_run_time(case, backend):
     arrays, attrs, message = CASES[case]
     op, graph = OPS[case.split(",")[0]], Graph("g")
@@ -61,6 +69,16 @@ def test_references(case):
     arrays, attrs, message = CASES[case]
     with pytest.raises(DataError, match=message):
         OPS[case.split(",")[0]](*arrays, **attrs)
+
+
+@pytest.mark.parametrize("op", SIZES)
+def test_sizes(op):
+    """Refused when the graph is made, though only the run will know the numbers."""
+    arrays, attrs, message = CASES[op]
+    graph = Graph("g")
+    values = [graph.input(f"x{i}", Type(a.dtype, a.shape)) for i, a in enumerate(arrays)]
+    with pytest.raises(TypeRuleError, match=message):
+        graph.add(OPS[op], *values, **attrs)
 
 
 def test_a_short_condition_drops_the_rest():

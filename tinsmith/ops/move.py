@@ -11,7 +11,6 @@ from tinsmith.ops._op import axis_of, fresh, need, op
 from tinsmith.ops._rules import (
     INTS,
     axes_of,
-    const_int,
     const_ints,
     length_of,
     need_data,
@@ -212,7 +211,9 @@ def _sliced(start: int, end: int, step: int, size: Dim) -> Dim:
 @op("move")
 def Trilu(x, k=None, *, upper=True):
     """y[..., i, j] = x[..., i, j] where j >= i + k (upper) or j <= i + k (lower), else 0"""
-    k = 0 if k is None else scalar(k)
+    numbers = np.zeros(1, np.int64) if k is None else np.asarray(k)
+    need_data(numbers.size == 1, f"k must hold one number, it holds {numbers.size}")
+    k = scalar(numbers)
     rows, columns = np.ogrid[: x.shape[-2], : x.shape[-1]]
     keep = columns >= rows + k if upper else columns <= rows + k
     return np.where(keep, x, np.zeros((), x.dtype))
@@ -221,7 +222,8 @@ def Trilu(x, k=None, *, upper=True):
 @Trilu.type
 def _(x: Value, k: Value | None, *, upper: bool) -> Type:
     need(x.rank is None or x.rank >= 2, f"x is {x.type}; it must have rank 2 or more")
-    const_int(k)
+    count = None if k is None or not k.type.is_static else k.type.size
+    need(count in (None, 1), f"k must hold one number, it holds {count}")
     return x.type
 
 

@@ -200,6 +200,12 @@ def _(x: Value, axes: Value) -> Type:
 def Expand(x, shape):
     """y = x broadcast together with `shape`, numpy's way: dims of 1 are repeated on either side"""
     target = tuple(int(d) for d in np.asarray(shape).reshape(-1))
+    need_data(min(target, default=0) >= 0, f"shape {list(target)} has a negative dim")
+    pairs = zip(x.shape[::-1], target[::-1], strict=False)
+    need_data(
+        all(a == b or 1 in (a, b) for a, b in pairs),
+        f"the shapes {list(x.shape)}, {list(target)} do not broadcast together",
+    )
     return np.broadcast_to(x, np.broadcast_shapes(x.shape, target)).copy()
 
 

@@ -162,9 +162,9 @@ def drop_pad_of_nothing(x: Value, pads: Array) -> Value:
     return x
 
 
-@rules.rule(p.Expand("x", "shape").named("y"), x=X, shape=i64(1, 4))
+@rules.rule(p.Expand("x", const("shape")).named("y"), x=X, shape=i64(1, 4))
 def drop_expand_to_same(x: Value, y: Node) -> Value:
-    """expand(x) -> x, where the shape does not change."""
+    """expand(x) -> x, where the shape is known and does not change."""
     if shape_of(x) != y.output.shape:
         raise Skip(f"{x.type} becomes {y.output.type}")
     return x

@@ -100,6 +100,8 @@ def slice_strided(site: Site) -> Choice:
 def expand_strided(site: Site) -> Choice:
     """A copy that stands still along broadcast axes."""
     x, y = site.input(0), site.out
+    if site.input(1).const is None:
+        raise Skip("the shape is known only when the model runs")
     dims = (1,) * (len(y.dims) - len(x.dims)) + x.dims
     src = [
         0 if d == 1 and o != 1 else s for d, o, s in zip(dims, y.dims, _strides(dims), strict=True)
