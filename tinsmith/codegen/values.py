@@ -345,6 +345,16 @@ class Ptr:
             Ty("ptr"), f"getelementptr {self.elem.llvm}, ptr {self.ref}, i64 {self.offset}"
         ).ref
 
+    @property
+    def value(self) -> Val:
+        """The address as a value that a loop can carry. On x86 an address that is carried is better
+        than one with an index beside it, which makes two operations of a product from memory."""
+        return Val(self.b, Ty("ptr"), self.address)
+
+    def of(self, value: Val) -> Ptr:
+        """A pointer to the same type, at an address that was a `value`."""
+        return Ptr(self.b, value.ref, self.elem)
+
     def load(self, lanes: int = 1, mask: Val | None = None, align: int | None = None) -> Val:
         """`lanes` consecutive elements; lanes off in `mask` are not read and give 0."""
         ty = self.elem.x(lanes)

@@ -38,12 +38,22 @@ class Operands:
     later: Ptr | None = None  # rows of B that are wanted later: prefetch them,
     share: int = 1  # or the first so-many-th part
 
-    def moved(self, k: Val) -> Operands:
+    def moved(self, k: int) -> Operands:
+        """From k on."""
         step = k * self.b_row
         return replace(
-            self, a=(self.a + k).fixed(), b=(self.b + step).fixed(),
-            later=self.later and (self.later + step // self.share).fixed(),
+            self, a=self.a + k, b=self.b + step,
+            later=self.later and self.later + step // self.share,
         )  # fmt: skip
+
+    @property
+    def places(self) -> list[Val]:
+        return [p.value for p in (self.a, self.b, self.later) if p is not None]
+
+    def at(self, places: Sequence[Val]) -> Operands:
+        """The same operands at other places."""
+        a, b, *later = map(self.b.of, places)
+        return replace(self, a=a, b=b, later=later[0] if later else None)
 
 
 Tile = list[list[Val]]
@@ -74,10 +84,12 @@ def product(
         start[:count] = [value for line in add for value in line]
     whole = at.depth // unroll * unroll
     if whole > unroll:
-        with b.loop(0, whole, unroll, start) as loop:
-            sums = _steps(at.moved(loop.index), 0, unroll, rows, widths, loop.vars, chains)
-            loop.next(sums)
-        sums = loop.out
+        places = len(at.places)
+        with b.loop(0, whole, unroll, [*at.places, *start]) as loop:
+            here = at.at(loop.vars[:places])
+            sums = _steps(here, 0, unroll, rows, widths, loop.vars[places:], chains)
+            loop.next([*here.moved(unroll).places, *sums])
+        sums = loop.out[places:]
     else:
         sums = _steps(at, 0, whole, rows, widths, start, chains)
     sums = _steps(at, whole, at.depth, rows, widths, sums, chains)

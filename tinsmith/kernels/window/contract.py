@@ -62,10 +62,11 @@ def contract(
         count = channels(outermost)
         if isinstance(count, int) and count == step:
             return body(xq, wq, acc)
-        with b.loop(0, count, step, carry=acc) as loop:
-            i = loop.index
-            loop.next(body(xq + i * channel_stride, wq + i * row, loop.vars))
-        return loop.out
+        with b.loop(0, count, step, carry=[xq.value, wq.value, *acc]) as loop:
+            xi, wi = xq.of(loop.vars[0]), wq.of(loop.vars[1])
+            sums = body(xi, wi, loop.vars[2:])
+            loop.next([(xi + step * channel_stride).value, (wi + step * row).value, *sums])
+        return loop.out[2:]
 
     return nest(b, levels, x, w, start, inner)
 
