@@ -17,7 +17,8 @@ VECTORS = 3
 
 @kernel("MatMul", Tier.VECTOR, dtypes="float64")
 def matmul_double(site: Site) -> Choice:
-    """Register-tiled products of float64 matrices; of large ones, panels of B are packed."""
+    """Register-tiled products of float64 matrices; of large ones, each group of rows packs the
+    panels of B."""
     p = problem(site)
     if p.n == 1:
         raise Skip("one column: matvec folds the rows")
@@ -27,8 +28,9 @@ def matmul_double(site: Site) -> Choice:
     rows = split_rows(p.m, accumulators(target) // max(VECTORS, len(columns.tail)))
     nbytes = 8.0 * p.items * (p.m * p.k + p.k * p.n + p.m * p.n)
     cost = target.time(4.0 * p.items * p.m * p.n * p.k, nbytes, 0.7) + 1e-7
-    groups = min(rows.count, PARTS) if cost > 10e-6 else 1
     packs = p.m >= PACK_ROWS and 8 * p.k * p.n > target.l1
+    shares = PARTS if not packs else 2 * site.threads if site.threads > 1 else 1
+    groups = min(rows.count, shares) if cost > 10e-6 else 1
     packed = p.k * VECTORS * lanes if packs else 0
 
     def emit(em: Emit) -> None:
