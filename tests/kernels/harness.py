@@ -18,7 +18,7 @@ from tinsmith.codegen.target import Target, level, runnable
 from tinsmith.graph import Graph, Node, Type
 from tinsmith.kernels._kernel import KERNELS, Choice, Site
 from tinsmith.kernels.build import build_phase
-from tinsmith.kernels.counted import with_room
+from tinsmith.kernels.counted import counted_dims, with_room
 from tinsmith.kernels.layout import Layout, spec_of, to_layout
 from tinsmith.ops import OPS
 
@@ -132,13 +132,13 @@ class Bench:
                     if hi > lo:
                         function(*pointers, lo, hi, *([step] if phase.repeat > 1 else []))
 
-    def cut(self, shapes: Sequence[tuple[int, ...]]) -> None:
-        """See as outputs what was counted, which must be of these shapes."""
+    def cut(self, node: Node, shapes: Sequence[tuple[int, ...]]) -> None:
+        """See as outputs what was counted: as many as the results, of these shapes, have."""
         *found, (count, _, _) = self.outputs
         self.outputs = []
-        for (inside, poison, layout), dims in zip(found, shapes, strict=True):
-            unknown = [d for d, most in zip(dims, poison.shape, strict=True) if d != most]
-            assert set(unknown) <= {int(count[0])}, f"counted {count[0]}, expected {dims}"
+        for value, (inside, poison, layout), dims in zip(node.outputs, found, shapes, strict=True):
+            want = [d for d, free in zip(dims, counted_dims(value), strict=True) if free < 0]
+            assert want == [int(count[0])] * len(want), f"counted {count[0]}, expected {dims}"
             self.outputs.append((inside[: prod(dims)], np.empty(dims, poison.dtype), layout))
 
 
@@ -260,7 +260,7 @@ def check(
         bench = prepare(node, feeds, kernel, target, extra_halo, pick, layouts, precision, threads)
         bench.run(splits)
         if with_room(node):
-            bench.cut([a.shape for a in want])
+            bench.cut(node, [a.shape for a in want])
         for (inside, poison, layout), expected in zip(bench.outputs, want, strict=False):
             got = from_layout(inside, poison.shape, layout)
             again = to_layout(got, layout)
