@@ -16,6 +16,7 @@ from tests.models import array, digits, residual
 from tinsmith.codegen import cache as code_cache
 from tinsmith.compiler import store
 from tinsmith.errors import ModelFileError, UntrustedCode
+from tinsmith.formats.container import Container
 
 X = array(1, 1, 8, 8)
 
@@ -180,6 +181,31 @@ def test_a_full_disk_only_loses_the_cache(
     assert ts.compile(digits())(X).shape == (1, 10)
     assert not programs(cache)
     assert not [f for f in (cache / "programs").iterdir() if f.name.startswith(".")]
+
+
+@pytest.mark.skipif(not hasattr(os, "SEEK_HOLE"), reason="this system does not tell of holes")
+def test_mapped_weights_have_no_holes(cache: Path) -> None:
+    """On a full disk in memory, reading a hole through a mapping ends the process."""
+    ts.compile(digits())(X)
+    (file,) = programs(cache)
+    offset, length, _ = Container(file).index["sections"]["weights"]
+    with file.open("rb") as opened:
+        assert os.lseek(opened.fileno(), offset, os.SEEK_HOLE) >= offset + length
+
+
+def test_programs_of_a_read_only_disk_are_used(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    want = ts.compile(digits())(X)
+
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(os, "utime", read_only)
+    monkeypatch.setattr(Path, "unlink", read_only)
+    net = ts.compile(digits())
+    np.testing.assert_array_equal(net(X), want)
+    assert net.program((X.shape,)).stored
 
 
 def test_cache_off_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ has no ELF, LLVM's own linker loads the objects instead.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import os
@@ -51,16 +52,10 @@ class SharedLibrary:
 def _opened(data: bytes) -> Any:
     """The library, loaded from memory: a file of the cache may change while its code runs."""
     if hasattr(os, "memfd_create"):
-        handle = os.memfd_create("tinsmith")
-        try:
-            with os.fdopen(handle, "wb", closefd=False) as out:
-                out.write(data)
-            # The loader knows libraries by path: one path for each, as numbers are reused.
-            return ctypes.CDLL(f"/proc/self/fd{'/' * next(_serial)}{handle}")
-        except OSError:
-            pass
-        finally:
-            os.close(handle)
+        with contextlib.suppress(OSError), open(os.memfd_create("tinsmith"), "wb") as out:
+            out.write(data)
+            out.flush()
+            return ctypes.CDLL(f"/proc/self/fd{_detour(next(_serial))}/{out.fileno()}")
     import tempfile
 
     try:
@@ -70,6 +65,12 @@ def _opened(data: bytes) -> Any:
             return ctypes.CDLL(str(file))
     except OSError as error:
         raise CodegenError(f"the generated library cannot be loaded: {error}") from error
+
+
+def _detour(number: int) -> str:
+    """A way from a folder to itself for each number. The loader knows libraries by their path, and
+    the numbers of files are reused."""
+    return f"{number:b}".replace("0", "/").replace("1", "/.")
 
 
 def uses_elf(target: Target) -> bool:

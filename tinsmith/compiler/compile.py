@@ -13,6 +13,7 @@ from tinsmith.codegen.library import uses_elf
 from tinsmith.codegen.target import Target, level, runnable
 from tinsmith.compiler.collector import COLLECTOR
 from tinsmith.compiler.options import MEMORY, Options
+from tinsmith.compiler.source import Source
 from tinsmith.compiler.store import Store, program_of, sections_of, source_fingerprint
 from tinsmith.errors import ModelFileError, OptionError, TargetError, UnknownName, UntrustedCode
 from tinsmith.formats.container import MAGIC, Container
@@ -177,6 +178,7 @@ class _Model:
     ) -> None:
         self.model, self.target, self.options, self.cache = model, target, options, cache
         self.tune = tune
+        self._source = Source("" if isinstance(model, Graph) else model)
         self.notes: list[str] = []
         self._made: Compilation | None = None
         self._placed: Callable[[], str] = str
@@ -192,21 +194,13 @@ class _Model:
         if not self.cache or isinstance(self.model, Graph) or _has_foreign_rows():
             return None, ""
         code_cache = open_cache()
-        if code_cache is None:
-            return None, ""
-        path = Path(self.model)
-        try:
-            there = path.is_file()
-        except (OSError, ValueError):
-            there = False  # no path at all: loading it says so
-        if not there:
+        if code_cache is None or not self._source.is_file():  # loading it says so
             return None, ""
         store = Store(code_cache)
+        digest = self._source.digest(store)
         forced = os.environ.get("TINSMITH_KERNELS", "")
-        try:
-            return store, store.key(path, self.target, self.options, forced)
-        except OSError as error:
-            raise ModelFileError(f"{path} cannot be read: {error.strerror or error}") from error
+        name = self._source.path.name
+        return store, store.key(digest, name, self.target, self.options, forced)
 
     def _carried(self, trust: bool) -> Container | None:
         """The compiled program that a .tin file brings along, if the caller trusts it."""
@@ -240,12 +234,18 @@ class _Model:
             if self._made is None:
                 from tinsmith.compiler.build import Compilation
 
-                graph = self.model if isinstance(self.model, Graph) else load(self.model)
-                self._made = Compilation(graph, self.target, self.options, self.cache)
+                self._made = Compilation(self._loaded(), self.target, self.options, self.cache)
             return self._made
 
+    def _loaded(self) -> Graph:
+        if isinstance(self.model, Graph):
+            return self.model
+        graph = load(self._source.path)
+        self._source.check()
+        return graph
+
     def net(self) -> Net:
-        path = Path() if isinstance(self.model, Graph) else Path(self.model)
+        path = self._source.path
         found = self.store.interface(self.key, path) if self.store else None
         if found is None:
             made = self.compilation
@@ -258,12 +258,13 @@ class _Model:
                 "files": {},
             }
             if self.store is not None:
-                files = {str(f) for f in made.files() if not f.samefile(path)}
+                files = {str(f) for f in made.files() if f != path}
                 found["files"] = self.store.put_interface(
                     self.key, path, found["name"], inputs, found["outputs"], files
                 )
         if self.store is not None:
             self.key = self.store.key_with(self.key, found["files"])
+            self._source.depends(found["files"])
         net = Net(
             found["name"], found["inputs"], found["outputs"], self.build, self.stage, self.explain,
             notes=self.notes, report=lambda: self.compilation.reports, sections=self.sections,

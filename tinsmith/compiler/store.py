@@ -109,16 +109,10 @@ class Store:
             write_note(note, json.dumps([now, digest]))
         return digest
 
-    def key(self, path: Path, target: Target, *options: Any) -> str:
-        """The key of a model compiled with options for a target."""
+    def key(self, digest: str, name: str, target: Target, *options: Any) -> str:
+        """The key of a model with a digest and a file name, compiled with options for a target."""
         h = blake2b(digest_size=20)
-        for part in (
-            self.digest(path),
-            str(path.name),
-            source_fingerprint(),
-            repr(astuple(target)),
-            repr(options),
-        ):
+        for part in (digest, name, source_fingerprint(), repr(astuple(target)), repr(options)):
             h.update(f"{len(part)}:{part}".encode())
         return h.hexdigest()
 
@@ -189,7 +183,8 @@ class Store:
                 if name in found:
                     found.array(name, check=True)
             for blob in program.blobs:
-                os.utime(self._folder / blob.file)
+                with contextlib.suppress(OSError):  # a read-only disk
+                    os.utime(self._folder / blob.file)
             return program, found
         except (TinsmithError, OSError, ValueError, KeyError, TypeError):
             _drop(file)  # a damaged entry counts as absent
@@ -259,8 +254,9 @@ class Store:
     def _trim(self) -> None:
         rows = []
         for row in os.scandir(self._folder):
-            info = row.stat(follow_symlinks=False)
-            rows.append((info.st_mtime, info.st_size, row.path))
+            with contextlib.suppress(FileNotFoundError):  # another process drops them, too
+                info = row.stat(follow_symlinks=False)
+                rows.append((info.st_mtime, info.st_size, row.path))
         excess = sum(size for _, size, _ in rows) - self._limit // 2
         for _, size, path in sorted(rows):
             if excess <= 0:

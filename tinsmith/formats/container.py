@@ -95,8 +95,10 @@ class Draft:
     def finish(self, nbytes: int) -> np.ndarray[Any, Any]:
         """The first section, and a page of zeros behind its `nbytes`, mapped read-only."""
         self._size = nbytes + PAGE
+        # Written, not left as a hole: on a full disk in memory, reading a hole ends the process.
+        self._file.seek(self.START + nbytes)
+        self._file.write(bytes(PAGE))
         self._file.flush()
-        self._file.truncate(self.START + self._size)
         mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
         section = np.frombuffer(mapped, np.uint8, self._size, self.START)
         self._check = digest(section)
@@ -164,7 +166,7 @@ class Container:
             try:
                 offset, length, check = row
                 good = int(offset) >= 0 and int(length) >= 0 and int(offset) + int(length) <= size
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 good = False
             if not good:
                 raise ModelFileError(
