@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from tinsmith.codegen.pointers import Ptr
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32, I1, I32, I64, QUICK, Ty
-from tinsmith.codegen.values import Ptr, Val, literal
+from tinsmith.codegen.values import Val, literal
 from tinsmith.errors import CodegenError
 
 

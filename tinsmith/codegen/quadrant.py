@@ -39,18 +39,10 @@ def quadrant(x: Val) -> tuple[Val, Val]:
     n = t - ROUND64
     r = n.fma(-_PI2_3, n.fma(-_PI2_2, n.fma(-_PI2_1, x)))
     large = x.abs() > LARGE
-    with x.b.loop(0, _any(large), carry=[bits_of(t), r]) as loop:
+    with x.b.loop(0, large.any().to("i64"), carry=[bits_of(t), r]) as loop:
         q, far = _reduced(x)
         loop.next([large.select(q, loop.vars[0]), large.select(far, loop.vars[1])])
     return loop.out[0], loop.out[1]
-
-
-def _any(mask: Val) -> Val:
-    """1 where any lane is on, else 0, as a scalar index."""
-    if mask.ty.lanes > 1:
-        name = f"llvm.vector.reduce.or.v{mask.ty.lanes}i1"
-        mask = mask.b.intrinsic(name, mask.ty.elem, [mask])
-    return mask.to("i64")
 
 
 def _reduced(x: Val) -> tuple[Val, Val]:

@@ -83,13 +83,14 @@ def _ty(kind: str, lanes: int) -> Ty:
     return Ty(kind, lanes)
 
 
-F32, F64, I1, I32, I64, U8, PTR = (
+F32, F64, I1, I32, I64, U8, U64, PTR = (
     Ty("f32"),
     Ty("f64"),
     Ty("i1"),
     Ty("i32"),
     Ty("i64"),
     Ty("u8"),
+    Ty("u64"),
     Ty("ptr"),
 )
 

@@ -8,7 +8,7 @@ from math import log, prod
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.table import NATIVE
-from tinsmith.codegen.types import I1, I64, Ty
+from tinsmith.codegen.types import I1, I64, U64
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.move.strided import emit_fill
 
@@ -16,7 +16,6 @@ STEP = 3e-9  # seconds of one level of a heap, about
 LONG = 512  # elements of a row that is sorted as a whole faster than by a heap
 LOOK = 0.2e-9  # seconds to look at an element that is not kept
 FEW = 16  # entries that are kept sorted, for each lane
-U64 = Ty("u64")
 
 Entry = tuple[Val, ...]
 """u64s whose order, the first before the second, is that of elements: better ones are larger."""

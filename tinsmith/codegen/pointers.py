@@ -1,0 +1,105 @@
+"""Pointers of generated code: where values are read and stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tinsmith.codegen.types import PTR, Ty
+from tinsmith.codegen.values import Val
+from tinsmith.errors import CodegenError
+
+if TYPE_CHECKING:
+    from tinsmith.codegen.builder import Builder
+
+
+class Ptr:
+    """A typed address. `p + n` moves by n elements; constant offsets are kept and folded."""
+
+    __slots__ = ("b", "elem", "offset", "ref")
+
+    def __init__(self, b: Builder, ref: str, elem: Ty, offset: int = 0) -> None:
+        self.b, self.ref, self.elem, self.offset = b, ref, elem, offset
+
+    def __add__(self, n: Val | int) -> Ptr:
+        if isinstance(n, int):
+            return Ptr(self.b, self.ref, self.elem, self.offset + n)
+        moved = self.b.emit(PTR, f"getelementptr {self.elem.llvm}, ptr {self.ref}, i64 {n.ref}")
+        return Ptr(self.b, moved.ref, self.elem, self.offset)
+
+    def cast(self, elem: Ty) -> Ptr:
+        """The same address as a pointer to another element type."""
+        return Ptr(self.b, self.address, elem)
+
+    def fixed(self) -> Ptr:
+        """The same address with its constant offset folded into one value (to share in a loop)."""
+        return Ptr(self.b, self.address, self.elem)
+
+    @property
+    def address(self) -> str:
+        if not self.offset:
+            return self.ref
+        return self.b.emit(
+            PTR, f"getelementptr {self.elem.llvm}, ptr {self.ref}, i64 {self.offset}"
+        ).ref
+
+    @property
+    def value(self) -> Val:
+        """The address as a value that a loop can carry. On x86 an address that is carried is better
+        than one with an index beside it, which makes two operations of a product from memory."""
+        return Val(self.b, PTR, self.address)
+
+    def of(self, value: Val) -> Ptr:
+        """A pointer to the same type, at an address that was a `value`."""
+        return Ptr(self.b, value.ref, self.elem)
+
+    def load(self, lanes: int = 1, mask: Val | None = None, align: int | None = None) -> Val:
+        """`lanes` consecutive elements; lanes off in `mask` are not read and give 0."""
+        ty = self.elem.x(lanes)
+        align = align or self.elem.nbytes
+        if mask is None:
+            return self.b.emit(ty, f"load {ty.llvm}, ptr {self.address}, align {align}")
+        if lanes == 1:
+            raise CodegenError("a masked load needs a vector")
+        name = f"llvm.masked.load.{Val(self.b, ty, '')._suffix()}.p0"
+        place = f"ptr align {align} {self.address}"
+        text = f"{place}, {mask.ty.llvm} {mask.ref}, {ty.llvm} zeroinitializer"
+        return self.b.intrinsic(name, ty, text=text, params=f"ptr, {mask.ty.llvm}, {ty.llvm}")
+
+    def splat(self, lanes: int) -> Val:
+        """One element in every lane."""
+        return self.load().splat(lanes)
+
+    def store(self, value: Val, mask: Val | None = None, align: int | None = None) -> None:
+        if value.ty.kind == "i1" and self.elem.nbytes == 1:  # a bool is one byte, 0 or 1
+            value = value.to(self.elem.kind)
+        if value.ty.kind != self.elem.kind and value.ty.elem.llvm != self.elem.llvm:
+            raise CodegenError(f"cannot store {value.ty} through a pointer to {self.elem}")
+        align = align or self.elem.nbytes
+        if mask is None:
+            self.b.line(f"store {value.ty.llvm} {value.ref}, ptr {self.address}, align {align}")
+            return
+        lanes = mask.ref.strip("<>").split(", ") if mask.ref.startswith("<") else []
+        if lanes.count("i1 true") == 1:  # LLVM 22 writes such a store too wide after a trunc
+            one = lanes.index("i1 true")
+            (self + one).store(value.lane(one))
+            return
+        name = f"llvm.masked.store.{value._suffix()}.p0"
+        place = f"ptr align {align} {self.address}"
+        text = f"{value.ty.llvm} {value.ref}, {place}, {mask.ty.llvm} {mask.ref}"
+        self.b.intrinsic(name, None, text=text, params=f"{value.ty.llvm}, ptr, {mask.ty.llvm}")
+
+    def atomic_add(self, value: Val | int, order: str = "monotonic") -> Val:
+        """Add to the integer at this address as one operation; what was there before. `order` is
+        LLVM's: "release" lets who sees the sum see all that this thread has stored."""
+        ty = self.elem
+        amount = value.ref if isinstance(value, Val) else str(value)
+        text = f"atomicrmw add ptr {self.address}, {ty.llvm} {amount} {order}, align {ty.nbytes}"
+        return self.b.emit(ty, text)
+
+    def prefetch(self, write: bool = False, locality: int = 3) -> None:
+        text = f"ptr {self.address}, i32 {int(write)}, i32 {locality}, i32 1"
+        self.b.intrinsic("llvm.prefetch.p0", None, text=text, params="ptr, i32, i32, i32")
+
+    def load_pointer(self, elem: Ty) -> Ptr:
+        """Read the pointer stored at this address."""
+        return Ptr(self.b, self.b.emit(PTR, f"load ptr, ptr {self.address}, align 8").ref, elem)
