@@ -123,6 +123,20 @@ def test_every_bit_counts_in_a_check(size: int) -> None:
         assert digest(swapped) != want
 
 
+@pytest.mark.parametrize("number", ["1e999", "-1", "9" * 30, "NaN", "null", '"a"', "[]"])
+def test_places_that_no_file_has(tmp_path: Path, number: str) -> None:
+    path = tmp_path / "some.tin"
+    write_container(path, {"constants": bytes(100)})
+    data = path.read_bytes()
+    start = data.index(f"[{PAGE},".encode())
+    end = data.index(b",", start)
+    damaged = data[: start + 1] + number.encode() + data[end:]
+    length = int.from_bytes(data[8:16], "little") + len(damaged) - len(data)
+    path.write_bytes(damaged[:8] + length.to_bytes(8, "little") + damaged[16:])
+    with pytest.raises(ModelFileError, match="section 'constants' does not fit"):
+        Container(path)
+
+
 def test_a_cache_that_is_deleted_while_it_is_used(cache: Path, wide: Path) -> None:  # noqa: F811
     net = ts.compile(wide, threads=2)
     want = net(batch(2))

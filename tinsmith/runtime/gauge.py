@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -44,13 +45,24 @@ def _memory_rate(read: Callable[[int, int], None], nbytes: int) -> float:
 
     A piece takes some ten microseconds, so that most lie between two turns of the scheduler.
     """
-    data = np.ones(nbytes // 4, np.float32)
+    data = _ones(nbytes)
     seconds = []
     for start in [*range(0, data.size - PIECE + 1, PIECE)] * 2:
         began = perf_counter()
         read(data.ctypes.data + 4 * start, PIECE)
         seconds.append(perf_counter() - began)
     return 4.0 * PIECE / sorted(seconds)[len(seconds) // 4]
+
+
+def _ones(nbytes: int) -> np.ndarray[Any, Any]:
+    """So many bytes of ones, or as many as a process of little memory gets."""
+    while True:
+        try:
+            return np.ones(nbytes // 4, np.float32)
+        except MemoryError:
+            if nbytes < 8 * PIECE:
+                raise
+            nbytes //= 2
 
 
 def peak_of(target: Target, lanes: int) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 from tinsmith.codegen.cache import open_cache, read_note, write_note
@@ -40,19 +41,28 @@ def _limits(target: Target) -> Limits:
     store = open_cache()
     name = blake2b(f"{target.key}|{target.model}".encode(), digest_size=8).hexdigest()
     file = None if store is None else store.path / f"limits-{name}.json"
-    if file is not None:
-        try:
-            kept = {k: float(v) for k, v in json.loads(read_note(file) or "{}").items()}
-            if min(kept.values()) > 0:
-                return Limits(**kept)
-        except (OSError, ValueError, TypeError, AttributeError):
-            pass
+    if file is not None and (kept := _kept(file)) is not None:
+        return kept
     from tinsmith.runtime.gauge import measure
 
     found = Limits(*measure(target))
-    if file is not None:
-        write_note(file, json.dumps(found._asdict()))
+    if file is None:
+        return found
+    # Programs are kept by the limits that they were made for: of processes that measure at once,
+    # all take what the first has found.
+    if (kept := _kept(file)) is not None:
+        return kept
+    write_note(file, json.dumps(found._asdict()))
     return found
+
+
+def _kept(file: Path) -> Limits | None:
+    """The limits in a file; None where there are none that are whole."""
+    try:
+        kept = {k: float(v) for k, v in json.loads(read_note(file) or "{}").items()}
+        return Limits(**kept) if min(kept.values()) > 0 else None
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
 
 
 def calibrated(target: Target) -> Target:

@@ -1,0 +1,63 @@
+"""The measured limits of the machine: shared by processes, and found where memory is short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tinsmith.codegen import cache as code_cache
+from tinsmith.codegen.target import Target, host
+from tinsmith.runtime import gauge
+from tinsmith.runtime.limits import _limits, limits
+
+ROW = (1e11, 1e10, 1e10, 1e10, 1e-6, 2.0)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("TINSMITH_CACHE", str(folder))
+    code_cache._open.cache_clear()
+    _limits.cache_clear()
+    yield folder
+    _limits.cache_clear()
+
+
+def test_who_measures_at_the_same_time_takes_what_the_first_found(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each process would keep programs that no other finds."""
+    others = ROW[:1] + tuple(2 * value for value in ROW[1:])
+
+    def first(_: Target) -> tuple[float, ...]:
+        return ROW
+
+    def slower(target: Target) -> tuple[float, ...]:
+        _limits.cache_clear()
+        monkeypatch.setattr(gauge, "measure", first)
+        limits(target)  # another process begins later, and is done before
+        return others
+
+    monkeypatch.setattr(gauge, "measure", slower)
+    assert limits(host()) == ROW
+    _limits.cache_clear()
+    assert limits(host()) == ROW
+
+
+def test_memory_that_is_short_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    ones = np.ones
+
+    def short(size: int, dtype: type[np.float32]) -> np.ndarray:
+        if size * 4 > 3 << 20:
+            raise MemoryError
+        return ones(size, dtype)
+
+    monkeypatch.setattr(np, "ones", short)
+    assert gauge._ones(16 << 20).nbytes == 2 << 20
+    assert gauge._memory_rate(gauge.read_loop(host()), 16 << 20) > 0
+    monkeypatch.setattr(np, "ones", lambda *_: short(1 << 30, np.float32))
+    with pytest.raises(MemoryError):
+        gauge._ones(16 << 20)
