@@ -66,6 +66,7 @@ CASES = [
     ("Slice", "slice_strided", (r(2, 33, 20), i(0, 3), i(2, 30)), {}, (1, 2)),
     ("Expand", "expand_strided", (r(3, 1, 5), i(2, 3, 4, 5)), {}, (1,)),
     ("Expand", "expand_strided", (r(3, 1), i(3, 40)), {}, (1,)),
+    ("Bounded", "bounded_copy", (i(*range(-2, 40)),), {"least": -2, "most": 39}, ()),
     ("Tile", "tile_strided", (r(2, 3, 17), i(2, 1, 3)), {}, (1,)),
     ("Concat", "concat_strided", (r(2, 3, 5), r(2, 1, 5), r(2, 4, 5)), {"axis": 1}, ()),
     ("Concat", "concat_strided", (r(20, 3), r(20, 18)), {"axis": -1}, ()),

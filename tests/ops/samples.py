@@ -125,6 +125,7 @@ for direction, dtype in itertools.product(("LEFT", "RIGHT"), ("uint8", "uint64",
     shifts = np.array([0, 1, 7, 64], dtype)
     add("BitShift", np.array([1, 200, 3, 5]).astype(dtype), shifts, direction=direction)
 add("Equal", text("a", "b"), text("a", "c"))
+add("Bounded", i64(0, 3, -2), least=-2, most=3)
 for c, (a, b) in itertools.product(((), (1, 3)), PAIRS[:2]):
     if c == () or a == (2, 3):
         add("Where", data(c, bool), data(a), data(b))

@@ -17,6 +17,12 @@ def i64(*numbers: int) -> np.ndarray:
     return np.array(numbers, np.int64)
 
 
+def recurrent(gates: int, *lens: int) -> list[np.ndarray]:
+    """x of three steps of three, weights of two units, a bias, and the lengths."""
+    shapes = (3, len(lens), 3), (1, gates * 2, 3), (1, gates * 2, 2), (1, gates * 4)
+    return [*(np.ones(s, np.float32) for s in shapes), np.array(lens, np.int32)]
+
+
 CASES = {
     "TopK": ([X, i64(4)], {}, "k is 4"),
     "TopK, negative": ([X, i64(-1)], {}, "k is -1"),
@@ -32,6 +38,13 @@ CASES = {
     "Expand, row": ([X[:, :1], i64(3, 3)], {}, r"\[2, ?1\], \[3, ?3\] do not broadcast"),
     "Expand, negative": ([X, i64(-1, 3)], {}, "negative dim"),
     "Trilu": ([X, i64(0, 1)], {}, "k must hold one number, it holds 2"),
+    "ReverseSequence": ([X, i64(1, 3, 0)], {}, r"\[0, 2\]"),
+    "ReverseSequence, negative": ([X, i64(1, -1, 0)], {}, r"\[0, 2\]"),
+    "RNN": (recurrent(1, 4, 0), {}, r"sequence_lens must lie in \[0, 3\]"),
+    "RNN, negative": (recurrent(1, 3, -1), {}, r"sequence_lens must lie in \[0, 3\]"),
+    "GRU": (recurrent(3, 3, 5), {}, r"sequence_lens must lie in \[0, 3\]"),
+    "LSTM": (recurrent(4, 2, 4), {}, r"sequence_lens must lie in \[0, 3\]"),
+    "LSTM, batch first": (recurrent(4, 2, 1, 4), {"layout": 1}, r"must lie in \[0, 3\]"),
     "Range": ([np.array(0), np.array(5), np.array(0)], {}, "delta is 0"),
     "Compress": ([X, np.array([True] * 4)], {"axis": 1}, "4 elements.* 3 places"),
     "Compress, flat": ([X, np.array([True] * 7)], {}, "7 elements.* 6 places"),

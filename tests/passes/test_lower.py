@@ -146,6 +146,19 @@ def test_reversed_sequences(rest, time, dtype):
     assert "ReverseSequence" not in ops_of(g)
 
 
+@pytest.mark.parametrize("layout", [0, 1])
+@pytest.mark.parametrize("op, gates", [(ops.RNN, 1), (ops.GRU, 3), (ops.LSTM, 4)])
+def test_lengths_are_checked(op, gates, layout):
+    b = Builder()
+    n, t = (2, 5) if layout else (5, 2)
+    lens = b.graph.input("lens", Type(np.dtype("int32"), (n if layout else t,)))
+    w, r = b.c(np.ones((1, gates * 3, 3))), b.c(np.ones((1, gates * 3, 3)))
+    g = b.out(op(b.x(n, t, 3), w, r, None, lens, layout=layout)[0])
+    run_passes(g, "machine")
+    (checked,) = (n for n in g.nodes if n.op.name == "Bounded")
+    assert (checked.least, checked.most) == (0, 5)
+
+
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 @pytest.mark.parametrize("ignore", [None, 1, -7])
 @pytest.mark.parametrize("weighted", [False, True])

@@ -10,6 +10,7 @@ import numpy as np
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.expr import emit_expr
 from tinsmith.codegen.target import Target
+from tinsmith.codegen.types import I32
 from tinsmith.kernels.layout import Spec
 from tinsmith.kernels.site import Site
 
@@ -85,6 +86,11 @@ class Emit:
         if not out.spec.layout.is_plain:
             value = self.clear_padding(value, index[1], out.spec)
         out.at(*index).store(value, mask if value.ty.lanes > 1 else None)
+
+    def fault(self, bad: Val) -> None:
+        """Where a scalar i1 holds, let the run raise DataError with the text of `Choice.fault`."""
+        with self.b.when(bad):
+            self.scratch.cast(I32).store(self.b.const(1, I32))
 
     def clear_padding(self, value: Val, block: Val | int, spec: Spec) -> Val:
         """Zero the lanes beyond the last channel, unless the epilogue keeps zeros zero."""

@@ -7,7 +7,7 @@ from math import prod
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.math import ceil, floor
-from tinsmith.codegen.types import F32, I32, I64
+from tinsmith.codegen.types import F32, I64
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.window.pool import larger
@@ -155,8 +155,7 @@ def _picture(em: Emit, at: Ptr) -> Val:
     index = at.load().to("i64")
     index = (index < 0).select(index + count, index)
     bad = (index < 0) | (index >= count)
-    with em.b.when(bad):
-        em.scratch.cast(I32).store(em.b.const(1, I32))
+    em.fault(bad)
     return bad.select(0, index)
 
 

@@ -151,6 +151,19 @@ def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     return got
 
 
+def need_lengths(lens: Value, most: Dim) -> None:
+    """TypeRuleError where constant lengths of sequences are negative, or more than `most`."""
+    numbers = const_ints(lens) or ()
+    fit = all(n >= 0 and (isinstance(most, str) or n <= most) for n in numbers)
+    need(fit, f"sequence_lens must lie in [0, {most}], they are {list(numbers)}")
+
+
+def need_length_data(lens: Array, most: int) -> None:
+    """DataError where lengths of sequences are negative, or more than `most`."""
+    fit = np.all((lens >= 0) & (lens <= most))
+    need_data(fit, f"sequence_lens must lie in [0, {most}], they are {lens.tolist()}")
+
+
 def product(dims: Iterable[Dim]) -> Dim:
     """The product of dims: a number, the symbol itself in 1 * N, else a fresh symbol."""
     number, symbols = 1, []

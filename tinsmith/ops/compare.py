@@ -13,6 +13,7 @@ from tinsmith.ops._rules import (
     NUMBERS,
     UNSIGNED,
     give_rule,
+    need_data,
     need_dtype,
     need_same,
     pointwise,
@@ -21,6 +22,19 @@ from tinsmith.ops._rules import (
 FLOAT8 = {"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}
 
 # ---- comparisons
+
+
+@op()
+def Bounded(x, *, least, most, what="a number"):
+    """y = x, whose elements must lie in [least, most]; DataError, which names `what`, otherwise"""
+    need_data(np.all((x >= least) & (x <= most)), f"{what} must lie in [{least}, {most}]")
+    return x
+
+
+@Bounded.type
+def _(x: Value, *, least: int, most: int, what: str) -> Type:
+    need_dtype(x, INTS, "x")
+    return x.type
 
 
 @op("elementwise", "commutative")

@@ -15,6 +15,8 @@ from tinsmith.ops._rules import (
     length_of,
     need_data,
     need_dtype,
+    need_length_data,
+    need_lengths,
     need_rank,
     need_same,
     product,
@@ -231,6 +233,7 @@ def _(x: Value, k: Value | None, *, upper: bool) -> Type:
 def ReverseSequence(x, sequence_lens, *, batch_axis=1, time_axis=0):
     """y = x with the first sequence_lens[b] steps along time_axis in reverse, for each b"""
     steps = np.arange(x.shape[time_axis])
+    need_length_data(sequence_lens, len(steps))
     lens = np.asarray(sequence_lens)[:, None]
     places = np.where(steps < lens, lens - 1 - steps, steps)
     shape = [1] * x.ndim
@@ -245,6 +248,7 @@ def _(x: Value, sequence_lens: Value, *, batch_axis: int, time_axis: int) -> Typ
     need(x.rank is None or x.rank >= 2, f"x is {x.type}; it must have rank 2 or more")
     need_dtype(sequence_lens, INTS, "sequence_lens")
     need_rank(sequence_lens, 1, "sequence_lens")
+    need_lengths(sequence_lens, fresh() if x.shape is None else x.shape[time_axis])
     return x.type
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from tinsmith.graph import Type, Value
 from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops._rules import need_length_data, need_lengths
 from tinsmith.ops.precision import widen
 
 Array = np.ndarray[Any, Any]
@@ -105,6 +106,8 @@ def _recurrent(
     """All directions d. make_step(d, r[d]^T, wb[d], rb[d]) gives the step and the bias that joins
     the input product."""
     dtype, wide = x.dtype, widen(x.swapaxes(0, 1) if layout else x)
+    if lens is not None:
+        need_length_data(lens, len(wide))
     (directions, rows, hidden), n = r.shape, wide.shape[1]
     biases = np.zeros((directions, 2 * rows), wide.dtype) if b is None else widen(b)
     starts = [
@@ -322,10 +325,12 @@ def _check_operands(
     layout: int,
 ) -> Any:
     """Check what the operands agree on; the batch size."""
-    n: Any = fresh()
+    t: Any
+    n: Any
+    t, n = fresh(), fresh()
     if x.shape is not None:
         need(len(x.shape) == 3, f"x needs rank 3 ([T,N,I]), it has {len(x.shape)}")
-        n = x.shape[0 if layout else 1]
+        n, t = x.shape[:2] if layout else x.shape[1::-1]
     if w.shape is not None:
         need(len(w.shape) == 3, f"w needs rank 3 ([D,{gates}H,I]), it has {len(w.shape)}")
         need(_is(w.shape[0], count), f"w has {w.shape[0]} directions, {count} are needed")
@@ -340,6 +345,7 @@ def _check_operands(
     if lens is not None and lens.shape is not None:
         ok = len(lens.shape) == 1 and _is(lens.shape[0], n)
         need(ok, f"sequence_lens needs [{n}], it is {lens.type}")
+        need_lengths(lens, t)
     for name, v in initial.items():
         if v is not None and v.shape is not None:
             wants = (n, count, hidden) if layout else (count, n, hidden)

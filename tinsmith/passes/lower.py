@@ -10,7 +10,7 @@ from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import Array, shape_of
 from tinsmith.passes.manager import register
-from tinsmith.rewrite import RuleSet, Skip, const, opt, p
+from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 
 rules = RuleSet("lower-rare", "Rare operators become common ones that have native kernels.")
 register("machine")(rules)
@@ -213,9 +213,43 @@ def reverse_sequence(x: Value, lens: Value, r: Node) -> Value:
     steps, rows = dims[r.time_axis], dims[r.batch_axis]
     across = np.array([1, -1] if r.time_axis == 0 else [-1, 1], np.int64)
     times = np.arange(steps).reshape((-1, 1) if r.time_axis == 0 else (1, -1))
-    lens = OPS["Reshape"](OPS["Cast"](lens, to="int64"), across)
+    lens = OPS["Reshape"](OPS["Cast"](_lengths(lens, steps), to="int64"), across)
     back = OPS["Sub"](OPS["Sub"](lens, np.ones((), np.int64)), times)
     places = OPS["Unsqueeze"](OPS["Where"](OPS["Less"](times, lens), back, times), np.array([2]))
     batch = np.broadcast_to(np.arange(rows).reshape(across), dims[:2])[..., None]
     both = (places, batch) if r.time_axis == 0 else (batch, places)
     return OPS["GatherND"](x, OPS["Concat"](*both, axis=2))
+
+
+def _check_lengths(name: str, gates: int) -> None:
+    """Register the rule of one recurrent operator."""
+
+    def check(x: Value, lens: Value, cell: Node) -> tuple[Value, ...]:
+        if lens.const is not None:
+            raise Skip("the lengths are known")
+        if lens.producer is not None and lens.producer.op.name == "Bounded":
+            raise Skip("the lengths are checked already")
+        checked = _lengths(lens, _static(x)[1 if cell.layout else 0])
+        new = with_(cell, sequence_lens=checked).producer
+        assert new is not None
+        return new.outputs
+
+    check.__name__ = f"check_{name.lower()}_lengths"
+    check.__doc__ = f"{name.lower()}(x, n) -> {name.lower()}(x, bounded(n)), where n is computed."
+    rules.rule(
+        getattr(p, name)("x", "w", "r", opt("b"), "lens", ...).named("cell"),
+        x=(3, 2, 4),
+        w=(1, 5 * gates, 4),
+        r=(1, 5 * gates, 5),
+        b=(1, 10 * gates),
+        lens=lambda graph, _: OPS["Identity"](graph.const(np.array([3, 1], np.int32))),
+    )(check)
+
+
+for _name, _gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
+    _check_lengths(_name, _gates)
+
+
+def _lengths(lens: Value, most: int) -> Value:
+    """Lengths of sequences of at most so many steps, checked when the model runs."""
+    return OPS["Bounded"](lens, least=0, most=most, what="sequence_lens")

@@ -9,7 +9,7 @@ import numpy as np
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.functions import FUNCTIONS
-from tinsmith.codegen.types import I32, Ty
+from tinsmith.codegen.types import Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, elem, kernel
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 
@@ -37,12 +37,10 @@ def _steps(dims: Sequence[int]) -> list[int]:
 
 def _place(em: Emit, at: Ptr, extent: int) -> tuple[Val, Val]:
     """(a place in range, whether the one that is stored is not): that is reported as a fault."""
-    b = em.b
     index = at.load().to("i64")
     index = (index < 0).select(index + extent, index)
     bad = (index < 0) | (index >= extent)
-    with b.when(bad):
-        em.scratch.cast(I32).store(b.const(1, I32))
+    em.fault(bad)
     return bad.select(0, index), bad
 
 

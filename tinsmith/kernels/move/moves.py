@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from tinsmith.codegen.types import I32, Ty
+from tinsmith.codegen.types import Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.layout import spec_of
 from tinsmith.kernels.move.strided import Copy, emit_copy, emit_fill, lanes_of, plan_copy
@@ -252,8 +252,7 @@ def gather_rows(site: Site) -> Choice:
             index = (table.pointer + k).load().to("i64")
             index = (index < 0).select(index + extent, index)
             bad = (index < 0) | (index >= extent)
-            with b.when(bad):
-                em.scratch.cast(I32).store(b.const(1, I32))
+            em.fault(bad)
             index = bad.select(0, index)
             x_row = source.pointer + o * (extent * inner) + index * inner
             emit_copy(b, row, x_row, em.outs[0].pointer + tile * inner, 0, 1)

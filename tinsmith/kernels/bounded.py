@@ -1,0 +1,27 @@
+"""Integers that must lie between bounds: a copy that reports those that do not."""
+
+from __future__ import annotations
+
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
+
+ELEMENT = 0.6e-9  # seconds
+
+
+@kernel("Bounded", Tier.VECTOR, dtypes="int32 int64")
+def bounded_copy(site: Site) -> Choice:
+    """Element by element: there are as many as a batch has sequences."""
+    if site.extras or site.epilogue is not None:
+        raise Skip("a copy has no epilogue")
+    least, most, count = site.attr("least"), site.attr("most"), site.out.type.size
+
+    def emit(em: Emit) -> None:
+        source = em.ins[0]
+        assert source is not None
+        with em.b.loop(em.begin, em.end) as i:
+            number = (source.pointer + i).load()
+            wide = number.to("i64")
+            em.fault((wide < least) | (wide > most))
+            (em.outs[0].pointer + i).store(number)
+
+    return Choice(1e-6 + count * ELEMENT, (PLAIN,), (PLAIN,), one_phase(count, emit), scratch=64,
+                  fault=f"{site.attr('what')} must lie in [{least}, {most}]")  # fmt: skip
