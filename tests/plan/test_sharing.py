@@ -1,0 +1,72 @@
+"""Threads that share the positions of a result, or its channels: as the reference computes it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tinsmith as ts
+from tests.models import array, conv
+from tinsmith import ops
+from tinsmith.backends.cpu import compile_placed
+from tinsmith.codegen.target import level
+from tinsmith.graph import Graph, Type
+from tinsmith.kernels.sharing import by_positions
+from tinsmith.kernels.trace import make_site
+from tinsmith.passes.manager import run_passes
+
+SIZES = [(1, 1), (2, 3), (9, 50), (28, 28)]
+CASES = [
+    (kernel, size)
+    for kernel in ("conv_direct", "winograd", "conv_depthwise", "matmul_packed")
+    for size in SIZES
+    if size != (1, 1) or kernel.startswith("conv")  # others decline it
+]
+
+
+def net_of(kernel: str, batch: int, size: tuple[int, int]) -> tuple[Graph, dict[str, str]]:
+    """Layers of channels that fill no vectors, for one kernel."""
+    g = Graph(kernel)
+    x = g.input("x", Type("float32", (batch, 70, *size)))
+    if kernel == "matmul_packed":
+        rows = ops.Reshape(x, np.array([-1, 70]))
+        y = ops.Relu(ops.MatMul(rows, g.const(array(70, 133, seed=1), "w")))
+        g.outputs = [ops.MatMul(y, g.const(array(133, 70, seed=2) / np.float32(9), "v"))]
+        return g, {"MatMul": kernel}
+    k, group = {"conv_direct": (1, 1), "winograd": (3, 1), "conv_depthwise": (3, 70)}[kernel]
+    y = ops.Relu(conv(g, x, 140 if group == 1 else 70, k, group=group))
+    g.outputs = [conv(g, y, 70, k, seed=3, group=group)]
+    return g, {"Conv": kernel}
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(("kernel", "size"), CASES, ids=str)
+def test_results(kernel: str, size: tuple[int, int], batch: int, threads: int) -> None:
+    g, kernels = net_of(kernel, batch, size)
+    x = array(batch, 70, *size, seed=9)
+    want = ts.compile(g.clone(), backend="numpy")(x=x)
+    net = ts.compile(g, threads=threads, kernels=kernels, cache=False)
+    for _ in range(3):
+        assert abs(net(x=x) - want).max() <= 2e-5 * abs(want).max()
+
+
+@pytest.mark.parametrize("kernel", ["conv_direct", "conv_depthwise", "matmul_packed"])
+def test_large_images_are_shared_by_positions(kernel: str) -> None:
+    g, _ = net_of(kernel, 1, (28, 28))
+    run_passes(g, "machine")
+    steps = compile_placed(g, level("host"), threads=2).built.plan.steps
+    calls = [s.calls[-1] for s in steps if s.kernel == kernel]
+    assert calls and all(c.sweep for c in calls), calls
+
+
+def test_who_reads_what_decides() -> None:
+    g, _ = net_of("conv_direct", 1, (28, 28))
+    node = next(n for n in g.nodes if n.op.name == "Conv")
+    site = make_site(node, level("avx2"))
+    image, flops = 1e6, 1e8
+    assert not by_positions(site, image, 0, 28, flops)  # one thread has all
+    site.threads = 2
+    assert by_positions(site, image, 0, 28, flops)
+    assert not by_positions(site, image, 100 * image, 28, flops)  # all weights, twice
+    assert not by_positions(site, image, 0, 1, flops)  # nothing to share
