@@ -8,6 +8,7 @@ surrounded by a halo of zeros that the consumer asked for (so that windows need 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -109,15 +110,20 @@ class Spec:
         return Spec(self.dtype, dims, self.layout, strides, lane, self.before, self.size)
 
 
+def plain_strides(dims: Sequence[int]) -> tuple[int, ...]:
+    """Elements from one index to the next on each axis, in numpy's order."""
+    strides, step = [], 1
+    for d in reversed(dims):
+        strides.append(step)
+        step *= d
+    return tuple(reversed(strides))
+
+
 def spec_of(dtype: Any, dims: tuple[int, ...], layout: Layout = PLAIN) -> Spec:
     """The dense specification of a tensor in a layout."""
     dtype = np.dtype(dtype)
     if layout.is_plain:
-        strides, step = [], 1
-        for d in reversed(dims):
-            strides.append(step)
-            step *= d
-        return Spec(dtype, dims, layout, tuple(reversed(strides)), size=prod(dims))
+        return Spec(dtype, dims, layout, plain_strides(dims), size=prod(dims))
     assert len(dims) >= 2, f"a tensor of shape {dims} has no channels to block"
     spatial = dims[2:]
     halo = layout.halo or ((0, 0),) * len(spatial)

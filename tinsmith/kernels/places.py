@@ -12,8 +12,7 @@ from math import prod
 
 from tinsmith.codegen.builder import Builder, Val
 from tinsmith.kernels._kernel import Emit, View
-
-Position = Val | int
+from tinsmith.kernels.rows import Position
 
 
 def merged(dims: Sequence[int], views: Sequence[Sequence[int]]) -> list[tuple[int, int]]:

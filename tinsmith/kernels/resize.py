@@ -29,9 +29,9 @@ from tinsmith.kernels._kernel import (
     kernel,
     one_phase,
 )
-from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.move.strided import blocks, emit_copy, plan_copy
-from tinsmith.kernels.rows import Position, run
+from tinsmith.kernels.layout import block_of, plain_strides
+from tinsmith.kernels.move.strided import emit_copy, plan_copy
+from tinsmith.kernels.rows import Position, blocks, run
 from tinsmith.ops.resize import Table, axis_tables
 
 MOST_TAPS = 64  # input elements of an output element
@@ -75,7 +75,7 @@ class Axis:
 
     def copied(self, least: int) -> list[tuple[int, int, int]]:
         """Runs of at least so many results that copy neighbours: from, to, and the first's place.
-        None where there are many."""
+        No runs where there are many."""
         if self.table is None or self.weighted:
             return []
         places = self.table.places[:, 0]
@@ -292,7 +292,7 @@ def _plain(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
     the workspace first, and its elements are picked from there."""
     images = prod(site.out.dims[:lead])
     lines = prod(a.out for a in axes[:-1])
-    steps = [_strides([a.size for a in axes]), _strides([a.out for a in axes])]
+    steps = [plain_strides([a.size for a in axes]), plain_strides([a.out for a in axes])]
     whole = [prod(a.size for a in axes), prod(a.out for a in axes)]
     last = axes[-1]
     direct = last.table is None
@@ -325,10 +325,6 @@ def _plain(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
         _cost(site, counted, each * rows), (PLAIN, *_no(site)), (PLAIN,), one_phase(rows, emit),
         _packed(axes), workspace=4 * last.size if summed else 0, detail=detail,
     )  # fmt: skip
-
-
-def _strides(extents: Sequence[int]) -> list[int]:
-    return [prod(extents[k + 1 :]) for k in range(len(extents))]
 
 
 def _vertical(em: Emit, rows: Sequence[Row], count: int, dst: Ptr) -> None:

@@ -6,7 +6,8 @@ one flat number, so that a tile may be any range of rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
@@ -30,6 +31,17 @@ def run(b: Builder, lo: Position, hi: Position, body: Callable[[Position], None]
         return
     with b.loop(lo, hi) as i:
         body(i)
+
+
+@contextmanager
+def blocks(b: Builder, count: Position, size: int) -> Iterator[Position]:
+    """The starts of blocks that cover `count` elements, which are no fewer than the `size` of one:
+    the last may overlap another."""
+    if isinstance(count, int) and count == size:
+        yield 0
+        return
+    with b.loop(0, (count + (size - 1)) // size) as k:
+        yield b.minimum(k * size, count - size)
 
 
 def places(row: Position, outer: Sequence[Axis]) -> list[tuple[int, Position]]:

@@ -12,6 +12,7 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.math import floor, rint, trunc
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
+from tinsmith.kernels.layout import plain_strides
 from tinsmith.ops.deform import MODES
 
 POINT, CORNER = 6e-9, 1.2e-9  # seconds to place a point, and to read one element of a corner
@@ -40,8 +41,8 @@ class Grid:
     def reach(self) -> tuple[int, ...]:
         return REACH[self.mode]
 
-    def steps(self) -> list[int]:
-        return [prod(self.sizes[a + 1 :]) for a in range(len(self.sizes))]
+    def steps(self) -> tuple[int, ...]:
+        return plain_strides(self.sizes)
 
     def edges(self, size: int) -> tuple[float, float]:
         """The places of -1 and 1."""

@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Skip, Tier, kernel
+from tinsmith.kernels.layout import plain_strides
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 
 CHUNK = 1 << 13  # elements of a tile of the copy
@@ -22,7 +23,7 @@ def scatter_nd_constant(site: Site) -> Choice:
     wrapped = np.where(places < 0, places + outer, places).reshape(-1, count)
     if (wrapped < 0).any() or (wrapped >= outer).any():
         raise Skip("a place is out of range")
-    steps = np.array([prod(dims[i + 1 : count]) for i in range(count)], np.int64)
+    steps = np.array(plain_strides(dims[:count]), np.int64)
     return _choice(site, (wrapped * steps).sum(axis=1), prod(dims[count:]))
 
 
@@ -36,7 +37,7 @@ def scatter_elements_constant(site: Site) -> Choice:
     index[axis] = np.where(places < 0, places + dims[axis], places)
     if (index[axis] < 0).any() or (index[axis] >= dims[axis]).any():
         raise Skip("a place is out of range")
-    steps = [prod(dims[i + 1 :]) for i in range(len(dims))]
+    steps = plain_strides(dims)
     flat = sum(i * s for i, s in zip(index, steps, strict=True))
     return _choice(site, np.asarray(flat).reshape(-1), 1)
 

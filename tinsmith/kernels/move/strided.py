@@ -7,13 +7,13 @@ evenly; the innermost is copied in vectors, splat, or transposed in registers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import Ty
+from tinsmith.kernels.rows import blocks
 from tinsmith.kernels.transpose import blend, transpose
 
 
@@ -121,16 +121,6 @@ def _transpose(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr, bits: int)
     else:
         with b.loop(0, columns.extent) as c, b.loop(0, rows.extent) as r:
             (y + c * columns.dst + r).store((x + r * rows.src + c).load())
-
-
-@contextmanager
-def blocks(b: Builder, count: int, size: int) -> Iterator[Val | int]:
-    """The starts of blocks that cover `count` elements, of which the last may overlap another."""
-    if count == size:
-        yield 0
-        return
-    with b.loop(0, -(-count // size)) as k:
-        yield b.minimum(k * size, count - size)
 
 
 def _is_packed(columns: Axis, rows: Axis) -> bool:

@@ -17,10 +17,11 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.rows import run
 from tinsmith.kernels.window.contract import Level, initial, nest
 from tinsmith.kernels.window.direct import PARALLEL_FLOPS, grid, store_tile, traffic
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
-from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, each, sweep
+from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, sweep
 
 EFFICIENCY = 0.95
 UNROLLED_TAPS = 9
@@ -154,7 +155,7 @@ def emit_depthwise(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
 
             sweep(b, plan, band, count, tile)
 
-        each(b, geo.out[0], plane_of)
+        run(b, 0, geo.out[0], plane_of)
 
 
 def _line(corner: Ptr, step: int, i: int) -> Ptr:

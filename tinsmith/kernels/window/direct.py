@@ -18,6 +18,7 @@ from tinsmith.codegen.target import Target, overlap
 from tinsmith.codegen.types import I64
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import LINE, Layout, block_of
+from tinsmith.kernels.rows import run
 from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.window.contract import Fetch, Level, contract, initial
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
@@ -27,7 +28,6 @@ from tinsmith.kernels.window.tiles import (
     Sink,
     Tiling,
     bands,
-    each,
     panels,
     pieces_before,
     sweep,
@@ -289,7 +289,7 @@ def convolve(
 
         sweep(b, plan, at.band, at.count, tile)
 
-    each(b, geo.out[0], planes)
+    run(b, 0, geo.out[0], planes)
 
 
 class Place(Protocol):

@@ -15,10 +15,11 @@ from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.rows import run
 from tinsmith.kernels.window.contract import Level, nest
 from tinsmith.kernels.window.direct import PARALLEL_FLOPS, flattened, tap_levels, traffic
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
-from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, each, sweep
+from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, sweep
 
 EFFICIENCY = 0.95
 MOST_OUTPUTS = 8
@@ -112,7 +113,7 @@ def emit_few(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
 
             sweep(b, plan, band, count, tile)
 
-        each(b, geo.out[0], planes)
+        run(b, 0, geo.out[0], planes)
 
 
 def _summed(em: Emit, b: Builder, sums: list[Val], width: int) -> Val:

@@ -12,10 +12,11 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.rows import run
 from tinsmith.kernels.window.contract import Level, initial, nest
 from tinsmith.kernels.window.direct import PARALLEL_FLOPS, grid, store_tile, traffic
 from tinsmith.kernels.window.geometry import Geometry, Widths, conv_geometry, group_widths, steps
-from tinsmith.kernels.window.tiles import Panels, Sink, bands, cut, each, walk
+from tinsmith.kernels.window.tiles import Panels, Sink, bands, cut, walk
 from tinsmith.kernels.window.weights import pack_bias
 
 WIDEST_ROW = 7  # taps of a kernel row that are unrolled
@@ -129,4 +130,4 @@ def _emit_narrow(em: Emit, geo: Geometry, widths: Widths, blocks: int, count: in
 
             walk(b, ((geo.out[1], 1),), band, count, one_row)
 
-        each(b, geo.out[0], plane_of)
+        run(b, 0, geo.out[0], plane_of)

@@ -17,6 +17,7 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.target import Target, overlap
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Site, Skip, one_phase
+from tinsmith.kernels.rows import blocks
 from tinsmith.kernels.window.contract import Level, nest
 from tinsmith.kernels.window.direct import traffic
 from tinsmith.kernels.window.geometry import Geometry, steps
@@ -228,17 +229,15 @@ class _Segment:
         start = work.start(channel + done, size)
         grid = list(product(range(tile.rows), range(tile.vectors), range(size)))
 
-        def at(r: Val | int, c: Val | int) -> None:
+        with (
+            blocks(em.b, high, tile.rows) as r,
+            blocks(em.b, wide, tile.vectors * tile.width) as c,
+        ):
             corner = (self.x + r * (geo.stride[1] * self.pitch) + c * geo.stride[2]).fixed()
             for (i, j, k), value in zip(grid, self.sums(corner, weights, start), strict=True):
                 place = (d, first + (r + i), left + (c + j * tile.width))
                 index = geo.place((n, channel + (done + k), *place))
                 em.finish(work.finish(value, place), index)
-
-        def row(r: Val | int) -> None:
-            _walk(em.b, wide, tile.vectors * tile.width, lambda c: at(r, c))
-
-        _walk(em.b, high, tile.rows, row)
 
     def sums(self, corner: Ptr, weights: Ptr | None, start: list[Val]) -> list[Val]:
         """The sums of one tile, output channels innermost."""
@@ -265,15 +264,6 @@ class _Segment:
 
         start = start * (tile.rows * tile.vectors)
         return nest(self.em.b, levels, corner, weights or corner, start, body)
-
-
-def _walk(b: Builder, length: Val | int, size: int, body: Callable[[Val | int], None]) -> None:
-    """Pieces of one size over `length`, which is no less; the last may overlap the one before."""
-    if length == size:
-        body(0)
-        return
-    with b.loop(0, (length + (size - 1)) // size) as i:
-        body(b.minimum(i * size, length - size))
 
 
 def _strided(x: Ptr, width: int, stride: int) -> Val:

@@ -16,9 +16,10 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.rows import run
 from tinsmith.kernels.window.direct import traffic
 from tinsmith.kernels.window.geometry import Geometry, Triple, pool_geometry, steps
-from tinsmith.kernels.window.tiles import Sink, bands, cut, each, walk
+from tinsmith.kernels.window.tiles import Sink, bands, cut, walk
 
 PARALLEL_VALUES = 1 << 17  # fewer input values times taps than this are done by one thread
 WIDEST_ROW = 9  # taps of a kernel row that are unrolled
@@ -211,7 +212,7 @@ def emit_pool(
         def plane_of(d: Val | int) -> None:
             walk(b, ((geo.out[1], 1),), band, count, lambda r, _: row(d, r))
 
-        each(b, geo.out[0], plane_of)
+        run(b, 0, geo.out[0], plane_of)
 
 
 def _cuts(run: Run, em: Emit) -> Iterator[tuple[int, tuple[tuple[int, int], ...]]]:

@@ -282,15 +282,6 @@ def sweep(
     walk(b, plan.rows, band, count if by_rows else 1, row)
 
 
-def each(b: Builder, count: int, body: Callable[[Val | int], None]) -> None:
-    """Call `body(i)` for 0 .. count - 1, without a loop where there is only one."""
-    if count == 1:
-        body(0)
-    else:
-        with b.loop(0, count) as i:
-            body(i)
-
-
 def walk(
     b: Builder,
     pieces: Pieces,
