@@ -27,7 +27,7 @@ CASES = [
 def net_of(kernel: str, batch: int, size: tuple[int, int]) -> tuple[Graph, dict[str, str]]:
     """Layers of channels that fill no vectors, for one kernel."""
     g = Graph(kernel)
-    x = g.input("x", Type("float32", (batch, 70, *size)))
+    x = g.input("x", Type(np.dtype("float32"), (batch, 70, *size)))
     if kernel == "matmul_packed":
         rows = ops.Reshape(x, np.array([-1, 70]))
         y = ops.Relu(ops.MatMul(rows, g.const(array(70, 133, seed=1), "w")))
