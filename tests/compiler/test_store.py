@@ -15,7 +15,7 @@ import tinsmith as ts
 from tests.models import array, digits, residual
 from tinsmith.codegen import cache as code_cache
 from tinsmith.compiler import store
-from tinsmith.errors import ModelFileError, UntrustedCode
+from tinsmith.errors import ModelFileError, TinsmithError, UntrustedCode
 from tinsmith.formats.container import Container
 
 X = array(1, 1, 8, 8)
@@ -206,6 +206,62 @@ def test_programs_of_a_read_only_disk_are_used(
     net = ts.compile(digits())
     np.testing.assert_array_equal(net(X), want)
     assert net.program((X.shape,)).stored
+
+
+def test_a_relative_cache_stays_where_it_was(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code of another folder of that name must not run: nobody has looked whose it is."""
+    (tmp_path / "elsewhere" / "cache").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TINSMITH_CACHE", "cache")
+    code_cache._open.cache_clear()
+    want = ts.compile(digits())(X)
+    monkeypatch.chdir("elsewhere")
+    net = ts.compile(digits())
+    np.testing.assert_array_equal(net(X), want)
+    assert net.program((X.shape,)).stored
+    assert len(programs(cache)) == 1 and not list(Path("cache").iterdir())
+
+
+def test_forced_kernels_are_those_of_the_compilation(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not of the moment when another shape comes: its program is kept without them."""
+    ts.compile(digits())(X)
+    net = ts.compile(digits())
+    monkeypatch.setenv("TINSMITH_KERNELS", "reference")
+    net(np.concatenate([X, X]))
+    assert {row.kernel for row in net.profile(np.concatenate([X, X]), repeat=1).rows} != {
+        "reference"
+    }
+    forced = ts.compile(digits())
+    assert {row.kernel for row in forced.profile(X, repeat=1).rows} == {"reference"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts open files")
+def test_too_many_open_files_drop_no_programs(cache: Path) -> None:
+    """A program that is kept needs one, and stays where there is none left."""
+    import resource
+
+    want = ts.compile(digits())(X)
+    before = len(os.listdir("/proc/self/fd"))
+    nets = [ts.compile(digits()) for _ in range(4)]
+    np.testing.assert_array_equal(nets[-1](X), want)
+    for net in nets:
+        net(X)
+    assert len(os.listdir("/proc/self/fd")) <= before + len(nets)
+    kept = programs(cache)
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    net = ts.compile(digits())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, limit[1]))
+    try:
+        with pytest.raises(TinsmithError, match="Too many open files"):
+            net(X)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    assert programs(cache) == kept
+    assert ts.compile(digits()).program((X.shape,)).stored
 
 
 def test_cache_off_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,8 +38,9 @@ class Cache:
         self, path: str | os.PathLike[str] | None = None, limit: int | None = None
     ) -> None:
         try:
-            self.path = Path(path) if path is not None else default_path()
-        except RuntimeError as error:  # a home directory that does not exist
+            # Absolute: what was found safe must not become another folder with the next chdir.
+            self.path = (Path(path) if path is not None else default_path()).absolute()
+        except (RuntimeError, OSError) as error:  # no home directory, or no working directory
             raise CacheError(f"the code cache cannot be used: {error}") from error
         self.limit = limit if limit is not None else _limit()
         _make(self.path)

@@ -91,7 +91,8 @@ def compile(
         if backend == "numpy":
             return _numpy_net(model if isinstance(model, Graph) else load(model))
         machine = machine_of(target)
-        options = Options(threads, kernels, passes, precision, memory)
+        forced = os.environ.get("TINSMITH_KERNELS", "") if kernels is None else kernels
+        options = Options(threads, forced, passes, precision, memory)
         return _Model(model, machine, options, tune, cache, trust).net()
 
 
@@ -198,9 +199,7 @@ class _Model:
             return None, ""
         store = Store(code_cache)
         digest = self._source.digest(store)
-        forced = os.environ.get("TINSMITH_KERNELS", "")
-        name = self._source.path.name
-        return store, store.key(digest, name, self.target, self.options, forced)
+        return store, store.key(digest, self._source.path.name, self.target, self.options)
 
     def _carried(self, trust: bool) -> Container | None:
         """The compiled program that a .tin file brings along, if the caller trusts it."""

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -178,7 +178,7 @@ class Store:
             return None
         try:
             found = Container(file)
-            program = program_of(found, target, self._blob)
+            program = program_of(found, target, partial(self._blob, found))
             for name in ("placed", "explain", "tuned"):
                 if name in found:
                     found.array(name, check=True)
@@ -186,15 +186,17 @@ class Store:
                 with contextlib.suppress(OSError):  # a read-only disk
                     os.utime(self._folder / blob.file)
             return program, found
-        except (TinsmithError, OSError, ValueError, KeyError, TypeError):
-            _drop(file)  # a damaged entry counts as absent
+        except (TinsmithError, OSError, ValueError, KeyError, TypeError) as error:
+            if not isinstance(error.__cause__ or error, OSError):  # such as too many open files
+                _drop(file)  # a damaged entry counts as absent
             return None
 
-    def _blob(self, name: str, tag: str) -> Blob:
-        """The weights in a stored program's file. Raises ModelFileError where it is another."""
+    def _blob(self, own: Container, name: str, tag: str) -> Blob:
+        """The weights in a stored program's file, or in its `own`. Raises ModelFileError where it
+        is another."""
         blob = self._blobs.get(tag)
         if blob is None:
-            found = Container(self._folder / name)
+            found = own if name == own.path.name else Container(self._folder / name)
             if found.text("tag") != tag:
                 raise ModelFileError(f"{found.path} was written anew")
             rows = tuple((int(offset), int(nbytes)) for offset, nbytes in found.json("rows"))
