@@ -92,6 +92,15 @@ class Emit:
         with self.b.when(bad):
             self.scratch.cast(I32).store(self.b.const(1, I32))
 
+    def place(self, at: Ptr, extent: int) -> tuple[Val, Val]:
+        """The place on an axis that an index in memory, which may count from the end, names, as an
+        i64; and whether there is none: that is a fault, and the place is 0."""
+        index = at.load().to("i64")
+        index = (index < 0).select(index + extent, index)
+        bad = (index < 0) | (index >= extent)
+        self.fault(bad)
+        return bad.select(0, index), bad
+
     def clear_padding(self, value: Val, block: Val | int, spec: Spec) -> Val:
         """Zero the lanes beyond the last channel, unless the epilogue keeps zeros zero."""
         width, channels = spec.layout.block, spec.dims[1]

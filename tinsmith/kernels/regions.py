@@ -125,7 +125,8 @@ def _region(em: Emit, rooms: list[_Room], region: Val) -> None:
         memory = memory + room.nbytes
     many = [c.max(1).to("f32") for c in counts]
     share = 1.0 / (many[0] * many[1])
-    source = View(x.at(_picture(em, pictures.pointer + region)).fixed(), x.spec)
+    picture, _ = em.place(pictures.pointer + region, site.input(0).dims[0])
+    source = View(x.at(picture).fixed(), x.spec)
     blocks = -(-site.input(0).dims[1] // x.spec.layout.block)
     with b.loop(0, rooms[0].cells) as i, b.loop(0, rooms[1].cells) as j:
         spans = axes[0].span(i), axes[1].span(j)
@@ -147,16 +148,6 @@ def _region(em: Emit, rooms: list[_Room], region: Val) -> None:
                 some(group * TOGETHER, TOGETHER)
         if blocks % TOGETHER:
             some(whole * TOGETHER, blocks % TOGETHER)
-
-
-def _picture(em: Emit, at: Ptr) -> Val:
-    """The picture of a region; one that there is not is reported as a fault."""
-    count = em.site.input(0).dims[0]
-    index = at.load().to("i64")
-    index = (index < 0).select(index + count, index)
-    bad = (index < 0) | (index >= count)
-    em.fault(bad)
-    return bad.select(0, index)
 
 
 def _place_samples(b: Builder, axis: _Axis, start: Val, end: Val, shifted: bool, mean: bool) -> Val:

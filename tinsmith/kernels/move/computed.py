@@ -11,9 +11,10 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.functions import FUNCTIONS
 from tinsmith.codegen.types import Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, elem, kernel
+from tinsmith.kernels.layout import plain_strides
+from tinsmith.kernels.move.scatter import copy_all
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 
-CHUNK = 1 << 13  # elements of a tile of the copy
 ELEMENT = 4e-9  # seconds to find one place, about
 COMBINE = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
 FAULT = "an index is out of range: it must lie in [-{0}, {0})"
@@ -28,20 +29,6 @@ def _need_plain(site: Site) -> None:
         raise Skip(f"the places are {site.input(1).dtype.name}")
     if not site.input(1).type.size or not site.input(0).type.size:
         raise Skip("nothing is moved")
-
-
-def _steps(dims: Sequence[int]) -> list[int]:
-    """Elements from one place to the next on each axis."""
-    return [prod(dims[i + 1 :]) for i in range(len(dims))]
-
-
-def _place(em: Emit, at: Ptr, extent: int) -> tuple[Val, Val]:
-    """(a place in range, whether the one that is stored is not): that is reported as a fault."""
-    index = at.load().to("i64")
-    index = (index < 0).select(index + extent, index)
-    bad = (index < 0) | (index >= extent)
-    em.fault(bad)
-    return bad.select(0, index), bad
 
 
 def _base(row: Val, dims: Sequence[int], steps: Sequence[int]) -> Val:
@@ -65,7 +52,7 @@ def gather_elements(site: Site) -> Choice:
     _need_plain(site)
     dims, counts = site.input(0).dims, site.input(1).dims
     axis = site.attr("axis") % len(dims)
-    steps, word, length = _steps(dims), _word(site), counts[-1]
+    steps, word, length = plain_strides(dims), _word(site), counts[-1]
     fixed = [0 if k == axis else step for k, step in enumerate(steps)]
     rows = prod(counts[:-1])
 
@@ -77,7 +64,7 @@ def gather_elements(site: Site) -> Choice:
             line = (x + _base(row, counts[:-1], fixed[:-1])).fixed()
             at, out = (table.pointer + row * length).fixed(), (y + row * length).fixed()
             with b.loop(0, length) as j:
-                index, _ = _place(em, at + j, dims[axis])
+                index, _ = em.place(at + j, dims[axis])
                 come = line + index * steps[axis]
                 (out + j).store((come + j * fixed[-1] if fixed[-1] else come).load())
 
@@ -93,7 +80,7 @@ def gather_slices(site: Site) -> Choice:
     _need_plain(site)
     dims, counts, batch = site.input(0).dims, site.input(1).dims, site.attr("batch_dims")
     depth = counts[-1]
-    steps, inner = _steps(dims), prod(dims[batch + depth :])
+    steps, inner = plain_strides(dims), prod(dims[batch + depth :])
     rows, each = prod(counts[:-1]), prod(counts[batch:-1])
     line = plan_copy((inner,), (1,), (1,), site.input(0).dtype.itemsize * 8)
 
@@ -105,7 +92,7 @@ def gather_slices(site: Site) -> Choice:
             if batch:
                 x = x + row // each * prod(dims[batch:])
             for k in range(depth):
-                index, _ = _place(em, table.pointer + row * depth + k, dims[batch + k])
+                index, _ = em.place(table.pointer + row * depth + k, dims[batch + k])
                 x = x + index * steps[batch + k]
             emit_copy(b, line, x, em.outs[0].pointer + row * inner, 0, 1)
 
@@ -123,7 +110,7 @@ def scatter_elements(site: Site) -> Choice:
     _need_plain(site)
     dims, counts = site.input(0).dims, site.input(1).dims
     axis = site.attr("axis") % len(dims)
-    steps = _steps(dims)
+    steps = plain_strides(dims)
     fixed = [0 if k == axis else step for k, step in enumerate(steps)]
     combine = _combination(site)
 
@@ -131,7 +118,7 @@ def scatter_elements(site: Site) -> Choice:
         b, table, updates = em.b, em.ins[1], em.ins[2]
         assert table is not None and updates is not None
         with b.loop(0, prod(counts)) as k:
-            index, bad = _place(em, table.pointer + k, dims[axis])
+            index, bad = em.place(table.pointer + k, dims[axis])
             to = em.outs[0].pointer + _base(k, counts, fixed) + index * steps[axis]
             with b.when(bad ^ True):
                 _put(b, to, (updates.pointer + k).load(), combine)
@@ -146,7 +133,7 @@ def scatter_slices(site: Site) -> Choice:
     _need_plain(site)
     dims, counts = site.input(0).dims, site.input(1).dims
     depth = counts[-1]
-    steps, inner, rows = _steps(dims), prod(dims[depth:]), prod(counts[:-1])
+    steps, inner, rows = plain_strides(dims), prod(dims[depth:]), prod(counts[:-1])
     combine = _combination(site)
 
     def scatter(em: Emit) -> None:
@@ -155,7 +142,7 @@ def scatter_slices(site: Site) -> Choice:
         with b.loop(0, rows) as row:
             to, wrong = em.outs[0].pointer, None
             for k in range(depth):
-                index, bad = _place(em, table.pointer + row * depth + k, dims[k])
+                index, bad = em.place(table.pointer + row * depth + k, dims[k])
                 to = to + index * steps[k]
                 wrong = bad if wrong is None else wrong | bad
             assert wrong is not None
@@ -186,30 +173,7 @@ def _put(b: Builder, to: Ptr, value: Val, combine: str) -> None:
 
 def _scattered(site: Site, scatter: Callable[[Emit], None], count: int, fault: str) -> Choice:
     """The copy in parallel; the updates in order, so that of equal places the last one stays."""
-    y, total = site.out, site.out.type.size
-    full, rest = divmod(total, CHUNK)
-    bits = y.dtype.itemsize * 8
-    chunk, tail = (plan_copy((n,), (1,), (1,), bits) for n in (CHUNK, rest))
-
-    def copy(em: Emit) -> None:
-        b, source = em.b, em.ins[0]
-        assert source is not None
-        x, out = source.pointer, em.outs[0].pointer
-
-        def whole(tile: Val) -> None:
-            emit_copy(b, chunk, x + tile * CHUNK, out + tile * CHUNK, 0, 1)
-
-        def left() -> None:
-            emit_copy(b, tail, x + full * CHUNK, out + full * CHUNK, 0, 1)
-
-        with b.loop(em.begin, em.end) as tile:
-            if not rest:
-                whole(tile)
-            elif not full:
-                left()
-            else:
-                b.choose(tile < full, lambda: whole(tile), left)
-
-    phases = (Phase(full + bool(rest), copy), Phase(1, scatter))
+    y = site.out
+    phases = (copy_all(y), Phase(1, scatter))
     cost = 1e-6 + site.target.time(0, 2 * y.type.nbytes) + count * ELEMENT
     return Choice(cost, (PLAIN,) * 3, (PLAIN,), phases, scratch=64, fault=fault)

@@ -189,7 +189,7 @@ def pad_constant(site: Site) -> Choice:
             out.cast(ty),
             em.b.index(em.begin) * chunk,
             end,
-            lanes_of(em.b, ty.bits),
+            lanes_of(em.target, ty.bits),
         )
 
     copy = plan_copy(dims, src, dst, _bits(site))

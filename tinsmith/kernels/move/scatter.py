@@ -6,6 +6,8 @@ from math import prod
 
 import numpy as np
 
+from tinsmith.codegen.builder import Val
+from tinsmith.graph import Value
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.layout import plain_strides
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
@@ -54,31 +56,7 @@ def _choice(site: Site, rows: np.ndarray, inner: int) -> Choice:
     last = {int(row): k for k, row in enumerate(rows)}
     targets = np.array([t * inner for t in last], np.int64)
     sources = np.array([k * inner for k in last.values()], np.int64)
-    bits, total = y.dtype.itemsize * 8, y.type.size
-    line = plan_copy((inner,), (1,), (1,), bits)
-    chunk = plan_copy((CHUNK,), (1,), (1,), bits)
-    full, rest = divmod(total, CHUNK)
-    tail = plan_copy((rest,), (1,), (1,), bits)
-
-    def copy(em: Emit) -> None:
-        b, source = em.b, em.ins[0]
-        assert source is not None
-        x, out = source.pointer, em.outs[0].pointer
-        with b.loop(em.begin, em.end) as tile:
-            at = tile * CHUNK
-
-            def whole() -> None:
-                emit_copy(b, chunk, x + at, out + at, 0, 1)
-
-            def left() -> None:
-                emit_copy(b, tail, x + full * CHUNK, out + full * CHUNK, 0, 1)
-
-            if not rest:
-                whole()
-            elif not full:
-                left()
-            else:
-                b.choose(tile < full, whole, left)
+    line = plan_copy((inner,), (1,), (1,), y.dtype.itemsize * 8)
 
     def scatter(em: Emit) -> None:
         source = em.ins[2]
@@ -92,6 +70,34 @@ def _choice(site: Site, rows: np.ndarray, inner: int) -> Choice:
         1e-6 + site.target.time(0, nbytes) + len(targets) * 2e-9,
         (PLAIN, None, PLAIN),
         (PLAIN,),
-        (Phase(full + bool(rest), copy), Phase(len(targets), scatter)),
+        (copy_all(y), Phase(len(targets), scatter)),
         (Packed("targets", lambda: targets), Packed("sources", lambda: sources)),
     )
+
+
+def copy_all(y: Value) -> Phase:
+    """The copy of input 0, of the same type, to output `y`, in tiles of some elements."""
+    full, rest = divmod(y.type.size, CHUNK)
+    bits = y.dtype.itemsize * 8
+    chunk, tail = (plan_copy((n,), (1,), (1,), bits) for n in (CHUNK, rest))
+
+    def copy(em: Emit) -> None:
+        b, source = em.b, em.ins[0]
+        assert source is not None
+        x, out = source.pointer, em.outs[0].pointer
+
+        def whole(tile: Val) -> None:
+            emit_copy(b, chunk, x + tile * CHUNK, out + tile * CHUNK, 0, 1)
+
+        def left() -> None:
+            emit_copy(b, tail, x + full * CHUNK, out + full * CHUNK, 0, 1)
+
+        with b.loop(em.begin, em.end) as tile:
+            if not rest:
+                whole(tile)
+            elif not full:
+                left()
+            else:
+                b.choose(tile < full, lambda: whole(tile), left)
+
+    return Phase(full + bool(rest), copy)
