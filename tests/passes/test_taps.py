@@ -67,6 +67,20 @@ def test_far_taps_become_products_of_parts(size, dilation, pad, parts):
     assert all(n.inputs[1].shape[2:] == ((1, 1) if parts else (3, 3)) for n in kernels)
 
 
+@pytest.mark.parametrize(
+    ("size", "kernel", "dilation", "pad"),
+    [((1, 1), (2, 2), 2, 1), ((1, 2), (2, 2), 3, 2), ((1, 1, 1), (2, 2, 2), 4, 2)],
+)
+def test_taps_that_all_see_padding_only(size, kernel, dilation, pad):
+    """What is left is the bias."""
+    rank = len(size)
+    b = Builder()
+    x = b.x(1, 64, *size)
+    attrs = {"dilation": (dilation,) * rank, "pad": (pad,) * (2 * rank)}
+    graph = b.out(ops.Relu(ops.Conv(x, b.w(7, 64, *kernel), b.w(7), **attrs)))
+    check(graph, "portable", "machine", tolerance=1e-4)
+
+
 def _all_nodes(graph):
     for node in graph.nodes:
         yield node

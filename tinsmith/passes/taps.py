@@ -109,6 +109,8 @@ def split_far_taps(x: Value, w: Array, b: Array | None, conv: Node) -> Value:
     pixels = prod(conv.output.dims[2:])
     _worth(w, [prod(r.count for r in s) for s in seen.values()], pixels)
     full = max(parts, key=lambda k: prod(r.count for r in seen[k]))
+    if prod(r.count for r in seen[full]) != pixels:
+        raise Skip("no tap sees the image as a whole")
     spatial = (1,) * len(reaches)
 
     def part(k: tuple[int, ...], bias: Array | None) -> Value:
@@ -118,8 +120,6 @@ def split_far_taps(x: Value, w: Array, b: Array | None, conv: Node) -> Value:
         return OPS["Conv"](_cut(x, sources), weights, bias)
 
     y = part(full, b)
-    if y.shape != conv.output.shape:
-        raise Skip("no tap sees the image as a whole")
     for k in parts:
         if k != full and all(r.count for r in seen[k]):
             y = OPS["Add"](y, _within(part(k, None), seen[k], y))
