@@ -103,7 +103,8 @@ def one_node(
 
 
 def site_of(node: Node, target: Target, precision: str = "default") -> Site:
-    node = with_room(node) or node
+    room = with_room(node)
+    node = room.node if room else node
     if node.op.name != "Fused" and "elementwise" not in node.op.traits:
         return Site(node, node, node.inputs, (), node.outputs, None, target, precision)
     from tinsmith.kernels.trace import make_site

@@ -8,6 +8,7 @@ import pytest
 import tinsmith as ts
 from tests.kernels.harness import check, levels
 from tinsmith import ops
+from tinsmith.errors import DataError
 from tinsmith.graph import Graph, Type
 
 RNG = np.random.default_rng(6)
@@ -114,14 +115,43 @@ def test_plans(batch, boxes, threads):
             np.testing.assert_allclose(got[name], want[name], rtol=1e-5)
 
 
-def test_a_model_may_say_how_many_rows_there_are():
-    x, s = some(1, 1, 2)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_model_may_say_how_many_rows_there_are(threads):
+    """Then what follows is native too; another number is an error."""
     g = Graph("detector")
-    inputs = (g.input(n, Type("float32", a.shape)) for n, a in (("boxes", x), ("scores", s)))
-    rows = ops.NonMaxSuppression(*inputs, np.int64([1]))
+    x, s = (
+        g.input("boxes", Type("float32", (1, 2, 4))),
+        g.input("scores", Type("float32", (1, 1, 2))),
+    )
+    rows = ops.NonMaxSuppression(x, s, np.int64([5]), np.float32([0.5]))
     rows.type = Type("int64", (1, 3))
+    g.outputs = [rows, ops.Mul(rows, np.int64(2))]
+    net = ts.compile(g, threads=threads)
+    assert {step.kind for step in net.program().plan.steps} == {"native"}
+    near, far = (
+        np.float32([[[0, 0, 1, 1], [0, 0, 1, 1]]]),
+        np.float32([[[0, 0, 1, 1], [2, 2, 3, 3]]]),
+    )
+    for best in (0, 1):
+        scores = np.float32([[[best == 0, best == 1]]])
+        for got, times in zip(net(near, scores).values(), (1, 2), strict=True):
+            np.testing.assert_array_equal(got, [[0, 0, best * times]])
+    with pytest.raises(DataError, match="gives 2, where 1 were planned"):
+        net(far, scores)
+
+
+def test_a_number_of_rows_that_cannot_be():
+    g = Graph("detector")
+    x, s = (
+        g.input("boxes", Type("float32", (1, 2, 4))),
+        g.input("scores", Type("float32", (1, 1, 2))),
+    )
+    rows = ops.NonMaxSuppression(x, s, np.int64([5]), np.float32([0.5]))
+    rows.type = Type("int64", (3, 3))
     g.outputs = [rows]
-    np.testing.assert_array_equal(ts.compile(g)(x, s), [[0, 0, s.argmax()]])
+    net = ts.compile(g)
+    with pytest.raises(DataError, match="a size that the model declares"):
+        net(*some(1, 1, 2))
 
 
 def test_results_stay_when_the_net_runs_again():

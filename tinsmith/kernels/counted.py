@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
 from tinsmith.graph import Node, Type, Value
@@ -9,22 +12,36 @@ from tinsmith.graph import Node, Type, Value
 COUNT = Type(np.dtype(np.int64), ())
 
 
-def with_room(node: Node) -> Node | None:
-    """The node with room for the most that its outputs may hold, and one output more, the count.
+class Room(NamedTuple):
+    """A node with room for the most that its outputs may hold, and one output more, the count;
+    `stated`: the count that the model states, or -1."""
 
-    None where all outputs are static, or where nothing is known of how many there may be.
-    """
-    if all(v.type.is_static for v in node.outputs):
-        return None
+    node: Node
+    stated: int
+
+
+def with_room(node: Node) -> Room | None:
+    """None where the operator tells all sizes, where nothing is known of how many there may be, or
+    where the model states none, or more than there may be."""
     if not all(v is None or v.type.is_static for v in node.inputs):
         return None
     most = node.op.most(node.inputs, node.attrs)  # type: ignore[attr-defined]
     if most is None or any(v.shape is None for v in node.outputs):
         return None
+    told: Sequence[Type] = node.op.infer(node.inputs, node.attrs)  # type: ignore[attr-defined]
+    if all(t.is_static for t in told):
+        return None
+    stated = {
+        given
+        for t, v in zip(told, node.outputs, strict=True)
+        for dim, given in zip(t.shape or (), v.shape or (), strict=True)
+        if isinstance(dim, str) and isinstance(given, int)
+    }
+    if len(stated) > 1 or not all(0 < n <= most for n in stated):
+        return None
     room = Node(node.graph, node.op, node.inputs, node.attrs, node.name, node.origin, node.seq)
     types = [
-        v.type.like(shape=tuple(most if isinstance(d, str) else d for d in v.shape or ()))
-        for v in node.outputs
+        t.like(shape=tuple(most if isinstance(d, str) else d for d in t.shape or ())) for t in told
     ]
     names = [v.name for v in node.outputs]
     room.outputs = tuple(
@@ -33,7 +50,7 @@ def with_room(node: Node) -> Node | None:
             zip([*types, COUNT], [*names, f"{node.name}.count"], strict=True)
         )
     )
-    return room
+    return Room(room, max(stated, default=-1))
 
 
 def counted_dims(value: Value) -> tuple[int, ...]:

@@ -151,7 +151,8 @@ class Placer:
         """Add a step that computes one node by a kernel, or else by its reference."""
         force = forced(node.name, node.op.name, self.overrides)
         room = with_room(node)
-        site, found, reason, computed, arrays = offer_of(self, self._alike, room or node, force)
+        offered = room.node if room else node
+        site, found, reason, computed, arrays = offer_of(self, self._alike, offered, force)
         rivals = rivals_of(self, site, found, results) if site is not None else []
         best, measured = best_of(self, site, rivals) if site is not None else (None, None)
         if best is None or best.choice is None or site is None:
@@ -172,8 +173,6 @@ class Placer:
             tensor = Tensor(value.name, value.dtype, value.dims, layout.block)
             self.set(value, tensor)
             writes.append(tensor)
-        for value in node.outputs if room else ():
-            self.set(value, Tensor(value.name, value.dtype, (), space="python"))
         self.steps.append(
             Placed(
                 node.name,
@@ -191,9 +190,22 @@ class Placer:
                 measured=measured,
                 computed=computed,
                 counted=room is not None,
+                stated=room.stated if room else -1,
                 arrays=arrays,
             )
         )
+        for value, tensor in zip(node.outputs, writes, strict=False) if room else ():
+            self._take(value, tensor)
+
+    def _take(self, value: Value, room: Tensor) -> None:
+        """Where what was counted is: at the beginning of `room`, to be copied from there if the
+        model states how much it is."""
+        if not value.type.is_static:
+            self.set(value, Tensor(value.name, value.dtype, (), space="python"))
+            return
+        tensor = Tensor(value.name, value.dtype, value.dims)
+        self.convert(value, Tensor(room.name, value.dtype, value.dims, parent=room), tensor)
+        self.set(value, tensor)
 
     def site(self, node: Node) -> Site:
         """What kernels see of a node. Raises Skip where it is not static and native."""

@@ -43,6 +43,8 @@ class Placed:
     """What tells the node from all that are not like it, where that was asked for."""
     counted: bool = False
     """Whether the outputs have room for the most, and the last is the count of what is there."""
+    stated: int = -1
+    """The count that the model states, or -1."""
     arrays: Arrays = ()
     """What to pack in the place of the arrays that the choice, made for another node, mentions."""
 

@@ -56,7 +56,8 @@ class Step(NamedTuple):
     kind: "native" (calls), "reference" (numpy), "view" (no work). `cost` is the model's seconds.
     Steps of one `region` (not 0) follow each other, and run one after the other for each of its
     `turns`, a whole turn on one thread; cost, flops and bytes are those of all turns.
-    A native step has `writes` only where it counts: a dim of -1 is what the last of them holds.
+    A native step has `writes` only where it counts: a dim of -1 is what the last of them holds,
+    which must be `stated`, if the model does state it (not -1).
     """
 
     name: str
@@ -75,6 +76,7 @@ class Step(NamedTuple):
     fault_at: int = -1
     region: int = 0
     turns: int = 1
+    stated: int = -1
 
 
 class Memory(NamedTuple):

@@ -287,6 +287,7 @@ def _step(
         nbytes=float(moved + sum(p.nbytes for p in packed)) * s.turns,
         fault=s.choice.fault,
         writes=_counted(s, state, offsets) if s.counted else (),
+        stated=s.stated,
         fault_at=offsets[s.scratch] if s.scratch and s.choice.fault else -1,
         region=s.region,
         turns=s.turns,
@@ -294,9 +295,10 @@ def _step(
 
 
 def _counted(s: Placed, state: _State, offsets: dict[Tensor, int]) -> tuple[Operand, ...]:
+    """What a step that counts has found, but for outputs of stated sizes; and the count."""
     assert s.node is not None
     *found, count = [_operand(t, state, offsets) for t in s.writes]
-    pairs = zip(found, s.node.outputs, strict=True)
+    pairs = [(o, v) for o, v in zip(found, s.node.outputs, strict=True) if not v.type.is_static]
     return (*(o._replace(dims=counted_dims(v)) for o, v in pairs), count)
 
 

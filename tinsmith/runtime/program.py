@@ -267,16 +267,22 @@ class Session:
         else:
             function(self._pointer, 0)
         if steps[-1].writes:
-            self._take(steps[-1].writes, run)
+            self._take(steps[-1], run)
         if run.cycles is not None:
             for i, step in enumerate(steps):
                 spent = int(self._stamps[i + 1])
                 run.cycles[step.name] = run.cycles.get(step.name, 0) + spent
 
-    def _take(self, writes: Sequence[Operand], run: _Run) -> None:
-        """Keep what a step that counts has written: as much as the last operand tells."""
-        *found, last = writes
+    def _take(self, step: Step, run: _Run) -> None:
+        """Keep what a step that counts has written: as much as the last operand tells. Raises
+        DataError where the model states another number."""
+        *found, last = step.writes
         count = int(self._read(last, run))
+        if step.stated not in (-1, count):
+            raise DataError(
+                f"{step.origin}: it gives {count}, where {step.stated} were planned: a size that "
+                "the model declares is not so"
+            )
         for operand in found:
             sized = operand._replace(dims=tuple(count if d < 0 else d for d in operand.dims))
             run.env[operand.name] = owned(self._read(sized, run))
