@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32, I64, Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
+from tinsmith.kernels.selected import each_held
 
 LOOK, TAKE = 0.2e-9, 60e-9  # seconds to look at a score, and to take the best from the heap
-TOGETHER = 16  # scores that are looked at at once
 U64 = Ty("u64")
 DTYPES = ("float32", "float32", "int64", "float32", "float32")
 
@@ -100,19 +100,13 @@ def _fill(heap: _Heap, size: Ptr, scores: Ptr, count: int, least: Val | None) ->
             heap.put(i, heap.key((scores + i).load(), i))
         size.store(b.index(count))
         return
-    size.store(b.index(0))
-
-    def some(first: Val | int, lanes: int, mask: Val | None) -> None:
-        high = (scores + first).load(lanes, mask) > least
-        with b.when(_any(high if mask is None else high & mask)):
-            last = b.minimum(b.index(first) + lanes, count)
-            with b.loop(first, last, carry=[size.load()]) as loop:
-                score = (scores + loop.index).load()
-                heap.put(loop.vars[0], heap.key(score, loop.index))
-                loop.next([loop.vars[0] + (score > least).to("i64")])
-            size.store(loop.out[0])
-
-    b.vectors(count, TOGETHER if b.target.lanes > 1 else 1, some)
+    each_held(
+        b,
+        count,
+        size,
+        lambda i, lanes, mask: (scores + i).load(lanes, mask) > least,
+        lambda n, i: heap.put(n, heap.key((scores + i).load(), i)),
+    )
 
 
 @dataclass(frozen=True)
@@ -168,12 +162,6 @@ def _zeros(x: Val) -> Val:
     return x.b.intrinsic("llvm.ctlz.i64", x.ty, text=f"i64 {x.ref}, i1 false", params="i64, i1")
 
 
-def _any(mask: Val) -> Val:
-    if mask.ty.lanes == 1:
-        return mask
-    return mask.b.intrinsic(f"llvm.vector.reduce.or.v{mask.ty.lanes}i1", mask.ty.elem, [mask])
-
-
 def _box(b: Builder, at: Ptr, centred: bool) -> list[Val]:
     """(low, low, high, high, area) of a box; which axis is first does not matter."""
     first, second = [(at + k).load() for k in (0, 1)], [(at + k).load() for k in (2, 3)]
@@ -202,7 +190,7 @@ def _overlaps(b: Builder, box: Sequence[Val], sides: Sequence[Ptr], count: Val, 
         if lanes > 1:
             hit = hit & b.first_lanes(count - j, lanes)
         loop.next([loop.vars[0] | hit])
-    return _any(loop.out[0])
+    return loop.out[0].any()
 
 
 def _join(em: Emit, tiles: int, room: int) -> None:

@@ -76,6 +76,11 @@ def _(x: Value) -> Type:
     return Type(INT64, (fresh() if x.rank is None else x.rank, fresh()))
 
 
+@NonZero.count
+def _(x: Value) -> int:
+    return x.type.size
+
+
 @op()
 def Compress(x, condition, *, axis=None):
     """y = x at the places along `axis` where `condition` holds; of flattened x without an axis
@@ -103,6 +108,11 @@ def _(x: Value, condition: Value, *, axis: int | None) -> Type:
     if x.shape is None:
         return Type(x.dtype, None)
     return Type(x.dtype, (*x.shape[:axis], kept, *x.shape[axis + 1 :]))
+
+
+@Compress.count
+def _(x: Value, condition: Value, *, axis: int | None) -> int:
+    return condition.type.size
 
 
 @op()

@@ -1,0 +1,148 @@
+"""What a condition selects: the places of elements that are not zero, and slices that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.types import I64, Ty
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
+from tinsmith.kernels.move.strided import emit_copy, plan_copy
+from tinsmith.kernels.softmax import parts_for
+
+LOOK, TAKE = 0.2e-9, 1e-9  # seconds to look at an element, and to note the place of one
+TOGETHER = 16  # elements that are looked at at once
+PLACE = Ty("u32")
+MOST = 1 << 31  # elements whose places can be noted
+NUMBERS = "bool float32 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64"
+
+
+def each_held(
+    b: Builder,
+    count: Val | int,
+    size: Ptr,
+    holds: Callable[[Val | int, int, Val | None], Val],
+    put: Callable[[Val, Val], None],
+) -> None:
+    """Call `put(n, i)` for the n-th i of `count` that `holds(i, lanes, mask)`; `size` gets their
+    number. What is put at n may be put again, until that i holds; n never exceeds i."""
+    size.store(b.index(0))
+
+    def some(first: Val | int, lanes: int, mask: Val | None) -> None:
+        held = holds(first, lanes, mask)
+        with b.when((held if mask is None else held & mask).any()):
+            last = b.minimum(b.index(first) + lanes, count)
+            with b.loop(first, last, carry=[size.load()]) as loop:
+                put(loop.vars[0], loop.index)
+                loop.next([loop.vars[0] + holds(loop.index, 1, None).to("i64")])
+            size.store(loop.out[0])
+
+    b.vectors(count, TOGETHER if b.target.lanes > 1 else 1, some)
+
+
+def _need_count(site: Site, elements: int) -> None:
+    if site.extras or site.epilogue is not None:
+        raise Skip("what is counted has no epilogue")
+    if len(site.outputs) == 1:
+        raise Skip("its size is known: nothing is counted")
+    if elements >= MOST:
+        raise Skip(f"there are {elements} elements")
+
+
+@kernel("NonZero", Tier.VECTOR, dtypes=NUMBERS)
+def places_by_parts(site: Site) -> Choice:
+    """Parts of the elements note their flat places, which then become coordinates."""
+    x = site.input(0)
+    size, steps = x.type.size, [prod(x.dims[k + 1 :]) for k in range(len(x.dims))]
+    _need_count(site, size)
+    seconds = site.target.time(0, x.type.nbytes) + size * (LOOK + TAKE)
+    parts = parts_for(size, seconds)
+    part = -(-size // parts)
+    parts = -(-size // part)
+
+    def note(em: Emit) -> None:
+        b, source = em.b, em.ins[0]
+        assert source is not None
+        with b.loop(em.begin, em.end) as tile:
+            first = tile * part
+            at = (source.pointer + first).fixed()
+            notes = (_notes(em, parts) + first).fixed()
+            each_held(
+                b,
+                b.minimum(b.index(size) - first, part),
+                em.scratch.cast(I64) + tile,
+                lambda i, lanes, mask: (at + i).load(lanes, mask).ne(0),
+                lambda n, i: (notes + n).store((first + i).to("u32")),
+            )
+
+    def place(em: Emit) -> None:
+        b, counts = em.b, em.scratch.cast(I64)
+        with b.loop(em.begin, em.end) as tile:
+            with b.loop(0, parts, carry=[b.index(0), b.index(0)]) as loop:
+                (before, total), more = loop.vars, (counts + loop.index).load()
+                loop.next([before + (loop.index < tile).select(more, 0), total + more])
+            before, total = loop.out
+            em.outs[1].pointer.store(total)
+            notes = (_notes(em, parts) + tile * part).fixed()
+            lines = [(em.outs[0].pointer + total * k + before).fixed() for k in range(len(steps))]
+
+            def some(j: Val | int, lanes: int, mask: Val | None) -> None:
+                left = (notes + j).load(lanes, mask)
+                for step, line in zip(steps, lines, strict=True):
+                    (line + j).store((left / step).to("i64"), mask)
+                    left = left - left / step * b.const(step, left.ty)
+
+            b.vectors((counts + tile).load(), max(1, b.target.lanes), some)
+
+    phases = Phase(parts, note), Phase(parts, place)
+    scratch = 8 * parts + 4 * size
+    return Choice(1e-6 + seconds, (PLAIN,), (PLAIN, PLAIN), phases, scratch=scratch,
+                  detail=f"{parts} parts")  # fmt: skip
+
+
+def _notes(em: Emit, counts: int) -> Ptr:
+    """Where places are noted, after so many counts."""
+    return (em.scratch.cast(I64) + counts).cast(PLACE)
+
+
+@kernel("Compress", Tier.VECTOR)
+def compress_slices(site: Site) -> Choice:
+    """The places where the condition holds are noted, then slices are copied from there."""
+    x, axis, given = site.input(0), site.attr("axis"), site.input(1).type.size
+    _need_count(site, given)
+    outer, extent, inner = 1, x.type.size, 1
+    if axis is not None:
+        axis %= len(x.dims)
+        outer, extent, inner = prod(x.dims[:axis]), x.dims[axis], prod(x.dims[axis + 1 :])
+    moved = site.target.time(0, 2 * outer * given * inner * x.dtype.itemsize)
+    parts = parts_for(given, moved + outer * given * TAKE)
+    line = plan_copy((inner,), (1,), (1,), x.dtype.itemsize * 8)
+
+    def note(em: Emit) -> None:
+        condition = em.ins[1]
+        assert condition is not None
+        notes = _notes(em, 1).fixed()
+        each_held(
+            em.b,
+            given,
+            em.outs[1].pointer,
+            lambda i, lanes, mask: (condition.pointer + i).load(lanes, mask).ne(0),
+            lambda n, i: (notes + n).store(i.to("u32")),
+        )
+
+    def copy(em: Emit) -> None:
+        b, source, count = em.b, em.ins[0], em.outs[1].pointer.load()
+        assert source is not None
+        with b.loop(em.begin, em.end) as tile:
+            o, share = tile // parts, tile % parts
+            first, last = (count * k // parts for k in (b.index(share), b.index(share) + 1))
+            with b.loop(first, last) as k:
+                place = (_notes(em, 1) + k).load().to("i64")
+                come = source.pointer + (o * extent + place) * inner
+                emit_copy(b, line, come, em.outs[0].pointer + (o * count + k) * inner, 0, 1)
+
+    cost = 1e-6 + given * (LOOK + TAKE) + moved + outer * given * TAKE
+    phases = Phase(1, note), Phase(outer * parts, copy)
+    return Choice(cost, (PLAIN, PLAIN), (PLAIN, PLAIN), phases, scratch=8 + 4 * given,
+                  detail=f"slices of {inner}")  # fmt: skip
