@@ -41,14 +41,14 @@ def _machine(target: Target, effort: int = 2) -> Any:
     )
 
 
-class _Own(threading.local):
+class _Machines(threading.local):
     """Machines of one thread: what one has worked out of its target serves every module."""
 
     def __init__(self) -> None:
-        self.machine = cache(_machine)
+        self.of = cache(_machine)
 
 
-_own = _Own()
+_machines = _Machines()
 
 
 def _parse(text: str) -> Any:
@@ -85,7 +85,7 @@ def _as_written() -> Iterator[None]:
 def compile_object(text: str, target: Target) -> bytes:
     """The relocatable object for a module's text. Thread-safe: each call has its own context, each
     thread its own machine."""
-    machine = _own.machine(target, 0 if QUICK in text else 2)
+    machine = _machines.of(target, 0 if QUICK in text else 2)
     module = _parse(text)
     module.data_layout = str(machine.target_data)
     return _emit(machine, module)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from math import gcd, isqrt, prod
 
 import numpy as np
@@ -14,8 +14,8 @@ from tinsmith.passes.facts import Array, ints, reshaped, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p
 
-parts = RuleSet("narrow-fourier", "Fourier transforms leave out parts that are zero, or not read.")
-register("machine")(parts)
+narrow = RuleSet("narrow-fourier", "Fourier transforms leave out parts that are zero, or not read.")
+register("machine")(narrow)
 rules = RuleSet("lower-fourier", "Fourier transforms become products with constant tables.")
 register("machine")(rules)
 
@@ -67,7 +67,7 @@ class Fourier:
         return replace(self, size=self.size // a, count=-(-self.count // a), half=False)
 
 
-@cache
+@lru_cache(1024)
 def plan(rows: int, parts: int, f: Fourier) -> tuple[float, int]:
     """Multiply-adds, or what costs as much, of transforming `rows` rows, and the first factor into
     which the size is split; 1 for a product with the whole table."""
@@ -160,7 +160,7 @@ def _resized(x: Value, axis: int, size: int) -> Value:
 _dft = p.DFT("x", opt(const("length")), opt(const("axis"))).named("dft")
 
 
-@parts.rule(
+@narrow.rule(
     p.DFT(p.Concat("x", const("zero")).named("pair"), opt("length"), opt("axis")).named("dft"),
     x=(2, 6, 1),
     length=np.array(8),
@@ -179,7 +179,7 @@ def real_signal(
     return OPS["DFT"](x, length, axis, inverse=dft.inverse, onesided=dft.onesided)
 
 
-@parts.rule(
+@narrow.rule(
     p.Gather(_dft, const("part")).named("g"),
     tolerance=1e-5,
     x=(2, 6, 3, 2),

@@ -23,15 +23,15 @@ def matvec(site: Site) -> Choice:
     if p.n != 1:
         raise Skip(f"the right operand has {p.n} columns")
     target = site.target
-    rows, size = split_rows(p.m, ROWS), site.out.dtype.itemsize
-    flops, nbytes = 2.0 * p.items * p.m * p.k, size * p.items * (p.m * p.k + p.k + p.m)
-    cost = target.time(flops * size / 4, nbytes, 0.5)
+    rows, itemsize = split_rows(p.m, ROWS), site.out.dtype.itemsize
+    flops, nbytes = 2.0 * p.items * p.m * p.k, itemsize * p.items * (p.m * p.k + p.k + p.m)
+    cost = target.time(flops * itemsize / 4, nbytes, 0.5)
     groups = min(rows.count, max(1, PARTS // p.items)) if cost > 5e-6 else 1
     first, last = p.row_dims
 
     def emit(em: Emit) -> None:
         b = em.b
-        lanes, ty = block_of(target) * 4 // size, from_dtype(site.out.dtype)
+        lanes, ty = block_of(target) * 4 // itemsize, from_dtype(site.out.dtype)
 
         with b.loop(em.begin, em.end) as t:
             left, right, here = at_item(em, p, t // groups)
