@@ -238,6 +238,42 @@ def test_an_operator_shows_its_signature_formula_and_kernels() -> None:
     assert got["kernels"] == [k["name"] for k in parsed("kernels", "Conv")]
 
 
+@pytest.mark.parametrize("command", ["kernels", "ops"])
+@pytest.mark.parametrize(
+    ("op", "says"),
+    [
+        ("DFT", ["lower-fourier (", "narrow-fourier ("]),
+        ("STFT", ["lower-fourier ("]),
+        ("Einsum", ["lower-einsum"]),
+        ("If", ["take-branches"]),
+        ("LpPool", ["lower-windows ("]),
+        ("OneHot", ["lower-rare (one_hot"]),
+        ("Unsqueeze", ["it moves no data"]),
+    ],
+)
+def test_an_operator_without_a_kernel_names_what_replaces_it(
+    command: str, op: str, says: list[str]
+) -> None:
+    text = tinsmith(command, op).stdout
+    assert all(part in text for part in says) and "what is left" in text
+    assert "it runs as its numpy reference" not in text
+
+
+def test_a_fused_region_has_the_kernels_of_elementwise_operators() -> None:
+    assert parsed("ops", "Fused")["kernels"] == parsed("ops", "Tanh")["kernels"] != []
+    assert parsed("kernels", "Fused") == parsed("kernels", "Tanh")
+
+
+def test_an_operator_that_nothing_takes_or_replaces_runs_as_its_reference() -> None:
+    says = "no kernel takes Unique itself; it runs as its numpy reference"
+    assert tinsmith("kernels", "Unique").stdout == says + "\n"
+    assert says in tinsmith("ops", "Unique").stdout
+    assert parsed("ops", "Unique")["passes"] == {} and parsed("kernels", "Unique") == []
+    named = parsed("ops", "DFT")["passes"]
+    rules = {r["name"] for r in parsed("passes", "lower-fourier")["rules"]}
+    assert named["lower-fourier"] and rules.issuperset(named["lower-fourier"])
+
+
 def test_a_pass_shows_its_rules() -> None:
     got = parsed("passes", "fold-into-conv")
     assert got["rules"] and all(r["formula"] for r in got["rules"])
@@ -248,6 +284,9 @@ def test_a_choice_of_passes_is_shown() -> None:
     every = [p["name"] for p in parsed("passes", "--passes", "")]
     fewer = [p["name"] for p in parsed("passes", "--passes", f"-{every[0]}")]
     assert fewer == every[1:]
+    spec = "-merge-common,stop-after=fold-into-conv"
+    stopped = [p for p in parsed("passes", "--passes", spec) if p["stage"] == "portable"]
+    assert stopped[-1]["name"] == "fold-into-conv"
 
 
 def test_output_through_a_pipe_is_not_cut() -> None:

@@ -79,8 +79,25 @@ def test_choosing(own):
 def test_stop_after():
     g = graph()
     report = run_passes(g, "portable", spec="stop-after=propagate-shapes")
-    assert {name for name, _, _ in report} == {"take-branches", "propagate-shapes"}
+    assert {name for name, _, _ in report} == {"propagate-shapes"}  # there is no If to take
     assert len(g) == 3
+
+
+def test_passes_after_the_stop_are_not_listed():
+    every = [e.name for e in list_passes("portable", spec="")]
+    at = every.index("propagate-shapes")
+    later = [e.name for e in list_passes("machine", spec="")]
+    listed = [e.name for e in list_passes(spec="stop-after=propagate-shapes")]
+    assert listed == every[: at + 1] + later
+    moved = [
+        e.name for e in list_passes(spec="propagate-shapes@999999,stop-after=propagate-shapes")
+    ]
+    assert moved == [*every[:at], *every[at + 1 :], "propagate-shapes", *later]
+    assert [e.name for e in list_passes("machine", spec="stop-after=propagate-shapes")] == later
+
+
+def test_summaries_are_whole_sentences():
+    assert [e.name for e in PASSES.rows() if not e.summary.endswith(".")] == []
 
 
 @pytest.mark.parametrize(

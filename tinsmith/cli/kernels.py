@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tinsmith.cli import _show
+from tinsmith.cli.ops import kernel_rows_of, without_kernel
 from tinsmith.errors import UnknownName
 
 
@@ -14,9 +15,10 @@ from tinsmith.errors import UnknownName
 def command(op: str | None, json_: bool) -> None:
     """List the kernels that generate machine code, best tier first.
 
-    The planner takes the best tier that does not decline, and within it the least cost. Whatever
-    no kernel takes runs as its numpy reference. Force one with --kernels (on run, bench, explain)
-    or TINSMITH_KERNELS: 'Conv=reference', 'layer1.0.conv1=NAME', 'reference'.
+    The planner takes the best tier that does not decline, and within it the least cost. Many
+    operators without a kernel are rewritten into others by passes; whatever is left that no kernel
+    takes runs as its numpy reference. Force one with --kernels (on run, bench, explain) or
+    TINSMITH_KERNELS: 'Conv=reference', 'layer1.0.conv1=NAME', 'reference'.
 
     \b
     Examples:
@@ -30,8 +32,8 @@ def command(op: str | None, json_: bool) -> None:
     if op is not None:
         if op != ELEMENTWISE and op not in OPS:
             raise UnknownName("operator", op, [*OPS, ELEMENTWISE])
-        elementwise = op != ELEMENTWISE and "elementwise" in OPS[op].traits
-        rows = [k for k in rows if k.op == op or (elementwise and k.op == ELEMENTWISE)]
+        taken = [op] if op == ELEMENTWISE else kernel_rows_of(OPS[op])
+        rows = [k for k in rows if k.op in taken]
     document = [
         {
             "name": k.name,
@@ -45,8 +47,8 @@ def command(op: str | None, json_: bool) -> None:
     ]
     if json_:
         return _show.as_json(document)
-    if not rows:
-        return click.echo(f"no kernel takes {op or 'anything'}; it runs as its numpy reference")
+    if not rows and op is not None:
+        return click.echo(without_kernel(OPS[op]))
     return _show.table(
         f"{len(rows)} kernels",
         ["operator", "kernel", "tier", "dtypes", "needs", "what it does"],

@@ -48,16 +48,16 @@ def command(name: str | None, trait: str | None, json_: bool) -> None:
             left=["inputs", "formula", "traits"],
         )
     row = describe(OPS[name])
-    kernels = kernels_of(name, row["traits"])
+    kernels = kernels_of(OPS[name])
     if json_:
-        return _show.as_json(row | {"kernels": kernels})
+        return _show.as_json(row | {"kernels": kernels, "passes": rewriters_of(OPS[name])})
     click.echo(f"{row['name']}({row['signature']})\n")
     click.echo("\n".join(f"    {line}" for line in row["formula"].splitlines()) + "\n")
     _show.pairs(
         "",
         {
             "traits": " ".join(row["traits"]) or "none",
-            "kernels": ", ".join([*kernels, "reference"]),
+            "kernels": ", ".join([*kernels, "reference"]) if kernels else without_kernel(OPS[name]),
         },
     )
     return None
@@ -89,14 +89,47 @@ def signature(op: Any) -> str:
     return ", ".join([*parts, *attributes])
 
 
-def kernels_of(name: str, traits: list[str]) -> list[str]:
+def kernels_of(op: Any) -> list[str]:
     """Names of the native kernels that take an operator, best tier first."""
-    from tinsmith.kernels._kernel import ELEMENTWISE, kernels_for
+    from tinsmith.kernels._kernel import kernels_for
 
-    found = [k.name for k in kernels_for(name)]
-    if "elementwise" in traits:
-        found += [k.name for k in kernels_for(ELEMENTWISE)]
+    return [k.name for row in kernel_rows_of(op) for k in kernels_for(row)]
+
+
+def kernel_rows_of(op: Any) -> list[str]:
+    """The operators of the kernel table under which an operator's kernels are: a fused region has
+    those of elementwise operators, besides those of its anchor."""
+    from tinsmith.kernels._kernel import ELEMENTWISE
+
+    elementwise = "elementwise" in op.traits or op.name == "Fused"
+    return [op.name, ELEMENTWISE] if elementwise else [op.name]
+
+
+def rewriters_of(op: Any) -> dict[str, list[str]]:
+    """The passes that run by default and may replace an operator, in order, each with its rules
+    that have the operator at their top; with none where the pass is not a set of rules."""
+    from tinsmith.passes import list_passes
+
+    found: dict[str, list[str]] = {}
+    for entry in list_passes(spec=""):
+        made: Any = entry.make()
+        rules = made.rules.rules_of(op) if hasattr(made, "rules") else []
+        if rules or op.name in getattr(made, "operators", ()):
+            found[entry.name] = [r.name for r in rules]
     return found
+
+
+def without_kernel(op: Any) -> str:
+    """What becomes of an operator that no kernel takes."""
+    passes = rewriters_of(op)
+    named = [f"{name} ({', '.join(rules)})" if rules else name for name, rules in passes.items()]
+    ways = []
+    if "view" in op.traits:
+        ways.append("it moves no data where its input lies without gaps")
+    if named:
+        ways.append(f"passes replace it where their rules apply: {', '.join(named)}")
+    last = "what is left runs as its numpy reference" if ways else "it runs as its numpy reference"
+    return f"no kernel takes {op.name} itself; {'; '.join([*ways, last])}"
 
 
 def first_line(text: str) -> str:

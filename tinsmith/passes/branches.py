@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,13 +15,16 @@ from tinsmith.rewrite import replace_outputs
 @register("portable")
 @dataclass(frozen=True)
 class TakeBranches:
-    """The nodes of the branch stand where the If stood; exporters leave such conditions behind,
-    and nothing is known of shapes beyond an If whose branches differ."""
+    """The nodes of the branch that a known condition takes stand where the If stood.
+
+    Exporters leave such conditions behind, and nothing is known of shapes beyond an If whose
+    branches differ.
+    """
+
+    operators: ClassVar = frozenset(("If",))
 
     def run(self, graph: Graph, context: Context) -> int:
         changes = 0
-        if "If" not in graph.operators():
-            return 0
         for node in list(graph.nodes):
             if node.op.name != "If" or node.inputs[0] is None or node.inputs[0].const is None:
                 continue

@@ -242,7 +242,8 @@ def _convert(entry: Entry, key: str, value: str) -> Any:
 def list_passes(
     stage: str | None = None, device: str | None = None, spec: str | None = None
 ) -> list[Entry]:
-    """The registered passes in the order in which they run; `spec` as for `run_passes`."""
+    """The registered passes in the order in which they run; `spec` as for `run_passes`, which
+    leaves out what comes after its `stop-after` in that stage."""
     choice = parse_spec(spec)
     rows = [
         replace(e, priority=choice.at[e.name]) if e.name in choice.at else e for e in PASSES.rows()
@@ -255,7 +256,15 @@ def list_passes(
         and e.name not in choice.skip
         and (spec is None or e.default or e.name in choice.add)
     ]
-    return sorted(chosen, key=lambda e: (STAGES.index(e.stage), e.priority, e.name))
+    chosen.sort(key=_order)
+    last = next((e for e in chosen if e.name == choice.stop_after), None)
+    if last is None:
+        return chosen
+    return [e for e in chosen if e.stage != last.stage or _order(e) <= _order(last)]
+
+
+def _order(entry: Entry) -> tuple[int, float, str]:
+    return STAGES.index(entry.stage), entry.priority, entry.name
 
 
 # ---- running
@@ -309,11 +318,10 @@ def _chosen(stage: str, device: str, spec: str | None) -> list[tuple[str, Pass]]
 @lru_cache(32)
 def _made(stage: str, device: str, spec: str | None, edition: int) -> list[tuple[str, Pass]]:
     choice = parse_spec(spec)
-    entries = list_passes(stage, device, spec or "")
-    names = [e.name for e in entries]
-    if choice.stop_after in names:
-        entries = entries[: names.index(choice.stop_after) + 1]
-    return [(e.name, e.make(**choice.options.get(e.name, {}))) for e in entries]
+    return [
+        (e.name, e.make(**choice.options.get(e.name, {})))
+        for e in list_passes(stage, device, spec or "")
+    ]
 
 
 def find_matches(graph: Graph, device: str, spec: str | None) -> Matches:

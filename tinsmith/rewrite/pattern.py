@@ -174,8 +174,8 @@ class Call(Pattern):
         """Output number `out` of a node with several."""
         return self._copy(out=out)
 
-    def takes(self, node: Node) -> bool:
-        return self.head in node.op.traits if self.is_trait else node.op.name == self.head
+    def takes(self, op: Any) -> bool:
+        return self.head in op.traits if self.is_trait else op.name == self.head
 
     def promising(self, node: Node) -> bool:
         """A cheap necessary condition: the operators below it feed this node."""
@@ -191,7 +191,7 @@ class Call(Pattern):
 
     def match(self, value: Value | None, env: Env, why: Why) -> Iterator[Env]:
         node = None if value is None else value.producer
-        if value is None or node is None or not self.takes(node) or value.index != self.out:
+        if value is None or node is None or not self.takes(node.op) or value.index != self.out:
             why(env, "{} does not come from {}", value and value.name, self.head)
             return
         if self.key in env:
@@ -281,8 +281,8 @@ class Flat(Pattern):
         self.wanted: list[frozenset[str]] = []
         self.attrs: dict[str, Any] = {}
 
-    def takes(self, node: Node) -> bool:
-        return node.op.name == self.head
+    def takes(self, op: Any) -> bool:
+        return op.name == self.head
 
     def promising(self, node: Node) -> bool:
         return any(

@@ -74,7 +74,7 @@ class Rule:
     def matches(self, node: Node, trace: Trace) -> bool:
         """Whether the pattern matches at a node."""
         return any(
-            root.takes(node)
+            root.takes(node.op)
             and root.promising(node)
             and any(True for _ in root.match(node.outputs[root.out], {}, trace))
             for root in self.roots
@@ -83,7 +83,7 @@ class Rule:
     def apply(self, graph: Graph, node: Node, trace: Trace) -> tuple[Value, ...] | None:
         """Values for the node's outputs (`...` where one stays), or None; `trace` knows why."""
         for root in self.roots:
-            if not root.takes(node) or not root.promising(node):
+            if not root.takes(node.op) or not root.promising(node):
                 continue
             for env in root.match(node.outputs[root.out], {}, trace):
                 if (new := self._build(graph, node, root, env, trace)) is not None:
@@ -196,9 +196,12 @@ class RuleSet:
         """The rules whose patterns may have the node at their top."""
         found = self._by_op.get(node.op.name)
         if found is None:
-            found = [r for r in self.rules if any(root.takes(node) for root in r.roots)]
-            self._by_op[node.op.name] = found
+            found = self._by_op[node.op.name] = self.rules_of(node.op)
         return found
+
+    def rules_of(self, op: Any) -> list[Rule]:
+        """The rules whose patterns have the operator at their top, by its name or a trait."""
+        return [r for r in self.rules if any(root.takes(op) for root in r.roots)]
 
     def rule(
         self,
