@@ -72,13 +72,17 @@ class Phase:
     With `repeat` the loop runs so many times in sequence, each done before the next begins
     (`em.step` tells which time it is), and each thread always gets the same tiles.
     `sweep`: so many tiles, one after the other, pass over the positions of the outputs, and the
-    next as many over the same positions (0: all tiles are one sweep). Threads share each sweep.
+    next as many over the same positions (0: all tiles are one sweep). Threads share each sweep;
+    there is a whole number of them.
     """
 
     tiles: int
     emit: Callable[[Emit], None]
     repeat: int = 1
     sweep: int = 0
+
+    def __post_init__(self) -> None:
+        assert not self.sweep or self.tiles % self.sweep == 0, (self.tiles, self.sweep)
 
 
 @dataclass(frozen=True)

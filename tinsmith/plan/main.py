@@ -236,7 +236,8 @@ class _Segment:
         self.b.call(STAMP, [self.stamps, index + 1])
 
     def share(self, done: Ptr, tiles: int, run: Callable[..., None], sweep: int = 0) -> None:
-        """Tiles for as long as any are left that no thread has taken."""
+        """Tiles for as long as any are left that no thread has taken. A sweep of fewer tiles than
+        there are threads would leave some without work: then all tiles are shared at once."""
         b, own = self.b, self.own
         sweep = sweep if sweep >= self.threads else tiles
         sweeps, part = tiles // sweep, sweep // self.threads
