@@ -111,6 +111,9 @@ class Choice:
     detail: str = ""
     fault: str = ""
 
+    def __post_init__(self) -> None:
+        assert not self.fault or self.scratch >= 4, "there is no room for the report of a fault"
+
 
 Rule = Callable[[Site], "Choice | list[Choice]"]
 
