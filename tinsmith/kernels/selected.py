@@ -8,6 +8,7 @@ from math import prod
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import I64, Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
+from tinsmith.kernels.layout import plain_strides
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 from tinsmith.kernels.softmax import parts_for
 
@@ -54,7 +55,7 @@ def _need_count(site: Site, elements: int) -> None:
 def places_by_parts(site: Site) -> Choice:
     """Parts of the elements note their flat places, which then become coordinates."""
     x = site.input(0)
-    size, steps = x.type.size, [prod(x.dims[k + 1 :]) for k in range(len(x.dims))]
+    size, steps = x.type.size, plain_strides(x.dims)
     _need_count(site, size)
     seconds = site.target.time(0, x.type.nbytes) + size * (LOOK + TAKE)
     parts = parts_for(size, seconds)
