@@ -21,6 +21,12 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
+def size_text(nbytes: float) -> str:
+    """'1.5 GiB', or in MiB where that is less than a tenth of one."""
+    small = nbytes < 2**30 / 10
+    return f"{nbytes / 2**20:.1f} MiB" if small else f"{nbytes / 2**30:.1f} GiB"
+
+
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn with the line of the code that called Tinsmith."""
     import sys
@@ -78,6 +84,10 @@ class GraphSyntaxError(TinsmithError):
 
 class ModelFileError(TinsmithError):
     """A model file is missing, unreadable, truncated, or not of a known format."""
+
+
+class FileNameError(ModelFileError):
+    """A file is to be written under a name that belongs to another format."""
 
 
 class ImportFailed(TinsmithError):

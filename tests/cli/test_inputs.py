@@ -41,6 +41,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.save("b.npy", np.arange(4))
     np.savez("both.npz", b=np.arange(5), a=np.ones((2, 3), np.float32), other=np.zeros(1))
     np.savez("lone.npz", whatever=np.zeros((2, 3), np.float32))
+    np.savez("double.npz", whatever=np.zeros((2, 3)))
+    for name in ("labels.txt", "text.npy"):
+        Path(name).write_text("cat\ndog\n")
     np.savez("foreign.npz", p=np.zeros(1), q=np.zeros(1))
     Image.fromarray(np.full((16, 16), 255, np.uint8)).save("white.png")
     Image.fromarray(np.zeros((30, 20, 3), np.uint8)).save("black.jpg")
@@ -135,7 +138,16 @@ def test_pictures_make_a_batch(folder: Path) -> None:
         (TWO, ["foreign.npz"], InputNameError, "holds p, q"),
         (TWO, ["a=foreign.npz"], InputNameError, "holds 2 arrays"),
         (TWO, ["broken.npz"], ModelFileError, "broken.npz cannot be read"),
-        (TWO, ["pickle.npy"], ModelFileError, "pickle.npy cannot be read"),
+        (TWO, ["pickle.npy"], ModelFileError, "pickle.npy cannot be read.*but a Python pickle"),
+        (TWO, ["labels.txt"], ModelFileError, "neither .npy, .npz nor a pic.* that starts 'cat'"),
+        (TWO, ["text.npy"], ModelFileError, "neither .npy, .npz nor a picture.* starts 'cat'"),
+        (
+            TWO,
+            ["double.npz"],
+            InputNameError,
+            r"only 'whatever'.*inputs are a, b; .*float64\[2,3\]",
+        ),
+        (TWO, ["b=double.npz"], InputNameError, "only 'whatever'.*fit 'b', which is int64"),
         (IMAGE, ["broken.png"], ModelFileError, "cannot be read as a picture"),
         (TWO, ["white.png"], InputTypeError, "a picture fits"),
         ({"x": Type("float32", (1, 1, 4, 4))}, ["white.png"] * 2, InputShapeError, "batch of 1"),

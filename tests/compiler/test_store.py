@@ -15,7 +15,7 @@ import tinsmith as ts
 from tests.models import array, digits, residual
 from tinsmith.codegen import cache as code_cache
 from tinsmith.compiler import store
-from tinsmith.errors import ModelFileError, TinsmithError, UntrustedCode
+from tinsmith.errors import FileNameError, ModelFileError, TinsmithError, UntrustedCode
 from tinsmith.formats.container import Container
 
 X = array(1, 1, 8, 8)
@@ -356,6 +356,14 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         ts.save(ts.load(digits()), tmp_path / "no" / "folder" / "x.tin")
 
 
+@pytest.mark.parametrize("name", ["x.onnx", "x"])
+def test_a_model_is_saved_under_no_other_format_s_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(FileNameError, match=r"name the file 'x\.tin'"):
+        ts.save(ts.load(digits()), tmp_path / name)
+    assert not list(tmp_path.iterdir())
+    ts.save(ts.load(digits()), tmp_path / "x.TIN")
+
+
 def test_a_program_too_large_to_be_kept_says_what_would_keep_it(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,6 +374,7 @@ def test_a_program_too_large_to_be_kept_says_what_would_keep_it(
     assert not programs(cache)
     size = re.search(r"TINSMITH_CACHE_SIZE=(\d+)M", note)
     assert size is not None
+    assert re.search(r"takes (?!0\.0)\d+\.\d MiB", note)
     monkeypatch.setenv("TINSMITH_CACHE_SIZE", f"{size[1]}M")
     code_cache._open.cache_clear()
     net = ts.compile(digits())

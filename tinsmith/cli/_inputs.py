@@ -21,7 +21,7 @@ import numpy as np
 from tinsmith.cli._picture import SUFFIXES, Picture
 from tinsmith.errors import InputNameError, InputShapeError, InputTypeError
 from tinsmith.formats.npz import read_arrays
-from tinsmith.graph import Type
+from tinsmith.graph import Type, compatible
 
 Array = np.ndarray[Any, Any]
 
@@ -100,7 +100,15 @@ class Inputs:
             raise InputNameError(
                 f"{source} holds {len(arrays)} arrays ({', '.join(arrays)}); one is wanted here"
             )
-        return next(iter(arrays.values()))
+        ((held, array),) = arrays.items()
+        wanted, given = self.types[name], Type(array.dtype.newbyteorder("="), array.shape)
+        foreign = path.suffix == ".npz" and held not in self.types
+        if foreign and wanted.dtype != object and not compatible(wanted, given):
+            raise InputNameError(
+                f"{source} holds only {held!r}, and the model's inputs are "
+                f"{', '.join(self.types)}; nor does {given} fit {name!r}, which is {wanted}"
+            )
+        return array
 
     def npz(self, source: str) -> list[str]:
         """Take the arrays that are named as inputs; return [source] where it is a lone array."""

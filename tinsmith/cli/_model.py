@@ -86,7 +86,14 @@ class Built:
 def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of `Build`; the command gets one as `build`."""
     options = [
-        click.option("-t", "--threads", default=1, show_default=True, help="Threads that compute."),
+        click.option(
+            "-t",
+            "--threads",
+            type=click.IntRange(1, 64),
+            default=1,
+            show_default=True,
+            help="Threads that compute.",
+        ),
         click.option(
             "--backend",
             default="cpu",
@@ -100,7 +107,7 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--precision",
             default="default",
             show_default=True,
-            help="'strict' forbids kernels that round more than the plain sum does.",
+            help="'strict' leaves out what rounds most: Strassen's method, large Winograd tiles.",
         ),
         click.option(
             "--small-memory",
@@ -118,23 +125,31 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        from tinsmith.codegen.target import level
-        from tinsmith.compiler.compile import BACKENDS
-
         kwargs["cache"] = not kwargs.pop("no_cache")
         taken = {f.name: kwargs.pop(f.name) for f in fields(Build)}
-        if taken["threads"] < 1:
-            raise click.BadParameter(
-                f"{taken['threads']} threads cannot compute", param_hint="--threads"
-            )
-        if taken["backend"] not in BACKENDS:
-            raise UnknownName("backend", taken["backend"], BACKENDS)
-        level(taken["target"] or "host")  # raises where there is no such target
+        check_names(**{name: taken[name] for name in ("backend", "precision", "target")})
         return command(*args, build=Build(**taken), **kwargs)
 
     for option in reversed(options):
         wrapped = option(wrapped)
     return wrapped
+
+
+def check_names(backend: str, precision: str, target: str | None) -> None:
+    """Raises click.BadParameter for a name that the option does not take."""
+    from tinsmith.codegen.target import ISAS, level
+    from tinsmith.compiler.compile import BACKENDS, PRECISIONS
+
+    for option, name, known in (
+        ("backend", backend, BACKENDS),
+        ("precision", precision, PRECISIONS),
+        ("target", target or "host", ("host", "native", *ISAS)),
+    ):
+        if name not in known:
+            raise click.BadParameter(
+                str(UnknownName(option, name, known)), param_hint=f"--{option}"
+            )
+    level(target or "host")  # raises TargetError where no code can be made for this machine
 
 
 @dataclass(frozen=True)

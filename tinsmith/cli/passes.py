@@ -18,7 +18,8 @@ def command(name: str | None, spec: str | None, device: str | None, json_: bool)
     """List the passes in the order in which they run, or say what one of them does.
 
     Choose with --passes (on run, bench, inspect, explain): a list separated by commas of -NAME
-    (leave out), +NAME (add one that is off), NAME{option=value}, NAME@PRIORITY, stop-after=NAME (of its stage, the last).
+    (leave out), +NAME (add one that is off), NAME{option=value}, NAME@PRIORITY, stop-after=NAME
+    (leave out the rest of its stage).
 
     \b
     Examples:

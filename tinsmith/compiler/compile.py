@@ -15,7 +15,14 @@ from tinsmith.compiler.collector import COLLECTOR
 from tinsmith.compiler.options import MEMORY, Options
 from tinsmith.compiler.source import Source
 from tinsmith.compiler.store import Store, program_of, sections_of, source_fingerprint
-from tinsmith.errors import ModelFileError, OptionError, TargetError, UnknownName, UntrustedCode
+from tinsmith.errors import (
+    FileNameError,
+    ModelFileError,
+    OptionError,
+    TargetError,
+    UnknownName,
+    UntrustedCode,
+)
 from tinsmith.formats.container import MAGIC, Container
 from tinsmith.formats.mapped import check_unchanged
 from tinsmith.graph import Graph
@@ -67,7 +74,7 @@ def compile(
     target     "host", or an instruction set this machine has: "avx512", "avx2", "sse2", "scalar"
     kernels    overrides, as TINSMITH_KERNELS: "Conv=reference,layer1.0.conv1=conv_direct"
     passes     which passes run, e.g. "-fuse-elementwise" (see `tinsmith passes`)
-    precision  "default", or "strict" (no kernels that trade accuracy for speed)
+    precision  "default", or "strict" (no Strassen, only small Winograd tiles, which round less)
     memory     "default", or "small" (no weights that are larger in a kernel than in the model)
     tune       time the near candidates of every kind of layer in the program, once a machine:
                the winners are kept in the cache directory, for this and all models
@@ -112,7 +119,8 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
     """Write a model as a .tin file: the graph as text, and constants that load by mapping.
 
     With `code` a compiled Net's machine code and packed weights go along; they are used only
-    by `compile(path, trust=True)`, on a machine of the same kind. Raises ModelFileError.
+    by `compile(path, trust=True)`, on a machine of the same kind. The path must end in `.tin`.
+    Raises ModelFileError, FileNameError.
     """
     from tinsmith.formats.container import write_container
     from tinsmith.formats.tin import graph_sections
@@ -121,6 +129,11 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
         raise OptionError(f"save takes a compiled Net or a Graph, not {type(model).__name__}")
     if not isinstance(path, str | os.PathLike):
         raise OptionError(f"save writes to a path, not to {type(path).__name__}")
+    if Path(path).suffix.lower() != ".tin":
+        raise FileNameError(
+            f"save writes Tinsmith's own format, not that of {os.fspath(path)!r}; "
+            f"name the file {Path(path).stem + '.tin'!r}"
+        )
     graph = model if isinstance(model, Graph) else model.source()
     sections = graph_sections(graph)
     if code:

@@ -25,7 +25,7 @@ from tinsmith.backends.library import team_address
 from tinsmith.codegen.cache import Cache, compiler_version, read_note, write_note
 from tinsmith.codegen.library import SharedLibrary, uses_elf
 from tinsmith.codegen.target import Target
-from tinsmith.errors import ModelFileError, TinsmithError
+from tinsmith.errors import ModelFileError, TinsmithError, size_text
 from tinsmith.formats.container import Container, Draft, write_container
 from tinsmith.formats.mapped import map_file
 from tinsmith.graph import Holder, Type, dtype_of
@@ -215,7 +215,7 @@ class Store:
             return ""
         wanted = int(2 * total / LIMIT_FACTOR / 2**20) + 1
         return (
-            f"the compiled program takes {total / 2**30:.1f} GiB and is not kept on disk: the next "
+            f"the compiled program takes {size_text(total)} and is not kept on disk: the next "
             f"start compiles it again. TINSMITH_CACHE_SIZE={wanted}M would let it be kept"
         )
 

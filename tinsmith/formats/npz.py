@@ -11,6 +11,10 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import ModelFileError
+from tinsmith.formats import HEAD, describe
+
+ARRAY_MAGICS = (b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")
+"""How .npy files begin, and .npz files with and without arrays."""
 
 
 def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Path:
@@ -36,6 +40,13 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]
     unpickles. Raises ModelFileError."""
     file = Path(path)
     try:
+        with file.open("rb") as opened:
+            head = opened.read(HEAD)
+        if not head.startswith(ARRAY_MAGICS):
+            raise ModelFileError(
+                f"{file} cannot be read: it is neither .npy, .npz nor a picture named as one, but "
+                f"{describe(head)}"
+            )
         loaded = np.load(file, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             return {file.stem: loaded}
@@ -44,5 +55,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]
     except (OSError, MemoryError) as error:
         why = getattr(error, "strerror", None) or error
         raise ModelFileError(f"{file} cannot be read as .npy or .npz: {why}") from error
+    except ModelFileError:
+        raise
     except Exception as error:  # numpy evaluates headers, and zip files can be broken in any way
         raise ModelFileError(f"{file} cannot be read as .npy or .npz: {error}") from error

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tinsmith.errors import PlanError
+from tinsmith.errors import PlanError, size_text
 from tinsmith.graph import Graph
 from tinsmith.plan.memory import Buffer, align, assign_offsets, lower_bound
 from tinsmith.plan.placed import Placed
@@ -138,7 +138,7 @@ def check_values(graph: Graph) -> None:
         for v in node.outputs if "view" not in node.op.traits else ():
             if v.type.is_static and v.type.nbytes > memory:
                 raise PlanError(
-                    f"{graph.name} needs {v.type.nbytes / 2**30:.1f} GiB for {v.name!r} "
+                    f"{graph.name} needs {size_text(v.type.nbytes)} for {v.name!r} "
                     f"({v.type}), this machine has {memory / 2**30:.1f}"
                 )
 
@@ -149,6 +149,6 @@ def check_size(graph: Graph, arena: int, offsets: Mapping[Tensor, int]) -> None:
     if memory is not None and arena > memory:
         largest = max(offsets, key=lambda t: t.settled.nbytes)
         raise PlanError(
-            f"{graph.name} needs {arena / 2**30:.1f} GiB for its tensors, this machine has "
+            f"{graph.name} needs {size_text(arena)} for its tensors, this machine has "
             f"{memory / 2**30:.1f}; the largest is {largest.name!r} of shape {list(largest.dims)}"
         )

@@ -17,6 +17,7 @@ from tinsmith.errors import (
     OptionError,
     TinsmithError,
     UnknownName,
+    size_text,
     suggest,
 )
 from tinsmith.graph import Graph, Holder, OptionalType, SequenceType, Type, compatible, dtype_of
@@ -32,6 +33,8 @@ Signature = tuple[tuple[int, ...] | None, ...]
 """The shape of each input; None for one that is no tensor."""
 PLANS, PLAN_BYTES = 16, 1 << 30
 """How many programs of different input shapes a Net keeps, and of how many bytes together."""
+
+BY_NAME = "net(**inputs) takes a dict's arrays by their names"
 
 
 class Net:
@@ -186,6 +189,10 @@ class Net:
         wanted = ", ".join(f"{n}: {t}" for n, t in self.inputs.items()) or "no inputs"
         if len(args) > len(names):
             raise InputNameError(f"{self.name} takes {wanted}; {len(args)} arrays are given")
+        if len(args) == 1 and isinstance(args[0], Mapping):
+            raise InputTypeError(
+                f"{self.name} takes {wanted}, not {type(args[0]).__name__}; {BY_NAME}"
+            )
         given = dict(zip(names, args, strict=False))
         for key, value in kwargs.items():
             if key not in self.inputs:
@@ -208,9 +215,11 @@ class Net:
             number = isinstance(array, np.generic | int | float | bool)
             if number and type_ is not None and type_.shape == ():
                 return self._scalar(name, array, wanted)
+            by_name = isinstance(array, Mapping)
+            hint = BY_NAME if by_name else "numpy.asarray(...) makes one"
             raise InputTypeError(
                 f"the input {name!r} of {self.name} must be a numpy array of {type_ or wanted}, "
-                f"not {type(array).__name__}; numpy.asarray(...) makes one"
+                f"not {type(array).__name__}; {hint}"
             )
         native = array.dtype.newbyteorder("=")
         if native != wanted and not (wanted.kind == "O" and array.dtype.kind in "UTSO"):
@@ -221,10 +230,9 @@ class Net:
         try:
             return np.ascontiguousarray(array, wanted).reshape(array.shape)
         except MemoryError as error:
-            size = f"{array.nbytes / 2**30:.1f} GiB"
             raise InputError(
-                f"the input {name!r} of {self.name} is not contiguous, and {size} for a copy "
-                "cannot be had"
+                f"the input {name!r} of {self.name} is not contiguous, and "
+                f"{size_text(array.nbytes)} for a copy cannot be had"
             ) from error
 
     def _held(self, name: str, given: Any, wanted: Type) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tinsmith.errors import DataError, PlanError, ReferenceFailed, TinsmithError
+from tinsmith.errors import DataError, PlanError, ReferenceFailed, TinsmithError, size_text
 from tinsmith.plan.plan import (
     ARENA,
     COUNTERS,
@@ -96,7 +96,7 @@ def aligned(nbytes: int) -> Array:
         raw = np.empty(nbytes + 64, np.uint8)
     except (MemoryError, ValueError) as error:
         raise PlanError(
-            f"{nbytes / 2**30:.1f} GiB of memory cannot be had for this model's tensors; "
+            f"{size_text(nbytes)} of memory cannot be had for this model's tensors; "
             "run it with a smaller batch or smaller inputs"
         ) from error
     shift = -raw.ctypes.data % 64
