@@ -139,7 +139,7 @@ def check_values(graph: Graph) -> None:
             if v.type.is_static and v.type.nbytes > memory:
                 raise PlanError(
                     f"{graph.name} needs {size_text(v.type.nbytes)} for {v.name!r} "
-                    f"({v.type}), this machine has {memory / 2**30:.1f}"
+                    f"({v.type}), this machine has {size_text(memory)}"
                 )
 
 
@@ -150,5 +150,5 @@ def check_size(graph: Graph, arena: int, offsets: Mapping[Tensor, int]) -> None:
         largest = max(offsets, key=lambda t: t.settled.nbytes)
         raise PlanError(
             f"{graph.name} needs {size_text(arena)} for its tensors, this machine has "
-            f"{memory / 2**30:.1f}; the largest is {largest.name!r} of shape {list(largest.dims)}"
+            f"{size_text(memory)}; the largest is {largest.name!r} of shape {list(largest.dims)}"
         )
