@@ -15,7 +15,7 @@ import tinsmith as ts
 from tests.models import array, digits, residual
 from tinsmith.codegen import cache as code_cache
 from tinsmith.compiler import store
-from tinsmith.errors import FileNameError, ModelFileError, TinsmithError, UntrustedCode
+from tinsmith.errors import FileNameError, ModelFileError, TinsmithError
 from tinsmith.formats.container import Container
 
 X = array(1, 1, 8, 8)
@@ -279,39 +279,6 @@ def test_a_tin_file_keeps_the_graph(tmp_path: Path, cache: Path) -> None:
     graph = ts.load(tmp_path / "digits.tin")
     assert [v.name for v in graph.inputs] == ["image"]
     np.testing.assert_array_equal(ts.compile(tmp_path / "digits.tin")(X), net(X))
-
-
-def test_carried_code_runs_only_when_trusted(tmp_path: Path) -> None:
-    net = ts.compile(residual(), cache=False)
-    file = tmp_path / "net.tin"
-    ts.save(net, file, code=True)
-    x = array(1, 3, 12, 12)
-    wary = ts.compile(file, cache=False)
-    assert "was not used" in wary.explain()
-    trusting = ts.compile(file, cache=False, trust=True)
-    assert not trusting.notes
-    for got in (wary, trusting):
-        np.testing.assert_array_equal(got(x), net(x))
-
-
-def test_code_for_another_machine_is_refused(tmp_path: Path) -> None:
-    net = ts.compile(residual(), target="sse2", cache=False)
-    ts.save(net, tmp_path / "net.tin", code=True)
-    with pytest.raises(UntrustedCode, match="compile it without trust"):
-        ts.compile(tmp_path / "net.tin", cache=False, trust=True)
-    assert ts.compile(tmp_path / "net.tin", cache=False)(array(1, 3, 12, 12)).shape == (1, 10)
-
-
-def test_code_of_another_version_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import tinsmith.compiler.store as store
-
-    monkeypatch.setattr(store, "source_fingerprint", lambda: "another")
-    ts.save(ts.compile(residual(), cache=False), tmp_path / "net.tin", code=True)
-    monkeypatch.undo()
-    with pytest.raises(UntrustedCode, match="another version"):
-        ts.compile(tmp_path / "net.tin", cache=False, trust=True)
 
 
 def test_a_folder_in_place_of_an_entry_is_survived(cache: Path) -> None:

@@ -5,25 +5,25 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.library import uses_elf
 from tinsmith.codegen.target import Target, level, runnable
+from tinsmith.compiler.carried import carried, origin, program_in
 from tinsmith.compiler.collector import COLLECTOR
 from tinsmith.compiler.options import MEMORY, Options
 from tinsmith.compiler.source import Source
-from tinsmith.compiler.store import Store, program_of, sections_of, source_fingerprint
+from tinsmith.compiler.store import Store, program_of, sections_of
 from tinsmith.errors import (
     FileNameError,
     ModelFileError,
     OptionError,
     TargetError,
     UnknownName,
-    UntrustedCode,
 )
-from tinsmith.formats.container import MAGIC, Container
 from tinsmith.formats.mapped import check_unchanged
 from tinsmith.graph import Graph
 from tinsmith.graph.text import graph_weights
@@ -36,7 +36,8 @@ from tinsmith.runtime.program import Program
 
 if TYPE_CHECKING:
     from tinsmith.compiler.build import Compilation, Made
-    from tinsmith.formats.container import Draft
+    from tinsmith.compiler.carried import Carried
+    from tinsmith.formats.container import Container, Draft
 
 BACKENDS = ("cpu", "numpy")
 PRECISIONS = ("default", "strict")
@@ -56,20 +57,20 @@ def load(path: Any) -> Graph:
 def compile(
     model: Graph | str | os.PathLike[str],
     *,
-    threads: int = 1,
+    threads: int | None = None,
     backend: str = "cpu",
     target: str | Target | None = None,
     kernels: str | Mapping[str, str] | None = None,
     passes: str | None = None,
-    precision: str = "default",
-    memory: str = "default",
+    precision: str | None = None,
+    memory: str | None = None,
     tune: bool = False,
     cache: bool = True,
     trust: bool = False,
 ) -> Net:
     """Compile a model for this machine.
 
-    threads    of the cpu backend
+    threads    of the cpu backend; 1 where nothing is said
     backend    "cpu" (generated code) or "numpy" (the reference of every operator)
     target     "host", or an instruction set this machine has: "avx512", "avx2", "sse2", "scalar"
     kernels    overrides, as TINSMITH_KERNELS: "Conv=reference,layer1.0.conv1=conv_direct"
@@ -81,30 +82,44 @@ def compile(
     cache      keep compiled programs on disk, and use them
     trust      run the machine code that a .tin file carries; without it, code is made anew
 
+    Options left out are those that trusted code was made with. Given ones that differ are refused
+    by OptionError, and code of another release or for another machine by UntrustedCode.
+
     A model of free shapes is compiled at the first call of each shape. A path whose compiled
     program is in the cache is not parsed at all.
     """
     if backend not in BACKENDS:
         raise UnknownName("backend", backend, BACKENDS)
-    if precision not in PRECISIONS:
+    if precision not in (None, *PRECISIONS):
         raise UnknownName("precision", precision, PRECISIONS)
-    if memory not in MEMORY:
+    if memory not in (None, *MEMORY):
         raise UnknownName("memory", memory, MEMORY)
-    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 64:
+    if threads is not None and (
+        isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 64
+    ):
         raise TargetError(f"threads must be a number from 1 to 64, not {threads!r}")
     if not isinstance(model, Graph | str | os.PathLike):
         model = load(model)
     with WORK:
         if backend == "numpy":
             return _numpy_net(model if isinstance(model, Graph) else load(model))
-        machine = machine_of(target)
-        forced = os.environ.get("TINSMITH_KERNELS", "") if kernels is None else kernels
-        options = Options(threads, forced, passes, precision, memory)
-        return _Model(model, machine, options, tune, cache, trust).net()
+        forced = (os.environ.get("TINSMITH_KERNELS") or None) if kernels is None else kernels
+        asked = {
+            "threads": threads, "kernels": forced, "passes": passes, "precision": precision,
+            "memory": memory,
+        }  # fmt: skip
+        given = {name: value for name, value in asked.items() if value is not None}
+        return _Model(model, target, given, tune, cache, trust).net()
 
 
 def machine_of(target: str | Target | None) -> Target:
     """The machine that `compile`'s `target` means. Raises TargetError where its code cannot run."""
+    machine = _machine_named(target)
+    return machine if isinstance(target, Target) else calibrated(machine)
+
+
+def _machine_named(target: str | Target | None) -> Target:
+    """`machine_of` without the limits, which are measured."""
     if target is not None and not isinstance(target, str | Target):
         raise OptionError(f"target must be a name such as 'avx2', not {target!r}")
     machine = target if isinstance(target, Target) else level(target or "host")
@@ -112,7 +127,7 @@ def machine_of(target: str | Target | None) -> Target:
         raise TargetError(
             f"this machine cannot run code for {machine.isa}; leave `target` out for the host's own"
         )
-    return machine if isinstance(target, Target) else calibrated(machine)
+    return machine
 
 
 def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False) -> None:
@@ -184,13 +199,17 @@ class _Model:
     def __init__(
         self,
         model: Graph | str | os.PathLike[str],
-        target: Target,
-        options: Options,
+        target: str | Target | None,
+        given: Mapping[str, Any],
         tune: bool,
         cache: bool,
         trust: bool,
     ) -> None:
-        self.model, self.target, self.options, self.cache = model, target, options, cache
+        self.model, self.cache = model, cache
+        # No kernels rather than None, which would ask the environment again.
+        self.options = Options(**{"kernels": "", **given})
+        self._machine = _machine_named(target)
+        self._measured = isinstance(target, Target)
         self.tune = tune
         self._source = Source("" if isinstance(model, Graph) else model)
         self.notes: list[str] = []
@@ -201,8 +220,25 @@ class _Model:
         self._lock = threading.RLock()
         self.shelf = Shelf()
         self._sections: dict[Signature, dict[str, Any]] = {}
-        self._bundle = self._carried(trust)
-        self.store, self.key = self._keyed()
+        self._bundle: Carried | None = None
+        found = None if isinstance(model, Graph) else program_in(Path(model))
+        if found is not None and not trust:
+            self.notes.append(
+                f"{model} carries machine code, which was not used: "
+                "compile(..., trust=True) runs it"
+            )
+        elif found is not None:
+            wanted = {**given, "tune": True} if tune else given
+            asked = None if target is None else self._machine
+            self._bundle = carried(found, asked, wanted)
+            self._machine, self.options = self._bundle.machine, self._bundle.options
+            self._source.seen()
+        # What trusted code does without: the limits of the machine, and with them the key.
+        self.store, self.key = (None, "") if self._bundle else self._keyed()
+
+    @cached_property
+    def target(self) -> Target:
+        return self._machine if self._measured else calibrated(self._machine)
 
     def _keyed(self) -> tuple[Store | None, str]:
         if not self.cache or isinstance(self.model, Graph) or _has_foreign_rows():
@@ -213,32 +249,6 @@ class _Model:
         store = Store(code_cache)
         digest = self._source.digest(store)
         return store, store.key(digest, self._source.path.name, self.target, self.options)
-
-    def _carried(self, trust: bool) -> Container | None:
-        """The compiled program that a .tin file brings along, if the caller trusts it."""
-        if isinstance(self.model, Graph) or not _is_container(Path(self.model)):
-            return None
-        found = Container(Path(self.model))
-        if "program" not in found:
-            return None
-        if not trust:
-            self.notes.append(
-                f"{self.model} carries machine code, which was not used: "
-                "compile(..., trust=True) runs it"
-            )
-            return None
-        kept = found.json("program")
-        if kept.get("made") != source_fingerprint():
-            raise UntrustedCode(
-                f"{self.model} carries code made by another version of Tinsmith; compile it "
-                "without trust=True, and save it anew"
-            )
-        if kept["target"] != self.target.key:
-            raise UntrustedCode(
-                f"{self.model} carries code for {kept['target']}, this machine is "
-                f"{self.target.key}; compile it without trust=True to make code for this machine"
-            )
-        return found
 
     @property
     def compilation(self) -> Compilation:
@@ -258,7 +268,9 @@ class _Model:
 
     def net(self) -> Net:
         path = self._source.path
-        found = self.store.interface(self.key, path) if self.store else None
+        found = self._bundle.interface if self._bundle else None
+        if self.store is not None:
+            found = self.store.interface(self.key, path)
         if found is None:
             made = self.compilation
             graph = made.imported
@@ -290,10 +302,13 @@ class _Model:
         """The program for a signature: carried, stored, or built now."""
         with WORK, self._lock:
             if self._bundle is not None:
-                program = program_of(self._bundle, self.target)
+                program = program_of(self._bundle.file, self._bundle.machine)
                 if tuple(p.dims for p in program.plan.inputs) == signature:
-                    self._last = self._bundle
+                    self._last = self._bundle.file
                     return program
+                if self.store is None:
+                    self._source.check()
+                    self.store, self.key = self._keyed()
             if self.store is not None:
                 stored = self.store.get(self.key, signature, self.target)
                 if stored is not None and (not self.tune or "tuned" in stored[1]):
@@ -350,7 +365,10 @@ class _Model:
         """The program for a signature as container sections, freshly built."""
         with WORK, self._lock:
             compiled = self.compilation.build(signature).compiled
-            return sections_of(compiled.program, compiled.code, self.target)
+            found = sections_of(compiled.program, compiled.code, self.target)
+            if found is not None:
+                found["made"] = origin(self.compilation.imported, self.options)
+            return found
 
     def stage(self, name: str) -> str:
         if name == "placed":
@@ -366,14 +384,6 @@ class _Model:
         if self._last is not None and "explain" in self._last:
             return dict(self._last.json("explain"))
         return self._explained()
-
-
-def _is_container(path: Path) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except (OSError, ValueError):
-        return False
 
 
 def _has_foreign_rows() -> bool:

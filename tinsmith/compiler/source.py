@@ -30,10 +30,18 @@ class Source:
         except (OSError, ValueError):
             return False  # no path at all
 
-    def digest(self, store: Store) -> str:
-        """The hash of the content, which `check` wants from now on. Raises ModelFileError."""
+    def seen(self) -> None:
+        """What the file is now is what `check` wants. Raises ModelFileError."""
         try:
             self._states[self.path] = fingerprint(self.path)
+        except OSError as error:
+            why = error.strerror or error
+            raise ModelFileError(f"{self.given} cannot be read: {why}") from error
+
+    def digest(self, store: Store) -> str:
+        """The hash of the content, which `check` wants from now on. Raises ModelFileError."""
+        self.seen()
+        try:
             self._digest = store.digest(self.path)
         except OSError as error:
             why = error.strerror or error

@@ -46,19 +46,20 @@ def source_fingerprint() -> str:
     """Tells this state of the package's sources from another."""
     h = blake2b(compiler_version().encode(), digest_size=16)
     root = os.path.dirname(os.path.dirname(__file__))
-    for name, size, written in sorted(_sources(root)):
+    for name, size, written in sorted(sources(root)):
         h.update(f"{name}:{size}:{written}".encode())
     return h.hexdigest()
 
 
-def _sources(folder: str) -> Iterator[tuple[str, int, int]]:
+def sources(folder: str) -> Iterator[tuple[str, int, int]]:
+    """(path, bytes, time) of each file of Python below a folder, in no order."""
     with os.scandir(folder) as rows:
         for row in rows:
             if row.name.endswith(".py"):
                 info = row.stat()
                 yield row.path, info.st_size, info.st_mtime_ns
             elif "." not in row.name and row.name != "__pycache__" and row.is_dir():
-                yield from _sources(row.path)
+                yield from sources(row.path)
 
 
 def fingerprint(path: Path) -> list[int]:
@@ -128,7 +129,7 @@ class Store:
             for name, then in found["files"].items():
                 if fingerprint(Path(name)) != then:
                     return None
-            found["inputs"] = {n: _type_from(row) for n, row in found["inputs"].items()}
+            found["inputs"] = {n: type_from(row) for n, row in found["inputs"].items()}
             return dict(found)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
@@ -143,7 +144,7 @@ class Store:
         files: set[str],
     ) -> dict[str, list[int]]:
         """Store them; the state of the further files that programs depend on."""
-        shown = {n: _type_row(t) for n, t in inputs.items()}
+        shown = {n: type_row(t) for n, t in inputs.items()}
         try:
             notes = {f: fingerprint(Path(f)) for f in sorted(files)}
         except OSError:
@@ -281,17 +282,18 @@ def _drop(path: Path) -> None:
         path.unlink()
 
 
-def _type_row(type: Type) -> list[Any]:
-    """A type as plain data for `_type_from`."""
+def type_row(type: Type) -> list[Any]:
+    """A type as plain data for `type_from`."""
     if isinstance(type, Holder):
-        return [type.word, _type_row(type.item)]
+        return [type.word, type_row(type.item)]
     return [type.dtype.name, type.shape]
 
 
-def _type_from(row: list[Any]) -> Type:
+def type_from(row: list[Any]) -> Type:
+    """The type of a `type_row`."""
     name, rest = row
     if name in HOLDERS:
-        return HOLDERS[name](_type_from(rest))
+        return HOLDERS[name](type_from(rest))
     return Type(dtype_of(name), None if rest is None else tuple(rest))
 
 
@@ -317,7 +319,6 @@ def sections_of(program: Program, code: bytes, target: Target) -> dict[str, Any]
             return None
         arrays[name] = [array.dtype.name, list(array.shape)]
     head = {
-        "made": source_fingerprint(),
         "target": target.key,
         "plan": program.plan.to_json(),
         "nodes": reference,
