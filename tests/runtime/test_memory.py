@@ -36,7 +36,7 @@ def test_tensors_that_together_are_beyond_the_memory(monkeypatch: pytest.MonkeyP
     g = Graph("wide")
     x = g.input("x", Type("float32", (480, 480)))
     g.outputs = [ops.MatMul(ops.Softmax(x, axis=0), ops.Softmax(x, axis=1))]
-    with pytest.raises(PlanError, match="1.8 MiB for its tensors, this machine has 1.0 MiB;"):
+    with pytest.raises(PlanError, match=r"1\.8 MiB for its tensors, .* has 1\.0 MiB;"):
         ts.compile(g, cache=False)
 
 
