@@ -173,7 +173,7 @@ def test_expected_outputs_and_inputs_in_a_file(tmp_path):
     with pytest.raises(InputNameError, match="holds z, but no output"):
         ts.verify(ts.load(chain()), X, against=file)
     file.write_bytes(b"nothing")
-    with pytest.raises(ModelFileError, match="cannot be read as"):
+    with pytest.raises(ModelFileError, match="cannot be read: it is neither"):
         ts.verify(ts.load(chain()), X, against=file)
     with pytest.raises(ModelFileError, match="cannot compare with 'torch'"):
         ts.verify(ts.load(chain()), X, against="torch")
