@@ -102,3 +102,17 @@ def feeds(g: Graph, seed: int = 7, **symbols: int) -> dict[str, np.ndarray]:
 
 def digits() -> Path:
     return Path(__file__).parent.parent / "examples" / "digits" / "digits.onnx"
+
+
+def agree(got, want, tolerance=1e-5):
+    got = got if isinstance(got, dict) else {"": got}
+    want = want if isinstance(want, dict) else {"": want}
+    assert list(got) == list(want)
+    for name, b in want.items():
+        a = got[name]
+        assert (a.dtype, a.shape) == (b.dtype, b.shape), name
+        if b.dtype.kind == "f":
+            scale = max(1.0, float(np.abs(b).max(initial=0)))
+            np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * scale, err_msg=name)
+        else:
+            np.testing.assert_array_equal(a, b, err_msg=name)

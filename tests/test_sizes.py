@@ -1,0 +1,248 @@
+"""Sizes that depend on data, and how sizes are named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tinsmith as ts
+from tests.models import agree
+from tinsmith import ops
+from tinsmith.errors import DataError, TypeRuleError
+from tinsmith.graph.text import parse_graph
+
+RANDOM = np.random.default_rng(5)
+
+
+def model_of(nodes, inputs, outputs, weights=(), opset=18):
+    def info(name, type, dims=None):
+        return helper.make_tensor_value_info(name, type, dims)
+
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [info(*i) for i in inputs],
+        [info(*o) for o in outputs],
+        [numpy_helper.from_array(np.asarray(a), n) for n, a in weights],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+
+
+def node(op, inputs, outputs, **attrs):
+    return helper.make_node(op, inputs.split(), outputs.split(), **attrs)
+
+
+F, INT, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+DEPENDENT = {
+    "nonzero": model_of(
+        [node("Relu", "x", "r"), node("Exp", "r", "e"), node("Sub", "e one", "d"),
+         node("NonZero", "d", "places"), node("Transpose", "places", "t", perm=[1, 0]),
+         node("GatherND", "x t", "found"), node("Sigmoid", "found", "y")],
+        [("x", F, ["n", 8])], [("places", INT), ("y", F)], [("one", np.float32(1))],
+    ),
+    "compress": model_of(
+        [node("Greater", "x zero", "keep"), node("Reshape", "keep flat", "k"),
+         node("Compress", "x k", "c"), node("Mul", "c two", "y")],
+        [("x", F, ["n", 8])], [("y", F)],
+        [("zero", np.float32(0)), ("two", np.float32(2)), ("flat", np.array([-1]))],
+    ),
+    "unique": model_of(
+        [node("Round", "x", "r"), node("Unique", "r", "u i v c"), node("Exp", "u", "y")],
+        [("x", F, ["n", 8])], [("y", F), ("i", INT), ("v", INT), ("c", INT)],
+    ),
+    "topk": model_of(
+        [node("Relu", "x", "r"), node("Shape", "x", "s"), node("Gather", "s zero", "n1"),
+         node("Min", "n1 three", "k"), node("TopK", "r k", "y i", axis=0)],
+        [("x", F, ["n", 8])], [("y", F), ("i", INT)],
+        [("zero", np.array([0])), ("three", np.array([3]))],
+    ),
+    "topk of a computed k": model_of(
+        [node("Relu", "x", "r"), node("ReduceMax", "x", "m", keepdims=0), node("Abs", "m", "a"),
+         node("Ceil", "a", "c"), node("Cast", "c", "k0", to=INT), node("Reshape", "k0 one", "k"),
+         node("TopK", "r k", "v i", axis=1), node("Add", "v half", "y")],
+        [("x", F, ["n", 8])], [("y", F), ("i", INT)],
+        [("one", np.array([1])), ("half", np.float32(0.5))],
+    ),
+    "a slice of computed ends": model_of(
+        [node("Sigmoid", "x", "s"), node("ReduceSum", "s", "t", keepdims=0),
+         node("Floor", "t", "f"), node("Cast", "f", "e0", to=INT), node("Reshape", "e0 one", "e1"),
+         node("Min", "e1 seven", "e"), node("Slice", "x zero e one", "c"), node("Tanh", "c", "y")],
+        [("x", F, ["n", 8])], [("y", F)],
+        [("one", np.array([1])), ("zero", np.array([0])), ("seven", np.array([7]))],
+    ),
+    "a range of a computed size": model_of(
+        [node("NonZero", "x", "p"), node("Shape", "p", "s"), node("Gather", "s one", "n1"),
+         node("Range", "zero n1 one", "r"), node("Cast", "r", "y", to=F)],
+        [("x", F, ["n", 8])], [("y", F)], [("one", np.array(1)), ("zero", np.array(0))],
+    ),
+    "if": model_of(
+        [node("ReduceSum", "x", "t", keepdims=0), node("Greater", "t zero", "c"),
+         helper.make_node("If", ["c"], ["b"],
+             then_branch=helper.make_graph([node("Relu", "x", "o")], "yes", [],
+                 [helper.make_tensor_value_info("o", F, None)]),
+             else_branch=helper.make_graph([node("Reshape", "x flat", "o")], "no", [],
+                 [helper.make_tensor_value_info("o", F, None)])),
+         node("Exp", "b", "y")],
+        [("x", F, ["n", 8])], [("y", F)], [("zero", np.float32(0)), ("flat", np.array([-1]))],
+    ),
+    "loop": model_of(
+        [node("Relu", "x", "r"), node("Shape", "x", "s"), node("Gather", "s zero", "turns"),
+         helper.make_node("Loop", ["turns", "", "r"], ["last", "all"],
+             body=helper.make_graph(
+                 [node("Mul", "state r", "m"), node("Tanh", "m", "next"),
+                  node("ReduceMax", "next", "item", keepdims=0), node("Identity", "go", "out")],
+                 "body",
+                 [helper.make_tensor_value_info("i", INT, []),
+                  helper.make_tensor_value_info("go", B, []),
+                  helper.make_tensor_value_info("state", F, None)],
+                 [helper.make_tensor_value_info("out", B, []),
+                  helper.make_tensor_value_info("next", F, None),
+                  helper.make_tensor_value_info("item", F, None)])),
+         node("Exp", "last", "y")],
+        [("x", F, ["n", 8])], [("y", F), ("all", F)], [("zero", np.array(0))],
+    ),
+    "scan": model_of(
+        [node("Relu", "x", "r"),
+         helper.make_node("Scan", ["start", "r"], ["last", "sums"], num_scan_inputs=1,
+             body=helper.make_graph(
+                 [node("Add", "state row", "next"), node("Identity", "next", "item")], "body",
+                 [helper.make_tensor_value_info("state", F, [8]),
+                  helper.make_tensor_value_info("row", F, [8])],
+                 [helper.make_tensor_value_info("next", F, [8]),
+                  helper.make_tensor_value_info("item", F, [8])])),
+         node("Exp", "last", "y")],
+        [("x", F, ["n", 8])], [("y", F), ("sums", F)], [("start", np.zeros(8, np.float32))],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_what_depends_on_data(name):
+    graph = ts.load(DEPENDENT[name])
+    net, reference = ts.compile(graph, cache=False), ts.compile(graph, backend="numpy")
+    for n in (1, 4, 4, 7):
+        x = RANDOM.standard_normal((n, 8), np.float32) * 1.5
+        agree(net(x), reference(x))
+        agree(net(-np.abs(x)), reference(-np.abs(x)))  # often nothing is left
+
+
+@pytest.mark.parametrize("name", ["nonzero", "compress", "unique", "if", "loop"])
+def test_parts_around_them_are_native(name):
+    net = ts.compile(ts.load(DEPENDENT[name]), cache=False)
+    net(RANDOM.standard_normal((4, 8), np.float32))
+    assert "native" in {s.kind for s in net.program().plan.steps}, net.explain()
+
+
+def test_boxes():
+    """Scores and boxes are native, NonMaxSuppression chooses, Gather takes what is left."""
+    weights = [("n", np.array([5])), ("iou", np.array([0.5], np.float32)),
+               ("least", np.array([0.3], np.float32)), ("two", np.array([2])),
+               ("m", RANDOM.standard_normal((4, 4)).astype(np.float32))]  # fmt: skip
+    model = model_of(
+        [node("MatMul", "boxes m", "b0"), node("Sigmoid", "b0", "b"),
+         node("Sigmoid", "x", "scores"),
+         node("NonMaxSuppression", "b scores n iou least", "chosen"),
+         node("Gather", "chosen two", "which", axis=1), node("Reshape", "which flat", "w"),
+         node("Gather", "b w", "y", axis=1)],
+        [("boxes", F, ["n", "k", 4]), ("x", F, ["n", 2, "k"])], [("chosen", INT), ("y", F)],
+        [*weights, ("flat", np.array([-1]))],
+    )  # fmt: skip
+    graph = ts.load(model)
+    net, reference = ts.compile(graph, cache=False), ts.compile(graph, backend="numpy")
+    for k in (3, 20, 50):
+        boxes = RANDOM.standard_normal((1, k, 4), np.float32)
+        x = RANDOM.standard_normal((1, 2, k), np.float32)
+        agree(net(boxes, x), reference(boxes, x))
+    assert "native" in {s.kind for s in net.program().plan.steps}
+
+
+def test_an_axis_of_free_size_is_squeezed_only_where_it_is_1():
+    graph = ts.load(
+        model_of(
+            [node("Squeeze", "x zero", "y")],
+            [("x", F, ["n", "m"])],
+            [("y", F)],
+            [("zero", np.array([0]))],
+        )
+    )
+    net, x = ts.compile(graph, cache=False), RANDOM.standard_normal((3, 4), np.float32)
+    np.testing.assert_array_equal(net(x[:1]), x[0])
+    assert "reference" not in {s.kind for s in net.program().plan.steps}
+    with pytest.raises(TypeRuleError, match="axis 0"):
+        net(x)
+
+
+CROP = [node("Shape", "x", "sizes"), node("Gather", "sizes zero", "h"), node("Div", "h two", "k"),
+        node("Mul", "k two", "end"), node("Slice", "x zero end zero", "y")]  # fmt: skip
+
+
+def test_a_size_that_a_model_names_like_another_may_differ():
+    """Exporters are told names of sizes by hand, and the same for inputs and outputs."""
+    weights = [("zero", np.array([0])), ("two", np.array([2]))]
+    graph = ts.load(model_of(CROP, [("x", F, ["h", 4])], [("y", F, ["h", 4])], weights))
+    net, x = ts.compile(graph, cache=False), RANDOM.standard_normal((5, 4), np.float32)
+    np.testing.assert_array_equal(net(x[:2]), x[:2])
+    np.testing.assert_array_equal(net(x), x[:4])
+
+
+def test_names_of_sizes_are_not_those_made_for_unknown_sizes():
+    last = int(ops.fresh()[1:])
+    names = [f"?{last + i}" for i in range(1, 9)]
+    nodes = [node("Slice", f"x begin end {axis}", f"y{axis}") for axis in "01234567"]
+    weights = [(str(i), np.array([i])) for i in range(8)]
+    inputs = [("x", F, names), ("begin", INT, [1]), ("end", INT, [1])]
+    proto = model_of(nodes, inputs, [(f"y{i}", F) for i in range(8)], weights)
+    net = ts.compile(ts.load(proto), cache=False)
+    x = np.arange(3**8, dtype=np.float32).reshape([3] * 8)
+    for i, y in enumerate(net.run([x, np.array([1]), np.array([2])])):
+        np.testing.assert_array_equal(y, np.take(x, [1], i))
+
+
+def test_unknown_sizes_in_a_text_are_not_made_again():
+    next_one = int(ops.fresh()[1:]) + 1
+    graph = parse_graph(f"graph g (x: float32[?{next_one}]) {{ return x }}")
+    assert ops.fresh() not in graph.inputs[0].shape
+
+
+def test_a_declared_size_that_is_not_so_is_an_error():
+    graph = ts.load(
+        model_of(
+            [node("Compress", "x which", "y", axis=0)],
+            [("x", F, [3, 4]), ("which", TensorProto.BOOL, [3])],
+            [("y", F, [3, 4])],
+        )
+    )
+    net, x = ts.compile(graph, cache=False), RANDOM.standard_normal((3, 4), np.float32)
+    np.testing.assert_array_equal(net(x, np.array([True] * 3)), x)
+    for which in ([False, True, False], [True, True, False]):
+        with pytest.raises(DataError, match=r"Compress 'y'.*declares"):
+            net(x, np.array(which))
+
+
+def test_a_split_into_sizes_of_which_not_even_the_number_is_known():
+    graph = ts.load(
+        model_of(
+            [node("Split", "x sizes", "a b", axis=1)],
+            [("x", F, ["n", "m"]), ("sizes", INT, ["k"])],
+            [("a", F), ("b", F)],
+        )
+    )
+    net, x = ts.compile(graph, cache=False), RANDOM.standard_normal((3, 4), np.float32)
+    agree(net(x, np.array([1, 3])), {"a": x[:, :1], "b": x[:, 1:]})
+
+
+def test_automatic_pads_of_a_kernel_of_free_size():
+    graph = ts.load(
+        model_of(
+            [node("Conv", "x w", "y", auto_pad="SAME_UPPER")],
+            [("x", F, [1, 2, 5, 6]), ("w", F, [3, 2, "h", "w"])],
+            [("y", F)],
+        )
+    )
+    net, reference = ts.compile(graph, cache=False), ts.compile(graph, backend="numpy")
+    for size in ((3, 3), (2, 5), (1, 1)):
+        x = RANDOM.standard_normal((1, 2, 5, 6), np.float32)
+        w = RANDOM.standard_normal((3, 2, *size), np.float32)
+        agree(net(x, w), reference(x, w))
