@@ -78,35 +78,44 @@ def uses_elf(target: Target) -> bool:
 
 
 class Compiler:
-    """Compiles texts on all cores but one while more of them come: `add` returns at once. Who
-    waits for the objects compiles, too. What the cache holds is not compiled. Use it as a context
-    manager; leaving drops what nobody waited for."""
+    """Compiles texts on all cores but one while more of them come: `add` returns at once; then on
+    all, while somebody waits. The caller's thread never compiles: an interrupt there would leave
+    LLVM's lock held. What the cache holds is not compiled. Use it as a context manager; leaving
+    drops what nobody waited for."""
 
     def __init__(self, target: Target, cache: Cache | None = None) -> None:
         self.target, self.cache = target, cache
-        self._pool: Any = None
+        self._pools: list[Any] = []
         self._jobs: dict[str, Any] = {}
 
     def add(self, text: str) -> None:
         if text in self._jobs or _known.get(self._key(text)) is not None:
             return
-        if self._pool is None:
-            from concurrent.futures import ThreadPoolExecutor
+        if not self._pools:
+            self._start(max(1, usable_cores() - 1))
+        self._submit(text)
 
-            self._pool = ThreadPoolExecutor(max(1, usable_cores() - 1), "tinsmith-compile")
-        self._jobs[text] = self._pool.submit(self._object, text)
+    def _start(self, threads: int) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        self._pools.append(ThreadPoolExecutor(threads, "tinsmith-compile"))
+
+    def _submit(self, text: str) -> None:
+        self._jobs[text] = self._pools[-1].submit(self._object, text)
 
     def objects(self, codes: Mapping[str, str]) -> dict[str, bytes]:
         """The object of each text, by symbol. Raises CodegenError where LLVM refuses one."""
         for text in sorted(codes.values(), key=len, reverse=True):
             self.add(text)
-        made = {text: self._result(text) for text in reversed(self._jobs)}  # others: from the front
-        return {s: made[t] if t in made else self._result(t) for s, t in codes.items()}
+        if waiting := [text for text, job in self._jobs.items() if job.cancel()]:
+            self._start(usable_cores())
+            for text in sorted(waiting, key=len, reverse=True):
+                self._submit(text)
+        return {symbol: self._result(text) for symbol, text in codes.items()}
 
     def _result(self, text: str) -> bytes:
-        job = self._jobs.get(text)
-        if job is not None and not job.cancel():
-            data: bytes = job.result()
+        if text in self._jobs:
+            data: bytes = self._jobs[text].result()
             return data
         known = _known.get(self._key(text))
         return self._object(text) if known is None else known
@@ -138,8 +147,8 @@ class Compiler:
         try:
             _turns.restore()
         finally:
-            if self._pool is not None:
-                self._pool.shutdown(cancel_futures=True)
+            for pool in self._pools:
+                pool.shutdown(cancel_futures=True)
 
 
 Key = tuple[str, str, str]  # the cache, the target, the text
