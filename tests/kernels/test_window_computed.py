@@ -1,33 +1,58 @@
-"""Depthwise convolution by computed weights, on every instruction set."""
+"""Convolution by computed weights, on every instruction set."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from tests.kernels import test_window_few, test_window_first, test_window_grouped
+from tests.kernels import test_window_transposed as transposed
 from tests.kernels.harness import check, levels, one_node, site_of
 from tests.kernels.window_cases import conv, normal
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
 
+PAD = (1, 1, 1, 1)
 SHAPES = {
-    "3x3": conv(1, 16, 16, (6, 7), (3, 3), pad=(1, 1, 1, 1), group=16, bias=False),
-    "7x7, odd": conv(2, 37, 37, (9, 11), (7, 7), group=37, bias=False),
-    "strided": conv(1, 3, 3, (12, 13), (3, 2), stride=(2, 3), group=3, bias=False),
-    "1-D": conv(3, 20, 20, (17,), (5,), pad=(2, 2), group=20, bias=False),
-    "3-D": conv(1, 9, 9, (4, 5, 6), (2, 3, 3), dilation=(1, 2, 1), group=9, bias=False),
+    "depthwise, odd": conv(2, 37, 37, (9, 11), (7, 7), group=37),
+    "depthwise 1-D": conv(3, 20, 20, (17,), (5,), pad=(2, 2), group=20, bias=False),
+    "depthwise 3-D": conv(1, 9, 9, (4, 5, 6), (2, 3, 3), dilation=(1, 2, 1), group=9),
+    "direct": conv(1, 32, 48, (5, 6), (3, 3), pad=PAD),
+    "direct, odd": conv(2, 19, 37, (7, 9), (3, 3), pad=PAD, stride=(2, 1), bias=False),
+    "pointwise": conv(2, 64, 80, (3, 3), (1, 1)),
+    **test_window_few.SHAPES,
+    **test_window_first.SHAPES,
+    **test_window_grouped.SHAPES,
 }
+
+
+def every_choice(op, kernel, case, target, **more):
+    """Each kernel that the weights may be packed for is right; what they say of themselves."""
+    arrays, attrs = case
+    offered = KERNELS[kernel].offer(site_of(one_node(op, arrays, attrs, (2,)), level(target)))
+    for pick in range(len(offered)):
+        check(op, arrays, attrs, kernel=kernel, target=target, consts=(2,), pick=pick, **more)
+    return [choice.detail for choice in offered]
 
 
 @pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes(name, target):
-    (x, w, _), attrs = SHAPES[name]
-    assert x is not None
-    kernel = "conv_depthwise_computed"
-    check("Conv", [x, w], attrs, kernel=kernel, target=target, extra_halo=len(name) % 3)
-    tail = [("Mul", ("const", normal(1, x.shape[1], *[1] * (x.ndim - 2), seed=4))), ("Sigmoid",)]
-    check("Conv", [x, w], attrs, kernel=kernel, target=target, epilogue=tail)
+    every_choice("Conv", "conv_computed", SHAPES[name], target, extra_halo=len(name) % 3)
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("name", transposed.SHAPES)
+def test_transposed(name, target):
+    case = transposed.SHAPES[name]
+    every_choice("ConvTranspose", "conv_transposed_computed", case, target, extra_halo=1)
+
+
+@pytest.mark.parametrize("target", levels())
+def test_epilogue(target):
+    tail = [("Mul", ("const", normal(1, 48, 1, 1, seed=4))), ("Sigmoid",)]
+    details = every_choice("Conv", "conv_computed", SHAPES["direct"], target, epilogue=tail)
+    assert [d.split(",")[0] for d in details] == ["conv_direct"]
 
 
 @pytest.mark.parametrize("target", levels())
@@ -36,15 +61,15 @@ def test_infinity_stays_in_its_channel(target):
     assert x is not None
     x[0, 4, 2, 2] = np.inf
     with np.errstate(invalid="ignore"):
-        check("Conv", [x, w], attrs, kernel="conv_depthwise_computed", target=target)
+        every_choice("Conv", "conv_computed", ([x, w], attrs), target)
 
 
 @pytest.mark.parametrize(
     ("case", "consts", "why"),
     [
-        (conv(1, 4, 4, (5, 5), (3, 3), group=4, bias=False), (1,), "constant"),
-        (conv(1, 4, 4, (5, 5), (3, 3), group=4), (), "bias"),
-        (conv(1, 4, 8, (5, 5), (3, 3), group=4, bias=False), (), "4 groups of 4 to 8"),
+        (conv(1, 4, 4, (5, 5), (3, 3), bias=False), (1,), "the weights are a constant"),
+        (conv(1, 4, 4, (5, 5), (3, 3)), (), "conv_direct: the bias .* is not a constant"),
+        (conv(1, 0, 4, (5, 5), (3, 3), bias=False), (), "there are 0 weights"),
     ],
 )
 def test_declines(case, consts, why):
@@ -52,4 +77,4 @@ def test_declines(case, consts, why):
     arrays = [a for a in arrays if a is not None]
     site = site_of(one_node("Conv", arrays, attrs, consts), level("avx2"))
     with pytest.raises(Skip, match=why):
-        KERNELS["conv_depthwise_computed"].offer(site)
+        KERNELS["conv_computed"].offer(site)

@@ -180,7 +180,7 @@ def test_near_misses(case):
     b = Builder()
     outputs, want, reason = case(b)
     g = b.out(*outputs)
-    report = check(g, "machine", spec="-lower-computed-weights")
+    report = check(g, "machine", spec="-lower-windows")
     assert blocks(g) == want
     told = [r.reason for r in report.refusals if r.rule == "fuse-blocks"]
     if not want:

@@ -44,6 +44,14 @@ def test_convolutions_by_computed_weights(shape, weights, attrs, biased):
     native(g, [b.array(*v.dims) for v in g.inputs])
 
 
+def test_computed_biases():
+    b = Builder()
+    x, bias = b.x(1, 4, 5, 6, name="x"), b.x(3, name="b")
+    y = ops.Conv(x, b.w(3, 4, 2, 2), bias)
+    g = b.out(ops.ConvTranspose(y, b.x(3, 3, 2, 2, name="w"), bias, stride=(2, 2)))
+    native(g, [b.array(*v.dims) for v in g.inputs])
+
+
 @pytest.mark.parametrize("p", [1, 2])
 @pytest.mark.parametrize("attrs", [{}, {"stride": (2, 1), "pad": (1, 0, 1, 1)}])
 def test_lp_pools(p, attrs):

@@ -34,7 +34,6 @@ MACHINE = (
     "lower-quant",
     "lower-integers",
     "lower-windows",
-    "lower-computed-weights",
     "split-far-taps",
     "slice-gathers",
     "lower-norm",

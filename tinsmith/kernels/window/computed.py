@@ -1,70 +1,162 @@
-"""Depthwise convolution whose weights are computed when the model runs: packed, then as usual."""
+"""Convolution by weights that are computed when the model runs: packed, then as usual.
+
+Kernels for constant weights only move them: packing a weight's number in place of the weight tells
+from where each packed element comes, or that it is zero.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from tinsmith.codegen.builder import Ptr
 from tinsmith.codegen.types import F32
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
-from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.window.depthwise import EFFICIENCY, depthwise_cut, emit_depthwise
-from tinsmith.kernels.window.direct import traffic
-from tinsmith.kernels.window.tiles import bands
+from tinsmith.graph import Graph
+from tinsmith.kernels._kernel import (
+    KERNELS,
+    PLAIN,
+    Choice,
+    Emit,
+    Packed,
+    Phase,
+    Site,
+    Skip,
+    Tier,
+    kernel,
+)
+from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.transpose import transpose
 
-PACKING = 2e-9  # seconds of one weight, about
+PACKING = 5e-10  # seconds of one weight, about
+EARLIER = 64  # weights by which a line is asked for before it is used
+KINDS = "depthwise direct few_outputs first_layer grouped narrow_groups plain"
+
+Array = np.ndarray[Any, Any]
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
-def conv_depthwise_computed(site: Site) -> Choice:
-    """Depthwise convolution by computed weights, on channel-blocked data."""
+def conv_computed(site: Site) -> list[Choice]:
+    """Convolution by computed weights, packed at each run for a kernel of constant ones."""
+    return _choices(site, [f"conv_{kind}" for kind in KINDS.split()])
+
+
+@kernel("ConvTranspose", Tier.SHAPED, dtypes="float32")
+def conv_transposed_computed(site: Site) -> list[Choice]:
+    """Transposed convolution by computed weights, packed at each run."""
+    return _choices(site, ["conv_transposed"])
+
+
+def _choices(site: Site, kernels: list[str]) -> list[Choice]:
     w = site.input(1)
     if w.const is not None:
         raise Skip("the weights are a constant")
-    if site.has(2):
-        raise Skip("there is a bias")
-    geo, blocks, plan, flops = depthwise_cut(site)
-    width = block_of(site.target)
-    count = bands(geo.batch * blocks, plan.most_bands)
-    time = site.target.time(flops, traffic(geo, geo.channels * geo.taps), EFFICIENCY)
-
-    def compute(em: Emit) -> None:
-        emit_depthwise(replace(em, packed=(em.scratch.cast(F32),)), geo, blocks, count)
-
-    return Choice(
-        cost=time + PACKING * blocks * width * geo.taps,
-        reads=site.reads([Layout(width, geo.halo), PLAIN, *(None for _ in site.inputs[2:])],
-                         Layout(width)),
-        writes=(Layout(width),),
-        phases=(
-            Phase(blocks, _packing(geo.channels, geo.taps, width)),
-            Phase(geo.batch * blocks * count, compute),
-        ),
-        scratch=4 * blocks * width * geo.taps,
-        detail=f"tile {plan}",
-    )  # fmt: skip
+    if not w.type.size or w.type.size >= 2**31:
+        raise Skip(f"there are {w.type.size} weights")
+    numbers = np.arange(1, w.type.size + 1, dtype=np.int32).reshape(w.dims)
+    inputs = (site.inputs[0], Graph().const(numbers), *site.inputs[2:])
+    found, reasons = [], []
+    for name in kernels:
+        try:
+            (choice,) = KERNELS[name].offer(replace(site, inputs=inputs))
+        except Skip as why:
+            reasons.append(f"{name}: {why}")
+        else:
+            found.append(_packing(choice, name, block_of(site.target)))
+    if not found:
+        raise Skip("; ".join(reasons))
+    return found
 
 
-def _packing(channels: int, taps: int, width: int) -> Callable[[Emit], None]:
-    """[C, taps] as [channel block][tap][lane] in scratch; lanes beyond the channels are zero."""
+def _packing(choice: Choice, name: str, width: int) -> Choice:
+    """A choice for constant weights with phases before it that pack those of a run in scratch."""
+    weights, *others = choice.packed
+    numbers = weights.make().astype(np.int32)
+    squares, vectors = _moves(numbers, width)
+    size = 4 * (-(-numbers.size // width) + 1) * width
+    assert not choice.scratch
 
+    def compute(phase: Phase) -> Phase:
+        def emit(em: Emit) -> None:
+            phase.emit(replace(em, packed=(em.scratch.cast(F32), *em.packed[2:])))
+
+        return replace(phase, emit=emit)
+
+    moves = ((len(squares), _squares(width)), (len(vectors), _vectors(width)))
+    reads = (choice.reads[0], PLAIN, *choice.reads[2:])
+    return replace(
+        choice,
+        cost=choice.cost + PACKING * size / 4,
+        reads=reads,
+        phases=(*(Phase(n, emit) for n, emit in moves if n), *map(compute, choice.phases)),
+        packed=(Packed("squares", lambda: squares), Packed("vectors", lambda: vectors), *others),
+        scratch=size,
+        detail=f"{name}, {choice.detail}",
+    )
+
+
+def _moves(packed: Array, width: int) -> tuple[Array, Array]:
+    """Where packed weights come from, given what packing their numbers, from 1, made (0: zero).
+
+    The rows of the first table are squares of up to `width` neighbours in each of `width` lines:
+    the first weight, the distance of the lines, and where each column goes (of missing ones: behind
+    all others). Those of the second are all other vectors: where they go, and the weights' numbers.
+    """
+    lines = np.zeros(-(-packed.size // width) * width, np.int32)
+    lines[: packed.size] = packed
+    lines = lines.reshape(-1, width)
+    step = lines[:, 1] - lines[:, 0]
+    reach = lines[:, 0] + (width - 1) * step + width - 1
+    even = (np.diff(lines) == step[:, None]).all(axis=1) & (lines[:, 0] > 0) & (step > 0)
+    order = np.flatnonzero(even & (reach <= packed.max()))
+    order = order[np.lexsort((lines[order, 0], step[order]))]
+    first, step = lines[order, 0], step[order]
+    breaks = (np.diff(first, prepend=-1) != 1) | (np.diff(step, prepend=-1) != 0)
+    since = np.arange(len(order)) - np.maximum.accumulate(
+        np.where(breaks, np.arange(len(order)), 0)
+    )
+    starts = np.flatnonzero(since % width == 0)
+    columns = np.full((len(starts), width), len(lines))
+    columns[np.cumsum(since % width == 0) - 1, since % width] = order
+    table = [first[starts, None] - 1, step[starts, None], columns * width]
+    rest = np.setdiff1d(np.arange(len(lines)), order)
+    vectors = np.hstack([rest[:, None] * width, lines[rest]])
+    return np.hstack(table).astype(np.int32), vectors.astype(np.int32)
+
+
+def _squares(width: int) -> Callable[[Emit], None]:
     def emit(em: Emit) -> None:
-        b, source = em.b, em.ins[1]
-        assert source is not None
-        x, y = source.pointer, em.scratch.cast(F32)
-        with b.loop(em.begin, em.end) as block, b.loop(0, width) as lane:
-            channel = block * width + lane
-            to = y + block * (taps * width) + lane
-
-            def copy(channel: Ptr = x + channel * taps, to: Ptr = to) -> None:
-                with b.loop(0, taps) as i:
-                    (to + i * width).store((channel + i).load())
-
-            def clear(to: Ptr = to) -> None:
-                with b.loop(0, taps) as i:
-                    (to + i * width).store(b.zero(F32))
-
-            b.choose(channel < channels, copy, clear)
+        b, to, weights = em.b, em.scratch.cast(F32), _weights(em)
+        with b.loop(em.begin, em.end) as t:
+            row = (em.packed[0] + t * (width + 2)).fixed()
+            corner, step = weights + row.load().to("i64"), (row + 1).load().to("i64")
+            places = [corner + step * i for i in range(width)]
+            for place in places:
+                (place + EARLIER).prefetch()
+            rows = [place.load(width) for place in places]
+            for i, column in enumerate(transpose(rows)):
+                (to + (row + (2 + i)).load().to("i64")).store(column)
 
     return emit
+
+
+def _vectors(width: int) -> Callable[[Emit], None]:
+    def emit(em: Emit) -> None:
+        b, to, weights = em.b, em.scratch.cast(F32), _weights(em)
+        with b.loop(em.begin, em.end) as t:
+            row = (em.packed[1] + t * (width + 1)).fixed()
+            line = (to + row.load().to("i64")).fixed()
+            for i in range(width):
+                number = (row + (1 + i)).load().to("i64")
+                value = (weights + b.maximum(number - 1, 0)).load()
+                (line + i).store((number > 0).select(value, 0.0))
+
+    return emit
+
+
+def _weights(em: Emit) -> Ptr:
+    view = em.ins[1]
+    assert view is not None
+    return view.pointer
