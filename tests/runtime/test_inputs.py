@@ -22,3 +22,13 @@ def test_a_dict_of_inputs_says_how_to_pass_it() -> None:
         with pytest.raises(InputTypeError, match=r"not dict; net\(\*\*inputs\)"):
             net(inputs)
     np.testing.assert_array_equal(two(**inputs), [2, 2])
+
+
+def test_arrays_that_cannot_be_written() -> None:
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    x.flags.writeable = False
+    g = Graph("twice")
+    g.outputs = [ops.Mul(g.input("x", Type("float32", ("N", 4))), np.float32(2))]
+    net = ts.compile(g, cache=False)
+    np.testing.assert_array_equal(net(x), x * 2)
+    np.testing.assert_array_equal(net(x[:0]), x[:0])

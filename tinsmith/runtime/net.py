@@ -103,8 +103,10 @@ class Net:
         return self.session(self._signature(arrays)).run(arrays)
 
     def _signature(self, arrays: Sequence[Any]) -> Signature:
+        if self._fixed is not None:
+            return self._fixed
         if not self._holders:
-            return tuple(a.shape for a in arrays)
+            return tuple([a.shape for a in arrays])
         types = self.inputs.values()
         return tuple(
             None if isinstance(t, Holder) else a.shape for t, a in zip(types, arrays, strict=True)
@@ -172,9 +174,8 @@ class Net:
                 continue
             if (
                 type(array) is not np.ndarray
-                or array.dtype != self._dtypes[i]
+                or (array.dtype is not self._dtypes[i] and not self._native(array.dtype, i))
                 or not array.flags.c_contiguous
-                or not array.dtype.isnative
             ):
                 array = self._converted(names[i], array, self._dtypes[i])
             if array.shape != self._shapes[i]:
@@ -183,6 +184,9 @@ class Net:
         if self._fixed is None:
             self._check_symbols(arrays)
         return arrays
+
+    def _native(self, dtype: np.dtype[Any], i: int) -> bool:
+        return dtype == self._dtypes[i] and dtype.isnative
 
     def _ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         names = self._names

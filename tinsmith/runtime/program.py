@@ -120,7 +120,10 @@ def shown(value: Any) -> str:
 
 
 def _address(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))
+    except (TypeError, ValueError):  # it is read-only, or empty
+        return int(array.__array_interface__["data"][0])
 
 
 def _window(memory: Array, offset: int, operand: Operand) -> Array:
@@ -179,6 +182,7 @@ class Session:
             else None
             for o in plan.outputs
         ]
+        self._late = [(k, o) for k, o in enumerate(plan.outputs) if self._out[k] is None]
         self._team: Team | None = None
         self._jobs: int | None = None  # of the team, when this session's last run ended
         self._first_output = PORTS + len(plan.inputs)
@@ -242,10 +246,9 @@ class Session:
         for word, step in self._faults:
             if word.any():
                 raise DataError(f"{step.origin}: {step.fault}")
-        for k, operand in enumerate(self.program.plan.outputs):
-            if outputs[k] is None:
-                found = self._read(operand, run)
-                outputs[k] = owned(found) if isinstance(found, list) else found
+        for k, operand in self._late:
+            found = self._read(operand, run)
+            outputs[k] = owned(found) if isinstance(found, list) else found
         return outputs
 
     def _leave(self, team: Team) -> None:
