@@ -198,3 +198,19 @@ def test_ctrl_c_is_one_line(after: float, tmp_path: Path) -> None:
     # Before the interpreter has read its own modules, it is the interpreter that ends.
     assert done.returncode in (130, -signal.SIGINT)
     assert said in ("", "interrupted\n") or after < 0.2
+
+
+def test_ctrl_c_in_a_callback_is_not_lost() -> None:
+    code = """
+import sys, time, tinsmith.cli
+class Dropped:
+    def __del__(self):
+        raise KeyboardInterrupt
+Dropped()
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    sys.exit(7)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (7, b"")
