@@ -121,7 +121,7 @@ def shown(value: Any) -> str:
 
 def _address(array: Array) -> int:
     try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
     except (TypeError, ValueError):  # it is read-only, or empty
         return int(array.__array_interface__["data"][0])
 
