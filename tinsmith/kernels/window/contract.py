@@ -41,8 +41,10 @@ def contract(
     step: int = UNROLL,
     channel_stride: int = 1,
     fetch: Fetch | None = None,
+    early: int = 0,
 ) -> list[Val]:
     """Add the products of all levels, and of channels within, to pixels x vectors accumulators.
+    With `early`, the first of a loop's channels so many elements on is prefetched for each pixel.
 
     x is at the first pixel's first input, w at the panel's first weights; `pixels` are offsets
     from x. Accumulator (p, o) is `start[p * len(lanes) + o]`. `channels` gives the input channels
@@ -60,6 +62,8 @@ def contract(
 
     def inner(xq: Ptr, wq: Ptr, acc: list[Val], outermost: Val | int) -> list[Val]:
         count = channels(outermost)
+        for offset in pixels if early else ():
+            (xq + offset + early).prefetch()
         if isinstance(count, int) and count == step:
             return body(xq, wq, acc)
         with b.loop(0, count, step, carry=[xq.value, wq.value, *acc]) as loop:

@@ -38,6 +38,7 @@ from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks, pack_
 EFFICIENCY = 0.98
 PARALLEL_FLOPS = 4e5  # less than this is done by one thread
 EARLIER = 2048  # elements by which a stream of weights is asked for before it is used
+BLOCKS_EARLIER = 2  # by which a pixel's channels that another core may have written are asked for
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
@@ -140,7 +141,8 @@ def emit_direct(
         weights = em.packed[0] + at.channel * (blocks.count * blocks.stored * geo.taps)
         bias = em.packed[1] + at.channel if len(em.packed) > 1 else None
         at = replace(at, lanes=halved(em.target, at.lanes))
-        reduce = over_blocks(em, geo, blocks, at.lanes)
+        early = BLOCKS_EARLIER if geo.taps == 1 and em.site.threads > 1 else 0
+        reduce = over_blocks(em, geo, blocks, at.lanes, early)
         depth = blocks.padded * geo.taps
         sink = Sink(em, geo).at(at.n, at.block)
         ahead = following(em.target, cut, blocks, geo.taps, passes)
@@ -213,9 +215,10 @@ def following(
 
 
 def over_blocks(
-    em: Emit, geo: Geometry, blocks: ChannelBlocks, lanes: tuple[int, ...]
+    em: Emit, geo: Geometry, blocks: ChannelBlocks, lanes: tuple[int, ...], early: int = 0
 ) -> Reduction:
-    """The reduction over channel blocks, taps, and the channels of a block, outermost first."""
+    """The reduction over channel blocks, taps, and the channels of a block, outermost first. Pixels
+    are prefetched `early` blocks before their turn."""
     b, source = em.b, em.ins[0]
     assert source is not None
     _, plane, step = steps(source.spec, geo.rank)
@@ -231,7 +234,9 @@ def over_blocks(
     def reduce(
         x: Ptr, w: Ptr, acc: list[Val], pixels: list[Val | int], fetch: Fetch | None
     ) -> list[Val]:
-        return contract(b, x, w, acc, pixels, lanes, levels, channels, blocks.step, fetch=fetch)
+        return contract(
+            b, x, w, acc, pixels, lanes, levels, channels, blocks.step, 1, fetch, early * plane
+        )
 
     return reduce
 
