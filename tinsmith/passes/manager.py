@@ -32,7 +32,7 @@ from tinsmith.graph import Graph, Node
 from tinsmith.graph.verify import verify as verify_graph
 from tinsmith.passes.report import Matches, Report
 from tinsmith.registry import Registry
-from tinsmith.rewrite import Refusal, RuleSet, rewrite
+from tinsmith.rewrite import Refusal, RuleSet, Start, rewrite
 
 STAGES = ("portable", "machine")
 T = TypeVar("T")
@@ -60,18 +60,17 @@ class Context:
     seen: dict[RuleSet, int] = field(default_factory=dict)
     """How much of `Graph.edited` each rule set has seen."""
 
-    def start(self, graph: Graph, rules: RuleSet) -> list[Node] | None:
-        """Where rules must be tried: where they may apply, and where the graph was edited since
-        they were tried last. None where that is not known."""
+    def start(self, graph: Graph, rules: RuleSet) -> Start | None:
+        """Where rules must be tried; None where that is not known."""
         if self.matches is None or graph.edited is None:
             return None
         seen = self.seen.get(rules)
         self.seen[rules] = len(graph.edited)
         if seen is None:
-            return [*self.matches.get(rules, ()), *graph.edited]
+            return Start(self.matches.get(rules, []), graph.edited)
         # What declined for a size may not decline once that is known.
         open_ = [n for n in self.matches.get(rules, ()) if not _is_static(n)]
-        return [*open_, *graph.edited[seen:]]
+        return Start(open_, graph.edited[seen:])
 
     def refuse(self, rule: str, node: str, reason: str, *others: str) -> None:
         """Record why something was not done at a node."""

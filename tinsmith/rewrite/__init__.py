@@ -1,6 +1,6 @@
 """The rewrite engine: patterns, rules, and the driver that applies them. Knows no rule."""
 
-from tinsmith.rewrite.driver import Rewritten, matching, replace_outputs, rewrite
+from tinsmith.rewrite.driver import Rewritten, Start, matching, replace_outputs, rewrite
 from tinsmith.rewrite.pattern import Call, Pattern, const, is_number, opt, p
 from tinsmith.rewrite.rule import Refusal, Rule, RuleSet, Skip, like, meet, rule, with_
 
@@ -12,6 +12,7 @@ __all__ = [
     "Rule",
     "RuleSet",
     "Skip",
+    "Start",
     "const",
     "is_number",
     "like",

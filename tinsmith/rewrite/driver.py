@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 
 from tinsmith.errors import PassError, RewriteLimit
 from tinsmith.graph import Graph, Node, Value
@@ -25,19 +26,26 @@ class Rewritten:
         return sum(self.counts.values())
 
 
+class Start(NamedTuple):
+    """Where patterns may match: at some nodes, and as far as one reaches from those whose inputs
+    have changed."""
+
+    nodes: list[Node]
+    changed: list[Node]
+
+
 def rewrite(
     graph: Graph,
     rules: Iterable[Rule],
     *,
     limit: int | None = None,
-    start: Iterable[Node] | None = None,
+    start: Start | None = None,
 ) -> Rewritten:
     """Apply rules, in their order, at every node until nothing fires; edits the graph in place.
 
-    Where it is known that no pattern matches elsewhere (see `matching`), `start` has the nodes at
-    which one may, and those whose inputs have changed since. Raises RewriteLimit, naming the rules
-    that kept firing, after `limit` rewrites (by default ten for every node and a thousand), and
-    PassError, naming rule and node, where a rule fails.
+    `start` tells that no pattern matches elsewhere, where that is known (see `matching`). Raises
+    RewriteLimit, naming the rules that kept firing, after `limit` rewrites (by default ten for
+    every node and a thousand), and PassError, naming rule and node, where a rule fails.
     """
     if not isinstance(rules, RuleSet):
         rules = RuleSet("rules", rules=list(rules))
@@ -79,12 +87,14 @@ class _Driver:
             self.count += 1
             heapq.heappush(self.queue, (priority, self.count, node))
 
-    def run(self, start: Iterable[Node] | None) -> Rewritten:
+    def run(self, start: Start | None) -> Rewritten:
         if start is None:
             for i, node in enumerate(self.graph.nodes):
                 self.push(node, float(i))
         else:
-            self.push_downstream([n for n in dict.fromkeys(start) if n in self.graph], 0.0)
+            for node in filter(self.graph.__contains__, start.nodes):
+                self.push(node, 0.0)
+            self.push_downstream([n for n in dict.fromkeys(start.changed) if n in self.graph], 0.0)
             if self.queue:
                 place = {node: float(i) for i, node in enumerate(self.graph.nodes)}
                 self.queue = [(place[n], i, n) for _, i, n in self.queue]
