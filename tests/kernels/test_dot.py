@@ -79,8 +79,19 @@ def test_matmul_batched(target: str, left: tuple, right: tuple) -> None:
 @pytest.mark.parametrize("consts", [(), (1,)])
 def test_products_in_float64(target: str, left: tuple, right: tuple, consts: tuple) -> None:
     arrays = [rand(*left).astype("f8") / 3, rand(*right).astype("f8") / 3]
-    name = "matvec" if len(right) == 1 or right[-1] == 1 else "matmul_double"
+    name = "matvec" if len(right) == 1 or right[-1] == 1 else "matmul_typed"
     check("MatMul", arrays, kernel=name, target=target, consts=consts, rtol=1e-14)
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
+def test_products_of_whole_numbers(target: str, dtype: str) -> None:
+    rng, info = np.random.default_rng(5), np.iinfo(dtype)
+    for left, right in (((13, 17), (17, 33)), ((2, 60, 90), (90, 101)), ((5, 7), (7, 1)),
+                        ((7,), (3, 7, 4)), ((33,), (33,))):  # fmt: skip
+        arrays = [rng.integers(info.min, info.max, s, dtype) for s in (left, right)]
+        name = "matvec" if len(right) == 1 or right[-1] == 1 else "matmul_typed"
+        check("MatMul", arrays, kernel=name, target=target, epilogue=[("Neg",)] if info.min else ())
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -88,7 +99,7 @@ def test_products_in_float64(target: str, left: tuple, right: tuple, consts: tup
 def test_epilogues_in_float64(shape: tuple, threads: int) -> None:
     arrays = [rand(2, 3, 70, 9).astype("f8"), rand(*shape).astype("f8")]
     bias = ("Add", rand(shape[1]).astype("f8"))
-    name = "matvec" if shape[1] == 1 else "matmul_double"
+    name = "matvec" if shape[1] == 1 else "matmul_typed"
     check("MatMul", arrays, kernel=name, epilogue=[bias, ("Relu",)], rtol=1e-14, threads=threads)
 
 

@@ -21,12 +21,13 @@ def rand(*shape: int) -> np.ndarray:
 FORMS = [  # shape, axes
     ((1,), (0,)), ((300,), None), ((5, 7), (-1,)), ((5, 37), (0,)), ((2, 3, 4, 35), (0, 2)),
     ((2, 3, 4, 35), (1, 3)), ((3, 2, 70, 1), (1,)), ((2, 3, 4, 5, 6), (0, 2, 4)),
+    ((4, 9, 3), (2,)), ((16, 8), (1,)), ((19, 2), (1,)),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize("kind", sorted(KINDS))
-@pytest.mark.parametrize(("shape", "axes"), [FORMS[4], FORMS[5]])
+@pytest.mark.parametrize(("shape", "axes"), [FORMS[4], FORMS[5], FORMS[8]])
 def test_kinds(target: str, kind: str, shape: tuple, axes: tuple) -> None:
     x = rand(*shape)
     x = np.abs(x) if kind == "logsum" else x
@@ -48,10 +49,10 @@ def test_forms(target: str, kind: str, shape: tuple, axes: tuple | None) -> None
 @pytest.mark.parametrize(
     ("dtype", "kind"),
     [("int32", "sum"), ("int64", "max"), ("int64", "prod"), ("int32", "min"), ("bool", "max"),
-     ("bool", "min"), ("int32", "sumsquare")],
+     ("bool", "min"), ("int32", "sumsquare"), ("int8", "max"), ("uint8", "min")],
 )  # fmt: skip
 def test_whole_numbers(target: str, dtype: str, kind: str) -> None:
-    for shape, axes in (((70,), (0,)), ((2, 3, 4, 35), (0, 2))):
+    for shape, axes in (((170,), (0,)), ((2, 3, 4, 35), (0, 2)), ((67, 3), (1,))):
         x = RNG.integers(-9, 9, shape).astype(dtype)
         check("Reduce", [x, np.array(axes)], {"kind": kind}, consts=(1,), kernel="reduce",
               target=target)  # fmt: skip
@@ -90,7 +91,8 @@ def test_runs_alternate() -> None:
     ]
 
 
-AXES = [((1,), 0), ((40,), 0), ((5, 7), 1), ((5, 37), 0), ((2, 3, 5, 4), 1), ((2, 33, 1), 1)]
+AXES = [((1,), 0), ((40,), 0), ((5, 7), 1), ((5, 37), 0), ((2, 3, 5, 4), 1), ((2, 33, 1), 1),
+        ((5, 7, 3), 2), ((17, 8), 1), ((3, 150), 0)]  # fmt: skip
 
 
 @pytest.mark.parametrize("target", VECTORS)

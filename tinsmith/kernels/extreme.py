@@ -12,6 +12,7 @@ from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, elem
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position, at_outer, each_vector, finish_run
 from tinsmith.kernels.softmax import parts_for
+from tinsmith.kernels.transpose import MOST_COLUMNS, columns
 
 Pair = tuple[Val, Val]
 """Values, and their indices as i32."""
@@ -79,14 +80,17 @@ def arg_reduce(site: Site) -> Choice:
     lanes = max(1, block_of(target) * 4 // max(nbytes, 4))
     size = outer * n * inner
     cost = target.time(8.0 * size, float(nbytes * size), 0.5) + 1e-7
+    short = inner == 1 and n <= MOST_COLUMNS and outer >= lanes > 1
     blocks = 1 if inner == 1 else -(-inner // lanes)
-    units = outer * blocks
+    units = -(-outer // lanes) if short else outer * blocks
     tiles = parts_for(units, cost)
 
     def emit(em: Emit) -> None:
         b = em.b
         with b.loop(em.begin * units // tiles, em.end * units // tiles) as unit:
-            if inner == 1:
+            if short:
+                _short_rows(em, search, b.minimum(unit * lanes, outer - lanes), n, lanes)
+            elif inner == 1:
                 _row(em, search, unit, n, lanes)
             else:
                 _vectors(em, search, unit // blocks, unit % blocks, n, inner, lanes)
@@ -140,6 +144,16 @@ def _row(em: Emit, search: Search, row: Position, n: int, lanes: int) -> None:
         value, where = loop.out
     rank = len(em.site.out.dims)
     at_outer(em, rank, row).finish(where.to("i64"), [0] * rank)
+
+
+def _short_rows(em: Emit, search: Search, first: Position, n: int, lanes: int) -> None:
+    b, x = em.b, em.ins[0]
+    assert x is not None
+    value, *later = columns((x.pointer + first * n).fixed(), n, lanes)
+    best = value, b.zero(I32.x(lanes))
+    for i, value in enumerate(later, start=1):
+        best = search.advance(best, value, b.const(i, I32.x(lanes)))
+    finish_run(em, best[1].to("i64"), 0, first, None)
 
 
 def _vectors(

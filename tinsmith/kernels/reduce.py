@@ -7,6 +7,7 @@ The other reduced runs are loops.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -30,6 +31,7 @@ from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position, Sizes, at_outer, each_block, finish_run
 from tinsmith.kernels.rowfold import MAX, MIN, PRODUCT, SUM, Fold, combine, fold_row, keep
 from tinsmith.kernels.softmax import parts_for
+from tinsmith.kernels.transpose import MOST_COLUMNS, columns
 
 BLOCK = 4
 """Vectors that are folded side by side where the innermost run is kept."""
@@ -171,8 +173,17 @@ class Plan:
         inner = self.inner_kept
         return [r for r in self.runs if not r.reduced and r is not inner]
 
+    @property
+    def short(self) -> bool:
+        """Whether rows are so short, and so many, that vectors hold one element of each row."""
+        if [r.reduced for r in self.runs] != [False, True]:
+            return False
+        rows, row = self.runs
+        few = row.extent <= MOST_COLUMNS and self.ty.nbytes >= 4
+        return few and rows.extent >= self.lanes > 1
 
-@kernel("Reduce", Tier.VECTOR, dtypes="float32 float64 int32 int64 bool")
+
+@kernel("Reduce", Tier.VECTOR, dtypes="float32 float64 int8 uint8 int32 int64 bool")
 def reduce(site: Site) -> Choice:
     """Sums, means, extremes, products and norms along any axes of a plain tensor."""
     x = site.input(0)
@@ -198,12 +209,15 @@ def reduce(site: Site) -> Choice:
     inner = plan.inner_kept
     width = _block(plan)
     blocks = 1 if inner is None else -(-inner.extent // width)
-    units = prod(r.extent for r in plan.outer) * blocks
+    rows = prod(r.extent for r in plan.outer)
+    units = -(-rows // plan.lanes) if plan.short else rows * blocks
     tiles = parts_for(units, cost)
 
     def emit(em: Emit) -> None:
         with em.b.loop(em.begin * units // tiles, em.end * units // tiles) as unit:
-            if inner is None:
+            if plan.short:
+                _fold_short_rows(em, plan, em.b.minimum(unit * plan.lanes, rows - plan.lanes))
+            elif inner is None:
                 _fold_rows(em, plan, unit)
             else:
                 _fold_vectors(em, plan, inner, unit // blocks, unit % blocks)
@@ -274,6 +288,18 @@ def _fold_rows(em: Emit, plan: Plan, unit: Position) -> None:
     result = plan.kind.evaluate(total, plan.fold, plan.count)[0]
     rank = len(em.site.out.dims)
     at_outer(em, rank, unit).finish(result, [0] * rank)
+
+
+def _fold_short_rows(em: Emit, plan: Plan, first: Position) -> None:
+    """As many results as a vector has lanes."""
+    row = plan.runs[1].extent
+    x = em.ins[0].pointer + first * row  # type: ignore[union-attr]
+    values = columns(x.fixed(), row, plan.lanes)
+
+    def total(fold: Fold, before: Before) -> list[Val]:
+        return [functools.reduce(functools.partial(combine, fold), [before(v, 0) for v in values])]
+
+    finish_run(em, plan.kind.evaluate(total, plan.fold, plan.count)[0], 0, first, None)
 
 
 def _fold_vectors(em: Emit, plan: Plan, inner: Run, unit: Position, block: Position) -> None:

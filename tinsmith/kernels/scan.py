@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from math import prod
 
-from tinsmith.codegen.builder import Val
 from tinsmith.codegen.types import from_dtype
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.places import Position, at_outer, each_vector, finish_run, shifted
+from tinsmith.kernels.places import Position, Sizes, at_outer, each_block, finish_run, shifted
 from tinsmith.kernels.rowfold import PRODUCT, SUM, Fold, combine
 from tinsmith.kernels.softmax import parts_for
+
+VECTORS = 4
+"""Vectors of neighbours that are summed side by side."""
 
 
 def _scan(site: Site, fold: Fold) -> Choice:
@@ -24,32 +26,35 @@ def _scan(site: Site, fold: Fold) -> Choice:
     target = site.target
     lanes = max(1, block_of(target) * 4 // x.dtype.itemsize)
     cost = target.time(8.0 * prod(dims), 2.0 * x.type.nbytes, 0.25 / lanes) + 1e-7
-    blocks = -(-inner // lanes)
+    vectors = min(VECTORS, -(-inner // lanes))
+    blocks = -(-inner // (lanes * vectors))
     units = outer * blocks
     tiles = parts_for(units, cost)
     wide = "f64" if x.dtype.name == "float32" else from_dtype(x.dtype).kind
 
     def emit(em: Emit) -> None:
-        b = em.b
+        b, ty = em.b, from_dtype(x.dtype)
         with b.loop(em.begin * units // tiles, em.end * units // tiles) as unit:
             outer_index = unit // blocks
             here = at_outer(em, axis, outer_index)
             source = (em.ins[0].pointer + outer_index * (n * inner)).fixed()  # type: ignore[union-attr]
 
-            def column(first: Position, size: int, mask: Val | None) -> None:
-                kind = from_dtype(x.dtype).kind
-                start = b.const(fold.identity, from_dtype(x.dtype).x(size).of(wide))
-                with b.loop(0, n, 1, [start]) as loop:
+            def columns(first: Position, sizes: Sizes) -> None:
+                start = [b.const(fold.identity, ty.x(size).of(wide)) for size, _ in sizes]
+                with b.loop(0, n, 1, start) as loop:
                     row = b.index(n - 1) - loop.index if reverse else loop.index
-                    value = (source + row * inner + first).load(size, mask).to(wide)
-                    before = loop.vars[0]
-                    after = combine(fold, before, value)
+                    line = (source + row * inner + first).fixed()
                     place = [*(0,) * axis, row, *(0,) * (len(dims) - axis - 1)]
-                    y = (before if exclusive else after).to(kind)
-                    finish_run(shifted(here, place), y, axis + 1, first, mask)
-                    loop.next([after])
+                    there, offset, sums = shifted(here, place), 0, []
+                    for before, (size, mask) in zip(loop.vars, sizes, strict=True):
+                        value = (line + offset).load(size, mask).to(wide)
+                        sums.append(combine(fold, before, value))
+                        y = (before if exclusive else sums[-1]).to(ty.kind)
+                        finish_run(there, y, axis + 1, first + offset, mask)
+                        offset += size
+                    loop.next(sums)
 
-            each_vector(b, unit % blocks, inner, lanes if inner > 1 else 1, column)
+            each_block(b, unit % blocks, inner, lanes if inner > 1 else 1, vectors, columns)
 
     return Choice(
         cost=cost,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tinsmith.codegen.builder import Val
+from tinsmith.codegen.builder import Ptr, Val
+
+MOST_COLUMNS = 8
+"""Elements of a row up to which `columns` pays."""
 
 
 def transpose(rows: Sequence[Val]) -> list[Val]:
@@ -72,3 +75,14 @@ def blend(vectors: Sequence[Val], picks: Sequence[Sequence[int]]) -> Val:
         zero = value.b.zero(value.ty)
         return value.shuffle(zero, [p if p >= 0 else width for p in picked])
     return value if picked == list(range(width)) else value.shuffle(None, picked)
+
+
+def columns(x: Ptr, count: int, lanes: int) -> list[Val]:
+    """The `count` columns of `lanes` rows, which lie at x one after the other."""
+    vectors = [(x + i * lanes).load(lanes) for i in range(count)]
+
+    def column(j: int) -> Val:
+        places = [divmod(row * count + j, lanes) for row in range(lanes)]
+        return blend(vectors, [[q if v == i else -1 for v, q in places] for i in range(count)])
+
+    return list(map(column, range(count)))

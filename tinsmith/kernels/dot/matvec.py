@@ -16,7 +16,7 @@ ROWS = 4
 """Rows that share one pass over the column."""
 
 
-@kernel("MatMul", Tier.SHAPED, dtypes="float32 float64")
+@kernel("MatMul", Tier.SHAPED, dtypes="float32 float64 int32 int64 uint32 uint64")
 def matvec(site: Site) -> Choice:
     """Rows times one column (or vector), in vectors along k."""
     p = problem(site)

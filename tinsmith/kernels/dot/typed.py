@@ -1,9 +1,8 @@
-"""Matrix products in float64."""
+"""Matrix products in float64, and of integers."""
 
 from __future__ import annotations
 
-from tinsmith.codegen.types import F64
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, elem, kernel, one_phase
 from tinsmith.kernels.dot.batched import PACK_ROWS, at_item, problem
 from tinsmith.kernels.dot.panels import PARTS, each_column_panel, each_row_panel, part
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, product
@@ -15,26 +14,27 @@ VECTORS = 3
 """Vectors of columns in a tile."""
 
 
-@kernel("MatMul", Tier.VECTOR, dtypes="float64")
-def matmul_double(site: Site) -> Choice:
-    """Register-tiled products of float64 matrices; of large ones, each group of rows packs the
-    panels of B."""
+@kernel("MatMul", Tier.VECTOR, dtypes="float64 int32 int64 uint32 uint64")
+def matmul_typed(site: Site) -> Choice:
+    """Register-tiled products of matrices of any other element type; of large ones, each group of
+    rows packs the panels of B."""
     p = problem(site)
     if p.n == 1:
         raise Skip("one column: matvec folds the rows")
     target = site.target
-    lanes = block_of(target) // 2
+    ty, nbytes = elem(site.out), site.out.dtype.itemsize
+    lanes = block_of(target) * 4 // nbytes
     columns = split_columns(p.n, lanes, VECTORS, exact=not target.has_masks)
     rows = split_rows(p.m, accumulators(target) // max(VECTORS, len(columns.tail)))
-    nbytes = 8.0 * p.items * (p.m * p.k + p.k * p.n + p.m * p.n)
-    cost = target.time(4.0 * p.items * p.m * p.n * p.k, nbytes, 0.7) + 1e-7
-    packs = p.m >= PACK_ROWS and 8 * p.k * p.n > target.l1
+    moved = float(nbytes) * p.items * (p.m * p.k + p.k * p.n + p.m * p.n)
+    cost = target.time(nbytes / 2 * p.items * p.m * p.n * p.k, moved, 0.7) + 1e-7
+    packs = p.m >= PACK_ROWS and nbytes * p.k * p.n > target.l1
     shares = PARTS if not packs else 2 * site.threads if site.threads > 1 else 1
     groups = min(rows.count, shares) if cost > 10e-6 else 1
     packed = p.k * VECTORS * lanes if packs else 0
 
     def emit(em: Emit) -> None:
-        b, store = em.b, em.workspace.cast(F64)
+        b, store = em.b, em.workspace.cast(ty)
         buffer = (store + packed).fixed()
         with b.loop(em.begin, em.end) as t:
             a, right, here = at_item(em, p, t // groups)
@@ -67,6 +67,6 @@ def matmul_double(site: Site) -> Choice:
         reads=site.reads((PLAIN, PLAIN), PLAIN),
         writes=(PLAIN,),
         phases=one_phase(p.items * groups, emit),
-        workspace=8 * packed + 2 * buffer_bytes(site, rows.size, VECTORS * lanes),
+        workspace=nbytes * packed + nbytes // 4 * buffer_bytes(site, rows.size, VECTORS * lanes),
         detail=f"{rows.size} rows at a time, batch {p.items}",
     )
