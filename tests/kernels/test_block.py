@@ -65,13 +65,13 @@ def block_of_graph(g):
     return node
 
 
-def run_block(g, target, threads=1, extra_halo=0):
+def run_block(g, target, threads=1, extra_halo=0, kernel="conv_block"):
     """Machine code equals the reference, whatever the split of tiles; returns the choice."""
     node = block_of_graph(g)
     feeds = {v.name: a for v, a in zip(g.inputs, feeds_of(g), strict=True)}
     (want,) = run_graph(g, [feeds[v.name] for v in g.inputs])
     for splits in (1, 3):
-        bench = prepare(node, feeds, "conv_block", target, extra_halo, threads=threads)
+        bench = prepare(node, feeds, kernel, target, extra_halo, threads=threads)
         bench.run(splits)
         ((inside, poison, layout),) = bench.outputs
         got = from_layout(inside, poison.shape, layout)

@@ -91,7 +91,7 @@ def test_the_gate_of_squeeze_and_excite_parts_a_block():
     gate = ops.Sigmoid(point(b, ops.GlobalPool(y), 8))
     g = b.out(point(b, ops.Mul(y, gate), 4))
     check(g, "machine")
-    assert blocks(g) == [["Conv", "Relu", "Conv", "Relu"]]
+    assert blocks(g) == [["Conv", "Relu", "Conv", "Relu"], ["Mul", "Conv"]]
 
 
 def test_chains_share_nothing():

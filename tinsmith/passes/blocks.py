@@ -1,4 +1,5 @@
-"""Chains of 1x1 and depthwise convolutions become Block nodes, which one kernel may compute.
+"""Chains of 1x1 and depthwise convolutions, and what scales the channels that 1x1 convolutions
+read, become Block nodes, which one kernel may compute.
 
 Whether one kernel is faster is for the planner to say: it may place a block's nodes one by one.
 """
@@ -18,7 +19,8 @@ RANK = 4
 @register("machine", name=NAME)
 @dataclass(frozen=True)
 class FuseBlocks:
-    """1x1 -> depthwise -> 1x1, 1x1 -> depthwise, and depthwise -> 1x1 become one node.
+    """1x1 -> depthwise -> 1x1, 1x1 -> depthwise, and depthwise -> 1x1 become one node, and so does
+    what scales the channels that a 1x1 convolution reads.
 
     Every value between two of them is read once, by a convolution, and is no graph output; weights
     and biases are constants.
@@ -48,6 +50,10 @@ class FuseBlocks:
                 continue
             taken.update(chain)
             chains.append(chain)
+        for node in graph.nodes:
+            product = None if node in taken else _scaled(node, outputs)
+            if product is not None:
+                chains.append([product, node])
         for chain in chains:
             chain = sorted(chain, key=order.__getitem__)
             enclose(graph, "Block", chain, chain[-1], None)
@@ -149,6 +155,22 @@ def _after(node: Node, outputs: set[Value]) -> Node | str:
     if _also_elsewhere(user, conv):
         return f"the epilogue of {user.name!r} reads its result once more"
     return user
+
+
+def _scaled(node: Node, outputs: set[Value]) -> Node | None:
+    """The product of an image and one number for each channel that this 1x1 convolution alone
+    reads."""
+    conv = _conv(node)
+    if conv is None or not _is_pointwise(node, conv) or _also_elsewhere(node, conv):
+        return None
+    y = _operand(node, conv, 0)
+    if y is None or y.shape is None or y in outputs or len(y.uses) != 1:
+        return None
+    product = y.producer
+    if product is None or product.op.name != "Mul":
+        return None
+    shapes = [v.shape for v in product.inputs if v is not None]
+    return product if y.shape in shapes and (*y.shape[:2], 1, 1) in shapes else None
 
 
 def _why_alone(node: Node, conv: Node, outputs: set[Value]) -> str:

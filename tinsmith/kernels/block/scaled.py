@@ -1,0 +1,104 @@
+"""1x1 convolutions of channels that are scaled by numbers known only when the model runs.
+
+W (s x) = (W s) x: where the weights are fewer than the pixels they are scaled, and the image is
+read as it lies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tinsmith.codegen.types import F32
+from tinsmith.graph import Value
+from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, View, kernel
+from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.trace import make_site
+from tinsmith.kernels.window.direct import direct
+from tinsmith.kernels.window.geometry import conv_geometry
+from tinsmith.kernels.window.tiles import Panels, panels
+from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks
+
+
+@kernel("Block", Tier.SHAPED, dtypes="float32")
+def conv_scaled(site: Site) -> Choice:
+    """A 1x1 convolution whose weights are scaled in place of its input's channels."""
+    x, factors, conv = _parts(site)
+    geo, inputs = conv_geometry(conv), site.attr("body").inputs
+    if conv.attr("group") != 1 or not geo.is_pointwise:
+        raise Skip(f"{conv.node.name} is no 1x1 convolution of all channels at stride 1")
+    if geo.batch > 1:
+        raise Skip(f"there are {geo.batch} images, which share the weights")
+    w, width = conv.const(1, "the weights"), block_of(site.target)
+    blocks = channel_blocks(geo.channels, width)
+    cut = panels(site.target, geo.out_channels, 1, geo.points, blocks.padded)
+    made = direct(conv, geo, 1)
+    (phase,) = made.phases
+    wanted = {x: made.reads[0], factors: Layout(width)}
+    for v, layout in zip(conv.extras, made.reads[len(conv.inputs) :], strict=True):
+        if v not in inputs:
+            raise Skip(f"the epilogue reads {v.name}, which is no input of the block")
+        if wanted.setdefault(v, layout) != layout:
+            raise Skip(f"{v.name} is read in two layouts")
+
+    def scale(em: Emit) -> None:
+        view = em.ins[inputs.index(factors)]
+        assert view is not None
+        emit_scale(em, view, cut, blocks)
+
+    def convolve(em: Emit) -> None:
+        extras = tuple(_broadcast(em.ins[inputs.index(v)], conv) for v in conv.extras)
+        ins = (em.ins[inputs.index(x)], *(None for _ in conv.inputs[1:]))
+        packed = (em.scratch.cast(F32), *em.packed[1:])
+        phase.emit(replace(em, site=conv, ins=ins, extras=extras, packed=packed))
+
+    rows = cut.count * sum(cut.main) + sum(cut.tail)
+    return replace(
+        made,
+        cost=made.cost + w.nbytes / site.target.l3_bandwidth + site.target.time(0, 8.0 * w.size),
+        reads=tuple(wanted.get(v) for v in inputs),
+        phases=(Phase(blocks.count, scale), replace(phase, emit=convolve)),
+        scratch=4 * rows * blocks.count * blocks.stored,
+    )
+
+
+def _parts(site: Site) -> tuple[Value, Value, Site]:
+    """The image, its factors, and the convolution of their product; or Skip."""
+    first, *rest = site.attr("body").nodes
+    if first.op.name != "Mul" or len(rest) != 1:
+        raise Skip("it is no product before one convolution")
+    x, factors = sorted(filter(None, first.inputs), key=lambda v: -v.type.size)
+    if x.dims != first.output.dims or factors.dims != (*x.dims[:2], 1, 1) or x.dims == factors.dims:
+        raise Skip(f"{first.name} is no product of an image and one number for each channel")
+    conv = make_site(rest[0], site.target, site.precision)
+    if conv.anchor is None or conv.anchor.op.name != "Conv" or conv.out.dtype != np.float32:
+        raise Skip(f"{rest[0].name} is no convolution in float32")
+    conv.threads = site.threads
+    return x, factors, conv
+
+
+def _broadcast(view: View | None, conv: Site) -> View:
+    """An operand of the epilogue, as it sees it."""
+    assert view is not None
+    spec = view.spec.broadcast_to(conv.out.dims)
+    return View(view.pointer, replace(spec, lane=0) if spec.layout.is_plain else spec)
+
+
+def emit_scale(em: Emit, factors: View, cut: Panels, blocks: ChannelBlocks) -> None:
+    """The packed weights times the factors of their channels; tiles are channel blocks."""
+    b, source, scaled = em.b, em.packed[0], em.scratch.cast(F32)
+    depth, first = blocks.count * blocks.stored, 0
+    with b.loop(em.begin, em.end) as block:
+        s = factors.at(0, block, 0, 0)
+        for count, lanes in ((cut.count, cut.main), (1, cut.tail)):
+            if not count or not lanes:
+                continue
+            row = sum(lanes)
+            with b.loop(0, count) as p, b.loop(0, blocks.stored) as c:
+                place = (p * row + first) * depth + (block * blocks.stored + c) * row
+                factor = s + c
+                for i, wide in enumerate(lanes):
+                    at = place + sum(lanes[:i])
+                    (scaled + at).store((source + at).load(wide) * factor.splat(wide))
+            first += count * row
