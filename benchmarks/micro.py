@@ -107,8 +107,8 @@ def cases() -> Iterator[Case]:
         yield Case("conv_depthwise", c, c, size, window, 2, c)
     yield Case("conv_depthwise", 384, 384, 28, 3, groups=384, dilation=2)
     for kernel, c, size, window, stride, groups in (
-        ("conv_narrow_groups", 128, 56, 3, 1, 32), ("conv_narrow_groups", 256, 28, 3, 1, 32),
-        ("conv_narrow_groups", 64, 56, 3, 2, 8), ("conv_narrow_groups", 256, 28, 1, 1, 32),
+        ("conv_grouped", 128, 56, 3, 1, 32), ("conv_grouped", 256, 28, 3, 1, 32),
+        ("conv_grouped", 64, 56, 3, 2, 8), ("conv_grouped", 256, 28, 1, 1, 32),
         ("conv_grouped", 512, 14, 3, 1, 32), ("conv_grouped", 1024, 7, 3, 1, 32),
         ("conv_grouped", 168, 28, 3, 1, 7), ("conv_grouped", 240, 14, 3, 1, 6),
         ("conv_grouped", 240, 28, 1, 1, 3),

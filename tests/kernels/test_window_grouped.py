@@ -9,7 +9,6 @@ from tests.kernels.harness import check, levels, one_node, site_of
 from tests.kernels.window_cases import RELU6, conv, machine_code, normal, spills
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
-from tinsmith.kernels.layout import block_of
 
 PAD = (1, 1, 1, 1)
 SHAPES = {
@@ -19,6 +18,8 @@ SHAPES = {
     "8 wide": conv(2, 40, 40, (9, 10), (3, 3), group=5, pad=PAD, stride=(2, 2)),
     "24 wide": conv(1, 72, 72, (7, 7), (3, 3), group=3, pad=PAD),
     "40 wide": conv(1, 80, 80, (6, 5), (3, 3), group=2, pad=PAD, bias=False),
+    "56 wide": conv(1, 168, 168, (5, 4), (3, 3), group=3, pad=PAD),
+    "100 wide": conv(1, 300, 300, (3, 3), (1, 1), group=3),
     "6 wide": conv(1, 18, 18, (5, 5), (3, 3), group=3, pad=PAD),
     "3 to 5": conv(1, 12, 20, (5, 5), (2, 3), group=4, dilation=(1, 2)),
     "2 wide": conv(1, 34, 34, (6, 6), (3, 3), group=17, pad=PAD),
@@ -33,48 +34,33 @@ SHAPES = {
 }
 
 
-def offers(kernel, name, target):
-    arrays, attrs = SHAPES[name]
-    try:
-        KERNELS[kernel].offer(site_of(one_node("Conv", arrays, attrs, (1, 2)), level(target)))
-    except Skip:
-        return False
-    return True
+def ways(name, target):
+    """How many ways there are to compute one of the shapes."""
+    node = one_node("Conv", *SHAPES[name], (1, 2))
+    return len(KERNELS["conv_grouped"].offer(site_of(node, level(target))))
 
 
 @pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_width(name, target):
     arrays, attrs = SHAPES[name]
-    for kernel in ("conv_grouped", "conv_narrow_groups"):
-        if kernel == "conv_grouped" or offers(kernel, name, target):
-            check(
-                "Conv",
-                arrays,
-                attrs,
-                kernel=kernel,
-                target=target,
-                consts=(1, 2),
-                extra_halo=len(name) % 2,
-            )
+    for pick in range(ways(name, target)):
+        check(
+            "Conv", arrays, attrs, kernel="conv_grouped", target=target, consts=(1, 2), pick=pick,
+            extra_halo=len(name) % 2,
+        )  # fmt: skip
 
 
-def test_narrow_groups_are_taken():
-    """The permuting kernel takes the widths that it is for, and no others."""
+def test_groups_that_fill_no_vectors_are_interleaved():
     for name, target, expected in [
-        ("32 of 4", "avx512", True),
-        ("32 of 4", "avx2", True),
-        ("8 wide", "avx512", True),
-        ("multiplier 2", "avx2", True),
-        ("4 to 8", "avx512", True),
-        ("2 wide", "avx512", True),
-        ("24 wide", "avx512", False),
-        ("8 to 4", "avx512", False),
-        ("6 wide", "avx2", False),
-        ("32 of 4", "sse2", False),
-        ("depthwise", "avx512", False),
+        ("two of 32", "avx512", 1),
+        ("8 wide", "avx512", 2),
+        ("8 wide", "avx2", 1),
+        ("24 wide", "avx512", 2),
+        ("multiplier 2", "avx2", 2),
+        ("100 wide", "avx512", 1),
     ]:
-        assert offers("conv_narrow_groups", name, target) == expected, (name, target)
+        assert ways(name, target) == expected, (name, target)
 
 
 @pytest.mark.parametrize("target", levels())
@@ -83,34 +69,28 @@ def test_epilogues(name, target):
     arrays, attrs = SHAPES[name]
     shape = (1, arrays[1].shape[0], *arrays[0].shape[2:])
     tail = [("Add", normal(*shape, seed=5)), ("Sigmoid",), ("Mul", ("const", normal(1, seed=6)))]
-    for kernel in ("conv_grouped", "conv_narrow_groups"):
-        if kernel == "conv_grouped" or offers(kernel, name, target):
-            check(
-                "Conv", arrays, attrs, kernel=kernel, target=target, consts=(1, 2), epilogue=tail,
-                extra_halo=1,
-            )  # fmt: skip
+    for pick in range(ways(name, target)):
+        check(
+            "Conv", arrays, attrs, kernel="conv_grouped", target=target, consts=(1, 2), pick=pick,
+            epilogue=tail, extra_halo=1,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("target", levels())
-@pytest.mark.parametrize(
-    ("kernel", "wide", "groups"),
-    [("conv_grouped", 32, 4), ("conv_grouped", 24, 6), ("conv_narrow_groups", 4, 32)],
-)
-def test_inner_loops_hardly_spill(kernel, wide, groups, target):
-    if kernel == "conv_narrow_groups" and wide % block_of(level(target)) == 0:
-        pytest.skip("the groups fill blocks")
+@pytest.mark.parametrize(("wide", "groups"), [(32, 4), (24, 6), (40, 2), (8, 32), (4, 32)])
+def test_inner_loops_hardly_spill(wide, groups, target):
     case = conv(1, wide * groups, wide * groups, (28, 28), (3, 3), pad=PAD, group=groups)
     # one reload among 48 products, of 16 registers, costs nothing
     for epilogue in ((), RELU6):
-        assert len(spills(machine_code("Conv", *case, kernel, target, epilogue))) <= 1, epilogue
+        code = machine_code("Conv", *case, "conv_grouped", target, epilogue)
+        assert len(spills(code)) <= 1, epilogue
 
 
 def test_group_1_is_declined():
     arrays, attrs = conv(1, 8, 8, (4, 4), (2, 2))
     site = site_of(one_node("Conv", arrays, attrs, (1, 2)), level("avx2"))
-    for kernel in ("conv_grouped", "conv_narrow_groups"):
-        with pytest.raises(Skip, match="group is 1"):
-            KERNELS[kernel].offer(site)
+    with pytest.raises(Skip, match="group is 1"):
+        KERNELS["conv_grouped"].offer(site)
 
 
 @pytest.mark.parametrize("target", levels())
@@ -119,6 +99,8 @@ def test_infinity_stays_in_its_group(name, target):
     (x, *rest), attrs = SHAPES[name]
     x = x.copy()
     x[0, 0, 2, 2], x[0, -1, 1, 1] = np.inf, np.nan
-    for kernel in ("conv_grouped", "conv_narrow_groups"):
-        if kernel == "conv_grouped" or offers(kernel, name, target):
-            check("Conv", [x, *rest], attrs, kernel=kernel, target=target, consts=(1, 2))
+    for pick in range(ways(name, target)):
+        check(
+            "Conv", [x, *rest], attrs, kernel="conv_grouped", target=target, consts=(1, 2),
+            pick=pick,
+        )  # fmt: skip

@@ -197,7 +197,7 @@ class _Step:
             reduce = over_blocks(em, row_geo, dense.blocks, lanes)
             at = PanelPlace(0, 0, lanes, 0, 0, 0, 1)
             sink = Sink(em, row_geo, panel.block)
-            convolve(em, row_geo, at, x, weights, bias, sink, depth, reduce, join=True)
+            convolve(em, row_geo, at, x, weights, bias, sink, depth, reduce)
 
     def _clear_row(self, line: Val) -> None:
         b, plan, width = self.b, self.plan, self.stages.width
@@ -308,6 +308,6 @@ class _Step:
             reduce = over_blocks(em, geo, dense.blocks, lanes)
             at = PanelPlace(0, 0, lanes, 0, 0, 0, 1)
             sink = Sink(em, geo).at(0, panel.block)
-            convolve(em, geo, at, self.middle, weights, bias, sink, depth, reduce, join=True)
+            convolve(em, geo, at, self.middle, weights, bias, sink, depth, reduce)
 
         _each(b, dense, one)

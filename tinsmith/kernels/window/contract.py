@@ -42,6 +42,7 @@ def contract(
     channel_stride: int = 1,
     fetch: Fetch | None = None,
     early: int = 0,
+    sides: int = 1,
 ) -> list[Val]:
     """Add the products of all levels, and of channels within, to pixels x vectors accumulators.
     With `early`, the first of a loop's channels so many elements on is prefetched for each pixel.
@@ -58,7 +59,7 @@ def contract(
             ahead = (wq + fetch.distance).fixed()
             for line in range(fetch.lines):
                 (ahead + line * LINE).prefetch(locality=2)
-        return products(xq, wq, acc, pixels, lanes, step, channel_stride)
+        return products(xq, wq, acc, pixels, lanes, step, channel_stride, sides=sides)
 
     def inner(xq: Ptr, wq: Ptr, acc: list[Val], outermost: Val | int) -> list[Val]:
         count = channels(outermost)
@@ -84,8 +85,10 @@ def products(
     step: int,
     channel_stride: int = 1,
     masks: Sequence[Val] | None = None,
+    sides: int = 1,
 ) -> list[Val]:
-    """Add the products of `step` channels, straight-line: pixels broadcast, weights in vectors.
+    """Add the products of `step` channels, straight-line: pixels broadcast, weights in vectors. A
+    pixel is one element, or one for each of the `sides` of which neighbouring lanes are.
 
     `masks` (all bits of a lane, or none; one for each vector) keep a pixel's value, which may be
     infinite, from lanes that it does not belong to.
@@ -95,13 +98,20 @@ def products(
     for u in range(step):
         ws = [(w + (u * row + f)).load(n) for f, n in zip(firsts, lanes, strict=True)]
         for p, offset in enumerate(pixels):
-            one = (x + offset + u * channel_stride).load()
+            one = (x + offset + u * channel_stride).load(sides)
             for o, n in enumerate(lanes):
-                wide = one.splat(n)
+                wide = _repeated(one, n)
                 if masks is not None:
                     wide = (wide.bitcast(masks[o].ty) & masks[o]).bitcast(wide.ty)
                 acc[p * vectors + o] = wide.fma(ws[o], acc[p * vectors + o])
     return acc
+
+
+def _repeated(values: Val, lanes: int) -> Val:
+    count = values.ty.lanes
+    if count == 1:
+        return values.splat(lanes)
+    return values.shuffle(None, [k % count for k in range(lanes)])
 
 
 def nest(

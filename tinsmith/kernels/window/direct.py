@@ -146,7 +146,7 @@ def emit_direct(
         depth = blocks.padded * geo.taps
         sink = Sink(em, geo).at(at.n, at.block)
         ahead = following(em.target, cut, blocks, geo.taps, passes)
-        convolve(em, geo, at, x, weights, bias, sink, depth, reduce, join=True, ahead=ahead)
+        convolve(em, geo, at, x, weights, bias, sink, depth, reduce, ahead=ahead)
 
     each_panel(em, cut, geo.batch, count, groups, body, parts)
 
@@ -215,10 +215,16 @@ def following(
 
 
 def over_blocks(
-    em: Emit, geo: Geometry, blocks: ChannelBlocks, lanes: tuple[int, ...], early: int = 0
+    em: Emit,
+    geo: Geometry,
+    blocks: ChannelBlocks,
+    lanes: tuple[int, ...],
+    early: int = 0,
+    sides: int = 1,
 ) -> Reduction:
     """The reduction over channel blocks, taps, and the channels of a block, outermost first. Pixels
-    are prefetched `early` blocks before their turn."""
+    are prefetched `early` blocks before their turn. With `sides`, a channel is that of so many
+    groups side by side."""
     b, source = em.b, em.ins[0]
     assert source is not None
     _, plane, step = steps(source.spec, geo.rank)
@@ -235,8 +241,9 @@ def over_blocks(
         x: Ptr, w: Ptr, acc: list[Val], pixels: list[Val | int], fetch: Fetch | None
     ) -> list[Val]:
         return contract(
-            b, x, w, acc, pixels, lanes, levels, channels, blocks.step, 1, fetch, early * plane
-        )
+            b, x, w, acc, pixels, lanes, levels, channels, blocks.step, sides, fetch, early * plane,
+            sides,
+        )  # fmt: skip
 
     return reduce
 
@@ -260,13 +267,12 @@ def convolve(
     depth: int,
     reduce: Reduction,
     spread: Triple = (1, 1, 1),
-    join: bool = False,
     ahead: Following | None = None,
 ) -> None:
     """A band of one image's outputs for one panel; x is at the first window's first input.
 
-    `depth` is the number of products of an output. Output (d, r, c) goes to (d, r, c) * spread.
-    With `join`, `sink` takes whole blocks of what the panel computes in halves.
+    `depth` is the number of products of an output. Output (d, r, c) goes to (d, r, c) * spread,
+    where `sink` takes whole blocks also of what the panel computes in halves.
     """
     b, source, lanes = em.b, em.ins[0], at.lanes
     assert source is not None
@@ -287,8 +293,7 @@ def convolve(
             done = initial(b, bias, len(pixels), lanes)
             if geo.taps:
                 done = reduce(corner, w, done, pixels, fetch)
-            if join:
-                done = joined(done, lanes, block_of(em.target))
+            done = joined(done, lanes, block_of(em.target))
             place = sink.at(0, 0, *(p * s for p, s in zip((d, r, c), spread, strict=True)))
             store_tile(place, done, spots, len(done) // len(spots), spread)
 

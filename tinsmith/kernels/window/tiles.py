@@ -228,21 +228,6 @@ class Sink:
         step = index[1] if len(index) > 1 else 0
         return Sink(em, self.geometry, plus(self.block, step))
 
-    def lanes_at(self, lane: Val | int) -> Sink:
-        """Move along the lanes of a block: for vectors that are narrower than a block."""
-
-        def moved(view: View) -> View:
-            return View(view.pointer + lane if view.spec.lane else view.pointer, view.spec)
-
-        outs = (moved(self.em.outs[0]), *self.em.outs[1:])
-        em = replace(self.em, outs=outs, extras=tuple(map(moved, self.em.extras)))
-        return Sink(em, self.geometry, self.block)
-
-    def put_part(self, value: Val, *index: Val | int) -> None:
-        """Finish a vector narrower than a block, whose lanes all exist."""
-        full = self.geometry.place(index)
-        self.em.outs[0].at(*full).store(self.em.epilogue(value, full))
-
     def put(self, value: Val, *index: Val | int) -> None:
         """Finish a vector at (n, block, depth, height, width) from here; missing lanes are zero."""
         full = self.geometry.place(index)

@@ -1,0 +1,294 @@
+"""Grouped convolution with the channels of several groups side by side, for groups that fill no
+whole vectors.
+
+Channel c of as many groups as fill them lies together in a workspace, so that one load spreads
+all of them over a vector, whose lanes are (output, group) likewise: nothing is computed in vain,
+and no group's input meets another's. Results change lanes once, when a tile is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.target import Target
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, View, one_phase
+from tinsmith.kernels.layout import Layout, Spec, block_of, spec_of
+from tinsmith.kernels.move.channels import Mix, mix_of
+from tinsmith.kernels.rows import run
+from tinsmith.kernels.transpose import blend
+from tinsmith.kernels.window.direct import (
+    EFFICIENCY,
+    PARALLEL_FLOPS,
+    convolve,
+    over_blocks,
+    traffic,
+)
+from tinsmith.kernels.window.geometry import Geometry, Widths, steps
+from tinsmith.kernels.window.order import PanelPlace
+from tinsmith.kernels.window.tiles import UNROLL, Panels, Pieces, Sink, bands, fits, plus, tiling
+from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias, pack_groups
+
+Lanes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Interleaved:
+    """Sets of `sides` groups whose inputs and outputs fill whole blocks of `width` channels; with
+    more than two sides, one panel holds all outputs of a set."""
+
+    widths: Widths
+    width: int
+    sides: int
+    cut: Panels
+
+    @property
+    def sets(self) -> int:
+        return -(-self.widths.groups // self.sides)
+
+    @property
+    def ragged(self) -> bool:
+        """Whether the last set lacks groups."""
+        return self.widths.groups % self.sides != 0
+
+    @property
+    def in_blocks(self) -> int:
+        return self.widths.inputs * self.sides // self.width
+
+    @property
+    def out_blocks(self) -> int:
+        return self.widths.outputs * self.sides // self.width
+
+    @property
+    def channels(self) -> ChannelBlocks:
+        each = self.width // self.sides
+        step = 2 if self.out_blocks == 1 else UNROLL  # more lets LLVM's scheduler spill
+        return ChannelBlocks(self.in_blocks, each, each, min(step, each))
+
+    def output(self, lane: int) -> int:
+        """The output of a set at this lane of its panels. The second of two sides begins at its
+        first whole block, so that the lanes of two vectors fill a block of each."""
+        side, k = lane % self.sides, lane // self.sides
+        outputs = self.widths.outputs
+        turn = outputs % self.width if self.sides == 2 else 0
+        return side * outputs + (k + side * turn) % outputs
+
+    def taken(self) -> list[Mix]:
+        """Of which blocks of a set's input each interleaved vector is made."""
+        inputs, width = self.widths.inputs, self.width
+        places = [k % self.sides * inputs + k // self.sides for k in range(inputs * self.sides)]
+        return [
+            mix_of([(0, p) for p in places[k : k + width]], width)
+            for k in range(0, len(places), width)
+        ]
+
+    def given(self, first: int, count: int) -> dict[int, Mix]:
+        """Of which of the `count` vectors from `first` each block that they hold is made."""
+        width = self.width
+        place = {self.output(first * width + k): k for k in range(count * width)}
+        found = {}
+        for block in sorted({channel // width for channel in place}):
+            found[block] = mix_of([(0, place[block * width + k]) for k in range(width)], width)
+        return found
+
+    def rows(self) -> np.ndarray:
+        """The output channel of each lane of all panels; what is no channel is beyond the last."""
+        lanes = self.out_blocks * self.width
+        order = np.array([self.output(lane) for lane in range(lanes)])
+        return (np.arange(self.sets)[:, None] * lanes + order).reshape(-1)
+
+
+def plan_interleaved(target: Target, geo: Geometry, widths: Widths) -> Interleaved:
+    """The least sides that fill blocks, and the panels of a set; or Skip."""
+    width, sides = block_of(target), 1
+    while widths.inputs * sides % width or widths.outputs * sides % width:
+        sides *= 2
+    vectors = widths.outputs * sides // width
+    most = 6 if fits(target, 4, 5) else 5
+    if vectors <= most:
+        count, main, rest = 0, 0, vectors
+    elif sides == 2:
+        main = 4 if target.registers >= 32 else 2
+        count = (vectors - 2) // main
+        rest = vectors - count * main
+    else:
+        raise Skip(f"{sides} groups side by side have {vectors} vectors of outputs")
+    lanes = (width,) * main, (width,) * rest
+    depth = widths.inputs * geo.taps
+    costs = [tiling(target, *geo.out[1:], of, depth).cost if of else 0.0 for of in lanes]
+    return Interleaved(widths, width, sides, Panels(count, *lanes, count * costs[0] + costs[1]))
+
+
+def interleaved(site: Site, geo: Geometry, widths: Widths) -> Choice:
+    """The choice for groups side by side, or Skip."""
+    w = site.const(1, "the weights")
+    bias = site.const(2, "the bias") if site.has(2) else None
+    plan = plan_interleaved(site.target, geo, widths)
+    cut, width, depth = plan.cut, plan.width, widths.inputs * geo.taps
+    planes = plan.sets * geo.batch * geo.out[0]
+    flops = 2.0 * width * cut.cost * planes * depth
+    cuts = [tiling(site.target, *geo.out[1:], of, depth) for of in (cut.main, cut.tail) if of]
+    downs = [((1, geo.out[1]),) if each.wrap else each.rows for each in cuts]
+    count = 1
+    if flops > PARALLEL_FLOPS:
+        count = bands(planes, min(sum(n for n, _ in down) for down in downs))
+    edges = _edges(downs, count)
+    lines = _reach(geo, 1, int(max(edges[:, 1] - edges[:, 0])))
+    size = (geo.kernel[0], lines, _reach(geo, 2, geo.out[2]))[3 - geo.rank :]
+    room = spec_of(np.float32, (1, plan.in_blocks * width, *size), Layout(width))
+    workspace = room.nbytes if widths.inputs > 1 else 0
+
+    def weights() -> np.ndarray:
+        return pack_groups(_taken(w, plan), cut, plan.channels, plan.sets)
+
+    packed = [Packed("weights", weights), Packed("edges", lambda: edges.reshape(-1))]
+    if bias is not None:
+        packed.append(Packed("bias", lambda: pack_bias(_taken(bias, plan), cut, plan.sets)))
+    reads: list[Layout | None] = [Layout(width, geo.halo), *(None for _ in site.inputs[1:])]
+    return Choice(
+        cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY)
+        + site.target.time(float(planes * count * workspace), 0),
+        reads=site.reads(reads, Layout(width)),
+        writes=(Layout(width),),
+        phases=one_phase(planes * count, lambda em: _emit_interleaved(em, geo, plan, room, count)),
+        packed=tuple(packed),
+        workspace=workspace,
+        detail=f"{plan.sides} groups side by side",
+    )
+
+
+def _taken(values: np.ndarray, plan: Interleaved) -> np.ndarray:
+    """Values of output channels in the order of the panels, with zeros for those that are none."""
+    rows = plan.rows()
+    wide = np.zeros((len(rows), *values.shape[1:]), values.dtype)
+    wide[rows < len(values)] = values[rows[rows < len(values)]]
+    return wide
+
+
+def _edges(downs: Sequence[Pieces], count: int) -> np.ndarray:
+    """The first row of each band and the row after its last, whichever way rows are cut; int64."""
+    starts = [np.cumsum([0, *(s for n, s in down for _ in range(n))]) for down in downs]
+    units = [(len(start) - 1) * np.arange(count + 1) // count for start in starts]
+    found = np.array([start[unit] for start, unit in zip(starts, units, strict=True)])
+    return np.stack([found[:, :-1].min(0), found[:, 1:].max(0)], 1)
+
+
+def _reach(geo: Geometry, axis: int, outputs: Any) -> Any:
+    """The inputs along an axis that so many outputs read."""
+    return (outputs - 1) * geo.stride[axis] + (geo.kernel[axis] - 1) * geo.dilation[axis] + 1
+
+
+def _emit_interleaved(em: Emit, geo: Geometry, plan: Interleaved, room: Spec, count: int) -> None:
+    """Tiles are (set, batch, plane, band), the band innermost, whose panels share what it copied.
+    Where a block holds one channel of each group, the input is read where it lies."""
+    b, cut, width, source = em.b, plan.cut, plan.width, em.ins[0]
+    assert source is not None
+    copied = plan.widths.inputs > 1
+    space = View(em.workspace.cast(F32), room) if copied else source
+    inner, flat = replace(em, ins=(space, *em.ins[1:])), replace(geo, out=(1, *geo.out[1:]))
+    lanes, depth = plan.out_blocks * width, plan.widths.inputs * geo.taps
+    batch, plane, step = steps(source.spec, geo.rank)
+    back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
+    with b.loop(em.begin, em.end) as t:
+        band, rest = t % count, t // count
+        d, rest = rest % geo.out[0], rest // geo.out[0]
+        n, group = rest % geo.batch, rest // geo.batch
+        corner = source.pointer + n * batch + d * (geo.stride[0] * step[0]) + back
+        if copied:
+            first, end = ((em.packed[1] + (band * 2 + i)).load() for i in range(2))
+            line = corner + first * (geo.stride[1] * step[1])
+            _copy(b, geo, plan, source.spec, line, group * plan.in_blocks, space, end - first)
+            _, _, across = steps(room, geo.rank)
+            x = space.pointer + first * (-geo.stride[1] * across[1])
+            flat = replace(flat, dilation=(1, *geo.dilation[1:]))
+        else:
+            x = corner + group * plane
+
+        def panel(p: Val | int, start: int, of: Lanes) -> None:
+            channel = group * lanes + plus(p * (len(of) * width), start * width)
+            w = em.packed[0] + channel * depth
+            bias = em.packed[2] + channel if len(em.packed) > 2 else None
+            given = plan.given(start, len(of))
+            block = plus(group * plan.out_blocks, p * (len(of) // plan.sides))
+            whole = Sink(em, geo).at(n, block, d)
+            sink = Blocks(tuple(whole.at(0, k) for k in given), plan.ragged)
+            sums = over_blocks(inner, flat, plan.channels, of, sides=plan.sides)
+
+            def reduce(*args: Any) -> list[Val]:
+                done, size = sums(*args), len(of)
+                pixels = [done[k : k + size] for k in range(0, len(done), size)]
+                return [_blended(pixel, mix) for pixel in pixels for mix in given.values()]
+
+            at = PanelPlace(group, n, of, 0, channel, band, count)
+            convolve(inner, flat, at, x, w, bias, sink, depth, reduce)
+
+        run(b, 0, cut.count, lambda p: panel(p, 0, cut.main))
+        if cut.tail:
+            panel(0, cut.count * len(cut.main), cut.tail)
+
+
+def _copy(
+    b: Builder,
+    geo: Geometry,
+    plan: Interleaved,
+    spec: Spec,
+    corner: Ptr,
+    first: Val,
+    space: View,
+    rows: Val,
+) -> None:
+    """Interleave what `rows` rows of outputs read of the blocks from `first`; those that do not
+    exist are zeros. `corner` is the first element, of block 0."""
+    width = plan.width
+    _, plane, (deep, row, _) = steps(spec, geo.rank)
+    _, gap, (layer, line, _) = steps(space.spec, geo.rank)
+    blocks = [first + k for k in range(plan.in_blocks)]
+    starts = [(corner + b.minimum(k, spec.blocks - 1) * plane).fixed() for k in blocks]
+    real = [k < spec.blocks for k in blocks]
+
+    def pixel(k: Val | int, i: Val, j: Val) -> None:
+        at = k * (geo.dilation[0] * deep) + i * row + j * width
+        loaded = [(x + at).load(width) for x in starts]
+        if plan.ragged:
+            zero = b.zero(F32.x(width))
+            loaded = [yes.select(value, zero) for yes, value in zip(real, loaded, strict=True)]
+        to = (space.pointer + (k * layer + i * line + j * width)).fixed()
+        for q, mix in enumerate(plan.taken()):
+            (to + q * gap).store(_blended(loaded, mix))
+
+    def layers(k: Val | int) -> None:
+        with b.loop(0, _reach(geo, 1, rows)) as i, b.loop(0, _reach(geo, 2, geo.out[2])) as j:
+            pixel(k, i, j)
+
+    run(b, 0, geo.kernel[0], layers)
+
+
+def _blended(vectors: Sequence[Val], mix: Mix) -> Val:
+    return blend([vectors[k] for _, k, _ in mix], [picked for _, _, picked in mix])
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Output blocks that lie anywhere; with `ragged`, those beyond the last are left out."""
+
+    parts: tuple[Sink, ...]
+    ragged: bool
+
+    def at(self, *index: Val | int) -> Blocks:
+        return Blocks(tuple(part.at(*index) for part in self.parts), self.ragged)
+
+    def put(self, value: Val, *index: Val | int) -> None:
+        n, o, *place = index
+        assert isinstance(o, int)
+        part = self.parts[o]
+        if not self.ragged:
+            part.put(value, n, 0, *place)
+            return
+        b = part.em.b
+        with b.when(b.index(part.block) < part.em.outs[0].spec.blocks):
+            part.put(value, n, 0, *place)
