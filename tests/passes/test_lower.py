@@ -101,6 +101,26 @@ def test_hardmax(axis):
     assert "Hardmax" not in ops_of(g)
 
 
+@pytest.mark.parametrize("order", [1, 2])
+def test_lengths_along_other_axes(order):
+    b = Builder()
+    g = b.out(ops.LpNorm(b.x(2, 3, 4), axis=1, p=order))
+    x = b.array(2, 3, 4)
+    x[1, :, 2] = 0
+    want = run_graph(g, [x])
+    run_passes(g, "machine", spec=ONLY)
+    assert "LpNorm" not in ops_of(g)
+    np.testing.assert_allclose(run_graph(g, [x])[0], want[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("k", [-2, 0, 1])
+def test_diagonals_are_constants(k):
+    b = Builder()
+    g = b.out(ops.EyeLike(b.x(3, 4), k=k, dtype="int32"))
+    check(g, "machine", spec=ONLY)
+    assert ops_of(g) == ["Identity"]
+
+
 @pytest.mark.parametrize("shape", [(5, 3), (2, 3, 4), (2, 3, 4, 5)])
 def test_batch_norm_with_the_statistics_of_the_batch(shape):
     b = Builder()

@@ -39,6 +39,13 @@ def trilu(x: Value, k: Value | None, tri: Node) -> Value:
     return OPS["Where"](compare(shift, OPS["Reshape"](k, np.zeros(0, np.int64))), x, zero)
 
 
+@rules.rule(p.EyeLike("x").named("eye"), x=(3, 4), eye={"k": 1})
+def eye_like(x: Value, eye: Node) -> Value:
+    """eye_like(x) -> a constant."""
+    (ones,) = eye.op.evaluate((np.broadcast_to(np.zeros((), x.dtype), _static(x)),), eye.attrs)
+    return OPS["Identity"](x.graph.const(ones))
+
+
 @rules.rule(
     p.OneHot("indices", const("depth"), const("values")).named("hot"),
     indices=np.array([[0, 2], [-1, 7]]),
@@ -73,6 +80,19 @@ def mean_variance_norm(x: Value, norm: Node) -> Value:
     spread = OPS["Reduce"](OPS["Mul"](centred, centred), axes, kind="mean")
     deviation = OPS["Add"](OPS["Sqrt"](spread), np.asarray(norm.eps, x.dtype))
     return OPS["Div"](centred, deviation)
+
+
+@rules.rule(p.LpNorm("x").named("norm"), tolerance=1e-5, x=(2, 3, 4), norm={"axis": 1})
+def lp_norm(x: Value, norm: Node) -> Value:
+    """lp_norm(x) -> x / (l where l != 0, else 1), l the length along the axis."""
+    if x.dtype not in (np.float32, np.float64):
+        raise Skip(f"x is {x.dtype}")
+    axis = norm.axis % len(shape_of(x))
+    if axis == len(shape_of(x)) - 1 and x.dtype == np.float32:
+        raise Skip("a kernel normalises along the last axis")
+    length = OPS["Reduce"](x, np.array([axis]), kind=f"l{norm.p}", keepdims=True)
+    one = np.ones((), x.dtype)
+    return OPS["Div"](x, OPS["Where"](OPS["Equal"](length, np.zeros((), x.dtype)), one, length))
 
 
 @rules.rule(
