@@ -60,13 +60,28 @@ def test_large_images_are_shared_by_positions(kernel: str) -> None:
     assert calls and all(c.sweep for c in calls), calls
 
 
+def test_small_planes_are_shared_by_channels_one_layer_after_the_other() -> None:
+    g = Graph("small planes")
+    x = g.input("x", Type(np.dtype("float32"), (1, 160, 7, 7)))
+    y = ops.Relu(conv(g, x, 960, 1))
+    g.outputs = [conv(g, y, 960, 3, seed=3, group=960)]
+    run_passes(g, "machine")
+    steps = compile_placed(g, level("host"), threads=2).built.plan.steps
+    calls = [s.calls[-1] for s in steps if s.kernel.startswith("conv")]
+    assert len(calls) == 2 and not any(c.sweep for c in calls), calls
+
+
 def test_who_reads_what_decides() -> None:
     g, _ = net_of("conv_direct", 1, (28, 28))
     node = next(n for n in g.nodes if n.op.name == "Conv")
     site = make_site(node, level("avx2"))
     image, flops = 1e6, 1e8
-    assert not by_positions(site, image, 0, 28, flops)  # one thread has all
+    assert not by_positions(site, image, flops, 28, 28, weights=0)  # one thread has all
     site.threads = 2
-    assert by_positions(site, image, 0, 28, flops)
-    assert not by_positions(site, image, 100 * image, 28, flops)  # all weights, twice
-    assert not by_positions(site, image, 0, 1, flops)  # nothing to share
+    assert by_positions(site, image, flops, 28, 28, weights=0)
+    assert not by_positions(site, image, flops, 28, 28, weights=100 * image)  # all, twice
+    assert not by_positions(site, image, flops, 1, 28, weights=0)  # nothing to share
+    assert not by_positions(site, image, flops, 28, 28, weights=0, planes=1000)  # far apart
+    assert by_positions(site, image, flops, 28, 28)
+    site.by_channels.add(node.inputs[0])
+    assert not by_positions(site, image, flops, 28, 28)

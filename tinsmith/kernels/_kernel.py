@@ -97,6 +97,8 @@ class Choice:
     workspace  bytes for each thread; `scratch` bytes shared by all threads for this step
     fault      what it means if the kernel has set the first four bytes of its scratch (they are 0
                before a run): the run then raises DataError with this text
+    by_channels  whether threads share the channels of the outputs rather than their positions,
+               where that is known
     inplace    index of an operand whose buffer the output may take over, if its spec is equal
     """
 
@@ -107,6 +109,7 @@ class Choice:
     packed: tuple[Packed, ...] = ()
     workspace: int = 0
     scratch: int = 0
+    by_channels: bool = False
     inplace: int | None = None
     detail: str = ""
     fault: str = ""

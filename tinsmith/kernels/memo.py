@@ -78,7 +78,7 @@ def choice_key(site: Site, kernel: str, index: int, choice: Choice, computed: Ha
         index,
         choice.detail,
         choice.cost,
-        tuple((p.tiles, p.repeat) for p in choice.phases),
+        tuple((p.tiles, p.repeat, p.sweep) for p in choice.phases),
         site.threads,
         site.target,
         site.precision,

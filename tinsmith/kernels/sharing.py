@@ -1,4 +1,4 @@
-"""What of a kernel's work each of several threads should do."""
+"""How threads share a kernel's work: the positions of every channel, or the channels."""
 
 from __future__ import annotations
 
@@ -6,17 +6,38 @@ from tinsmith.codegen.target import foreign_time
 from tinsmith.kernels._kernel import Site
 
 AGAIN = 0.1  # of the time that weights take, which most of the arithmetic hides
+BEYOND = 20 * 64  # bytes that are prefetched beyond the end of what a thread touches of a plane
 
 
-def by_positions(site: Site, read: float, weights: float, units: int, flops: float) -> bool:
+def by_positions(
+    site: Site,
+    read: float,
+    flops: float,
+    units: int,
+    panels: int,
+    *,
+    planes: int = 0,
+    weights: float | None = None,
+) -> bool:
     """Whether threads should share the positions of each panel of channels, `units` of them, and
-    all read its weights, rather than share the panels, and read what another thread wrote. `read`
-    and `weights` are in bytes."""
-    threads = site.threads
+    all read its `weights`, rather than share the `panels`, and read all channels; without weights,
+    a channel depends on itself only. `planes` are those of channels, read and written, that lie
+    apart; `read` and `weights` are in bytes."""
+    threads, target = site.threads, site.target
     if threads == 1:
         return False
     others = (threads - 1) / threads
-    again = AGAIN * others * weights / site.target.l3_bandwidth
-    uneven = -(-units // threads) * threads / units - 1
-    busy = site.target.time(flops, 0) / threads
-    return foreign_time(site.target, others * read) > again + uneven * busy
+    turned = others * read / threads  # that a thread needs of what was shared the other way
+    channels = site.inputs[0] in site.by_channels
+    near = BEYOND * planes + (turned if channels else 0.0)
+    far = others * read if weights is not None else 0.0 if channels else turned
+    again = AGAIN * others * (weights or 0.0) / target.l3_bandwidth
+    busy = target.time(flops, 0) / threads
+    return foreign_time(target, far) + _uneven(panels, threads) * busy > (
+        foreign_time(target, near) + _uneven(units, threads) * busy + again
+    )
+
+
+def _uneven(parts: int, threads: int) -> float:
+    """How much longer the busiest thread takes than an equal share of so many parts."""
+    return -(-parts // threads) * threads / parts - 1

@@ -39,6 +39,7 @@ class Site:
     precision: str = "default"
     threads: int = 1  # that will share the work
     layouts: dict[Value, Layout] = field(default_factory=dict)  # of values already produced
+    by_channels: set[Value] = field(default_factory=set)  # whose channels were shared by threads
 
     @property
     def operands(self) -> tuple[Value | None, ...]:

@@ -37,7 +37,8 @@ def offer_of(placer: Placer, alike: Alike, node: Node, force: str | None) -> Off
         placer.check(node)
         if not placer.overrides:
             layouts = [placer.layout(v) for v in node.inputs]
-            computed = alike.key(node, layouts, placer.threads)
+            split = tuple([v in placer.by_channels for v in node.inputs])
+            computed = alike.key(node, layouts, placer.threads, split)
             known = alike.again(computed, node)
             if known is not None:
                 site, found, arrays = known

@@ -51,6 +51,7 @@ class Placer:
         self._home: dict[Value, Tensor] = {}
         self._copies: dict[tuple[Value, tuple[int, ...], int], Tensor] = {}
         self._layouts: dict[Value, Layout] = {}
+        self.by_channels: set[Value] = set()
         self._alike = Alike()
 
     def again(self, threads: int) -> Placer:
@@ -173,6 +174,8 @@ class Placer:
             tensor = Tensor(value.name, value.dtype, value.dims, layout.block)
             self.set(value, tensor)
             writes.append(tensor)
+        if choice.by_channels:
+            self.by_channels.update(site.outputs)
         self.steps.append(
             Placed(
                 node.name,
@@ -212,6 +215,7 @@ class Placer:
         self.check(node)
         site = make_site(node, self.target, self.precision)
         site.layouts, site.threads = self._layouts, self.threads
+        site.by_channels = self.by_channels
         return site
 
     def check(self, node: Node) -> None:

@@ -166,7 +166,9 @@ def packed_choice(site: Site, w: np.ndarray[Any, Any], m: int, tiling: Tiling) -
     nbytes = 4.0 * (m * k + k * tiling.columns.padded + m * n)
     cost = target.time(2.0 * m * n * k, nbytes, tiling.efficiency) + 1e-7
     cells = grid(target, tiling, k, cost)
-    near = by_positions(site, 4.0 * m * k, w.nbytes, tiling.rows.count, 2.0 * m * n * k)
+    near = by_positions(
+        site, 4.0 * m * k, 2.0 * m * n * k, tiling.rows.count, cells.count, weights=w.nbytes
+    )
     stream = stream_of(site, tiling, cells, k, near)
     lead = len(site.out.dims) - 1
     stride = spread_stride(k, tiling.rows.size)

@@ -10,6 +10,7 @@ import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.rows import run
+from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.window.contract import Level, initial, nest
 from tinsmith.kernels.window.direct import PARALLEL_FLOPS, grid, store_tile, traffic
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
@@ -38,6 +40,10 @@ def conv_depthwise(site: Site) -> Choice:
     count = 1
     if flops > PARALLEL_FLOPS:
         count = bands(geo.batch * blocks, plan.most_bands, site.threads)
+    read = 4.0 * geo.channels * prod(geo.size)
+    near = geo.batch == 1 and by_positions(
+        site, read, flops, plan.most_bands, blocks * count, planes=2 * blocks
+    )
     packed = [Packed("weights", lambda: pack_taps(w.reshape(len(w), -1), width))]
     if bias is not None:
         packed.append(Packed("bias", lambda: pack_taps(bias.reshape(-1, 1), width)))
@@ -49,9 +55,10 @@ def conv_depthwise(site: Site) -> Choice:
         phases=one_phase(
             geo.batch * blocks * count,
             lambda em: emit_depthwise(em, geo, blocks, count),
-            count if geo.batch == 1 else 0,
+            count if near else 0,
         ),
         packed=tuple(packed),
+        by_channels=geo.batch == 1 and not near,
         detail=f"tile {plan}",
     )
 

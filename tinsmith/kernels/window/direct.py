@@ -66,11 +66,14 @@ def direct(site: Site, geo: Geometry, groups: int) -> Choice:
         packed.append(Packed("bias", lambda: pack_bias(bias, cut, groups)))
     plan = tiling(site.target, rows, cols, cut.main if cut.count else cut.tail, depth)
     read = 4.0 * geo.batch * geo.channels * prod(geo.size)
-    near = by_positions(site, read, w.nbytes, plan.most_bands, flops)
-    count = 1
-    if flops > PARALLEL_FLOPS:
-        threads = site.threads if near else 1
-        count = bands(geo.batch * groups * cut.total, plan.most_bands, threads)
+    tiles = geo.batch * groups * cut.total
+    count = bands(tiles, plan.most_bands) if flops > PARALLEL_FLOPS else 1
+    planes = geo.batch * (geo.channels + geo.out_channels) // width
+    near = by_positions(
+        site, read, flops, plan.most_bands, tiles * count, planes=planes, weights=w.nbytes
+    )
+    if near and flops > PARALLEL_FLOPS:
+        count = bands(tiles, plan.most_bands, site.threads)
     alone = groups > 1 or cut.total == 1
     parts, again = (1, 0) if alone else portions(site.target, geo, w.nbytes, cut.total)
     if parts > geo.batch:
@@ -94,6 +97,7 @@ def direct(site: Site, geo: Geometry, groups: int) -> Choice:
             geo.batch * count if near else 0,
         ),
         packed=tuple(packed),
+        by_channels=geo.batch == 1 and not near and parts == 1,
         detail=f"tile {plan}x{cut}",
     )
 
