@@ -8,12 +8,15 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
-from tinsmith.ops.window import window
+from tinsmith.ops.window import Window, window
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, p
 
 rules = RuleSet("lower-windows", "Rare windows become slices, products and sums.")
 register("machine")(rules)
+
+FEWER = 4
+"""How many times more outputs than positions make a convolution by computed weights a product."""
 
 
 def _dims(value: Value) -> tuple[int, ...]:
@@ -31,11 +34,41 @@ def _dims(value: Value) -> tuple[int, ...]:
 )
 def computed_bias(x: Value, w: Value, b: Value, conv: Node) -> Value:
     """conv(x, w, b) -> conv(x, w) + b."""
-    if b.const is not None:
-        raise Skip("the bias is a constant")
+    if b.const is not None and w.const is not None:
+        raise Skip("the weights and the bias are constants")
     y = OPS[conv.op.name](x, w, **conv.attrs)
     bias = OPS["Reshape"](b, np.array((-1, *[1] * (len(_dims(x)) - 2)), np.int64))
     return OPS["Add"](y, bias)
+
+
+@rules.rule(p.Conv("x", "w").named("conv"), tolerance=2e-5, x=(1, 2, 3, 4), w=(24, 2, 2, 2))
+def few_positions(x: Value, w: Value, conv: Node) -> Value:
+    """conv(x, w) -> w @ columns of x, where those are far fewer than the weights to be packed."""
+    if w.const is not None:
+        raise Skip("the weights are a constant")
+    if conv.group != 1 or x.dtype != np.float32:
+        raise Skip(f"x is {x.dtype}, in {conv.group} groups")
+    (n, _, *sizes), (m, channels, *kernel) = _dims(x), _dims(w)
+    win = window(tuple(sizes), tuple(kernel), conv.stride, conv.pad, conv.dilation, conv.auto_pad)
+    out, depth = tuple(int(d) for d in win.out), channels * prod(kernel)
+    if m < FEWER * n * prod(out):
+        raise Skip(f"{n * prod(out)} positions are no {FEWER} times fewer than {m} outputs")
+    rows = OPS["Reshape"](w, np.array([m, depth]))
+    columns = OPS["Reshape"](_columns(x, win, out), np.array([n, depth, prod(out)]))
+    return OPS["Reshape"](OPS["MatMul"](rows, columns), np.array([n, m, *out]))
+
+
+def _columns(x: Value, win: Window, out: tuple[int, ...]) -> Value:
+    """[N, C, taps, points]: what each tap reads of the padded input, one after the other."""
+    if any(win.begin) or any(win.end):
+        x = OPS["Pad"](x, np.array([0, 0, *win.begin, 0, 0, *win.end]))
+    axes, parts = np.arange(2, 2 + len(out)), []
+    for tap in np.ndindex(*win.kernel):
+        first = np.multiply(tap, win.dilation)
+        last = first + np.multiply(np.subtract(out, 1), win.stride) + 1
+        part = OPS["Slice"](x, first, last, axes, np.array(win.stride))
+        parts.append(OPS["Reshape"](part, np.array([*x.dims[:2], 1, prod(out)])))
+    return OPS["Concat"](*parts, axis=2)
 
 
 @rules.rule(
