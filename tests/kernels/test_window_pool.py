@@ -76,6 +76,17 @@ def test_nan_and_infinity_win_where_the_reference_says(target):
 
 
 @pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("name", WINDOWS)
+def test_nan_and_infinity_anywhere(name, target):
+    shape, attrs = WINDOWS[name]
+    x = normal(*shape)
+    rng = np.random.default_rng(2)
+    x[rng.random(shape) < 0.4] = -np.inf
+    x[rng.random(shape) < 0.05] = np.nan
+    check("MaxPool", [x], attrs, kernel="pool_max", target=target)
+
+
+@pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize("extra", [0, 1])
 @pytest.mark.parametrize("kind", ["mean", "max"])
 @pytest.mark.parametrize(

@@ -163,7 +163,11 @@ class Val:
         return self.compare("ne", other)
 
     def is_nan(self) -> Val:
-        return self.b.emit(self.ty.of("i1"), f"fcmp uno {self.ty.llvm} {self.ref}, {self.ref}")
+        return self.unordered(self)
+
+    def unordered(self, other: Val) -> Val:
+        """Whether self or `other` is NaN."""
+        return self.b.emit(self.ty.of("i1"), f"fcmp uno {self.ty.llvm} {self.ref}, {other.ref}")
 
     def select(self, yes: Val | float | int, no: Val | float | int) -> Val:
         """Lane-wise choice by this i1 value."""
@@ -186,8 +190,6 @@ class Val:
 
     def fma(self, times: Any, plus: Any) -> Val:
         """self * times + plus, fused where the target can."""
-        if not self.ty.is_float:
-            return self * times + plus
         x, y = self._like(times), self._like(plus)
         name, ty = f"llvm.fmuladd.{self._suffix()}", self.ty.llvm
         text = f"{ty} {self.ref}, {ty} {x.ref}, {ty} {y.ref}"

@@ -6,9 +6,11 @@ are cut into runs whose windows are clipped alike while code is generated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
+from operator import add
 
 import numpy as np
 
@@ -22,9 +24,11 @@ from tinsmith.kernels.window.geometry import Geometry, Triple, pool_geometry, st
 from tinsmith.kernels.window.tiles import Sink, bands, cut, walk
 
 PARALLEL_VALUES = 1 << 17  # fewer input values times taps than this are done by one thread
-WIDEST_ROW = 9  # taps of a kernel row that are unrolled
+WIDEST = 9  # taps of a kernel row, and rows, that are unrolled
 
 Carried = list[Val]
+Part = tuple[Val, ...]
+Range = tuple[Val | int, Val | int]
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,8 @@ class Fold:
     start: float
     add: Callable[[Val, Val], Val]
     flops: float  # what one tap costs, in operations at the peak rate
+    column: Callable[[Sequence[Val]], Part]  # the fold of one column of a window
+    across: Callable[[Sequence[Part]], Val]  # the fold of columns
 
 
 def larger(kept: Val, new: Val) -> Val:
@@ -42,8 +48,21 @@ def larger(kept: Val, new: Val) -> Val:
     return new.is_nan().select(new, best)
 
 
-MAXIMUM = Fold(float("-inf"), larger, 3.5)
-SUM = Fold(0.0, lambda kept, new: kept + new, 2.0)
+def _largest(xs: Sequence[Val]) -> Part:
+    """The maximum of the numbers, and where one is NaN: two of them are tested at once."""
+    pairs = [xs[i].unordered(xs[min(i + 1, len(xs) - 1)]) for i in range(0, len(xs), 2)]
+    return reduce(Val.max, xs), reduce(Val.__or__, pairs)
+
+
+def _largest_of(parts: Sequence[Part]) -> Val:
+    numbers, nans = zip(*parts, strict=True)
+    return reduce(Val.__or__, nans).select(float("nan"), reduce(Val.max, numbers))
+
+
+MAXIMUM = Fold(float("-inf"), larger, 3.5, _largest, _largest_of)
+SUM = Fold(
+    0.0, add, 2.0, lambda xs: (reduce(add, xs),), lambda parts: reduce(add, (x for (x,) in parts))
+)
 
 
 @kernel("MaxPool", Tier.SHAPED, dtypes="float32")
@@ -132,7 +151,7 @@ def _taps_inside(geo: Geometry, axis: int, o: int) -> tuple[int, int]:
     return low, max(low, high)
 
 
-def clipped(b: Builder, geo: Geometry, axis: int, o: Val | int) -> tuple[Val | int, Val | int]:
+def clipped(b: Builder, geo: Geometry, axis: int, o: Val | int) -> Range:
     """The kernel indices [low, high) of output `o` whose taps lie inside the input."""
     if isinstance(o, int):
         return _taps_inside(geo, axis, o)
@@ -173,16 +192,18 @@ def emit_pool(
     blocks: int,
     count: int,
 ) -> None:
-    """Tiles are (batch, channel block, band of rows), the band innermost."""
+    """Tiles are (batch, band of rows, channel block), the block innermost; the last comes first:
+    that of its input which was written last is still in the cache."""
     b, source = em.b, em.ins[0]
     assert source is not None
     batch, plane, step = steps(source.spec, geo.rank)
     stride = [k * s for k, s in zip(geo.stride, step, strict=True)]
     back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
     runs = _runs(geo, None if shares is None else shares[2])
-    with b.loop(em.begin, em.end) as t:
-        band, rest = t % count, t // count
-        block, n = rest % blocks, rest // blocks
+    with b.loop(em.begin, em.end) as i:
+        t = em.begin + em.end - 1 - i
+        block, rest = t % blocks, t // blocks
+        band, n = rest % count, rest // count
         x = source.pointer + n * batch + block * plane + back
         sink = Sink(em, geo).at(n, block)
 
@@ -193,21 +214,25 @@ def emit_pool(
             if shares is not None:
                 share = (em.packed[0] + d).load() * (em.packed[0] + geo.out[0] + r).load()
             place = sink.at(0, 0, d, r)
+            lines = _lines(b, geo, fold, step, ranges)
             for run in runs:
                 factor = None if share is None else share * run.share
 
                 def tile(
                     c: Val | int, wide: int, run: Run = run, factor: Val | None = factor
                 ) -> None:
-                    corner = (line + c * stride[2]).fixed()
-                    done = _window(b, geo, fold, step, corner, ranges, run, wide, sink.width)
+                    corner = (line + (c * stride[2] + run.low * geo.dilation[2] * step[2])).fixed()
+                    if lines and 0 < run.high - run.low <= WIDEST:
+                        done = _unrolled(geo, fold, step, corner, lines, run, wide, sink.width)
+                    else:
+                        done = _window(b, geo, fold, step, corner, ranges, run, wide, sink.width)
                     for j, value in enumerate(done):
                         if factor is not None:
                             value = value * factor
                         place.at(0, 0, 0, 0, c).put(value, 0, 0, 0, 0, j)
 
-                for start, pieces in _cuts(run, em):
-                    walk(b, pieces, 0, 1, lambda c, w, s=start, f=tile: f(c + s if s else c, w))
+                start, pieces = run.start, cut(run.count, 8 if em.target.registers >= 32 else 4)
+                walk(b, pieces, 0, 1, lambda c, w, s=start, f=tile: f(c + s if s else c, w))
 
         def plane_of(d: Val | int) -> None:
             walk(b, ((geo.out[1], 1),), band, count, lambda r, _: row(d, r))
@@ -215,8 +240,49 @@ def emit_pool(
         run(b, 0, geo.out[0], plane_of)
 
 
-def _cuts(run: Run, em: Emit) -> Iterator[tuple[int, tuple[tuple[int, int], ...]]]:
-    yield run.start, cut(run.count, 8 if em.target.registers >= 32 else 4)
+def _lines(
+    b: Builder, geo: Geometry, fold: Fold, step: Triple, ranges: tuple[Range, Range]
+) -> list[Val | int] | None:
+    """Where the rows of a window begin, or None where they are not to be unrolled. For rows outside
+    the input a maximum takes the first or last row inside once more."""
+    found: list[Val | int] = [0]
+    for axis, (low, high) in enumerate(ranges):
+        if isinstance(low, int) and isinstance(high, int):
+            taps: list[Val | int] = list(range(low, high))
+        elif fold is MAXIMUM and all(
+            len(range(*_taps_inside(geo, axis, o))) for o in range(geo.out[axis])
+        ):
+            last = high - 1
+            taps = [b.minimum(b.maximum(low, k), last) for k in range(geo.kernel[axis])]
+        else:
+            return None
+        found = [at + k * (geo.dilation[axis] * step[axis]) for at in found for k in taps]
+    return found if 0 < len(found) <= WIDEST else None
+
+
+def _unrolled(
+    geo: Geometry,
+    fold: Fold,
+    step: Triple,
+    corner: Ptr,
+    lines: list[Val | int],
+    run: Run,
+    wide: int,
+    width: int,
+) -> Carried:
+    """The folds of `wide` neighbouring windows, column by column: windows share columns."""
+    rows = [(corner + line).fixed() for line in lines]
+    columns: dict[int, Part] = {}
+    done = []
+    for p in range(wide):
+        first = p * geo.stride[2]
+        places = [first + j * geo.dilation[2] for j in range(run.high - run.low)]
+        for place in places:
+            if place not in columns:
+                at = place * step[2]
+                columns[place] = fold.column([(row + at).load(width) for row in rows])
+        done.append(fold.across([columns[place] for place in places]))
+    return done
 
 
 def _window(
@@ -225,14 +291,13 @@ def _window(
     fold: Fold,
     step: Triple,
     corner: Ptr,
-    ranges: tuple[tuple[Val | int, Val | int], tuple[Val | int, Val | int]],
+    ranges: tuple[Range, Range],
     run: Run,
     wide: int,
     width: int,
 ) -> Carried:
-    """The folds of `wide` neighbouring windows."""
+    """The folds of `wide` neighbouring windows, whose first column starts at `corner`."""
     gap, across = geo.dilation, run.high - run.low
-    corner = corner + run.low * gap[2] * step[2]
 
     def taps(at: Ptr, carried: Carried, number: int) -> Carried:
         carried, loaded = list(carried), {}
@@ -245,7 +310,7 @@ def _window(
         return carried
 
     def line(at: Ptr, carried: Carried) -> Carried:
-        if across <= WIDEST_ROW:
+        if across <= WIDEST:
             return taps(at, carried, across)
         return fold_range(
             b, 0, across, carried, lambda j, c: taps(at + j * (gap[2] * step[2]), c, 1)
