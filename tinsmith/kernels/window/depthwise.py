@@ -21,7 +21,7 @@ from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.rows import run
 from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.window.contract import Level, initial, nest
-from tinsmith.kernels.window.direct import PARALLEL_FLOPS, grid, store_tile, traffic
+from tinsmith.kernels.window.direct import grid, store_tile, traffic
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
 from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, sweep
 
@@ -37,9 +37,7 @@ def conv_depthwise(site: Site) -> Choice:
     bias = site.const(2, "the bias") if site.has(2) else None
     geo, blocks, plan, flops = depthwise_cut(site)
     width = block_of(site.target)
-    count = 1
-    if flops > PARALLEL_FLOPS:
-        count = bands(geo.batch * blocks, plan.most_bands, site.threads)
+    count = bands(geo.batch * blocks, plan.most_bands, site.threads, flops)
     read = 4.0 * geo.channels * prod(geo.size)
     near = geo.batch == 1 and by_positions(
         site, read, flops, plan.most_bands, blocks * count, planes=2 * blocks

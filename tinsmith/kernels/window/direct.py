@@ -19,15 +19,13 @@ from tinsmith.codegen.types import I64
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import LINE, Layout, block_of
 from tinsmith.kernels.rows import run
-from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.window.contract import Fetch, Level, contract, initial
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
-from tinsmith.kernels.window.order import PanelPlace, each_panel, portions
+from tinsmith.kernels.window.order import Order, PanelPlace, each_panel, order_of
 from tinsmith.kernels.window.tiles import (
     Panels,
     Sink,
     Tiling,
-    bands,
     panels,
     pieces_before,
     sweep,
@@ -36,7 +34,6 @@ from tinsmith.kernels.window.tiles import (
 from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks, pack_bias, pack_groups
 
 EFFICIENCY = 0.98
-PARALLEL_FLOPS = 4e5  # less than this is done by one thread
 EARLIER = 2048  # elements by which a stream of weights is asked for before it is used
 BLOCKS_EARLIER = 2  # by which a pixel's channels that another core may have written are asked for
 
@@ -65,21 +62,7 @@ def direct(site: Site, geo: Geometry, groups: int) -> Choice:
     if bias is not None:
         packed.append(Packed("bias", lambda: pack_bias(bias, cut, groups)))
     plan = tiling(site.target, rows, cols, cut.main if cut.count else cut.tail, depth)
-    read = 4.0 * geo.batch * geo.channels * prod(geo.size)
-    tiles = geo.batch * groups * cut.total
-    count = bands(tiles, plan.most_bands) if flops > PARALLEL_FLOPS else 1
-    planes = geo.batch * (geo.channels + geo.out_channels) // width
-    near = by_positions(
-        site, read, flops, plan.most_bands, tiles * count, planes=planes, weights=w.nbytes
-    )
-    if near and flops > PARALLEL_FLOPS:
-        count = bands(tiles, plan.most_bands, site.threads)
-    alone = groups > 1 or cut.total == 1
-    parts, again = (1, 0) if alone else portions(site.target, geo, w.nbytes, cut.total)
-    if parts > geo.batch:
-        count = min(max(count, parts // geo.batch), plan.most_bands)
-    near = near and parts == 1
-    passes = count if parts > geo.batch else site.threads if near else 1
+    order = order_of(site, geo, groups, cut.total, plan.most_bands, w.nbytes, flops)
     layout = Layout(width)
     reads: list[Layout | None] = [Layout(width, geo.halo), *(None for _ in site.inputs[1:])]
     weights = 4.0 * w.size / site.target.dram_bandwidth
@@ -88,16 +71,16 @@ def direct(site: Site, geo: Geometry, groups: int) -> Choice:
             site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
             overlap(site.target.time(flops, 0, EFFICIENCY), weights),
         )
-        + again / site.target.l3_bandwidth,
+        + order.again / site.target.l3_bandwidth,
         reads=site.reads(reads, layout),
         writes=(layout,),
         phases=one_phase(
-            groups * cut.total * geo.batch * count,
-            lambda em: emit_direct(em, geo, cut, blocks, count, groups, parts, passes),
-            geo.batch * count if near else 0,
+            order.tiles,
+            lambda em: emit_direct(em, geo, cut, blocks, groups, order),
+            geo.batch * order.count if order.near else 0,
         ),
         packed=tuple(packed),
-        by_channels=geo.batch == 1 and not near and parts == 1,
+        by_channels=geo.batch == 1 and not order.near and order.parts == 1,
         detail=f"tile {plan}x{cut}",
     )
 
@@ -123,16 +106,9 @@ def flattened(em: Emit, geo: Geometry) -> Geometry:
 
 
 def emit_direct(
-    em: Emit,
-    geo: Geometry,
-    cut: Panels,
-    blocks: ChannelBlocks,
-    count: int,
-    groups: int,
-    parts: int,
-    passes: int,
+    em: Emit, geo: Geometry, cut: Panels, blocks: ChannelBlocks, groups: int, order: Order
 ) -> None:
-    """Tiles are those of `each_panel`; `passes`: how often a panel's weights are gone through."""
+    """Tiles are those of `each_panel`."""
     source = em.ins[0]
     assert source is not None
     if geo.is_pointwise:
@@ -149,10 +125,10 @@ def emit_direct(
         reduce = over_blocks(em, geo, blocks, at.lanes, early)
         depth = blocks.padded * geo.taps
         sink = Sink(em, geo).at(at.n, at.block)
-        ahead = following(em.target, cut, blocks, geo.taps, passes)
+        ahead = following(em.target, cut, blocks, geo.taps, order.passes)
         convolve(em, geo, at, x, weights, bias, sink, depth, reduce, ahead=ahead)
 
-    each_panel(em, cut, geo.batch, count, groups, body, parts)
+    each_panel(em, cut, geo.batch, order.count, groups, body, order.parts)
 
 
 MOST_HALVES = 3

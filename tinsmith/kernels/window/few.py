@@ -17,7 +17,7 @@ from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, ker
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.rows import run
 from tinsmith.kernels.window.contract import Level, nest
-from tinsmith.kernels.window.direct import PARALLEL_FLOPS, flattened, tap_levels, traffic
+from tinsmith.kernels.window.direct import flattened, tap_levels, traffic
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
 from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, sweep
 
@@ -43,7 +43,7 @@ def conv_few_outputs(site: Site) -> Choice:
     steps_each = max(1.0, 0.62 * loads) * blocks * geo.taps + SUMMING
     flops = 2.0 * width * geo.points * outputs * steps_each
     lines = prod(geo.out[1:]) if geo.is_pointwise else geo.out[1]
-    count = bands(geo.batch, lines) if flops > PARALLEL_FLOPS else 1
+    count = bands(geo.batch, lines, flops=flops)
     packed = [Packed("weights", lambda: _pack(w, width))]
     if bias is not None:
         packed.append(Packed("bias", lambda: bias))

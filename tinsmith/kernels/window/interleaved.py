@@ -24,7 +24,6 @@ from tinsmith.kernels.rows import run
 from tinsmith.kernels.transpose import blend
 from tinsmith.kernels.window.direct import (
     EFFICIENCY,
-    PARALLEL_FLOPS,
     convolve,
     over_blocks,
     traffic,
@@ -134,9 +133,7 @@ def interleaved(site: Site, geo: Geometry, widths: Widths) -> Choice:
     flops = 2.0 * width * cut.cost * planes * depth
     cuts = [tiling(site.target, *geo.out[1:], of, depth) for of in (cut.main, cut.tail) if of]
     downs = [((1, geo.out[1]),) if each.wrap else each.rows for each in cuts]
-    count = 1
-    if flops > PARALLEL_FLOPS:
-        count = bands(planes, min(sum(n for n, _ in down) for down in downs))
+    count = bands(planes, min(sum(n for n, _ in down) for down in downs), flops=flops)
     edges = _edges(downs, count)
     lines = _reach(geo, 1, int(max(edges[:, 1] - edges[:, 0])))
     size = (geo.kernel[0], lines, _reach(geo, 2, geo.out[2]))[3 - geo.rank :]

@@ -18,7 +18,6 @@ from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.window.contract import Fetch, nest, products
 from tinsmith.kernels.window.direct import (
     EFFICIENCY,
-    PARALLEL_FLOPS,
     Reduction,
     convolve,
     tap_levels,
@@ -96,9 +95,7 @@ def mixed(site: Site, geo: Geometry, widths: Widths) -> Choice:
     flops = 2.0 * width * plan.panels.cost * geo.batch * geo.out[0] * geo.taps
     lanes = plan.panels.main if plan.panels.count else plan.panels.tail
     tile = tiling(site.target, *geo.out[1:], lanes, plan.depth * geo.taps)
-    count = 1
-    if flops > PARALLEL_FLOPS:
-        count = bands(geo.batch * plan.panels.total, tile.most_bands)
+    count = bands(geo.batch * plan.panels.total, tile.most_bands, flops=flops)
     packed = [
         Packed("weights", lambda: pack_mixed(w, plan)),
         Packed("groups", lambda: group_ids(plan)),

@@ -4,16 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 
 from tinsmith.codegen.builder import Val
 from tinsmith.codegen.target import Target
-from tinsmith.kernels._kernel import Emit
+from tinsmith.kernels._kernel import Emit, Site
+from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.window.geometry import Geometry
-from tinsmith.kernels.window.tiles import Panels, plus
+from tinsmith.kernels.window.tiles import Panels, bands, plus
 
 MOST_TAPS = 4  # with more, the arithmetic hides where the input comes from
 MOST_BANDS = 8
 KEPT = 0.6  # of L2, for what is used again
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order of a direct convolution's tiles (see `each_panel`), and who takes which.
+
+    count   bands of an image
+    parts   portions of the batch, or bands, for each of which all panels are done
+    near    whether threads share the bands of each panel, rather than the panels
+    passes  how often a panel's weights are gone through
+    again   bytes that are fetched again from beyond the second-level cache
+    """
+
+    tiles: int
+    count: int
+    parts: int
+    near: bool
+    passes: int
+    again: float
+
+
+def order_of(
+    site: Site, geo: Geometry, groups: int, panels: int, most: int, weights: int, flops: float
+) -> Order:
+    """The order of `panels` of each group in at most so many bands; `weights` is in bytes."""
+    sets = geo.batch * groups * panels
+    read = 4.0 * geo.batch * geo.channels * prod(geo.size)
+    planes = geo.batch * (geo.channels + geo.out_channels) // block_of(site.target)
+    tiles = sets * bands(sets, most, flops=flops)
+    near = by_positions(site, read, flops, most, tiles, planes=planes, weights=weights)
+    count = bands(sets, most, site.threads if near else 1, flops)
+    if groups > 1 or panels == 1:
+        parts, again = 1, 0
+    else:
+        parts, again = portions(site.target, geo, weights, panels)
+    within = parts > geo.batch  # portions are bands
+    if within:
+        count = min(max(count, parts // geo.batch), most)
+    near = near and parts == 1
+    passes = count if within else site.threads if near else 1
+    return Order(sets * count, count, parts, near, passes, again)
 
 
 def portions(target: Target, geo: Geometry, weights: int, panels: int) -> tuple[int, int]:

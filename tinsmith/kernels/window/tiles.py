@@ -8,6 +8,7 @@ their vectors; the last vector of the last panel may be half as wide where few c
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,7 @@ from tinsmith.kernels.window.geometry import Geometry
 
 Pieces = tuple[tuple[int, int], ...]
 
+PARALLEL_FLOPS = 4e5  # less than this is done by one thread
 UNROLL = 4  # input channels in one loop body; more lets LLVM's scheduler spill
 MOST_VECTORS = 6  # output vectors of a panel
 MOST_WRAPPED = 8  # pixels of a tile that wraps over rows
@@ -200,10 +202,10 @@ def unroll(channels: int) -> int:
     )
 
 
-def bands(units: int, most: int = 16, threads: int = 1) -> int:
+def bands(units: int, most: int = 16, threads: int = 1, flops: float = math.inf) -> int:
     """Into how many bands the outputs of one panel are cut, so that there are enough tiles, and
-    one for each of the threads that share every panel; at most `most`."""
-    return max(1, min(most, max(threads, -(-16 // units))))
+    one for each of the threads that share every panel; at most `most`, and one for few `flops`."""
+    return max(1, min(most, max(threads, -(-16 // units)))) if flops > PARALLEL_FLOPS else 1
 
 
 class Sink:

@@ -20,7 +20,6 @@ from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, ker
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.window.direct import (
     EFFICIENCY,
-    PARALLEL_FLOPS,
     Reduction,
     convolve,
     over_blocks,
@@ -127,9 +126,7 @@ def conv_transposed(site: Site) -> Choice:
     depth = way.depth * max(1, prod(largest.kernel))
     flops = 2.0 * width * way.cost / prod(largest.out[1:]) * geo.batch * plan.products
     tile = tiling(site.target, *largest.out[1:], cut.main if cut.count else cut.tail, depth)
-    count = 1
-    if flops > PARALLEL_FLOPS:
-        count = bands(geo.batch * way.sides * cut.total, tile.most_bands)
+    count = bands(geo.batch * way.sides * cut.total, tile.most_bands, flops=flops)
     # [C, K/group, *taps] as [K, C/group, *taps]
     turned = w.reshape(groups, widths.inputs, widths.outputs, *triple(w.shape[2:])).swapaxes(1, 2)
     whole = turned.reshape(-1, *turned.shape[2:])
