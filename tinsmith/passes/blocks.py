@@ -19,9 +19,9 @@ RANK = 4
 @register("machine", name=NAME)
 @dataclass(frozen=True)
 class FuseBlocks:
-    """1x1 -> depthwise -> 1x1, 1x1 -> depthwise, and depthwise -> 1x1 become one node, and so does
-    what scales the channels that a 1x1 convolution reads.
+    """1x1 -> depthwise -> 1x1, 1x1 -> depthwise, and depthwise -> 1x1 become one node.
 
+    So do a 1x1 convolution that is in no such chain and what scales the channels that it reads.
     Every value between two of them is read once, by a convolution, and is no graph output; weights
     and biases are constants.
     """
