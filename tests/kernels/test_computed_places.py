@@ -38,11 +38,18 @@ def test_elements(shape, counts, axis, target):
           kernel="gather_elements", target=target)  # fmt: skip
 
 
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_elements_of_every_width(dtype, target):
+    for kind, axis in (("int32", 0), ("int64", 1)):
+        inputs = [array(dtype, 9, 9), places(9, 9, 9, dtype=kind)]
+        check("GatherElements", inputs, {"axis": axis}, kernel="gather_elements", target=target)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["int32", "int64"])
 def test_elements_of_every_type(dtype, kind):
     at = places(4, 4, 7, dtype=kind)
-    check("GatherElements", [array(dtype, 4, 7), at], {"axis": 0}, kernel="gather_elements")
     check("GatherND", [array(dtype, 4, 7), at[:, :1].copy()], kernel="gather_slices")
     new = array(dtype, 4, 7)
     check("ScatterElements", [array(dtype, 4, 7), at, new], {"axis": 0}, kernel="scatter_elements")

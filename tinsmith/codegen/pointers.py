@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tinsmith.codegen.types import PTR, Ty
+from tinsmith.codegen.types import I1, PTR, Ty
 from tinsmith.codegen.values import Val
 from tinsmith.errors import CodegenError
 
@@ -68,6 +68,20 @@ class Ptr:
     def splat(self, lanes: int) -> Val:
         """One element in every lane."""
         return self.load().splat(lanes)
+
+    def gather(self, places: Val, mask: Val | None = None) -> Val:
+        """The elements at as many distances as `places` has lanes; those that are off in `mask`
+        are not read and give 0."""
+        lanes, ty = places.ty.lanes, self.elem.x(places.ty.lanes)
+        if lanes == 1:
+            return (self + places).load()
+        line = f"getelementptr {self.elem.llvm}, ptr {self.address}, {places.ty.llvm} {places.ref}"
+        on = self.b.const(1, I1.x(lanes)) if mask is None else mask
+        text = f"<{lanes} x ptr> align {self.elem.nbytes} {self.b.emit(PTR, line).ref}, "
+        text += f"{on.ty.llvm} {on.ref}, {ty.llvm} zeroinitializer"
+        name = f"llvm.masked.gather.{Val(self.b, ty, '')._suffix()}.v{lanes}p0"
+        params = f"<{lanes} x ptr>, {on.ty.llvm}, {ty.llvm}"
+        return self.b.intrinsic(name, ty, text=text, params=params)
 
     def store(self, value: Val, mask: Val | None = None, align: int | None = None) -> None:
         if value.ty.kind == "i1" and self.elem.nbytes == 1:  # a bool is one byte, 0 or 1

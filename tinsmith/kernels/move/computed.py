@@ -9,9 +9,9 @@ import numpy as np
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.functions import FUNCTIONS
-from tinsmith.codegen.types import Ty
+from tinsmith.codegen.types import I64, Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, elem, kernel
-from tinsmith.kernels.layout import plain_strides
+from tinsmith.kernels.layout import block_of, plain_strides
 from tinsmith.kernels.move.scatter import copy_all
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 
@@ -54,7 +54,7 @@ def gather_elements(site: Site) -> Choice:
     axis = site.attr("axis") % len(dims)
     steps, word, length = plain_strides(dims), _word(site), counts[-1]
     fixed = [0 if k == axis else step for k, step in enumerate(steps)]
-    rows = prod(counts[:-1])
+    rows, lanes = prod(counts[:-1]), block_of(site.target) // 2
 
     def emit(em: Emit) -> None:
         b, source, table = em.b, em.ins[0], em.ins[1]
@@ -63,10 +63,16 @@ def gather_elements(site: Site) -> Choice:
         with b.loop(em.begin, em.end) as row:
             line = (x + _base(row, counts[:-1], fixed[:-1])).fixed()
             at, out = (table.pointer + row * length).fixed(), (y + row * length).fixed()
-            with b.loop(0, length) as j:
-                index, _ = em.place(at + j, dims[axis])
-                come = line + index * steps[axis]
-                (out + j).store((come + j * fixed[-1] if fixed[-1] else come).load())
+            lane = b.vector(range(lanes), I64)
+
+            def several(j: Val | int, size: int, mask: Val | None) -> None:
+                index, _ = em.place(at + j, dims[axis], size, mask)
+                index = index * steps[axis]
+                if fixed[-1]:
+                    index = index + (lane + j if size > 1 else b.index(j)) * fixed[-1]
+                (out + j).store(line.gather(index, mask), mask)
+
+            b.vectors(length, lanes, several)
 
     total = site.out.type.size
     cost = 1e-6 + site.target.time(0, 2 * site.out.type.nbytes + 8 * total) + total * ELEMENT
@@ -118,10 +124,9 @@ def scatter_elements(site: Site) -> Choice:
         b, table, updates = em.b, em.ins[1], em.ins[2]
         assert table is not None and updates is not None
         with b.loop(0, prod(counts)) as k:
-            index, bad = em.place(table.pointer + k, dims[axis])
+            index, _ = em.place(table.pointer + k, dims[axis])
             to = em.outs[0].pointer + _base(k, counts, fixed) + index * steps[axis]
-            with b.when(bad ^ True):
-                _put(b, to, (updates.pointer + k).load(), combine)
+            _put(b, to, (updates.pointer + k).load(), combine)
 
     fault = FAULT.format(dims[axis])
     return _scattered(site, scatter, prod(counts), fault)
@@ -140,14 +145,12 @@ def scatter_slices(site: Site) -> Choice:
         b, table, updates = em.b, em.ins[1], em.ins[2]
         assert table is not None and updates is not None
         with b.loop(0, rows) as row:
-            to, wrong = em.outs[0].pointer, None
+            to = em.outs[0].pointer
             for k in range(depth):
-                index, bad = em.place(table.pointer + row * depth + k, dims[k])
+                index, _ = em.place(table.pointer + row * depth + k, dims[k])
                 to = to + index * steps[k]
-                wrong = bad if wrong is None else wrong | bad
-            assert wrong is not None
             to, come = to.fixed(), (updates.pointer + row * inner).fixed()
-            with b.when(wrong ^ True), b.loop(0, inner) as i:
+            with b.loop(0, inner) as i:
                 _put(b, to + i, (come + i).load(), combine)
 
     return _scattered(site, scatter, rows * inner, FAULT.format("the size of its axis"))
