@@ -175,9 +175,9 @@ def result(case, pick, *, kernel="winograd", target="host", x=None):
 
 
 ERRORS = {  # of the largest result, twice what is measured at 256 channels
-    "3x3": (conv(1, 256, 16, (13, 13), (3, 3), **PAD), [2e-6, 4e-6, 5e-6, 1.5e-5, 3e-5]),
+    "3x3": (conv(1, 256, 16, (13, 13), (3, 3), **PAD), [2e-6, 4e-6, 5e-6, 1.5e-5, 3e-5, 2e-5]),
     "3x3, stride 2": (conv(1, 256, 16, (25, 25), (3, 3), **HALF, **PAD), [1.5e-6, 2e-6, 3e-6]),
-    "5x5": (conv(1, 128, 16, (13, 13), (5, 5), pad=(2, 2, 2, 2)), [5e-6, 1e-5, 2e-5]),
+    "5x5": (conv(1, 128, 16, (13, 13), (5, 5), pad=(2, 2, 2, 2)), [5e-6, 1e-5, 2e-5, 3e-5]),
 }
 
 
@@ -199,6 +199,16 @@ def test_strict_precision_allows_small_tiles_only():
     ]
     with pytest.raises(Skip, match="no algorithm of strict precision"):
         offers(conv(1, 32, 32, (28, 28), (5, 5), pad=(2, 2, 2, 2)), "winograd", "avx2", "strict")
+
+
+def test_tiles_of_unequal_sides_are_offered_where_they_need_fewer_products():
+    def tiles(size):
+        case = conv(1, 16, 16, (size, size), (3, 3), **PAD)
+        return {c.detail.split()[0] for c in offers(case, "winograd", "avx2")}
+
+    squares = {f"F({m}x{m},3x3)" for m in range(2, 7)}
+    assert tiles(28) == squares | {"F(4x7,3x3)"}
+    assert tiles(24) == squares
 
 
 SPREAD = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 from dataclasses import replace
 
 from tinsmith.codegen.target import Target, overlap
@@ -14,30 +16,38 @@ from tinsmith.kernels.winograd.program import data_program, result_program
 
 GROWTH = {"exact": 0.0, "strict": 8.0, "default": 1000.0}
 """The growth allowed, of both axes: F(2x2,3x3) has 7.1, F(6x6,3x3) 924."""
+LARGEST = 7  # results of one axis
 MOST_PRODUCTS = 9  # of one axis
 LEAST_GAIN = 1.15
 EFFICIENCY = 0.95  # of the products
-CROWDING = 0.35
-"""The share of V and M that leaves the second-level cache before it is read, where they fill it:
-pages lie anywhere, and some sets are full before others. It grows with what they fill."""
+FILLED, CROWDING = 0.6, 0.3
+"""The share of the second-level cache that the weights and a block's tensors, V and M may fill
+before V and M leave it, and the share of these that does for each e-fold beyond: pages lie
+anywhere, and some sets are full before others."""
 
 
 def algorithms(geo: Geometry, precision: str) -> list[tuple[Bilinear, Bilinear]]:
-    """The pairs (rows, columns) worth considering, tiles no larger than the output."""
-    found: list[tuple[Bilinear, Bilinear]] = []
+    """The pairs (rows, columns) worth considering, tiles no larger than the output: squares, and
+    others that need fewer products."""
+    found: dict[tuple[Bilinear, Bilinear], int] = {}
     apart = [-(-n // gap) for n, gap in zip(geo.out[1:], geo.dilation[1:], strict=True)]
     axes = list(zip(apart, geo.kernel[1:], geo.stride[1:], strict=True))
-    for m in range(2, 7):
-        if not all(supported(m, taps, stride) for _, taps, stride in axes):
+    sizes = sorted(itertools.product(range(2, LARGEST + 1), repeat=2), key=lambda s: s[0] != s[1])
+    for size in sizes:
+        if not all(supported(m, r, stride) for m, (_, r, stride) in zip(size, axes, strict=True)):
             continue
         rows, cols = (
-            bilinear(min(m, out) if taps > 1 else 1, taps, stride) for out, taps, stride in axes
+            bilinear(min(m, out) if taps > 1 else 1, taps, stride)
+            for m, (out, taps, stride) in zip(size, axes, strict=True)
         )
         exact = rows.growth * cols.growth <= GROWTH[precision]
         small = max(rows.products, cols.products) <= MOST_PRODUCTS
-        if exact and small and gain(rows, cols) > LEAST_GAIN and (rows, cols) not in found:
-            found.append((rows, cols))
-    return found
+        tiles = -(-apart[0] // rows.m) * -(-apart[1] // cols.m)
+        products = tiles * rows.products * cols.products
+        fewer = size[0] == size[1] or products < min(found.values(), default=products)
+        if exact and small and fewer and gain(rows, cols) > LEAST_GAIN:
+            found.setdefault((rows, cols), products)
+    return list(found)
 
 
 def gain(rows: Bilinear, cols: Bilinear) -> float:
@@ -70,7 +80,7 @@ def _counts(target: Target, draft: Plan) -> set[int]:
     of tiles (or whole parts of one)."""
     per_tile = 4 * draft.positions * draft.width * (draft.channels.count + draft.outputs)
     found = {1} if per_tile * draft.total <= max(4 * target.l2, target.l3 // 4) else set()
-    for share in (0.25, 0.4, 0.6, 0.8, 1.1):
+    for share in (0.25, 0.4, 0.6, 0.8, 1.1, 1.5):
         most = max(min(4, draft.total), int(target.l2 * share) // per_tile)
         if most >= draft.across:
             count = -(-draft.lines // (most // draft.across))
@@ -129,13 +139,14 @@ def cost(target: Target, plan: Plan, slots: float) -> float:
     total = overlap(products, weights / target.dram_bandwidth)
     total += (plan.blocks - 1) * overlap(products, again)
     total += transforms(target, plan) * issue
-    missed = min(1.0, CROWDING * 4 * plan.size / target.l2)
+    filled = (weights + 4 * plan.size + _tensors(plan) / plan.blocks) / target.l2
+    missed = min(1.0, max(0.0, CROWDING * math.log(filled / FILLED)))
     total += missed * 8.0 * plan.size * plan.blocks / target.l3_bandwidth
     if plan.whole:
         total += 2 * target.wait
     if plan.blocks % 2 and 1 < plan.blocks < 16:
         total *= 1.02  # two threads would not share evenly
-    if plan.blocks % plan.lines and plan.lines % plan.blocks:
+    if plan.blocks % plan.lines and plan.lines % plan.blocks and _tensors(plan) >= target.l2 / 2:
         total *= 1.03  # prefetches miss where a block goes on in the next row of tiles
     return total
 
@@ -149,12 +160,13 @@ def transforms(target: Target, plan: Plan) -> float:
     back += result_program(cols).operations * rows.m
     into += 2 * plan.positions
     back += plan.positions + 2 * rows.m * cols.m
-    geo = plan.geo
-    tensors = (
-        4
-        * plan.width
-        * geo.batch
-        * (plan.channels.count * geo.size[1] * geo.size[2] + plan.outputs * geo.out[1] * geo.out[2])
-    )
+    tensors = _tensors(plan)
     far = 1.5 if tensors > target.l3 else 1.15 if tensors > target.l2 else 1.0
     return 0.75 * far * plan.total * (into * plan.channels.count + back * plan.outputs)
+
+
+def _tensors(plan: Plan) -> int:
+    """Bytes of the tensors."""
+    geo = plan.geo
+    inputs = plan.channels.count * geo.size[1] * geo.size[2]
+    return 4 * plan.width * geo.batch * (inputs + plan.outputs * geo.out[1] * geo.out[2])

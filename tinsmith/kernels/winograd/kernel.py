@@ -30,7 +30,7 @@ from tinsmith.kernels.winograd.weights import Array, pack, pack_bias, packed_byt
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def winograd(site: Site) -> list[Choice]:
-    """Winograd convolution F(m, r) on channel-blocked data, one choice for each m."""
+    """Winograd convolution F(m, r) on channel-blocked data, one choice for each tile."""
     geo = plane_geometry(site)
     w = site.const(1, "the weights")
     width = block_of(site.target)
