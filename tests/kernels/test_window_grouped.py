@@ -63,6 +63,14 @@ def test_groups_that_fill_no_vectors_are_interleaved():
         assert ways(name, target) == expected, (name, target)
 
 
+@pytest.mark.parametrize(("groups", "kept"), [(2, "over up to"), (12, "side by side")])
+def test_groups_are_interleaved_where_there_are_enough(groups, kept):
+    arrays, attrs = conv(1, 5 * groups, 5 * groups, (28, 28), (3, 3), group=groups, pad=PAD)
+    node = one_node("Conv", arrays, attrs, (1, 2))
+    found = KERNELS["conv_grouped"].offer(site_of(node, level("avx512")))
+    assert kept in min(found, key=lambda choice: choice.cost).detail
+
+
 @pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize("name", ["32 of 4", "24 wide", "two of 32"])
 def test_epilogues(name, target):

@@ -28,6 +28,8 @@ from tinsmith.kernels.window.order import PanelPlace, each_panel
 from tinsmith.kernels.window.tiles import Panels, Sink, bands, plus, tiling
 from tinsmith.kernels.window.weights import pack_bias
 
+MASKED = 0.55  # efficiency where each product needs a masked pixel, which takes as long as it
+
 
 @dataclass(frozen=True)
 class Mixed:
@@ -46,6 +48,10 @@ class Mixed:
         """The groups [low, high) of outputs [first, first + count)."""
         last = min(first + count, self.widths.groups * self.widths.outputs) - 1
         return first // self.widths.outputs, last // self.widths.outputs + 1
+
+    def alone(self, lanes: tuple[int, ...]) -> bool:
+        """Whether a panel of these lanes lies within one group, so that nothing is masked."""
+        return self.widths.outputs % sum(lanes) == 0
 
     @property
     def depth(self) -> int:
@@ -104,7 +110,9 @@ def mixed(site: Site, geo: Geometry, widths: Widths) -> Choice:
         packed.append(Packed("bias", lambda: pack_bias(bias, plan.panels)))
     reads: list[Layout | None] = [Layout(width, geo.halo), *(None for _ in site.inputs[1:])]
     return Choice(
-        cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
+        cost=site.target.time(
+            flops, traffic(geo, w.size), EFFICIENCY if plan.alone(lanes) else MASKED
+        ),
         reads=site.reads(reads, Layout(width)),
         writes=(Layout(width),),
         phases=one_phase(
@@ -147,7 +155,7 @@ def over_groups(em: Emit, geo: Geometry, plan: Mixed, at: PanelPlace, ids: Ptr) 
     _, plane, step = steps(source.spec, geo.rank)
     width, row = block_of(em.target), sum(lanes)
     levels = tap_levels(geo, step, widths.inputs * row)
-    alone = widths.outputs % row == 0
+    alone = plan.alone(lanes)
     low = at.channel // widths.outputs
     last = b.minimum(plus(at.channel, row), geo.out_channels)
     high = low + 1 if alone else (last + (widths.outputs - 1)) // widths.outputs
