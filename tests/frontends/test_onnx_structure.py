@@ -89,6 +89,13 @@ def test_a_declaration_that_contradicts_is_reported_and_not_believed(declared: A
     assert len(graph.meta["notes"]) == 1
 
 
+def test_a_declaration_that_holds_for_some_inputs_is_not_believed() -> None:
+    nodes = [node("Flatten", ["x"], ["y"], axis=2)]
+    proto = model(nodes, [info("x", ["a", "b", "c", "d"])], [info("y", [12, 1])])
+    x = np.arange(12, dtype=np.float32).reshape(1, 2, 3, 2)
+    np.testing.assert_array_equal(ts.compile(proto, cache=False)(x), x.reshape(2, 6))
+
+
 def test_weights_that_are_also_inputs_are_constants() -> None:
     inputs = [info("x", [2, 3]), info("w", [3, 4])]
     proto = model([node("MatMul", ["x", "w"], ["y"])], inputs, ["y"], {"w": floats(3, 4)})

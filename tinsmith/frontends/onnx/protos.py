@@ -91,12 +91,13 @@ def _dim(d: Any) -> Dim:
     return f"dim{d.dim_param}" if d.dim_param.startswith("?") else d.dim_param
 
 
-def without_symbols(type: Type) -> Type:
-    """A declared type with a fresh symbol for each of its own: exporters name sizes alike that
-    differ."""
+def without_symbols(type: Type, numbers: bool = True) -> Type:
+    """A declared type with a fresh symbol for each of its own, as exporters name sizes alike that
+    differ; and, without `numbers`, for each of its sizes."""
     if isinstance(type, Holder) or type.shape is None:
         return type
-    return type.like(shape=tuple(fresh() if isinstance(d, str) else d for d in type.shape))
+    keeps = int if numbers else ()
+    return type.like(shape=tuple(d if isinstance(d, keeps) else fresh() for d in type.shape))
 
 
 def type_proto(type: Type) -> Any:

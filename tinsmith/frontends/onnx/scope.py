@@ -338,7 +338,12 @@ class Scope:
         if value.producer is not None and proto is not None:
             value.producer.name = self.labels[id(proto)]
         if declared := self.declared.get(name):
-            value.type, clash = refine(value.type, declared)
+            known, clash = refine(value.type, declared)
+            if value.producer is not None and not all(
+                v is None or v.type.is_static for v in value.producer.inputs
+            ):  # what is free now will tell its sizes
+                known, _ = refine(value.type, without_symbols(declared, numbers=False))
+            value.type = known
             if clash:
                 self.note(
                     f"{self.shared.model.name} declares {name!r} as {declared}; it is {value.type}"

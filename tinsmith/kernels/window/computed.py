@@ -32,7 +32,7 @@ from tinsmith.kernels.transpose import transpose
 
 PACKING = 5e-10  # seconds of one weight, about
 EARLIER = 64  # weights by which a line is asked for before it is used
-KINDS = "depthwise direct few_outputs first_layer grouped narrow_groups plain"
+KINDS = "depthwise direct few_outputs first_layer grouped plain"
 
 Array = np.ndarray[Any, Any]
 
@@ -60,11 +60,11 @@ def _choices(site: Site, kernels: list[str]) -> list[Choice]:
     found, reasons = [], []
     for name in kernels:
         try:
-            (choice,) = KERNELS[name].offer(replace(site, inputs=inputs))
+            offers = KERNELS[name].offer(replace(site, inputs=inputs))
         except Skip as why:
             reasons.append(f"{name}: {why}")
         else:
-            found.append(_packing(choice, name, block_of(site.target)))
+            found += [_packing(choice, name, block_of(site.target)) for choice in offers]
     if not found:
         raise Skip("; ".join(reasons))
     return found
