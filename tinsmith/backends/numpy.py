@@ -15,9 +15,13 @@ class NumpyProgram:
     """Evaluates a graph node by node. Immutable; safe to share between threads.
 
     `check` is called before each run, and raises where the constants are no longer what they were.
+    Raises PlanError for results that are larger than the machine's memory.
     """
 
     def __init__(self, graph: Graph, check: Callable[[], object] = bool) -> None:
+        from tinsmith.plan.arena import check_values
+
+        check_values(graph)
         self.graph = graph
         self._check = check
 
