@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +18,7 @@ from tinsmith.plan.main import helpers_text
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.planner import Built, make_plan
 from tinsmith.plan.shelf import Blob, Shelf
+from tinsmith.records import dataclass
 from tinsmith.runtime.program import SLACK, Program, aligned
 
 Array = np.ndarray[Any, Any]

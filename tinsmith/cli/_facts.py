@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tinsmith.graph import Graph, Node, Type
+from tinsmith.records import dataclass
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +13,7 @@ import click
 from tinsmith.cli import _show
 from tinsmith.errors import InputShapeError, UnknownName
 from tinsmith.graph import Type
+from tinsmith.records import dataclass
 
 if TYPE_CHECKING:
     from tinsmith.runtime.net import Net

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tinsmith.codegen.relocate import ABSOLUTE, GOT, RELATIVE, apply
 from tinsmith.errors import CodegenError
+from tinsmith.records import dataclass
 
 _PAGE = 0x10000  # the largest page of any system: addresses and file offsets agree modulo this
 _HEADER = 64 + 5 * 56

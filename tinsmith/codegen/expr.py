@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.types import name_of
+from tinsmith.records import dataclass
 
 SHOWN = 120
 """Characters of an expression's text."""

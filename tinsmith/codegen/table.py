@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from tinsmith.codegen.builder import Builder
 from tinsmith.codegen.types import Ty, from_dtype, name_of
 from tinsmith.codegen.values import Val
 from tinsmith.errors import CodegenError
+from tinsmith.records import dataclass
 
 Emit = Callable[[Builder, Any, Sequence[Val], int], Val]
 

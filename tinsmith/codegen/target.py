@@ -10,11 +10,12 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from tinsmith.errors import TargetError, suggest
+from tinsmith.records import dataclass
 
 
 class Isa(NamedTuple):

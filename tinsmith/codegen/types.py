@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 
 from tinsmith.errors import CodegenError
+from tinsmith.records import dataclass
 
 _LLVM = {
     "f64": "double", "f32": "float", "f16": "i16", "bf16": "i16", "i1": "i1", "ptr": "ptr",

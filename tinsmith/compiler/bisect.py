@@ -7,7 +7,6 @@ kernels and layouts stay what they are in the whole model.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from tinsmith.formats.npz import write_npz
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops.control import run_graph
 from tinsmith.passes.manager import list_passes, run_passes
+from tinsmith.records import dataclass
 
 PASS, KERNEL, PLAN, MODEL = "pass", "kernel", "plan", "model"
 

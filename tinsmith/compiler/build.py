@@ -6,7 +6,6 @@ Imported only when something has to be built: a warm start does without.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from tinsmith.passes.manager import find_matches, run_passes
 from tinsmith.passes.report import Matches, Report
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.shelf import Shelf
+from tinsmith.records import dataclass
 from tinsmith.runtime.net import Signature
 
 

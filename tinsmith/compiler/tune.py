@@ -8,7 +8,7 @@ each step's time in its real surroundings: caches, threads and neighbours as the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -21,6 +21,7 @@ from tinsmith.kernels.select import Candidate
 from tinsmith.plan.pick import Preference, Preferences, site_signature
 from tinsmith.plan.place import Placed
 from tinsmith.plan.plan import Plan
+from tinsmith.records import dataclass
 from tinsmith.runtime.program import Session
 
 NEAR, MOST = 2.0, 4

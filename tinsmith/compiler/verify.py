@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from tinsmith.errors import InputNameError, InputTypeError, MissingPackage, Mode
 from tinsmith.formats.npz import read_arrays
 from tinsmith.graph import Graph, Type
 from tinsmith.ops.control import run_graph
+from tinsmith.records import dataclass
 
 REFERENCE, ONNXRUNTIME = "reference", "onnxruntime"
 TOLERANCE = 1e-3

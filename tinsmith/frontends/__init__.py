@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tinsmith.errors import ModelFileError
 from tinsmith.formats import HEAD, describe
 from tinsmith.graph import Graph
+from tinsmith.records import dataclass
 from tinsmith.registry import Registry
 
 __all__ = ["FRONTENDS", "Frontend", "load"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinsmith.errors import TypeRuleError
+from tinsmith.records import dataclass
 
 if TYPE_CHECKING:
     from tinsmith.graph.core import OpLike, Value

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
+
+from tinsmith.records import dataclass
 
 Dim = int | str
 """A dimension: a number, or a symbol ("N") that is known only when the model is called."""

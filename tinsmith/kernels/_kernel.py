@@ -22,7 +22,6 @@ tiles [begin, end) of the phase's `tiles`; different tiles may run on different 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any
@@ -35,6 +34,7 @@ from tinsmith.graph.types import name_of
 from tinsmith.kernels.emit import Emit, View
 from tinsmith.kernels.layout import PLAIN, Layout, Spec
 from tinsmith.kernels.site import Site, Skip
+from tinsmith.records import dataclass
 from tinsmith.registry import Registry
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from tinsmith.codegen.builder import Module, Val
 from tinsmith.codegen.types import I64, PTR, U8, from_dtype
 from tinsmith.kernels._kernel import Choice, Emit, Site, View
 from tinsmith.kernels.layout import Spec
+from tinsmith.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I32
 from tinsmith.kernels.layout import Spec
 from tinsmith.kernels.site import Site
+from tinsmith.records import dataclass
 
 
 class View:

@@ -9,13 +9,13 @@ surrounded by a halo of zeros that the consumer asked for (so that windows need 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from tinsmith.codegen.target import Target
+from tinsmith.records import dataclass
 
 Halo = tuple[tuple[int, int], ...]
 LINE = 16  # float32 of a cache line

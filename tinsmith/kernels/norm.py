@@ -7,7 +7,6 @@ spread around it), which sits in cache; a third pass normalises and stores.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 
 from tinsmith.codegen.builder import Val
@@ -35,6 +34,7 @@ from tinsmith.kernels.places import (
 )
 from tinsmith.kernels.rowfold import SUM, Remembered, each_part, fold_row, keep
 from tinsmith.kernels.softmax import parts_for
+from tinsmith.records import dataclass
 
 Statistics = Callable[[Emit, Remembered, int], "tuple[Val | None, Val]"]
 """(mean or None, factor) of a run of n elements: y = (x - mean) * factor."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -32,6 +31,7 @@ from tinsmith.kernels.places import Position, Sizes, at_outer, each_block, finis
 from tinsmith.kernels.rowfold import MAX, MIN, PRODUCT, SUM, Fold, combine, fold_row, keep
 from tinsmith.kernels.softmax import parts_for
 from tinsmith.kernels.transpose import MOST_COLUMNS, columns
+from tinsmith.records import dataclass
 
 BLOCK = 4
 """Vectors that are folded side by side where the innermost run is kept."""

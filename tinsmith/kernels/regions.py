@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
@@ -11,6 +10,7 @@ from tinsmith.codegen.types import F32, I64
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.window.pool import larger
+from tinsmith.records import dataclass
 
 TOGETHER = 8  # blocks of channels that one pass over the elements of a cell sums
 FAR = 1e9  # samples so far away are outside of every picture

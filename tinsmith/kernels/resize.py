@@ -8,7 +8,6 @@ is then applied along the row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -33,6 +32,7 @@ from tinsmith.kernels.layout import block_of, plain_strides
 from tinsmith.kernels.move.strided import emit_copy, lanes_of, plan_copy
 from tinsmith.kernels.rows import Position, blocks, run
 from tinsmith.ops.resize import Table, axis_tables
+from tinsmith.records import dataclass
 
 MOST_TAPS = 64  # input elements of an output element
 MOST_RUNS = 4  # of neighbours that code of their own copies

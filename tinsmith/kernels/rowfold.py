@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tinsmith.codegen.builder import Builder, Ptr
 from tinsmith.codegen.types import F32, Ty
 from tinsmith.codegen.values import Val
 from tinsmith.kernels.places import Position
+from tinsmith.records import dataclass
 
 Step = Callable[[Position, int, "Val | None", list[Val]], Sequence[Val]]
 """step(position, lanes, mask, accumulators) -> accumulators. Masked loads give zeros: a step whose

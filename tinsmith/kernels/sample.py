@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import product
 from math import prod
@@ -14,6 +13,7 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.layout import plain_strides
 from tinsmith.ops.deform import MODES
+from tinsmith.records import dataclass
 
 POINT, CORNER = 6e-9, 1.2e-9  # seconds to place a point, and to read one element of a corner
 RANKS = {"nearest": (1, 2, 3), "linear": (1, 2, 3), "cubic": (1, 2)}

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tinsmith.errors import NoKernel, OptionError, UnknownName
 from tinsmith.kernels._kernel import ELEMENTWISE, KERNELS, Choice, Site, Skip, Tier, kernels_for
 from tinsmith.ops import OPS
+from tinsmith.records import dataclass
 
 REFERENCE = "reference"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from tinsmith.codegen.expr import Expr
 from tinsmith.codegen.target import Target
 from tinsmith.graph import Node, Value
 from tinsmith.kernels.layout import PLAIN, Layout
+from tinsmith.records import dataclass
 
 
 class Skip(Exception):

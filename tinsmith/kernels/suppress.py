@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32, I64, U64, Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.selected import each_held
+from tinsmith.records import dataclass
 
 LOOK, TAKE = 0.2e-9, 60e-9  # seconds to look at a score, and to take the best from the heap
 DTYPES = ("float32", "float32", "int64", "float32", "float32")

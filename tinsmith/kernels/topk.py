@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import log, prod
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
@@ -11,6 +10,7 @@ from tinsmith.codegen.table import NATIVE
 from tinsmith.codegen.types import I1, I64, U64
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.move.strided import emit_fill
+from tinsmith.records import dataclass
 
 STEP = 3e-9  # seconds of one level of a heap, about
 LONG = 512  # elements of a row that is sorted as a whole faster than by a heap

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import floor
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from tinsmith.graph import Dim, Value
 from tinsmith.ops._op import axis_of, fresh, need, op
 from tinsmith.ops.precision import is_float, widen
+from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
 

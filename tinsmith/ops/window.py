@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tinsmith.graph import Dim
 from tinsmith.ops._op import fresh, need
+from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
 

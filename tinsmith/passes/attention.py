@@ -7,7 +7,6 @@ their far sides go the same way.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -26,6 +25,7 @@ from tinsmith.passes.positions import (
     dense_before,
     is_move,
 )
+from tinsmith.records import dataclass
 from tinsmith.rewrite import Skip
 
 MOST_TERMS = 2

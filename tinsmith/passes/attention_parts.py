@@ -4,7 +4,6 @@ have native kernels: joins, masks, products, elementwise arithmetic."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.manager import Context, register
+from tinsmith.records import dataclass
 from tinsmith.rewrite import Skip, replace_outputs
 
 NAME = "split-attention"

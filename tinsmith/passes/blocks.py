@@ -6,11 +6,10 @@ Whether one kernel is faster is for the planner to say: it may place a block's n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.passes.fuse import enclose
 from tinsmith.passes.manager import Context, register
+from tinsmith.records import dataclass
 
 NAME = "fuse-blocks"
 RANK = 4

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.passes.manager import Context, register
+from tinsmith.records import dataclass
 from tinsmith.rewrite import replace_outputs
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +11,7 @@ from tinsmith.ops import OPS
 from tinsmith.ops.move import slice_range
 from tinsmith.passes.facts import shape_of
 from tinsmith.passes.manager import Context, register
+from tinsmith.records import dataclass
 
 Lane = tuple[Value, int]  # a value that no move makes, and its channel
 POOLS = frozenset(("MaxPool", "AveragePool", "GlobalPool"))

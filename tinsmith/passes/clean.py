@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tinsmith.graph import Graph
 from tinsmith.passes.manager import Context, register
+from tinsmith.records import dataclass
 
 
 @register("portable", name="drop-dead")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -14,6 +13,7 @@ from tinsmith.ops import OPS
 from tinsmith.ops.matmul import einsum_terms
 from tinsmith.passes.facts import shape_of, target_of
 from tinsmith.passes.manager import Context, register
+from tinsmith.records import dataclass
 from tinsmith.rewrite import Skip
 
 Term = tuple[Value, str]  # a value and a letter for each of its axes

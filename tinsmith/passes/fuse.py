@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from tinsmith.ops import OPS
 from tinsmith.passes.conv import affine
 from tinsmith.passes.facts import Array, shape_of
 from tinsmith.passes.manager import Context, register
+from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, const, p
 
 lower = RuleSet("lower-norm", "Stored-statistics norms become a factor and a term.")

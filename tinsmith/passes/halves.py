@@ -6,7 +6,7 @@ Activations and norms are recognised before: their constants are recognised as h
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops.precision import HALVES, is_half
 from tinsmith.passes.manager import Context, register
+from tinsmith.records import dataclass
 
 FLOAT32 = np.dtype(np.float32)
 PASS = "widen-halves"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tinsmith.graph import Graph, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.manager import Context, register
+from tinsmith.records import dataclass
 
 
 @register("machine")

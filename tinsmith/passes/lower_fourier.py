@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import gcd, isqrt, prod
 
@@ -12,6 +12,7 @@ from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import Array, ints, reshaped, shape_of
 from tinsmith.passes.manager import register
+from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p
 
 narrow = RuleSet("narrow-fourier", "Fourier transforms leave out parts that are zero, or not read.")

@@ -23,7 +23,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import field, fields, is_dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar, cast
 
@@ -31,6 +31,7 @@ from tinsmith.errors import OptionError, PassError, TinsmithError, UnknownName
 from tinsmith.graph import Graph, Node
 from tinsmith.graph.verify import verify as verify_graph
 from tinsmith.passes.report import Matches, Report
+from tinsmith.records import dataclass
 from tinsmith.registry import Registry
 from tinsmith.rewrite import Refusal, RuleSet, Start, rewrite
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.passes.fold import is_pure
 from tinsmith.passes.manager import Context, register
+from tinsmith.records import dataclass
 
 
 @register("portable")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
+from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
 

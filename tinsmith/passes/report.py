@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tinsmith.graph import Graph, Node
+from tinsmith.records import dataclass
 from tinsmith.rewrite import Refusal, RuleSet, matching
 
 

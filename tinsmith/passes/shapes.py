@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -13,6 +12,7 @@ from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import fresh
 from tinsmith.passes.fold import evaluate, is_constant, is_pure, mismatch, put
 from tinsmith.passes.manager import Context, register
+from tinsmith.records import dataclass
 
 Content = np.ndarray[Any, Any]
 """What is known of a small integer tensor: ints, symbols and None, as an object array."""

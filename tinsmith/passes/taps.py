@@ -7,7 +7,6 @@ is one tap on an image of 20x20 pixels; on 32x32 pixels, its outer taps see a qu
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -17,6 +16,7 @@ from tinsmith.ops import OPS
 from tinsmith.ops.window import window
 from tinsmith.passes.facts import Array, shape_of
 from tinsmith.passes.manager import register
+from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 
 rules = RuleSet("drop-dead-taps", "Taps that only see padding are dropped.")

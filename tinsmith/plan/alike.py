@@ -8,7 +8,7 @@ the arrays are exchanged that a choice packs.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from tinsmith.kernels.layout import Layout
 from tinsmith.kernels.memo import node_key
 from tinsmith.kernels.select import Candidate
 from tinsmith.kernels.trace import is_whole
+from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
 

@@ -6,7 +6,6 @@ block or its operator, the nodes are placed one by one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinsmith.codegen.target import foreign_time
@@ -16,6 +15,7 @@ from tinsmith.kernels._kernel import KERNELS, Choice, Skip, Tier
 from tinsmith.kernels.layout import Layout
 from tinsmith.kernels.select import Candidate, candidates, forced
 from tinsmith.kernels.trace import make_site
+from tinsmith.records import dataclass
 
 if TYPE_CHECKING:
     from tinsmith.plan.place import Placer

@@ -19,7 +19,7 @@ then stays in cache. A thread takes whole turns, so the steps inside need no cou
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby
 
 from tinsmith.codegen.builder import Builder, Function, Module, Ptr, Val
@@ -40,6 +40,7 @@ from tinsmith.plan.plan import (
     Ref,
     Step,
 )
+from tinsmith.records import dataclass
 
 AWAIT = Function("await", [("counter", PTR), ("goal", I64), ("block", PTR)])
 STAMP = Function("stamp", [("stamps", PTR), ("index", I64)])

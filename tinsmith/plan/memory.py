@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from tinsmith.records import dataclass
 
 ALIGNMENT = 64
 EXHAUSTIVE = 7

@@ -7,12 +7,13 @@ first axis of extent above 1 on plain tensors, and along whole channel blocks on
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 from tinsmith.graph import Node, Value
 from tinsmith.kernels.layout import Layout
 from tinsmith.plan.tensors import Tensor
+from tinsmith.records import dataclass
 
 
 @dataclass

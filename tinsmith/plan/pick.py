@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from tinsmith.kernels._kernel import Choice, Site, Tier
 from tinsmith.kernels.memo import site_key
 from tinsmith.kernels.select import Candidate
+from tinsmith.records import dataclass
 
 GROWTH, ALLOWANCE = 1.25, 64 << 10
 """With `memory="small"`, packed constants take at most so many times their size, and so many bytes

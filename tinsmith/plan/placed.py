@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from tinsmith.kernels.select import Candidate
 from tinsmith.plan.alike import Arrays, packing
 from tinsmith.plan.pick import Preference
 from tinsmith.plan.tensors import Tensor
+from tinsmith.records import dataclass
 
 
 @dataclass(eq=False)

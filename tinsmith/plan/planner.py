@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +23,7 @@ from tinsmith.plan.plan import Call, Memory, Operand, Plan, Port, Ref, Step
 from tinsmith.plan.shelf import Blob, Kept, Key, Shelf, key_of
 from tinsmith.plan.tensors import Tensor
 from tinsmith.plan.when import choose_turns, forced_turns
+from tinsmith.records import dataclass
 
 SLACK = 4096
 MAIN, HELPERS = "main", "helpers"

@@ -8,12 +8,13 @@ and gives the constants and attributes under which the node computes one part.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
 from tinsmith.graph import Node, Value
+from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
 OPEN = 8

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tinsmith.kernels.layout import PLAIN, Halo, Layout, Spec, spec_of
+from tinsmith.records import dataclass
 
 
 @dataclass(eq=False)

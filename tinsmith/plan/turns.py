@@ -6,7 +6,7 @@ A value at the border of a run is cut along axis 0: turn i reads and writes its 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from tinsmith.errors import TypeRuleError
@@ -14,6 +14,7 @@ from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.kernels.layout import Layout
 from tinsmith.plan.rows import divides, part_of
 from tinsmith.plan.tensors import Tensor
+from tinsmith.records import dataclass
 
 if TYPE_CHECKING:
     from tinsmith.plan.place import Placer

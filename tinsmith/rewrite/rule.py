@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tinsmith.errors import DuplicateName
 from tinsmith.graph import Graph, Node, Type, Value
+from tinsmith.records import dataclass
 from tinsmith.rewrite.pattern import Env, Pattern, interior
 
 

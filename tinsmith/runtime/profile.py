@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.target import level
+from tinsmith.records import dataclass
 from tinsmith.runtime.limits import limits
 from tinsmith.runtime.program import Session
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tinsmith.errors import GraphError, ModelFileError, TinsmithError
@@ -19,6 +19,7 @@ from tinsmith.frontends.onnx.call import (
 )
 from tinsmith.frontends.onnx.protos import attribute, refine, type_of, without_symbols
 from tinsmith.graph import Graph, Origin, Type, Value
+from tinsmith.records import dataclass
 
 
 @dataclass(frozen=True)

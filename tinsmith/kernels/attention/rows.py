@@ -7,7 +7,6 @@ with the values, divided by the sums on the way out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,7 @@ from tinsmith.kernels.dot.tiles import Columns, Rows, choose, split_columns
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position
 from tinsmith.kernels.rowfold import parts
+from tinsmith.records import dataclass
 
 TILE_VECTORS = 2
 """Columns of a tile in vectors: tall tiles serve both products with the same rows."""

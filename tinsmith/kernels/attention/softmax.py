@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tinsmith.codegen import math as m
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels.places import Position
 from tinsmith.kernels.rowfold import LARGEST, SUM, fold_row, keep
+from tinsmith.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ are shared between items; one even pattern is a stride, and needs no table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.kernels._kernel import Packed
 from tinsmith.kernels.places import Position
+from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
@@ -23,6 +23,7 @@ from tinsmith.kernels.window.direct import (
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.order import PanelPlace
 from tinsmith.kernels.window.tiles import Sink, sweep, walk
+from tinsmith.records import dataclass
 
 
 def tiles_of(stages: Stages, plan: BlockPlan) -> int:

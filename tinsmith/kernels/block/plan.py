@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tinsmith.codegen.target import Target, overlap
@@ -13,6 +13,7 @@ from tinsmith.kernels.window import depthwise
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.tiles import Panels, Pieces, cut, panels, tiling
 from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks
+from tinsmith.records import dataclass
 
 EFFICIENCY = 0.98
 STEP_SECONDS = 0.1e-6  # around the loops of one step

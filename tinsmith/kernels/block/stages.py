@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from tinsmith.kernels.block.plan import Shape
 from tinsmith.kernels.layout import Layout, Spec, block_of, spec_of, to_layout
 from tinsmith.kernels.trace import make_site
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry
+from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
 

@@ -7,7 +7,6 @@ is divided by the sums of the rows on its way out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import sqrt
 
 from tinsmith.codegen import math as m
@@ -38,6 +37,7 @@ from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position, shifted, spread
 from tinsmith.kernels.rowfold import LARGEST, SUM, fold_row, keep
 from tinsmith.kernels.transpose import transpose
+from tinsmith.records import dataclass
 
 NINF = float("-inf")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from tinsmith.codegen.builder import Builder, Ptr
@@ -15,6 +14,7 @@ from tinsmith.kernels.dot.tiles import Columns, choose
 from tinsmith.kernels.layout import spec_of
 from tinsmith.kernels.places import Position, shifted, strides_of, unravel
 from tinsmith.kernels.rowfold import parts
+from tinsmith.records import dataclass
 
 PACK_ROWS = 48
 """From this many rows on, B is worth packing where reading it in place would miss L1."""

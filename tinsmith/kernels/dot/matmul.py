@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import gcd, prod
 from typing import Any
@@ -35,6 +35,7 @@ from tinsmith.kernels.dot.tiles import Columns, Tiling, choose
 from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.places import Position
 from tinsmith.kernels.sharing import by_positions
+from tinsmith.records import dataclass
 
 FEW_ROWS = 4
 L1_WAYS = 8

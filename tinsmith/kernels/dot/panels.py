@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.target import Target
 from tinsmith.kernels.dot.tiles import Columns, Rows, Tiling
 from tinsmith.kernels.places import Position
+from tinsmith.records import dataclass
 
 PARTS = 16
 """Parallel parts that a long product is cut into, where it has so many panels."""

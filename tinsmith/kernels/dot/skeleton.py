@@ -9,7 +9,7 @@ contiguous, so packed panels ([panel][k][columns]) and plain matrices are read a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.expr import Expr
@@ -19,6 +19,7 @@ from tinsmith.kernels._kernel import Emit, Site
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.places import Position, merged, shifted, strides_of, unravel
 from tinsmith.kernels.rowfold import parts
+from tinsmith.records import dataclass
 
 UNROLL = 4
 DISTANCE = 4096 // F32.nbytes

@@ -7,11 +7,11 @@ equal panels and one last panel that holds the rest, its last vector no wider th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from tinsmith.codegen.target import Target
 from tinsmith.kernels.layout import block_of
+from tinsmith.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ evenly; the innermost is copied in vectors, splat, or transposed in registers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
@@ -16,6 +15,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import Ty
 from tinsmith.kernels.rows import blocks
 from tinsmith.kernels.transpose import blend, transpose
+from tinsmith.records import dataclass
 
 
 @dataclass(frozen=True)

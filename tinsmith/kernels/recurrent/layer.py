@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tinsmith.kernels._kernel import Site, Skip
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.recurrent.functions import Function, gate_functions
+from tinsmith.records import dataclass
 
 
 @dataclass(frozen=True)

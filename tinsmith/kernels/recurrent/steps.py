@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
@@ -13,6 +12,7 @@ from tinsmith.kernels.dot.skeleton import Operands, product
 from tinsmith.kernels.dot.tiles import split_rows
 from tinsmith.kernels.places import Position
 from tinsmith.kernels.recurrent.layer import Layer
+from tinsmith.records import dataclass
 
 ROWS = 4
 

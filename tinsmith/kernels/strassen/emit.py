@@ -9,7 +9,6 @@ its own for those that follow (`steps.py`), or ends a unit of the result.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
@@ -23,6 +22,7 @@ from tinsmith.kernels.strassen.form import left_factors
 from tinsmith.kernels.strassen.plain import plain, zeros
 from tinsmith.kernels.strassen.shape import Shape
 from tinsmith.kernels.strassen.steps import FIELDS, Room
+from tinsmith.records import dataclass
 
 LARGE = 1e15  # from here on sums, or products of sums, might overflow
 SMALL = 2.0**-13  # of the largest norm in a panel: larger rows round away what smaller ones hold

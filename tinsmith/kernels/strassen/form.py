@@ -15,8 +15,9 @@ that is the second level.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from tinsmith.records import dataclass
 
 PRODUCTS = 7
 Grid = Sequence[Sequence[Any]]

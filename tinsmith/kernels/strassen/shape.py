@@ -7,13 +7,12 @@ together. K is cut into as many parts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tinsmith.codegen.target import Target, overlap
 from tinsmith.kernels.dot.matmul import spread_stride
 from tinsmith.kernels.dot.panels import PARTS
 from tinsmith.kernels.dot.tiles import Tiling, choose
 from tinsmith.kernels.strassen.form import PRODUCTS
+from tinsmith.records import dataclass
 
 LEAST_TILES = 4  # for each of several threads
 KEPT = (0.5, 5.0)  # times L2: the right factors of a group of columns, which is near or is far

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from tinsmith.kernels.strassen.form import STEPS, Step
 from tinsmith.kernels.strassen.shape import Shape
+from tinsmith.records import dataclass
 
 FIELDS = ("start", "keep", "done", "add", "outer", "outer_keep", "final", "outer_add", "row",
           "column")  # fmt: skip

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.window.tiles import UNROLL
+from tinsmith.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Protocol
 
@@ -32,6 +32,7 @@ from tinsmith.kernels.window.tiles import (
     tiling,
 )
 from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks, pack_bias, pack_groups
+from tinsmith.records import dataclass
 
 EFFICIENCY = 0.98
 EARLIER = 2048  # elements by which a stream of weights is asked for before it is used

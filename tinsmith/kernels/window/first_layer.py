@@ -7,7 +7,6 @@ never leave the image), and every output panel reads its pixels from there by br
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from tinsmith.codegen.builder import Val
@@ -20,6 +19,7 @@ from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, st
 from tinsmith.kernels.window.padded import copy_rows
 from tinsmith.kernels.window.tiles import Panels, Sink, panels, tiling, walk
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias, pack_panels
+from tinsmith.records import dataclass
 
 EFFICIENCY = 0.98
 WORKSPACE = 96 << 10  # bytes that a band of input rows should not exceed

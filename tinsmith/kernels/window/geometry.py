@@ -7,13 +7,13 @@ written once for (depth, height, width).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from tinsmith.kernels._kernel import Site, Skip
 from tinsmith.kernels.layout import Halo, Spec
 from tinsmith.ops.window import Window, window
+from tinsmith.records import dataclass
 
 Triple = tuple[int, int, int]
 

@@ -9,7 +9,7 @@ and no group's input meets another's. Results change lanes once, when a tile is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from tinsmith.kernels.window.geometry import Geometry, Widths, steps
 from tinsmith.kernels.window.order import PanelPlace
 from tinsmith.kernels.window.tiles import UNROLL, Panels, Pieces, Sink, bands, fits, plus, tiling
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias, pack_groups
+from tinsmith.records import dataclass
 
 Lanes = tuple[int, ...]
 

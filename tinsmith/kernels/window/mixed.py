@@ -7,7 +7,6 @@ masks keep an infinite input out of lanes that it does not belong to.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from tinsmith.kernels.window.geometry import Geometry, Widths, steps
 from tinsmith.kernels.window.order import PanelPlace, each_panel
 from tinsmith.kernels.window.tiles import Panels, Sink, bands, plus, tiling
 from tinsmith.kernels.window.weights import pack_bias
+from tinsmith.records import dataclass
 
 MASKED = 0.55  # efficiency where each product needs a masked pixel, which takes as long as it
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 
 from tinsmith.codegen.builder import Val
@@ -13,6 +12,7 @@ from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.tiles import Panels, bands, plus
+from tinsmith.records import dataclass
 
 MOST_TAPS = 4  # with more, the arithmetic hides where the input comes from
 MOST_BANDS = 8

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import ceil, prod
 
@@ -23,6 +22,7 @@ from tinsmith.kernels.window.direct import traffic
 from tinsmith.kernels.window.geometry import Geometry, steps
 from tinsmith.kernels.window.padded import copy_rows
 from tinsmith.kernels.window.tiles import Pieces
+from tinsmith.records import dataclass
 
 WORKSPACE = 32 << 10  # bytes that the input of a segment should not exceed
 LONGEST = 2048  # outputs of a row that are one segment's

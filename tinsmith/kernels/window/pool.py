@@ -7,7 +7,6 @@ are cut into runs whose windows are clipped alike while code is generated.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from math import prod
 from operator import add
@@ -22,6 +21,7 @@ from tinsmith.kernels.rows import run
 from tinsmith.kernels.window.direct import traffic
 from tinsmith.kernels.window.geometry import Geometry, Triple, pool_geometry, steps
 from tinsmith.kernels.window.tiles import Sink, bands, cut, walk
+from tinsmith.records import dataclass
 
 PARALLEL_VALUES = 1 << 17  # fewer input values times taps than this are done by one thread
 WIDEST = 9  # taps of a kernel row, and rows, that are unrolled

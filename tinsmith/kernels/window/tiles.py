@@ -10,13 +10,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.window.geometry import Geometry
+from tinsmith.records import dataclass
 
 Pieces = tuple[tuple[int, int], ...]
 

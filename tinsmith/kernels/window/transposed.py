@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd, prod
 
 import numpy as np
@@ -31,6 +31,7 @@ from tinsmith.kernels.window.order import PanelPlace, each_panel
 from tinsmith.kernels.window.tiles import Panels, Sink, bands, panels, tiling
 from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks, pack_bias, pack_groups
 from tinsmith.ops.conv import transposed_window
+from tinsmith.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tinsmith.kernels.window.tiles import Panels, unroll
+from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
 

@@ -8,7 +8,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from tinsmith.kernels.winograd.repair import pack_inverse, pack_present
 from tinsmith.kernels.winograd.stages import Stage, stage
 from tinsmith.kernels.winograd.transform import input_stage, output_stage
 from tinsmith.kernels.winograd.weights import Array, pack, pack_bias, packed_bytes
+from tinsmith.records import dataclass
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")

@@ -11,12 +11,12 @@ stride splits taps and data into phases, each a correlation of stride 1 whose pr
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from tinsmith.kernels.winograd.points import MOST, points
+from tinsmith.records import dataclass
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 

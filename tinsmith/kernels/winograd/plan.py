@@ -10,13 +10,12 @@ apart than they need, because streams at equal offsets within a page evict each 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tinsmith.codegen.builder import Val
 from tinsmith.kernels.layout import Halo
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.weights import ChannelBlocks
 from tinsmith.kernels.winograd.matrices import Bilinear
+from tinsmith.records import dataclass
 
 
 @dataclass(frozen=True)

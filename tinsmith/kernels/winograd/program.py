@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from tinsmith.codegen.builder import Val
 from tinsmith.kernels.winograd.matrices import Bilinear, Matrix, floats
+from tinsmith.records import dataclass
 
 Terms = tuple[tuple[float, int], ...]
 

@@ -8,7 +8,7 @@ are the same few facts about each gate: which columns of which weights multiply 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from tinsmith.graph import Dim, Node, Value
 from tinsmith.passes.facts import Array
 from tinsmith.passes.recurrent.places import VIEWS, Source, at_width, place_of, source_of, taken
+from tinsmith.records import dataclass
 
 MAX_DEPTH = 40
 MAX_TERMS = 8

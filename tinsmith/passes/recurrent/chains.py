@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.passes.recurrent.places import Source, is_zero
 from tinsmith.passes.recurrent.step import Cell
+from tinsmith.records import dataclass
 
 Refuse = Callable[[Node, str], None]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from tinsmith.graph import Value
 from tinsmith.passes.recurrent.chains import Run
 from tinsmith.passes.recurrent.places import Source
+from tinsmith.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from tinsmith.passes.recurrent.places import Source, is_zero, under_views
 from tinsmith.passes.recurrent.stack import all_cells
 from tinsmith.passes.recurrent.step import Cell
 from tinsmith.passes.recurrent.turns import Item, Read, State, Turns, is_size_of, turns_of
+from tinsmith.records import dataclass
 from tinsmith.rewrite import Skip
 
 MAX_BODY = 200

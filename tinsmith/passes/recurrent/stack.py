@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from tinsmith.graph import Graph, Node
 from tinsmith.passes.manager import Context, register
@@ -14,6 +13,7 @@ from tinsmith.passes.recurrent.chains import Chains, Refuse
 from tinsmith.passes.recurrent.course import Course, Times, course_of
 from tinsmith.passes.recurrent.native import GATES, native_cell
 from tinsmith.passes.recurrent.step import Cell
+from tinsmith.records import dataclass
 from tinsmith.rewrite import Skip
 
 

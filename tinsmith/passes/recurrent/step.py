@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from tinsmith.graph import Dim, Node, Value
 from tinsmith.passes.recurrent.affine import Affine, Form, rows
 from tinsmith.passes.recurrent.places import Source
+from tinsmith.records import dataclass
 from tinsmith.rewrite import Skip
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.passes.manager import run_passes
 from tinsmith.passes.recurrent.places import under_views
+from tinsmith.records import dataclass
 from tinsmith.rewrite import Skip
 
 APART = "-stack-recurrent,-stack-loops"
