@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tinsmith.plan.place import Placer
 
 EXPOSED = 0.5
-"""Of the time to move what a step reads and writes: arithmetic hides the rest."""
+"""Of the time to move what a step reads and writes, weights included: arithmetic hides the rest."""
 PART = 1 / 16
 """Of the last-level cache: other cores, and other machines on this one, use the rest."""
 SHARED = 0.03
@@ -145,7 +145,7 @@ class _Traffic:
 
     def seconds(self, step: Placed) -> float:
         """Seconds that a step waits for its bytes."""
-        return EXPOSED * self._fetch(_moved(step)) + _weights(step) * self._weight
+        return EXPOSED * (self._fetch(_moved(step)) + _weights(step) * self._weight)
 
     def _fetch(self, nbytes: int) -> float:
         """Seconds to move so many bytes, those that stay in the second-level cache for nothing."""
@@ -156,8 +156,9 @@ class _Traffic:
 
 
 def _moved(step: Placed) -> int:
-    """Bytes of what a step reads and writes, but for weights."""
-    if step.choice is None:
+    """Bytes of what a step reads and writes, but for weights; the costs of elementwise kernels tell
+    them already."""
+    if step.choice is None or (step.site is not None and step.site.anchor is None):
         return 0
     moved = (t for t in (*step.reads, *step.writes) if t is not None and t.space != "weights")
     return sum(t.dtype.itemsize * prod(t.dims) for t in moved)
