@@ -15,6 +15,9 @@ from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 rules = RuleSet("lower-rare", "Rare operators become common ones that have native kernels.")
 register("machine")(rules)
 
+LARGEST = 1 << 24
+"""Elements of a constant that takes the place of an operator."""
+
 
 def _static(value: Value) -> tuple[int, ...]:
     dims = shape_of(value)
@@ -42,6 +45,8 @@ def trilu(x: Value, k: Value | None, tri: Node) -> Value:
 @rules.rule(p.EyeLike("x").named("eye"), x=(3, 4), eye={"k": 1})
 def eye_like(x: Value, eye: Node) -> Value:
     """eye_like(x) -> a constant."""
+    if (size := prod(_static(x))) > LARGEST:
+        raise Skip(f"it has {size} elements")
     ones = OPS["EyeLike"](np.broadcast_to(np.zeros((), x.dtype), _static(x)), **eye.attrs)
     return OPS["Identity"](x.graph.const(ones))
 
