@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,9 @@ from tinsmith.codegen.target import level
 from tinsmith.graph import Graph, Type
 from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.trace import make_site
+from tinsmith.kernels.winograd.choose import best_plan
+from tinsmith.kernels.winograd.kernel import plane_geometry
+from tinsmith.kernels.winograd.matrices import bilinear
 from tinsmith.passes.manager import run_passes
 
 SIZES = [(1, 1), (2, 3), (9, 50), (28, 28)]
@@ -71,6 +76,19 @@ def test_small_planes_are_shared_by_channels_one_layer_after_the_other() -> None
     assert len(calls) == 2 and not any(c.sweep for c in calls), calls
 
 
+def test_threads_take_tiles_of_their_own_through_all_stages() -> None:
+    target = replace(
+        level("avx512"), l2=2 << 20, l3=32 << 20, peak=170e9,
+        l2_bandwidth=60e9, l3_bandwidth=25e9, dram_bandwidth=14e9,
+    )  # fmt: skip
+    g = Graph("winograd")
+    x = g.input("x", Type(np.dtype("float32"), (1, 128, 28, 28)))
+    conv(g, x, 128, 3)
+    geo = plane_geometry(make_site(g.nodes[-1], target))
+    axis = bilinear(4, 3)
+    assert [best_plan(target, geo, 16, axis, axis, n)[0].blocks for n in (1, 2)] == [1, 2]
+
+
 def test_who_reads_what_decides() -> None:
     g, _ = net_of("conv_direct", 1, (28, 28))
     node = next(n for n in g.nodes if n.op.name == "Conv")
@@ -83,5 +101,5 @@ def test_who_reads_what_decides() -> None:
     assert not by_positions(site, image, flops, 1, 28, weights=0)  # nothing to share
     assert not by_positions(site, image, flops, 28, 28, weights=0, planes=1000)  # far apart
     assert by_positions(site, image, flops, 28, 28)
-    site.by_channels.add(node.inputs[0])
+    site.by_channels.update(v for v in site.inputs if v is not None)
     assert not by_positions(site, image, flops, 28, 28)

@@ -7,7 +7,7 @@ import itertools
 import math
 from dataclasses import replace
 
-from tinsmith.codegen.target import Target, overlap
+from tinsmith.codegen.target import Target, foreign_time, overlap
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.weights import channel_blocks
 from tinsmith.kernels.winograd.matrices import Bilinear, bilinear, supported
@@ -57,9 +57,9 @@ def gain(rows: Bilinear, cols: Bilinear) -> float:
 
 @functools.lru_cache(maxsize=1024)
 def best_plan(
-    target: Target, geo: Geometry, width: int, rows: Bilinear, cols: Bilinear
+    target: Target, geo: Geometry, width: int, rows: Bilinear, cols: Bilinear, threads: int = 1
 ) -> tuple[Plan, float]:
-    """The best cut for an algorithm, and its cost in seconds on one core."""
+    """The best cut for an algorithm, and its cost as `cost` tells it."""
     draft = Plan(
         geo, rows, cols, width, channel_blocks(geo.channels, width), 1, 1, 1, Pieces(1, 1), False
     )
@@ -70,7 +70,7 @@ def best_plan(
         plan = replace(
             draft, tiles=tiles, blocks=count, vectors=vectors, micro=micro, whole=count == 1
         )
-        candidates.append((cost(target, plan, slots), plan.tiles, plan))
+        candidates.append((cost(target, plan, slots, threads), plan.tiles, plan))
     seconds, _, best = min(candidates, key=lambda c: c[:2])
     return best, seconds
 
@@ -125,8 +125,9 @@ def _slots(target: Target, tiles: int, vectors: int, depth: int) -> float:
     return max(tiles * vectors, loads, least) + (20 + 1.5 * tiles * vectors) / depth
 
 
-def cost(target: Target, plan: Plan, slots: float) -> float:
-    """Seconds on one core, with weights that come from memory for the first block."""
+def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
+    """Seconds on one core, or as often those of the busiest of several threads, with weights that
+    come from memory for the first block of each."""
     issue = 2.0 * plan.width / target.peak
     products = slots * plan.positions * plan.depth * issue / EFFICIENCY
     weights = 4.0 * plan.positions * plan.depth * plan.outputs * plan.width
@@ -136,16 +137,19 @@ def cost(target: Target, plan: Plan, slots: float) -> float:
         again = 0.7 * weights / target.l3_bandwidth  # prefetches hide the rest
     else:
         again = 0.0
-    total = overlap(products, weights / target.dram_bandwidth)
-    total += (plan.blocks - 1) * overlap(products, again)
-    total += transforms(target, plan) * issue
     filled = (weights + 4 * plan.size + _tensors(plan) / plan.blocks) / target.l2
     missed = min(1.0, max(0.0, CROWDING * math.log(filled / FILLED)))
-    total += missed * 8.0 * plan.size * plan.blocks / target.l3_bandwidth
+    total = missed * 8.0 * plan.size * plan.blocks / target.l3_bandwidth
+    total += transforms(target, plan) * issue
     if plan.whole:
-        total += 2 * target.wait
-    if plan.blocks % 2 and 1 < plan.blocks < 16:
-        total *= 1.02  # two threads would not share evenly
+        total *= -(-plan.lines // threads) * threads / plan.lines
+        total += overlap(products, weights / target.dram_bandwidth)
+        total += 2 * target.wait + foreign_time(target, 4 * plan.size * (threads - 1) / threads)
+    else:
+        most = -(-plan.blocks // threads)  # blocks of the busiest thread
+        total *= most * threads / plan.blocks
+        total += threads * overlap(products, weights / target.dram_bandwidth)
+        total += threads * (most - 1) * overlap(products, again)
     if plan.blocks % plan.lines and plan.lines % plan.blocks and _tensors(plan) >= target.l2 / 2:
         total *= 1.03  # prefetches miss where a block goes on in the next row of tiles
     return total

@@ -47,7 +47,7 @@ def winograd(site: Site) -> list[Choice]:
         taps = w.reshape(*w.shape[:2], *geo.kernel[1:])
     choices = []
     for rows, cols in found:
-        plan, seconds = best_plan(site.target, geo, width, rows, cols)
+        plan, seconds = best_plan(site.target, geo, width, rows, cols, site.threads)
         plan = replace(plan, frames=frames)
         choices.append(choice(site, plan, taps, seconds, Layout(width, plan.halo)))
     return choices

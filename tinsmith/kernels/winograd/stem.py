@@ -47,7 +47,7 @@ def winograd_stem(site: Site) -> list[Choice]:
         raise Skip(why_not(halved, site.precision))
     choices = []
     for rows, cols in found:
-        plan, seconds = best_plan(site.target, halved, width, rows, cols)
+        plan, seconds = best_plan(site.target, halved, width, rows, cols, site.threads)
         image = spec_of(np.float32, half_dims(plan), Layout(width))
         copied = site.target.time(0, 8.0 * prod(geo.size) * geo.channels * geo.batch + image.nbytes)
         rooms = Rooms(lambda em, image=image: View(em.scratch.cast(F32), image), image.size)
