@@ -30,7 +30,6 @@ SHAPES = {
     "4 to 8": conv(1, 16, 32, (5, 6), (3, 3), group=4, pad=PAD),
     "1-D": conv(1, 16, 16, (11,), (9,), group=4, pad=(4, 4)),
     "3-D": conv(1, 16, 16, (4, 3, 5), (2, 3, 3), group=2, pad=(0, 1, 1, 1, 1, 1)),
-    "depthwise": conv(1, 24, 24, (6, 6), (3, 3), group=24, pad=PAD),
 }
 
 

@@ -23,6 +23,8 @@ def conv_grouped(site: Site) -> list[Choice]:
     widths, width = group_widths(site, geo), block_of(site.target)
     if widths.inputs % width == 0 and widths.outputs % width == 0:
         return [direct(site, geo, widths.groups)]
+    if widths.inputs == widths.outputs == 1:
+        raise Skip("each channel is a group of its own, which conv_depthwise computes")
     found = []
     with suppress(Skip):
         found.append(interleaved(site, geo, widths))
