@@ -195,9 +195,10 @@ def test_ctrl_c_is_one_line(after: float, tmp_path: Path) -> None:
     time.sleep(after)
     done.send_signal(signal.SIGINT)
     said = done.communicate(timeout=60)[1].decode()
-    # Before the interpreter has read its own modules, it is the interpreter that ends.
-    assert done.returncode in (130, -signal.SIGINT)
-    assert said in ("", "interrupted\n") or after < 0.2
+    # Before the first of our lines runs, it is the interpreter that ends, in its own words.
+    if done.returncode != 1 or "tinsmith" in said:
+        assert done.returncode in (130, -signal.SIGINT)
+        assert said in ("", "interrupted\n")
 
 
 def test_ctrl_c_in_a_callback_is_not_lost() -> None:
