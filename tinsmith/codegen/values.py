@@ -190,6 +190,8 @@ class Val:
 
     def fma(self, times: Any, plus: Any) -> Val:
         """self * times + plus, fused where the target can."""
+        if not self.ty.is_float:
+            return self * times + plus
         x, y = self._like(times), self._like(plus)
         name, ty = f"llvm.fmuladd.{self._suffix()}", self.ty.llvm
         text = f"{ty} {self.ref}, {ty} {x.ref}, {ty} {y.ref}"
