@@ -103,9 +103,10 @@ def test_memory_is_that_of_a_fresh_process(relu: Path) -> None:
     assert cold["peak_mb"] > found["peak_mb"]
 
 
-def test_new_shapes_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_shapes_are_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(shapes, "SHAPES", [(1, 2), (2, 3)])
-    found = shapes.measure(1, 16, 1)
+    found = shapes.measure(1, 16, 1, tmp_path)
+    assert 0 < found["stored_ms"] <= found["most_stored_ms"]
     assert 0 < found["kernels_exist_ms"] <= found["most_ms"]
     assert found["no_kernel_exists_ms"] > 0
 

@@ -213,5 +213,7 @@ try:
 except KeyboardInterrupt:
     sys.exit(7)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=60, preexec_fn=_listen
+    )
     assert (done.returncode, done.stderr) == (7, b"")
