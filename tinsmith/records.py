@@ -1,7 +1,7 @@
 """`dataclass` as the standard library's, for classes that are many and of which few are used.
 
-The standard one writes and compiles up to six functions for every class when it is defined: half
-a millisecond, 160 times at a cold start. Here `__init__` is written at a class's first call, and
+The standard one writes and compiles up to six functions for every class when it is defined, which
+would be a large part of a cold start. Here `__init__` is written at a class's first call, and
 the others are shared by all classes.
 """
 

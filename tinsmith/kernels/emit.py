@@ -92,16 +92,14 @@ class Emit:
         with self.b.when(bad):
             self.scratch.cast(I32).store(self.b.const(1, I32))
 
-    def place(
-        self, at: Ptr, extent: int, lanes: int = 1, mask: Val | None = None
-    ) -> tuple[Val, Val]:
+    def place(self, at: Ptr, extent: int, lanes: int = 1, mask: Val | None = None) -> Val:
         """The places on an axis that indices in memory, which may count from the end, name, as
-        i64; and whether there is none: that is a fault, and the place is 0."""
+        i64. Where there is none that is a fault, and the place is 0."""
         index = at.load(lanes, mask).to("i64")
         index = (index < 0).select(index + extent, index)
         bad = index.to("u64") >= extent
         self.fault(bad if lanes == 1 else bad.any())
-        return bad.select(0, index), bad
+        return bad.select(0, index)
 
     def clear_padding(self, value: Val, block: Val | int, spec: Spec) -> Val:
         """Zero the lanes beyond the last channel, unless the epilogue keeps zeros zero."""

@@ -11,7 +11,7 @@ from tinsmith.codegen.types import I32, Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, elem, kernel, one_phase
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position, at_outer, each_vector, finish_run
-from tinsmith.kernels.softmax import parts_for
+from tinsmith.kernels.sharing import parts_for
 from tinsmith.kernels.transpose import MOST_COLUMNS, columns
 
 Pair = tuple[Val, Val]

@@ -33,7 +33,7 @@ from tinsmith.kernels.places import (
     unravel,
 )
 from tinsmith.kernels.rowfold import SUM, Remembered, each_part, fold_row, keep
-from tinsmith.kernels.softmax import parts_for
+from tinsmith.kernels.sharing import parts_for
 from tinsmith.records import dataclass
 
 Statistics = Callable[[Emit, Remembered, int], "tuple[Val | None, Val]"]

@@ -29,7 +29,7 @@ from tinsmith.kernels._kernel import (
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position, Sizes, at_outer, each_block, finish_run
 from tinsmith.kernels.rowfold import MAX, MIN, PRODUCT, SUM, Fold, combine, fold_row, keep
-from tinsmith.kernels.softmax import parts_for
+from tinsmith.kernels.sharing import parts_for
 from tinsmith.kernels.transpose import MOST_COLUMNS, columns
 from tinsmith.records import dataclass
 

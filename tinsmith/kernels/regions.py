@@ -125,7 +125,7 @@ def _region(em: Emit, rooms: list[_Room], region: Val) -> None:
         memory = memory + room.nbytes
     many = [c.max(1).to("f32") for c in counts]
     share = 1.0 / (many[0] * many[1])
-    picture, _ = em.place(pictures.pointer + region, site.input(0).dims[0])
+    picture = em.place(pictures.pointer + region, site.input(0).dims[0])
     source = View(x.at(picture).fixed(), x.spec)
     blocks = -(-site.input(0).dims[1] // x.spec.layout.block)
     with b.loop(0, rooms[0].cells) as i, b.loop(0, rooms[1].cells) as j:

@@ -9,7 +9,7 @@ from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kern
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position, Sizes, at_outer, each_block, finish_run, shifted
 from tinsmith.kernels.rowfold import PRODUCT, SUM, Fold, combine
-from tinsmith.kernels.softmax import parts_for
+from tinsmith.kernels.sharing import parts_for
 
 VECTORS = 4
 """Vectors of neighbours that are summed side by side."""

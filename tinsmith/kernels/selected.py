@@ -10,7 +10,7 @@ from tinsmith.codegen.types import I64, Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.layout import plain_strides
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
-from tinsmith.kernels.softmax import parts_for
+from tinsmith.kernels.sharing import parts_for
 
 LOOK, TAKE = 0.2e-9, 1e-9  # seconds to look at an element, and to note the place of one
 TOGETHER = 16  # elements that are looked at at once

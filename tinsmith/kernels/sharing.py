@@ -1,12 +1,23 @@
-"""How threads share a kernel's work: the positions of every channel, or the channels."""
+"""How threads share a kernel's work: in how many parts, and whether those are positions of every
+channel, or channels."""
 
 from __future__ import annotations
 
 from tinsmith.codegen.target import foreign_time
 from tinsmith.kernels._kernel import Site
 
+PARTS = 16
+"""Parallel parts that work is cut into, where it has so many."""
+ALONE = 10e-6
+"""Seconds of work up to which one thread does all of it."""
 AGAIN = 0.1  # of the time that weights take, which most of the arithmetic hides
 BEYOND = 20 * 64  # bytes that are prefetched beyond the end of what a thread touches of a plane
+
+
+def parts_for(count: int, seconds: float, most: int = PARTS) -> int:
+    """Into how many tiles, at most `most`, to cut `count` equal units of work that take so many
+    seconds together."""
+    return max(1, min(count, most if seconds > ALONE else 1))
 
 
 def by_positions(

@@ -21,16 +21,12 @@ from tinsmith.kernels.places import (
     shifted,
 )
 from tinsmith.kernels.rowfold import LARGEST, SUM, Remembered, each_part, fold_row, is_short, keep
+from tinsmith.kernels.sharing import parts_for
 
 Unit = Callable[[Emit, Val], None]
 
 FLOPS = 30.0
 """Instructions for one element of either, with one exponential."""
-
-
-def parts_for(count: int, seconds: float) -> int:
-    """How many tiles to cut `count` equal units of work into."""
-    return max(1, min(count, 16 if seconds > 10e-6 else 1))
 
 
 def _shape(site: Site) -> tuple[int, int, int]:

@@ -28,12 +28,13 @@ from tinsmith.kernels._kernel import (
 from tinsmith.kernels.attention.pack import copy_queries, pack_keys, pack_values
 from tinsmith.kernels.attention.softmax import Term, exponentials
 from tinsmith.kernels.attention.tables import Book, RowMap, Start, row_map
-from tinsmith.kernels.dot.panels import PARTS, each_column_panel, each_row_panel, part
+from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, part
 from tinsmith.kernels.dot.skeleton import Operands, Tile, offsets, product
 from tinsmith.kernels.dot.tiles import Columns, Rows, choose, split_columns
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position
 from tinsmith.kernels.rowfold import parts
+from tinsmith.kernels.sharing import PARTS, parts_for
 from tinsmith.records import dataclass
 
 TILE_VECTORS = 2
@@ -148,9 +149,7 @@ def attention_rows(site: Site) -> Choice:
     cost = target.time(flops, 4.0 * site.out.type.size * 4, 0.85) + target.time(
         20.0 * scores, 0, 0.5
     )
-    groups = 1
-    if cost > 10e-6 and shape.items < PARTS:
-        groups = min(shape.rows.count, -(-PARTS // shape.items))
+    groups = min(shape.rows.count, -(-parts_for(PARTS, cost) // shape.items))
     constants = [a for a in added if a.const is not None]
 
     def emit(em: Emit) -> None:

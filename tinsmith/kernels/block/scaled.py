@@ -15,10 +15,10 @@ from tinsmith.graph import Value
 from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.trace import make_site
-from tinsmith.kernels.window.direct import direct
+from tinsmith.kernels.window.direct import cut_channels, direct
 from tinsmith.kernels.window.geometry import conv_geometry
-from tinsmith.kernels.window.tiles import Panels, panels
-from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks
+from tinsmith.kernels.window.tiles import Panels
+from tinsmith.kernels.window.weights import ChannelBlocks
 
 
 @kernel("Block", Tier.SHAPED, dtypes="float32")
@@ -30,12 +30,11 @@ def conv_scaled(site: Site) -> Choice:
         raise Skip(f"{conv.node.name} is no 1x1 convolution of all channels at stride 1")
     if geo.batch > 1:
         raise Skip(f"there are {geo.batch} images, which share the weights")
-    w, width = conv.const(1, "the weights"), block_of(site.target)
-    blocks = channel_blocks(geo.channels, width)
-    cut = panels(site.target, geo.out_channels, 1, geo.points, blocks.padded)
+    w = conv.const(1, "the weights")
+    blocks, cut = cut_channels(site.target, geo)
     made = direct(conv, geo, 1)
     (phase,) = made.phases
-    wanted = {x: made.reads[0], factors: Layout(width)}
+    wanted = {x: made.reads[0], factors: Layout(block_of(site.target))}
     for v, layout in zip(conv.extras, made.reads[len(conv.inputs) :], strict=True):
         if v not in inputs:
             raise Skip(f"the epilogue reads {v.name}, which is no input of the block")

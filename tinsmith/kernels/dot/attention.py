@@ -24,7 +24,7 @@ from tinsmith.kernels._kernel import (
     one_phase,
 )
 from tinsmith.kernels.dot.matmul import spread_stride
-from tinsmith.kernels.dot.panels import PARTS, each_column_panel, each_row_panel, part
+from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, part
 from tinsmith.kernels.dot.skeleton import (
     Operands,
     buffer_bytes,
@@ -36,6 +36,7 @@ from tinsmith.kernels.dot.tiles import Columns, Tiling, accumulators, choose, sp
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position, shifted, spread
 from tinsmith.kernels.rowfold import LARGEST, SUM, fold_row, keep
+from tinsmith.kernels.sharing import PARTS, parts_for
 from tinsmith.kernels.transpose import transpose
 from tinsmith.records import dataclass
 
@@ -140,7 +141,7 @@ def attention(site: Site) -> Choice:
         2.0 * size * (p.e + p.f), 4.0 * items * (p.queries + p.keys) * (p.e + p.f),
         tiling.efficiency,
     ) + target.time(30.0 * size, 0, 0.5)  # fmt: skip
-    groups = max(1, min(-(-PARTS // items), rows.count // 4)) if cost > 10e-6 else 1
+    groups = max(1, min(-(-parts_for(PARTS, cost) // items), rows.count // 4))
     kept = _Buffers(p, tiling, lanes)
 
     def emit(em: Emit) -> None:

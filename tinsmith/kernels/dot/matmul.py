@@ -23,7 +23,7 @@ from tinsmith.kernels._kernel import (
     kernel,
     one_phase,
 )
-from tinsmith.kernels.dot.panels import PARTS, Grid, each_column_panel, each_row_panel, grid, part
+from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel, grid, part
 from tinsmith.kernels.dot.skeleton import (
     DISTANCE,
     Operands,
@@ -34,7 +34,7 @@ from tinsmith.kernels.dot.skeleton import (
 from tinsmith.kernels.dot.tiles import Columns, Tiling, choose
 from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.places import Position
-from tinsmith.kernels.sharing import by_positions
+from tinsmith.kernels.sharing import PARTS, by_positions
 from tinsmith.records import dataclass
 
 FEW_ROWS = 4

@@ -6,11 +6,12 @@ from tinsmith.codegen.builder import Val
 from tinsmith.codegen.types import from_dtype
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.dot.batched import at_item, problem
-from tinsmith.kernels.dot.panels import PARTS, each_row_panel, part
+from tinsmith.kernels.dot.panels import each_row_panel, part
 from tinsmith.kernels.dot.tiles import split_rows
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position, shifted, strides_of, unravel
 from tinsmith.kernels.rowfold import SUM, fold_row
+from tinsmith.kernels.sharing import PARTS
 
 ROWS = 4
 """Rows that share one pass over the column."""

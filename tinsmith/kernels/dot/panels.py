@@ -8,10 +8,8 @@ from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.target import Target
 from tinsmith.kernels.dot.tiles import Columns, Rows, Tiling
 from tinsmith.kernels.places import Position
+from tinsmith.kernels.sharing import PARTS, parts_for
 from tinsmith.records import dataclass
-
-PARTS = 16
-"""Parallel parts that a long product is cut into, where it has so many panels."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ def grid(target: Target, tiling: Tiling, depth: int, seconds: float, items: int 
     panel = 4 * depth * tiling.columns.size
     per_group = max(1, target.l2 // 4 // max(1, panel))
     columns = -(-tiling.columns.count // per_group)
-    parts = 1 if seconds * items < 10e-6 else PARTS
+    parts = parts_for(PARTS, seconds * items)
     rows = min(tiling.rows.count, max(1, -(-parts // (columns * items))))
     if rows * columns * items < parts:
         columns = min(tiling.columns.count, -(-parts // (rows * items)))

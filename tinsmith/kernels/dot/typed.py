@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, elem, kernel, one_phase
 from tinsmith.kernels.dot.batched import PACK_ROWS, at_item, problem
-from tinsmith.kernels.dot.panels import PARTS, each_column_panel, each_row_panel, part
+from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, part
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, product
 from tinsmith.kernels.dot.tiles import accumulators, split_columns, split_rows
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position
+from tinsmith.kernels.sharing import PARTS, parts_for
 
 VECTORS = 3
 """Vectors of columns in a tile."""
@@ -16,8 +17,8 @@ VECTORS = 3
 
 @kernel("MatMul", Tier.VECTOR, dtypes="float64 int32 int64 uint32 uint64")
 def matmul_typed(site: Site) -> Choice:
-    """Register-tiled products of matrices of any other element type; of large ones, each group of
-    rows packs the panels of B."""
+    """Register-tiled products of float64 or whole numbers; of large ones, each group of rows packs
+    the panels of B."""
     p = problem(site)
     if p.n == 1:
         raise Skip("one column: matvec folds the rows")
@@ -27,10 +28,11 @@ def matmul_typed(site: Site) -> Choice:
     columns = split_columns(p.n, lanes, VECTORS, exact=not target.has_masks)
     rows = split_rows(p.m, accumulators(target) // max(VECTORS, len(columns.tail)))
     moved = float(nbytes) * p.items * (p.m * p.k + p.k * p.n + p.m * p.n)
+    # as so many operations of float32, of which vectors hold nbytes / 4 times as many
     cost = target.time(nbytes / 2 * p.items * p.m * p.n * p.k, moved, 0.7) + 1e-7
     packs = p.m >= PACK_ROWS and nbytes * p.k * p.n > target.l1
     shares = PARTS if not packs else 2 * site.threads if site.threads > 1 else 1
-    groups = min(rows.count, shares) if cost > 10e-6 else 1
+    groups = parts_for(rows.count, cost, shares)
     packed = p.k * VECTORS * lanes if packs else 0
 
     def emit(em: Emit) -> None:

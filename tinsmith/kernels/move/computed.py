@@ -66,7 +66,7 @@ def gather_elements(site: Site) -> Choice:
             lane = b.vector(range(lanes), I64)
 
             def several(j: Val | int, size: int, mask: Val | None) -> None:
-                index, _ = em.place(at + j, dims[axis], size, mask)
+                index = em.place(at + j, dims[axis], size, mask)
                 index = index * steps[axis]
                 if fixed[-1]:
                     index = index + (lane + j if size > 1 else b.index(j)) * fixed[-1]
@@ -98,7 +98,7 @@ def gather_slices(site: Site) -> Choice:
             if batch:
                 x = x + row // each * prod(dims[batch:])
             for k in range(depth):
-                index, _ = em.place(table.pointer + row * depth + k, dims[batch + k])
+                index = em.place(table.pointer + row * depth + k, dims[batch + k])
                 x = x + index * steps[batch + k]
             emit_copy(b, line, x, em.outs[0].pointer + row * inner, 0, 1)
 
@@ -124,7 +124,7 @@ def scatter_elements(site: Site) -> Choice:
         b, table, updates = em.b, em.ins[1], em.ins[2]
         assert table is not None and updates is not None
         with b.loop(0, prod(counts)) as k:
-            index, _ = em.place(table.pointer + k, dims[axis])
+            index = em.place(table.pointer + k, dims[axis])
             to = em.outs[0].pointer + _base(k, counts, fixed) + index * steps[axis]
             _put(b, to, (updates.pointer + k).load(), combine)
 
@@ -147,7 +147,7 @@ def scatter_slices(site: Site) -> Choice:
         with b.loop(0, rows) as row:
             to = em.outs[0].pointer
             for k in range(depth):
-                index, _ = em.place(table.pointer + row * depth + k, dims[k])
+                index = em.place(table.pointer + row * depth + k, dims[k])
                 to = to + index * steps[k]
             to, come = to.fixed(), (updates.pointer + row * inner).fixed()
             with b.loop(0, inner) as i:

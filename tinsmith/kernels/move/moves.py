@@ -249,7 +249,7 @@ def gather_rows(site: Site) -> Choice:
         assert source is not None and table is not None
         with b.loop(em.begin, em.end) as tile:
             o, k = tile // count, tile % count
-            index, _ = em.place(table.pointer + k, extent)
+            index = em.place(table.pointer + k, extent)
             x_row = source.pointer + o * (extent * inner) + index * inner
             emit_copy(b, row, x_row, em.outs[0].pointer + tile * inner, 0, 1)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from tinsmith.codegen.target import Target, overlap
 from tinsmith.kernels.dot.matmul import spread_stride
-from tinsmith.kernels.dot.panels import PARTS
 from tinsmith.kernels.dot.tiles import Tiling, choose
+from tinsmith.kernels.sharing import PARTS
 from tinsmith.kernels.strassen.form import PRODUCTS
 from tinsmith.records import dataclass
 

@@ -6,7 +6,7 @@ from where each packed element comes, or that it is zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,11 @@ from tinsmith.kernels.transpose import transpose
 
 PACKING = 5e-10  # seconds of one weight, about
 EARLIER = 64  # weights by which a line is asked for before it is used
-KINDS = "depthwise direct few_outputs first_layer grouped plain"
+CONSTANT = (
+    "conv_depthwise", "conv_direct", "conv_few_outputs", "conv_first_layer", "conv_grouped",
+    "conv_plain",
+)  # fmt: skip
+"""Those whose packing only moves weights; Winograd's and Strassen's computes."""
 
 Array = np.ndarray[Any, Any]
 
@@ -40,16 +44,17 @@ Array = np.ndarray[Any, Any]
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def conv_computed(site: Site) -> list[Choice]:
     """Convolution by computed weights, packed at each run for a kernel of constant ones."""
-    return _choices(site, [f"conv_{kind}" for kind in KINDS.split()])
+    return _choices(site, CONSTANT)
 
 
 @kernel("ConvTranspose", Tier.SHAPED, dtypes="float32")
 def conv_transposed_computed(site: Site) -> list[Choice]:
     """Transposed convolution by computed weights, packed at each run."""
-    return _choices(site, ["conv_transposed"])
+    return _choices(site, ("conv_transposed",))
 
 
-def _choices(site: Site, kernels: list[str]) -> list[Choice]:
+def _choices(site: Site, kernels: Sequence[str]) -> list[Choice]:
+    """What these kernels of constant weights offer, for weights that are packed at each run."""
     w = site.input(1)
     if w.const is not None:
         raise Skip("the weights are a constant")
@@ -127,6 +132,8 @@ def _moves(packed: Array, width: int) -> tuple[Array, Array]:
 
 
 def _squares(width: int) -> Callable[[Emit], None]:
+    """Packs the squares of `_moves`, one a tile: loads lines, and stores their columns."""
+
     def emit(em: Emit) -> None:
         b, to, weights = em.b, em.scratch.cast(F32), _weights(em)
         with b.loop(em.begin, em.end) as t:
@@ -143,6 +150,8 @@ def _squares(width: int) -> Callable[[Emit], None]:
 
 
 def _vectors(width: int) -> Callable[[Emit], None]:
+    """Packs the other vectors of `_moves`, one a tile, element by element."""
+
     def emit(em: Emit) -> None:
         b, to, weights = em.b, em.scratch.cast(F32), _weights(em)
         with b.loop(em.begin, em.end) as t:

@@ -53,10 +53,9 @@ def direct(site: Site, geo: Geometry, groups: int) -> Choice:
     w = site.const(1, "the weights")
     bias = site.const(2, "the bias") if site.has(2) else None
     width = block_of(site.target)
-    blocks = channel_blocks(geo.channels // groups, width)
-    rows, cols = (1, prod(geo.out)) if geo.is_pointwise else geo.out[1:]
+    rows, cols = rows_of(geo)
+    blocks, cut = cut_channels(site.target, geo, groups)
     depth = blocks.padded * geo.taps
-    cut = panels(site.target, geo.out_channels // groups, rows, cols, depth)
     planes = geo.batch * groups * (1 if geo.is_pointwise else geo.out[0])
     flops = 2.0 * width * cut.cost * planes * depth
     packed = [Packed("weights", lambda: pack_groups(w, cut, blocks, groups))]
@@ -90,6 +89,18 @@ def traffic(geo: Geometry, weights: int) -> float:
     """Bytes of input, output and weights, each touched once."""
     values = geo.channels * prod(geo.size) + geo.out_channels * prod(geo.out)
     return 4.0 * (geo.batch * values + weights)
+
+
+def rows_of(geo: Geometry) -> tuple[int, int]:
+    """Rows of a plane of outputs, and their length: a pointwise convolution's image is one row."""
+    return (1, prod(geo.out)) if geo.is_pointwise else geo.out[1:]
+
+
+def cut_channels(target: Target, geo: Geometry, groups: int = 1) -> tuple[ChannelBlocks, Panels]:
+    """The blocks of a group's input channels, and the panels of its output channels."""
+    blocks = channel_blocks(geo.channels // groups, block_of(target))
+    depth = blocks.padded * geo.taps
+    return blocks, panels(target, geo.out_channels // groups, *rows_of(geo), depth)
 
 
 def flattened(em: Emit, geo: Geometry) -> Geometry:
@@ -222,8 +233,8 @@ def over_blocks(
         x: Ptr, w: Ptr, acc: list[Val], pixels: list[Val | int], fetch: Fetch | None
     ) -> list[Val]:
         return contract(
-            b, x, w, acc, pixels, lanes, levels, channels, blocks.step, sides, fetch, early * plane,
-            sides,
+            b, x, w, acc, pixels, lanes, levels, channels, blocks.step, channel_stride=sides,
+            fetch=fetch, early=early * plane, sides=sides,
         )  # fmt: skip
 
     return reduce

@@ -22,12 +22,7 @@ from tinsmith.kernels.layout import Layout, Spec, block_of, spec_of
 from tinsmith.kernels.move.channels import Mix, mix_of
 from tinsmith.kernels.rows import run
 from tinsmith.kernels.transpose import blend
-from tinsmith.kernels.window.direct import (
-    EFFICIENCY,
-    convolve,
-    over_blocks,
-    traffic,
-)
+from tinsmith.kernels.window.direct import EFFICIENCY, convolve, over_blocks, traffic
 from tinsmith.kernels.window.geometry import Geometry, Widths, steps
 from tinsmith.kernels.window.order import PanelPlace
 from tinsmith.kernels.window.tiles import UNROLL, Panels, Pieces, Sink, bands, fits, plus, tiling

@@ -16,6 +16,7 @@ from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.sharing import PARTS
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.records import dataclass
 
@@ -203,10 +204,10 @@ def unroll(channels: int) -> int:
     )
 
 
-def bands(units: int, most: int = 16, threads: int = 1, flops: float = math.inf) -> int:
+def bands(units: int, most: int = PARTS, threads: int = 1, flops: float = math.inf) -> int:
     """Into how many bands the outputs of one panel are cut, so that there are enough tiles, and
     one for each of the threads that share every panel; at most `most`, and one for few `flops`."""
-    return max(1, min(most, max(threads, -(-16 // units)))) if flops > PARALLEL_FLOPS else 1
+    return max(1, min(most, max(threads, -(-PARTS // units)))) if flops > PARALLEL_FLOPS else 1
 
 
 class Sink:

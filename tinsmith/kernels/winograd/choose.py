@@ -151,7 +151,7 @@ def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
         total += threads * overlap(products, weights / target.dram_bandwidth)
         total += threads * (most - 1) * overlap(products, again)
     if plan.blocks % plan.lines and plan.lines % plan.blocks and _tensors(plan) >= target.l2 / 2:
-        total *= 1.03  # prefetches miss where a block goes on in the next row of tiles
+        total *= 1.03  # prefetches from beyond the cache miss where a block goes on in another row
     return total
 
 
