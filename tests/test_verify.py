@@ -297,6 +297,7 @@ def test_the_command(file, tmp_path):
     assert plain["ok"] is False and plain["outputs"][0]["relative"] > 0.3
     assert "give 'reference', 'onnxruntime' or an .npz" in command(file, "--against", "x", code=1)
     command(file, "--backend", "numpy", code=2)
+    assert "--dim n=2 does not fit" in command(file, "--against", expected, "--dim", "n=2", code=1)
 
 
 def test_the_command_bisects(file, tmp_path, wrong_kernels):

@@ -122,6 +122,37 @@ def test_imagenet_scale_is_per_channel(folder: Path) -> None:
     assert np.array_equal(first.transpose(0, 2, 3, 1), last)
 
 
+FREE = {"image": Type("float32", ("batch", 3, "h", "w"))}
+
+
+@pytest.mark.parametrize("fit", ["crop", "stretch"])
+def test_a_picture_gets_the_sizes_of_the_free_dimensions(folder: Path, fit: str) -> None:
+    got = read(FREE, "black.jpg", dims={"h": 32, "w": 48}, fit=fit)["image"]
+    assert got.shape == (1, 3, 32, 48)
+    assert read(FREE, "black.jpg", dims={"w": 5}, fit=fit)["image"].shape == (1, 3, 30, 5)
+    pair = read(FREE, "black.jpg", "white.png", dims={"batch": 2, "h": 4, "w": 4}, fit=fit)
+    assert pair["image"].shape == (2, 3, 4, 4)
+    with pytest.raises(InputShapeError, match=r"cannot be made 30 high and 2147483647 wide: it"):
+        read(FREE, "black.jpg", dims={"w": 2147483647}, fit=fit)
+
+
+@pytest.mark.parametrize(
+    ("types", "arguments", "dims", "says"),
+    [
+        (FREE, ["black.jpg"], {"batch": 4}, r"--dim batch=4 .* 'image', .*\[1, 3, 30, 20\]"),
+        (FREE, ["black.jpg"] * 2, {"batch": 4, "h": 4, "w": 4}, "for a batch of 4; give 4"),
+        (TWO, ["b=b.npy"], {"N": 6}, r"--dim N=6 does not fit the input 'b', .*\[4\] by b.npy"),
+        (TWO, ["both.npz"], {"N": 6}, r"\[5\] by both.npz"),
+        (FREE, ["image=a.npy"], {"w": 6}, r"--dim w=6"),
+    ],
+)
+def test_a_size_that_cannot_be_had_is_refused(
+    folder: Path, types: dict[str, Type], arguments: list[str], dims: dict[str, int], says: str
+) -> None:
+    with pytest.raises(InputShapeError, match=says):
+        read(types, *arguments, dims=dims)
+
+
 def test_pictures_make_a_batch(folder: Path) -> None:
     got = read(IMAGE, "white.png", "black.jpg", "white.png")["image"]
     assert got.shape == (3, 1, 8, 8) and got[:, 0, 0, 0].tolist() == [1, 0, 1]

@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Inputs:
-    """Reads the arguments of one call for inputs of the given types.
+    """Reads the arguments of one call for inputs of the given types, of the sizes in `dims`.
 
     `notes` says, for people, where each input came from.
     """
@@ -35,7 +35,8 @@ class Inputs:
     def __init__(
         self, types: Mapping[str, Type], dims: Mapping[str, int], seed: int, picture: Picture
     ) -> None:
-        self.types, self.dims, self.picture = dict(types), dict(dims), picture
+        self.types = {n: sized(t, dims) for n, t in types.items()}
+        self.free_types, self.dims, self.picture = dict(types), dict(dims), picture
         self.random = np.random.default_rng(seed)
         self.arrays: dict[str, Array] = {}
         self.notes: dict[str, str] = {}
@@ -68,6 +69,13 @@ class Inputs:
             raise InputNameError(
                 f"the input {name!r} is given twice: by {self.notes[name]} and {source}"
             )
+        for axis, symbol in enumerate(self.free_types[name].shape or ()):
+            size = self.dims.get(symbol) if isinstance(symbol, str) else None
+            if size is not None and array.shape[axis : axis + 1] != (size,):
+                raise InputShapeError(
+                    f"--dim {symbol}={size} does not fit the input {name!r}, which is "
+                    f"{list(array.shape)} by {source}; leave it out, or give what has this size"
+                )
         self.arrays[name], self.notes[name] = array, source
 
     def free(self) -> list[str]:
@@ -134,21 +142,21 @@ class Inputs:
         room = type_.shape[0] if type_ is not None and type_.shape else None
         if not isinstance(room, str) and room != len(sources):
             raise InputShapeError(
-                f"{len(sources)} pictures are given, the model takes a batch of {room or 1}; "
-                "run them one at a time"
+                f"{len(sources)} pictures are given, for a batch of {room or 1}; "
+                + (f"give {room}" if room and room > 1 else "run them one at a time")
             )
         one = [self.picture.read(Path(s), self.types[free[0]], free[0]) for s in sources]
         self.put(free[0], np.concatenate(one), ", ".join(sources))
         return None
 
     def generate(self, how: str, name: str) -> Array:
-        """Random numbers (or zeros) of the input's type; symbols are --dim, or 1."""
+        """Random numbers (or zeros) of the input's type; free dimensions are 1."""
         type_ = self.types[name]
         if type_.shape is None or type_.dtype == object:
             raise InputTypeError(
                 f"cannot make up the input {name!r}: it is a {type_}; give {name}=FILE"
             )
-        shape = tuple(d if isinstance(d, int) else self.dims.get(d, 1) for d in type_.shape)
+        shape = tuple(d if isinstance(d, int) else 1 for d in type_.shape)
         try:
             return self.drawn(how, shape, type_)
         except (MemoryError, ValueError) as error:  # the latter where bytes overflow an integer
@@ -167,6 +175,13 @@ class Inputs:
             top = 256 if type_.dtype == np.uint8 else 10
             return self.random.integers(0, top, shape).astype(type_.dtype)
         return self.random.standard_normal(shape, np.float32).astype(type_.dtype)
+
+
+def sized(type_: Type, dims: Mapping[str, int]) -> Type:
+    """A type whose free dimensions have the sizes that are given for them."""
+    if type_.shape is None:
+        return type_
+    return type_.like(shape=tuple(dims.get(d, d) if isinstance(d, str) else d for d in type_.shape))
 
 
 def is_picture(source: str) -> bool:

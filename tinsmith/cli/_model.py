@@ -163,12 +163,16 @@ class Given:
     scale: str
     fit: str
 
-    def read(self, types: Mapping[str, Type]) -> tuple[dict[str, Any], dict[str, str]]:
-        """The arrays by input name, and where each came from."""
+    def read(
+        self, types: Mapping[str, Type], held: Mapping[str, Any] | None = None, source: str = ""
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """The arrays by input name, and where each came from; `held` are there already."""
         from tinsmith.cli._inputs import Inputs
         from tinsmith.cli._picture import Picture
 
         reader = Inputs(types, sizes(self.dims, types), self.seed, Picture(self.scale, self.fit))
+        for name, array in (held or {}).items():
+            reader.put(name, array, source)
         return reader.read(self.inputs), reader.notes
 
 

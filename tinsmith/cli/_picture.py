@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import InputTypeError, MissingPackage, ModelFileError
+from tinsmith.errors import InputShapeError, InputTypeError, MissingPackage, ModelFileError
 from tinsmith.graph import Dim, Type
 from tinsmith.records import dataclass
 
@@ -58,10 +58,14 @@ class Picture:
             width if isinstance(width, int) else image.width,
             height if isinstance(height, int) else image.height,
         )
-        if self.fit == "crop":
-            image = ImageOps.fit(image, wanted, Image.Resampling.BILINEAR)
-        else:
-            image = image.resize(wanted, Image.Resampling.BILINEAR)
+        resize = ImageOps.fit if self.fit == "crop" else Image.Image.resize
+        try:
+            image = resize(image, wanted, Image.Resampling.BILINEAR)
+        except (ValueError, MemoryError) as error:
+            raise InputShapeError(
+                f"{path} cannot be made {wanted[1]} high and {wanted[0]} wide: "
+                f"{str(error) or 'it does not fit into memory'}"
+            ) from error
         array = np.asarray(image)
         return array[:, :, None] if array.ndim == 2 else array
 

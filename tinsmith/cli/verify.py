@@ -71,9 +71,9 @@ def command(
         raise click.BadParameter("only generated code is verified", param_hint="--backend")
     graph = ts.load(model)
     expected, _ = expected_of(against)
-    arrays = {n: a for n, a in expected.items() if n in {v.name for v in graph.inputs}}
-    if given.inputs or not arrays:
-        arrays, _ = given.read({v.name: v.type for v in graph.inputs})
+    types = {v.name: v.type for v in graph.inputs}
+    held = {} if given.inputs else {n: a for n, a in expected.items() if n in types}
+    arrays, _ = given.read(types, held, against)
     options = build.options()
     del options["backend"]
     with _show.working(f"verifying {model}"):
