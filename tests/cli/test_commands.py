@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,23 @@ def test_run_with_two_inputs_and_two_outputs(two_by_two: str, tmp_path: Path) ->
     assert got["outputs"]["scaled"]["values"] == [[2, 4, 6]]
     text = tinsmith("run", two_by_two, "--dim", "rows=4").stdout
     assert "b: float32[4, 3] from random" in text and "sum: float32[4, 3]" in text
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"), [(["run"], "run_twice"), (["bench", "--repeat", "1"], "measure")]
+)
+def test_the_compiler_s_time_is_no_run_s(
+    command: list[str], runs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module(f"tinsmith.cli.{command[0]}")
+    real = getattr(module, runs)
+
+    def measured(net: Any, *arguments: Any) -> Any:
+        assert net.program().plan  # an error where none is built
+        return real(net, *arguments)
+
+    monkeypatch.setattr(module, runs, measured)
+    tinsmith(*command, MODEL, "--dim", "N=3")
 
 
 def test_run_says_what_is_not_finite(two_by_two: str, tmp_path: Path) -> None:

@@ -68,6 +68,18 @@ class Build:
                     net.program(signature_of(net, chosen))
         return Built(path, net, (time.perf_counter() - start) * 1e3)
 
+    def compile_for(self, path: str, given: Given) -> tuple[Built, dict[str, Any], dict[str, str]]:
+        """Compile for the shapes of the given inputs; their arrays, and where each came from."""
+        built = self.compile(path)
+        net = built.net
+        arrays, notes = given.read(net.inputs)
+        start = time.perf_counter()
+        if self.backend == "cpu":
+            with _show.working(f"compiling {path}"):
+                net.program(net._signature(net._arrays((), arrays)))
+        more = (time.perf_counter() - start) * 1e3
+        return Built(path, net, built.compile_ms + more), arrays, notes
+
     def options(self) -> dict[str, Any]:
         """The arguments of `tinsmith.compile`."""
         given = asdict(self)

@@ -66,8 +66,7 @@ def command(
       tinsmith bench model.onnx --tune
       tinsmith bench model.onnx --dim batch=8 --json > result.json
     """
-    built = build.compile(model)
-    arrays, _ = given.read(built.net.inputs)
+    built, arrays, _ = build.compile_for(model, given)
     with _show.working("measuring"):
         times = measure(built.net, arrays, seconds, warm_up, repeat)
     shapes = {n: list(a.shape) for n, a in arrays.items()}

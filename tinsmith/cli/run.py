@@ -64,9 +64,8 @@ def command(
       tinsmith run resnet50.onnx cat.jpg --scale imagenet --labels imagenet.txt --top 3
       tinsmith run bert.onnx input_ids=ids.npy attention_mask=mask.npy --save out.npz
     """
-    built = build.compile(model)
     names = read_labels(Path(labels)) if labels else None
-    arrays, notes = given.read(built.net.inputs)
+    built, arrays, notes = build.compile_for(model, given)
     with _show.working("running"):
         outputs, first, again = run_twice(built.net, arrays)
     shown = {n: describe(a, names, top) for n, a in outputs.items()}
