@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import types
 from dataclasses import dataclass, replace
@@ -302,13 +303,23 @@ def test_the_command(file, tmp_path):
 
 def test_the_command_bisects(file, tmp_path, wrong_kernels):
     said = command(
-        file, "--dim", "n=8", "--kernels", "second=matmul_wrong", "--save", tmp_path / "found",
-        "--no-cache", code=3,
+        file, "--dim", "n=8", "--kernels", "second=matmul_wrong", "--save", tmp_path / "found it",
+        "--no-cache", "--tolerance", "1e-4", "--passes=-merge-common", "--threads", "2", code=3,
     )  # fmt: skip
     assert "the kernel matmul_wrong of MatMul" in said and "'second'" in said
-    replay = next(line for line in said.splitlines() if "replay" in line).split()
+    replay = shlex.split(next(line for line in said.splitlines() if "replay" in line))
     assert replay[1:3] == ["tinsmith", "verify"]
-    assert "agrees" in command(*replay[3:])
+    assert {"--tolerance=0.0001", "--passes=-merge-common", "--threads=2"} <= set(replay)
+    again = command(*replay[3:], "--save", tmp_path / "again", code=3)
+    assert "within 0.0001" in again and "the kernel matmul_wrong of MatMul" in again
+
+
+def test_the_replay_of_a_right_kernel_differs_by_the_same_tolerance(file, tmp_path):
+    options = ["--tolerance", "1e-9", "--save", tmp_path, "--target", "sse2"]
+    said = command(file, "--dim", "n=8", *options, code=3)
+    replay = shlex.split(next(line for line in said.splitlines() if "replay" in line))
+    assert "--target=sse2" in replay
+    assert "DIFFERS" in command(*replay[3:], "--save", tmp_path, code=3)
 
 
 def test_random_inputs_need_a_type_that_can_be_drawn():

@@ -6,14 +6,17 @@ kernels and layouts stay what they are in the whole model.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from tinsmith.codegen.cache import open_cache
+from tinsmith.codegen.target import host
 from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.compare import Array, Difference, compare
+from tinsmith.compiler.options import Options
 from tinsmith.compiler.winners import Winners
 from tinsmith.errors import ModelFileError, NoKernel, TinsmithError
 from tinsmith.formats.npz import write_npz
@@ -33,8 +36,8 @@ class Culprit:
            "kernel": the node is wrong for itself, on exactly these inputs
            "plan": the node is right alone, and wrong in its place in the program
            "model": importer or reference, as the other engine tells
-    replay is the .tin file of the node alone, with its inputs in an .npz beside it; `note` says
-    why there is none, where it was asked for.
+    replay is the .tin file of the node alone, with its inputs in an .npz beside it, to be run with
+    the command line's `options`; `note` says why there is none, where it was asked for.
     """
 
     kind: str
@@ -44,6 +47,7 @@ class Culprit:
     origin: str = ""
     difference: Difference | None = None
     replay: str = ""
+    options: tuple[str, ...] = ()
     note: str = ""
 
     def __str__(self) -> str:
@@ -60,8 +64,9 @@ class Culprit:
         if self.difference is not None:
             lines.append(f"  differs {self.difference}")
         if self.replay:
-            data = Path(self.replay).with_suffix(".npz")
-            lines.append(f"  replay  tinsmith verify {self.replay} {data}")
+            data = str(Path(self.replay).with_suffix(".npz"))
+            words = ["tinsmith", "verify", self.replay, data, *self.options]
+            lines.append(f"  replay  {shlex.join(words)}")
         if self.note:
             lines.append(f"  replay  {self.note}")
         return "\n".join(lines)
@@ -94,7 +99,7 @@ class Bisection:
         difference = self._differs(placed, node, values)
         alone = _alone(placed, node)
         feeds = {v.name: values[v.name] for v in alone.inputs}
-        own = self._run(alone, list(feeds.values()), node)
+        own, forced = self._run(alone, list(feeds.values()), node)
         kind = PLAN
         for v, a in zip(alone.outputs, own, strict=True):
             found = compare(v.name, a, values[v.name], self.tolerance)
@@ -108,8 +113,22 @@ class Bisection:
                 note = str(error)
         return Culprit(
             kind, node.name, _op(node), self.kernels.get(node.name, "reference"),
-            str(node.origin), difference, replay, note,
+            str(node.origin), difference, replay, self._options(forced) if replay else (), note,
         )  # fmt: skip
+
+    def _options(self, forced: Mapping[str, str]) -> tuple[str, ...]:
+        """What the command line needs to compile and to compare as this search did."""
+        options, isa = self.compilation.options, self.compilation.target.isa
+        values = {
+            "tolerance": self.tolerance,
+            "kernels": ",".join(f"{node}={kernel}" for node, kernel in forced.items()),
+            "target": "" if isa == host().isa else isa,
+            "threads": "" if options.threads == Options.threads else options.threads,
+            "passes": options.passes or "",
+            "precision": "" if options.precision == Options.precision else options.precision,
+        }
+        flags = [f"--{name}={value}" for name, value in values.items() if value != ""]
+        return (*flags, *["--small-memory"] * (options.memory == "small"))
 
     # ---- passes
 
@@ -179,22 +198,26 @@ class Bisection:
         names = [v.name for v in node.outputs]
         cut.outputs = [v for n in cut.nodes for v in n.outputs if v.name in set(names)]
         cut.sweep()
-        got = self._run(cut, self.inputs, node)
+        got, _ = self._run(cut, self.inputs, node)
         for v, a in zip(cut.outputs, got, strict=True):
             found = compare(v.name, a, values[v.name], self.tolerance)
             if not found.ok:
                 return found
         return None
 
-    def _run(self, graph: Graph, inputs: list[Array], node: Node) -> list[Array]:
-        """A placed graph in generated code, the node with the kernel that it has in the model."""
+    def _run(
+        self, graph: Graph, inputs: list[Array], node: Node
+    ) -> tuple[list[Array], dict[str, str]]:
+        """A placed graph in generated code, the node with the kernel that it has in the model; and
+        that kernel by the node's name, where it takes the node here too."""
         forced = {node.name: self.kernels[node.name]} if node.name in self.kernels else {}
         try:
             program = self.compilation.compile(graph, self.known, forced).program
         except NoKernel:  # it was chosen for a layout that a cut graph does not have
+            forced = {}
             program = self.compilation.compile(graph, self.known).program
         given = [np.ascontiguousarray(a) for a in inputs]
-        return program.session().run(given)
+        return program.session().run(given), forced
 
 
 def _op(node: Node) -> str:
