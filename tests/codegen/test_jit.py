@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import llvmlite.binding as llvm
 
 from tinsmith.codegen.jit import compile_object
@@ -39,3 +42,33 @@ def test_loops_keep_their_arithmetic_for_us_alone():
     before = _plain()
     assert compile_object(ROWS, host()) != before
     assert _plain() == before
+
+
+REFUSED = """
+import gc
+from tinsmith.codegen.jit import compile_object
+from tinsmith.codegen.target import host
+from tinsmith.errors import CodegenError
+
+V = "<8 x i64>"
+for i in range(200):
+    try:  # a multiply-add of integers, which does not exist
+        compile_object(
+            f"define {V} @f{i}({V} %a) {{\\n"
+            f" %x = call {V} @llvm.fmuladd.v8i64({V} %a, {V} %a, {V} %a)\\n"
+            f" ret {V} %x\\n}}\\n"
+            f"declare {V} @llvm.fmuladd.v8i64({V}, {V}, {V})\\n",
+            host(),
+        )
+    except CodegenError as error:
+        kept = [error]
+        kept.append(kept)
+    del kept
+    gc.collect()
+print("alive")
+"""
+
+
+def test_refused_modules_are_collected_in_any_order() -> None:
+    done = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr[-500:]

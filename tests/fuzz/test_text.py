@@ -12,7 +12,6 @@ from tinsmith.errors import TinsmithError
 from tinsmith.graph.text import format_graph, graph_weights, parse_graph
 
 ALONE = 400
-MOST_REFUSED = 0.97  # of the texts of a chunk: nearly every letter counts
 PARTS = ["(", ")", "[", "]", "{", "}", '"', "=", ":", ",", "@", "#", "-", "\n", "\0", "ü", "9" * 40]
 WORDS = ["const", "return", "graph", "float32", "none", "inf", "1e400", "Conv", "from", "true", "N"]
 
@@ -38,8 +37,8 @@ def damaged(text: str, rng: np.random.Generator) -> str:
     return "\n".join(lines)
 
 
-def parses(seed: int) -> bool:
-    """Whether the damaged text of a random model is a graph."""
+def check(seed: int) -> None:
+    """The damaged text of a random model is refused in words, or is that of a graph."""
     graph = ts.load(draw(seed % 40).model)
     assert str(parse_graph(format_graph(graph), graph_weights(graph))) == str(graph)
     text = damaged(format_graph(graph), np.random.default_rng(seed))
@@ -47,12 +46,11 @@ def parses(seed: int) -> bool:
         again = parse_graph(text, graph_weights(graph))
     except TinsmithError as error:
         assert str(error).strip()
-        return False
+        return
     assert str(parse_graph(format_graph(again), graph_weights(again))) == str(again)
-    return True
 
 
 @pytest.mark.parametrize("part", chunks(ALONE), ids=str)
 def test_damaged_texts(part: range) -> None:
-    parsed = sum(map(parses, part))
-    assert len(part) - parsed <= MOST_REFUSED * len(part)
+    for seed in part:
+        check(seed)

@@ -83,6 +83,8 @@ TABLE: list[tuple[str, list[Any], dict[str, Any], Any]] = [
     ("Range", [F32(1), F32(1), F32(1)], {}, F32([])),
     ("EyeLike", [np.zeros((2, 3), I8)], {"k": 1}, I8([[0, 1, 0], [0, 0, 1]])),
     ("Trilu", [np.ones((2, 2), I8), np.int64(-1)], {"upper": False}, I8([[0, 0], [1, 0]])),
+    ("Trilu", [np.ones((2, 2), I8), np.int64(2**63 - 1)], {}, I8([[0, 0], [0, 0]])),
+    ("Trilu", [np.ones((2, 2), I8), np.int64(-(2**63))], {}, I8([[1, 1], [1, 1]])),
     ("ReverseSequence", [I8([[1, 2, 3], [4, 5, 6]]), i64(2, 3)],
      {"batch_axis": 0, "time_axis": 1}, I8([[2, 1, 3], [6, 5, 4]])),
     ("ChannelShuffle", [I8([[0, 1, 2, 3, 4, 5]])], {"groups": 2}, I8([[0, 3, 1, 4, 2, 5]])),

@@ -51,14 +51,22 @@ class _Machines(threading.local):
 _machines = _Machines()
 
 
-def _parse(text: str) -> Any:
-    llvm = _llvm()
+@contextmanager
+def _module(text: str, layout: Any) -> Iterator[Any]:
+    """The module of a text. It is disposed of at the end, before its context can be: garbage is
+    collected in any order. Raises CodegenError."""
+    llvm, module = _llvm(), None
     try:
-        module = llvm.parse_assembly(text, context=llvm.create_context())
-        module.verify()
-    except RuntimeError as error:
-        raise CodegenError(f"LLVM refused generated code: {error}") from error
-    return module
+        try:
+            module = llvm.parse_assembly(text, context=llvm.create_context())
+            module.verify()
+        except RuntimeError as error:
+            raise CodegenError(f"LLVM refused generated code: {error}") from error
+        module.data_layout = str(layout)
+        yield module
+    finally:
+        if module is not None:
+            module.close()
 
 
 @contextmanager
@@ -86,9 +94,8 @@ def compile_object(text: str, target: Target) -> bytes:
     """The relocatable object for a module's text. Thread-safe: each call has its own context, each
     thread its own machine."""
     machine = _machines.of(target, 0 if QUICK in text else 2)
-    module = _parse(text)
-    module.data_layout = str(machine.target_data)
-    return _emit(machine, module)
+    with _module(text, machine.target_data) as module:
+        return _emit(machine, module)
 
 
 def _emit(machine: Any, module: Any) -> bytes:
@@ -117,9 +124,7 @@ def _emit(machine: Any, module: Any) -> bytes:
 def assembly(text: str, target: Target) -> str:
     """The assembly for a module's text, for tests and for the curious."""
     machine = _machine(target)
-    module = _parse(text)
-    module.data_layout = str(machine.target_data)
-    with _as_written():
+    with _module(text, machine.target_data) as module, _as_written():
         return str(machine.emit_assembly(module))
 
 

@@ -215,7 +215,7 @@ def Trilu(x, k=None, *, upper=True):
     """y[..., i, j] = x[..., i, j] where j >= i + k (upper) or j <= i + k (lower), else 0"""
     numbers = np.zeros(1, np.int64) if k is None else np.asarray(k)
     need_data(numbers.size == 1, f"k must hold one number, it holds {numbers.size}")
-    k = scalar(numbers)
+    k = min(max(scalar(numbers), -x.shape[-2]), x.shape[-1])  # any int64: rows + k must be one
     rows, columns = np.ogrid[: x.shape[-2], : x.shape[-1]]
     keep = columns >= rows + k if upper else columns <= rows + k
     return np.where(keep, x, np.zeros((), x.dtype))
