@@ -14,10 +14,12 @@ class TinsmithError(Exception):
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """' Did you mean ...?' for the names close to `name`, or ''."""
+    """' Did you mean ...?' for the names that begin with `name` or are close to it, or ''."""
     import difflib
 
-    close = difflib.get_close_matches(str(name), [str(k) for k in known], n=3, cutoff=0.5)
+    names = [str(k) for k in known]
+    close = [n for n in sorted(names) if name and n.startswith(str(name))][:5]
+    close = close or difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
@@ -42,10 +44,9 @@ class UnknownName(TinsmithError, KeyError):
     """A look-up by a name that a table does not hold."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        known = list(known)
-        hint = suggest(name, known) or (
-            f" Known: {', '.join(sorted(known)[:12])}." if known else ""
-        )
+        known = sorted(known)
+        more = f" and {len(known) - 12} more" if len(known) > 12 else ""
+        hint = suggest(name, known) or (f" Known: {', '.join(known[:12])}{more}." if known else "")
         super().__init__(f"there is no {kind} named {name!r}.{hint}")
 
     def __str__(self) -> str:

@@ -12,6 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tinsmith.cli import main
+from tinsmith.codegen.target import ISAS
+from tinsmith.compiler.compile import BACKENDS, PRECISIONS
+from tinsmith.ops import OPS
 
 DIGITS = Path(__file__).resolve().parent.parent.parent / "examples" / "digits"
 MODEL = str(DIGITS / "digits.onnx")
@@ -70,6 +73,13 @@ def test_help_lists_every_command_and_each_teaches() -> None:
         assert "Examples:" in own and "--json" in own
 
 
+def test_help_names_what_options_take() -> None:
+    text = tinsmith("run", "--help").output
+    for names in (BACKENDS, PRECISIONS, ("host", *ISAS)):
+        assert f"[{'|'.join(names)}]" in text
+    assert "anchor|associative" in tinsmith("ops", "--help").output
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -85,7 +95,7 @@ def test_help_lists_every_command_and_each_teaches() -> None:
         (["run", MODEL, "--dim", "N"], "is not NAME=SIZE"),
         (["inspect", MODEL, "--at", "nirvana"], "nirvana"),
         (["inspect", MODEL, "--no-memory", "--dim", "M=2"], "there are: N"),
-        (["ops", "--trait", "shiny"], "traits are"),
+        (["ops", "--trait", "shiny"], "'anchor'"),
     ],
 )
 def test_wrong_usage_is_2(arguments: list[str], says: str) -> None:
@@ -103,6 +113,8 @@ def test_wrong_usage_is_2(arguments: list[str], says: str) -> None:
         (["ops", "Convv"], "Did you mean 'Conv'"),
         (["kernels", "Convv"], "Did you mean 'Conv'"),
         (["passes", "fold-into-konv"], "Did you mean"),
+        (["passes", "fold"], "Did you mean 'fold-constants' or 'fold-into-conv' or"),
+        (["ops", "Qqqqqqq"], f" and {len(OPS) - 12} more."),
         (["run", MODEL, "--labels", MODEL], "labels"),
     ],
 )
@@ -236,6 +248,8 @@ def test_inspect_prints_every_stage(stage: str) -> None:
 def test_explain_the_whole_and_one_node() -> None:
     whole, one = tinsmith("explain", MODEL).stdout, tinsmith("explain", MODEL, "conv1").stdout
     assert whole.strip() and "conv1" in one
+    refused = [line for line in one.splitlines() if line.startswith("  not ")]
+    assert refused and len(refused) == len(set(refused))
     assert parsed("explain", MODEL, "conv1")["text"].strip() == one.strip()
 
 

@@ -109,15 +109,21 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--backend",
+            metavar="[cpu|numpy]",
             default="cpu",
             show_default=True,
             help="'cpu' for machine code, 'numpy' for the reference.",
         ),
-        click.option("--target", help="Generate for 'avx2', 'sse2', ... rather than this machine."),
+        click.option(
+            "--target",
+            metavar="[host|scalar|sse2|avx2|avx512|neon]",
+            help="Generate for these instructions rather than for all that this machine has.",
+        ),
         click.option("--kernels", help="Force kernels: 'Conv=reference,NODE=KERNEL'."),
         click.option("--passes", help="Choose passes: '-merge-common'. See `tinsmith passes`."),
         click.option(
             "--precision",
+            metavar="[default|strict]",
             default="default",
             show_default=True,
             help="'strict' leaves out what rounds most: Strassen's method, large Winograd tiles.",

@@ -15,10 +15,11 @@ from tinsmith.errors import UnknownName
 def command(op: str | None, json_: bool) -> None:
     """List the kernels that generate machine code, best tier first.
 
-    The planner takes the best tier that does not decline, and within it the least cost. Many
-    operators without a kernel are rewritten into others by passes; whatever is left that no kernel
-    takes runs as its numpy reference. Force one with --kernels (on run, bench, explain) or
-    TINSMITH_KERNELS: 'Conv=reference', 'layer1.0.conv1=NAME', 'reference'.
+    The planner takes the best tier that does not decline, and within it the least cost, that of
+    the conversions between layouts included. Many operators without a kernel are rewritten into
+    others by passes; whatever is left that no kernel takes runs as its numpy reference. Force one
+    with --kernels (on run, bench, verify, inspect, explain) or TINSMITH_KERNELS: 'Conv=reference',
+    'layer1.0.conv1=NAME', 'reference'.
 
     \b
     Examples:

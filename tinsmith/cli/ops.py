@@ -9,11 +9,12 @@ import click
 
 from tinsmith.cli import _show
 from tinsmith.ops import OPS
+from tinsmith.ops._op import TRAITS
 
 
 @click.command(short_help="List the operators, or say what one of them means.")
 @click.argument("name", required=False)
-@click.option("--trait", help="Only operators with this trait, such as 'elementwise'.")
+@click.option("--trait", type=click.Choice(sorted(TRAITS)), help="Only operators with this trait.")
 @_show.json_option
 def command(name: str | None, trait: str | None, json_: bool) -> None:
     """List the operators, or say what one of them means and which kernels compute it.
@@ -28,9 +29,6 @@ def command(name: str | None, trait: str | None, json_: bool) -> None:
     """
     if name is None:
         rows = [describe(op) for op in OPS.rows() if trait is None or trait in op.traits]
-        if trait is not None and not rows:
-            known = sorted(set().union(*(op.traits for op in OPS.rows())))
-            raise click.BadParameter(f"no operator has it; traits are {', '.join(known)}")
         if json_:
             return _show.as_json(rows)
         return _show.table(

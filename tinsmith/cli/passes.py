@@ -12,14 +12,14 @@ from tinsmith.cli import _show
 @click.command(short_help="List the passes in the order in which they run, or the rules of one.")
 @click.argument("name", required=False)
 @click.option("--passes", "spec", help="Show what this choice (as for `run --passes`) would run.")
-@click.option("--device", help="Only passes that support this device.")
+@click.option("--device", help="Only passes that support this device, such as 'cpu'.")
 @_show.json_option
 def command(name: str | None, spec: str | None, device: str | None, json_: bool) -> None:
     """List the passes in the order in which they run, or say what one of them does.
 
-    Choose with --passes (on run, bench, inspect, explain): a list separated by commas of -NAME
-    (leave out), +NAME (add one that is off), NAME{option=value}, NAME@PRIORITY, stop-after=NAME
-    (leave out the rest of its stage).
+    Choose with --passes (on run, bench, verify, inspect, explain): a list separated by commas of
+    -NAME (leave out), +NAME (add one that is off), NAME{option=value}, NAME@PRIORITY,
+    stop-after=NAME (leave out the rest of its stage).
 
     \b
     Examples:

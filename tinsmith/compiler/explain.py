@@ -39,9 +39,9 @@ def explain_steps(built: Built, reports: Sequence[Report] = ()) -> dict[str, str
         for note in (n for report in reports for n in report.notes):
             if note.node in (step.name, *names):
                 lines.append(f"  note       {note.rule}: {note.reason}")
-        for refusal in (r for report in reports for r in report.refusals):
-            if refusal.node in (step.name, *names):
-                lines.append(f"  not        {refusal.rule}: {refusal.reason}")
+        refusals = (r for report in reports for r in report.refusals)
+        mine = [(r.rule, r.reason) for r in refusals if r.node in (step.name, *names)]
+        lines += [f"  not        {rule}: {reason}" for rule, reason in dict.fromkeys(mine)]
         text = "\n".join(lines)
         for key in (step.name, *names, *names.values()):
             found.setdefault(key, text)
