@@ -61,7 +61,8 @@ def _summary(rows: Sequence[Row]) -> list[str]:
     whole = sum(n > 0.999 for n in native)
     families = {r["family"] for r in exported}
     counts = Counter(r["status"] for r in rows)
-    found = ", ".join(f"{n} {status}" for status, n in counts.most_common())
+    many = {"agrees": "agree", "differs": "differ"}
+    found = ", ".join(f"{n} {s if n == 1 else many.get(s, s)}" for s, n in counts.most_common())
     return [
         f"{len(rows)} architectures: {found}. Of the {len(exported)} that torch exports, from "
         f"{len(families)} families, **{len(good)} agree ({share:.1f} %)**; "

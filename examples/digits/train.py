@@ -4,7 +4,7 @@
     python examples/digits/train.py
 
 Writes digits.onnx, digits.npz (test images, labels, and the probabilities that numpy computes),
-labels.txt and a few images beside this file. Deterministic; takes less than a minute.
+labels.txt and a few images beside this file. Deterministic; takes a minute or two.
 """
 
 from __future__ import annotations

@@ -223,6 +223,7 @@ def test_the_zoo_counts_what_is_right_and_says_what_is_slow() -> None:
         animal("absent", status="not exported", reason="no | such call"),
     ]
     page = zoo_table.markdown(rows)
+    assert "6 architectures: 4 agree, 1 differs, 1 not exported." in page
     assert "Of the 5 that torch exports, from 1 families, **4 agree (80.0 %)**" in page
     assert "**1.00** in the geometric mean of 2 models, from 0.50 to 2.00; less than 1 in 1" in page
     assert "| timm/slow | 2.00 | 8 | conv_direct 50% (2 steps, 25% of peak) |" in page
