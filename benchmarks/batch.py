@@ -1,8 +1,8 @@
 """Images a second at a larger batch: `python -m benchmarks.batch`.
 
-The exporter writes each model at both batches, so every engine plans for them. `gain` is the
-throughput at the larger batch over that at batch 1, by medians; `shortest` is the same by the
-shortest runs, which other processes disturb least. ncnn runs no batches.
+The exporter writes each model at both batches, so every engine plans for them; the two take turns.
+`gain` is the throughput at the larger batch over that at batch 1, by medians; `shortest` is the
+same by the shortest runs, which other processes disturb least. ncnn runs no batches.
 """
 
 from __future__ import annotations
@@ -86,10 +86,8 @@ def main(
     rows: list[dict[str, Any]] = []
     with progress() as status:
         for pair in zip(singles, batches, strict=True):
-            one, many = (
-                measure(base, threads, pythons, effort, tolerance, status.update) for base in pair
-            )
-            rows += gains(one, many, batch)
+            results = measure(pair, threads, pythons, effort, tolerance, status.update)
+            rows += gains(results[: len(pythons)], results[len(pythons) :], batch)
     deliver(as_table(rows, batch), rows, out, batch=batch)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -67,38 +68,41 @@ class Effort:
 
 
 def measure(
-    base: Path,
+    bases: Sequence[Path],
     threads: int,
     engines: dict[str, str | Path],
     effort: Effort,
     tolerance: float,
     say: Callable[[str], None],
 ) -> list[Result]:
-    """Results of all engines (name -> Python) on the model files `base`.*, in the given order.
+    """Results of all engines (name -> Python) on the model files `base`.*: all of the first model,
+    in the given order, then all of the next.
 
-    Every engine has a process of its own, pinned to as many cores as it has threads; one of them
-    is awake at any time, and each round begins with another one.
+    Every model has a process of its own for each engine, pinned to as many cores as it has
+    threads; one of them is awake at any time, and each round begins with another one.
     """
-    results = {e: Result(base.name, threads, e, tolerance=tolerance) for e in engines}
-    clients: dict[str, Client] = {}
+    pairs = list(product(bases, engines))
+    results = {(b, e): Result(b.name, threads, e, tolerance=tolerance) for b, e in pairs}
+    clients: dict[tuple[Path, str], Client] = {}
     try:
-        for engine, python in engines.items():
+        for base, engine in pairs:
             say(f"{base.name}, {threads} thread{'s' * (threads > 1)}: loading {engine}")
-            clients[engine] = Client(python)
-            with _recorded(results[engine]):
+            client = clients[base, engine] = Client(engines[engine])
+            with _recorded(results[base, engine]):
                 cpus = cores_for(threads)
-                loaded = clients[engine].ask(
+                loaded = client.ask(
                     "load", engine=engine, base=str(base), threads=threads, cpus=cpus
                 )
-                vars(results[engine]).update(loaded)
+                vars(results[base, engine]).update(loaded)
         for turn in range(effort.rounds):
-            alive = [e for e in engines if not results[e].failed]
+            alive = [pair for pair in pairs if not results[pair].failed]
             shift = turn % len(alive) if alive else 0
-            for engine in alive[shift:] + alive[:shift]:
+            for pair in alive[shift:] + alive[:shift]:
+                base, engine = pair
                 say(f"{base.name}, {threads}T: round {turn + 1}/{effort.rounds}, {engine}")
-                with _recorded(results[engine]):
-                    answer = clients[engine].ask("run", seconds=effort.seconds, least=effort.least)
-                    results[engine].rounds.append(answer["ms"])
+                with _recorded(results[pair]):
+                    answer = clients[pair].ask("run", seconds=effort.seconds, least=effort.least)
+                    results[pair].rounds.append(answer["ms"])
     finally:
         for client in clients.values():
             client.close()

@@ -1,176 +1,134 @@
-"""How fast the window kernels run alone: `python -m benchmarks.micro [--isa avx2] [--only NAME]`.
+"""How fast kernels run alone: `python -m benchmarks.micro [--isa avx2] [--only NAME] [--passes N]`.
 
-One row is one kernel on one shape of a well-known network, with warm caches, run over and over from
-machine code. The time is the least of many runs; the share is of the multiply-add peak, which is
-measured before and after each row (the better counts); `estimate` is what the planner believes,
-which chooses by limits of the machine that were measured when it was first used. Winograd's rows
-count the flops of the definition, so that their share may exceed 100 %. Use `taskset -c N` where
-other work would move the process around.
+One row is one kernel on one shape of a well-known network, run over and over from machine code,
+with warm caches where its data fits. The time is the least of many runs; the share is of the
+multiply-add peak, which is measured before and after each row (the better counts), and for data
+that no cache holds of the rate at which one core reads memory. `estimate` is what the planner
+believes, which chooses by limits of the machine that were measured when it was first used.
+Winograd's and Strassen's flops are those of the definition, so that their share may exceed 100 %.
+
+Machines that are shared slow down for seconds: more passes over the table find each row its quiet
+moment. Use `taskset -c N` where other work would move the process around.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from typing import Protocol
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
+from benchmarks import _micro_dense, _micro_window
 from benchmarks._repeat import least
 from benchmarks.peak import measure
-from tests.kernels.harness import one_node, prepare, site_of
+from benchmarks.report import screen
+from tests.kernels.harness import prepare, site_of
+from tinsmith.codegen.target import Target, level, runnable
+from tinsmith.graph import Node
+from tinsmith.kernels._kernel import KERNELS, Skip
+from tinsmith.runtime.gauge import read_loop
+from tinsmith.runtime.limits import calibrated
 
 
-@dataclass(frozen=True)
-class Case:
-    """A square convolution or pool: channels -> outputs, image size, kernel, stride, groups."""
-
-    kernel: str
-    channels: int
-    outputs: int
-    size: int
-    window: int
-    stride: int = 1
-    groups: int = 1
-    pad: int | None = None
-    dilation: int = 1
-
+class Case(Protocol):
     @property
-    def op(self) -> str:
-        return {
-            "conv_transposed": "ConvTranspose",
-            "pool_max": "MaxPool",
-            "pool_average": "AveragePool",
-            "global_pool": "GlobalPool",
-        }.get(self.kernel, "Conv")
+    def kernel(self) -> str: ...
 
-    def __str__(self) -> str:
-        groups = f" g{self.groups}" if self.groups > 1 else ""
-        apart = f" d{self.dilation}" if self.dilation > 1 else ""
-        shape = f"{self.channels}>{self.outputs} @{self.size}"
-        return f"{shape} {self.window}x{self.window} s{self.stride}{groups}{apart}"
-
-    def arrays(self) -> tuple[list[np.ndarray], dict[str, Any]]:
-        rng = np.random.default_rng(0)
-
-        def normal(*shape: int) -> np.ndarray:
-            return rng.standard_normal(shape, dtype=np.float32)
-
-        x = normal(1, self.channels, self.size, self.size)
-        window, stride = (self.window,) * 2, (self.stride,) * 2
-        pad = (self.window // 2 * self.dilation if self.pad is None else self.pad,) * 4
-        if self.op == "GlobalPool":
-            return [x], {"kind": "mean"}
-        if self.op.endswith("Pool"):
-            return [x], {"kernel": window, "stride": stride, "pad": pad}
-        if self.op == "ConvTranspose":
-            w = normal(self.channels, self.outputs, *window)
-            return [x, w, normal(self.outputs)], {"stride": stride, "pad": (0,) * 4}
-        w = normal(self.outputs, self.channels // self.groups, *window)
-        attrs = {"stride": stride, "pad": pad, "group": self.groups}
-        attrs["dilation"] = (self.dilation,) * 2
-        return [x, w, normal(self.outputs)], attrs
-
-
-def cases() -> Iterator[Case]:
-    for c, k, size, window, stride in (
-        (64, 64, 56, 3, 1), (128, 128, 28, 3, 1), (256, 256, 14, 3, 1), (512, 512, 7, 3, 1),
-        (64, 128, 56, 3, 2), (128, 256, 28, 3, 2), (256, 512, 14, 3, 2), (64, 64, 224, 3, 1),
-        (32, 32, 256, 3, 1), (48, 192, 27, 5, 1),
-        (64, 64, 56, 1, 1), (64, 256, 56, 1, 1), (256, 64, 56, 1, 1), (256, 128, 56, 1, 1),
-        (128, 512, 28, 1, 1), (512, 128, 28, 1, 1), (256, 1024, 14, 1, 1), (1024, 256, 14, 1, 1),
-        (512, 2048, 7, 1, 1), (2048, 512, 7, 1, 1), (256, 512, 56, 1, 2), (24, 144, 56, 1, 1),
-        (144, 24, 56, 1, 1), (96, 576, 14, 1, 1), (960, 160, 7, 1, 1), (2048, 1000, 1, 1, 1),
-    ):  # fmt: skip
-        yield Case("conv_direct", c, k, size, window, stride)
-    for k, size, window, stride in (
-        (32, 224, 3, 2),
-        (64, 224, 7, 2),
-        (64, 224, 3, 1),
-        (32, 256, 3, 1),
-    ):
-        yield Case("conv_first_layer", 3, k, size, window, stride)
-    for c, k, size, apart in ((64, 64, 56, 2), (256, 256, 28, 2), (512, 512, 28, 4)):
-        yield Case("conv_direct", c, k, size, 3, dilation=apart)
-    for size in (224, 112, 56, 28):
-        for c in (32, 64, 128, 256, 512):
-            if 2 * 9 * c * c * size * size < 8e9:
-                yield Case("winograd", c, c, size, 3)
-    for window in (3, 5, 7):
-        for c, size in ((32, 112), (96, 112), (144, 56), (192, 28), (384, 14), (960, 7)):
-            yield Case("conv_depthwise", c, c, size, window, groups=c)
-    for c, size, window in ((96, 112, 3), (144, 56, 3), (576, 14, 3), (144, 56, 5)):
-        yield Case("conv_depthwise", c, c, size, window, 2, c)
-    yield Case("conv_depthwise", 384, 384, 28, 3, groups=384, dilation=2)
-    for kernel, c, size, window, stride, groups in (
-        ("conv_grouped", 128, 56, 3, 1, 32), ("conv_grouped", 256, 28, 3, 1, 32),
-        ("conv_grouped", 64, 56, 3, 2, 8), ("conv_grouped", 256, 28, 1, 1, 32),
-        ("conv_grouped", 512, 14, 3, 1, 32), ("conv_grouped", 1024, 7, 3, 1, 32),
-        ("conv_grouped", 168, 28, 3, 1, 7), ("conv_grouped", 240, 14, 3, 1, 6),
-        ("conv_grouped", 240, 28, 1, 1, 3),
-    ):  # fmt: skip
-        yield Case(kernel, c, c, size, window, stride, groups)
-    for c, k, size, window, stride in (
-        (512, 256, 32, 2, 2), (128, 64, 128, 2, 2), (256, 128, 16, 4, 2), (64, 32, 56, 3, 2),
-        (21, 21, 16, 16, 8),
-    ):  # fmt: skip
-        yield Case("conv_transposed", c, k, size, window, stride)
-    for c, k, size, window in ((64, 2, 224, 3), (64, 2, 256, 1), (32, 3, 224, 9), (64, 4, 28, 3)):
-        yield Case("conv_few_outputs", c, k, size, window)
-    yield Case("pool_max", 64, 64, 112, 3, 2)
-    yield Case("pool_max", 256, 256, 56, 2, 2, pad=0)
-    yield Case("pool_max", 192, 192, 28, 3, 1)
-    yield Case("pool_max", 512, 512, 20, 5, 1)
-    yield Case("pool_average", 128, 128, 28, 2, 2, pad=0)
-    yield Case("pool_average", 192, 192, 28, 3, 1)
-    yield Case("global_pool", 2048, 2048, 7, 1)
-    yield Case("global_pool", 96, 96, 112, 1)
+    def node(self) -> Node: ...
 
 
 @dataclass(frozen=True)
 class Result:
+    """One row. Times in ms, GFLOP/s, GB/s; `memory` is the rate of reading, where that counts."""
+
     isa: str
     kernel: str
     shape: str
     detail: str
     ms: float
     estimate_ms: float
-    gflops: float
-    peak: float
-    share: float
+    gflop: float
     gbytes: float
+    peak: float
+    memory: float | None
+
+    @property
+    def share(self) -> str:
+        """Of the nearer limit: the peak, or the memory's rate where the data is in no cache."""
+        computed = 1e3 * self.gflop / self.ms / self.peak
+        read = 1e3 * self.gbytes / self.ms / self.memory if self.memory else 0.0
+        return f"{computed:.0%}" if computed >= read else f"{read:.0%} of memory"
+
+    def merged(self, other: Result | None) -> Result:
+        """The best of two passes: the least time, against the highest limits."""
+        if other is None:
+            return self
+        memory = None if self.memory is None else max(self.memory, other.memory or 0.0)
+        return replace(
+            self, ms=min(self.ms, other.ms), peak=max(self.peak, other.peak), memory=memory
+        )
 
 
-def measured(case: Case, isa: str, seconds: float) -> Result | None:
+def measured(case: Case, target: Target, seconds: float) -> Result | None:
     """The case on an instruction set; None where the kernel declines."""
-    from tinsmith.codegen.target import level
-    from tinsmith.kernels._kernel import KERNELS, Skip
-    from tinsmith.ops import OPS
-    from tinsmith.runtime.limits import calibrated
-
-    target = calibrated(level(isa))
-    arrays, attrs = case.arrays()
-    node = one_node(case.op, arrays, attrs, (1, 2))
+    node = case.node()
     try:
         offers = KERNELS[case.kernel].offer(site_of(node, target))
     except Skip:
         return None
     pick = min(range(len(offers)), key=lambda i: offers[i].cost)
-    bench = prepare(node, {"x0": arrays[0]}, case.kernel, target, pick=pick)
-    peaks = [measure(5, isa)["peak_gflops"]]
+    rng = np.random.default_rng(0)
+    feeds = {
+        v.name: rng.standard_normal(v.type.dims, dtype=np.float32)
+        for v in node.inputs
+        if v is not None and v.const is None
+    }
+    bench = prepare(node, feeds, case.kernel, target, pick=pick)
+    peaks = [measure(5, target.isa)["peak_gflops"]]
     best = least(bench, target, seconds)
-    peaks.append(measure(5, isa)["peak_gflops"])
-    flops = OPS[case.op].flops(node.inputs, node.outputs, node.attrs)
+    peaks.append(measure(5, target.isa)["peak_gflops"])
     nbytes = sum(v.type.nbytes for v in (*node.inputs, *node.outputs) if v is not None)
-    rate = flops / best / 1e9
     return Result(
-        isa, case.kernel, str(case), bench.choice.detail, best * 1e3, bench.choice.cost * 1e3, rate,
-        max(peaks), rate / max(peaks), nbytes / best / 1e9,
+        target.isa, case.kernel, str(case), bench.choice.detail, best * 1e3,
+        bench.choice.cost * 1e3, node.op.flops(node.inputs, node.outputs, node.attrs) / 1e9,
+        nbytes / 1e9, max(peaks), read_rate(target) if nbytes > target.l3 else None,
     )  # fmt: skip
+
+
+def read_rate(target: Target, nbytes: int = 256 << 20, times: int = 5) -> float:
+    """GB/s at which one core reads memory that no cache holds."""
+    data, read = np.ones(nbytes // 4, np.float32), read_loop(target)
+    best = float("inf")
+    for _ in range(times):
+        start = time.perf_counter()
+        read(data.ctypes.data, data.size)
+        best = min(best, time.perf_counter() - start)
+    return nbytes / best / 1e9
+
+
+def cases(only: str) -> Iterator[Case]:
+    for case in chain(_micro_window.cases(), _micro_dense.cases()):
+        if only in f"{case.kernel} {case}":
+            yield case
+
+
+def as_table(rows: list[Result], isa: str) -> Table:
+    table = Table("kernel", "shape", "choice", title=isa)
+    for column in ("ms", "estimate", "GFLOP/s", "peak", "GB/s", "share"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(
+            row.kernel, row.shape, row.detail, f"{row.ms:.4f}", f"{row.estimate_ms:.4f}",
+            f"{1e3 * row.gflop / row.ms:.1f}", f"{row.peak:.1f}",
+            f"{1e3 * row.gbytes / row.ms:.1f}", row.share,
+        )  # fmt: skip
+    return table
 
 
 @click.command()
@@ -178,28 +136,22 @@ def measured(case: Case, isa: str, seconds: float) -> Result | None:
     "--isa", multiple=True, help="Instruction sets (default: avx512 and avx2 if present)."
 )
 @click.option("--only", default="", help="Only rows whose kernel or shape contains this.")
-@click.option("--seconds", default=0.1, help="How long each row is repeated.")
+@click.option("--seconds", default=0.1, help="How long each row is repeated in a pass.")
+@click.option("--passes", default=1, help="How often the table is gone through.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def main(isa: tuple[str, ...], only: str, seconds: float, as_json: bool) -> None:
-    from tinsmith.codegen.target import level, runnable
-
+def main(isa: tuple[str, ...], only: str, seconds: float, passes: int, as_json: bool) -> None:
+    best: dict[tuple[str, Case], Result] = {}
     chosen = isa or tuple(n for n in ("avx512", "avx2") if runnable(level(n)))
-    rows: list[Result] = []
-    console = Console(stderr=as_json)
-    for name in chosen:
-        table = Table("kernel", "shape", "tile", title=name)
-        for column in ("ms", "estimate", "GFLOP/s", "peak", "share", "GB/s"):
-            table.add_column(column, justify="right")
-        for case in cases():
-            if only in f"{case.kernel} {case}" and (row := measured(case, name, seconds)):
-                rows.append(row)
-                table.add_row(
-                    row.kernel, row.shape, row.detail, f"{row.ms:.4f}", f"{row.estimate_ms:.4f}",
-                    f"{row.gflops:.1f}", f"{row.peak:.1f}", f"{row.share:.0%}", f"{row.gbytes:.0f}",
-                )  # fmt: skip
-        console.print(table)
+    for _ in range(passes):
+        for name in chosen:
+            for case in cases(only):
+                if row := measured(case, calibrated(level(name)), seconds):
+                    best[name, case] = row.merged(best.get((name, case)))
     if as_json:
-        click.echo(json.dumps([asdict(r) for r in rows], indent=1))
+        click.echo(json.dumps([asdict(r) for r in best.values()], indent=1))
+        return
+    for name in chosen:
+        screen().print(as_table([r for (isa, _), r in best.items() if isa == name], name))
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def main(
     with progress.status("starting") as status:
         for count in map(int, threads):
             for base in bases:
-                row = measure(base, count, pythons, effort, tolerance, status.update)
+                row = measure([base], count, pythons, effort, tolerance, status.update)
                 results += row
                 _tell(row, progress)
                 if out:

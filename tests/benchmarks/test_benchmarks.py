@@ -168,7 +168,7 @@ def test_workers_take_inputs_of_any_type_and_check_all_outputs(tmp_path: Path) -
         np.savez(tmp_path / "lookup.npz", **{**right, "y1": right["y1"] + wrong})
         engines: dict[str, str | Path] = {"tinsmith": sys.executable}
         effort = Effort(rounds=2, seconds=0.01)
-        (found,) = measure(tmp_path / "lookup", 1, engines, effort, 1e-3, lambda _: None)
+        (found,) = measure([tmp_path / "lookup"], 1, engines, effort, 1e-3, lambda _: None)
         assert not found.failed and len(found.rounds) == 2
         assert found.error == pytest.approx(wrong / np.abs(right["y1"] + wrong).max())
         assert found.counts == (wrong == 0)

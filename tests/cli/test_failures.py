@@ -144,7 +144,7 @@ def test_run_says_that_the_program_was_there(
 
 def start(*arguments: str, **streams: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tinsmith.cli", *arguments],
+        [sys.executable, "-m", "tinsmith", *arguments],
         stderr=subprocess.PIPE,
         preexec_fn=_listen,
         **streams,  # type: ignore[call-overload]
@@ -179,7 +179,7 @@ def test_a_closed_pipe_ends_quietly(arguments: list[str]) -> None:
 def test_no_standard_output_at_all() -> None:
     code = "import os, sys; os.close(1); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
     done = subprocess.run(
-        [sys.executable, "-c", code, "-m", "tinsmith.cli", "run", MODEL],
+        [sys.executable, "-c", code, "-m", "tinsmith", "run", MODEL],
         capture_output=True,
         timeout=120,
     )

@@ -168,9 +168,29 @@ def weights_from_inside(b):
     return (ops.Conv(b.x(1, 8, 4, 4, name="y"), d),), [], "is no 1x1 convolution"
 
 
+def scaled(b):
+    x = b.x(1, 4, 6, 6)
+    return ops.Mul(x, ops.Sigmoid(ops.GlobalPool(x)))
+
+
+def scaled_and_read_twice(b):
+    y = scaled(b)
+    return (point(b, y, 8), ops.Softmax(y, axis=1)), [], "is read 2 times"
+
+
+def scaled_and_an_output(b):
+    y = scaled(b)
+    return (point(b, y, 8), y), [], "is a graph output"
+
+
+def scaled_before_another_window(b):
+    return (ops.Conv(scaled(b), b.w(8, 4, 3, 3)),), [], "no 1x1 convolution of one group"
+
+
 @pytest.mark.parametrize(
     "case",
     [
+        scaled_and_read_twice, scaled_and_an_output, scaled_before_another_window,
         expanded_twice_read, expanded_is_an_output, filtered_is_an_output, grouped, a_multiplier,
         dynamic_pointwise, dynamic_depthwise, dynamic_bias, strided_pointwise, padded_pointwise,
         wider_after, weights_from_inside,

@@ -9,7 +9,7 @@ from tinsmith.codegen.math import ceil, floor
 from tinsmith.codegen.types import F32, I64
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.window.pool import larger
+from tinsmith.kernels.window.fold import larger
 from tinsmith.records import dataclass
 
 TOGETHER = 8  # blocks of channels that one pass over the elements of a cell sums

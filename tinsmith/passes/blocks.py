@@ -50,9 +50,11 @@ class FuseBlocks:
             taken.update(chain)
             chains.append(chain)
         for node in graph.nodes:
-            product = None if node in taken else _scaled(node, outputs)
-            if product is not None:
+            product = "" if node in taken else _scaled(node, outputs)
+            if isinstance(product, Node):
                 chains.append([product, node])
+            elif product:
+                context.refuse(NAME, node.name, product)
         for chain in chains:
             chain = sorted(chain, key=order.__getitem__)
             enclose(graph, "Block", chain, chain[-1], None)
@@ -156,20 +158,26 @@ def _after(node: Node, outputs: set[Value]) -> Node | str:
     return user
 
 
-def _scaled(node: Node, outputs: set[Value]) -> Node | None:
+def _scaled(node: Node, outputs: set[Value]) -> Node | str:
     """The product of an image and one number for each channel that this 1x1 convolution alone
-    reads."""
+    reads, why it is not to be used, or "" where nothing scales what the node reads."""
     conv = _conv(node)
-    if conv is None or not _is_pointwise(node, conv) or _also_elsewhere(node, conv):
-        return None
-    y = _operand(node, conv, 0)
-    if y is None or y.shape is None or y in outputs or len(y.uses) != 1:
-        return None
-    product = y.producer
-    if product is None or product.op.name != "Mul":
-        return None
+    y = None if conv is None else _operand(node, conv, 0)
+    product = None if y is None else y.producer
+    if conv is None or y is None or product is None or product.op.name != "Mul":
+        return ""
     shapes = [v.shape for v in product.inputs if v is not None]
-    return product if y.shape in shapes and (*y.shape[:2], 1, 1) in shapes else None
+    if y.shape not in shapes or y.shape is None or (*y.shape[:2], 1, 1) not in shapes:
+        return ""
+    if not _is_pointwise(node, conv):
+        return f"{product.name!r} scales what it reads, but it is no 1x1 convolution of one group"
+    if y in outputs:
+        return f"the result of {product.name!r} is a graph output"
+    if len(y.uses) != 1:
+        return f"the result of {product.name!r} is read {len(y.uses)} times"
+    if _also_elsewhere(node, conv):
+        return f"its epilogue reads the result of {product.name!r} once more"
+    return product
 
 
 def _why_alone(node: Node, conv: Node, outputs: set[Value]) -> str:

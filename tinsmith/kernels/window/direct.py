@@ -36,7 +36,7 @@ from tinsmith.records import dataclass
 
 EFFICIENCY = 0.98
 EARLIER = 2048  # elements by which a stream of weights is asked for before it is used
-BLOCKS_EARLIER = 2  # by which a pixel's channels that another core may have written are asked for
+BLOCKS_EARLIER = 2  # by which a pixel's channels are asked for: blocks lie pages apart
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
@@ -133,7 +133,7 @@ def emit_direct(
         weights = em.packed[0] + at.channel * (blocks.count * blocks.stored * geo.taps)
         bias = em.packed[1] + at.channel if len(em.packed) > 1 else None
         at = replace(at, lanes=halved(em.target, at.lanes))
-        early = BLOCKS_EARLIER if geo.taps == 1 and em.site.threads > 1 else 0
+        early = BLOCKS_EARLIER if geo.taps == 1 else 0
         reduce = over_blocks(em, geo, blocks, at.lanes, early)
         depth = blocks.padded * geo.taps
         sink = Sink(em, geo).at(at.n, at.block)

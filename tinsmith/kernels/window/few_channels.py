@@ -14,9 +14,10 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel
 from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.window.fold import MAXIMUM, SUM, Fold
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, pool_geometry
 from tinsmith.kernels.window.plain import Sum, plain_choice
-from tinsmith.kernels.window.pool import MAXIMUM, SUM, Fold, shares_of
+from tinsmith.kernels.window.pool import shares_of
 from tinsmith.kernels.window.tiles import Pieces, cut
 
 MOST_OUTPUTS = 4  # output channels of a panel

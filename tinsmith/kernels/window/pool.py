@@ -6,11 +6,6 @@ are cut into runs whose windows are clipped alike while code is generated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import reduce
-from math import prod
-from operator import add
-
 import numpy as np
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
@@ -19,6 +14,7 @@ from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, ker
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.rows import run
 from tinsmith.kernels.window.direct import traffic
+from tinsmith.kernels.window.fold import MAXIMUM, SUM, Carried, Fold, Part, fold_range
 from tinsmith.kernels.window.geometry import Geometry, Triple, pool_geometry, steps
 from tinsmith.kernels.window.tiles import Sink, bands, cut, walk
 from tinsmith.records import dataclass
@@ -26,43 +22,7 @@ from tinsmith.records import dataclass
 PARALLEL_VALUES = 1 << 17  # fewer input values times taps than this are done by one thread
 WIDEST = 9  # taps of a kernel row, and rows, that are unrolled
 
-Carried = list[Val]
-Part = tuple[Val, ...]
 Range = tuple[Val | int, Val | int]
-
-
-@dataclass(frozen=True)
-class Fold:
-    """What pooling does: the value of no taps, one more tap, and the result from the fold."""
-
-    start: float
-    add: Callable[[Val, Val], Val]
-    flops: float  # what one tap costs, in operations at the peak rate
-    column: Callable[[Sequence[Val]], Part]  # the fold of one column of a window
-    across: Callable[[Sequence[Part]], Val]  # the fold of columns
-
-
-def larger(kept: Val, new: Val) -> Val:
-    """The maximum; NaN wins, as in the reference."""
-    best = (new > kept).select(new, kept)
-    return new.is_nan().select(new, best)
-
-
-def _largest(xs: Sequence[Val]) -> Part:
-    """The maximum of the numbers, and where one is NaN: two of them are tested at once."""
-    pairs = [xs[i].unordered(xs[min(i + 1, len(xs) - 1)]) for i in range(0, len(xs), 2)]
-    return reduce(Val.max, xs), reduce(Val.__or__, pairs)
-
-
-def _largest_of(parts: Sequence[Part]) -> Val:
-    numbers, nans = zip(*parts, strict=True)
-    return reduce(Val.__or__, nans).select(float("nan"), reduce(Val.max, numbers))
-
-
-MAXIMUM = Fold(float("-inf"), larger, 3.5, _largest, _largest_of)
-SUM = Fold(
-    0.0, add, 2.0, lambda xs: (reduce(add, xs),), lambda parts: reduce(add, (x for (x,) in parts))
-)
 
 
 @kernel("MaxPool", Tier.SHAPED, dtypes="float32")
@@ -164,24 +124,6 @@ def clipped(b: Builder, geo: Geometry, axis: int, o: Val | int) -> Range:
         left = b.maximum(b.const(size + begin, o.ty) - o * geo.stride[axis], 0)
         high = b.minimum(high, (left + (gap - 1)) // gap)
     return low, high
-
-
-def fold_range(
-    b: Builder,
-    low: Val | int,
-    high: Val | int,
-    carried: Carried,
-    body: Callable[[Val | int, Carried], Carried],
-) -> Carried:
-    """`carried` after `body` for every index; a range of one is no loop."""
-    if isinstance(low, int) and isinstance(high, int):
-        if low >= high:
-            return carried
-        if high - low == 1:
-            return body(low, carried)
-    with b.loop(low, high, carry=carried) as loop:
-        loop.next(body(loop.index, loop.vars))
-    return loop.out
 
 
 def emit_pool(
@@ -321,77 +263,3 @@ def _window(
 
     start = [b.splat(fold.start, F32, width)] * wide
     return fold_range(b, *ranges[0], start, lambda k, c: rows(corner + k * (gap[0] * step[0]), c))
-
-
-@kernel("GlobalPool", Tier.SHAPED, dtypes="float32")
-def global_pool(site: Site) -> Choice:
-    """Mean or maximum of each plane, on channel-blocked data."""
-    kind = site.attr("kind")
-    if kind not in ("mean", "max"):
-        raise Skip(f"kind is {kind}")
-    dims = site.input(0).dims
-    if not 3 <= len(dims) <= 5 or 0 in dims:
-        raise Skip(f"the input has shape {dims}")
-    width = block_of(site.target)
-    blocks = -(-dims[1] // width)
-    fold = MAXIMUM if kind == "max" else SUM
-    layout = Layout(width)
-    values = prod(dims)
-    return Choice(
-        cost=site.target.time(values * fold.flops, 4.0 * values),
-        reads=site.reads([layout], layout),
-        writes=(layout,),
-        phases=one_phase(dims[0] * blocks, lambda em: emit_global(em, fold, blocks)),
-    )
-
-
-def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
-    """Tiles are (batch, channel block)."""
-    b, source = em.b, em.ins[0]
-    assert source is not None
-    rank = len(source.spec.spatial)
-    batch, plane, step = steps(source.spec, rank)
-    width = source.spec.layout.block
-    extents, strides = _merged(source.spec.spatial, step[3 - rank :])
-    sums = min(8, extents[-1])
-    whole = extents[-1] // sums * sums
-
-    def inner(x: Ptr, carried: Carried, number: int) -> Carried:
-        return [
-            fold.add(kept, (x + i * strides[-1]).load(width)) if i < number else kept
-            for i, kept in enumerate(carried)
-        ]
-
-    def level(depth: int, x: Ptr, carried: Carried) -> Carried:
-        if depth < len(extents) - 1:
-            return fold_range(
-                b, 0, extents[depth], carried,
-                lambda i, c: level(depth + 1, (x + i * strides[depth]).fixed(), c),
-            )  # fmt: skip
-        carried = fold_range(
-            b, 0, whole // sums, carried, lambda i, c: inner(x + i * (sums * strides[-1]), c, sums)
-        )
-        return inner(x + whole * strides[-1], carried, extents[-1] - whole)
-
-    with b.loop(em.begin, em.end) as t:
-        block, n = t % blocks, t // blocks
-        x = (source.pointer + n * batch + block * plane).fixed()
-        parts = level(0, x, [b.splat(fold.start, F32, width)] * sums)
-        while len(parts) > 1:
-            half = len(parts) // 2
-            pairs = [fold.add(parts[i], parts[half + i]) for i in range(half)]
-            parts = pairs + parts[2 * half :]
-        value = parts[0] if fold is MAXIMUM else parts[0] * (1.0 / prod(source.spec.spatial))
-        em.finish(value, (n, block, *(0,) * rank))
-
-
-def _merged(sizes: tuple[int, ...], strides: tuple[int, ...]) -> tuple[list[int], list[int]]:
-    """Axes, with those merged between which nothing lies."""
-    extents, gaps = [sizes[-1]], [strides[-1]]
-    for size, stride in zip(sizes[-2::-1], strides[-2::-1], strict=True):
-        if stride == extents[0] * gaps[0]:
-            extents[0] *= size
-        else:
-            extents.insert(0, size)
-            gaps.insert(0, stride)
-    return extents, gaps

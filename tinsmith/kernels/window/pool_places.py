@@ -9,8 +9,9 @@ from tinsmith.codegen.types import F32, I32, I64
 from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.window.direct import traffic
+from tinsmith.kernels.window.fold import fold_range
 from tinsmith.kernels.window.geometry import Geometry, Triple, pool_geometry, steps
-from tinsmith.kernels.window.pool import clipped, fold_range
+from tinsmith.kernels.window.pool import clipped
 
 TAP = 8.0
 """What one tap costs, in operations at the peak rate: a load, comparisons, two selections."""

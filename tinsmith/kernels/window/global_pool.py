@@ -1,0 +1,86 @@
+"""Pooling of whole planes of channel-blocked data to one value each."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tinsmith.codegen.builder import Ptr
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel, one_phase
+from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.window.fold import MAXIMUM, SUM, Carried, Fold, fold_range
+from tinsmith.kernels.window.geometry import steps
+
+
+@kernel("GlobalPool", Tier.SHAPED, dtypes="float32")
+def global_pool(site: Site) -> Choice:
+    """Mean or maximum of each plane, on channel-blocked data."""
+    kind = site.attr("kind")
+    if kind not in ("mean", "max"):
+        raise Skip(f"kind is {kind}")
+    dims = site.input(0).dims
+    if not 3 <= len(dims) <= 5 or 0 in dims:
+        raise Skip(f"the input has shape {dims}")
+    width = block_of(site.target)
+    blocks = -(-dims[1] // width)
+    fold = MAXIMUM if kind == "max" else SUM
+    layout = Layout(width)
+    values = prod(dims)
+    return Choice(
+        cost=site.target.time(values * fold.flops, 4.0 * values),
+        reads=site.reads([layout], layout),
+        writes=(layout,),
+        phases=one_phase(dims[0] * blocks, lambda em: emit_global(em, fold, blocks)),
+    )
+
+
+def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
+    """Tiles are (batch, channel block)."""
+    b, source = em.b, em.ins[0]
+    assert source is not None
+    rank = len(source.spec.spatial)
+    batch, plane, step = steps(source.spec, rank)
+    width = source.spec.layout.block
+    extents, strides = _merged(source.spec.spatial, step[3 - rank :])
+    sums = min(8, extents[-1])
+    whole = extents[-1] // sums * sums
+
+    def inner(x: Ptr, carried: Carried, number: int) -> Carried:
+        return [
+            fold.add(kept, (x + i * strides[-1]).load(width)) if i < number else kept
+            for i, kept in enumerate(carried)
+        ]
+
+    def level(depth: int, x: Ptr, carried: Carried) -> Carried:
+        if depth < len(extents) - 1:
+            return fold_range(
+                b, 0, extents[depth], carried,
+                lambda i, c: level(depth + 1, (x + i * strides[depth]).fixed(), c),
+            )  # fmt: skip
+        carried = fold_range(
+            b, 0, whole // sums, carried, lambda i, c: inner(x + i * (sums * strides[-1]), c, sums)
+        )
+        return inner(x + whole * strides[-1], carried, extents[-1] - whole)
+
+    with b.loop(em.begin, em.end) as t:
+        block, n = t % blocks, t // blocks
+        x = (source.pointer + n * batch + block * plane).fixed()
+        parts = level(0, x, [b.splat(fold.start, F32, width)] * sums)
+        while len(parts) > 1:
+            half = len(parts) // 2
+            pairs = [fold.add(parts[i], parts[half + i]) for i in range(half)]
+            parts = pairs + parts[2 * half :]
+        value = parts[0] if fold is MAXIMUM else parts[0] * (1.0 / prod(source.spec.spatial))
+        em.finish(value, (n, block, *(0,) * rank))
+
+
+def _merged(sizes: tuple[int, ...], strides: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    """Axes, with those merged between which nothing lies."""
+    extents, gaps = [sizes[-1]], [strides[-1]]
+    for size, stride in zip(sizes[-2::-1], strides[-2::-1], strict=True):
+        if stride == extents[0] * gaps[0]:
+            extents[0] *= size
+        else:
+            extents.insert(0, size)
+            gaps.insert(0, stride)
+    return extents, gaps
