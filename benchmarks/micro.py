@@ -32,6 +32,7 @@ from tests.kernels.harness import prepare, site_of
 from tinsmith.codegen.target import Target, level, runnable
 from tinsmith.graph import Node
 from tinsmith.kernels._kernel import KERNELS, Skip
+from tinsmith.ops import OPS
 from tinsmith.runtime.gauge import read_loop
 from tinsmith.runtime.limits import calibrated
 
@@ -94,10 +95,11 @@ def measured(case: Case, target: Target, seconds: float) -> Result | None:
     best = least(bench, target, seconds)
     peaks.append(measure(5, target.isa)["peak_gflops"])
     nbytes = sum(v.type.nbytes for v in (*node.inputs, *node.outputs) if v is not None)
+    flops = OPS[node.op.name].flops(node.inputs, node.outputs, node.attrs)
     return Result(
         target.isa, case.kernel, str(case), bench.choice.detail, best * 1e3,
-        bench.choice.cost * 1e3, node.op.flops(node.inputs, node.outputs, node.attrs) / 1e9,
-        nbytes / 1e9, max(peaks), read_rate(target) if nbytes > target.l3 else None,
+        bench.choice.cost * 1e3, flops / 1e9, nbytes / 1e9, max(peaks),
+        read_rate(target) if nbytes > target.l3 else None,
     )  # fmt: skip
 
 

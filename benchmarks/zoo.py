@@ -94,7 +94,7 @@ def child(base: Path, seconds: float) -> dict[str, Any]:
 def times(base: Path, places: Places) -> dict[str, Any]:
     """Median times of ours and of ONNX Runtime, in turns, on one thread; or why there is none."""
     engines = engines_of([OURS, PEER], places)
-    ours, peer = in_turns(base, 1, engines, EFFORT, TOLERANCE, lambda _: None)
+    ours, peer = in_turns([base], 1, engines, EFFORT, TOLERANCE, lambda _: None)
     if ours.failed:
         return {"status": "failed", "reason": ours.failed}
     row = {"ms": ours.median, "ort_ms": peer.median, "ort_error": peer.error}
