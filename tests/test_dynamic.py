@@ -64,6 +64,16 @@ def test_fifty_shapes_in_a_row_leave_nothing_behind():
     np.testing.assert_array_equal(net(x), x * 2)  # the first shape, whose plan is long gone
 
 
+def test_the_program_for_given_inputs():
+    net = ts.compile(ts.load(relu_model(["n", "m"])), cache=False)
+    x = np.ones((3, 5), np.float32)
+    made = net.program_for(x)
+    assert made is net.program_for(**{next(iter(net.inputs)): x}) is net.program(((3, 5),))
+    assert made is not net.program_for(np.ones((5, 3), np.float32))
+    with pytest.raises(InputShapeError, match=r"must have shape \[n, m\], not \[3\]"):
+        net.program_for(x[:, 0])
+
+
 def held():
     """(mappings, MiB resident, threads) of this process."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())

@@ -76,7 +76,7 @@ class Build:
         start = time.perf_counter()
         if self.backend == "cpu":
             with _show.working(f"compiling {path}"):
-                net.program(net._signature(net._arrays((), arrays)))
+                net.program_for(**arrays)
         more = (time.perf_counter() - start) * 1e3
         return Built(path, net, built.compile_ms + more), arrays, notes
 

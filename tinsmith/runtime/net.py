@@ -139,6 +139,10 @@ class Net:
             self._programs.move_to_end(signature)
             return program
 
+    def program_for(self, /, *args: Any, **kwargs: Any) -> Program:
+        """The program for the shapes of these inputs, given, and refused, as in a call."""
+        return self.program(self._signature(self._arrays(args, kwargs)))
+
     def _own_shapes(self) -> Signature:
         """The model's own input shapes; of a model of free shapes, those last compiled for."""
         if self._fixed is not None:
