@@ -36,6 +36,22 @@ def shape_of(value: Value) -> tuple[Dim, ...]:
     return value.shape
 
 
+def static_dims(value: Value) -> tuple[int, ...]:
+    """The shape of a value whose dims are all numbers."""
+    dims = shape_of(value)
+    if not all(isinstance(d, int) for d in dims):
+        raise Skip(f"the shape {list(dims)} of {value.name!r} is not known")
+    return value.dims
+
+
+def filled_dims(value: Value) -> tuple[int, ...]:
+    """The shape of a value that is known to have elements."""
+    dims = static_dims(value)
+    if 0 in dims:
+        raise Skip(f"{value.name!r} is empty: its shape is {list(dims)}")
+    return dims
+
+
 def need_float(value: Value) -> None:
     # ml_dtypes' small floats are of kind V
     if value.dtype.kind not in "fV":

@@ -8,7 +8,7 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import Array, shape_of
+from tinsmith.passes.facts import Array, filled_dims, shape_of, static_dims
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 
@@ -19,17 +19,10 @@ LARGEST = 1 << 24
 """Elements of a constant that takes the place of an operator."""
 
 
-def _static(value: Value) -> tuple[int, ...]:
-    dims = shape_of(value)
-    if not all(isinstance(d, int) for d in dims):
-        raise Skip(f"the shape {list(dims)} of {value.name!r} is not known")
-    return value.dims
-
-
 @rules.rule(p.Trilu("x", opt("k")).named("tri"), x=(2, 3, 4), k=np.array(1))
 def trilu(x: Value, k: Value | None, tri: Node) -> Value:
     """trilu(x) -> where(column - row >= k, x, 0); <= k for the lower triangle."""
-    rows, columns = _static(x)[-2:]
+    rows, columns = static_dims(x)[-2:]
     if not rows * columns:
         raise Skip("it is empty")
     shift = np.arange(columns) - np.arange(rows)[:, None]
@@ -45,9 +38,9 @@ def trilu(x: Value, k: Value | None, tri: Node) -> Value:
 @rules.rule(p.EyeLike("x").named("eye"), x=(3, 4), eye={"k": 1})
 def eye_like(x: Value, eye: Node) -> Value:
     """eye_like(x) -> a constant."""
-    if (size := prod(_static(x))) > LARGEST:
+    if (size := prod(static_dims(x))) > LARGEST:
         raise Skip(f"it has {size} elements")
-    ones = OPS["EyeLike"](np.broadcast_to(np.zeros((), x.dtype), _static(x)), **eye.attrs)
+    ones = OPS["EyeLike"](np.broadcast_to(np.zeros((), x.dtype), static_dims(x)), **eye.attrs)
     return OPS["Identity"](x.graph.const(ones))
 
 
@@ -107,7 +100,7 @@ def lp_norm(x: Value, norm: Node) -> Value:
 )
 def gather_nd(x: Value, places: Array, g: Node) -> Value:
     """gather_nd(x, places) -> gather(reshape(x, [rows, ...]), rows of the places)."""
-    dims = _static(x)
+    dims = static_dims(x)
     if g.batch_dims or not places.size:
         raise Skip("it gathers in batches, or nothing")
     count = places.shape[-1]
@@ -126,7 +119,7 @@ def gather_nd(x: Value, places: Array, g: Node) -> Value:
 )
 def gather_elements(x: Value, places: Array, g: Node) -> Value:
     """gather_elements(x, places) -> gather(reshape(x, [-1]), flat places)."""
-    dims = _static(x)
+    dims = static_dims(x)
     if not places.size:
         raise Skip("it gathers nothing")
     axis = g.axis % len(dims)
@@ -140,9 +133,7 @@ def gather_elements(x: Value, places: Array, g: Node) -> Value:
 @rules.rule(p.Hardmax("x").named("h"), x=(2, 5, 3), h={"axis": 1})
 def hardmax(x: Value, h: Node) -> Value:
     """hardmax(x) -> (place along the axis == argmax x)."""
-    dims = _static(x)
-    if not x.type.size:
-        raise Skip("it is empty")
+    dims = filled_dims(x)
     axis = h.axis % len(dims)
     places = np.arange(dims[axis]).reshape((-1,) + (1,) * (len(dims) - 1 - axis))
     first = OPS["ArgReduce"](x, kind="max", axis=axis, keepdims=True)
@@ -232,9 +223,7 @@ def max_unpool(x: Value, indices: Value, shape: Array | None, pool: Node) -> Val
 )
 def reverse_sequence(x: Value, lens: Value, r: Node) -> Value:
     """reverse_sequence(x, n) -> gather_nd(x, (n - 1 - t where t < n, else t; b))."""
-    dims = _static(x)
-    if not x.type.size:
-        raise Skip("it is empty")
+    dims = filled_dims(x)
     steps, rows = dims[r.time_axis], dims[r.batch_axis]
     across = np.array([1, -1] if r.time_axis == 0 else [-1, 1], np.int64)
     times = np.arange(steps).reshape((-1, 1) if r.time_axis == 0 else (1, -1))
@@ -254,7 +243,7 @@ def _check_lengths(name: str, gates: int) -> None:
             raise Skip("the lengths are known")
         if lens.producer is not None and lens.producer.op.name == "Bounded":
             raise Skip("the lengths are checked already")
-        checked = _lengths(lens, _static(x)[1 if cell.layout else 0])
+        checked = _lengths(lens, static_dims(x)[1 if cell.layout else 0])
         new = with_(cell, sequence_lens=checked).producer
         assert new is not None
         return new.outputs

@@ -10,7 +10,7 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import Array, ints, reshaped, shape_of
+from tinsmith.passes.facts import Array, filled_dims, ints, reshaped, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p
@@ -238,9 +238,7 @@ def stft(x: Value, step: Array, window: Value | None, length: Array | None, stft
 def _dims(x: Value) -> tuple[int, ...]:
     if x.dtype not in (np.float32, np.float64):
         raise Skip(f"it is of {x.dtype}")
-    if not x.type.is_static or not x.type.size:
-        raise Skip(f"its shape is {x.type}")
-    return x.dims
+    return filled_dims(x)
 
 
 def _lowered(

@@ -9,6 +9,7 @@ import numpy as np
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops.window import Window, window
+from tinsmith.passes.facts import filled_dims
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, p
 
@@ -17,12 +18,6 @@ register("machine")(rules)
 
 FEWER = 4
 """How many times more outputs than positions make a convolution by computed weights a product."""
-
-
-def _dims(value: Value) -> tuple[int, ...]:
-    if not value.type.is_static or not value.type.size:
-        raise Skip(f"{value.name!r} is {value.type}")
-    return value.dims
 
 
 @rules.rule(
@@ -37,7 +32,7 @@ def computed_bias(x: Value, w: Value, b: Value, conv: Node) -> Value:
     if b.const is not None and w.const is not None:
         raise Skip("the weights and the bias are constants")
     y = OPS[conv.op.name](x, w, **conv.attrs)
-    bias = OPS["Reshape"](b, np.array((-1, *[1] * (len(_dims(x)) - 2)), np.int64))
+    bias = OPS["Reshape"](b, np.array((-1, *[1] * (len(filled_dims(x)) - 2)), np.int64))
     return OPS["Add"](y, bias)
 
 
@@ -48,7 +43,7 @@ def few_positions(x: Value, w: Value, conv: Node) -> Value:
         raise Skip("the weights are a constant")
     if conv.group != 1 or x.dtype != np.float32:
         raise Skip(f"x is {x.dtype}, in {conv.group} groups")
-    (n, _, *sizes), (m, channels, *kernel) = _dims(x), _dims(w)
+    (n, _, *sizes), (m, channels, *kernel) = filled_dims(x), filled_dims(w)
     win = window(tuple(sizes), tuple(kernel), conv.stride, conv.pad, conv.dilation, conv.auto_pad)
     out, depth = tuple(int(d) for d in win.out), channels * prod(kernel)
     if m < FEWER * n * prod(out):
@@ -98,7 +93,7 @@ def max_pool_of_bytes(x: Value, pool: Node) -> Value | tuple[Value, ...]:
     """max_pool(x) -> cast(max_pool(cast(x))), exact for bytes."""
     if x.dtype not in (np.int8, np.uint8):
         raise Skip(f"x is {x.dtype}")
-    win = window(_dims(x)[2:], *(getattr(pool, n) for n in _WINDOW))
+    win = window(filled_dims(x)[2:], *(getattr(pool, n) for n in _WINDOW))
     wide = [max(ends) >= k for *ends, k in zip(win.begin, win.end, win.kernel, strict=True)]
     if any(wide) or max(win.dilation) > 1:
         raise Skip("a window may see nothing but padding")
