@@ -83,10 +83,24 @@ def test_the_next_weights_are_asked_for_where_they_are_far(target):
     arrays, attrs = conv(2, 40, 211, (9, 9), (1, 1))
     plain = machine_code("Conv", arrays, attrs, "conv_direct", near)
     ahead = machine_code("Conv", arrays, attrs, "conv_direct", far)
-    assert "prefetch" not in plain
+    assert "prefetcht1" not in plain
     if target != "scalar":  # plain x86-64 has no prefetch
-        assert "prefetch" in ahead
+        assert "prefetcht1" in ahead
     check("Conv", arrays, attrs, kernel="conv_direct", target=far, consts=(1, 2))
+
+
+@pytest.mark.parametrize("target", levels())
+def test_channels_are_asked_for_early_where_every_one_is_in_another_plane(target):
+    for window in (1, 3):
+        arrays, attrs = conv(1, 40, 24, (9, 9), (window, window))
+        code = machine_code("Conv", arrays, attrs, "conv_direct", target)
+        assert ("prefetcht0" in code) == (window == 1)
+
+
+def test_more_pixels_share_a_stream_of_weights_that_crowds_the_cache():
+    machine = replace(level("avx512"), l2=2 << 20, wide=2.0)
+    few, many = (tiles.tiling(machine, 7, 7, (16, 16), depth) for depth in (256, 4608))
+    assert few.rows[0][1] * few.cols[0][1] == 7 < many.rows[0][1] * many.cols[0][1]
 
 
 @pytest.mark.parametrize("target", levels())
