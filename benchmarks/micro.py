@@ -7,8 +7,9 @@ that no cache holds of the rate at which one core reads memory. `estimate` is wh
 believes, which chooses by limits of the machine that were measured when it was first used.
 Winograd's and Strassen's flops are those of the definition, so that their share may exceed 100 %.
 
-Machines that are shared slow down for seconds: more passes over the table find each row its quiet
-moment. Use `taskset -c N` where other work would move the process around.
+Machines that are shared change their clocks and slow down for seconds: of several passes over the
+table, the one in the middle by its share is shown. Use `taskset -c N` where other work would move
+the process around.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Protocol
 
@@ -60,20 +61,26 @@ class Result:
     memory: float | None
 
     @property
-    def share(self) -> str:
-        """Of the nearer limit: the peak, or the memory's rate where the data is in no cache."""
-        computed = 1e3 * self.gflop / self.ms / self.peak
-        read = 1e3 * self.gbytes / self.ms / self.memory if self.memory else 0.0
-        return f"{computed:.0%}" if computed >= read else f"{read:.0%} of memory"
+    def computed(self) -> float:
+        """The share of the multiply-add peak."""
+        return 1e3 * self.gflop / self.ms / self.peak
 
-    def merged(self, other: Result | None) -> Result:
-        """The best of two passes: the least time, against the highest limits."""
-        if other is None:
-            return self
-        memory = None if self.memory is None else max(self.memory, other.memory or 0.0)
-        return replace(
-            self, ms=min(self.ms, other.ms), peak=max(self.peak, other.peak), memory=memory
+    @property
+    def read(self) -> float:
+        """The share of the memory's rate; 0 where a cache holds the data."""
+        return 1e3 * self.gbytes / self.ms / self.memory if self.memory else 0.0
+
+    @property
+    def share(self) -> str:
+        """Of the nearer limit."""
+        return (
+            f"{self.computed:.0%}" if self.computed >= self.read else f"{self.read:.0%} of memory"
         )
+
+
+def typical(passes: list[Result]) -> Result:
+    """The pass in the middle, by its time at the peak of that pass: clocks change."""
+    return sorted(passes, key=lambda r: r.ms * r.peak)[len(passes) // 2]
 
 
 def measured(case: Case, target: Target, seconds: float) -> Result | None:
@@ -142,18 +149,19 @@ def as_table(rows: list[Result], isa: str) -> Table:
 @click.option("--passes", default=1, help="How often the table is gone through.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(isa: tuple[str, ...], only: str, seconds: float, passes: int, as_json: bool) -> None:
-    best: dict[tuple[str, Case], Result] = {}
+    found: dict[tuple[str, Case], list[Result]] = {}
     chosen = isa or tuple(n for n in ("avx512", "avx2") if runnable(level(n)))
     for _ in range(passes):
         for name in chosen:
             for case in cases(only):
                 if row := measured(case, calibrated(level(name)), seconds):
-                    best[name, case] = row.merged(best.get((name, case)))
+                    found.setdefault((name, case), []).append(row)
+    rows = {key: typical(each) for key, each in found.items()}
     if as_json:
-        click.echo(json.dumps([asdict(r) for r in best.values()], indent=1))
+        click.echo(json.dumps([asdict(r) for r in rows.values()], indent=1))
         return
     for name in chosen:
-        screen().print(as_table([r for (isa, _), r in best.items() if isa == name], name))
+        screen().print(as_table([r for (isa, _), r in rows.items() if isa == name], name))
 
 
 if __name__ == "__main__":
