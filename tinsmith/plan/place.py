@@ -7,7 +7,8 @@ the whole, cost nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -26,6 +27,7 @@ from tinsmith.plan.offers import best_of, offer_of, rivals_of
 from tinsmith.plan.parts import free_concat, free_split
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.placed import Placed
+from tinsmith.plan.settle import Settling
 from tinsmith.plan.tensors import Tensor
 from tinsmith.plan.turns import Turn, place_turns
 
@@ -49,7 +51,8 @@ class Placer:
         self.steps: list[Placed] = []
         self.outputs: list[Tensor] = []
         self._home: dict[Value, Tensor] = {}
-        self._copies: dict[tuple[Value, tuple[int, ...], int], Tensor] = {}
+        self._copies: defaultdict[Value, dict[tuple[tuple[int, ...], int], Tensor]]
+        self._copies = defaultdict(dict)
         self._layouts: dict[Value, Layout] = {}
         self.by_channels: set[Value] = set()
         self._alike = Alike()
@@ -60,24 +63,30 @@ class Placer:
             self._machine, self.overrides, self.precision, threads, self.preferences, self.small
         )
 
-    def place(self, graph: Graph, turns: Iterable[Turn] = ()) -> list[Placed]:
-        """The steps of a graph, in which some runs of nodes compute the batch in turns."""
+    def place(
+        self, graph: Graph, turns: Iterable[Turn], settled: Callable[[Placed], None]
+    ) -> list[Placed]:
+        """The steps of a graph, in which some runs of nodes compute the batch in turns; `settled`
+        is called with each as soon as its layouts are."""
         self.begin(graph)
         results = set(graph.outputs)
         starts = {turn.nodes[0]: turn for turn in turns}
         done: set[Node] = set()
+        settling = Settling(self, graph, settled)
         for node in graph.nodes:
+            if node in done:
+                continue
+            nodes = [node]
             if node in starts:
+                nodes = starts[node].nodes
                 place_turns(self, starts[node], results)
-                done.update(starts[node].nodes)
-            elif node not in done:
+                done.update(nodes)
+            else:
                 self.place_node(node, results)
+            settling.after(nodes)
         for i, v in enumerate(graph.outputs):
             self.outputs.append(self._deliver(v, i))
-        for step in self.steps:
-            for t in (*step.reads, *step.writes):
-                if t is not None and t.is_static:
-                    t.settle()
+        settling.finish()
         return self.steps
 
     def share(self, threads: int) -> None:
@@ -240,7 +249,7 @@ class Placer:
             if value is None or layout is None or value.const is not None:
                 continue
             home = self._home[value]
-            if not home.covers(layout) and (value, value.dims, layout.block) not in self._copies:
+            if not home.covers(layout) and (value.dims, layout.block) not in self._copies[value]:
                 total += self._conversion_cost(value)
         for value, layout in zip(site.outputs, choice.writes, strict=True):
             if value in results and layout.block:
@@ -287,13 +296,16 @@ class Placer:
             if old in self._home:
                 self._home[new] = self._home[old]
                 self._layouts[new] = self.layout(old)
-            for (value, dims, block), copy in list(self._copies.items()):
-                if value is old:
-                    self._copies[new, dims, block] = copy
+            if old in self._copies:
+                self._copies[new] |= self._copies[old]
 
     def home(self, value: Value) -> Tensor:
         """Where a value has been put."""
         return self._home[value]
+
+    def tensors(self, value: Value) -> list[Tensor]:
+        """Where a value has been put, and its copies in other layouts."""
+        return [self._home[value], *self._copies[value].values()]
 
     def set(self, value: Value, tensor: Tensor) -> None:
         """Put a value."""
@@ -303,20 +315,15 @@ class Placer:
     def _read(self, value: Value, layout: Layout, dims: tuple[int, ...]) -> Tensor:
         """The tensor from which a step reads a value in a layout; adds a conversion if need be."""
         if value.const is not None:
-            key = (value, dims, layout.block)
-            found = self._copies.get(key)
+            key = (dims, layout.block)
+            found = self._copies[value].get(key)
             if found is None or not Layout(found.block, found.halo).covers(layout):
                 array = to_layout(value.const.reshape(dims), layout)
                 found = Tensor(
-                    value.name,
-                    value.dtype,
-                    dims,
-                    layout.block,
-                    "weights",
-                    array=array,
+                    value.name, value.dtype, dims, layout.block, "weights", array=array,
                     halo=layout.halo,
-                )
-                self._copies[key] = found
+                )  # fmt: skip
+                self._copies[value][key] = found
             return found
         home = self._home[value]
         if not home.is_static:
@@ -330,8 +337,8 @@ class Placer:
 
     def _copy(self, value: Value, dims: tuple[int, ...], layout: Layout) -> Tensor:
         """A conversion of a value, shared by all readers of the same block."""
-        key = (value, dims, layout.block)
-        copy = self._copies.get(key)
+        key = (dims, layout.block)
+        copy = self._copies[value].get(key)
         if copy is None or not copy.covers(layout):
             copy = Tensor(f"{value.name}.{Layout(layout.block)}", value.dtype, dims, layout.block)
             source = self._home[value]
@@ -340,7 +347,7 @@ class Placer:
                     source = self._copy(value, value.dims, PLAIN)
                 source = Tensor(source.name, source.dtype, dims, parent=source, space=source.space)
             self.convert(value, source, copy)
-            self._copies[key] = copy
+            self._copies[value][key] = copy
         copy.widen(layout)
         return copy
 
@@ -351,19 +358,9 @@ class Placer:
         site = Site(node, node, (shaped,), (), (shaped,), None, self.target)
         choice = relayout(site, Layout(source.block), Layout(dest.block))
         self.steps.append(
-            Placed(
-                dest.name,
-                "Relayout",
-                "native",
-                "relayout",
-                "",
-                None,
-                site,
-                choice,
-                [source],
-                [dest],
-            )
-        )
+            Placed(dest.name, "Relayout", "native", "relayout", "", None, site, choice,
+                   [source], [dest])
+        )  # fmt: skip
 
     def _deliver(self, value: Value, index: int) -> Tensor:
         """Where output `index` is: written there directly where its producer can."""

@@ -10,9 +10,11 @@ import numpy as np
 
 from tinsmith.graph import Node
 from tinsmith.kernels._kernel import Choice, Site
+from tinsmith.kernels.build import Code
 from tinsmith.kernels.select import Candidate
 from tinsmith.plan.alike import Arrays, packing
 from tinsmith.plan.pick import Preference
+from tinsmith.plan.shelf import Kept
 from tinsmith.plan.tensors import Tensor
 from tinsmith.records import dataclass
 
@@ -48,6 +50,15 @@ class Placed:
     """The count that the model states, or -1."""
     arrays: Arrays = ()
     """What to pack in the place of the arrays that the choice, made for another node, mentions."""
+
+    packed: list[Kept] = field(default_factory=list)
+    """Where the arrays lie that the choice packs, and the code of its phases, once made."""
+    codes: list[Code] = field(default_factory=list)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """What the step reads and writes of the program's memory."""
+        return [t for t in (*self.reads, *self.writes) if t is not None and t.is_static]
 
     @property
     def cost(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -171,13 +172,13 @@ def make_plan(
         regions = choose_turns(graph, placer.again, threads)
     else:
         regions = forced_turns(graph, turns)
-    placed = placer.place(graph, regions)
+    state = _State(sink, shelf or Shelf())
+    placed = placer.place(graph, regions, partial(_generate, state=state))
     if sum(s.cost * s.turns for s in placed) < WORTH_DIVIDING:
         threads = 1
     take_over(placed, placer.outputs)
     offsets, arena, naive, bound = arena_of(placed, placer.outputs)
     check_size(graph, arena, offsets)
-    state = _State(sink, shelf or Shelf())
     workspace = max((align(s.choice.workspace) for s in placed if s.choice), default=0)
     inside = inside_of(placed, workspace, offsets)
     workspace = workspace + inside + SLACK if workspace + inside else 0
@@ -240,6 +241,20 @@ def _ref(t: Tensor, state: _State, offsets: dict[Tensor, int]) -> Ref:
 # ---- steps
 
 
+def _generate(s: Placed, state: _State) -> None:
+    """Pack the weights of a settled step, and generate its code."""
+    if s.site is None or s.choice is None:
+        return
+    s.packed = list(map(state.packed, s.packings))
+    specs = [None if t is None else t.settled for t in s.reads]
+    key = choice_key(s.site, s.kernel, s.rank, s.choice, s.computed)
+    writes, dtypes = [t.settled for t in s.writes], [p.dtype for p in s.packed]
+    for k in range(len(s.choice.phases)):
+        code = phase_code(s.site, s.choice, k, specs, writes, dtypes, key)
+        s.codes.append(code)
+        state.code(code.symbol, code.text)
+
+
 def _step(
     s: Placed,
     state: _State,
@@ -258,18 +273,12 @@ def _step(
         return Step(s.name, s.op, s.kind, s.kernel, "", s.origin)
     assert s.site is not None and s.choice is not None
     calls = [*_zero_calls(s, state, offsets, zeroed, target, workspace)]
-    packed = list(map(state.packed, s.packings))
-    specs = [None if t is None else t.settled for t in s.reads]
     refs = [_ref(t, state, offsets) for t in s.reads if t is not None]
     refs += [_ref(t, state, offsets) for t in s.writes]
-    refs += [state.ref(p) for p in packed]
+    refs += [state.ref(p) for p in s.packed]
     refs.append(Ref("workspace"))
     refs.append(_ref(s.scratch, state, offsets) if s.scratch else Ref("arena", 0))
-    key = choice_key(s.site, s.kernel, s.rank, s.choice, s.computed)
-    writes, dtypes = [t.settled for t in s.writes], [p.dtype for p in packed]
-    for k, phase in enumerate(s.choice.phases):
-        code = phase_code(s.site, s.choice, k, specs, writes, dtypes, key)
-        state.code(code.symbol, code.text)
+    for phase, code in zip(s.choice.phases, s.codes, strict=True):
         shape = phase.tiles, True, workspace, phase.repeat, phase.sweep
         calls.append(Call(code.symbol, tuple(refs), *shape))
     moved = sum(
@@ -285,7 +294,7 @@ def _step(
         calls=tuple(calls),
         cost=s.cost * s.turns,
         flops=state.flops(s) * s.turns,
-        nbytes=float(moved + sum(p.nbytes for p in packed)) * s.turns,
+        nbytes=float(moved + sum(p.nbytes for p in s.packed)) * s.turns,
         fault=s.choice.fault,
         writes=_counted(s, state, offsets) if s.counted else (),
         stated=s.stated,

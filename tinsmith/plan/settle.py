@@ -1,0 +1,58 @@
+"""Steps whose layouts no later node can change, found while later nodes are still being placed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from tinsmith.graph import Graph, Node, Value
+from tinsmith.plan.placed import Placed
+
+if TYPE_CHECKING:
+    from tinsmith.plan.place import Placer
+
+
+class Settling:
+    """Gives `take` each step of a placer, in order, once its tensors are settled.
+
+    A reader may widen a tensor, or let it lie inside another one: tensors are settled when every
+    reader of every value that shares their memory has been placed.
+    """
+
+    def __init__(self, placer: Placer, graph: Graph, take: Callable[[Placed], None]) -> None:
+        self._placer, self._take = placer, take
+        self._closing: dict[Node, list[Value]] = {}
+        last = {v: n for n in graph.nodes for v in n.inputs if v is not None and v.const is None}
+        for v, n in last.items():
+            self._closing.setdefault(n, []).append(v)
+        self._read = last.keys()
+        self._open = {v for v in graph.inputs if v in last}
+        self._awaited: Value | None = None
+        self._done = 0
+
+    def after(self, nodes: Iterable[Node]) -> None:
+        """Go on where the next nodes of the graph have been placed."""
+        for n in nodes:
+            self._open.update(v for v in n.outputs if v in self._read)
+            self._open.difference_update(self._closing.get(n, ()))
+        if self._awaited in self._open:
+            return
+        self._awaited = None
+        roots = {t.root: v for v in self._open for t in self._placer.tensors(v)}
+        for step in self._placer.steps[self._done :]:
+            for t in step.tensors:
+                self._awaited = self._awaited or roots.get(t.root)
+            if self._awaited is not None:
+                return
+            self._settle(step)
+
+    def finish(self) -> None:
+        """Go on to the end: all nodes have been placed."""
+        for step in self._placer.steps[self._done :]:
+            self._settle(step)
+
+    def _settle(self, step: Placed) -> None:
+        for t in step.tensors:
+            t.settle()
+        self._take(step)
+        self._done += 1
