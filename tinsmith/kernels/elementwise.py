@@ -23,7 +23,7 @@ from tinsmith.kernels._kernel import (
     elem,
     kernel,
 )
-from tinsmith.kernels.layout import block_of, spec_of
+from tinsmith.kernels.layout import lanes_of, spec_of
 from tinsmith.kernels.places import merged
 from tinsmith.kernels.rows import Position, extent, moved, places, run, share
 
@@ -136,7 +136,7 @@ def _lanes_for(em: Emit, expr: Expr) -> int:
             seen.add(id(e))
             widest = max(widest, e.dtype.itemsize)
             stack.extend(e.args)
-    return max(4, min(64, block_of(em.target) * 4 // widest))
+    return max(4, lanes_of(em.target, widest))
 
 
 # ---- plain

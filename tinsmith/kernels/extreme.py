@@ -9,7 +9,7 @@ import numpy as np
 from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.types import I32, Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, elem, kernel, one_phase
-from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.places import Position, at_outer, each_vector, finish_run
 from tinsmith.kernels.sharing import parts_for
 from tinsmith.kernels.transpose import MOST_COLUMNS, columns
@@ -77,7 +77,7 @@ def arg_reduce(site: Site) -> Choice:
         raise Skip("the axis has 2^31 elements or more")
     search = Search(x.dtype, elem(x), site.attr("kind") == "max", bool(site.attr("select_last")))
     target = site.target
-    lanes = max(1, block_of(target) * 4 // max(nbytes, 4))
+    lanes = lanes_of(target, max(nbytes, 4))
     size = outer * n * inner
     cost = target.time(8.0 * size, float(nbytes * size), 0.5) + 1e-7
     short = inner == 1 and n <= MOST_COLUMNS and outer >= lanes > 1

@@ -62,6 +62,11 @@ def block_of(target: Target) -> int:
     return max(4, target.lanes)
 
 
+def lanes_of(target: Target, nbytes: int) -> int:
+    """Elements of `nbytes` bytes in a vector as long as a block of float32."""
+    return block_of(target) * 4 // nbytes
+
+
 @dataclass(frozen=True)
 class Spec:
     """Where the elements of one tensor lie, in elements from element (0, ..., 0).

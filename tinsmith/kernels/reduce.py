@@ -26,7 +26,7 @@ from tinsmith.kernels._kernel import (
     kernel,
     one_phase,
 )
-from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.places import Position, Sizes, at_outer, each_block, finish_run
 from tinsmith.kernels.rowfold import MAX, MIN, PRODUCT, SUM, Fold, combine, fold_row, keep
 from tinsmith.kernels.sharing import parts_for
@@ -136,11 +136,6 @@ def identity_of(fold: Fold, dtype: np.dtype) -> Fold:
     return Fold(fold.how, info.min if fold == MAX else info.max)
 
 
-def lanes_of(site: Site, dtype: np.dtype) -> int:
-    """Elements of one vector register of the machine."""
-    return max(1, block_of(site.target) * 4 // dtype.itemsize)
-
-
 @dataclass(frozen=True)
 class Plan:
     """A reduction: what is folded, and the walk over the runs."""
@@ -202,7 +197,12 @@ def reduce(site: Site) -> Choice:
         raise Skip(f"{name} of {x.dtype}")
     fold = identity_of(kind.fold, x.dtype)
     plan = Plan(
-        runs_of(dims, axes), kind, fold, from_dtype(x.dtype), lanes_of(site, x.dtype), count
+        runs_of(dims, axes),
+        kind,
+        fold,
+        from_dtype(x.dtype),
+        lanes_of(site.target, x.dtype.itemsize),
+        count,
     )
     nbytes = float(x.type.nbytes + site.out.type.nbytes)
     cost = site.target.time(2.0 * prod(dims), nbytes, 0.25) + 1e-7

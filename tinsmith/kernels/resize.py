@@ -28,8 +28,8 @@ from tinsmith.kernels._kernel import (
     kernel,
     one_phase,
 )
-from tinsmith.kernels.layout import block_of, plain_strides
-from tinsmith.kernels.move.strided import emit_copy, lanes_of, plan_copy
+from tinsmith.kernels.layout import block_of, lanes_of, plain_strides
+from tinsmith.kernels.move.strided import emit_copy, plan_copy
 from tinsmith.kernels.rows import Position, blocks, run
 from tinsmith.ops.resize import Table, axis_tables
 from tinsmith.records import dataclass
@@ -317,7 +317,7 @@ def _plain(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
             _along(em, last, row, dst)
 
     rows = images * lines
-    lanes = lanes_of(site.target, site.out.dtype.itemsize * 8)
+    lanes = lanes_of(site.target, site.out.dtype.itemsize)
     singly = 0 if direct else last.out - last.in_vectors(lanes)
     each = 0.5 * (last.out - singly) / lanes + 0.4 * singly
     counted = axes if direct else [last]
@@ -329,7 +329,7 @@ def _plain(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
 
 def _vertical(em: Emit, rows: Sequence[Row], count: int, dst: Ptr) -> None:
     """dst[0 : count] = the sum of the rows."""
-    lanes = lanes_of(em.target, dst.elem.bits)
+    lanes = lanes_of(em.target, dst.elem.nbytes)
     wide: dict[int, Sequence[Row]] = {lanes: _wide(rows, lanes), 1: rows}
 
     def body(i: Position, width: int, mask: Val | None) -> None:
@@ -342,7 +342,7 @@ def _vertical(em: Emit, rows: Sequence[Row], count: int, dst: Ptr) -> None:
 def _along(em: Emit, axis: Axis, row: Ptr, dst: Ptr) -> None:
     """The elements of a row: vectors where neighbours are copied, or each several times in turn."""
     b = em.b
-    lanes = lanes_of(em.target, dst.elem.bits)
+    lanes = lanes_of(em.target, dst.elem.nbytes)
 
     def element(i: Position) -> None:
         (dst + i).store(_sum([((row + place).load(), w) for place, w in _taps(em, axis, i)]))

@@ -6,7 +6,7 @@ from math import prod
 
 from tinsmith.codegen.types import from_dtype
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
-from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.places import Position, Sizes, at_outer, each_block, finish_run, shifted
 from tinsmith.kernels.rowfold import PRODUCT, SUM, Fold, combine
 from tinsmith.kernels.sharing import parts_for
@@ -24,7 +24,7 @@ def _scan(site: Site, fold: Fold) -> Choice:
         raise Skip("the input is empty, or the output has another shape")
     exclusive, reverse = site.attr("exclusive"), site.attr("reverse")
     target = site.target
-    lanes = max(1, block_of(target) * 4 // x.dtype.itemsize)
+    lanes = lanes_of(target, x.dtype.itemsize)
     cost = target.time(8.0 * prod(dims), 2.0 * x.type.nbytes, 0.25 / lanes) + 1e-7
     vectors = min(VECTORS, -(-inner // lanes))
     blocks = -(-inner // (lanes * vectors))

@@ -9,6 +9,7 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.table import NATIVE
 from tinsmith.codegen.types import I1, I64, U64
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
+from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.move.strided import emit_fill
 from tinsmith.records import dataclass
 
@@ -216,7 +217,7 @@ def _keep(kept: _Sorted | _Heap, x: Ptr, n: int) -> None:
     kept.clear()
     with b.loop(0, k) as i:
         kept.push(kept.entry((x + i).load(), i))
-    lanes = max(1, b.target.lanes * 4 // max(4, x.elem.nbytes))
+    lanes = lanes_of(b.target, max(4, x.elem.nbytes))
 
     def block(at: Val, width: int) -> None:
         better = _ordered((x + at).load(width), kept.largest) > kept.bar().splat(width)

@@ -8,7 +8,7 @@ from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kern
 from tinsmith.kernels.dot.batched import at_item, problem
 from tinsmith.kernels.dot.panels import each_row_panel, part
 from tinsmith.kernels.dot.tiles import split_rows
-from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.places import Position, shifted, strides_of, unravel
 from tinsmith.kernels.rowfold import SUM, fold_row
 from tinsmith.kernels.sharing import PARTS
@@ -32,7 +32,7 @@ def matvec(site: Site) -> Choice:
 
     def emit(em: Emit) -> None:
         b = em.b
-        lanes, ty = block_of(target) * 4 // itemsize, from_dtype(site.out.dtype)
+        lanes, ty = lanes_of(target, itemsize), from_dtype(site.out.dtype)
 
         with b.loop(em.begin, em.end) as t:
             left, right, here = at_item(em, p, t // groups)

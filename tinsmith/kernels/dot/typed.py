@@ -7,7 +7,7 @@ from tinsmith.kernels.dot.batched import PACK_ROWS, at_item, problem
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, part
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, product
 from tinsmith.kernels.dot.tiles import accumulators, split_columns, split_rows
-from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.places import Position
 from tinsmith.kernels.sharing import PARTS, parts_for
 
@@ -24,7 +24,7 @@ def matmul_typed(site: Site) -> Choice:
         raise Skip("one column: matvec folds the rows")
     target = site.target
     ty, nbytes = elem(site.out), site.out.dtype.itemsize
-    lanes = block_of(target) * 4 // nbytes
+    lanes = lanes_of(target, nbytes)
     columns = split_columns(p.n, lanes, VECTORS, exact=not target.has_masks)
     rows = split_rows(p.m, accumulators(target) // max(VECTORS, len(columns.tail)))
     moved = float(nbytes) * p.items * (p.m * p.k + p.k * p.n + p.m * p.n)

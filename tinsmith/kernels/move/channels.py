@@ -55,7 +55,7 @@ def _planes(site: Site) -> Choice:
     return Choice(cost, (PLAIN,) * len(site.inputs), (PLAIN,), (Phase(n, emit),))
 
 
-def lanes_of(sources: Sequence[tuple[int, int, int]]) -> list[Lane]:
+def channels_of(sources: Sequence[tuple[int, int, int]]) -> list[Lane]:
     """The input and channel of each output channel."""
     return [(i, lo + k) for i, lo, count in sources for k in range(count)]
 
@@ -74,7 +74,7 @@ def mix_of(lanes: Sequence[Lane], block: int) -> Mix:
 
 def _blocks(site: Site) -> Choice:
     block = block_of(site.target)
-    lanes = lanes_of(site.attr("sources"))
+    lanes = channels_of(site.attr("sources"))
     mixes = [mix_of(lanes[k : k + block], block) for k in range(0, len(lanes), block)]
     n, pixels = site.out.dims[0], prod(site.out.dims[2:])
     parts = max(1, min(pixels * block * 4 // PART, pixels))

@@ -12,8 +12,8 @@ import numpy as np
 
 from tinsmith.codegen.types import Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Skip, Tier, kernel
-from tinsmith.kernels.layout import spec_of
-from tinsmith.kernels.move.strided import Copy, emit_copy, emit_fill, lanes_of, plan_copy
+from tinsmith.kernels.layout import lanes_of, spec_of
+from tinsmith.kernels.move.strided import Copy, emit_copy, emit_fill, plan_copy
 
 Part = tuple[Copy, int, int, int]
 """A copy, the operand or output it concerns, and both sides' first elements."""
@@ -189,7 +189,7 @@ def pad_constant(site: Site) -> Choice:
             out.cast(ty),
             em.b.index(em.begin) * chunk,
             end,
-            lanes_of(em.target, ty.bits),
+            lanes_of(em.target, ty.nbytes),
         )
 
     copy = plan_copy(dims, src, dst, _bits(site))

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from math import prod
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
-from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import Ty
+from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.rows import blocks
 from tinsmith.kernels.transpose import blend, transpose
 from tinsmith.records import dataclass
@@ -66,11 +66,6 @@ def plan_copy(dims: Sequence[int], src: Sequence[int], dst: Sequence[int], bits:
     return Copy(tuple(merged), columns, bits)
 
 
-def lanes_of(target: Target, bits: int) -> int:
-    """Elements of a machine vector, at least one."""
-    return max(1, target.lanes * 32 // bits)
-
-
 def emit_copy(b: Builder, copy: Copy, src: Ptr, dst: Ptr, begin: Val | int, end: Val | int) -> None:
     """Copy the tiles [begin, end); `src` and `dst` point at the elements of index 0."""
     word = Ty(f"u{copy.bits}")
@@ -99,7 +94,7 @@ def _row(b: Builder, axis: Axis, x: Ptr, y: Ptr, bits: int) -> None:
             value = x.splat(lanes) if axis.src == 0 else (x + i).load(lanes, mask)
             (y + i).store(value, mask)
 
-        b.vectors(axis.extent, lanes_of(b.target, bits), body)
+        b.vectors(axis.extent, lanes_of(b.target, bits // 8), body)
         return
     with b.loop(0, axis.extent) as i:
         (y + i * axis.dst).store((x + i * axis.src).load())
@@ -107,7 +102,7 @@ def _row(b: Builder, axis: Axis, x: Ptr, y: Ptr, bits: int) -> None:
 
 def _transpose(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr, bits: int) -> None:
     """dst[c][r] = src[r][c] in registers; the last squares overlap those before."""
-    widest = min(lanes_of(b.target, bits), 8 if b.target.registers < 32 else 16)
+    widest = min(lanes_of(b.target, bits // 8), 8 if b.target.registers < 32 else 16)
     side = 1 << (min(widest, rows.extent, columns.extent).bit_length() - 1)
     most = max(rows.extent, columns.extent)
     if side < 8 and most >= widest > 1 and _is_packed(columns, rows):
