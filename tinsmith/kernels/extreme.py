@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -12,7 +13,7 @@ from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, elem
 from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.places import Position, at_outer, each_vector, finish_run
 from tinsmith.kernels.sharing import parts_for
-from tinsmith.kernels.transpose import MOST_COLUMNS, columns
+from tinsmith.kernels.short_rows import short_rows
 
 Pair = tuple[Val, Val]
 """Values, and their indices as i32."""
@@ -80,16 +81,16 @@ def arg_reduce(site: Site) -> Choice:
     lanes = lanes_of(target, max(nbytes, 4))
     size = outer * n * inner
     cost = target.time(8.0 * size, float(nbytes * size), 0.5) + 1e-7
-    short = inner == 1 and n <= MOST_COLUMNS and outer >= lanes > 1
+    short = short_rows(outer, n, lanes) if inner == 1 else None
     blocks = 1 if inner == 1 else -(-inner // lanes)
-    units = -(-outer // lanes) if short else outer * blocks
+    units = short.units if short else outer * blocks
     tiles = parts_for(units, cost)
 
     def emit(em: Emit) -> None:
         b = em.b
         with b.loop(em.begin * units // tiles, em.end * units // tiles) as unit:
             if short:
-                _short_rows(em, search, b.minimum(unit * lanes, outer - lanes), n, lanes)
+                short.emit(em, unit, partial(_place_across, search))
             elif inner == 1:
                 _row(em, search, unit, n, lanes)
             else:
@@ -146,14 +147,14 @@ def _row(em: Emit, search: Search, row: Position, n: int, lanes: int) -> None:
     at_outer(em, rank, row).finish(where.to("i64"), [0] * rank)
 
 
-def _short_rows(em: Emit, search: Search, first: Position, n: int, lanes: int) -> None:
-    b, x = em.b, em.ins[0]
-    assert x is not None
-    value, *later = columns((x.pointer + first * n).fixed(), n, lanes)
-    best = value, b.zero(I32.x(lanes))
+def _place_across(search: Search, columns: list[Val]) -> Val:
+    """In which of the columns the extreme of each lane is."""
+    value, *later = columns
+    b, index = value.b, I32.x(value.ty.lanes)
+    best = value, b.zero(index)
     for i, value in enumerate(later, start=1):
-        best = search.advance(best, value, b.const(i, I32.x(lanes)))
-    finish_run(em, best[1].to("i64"), 0, first, None)
+        best = search.advance(best, value, b.const(i, index))
+    return best[1].to("i64")
 
 
 def _vectors(

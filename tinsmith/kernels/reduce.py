@@ -30,7 +30,7 @@ from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.places import Position, Sizes, at_outer, each_block, finish_run
 from tinsmith.kernels.rowfold import MAX, MIN, PRODUCT, SUM, Fold, combine, fold_row, keep
 from tinsmith.kernels.sharing import parts_for
-from tinsmith.kernels.transpose import MOST_COLUMNS, columns
+from tinsmith.kernels.short_rows import ShortRows, short_rows
 from tinsmith.records import dataclass
 
 BLOCK = 4
@@ -169,13 +169,12 @@ class Plan:
         return [r for r in self.runs if not r.reduced and r is not inner]
 
     @property
-    def short(self) -> bool:
-        """Whether rows are so short, and so many, that vectors hold one element of each row."""
-        if [r.reduced for r in self.runs] != [False, True]:
-            return False
+    def short(self) -> ShortRows | None:
+        """The whole input as short rows, if it is that."""
+        if [r.reduced for r in self.runs] != [False, True] or self.ty.nbytes < 4:
+            return None
         rows, row = self.runs
-        few = row.extent <= MOST_COLUMNS and self.ty.nbytes >= 4
-        return few and rows.extent >= self.lanes > 1
+        return short_rows(rows.extent, row.extent, self.lanes)
 
 
 @kernel("Reduce", Tier.VECTOR, dtypes="float32 float64 int8 uint8 int32 int64 bool")
@@ -210,13 +209,14 @@ def reduce(site: Site) -> Choice:
     width = _block(plan)
     blocks = 1 if inner is None else -(-inner.extent // width)
     rows = prod(r.extent for r in plan.outer)
-    units = -(-rows // plan.lanes) if plan.short else rows * blocks
+    short = plan.short
+    units = short.units if short else rows * blocks
     tiles = parts_for(units, cost)
 
     def emit(em: Emit) -> None:
         with em.b.loop(em.begin * units // tiles, em.end * units // tiles) as unit:
-            if plan.short:
-                _fold_short_rows(em, plan, em.b.minimum(unit * plan.lanes, rows - plan.lanes))
+            if short:
+                short.emit(em, unit, functools.partial(_fold_across, plan))
             elif inner is None:
                 _fold_rows(em, plan, unit)
             else:
@@ -290,16 +290,13 @@ def _fold_rows(em: Emit, plan: Plan, unit: Position) -> None:
     at_outer(em, rank, unit).finish(result, [0] * rank)
 
 
-def _fold_short_rows(em: Emit, plan: Plan, first: Position) -> None:
-    """As many results as a vector has lanes."""
-    row = plan.runs[1].extent
-    x = em.ins[0].pointer + first * row  # type: ignore[union-attr]
-    values = columns(x.fixed(), row, plan.lanes)
+def _fold_across(plan: Plan, columns: list[Val]) -> Val:
+    """The result of each lane, of which the columns hold an element each."""
 
     def total(fold: Fold, before: Before) -> list[Val]:
-        return [functools.reduce(functools.partial(combine, fold), [before(v, 0) for v in values])]
+        return [functools.reduce(functools.partial(combine, fold), [before(v, 0) for v in columns])]
 
-    finish_run(em, plan.kind.evaluate(total, plan.fold, plan.count)[0], 0, first, None)
+    return plan.kind.evaluate(total, plan.fold, plan.count)[0]
 
 
 def _fold_vectors(em: Emit, plan: Plan, inner: Run, unit: Position, block: Position) -> None:

@@ -6,9 +6,6 @@ from collections.abc import Sequence
 
 from tinsmith.codegen.builder import Ptr, Val
 
-MOST_COLUMNS = 8
-"""Elements of a row up to which `columns` pays."""
-
 
 def transpose(rows: Sequence[Val]) -> list[Val]:
     """The columns of V vectors of V lanes, a power of two; vectors have up to four times 128 bits.
