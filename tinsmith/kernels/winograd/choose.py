@@ -1,4 +1,9 @@
-"""Which algorithms fit a convolution, how each is cut into blocks, and what it costs."""
+"""Which algorithms fit a convolution, how each is cut into blocks, and what it costs.
+
+The transforms take the time of their loads and stores, which caches bound, not that of their
+arithmetic: with copies in its place they take as long. Other strides between the positions of V
+and M, a tile's positions side by side, or huge pages do not help.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ from dataclasses import replace
 from tinsmith.codegen.target import Target, foreign_time, overlap
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.weights import channel_blocks
+from tinsmith.kernels.winograd.fetch import is_far
 from tinsmith.kernels.winograd.matrices import Bilinear, bilinear, supported
 from tinsmith.kernels.winograd.plan import Pieces, Plan
 from tinsmith.kernels.winograd.program import data_program, result_program
@@ -24,6 +30,11 @@ FILLED, CROWDING = 0.6, 0.3
 """The share of the second-level cache that the weights and a block's tensors, V and M may fill
 before V and M leave it, and the share of these that does for each e-fold beyond: pages lie
 anywhere, and some sets are full before others."""
+EXPOSED = 0.7  # of the time that weights take from the last-level cache; prefetches hide the rest
+TURNING = 1.03  # how much longer a block takes that goes on in another row: prefetches miss there
+TRANSFORMING = 0.75  # issue slots of one operation, load or store of a transform
+NEAR, FAR = 1.15, 1.5
+"""How much longer transforms take of tensors beyond the second-level, and the last-level cache."""
 
 
 def algorithms(geo: Geometry, precision: str) -> list[tuple[Bilinear, Bilinear]]:
@@ -134,10 +145,10 @@ def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
     if weights + 4 * plan.size > target.l3:
         again = weights / target.dram_bandwidth
     elif weights + 4 * plan.size > target.l2:
-        again = 0.7 * weights / target.l3_bandwidth  # prefetches hide the rest
+        again = EXPOSED * weights / target.l3_bandwidth
     else:
         again = 0.0
-    filled = (weights + 4 * plan.size + _tensors(plan) / plan.blocks) / target.l2
+    filled = (weights + 4 * plan.size + plan.nbytes / plan.blocks) / target.l2
     missed = min(1.0, max(0.0, CROWDING * math.log(filled / FILLED)))
     total = missed * 8.0 * plan.size * plan.blocks / target.l3_bandwidth
     total += transforms(target, plan) * issue
@@ -150,9 +161,8 @@ def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
         total *= most * threads / plan.blocks
         total += threads * overlap(products, weights / target.dram_bandwidth)
         total += threads * (most - 1) * overlap(products, again)
-    if plan.blocks % plan.lines and plan.lines % plan.blocks and _tensors(plan) >= target.l2 / 2:
-        total *= 1.03  # prefetches from beyond the cache miss where a block goes on in another row
-    return total
+    turning = plan.blocks % plan.lines and plan.lines % plan.blocks
+    return total * TURNING if turning and is_far(target, plan.nbytes) else total
 
 
 def transforms(target: Target, plan: Plan) -> float:
@@ -164,13 +174,5 @@ def transforms(target: Target, plan: Plan) -> float:
     back += result_program(cols).operations * rows.m
     into += 2 * plan.positions
     back += plan.positions + 2 * rows.m * cols.m
-    tensors = _tensors(plan)
-    far = 1.5 if tensors > target.l3 else 1.15 if tensors > target.l2 else 1.0
-    return 0.75 * far * plan.total * (into * plan.channels.count + back * plan.outputs)
-
-
-def _tensors(plan: Plan) -> int:
-    """Bytes of the tensors."""
-    geo = plan.geo
-    inputs = plan.channels.count * geo.size[1] * geo.size[2]
-    return 4 * plan.width * geo.batch * (inputs + plan.outputs * geo.out[1] * geo.out[2])
+    away = FAR if plan.nbytes > target.l3 else NEAR if plan.nbytes > target.l2 else 1.0
+    return TRANSFORMING * away * plan.total * (into * plan.channels.count + back * plan.outputs)

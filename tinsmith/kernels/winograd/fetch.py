@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.winograd.plan import Plan
@@ -16,6 +17,11 @@ from tinsmith.kernels.winograd.transform import tile_place
 
 Fetch = Callable[[Val], None]
 NEAR, MIDDLE = 3, 2  # cache levels 1 and 2
+
+
+def is_far(target: Target, nbytes: int) -> bool:
+    """Whether tensors of so many bytes together are asked for: caches may not hold them."""
+    return nbytes >= target.l2 // 2
 
 
 def tensors(em: Emit, plan: Plan, source: View, start: Val, count: Val | int) -> Fetch | None:
@@ -26,7 +32,7 @@ def tensors(em: Emit, plan: Plan, source: View, start: Val, count: Val | int) ->
     """
     out = em.outs[0]
     apart = max(plan.geo.dilation) > 1 or plan.frames is not None
-    if apart or source.spec.nbytes + out.spec.nbytes < em.target.l2 // 2:
+    if apart or not is_far(em.target, source.spec.nbytes + out.spec.nbytes):
         return None
     first = _corner(plan, source, start + count, plan.rows.stride, plan.cols.stride, True)
     here = _corner(plan, out, start, 1, 1, False)

@@ -187,6 +187,13 @@ class Plan:
         return self.sizes_start + -(-sizes // 16) * 16
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the input and of the results, in whole blocks of channels."""
+        geo = self.geo
+        inputs = self.channels.count * geo.size[1] * geo.size[2]
+        return 4 * self.width * geo.batch * (inputs + self.outputs * geo.out[1] * geo.out[2])
+
+    @property
     def edge(self) -> int:
         """Elements of a tile of results, and of the taps of one channel."""
         return (self.rows.m * self.cols.m + self.geo.taps) * self.width
