@@ -110,3 +110,14 @@ def ops(graph: Graph) -> list[str]:
 
 def floats(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def branch(name: str, nodes: list[Any], outputs: list[str], weights: Any = None) -> Any:
+    """A subgraph without inputs: all that it reads is captured, or one of its weights."""
+    return helper.make_graph(
+        nodes,
+        name,
+        [],
+        [helper.make_empty_tensor_value_info(o) for o in outputs],
+        [numpy_helper.from_array(v, k) for k, v in (weights or {}).items()],
+    )

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from tests.frontends.models import floats, model
-from tests.frontends.test_onnx_structure import branch
+from tests.frontends.models import branch, floats, model
 from tinsmith.errors import GraphError, ImportFailed, ModelFileError, ModelWarning
 from tinsmith.frontends import load
 

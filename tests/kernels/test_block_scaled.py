@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
+from tests.kernels.block_cases import block_of_graph, run_block
 from tests.kernels.harness import levels, site_of
-from tests.kernels.test_block import block_of_graph, run_block
 from tests.passes.build import Builder, feeds_of
 from tinsmith import ops
 from tinsmith.codegen.target import level

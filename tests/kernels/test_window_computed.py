@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels import test_window_few, test_window_first, test_window_grouped
-from tests.kernels import test_window_transposed as transposed
 from tests.kernels.harness import check, levels, one_node, site_of
 from tests.kernels.window_cases import conv, normal
+from tests.kernels.window_shapes import FEW, FIRST, GROUPED, PAD, TRANSPOSED
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
 
-PAD = (1, 1, 1, 1)
 SHAPES = {
     "depthwise, odd": conv(2, 37, 37, (9, 11), (7, 7), group=37),
     "depthwise 1-D": conv(3, 20, 20, (17,), (5,), pad=(2, 2), group=20, bias=False),
@@ -20,9 +18,9 @@ SHAPES = {
     "direct": conv(1, 32, 48, (5, 6), (3, 3), pad=PAD),
     "direct, odd": conv(2, 19, 37, (7, 9), (3, 3), pad=PAD, stride=(2, 1), bias=False),
     "pointwise": conv(2, 64, 80, (3, 3), (1, 1)),
-    **test_window_few.SHAPES,
-    **test_window_first.SHAPES,
-    **test_window_grouped.SHAPES,
+    **FEW,
+    **FIRST,
+    **GROUPED,
 }
 
 
@@ -42,9 +40,9 @@ def test_shapes(name, target):
 
 
 @pytest.mark.parametrize("target", levels())
-@pytest.mark.parametrize("name", transposed.SHAPES)
+@pytest.mark.parametrize("name", TRANSPOSED)
 def test_transposed(name, target):
-    case = transposed.SHAPES[name]
+    case = TRANSPOSED[name]
     every_choice("ConvTranspose", "conv_transposed_computed", case, target, extra_halo=1)
 
 

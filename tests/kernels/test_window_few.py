@@ -6,25 +6,16 @@ import pytest
 
 from tests.kernels.harness import check, levels, one_node, site_of
 from tests.kernels.window_cases import RELU6, conv, machine_code, normal, spills
+from tests.kernels.window_shapes import FEW
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.layout import block_of
 
-SHAPES = {
-    "one output": conv(1, 16, 1, (5, 6), (3, 3), pad=(1, 1, 1, 1)),
-    "pointwise": conv(2, 35, 2, (7, 5), (1, 1)),
-    "9x9": conv(1, 20, 2, (11, 12), (9, 9), pad=(4, 4, 4, 4), bias=False),
-    "stride, dilation": conv(2, 8, 2, (13, 14), (3, 2), stride=(2, 3), dilation=(2, 1)),
-    "one pixel": conv(1, 64, 2, (1, 1), (1, 1)),
-    "1-D": conv(1, 24, 1, (19,), (5,), pad=(2, 2)),
-    "3-D": conv(1, 17, 2, (4, 3, 5), (2, 3, 3), pad=(1, 1, 1, 0, 1, 1)),
-}
-
 
 @pytest.mark.parametrize("target", levels())
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", FEW)
 def test_shapes(name, target):
-    arrays, attrs = SHAPES[name]
+    arrays, attrs = FEW[name]
     check(
         "Conv", arrays, attrs, kernel="conv_few_outputs", target=target, consts=(1, 2),
         extra_halo=len(name) % 3,

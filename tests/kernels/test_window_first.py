@@ -8,31 +8,15 @@ import pytest
 
 from tests.kernels.harness import check, levels, one_node, site_of
 from tests.kernels.window_cases import RELU6, conv, machine_code, normal, spills
+from tests.kernels.window_shapes import FIRST
 from tinsmith.codegen.target import level, runnable
 from tinsmith.kernels._kernel import KERNELS, Skip
 
-SHAPES = {
-    "no padding, read in place": conv(1, 3, 16, (5, 5), (3, 3)),
-    "batch, odd": conv(2, 3, 37, (17, 19), (3, 3), pad=(1, 1, 1, 1)),
-    "7x7 stem": conv(1, 3, 64, (20, 20), (7, 7), stride=(2, 2), pad=(3, 3, 3, 3)),
-    "one channel": conv(1, 1, 24, (6, 6), (5, 5), pad=(2, 2, 2, 2)),
-    "one pixel": conv(3, 2, 80, (1, 1), (1, 1)),
-    "1-D": conv(1, 3, 70, (9,), (3,), pad=(1, 1)),
-    "3-D": conv(
-        2, 2, 20, (4, 5, 6), (2, 3, 3), pad=(0, 1, 1, 1, 1, 1), stride=(1, 2, 1), bias=False
-    ),
-    "seven channels, far padding": conv(
-        1, 7, 20, (40, 33), (3, 3), pad=(0, 0, 5, 7), dilation=(2, 3)
-    ),
-    "padding beyond the image": conv(1, 3, 8, (2, 3), (5, 5), pad=(4, 4, 4, 4)),
-    "same": conv(1, 3, 33, (15, 16), (3, 3), stride=(2, 2), auto_pad="SAME_UPPER"),
-}
-
 
 @pytest.mark.parametrize("target", levels())
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", FIRST)
 def test_shapes(name, target):
-    arrays, attrs = SHAPES[name]
+    arrays, attrs = FIRST[name]
     check(
         "Conv", arrays, attrs, kernel="conv_first_layer", target=target, consts=(1, 2), extra_halo=1
     )

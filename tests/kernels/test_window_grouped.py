@@ -7,42 +7,21 @@ import pytest
 
 from tests.kernels.harness import check, levels, one_node, site_of
 from tests.kernels.window_cases import RELU6, conv, machine_code, normal, spills
+from tests.kernels.window_shapes import GROUPED, PAD
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
-
-PAD = (1, 1, 1, 1)
-SHAPES = {
-    "two of 32": conv(1, 64, 96, (6, 7), (3, 3), group=2, pad=PAD),
-    "pointwise, four of 16": conv(2, 64, 64, (5, 5), (1, 1), group=4),
-    "32 of 4": conv(1, 128, 128, (9, 9), (3, 3), group=32, pad=PAD),
-    "8 wide": conv(2, 40, 40, (9, 10), (3, 3), group=5, pad=PAD, stride=(2, 2)),
-    "24 wide": conv(1, 72, 72, (7, 7), (3, 3), group=3, pad=PAD),
-    "40 wide": conv(1, 80, 80, (6, 5), (3, 3), group=2, pad=PAD, bias=False),
-    "56 wide": conv(1, 168, 168, (5, 4), (3, 3), group=3, pad=PAD),
-    "100 wide": conv(1, 300, 300, (3, 3), (1, 1), group=3),
-    "6 wide": conv(1, 18, 18, (5, 5), (3, 3), group=3, pad=PAD),
-    "3 to 5": conv(1, 12, 20, (5, 5), (2, 3), group=4, dilation=(1, 2)),
-    "2 wide": conv(1, 34, 34, (6, 6), (3, 3), group=17, pad=PAD),
-    "multiplier 2": conv(2, 19, 38, (7, 7), (3, 3), group=19, pad=PAD),
-    "multiplier 3": conv(1, 10, 30, (7, 7), (3, 3), group=10, pad=PAD),
-    "multiplier 16": conv(1, 5, 80, (5, 5), (3, 3), group=5, pad=PAD),
-    "8 to 4": conv(1, 32, 16, (5, 6), (3, 3), group=4, pad=PAD),
-    "4 to 8": conv(1, 16, 32, (5, 6), (3, 3), group=4, pad=PAD),
-    "1-D": conv(1, 16, 16, (11,), (9,), group=4, pad=(4, 4)),
-    "3-D": conv(1, 16, 16, (4, 3, 5), (2, 3, 3), group=2, pad=(0, 1, 1, 1, 1, 1)),
-}
 
 
 def ways(name, target):
     """How many ways there are to compute one of the shapes."""
-    node = one_node("Conv", *SHAPES[name], (1, 2))
+    node = one_node("Conv", *GROUPED[name], (1, 2))
     return len(KERNELS["conv_grouped"].offer(site_of(node, level(target))))
 
 
 @pytest.mark.parametrize("target", levels())
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", GROUPED)
 def test_every_width(name, target):
-    arrays, attrs = SHAPES[name]
+    arrays, attrs = GROUPED[name]
     for pick in range(ways(name, target)):
         check(
             "Conv", arrays, attrs, kernel="conv_grouped", target=target, consts=(1, 2), pick=pick,
@@ -73,7 +52,7 @@ def test_groups_are_interleaved_where_there_are_enough(groups, kept):
 @pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize("name", ["32 of 4", "24 wide", "two of 32"])
 def test_epilogues(name, target):
-    arrays, attrs = SHAPES[name]
+    arrays, attrs = GROUPED[name]
     shape = (1, arrays[1].shape[0], *arrays[0].shape[2:])
     tail = [("Add", normal(*shape, seed=5)), ("Sigmoid",), ("Mul", ("const", normal(1, seed=6)))]
     for pick in range(ways(name, target)):
@@ -103,7 +82,7 @@ def test_group_1_is_declined():
 @pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize("name", ["24 wide", "6 wide", "32 of 4", "multiplier 3"])
 def test_infinity_stays_in_its_group(name, target):
-    (x, *rest), attrs = SHAPES[name]
+    (x, *rest), attrs = GROUPED[name]
     x = x.copy()
     x[0, 0, 2, 2], x[0, -1, 1, 1] = np.inf, np.nan
     for pick in range(ways(name, target)):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.kernels.harness import check, levels, one_node, site_of
-from tests.kernels.test_window_pool import WINDOWS
 from tests.kernels.window_cases import RELU6, conv, machine_code, normal, spills
+from tests.kernels.window_shapes import POOLS
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
 
@@ -36,17 +36,17 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("target", levels())
-@pytest.mark.parametrize("name", WINDOWS | PLANES)
+@pytest.mark.parametrize("name", POOLS | PLANES)
 def test_max(name, target):
-    shape, attrs = (WINDOWS | PLANES)[name]
+    shape, attrs = (POOLS | PLANES)[name]
     check("MaxPool", [normal(*shape) - 3], attrs, kernel="pool_max_plain", target=target)
 
 
 @pytest.mark.parametrize("target", levels())
-@pytest.mark.parametrize("name", WINDOWS | PLANES)
+@pytest.mark.parametrize("name", POOLS | PLANES)
 @pytest.mark.parametrize("include", [False, True])
 def test_average(name, target, include):
-    shape, attrs = (WINDOWS | PLANES)[name]
+    shape, attrs = (POOLS | PLANES)[name]
     attrs = {**attrs, "count_include_pad": include}
     check("AveragePool", [normal(*shape) + 1], attrs, kernel="pool_average_plain", target=target)
 

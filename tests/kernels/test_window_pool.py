@@ -7,44 +7,24 @@ import pytest
 
 from tests.kernels.harness import check, levels, one_node, site_of
 from tests.kernels.window_cases import normal
+from tests.kernels.window_shapes import POOLS
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
 
-WINDOWS = {
-    "2x2": ((1, 16, 6, 6), dict(kernel=(2, 2), stride=(2, 2))),
-    "3x3 stem": ((1, 20, 11, 11), dict(kernel=(3, 3), stride=(2, 2), pad=(1, 1, 1, 1))),
-    "batch, odd": ((2, 19, 7, 9), dict(kernel=(3, 2), stride=(1, 2), pad=(1, 0, 1, 1))),
-    "dilated": (
-        (1, 8, 12, 13),
-        dict(kernel=(3, 3), stride=(2, 1), pad=(2, 2, 2, 2), dilation=(2, 2)),
-    ),
-    "wide": ((1, 5, 13, 13), dict(kernel=(13, 13), stride=(1, 1), pad=(6, 6, 6, 6))),
-    "ceil": ((1, 18, 8, 8), dict(kernel=(3, 3), stride=(2, 2), ceil_mode=True)),
-    "ceil, padded": (
-        (1, 4, 9, 10),
-        dict(kernel=(3, 3), stride=(3, 3), pad=(1, 1, 1, 1), ceil_mode=True),
-    ),
-    "same": ((1, 33, 7, 7), dict(kernel=(2, 2), stride=(2, 2), auto_pad="SAME_LOWER")),
-    "1-D": ((3, 12, 17), dict(kernel=(4,), stride=(3,), pad=(1, 2))),
-    "3-D": ((1, 9, 5, 6, 7), dict(kernel=(3, 2, 3), stride=(2, 2, 1), pad=(1, 0, 1, 1, 0, 1))),
-    "one pixel": ((1, 16, 1, 1), dict(kernel=(1, 1))),
-    "many": ((2, 40, 30, 31), dict(kernel=(3, 3), stride=(1, 1), pad=(1, 1, 1, 1))),
-}
-
 
 @pytest.mark.parametrize("target", levels())
-@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("name", POOLS)
 def test_max(name, target):
-    shape, attrs = WINDOWS[name]
+    shape, attrs = POOLS[name]
     x = normal(*shape) - 3  # mostly negative: a zero of the halo would win
     check("MaxPool", [x], attrs, kernel="pool_max", target=target, extra_halo=len(name) % 3)
 
 
 @pytest.mark.parametrize("target", levels())
-@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("name", POOLS)
 @pytest.mark.parametrize("order", [0, 1])
 def test_max_and_its_places(name, order, target):
-    shape, attrs = WINDOWS[name]
+    shape, attrs = POOLS[name]
     x = np.round(normal(*shape) * 2) - 3  # with ties
     attrs = {**attrs, "with_indices": True, "storage_order": order}
     check("MaxPool", [x], attrs, kernel="pool_places", target=target, extra_halo=len(name) % 3)
@@ -58,10 +38,10 @@ def test_places_of_nan_of_the_least_and_of_nothing():
 
 
 @pytest.mark.parametrize("target", levels())
-@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("name", POOLS)
 @pytest.mark.parametrize("include", [False, True])
 def test_average(name, target, include):
-    shape, attrs = WINDOWS[name]
+    shape, attrs = POOLS[name]
     attrs = {**attrs, "count_include_pad": include}
     x = normal(*shape) + 1
     check("AveragePool", [x], attrs, kernel="pool_average", target=target, extra_halo=1)
@@ -76,9 +56,9 @@ def test_nan_and_infinity_win_where_the_reference_says(target):
 
 
 @pytest.mark.parametrize("target", levels())
-@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("name", POOLS)
 def test_nan_and_infinity_anywhere(name, target):
-    shape, attrs = WINDOWS[name]
+    shape, attrs = POOLS[name]
     x = normal(*shape)
     rng = np.random.default_rng(2)
     x[rng.random(shape) < 0.4] = -np.inf

@@ -6,37 +6,13 @@ import pytest
 
 from tests.kernels.harness import check, levels
 from tests.kernels.window_cases import RELU6, conv_transposed, machine_code, normal, spills
-
-SHAPES = {
-    "2x2 stride 2": conv_transposed(1, 20, 33, (5, 6), (2, 2), stride=(2, 2)),
-    "3x3 stride 2": conv_transposed(
-        2, 16, 16, (5, 4), (3, 3), stride=(2, 2), pad=(1, 1, 1, 1), output_padding=(1, 1)
-    ),
-    "4x4 stride 2": conv_transposed(1, 19, 24, (6, 6), (4, 4), stride=(2, 2), pad=(1, 1, 1, 1)),
-    "stride 1": conv_transposed(1, 16, 16, (5, 5), (3, 3), pad=(1, 0, 1, 2), bias=False),
-    "kernel below the stride": conv_transposed(
-        1, 8, 8, (4, 3), (1, 2), stride=(3, 4), output_padding=(1, 2)
-    ),
-    "16x16 stride 8": conv_transposed(1, 5, 7, (3, 3), (16, 16), stride=(8, 8), pad=(4,) * 4),
-    "dilated": conv_transposed(1, 16, 9, (5, 6), (3, 3), stride=(2, 3), dilation=(2, 2)),
-    "dilated, coprime": conv_transposed(1, 16, 9, (5, 6), (3, 2), stride=(2, 2), dilation=(3, 3)),
-    "wanted shape": conv_transposed(
-        1, 16, 16, (5, 5), (3, 3), stride=(2, 2), output_shape=(10, 9), auto_pad="SAME_LOWER"
-    ),
-    "1-D": conv_transposed(2, 12, 20, (7,), (5,), stride=(3,), pad=(2, 1)),
-    "3-D": conv_transposed(1, 8, 8, (3, 2, 4), (2, 3, 2), stride=(2, 1, 2)),
-    "groups": conv_transposed(1, 32, 64, (4, 4), (2, 2), stride=(2, 2), group=2),
-    "narrow groups": conv_transposed(1, 24, 36, (4, 5), (3, 3), stride=(2, 2), group=6),
-    "depthwise": conv_transposed(2, 21, 21, (4, 3), (4, 4), stride=(2, 2), pad=(1,) * 4, group=21),
-    "one pixel": conv_transposed(1, 64, 32, (1, 1), (4, 4)),
-    "pad beyond the kernel": conv_transposed(1, 8, 8, (9, 9), (2, 2), pad=(3, 3, 2, 2)),
-}
+from tests.kernels.window_shapes import TRANSPOSED
 
 
 @pytest.mark.parametrize("target", levels())
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", TRANSPOSED)
 def test_shapes(name, target):
-    arrays, attrs = SHAPES[name]
+    arrays, attrs = TRANSPOSED[name]
     check(
         "ConvTranspose", arrays, attrs, kernel="conv_transposed", target=target, consts=(1, 2),
         extra_halo=len(name) % 3,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
-from tests.kernels.test_block import block_of_graph, graph_of
+from tests.kernels.block_cases import block_of_graph, graph_of
 from tests.passes.build import feeds_of
 from tinsmith.codegen.target import level
 from tinsmith.errors import CodegenError, NoKernel

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.kernels.test_block import block_of_graph, graph_of
+from tests.kernels.block_cases import block_of_graph, graph_of
 from tinsmith.codegen.target import level, usable_cores
 from tinsmith.plan.blocks import one_by_one
 from tinsmith.plan.place import Placer
