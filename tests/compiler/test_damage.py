@@ -17,7 +17,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tinsmith as ts
-from tests.compiler.test_store import X, cache  # noqa: F401 - a fixture
 from tests.models import digits
 from tinsmith.codegen import cache as code_cache
 from tinsmith.compiler import store
@@ -73,7 +72,7 @@ def flip(file: Path, at: int) -> None:
 @pytest.mark.parametrize("kind", ["*.so", "limits-*.json", "*/*.json", "*/*.digest", "*/*.tin"])
 def test_no_flipped_bit_does_harm(
     kind: str,
-    cache: Path,  # noqa: F811
+    cache: Path,
     wide: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -98,7 +97,7 @@ def test_no_flipped_bit_does_harm(
         assert net.graph("placed") and net.explain()
 
 
-def test_a_bit_in_the_weights_is_noticed(cache: Path, wide: Path) -> None:  # noqa: F811
+def test_a_bit_in_the_weights_is_noticed(cache: Path, wide: Path) -> None:
     want = ts.compile(wide)(batch(2))
     (file,) = cache.glob("programs/*.tin")
     data = file.read_bytes()
@@ -137,7 +136,7 @@ def test_places_that_no_file_has(tmp_path: Path, number: str) -> None:
         Container(path)
 
 
-def test_a_cache_that_is_deleted_while_it_is_used(cache: Path, wide: Path) -> None:  # noqa: F811
+def test_a_cache_that_is_deleted_while_it_is_used(cache: Path, wide: Path) -> None:
     net = ts.compile(wide, threads=2)
     want = net(batch(2))
     shutil.rmtree(cache)
@@ -161,7 +160,7 @@ for n in (1, 2):
 
 
 @pytest.mark.parametrize("room", [0, 300, 5_000, 100_000, 1 << 20])
-def test_a_disk_that_is_full_at_any_point(room: int, cache: Path) -> None:  # noqa: F811
+def test_a_disk_that_is_full_at_any_point(room: int, cache: Path) -> None:
     """Files end after so many bytes. Where not even memory takes the code, that is said."""
     for _ in range(2):
         done = subprocess.run(

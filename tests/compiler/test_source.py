@@ -12,7 +12,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tinsmith as ts
-from tests.compiler.test_store import cache  # noqa: F401 - a fixture
 from tinsmith.errors import ModelFileError
 
 SIZE = 24
@@ -47,7 +46,7 @@ def batch(n: int) -> np.ndarray:
 
 
 @pytest.fixture
-def warm(tmp_path: Path, cache: Path) -> Path:  # noqa: F811
+def warm(tmp_path: Path, cache: Path) -> Path:
     path = write(tmp_path / "a" / "model.onnx", 1.0)
     ts.compile(path)(batch(1))
     return path
@@ -76,7 +75,7 @@ def test_a_model_that_was_replaced_is_not_read_for_the_one_before(warm: Path) ->
 
 def test_a_model_that_is_replaced_between_its_hash_and_its_reading(
     tmp_path: Path,
-    cache: Path,  # noqa: F811
+    cache: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import tinsmith.compiler.compile as module
@@ -103,7 +102,7 @@ def test_a_model_that_was_written_anew_as_it_was_is_the_same(warm: Path) -> None
     np.testing.assert_array_equal(net(batch(2)), SIZE)
 
 
-def test_external_data_that_were_replaced(tmp_path: Path, cache: Path) -> None:  # noqa: F811
+def test_external_data_that_were_replaced(tmp_path: Path, cache: Path) -> None:
     path = write(tmp_path / "a" / "model.onnx", 1.0, external=True)
     ts.compile(path)(batch(1))
     net = ts.compile(path)

@@ -30,14 +30,6 @@ print(sorted(m for m in heavy if m in sys.modules))
 """
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("TINSMITH_CACHE", str(folder))
-    code_cache._open.cache_clear()
-    return folder
-
-
 def programs(folder: Path) -> list[Path]:
     return sorted((folder / "programs").glob("*.tin"))
 
