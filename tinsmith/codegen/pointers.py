@@ -60,7 +60,7 @@ class Ptr:
             return self.b.emit(ty, f"load {ty.llvm}, ptr {self.address}, align {align}")
         if lanes == 1:
             raise CodegenError("a masked load needs a vector")
-        name = f"llvm.masked.load.{Val(self.b, ty, '')._suffix()}.p0"
+        name = f"llvm.masked.load.{ty.suffix}.p0"
         place = f"ptr align {align} {self.address}"
         text = f"{place}, {mask.ty.llvm} {mask.ref}, {ty.llvm} zeroinitializer"
         return self.b.intrinsic(name, ty, text=text, params=f"ptr, {mask.ty.llvm}, {ty.llvm}")
@@ -79,7 +79,7 @@ class Ptr:
         on = self.b.const(1, I1.x(lanes)) if mask is None else mask
         text = f"<{lanes} x ptr> align {self.elem.nbytes} {self.b.emit(PTR, line).ref}, "
         text += f"{on.ty.llvm} {on.ref}, {ty.llvm} zeroinitializer"
-        name = f"llvm.masked.gather.{Val(self.b, ty, '')._suffix()}.v{lanes}p0"
+        name = f"llvm.masked.gather.{ty.suffix}.v{lanes}p0"
         params = f"<{lanes} x ptr>, {on.ty.llvm}, {ty.llvm}"
         return self.b.intrinsic(name, ty, text=text, params=params)
 
@@ -97,7 +97,7 @@ class Ptr:
             one = lanes.index("i1 true")
             (self + one).store(value.lane(one))
             return
-        name = f"llvm.masked.store.{value._suffix()}.p0"
+        name = f"llvm.masked.store.{value.ty.suffix}.p0"
         place = f"ptr align {align} {self.address}"
         text = f"{value.ty.llvm} {value.ref}, {place}, {mask.ty.llvm} {mask.ref}"
         self.b.intrinsic(name, None, text=text, params=f"{value.ty.llvm}, ptr, {mask.ty.llvm}")

@@ -73,6 +73,12 @@ class Ty:
         """Bytes of one element in memory."""
         return self.bits // 8
 
+    @cached_property
+    def suffix(self) -> str:
+        """The type in the names of LLVM's intrinsics."""
+        scalar = self.kind if self.is_float or self.kind == "i1" else f"i{self.bits}"
+        return scalar if self.lanes == 1 else f"v{self.lanes}{scalar}"
+
     def __str__(self) -> str:
         return self.kind if self.lanes == 1 else f"{self.kind}x{self.lanes}"
 

@@ -193,19 +193,13 @@ class Val:
         if not self.ty.is_float:
             return self * times + plus
         x, y = self._like(times), self._like(plus)
-        name, ty = f"llvm.fmuladd.{self._suffix()}", self.ty.llvm
+        name, ty = f"llvm.fmuladd.{self.ty.suffix}", self.ty.llvm
         text = f"{ty} {self.ref}, {ty} {x.ref}, {ty} {y.ref}"
         return self.b.intrinsic(name, self.ty, text=text, params=f"{ty}, {ty}, {ty}")
 
-    def _suffix(self) -> str:
-        scalar = self.ty.kind if self.ty.is_float else f"i{self.ty.bits}"
-        if self.ty.kind == "i1":
-            scalar = "i1"
-        return scalar if self.ty.lanes == 1 else f"v{self.ty.lanes}{scalar}"
-
     def unary(self, name: str) -> Val:
         """An LLVM intrinsic of one operand and equal type, e.g. "sqrt", "fabs", "ctpop"."""
-        return self.b.intrinsic(f"llvm.{name}.{self._suffix()}", self.ty, [self])
+        return self.b.intrinsic(f"llvm.{name}.{self.ty.suffix}", self.ty, [self])
 
     def sqrt(self) -> Val:
         return self.unary("sqrt")
@@ -315,7 +309,7 @@ class Val:
         """Whether a mask is on in any lane, as a scalar i1."""
         if self.ty.lanes == 1:
             return self
-        return self.b.intrinsic(f"llvm.vector.reduce.or.{self._suffix()}", self.ty.elem, [self])
+        return self.b.intrinsic(f"llvm.vector.reduce.or.{self.ty.suffix}", self.ty.elem, [self])
 
     def lanes_on(self) -> Val:
         """A mask as an i64 whose bit k is lane k."""

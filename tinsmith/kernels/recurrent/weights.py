@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -34,9 +35,9 @@ def packed(layer: Layer, columns: Columns) -> tuple[Packed, ...]:
         b = layer.site.const(3) if layer.site.has(3) else np.zeros(ways * 2 * gates * hidden)
         wb, rb = b.reshape(ways, 2, gates, hidden).astype(np.float32).swapaxes(0, 1)
         if part:
-            return rb[:, -1:]
+            return _interleave(layer, rb[:, -1:])
         inner = layer.gates - layer.apart
-        return np.concatenate([(wb + rb)[:, :inner], wb[:, inner:]], axis=1)
+        return _interleave(layer, np.concatenate([(wb + rb)[:, :inner], wb[:, inner:]], axis=1))
 
     def inputs() -> np.ndarray:
         every = [pack_columns(m, columns) for m in _gated(layer, layer.site.const(1))]
@@ -49,15 +50,15 @@ def packed(layer: Layer, columns: Columns) -> tuple[Packed, ...]:
 
     own = (
         Packed("w", inputs),
-        Packed("bias", lambda: _interleave(layer, biases(0))),
+        Packed("bias", partial(biases, 0)),
         Packed("r", states),
-        Packed("rb", lambda: _interleave(layer, biases(1))),
+        Packed("rb", partial(biases, 1)),
     )
     if (at := layer.peepholes) is None:
         return own
     shape = (len(layer.directions), 3, layer.hidden)
     peepholes = layer.site.const(at).reshape(shape)
-    return (*own, Packed("peepholes", lambda: _interleave(layer, peepholes)))
+    return (*own, Packed("peepholes", partial(_interleave, layer, peepholes)))
 
 
 def _interleave(layer: Layer, per_gate: np.ndarray) -> np.ndarray:

@@ -25,7 +25,16 @@ from tinsmith.kernels.transpose import blend
 from tinsmith.kernels.window.direct import EFFICIENCY, convolve, over_blocks, traffic
 from tinsmith.kernels.window.geometry import Geometry, Widths, steps
 from tinsmith.kernels.window.order import PanelPlace
-from tinsmith.kernels.window.tiles import UNROLL, Panels, Pieces, Sink, bands, fits, plus, tiling
+from tinsmith.kernels.window.tiles import (
+    MOST_VECTORS,
+    UNROLL,
+    Panels,
+    Pieces,
+    Sink,
+    bands,
+    plus,
+    tiling,
+)
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias, pack_groups
 from tinsmith.records import dataclass
 
@@ -104,7 +113,8 @@ def plan_interleaved(target: Target, geo: Geometry, widths: Widths) -> Interleav
     while widths.inputs * sides % width or widths.outputs * sides % width:
         sides *= 2
     vectors = widths.outputs * sides // width
-    most = 6 if fits(target, 4, 5) else 5
+    # Of 16 registers, one vector more leaves a tile one pixel, or none.
+    most = MOST_VECTORS if target.registers >= 32 else 5
     if vectors <= most:
         count, main, rest = 0, 0, vectors
     elif sides == 2:
