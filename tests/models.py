@@ -38,6 +38,16 @@ def residual(batch: int = 1, size: int = 12) -> Graph:
     return g
 
 
+def narrow_residual() -> Graph:
+    """A residual of few channels, whose sum may lie where an addend lay that nobody needs then."""
+    g = Graph("narrow_residual")
+    x = g.input("x", Type("float32", (2, 4, 35, 14)))
+    a = ops.Relu(conv(g, x, 4))
+    b = ops.Relu(conv(g, a, 4, seed=2))
+    g.outputs = [conv(g, ops.Add(conv(g, b, 4, seed=4), a), 4, seed=6)]
+    return g
+
+
 def branches(aligned: bool = True) -> Graph:
     """Concat and Split of convolutions: parts of whole blocks, or not."""
     g = Graph("branches")
@@ -88,6 +98,7 @@ GRAPHS = {
     "branches_unaligned": lambda: branches(False),
     "recurrent": recurrent,
     "mixed": mixed,
+    "narrow_residual": narrow_residual,
 }
 
 

@@ -122,6 +122,7 @@ class Bench:
     functions: list[tuple[Any, list[int], int]]
     outputs: list[tuple[np.ndarray, np.ndarray, Layout]]
     keep: list[np.ndarray]
+    fit: list[int]  # operands whose buffers output 0 may take over
 
     def run(self, splits: int = 1) -> None:
         for (function, pointers, tiles), phase in zip(
@@ -163,8 +164,10 @@ def prepare(
     layouts: dict[str, Layout] | None = None,
     precision: str = "default",
     threads: int = 1,
+    over: int | None = None,
 ) -> Bench:
-    """Compile choice number `pick` of a kernel; operands get `extra_halo` more than they need."""
+    """Compile choice number `pick` of a kernel; operands get `extra_halo` more than they need.
+    Output 0 takes over the buffer of operand number `over`."""
     target = level(target) if isinstance(target, str) else target
     site = site_of(node, target, precision)
     site.threads = threads
@@ -173,6 +176,7 @@ def prepare(
     choice = KERNELS[kernel].offer(site)[pick]
     keep: list[np.ndarray] = []
     reads, writes, pointers, outputs = [], [], [], []
+    places: dict[int, tuple[int, np.ndarray]] = {}
     rank = len(site.out.dims)
     for i, (value, layout) in enumerate(zip(site.operands, choice.reads, strict=True)):
         if value is None or layout is None:
@@ -183,14 +187,19 @@ def prepare(
             array = array.reshape((1,) * (rank - array.ndim) + array.shape)
         layout = _wider(layout, array.ndim, extra_halo)
         spec = spec_of(array.dtype, array.shape, layout)
-        address, _ = _place(to_layout(array, layout), keep)
+        address, inside = _place(to_layout(array, layout), keep)
+        if value.const is None:
+            places[i] = address, inside
         reads.append(spec)
         pointers.append(address + spec.before * array.dtype.itemsize)
     for value, layout in zip(site.outputs, choice.writes, strict=True):
         layout = _wider(layout, len(value.dims), extra_halo)
         spec = spec_of(value.dtype, value.dims, layout)
         poison = np.full(value.dims, _poison(value.dtype), value.dtype)
-        address, inside = _place(to_layout(poison, layout), keep)
+        if over is not None and not writes:
+            address, inside = places[over]
+        else:
+            address, inside = _place(to_layout(poison, layout), keep)
         writes.append(spec)
         pointers.append(address + spec.before * value.dtype.itemsize)
         outputs.append((inside, poison, layout))
@@ -215,7 +224,9 @@ def prepare(
         )
         for c, phase in zip(codes, choice.phases, strict=True)
     ]
-    return Bench(choice, site, loaded, functions, outputs, keep)
+    able = choice.may_take_over(len(site.inputs))
+    fit = [i for i in able if i in places and reads[i] == writes[0]]
+    return Bench(choice, site, loaded, functions, outputs, keep, fit)
 
 
 def _poison(dtype: np.dtype) -> Any:
@@ -257,9 +268,18 @@ def check(
     present = iter(ordered)
     args = tuple(None if v is None else next(present) for v in node.inputs)
     want = node.op.evaluate(args, node.attrs)
-    for splits in (1, 3):
-        bench = prepare(node, feeds, kernel, target, extra_halo, pick, layouts, precision, threads)
+
+    def bench_of(over: int | None) -> Bench:
+        return prepare(
+            node, feeds, kernel, target, extra_halo, pick, layouts, precision, threads, over
+        )
+
+    ways: list[tuple[int, int | None]] = [(1, None), (3, None)]
+    for splits, over in ways:
+        bench = bench_of(over)
         bench.run(splits)
+        if splits == 1:
+            ways += [(3, i) for i in bench.fit]
         if with_room(node):
             bench.cut(node, [a.shape for a in want])
         for (inside, poison, layout), expected in zip(bench.outputs, want, strict=False):

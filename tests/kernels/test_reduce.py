@@ -120,6 +120,13 @@ def test_arg_reduce_of_any_type(target: str, dtype: str, shape: tuple, axis: int
         check("ArgReduce", [np.full_like(x, choices[0])], attrs, kernel="arg_reduce", target=target)
 
 
+def test_places_lie_where_an_addend_lay() -> None:
+    """The last rows overlap those before: to what they have finished nothing is added again."""
+    places = np.arange(37)[:, None]
+    check("ArgReduce", [rand(37, 3)], {"kind": "max", "axis": 1}, kernel="arg_reduce",
+          epilogue=[("Add", places)])  # fmt: skip
+
+
 def test_arg_reduce_of_infinities() -> None:
     for kind, value in (("max", -np.inf), ("min", np.inf)):
         for shape, axis in (((3, 21), 1), ((3, 21), 0)):

@@ -74,6 +74,18 @@ def test_widest(target):
 
 
 @pytest.mark.parametrize("target", levels())
+def test_a_sum_lies_where_an_addend_lay(target):
+    """The last tiles of a row, and of a segment's rows, overlap those before: what they have
+    finished must not be added to once more."""
+    arrays, attrs = conv(2, 4, 4, (35, 14), (3, 3), pad=(1, 1, 1, 1))
+    tail = [("Add", normal(2, 4, 35, 14))]
+    check("Conv", arrays, attrs, kernel="conv_plain", target=target, consts=(1, 2), epilogue=tail)
+    arrays, attrs = conv(1, 2, 4, (8, 16), (3, 3), pad=(1, 1, 1, 1))
+    tail = [("Add", normal(1, 4, 8, 16))]
+    check("Conv", arrays, attrs, kernel="conv_plain", target=target, consts=(1, 2), epilogue=tail)
+
+
+@pytest.mark.parametrize("target", levels())
 def test_epilogues(target):
     arrays, attrs = conv(2, 3, 2, (9, 36), (3, 3), pad=(1, 1, 1, 1))
     scale = ("const", normal(1, 2, 1, 1, seed=4))

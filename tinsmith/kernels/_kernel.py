@@ -100,6 +100,8 @@ class Choice:
     by_channels  whether threads share the channels of the outputs rather than their positions,
                where that is known
     inplace    index of an operand whose buffer the output may take over, if its spec is equal
+    repeats    whether some places of the outputs are finished more than once, as where tiles
+               overlap: then no extra's buffer may be taken over
     """
 
     cost: float
@@ -111,11 +113,18 @@ class Choice:
     scratch: int = 0
     by_channels: bool = False
     inplace: int | None = None
+    repeats: bool = False
     detail: str = ""
     fault: str = ""
 
     def __post_init__(self) -> None:
         assert not self.fault or self.scratch >= 4, "there is no room for the report of a fault"
+
+    def may_take_over(self, inputs: int) -> list[int]:
+        """The operands, of which the first `inputs` are the anchor's, whose buffers output 0 may
+        take over, if their specs are equal."""
+        found = [] if self.inplace is None else [self.inplace]
+        return found if self.repeats else [*found, *range(inputs, len(self.reads))]
 
 
 Rule = Callable[[Site], "Choice | list[Choice]"]

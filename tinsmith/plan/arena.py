@@ -31,9 +31,7 @@ def take_over(placed: list[Placed], outputs: list[Tensor]) -> None:
     for i, step in enumerate(placed):
         if step.kind != "native" or step.choice is None or step.site is None:
             continue
-        first_extra = len(step.site.inputs)
-        candidates = [step.choice.inplace] if step.choice.inplace is not None else []
-        candidates += range(first_extra, len(step.reads))
+        candidates = step.choice.may_take_over(len(step.site.inputs))
         y = step.writes[0]
         if y.parent is not None or y.space != "arena":
             continue

@@ -159,8 +159,19 @@ def plain_choice(
         phases=one_phase(pieces, lambda em: _emit(em, windows, work(em, tile.width))),
         packed=tuple(packed),
         workspace=4 * copied,
+        repeats=_tiles_overlap(geo, cut, tile),
         detail=f"tile {tile.rows}x{tile.vectors} vectors of {tile.width}",
     )
+
+
+def _tiles_overlap(geo: Geometry, cut: Segments, tile: Tile) -> bool:
+    """Whether some segment is no multiple of a tile."""
+    rows, columns = (
+        {cut.rows, -(-geo.out[1] // cut.bands)},
+        {cut.columns, -(-geo.out[2] // cut.parts)},
+    )
+    across = tile.vectors * tile.width
+    return any(n % tile.rows for n in rows) or any(n % across for n in columns)
 
 
 def _emit(em: Emit, windows: Windows, work: Sum) -> None:
