@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tinsmith as ts
 from tests.kernels.harness import check, levels, one_node, site_of
 from tests.kernels.window_cases import normal
 from tests.kernels.window_shapes import POOLS
 from tinsmith.codegen.target import level
+from tinsmith.graph import Graph, Type
 from tinsmith.kernels._kernel import KERNELS, Skip
+from tinsmith.ops import OPS
 
 
 @pytest.mark.parametrize("target", levels())
@@ -18,6 +21,24 @@ def test_max(name, target):
     shape, attrs = POOLS[name]
     x = normal(*shape) - 3  # mostly negative: a zero of the halo would win
     check("MaxPool", [x], attrs, kernel="pool_max", target=target, extra_halo=len(name) % 3)
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("op, kernel", [("MaxPool", "pool_max"), ("AveragePool", "pool_average")])
+def test_a_window_of_any_extent_takes_no_time_to_write(op, kernel, target):
+    """Nearly all of it is padding; that is no reason to go through its taps one by one."""
+    wide = 1 << 40
+    attrs = {"kernel": (wide, wide), "pad": (wide // 2,) * 4}
+    x = normal(1, 3, 6, 7)
+    y = ts.compile(_pooled(op, x, attrs), kernels={op: kernel}, target=target, cache=False)(x)
+    most = x.max((2, 3)) if op == "MaxPool" else x.mean((2, 3))
+    np.testing.assert_allclose(y, np.broadcast_to(most[:, :, None, None], y.shape), rtol=1e-4)
+
+
+def _pooled(op, x, attrs) -> Graph:
+    g = Graph("pooled")
+    g.outputs = list(g.add(OPS[op], g.input("x", Type(x.dtype, x.shape)), **attrs).outputs)
+    return g
 
 
 @pytest.mark.parametrize("target", levels())

@@ -50,10 +50,9 @@ def shares_of(site: Site) -> tuple[np.ndarray, ...]:
 
 def _shares(geo: Geometry, axis: int, end: int | None) -> np.ndarray:
     """1 / the taps of one axis that count, for each output; with `end`, those in padding do too."""
-    starts = np.arange(geo.out[axis]) * geo.stride[axis] - geo.begin[axis]
-    places = starts[:, None] + np.arange(geo.kernel[axis]) * geo.dilation[axis]
     low, high = (0, geo.size[axis]) if end is None else (-geo.begin[axis], geo.size[axis] + end)
-    counts = ((places >= low) & (places < high)).sum(axis=1)
+    taps = (_taps_within(geo, axis, o, low, high) for o in range(geo.out[axis]))
+    counts = np.array([last - first for first, last in taps])
     return (1 / np.maximum(counts, 1)).astype(np.float32)
 
 
@@ -105,10 +104,15 @@ def _runs(geo: Geometry, shares: np.ndarray | None = None) -> list[Run]:
 
 
 def _taps_inside(geo: Geometry, axis: int, o: int) -> tuple[int, int]:
-    first, gap = o * geo.stride[axis] - geo.begin[axis], geo.dilation[axis]
-    low = -(-max(0, -first) // gap)
-    high = min(geo.kernel[axis], -(-max(0, geo.size[axis] - first) // gap))
-    return low, max(low, high)
+    return _taps_within(geo, axis, o, 0, geo.size[axis])
+
+
+def _taps_within(geo: Geometry, axis: int, o: int, low: int, high: int) -> tuple[int, int]:
+    """The taps [first, last) of output `o` that lie at places [low, high) of the input."""
+    begin, gap = o * geo.stride[axis] - geo.begin[axis], geo.dilation[axis]
+    first = -(-max(0, low - begin) // gap)
+    last = min(geo.kernel[axis], -(-max(0, high - begin) // gap))
+    return first, max(first, last)
 
 
 def clipped(b: Builder, geo: Geometry, axis: int, o: Val | int) -> Range:
@@ -190,7 +194,11 @@ def _lines(
     found: list[Val | int] = [0]
     for axis, (low, high) in enumerate(ranges):
         if isinstance(low, int) and isinstance(high, int):
+            if high - low > WIDEST:
+                return None
             taps: list[Val | int] = list(range(low, high))
+        elif geo.kernel[axis] > WIDEST:
+            return None
         elif fold is MAXIMUM and all(
             len(range(*_taps_inside(geo, axis, o))) for o in range(geo.out[axis])
         ):
