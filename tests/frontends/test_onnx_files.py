@@ -128,6 +128,8 @@ def test_typed_data_that_do_not_fit_the_shape() -> None:
 @pytest.mark.parametrize("fields, message", [
     ({"data_type": 99, "dims": [1]}, "element type 99, which is unknown"),
     ({"data_type": 1, "dims": [-1]}, "a dimension is negative"),
+    ({"data_type": 1, "dims": [1] * 100, "raw_data": bytes(4)}, "has the shape .*: maximum"),
+    ({"data_type": 1, "dims": [1 << 62, 1 << 62, 0], "raw_data": b""}, "has the shape .*: cannot"),
     ({"data_type": 8, "dims": [1], "raw_data": b"abcd"}, "strings as raw data"),
 ])  # fmt: skip
 def test_bad_tensors(fields: dict[str, Any], message: str) -> None:

@@ -114,7 +114,7 @@ class OnnxModel:
             raise ModelFileError(f"{label} holds strings as raw data, which ONNX does not allow")
         else:
             flat = _from_raw(raw, dtype, prod(shape), label)
-        return flat.reshape(shape)
+        return _shaped(flat, shape, label)
 
     def sparse(self, t: Any) -> np.ndarray[Any, Any]:
         """The dense array of a SparseTensorProto."""
@@ -130,7 +130,7 @@ class OnnxModel:
             flat[indices] = values
         except (IndexError, ValueError) as error:
             raise ModelFileError(f"{label}: its indices do not fit: {error}") from error
-        return flat.reshape(shape)
+        return _shaped(flat, shape, label)
 
     def _external(self, t: Any, size: int, label: str) -> memoryview:
         entries = {e.key: e.value for e in t.external_data}
@@ -325,6 +325,14 @@ def _typed(t: Any, dtype: np.dtype[Any], count: int, label: str) -> np.ndarray[A
             f"{label} has {count} elements of {dtype.name}; the file holds {flat.size}"
         )
     return flat
+
+
+def _shaped(flat: np.ndarray[Any, Any], shape: tuple[int, ...], label: str) -> np.ndarray[Any, Any]:
+    """The elements in a shape of as many; numpy has a greatest rank, and greatest extents."""
+    try:
+        return flat.reshape(shape)
+    except ValueError as error:
+        raise ModelFileError(f"{label} has the shape {list(shape)}: {error}") from error
 
 
 def _external_path(folder: Path | None, location: str, label: str) -> Path:
