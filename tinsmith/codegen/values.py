@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tinsmith.codegen import halves
@@ -290,7 +290,12 @@ class Val:
         return got if top == high else (self > top).select(self.b.const(high, dst), got)
 
     def reduce(self, how: str) -> Val:
-        """All lanes to one: "add", "mul", "max", "min", by halving (order is fixed)."""
+        """All lanes to one: "add", "mul", "max", "min", as `halved`."""
+        combine = {"add": Val.__add__, "mul": Val.__mul__, "max": Val.max, "min": Val.min}[how]
+        return self.halved(combine)
+
+    def halved(self, combine: Callable[[Val, Val], Val]) -> Val:
+        """All lanes to one, by combining the low half with the high one until one is left."""
         value, lanes = self, self.ty.lanes
         while lanes > 1:
             if lanes % 2:
@@ -301,8 +306,7 @@ class Val:
             else:
                 low = value.shuffle(None, range(lanes))
                 high = value.shuffle(None, range(lanes, 2 * lanes))
-            combine = {"add": low.__add__, "mul": low.__mul__, "max": low.max, "min": low.min}
-            value = combine[how](high)
+            value = combine(low, high)
         return value
 
     def any(self) -> Val:

@@ -152,7 +152,12 @@ class Bisection:
 
     def _wrong(self, graph: Graph, want: Mapping[str, Array]) -> Difference | None:
         """How the outputs differ when the references compute them."""
-        got = run_graph(graph, self.inputs)
+        return self._difference(graph, run_graph(graph, self.inputs), want)
+
+    def _difference(
+        self, graph: Graph, got: list[Array], want: Mapping[str, Array]
+    ) -> Difference | None:
+        """The first output of a graph that is not as wanted by its name, and how."""
         for v, a in zip(graph.outputs, got, strict=True):
             found = compare(v.name, a, want[v.name], self.tolerance)
             if not found.ok:
@@ -199,11 +204,7 @@ class Bisection:
         cut.outputs = [v for n in cut.nodes for v in n.outputs if v.name in set(names)]
         cut.sweep()
         got, _ = self._run(cut, self.inputs, node)
-        for v, a in zip(cut.outputs, got, strict=True):
-            found = compare(v.name, a, values[v.name], self.tolerance)
-            if not found.ok:
-                return found
-        return None
+        return self._difference(cut, got, values)
 
     def _run(
         self, graph: Graph, inputs: list[Array], node: Node

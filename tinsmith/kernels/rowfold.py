@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from tinsmith.codegen.builder import Builder, Ptr
 from tinsmith.codegen.types import F32, Ty
@@ -43,16 +44,7 @@ def combine(fold: Fold, x: Val, y: Val) -> Val:
 
 def across(fold: Fold, value: Val) -> Val:
     """All lanes of a vector as one element."""
-    lanes = value.ty.lanes
-    while lanes > 1:
-        lanes //= 2
-        if lanes == 1:
-            low, high = value.lane(0), value.lane(1)
-        else:
-            low = value.shuffle(None, range(lanes))
-            high = value.shuffle(None, range(lanes, 2 * lanes))
-        value = combine(fold, low, high)
-    return value
+    return value.halved(partial(combine, fold))
 
 
 def keep(mask: Val | None, value: Val, otherwise: float) -> Val:

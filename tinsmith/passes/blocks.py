@@ -133,13 +133,18 @@ def _before(node: Node, conv: Node, outputs: set[Value]) -> Node | str:
     inner = _conv(producer)
     if inner is None or not _is_pointwise(producer, inner):
         return f"{producer.name!r} before it is no 1x1 convolution with constant weights"
+    return _also_read(x, producer, node, conv, outputs) or producer
+
+
+def _also_read(x: Value, producer: Node, node: Node, conv: Node, outputs: set[Value]) -> str:
+    """Who reads x, the result of a producer, besides the convolution of this node; "" for none."""
     if x in outputs:
         return f"the result of {producer.name!r} is a graph output"
     if len(x.uses) != 1:
         return f"the result of {producer.name!r} is read {len(x.uses)} times"
     if _also_elsewhere(node, conv):
         return f"its epilogue reads the result of {producer.name!r} once more"
-    return producer
+    return ""
 
 
 def _after(node: Node, outputs: set[Value]) -> Node | str:
@@ -171,13 +176,7 @@ def _scaled(node: Node, outputs: set[Value]) -> Node | str:
         return ""
     if not _is_pointwise(node, conv):
         return f"{product.name!r} scales what it reads, but it is no 1x1 convolution of one group"
-    if y in outputs:
-        return f"the result of {product.name!r} is a graph output"
-    if len(y.uses) != 1:
-        return f"the result of {product.name!r} is read {len(y.uses)} times"
-    if _also_elsewhere(node, conv):
-        return f"its epilogue reads the result of {product.name!r} once more"
-    return product
+    return _also_read(y, product, node, conv, outputs) or product
 
 
 def _why_alone(node: Node, conv: Node, outputs: set[Value]) -> str:
