@@ -16,7 +16,7 @@ import tinsmith as ts
 from tests.models import agree
 from tests.transformer import feeds, transformer
 from tinsmith.codegen import cache as code_cache
-from tinsmith.errors import InputShapeError
+from tinsmith.errors import InputNameError, InputShapeError
 from tinsmith.plan.shelf import OPEN
 from tinsmith.runtime.net import PLANS
 
@@ -72,6 +72,16 @@ def test_the_program_for_given_inputs():
     assert made is not net.program_for(np.ones((5, 3), np.float32))
     with pytest.raises(InputShapeError, match=r"must have shape \[n, m\], not \[3\]"):
         net.program_for(x[:, 0])
+
+
+def test_outputs_in_order_for_inputs_by_name():
+    net = ts.compile(ts.load(relu_model(["n", "m"])), cache=False)
+    x = np.ones((2, 3), np.float32)
+    (name,) = net.inputs
+    (by_name,), (in_order,) = net.run({name: x}), net.run([x])
+    np.testing.assert_array_equal(by_name, in_order)
+    with pytest.raises(InputNameError, match="no input named"):
+        net.run({name: x, "other": x})
 
 
 def held():

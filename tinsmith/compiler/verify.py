@@ -82,7 +82,7 @@ def verify(
     expected, against_name = expected_of(against)
     arrays = arrays_for(graph, inputs, expected, seed)
     net = compile_model(model, **options)
-    got = dict(zip(net.output_names, net.run(net._arrays([], arrays)), strict=True))
+    got = dict(zip(net.output_names, net.run(arrays), strict=True))
     exact: dict[str, Array] | None = None
     if against_name == REFERENCE:
         want = exact = _reference(graph, arrays)

@@ -93,9 +93,10 @@ class Net:
             return results[0]
         return dict(zip(self.output_names, results, strict=True))
 
-    def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """The outputs as a list, in order, for one array per input, in order."""
-        return self._run(self._arrays(tuple(arrays), {}))
+    def run(self, arrays: Sequence[Array] | Mapping[str, Array]) -> list[Array]:
+        """The outputs as a list, in order, for one array per input, in order or by name."""
+        named = isinstance(arrays, Mapping)
+        return self._run(self._arrays((), arrays) if named else self._arrays(tuple(arrays), {}))
 
     def _run(self, arrays: Sequence[Array]) -> list[Array]:
         if self._runner is not None:
