@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -80,3 +81,11 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     code = "import sys, tinsmith; print(*{m.split('.')[0] for m in sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert HEAVY.isdisjoint(done.stdout.split())
+
+
+def test_a_folder_named_tinsmith_does_not_hide_the_package(tmp_path: Path) -> None:
+    """A clone is such a folder to scripts that lie beside it."""
+    (tmp_path / "tinsmith").mkdir()
+    code = "import tinsmith; assert tinsmith.compile"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
