@@ -110,6 +110,10 @@ class PassError(TinsmithError):
     """A pass failed; names the pass and the node."""
 
 
+class PassChoiceError(PassError, ValueError):
+    """A choice of passes (`passes=`) is not understood."""
+
+
 class RewriteLimit(PassError):
     """Rules kept firing on each other's results."""
 

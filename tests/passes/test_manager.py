@@ -6,7 +6,7 @@ import pytest
 
 from tests.passes.build import Builder, check, ops_of, refused
 from tinsmith import ops
-from tinsmith.errors import DuplicateName, PassError, UnknownName
+from tinsmith.errors import DuplicateName, PassChoiceError, PassError, UnknownName
 from tinsmith.ops import Op
 from tinsmith.passes import PASSES, list_passes, register, run_passes
 from tinsmith.passes.pipelines import MACHINE, PORTABLE
@@ -105,8 +105,10 @@ def test_summaries_are_whole_sentences():
     [
         ("-canonicalize", UnknownName, "canonicalise"),
         ("fold-constants{max-grow=1}", UnknownName, "max_growth"),
-        ("fold-constants{max-growth=lots}", PassError, "cannot be 'lots'"),
-        ("fold constants", PassError, "not understood"),
+        ("fold-constants{max-growth=lots}", PassChoiceError, "cannot be 'lots'"),
+        ("fold constants", PassChoiceError, "not understood"),
+        ("fold-constants@1.2.3", PassChoiceError, "not understood"),
+        ("fold-constants@.", PassChoiceError, "not understood"),
         ("stop-after=nothing", UnknownName, "nothing"),
     ],
 )

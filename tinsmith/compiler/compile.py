@@ -14,7 +14,16 @@ from tinsmith.codegen.library import uses_elf
 from tinsmith.codegen.target import Target, level, runnable
 from tinsmith.compiler.carried import carried, origin, program_in
 from tinsmith.compiler.collector import COLLECTOR
-from tinsmith.compiler.options import MEMORY, Options
+from tinsmith.compiler.options import (
+    BACKENDS,
+    MEMORY,
+    PRECISIONS,
+    Options,
+    check_flags,
+    check_name,
+    check_unused,
+    whole_threads,
+)
 from tinsmith.compiler.source import Source
 from tinsmith.compiler.store import Store, program_of, sections_of
 from tinsmith.errors import (
@@ -22,7 +31,6 @@ from tinsmith.errors import (
     ModelFileError,
     OptionError,
     TargetError,
-    UnknownName,
 )
 from tinsmith.formats.mapped import check_unchanged
 from tinsmith.graph import Graph
@@ -38,9 +46,6 @@ if TYPE_CHECKING:
     from tinsmith.compiler.build import Compilation, Made
     from tinsmith.compiler.carried import Carried
     from tinsmith.formats.container import Container, Draft
-
-BACKENDS = ("cpu", "numpy")
-PRECISIONS = ("default", "strict")
 
 
 def load(path: Any) -> Graph:
@@ -79,7 +84,7 @@ def compile(
     memory     "default", or "small" (no weights that are larger in a kernel than in the model)
     tune       time the near candidates of every kind of layer in the program, once a machine:
                the winners are kept in the cache directory, for this and all models
-    cache      keep compiled programs on disk, and use them
+    cache      keep compiled programs on disk, and use them; TINSMITH_CACHE says where
     trust      run the machine code that a .tin file carries; without it, code is made anew
 
     Options left out are those that trusted code was made with. Given ones that differ are refused
@@ -87,23 +92,25 @@ def compile(
 
     A model of free shapes is compiled at the first call of each shape. A path whose compiled
     program is in the cache is not parsed at all.
+
+    Raises OptionError for a value of another type, UnknownName for a name that there is not,
+    PassChoiceError for `passes` that are not understood, TargetError for a number of threads, or
+    a target, that cannot be had.
     """
-    if backend not in BACKENDS:
-        raise UnknownName("backend", backend, BACKENDS)
-    if precision not in (None, *PRECISIONS):
-        raise UnknownName("precision", precision, PRECISIONS)
-    if memory not in (None, *MEMORY):
-        raise UnknownName("memory", memory, MEMORY)
-    if threads is not None and (
-        isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 64
-    ):
-        raise TargetError(f"threads must be a number from 1 to 64, not {threads!r}")
+    check_name("backend", backend, BACKENDS)
+    for option, name, known in (("precision", precision, PRECISIONS), ("memory", memory, MEMORY)):
+        if name is not None:
+            check_name(option, name, known)
+    check_flags(tune=tune, cache=cache, trust=trust)
+    threads = None if threads is None else whole_threads(threads)
     if not isinstance(model, Graph | str | os.PathLike):
         model = load(model)
     with WORK:
-        if backend == "numpy":
-            return _numpy_net(model if isinstance(model, Graph) else load(model))
         forced = (os.environ.get("TINSMITH_KERNELS") or None) if kernels is None else kernels
+        if backend == "numpy":
+            graph = model if isinstance(model, Graph) else load(model)
+            check_unused(graph, forced, passes)
+            return _numpy_net(graph)
         asked = {
             "threads": threads, "kernels": forced, "passes": passes, "precision": precision,
             "memory": memory,
@@ -149,6 +156,7 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
             f"save writes Tinsmith's own format, not that of {os.fspath(path)!r}; "
             f"name the file {Path(path).stem + '.tin'!r}"
         )
+    check_flags(code=code)
     graph = model if isinstance(model, Graph) else model.source()
     sections = graph_sections(graph)
     if code:
@@ -225,7 +233,7 @@ class _Model:
         if found is not None and not trust:
             self.notes.append(
                 f"{model} carries machine code, which was not used: "
-                "compile(..., trust=True) runs it"
+                "compile(..., trust=True), or --trust, runs it"
             )
         elif found is not None:
             wanted = {**given, "tune": True} if tune else given

@@ -1,11 +1,16 @@
-"""How a model is compiled."""
+"""How a model is compiled: the options, and which values they take."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from numbers import Integral
 
+from tinsmith.errors import OptionError, TargetError, UnknownName
+from tinsmith.graph import Graph
 from tinsmith.records import dataclass
 
+BACKENDS = ("cpu", "numpy")
+PRECISIONS = ("default", "strict")
 MEMORY = ("default", "small")
 
 
@@ -18,3 +23,40 @@ class Options:
     passes: str | None = None
     precision: str = "default"
     memory: str = "default"
+
+
+def check_name(option: str, name: object, known: Collection[str]) -> None:
+    """Raises OptionError where an option's name is no text, UnknownName where it is not known."""
+    if not isinstance(name, str):
+        raise OptionError(f"{option} must be one of {', '.join(map(repr, known))}, not {name!r}")
+    if name not in known:
+        raise UnknownName(option, name, known)
+
+
+def check_flags(**flags: object) -> None:
+    """Raises OptionError for what is neither True nor False: other values look like a meaning."""
+    for option, value in flags.items():
+        if not isinstance(value, bool):
+            raise OptionError(f"{option} must be True or False, not {value!r}")
+
+
+def whole_threads(threads: object) -> int:
+    """A number of threads, of whatever integer type. Raises OptionError, TargetError."""
+    if isinstance(threads, bool) or not isinstance(threads, Integral):
+        raise OptionError(f"threads must be a whole number from 1 to 64, not {threads!r}")
+    number = int(threads)
+    if not 1 <= number <= 64:
+        raise TargetError(f"threads must be a whole number from 1 to 64, not {number}")
+    return number
+
+
+def check_unused(graph: Graph, kernels: str | Mapping[str, str] | None, passes: str | None) -> None:
+    """Refuse what the cpu backend would refuse, for a backend that has no use for these options."""
+    if passes is not None:
+        from tinsmith.passes.manager import parse_spec
+
+        parse_spec(passes)
+    if kernels is not None:
+        from tinsmith.kernels.select import check_overrides, parse_overrides
+
+        check_overrides(parse_overrides(kernels), {n.name for n in graph})

@@ -27,7 +27,7 @@ from dataclasses import field, fields, is_dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar, cast
 
-from tinsmith.errors import OptionError, PassError, TinsmithError, UnknownName
+from tinsmith.errors import OptionError, PassChoiceError, PassError, TinsmithError, UnknownName
 from tinsmith.graph import Graph, Node
 from tinsmith.graph.verify import verify as verify_graph
 from tinsmith.passes.report import Matches, Report
@@ -177,12 +177,13 @@ class _Choice:
 
 
 _ITEM = re.compile(
-    r"\s*(?P<sign>[-+]?)(?P<name>[A-Za-z][\w-]*)(?:\{(?P<options>[^{}]*)\})?(?:@(?P<at>-?[\d.]+))?\s*"
+    r"\s*(?P<sign>[-+]?)(?P<name>[A-Za-z][\w-]*)(?:\{(?P<options>[^{}]*)\})?"
+    r"(?:@(?P<at>-?\d+(?:\.\d*)?))?\s*"
 )
 
 
 def parse_spec(text: str | None) -> _Choice:
-    """The choice that a `passes=` text makes; raises PassError and UnknownName."""
+    """The choice that a `passes=` text makes; raises PassChoiceError and UnknownName."""
     choice = _Choice()
     if text is not None and not isinstance(text, str):
         raise OptionError(f"passes must be text such as '-merge-common', not {text!r}")
@@ -195,7 +196,7 @@ def parse_spec(text: str | None) -> _Choice:
             continue
         match = _ITEM.fullmatch(item)
         if match is None:
-            raise PassError(
+            raise PassChoiceError(
                 f"{item.strip()!r} is not understood in passes={text!r}; write -name, +name, "
                 "name{option=value}, name@priority or stop-after=name"
             )
@@ -233,7 +234,7 @@ def _convert(entry: Entry, key: str, value: str) -> Any:
             return tuple(v for v in value.split("|") if v)
         return type(default)(value)
     except (KeyError, ValueError) as error:
-        raise PassError(
+        raise PassChoiceError(
             f"the option {key} of the pass {entry.name!r} cannot be {value!r}; "
             f"its default is {default!r}"
         ) from error

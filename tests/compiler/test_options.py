@@ -1,0 +1,60 @@
+"""The options of `compile`: what they take, and what is said of everything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinsmith as ts
+from tinsmith.errors import OptionError, PassChoiceError, TargetError, UnknownName
+
+MODEL = Path(__file__).resolve().parent.parent.parent / "examples" / "digits" / "digits.onnx"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"cache": "off"}, OptionError, "cache must be True or False, not 'off'"),
+        ({"cache": None}, OptionError, "cache must be True or False"),
+        ({"tune": "yes"}, OptionError, "tune must be True or False"),
+        ({"trust": 1}, OptionError, "trust must be True or False"),
+        ({"threads": "2"}, OptionError, "whole number from 1 to 64, not '2'"),
+        ({"threads": 2.0}, OptionError, "whole number"),
+        ({"threads": True}, OptionError, "whole number"),
+        ({"threads": 0}, TargetError, "from 1 to 64, not 0"),
+        ({"threads": 65}, TargetError, "from 1 to 64, not 65"),
+        ({"backend": None}, OptionError, "backend must be one of 'cpu', 'numpy', not None"),
+        ({"backend": "gpu"}, UnknownName, "Did you mean 'cpu'"),
+        ({"precision": ["strict"]}, OptionError, "precision must be one of 'default', 'strict'"),
+        ({"memory": 1}, OptionError, "memory must be one of"),
+        ({"memory": "tiny"}, UnknownName, "no memory named 'tiny'"),
+        ({"target": 5}, OptionError, "target must be a name"),
+        ({"kernels": 5}, OptionError, "kernels must be text or a mapping"),
+        ({"kernels": "Conv=magic"}, UnknownName, "magic"),
+        ({"kernels": {"nowhere": "reference"}}, UnknownName, "nowhere"),
+        ({"passes": ["-merge-common"]}, OptionError, "passes must be text"),
+        ({"passes": "-no-such-pass"}, UnknownName, "no-such-pass"),
+        ({"passes": "-"}, PassChoiceError, "not understood"),
+    ],
+)
+def test_what_an_option_does_not_take_is_refused_at_once(
+    options: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        ts.compile(MODEL, **options)
+    if options.keys() & {"kernels", "passes"}:
+        with pytest.raises(error, match=says):
+            ts.compile(MODEL, backend="numpy", **options)
+
+
+def test_threads_are_of_any_integer_type() -> None:
+    net = ts.compile(MODEL, threads=np.int64(2))
+    assert net.program(((64, 1, 8, 8),)).plan.threads == 2
+
+
+def test_save_takes_no_other_code_than_true_or_false(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="code must be True or False"):
+        ts.save(ts.load(MODEL), tmp_path / "x.tin", code="yes")  # pyright: ignore
