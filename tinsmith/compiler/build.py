@@ -67,18 +67,22 @@ class Compilation:
             if v.type.shape != dims
         }
 
+    def sized(self, signature: Signature) -> tuple[Graph, Matches | None]:
+        """The canonical graph of a signature, and, where that says more than the model, where rules
+        may apply in it; `reports` then tells what passes did."""
+        types = self.types(signature)
+        graph = self._copier.copy(types)
+        matches = self.matches if types else None
+        self.reports = self.reports[:1]
+        if matches is not None:
+            self.reports.append(matches.report)
+            self.reports.append(run_passes(graph, "portable", "cpu", self.passes, matches=matches))
+        return graph, matches
+
     def place(self, signature: Signature) -> Graph:
         """The graph of a signature after all passes; `reports` then tells what they did."""
-        types = self.types(signature)
-        reports = self.reports[:1]
-        placed = self._copier.copy(types)
-        matches = None
-        if types:
-            matches = self.matches
-            reports.append(matches.report)
-            reports.append(run_passes(placed, "portable", "cpu", self.passes, matches=matches))
-        reports.append(run_passes(placed, "machine", "cpu", self.passes, matches=matches))
-        self.reports = reports
+        placed, matches = self.sized(signature)
+        self.reports.append(run_passes(placed, "machine", "cpu", self.passes, matches=matches))
         return placed
 
     @cached_property
