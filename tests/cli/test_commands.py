@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from tinsmith.cli import main
 from tinsmith.codegen.target import ISAS
-from tinsmith.compiler.compile import BACKENDS, PRECISIONS
+from tinsmith.compiler.options import BACKENDS, PRECISIONS
 from tinsmith.ops import OPS
 
 DIGITS = Path(__file__).resolve().parent.parent.parent / "examples" / "digits"
@@ -96,6 +96,23 @@ def test_help_names_what_options_take() -> None:
         (["inspect", MODEL, "--at", "nirvana"], "nirvana"),
         (["inspect", MODEL, "--no-memory", "--dim", "M=2"], "there are: N"),
         (["ops", "--trait", "shiny"], "'anchor'"),
+        (["run", MODEL, "picture=random"], "no input 'picture'"),
+        (["run", MODEL, "--kernels", "Conv=magic"], "magic"),
+        (["run", MODEL, "--passes", "-no-such-pass"], "no-such-pass"),
+        (["explain", MODEL, "conv7"], "conv7"),
+        (["ops", "Convv"], "Did you mean 'Conv'"),
+        (["kernels", "Convv"], "Did you mean 'Conv'"),
+        (["passes", "fold-into-konv"], "Did you mean"),
+        (["passes", "fold"], "Did you mean 'fold-constants' or 'fold-into-conv' or"),
+        (["ops", "Qqqqqqq"], f" and {len(OPS) - 12} more."),
+        (["run", MODEL, "zeros", "zeros"], "nothing is left to take zeros"),
+        (["run", MODEL, "--kernels", "conv7=reference"], "conv7"),
+        (["run", MODEL, "--backend", "numpy", "--kernels", "Conv=magic"], "magic"),
+        (["run", MODEL, "--backend", "numpy", "--passes", "-no-such-pass"], "no-such-pass"),
+        (["run", MODEL, "--passes", "merge-common@1.2.3"], "not understood"),
+        (["run", MODEL, "--passes", "fuse-blocks{x=1}"], "no option of the pass 'fuse-blocks'"),
+        (["inspect", MODEL, "--at", "canonical", "--kernels", "Conv=magic"], "magic"),
+        (["verify", MODEL, "--against", "nowhere.npz"], "'nowhere.npz' is no file"),
     ],
 )
 def test_wrong_usage_is_2(arguments: list[str], says: str) -> None:
@@ -106,16 +123,8 @@ def test_wrong_usage_is_2(arguments: list[str], says: str) -> None:
     ("arguments", "says"),
     [
         (["run", LABELS], "labels.txt"),
-        (["run", MODEL, "picture=random"], "no input 'picture'"),
-        (["run", MODEL, "--kernels", "Conv=magic"], "magic"),
-        (["run", MODEL, "--passes", "-no-such-pass"], "no-such-pass"),
-        (["explain", MODEL, "conv7"], "conv7"),
-        (["ops", "Convv"], "Did you mean 'Conv'"),
-        (["kernels", "Convv"], "Did you mean 'Conv'"),
-        (["passes", "fold-into-konv"], "Did you mean"),
-        (["passes", "fold"], "Did you mean 'fold-constants' or 'fold-into-conv' or"),
-        (["ops", "Qqqqqqq"], f" and {len(OPS) - 12} more."),
         (["run", MODEL, "--labels", MODEL], "labels"),
+        (["run", MODEL, "--kernels", "conv1=winograd_stem"], "declines: stride is 1x1"),
     ],
 )
 def test_a_tinsmith_error_is_1_and_goes_to_stderr(arguments: list[str], says: str) -> None:
@@ -219,6 +228,24 @@ def test_bench_measures_kernels_and_tells(tmp_path: Path, monkeypatch: pytest.Mo
     assert "note" in text and "of code" in text
 
 
+def test_bench_names_the_instructions_that_ran() -> None:
+    got = parsed("bench", MODEL, "--target", "sse2", "--repeat", "1", "--no-layers")
+    assert "sse2" in got["target"]
+
+
+def test_trusted_code_runs_by_its_own_options(tmp_path: Path) -> None:
+    import tinsmith as ts
+
+    net = ts.compile(MODEL, threads=2)
+    net.program(((64, 1, 8, 8),))
+    path = tmp_path / "with-code.tin"
+    ts.save(net, path, code=True)
+    assert "--trust, runs it" in tinsmith("run", path).stdout
+    text = tinsmith("run", path, "--dim", "N=64", "--trust").stdout
+    assert "2 threads" in text and "note" not in text
+    assert "threads=2, not 1" in tinsmith("run", path, "--trust", "--threads", 1, code=2).stderr
+
+
 def test_inspect_counts() -> None:
     got = parsed("inspect", MODEL)
     assert got["inputs"] == [{"name": "image", "dtype": "float32", "shape": ["N", 1, 8, 8]}]
@@ -243,6 +270,41 @@ def test_inspect_prints_every_stage(stage: str) -> None:
     text = tinsmith("inspect", MODEL, "--at", stage).stdout
     assert "conv1" in text or "relu1" in text or "pool1" in text
     assert parsed("inspect", MODEL, "--at", stage)["stage"] == stage
+
+
+def test_the_canonical_graph_is_what_the_machine_s_passes_get() -> None:
+    """The choice of which size a reshape leaves open is made before any is known."""
+    shapes = [
+        [
+            line
+            for line in tinsmith("inspect", MODEL, "--at", stage).stdout.splitlines()
+            if "int64" in line
+        ]
+        for stage in ("canonical", "placed")
+    ]
+    assert shapes[0] == shapes[1] != []
+
+
+def test_sizes_that_nobody_chose_are_named_where_they_do_not_fit(tmp_path: Path) -> None:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Reshape", ["x", "shape"], ["y"], "cut")],
+        "five",
+        [info("x", TensorProto.FLOAT, ["batch", "time"])],
+        [info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.array([5, -1], np.int64), "shape")],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    path = tmp_path / "five.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    says = "time counted as 1, which --dim time=SIZE changes"
+    for command in (["run"], ["inspect"], ["inspect", "--at", "canonical"], ["explain"], ["bench"]):
+        got = tinsmith(*command, path, "--dim", "batch=2", code=1)
+        assert says in got.stderr, command
+    tinsmith("run", path, "--dim", "time=5")
 
 
 def test_explain_the_whole_and_one_node() -> None:

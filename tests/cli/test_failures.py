@@ -217,3 +217,41 @@ except KeyboardInterrupt:
         [sys.executable, "-c", code], capture_output=True, timeout=60, preexec_fn=_listen
     )
     assert (done.returncode, done.stderr) == (7, b"")
+
+
+# ---- warnings
+
+
+def test_a_warning_is_one_line_without_a_place(tmp_path: Path) -> None:
+    environment = {**os.environ, "TINSMITH_CACHE": str(tmp_path), "TINSMITH_CACHE_SIZE": "lots"}
+    done = start("run", MODEL, stdout=subprocess.PIPE, env=environment)
+    said = done.communicate(timeout=120)[1].decode()
+    assert said.startswith("warning: TINSMITH_CACHE_SIZE is 'lots'; give") and said.count("\n") == 1
+
+
+def test_what_pillow_warns_of_names_the_picture(tmp_path: Path) -> None:
+    from PIL import Image
+
+    plain = tmp_path / "plain.jpg"
+    Image.new("RGB", (8, 8)).save(plain)
+    cut = b"\xff\xe1\x00\x14Exif\0\0II*\0\x08\0\0\0\xff\xff\x12\x01"
+    odd = tmp_path / "odd.jpg"
+    odd.write_bytes(plain.read_bytes()[:2] + cut + plain.read_bytes()[2:])
+    assert tinsmith("run", MODEL, plain).stderr == ""
+    said = tinsmith("run", MODEL, odd).stderr
+    assert said.startswith(f"warning: {odd}: Corrupt EXIF") and said.count("\n") == 1
+
+
+def test_a_palette_with_transparency_is_a_picture_like_others(tmp_path: Path) -> None:
+    from PIL import Image
+
+    picture = Image.new("P", (8, 8), 3)
+    picture.putpalette(bytes(range(256)) * 3)
+    picture.save(tmp_path / "p.png", transparency=bytes(range(200)))
+    picture.convert("RGB").save(tmp_path / "rgb.png")
+    rows = []
+    for name in ("p", "rgb"):
+        got = tinsmith("run", MODEL, tmp_path / f"{name}.png")
+        assert got.stderr == ""
+        rows.append(got.stdout.splitlines()[1:6])
+    assert rows[0] == rows[1]

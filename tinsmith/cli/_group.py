@@ -1,8 +1,9 @@
 """The group of commands: found by their files, loaded when they are used.
 
 Exit codes: 0 done, 1 a TinsmithError, or a file or memory that the system does not give (one line
-on standard error, without a traceback), 2 wrong usage, 130 interrupted. A reader that goes away (as
-in `| head -1`) ends a command quietly, with 1.
+on standard error, without a traceback), 2 wrong usage (what the command line says is not
+understood, or names what there is not), 130 interrupted. A reader that goes away (as in
+`| head -1`) ends a command quietly, with 1.
 """
 
 from __future__ import annotations
@@ -12,13 +13,23 @@ import importlib
 import os
 import pkgutil
 import sys
+import warnings
 from typing import Any
 
 import click
 
-from tinsmith.errors import TinsmithError, suggest
+from tinsmith.errors import (
+    InputNameError,
+    OptionError,
+    PassChoiceError,
+    TinsmithError,
+    UnknownName,
+    suggest,
+)
 
 INTERRUPTED = 130
+USAGE = (UnknownName, OptionError, PassChoiceError, InputNameError)
+"""Errors that only what the user wrote can cause."""
 
 
 class Failed(click.ClickException):
@@ -27,6 +38,12 @@ class Failed(click.ClickException):
     def show(self, file: Any = None) -> None:
         label = click.style("error:", fg="red", bold=True)
         click.echo(f"{label} {self.message}", err=True, file=file)
+
+
+class Misused(Failed):
+    """The same of an error that is wrong usage."""
+
+    exit_code = 2
 
 
 class Commands(click.Group):
@@ -55,6 +72,8 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except USAGE as error:
+            raise Misused(str(error)) from error
         except TinsmithError as error:
             raise Failed(str(error)) from error
         except MemoryError as error:
@@ -69,7 +88,9 @@ class Commands(click.Group):
                 setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - until the process ends
         try:
             try:
-                return super().main(*args, **extra)
+                with warnings.catch_warnings():
+                    warnings.showwarning = show_warning
+                    return super().main(*args, **extra)
             finally:
                 sys.stdout.flush()
         except OSError as error:
@@ -78,6 +99,12 @@ class Commands(click.Group):
                 where = f"{error.filename}: " if error.filename else ""
                 Failed(f"{where}{error.strerror or error}").show()
             sys.exit(1)
+
+
+def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """One line: whoever types a command has no use for the place in the code."""
+    label = click.style("warning:", fg="yellow", bold=True)
+    click.echo(f"{label} {' '.join(str(message).split())}", err=True)
 
 
 def drop_output() -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tinsmith.cli import _show
-from tinsmith.errors import InputShapeError, UnknownName
+from tinsmith.errors import InputShapeError, TypeRuleError
 from tinsmith.graph import Type
 from tinsmith.records import dataclass
 
@@ -42,15 +43,16 @@ class Number(click.FloatRange):
 class Build:
     """How to compile: the values of `build_options`."""
 
-    threads: int = 1
+    threads: int | None = None
     backend: str = "cpu"
     target: str | None = None
     kernels: str | None = None
     passes: str | None = None
-    precision: str = "default"
+    precision: str | None = None
     small_memory: bool = False
     tune: bool = False
     cache: bool = True
+    trust: bool = False
 
     def compile(self, path: str, dims: tuple[str, ...] | None = None) -> Built:
         """Compile, with progress on a terminal. Raises TinsmithError, click errors for usage.
@@ -65,7 +67,8 @@ class Build:
             if dims is not None:
                 chosen = sizes(dims, net.inputs)
                 if self.backend == "cpu":
-                    net.program(signature_of(net, chosen))
+                    with assuming(net.inputs, chosen):
+                        net.program(signature_of(net.name, net.inputs, chosen))
         return Built(path, net, (time.perf_counter() - start) * 1e3)
 
     def compile_for(self, path: str, given: Given) -> tuple[Built, dict[str, Any], dict[str, str]]:
@@ -75,16 +78,23 @@ class Build:
         arrays, notes = given.read(net.inputs)
         start = time.perf_counter()
         if self.backend == "cpu":
-            with _show.working(f"compiling {path}"):
+            assumed = assuming(made_up(net.inputs, notes), sizes(given.dims, net.inputs))
+            with _show.working(f"compiling {path}"), assumed:
                 net.program_for(**arrays)
         more = (time.perf_counter() - start) * 1e3
         return Built(path, net, built.compile_ms + more), arrays, notes
 
+    def threads_of(self, net: Net) -> int:
+        """How many threads may compute: as was said, or those that trusted code was made for."""
+        made_for = net.program().plan.threads if self.backend == "cpu" else 1
+        return self.threads or made_for
+
     def options(self) -> dict[str, Any]:
-        """The arguments of `tinsmith.compile`."""
+        """The arguments of `tinsmith.compile`, without those that nobody gave."""
         given = asdict(self)
-        memory = "small" if given.pop("small_memory") else "default"
-        return given | {"memory": memory}
+        if given.pop("small_memory"):
+            given["memory"] = "small"
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -103,8 +113,7 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "-t",
             "--threads",
             type=click.IntRange(1, 64),
-            default=1,
-            show_default=True,
+            show_default="1",
             help="Threads that compute.",
         ),
         click.option(
@@ -124,8 +133,7 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--precision",
             metavar="[default|strict]",
-            default="default",
-            show_default=True,
+            show_default="default",
             help="'strict' leaves out what rounds most: Strassen's method, large Winograd tiles.",
         ),
         click.option(
@@ -140,6 +148,11 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "the winners for this machine.",
         ),
         click.option("--no-cache", is_flag=True, help="Compile anew, and keep nothing."),
+        click.option(
+            "--trust",
+            is_flag=True,
+            help="Run the machine code that a .tin file carries, by the options it was made with.",
+        ),
     ]
 
     @functools.wraps(command)
@@ -154,20 +167,14 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def check_names(backend: str, precision: str, target: str | None) -> None:
-    """Raises click.BadParameter for a name that the option does not take."""
+def check_names(backend: str, precision: str | None, target: str | None) -> None:
+    """Raises UnknownName for a name that the option does not take."""
     from tinsmith.codegen.target import ISAS, level
-    from tinsmith.compiler.compile import BACKENDS, PRECISIONS
+    from tinsmith.compiler.options import BACKENDS, PRECISIONS, check_name
 
-    for option, name, known in (
-        ("backend", backend, BACKENDS),
-        ("precision", precision, PRECISIONS),
-        ("target", target or "host", ("host", "native", *ISAS)),
-    ):
-        if name not in known:
-            raise click.BadParameter(
-                str(UnknownName(option, name, known)), param_hint=f"--{option}"
-            )
+    check_name("backend", backend, BACKENDS)
+    check_name("precision", precision or "default", PRECISIONS)
+    check_name("target", target or "host", ("host", "native", *ISAS))
     level(target or "host")  # raises TargetError where no code can be made for this machine
 
 
@@ -236,11 +243,19 @@ def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def free_dimensions(types: Mapping[str, Type]) -> list[str]:
+    dims = dict.fromkeys(d for t in types.values() for d in t.shape or ())
+    return [d for d in dims if not isinstance(d, int)]
+
+
+def made_up(types: Mapping[str, Type], notes: Mapping[str, str]) -> dict[str, Type]:
+    """The inputs whose arrays were generated, by the notes on where each came from."""
+    return {n: t for n, t in types.items() if notes[n] in ("random", "zeros")}
+
+
 def sizes(dims: tuple[str, ...], types: Mapping[str, Type]) -> dict[str, int]:
     """`("N=4",)` as {"N": 4}, for a model with inputs of these types."""
-    free = list(
-        dict.fromkeys(d for t in types.values() for d in t.shape or () if not isinstance(d, int))
-    )
+    free = free_dimensions(types)
     found: dict[str, int] = {}
     for text in dims:
         name, equals, number = text.rpartition("=")
@@ -260,17 +275,33 @@ def sizes(dims: tuple[str, ...], types: Mapping[str, Type]) -> dict[str, int]:
     return found
 
 
-def signature_of(net: Net, chosen: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
+def signature_of(
+    name: str, types: Mapping[str, Type], chosen: Mapping[str, int]
+) -> tuple[tuple[int, ...], ...]:
     """The input shapes of a model; a free dimension that is not chosen is 1."""
     shapes = []
-    for name, type_ in net.inputs.items():
+    for input_name, type_ in types.items():
         if type_.shape is None:
             raise InputShapeError(
-                f"the input {name!r} of {net.name} may have any rank; a kernel is chosen when the "
-                "model is run"
+                f"the input {input_name!r} of {name} may have any rank; a kernel is chosen when "
+                "the model is run"
             )
         shapes.append(tuple(d if isinstance(d, int) else chosen.get(d, 1) for d in type_.shape))
     return tuple(shapes)
+
+
+@contextmanager
+def assuming(types: Mapping[str, Type], chosen: Mapping[str, int]) -> Iterator[None]:
+    """Shapes that do not fit together are an error that says which sizes nobody has chosen."""
+    try:
+        yield
+    except TypeRuleError as error:
+        free = [d for d in free_dimensions(types) if d not in chosen]
+        if not free:
+            raise
+        raise TypeRuleError(
+            f"{error}; {', '.join(free)} counted as 1, which --dim {free[0]}=SIZE changes"
+        ) from error
 
 
 def outputs_of(net: Any, result: Any) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import InputShapeError, InputTypeError, MissingPackage, ModelFileError
+from tinsmith.errors import InputShapeError, InputTypeError, MissingPackage, ModelFileError, warn
 from tinsmith.graph import Dim, Type
 from tinsmith.records import dataclass
 
@@ -50,10 +51,15 @@ class Picture:
                 "try: pip install tinsmith[images]"
             ) from None
         try:
-            with Image.open(path) as opened:
-                image = ImageOps.exif_transpose(opened).convert(MODES[channels])
+            with warnings.catch_warnings(record=True) as odd, Image.open(path) as opened:
+                image = ImageOps.exif_transpose(opened)
+                if image.mode == "P":  # Pillow wants transparent palettes to go by way of RGBA
+                    image = image.convert("RGBA")
+                image = image.convert(MODES[channels])
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise ModelFileError(f"{path} cannot be read as a picture: {error}") from error
+        for said in dict.fromkeys(str(w.message) for w in odd):
+            warn(f"{path}: {said}")
         wanted = (
             width if isinstance(width, int) else image.width,
             height if isinstance(height, int) else image.height,

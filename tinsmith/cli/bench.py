@@ -56,8 +56,8 @@ def command(
 ) -> None:
     """Measure MODEL on random inputs (or INPUTS, as for `run`), warmed up.
 
-    The share of a layer is its part of the machine's limit: of the peak arithmetic of the
-    threads that run.
+    Of a layer, `share` is its part of the time, and `of peak` its part of the most arithmetic that
+    the threads which run could do.
 
     \b
     Examples:
@@ -102,15 +102,15 @@ def measure(
 def summary(
     built: Built, build: Build, times: list[float], arrays: dict[str, Any]
 ) -> dict[str, Any]:
-    from tinsmith.codegen.target import host
+    from tinsmith.compiler.compile import machine_of
 
     marks = {f"p{p}_ms": float(np.percentile(times, p)) for p in PERCENTILES}
     graph = built.net.source()
     flops = facts_of(with_sizes(graph, sizes_from(graph, arrays))).total_flops
     rate = flops / (marks["p50_ms"] / 1e3)
-    machine = host()
+    machine, threads = machine_of(build.target), build.threads_of(built.net)
     return {
-        "threads": build.threads,
+        "threads": threads,
         "backend": build.backend,
         "target": str(machine),
         "runs": len(times),
@@ -122,7 +122,7 @@ def summary(
         "gflops": rate / 1e9,
         "memory": built.net.memory._asdict() if build.backend == "cpu" else None,
         "notes": built.net.notes,
-        "share_of_peak": rate / (machine.peak * build.threads),
+        "share_of_peak": rate / (machine.peak * threads),
     }
 
 

@@ -8,7 +8,7 @@ import click
 
 from tinsmith.cli import _show
 from tinsmith.cli._facts import Facts, facts_of, with_sizes
-from tinsmith.cli._model import MODEL, Build, build_options, sizes
+from tinsmith.cli._model import MODEL, Build, assuming, build_options, signature_of, sizes
 
 STAGES = ("imported", "canonical", "placed", "plan")
 
@@ -18,8 +18,9 @@ STAGES = ("imported", "canonical", "placed", "plan")
 @click.option(
     "--at",
     type=click.Choice(STAGES),
-    help="Print the model as text at this stage: as imported, after the portable passes, with a "
-    "kernel on every node, or as a plan of steps and addresses.",
+    help="Print the model as text at this stage: as imported, after the portable passes, after "
+    "this machine's passes too (what may be one kernel is one node), or as a plan of kernels and "
+    "addresses. All but the first are for the sizes of --dim.",
 )
 @click.option("--dim", "dims", multiple=True, metavar="NAME=SIZE", help="Size of a free dimension.")
 @click.option("--memory/--no-memory", default=True, help="Plan it, and say what memory it takes.")
@@ -45,7 +46,10 @@ def command(
 
     with _show.working(f"reading {model}"):
         graph = ts.load(model)
-    facts = facts_of(with_sizes(graph, sizes(dims, types_of(graph))))
+    types = types_of(graph)
+    chosen = sizes(dims, types)
+    with assuming(types, chosen):
+        facts = facts_of(with_sizes(graph, chosen))
     plan = memory and build.backend == "cpu"
     planned = planned_memory(model, build, dims) if plan else None
     if json_:
@@ -62,13 +66,23 @@ def stage_text(model: str, stage: str, build: Build, dims: tuple[str, ...]) -> s
     import tinsmith as ts
 
     graph = ts.load(model)
-    chosen = sizes(dims, types_of(graph))
-    if stage == "canonical":
-        from tinsmith.passes.manager import run_passes
+    types = types_of(graph)
+    chosen = sizes(dims, types)
+    return canonical_text(graph, build, types, chosen) if stage == "canonical" else str(graph)
 
-        graph = with_sizes(graph, chosen).clone()
-        run_passes(graph, "portable", "cpu", build.passes)
-    return str(graph)
+
+def canonical_text(graph: Any, build: Build, types: dict[str, Any], chosen: dict[str, int]) -> str:
+    """What the machine's passes get: of the sizes chosen, as far as these can be told."""
+    from tinsmith.compiler.build import Compilation
+    from tinsmith.compiler.compile import machine_of
+    from tinsmith.compiler.options import Options
+
+    options = Options(kernels=build.kernels, passes=build.passes)
+    made = Compilation(graph, machine_of(build.target), options, build.cache)
+    if any(t.shape is None for t in types.values()):
+        return str(made.canonical)
+    with assuming(types, chosen):
+        return str(made.sized(signature_of(graph.name, types, chosen))[0])
 
 
 def types_of(graph: Any) -> dict[str, Any]:

@@ -81,10 +81,11 @@ def command(
         click.echo(f"input   {name}: {array.dtype}{list(array.shape)} from {notes[name]}")
     for name, row in shown.items():
         print_output(name, row)
-    click.echo(
-        f"time    {times(built, first, again)}, {build.threads} thread{'s' * (build.threads > 1)}"
-    )
+    threads = build.threads_of(built.net)
+    click.echo(f"time    {times(built, first, again)}, {threads} thread{'s' * (threads > 1)}")
     click.echo(f"graph   {changes(built, build)}")
+    for note in built.net.notes:
+        click.echo(f"note    {note}")
     if saved:
         click.echo(f"saved   {saved}")
     return None
@@ -176,7 +177,7 @@ def document(
     stored = build.backend == "cpu" and built.net.program().stored
     return {
         "model": built.path,
-        "threads": build.threads,
+        "threads": build.threads_of(built.net),
         "backend": build.backend,
         "inputs": {
             n: {"dtype": str(a.dtype), "shape": a.shape, "source": notes[n]}
@@ -188,4 +189,5 @@ def document(
         "run_ms": again,
         "stored": stored,
         "changes": None if stored else passes_of(built),
+        "notes": built.net.notes,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 
@@ -65,10 +66,15 @@ def command(
       tinsmith verify model.onnx --dim batch=4 --threads 2 --kernels Conv=conv_direct
     """
     import tinsmith as ts
-    from tinsmith.compiler.verify import expected_of
+    from tinsmith.compiler.verify import ONNXRUNTIME, REFERENCE, expected_of
 
     if build.backend != "cpu":
         raise click.BadParameter("only generated code is verified", param_hint="--backend")
+    if against not in (REFERENCE, ONNXRUNTIME) and not Path(against).exists():
+        raise click.BadParameter(
+            f"{against!r} is no file; give '{REFERENCE}', '{ONNXRUNTIME}' or an .npz of outputs",
+            param_hint="--against",
+        )
     graph = ts.load(model)
     expected, _ = expected_of(against)
     types = {v.name: v.type for v in graph.inputs}

@@ -149,7 +149,8 @@ def default_path() -> Path:
 
 
 def _limit() -> int:
-    text = os.environ.get("TINSMITH_CACHE_SIZE", "").strip().upper().removesuffix("B")
+    given = os.environ.get("TINSMITH_CACHE_SIZE", "")
+    text = given.strip().upper().removesuffix("B")
     if not text:
         return _DEFAULT_SIZE
     unit = {"K": 10, "M": 20, "G": 30}.get(text[-1:], 0)
@@ -159,7 +160,7 @@ def _limit() -> int:
         size = -1
     if size < 0:
         raise CacheError(
-            f"TINSMITH_CACHE_SIZE is {text!r}; give a number of bytes, such as 100000000 or 512M"
+            f"TINSMITH_CACHE_SIZE is {given!r}; give a number of bytes, such as 100000000 or 512M"
         )
     return size
 

@@ -126,7 +126,7 @@ def _bisect(
     compilation = Compilation(
         graph,
         machine_of(options.get("target")),
-        Options(**{n: v for n, v in options.items() if n in names}),
+        Options(**{n: v for n, v in options.items() if n in names and v is not None}),
         options.get("cache", True),
     )
     search = Bisection(compilation, arrays, tolerance)
