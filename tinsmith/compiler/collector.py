@@ -1,7 +1,7 @@
 """Python's search for cyclic garbage, which stands still while a model is compiled.
 
 Graphs are large and cyclic: the search would look through all of them again and again, and find
-nothing, as they are in use.
+nothing, as they are in use. Nor is there anything to find when the first model is compiled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class _Collector:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._users, self._was = 0, False
+        self._users, self._was, self._first = 0, False, True
 
     def __enter__(self) -> None:
         with self._lock:
@@ -28,6 +28,10 @@ class _Collector:
         with self._lock:
             self._users -= 1
             if self._users == 0 and self._was:
+                if self._first and not gc.get_freeze_count():
+                    gc.freeze()
+                    gc.unfreeze()  # what there is, is old now: no search for it begins at once
+                self._first = False
                 gc.enable()
 
 

@@ -105,7 +105,7 @@ def compile(
     threads = None if threads is None else whole_threads(threads)
     if not isinstance(model, Graph | str | os.PathLike):
         model = load(model)
-    with WORK:
+    with WORK, COLLECTOR:
         forced = (os.environ.get("TINSMITH_KERNELS") or None) if kernels is None else kernels
         if backend == "numpy":
             graph = model if isinstance(model, Graph) else load(model)
@@ -308,7 +308,7 @@ class _Model:
 
     def build(self, signature: Signature) -> Program:
         """The program for a signature: carried, stored, or built now."""
-        with WORK, self._lock:
+        with WORK, COLLECTOR, self._lock:
             if self._bundle is not None:
                 program = program_of(self._bundle.file, self._bundle.machine)
                 if tuple(p.dims for p in program.plan.inputs) == signature:
@@ -330,8 +330,7 @@ class _Model:
     def _built(self, signature: Signature) -> Program:
         import json
 
-        with COLLECTOR:
-            made, draft = self._draft(signature)
+        made, draft = self._draft(signature)
         compiled, self._placed, self._explained = made.compiled, made.placed, made.explained
         self._last = None
         program = compiled.program
