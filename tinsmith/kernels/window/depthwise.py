@@ -85,6 +85,7 @@ def unrolled(geo: Geometry) -> bool:
     return geo.taps <= UNROLLED_TAPS and geo.kernel[0] == 1
 
 
+@functools.lru_cache(maxsize=1024)
 def _places(outputs: int, stride: int, taps: int, dilation: int) -> int:
     """How many different inputs a run of outputs reads along one axis."""
     return len({o * stride + k * dilation for o in range(outputs) for k in range(taps)})

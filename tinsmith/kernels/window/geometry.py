@@ -6,6 +6,7 @@ written once for (depth, height, width).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -100,7 +101,12 @@ def conv_geometry(site: Site) -> Geometry:
     """The geometry of a Conv site, or Skip."""
     x, w = site.input(0), site.input(1)
     attrs = [site.attr(name) for name in ("stride", "pad", "dilation", "auto_pad")]
-    return _geometry(x.dims, w.dims[0], window(x.dims[2:], w.dims[2:], *attrs))
+    return _conv_geometry(x.dims, w.dims, *attrs)
+
+
+@functools.lru_cache(maxsize=1024)
+def _conv_geometry(dims: tuple[int, ...], weights: tuple[int, ...], *attrs: Any) -> Geometry:
+    return _geometry(dims, weights[0], window(dims[2:], weights[2:], *attrs))
 
 
 def pool_geometry(site: Site) -> tuple[Geometry, Window]:

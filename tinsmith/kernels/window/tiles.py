@@ -35,6 +35,7 @@ other and the input: so much of their time comes on top, for each share beyond. 
 of 256 to 6144 at 7x7 places, 2 MB, where 7 pixels a tile fall from 100 to 73 % of the peak.)"""
 
 
+@functools.lru_cache(maxsize=4096)
 def cut(length: int, most: int) -> Pieces:
     """`length` in the fewest pieces of at most `most`, balanced: up to two (count, size)."""
     pieces = -(-length // most)

@@ -53,20 +53,29 @@ def pack_panels(w: Array, cut: Panels, blocks: ChannelBlocks) -> Array:
     Outputs and channels that do not exist are zeros.
     """
     k, c = w.shape[:2]
-    flat = w.reshape(k, c, -1)
-    taps, whole = flat.shape[2], cut.count * sum(cut.main)
-    wide = np.zeros((whole + sum(cut.tail), blocks.count * blocks.stored, taps), w.dtype)
-    wide[:k, :c] = flat
-    parts = []
-    for part, row in ((wide[:whole], sum(cut.main)), (wide[whole:], sum(cut.tail))):
+    flat = wide = w.reshape(k, c, -1)
+    whole, tail = cut.count * sum(cut.main), sum(cut.tail)
+    shape = whole + tail, blocks.count * blocks.stored, flat.shape[2]
+    if flat.shape != shape:
+        wide = np.zeros(shape, w.dtype)
+        wide[:k, :c] = flat
+    packed = np.empty(wide.size, w.dtype)
+    middle = packed[: wide[:whole].size]
+    for part, row, out in (
+        (wide[:whole], sum(cut.main), middle),
+        (wide[whole:], tail, packed[middle.size :]),
+    ):
         if len(part):
-            panel = part.reshape(-1, row, blocks.count, blocks.stored, taps)
-            parts.append(panel.transpose(0, 2, 4, 3, 1).reshape(-1))
-    return np.concatenate(parts)
+            panel = part.reshape(-1, row, blocks.count, blocks.stored, shape[2])
+            panel = panel.transpose(0, 2, 4, 3, 1)
+            out.reshape(panel.shape)[...] = panel
+    return packed
 
 
 def pack_groups(w: Array, cut: Panels, blocks: ChannelBlocks, groups: int) -> Array:
     """`pack_panels` of each group of outputs, one after the other."""
+    if groups == 1:
+        return pack_panels(w, cut, blocks)
     return np.concatenate([pack_panels(part, cut, blocks) for part in np.split(w, groups)])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tinsmith.codegen.target import Target, foreign_time, overlap
@@ -37,7 +38,8 @@ NEAR, FAR = 1.15, 1.5
 """How much longer transforms take of tensors beyond the second-level, and the last-level cache."""
 
 
-def algorithms(geo: Geometry, precision: str) -> list[tuple[Bilinear, Bilinear]]:
+@functools.lru_cache(maxsize=1024)
+def algorithms(geo: Geometry, precision: str) -> Sequence[tuple[Bilinear, Bilinear]]:
     """The pairs (rows, columns) worth considering, tiles no larger than the output: squares, and
     others that need fewer products."""
     found: dict[tuple[Bilinear, Bilinear], int] = {}
@@ -58,7 +60,7 @@ def algorithms(geo: Geometry, precision: str) -> list[tuple[Bilinear, Bilinear]]
         fewer = size[0] == size[1] or products < min(found.values(), default=products)
         if exact and small and fewer and gain(rows, cols) > LEAST_GAIN:
             found.setdefault((rows, cols), products)
-    return list(found)
+    return tuple(found)
 
 
 def gain(rows: Bilinear, cols: Bilinear) -> float:
