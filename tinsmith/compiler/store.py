@@ -105,6 +105,9 @@ class Store:
         with ThreadPoolExecutor(1) as pool:
             hashing = pool.submit(_sha256, path)
             import tinsmith.compiler.build  # noqa: F401 - what is new here will be compiled
+            from tinsmith.kernels._kernel import KERNELS
+
+            KERNELS.load()
         digest = hashing.result()
         if time.time() - now[2] / 1e9 > RECENT and fingerprint(path) == now:
             write_note(note, json.dumps([now, digest]))
