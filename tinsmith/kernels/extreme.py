@@ -101,7 +101,7 @@ def arg_reduce(site: Site) -> Choice:
         reads=site.reads((PLAIN,), PLAIN),
         writes=(PLAIN,),
         phases=one_phase(tiles, emit),
-        repeats=short and outer % lanes > 0,
+        repeats=short is not None and short.overlap,
         detail=f"{outer} x {n} x {inner}",
     )
 

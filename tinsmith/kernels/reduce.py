@@ -228,7 +228,7 @@ def reduce(site: Site) -> Choice:
         reads=site.reads(reads, PLAIN),
         writes=(PLAIN,),
         phases=one_phase(tiles, emit),
-        repeats=plan.short and rows % plan.lanes > 0,
+        repeats=short is not None and short.overlap,
         detail=" ".join(f"{'-' if r.reduced else '+'}{r.extent}" for r in plan.runs),
     )
 

@@ -27,6 +27,11 @@ class ShortRows:
     def units(self) -> int:
         return -(-self.count // self.lanes)
 
+    @property
+    def overlap(self) -> bool:
+        """Whether the last unit finishes rows of the one before again."""
+        return self.count % self.lanes > 0
+
     def emit(self, em: Emit, unit: Position, fold: Callable[[list[Val]], Val]) -> None:
         """Store `fold(columns)`, one element for each row of the unit, to output 0."""
         first = em.b.minimum(unit * self.lanes, self.count - self.lanes)
