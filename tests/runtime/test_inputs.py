@@ -8,7 +8,7 @@ import pytest
 import tinsmith as ts
 from tests.models import residual
 from tinsmith import ops
-from tinsmith.errors import InputTypeError
+from tinsmith.errors import InputError, InputNameError, InputShapeError, InputTypeError
 from tinsmith.graph import Graph, Type
 
 
@@ -32,3 +32,26 @@ def test_arrays_that_cannot_be_written() -> None:
     net = ts.compile(g, cache=False)
     np.testing.assert_array_equal(net(x), x * 2)
     np.testing.assert_array_equal(net(x[:0]), x[:0])
+
+
+ROWS = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+
+@pytest.mark.parametrize("given, error, message", [
+    ([], InputNameError, "takes 1 inputs; 0 arrays"),
+    ([ROWS, ROWS], InputNameError, "takes 1 inputs; 2 arrays"),
+    ([ROWS[:1]], InputShapeError, r"must have shape \[2, 4\], not \[1, 4\]"),
+    ([ROWS.ravel()], InputShapeError, r"not \[8\]"),
+    ([ROWS.astype(np.float64)], InputTypeError, "of float32, not float64"),
+    ([ROWS.tolist()], InputTypeError, "of float32, not list"),
+    ([np.asfortranarray(ROWS)], InputTypeError, "is not contiguous"),
+])  # fmt: skip
+def test_a_session_refuses_what_its_program_was_not_made_for(
+    given: list, error: type[InputError], message: str
+) -> None:
+    g = Graph("twice")
+    g.outputs = [ops.Mul(g.input("x", Type("float32", ("N", 4))), np.float32(2))]
+    session = ts.compile(g, cache=False).session(((2, 4),))
+    with pytest.raises(error, match=message):
+        session.run(given)
+    np.testing.assert_array_equal(session.run([ROWS])[0], ROWS * 2)

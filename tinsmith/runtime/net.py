@@ -101,7 +101,7 @@ class Net:
     def _run(self, arrays: Sequence[Array]) -> list[Array]:
         if self._runner is not None:
             return self._runner(arrays)
-        return self.session(self._signature(arrays)).run(arrays)
+        return self.session(self._signature(arrays)).run_checked(arrays)
 
     def _signature(self, arrays: Sequence[Any]) -> Signature:
         if self._fixed is not None:

@@ -8,12 +8,22 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tinsmith.errors import DataError, PlanError, ReferenceFailed, TinsmithError, size_text
+from tinsmith.errors import (
+    DataError,
+    InputNameError,
+    InputShapeError,
+    InputTypeError,
+    PlanError,
+    ReferenceFailed,
+    TinsmithError,
+    size_text,
+)
 from tinsmith.plan.plan import (
     ARENA,
     COUNTERS,
@@ -24,6 +34,7 @@ from tinsmith.plan.plan import (
     WORKSPACE,
     Operand,
     Plan,
+    Port,
     Step,
 )
 from tinsmith.plan.shelf import Blob
@@ -198,15 +209,23 @@ class Session:
         return memory.peak + memory.workspace + 8 * self._words + kept
 
     def run(self, inputs: Sequence[Array], cycles: dict[str, int] | None = None) -> list[Array]:
-        """Run on plain, contiguous arrays of the plan's dtypes and shapes; new output arrays, in
-        memory that nothing else refers to.
+        """Run on plain, contiguous arrays of the plan's dtypes and shapes, one for each input; new
+        output arrays, in memory that nothing else refers to.
 
         With `cycles`, adds each native step's cycles, and each reference step's nanoseconds
         (negative), by step name. A call from within a call (of a signal handler, a finaliser)
-        gets memory of its own. Raises PlanError where memory cannot be had.
+        gets memory of its own. Raises InputNameError for another number of arrays, InputTypeError
+        and InputShapeError for other arrays, PlanError where memory cannot be had.
         """
+        self._check(inputs)
+        return self.run_checked(inputs, cycles)
+
+    def run_checked(
+        self, inputs: Sequence[Array], cycles: dict[str, int] | None = None
+    ) -> list[Array]:
+        """`run`, for inputs that are known to be such arrays: others crash, or give nonsense."""
         if self._busy:
-            return self.program.session().run(inputs, cycles)
+            return self.program.session().run_checked(inputs, cycles)
         try:
             self._busy = True
             return self._run(inputs, cycles)
@@ -216,6 +235,33 @@ class Session:
             ) from error
         finally:
             self._busy = False
+
+    @cached_property
+    def _addressed(self) -> list[tuple[int, Port]]:
+        """The inputs whose memory native code reads, by index."""
+        calls = (c for s in self.program.plan.steps for c in s.calls)
+        read = {r.index for c in calls for r in c.refs if r.space == "input"}
+        return [(i, p) for i, p in enumerate(self.program.plan.inputs) if i in read]
+
+    def _check(self, inputs: Sequence[Array]) -> None:
+        plan = self.program.plan
+        if len(inputs) != len(plan.inputs):
+            raise InputNameError(
+                f"{plan.model} takes {len(plan.inputs)} inputs; {len(inputs)} arrays are given"
+            )
+        for i, port in self._addressed:
+            array, dtype = inputs[i], _extended(port.dtype)
+            what = f"the input {port.name!r} of this program of {plan.model}"
+            if not isinstance(array, np.ndarray) or array.dtype != dtype:
+                found = getattr(array, "dtype", type(array).__name__)
+                raise InputTypeError(f"{what} must be an array of {port.dtype}, not {found}")
+            if array.shape != port.dims:
+                raise InputShapeError(
+                    f"{what} must have shape {list(port.dims)}, not {list(array.shape)}; a call of "
+                    "the net takes every shape that the model does"
+                )
+            if not array.flags.c_contiguous:
+                raise InputTypeError(f"{what} is not contiguous; numpy.ascontiguousarray(...) is")
 
     def _run(self, inputs: Sequence[Array], cycles: dict[str, int] | None) -> list[Array]:
         table = self._table
