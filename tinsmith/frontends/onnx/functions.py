@@ -92,7 +92,9 @@ def expand(call: Call, body: Any) -> Result:
     call.read.update(call.attrs)
     prefix = call.label
     if prefix.count("/") > _DEPTH * 4 or outer.depth >= _DEPTH:
-        raise Unsupported("its definition refers to itself")
+        raise Unsupported(
+            f"functions call each other more than {_DEPTH} deep here, or one calls itself"
+        )
     opsets = {("" if o.domain in STANDARD else o.domain): o.version for o in body.opset_import}
     inner = Scope(
         outer.shared,
