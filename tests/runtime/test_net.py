@@ -22,6 +22,7 @@ from tinsmith.errors import (
     InputShapeError,
     InputTypeError,
     NoKernel,
+    OptionError,
     TargetError,
     TinsmithError,
     UnknownName,
@@ -220,7 +221,7 @@ def test_symbols_must_agree() -> None:
 
 BAD_OPTIONS = [
     ({"threads": 0}, TargetError, "from 1 to 64"),
-    ({"threads": True}, TargetError, "from 1 to 64"),
+    ({"threads": True}, OptionError, "whole number"),
     ({"threads": 1000}, TargetError, "from 1 to 64"),
     ({"backend": "cpuu"}, UnknownName, "Did you mean 'cpu'"),
     ({"target": "avx1024"}, TargetError, "avx512"),
