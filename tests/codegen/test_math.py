@@ -127,6 +127,16 @@ def test_exp2_below(target):
     assert (got[x < -126.5] == 0).all() and (got[x < -126] < 2.0**-126).all()
 
 
+@pytest.mark.parametrize("target", levels())
+def test_exp_below(target):
+    x = -np.concatenate([np.abs(every(STEP * 4)), np.linspace(0, 130, 100001, dtype=np.float32)])
+    got = compiled(m.exp_below, ["float32"], "float32", target)(x)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(x))
+    near = x >= -87
+    np.testing.assert_allclose(got[near], np.exp(x[near].astype(np.float64)), rtol=1.2e-7)
+    assert (got[x == 0] == 1).all() and (got[x < -87] == 0).all()
+
+
 ODD = [0.0, -0.0, 1, -1, 0.5, -0.5, 2, -2, 3, -3, 2.5, 1e-40, 1e38, -1e38, 16777217]
 PAIRS = np.array(list(itertools.product([*ODD, np.inf, -np.inf, np.nan], repeat=2)), np.float32)
 

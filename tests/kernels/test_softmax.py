@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels.harness import check, levels
+from tests.kernels.harness import check, levels, one_node, prepare
 
 VECTORS = levels()[:3]
 """Without the scalar level, whose code is that of sse2; the broadest tests run it too."""
@@ -39,6 +39,19 @@ def test_extreme_values(target: str, kernel: str, axis: int) -> None:
     x[4, 19, 18] = np.inf
     with np.errstate(all="ignore"):
         check(OPS[kernel], [x], {"axis": axis}, kernel=kernel, target=target)
+
+
+@pytest.mark.parametrize("target", VECTORS)
+@pytest.mark.parametrize("axis", [-1, 1])
+def test_what_a_mask_takes_away_is_zero(target: str, axis: int) -> None:
+    """Not a denormal number: products with those take a hundred times as long."""
+    x = rand(6, 20, 19)
+    x[:, ::2, ::3] -= 120
+    node = one_node("Softmax", [x], {"axis": axis})
+    bench = prepare(node, {"x0": x}, "softmax", target)
+    bench.run()
+    y = bench.outputs[0][0]
+    assert (y == 0).any() and (y[y != 0] >= np.finfo(np.float32).tiny).all()
 
 
 @pytest.mark.parametrize("target", VECTORS)

@@ -96,7 +96,7 @@ def _rows(site: Site, n: int, log: bool) -> Unit:
 
         def total(i: Position, size: int, mask: Val | None, accs: list[Val]) -> list[Val]:
             less = x.load(i, size, mask) - top.splat(size)
-            e = m.exp(less)
+            e = m.exp_below(less)
             kept.store(i, less if log else e)
             return [accs[0] + keep(mask, e, 0.0)]
 
@@ -200,7 +200,7 @@ def _factors(
         for at, (size, _), top, total in zip(starts, sizes, tops, loop.vars, strict=True):
             place = kept + loop.index * pitch + at
             less = place.load(size) - top
-            e = m.exp(less)
+            e = m.exp_below(less)
             place.store(less if log else e)
             sums.append(total + e)
         loop.next(sums)
