@@ -130,9 +130,10 @@ def attention(site: Site) -> Choice:
     target, lanes = site.target, block_of(site.target)
     tiling = choose(target, p.queries, p.keys, p.e)
     rows, keys = tiling.rows, tiling.columns
-    per = max(1, min(6, accumulators(target) // rows.size))
+    most = max(1, accumulators(target) // rows.size)
+    per = min(6, most)
     values = split_columns(p.f, lanes, per, exact=not target.has_masks)
-    while len(values.widths if values.full else values.tail) * rows.size > accumulators(target):
+    while per > 1 and len(values.widths if values.full else values.tail) > most:
         per -= 1
         values = split_columns(p.f, lanes, per, exact=not target.has_masks)
     items = p.batch * p.heads
