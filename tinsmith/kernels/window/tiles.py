@@ -92,7 +92,7 @@ def fits(target: Target, pixels: int, vectors: int) -> bool:
     if target.registers >= 32:
         return sums <= 26 and sums + vectors <= 28
     if not target.has_fma:  # products need registers of their own
-        return sums <= 8 and sums + vectors <= 10
+        return sums <= (8 if vectors > 1 else 7) and sums + vectors <= 10
     return sums <= (12 if vectors > 1 else 9) and sums + vectors <= 15
 
 
