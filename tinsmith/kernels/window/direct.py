@@ -15,7 +15,6 @@ from typing import Protocol
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target, overlap
-from tinsmith.codegen.types import I64
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import LINE, Layout, block_of
 from tinsmith.kernels.rows import run
@@ -224,16 +223,11 @@ def over_blocks(
     levels = [Level(blocks.count, plane, geo.taps * stored)]
     levels += tap_levels(geo, step, stored)
 
-    def channels(block: Val | int) -> Val | int:
-        if blocks.last == blocks.width or blocks.count == 1:
-            return blocks.last
-        return b.minimum(blocks.width, b.const(blocks.padded, I64) - block * blocks.width)
-
     def reduce(
         x: Ptr, w: Ptr, acc: list[Val], pixels: list[Val | int], fetch: Fetch | None
     ) -> list[Val]:
         return contract(
-            b, x, w, acc, pixels, lanes, levels, channels, blocks.step, channel_stride=sides,
+            b, x, w, acc, pixels, lanes, levels, blocks.of(b), blocks.step, channel_stride=sides,
             fetch=fetch, early=early * plane, sides=sides,
         )  # fmt: skip
 

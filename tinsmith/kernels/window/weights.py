@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tinsmith.codegen.builder import Builder, Val
 from tinsmith.kernels.window.tiles import Panels, unroll
 from tinsmith.records import dataclass
 
@@ -34,6 +36,16 @@ class ChannelBlocks:
     def padded(self) -> int:
         """The channels that are computed."""
         return (self.count - 1) * self.width + self.last
+
+    def of(self, b: Builder) -> Callable[[Val | int], Val | int]:
+        """What gives the channels that are computed of the block at an index."""
+
+        def channels(block: Val | int) -> Val | int:
+            if self.last == self.width or self.count == 1:
+                return self.last
+            return b.minimum(self.width, b.index(self.padded) - block * self.width)
+
+        return channels
 
 
 def channel_blocks(channels: int, width: int) -> ChannelBlocks:

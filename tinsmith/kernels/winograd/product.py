@@ -12,6 +12,7 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.layout import LINE
+from tinsmith.kernels.window.contract import Fetch, Level, contract
 from tinsmith.kernels.winograd.plan import Plan
 
 
@@ -68,63 +69,22 @@ def product_stage(
             )
 
 
-def _following(plan: Plan, w: Ptr, vectors: int, i: Val) -> tuple[Ptr, int]:
-    """Where register tile i prefetches the next unit's weights, and its lines of each loop body."""
+def _following(plan: Plan, w: Ptr, vectors: int, i: Val) -> Fetch:
+    """What register tile i prefetches of the next unit's weights."""
     row = vectors * plan.width
     lines = -(-plan.channels.step * row // LINE)
     share = -(-lines // plan.micro.count)
-    return (w + plan.depth * row + i * share % lines * LINE).fixed(), share
+    return Fetch(i * share % lines * LINE + plan.depth * row, share)
 
 
 def _sums(
-    b: Builder,
-    plan: Plan,
-    x: Ptr,
-    w: Ptr,
-    size: int,
-    vectors: int,
-    following: tuple[Ptr, int] | None,
+    b: Builder, plan: Plan, x: Ptr, w: Ptr, size: int, vectors: int, fetch: Fetch | None
 ) -> list[Val]:
-    """Sums over all channels for `size` tiles and `vectors` output blocks.
-
-    The loops are real, with the accumulators in phis: unrolled further, LLVM spills.
-    """
-    width, channels = plan.width, plan.channels
-    row = vectors * width
-    ahead, lines = (None, 0) if following is None else following
-
-    def body(x: Ptr, w: Ptr, ahead: Ptr | None, acc: list[Val]) -> list[Val]:
-        x, w, acc = x.fixed(), w.fixed(), list(acc)
-        ahead = None if ahead is None else ahead.fixed()
-        for u in range(channels.step):
-            ws = [(w + (u * row + o * width)).load(width) for o in range(vectors)]
-            if u < lines and ahead is not None:
-                for line in range(u, lines, channels.step):
-                    (ahead + line * LINE).prefetch(locality=2)
-            for p in range(size):
-                one = (x + (p * width + u)).load().splat(width)
-                for o in range(vectors):
-                    acc[p * vectors + o] = one.fma(ws[o], acc[p * vectors + o])
-        return acc
-
-    def block(x: Ptr, w: Ptr, ahead: Ptr | None, acc: list[Val], count: Val | int) -> list[Val]:
-        if isinstance(count, int) and count == channels.step:
-            return body(x, w, ahead, acc)
-        with b.loop(0, count, channels.step, carry=acc) as loop:
-            i = loop.index
-            further = None if ahead is None else ahead + i * row
-            loop.next(body(x + i, w + i * row, further, loop.vars))
-        return loop.out
-
-    acc = [b.zero(F32.x(width))] * (size * vectors)
-    if channels.count == 1:
-        return block(x, w, ahead, acc, channels.last)
-    with b.loop(0, channels.count, carry=acc) as loop:
-        c = loop.index
-        step = c * (channels.stored * row)
-        count: Val | int = channels.last
-        if channels.last != width:
-            count = b.minimum(width, b.index(channels.padded) - c * width)
-        further = None if ahead is None else ahead + step
-        loop.next(block(x + c * (plan.tiles * width), w + step, further, loop.vars, count))
-    return loop.out
+    """Sums over all channels for `size` tiles and `vectors` output blocks."""
+    channels, lanes = plan.channels, (plan.width,) * vectors
+    levels = [Level(channels.count, plan.tiles * plan.width, channels.stored * sum(lanes))]
+    start = [b.zero(F32.x(plan.width))] * (size * vectors)
+    pixels = [p * plan.width for p in range(size)]
+    return contract(
+        b, x, w, start, pixels, lanes, levels, channels.of(b), channels.step, fetch=fetch
+    )
