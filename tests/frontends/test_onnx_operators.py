@@ -177,6 +177,20 @@ def test_resize_with_empty_inputs_of_opset_11(by: str) -> None:
     check(proto, {"x": X}, expected=[X.repeat(2, axis=2).repeat(2, axis=3)])
 
 
+@pytest.mark.parametrize("rank", [2, 3])
+@pytest.mark.parametrize("onesided", [None, 0])
+def test_short_time_fourier_transform(rank: int, onesided: int | None) -> None:
+    x = floats(2, 20)
+    step, size = np.array(4), np.array(8)
+    window = np.hanning(8).astype("f4")
+    pieces = np.lib.stride_tricks.sliding_window_view(x, 8, 1)[:, ::4] * window
+    found = np.fft.fft(pieces) if onesided == 0 else np.fft.rfft(pieces)
+    want = np.stack([found.real, found.imag], -1).astype("f4")
+    attrs = {} if onesided is None else {"onesided": onesided}
+    feeds = x if rank == 2 else x[..., None], step, window, size
+    check(*one("STFT", *feeds, **attrs), expected=[want])
+
+
 @pytest.mark.parametrize("type", ["Sum", "Mean", "Max", "Min"])
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_variadic(type: str, count: int) -> None:

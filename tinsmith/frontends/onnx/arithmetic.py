@@ -239,6 +239,16 @@ def dft(call: Call) -> Result:
     )
 
 
+@importer("STFT")
+def stft(call: Call) -> Result:
+    """PyTorch writes real signals as [B,L], where the operator has [B,L,1]."""
+    signal = call[0]
+    if signal.rank == 2:
+        signal = call.emit("Unsqueeze", signal, call.ints(-1))
+    rest = [call.arg(i) for i in (1, 2, 3)]
+    return call.emit("STFT", signal, *rest, onesided=bool(call.attr("onesided", 1)))
+
+
 @importer("HannWindow", "HammingWindow", "BlackmanWindow")
 def window(call: Call) -> Result:
     return call.emit(

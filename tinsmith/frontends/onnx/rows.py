@@ -56,7 +56,6 @@ SAME_NAMES = {
     "RegexFullMatch": "pattern",
     "StringNormalizer": "case_change_action is_case_sensitive locale stopwords",
     "StringSplit": "delimiter maxsplit",
-    "STFT": "onesided",
     "NegativeLogLikelihoodLoss": "ignore_index reduction",
     "RotaryEmbedding": "interleaved num_heads rotary_embedding_dim",
     "TfIdfVectorizer": "max_gram_length max_skip_count min_gram_length mode ngram_counts "
