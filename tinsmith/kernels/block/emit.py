@@ -20,7 +20,7 @@ from tinsmith.kernels.window.direct import (
     over_blocks,
     store_tile,
 )
-from tinsmith.kernels.window.geometry import steps
+from tinsmith.kernels.window.geometry import Geometry, steps
 from tinsmith.kernels.window.order import PanelPlace
 from tinsmith.kernels.window.tiles import Sink, sweep, walk
 from tinsmith.records import dataclass
@@ -130,6 +130,18 @@ def _clear_edges(em: Emit, stages: Stages, plan: BlockPlan) -> None:
             (start + column * width).store(zero)
 
 
+def _convolve_panel(
+    em: Emit, geo: Geometry, dense: Dense, panel: Panel, x: Ptr, sink: Sink
+) -> None:
+    """A 1x1 convolution of one panel's channels; x is at the first pixel."""
+    weights = em.packed[0] + panel.channel * dense.row
+    bias = em.packed[1] + panel.channel if em.site.has(2) else None
+    lanes, depth = halved(em.target, panel.lanes), dense.blocks.padded
+    reduce = over_blocks(em, geo, dense.blocks, lanes)
+    at = PanelPlace(0, 0, lanes, 0, 0, 0, 1)
+    convolve(em, geo, at, x, weights, bias, sink, depth, reduce)
+
+
 class _Step:
     """One step: rows [row, row + size) of image n, for all channels or those of one panel."""
 
@@ -192,13 +204,7 @@ class _Step:
             )
             em = stages.emit(self.em, stage, source, out, (self.n, panel.block, image_row))
             x = source.pointer + self.n * batch + image_row * step[1]
-            weights = em.packed[0] + panel.channel * dense.row
-            bias = em.packed[1] + panel.channel if stage.bias else None
-            lanes, depth = halved(em.target, panel.lanes), dense.blocks.padded
-            reduce = over_blocks(em, row_geo, dense.blocks, lanes)
-            at = PanelPlace(0, 0, lanes, 0, 0, 0, 1)
-            sink = Sink(em, row_geo, panel.block)
-            convolve(em, row_geo, at, x, weights, bias, sink, depth, reduce)
+            _convolve_panel(em, row_geo, dense, panel, x, Sink(em, row_geo, panel.block))
 
     def _clear_row(self, line: Val) -> None:
         b, plan, width = self.b, self.plan, self.stages.width
@@ -303,12 +309,7 @@ class _Step:
         geo = flattened(em, replace(stage.geo, batch=1, size=extent, out=extent))
 
         def one(panel: Panel) -> None:
-            weights = em.packed[0] + panel.channel * dense.row
-            bias = em.packed[1] + panel.channel if stage.bias else None
-            lanes, depth = halved(em.target, panel.lanes), dense.blocks.padded
-            reduce = over_blocks(em, geo, dense.blocks, lanes)
-            at = PanelPlace(0, 0, lanes, 0, 0, 0, 1)
             sink = Sink(em, geo).at(0, panel.block)
-            convolve(em, geo, at, self.middle, weights, bias, sink, depth, reduce)
+            _convolve_panel(em, geo, dense, panel, self.middle, sink)
 
         _each(b, dense, one)
