@@ -90,6 +90,7 @@ def test_options_given_must_be_those_of_carried_code(
     sames: list[dict[str, Any]] = [
         {},
         {"threads": 2, "precision": "default", "kernels": "conv1=conv_direct"},
+        {"passes": ""},
     ]
     for same in sames:
         got = ts.compile(file, trust=True, **same)

@@ -77,7 +77,7 @@ def canonical_text(graph: Any, build: Build, types: dict[str, Any], chosen: dict
     from tinsmith.compiler.compile import machine_of
     from tinsmith.compiler.options import Options
 
-    options = Options(kernels=build.kernels, passes=build.passes)
+    options = Options(kernels=build.kernels, passes=build.passes or "")
     made = Compilation(graph, machine_of(build.target), options, build.cache)
     if any(t.shape is None for t in types.values()):
         return str(made.canonical)

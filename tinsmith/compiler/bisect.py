@@ -124,7 +124,7 @@ class Bisection:
             "kernels": ",".join(f"{node}={kernel}" for node, kernel in forced.items()),
             "target": "" if isa == host().isa else isa,
             "threads": "" if options.threads == Options.threads else options.threads,
-            "passes": options.passes or "",
+            "passes": options.passes,
             "precision": "" if options.precision == Options.precision else options.precision,
         }
         flags = [f"--{name}={value}" for name, value in values.items() if value != ""]
@@ -136,7 +136,7 @@ class Bisection:
         """The first pass after which the references no longer give what they gave before."""
         if (found := self._wrong(placed, want)) is None:
             return None
-        spec = self.compilation.passes or ""
+        spec = self.compilation.passes
         imported = self.compilation.imported
         types = self.compilation.types(self.signature)
         for stage in ("portable", "machine"):
@@ -144,7 +144,7 @@ class Bisection:
                 graph = imported.clone(types)
                 stop = f"{spec},stop-after={entry.name}".lstrip(",")
                 if stage == "machine":
-                    run_passes(graph, "portable", "cpu", self.compilation.passes)
+                    run_passes(graph, "portable", "cpu", spec)
                 run_passes(graph, stage, "cpu", stop)
                 if (wrong := self._wrong(graph, want)) is not None:
                     return Culprit(PASS, entry.name, difference=wrong)

@@ -20,7 +20,7 @@ class Options:
 
     threads: int = 1
     kernels: str | Mapping[str, str] | None = None
-    passes: str | None = None
+    passes: str = ""
     precision: str = "default"
     memory: str = "default"
 
