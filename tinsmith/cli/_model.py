@@ -86,8 +86,9 @@ class Build:
 
     def threads_of(self, net: Net) -> int:
         """How many threads may compute: as was said, or those that trusted code was made for."""
-        made_for = net.program().plan.threads if self.backend == "cpu" else 1
-        return self.threads or made_for
+        if self.threads is not None:
+            return self.threads
+        return net.program().plan.threads if self.backend == "cpu" else 1
 
     def options(self) -> dict[str, Any]:
         """The arguments of `tinsmith.compile`, without those that nobody gave."""
