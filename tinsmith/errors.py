@@ -122,7 +122,11 @@ class RewriteLimit(PassError):
 
 
 class NoKernel(TinsmithError):
-    """No kernel, not even the reference, takes a node under the given restrictions."""
+    """A kernel that is asked for by name does not take a node."""
+
+
+class KernelChoiceError(NoKernel):
+    """A kernel that is asked for by name computes other operators."""
 
 
 class CodegenError(TinsmithError):

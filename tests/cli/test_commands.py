@@ -98,6 +98,7 @@ def test_help_names_what_options_take() -> None:
         (["ops", "--trait", "shiny"], "'anchor'"),
         (["run", MODEL, "picture=random"], "no input 'picture'"),
         (["run", MODEL, "--kernels", "Conv=magic"], "magic"),
+        (["run", MODEL, "--kernels", "Conv=softmax"], "'softmax' does not compute Conv"),
         (["run", MODEL, "--passes", "-no-such-pass"], "no-such-pass"),
         (["explain", MODEL, "conv7"], "conv7"),
         (["ops", "Convv"], "Did you mean 'Conv'"),

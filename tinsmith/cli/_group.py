@@ -20,6 +20,7 @@ import click
 
 from tinsmith.errors import (
     InputNameError,
+    KernelChoiceError,
     OptionError,
     PassChoiceError,
     TinsmithError,
@@ -28,7 +29,7 @@ from tinsmith.errors import (
 )
 
 INTERRUPTED = 130
-USAGE = (UnknownName, OptionError, PassChoiceError, InputNameError)
+USAGE = (UnknownName, OptionError, PassChoiceError, KernelChoiceError, InputNameError)
 """Errors that only what the user wrote can cause."""
 
 

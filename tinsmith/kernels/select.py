@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from tinsmith.errors import NoKernel, OptionError, UnknownName
+from tinsmith.errors import KernelChoiceError, NoKernel, OptionError, UnknownName
 from tinsmith.kernels._kernel import ELEMENTWISE, KERNELS, Choice, Site, Skip, Tier, kernels_for
 from tinsmith.ops import OPS
 from tinsmith.records import dataclass
@@ -77,14 +77,15 @@ def forced(site_name: str, op: str, overrides: Mapping[str, str]) -> str | None:
 def candidates(site: Site, force: str | None = None) -> list[Candidate]:
     """Every kernel of the site's operator with its choices or its reason, best tier first.
 
-    Raises NoKernel where `force` names a kernel that declines the site.
+    Raises KernelChoiceError where `force` names a kernel of another operator, NoKernel where that
+    declines the site.
     """
     op = site.anchor.op.name if site.anchor is not None else ELEMENTWISE
     rows = kernels_for(op)
     if force is not None:
         rows = tuple(k for k in rows if k.name == force)
         if not rows:
-            raise NoKernel(f"{site.node.origin}: kernel {force!r} does not compute {op}")
+            raise KernelChoiceError(f"{site.node.origin}: kernel {force!r} does not compute {op}")
     found: list[Candidate] = []
     for row in rows:
         try:
