@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import tinsmith as ts
+from tests.dependent import F, model_of, node
 from tests.models import agree
 from tests.transformer import feeds, transformer
 from tinsmith.codegen import cache as code_cache
@@ -160,12 +160,8 @@ def x_shape(x):
 
 
 def relu_model(dims):
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, dims)
-    two = numpy_helper.from_array(np.array(2, np.float32), "two")
-    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Mul", ["r", "two"], ["y"])]
-    graph = helper.make_graph(nodes, "relu", [x], [y], [two])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    nodes = [node("Relu", "x", "r"), node("Mul", "r two", "y")]
+    return model_of(nodes, [("x", F, dims)], [("y", F, dims)], [("two", np.float32(2))])
 
 
 def test_a_shape_whose_kernels_exist_is_planned_quickly(net):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
-from tests.test_sizes import DEPENDENT, F, model_of, node
+from tests.dependent import DEPENDENT, F, model_of, node
 from tests.transformer import feeds, transformer
 from tinsmith.codegen.target import host
 from tinsmith.compiler.build import Compilation

@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
-from tinsmith.cli import main
+from tests.cli.harness import DIGITS, LABELS, MODEL, SEVEN, parsed, tinsmith
 from tinsmith.codegen.target import ISAS
 from tinsmith.compiler.options import BACKENDS, PRECISIONS
 from tinsmith.ops import OPS
 
-DIGITS = Path(__file__).resolve().parent.parent.parent / "examples" / "digits"
-MODEL = str(DIGITS / "digits.onnx")
-SEVEN = str(DIGITS / "seven.png")
-LABELS = str(DIGITS / "labels.txt")
 COMMANDS = ("bench", "explain", "inspect", "kernels", "ops", "passes", "run", "verify")
-
-
-def tinsmith(*arguments: Any, code: int = 0) -> Result:
-    got = CliRunner().invoke(main, [str(a) for a in arguments])
-    if got.exception is not None and not isinstance(got.exception, SystemExit):
-        raise got.exception
-    assert got.exit_code == code, got.output
-    assert "Traceback" not in got.output and "\x1b[" not in got.output
-    return got
-
-
-def parsed(*arguments: Any) -> Any:
-    return json.loads(tinsmith(*arguments, "--json").stdout)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tests.cli.test_commands import MODEL, SEVEN, parsed, tinsmith
+from tests.cli.harness import MODEL, SEVEN, parsed, tinsmith
 from tinsmith.cli import main
 
 COMPILING = ("bench", "explain", "inspect", "run", "verify")

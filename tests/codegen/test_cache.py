@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.codegen.test_elf import apply
+from tests.codegen.arrays import X, apply, texts
 from tinsmith.codegen import cache as module
 from tinsmith.codegen import library
 from tinsmith.codegen import math as m
@@ -22,7 +22,7 @@ from tinsmith.codegen.cache import Cache, key_of, open_cache
 from tinsmith.codegen.jit import compile_object
 from tinsmith.codegen.library import Compiler, forget, load_library
 from tinsmith.codegen.target import Target, host, level
-from tinsmith.codegen.types import F32, I64, PTR
+from tinsmith.codegen.types import F32, PTR
 from tinsmith.errors import CacheError
 
 not_root = pytest.mark.skipif(
@@ -36,19 +36,6 @@ def compile_all(
     """The object of each text, by symbol."""
     with Compiler(target, cache) as compiler:
         return compiler.objects(codes)
-
-
-def texts(count: int) -> dict[str, str]:
-    found = {}
-    for k in range(count):
-        text = Module(host())
-        b = text.function(f"f{k}", [("x", PTR), ("y", PTR), ("n", I64)])
-        x, y = b.pointer("x", F32), b.pointer("y", F32)
-        with b.loop(0, b.args["n"], 4) as i:
-            (y + i).store(m.exp((x + i).load(4)) + float(k))
-        b.ret()
-        found[f"f{k}"] = text.text()
-    return found
 
 
 def test_while_somebody_waits_all_cores_compile_but_never_the_callers_thread(monkeypatch):
@@ -65,9 +52,6 @@ def test_while_somebody_waits_all_cores_compile_but_never_the_callers_thread(mon
     assert len(compile_all(texts(6), host())) == 6
     assert threading.get_ident() not in threads
     assert len(threads) > 2
-
-
-X = np.linspace(-1, 1, 16, dtype=np.float32)
 
 
 @pytest.fixture
@@ -252,7 +236,7 @@ def test_threads_give_what_one_thread_gives():
 WARM = """
 import sys
 import numpy as np
-from tests.codegen.test_cache import X, apply, texts
+from tests.codegen.arrays import X, apply, texts
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.library import load_library
 from tinsmith.codegen.target import host

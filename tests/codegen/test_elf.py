@@ -12,29 +12,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.codegen.arrays import PARAMS, X, apply, text_of
 from tinsmith.codegen import math as m
 from tinsmith.codegen.builder import Function, Module
 from tinsmith.codegen.elf import link
 from tinsmith.codegen.jit import InProcess, compile_object
 from tinsmith.codegen.library import SharedLibrary
 from tinsmith.codegen.target import host, level
-from tinsmith.codegen.types import F32, I64, PTR
+from tinsmith.codegen.types import F32
 from tinsmith.errors import CodegenError
-
-PARAMS = [("x", PTR), ("y", PTR), ("n", I64)]
-SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
 
 @cache
 def mapped(name: str, function, target=None) -> bytes:
-    """An object with `name(x, y, n)`: y[i] = function(x[i]) for n a multiple of 4."""
-    module = Module(target or host())
-    b = module.function(name, PARAMS)
-    x, y = b.pointer("x", F32), b.pointer("y", F32)
-    with b.loop(0, b.args["n"], 4) as i:
-        (y + i).store(function((x + i).load(4)))
-    b.ret()
-    return compile_object(module.text(), module.target)
+    """An object with `name(x, y, n)`: y[i] = function(x[i])."""
+    return compile_object(text_of(name, function, target), target or host())
 
 
 def chain(*names: str, target=None) -> bytes:
@@ -46,15 +38,6 @@ def chain(*names: str, target=None) -> bytes:
         b.call(Function(name, PARAMS), [b.pointer("x", F32), b.pointer("y", F32), b.args["n"]])
     b.ret()
     return compile_object(module.text(), module.target)
-
-
-def apply(library, name: str, x: np.ndarray) -> np.ndarray:
-    y = np.zeros_like(x)
-    SIGNATURE(library.address(name))(x.ctypes.data, y.ctypes.data, x.size)
-    return y
-
-
-X = np.linspace(-2, 2, 32, dtype=np.float32)
 
 
 def test_calls_and_constants_across_objects():

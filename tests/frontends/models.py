@@ -10,6 +10,7 @@ import numpy as np
 from onnx import ModelProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+import tinsmith as ts
 from tinsmith.frontends import load
 from tinsmith.graph import Graph
 from tinsmith.graph.verify import verify
@@ -102,6 +103,22 @@ def check(proto: ModelProto, feeds: Arrays, expected: Any = None, rtol: float = 
         assert got.shape == want.shape
         np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol)
     return graph
+
+
+def check_evaluator(
+    case: tuple[ModelProto, Arrays], backend: str, rtol: float = 2e-5, atol: float = 1e-6
+) -> None:
+    """A compiled model (and its feeds) gives what ONNX's evaluator gives."""
+    proto, feeds = case
+    want = ReferenceEvaluator(proto).run(None, feeds)
+    net = ts.compile(load(proto), backend=backend)
+    for got, w in zip(net.run(list(feeds.values())), want, strict=True):
+        assert got.shape == w.shape
+        if w.dtype.kind in "OUS":
+            assert got.tolist() == w.tolist()
+        else:
+            assert got.dtype == w.dtype or w.dtype != np.float32
+            np.testing.assert_allclose(got, w, rtol=rtol, atol=atol)
 
 
 def ops(graph: Graph) -> list[str]:

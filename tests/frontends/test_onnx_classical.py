@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
 
 import tinsmith as ts
-from tests.frontends.models import floats, ml, model
+from tests.frontends.models import check_evaluator, floats, ml, model
 from tinsmith.errors import DataError, ImportFailed
 from tinsmith.frontends import load
 from tinsmith.ops import OPS
@@ -93,20 +92,6 @@ CASES = {
     "words of trees": ml("TreeEnsembleClassifier", X, outs=2,
                          **forest("class", classlabels_strings=["x", "y", "z"])),
 }  # fmt: skip
-
-
-def check_evaluator(case: Any, backend: str, rtol: float = 2e-5, atol: float = 1e-6) -> None:
-    """A compiled model (and its feeds) gives what ONNX's evaluator gives."""
-    proto, feeds = case
-    want = ReferenceEvaluator(proto).run(None, feeds)
-    net = ts.compile(load(proto), backend=backend)
-    for got, w in zip(net.run(list(feeds.values())), want, strict=True):
-        assert got.shape == w.shape
-        if w.dtype.kind in "OUS":
-            assert got.tolist() == w.tolist()
-        else:
-            assert got.dtype == w.dtype or w.dtype != np.float32
-            np.testing.assert_allclose(got, w, rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("backend", ["cpu", "numpy"])

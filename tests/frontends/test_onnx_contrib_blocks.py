@@ -9,7 +9,7 @@ import pytest
 
 import tinsmith as ts
 from tests.frontends.models import check, floats, run
-from tests.frontends.test_onnx_contrib_attention import one
+from tests.frontends.models import contrib as one
 from tinsmith.errors import ImportFailed
 from tinsmith.frontends import load
 

@@ -12,14 +12,14 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import tinsmith as ts
-from tests.frontends.models import ml
-from tests.frontends.test_onnx_classical import X, check_evaluator
+from tests.frontends.models import check_evaluator, floats, ml
 from tinsmith.errors import ImportFailed
 from tinsmith.frontends import load
 from tinsmith.graph.text import format_graph, graph_weights, parse_graph
 from tinsmith.ops import OPS
 
 RNG = np.random.default_rng(3)
+X = floats(7, 4)
 DATA = Path(__file__).parents[1] / "data" / "svm"
 EXPECTED = np.load(DATA / "expected.npz")
 KERNELS = {

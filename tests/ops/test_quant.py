@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.ops.checking import check, close, normal, refused, rng, types_of
-from tests.ops.test_conv import naive_conv
+from tests.ops.naive import naive_conv
 from tinsmith.graph import Type, dtype_of
 from tinsmith.ops import OPS
 

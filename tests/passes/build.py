@@ -2,6 +2,7 @@
 
 import numpy as np
 
+import tinsmith as ts
 from tinsmith.graph import Graph, Type
 from tinsmith.graph.verify import verify
 from tinsmith.ops.control import run_graph
@@ -72,3 +73,17 @@ def check(graph, *stages, spec=None, tolerance=2e-5, sizes=None):
             np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance * scale)
     assert [v.name for v in graph.outputs] == names, "outputs keep their names"
     return report
+
+
+def native(g, feeds, exact=False):
+    """The graph runs without any reference, and right."""
+    want = run_graph(g, feeds)
+    net = ts.compile(g, cache=False)
+    for got, right in zip(net.run(feeds), want, strict=True):
+        assert got.dtype == right.dtype and got.shape == right.shape
+        if exact or right.dtype.kind in "iu":
+            np.testing.assert_array_equal(got, right)
+        else:
+            np.testing.assert_allclose(got, right, rtol=2e-5, atol=2e-5)
+    steps = net.program().plan.steps
+    assert not [s.name for s in steps if s.kind == "reference"]

@@ -5,22 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
-import tinsmith as ts
-from tests.passes.build import Builder, check, ops_of
+from tests.passes.build import Builder, check, native, ops_of
 from tinsmith import ops
 from tinsmith.graph import Type
-from tinsmith.ops.control import run_graph
 
 ONLY = "-fuse-elementwise"
-
-
-def native(g, feeds):
-    """The graph runs without any reference, and right."""
-    want = run_graph(g, feeds)
-    net = ts.compile(g, cache=False)
-    for a, b in zip(net.run(feeds), want, strict=True):
-        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
-    assert not [s.name for s in net.program().plan.steps if s.kind == "reference"]
 
 
 def built(g):

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
-from tests.passes.build import Builder
-from tests.passes.test_lower_windows import native
+from tests.passes.build import Builder, native
 from tinsmith import ops
 from tinsmith.graph import Type
 

@@ -3,26 +3,9 @@
 import numpy as np
 import pytest
 
-import tinsmith as ts
-from tests.passes.build import Builder
+from tests.passes.build import Builder, native
 from tinsmith import ops
 from tinsmith.graph import Type
-from tinsmith.ops.control import run_graph
-
-
-def native(g, feeds, exact=False):
-    """The graph runs without any reference, and right."""
-    want = run_graph(g, feeds)
-    net = ts.compile(g, cache=False)
-    for got, right in zip(net.run(feeds), want, strict=True):
-        assert got.dtype == right.dtype and got.shape == right.shape
-        if exact or right.dtype.kind in "iu":
-            np.testing.assert_array_equal(got, right)
-        else:
-            np.testing.assert_allclose(got, right, rtol=2e-5, atol=2e-5)
-    steps = net.program().plan.steps
-    assert not [s.name for s in steps if s.kind == "reference"]
-
 
 CONVS = [
     ((1, 4, 8, 8), (6, 4, 3, 3), {"pad": (1, 1, 1, 1)}),
