@@ -65,12 +65,12 @@ def wrong_kernels():
         packed = choice.packed[0]
         return replace(choice, packed=(Packed("w", lambda: packed.make() * np.float32(1.05)),))
 
-    @kernel("MatMul", Tier.GENERIC, dtypes="float32")
+    @kernel("MatMul", Tier.VECTOR, dtypes="float32")
     def matmul_wrong(site):
         """Wrong on purpose."""
         return spoiled(site)
 
-    @kernel("MatMul", Tier.GENERIC, dtypes="float32")
+    @kernel("MatMul", Tier.VECTOR, dtypes="float32")
     def matmul_misplaced(site):
         """Wrong on purpose, unless it reads the graph's inputs."""
         if site.input(0).producer is None:

@@ -42,10 +42,9 @@ class Tier(IntEnum):
     """How special a kernel is. Costs compare only within one tier; the best tier wins."""
 
     REFERENCE = 0
-    GENERIC = 1
-    VECTOR = 2
-    SHAPED = 3
-    MEASURED = 4
+    VECTOR = 1
+    SHAPED = 2
+    MEASURED = 3
 
 
 @dataclass(frozen=True)
