@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -297,14 +296,3 @@ def check(
             inside_bytes = len(raw) - 2 * SLACK - 64
             assert (raw[start + inside_bytes :] == 0xFF).all(), "wrote beyond a buffer"
     return bench.choice
-
-
-def time_kernel(bench: Bench, seconds: float = 0.2) -> float:
-    """The least time of one run, in seconds."""
-    bench.run()
-    best, end = float("inf"), time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        start = time.perf_counter()
-        bench.run()
-        best = min(best, time.perf_counter() - start)
-    return best

@@ -73,9 +73,6 @@ PARTED = [
      {"width": 2, "value_width": 2, "shape": (4, 2, 3, 2)}),
 ]  # fmt: skip
 
-AT_RUN_TIME = {"Concat", "ChannelGather", "RowAttention"}
-"""Whose inputs of the batch's extent all come in; others have one such input, the first."""
-
 
 def graph_of(op: str, arrays, attrs, run_time: int = 1) -> tuple[Graph, list[np.ndarray]]:
     g = Graph(op)
