@@ -22,8 +22,8 @@ from tinsmith.kernels.window.direct import (
 )
 from tinsmith.kernels.window.geometry import Geometry, steps
 from tinsmith.kernels.window.order import PanelPlace
+from tinsmith.kernels.window.panels import Panel, every_panel, pick_panel
 from tinsmith.kernels.window.tiles import Sink, sweep, walk
-from tinsmith.records import dataclass
 
 
 def tiles_of(stages: Stages, plan: BlockPlan) -> int:
@@ -59,7 +59,7 @@ def emit_block(em: Emit, stages: Stages, plan: BlockPlan) -> None:
         if plan.parted and plan.expand is not None:
             total = plan.expand.cut.total
             n = rest // total
-            _pick(b, plan.expand, rest % total, lambda p: run(p, n))
+            pick_panel(b, plan.expand.cut, rest % total, lambda p: run(p, n))
         else:
             run(None, rest)
 
@@ -72,47 +72,6 @@ def _is_first(b: Builder, plan: BlockPlan, begins: Val, band: Val | int, row: Va
     unit = band * plan.steps // plan.bands
     first = unit * low + b.minimum(unit, many) * (high - low)
     return row.eq(first) & (begins | row.eq(0))
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Some expanded channels: the lanes of their vectors, and the first block and channel."""
-
-    lanes: tuple[int, ...]
-    block: Val | int
-    channel: Val | int
-
-
-def _pick(b: Builder, dense: Dense, which: Val | int, body: Callable[[Panel], None]) -> None:
-    """Call `body` with panel number `which`."""
-    cut = dense.cut
-    whole = sum(cut.main)
-
-    def full() -> None:
-        body(Panel(cut.main, which * len(cut.main), which * whole))
-
-    def tail() -> None:
-        body(Panel(cut.tail, cut.count * len(cut.main), cut.count * whole))
-
-    if not cut.tail:
-        full()
-    elif not cut.count:
-        tail()
-    else:
-        b.choose(b.index(which) < cut.count, full, tail)
-
-
-def _each(b: Builder, dense: Dense, body: Callable[[Panel], None]) -> None:
-    """Call `body` with every panel."""
-    cut = dense.cut
-    whole = sum(cut.main)
-    if cut.count == 1:
-        body(Panel(cut.main, 0, 0))
-    elif cut.count:
-        with b.loop(0, cut.count) as p:
-            body(Panel(cut.main, p * len(cut.main), p * whole))
-    if cut.tail:
-        body(Panel(cut.tail, cut.count * len(cut.main), cut.count * whole))
 
 
 def _clear_edges(em: Emit, stages: Stages, plan: BlockPlan) -> None:
@@ -179,7 +138,7 @@ class _Step:
         if self.panel is not None:
             self._expand_panel(self.panel, low, high)
         else:
-            _each(b, plan.expand, lambda p: self._expand_panel(p, low, high))
+            every_panel(b, plan.expand.cut, lambda p: self._expand_panel(p, low, high))
         for lo, hi in (
             (start, b.minimum(stop, top)),
             (b.maximum(start, top + height), stop),
@@ -312,4 +271,4 @@ class _Step:
             sink = Sink(em, geo).at(0, panel.block)
             _convolve_panel(em, geo, dense, panel, self.middle, sink)
 
-        _each(b, dense, one)
+        every_panel(b, dense.cut, one)

@@ -7,16 +7,17 @@ never leave the image), and every output panel reads its pixels from there by br
 
 from __future__ import annotations
 
-from math import prod
+from dataclasses import replace
 
-from tinsmith.codegen.builder import Val
+from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import LINE, PLAIN, Layout, block_of
-from tinsmith.kernels.window.contract import Level, contract, initial
-from tinsmith.kernels.window.direct import grid, store_tile, traffic
+from tinsmith.kernels.window.contract import contract, initial
+from tinsmith.kernels.window.direct import grid, store_tile, tap_levels, traffic
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
 from tinsmith.kernels.window.padded import copy_rows
+from tinsmith.kernels.window.panels import Panel, every_panel
 from tinsmith.kernels.window.tiles import Panels, Sink, panels, tiling, walk
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias, pack_panels
 from tinsmith.records import dataclass
@@ -37,10 +38,6 @@ class Band:
     step: Triple  # (plane, row, pixel), as `geometry.steps`
     channel: int
     copied: bool
-
-    @property
-    def nbytes(self) -> int:
-        return 4 * self.channel if not self.copied else 0
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
@@ -98,80 +95,80 @@ def _band(geo: Geometry) -> Band:
     return Band(rows, count, lines(rows), pitch, (plane, pitch, 1), geo.kernel[0] * plane, copied)
 
 
+@dataclass(frozen=True)
+class Rows:
+    """The input rows of a band where they are read: `x` is at the first window's first pixel;
+    channels are `channel` and axes `step` elements apart."""
+
+    geo: Geometry
+    x: Ptr
+    channel: int
+    step: Triple
+
+
 def emit_first_layer(
     em: Emit, geo: Geometry, cut: Panels, blocks: ChannelBlocks, band: Band
 ) -> None:
     """Tiles are (batch, output plane, band); a band's panels share its copied rows."""
-    b, source = em.b, em.ins[0]
-    assert source is not None
-    batch, channel, step = steps(source.spec, geo.rank)
-    far = em.outs[0].spec.nbytes > em.target.l2 // 2
+    b = em.b
     with b.loop(em.begin, em.end) as t:
         index, plane = t % band.count, t // band.count
         d, n = plane % geo.out[0], plane // geo.out[0]
         first = index * band.rows
-        image = source.pointer + n * batch
-        if band.copied:
-            x, channel_step, step_in = em.workspace.cast(F32), band.channel, band.step
-            corner = (
-                b.index(d) * geo.stride[0] - geo.begin[0],
-                b.index(first) * geo.stride[1] - geo.begin[1],
-                -geo.begin[2],
-            )
-            extent = (band.lines, band.pitch)
-            copy_rows(b, image, x, geo, corner, extent, geo.channels, channel, step)
-            tap_plane = band.step[0]
-        else:
-            x = image + d * (geo.stride[0] * step[0]) + first * (geo.stride[1] * step[1])
-            channel_step, step_in = channel, step
-            tap_plane = geo.dilation[0] * step[0]
-        taps = (tap_plane, geo.dilation[1] * step_in[1], geo.dilation[2] * step_in[2])
-        rows = b.minimum(band.rows, b.index(geo.out[1]) - first)
+        source = _rows_of(em, geo, band, n, d, first)
+        count = b.minimum(band.rows, b.index(geo.out[1]) - first)
         sink = Sink(em, geo).at(n, 0, d, first)
-        weights, bias = em.packed[0], em.packed[1] if len(em.packed) > 1 else None
+        every_panel(b, cut, lambda panel: _emit_panel(em, source, blocks, panel, count, sink))
 
-        def panel(
-            lanes: tuple[int, ...],
-            block: Val | int,
-            channel_at: Val | int,
-        ) -> None:
-            row = sum(lanes)
-            w = (weights + channel_at * (blocks.stored * geo.taps)).fixed()
-            at = None if bias is None else bias + channel_at
-            levels = [
-                Level(
-                    geo.kernel[axis], taps[axis], prod(geo.kernel[axis + 1 :]) * blocks.stored * row
-                )
-                for axis in range(3)
-            ]
-            plan = tiling(em.target, 1, geo.out[2], lanes, blocks.padded * geo.taps)
-            with b.loop(0, rows) as r:
-                line = x + r * (geo.stride[1] * step_in[1])
-                out = sink.at(0, block, 0, r)
 
-                def tile(c: Val | int, wide: int) -> None:
-                    stride = geo.stride[2] * step_in[2]
-                    pixels = [j * stride for j in range(wide)]
-                    start = initial(b, at, wide, lanes)
-                    corner = (line + c * stride).fixed()
-                    if far:
-                        _ask_for_row(out.at(0, 0, 0, 1, c), wide, len(lanes))
-                    done = contract(
-                        b, corner, w, start, pixels, lanes, levels, lambda _: blocks.last,
-                        blocks.step, channel_step,
-                    )  # fmt: skip
-                    store_tile(out.at(0, 0, 0, 0, c), done, grid(1, wide), len(lanes))
+def _rows_of(em: Emit, geo: Geometry, band: Band, n: Val, d: Val, first: Val) -> Rows:
+    """The rows for the outputs from (d, first) of image n; copied, if they are to be."""
+    b, source = em.b, em.ins[0]
+    assert source is not None
+    batch, channel, step = steps(source.spec, geo.rank)
+    image = source.pointer + n * batch
+    if not band.copied:
+        x = image + d * (geo.stride[0] * step[0]) + first * (geo.stride[1] * step[1])
+        return Rows(geo, x, channel, step)
+    x = em.workspace.cast(F32)
+    corner = (
+        b.index(d) * geo.stride[0] - geo.begin[0],
+        b.index(first) * geo.stride[1] - geo.begin[1],
+        -geo.begin[2],
+    )
+    extent = (band.lines, band.pitch)
+    copy_rows(b, image, x, geo, corner, extent, geo.channels, channel, step)
+    return Rows(replace(geo, dilation=(1, *geo.dilation[1:])), x, band.channel, band.step)
 
-                walk(b, plan.cols, 0, 1, tile)
 
-        whole = sum(cut.main)
-        if cut.count == 1:
-            panel(cut.main, 0, 0)
-        elif cut.count:
-            with b.loop(0, cut.count) as p:
-                panel(cut.main, p * len(cut.main), p * whole)
-        if cut.tail:
-            panel(cut.tail, cut.count * len(cut.main), cut.count * whole)
+def _emit_panel(
+    em: Emit, source: Rows, blocks: ChannelBlocks, panel: Panel, rows: Val | int, sink: Sink
+) -> None:
+    """So many rows of outputs for one panel of channels."""
+    b, geo, step, lanes = em.b, source.geo, source.step, panel.lanes
+    far = em.outs[0].spec.nbytes > em.target.l2 // 2
+    w = (em.packed[0] + panel.channel * (blocks.stored * geo.taps)).fixed()
+    bias = em.packed[1] + panel.channel if len(em.packed) > 1 else None
+    levels = tap_levels(geo, step, blocks.stored * sum(lanes))
+    plan = tiling(em.target, 1, geo.out[2], lanes, blocks.padded * geo.taps)
+    stride = geo.stride[2] * step[2]
+    with b.loop(0, rows) as r:
+        line = source.x + r * (geo.stride[1] * step[1])
+        out = sink.at(0, panel.block, 0, r)
+
+        def tile(c: Val | int, wide: int) -> None:
+            pixels = [j * stride for j in range(wide)]
+            start = initial(b, bias, wide, lanes)
+            corner = (line + c * stride).fixed()
+            if far:
+                _ask_for_row(out.at(0, 0, 0, 1, c), wide, len(lanes))
+            done = contract(
+                b, corner, w, start, pixels, lanes, levels, lambda _: blocks.last,
+                blocks.step, source.channel,
+            )  # fmt: skip
+            store_tile(out.at(0, 0, 0, 0, c), done, grid(1, wide), len(lanes))
+
+        walk(b, plan.cols, 0, 1, tile)
 
 
 def _ask_for_row(sink: Sink, wide: int, vectors: int) -> None:
