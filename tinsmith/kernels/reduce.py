@@ -180,31 +180,9 @@ class Plan:
 @kernel("Reduce", Tier.VECTOR, dtypes="float32 float64 int8 uint8 int32 int64 bool")
 def reduce(site: Site) -> Choice:
     """Sums, means, extremes, products and norms along any axes of a plain tensor."""
-    x = site.input(0)
-    dims, name = x.dims, site.attr("kind")
-    axes = axes_of_site(site, len(dims))
-    if prod(dims) == 0:
-        raise Skip("the input is empty")
-    kept = tuple(1 if i in axes else d for i, d in enumerate(dims))
-    if prod(site.out.dims) != prod(kept):
-        raise Skip(f"the output {site.out.dims} does not hold the reduced shape {kept}")
-    count = prod(dims) // prod(kept)
-    kind = KINDS[name]
-    if (x.dtype.kind != "f" and not kind.whole) or (
-        x.dtype == np.float64 and name.startswith("log")
-    ):
-        raise Skip(f"{name} of {x.dtype}")
-    fold = identity_of(kind.fold, x.dtype)
-    plan = Plan(
-        runs_of(dims, axes),
-        kind,
-        fold,
-        from_dtype(x.dtype),
-        lanes_of(site.target, x.dtype.itemsize),
-        count,
-    )
+    x, plan = site.input(0), plan_of(site)
     nbytes = float(x.type.nbytes + site.out.type.nbytes)
-    cost = site.target.time(2.0 * prod(dims), nbytes, 0.25) + 1e-7
+    cost = site.target.time(2.0 * prod(x.dims), nbytes, 0.25) + 1e-7
     inner = plan.inner_kept
     width = _block(plan)
     blocks = 1 if inner is None else -(-inner.extent // width)
@@ -230,6 +208,33 @@ def reduce(site: Site) -> Choice:
         phases=one_phase(tiles, emit),
         repeats=short is not None and short.overlap,
         detail=" ".join(f"{'-' if r.reduced else '+'}{r.extent}" for r in plan.runs),
+    )
+
+
+def plan_of(site: Site) -> Plan:
+    """What a Reduce site asks for, or Skip."""
+    x = site.input(0)
+    dims, name = x.dims, site.attr("kind")
+    axes = axes_of_site(site, len(dims))
+    if prod(dims) == 0:
+        raise Skip("the input is empty")
+    kept = tuple(1 if i in axes else d for i, d in enumerate(dims))
+    if prod(site.out.dims) != prod(kept):
+        raise Skip(f"the output {site.out.dims} does not hold the reduced shape {kept}")
+    count = prod(dims) // prod(kept)
+    kind = KINDS[name]
+    if (x.dtype.kind != "f" and not kind.whole) or (
+        x.dtype == np.float64 and name.startswith("log")
+    ):
+        raise Skip(f"{name} of {x.dtype}")
+    fold = identity_of(kind.fold, x.dtype)
+    return Plan(
+        runs_of(dims, axes),
+        kind,
+        fold,
+        from_dtype(x.dtype),
+        lanes_of(site.target, x.dtype.itemsize),
+        count,
     )
 
 

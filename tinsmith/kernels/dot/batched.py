@@ -8,9 +8,9 @@ from tinsmith.codegen.builder import Builder, Ptr
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.dot.matmul import copy_spread, spread_stride
-from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, grid, part
+from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel, grid, part
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, product
-from tinsmith.kernels.dot.tiles import Columns, choose
+from tinsmith.kernels.dot.tiles import Columns, Tiling, choose
 from tinsmith.kernels.layout import spec_of
 from tinsmith.kernels.places import Position, shifted, strides_of, unravel
 from tinsmith.kernels.rowfold import parts
@@ -95,6 +95,26 @@ def at_item(em: Emit, p: Problem, item: Position) -> tuple[Ptr, Ptr, Emit]:
     return (a + offset(index, p.left)).fixed(), (b + offset(index, p.right)).fixed(), here
 
 
+@dataclass(frozen=True)
+class Plan:
+    """How a problem is computed: in tiles, of which each thread takes a cell at a time."""
+
+    problem: Problem
+    tiling: Tiling
+    cells: Grid
+    packed: int  # bytes of the panels of B that a cell packs first; 0: B is read in place
+    stride: int  # of the rows of A: their own, or that of copies that lie apart
+
+    @property
+    def spread(self) -> bool:
+        return self.stride != self.problem.k
+
+    @property
+    def beside(self) -> int:
+        """Bytes of the copied rows of A."""
+        return 4 * self.tiling.rows.size * self.stride if self.spread else 0
+
+
 @kernel("MatMul", Tier.VECTOR, dtypes="float32")
 def matmul_batched(site: Site) -> Choice:
     """Register-tiled products of run-time operands; large right operands are packed on the way."""
@@ -111,58 +131,58 @@ def matmul_batched(site: Site) -> Choice:
     cells = grid(target, tiling, p.k, cost / p.items, p.items)
     per_cell = -(-tiling.columns.count // cells.columns) if packs else 0
     packed = 4 * p.k * tiling.columns.size * per_cell
-    stride = spread_stride(p.k, tiling.rows.size)
-    spread = stride != p.k and p.n >= 48
-    beside = 4 * tiling.rows.size * stride if spread else 0
-
-    notes = (", B packed" if packs else "") + (", rows copied apart" if spread else "")
-
-    def emit(em: Emit) -> None:
-        with em.b.loop(em.begin, em.end) as t:
-            a, right, here = at_item(em, p, t // cells.count)
-            cell = t % cells.count
-            _cell(here, p, a, right, cell)
-
-    def _cell(em: Emit, p: Problem, a: Ptr, right: Ptr, cell: Position) -> None:
-        b, columns = em.b, tiling.columns
-        rlo, rhi = part(cell % cells.rows, cells.rows, tiling.rows.count)
-        clo, chi = part(cell // cells.rows, cells.columns, columns.count)
-        store = em.workspace.cast(F32)
-        rows_at = (store + packed // 4).fixed()
-        buffer = (rows_at + beside // 4).fixed()
-        if packs:
-            pack_panels(b, right, p, columns, clo, chi, store)
-
-        def row_panel(row: Position, height: int) -> None:
-            rows, a_row = (a + row * p.k).fixed(), p.k
-            if spread:
-                copy_spread(b, rows, p.k, rows_at, stride, 0, height)
-                rows, a_row = rows_at, stride
-
-            def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
-                if packs:
-                    panel_at = store + (b.index(c) - b.index(clo)) * (p.k * columns.size)
-                    at = Operands(rows, a_row, panel_at.fixed(), sum(widths), p.k)
-                else:
-                    mask = b.first_lanes(valid, widths[-1]) if valid != widths[-1] else None
-                    at = Operands(rows, a_row, (right + column).fixed(), p.n, p.k, mask)
-                sums = product(b, at, height, widths, tiling.accumulators)
-                finish_tile(em, sums, row, column, valid, buffer, p.row_dims)
-
-            each_column_panel(b, columns, clo, chi, panel)
-
-        each_row_panel(b, tiling.rows, rlo, rhi, row_panel)
-
+    stride = spread_stride(p.k, tiling.rows.size) if p.n >= 48 else p.k
+    plan = Plan(p, tiling, cells, packed, stride)
+    notes = (", B packed" if packs else "") + (", rows copied apart" if plan.spread else "")
     return Choice(
         cost=cost,
         reads=site.reads((PLAIN, PLAIN), PLAIN),
         writes=(PLAIN,),
-        phases=one_phase(p.items * cells.count, emit),
+        phases=one_phase(p.items * cells.count, lambda em: emit_batched(em, plan)),
         workspace=packed
-        + beside
+        + plan.beside
         + buffer_bytes(site, tiling.rows.size, max(tiling.columns.size, 1)),
         detail=f"{tiling}{notes}, batch {p.items}",
     )
+
+
+def emit_batched(em: Emit, plan: Plan) -> None:
+    """Tiles are (product of the batch, cell), the cell innermost."""
+    with em.b.loop(em.begin, em.end) as t:
+        a, right, here = at_item(em, plan.problem, t // plan.cells.count)
+        _cell(here, plan, a, right, t % plan.cells.count)
+
+
+def _cell(em: Emit, plan: Plan, a: Ptr, right: Ptr, cell: Position) -> None:
+    b, p, tiling, cells = em.b, plan.problem, plan.tiling, plan.cells
+    columns = tiling.columns
+    rlo, rhi = part(cell % cells.rows, cells.rows, tiling.rows.count)
+    clo, chi = part(cell // cells.rows, cells.columns, columns.count)
+    store = em.workspace.cast(F32)
+    rows_at = (store + plan.packed // 4).fixed()
+    buffer = (rows_at + plan.beside // 4).fixed()
+    if plan.packed:
+        pack_panels(b, right, p, columns, clo, chi, store)
+
+    def row_panel(row: Position, height: int) -> None:
+        rows = (a + row * p.k).fixed()
+        if plan.spread:
+            copy_spread(b, rows, p.k, rows_at, plan.stride, 0, height)
+            rows = rows_at
+
+        def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
+            if plan.packed:
+                panel_at = store + (b.index(c) - b.index(clo)) * (p.k * columns.size)
+                at = Operands(rows, plan.stride, panel_at.fixed(), sum(widths), p.k)
+            else:
+                mask = b.first_lanes(valid, widths[-1]) if valid != widths[-1] else None
+                at = Operands(rows, plan.stride, (right + column).fixed(), p.n, p.k, mask)
+            sums = product(b, at, height, widths, tiling.accumulators)
+            finish_tile(em, sums, row, column, valid, buffer, p.row_dims)
+
+        each_column_panel(b, columns, clo, chi, panel)
+
+    each_row_panel(b, tiling.rows, rlo, rhi, row_panel)
 
 
 def pack_panels(

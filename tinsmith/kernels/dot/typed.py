@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, elem, kernel, one_phase
-from tinsmith.kernels.dot.batched import PACK_ROWS, at_item, problem
+from tinsmith.kernels.dot.batched import PACK_ROWS, Problem, at_item, problem
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, part
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, product
 from tinsmith.kernels.dot.tiles import accumulators, split_columns, split_rows
@@ -46,14 +47,8 @@ def matmul_typed(site: Site) -> Choice:
                 mask = b.first_lanes(valid, widths[-1]) if valid != widths[-1] else None
                 start, b_row = (right + column).fixed(), p.n
                 if packs:
-                    b_row = sum(widths)
-                    with b.loop(0, p.k) as k:
-                        line, to = start + k * p.n, store + k * b_row
-                        for i, width in enumerate(widths):
-                            last = mask if i == len(widths) - 1 else None
-                            to.store(line.load(width, last))
-                            line, to = line + width, to + width
-                    start, mask = store, None
+                    _pack_panel(b, p, start, widths, mask, store)
+                    start, b_row, mask = store, sum(widths), None
 
                 def tile(row: Position, height: int) -> None:
                     at = Operands((a + row * p.k).fixed(), p.k, start, b_row, p.k, mask)
@@ -72,3 +67,15 @@ def matmul_typed(site: Site) -> Choice:
         workspace=nbytes * packed + nbytes // 4 * buffer_bytes(site, rows.size, VECTORS * lanes),
         detail=f"{rows.size} rows at a time, batch {p.items}",
     )
+
+
+def _pack_panel(
+    b: Builder, p: Problem, start: Ptr, widths: tuple[int, ...], mask: Val | None, to: Ptr
+) -> None:
+    """Copy a panel of B, [k][columns], to `to`; `mask` is that of its last vector."""
+    with b.loop(0, p.k) as k:
+        source, sink = start + k * p.n, to + k * sum(widths)
+        for i, width in enumerate(widths):
+            last = mask if i == len(widths) - 1 else None
+            sink.store(source.load(width, last))
+            source, sink = source + width, sink + width
