@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.kernels.harness import check, levels, one_node, site_of
-from tests.kernels.window_cases import RELU6, conv, machine_code, normal, spills
+from tests.kernels.window_cases import EPILOGUES, RELU6, conv, machine_code, spills
 from tinsmith.codegen.target import level, runnable
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.layout import block_of
@@ -52,21 +52,10 @@ def test_shapes(name, target):
     )
 
 
-EPILOGUES = {
-    "relu": [("Relu",)],
-    "residual": [("Add", normal(2, 19, 6, 7, seed=5)), ("Relu",)],
-    "channels": [("Mul", ("const", normal(1, 19, 1, 1, seed=6))), ("Sigmoid",)],
-    "scalar": [("Add", ("const", normal(1, seed=7)))],
-    "pixels": [("Mul", normal(2, 1, 6, 7, seed=8)), ("HardSwish",)],
-    "row": [("Sub", normal(1, 19, 6, 1, seed=9))],
-}
-
-
 @pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize("name", EPILOGUES)
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_epilogues(name, kernel, target):
-    pytest.importorskip("tinsmith.kernels.trace")
     pad = kernel // 2
     arrays, attrs = conv(2, 20, 19, (6, 7), (kernel, kernel), pad=(pad,) * 4)
     check(

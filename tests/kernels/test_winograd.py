@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.harness import LEVELS, check, from_layout, levels, one_node, prepare, site_of
-from tests.kernels.window_cases import conv, normal, spills
+from tests.kernels.window_cases import EPILOGUES, conv, spills
 from tinsmith.codegen.jit import assembly
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
@@ -142,16 +142,6 @@ def test_stems(name, target):
         "Conv", arrays, attrs, kernel="winograd_stem", target=target, consts=(1, 2),
         pick=at % count, rtol=2e-5,
     )  # fmt: skip
-
-
-EPILOGUES = {
-    "relu": [("Relu",)],
-    "residual": [("Add", normal(2, 19, 6, 7, seed=5)), ("Relu",)],
-    "channels": [("Mul", ("const", normal(1, 19, 1, 1, seed=6))), ("Sigmoid",)],
-    "scalar": [("Add", ("const", normal(1, seed=7)))],
-    "pixels": [("Mul", normal(2, 1, 6, 7, seed=8)), ("HardSwish",)],
-    "heavy": [("Mish",), ("Sub", normal(1, 19, 6, 1, seed=9)), ("Gelu",)],
-}
 
 
 @pytest.mark.parametrize("target", levels())

@@ -23,6 +23,18 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng([seed, *shape]).standard_normal(shape, dtype=np.float32)
 
 
+EPILOGUES = {
+    "relu": [("Relu",)],
+    "residual": [("Add", normal(2, 19, 6, 7, seed=5)), ("Relu",)],
+    "channels": [("Mul", ("const", normal(1, 19, 1, 1, seed=6))), ("Sigmoid",)],
+    "scalar": [("Add", ("const", normal(1, seed=7)))],
+    "pixels": [("Mul", normal(2, 1, 6, 7, seed=8)), ("HardSwish",)],
+    "row": [("Sub", normal(1, 19, 6, 1, seed=9))],
+    "heavy": [("Mish",), ("Sub", normal(1, 19, 6, 1, seed=9)), ("Gelu",)],
+}
+"""Of results of shape 2x19x6x7."""
+
+
 def conv(
     batch: int,
     channels: int,
