@@ -270,14 +270,6 @@ class Store:
             _drop(Path(path))
             excess -= size
 
-    def clear(self) -> int:
-        """Drop everything; how many files."""
-        dropped = 0
-        for row in os.scandir(self._folder):
-            _drop(Path(row.path))
-            dropped += 1
-        return dropped
-
 
 def _drop(path: Path) -> None:
     """Remove a file, if it is one and can be removed."""

@@ -32,9 +32,6 @@ class Layout:
     def is_plain(self) -> bool:
         return self.block == 0
 
-    def bare(self) -> Layout:
-        return Layout(self.block)
-
     def covers(self, wanted: Layout) -> bool:
         """Whether a reader that asked for `wanted` can read this: same block, at least its halo."""
         if self.block != wanted.block:

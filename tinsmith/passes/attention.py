@@ -44,10 +44,6 @@ class Core:
     terms: tuple[tuple[Value, Array], ...]  # [slabs, queries or 1, keys or 1], slab of each item
     lead: tuple[int, ...]
 
-    @property
-    def items(self) -> int:
-        return prod(self.lead)
-
 
 @register("machine", devices=("cpu",))
 @dataclass(frozen=True)

@@ -69,10 +69,6 @@ class Columns:
         """Columns with padding: what one row of all packed panels takes."""
         return self.full * self.size + sum(self.tail)
 
-    def masked(self, widths: tuple[int, ...]) -> int:
-        """Lanes that count in the last vector of a panel of these widths."""
-        return self.valid if widths is self.tail else widths[-1]
-
 
 def split_columns(total: int, lanes: int, vectors: int, exact: bool) -> Columns:
     """`total` columns in panels of `vectors` vectors; `exact` allows no padding lanes."""
