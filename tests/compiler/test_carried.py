@@ -16,6 +16,8 @@ import tinsmith as ts
 from tests.models import array, digits, residual
 from tinsmith.compiler import carried
 from tinsmith.errors import OptionError, UntrustedCode
+from tinsmith.formats.container import Container
+from tinsmith.runtime.program import SLACK
 
 X = array(1, 1, 8, 8)
 
@@ -78,6 +80,15 @@ def test_carried_code_runs_where_the_same_release_is_installed_elsewhere(tmp_pat
     with open(home / "tinsmith" / "version.py", "a") as file:
         file.write("# changed\n")
     assert "UntrustedCode" in run().stderr
+
+
+def test_no_file_carries_what_memory_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(np, "empty", lambda shape, dtype=float: np.full(shape, 0x5A, dtype))
+    net = ts.compile(digits(), cache=False)
+    net(X)
+    ts.save(net, tmp_path / "net.tin", code=True)
+    weights = Container(tmp_path / "net.tin").array("weights")
+    assert not weights[-SLACK:].any()
 
 
 def test_options_given_must_be_those_of_carried_code(

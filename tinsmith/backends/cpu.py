@@ -98,7 +98,7 @@ class Heap:
         self._parts.append((offset, array))
 
     def finish(self, nbytes: int) -> Array:
-        blob = aligned(nbytes + SLACK)
+        blob = aligned(nbytes + SLACK, zeroed=True)  # a file may carry it, gaps and all
         while self._parts:  # each is freed when it has been copied
             offset, array = self._parts.pop()
             blob[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)

@@ -101,10 +101,11 @@ class Program:
         return Session(self)
 
 
-def aligned(nbytes: int) -> Array:
-    """Uninitialised bytes from a 64-byte boundary. Raises PlanError where they cannot be had."""
+def aligned(nbytes: int, *, zeroed: bool = False) -> Array:
+    """Bytes from a 64-byte boundary, as they are unless `zeroed`. Raises PlanError where they
+    cannot be had."""
     try:
-        raw = np.empty(nbytes + 64, np.uint8)
+        raw = (np.zeros if zeroed else np.empty)(nbytes + 64, np.uint8)
     except (MemoryError, ValueError) as error:
         raise PlanError(
             f"{size_text(nbytes)} of memory cannot be had for this model's tensors; "
