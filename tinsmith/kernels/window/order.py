@@ -65,7 +65,7 @@ def portions(target: Target, geo: Geometry, weights: int, panels: int) -> tuple[
     one after the other, and the bytes that are fetched again from beyond the second-level cache:
     weights that a portion pushes out, or all of a portion that is too large."""
     if geo.batch == 1:
-        return cached_bands(target, geo, weights, panels), 0
+        return cached_bands(target, geo, weights, panels)
     inputs, kept = geo.batch * input_bytes(geo), KEPT * target.l2
 
     def again(count: int) -> int:
@@ -80,15 +80,17 @@ def portions(target: Target, geo: Geometry, weights: int, panels: int) -> tuple[
     return best, again(best)
 
 
-def cached_bands(target: Target, geo: Geometry, weights: int, panels: int) -> int:
+def cached_bands(target: Target, geo: Geometry, weights: int, panels: int) -> tuple[int, int]:
     """Into how many bands an image is cut whose input every panel would fetch again from beyond
-    the second-level cache; 1 where it fits, or where the weights would be fetched more often."""
+    the second-level cache, and what is fetched again then: weights for every band, or, where that
+    is more, the input for every panel of one band."""
     nbytes = input_bytes(geo)
     if geo.taps > MOST_TAPS or nbytes < KEPT * target.l2:
-        return 1
+        return 1, 0
     count = -(-nbytes // (target.l2 // 4))
-    again = weights * count if weights > target.l2 // 2 else 0
-    return count if 2 * again < nbytes * panels else 1
+    again = weights * (count - 1) if weights > target.l2 // 2 else 0
+    whole = nbytes * (panels - 1)
+    return (count, again) if 2 * again < whole else (1, whole)
 
 
 def input_bytes(geo: Geometry) -> int:
