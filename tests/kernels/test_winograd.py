@@ -296,6 +296,15 @@ def test_the_best_choice_changes_with_the_shape():
     assert best(512, 512, (14, 14), (3, 3), **HALF, **PAD) == "tile"
 
 
+def test_blocks_may_be_whole_images_of_a_batch():
+    target = replace(
+        level("avx512"), l2=2 << 20, l3=64 << 20, peak=170e9, l2_bandwidth=60e9,
+        l3_bandwidth=25e9, dram_bandwidth=14e9,
+    )  # fmt: skip
+    found = offers(conv(8, 256, 256, (56, 56), (3, 3), **PAD), "winograd", target)
+    assert min(found, key=lambda c: c.cost).detail.split()[:2] == ["F(4x7,3x3)", "T=112"]
+
+
 def products(case, target):
     """The assembly of the products of every choice."""
     arrays, attrs = case

@@ -89,10 +89,11 @@ def best_plan(
 
 
 def _counts(target: Target, draft: Plan) -> set[int]:
-    """Numbers of blocks worth considering: whose V and M fit caches, in even shares, of whole rows
-    of tiles (or whole parts of one)."""
+    """Numbers of blocks worth considering: whose V and M fit caches, in even shares, of whole
+    images, or of whole rows of tiles (or whole parts of one)."""
     per_tile = 4 * draft.positions * draft.width * (draft.channels.count + draft.outputs)
-    found = {1} if per_tile * draft.total <= max(4 * target.l2, target.l3 // 4) else set()
+    room = max(4 * target.l2, target.l3 // 4)
+    found = {n for n in (1, draft.geo.batch) if per_tile * draft.total <= room * n}
     for share in (0.25, 0.4, 0.6, 0.8, 1.1, 1.5):
         most = max(min(4, draft.total), int(target.l2 * share) // per_tile)
         if most >= draft.across:
