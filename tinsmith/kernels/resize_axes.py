@@ -1,0 +1,153 @@
+"""The axes of a resize: their tables, and what an element or a row of the result is summed from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.kernels._kernel import Emit, Packed, Site
+from tinsmith.kernels.rows import Position
+from tinsmith.ops.resize import Table
+from tinsmith.records import dataclass
+
+MOST_RUNS = 4  # of neighbours that code of their own copies
+
+Row = tuple[Ptr, Val | None]  # an input row and its weight
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis: extents, and the table, which is absent where the axis does not change. `index`
+    is the number of its first packed array (places, then weights)."""
+
+    size: int
+    out: int
+    table: Table | None
+    index: int
+
+    @property
+    def taps(self) -> int:
+        return 1 if self.table is None else self.table.places.shape[1]
+
+    @property
+    def weighted(self) -> bool:
+        return self.table is not None and self.table.weights is not None
+
+    def in_vectors(self, lanes: int) -> int:
+        """Results along a row that are copied in vectors."""
+        if self.repeats and self.size >= lanes > 1:
+            return self.out
+        return sum(hi - lo for lo, hi, _ in self.copied(lanes))
+
+    @property
+    def repeats(self) -> int:
+        """How often in turn each element is copied; 0 where it is otherwise."""
+        times, rest = divmod(self.out, self.size)
+        if self.table is None or self.weighted or rest or times < 2:
+            return 0
+        even = np.arange(self.out) // times
+        return times if np.array_equal(self.table.places[:, 0], even) else 0
+
+    def copied(self, least: int) -> list[tuple[int, int, int]]:
+        """Runs of at least so many results that copy neighbours: from, to, and the first's place.
+        No runs where there are many."""
+        if self.table is None or self.weighted:
+            return []
+        places = self.table.places[:, 0]
+        edges = [0, *(np.flatnonzero(np.diff(places) != 1) + 1).tolist(), len(places)]
+        runs = [(lo, hi, int(places[lo])) for lo, hi in pairwise(edges) if hi - lo >= least]
+        return runs if len(runs) <= MOST_RUNS else []
+
+
+def axes_of(site: Site, tables: Sequence[Table], lead: int) -> list[Axis]:
+    """The axes from `lead` on."""
+    named = {t.axis: t for t in tables}
+    axes, index = [], 0
+    for d in range(lead, len(site.out.dims)):
+        table = named.get(d)
+        axes.append(Axis(site.input(0).dims[d], site.out.dims[d], table, index))
+        index += 0 if table is None else 1 if table.weights is None else 2
+    return axes
+
+
+def packed_of(axes: Sequence[Axis]) -> tuple[Packed, ...]:
+    packed = []
+    for k, axis in enumerate(axes):
+        table = axis.table
+        if table is not None:
+            packed.append(Packed(f"places{k}", lambda t=table: t.places.reshape(-1)))
+            if table.weights is not None:
+                weights = table.weights.astype(np.float32)
+                packed.append(Packed(f"weights{k}", lambda w=weights: w.reshape(-1)))
+    return tuple(packed)
+
+
+def cost_of(site: Site, axes: Sequence[Axis], each: float) -> float:
+    """Seconds, where one tap of all results takes `each` nanoseconds."""
+    moved = site.input(0).type.nbytes + site.out.type.nbytes
+    return 0.3e-6 + site.target.time(0, moved) + each * 1e-9 * prod(a.taps for a in axes)
+
+
+def rows_at(
+    em: Emit,
+    axes: Sequence[Axis],
+    flat: Position,
+    src: Ptr,
+    dst: Ptr,
+    steps: Sequence[Sequence[int]],
+) -> tuple[list[Row], Ptr]:
+    """The input rows with their weights, and the output row, at flat position `flat` of the outer
+    axes; `steps` are the strides of input and output."""
+    b = em.b
+    rows: list[Row] = [(src, None)]
+    for k in range(len(axes) - 2, -1, -1):
+        axis = axes[k]
+        at, flat = (flat, 0) if k == 0 else (flat % axis.out, flat // axis.out)
+        dst = dst + at * steps[1][k]
+        if axis.table is None:
+            rows = [(p + at * steps[0][k], w) for p, w in rows]
+            continue
+        more: list[Row] = []
+        first = b.index(at) * axis.taps
+        for t in range(axis.taps):
+            place = (em.packed[axis.index] + first + t).load() * steps[0][k]
+            weight = (em.packed[axis.index + 1] + first + t).load() if axis.weighted else None
+            for p, w in rows:
+                both = weight if w is None else w if weight is None else w * weight
+                more.append((p + place, both))
+        rows = more
+    return [(p.fixed(), w) for p, w in rows], dst.fixed()
+
+
+def weighted_sum(terms: Sequence[tuple[Val, Val | None]]) -> Val:
+    """Values times their weights (all or none have one), added."""
+    total: Val | None = None
+    for value, weight in terms:
+        if weight is None:
+            return value
+        total = value * weight if total is None else value.fma(weight, total)
+    assert total is not None
+    return total
+
+
+def with_vectors(rows: Sequence[Row], lanes: int) -> list[Row]:
+    return [(p, None if w is None else w.splat(lanes)) for p, w in rows]
+
+
+def taps_at(em: Emit, axis: Axis, i: Position) -> list[tuple[Val, Val | None]]:
+    """The places and weights of element i of an axis."""
+    first = em.b.index(i) * axis.taps
+    places = (em.packed[axis.index] + first).fixed()
+    weights = (em.packed[axis.index + 1] + first).fixed() if axis.weighted else None
+    return [
+        ((places + t).load(), None if weights is None else (weights + t).load())
+        for t in range(axis.taps)
+    ]
+
+
+def no_others(site: Site) -> list[None]:
+    return [None] * (len(site.inputs) - 1)

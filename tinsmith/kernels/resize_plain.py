@@ -1,0 +1,165 @@
+"""Resizing rows of plain tensors: sums of input rows, and elements picked along a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Site, one_phase
+from tinsmith.kernels.layout import lanes_of, plain_strides
+from tinsmith.kernels.move.strided import emit_copy, plan_copy
+from tinsmith.kernels.resize_axes import (
+    Axis,
+    Row,
+    cost_of,
+    no_others,
+    packed_of,
+    rows_at,
+    taps_at,
+    weighted_sum,
+    with_vectors,
+)
+from tinsmith.kernels.rows import Position, blocks, run
+from tinsmith.kernels.sharing import PARTS
+
+
+def plain(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
+    """The choice for plain tensors, whose axes from `lead` on are `axes`."""
+    return (_stretched if _grows(axes) else _summed)(site, axes, lead, detail)
+
+
+def _summed(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
+    """Where the innermost axis changes, the sum of the input rows goes to the workspace first, and
+    its elements are picked from there."""
+    images = prod(site.out.dims[:lead])
+    lines = prod(a.out for a in axes[:-1])
+    steps = [plain_strides([a.size for a in axes]), plain_strides([a.out for a in axes])]
+    whole = [prod(a.size for a in axes), prod(a.out for a in axes)]
+    last = axes[-1]
+    direct = last.table is None
+    summed = not direct and any(a.weighted for a in axes[:-1])
+
+    def emit(em: Emit) -> None:
+        source = em.ins[0]
+        assert source is not None
+        with em.b.loop(em.begin, em.end) as tile:
+            flat, image = tile % lines, tile // lines
+            src = source.pointer + image * whole[0]
+            dst = em.outs[0].pointer + image * whole[1]
+            rows, dst = rows_at(em, axes, flat, src, dst, steps)
+            if direct:
+                _vertical(em, rows, last.size, dst)
+                return
+            if summed:
+                row = em.workspace.cast(F32)
+                _vertical(em, rows, last.size, row)
+            else:
+                row = rows[0][0]
+            _along(em, last, row, dst)
+
+    rows = images * lines
+    lanes = lanes_of(site.target, site.out.dtype.itemsize)
+    singly = 0 if direct else last.out - last.in_vectors(lanes)
+    each = 0.5 * (last.out - singly) / lanes + 0.4 * singly
+    counted = axes if direct else [last]
+    return Choice(
+        cost_of(site, counted, each * rows), (PLAIN, *no_others(site)), (PLAIN,),
+        one_phase(rows, emit), packed_of(axes), workspace=4 * last.size if summed else 0,
+        detail=detail,
+    )  # fmt: skip
+
+
+def _grows(axes: Sequence[Axis]) -> bool:
+    """Whether interpolated rows become more, so that stretching comes before summing."""
+    down, along = axes if len(axes) == 2 else (None, None)
+    return bool(down and along and down.weighted and along.weighted and down.out > down.size)
+
+
+def _stretched(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
+    """Rows of plain images that get more of them: the rows of the input that a band of results
+    reads are stretched into the workspace, and results are sums of those."""
+    down, along = axes
+    images = prod(site.out.dims[:lead])
+    nbytes = 4 * down.size * along.out
+    count = max(-(-nbytes // (site.target.l2 // 4)), -(-PARTS // max(1, images)))
+    count = max(1, min(count, down.size // (2 * down.taps)))
+    assert down.table is not None
+    places = [down.table.places[_share(k, count, down.out)] for k in range(count)]
+    spans = np.array([[p.min() for p in places], [p.max() + 1 for p in places]], np.int64)
+    most = int((spans[1] - spans[0]).max())
+    own = packed_of(axes)
+
+    def emit(em: Emit) -> None:
+        b, source, room = em.b, em.ins[0], em.workspace.cast(F32)
+        assert source is not None
+        with b.loop(em.begin, em.end) as tile:
+            band, image = tile % count, tile // count
+            src = source.pointer + image * (down.size * along.size)
+            dst = (em.outs[0].pointer + image * (down.out * along.out)).fixed()
+            low = (em.packed[len(own)] + band).load()
+            high = (em.packed[len(own)] + band + count).load()
+            with b.loop(low, high) as row:
+                to = (room + (row - low) * along.out).fixed()
+                _along(em, along, (src + row * along.size).fixed(), to)
+            with b.loop(band * down.out // count, (band + 1) * down.out // count) as line:
+                rows = [
+                    ((room + (place - low) * along.out).fixed(), weight)
+                    for place, weight in taps_at(em, down, line)
+                ]
+                _vertical(em, rows, along.out, (dst + line * along.out).fixed())
+
+    rows = images * int((spans[1] - spans[0]).sum())
+    lanes = lanes_of(site.target, site.out.dtype.itemsize)
+    sums = images * down.out * along.out / lanes
+    stretching = 0.4e-9 * along.taps * rows * along.out
+    return Choice(
+        cost_of(site, [down], 0.15 * sums) + stretching, (PLAIN, *no_others(site)), (PLAIN,),
+        one_phase(images * count, emit), (*own, Packed("spans", lambda: spans.reshape(-1))),
+        workspace=4 * most * along.out, detail=f"{detail}, rows first",
+    )  # fmt: skip
+
+
+def _share(k: int, count: int, length: int) -> slice:
+    """Part k of `count` equal parts of a length."""
+    return slice(k * length // count, (k + 1) * length // count)
+
+
+def _vertical(em: Emit, rows: Sequence[Row], count: int, dst: Ptr) -> None:
+    """dst[0 : count] = the sum of the rows."""
+    lanes = lanes_of(em.target, dst.elem.nbytes)
+    wide: dict[int, Sequence[Row]] = {lanes: with_vectors(rows, lanes), 1: rows}
+
+    def body(i: Position, width: int, mask: Val | None) -> None:
+        terms = [((p + i).load(width, mask), w) for p, w in wide[width]]
+        (dst + i).store(weighted_sum(terms), mask)
+
+    em.b.vectors(count, lanes, body)
+
+
+def _along(em: Emit, axis: Axis, row: Ptr, dst: Ptr) -> None:
+    """The elements of a row: vectors where neighbours are copied, or each several times in turn."""
+    b = em.b
+    lanes = lanes_of(em.target, dst.elem.nbytes)
+
+    def element(i: Position) -> None:
+        taps = [((row + place).load(), weight) for place, weight in taps_at(em, axis, i)]
+        (dst + i).store(weighted_sum(taps))
+
+    if (times := axis.repeats) and axis.size >= lanes > 1:
+        with blocks(b, axis.size, lanes) as at:
+            value, to = (row + at).load(lanes), (dst + at * times).fixed()
+            for k in range(times):
+                picks = [(k * lanes + i) // times for i in range(lanes)]
+                (to + k * lanes).store(value.shuffle(None, picks))
+        return
+    done = 0
+    for lo, hi, place in axis.copied(lanes):
+        run(b, done, lo, element)
+        copy = plan_copy((hi - lo,), (1,), (1,), dst.elem.bits)
+        emit_copy(b, copy, row + place, dst + lo, 0, 1)
+        done = hi
+    run(b, done, axis.out, element)
