@@ -20,6 +20,7 @@ from tinsmith.kernels.build import build_phase
 from tinsmith.kernels.counted import counted_dims, with_room
 from tinsmith.kernels.layout import Layout, spec_of, to_layout
 from tinsmith.ops import OPS
+from tinsmith.plan.shelf import key_of
 
 SLACK = 4096
 LEVELS = ("avx512", "avx2", "sse2", "scalar")
@@ -202,6 +203,8 @@ def prepare(
         writes.append(spec)
         pointers.append(address + spec.before * value.dtype.itemsize)
         outputs.append((inside, poison, layout))
+    for key in filter(None, (key_of(p.make) for p in choice.packed)):
+        hash(key.name)  # the planner looks it up
     packed = [np.ascontiguousarray(p.make()) for p in choice.packed]
     pointers += [_place(p.reshape(-1), keep)[0] for p in packed]
     for nbytes in (choice.workspace, choice.scratch):

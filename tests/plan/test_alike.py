@@ -28,6 +28,18 @@ def product_of(w: np.ndarray) -> Node:
     return node
 
 
+def lstm_of(x: np.ndarray) -> Node:
+    """An LSTM layer with constant weights, biases and peepholes."""
+    graph = Graph("lstm")
+    rows = graph.input("x", Type(np.float32, (5, 2, 128)))
+    w, r, b, p = (graph.const(a, n) for a, n in zip(
+        (x[:64].reshape(1, 64, 128), x[64:72].reshape(1, 64, 16), x[72].reshape(1, 128),
+         x[73, :48].reshape(1, 48)), "wrbp", strict=True))  # fmt: skip
+    node = graph.add(OPS["LSTM"], rows, w, r, b, None, None, None, p, hidden_size=16)
+    graph.outputs.append(node.output)
+    return node
+
+
 def costed(node: Node) -> tuple[Site, list[Candidate]]:
     site = make_site(node, level("avx2"))
     return site, candidates(site)
@@ -36,17 +48,19 @@ def costed(node: Node) -> tuple[Site, list[Candidate]]:
 def remembered(first: Node, second: Node) -> tuple[Site, list[Candidate], Arrays] | None:
     """What is known of the second node once the first one is costed."""
     alike = Alike()
-    key = alike.key(first, [PLAIN, PLAIN])
-    assert key == alike.key(second, [PLAIN, PLAIN])
+    layouts = [PLAIN] * len(first.inputs)
+    key = alike.key(first, layouts)
+    assert key == alike.key(second, layouts)
     alike.keep(key, *costed(first))
     return alike.again(key, second)
 
 
-def test_the_second_node_packs_its_own_weights():
+@pytest.mark.parametrize("node_of", [product_of, lstm_of])
+def test_the_second_node_packs_its_own_weights(node_of):
     first, second = normal(128, 128), normal(128, 128, seed=1)
-    known = remembered(product_of(first), product_of(second))
+    known = remembered(node_of(first), node_of(second))
     assert known is not None
-    anew = costed(product_of(second))[1]
+    anew = costed(node_of(second))[1]
     for a, b in zip(known[1], anew, strict=True):
         assert (a.kernel, a.reason) == (b.kernel, b.reason)
         if a.choice is not None:

@@ -30,50 +30,57 @@ def packed(layer: Layer, columns: Columns) -> tuple[Packed, ...]:
     ones as [direction][block][unit before][gate][V], then the bias that the last gate adds in the
     step; then peepholes."""
 
-    def biases(part: int) -> np.ndarray:
-        ways, gates, hidden = len(layer.directions), layer.gates, layer.hidden
-        b = layer.site.const(3) if layer.site.has(3) else np.zeros(ways * 2 * gates * hidden)
-        wb, rb = b.reshape(ways, 2, gates, hidden).astype(np.float32).swapaxes(0, 1)
-        if part:
-            return _interleave(layer, rb[:, -1:])
-        inner = layer.gates - layer.apart
-        return _interleave(layer, np.concatenate([(wb + rb)[:, :inner], wb[:, inner:]], axis=1))
-
-    def inputs() -> np.ndarray:
-        every = [pack_columns(m, columns) for m in _gated(layer, layer.site.const(1))]
-        return np.concatenate(every)
-
-    def states() -> np.ndarray:
-        full = np.stack(_gated(layer, layer.site.const(2)))
-        full = full.reshape(*full.shape[:2], layer.blocks, layer.gates * layer.lanes)
-        return np.ascontiguousarray(full.swapaxes(1, 2))
-
+    site, lanes, ways = layer.site, layer.lanes, len(layer.directions)
+    w = site.const(1).reshape(ways, layer.gates, layer.hidden, layer.inputs)
+    r = site.const(2).reshape(ways, layer.gates, layer.hidden, layer.hidden)
+    shape = (ways, 2, layer.gates, layer.hidden)
+    b = site.const(3).reshape(shape) if site.has(3) else np.zeros(shape, np.float32)
     own = (
-        Packed("w", inputs),
-        Packed("bias", partial(biases, 0)),
-        Packed("r", states),
-        Packed("rb", partial(biases, 1)),
+        Packed("w", partial(_inputs, w, lanes, columns)),
+        Packed("bias", partial(_sums, b, layer.gates - layer.apart, lanes)),
+        Packed("r", partial(_states, r, lanes)),
+        Packed("rb", partial(_last, b, lanes)),
     )
     if (at := layer.peepholes) is None:
         return own
-    shape = (len(layer.directions), 3, layer.hidden)
-    peepholes = layer.site.const(at).reshape(shape)
-    return (*own, Packed("peepholes", partial(_interleave, layer, peepholes)))
+    peepholes = site.const(at).reshape(ways, 3, layer.hidden)
+    return (*own, Packed("peepholes", partial(_interleave, peepholes, lanes)))
 
 
-def _interleave(layer: Layer, per_gate: np.ndarray) -> np.ndarray:
+def _inputs(w: np.ndarray, lanes: int, columns: Columns) -> np.ndarray:
+    return np.concatenate([pack_columns(m, columns) for m in _gated(w, lanes)])
+
+
+def _states(r: np.ndarray, lanes: int) -> np.ndarray:
+    full = np.stack(_gated(r, lanes))
+    full = full.reshape(*full.shape[:2], -1, r.shape[1] * lanes)
+    return np.ascontiguousarray(full.swapaxes(1, 2))
+
+
+def _sums(b: np.ndarray, inner: int, lanes: int) -> np.ndarray:
+    """Of (D, 2, gates, H): both biases of the first `inner` gates, the first one of the others."""
+    wb, rb = b.swapaxes(0, 1)
+    return _interleave(np.concatenate([(wb + rb)[:, :inner], wb[:, inner:]], axis=1), lanes)
+
+
+def _last(b: np.ndarray, lanes: int) -> np.ndarray:
+    """Of (D, 2, gates, H): the second bias of the last gate."""
+    return _interleave(b[:, 1, -1:], lanes)
+
+
+def _gated(weights: np.ndarray, lanes: int) -> list[np.ndarray]:
+    """(D, gates, H, K) weights as a (K, columns) matrix for each direction."""
+    return [_interleave(np.moveaxis(w, 2, 0), lanes) for w in weights]
+
+
+def _interleave(per_gate: np.ndarray, lanes: int) -> np.ndarray:
     """(..., gates, H) as (..., blocks * gates * V), zero-padded."""
     *lead, g, h = per_gate.shape
-    wide = np.zeros((*lead, g, layer.padded), np.float32)
+    blocks = -(-h // lanes)
+    wide = np.zeros((*lead, g, blocks * lanes), np.float32)
     wide[..., :h] = per_gate
-    wide = wide.reshape(*lead, g, layer.blocks, layer.lanes)
+    wide = wide.reshape(*lead, g, blocks, lanes)
     return np.ascontiguousarray(np.moveaxis(wide, -3, -2)).reshape(*lead, -1)
-
-
-def _gated(layer: Layer, weights: np.ndarray) -> list[np.ndarray]:
-    """(D, gates * H, K) weights as a (K, columns) matrix for each direction."""
-    per_gate = weights.reshape(len(weights), layer.gates, layer.hidden, -1)
-    return [_interleave(layer, np.moveaxis(w, 2, 0)) for w in per_gate]
 
 
 def floats(layer: Layer, columns: Columns) -> list[int]:
