@@ -19,6 +19,7 @@ PORTABLE = (
     "recognise-moves",
     "fold-into-norm",
     "fold-into-conv",
+    "sum-weights",
     "drop-dead-taps",
     "drop-dead",
 )

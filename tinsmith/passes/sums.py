@@ -1,0 +1,197 @@
+"""Convolutions and products of one input that are added become one, with the sum of their weights.
+
+Networks that are trained in parallel branches and run as one (RepVGG, arXiv:2101.03697; MobileOne,
+arXiv:2206.04040), and adapters of low rank (LoRA, arXiv:2106.09685), are often exported as trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Node, Value
+from tinsmith.ops import OPS
+from tinsmith.ops.window import spatial_attr
+from tinsmith.passes.conv import NORM, TOLERANCE, affine
+from tinsmith.passes.facts import Array, shape_of
+from tinsmith.passes.manager import register
+from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
+
+rules = RuleSet("sum-weights", "Branches of one input that are added become one.")
+register("portable")(rules)
+
+X: dict[str, Any] = {"x": (1, 4, 6, 5)}
+
+
+@rules.rule(
+    p.Add(
+        p.Conv("x", const("w"), opt(const("b"))).named("first"),
+        p.Conv("x", const("v"), opt(const("c"))).named("second"),
+    ),
+    tolerance=TOLERANCE,
+    **X,
+    w=(4, 2, 3, 3),
+    b=(4,),
+    first={"group": 2, "pad": (1, 1, 1, 1)},
+    v=(4, 2, 1, 1),
+    c=(4,),
+    second={"group": 2},
+)
+def join_added_convs(
+    first: Node, w: Array, b: Array | None, second: Node, v: Array, c: Array | None
+) -> Value:
+    """conv(x, w, b) + conv(x, v, c) -> conv(x, w + v, b + c), the taps of v being some of w's."""
+    _same_results(first.output, second.output)
+    one, other = _Taps(first, w), _Taps(second, v)
+    if one.size < other.size:
+        one, other, first = other, one, second
+    if one.conv.group != other.conv.group or one.stride != other.stride:
+        raise Skip("their groups or strides differ")
+    return with_(first, w=_sum(one.weights, one.place(other)), b=_bias(first, b, c))
+
+
+@rules.rule(
+    p.Add(
+        p.Conv("x", const("w"), opt(const("b"))).named("conv"),
+        p.BatchNorm("x", const("scale"), const("shift"), const("mean"), const("var")).named("bn"),
+    ),
+    tolerance=TOLERANCE,
+    **X,
+    w=(4, 2, 3, 3),
+    b=(4,),
+    conv={"group": 2, "pad": (1, 1, 1, 1)},
+    **NORM,
+)
+def join_norm_with_conv(
+    conv: Node,
+    bn: Node,
+    w: Array,
+    b: Array | None,
+    scale: Array,
+    shift: Array,
+    mean: Array,
+    var: Array,
+) -> Value:
+    """conv(x, w, b) + bn(x) -> conv(x, w + k, b + t), k on the tap of the result's own place."""
+    _same_results(conv.output, bn.output)
+    taps = _Taps(conv, w)
+    if set(taps.stride) != {1}:
+        raise Skip(f"the stride is {taps.stride}")
+    k, t = affine(scale, shift, mean, var, bn.eps)
+    own = np.zeros((*w.shape[:2], *(1 for _ in taps.kernel)))
+    channels = np.arange(len(w))
+    own[channels, channels % w.shape[1]] = k.reshape(-1, *(1 for _ in taps.kernel))
+    weights = _sum(w, taps.at(taps.begin, own))
+    return with_(conv, w=weights, b=_bias(conv, b, t))
+
+
+class _Taps:
+    """Where the taps of a convolution lie: tap i of an axis reads the place i * dilation - begin of
+    those around a result."""
+
+    def __init__(self, conv: Node, weights: Array) -> None:
+        if conv.auto_pad not in ("NOTSET", "VALID"):
+            raise Skip("the pads are not explicit")
+        self.conv, self.weights, self.kernel = conv, weights, weights.shape[2:]
+        rank = len(self.kernel)
+        pad = None if conv.auto_pad == "VALID" else conv.pad
+        self.begin = spatial_attr("pad", pad, 2 * rank, 0, 0)[:rank]
+        self.stride = spatial_attr("stride", conv.stride, rank, 1, 1)
+        self.dilation = spatial_attr("dilation", conv.dilation, rank, 1, 1)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.kernel))
+
+    def place(self, other: _Taps) -> Array:
+        """The weights of another convolution on the taps of this one."""
+        sizes = zip(self.dilation, other.dilation, other.kernel, strict=True)
+        if any(mine != theirs and k > 1 for mine, theirs, k in sizes):
+            raise Skip("their dilations differ")
+        both = zip(self.begin, other.begin, strict=True)
+        return self.at([mine - theirs for mine, theirs in both], other.weights)
+
+    def at(self, places: Sequence[int], weights: Array) -> Array:
+        """Weights whose first tap lies so many places behind this one's first, on its taps."""
+        wide = np.zeros((*weights.shape[:2], *self.kernel))
+        index: list[slice] = [slice(None), slice(None)]
+        sizes = zip(places, self.dilation, self.kernel, weights.shape[2:], strict=True)
+        for behind, gap, mine, theirs in sizes:
+            start, between = divmod(behind, gap)
+            if between or start < 0 or start + theirs > mine:
+                raise Skip("the taps of one are none of the other's")
+            index.append(slice(start, start + theirs))
+        wide[tuple(index)] = weights
+        return wide
+
+
+def _same_results(first: Value, second: Value) -> None:
+    if shape_of(first) != shape_of(second):
+        raise Skip("one of them is broadcast")
+
+
+def _sum(w: Array, v: Array) -> Array:
+    """w + v, rounded once."""
+    if w.shape != v.shape:
+        raise Skip(f"weights of {list(w.shape)} and {list(v.shape)} have no sum")
+    with np.errstate(all="ignore"):
+        weights = (w.astype(np.float64) + v).astype(w.dtype)
+    if not np.all(np.isfinite(weights.astype(np.float64))):
+        raise Skip("the sums of the weights are not finite")
+    return weights
+
+
+def _bias(conv: Node, *terms: Array | None) -> Array | None:
+    given = [t.astype(np.float64) for t in terms if t is not None]
+    return np.sum(given, axis=0).astype(conv.output.dtype) if given else None
+
+
+# ---- products by constant weights
+
+
+def beside(first: Any, second: Any) -> Any:
+    """`first` + `second`, also where something else was added to the first before."""
+    return p.Add(first, second) | p.Add(p.Add(first, "y"), second)
+
+
+@rules.rule(
+    beside(p.MatMul("x", const("w")).named("mm"), p.MatMul("x", const("v")).named("other")),
+    tolerance=TOLERANCE,
+    x=(3, 5),
+    w=(5, 4),
+    v=(5, 4),
+    y=(3, 4),
+)
+def join_added_products(mm: Node, other: Node, w: Array, v: Array, y: Value | None) -> Value:
+    """x @ w + x @ v -> x @ (w + v)."""
+    _same_results(mm.output, other.output)
+    return _with(with_(mm, b=_sum(w, v)), y)
+
+
+@rules.rule(
+    beside(
+        p.MatMul("x", const("w")).named("mm"),
+        p.MatMul(p.MatMul("x", const("down")), const("up")).named("other"),
+    ),
+    tolerance=TOLERANCE,
+    x=(3, 5),
+    w=(5, 4),
+    down=(5, 2),
+    up=(2, 4),
+    y=(3, 4),
+)
+def join_low_rank_product(
+    mm: Node, other: Node, w: Array, down: Array, up: Array, y: Value | None
+) -> Value:
+    """x @ w + (x @ down) @ up -> x @ (w + down @ up)."""
+    _same_results(mm.output, other.output)
+    if w.ndim != 2 or down.ndim != 2 or up.ndim != 2:
+        raise Skip("the weights are no matrices")
+    product = down.astype(np.float64) @ up.astype(np.float64)
+    return _with(with_(mm, b=_sum(w, product)), y)
+
+
+def _with(value: Value, y: Value | None) -> Value:
+    return value if y is None else OPS["Add"](value, y)
