@@ -6,7 +6,6 @@ numpy would give it. `emit_expr` turns it into instructions on vectors, `evaluat
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 from functools import cached_property
@@ -16,6 +15,7 @@ import numpy as np
 
 from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.types import name_of
+from tinsmith.hashing import blake2b
 from tinsmith.records import dataclass
 
 SHOWN = 120
@@ -43,7 +43,7 @@ class Expr:
         text = f"{self.name}:{name_of(self.dtype)}{param}({inner})"
         if len(text) <= 120:
             return text
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()  # shared parts stay short
+        return blake2b(text.encode(), digest_size=16).hexdigest()  # shared parts stay short
 
     def evaluate(self, leaves: Sequence[Any]) -> Any:
         """The value in numpy, for arrays or scalars in place of the leaves."""

@@ -341,7 +341,7 @@ def program_of(
     """The program of a container's sections. Its code is loaded: the caller trusts the file.
     `blob` gives the weights of stored programs by file name and tag.
 
-    Every section that is used is checked: 100 MB of packed weights in some 4 ms.
+    Every section that is used is checked.
     """
     head = found.json("program")
     if head["target"] != target.key:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from tinsmith.codegen.cache import Cache, read_note, write_note
 from tinsmith.codegen.target import Target
 from tinsmith.compiler.store import source_fingerprint
+from tinsmith.hashing import blake2b
 from tinsmith.plan.pick import Preference
 
 
@@ -21,7 +21,7 @@ class Winners:
     """
 
     def __init__(self, cache: Cache | None, target: Target) -> None:
-        name = hashlib.blake2b(f"{target.key}|{target.model}".encode(), digest_size=8).hexdigest()
+        name = blake2b(f"{target.key}|{target.model}".encode(), digest_size=8).hexdigest()
         self._file: Path | None = None if cache is None else cache.path / f"tuned-{name}.json"
 
     def read(self) -> dict[str, Preference]:

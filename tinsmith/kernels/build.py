@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from tinsmith.codegen.builder import Module, Val
 from tinsmith.codegen.types import I64, PTR, U8, from_dtype
+from tinsmith.hashing import blake2b
 from tinsmith.kernels._kernel import Choice, Emit, Site, View
 from tinsmith.kernels.layout import Spec
 from tinsmith.records import dataclass
@@ -20,8 +20,8 @@ class Code:
     """One native function: its symbol, its module's text, and the number of its pointers.
 
     Signature: void symbol(ptr..., i64 begin, i64 end), and i64 step where the phase is repeated;
-    the pointers are the operands that are
-    read (inputs, then extras), the outputs, the packed arrays, workspace and scratch.
+    the pointers are the operands that are read (inputs, then extras), the outputs, the packed
+    arrays, workspace and scratch.
     """
 
     symbol: str
@@ -79,6 +79,6 @@ def build_phase(
     choice.phases[phase].emit(em)
     b.ret()
     text = module.text()
-    digest = hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+    digest = blake2b(text.encode(), digest_size=10).hexdigest()
     symbol = f"k_{digest}"
     return Code(symbol, text.replace("@kernel(", f"@{symbol}(", 1), len(names))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from tinsmith.codegen.builder import Builder, Module, Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I64, PTR, from_dtype
+from tinsmith.hashing import blake2b
 from tinsmith.kernels.build import Code
 from tinsmith.kernels.layout import Spec
 
@@ -38,7 +37,7 @@ def zero_halo(spec: Spec, target: Target) -> tuple[Code, int]:
         _zero(b, start + last, plane - spec.before - last, target.lanes)
     b.ret()
     text = module.text()
-    symbol = f"z_{hashlib.blake2b(text.encode(), digest_size=10).hexdigest()}"
+    symbol = f"z_{blake2b(text.encode(), digest_size=10).hexdigest()}"
     return Code(symbol, text.replace("@kernel(", f"@{symbol}(", 1), 1), spec.dims[0] * spec.blocks
 
 

@@ -9,7 +9,6 @@ code as packed arrays, never as text.
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
@@ -19,6 +18,7 @@ import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.types import name_of
+from tinsmith.hashing import blake2b
 from tinsmith.kernels._kernel import KERNELS, Choice, Site
 from tinsmith.kernels.build import Code, build_phase
 from tinsmith.kernels.layout import Spec
@@ -129,7 +129,7 @@ def _operand(v: Value | None, small: int) -> Any:
     if v.dtype.kind == "f" and v.const.size > small:
         return name_of(v.dtype), v.dims, True
     data = np.ascontiguousarray(v.const)
-    return name_of(v.dtype), v.dims, hashlib.blake2b(data.tobytes(), digest_size=16).digest()
+    return name_of(v.dtype), v.dims, blake2b(data.tobytes(), digest_size=16).digest()
 
 
 def _attrs(attrs: Any) -> Any:
