@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 
 from tinsmith.codegen.builder import Builder, Ptr
 from tinsmith.codegen.types import F32, Ty
@@ -149,16 +149,17 @@ def fold_row(
             tails.append(list(step(full * lanes + at, size, None, fresh(size))))
     found = []
     for k, fold in enumerate(folds):
-        mine = accs[k::width]
-        while len(mine) > 1:
-            half = (len(mine) + 1) // 2
-            mine = [combine(fold, x, y) for x, y in zip(mine, mine[half:], strict=False)] + (
-                mine[half - 1 : half] if len(mine) % 2 else []
-            )
-        values = [] if not full and tails else [across(fold, mine[0])]
-        values += [across(fold, t[k]) for t in tails]
-        total = values[0]
-        for v in values[1:]:
-            total = combine(fold, total, v)
-        found.append(total)
+        whole = [] if not full and tails else [_pairwise(fold, accs[k::width])]
+        totals = [across(fold, v) for v in (*whole, *(t[k] for t in tails))]
+        found.append(reduce(partial(combine, fold), totals))
     return found
+
+
+def _pairwise(fold: Fold, values: list[Val]) -> Val:
+    """All values as one, half of them combined with the other half at a time."""
+    while len(values) > 1:
+        half = (len(values) + 1) // 2
+        values = [combine(fold, x, y) for x, y in zip(values, values[half:], strict=False)] + (
+            values[half - 1 : half] if len(values) % 2 else []
+        )
+    return values[0]
