@@ -200,10 +200,9 @@ def reduce(site: Site) -> Choice:
             else:
                 _fold_vectors(em, plan, inner, unit // blocks, unit % blocks)
 
-    reads = [PLAIN, *(None for _ in site.inputs[1:])]
     return Choice(
         cost=cost,
-        reads=site.reads(reads, PLAIN),
+        reads=site.reads_first(PLAIN, PLAIN),
         writes=(PLAIN,),
         phases=one_phase(tiles, emit),
         repeats=short is not None and short.overlap,

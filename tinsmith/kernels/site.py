@@ -92,6 +92,10 @@ class Site:
         assert len(inputs) == len(self.inputs), (inputs, self.inputs)
         return (*inputs, *self.extra_reads(layout))
 
+    def reads_first(self, first: Layout, layout: Layout) -> tuple[Layout | None, ...]:
+        """`reads` where of the inputs only the first is read at run time."""
+        return self.reads([first, *(None for _ in self.inputs[1:])], layout)
+
 
 def _channels(value: Value, rank: int) -> int:
     dims = (1,) * (rank - len(value.dims)) + value.dims

@@ -86,7 +86,7 @@ def choice_of(
 
     return Choice(
         cost=shape.seconds(site.target),
-        reads=site.reads((layout, *(None for _ in site.inputs[1:])), layout),
+        reads=site.reads_first(layout, layout),
         writes=(layout,),
         phases=one_phase(cuts * shape.groups, emit),
         packed=(

@@ -45,10 +45,9 @@ def conv_depthwise(site: Site) -> Choice:
     packed = [Packed("weights", lambda: pack_taps(w.reshape(len(w), -1), width))]
     if bias is not None:
         packed.append(Packed("bias", lambda: pack_taps(bias.reshape(-1, 1), width)))
-    reads: list[Layout | None] = [Layout(width, geo.halo), *(None for _ in site.inputs[1:])]
     return Choice(
         cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
-        reads=site.reads(reads, Layout(width)),
+        reads=site.reads_first(Layout(width, geo.halo), Layout(width)),
         writes=(Layout(width),),
         phases=one_phase(
             geo.batch * blocks * count,

@@ -47,10 +47,9 @@ def conv_few_outputs(site: Site) -> Choice:
     packed = [Packed("weights", lambda: _pack(w, width))]
     if bias is not None:
         packed.append(Packed("bias", lambda: bias))
-    reads: list[Layout | None] = [Layout(width, geo.halo), *(None for _ in site.inputs[1:])]
     return Choice(
         cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
-        reads=site.reads(reads, Layout(width)),
+        reads=site.reads_first(Layout(width, geo.halo), Layout(width)),
         writes=(Layout(width),),
         phases=one_phase(geo.batch * count, lambda em: emit_few(em, geo, blocks, count)),
         packed=tuple(packed),

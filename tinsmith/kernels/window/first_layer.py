@@ -64,11 +64,10 @@ def conv_first_layer(site: Site) -> Choice:
     copies = geo.channels * geo.kernel[0] * band.lines * band.pitch * band.count * planes
     plan = tiling(site.target, 1, geo.out[2], cut.main if cut.count else cut.tail, depth)
     layout = Layout(width)
-    reads: list[Layout | None] = [PLAIN, *(None for _ in site.inputs[1:])]
     return Choice(
         cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY)
         + site.target.time(0, 8.0 * copies if band.copied else 0.0),
-        reads=site.reads(reads, layout),
+        reads=site.reads_first(PLAIN, layout),
         writes=(layout,),
         phases=one_phase(
             planes * band.count, lambda em: emit_first_layer(em, geo, cut, blocks, band)

@@ -152,11 +152,10 @@ def interleaved(site: Site, geo: Geometry, widths: Widths) -> Choice:
     packed = [Packed("weights", weights), Packed("edges", lambda: edges.reshape(-1))]
     if bias is not None:
         packed.append(Packed("bias", lambda: pack_bias(_taken(bias, plan), cut, plan.sets)))
-    reads: list[Layout | None] = [Layout(width, geo.halo), *(None for _ in site.inputs[1:])]
     return Choice(
         cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY)
         + site.target.time(float(planes * count * workspace), 0),
-        reads=site.reads(reads, Layout(width)),
+        reads=site.reads_first(Layout(width, geo.halo), Layout(width)),
         writes=(Layout(width),),
         phases=one_phase(planes * count, lambda em: _emit_interleaved(em, geo, plan, room, count)),
         packed=tuple(packed),

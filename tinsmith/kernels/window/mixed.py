@@ -108,12 +108,11 @@ def mixed(site: Site, geo: Geometry, widths: Widths) -> Choice:
     ]
     if bias is not None:
         packed.append(Packed("bias", lambda: pack_bias(bias, plan.panels)))
-    reads: list[Layout | None] = [Layout(width, geo.halo), *(None for _ in site.inputs[1:])]
     return Choice(
         cost=site.target.time(
             flops, traffic(geo, w.size), EFFICIENCY if plan.alone(lanes) else MASKED
         ),
-        reads=site.reads(reads, Layout(width)),
+        reads=site.reads_first(Layout(width, geo.halo), Layout(width)),
         writes=(Layout(width),),
         phases=one_phase(
             plan.panels.total * geo.batch * count, lambda em: _emit_mixed(em, geo, plan, count)

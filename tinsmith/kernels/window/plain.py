@@ -154,7 +154,7 @@ def plain_choice(
     time += target.time(0, 8.0 * pieces * copied)
     return Choice(
         cost=overlap(time, target.time(0, traffic(geo, 0))),
-        reads=site.reads([PLAIN, *(None for _ in site.inputs[1:])], PLAIN),
+        reads=site.reads_first(PLAIN, PLAIN),
         writes=(PLAIN,),
         phases=one_phase(pieces, lambda em: _emit(em, windows, work(em, tile.width))),
         packed=tuple(packed),

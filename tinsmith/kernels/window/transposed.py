@@ -137,10 +137,9 @@ def conv_transposed(site: Site) -> Choice:
     if bias is not None:
         packed.append(Packed("bias", lambda: pack_bias(bias, cut, way.sides)))
     halo = tuple(zip(geo.begin, plan.after, strict=True))[3 - geo.rank :]
-    reads: list[Layout | None] = [Layout(width, halo), *(None for _ in site.inputs[1:])]
     return Choice(
         cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
-        reads=site.reads(reads, Layout(width)),
+        reads=site.reads_first(Layout(width, halo), Layout(width)),
         writes=(Layout(width),),
         phases=one_phase(
             way.sides * cut.total * geo.batch * count,
