@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +76,12 @@ def test_a_wrong_import_is_found(module: str, source: str, fault: str) -> None:
 )
 def test_a_right_import_passes(module: str, source: str) -> None:
     assert faults_in(source, module) == []
+
+
+def test_no_module_imports_one_that_holds_tests() -> None:
+    tests = Path(__file__).parent
+    imported = re.compile(r"^\s*(from|import) tests\.(\w+\.)*test_", re.MULTILINE)
+    assert not [p.name for p in tests.rglob("*.py") if imported.search(p.read_text("utf-8"))]
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

@@ -18,7 +18,7 @@ from tinsmith.graph import Graph, Node, Type
 from tinsmith.kernels._kernel import KERNELS, Choice, Site
 from tinsmith.kernels.build import build_phase
 from tinsmith.kernels.counted import counted_dims, with_room
-from tinsmith.kernels.layout import Layout, spec_of, to_layout
+from tinsmith.kernels.layout import Layout, Spec, spec_of, to_layout
 from tinsmith.ops import OPS
 from tinsmith.plan.shelf import key_of
 
@@ -209,26 +209,31 @@ def prepare(
     pointers += [_place(p.reshape(-1), keep)[0] for p in packed]
     for nbytes in (choice.workspace, choice.scratch):
         pointers.append(_place(np.full(nbytes, 0xFF, np.uint8), keep)[0])
-    codes = [
-        build_phase(site, choice, i, reads, writes, [p.dtype for p in packed])
-        for i in range(len(choice.phases))
-    ]
-    loaded = load_library({c.symbol: c.text for c in codes}, target)
-    functions = [
-        (
-            ctypes.CFUNCTYPE(
-                None,
-                *[ctypes.c_void_p] * c.pointers,
-                *[ctypes.c_int64] * (3 if phase.repeat > 1 else 2),
-            )(loaded.address(c.symbol)),
-            pointers,
-            phase.tiles,
-        )
-        for c, phase in zip(codes, choice.phases, strict=True)
-    ]
+    loaded, compiled = _compiled(site, choice, reads, writes, [p.dtype for p in packed])
+    phases = zip(compiled, choice.phases, strict=True)
+    functions = [(function, pointers, phase.tiles) for function, phase in phases]
     able = choice.may_take_over(len(site.inputs))
     fit = [i for i in able if i in places and reads[i] == writes[0]]
     return Bench(choice, site, loaded, functions, outputs, keep, fit)
+
+
+def _compiled(
+    site: Site,
+    choice: Choice,
+    reads: Sequence[Spec | None],
+    writes: Sequence[Spec],
+    packed: Sequence[np.dtype],
+) -> tuple[Any, list[Any]]:
+    """The library of a choice, and the functions of its phases."""
+    phases = range(len(choice.phases))
+    codes = [build_phase(site, choice, i, reads, writes, packed) for i in phases]
+    loaded = load_library({c.symbol: c.text for c in codes}, site.target)
+    functions = []
+    for code, phase in zip(codes, choice.phases, strict=True):
+        numbers = [ctypes.c_int64] * (3 if phase.repeat > 1 else 2)
+        signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * code.pointers, *numbers)
+        functions.append(signature(loaded.address(code.symbol)))
+    return loaded, functions
 
 
 def _poison(dtype: np.dtype) -> Any:
