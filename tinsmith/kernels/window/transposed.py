@@ -8,13 +8,13 @@ output. Phases with equally many taps and outputs share their code and differ by
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from math import gcd, prod
 
 import numpy as np
 
-from tinsmith.codegen.builder import Val
+from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
@@ -166,6 +166,12 @@ class Way:
     blocks: ChannelBlocks | None = None
     mixed: Mixed | None = None
 
+    @property
+    def tap(self) -> int:
+        """Packed weights of one tap."""
+        lanes = self.panels.count * sum(self.panels.main) + sum(self.panels.tail)
+        return self.sides * lanes * self.stored
+
     def pack(self, w: np.ndarray) -> np.ndarray:
         """The weights [K, C/group, *taps] of one phase."""
         if self.mixed is not None:
@@ -218,53 +224,54 @@ def _table(plan: Phases) -> np.ndarray:
 
 def emit_transposed(em: Emit, plan: Phases, way: Way, count: int) -> None:
     """Tiles are (group, panel, batch, band); each does its band of every phase."""
-    b, source, geo, cut = em.b, em.ins[0], plan.geometry, way.panels
+    source, geo = em.ins[0], plan.geometry
     assert source is not None
-    batch, plane, step = steps(source.spec, geo.rank)
-    channels = way.sides * (cut.count * sum(cut.main) + sum(cut.tail)) * way.stored
+    batch, plane, _ = steps(source.spec, geo.rank)
     beside = way.blocks.count * plane if way.blocks else 0
-    weights, table = em.packed[0], em.packed[1]
-    bias = em.packed[3] if len(em.packed) > 3 else None
 
     def body(at: PanelPlace) -> None:
         x = source.pointer + at.n * batch + at.group * beside
         sink = Sink(em, geo).at(at.n, at.block)
-        first, phase = 0, 0
+        weights, table = em.packed[0], em.packed[1]
         for group in plan.groups:
-            taps = prod(group.kernel)
-            size = channels * taps
-            sub = replace(
-                geo, out=group.out, kernel=group.kernel, stride=(1, 1, 1), dilation=plan.dilation
-            )
+            _emit_group(em, plan, way, group, at, x, weights, table, sink)
+            weights += len(group.members) * prod(group.kernel) * way.tap
+            table += len(group.members) * 6
 
-            def one(
-                member: Val | int,
-                look: Callable[[int], Val | int],
-                sub: Geometry = sub,
-                first: int = first,
-                size: int = size,
-                taps: int = taps,
-            ) -> None:
-                corner = x
-                for axis in range(3):
-                    corner = corner + look(3 + axis) * step[axis]
-                w = weights + first + member * size + at.channel * (way.stored * taps)
-                start = None if bias is None else bias + at.channel
-                to = sink.at(0, 0, look(0), look(1), look(2))
-                reduce = way.reduction(em, sub, at)
-                convolve(em, sub, at, corner, w, start, to, way.depth * taps, reduce, geo.stride)
+    each_panel(em, way.panels, geo.batch, count, way.sides, body)
 
-            if len(group.members) == 1:
-                (member,) = group.members
-                numbers = [*(p.at for p in member), *(p.first for p in member)]
-                one(0, numbers.__getitem__)
-            else:
-                rows = table + phase * 6
-                with b.loop(0, len(group.members)) as m:
-                    line = rows + m * 6
-                    entries = [(line + i).load() for i in range(6)]
-                    one(m, entries.__getitem__)
-            first += size * len(group.members)
-            phase += len(group.members)
 
-    each_panel(em, cut, geo.batch, count, way.sides, body)
+def _emit_group(
+    em: Emit,
+    plan: Phases,
+    way: Way,
+    group: Group,
+    at: PanelPlace,
+    x: Ptr,
+    weights: Ptr,
+    table: Ptr,
+    sink: Sink,
+) -> None:
+    """A band of each phase of a group, whose weights and rows of the table begin here."""
+    b, source, geo, taps = em.b, em.ins[0], plan.geometry, prod(group.kernel)
+    assert source is not None
+    step = steps(source.spec, geo.rank)[2]
+    sub = replace(geo, out=group.out, kernel=group.kernel, stride=(1, 1, 1), dilation=plan.dilation)
+
+    def phase(member: Val | int, row: Sequence[Val | int]) -> None:
+        corner = x
+        for first, distance in zip(row[3:], step, strict=True):
+            corner = corner + first * distance
+        w = weights + member * (taps * way.tap) + at.channel * (way.stored * taps)
+        bias = em.packed[3] + at.channel if len(em.packed) > 3 else None
+        to = sink.at(0, 0, *row[:3])
+        reduce = way.reduction(em, sub, at)
+        convolve(em, sub, at, corner, w, bias, to, way.depth * taps, reduce, geo.stride)
+
+    if len(group.members) == 1:
+        (member,) = group.members
+        phase(0, [*(p.at for p in member), *(p.first for p in member)])
+    else:
+        with b.loop(0, len(group.members)) as m:
+            line = table + m * 6
+            phase(m, [(line + i).load() for i in range(6)])
