@@ -15,7 +15,7 @@ import pytest
 import tinsmith as ts
 from tests.models import array, digits, residual
 from tinsmith.compiler import carried
-from tinsmith.errors import OptionError, UntrustedCode
+from tinsmith.errors import ModelFileError, OptionError, UntrustedCode
 from tinsmith.formats.container import Container
 from tinsmith.runtime.program import SLACK
 
@@ -33,6 +33,14 @@ def test_carried_code_runs_only_when_trusted(tmp_path: Path) -> None:
     assert not trusting.notes
     for got in (wary, trusting):
         np.testing.assert_array_equal(got(x), net(x))
+
+
+@pytest.mark.parametrize("options", [None, {"backend": "numpy"}, {"kernels": "Conv=reference"}])
+def test_saving_without_code_that_can_be_written_says_so(tmp_path: Path, options: Any) -> None:
+    model = residual() if options is None else ts.compile(residual(), cache=False, **options)
+    with pytest.raises(ModelFileError, match="there is no code that can be saved"):
+        ts.save(model, tmp_path / "net.tin", code=True)
+    assert not (tmp_path / "net.tin").exists()
 
 
 def test_code_for_another_machine_is_refused(

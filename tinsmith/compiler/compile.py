@@ -163,8 +163,9 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
         program = None if isinstance(model, Graph) else model.sections()
         if program is None:
             raise ModelFileError(
-                f"{path}: there is no code to save; compile the model for a static shape on the "
-                "cpu backend first, or leave out code=True"
+                f"{path}: there is no code that can be saved: a graph has none, nor the numpy "
+                "backend, and steps by reference that hold a graph or text cannot be written "
+                "(net.explain() lists them first); leave out code=True"
             )
         sections |= program
     try:
