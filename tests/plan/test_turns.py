@@ -11,11 +11,15 @@ from tinsmith.backends.cpu import compile_placed
 from tinsmith.codegen.target import level, runnable
 from tinsmith.compiler.explain import explain_steps
 from tinsmith.graph import Graph, Type
+from tinsmith.kernels._kernel import Choice
 from tinsmith.ops import OPS
 from tinsmith.ops.control import run_graph
 from tinsmith.passes.manager import run_passes
+from tinsmith.plan.arena import workspace_of
 from tinsmith.plan.place import Placer
+from tinsmith.plan.placed import Placed
 from tinsmith.plan.rows import RULES
+from tinsmith.plan.tensors import Tensor
 from tinsmith.plan.turns import one_turn, runs
 from tinsmith.plan.when import EXPOSED, intervals, prices
 
@@ -257,6 +261,21 @@ def test_what_lies_inside_takes_the_room_of_one_turn():
         return memory.peak + memory.workspace
 
     assert arena(6) < 0.4 * arena(1)
+
+
+def test_turns_use_the_workspace_of_what_runs_at_once():
+    def step(region: int, workspace: int, *writes: Tensor) -> Placed:
+        choice = Choice(0.0, (), (), (), workspace=workspace)
+        return Placed(
+            "step", "Op", "native", "kernel", "", choice=choice, writes=list(writes), region=region
+        )
+
+    inside = Tensor("inside", np.dtype("float32"), (1024,), region=1)
+    inside.settle()
+    offsets: dict[Tensor, int] = {}
+    assert workspace_of([step(0, 8192), step(1, 64, inside)], offsets) == 8192
+    assert offsets == {inside: 64}
+    assert workspace_of([step(0, 4096), step(1, 64, inside)], offsets) == 64 + 4096
 
 
 def test_turns_join_what_the_batch_has_computed_in_place():

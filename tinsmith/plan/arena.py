@@ -99,11 +99,13 @@ def _spans(placed: list[Placed]) -> dict[int, tuple[int, int]]:
     return spans
 
 
-def inside_of(placed: list[Placed], start: int, offsets: dict[Tensor, int]) -> int:
-    """Give what only turns see its place in each thread's workspace, from `start` on; the bytes."""
-    most = 0
+def workspace_of(placed: list[Placed], offsets: dict[Tensor, int]) -> int:
+    """Bytes of each thread's workspace: what a kernel asks for, and behind what those of a region
+    ask for, the places of what only its turns see, which `offsets` gets."""
+    most = _workspace(placed)
     for region, (first, last) in _spans(placed).items():
         buffers: dict[Tensor, Buffer] = {}
+        start = _workspace(placed[first : last + 1])
         for i in range(first, last + 1):
             step = placed[i]
             for t in (*step.reads, *step.writes, step.scratch):
@@ -113,9 +115,13 @@ def inside_of(placed: list[Placed], start: int, offsets: dict[Tensor, int]) -> i
                     buffers[t.root].end = i
                 else:
                     buffers[t.root] = Buffer(t.root.settled.nbytes, i, i)
-        most = max(most, assign_offsets(list(buffers.values())))
+        most = max(most, start + assign_offsets(list(buffers.values())))
         offsets.update((t, start + b.offset) for t, b in buffers.items())
     return most
+
+
+def _workspace(steps: list[Placed]) -> int:
+    return max((align(s.choice.workspace) for s in steps if s.choice), default=0)
 
 
 def _memory() -> int | None:

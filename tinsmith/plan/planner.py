@@ -15,7 +15,7 @@ from tinsmith.graph.types import name_of
 from tinsmith.kernels.counted import counted_dims
 from tinsmith.kernels.halo import zero_halo
 from tinsmith.kernels.memo import choice_key, phase_code
-from tinsmith.plan.arena import arena_of, check_size, check_values, inside_of, take_over
+from tinsmith.plan.arena import arena_of, check_size, check_values, take_over, workspace_of
 from tinsmith.plan.main import helpers_text, main_text
 from tinsmith.plan.memory import align
 from tinsmith.plan.pick import Preferences
@@ -179,9 +179,8 @@ def make_plan(
     take_over(placed, placer.outputs)
     offsets, arena, naive, bound = arena_of(placed, placer.outputs)
     check_size(graph, arena, offsets)
-    workspace = max((align(s.choice.workspace) for s in placed if s.choice), default=0)
-    inside = inside_of(placed, workspace, offsets)
-    workspace = workspace + inside + SLACK if workspace + inside else 0
+    workspace = workspace_of(placed, offsets)
+    workspace = workspace + SLACK if workspace else 0
     zeroed: set[Tensor] = set()
     steps = [_step(s, state, offsets, workspace, zeroed, target) for s in placed]
     constants: dict[str, np.ndarray[Any, Any]] = {}
