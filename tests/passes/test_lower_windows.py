@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.passes.build import Builder, native
+from tests.passes.build import Builder, check, native
 from tinsmith import ops
 from tinsmith.graph import Type
 
@@ -119,3 +119,28 @@ def test_products_of_integers_are_exact(inner, left, right, const):
     zeros = [b.graph.const(np.array(3, left), "za"), b.graph.const(numbers(right, 5), "zb")]
     g = b.out(ops.MatMulInteger(x, y, *zeros))
     native(g, [a] if const else [a, w])
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(
+    ("weights", "attrs", "product"),
+    [
+        ((5, 7, 4, 4), {}, True),
+        ((5, 7, 2, 3), {"stride": (2, 3), "auto_pad": "SAME_UPPER"}, True),
+        ((5, 7, 3), {}, True),
+        ((5, 7, 2, 3, 2), {"stride": (2, 2, 2)}, True),
+        ((5, 7, 4, 4), {"pad": (1, 1, 1, 1)}, False),
+        ((5, 7, 2, 2), {"stride": (2, 2), "output_padding": (1, 1)}, False),
+        ((5, 7, 2, 2), {"dilation": (2, 2)}, False),
+        ((5, 7, 2, 2), {"group": 5}, False),
+    ],
+)
+def test_a_transposed_convolution_of_a_pixel_is_a_product(weights, attrs, product, biased):
+    b = Builder()
+    x = b.x(3, 5, *[1] * (len(weights) - 2))
+    bias = b.w(7 * attrs.get("group", 1)) if biased else None
+    g = b.out(ops.Relu(ops.ConvTranspose(x, b.w(*weights), bias, **attrs)))
+    check(g)
+    fused = [n for node in g.nodes if node.op.name == "Fused" for n in node.attrs["body"].nodes]
+    assert ("MatMul" in {n.op.name for n in (*g.nodes, *fused)}) == product
+    native(g, [b.array(*v.dims) for v in g.inputs])

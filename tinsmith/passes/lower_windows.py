@@ -8,10 +8,10 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
-from tinsmith.ops.window import Window, window
-from tinsmith.passes.facts import filled_dims
+from tinsmith.ops.window import Window, spatial_attr, window
+from tinsmith.passes.facts import Array, filled_dims
 from tinsmith.passes.manager import register
-from tinsmith.rewrite import RuleSet, Skip, p
+from tinsmith.rewrite import RuleSet, Skip, const, opt, p
 
 rules = RuleSet("lower-windows", "Rare windows become slices, products and sums.")
 register("machine")(rules)
@@ -51,6 +51,29 @@ def few_positions(x: Value, w: Value, conv: Node) -> Value:
     rows = OPS["Reshape"](w, np.array([m, depth]))
     columns = OPS["Reshape"](_columns(x, win, out), np.array([n, depth, prod(out)]))
     return OPS["Reshape"](OPS["MatMul"](rows, columns), np.array([n, m, *out]))
+
+
+@rules.rule(
+    p.ConvTranspose("x", const("w"), opt(const("b"))).named("conv"),
+    tolerance=2e-5,
+    x=(2, 3, 1, 1),
+    w=(3, 2, 4, 3),
+    b=(2,),
+)
+def transposed_of_a_pixel(x: Value, w: Array, b: Array | None, conv: Node) -> Value:
+    """conv_transpose(x, w, b) -> x @ w + b, of images of one pixel."""
+    n, channels, *sizes = filled_dims(x)
+    (_, m, *out), (_, _, *kernel) = filled_dims(conv.output), w.shape
+    dilation = spatial_attr("dilation", conv.dilation, len(kernel), 1, 1)
+    if set(sizes) != {1} or conv.group != 1:
+        raise Skip(f"an image has {prod(sizes)} pixels, in {conv.group} groups")
+    beside = np.ravel(conv.pad or 0).any() or np.ravel(conv.output_padding or 0).any()
+    if out != kernel or beside or max(dilation) > 1:
+        raise Skip("the result is not one window as it is")
+    y = OPS["MatMul"](OPS["Reshape"](x, np.array([n, channels])), w.reshape(channels, -1))
+    if b is not None:
+        y = OPS["Add"](y, np.repeat(b, prod(kernel)))
+    return OPS["Reshape"](y, np.array([n, m, *kernel]))
 
 
 def _columns(x: Value, win: Window, out: tuple[int, ...]) -> Value:
