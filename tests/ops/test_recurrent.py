@@ -44,7 +44,7 @@ def one_step(name, x, h, c, w, r, wb, rb, p, fs, clip, before, forget) -> Any:
     f = 1 - i if forget else act(0, gate(2) + pf * c)
     c = f * c + i * act(1, gate(3))
     o = act(0, gate(1) + po * c)
-    return o * act(2, c), c
+    return o * fs[2](c), c
 
 
 def naive(name, x, w, r, b, lens, h0, c0, p, direction, fs=None, clip=None, before=0, forget=0):

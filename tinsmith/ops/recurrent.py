@@ -41,26 +41,28 @@ def functions(
     alphas: Sequence[float] | None,
     betas: Sequence[float] | None,
     clip: float | None,
+    each: int,
 ) -> list[Function]:
-    """The activations in order; alphas and betas go, in order, to those that take one."""
+    """The activations in order, `each` of a direction; alphas and betas go, in order, to those that
+    take one. The third, of an LSTM's state, is not clipped, as in ONNX Runtime."""
     alpha, beta = iter(alphas or ()), iter(betas or ())
 
-    def one(name: str) -> Function:
+    def one(place: int, name: str) -> Function:
         f, a, b = ACTIVATIONS[name.lower()]
         a = None if a is None else float(next(alpha, a))
         b = None if b is None else float(next(beta, b))
-        bound = np.inf if clip is None else clip
+        bound = np.inf if clip is None or place % each == 2 else clip
         return lambda x: f(np.clip(x, -bound, bound), a, b).astype(x.dtype, copy=False)
 
-    return [one(name) for name in names]
+    return [one(place, name) for place, name in enumerate(names)]
 
 
 def _by_direction(
     default: Sequence[str], direction: str, names: Sequence[str] | None, *rest: Any
 ) -> list[list[Function]]:
-    """The activations of each direction; `rest` as for `functions`."""
+    """The activations of each direction; `rest` as for `functions`, up to its `clip`."""
     count = 2 if direction == "bidirectional" else 1
-    every = functions(names or tuple(default) * count, *rest)
+    every = functions(names or tuple(default) * count, *rest, each=len(default))
     return [every[d * len(default) : (d + 1) * len(default)] for d in range(count)]
 
 

@@ -31,7 +31,8 @@ def gate_functions(site: Site, plain: Sequence[str], count: int) -> tuple[Functi
     leaf = Traced(maker, maker.leaf(0, np.dtype(np.float32)))
     found: list[Expr] = []
     alphas, betas = site.attr("activation_alpha"), site.attr("activation_beta")
-    for name, function in zip(names, functions(names, alphas, betas, clip), strict=True):
+    each = len(plain)
+    for name, function in zip(names, functions(names, alphas, betas, clip, each), strict=True):
         try:
             expr = function(leaf).expr  # type: ignore[arg-type]
         except Skip as why:
@@ -39,7 +40,6 @@ def gate_functions(site: Site, plain: Sequence[str], count: int) -> tuple[Functi
         if reason := unsupported(expr):
             raise Skip(f"the activation {name}: {reason}")
         found.append(expr)
-    each = len(plain)
     if any(expr is not found[i % each] for i, expr in enumerate(found)):
         raise Skip(f"the directions have different activations: {', '.join(names)}")
     return tuple(_emitted(expr) for expr in found[:each])
