@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from tinsmith.hashing import blake2b
 from tinsmith.kernels._kernel import Choice, Site, Tier
 from tinsmith.kernels.memo import site_key
 from tinsmith.kernels.select import Candidate
@@ -38,7 +38,7 @@ def site_signature(site: Site) -> str:
         str(site.layout(v)) if v is not None and v.const is None else "" for v in site.operands
     )
     key = (site_key(site, small=1), layouts, site.threads, site.precision)
-    return hashlib.blake2b(repr(key).encode(), digest_size=16).hexdigest()
+    return blake2b(repr(key).encode(), digest_size=16).hexdigest()
 
 
 def preferred(ranking: Sequence[Candidate], wanted: Preference | None) -> Candidate | None:

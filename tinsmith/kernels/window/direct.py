@@ -63,7 +63,6 @@ def direct(site: Site, geo: Geometry, groups: int) -> Choice:
     plan = tiling(site.target, rows, cols, cut.main if cut.count else cut.tail, depth)
     order = order_of(site, geo, groups, cut.total, plan.most_bands, w.nbytes, flops)
     layout = Layout(width)
-    reads: list[Layout | None] = [Layout(width, geo.halo), *(None for _ in site.inputs[1:])]
     weights = 4.0 * w.size / site.target.dram_bandwidth
     return Choice(
         cost=max(
@@ -71,7 +70,7 @@ def direct(site: Site, geo: Geometry, groups: int) -> Choice:
             overlap(site.target.time(flops, 0, EFFICIENCY), weights),
         )
         + order.again / site.target.l3_bandwidth,
-        reads=site.reads(reads, layout),
+        reads=site.reads_first(Layout(width, geo.halo), layout),
         writes=(layout,),
         phases=one_phase(
             order.tiles,

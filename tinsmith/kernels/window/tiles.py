@@ -56,10 +56,6 @@ class Tiling:
     wrap: int = 0
 
     @property
-    def variants(self) -> int:
-        return len(self.rows) * len(self.cols)
-
-    @property
     def row_units(self) -> int:
         return sum(n for n, _ in self.rows)
 

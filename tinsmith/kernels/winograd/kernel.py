@@ -128,7 +128,7 @@ def choice(
     edge = 4 * plan.edge
     return Choice(
         cost=seconds,
-        reads=site.reads([read, *(None for _ in site.inputs[1:])], Layout(plan.width)),
+        reads=site.reads_first(read, Layout(plan.width)),
         writes=(Layout(plan.width),),
         phases=phases(plan, rooms),
         packed=(
