@@ -211,24 +211,11 @@ def rows() -> Graph:
     return g
 
 
-def skips() -> Graph:
-    """Joins, in turns, of what was computed before all images were needed at once."""
-    g = Graph("skips")
-    x = g.input("x", Type("float32", (6, 16, 7, 9)))
-    skip = ops.Relu(conv(g, x, 32, 3))
-    deep = ops.Softmax(conv(g, skip, 16, 3, seed=2), axis=0)
-    both = ops.Concat(conv(g, deep, 16, 3, seed=4), skip, axis=1)
-    more = ops.Concat(both, conv(g, both, 16, 3, seed=6), axis=1)
-    g.outputs = [conv(g, more, 16, 3, seed=8), ops.Softmax(both, axis=0)]
-    return g
-
-
 PROGRAMS = GRAPHS | {
     "residual_6": lambda: residual(6, 11),
     "batched_branches": batched_branches,
     "scaled": scaled,
     "rows": rows,
-    "skips": skips,
 }
 
 
@@ -236,7 +223,7 @@ PROGRAMS = GRAPHS | {
 @pytest.mark.parametrize("name, turns", [
     ("residual_batch", 3), ("residual_6", 2), ("residual_6", 6), ("batched_branches", 3),
     ("batched_branches", 6), ("scaled", 6), ("rows", 6), ("rows", 2), ("branches", 2),
-    ("mixed", 4), ("recurrent", 3), ("skips", 6), ("skips", 2),
+    ("mixed", 4), ("recurrent", 3),
 ])  # fmt: skip
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_programs_in_turns_agree_with_the_reference(name, turns, threads, isa):
@@ -276,12 +263,6 @@ def test_turns_use_the_workspace_of_what_runs_at_once():
     assert workspace_of([step(0, 8192), step(1, 64, inside)], offsets) == 8192
     assert offsets == {inside: 64}
     assert workspace_of([step(0, 4096), step(1, 64, inside)], offsets) == 64 + 4096
-
-
-def test_turns_join_what_the_batch_has_computed_in_place():
-    plan = compile_placed(placed(skips()), level("avx2"), turns=6).built.plan
-    assert sum(s.kernel == "in place" for s in plan.steps) == 2
-    assert not [s.name for s in plan.steps if s.name.endswith(".part")]
 
 
 def test_profiles_count_all_turns():

@@ -1,8 +1,7 @@
 """Concat and split without copies: parts that lie inside the whole.
 
 A part is possible where its bytes are contiguous in the whole up to the batch stride: along the
-first axis of extent above 1 on plain tensors, and along whole channel blocks on blocked ones. Where
-one turn sees a part of a batch, the whole of the turn is itself a part of that of the batch.
+first axis of extent above 1 on plain tensors, and along whole channel blocks on blocked ones.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from dataclasses import field
 from math import prod
 
 from tinsmith.graph import Node, Value
+from tinsmith.kernels.layout import Layout
 from tinsmith.plan.tensors import Tensor
 from tinsmith.records import dataclass
 
@@ -45,7 +45,8 @@ def free_concat(node: Node, homes: Mapping[Value, Tensor]) -> Parts | None:
     start = 0
     for v in values:
         home = homes.get(v)
-        if home is not None and _may_lie_inside(home, block):
+        own = home is not None and home.parent is None and home.space == "arena"
+        if own and home is not None and home.block == block and not home.is_pinned:
             parts.aliases.append((v, home))
         else:
             parts.pending.append((v, start))
@@ -53,21 +54,10 @@ def free_concat(node: Node, homes: Mapping[Value, Tensor]) -> Parts | None:
     if not parts.aliases:
         return None
     starts = _starts(values, axis, block)
-    for _, home in parts.aliases:
-        if home.in_turns and not whole.in_turns:
-            turns = home.batch.dims[0] // home.dims[0]
-            batch = Tensor(y.name, y.dtype, (turns * y.dims[0], *y.dims[1:]), block)
-            whole.lie_in(batch, in_turns=True)
     for v, home in parts.aliases:
-        home.batch.lie_in(whole.batch if home.in_turns else whole, starts[v])
+        home.parent, home.part = whole, starts[v]
+        whole.widen(Layout(block, home.halo))
     return parts
-
-
-def _may_lie_inside(home: Tensor, block: int) -> bool:
-    """Whether a tensor of this block may become part of another one. Images of a batch that turns
-    cut then have gaps between them, which plain tensors have not."""
-    own = home.batch.parent is None and home.space == "arena" and home.block == block
-    return own and not home.is_pinned and not (home.in_turns and not block)
 
 
 def free_split(node: Node, homes: Mapping[Value, Tensor]) -> Parts | None:

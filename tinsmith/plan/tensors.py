@@ -47,11 +47,6 @@ class Tensor:
         return self if self.parent is None or self.in_turns else self.parent.top
 
     @property
-    def batch(self) -> Tensor:
-        """All of what one turn sees a part of; itself where turns do not cut it."""
-        return self.parent if self.in_turns and self.parent is not None else self
-
-    @property
     def is_static(self) -> bool:
         return self.space != "python"
 
@@ -84,13 +79,6 @@ class Tensor:
             self.halo = merged.halo
             if self.parent is not None:
                 self.parent.widen(merged)
-
-    def lie_in(self, whole: Tensor, start: int = 0, in_turns: bool = False) -> None:
-        """Become a part of another tensor, or what one turn sees of it."""
-        self.parent, self.part, self.in_turns = whole, start, in_turns
-        whole.widen(Layout(self.block, self.halo))
-        if self.pinned:
-            whole.pin()
 
     @property
     def has_halo(self) -> bool:

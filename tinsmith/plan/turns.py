@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tinsmith.errors import TypeRuleError
 from tinsmith.graph import Graph, Node, Type, Value
+from tinsmith.kernels.layout import Layout
 from tinsmith.plan.rows import divides, part_of
 from tinsmith.plan.tensors import Tensor
 from tinsmith.records import dataclass
@@ -184,10 +185,11 @@ def _whole(placer: Placer, outer: Value, inner: Value, plain: bool) -> Tensor:
     home = placer.home(inner)
     block = 0 if plain else home.block
     whole = Tensor(outer.name, outer.dtype, outer.dims, block)
-    if home.in_turns and home.block == block:
-        whole = home.batch
-    elif home.parent is None and home.space == "arena" and home.block == block:
-        home.lie_in(whole, in_turns=True)
+    if home.parent is None and home.space == "arena" and home.block == block:
+        home.parent, home.part, home.in_turns = whole, 0, True
+        whole.widen(Layout(home.block, home.halo))
+        if home.pinned:
+            whole.pin()
     else:
         placer.convert(inner, home, _part(whole, inner))
     return whole
