@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import tinsmith as ts
 from tests.passes.build import Builder, check, ops_of
 from tinsmith import ops
 
@@ -89,6 +90,21 @@ def test_convolutions_that_do_not_fit_stay(name):
     assert any(why in r.reason for r in report.refusals if r.rule == "join_added_convs")
 
 
+@pytest.mark.parametrize("other", ["pool", "dilated"])
+def test_branches_join_past_what_is_added_between(other):
+    b = Builder()
+    x = b.x(1, 4, 6, 6)
+    pool = ops.MaxPool(x, kernel=(3, 3), pad=(1,) * 4)
+    far = ops.Conv(x, b.w(4, 4, 3, 3), pad=(2,) * 4, dilation=(2, 2))
+    wide, point = ops.Conv(x, b.w(4, 4, 3, 3), pad=(1,) * 4), ops.Conv(x, b.w(4, 4, 1, 1))
+    between = pool if other == "pool" else far
+    total = ops.Add(ops.Add(ops.Add(wide, between), point), norm(b, x))
+    graph = b.out(ops.Relu(total))
+    check(graph, "portable")
+    assert ops_of(graph).count("Conv") == (1 if other == "pool" else 2)
+    assert "BatchNorm" not in ops_of(graph)
+
+
 def test_infinite_sums_stay_apart():
     b = Builder()
     x, w, v = b.x(1, 3, 4, 4), b.w(4, 3, 1, 1), b.w(4, 3, 1, 1)
@@ -144,8 +160,13 @@ def test_a_block_of_branches_becomes_one_convolution():
     point = norm(b, ops.Conv(x, b.w(4, 4, 1, 1)))
     total = ops.Add(ops.Add(ops.Add(wide, b.c(0.0)), point), norm(b, x))
     graph = b.out(ops.Relu(total))
+    names = [n.name for n in graph.nodes]
+    net = ts.compile(graph.clone(), cache=False)
     check(graph, "portable")
     assert ops_of(graph) == ["Conv", "Relu"]
+    text = net.explain("conv")
+    assert "conv.1 (join_added_convs)" in text and "batchnorm.2 (join_norm_with_conv)" in text
+    assert {net.explain(name) for name in names} == {text}
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -161,7 +161,8 @@ def test_origin_and_name_of_what_is_replaced():
     origin = y.producer.origin
     z = ops.Relu(y, name="r", outputs=["r_out"])
     g.outputs.append(ops.Neg(z))
-    rewrite(g, [double_weights])
+    done = rewrite(g, [double_weights])
+    assert done.absorbed == {"r": ("double_weights", "c")}
     conv = g.nodes[0]
     assert (conv.name, conv.origin, conv.output.name) == ("c", origin, "r_out")
     assert np.all(conv.inputs[1].const == 2)

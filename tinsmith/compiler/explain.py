@@ -10,8 +10,10 @@ from tinsmith.plan.planner import Built
 
 
 def explain_steps(built: Built, reports: Sequence[Report] = ()) -> dict[str, str]:
-    """Text for each step, by its name and by the names of the nodes fused into it."""
+    """Text for each step, by its name and by the names of the nodes that are fused into it or went
+    into those."""
     found: dict[str, str] = {}
+    gone = _gone(reports)
     for step in built.placed:
         lines = [f"{step.name}: {step.op} -> {step.kernel}"]
         if step.origin:
@@ -19,6 +21,9 @@ def explain_steps(built: Built, reports: Sequence[Report] = ()) -> dict[str, str
         names = _inner(step)
         if names:
             lines.append(f"  fused      {', '.join(names.values())}")
+        held = {was: rule for n in (step.name, *names) for was, rule in gone.get(n, ())}
+        if held:
+            lines.append(f"  took in    {', '.join(f'{n} ({rule})' for n, rule in held.items())}")
         if step.choice is not None and step.site is not None and step.node is not None:
             lines.append(f"  chosen     {step.kernel} {step.choice.detail}".rstrip())
             lines.append(f"  estimated  {step.choice.cost * 1e6:.1f} us on one core")
@@ -43,8 +48,22 @@ def explain_steps(built: Built, reports: Sequence[Report] = ()) -> dict[str, str
         mine = [(r.rule, r.reason) for r in refusals if r.node in (step.name, *names)]
         lines += [f"  not        {rule}: {reason}" for rule, reason in dict.fromkeys(mine)]
         text = "\n".join(lines)
-        for key in (step.name, *names, *names.values()):
+        for key in (step.name, *names, *names.values(), *held):
             found.setdefault(key, text)
+    return found
+
+
+def _gone(reports: Sequence[Report]) -> dict[str, list[tuple[str, str]]]:
+    """The nodes of the model that rules put into others, and the rules, by the node where they are
+    now."""
+    absorbed = {name: to for report in reports for name, to in report.absorbed.items()}
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name, (rule, heir) in absorbed.items():
+        seen = {name}
+        while heir in absorbed and heir not in seen:
+            seen.add(heir)
+            heir = absorbed[heir][1]
+        found.setdefault(heir, []).append((name, rule))
     return found
 
 

@@ -50,13 +50,14 @@ class Pass(Protocol):
 
 @dataclass
 class Context:
-    """What a pass may know and tell: where rules may apply, if that is known; near misses, and
-    remarks, for `explain`."""
+    """What a pass may know and tell: where rules may apply, if that is known; near misses, remarks
+    and what nodes went into, for `explain`."""
 
     matches: Mapping[RuleSet, list[Node]] | None = None
     refusals: list[Refusal] = field(default_factory=list)
     notes: list[Refusal] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    absorbed: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     seen: dict[RuleSet, int] = field(default_factory=dict)
     """How much of `Graph.edited` each rule set has seen."""
@@ -113,6 +114,7 @@ class RunRules:
         done = rewrite(graph, self.rules, start=context.start(graph, self.rules))
         context.refusals += done.refusals
         context.counts += done.counts
+        context.absorbed |= done.absorbed
         return done.changes
 
 
@@ -295,6 +297,7 @@ def run_passes(
         report.refusals += nested.refusals
         report.notes += nested.notes
         report.counts += nested.counts
+        report.absorbed |= nested.absorbed
     settled: set[str] = set()
     context = Context()
     if matches is not None:
@@ -369,9 +372,9 @@ def _round(
     report.refusals += fresh.values()
     report.notes += context.notes
     report.counts += context.counts
-    context.refusals.clear()
-    context.notes.clear()
-    context.counts.clear()
+    report.absorbed |= context.absorbed
+    for told in (context.refusals, context.notes, context.counts, context.absorbed):
+        told.clear()
     return changed
 
 

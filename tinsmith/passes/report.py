@@ -13,12 +13,14 @@ from tinsmith.rewrite import Refusal, RuleSet, matching
 
 @dataclass
 class Report:
-    """What a stage did: an entry (pass, changes, seconds) for each run of a pass."""
+    """What a stage did: an entry (pass, changes, seconds) for each run of a pass; `absorbed` as in
+    `Rewritten`."""
 
     entries: list[tuple[str, int, float]] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     notes: list[Refusal] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    absorbed: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[tuple[str, int, float]]:
         return iter(self.entries)

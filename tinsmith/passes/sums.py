@@ -22,11 +22,16 @@ from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 rules = RuleSet("sum-weights", "Branches of one input that are added become one.")
 register("portable")(rules)
 
-X: dict[str, Any] = {"x": (1, 4, 6, 5)}
+X: dict[str, Any] = {"x": (1, 4, 6, 5), "y": (1, 4, 6, 5)}
+
+
+def beside(first: Any, second: Any) -> Any:
+    """`first` + `second`, also where something else was added to the first before."""
+    return p.Add(first, second) | p.Add(p.Add(first, "y"), second)
 
 
 @rules.rule(
-    p.Add(
+    beside(
         p.Conv("x", const("w"), opt(const("b"))).named("first"),
         p.Conv("x", const("v"), opt(const("c"))).named("second"),
     ),
@@ -40,7 +45,13 @@ X: dict[str, Any] = {"x": (1, 4, 6, 5)}
     second={"group": 2},
 )
 def join_added_convs(
-    first: Node, w: Array, b: Array | None, second: Node, v: Array, c: Array | None
+    first: Node,
+    w: Array,
+    b: Array | None,
+    second: Node,
+    v: Array,
+    c: Array | None,
+    y: Value | None,
 ) -> Value:
     """conv(x, w, b) + conv(x, v, c) -> conv(x, w + v, b + c), the taps of v being some of w's."""
     _same_results(first.output, second.output)
@@ -49,11 +60,12 @@ def join_added_convs(
         one, other, first = other, one, second
     if one.conv.group != other.conv.group or one.stride != other.stride:
         raise Skip("their groups or strides differ")
-    return with_(first, w=_sum(one.weights, one.place(other)), b=_bias(first, b, c))
+    joined = with_(first, w=_sum(one.weights, one.place(other)), b=_bias(first, b, c))
+    return _plus(joined, y)
 
 
 @rules.rule(
-    p.Add(
+    beside(
         p.Conv("x", const("w"), opt(const("b"))).named("conv"),
         p.BatchNorm("x", const("scale"), const("shift"), const("mean"), const("var")).named("bn"),
     ),
@@ -73,6 +85,7 @@ def join_norm_with_conv(
     shift: Array,
     mean: Array,
     var: Array,
+    y: Value | None,
 ) -> Value:
     """conv(x, w, b) + bn(x) -> conv(x, w + k, b + t), k on the tap of the result's own place."""
     _same_results(conv.output, bn.output)
@@ -84,7 +97,7 @@ def join_norm_with_conv(
     channels = np.arange(len(w))
     own[channels, channels % w.shape[1]] = k.reshape(-1, *(1 for _ in taps.kernel))
     weights = _sum(w, taps.at(taps.begin, own))
-    return with_(conv, w=weights, b=_bias(conv, b, t))
+    return _plus(with_(conv, w=weights, b=_bias(conv, b, t)), y)
 
 
 class _Taps:
@@ -148,12 +161,11 @@ def _bias(conv: Node, *terms: Array | None) -> Array | None:
     return np.sum(given, axis=0).astype(conv.output.dtype) if given else None
 
 
+def _plus(value: Value, y: Value | None) -> Value:
+    return value if y is None else OPS["Add"](value, y)
+
+
 # ---- products by constant weights
-
-
-def beside(first: Any, second: Any) -> Any:
-    """`first` + `second`, also where something else was added to the first before."""
-    return p.Add(first, second) | p.Add(p.Add(first, "y"), second)
 
 
 @rules.rule(
@@ -167,7 +179,7 @@ def beside(first: Any, second: Any) -> Any:
 def join_added_products(mm: Node, other: Node, w: Array, v: Array, y: Value | None) -> Value:
     """x @ w + x @ v -> x @ (w + v)."""
     _same_results(mm.output, other.output)
-    return _with(with_(mm, b=_sum(w, v)), y)
+    return _plus(with_(mm, b=_sum(w, v)), y)
 
 
 @rules.rule(
@@ -190,8 +202,4 @@ def join_low_rank_product(
     if w.ndim != 2 or down.ndim != 2 or up.ndim != 2:
         raise Skip("the weights are no matrices")
     product = down.astype(np.float64) @ up.astype(np.float64)
-    return _with(with_(mm, b=_sum(w, product)), y)
-
-
-def _with(value: Value, y: Value | None) -> Value:
-    return value if y is None else OPS["Add"](value, y)
+    return _plus(with_(mm, b=_sum(w, product)), y)

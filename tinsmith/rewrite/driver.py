@@ -17,10 +17,12 @@ from tinsmith.rewrite.rule import Refusal, Rule, RuleSet, Trace, meet
 
 @dataclass
 class Rewritten:
-    """What `rewrite` did: how often each rule fired, and the near misses."""
+    """What `rewrite` did: how often each rule fired, the near misses, and what became of nodes that
+    have no successor: by their names in the model, the rule and the node that they went into."""
 
     counts: Counter[str] = field(default_factory=Counter)
     refusals: list[Refusal] = field(default_factory=list)
+    absorbed: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def changes(self) -> int:
@@ -125,14 +127,27 @@ class _Driver:
                     f"({node.origin}): {type(error).__name__}: {error}"
                 ) from error
             made = list(islice(reversed(self.graph._nodes), len(self.graph) - size))
-            if new is not None and self.substitute(node, new, made, priority):
+            dropped = None if new is None else self.substitute(node, new, made, priority)
+            if new is not None and dropped is not None:
                 self.near.pop((rule.name, node), None)
+                self.absorb(rule, new, made, dropped)
                 self.fired(rule)
                 return
             if made:
                 self.graph.sweep(made)
             if trace.found is not None:
                 self.near[rule.name, node] = trace
+
+    def absorb(
+        self, rule: Rule, new: tuple[Value, ...], made: list[Node], dropped: list[Node]
+    ) -> None:
+        heir = next((v.producer for v in new if v.producer is not None), None)
+        if heir is None:
+            return
+        left = {heir.origin.name, *(n.origin.name for n in made)}
+        for name in (n.origin.name for n in dropped):
+            if name and name not in left:
+                self.result.absorbed[name] = rule.name, heir.name
 
     def fired(self, rule: Rule) -> None:
         self.result.counts[rule.name] += 1
@@ -145,14 +160,16 @@ class _Driver:
 
     def substitute(
         self, root: Node, new: tuple[Value, ...], made: list[Node], priority: float
-    ) -> bool:
-        """Put the new values in the place of the root's outputs; False where nothing changes."""
-        before = {n: n for n in self.upstream(root)}
+    ) -> list[Node] | None:
+        """Put the new values in the place of the root's outputs; the nodes that are gone with it,
+        or None where nothing changes."""
+        before = self.upstream(root)
         if not replace_outputs(self.graph, root, new):
-            return False
+            return None
         neighbours = {v.producer for n in before for v in n.inputs if v is not None}
         self.graph.sweep([root])
-        inherit(root, new, made, [n for n in before if n not in self.graph])
+        dropped = [n for n in before if n not in self.graph]
+        inherit(root, new, made, dropped)
         for node in reversed(made):
             node.seq = root.seq
             self.push(node, priority)
@@ -161,7 +178,7 @@ class _Driver:
         touched += [v.producer for v in new if v.producer is not None]
         touched += [u for v in new for u in v.uses]
         self.push_downstream(touched, priority)
-        return True
+        return dropped
 
     def upstream(self, root: Node) -> list[Node]:
         """The root and the nodes above it, as far as a pattern reaches."""
