@@ -105,11 +105,16 @@ def test_branches_join_past_what_is_added_between(other):
     assert "BatchNorm" not in ops_of(graph)
 
 
-def test_infinite_sums_stay_apart():
+@pytest.mark.parametrize("where", ["weights", "biases"])
+def test_infinite_sums_stay_apart(where):
     b = Builder()
     x, w, v = b.x(1, 3, 4, 4), b.w(4, 3, 1, 1), b.w(4, 3, 1, 1)
-    w.const[0, 0] = v.const[0, 0] = 3e38
-    graph = b.out(ops.Add(ops.Conv(x, w), ops.Conv(x, v)))
+    one, other = b.w(4), b.w(4)
+    if where == "weights":
+        w.const[0, 0] = v.const[0, 0] = 3e38
+    else:
+        one.const[0] = other.const[0] = 3e38
+    graph = b.out(ops.Add(ops.Conv(x, w, one), ops.Conv(x, v, other)))
     with np.errstate(over="ignore", invalid="ignore"):
         report = check(graph, "portable")
     assert ops_of(graph).count("Conv") == 2

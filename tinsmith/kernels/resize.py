@@ -21,7 +21,6 @@ from tinsmith.kernels.resize_axes import (
     Row,
     axes_of,
     cost_of,
-    no_others,
     packed_of,
     rows_at,
     taps_at,
@@ -99,7 +98,7 @@ def _blocked(site: Site, axes: list[Axis], detail: str) -> Choice:
 
     vectors = n * blocks * lines * axes[-1].out
     return Choice(
-        cost_of(site, axes, 0.4 * vectors), site.reads([layout, *no_others(site)], layout),
+        cost_of(site, axes, 0.4 * vectors), site.reads_first(layout, layout),
         (layout,), one_phase(n * blocks * lines, emit), packed_of(axes), detail=detail,
     )  # fmt: skip
 

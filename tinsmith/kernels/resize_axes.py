@@ -147,7 +147,3 @@ def taps_at(em: Emit, axis: Axis, i: Position) -> list[tuple[Val, Val | None]]:
         ((places + t).load(), None if weights is None else (weights + t).load())
         for t in range(axis.taps)
     ]
-
-
-def no_others(site: Site) -> list[None]:
-    return [None] * (len(site.inputs) - 1)

@@ -16,7 +16,6 @@ from tinsmith.kernels.resize_axes import (
     Axis,
     Row,
     cost_of,
-    no_others,
     packed_of,
     rows_at,
     taps_at,
@@ -67,7 +66,7 @@ def _summed(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
     each = 0.5 * (last.out - singly) / lanes + 0.4 * singly
     counted = axes if direct else [last]
     return Choice(
-        cost_of(site, counted, each * rows), (PLAIN, *no_others(site)), (PLAIN,),
+        cost_of(site, counted, each * rows), site.reads_first(PLAIN, PLAIN), (PLAIN,),
         one_phase(rows, emit), packed_of(axes), workspace=4 * last.size if summed else 0,
         detail=detail,
     )  # fmt: skip
@@ -117,7 +116,7 @@ def _stretched(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
     sums = images * down.out * along.out / lanes
     stretching = 0.4e-9 * along.taps * rows * along.out
     return Choice(
-        cost_of(site, [down], 0.15 * sums) + stretching, (PLAIN, *no_others(site)), (PLAIN,),
+        cost_of(site, [down], 0.15 * sums) + stretching, site.reads_first(PLAIN, PLAIN), (PLAIN,),
         one_phase(images * count, emit), (*own, Packed("spans", lambda: spans.reshape(-1))),
         workspace=4 * most * along.out, detail=f"{detail}, rows first",
     )  # fmt: skip

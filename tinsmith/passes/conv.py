@@ -55,7 +55,8 @@ def _channels(conv: Node, w: Array) -> int:
     return w.shape[0] if conv.op.name == "Conv" else w.shape[1] * conv.group
 
 
-def _finite(*arrays: Array) -> None:
+def finite(*arrays: Array) -> None:
+    """Raise Skip unless all elements are finite."""
     if not all(np.all(np.isfinite(a.astype(np.float64))) for a in arrays):
         raise Skip("the folded weights are not finite")
 
@@ -73,7 +74,7 @@ def _apply(conv: Node, w: Array, b: Array | None, k: Array, t: Array) -> Value:
     old = np.zeros(k.shape) if b is None else b.astype(np.float64)
     with np.errstate(all="ignore"):
         weights, bias = _scaled(conv, w, k), (k * old + t).astype(w.dtype)
-    _finite(weights, bias)
+    finite(weights, bias)
     return with_(conv, w=weights, b=bias)
 
 
@@ -107,7 +108,7 @@ def fold_factor_into_conv(root: Node, conv: Node, w: Array, b: Array | None, k: 
     factor = per_channel(k, shape_of(root.output), 1).astype(np.float64)
     if b is None:
         weights = _scaled(conv, w, factor)
-        _finite(weights)
+        finite(weights)
         return with_(conv, w=weights)
     return _apply(conv, w, b, factor, np.zeros(factor.shape))
 
@@ -246,7 +247,7 @@ def _columns(root: Node, w: Array, k: Array) -> Array:
         raise Skip("the product is a vector")
     column = per_channel(k, shape, len(shape) - 1).astype(np.float64)
     scaled = (w.astype(np.float64) * column).astype(w.dtype)
-    _finite(scaled)
+    finite(scaled)
     return scaled
 
 
@@ -280,5 +281,5 @@ def fold_batchnorm_into_dense(
     if b is not None:
         t = t + k * per_channel(b, shape_of(bn.output), 1).astype(np.float64)
     weights = (w.astype(np.float64) * k).astype(w.dtype)
-    _finite(weights)
+    finite(weights)
     return OPS["Add"](with_(mm, b=weights), t.astype(w.dtype))

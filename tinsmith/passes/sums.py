@@ -14,7 +14,7 @@ import numpy as np
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops.window import spatial_attr
-from tinsmith.passes.conv import NORM, TOLERANCE, affine
+from tinsmith.passes.conv import NORM, TOLERANCE, affine, finite
 from tinsmith.passes.facts import Array, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
@@ -151,14 +151,19 @@ def _sum(w: Array, v: Array) -> Array:
         raise Skip(f"weights of {list(w.shape)} and {list(v.shape)} have no sum")
     with np.errstate(all="ignore"):
         weights = (w.astype(np.float64) + v).astype(w.dtype)
-    if not np.all(np.isfinite(weights.astype(np.float64))):
-        raise Skip("the sums of the weights are not finite")
+    finite(weights)
     return weights
 
 
 def _bias(conv: Node, *terms: Array | None) -> Array | None:
+    """The sum of the biases that there are, rounded once."""
     given = [t.astype(np.float64) for t in terms if t is not None]
-    return np.sum(given, axis=0).astype(conv.output.dtype) if given else None
+    if not given:
+        return None
+    with np.errstate(all="ignore"):
+        bias = np.sum(given, axis=0).astype(conv.output.dtype)
+    finite(bias)
+    return bias
 
 
 def _plus(value: Value, y: Value | None) -> Value:
