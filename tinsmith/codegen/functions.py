@@ -133,7 +133,7 @@ def _exact_quotient(x: Val, y: Val) -> Val:
         return (x.to("f32") / y.to("f32")).truncated("i32").to(kind)
     if bits == 32:
         return (x.to("f64") / y.to("f64")).truncated(kind)
-    if kind == "u64" or x.b.target.isa != "avx512":  # others convert 64 bits lane by lane
+    if kind == "u64" or x.b.target.vectors != "avx512":  # others convert 64 bits lane by lane
         return x / y
     a, b = x.abs().to("u64"), y.abs().to("u64")
     wide = b.to("f64")

@@ -35,7 +35,7 @@ def widened(x: Val) -> Val:
     wide = Ty("u32", x.ty.lanes)
     if x.ty.kind == "bf16":
         return (_integer(x).to("u32") << 16).bitcast(wide.of("f32"))
-    if x.b.target.isa in CONVERTING:
+    if x.b.target.vectors in CONVERTING:
         half = _llvm_half(x.ty.lanes)
         as_half = x.b.emit(x.ty, f"bitcast {x.ty.llvm} {x.ref} to {half}")
         single = wide.of("f32")
@@ -52,7 +52,7 @@ def narrowed(x: Val, kind: str) -> Val:
     """The half nearest to a float32."""
     if kind == "bf16":
         return _to_bfloat16(x)
-    if x.b.target.isa in CONVERTING:
+    if x.b.target.vectors in CONVERTING:
         ty, half = x.ty.of(kind), _llvm_half(x.ty.lanes)
         as_half = x.b.emit(ty, f"fptrunc {x.ty.llvm} {x.ref} to {half}")
         return x.b.emit(ty, f"bitcast {half} {as_half.ref} to {ty.llvm}")

@@ -62,7 +62,7 @@ def _entries(x: Val) -> int:
     """Of the longest table that one instruction looks up; 0: there is none."""
     if has_tables(x):
         return ENTRIES
-    return 8 if x.b.target.isa in ("avx2", "avx512") and x.ty.lanes == 8 else 0
+    return 8 if x.b.target.vectors in ("avx2", "avx512") and x.ty.lanes == 8 else 0
 
 
 def _powers(entries: int, shift: int) -> list[int]:

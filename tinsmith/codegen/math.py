@@ -147,7 +147,7 @@ def two_to(t: Val, bias: int = 127) -> Val:
 
 
 def _has_scalef(x: Val) -> bool:
-    return x.b.target.isa == "avx512" and x.ty.lanes == 16
+    return x.b.target.vectors == "avx512" and x.ty.lanes == 16
 
 
 def _scale(p: Val, t: Val) -> Val:

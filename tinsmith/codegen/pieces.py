@@ -19,7 +19,7 @@ ENTRIES = 16
 
 def has_tables(x: Val) -> bool:
     """Whether a look-up among ENTRIES coefficients is one instruction for this vector."""
-    return x.b.target.isa == "avx512" and x.ty.lanes == ENTRIES
+    return x.b.target.vectors == "avx512" and x.ty.lanes == ENTRIES
 
 
 def look_up(index: Val, table: Sequence[int | float], elem: Ty) -> Val:

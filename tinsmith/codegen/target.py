@@ -31,7 +31,11 @@ class Isa(NamedTuple):
     masks: bool  # cheap masked loads and stores
     needs: frozenset[str]  # what /proc/cpuinfo must list for the host to run it
     rounding: bool = True  # floor, ceil and rint are one instruction
+    vectors: str = ""  # the set whose vector instructions these are, where it is another
+    matrices: bool = False  # registers of 16 x 16 float32, and products of bfloat16 into them
 
+
+AVX512 = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"})
 
 ISAS = {
     isa.name: isa
@@ -41,8 +45,9 @@ ISAS = {
             rounding=False),
         Isa("avx2", "x86_64", "x86-64-v3", "", 8, 16, True, False,
             frozenset({"avx2", "fma", "bmi2", "f16c"})),
-        Isa("avx512", "x86_64", "x86-64-v4", "", 16, 32, True, True,
-            frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"})),
+        Isa("avx512", "x86_64", "x86-64-v4", "", 16, 32, True, True, AVX512),
+        Isa("amx", "x86_64", "x86-64-v4", "+avx512bf16,+amx-tile,+amx-bf16", 16, 32, True, True,
+            AVX512 | {"avx512_bf16", "amx_tile", "amx_bf16"}, vectors="avx512", matrices=True),
         Isa("neon", "aarch64", "generic", "+neon", 4, 32, True, False, frozenset()),
     )
 }  # fmt: skip
@@ -61,6 +66,8 @@ class Target:
     has_fma: bool
     has_masks: bool
     has_rounding: bool
+    vectors: str = ""  # the instruction set whose vector instructions it has
+    has_matrices: bool = False
     model: str = ""
     l1: int = 32 << 10
     l2: int = 512 << 10
@@ -124,18 +131,35 @@ def level(name: str) -> Target:
 
 def runnable(target: Target) -> bool:
     """Whether this process can run code for the target."""
-    isa = ISAS[target.isa]
-    return isa.arch == _arch() and isa.needs <= _flags()
+    return _runs(ISAS[target.isa])
+
+
+def _runs(isa: Isa) -> bool:
+    fits = isa.arch == _arch() and isa.needs <= _flags()
+    return fits and (not isa.matrices or _may_use_matrices())
 
 
 @functools.cache
 def host() -> Target:
     """This machine, with the widest instruction set of the table that it has."""
-    arch = _arch()
-    fitting = [isa for isa in ISAS.values() if isa.arch == arch and isa.needs <= _flags()]
+    fitting = [isa for isa in ISAS.values() if _runs(isa)]
     if not fitting:
         raise TargetError(f"no instruction set is known for machines of type {_arch()!r}")
-    return _make(max(fitting, key=lambda isa: isa.lanes))
+    return _make(max(fitting, key=lambda isa: (isa.lanes, isa.matrices)))
+
+
+PERMIT, MATRIX_STATE, SYSCALL = 0x1023, 18, 158  # ARCH_REQ_XCOMP_PERM, XTILEDATA, arch_prctl
+
+
+@functools.cache
+def _may_use_matrices() -> bool:
+    """Whether Linux lets this process use matrix registers, which it must be asked for: their state
+    makes the frames of signals larger (Documentation/arch/x86/xstate.rst)."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    return ctypes.CDLL(None).syscall(SYSCALL, PERMIT, MATRIX_STATE) == 0
 
 
 @functools.cache
@@ -154,7 +178,7 @@ def _make(isa: Isa) -> Target:
     base = Target(
         isa=isa.name, triple=_triple(isa.arch, native), cpu=isa.cpu, features=isa.features,
         lanes=isa.lanes, registers=isa.registers, has_fma=isa.fma, has_masks=isa.masks,
-        has_rounding=isa.rounding,
+        has_rounding=isa.rounding, vectors=isa.vectors or isa.name, has_matrices=isa.matrices,
     )  # fmt: skip
     if not native:
         return base

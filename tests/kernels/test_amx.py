@@ -1,0 +1,219 @@
+"""Products on matrix registers: shapes, every way to cut them, endless numbers, what splits."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.kernels.harness import check, one_node, prepare, site_of
+from tests.kernels.window_cases import EPILOGUES, conv, normal
+from tinsmith.codegen import matrix
+from tinsmith.codegen.builder import Module
+from tinsmith.codegen.library import load_library
+from tinsmith.codegen.target import ISAS, level, runnable
+from tinsmith.codegen.types import F32, PTR
+from tinsmith.kernels._kernel import KERNELS, Skip
+from tinsmith.kernels.amx import conv as conv_module
+from tinsmith.kernels.amx import matmul as matmul_module
+from tinsmith.kernels.amx.plan import Axis, Plan, best_plan, cost
+from tinsmith.kernels.amx.weights import halves, pack
+
+needs = pytest.mark.skipif(not runnable(level("amx")), reason="no amx here")
+PAD = (1, 1, 1, 1)
+
+SHAPES = {
+    "one pixel": conv(1, 16, 16, (1, 1), (1, 1)),
+    "one pixel, batch": conv(3, 64, 80, (1, 1), (1, 1)),
+    "pointwise": conv(1, 64, 64, (8, 8), (1, 1)),
+    "pointwise with stride": conv(2, 40, 130, (15, 14), (1, 1), stride=(2, 2)),
+    "pointwise, padded": conv(1, 16, 16, (4, 4), (1, 1), pad=PAD),
+    "3x3": conv(1, 64, 96, (8, 8), (3, 3), pad=PAD),
+    "odd channels, batch": conv(2, 19, 37, (7, 9), (3, 3), pad=PAD),
+    "stride": conv(2, 48, 33, (15, 14), (3, 3), pad=PAD, stride=(2, 2)),
+    "everything odd": conv(
+        1, 17, 5, (8, 8), (3, 2), stride=(2, 1), pad=(1, 0, 0, 1), dilation=(2, 1)
+    ),
+    "1-D": conv(1, 33, 70, (9,), (3,), pad=(1, 1)),
+    "1-D pointwise": conv(2, 33, 70, (9,), (1,)),
+    "large dilation": conv(
+        1, 16, 16, (13, 13), (3, 3), dilation=(4, 5), pad=(4, 5, 4, 5), bias=False
+    ),
+    "dilation and stride": conv(1, 20, 20, (19, 23), (3, 3), dilation=(3, 2), stride=(2, 3)),
+    "windows that miss the end": conv(1, 16, 16, (10, 10), (2, 2), stride=(3, 4)),
+    "same padding": conv(1, 17, 31, (9, 8), (4, 3), stride=(2, 2), auto_pad="SAME_UPPER"),
+    "7x7": conv(1, 32, 48, (9, 11), (7, 7), pad=(3, 3, 3, 3)),
+    "long rows": conv(1, 24, 24, (3, 70), (1, 5), pad=(0, 2, 0, 2)),
+}
+
+PRODUCTS = {
+    "one row too many": (normal(5, 16), normal(16, 16)),
+    "all odd": (normal(7, 17), normal(17, 33)),
+    "half blocks": (normal(2, 25, 40), normal(40, 70)),
+    "deep": (normal(49, 300), normal(300, 64)),
+    "wide": (normal(3, 11, 64), normal(64, 500)),
+}
+
+CUTS = {
+    "one band": {},
+    "three bands": {"bands": 3},
+    "rows": {"bands": 1000},
+    "split first": {"whole": True},
+    "split first, parts": {"whole": True, "parts": 3},
+}
+
+
+@pytest.fixture(params=CUTS)
+def cut(request, monkeypatch):
+    """Every way to cut a plan, whatever it costs."""
+    wanted = CUTS[request.param]
+
+    def forced(target, draft, nbytes, threads):
+        change = dict(wanted)
+        rows = draft.down.out
+        if "bands" in change:
+            change["bands"] = min(change["bands"], rows)
+        if "parts" in change:
+            change["parts"] = max(1, min(change["parts"], draft.registers(rows) // 2))
+        plan = replace(draft, **change)
+        return plan, cost(target, plan, nbytes, threads)
+
+    for module in (conv_module, matmul_module):
+        monkeypatch.setattr(module, "best_plan", forced)
+
+
+@needs
+@pytest.mark.parametrize("name", SHAPES)
+def test_convolutions(name, cut):
+    arrays, attrs = SHAPES[name]
+    check(
+        "Conv", arrays, attrs, kernel="conv_amx", target="amx", consts=(1, 2), rtol=2e-5,
+        extra_halo=len(name) % 2,
+    )  # fmt: skip
+
+
+@needs
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products(name, cut):
+    check("MatMul", PRODUCTS[name], kernel="matmul_amx", target="amx", consts=(1,), rtol=2e-5)
+
+
+@needs
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_epilogues_of_convolutions(name, kernel, threads):
+    arrays, attrs = conv(2, 20, 19, (6, 7), (kernel, kernel), pad=(kernel // 2,) * 4)
+    check(
+        "Conv", arrays, attrs, kernel="conv_amx", target="amx", consts=(1, 2), rtol=2e-5,
+        epilogue=EPILOGUES[name], threads=threads,
+    )  # fmt: skip
+
+
+@needs
+@pytest.mark.parametrize("n", [32, 37])
+def test_epilogues_of_products(n):
+    for extra in (normal(1, n), normal(3, 1, n), normal(3, 9, 1), normal(3, 9, n)):
+        check(
+            "MatMul", (normal(3, 9, 24), normal(24, n)), kernel="matmul_amx", target="amx",
+            consts=(1,), rtol=2e-5, epilogue=[("Add", extra), ("Gelu",)],
+        )  # fmt: skip
+
+
+@needs
+def test_endless_numbers_stay_where_they_belong():
+    (x, w, bias), attrs = conv(1, 40, 32, (6, 7), (3, 3), pad=PAD)
+    w = np.round(w * 4) / 4  # zeros, and numbers without low halves
+    x[0, 3, 2, 2], x[0, 17, 5, 0], x[0, 35, 0, 6] = np.inf, np.nan, -np.inf
+    node = one_node("Conv", [x, w, bias], attrs, (1, 2))
+    (want,) = node.op.evaluate((x, w, bias), node.attrs)
+    bench = prepare(node, {"x0": x}, "conv_amx", "amx")
+    bench.run()
+    inside, poison, _ = bench.outputs[0]
+    got = np.moveaxis(inside.reshape(1, 2, 6, 7, 16), -1, 2).reshape(poison.shape)
+    assert np.isposinf(want).any() and np.isneginf(want).any() and np.isnan(want).any()
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+@needs
+def test_what_is_split_is_the_sum_of_its_halves():
+    draws = np.random.default_rng(0)
+    x = draws.standard_normal((64, 32)).astype(np.float32)
+    x *= np.float32(2.0) ** draws.integers(-60, 60, x.shape).astype(np.float32)
+    high, low = np.empty((64, 32), np.uint16), np.empty((64, 32), np.uint16)
+    target = level("amx")
+    module = Module(target)
+    b = module.function("split", [("x", PTR), ("high", PTR), ("low", PTR)])
+    source, outs = b.pointer("x", F32), [b.pointer(n, matrix.BF16) for n in ("high", "low")]
+    with b.loop(0, 64) as i:
+        parts = matrix.halve(b, *((source + i * 32 + k).load(16) for k in (0, 16)))
+        for out, part in zip(outs, parts, strict=True):
+            (out + i * 32).store(part)
+    b.ret()
+    loaded = load_library({"split": module.text()}, target)
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(loaded.address("split"))
+    function(*(a.ctypes.data for a in (x, high, low)))
+    np.testing.assert_array_equal(halves(x), (high, low))
+    whole = sum(
+        (h.astype(np.uint32) << 16).view(np.float32).astype(np.float64) for h in (high, low)
+    )
+    assert np.max(np.abs(whole - x) / np.abs(x)) <= 2.0**-17
+
+
+def test_weights_lie_in_the_order_of_registers():
+    w = normal(48, 40, 2)
+    packed = (pack(w).astype(np.uint32) << 16).view(np.float32)
+    size = 2 * 2 * 2 * 16 * 32  # channel blocks, taps, halves, and a register
+    panel = packed[: 2 * size].reshape(2, 2, 2, 2, 16, 16, 2)
+    for tap, column, channel in ((0, 0, 0), (1, 3, 17), (0, 31, 39), (1, 16, 32)):
+        vector, lane = divmod(column, 16)
+        block, k = divmod(channel, 32)
+        low, high = panel[block, tap, :, vector, k // 2, lane, k % 2]
+        assert high + low == pytest.approx(w[column, channel, tap], rel=2.0**-16)
+    last = packed[2 * size :].reshape(2, 2, 2, 16, 16, 2)
+    assert last[0, 1, :, 5, 4, 1].sum() == pytest.approx(w[36, 11, 1], rel=2.0**-16)
+    assert not last[1, :, :, 4:].any(), "channels that do not exist are zeros"
+
+
+def declined(node, precision="default"):
+    kernel = "conv_amx" if node.op.name == "Conv" else "matmul_amx"
+    with pytest.raises(Skip) as caught:
+        KERNELS[kernel].offer(site_of(node, level("amx"), precision))
+    return str(caught.value)
+
+
+def test_what_is_declined():
+    arrays, attrs = conv(1, 32, 32, (8, 8), (3, 3), pad=PAD)
+    node = one_node("Conv", arrays, attrs, (1, 2))
+    assert "2^-17" in declined(node, "strict")
+    endless = [arrays[0], arrays[1].copy(), arrays[2]]
+    endless[1][3, 4, 0, 0] = np.inf
+    assert "not finite" in declined(one_node("Conv", endless, attrs, (1, 2)))
+    arrays, attrs = conv(1, 32, 32, (8, 8), (3, 3), pad=PAD, group=2)
+    assert "group is 2" in declined(one_node("Conv", arrays, attrs, (1, 2)))
+    assert "8 input channels" in declined(one_node("Conv", *conv(1, 8, 32, (8, 8), (1, 1)), (1, 2)))
+    product = one_node("MatMul", [normal(4, 64), normal(64, 64)], {}, (1,))
+    assert "4 rows" in declined(product)
+    with pytest.raises(Skip, match="needs amx"):
+        KERNELS["matmul_amx"].offer(site_of(product, level("avx512")))
+
+
+def test_bands_fit_the_cache_and_threads_get_equal_shares():
+    machine = replace(
+        level("amx"), l2=2 << 20, l3=64 << 20, peak=170e9, l2_bandwidth=60e9, l3_bandwidth=25e9,
+        dram_bandwidth=14e9,
+    )  # fmt: skip
+    large = Plan(1, 256, 16, Axis(112, 3), Axis(112, 3))
+    plan, seconds = best_plan(machine, large, 2 * 4.0 * 256 * 112 * 112, 1)
+    assert 64 * plan.image < machine.l2
+    assert seconds < 2.0 * 9 * 256 * 256 * 112 * 112 / machine.peak / 2
+    deep = Plan(1, 512, 32, Axis(7, 3), Axis(7, 3))
+    plan, _ = best_plan(machine, deep, 2 * 4.0 * 512 * 49, 2)
+    assert plan.tiles % 2 == 0
+
+
+def test_the_instruction_set_is_that_of_vectors_with_more():
+    assert ISAS["amx"].needs > ISAS["avx512"].needs
+    assert level("amx").vectors == level("avx512").vectors == "avx512"

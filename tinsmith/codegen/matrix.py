@@ -1,0 +1,86 @@
+"""Matrix registers: sixteen rows of 64 bytes, which products of bfloat16 are added to.
+
+`multiply(b, c, a, w)` adds to the float32 [16][16] in register c the products of [16][32] bfloat16
+in a and [16][16][2] in w: w[i][n] holds elements 2 i and 2 i + 1 of column n. There are eight
+registers, named by number; no value of the builder stands for one. (Intel 64 and IA-32
+Architectures Software Developer's Manual, volume 1, chapter 18.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.types import U8, Ty
+
+REGISTERS = 8
+SIDE = 16  # rows of a register, and float32 of a row
+DEPTH = 32  # bfloat16 of a row
+CONFIGURATION = 64  # bytes
+BF16 = Ty("bf16")
+
+_IMMEDIATE = "i8 immarg"
+
+
+@contextmanager
+def matrices(b: Builder, room: Ptr) -> Iterator[None]:
+    """Whole registers may be used within; `room` has place for their configuration."""
+    palette, row = [1, *[0] * 15], [64, 0]  # bytes of a row: two bytes each, the lower one first
+    sizes = [*palette, *row * REGISTERS, *[0] * 16, *[SIDE] * REGISTERS, *[0] * 8]
+    room.cast(U8).store(b.vector(sizes, U8))
+    b.intrinsic("llvm.x86.ldtilecfg", None, text=f"ptr {room.address}", params="ptr")
+    yield
+    b.intrinsic("llvm.x86.tilerelease", None)
+
+
+def clear(b: Builder, register: int) -> None:
+    b.intrinsic("llvm.x86.tilezero", None, text=f"i8 {register}", params=_IMMEDIATE)
+
+
+def load(b: Builder, register: int, at: Ptr, stride: int) -> None:
+    """Sixteen rows of 64 bytes, `stride` bytes apart."""
+    _move(b, "llvm.x86.tileloadd64", register, at, stride)
+
+
+def store(b: Builder, register: int, at: Ptr, stride: int) -> None:
+    _move(b, "llvm.x86.tilestored64", register, at, stride)
+
+
+def _move(b: Builder, name: str, register: int, at: Ptr, stride: int) -> None:
+    text = f"i8 {register}, ptr {at.address}, i64 {stride}"
+    b.intrinsic(name, None, text=text, params=f"{_IMMEDIATE}, ptr, i64")
+
+
+def multiply(b: Builder, c: int, a: int, w: int) -> None:
+    text = ", ".join(f"i8 {register}" for register in (c, a, w))
+    b.intrinsic("llvm.x86.tdpbf16ps", None, text=text, params=", ".join([_IMMEDIATE] * 3))
+
+
+def halve(b: Builder, x: Val, y: Val) -> tuple[Val, Val]:
+    """Two vectors of 16 float32 as 32 bfloat16 `high` and 32 `low` whose sum they are, but for a
+    relative error of 2^-17 (G. Henry, P. T. P. Tang, A. Heinecke, 2019, arXiv:1904.06376).
+
+    What is infinite or no number is in `low` alone, so that products by `high` of a matrix meet it
+    once, and infinity times the zeros in `low` of that matrix gives no NaN.
+    """
+    both = [_finite(b, v) for v in (x, y)]
+    high = _join(b, *both)
+    parts = [high.shuffle(None, range(at, at + SIDE)).to("f32") for at in (0, SIDE)]
+    return high, _join(b, *(v - part for v, part in zip((x, y), parts, strict=True)))
+
+
+def _finite(b: Builder, x: Val) -> Val:
+    """The finite lanes of x, and zeros."""
+    name, endless = f"llvm.is.fpclass.{x.ty.suffix}", 0x207  # NaNs and infinities
+    mask = Ty("i1", x.ty.lanes)
+    text = f"{x.ty.llvm} {x.ref}, i32 {endless}"
+    return b.intrinsic(name, mask, text=text, params=f"{x.ty.llvm}, i32 immarg").select(0.0, x)
+
+
+def _join(b: Builder, x: Val, y: Val) -> Val:
+    """The nearest bfloat16 of x's lanes, then of y's."""
+    name, inner = "llvm.x86.avx512bf16.cvtne2ps2bf16.512", x.ty.llvm
+    b.module.declare(name, f"declare <{DEPTH} x bfloat> @{name}({inner}, {inner})")
+    got = b.emit(BF16.x(DEPTH), f"call <32 x bfloat> @{name}({inner} {y.ref}, {inner} {x.ref})")
+    return b.emit(BF16.x(DEPTH), f"bitcast <32 x bfloat> {got.ref} to {got.ty.llvm}")

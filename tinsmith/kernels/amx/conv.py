@@ -1,0 +1,116 @@
+"""Convolution on matrix registers, of channel-blocked data."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tinsmith.codegen.builder import Val
+from tinsmith.codegen.matrix import SIDE
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel
+from tinsmith.kernels.amx.emit import Results, Work, each_position
+from tinsmith.kernels.amx.plan import LINE, Axis, Plan, best_plan
+from tinsmith.kernels.amx.split import Source
+from tinsmith.kernels.amx.weights import Array, check, pack
+from tinsmith.kernels.layout import Layout
+from tinsmith.kernels.window.direct import flattened
+from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
+from tinsmith.kernels.window.tiles import Sink
+
+
+@kernel("Conv", Tier.SHAPED, dtypes="float32", isas="amx")
+def conv_amx(site: Site) -> Choice:
+    """Convolution by products of bfloat16 halves on matrix registers."""
+    if site.precision != "default":
+        raise Skip(f"precision is {site.precision}: halves leave an error of 2^-17")
+    if site.attr("group") != 1:
+        raise Skip(f"group is {site.attr('group')}")
+    geo = conv_geometry(site)
+    if geo.rank == 3:
+        raise Skip("there are 3 spatial axes")
+    if geo.channels < SIDE:
+        raise Skip(f"{geo.channels} input channels do not fill a block of {SIDE}")
+    w = site.const(1, "the weights")
+    check(w)
+    bias = site.const(2, "the bias") if site.has(2) else None
+    outputs = -(-geo.out_channels // SIDE)
+    draft = Plan(geo.batch, -(-geo.channels // SIDE) * SIDE, outputs, *axes(geo))
+    nbytes = 4.0 * SIDE * geo.batch * outputs * prod(geo.out)
+    nbytes += 4.0 * geo.batch * geo.channels * prod(geo.size)
+    plan, seconds = best_plan(site.target, draft, nbytes, site.threads)
+    work = Work(plan, partial(_source, geo), partial(_finish, geo, plan))
+    return Choice(
+        cost=seconds,
+        reads=site.reads_first(Layout(SIDE, geo.halo), Layout(SIDE)),
+        writes=(Layout(SIDE),),
+        phases=work.phases,
+        packed=(
+            Packed("weights", lambda: pack(w.reshape(*w.shape[:2], -1))),
+            Packed("bias", lambda: _bias(bias, outputs)),
+            Packed("taps", lambda: _taps(plan)),
+        ),
+        workspace=work.workspace,
+        scratch=work.scratch,
+        detail=str(plan),
+    )
+
+
+def axes(geo: Geometry) -> tuple[Axis, Axis]:
+    both = [Axis(*v) for v in zip(geo.out, geo.kernel, geo.stride, geo.dilation, strict=True)]
+    return both[1], both[2]
+
+
+def _bias(bias: Array | None, outputs: int) -> Array:
+    wide = np.zeros(outputs * SIDE, np.float32)
+    if bias is not None:
+        wide[: len(bias)] = bias
+    return wide
+
+
+def _taps(plan: Plan) -> np.ndarray[Any, Any]:
+    """Bytes from a result's own position to what each tap reads."""
+    pairs = np.ndindex(plan.down.kernel, plan.across.kernel)
+    return np.array([plan.offset(i, j) * LINE for i, j in pairs], np.int64)
+
+
+def _is_flat(geo: Geometry, em: Emit) -> bool:
+    return geo.is_pointwise and flattened(em, geo) is not geo
+
+
+def _source(geo: Geometry, em: Emit) -> Source:
+    view = em.ins[0]
+    assert view is not None
+    image, half, (_, row, place) = steps(view.spec, geo.rank)
+    corner = view.pointer + -(geo.begin[1] * row + geo.begin[2] * place)
+    return Source(corner, image, half, row, place, _is_flat(geo, em))
+
+
+def _finish(geo: Geometry, plan: Plan, em: Emit, results: Results) -> None:
+    b = em.b
+    bias = (em.packed[1].cast(F32) + results.vector * SIDE).load(SIDE)
+    sink = Sink(em, geo).at(results.image, results.vector, 0, results.line)
+
+    def stretch(row: Val, first: Val, last: Val, start: Val) -> None:
+        """Positions [first, last), which are the places of a row from `start` on."""
+
+        def one(i: Any, k: int) -> None:
+            sums = (results.sums + (i - results.first) * SIDE + k * SIDE).load(SIDE)
+            place = sink.at(0, 0, 0, row, i - start)
+            place.put(sums + bias, 0, 0, 0, 0, k)
+
+        each_position(b, first, last, one)
+
+    if _is_flat(geo, em):
+        stretch(b.index(0), results.first, results.last, b.index(0))
+        return
+    top = results.first // plan.pitch
+    with b.loop(top, (results.last - 1) // plan.pitch + 1) as row:
+        start = row * plan.pitch
+        first = b.index(b.maximum(results.first, start))
+        last = b.index(b.minimum(results.last, start + plan.across.out))
+        with b.when(first < last):
+            stretch(row, first, last, start)

@@ -1,0 +1,160 @@
+"""The phases of a kernel on matrix registers: bands that are split and multiplied, or the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tinsmith.codegen import matrix
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.matrix import CONFIGURATION, SIDE
+from tinsmith.codegen.types import F32, U8
+from tinsmith.kernels._kernel import Emit, Phase
+from tinsmith.kernels.amx.plan import LINE, Plan
+from tinsmith.kernels.amx.split import Source, split
+from tinsmith.kernels.amx.sums import REGISTER, SQUARE, sums
+from tinsmith.kernels.rows import Position, run
+from tinsmith.kernels.winograd.stages import Stage, stage
+from tinsmith.records import dataclass
+
+UNROLL = 4
+
+
+@dataclass(frozen=True)
+class Results:
+    """Sums of one vector of outputs: those of positions [first, last) of a band are at `sums`, 16
+    elements apart. The band begins at row `line` of the results of `image`."""
+
+    sums: Ptr
+    image: Val
+    vector: Val
+    line: Val
+    first: Val
+    last: Val
+
+
+@dataclass(frozen=True)
+class Work:
+    """A plan, how a kernel reads its input, and how it finishes its results."""
+
+    plan: Plan
+    source: Callable[[Emit], Source]
+    finish: Callable[[Emit, Results], None]
+
+    @property
+    def workspace(self) -> int:
+        """Bytes: the configuration, the results of a square, and a band."""
+        return CONFIGURATION + SQUARE + (0 if self.plan.whole else self.plan.image * LINE)
+
+    @property
+    def scratch(self) -> int:
+        return self.plan.images * self.plan.image * LINE if self.plan.whole else 0
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        plan = self.plan
+        if not plan.whole:
+            return (Phase(plan.tiles, self._bands),)
+        return (
+            Phase(plan.images * plan.blocks, self._inputs),
+            Phase(plan.tiles, self._outputs),
+        )
+
+    def _bands(self, em: Emit) -> None:
+        """Tiles are bands."""
+        b, plan = em.b, self.plan
+        divide, multiply = self._split(em), self._multiply(em)
+        space = (em.workspace.cast(U8) + (CONFIGURATION + SQUARE)).fixed()
+        with matrix.matrices(b, em.workspace), b.loop(em.begin, em.end) as tile:
+            image, band = b.index(tile // plan.bands), b.index(tile % plan.bands)
+            line = band * plan.down.out // plan.bands
+            rows = (band + 1) * plan.down.out // plan.bands - line
+            divide(image, line, rows, 0, plan.blocks, space)
+            count = ((rows - 1) * plan.pitch + (plan.across.out + SIDE - 1)) // SIDE
+            multiply(image, line, rows, 0, plan.panels, 0, count, space)
+
+    def _inputs(self, em: Emit) -> None:
+        """Tiles are channel blocks of images."""
+        b, plan = em.b, self.plan
+        divide = self._split(em)
+        with b.loop(em.begin, em.end) as tile:
+            image, c = b.index(tile // plan.blocks), b.index(tile % plan.blocks)
+            divide(image, 0, plan.down.out, c, c + 1, self._image(em, image))
+
+    def _outputs(self, em: Emit) -> None:
+        """Tiles are parts of panels; those of one panel follow each other."""
+        b, plan = em.b, self.plan
+        multiply, count = self._multiply(em), plan.registers(plan.down.out)
+        pairs = -(-count // 2)
+        with matrix.matrices(b, em.workspace), b.loop(em.begin, em.end) as tile:
+            part, rest = b.index(tile % plan.parts), b.index(tile // plan.parts)
+            image, panel = b.index(rest % plan.images), b.index(rest // plan.images)
+            first = part * pairs // plan.parts * 2
+            last = b.minimum((part + 1) * pairs // plan.parts * 2, count)
+            to = self._image(em, image)
+            multiply(image, 0, plan.down.out, panel, panel + 1, first, last, to)
+
+    def _image(self, em: Emit, image: Val) -> Ptr:
+        return (em.scratch.cast(U8) + image * (self.plan.image * LINE)).fixed()
+
+    def _split(self, em: Emit) -> Stage:
+        def body(em: Emit, *at: Val, **_: Ptr) -> None:
+            *index, to = at
+            split(em.b, self.plan, self.source(em), *index, to)  # type: ignore[call-arg, arg-type]
+
+        return stage(em, "split", "image line rows c0 c1 to*", body)
+
+    def _multiply(self, em: Emit) -> Stage:
+        """Panels [k0, k1) of registers [t0, t1) of a band of `rows` rows, split at `at`."""
+        plan = self.plan
+
+        def body(
+            em: Emit, image: Val, line: Val, rows: Val, k0: Val, k1: Val, t0: Val, t1: Val, at: Ptr
+        ) -> None:
+            b, finish = em.b, self._finish(em)
+            end = (rows - 1) * plan.pitch + plan.across.out
+            to = em.workspace.cast(U8) + CONFIGURATION
+
+            def panel(k: Position, wide: int) -> None:
+                w = (em.packed[0].cast(U8) + k * plan.panel).fixed()
+
+                def square(t: Val, high: int) -> None:
+                    first = t * SIDE
+                    x = (at.cast(U8) + first * LINE).fixed()
+                    sums(b, plan, x, w, em.packed[-1], to, high, wide)
+                    last = b.minimum(first + high * SIDE, end)
+                    for o in range(wide):
+                        place = (to + o * high * REGISTER).cast(F32)
+                        finish(image, line, b.index(k) * 2 + o, first, last, place)
+
+                pairs = t0 + (t1 - t0) // 2 * 2
+                with b.loop(t0, pairs, 2) as t:
+                    square(t, 2)
+                with b.when(pairs < t1):
+                    square(pairs, 1)
+
+            whole, rest = divmod(plan.outputs, 2)
+            if whole:
+                with b.loop(k0, b.minimum(k1, whole)) as k:
+                    panel(k, 2)
+            if rest:
+                with b.when(k1 > whole):
+                    panel(whole, 1)
+
+        return stage(em, "multiply", "image line rows k0 k1 t0 t1 from*", body)
+
+    def _finish(self, em: Emit) -> Stage:
+        def body(
+            em: Emit, image: Val, line: Val, vector: Val, first: Val, last: Val, sums: Ptr
+        ) -> None:
+            self.finish(em, Results(sums, image, vector, line, first, last))
+
+        return stage(em, "finish", "of_image of_line of_vector first last sums*", body)
+
+
+def each_position(b: Builder, first: Val, last: Val, body: Callable[[Val, int], None]) -> None:
+    """body(i, k) for every position i + k of [first, last), several in one turn of the loop."""
+    full = first + (last - first) // UNROLL * UNROLL
+    with b.loop(first, full, UNROLL) as i:
+        for k in range(UNROLL):
+            body(i, k)
+    run(b, full, last, lambda i: body(b.index(i), 0))

@@ -1,0 +1,77 @@
+"""Products with a constant right operand on matrix registers."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from tinsmith.codegen.builder import Val
+from tinsmith.codegen.matrix import SIDE
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Site, Skip, Tier, kernel
+from tinsmith.kernels.amx.emit import Results, Work, each_position
+from tinsmith.kernels.amx.plan import Axis, Plan, best_plan
+from tinsmith.kernels.amx.split import Source
+from tinsmith.kernels.amx.weights import check, pack
+from tinsmith.kernels.dot.matmul import FEW_ROWS, flat_rows, right_matrix
+from tinsmith.kernels.places import merged, shifted, strides_of, unravel
+
+
+@kernel("MatMul", Tier.SHAPED, dtypes="float32", isas="amx")
+def matmul_amx(site: Site) -> Choice:
+    """Product with a constant right operand by bfloat16 halves on matrix registers."""
+    if site.precision != "default":
+        raise Skip(f"precision is {site.precision}: halves leave an error of 2^-17")
+    w = right_matrix(site)
+    k, n = w.shape
+    m = flat_rows(site, n)
+    if m <= FEW_ROWS:
+        raise Skip(f"{m} rows: gemv_packed streams the weights")
+    if k < SIDE:
+        raise Skip(f"{k} products for a result do not fill a register's row")
+    check(w)
+    draft = Plan(1, k, -(-n // SIDE), Axis(m), Axis(1))
+    plan, seconds = best_plan(site.target, draft, 4.0 * m * (k + n), site.threads)
+    work = Work(plan, partial(_source, k), partial(_finish, n))
+    return Choice(
+        cost=seconds,
+        reads=site.reads((PLAIN, None), PLAIN),
+        writes=(PLAIN,),
+        phases=work.phases,
+        packed=(
+            Packed("weights", lambda: pack(np.ascontiguousarray(w.T)[..., None])),
+        ),
+        workspace=work.workspace,
+        scratch=work.scratch,
+        detail=str(plan),
+    )  # fmt: skip
+
+
+def _source(k: int, em: Emit) -> Source:
+    view = em.ins[0]
+    assert view is not None
+    return Source(view.pointer, 0, SIDE, k, k, True)
+
+
+def _finish(n: int, em: Emit, results: Results) -> None:
+    b, dims = em.b, em.site.out.dims
+    lead = len(dims) - 1
+    views = strides_of([*em.extras, em.outs[0]], 0, lead)
+    valid = n - results.vector * SIDE
+    mask = b.first_lanes(valid, SIDE) if n % SIDE else None
+    even = len(merged(dims[:lead], views)) <= 1
+    nothing = [0] * len(dims)
+
+    def place(row: Val) -> list[Val | int]:
+        return [*unravel(row, dims[:lead], views), results.vector * SIDE]
+
+    def one(i: Val, k: int) -> None:
+        acc = (results.sums + (i - results.first) * SIDE + k * SIDE).load(SIDE)
+        row = results.line + i
+        if even:
+            here, step = shifted(em, place(row)), unravel(k, dims[:lead], views)
+            here.finish(acc, [*step, 0], mask)
+        else:
+            shifted(em, place(row + k)).finish(acc, nothing, mask)
+
+    each_position(b, results.first, results.last, one)
