@@ -39,8 +39,8 @@ def conv_amx(site: Site) -> Choice:
     bias = site.const(2, "the bias") if site.has(2) else None
     outputs = -(-geo.out_channels // SIDE)
     draft = Plan(geo.batch, -(-geo.channels // SIDE) * SIDE, outputs, *axes(geo))
-    nbytes = 4.0 * SIDE * geo.batch * outputs * prod(geo.out)
-    nbytes += 4.0 * geo.batch * geo.channels * prod(geo.size)
+    nbytes = 4.0 * geo.batch * geo.channels * prod(geo.size)
+    nbytes += 4.0 * SIDE * geo.batch * outputs * prod(geo.out)
     plan, seconds = best_plan(site.target, draft, nbytes, site.threads)
     work = Work(plan, partial(_source, geo), partial(_finish, geo, plan))
     return Choice(

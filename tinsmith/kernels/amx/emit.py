@@ -1,13 +1,19 @@
-"""The phases of a kernel on matrix registers: bands that are split and multiplied, or the whole."""
+"""The phases of a kernel on matrix registers: bands that are split and multiplied, or the whole.
+
+Matrix registers multiply by themselves for 200 cycles a step. In the first step of a square the
+results of the one before are finished, of which notes are kept in memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import IntEnum
 
 from tinsmith.codegen import matrix
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.matrix import CONFIGURATION, SIDE
-from tinsmith.codegen.types import F32, U8
+from tinsmith.codegen.types import F32, I64, U8
 from tinsmith.kernels._kernel import Emit, Phase
 from tinsmith.kernels.amx.plan import LINE, Plan
 from tinsmith.kernels.amx.split import Source, split
@@ -17,6 +23,15 @@ from tinsmith.kernels.winograd.stages import Stage, stage
 from tinsmith.records import dataclass
 
 UNROLL = 4
+
+
+class Note(IntEnum):
+    """What a thread's notes hold, each in 8 bytes: which results are to be finished."""
+
+    IMAGE, LINE, VECTOR, VECTORS, FIRST, LAST = range(6)
+
+
+NOTES = 64  # bytes
 
 
 @dataclass(frozen=True)
@@ -42,8 +57,9 @@ class Work:
 
     @property
     def workspace(self) -> int:
-        """Bytes: the configuration, the results of a square, and a band."""
-        return CONFIGURATION + SQUARE + (0 if self.plan.whole else self.plan.image * LINE)
+        """Bytes: configuration, notes, the results of a square, and a band."""
+        band = 0 if self.plan.whole else self.plan.image * LINE
+        return CONFIGURATION + NOTES + SQUARE + band
 
     @property
     def scratch(self) -> int:
@@ -62,9 +78,10 @@ class Work:
     def _bands(self, em: Emit) -> None:
         """Tiles are bands."""
         b, plan = em.b, self.plan
-        divide, multiply = self._split(em), self._multiply(em)
-        space = (em.workspace.cast(U8) + (CONFIGURATION + SQUARE)).fixed()
-        with matrix.matrices(b, em.workspace), b.loop(em.begin, em.end) as tile:
+        divide, finish = self._split(em), self._finish(em)
+        multiply = self._multiply(em, finish)
+        space = (_results(em) + SQUARE).fixed()
+        with self._work(em, finish), b.loop(em.begin, em.end) as tile:
             image, band = b.index(tile // plan.bands), b.index(tile % plan.bands)
             line = band * plan.down.out // plan.bands
             rows = (band + 1) * plan.down.out // plan.bands - line
@@ -83,9 +100,10 @@ class Work:
     def _outputs(self, em: Emit) -> None:
         """Tiles are parts of panels; those of one panel follow each other."""
         b, plan = em.b, self.plan
-        multiply, count = self._multiply(em), plan.registers(plan.down.out)
+        finish, count = self._finish(em), plan.registers(plan.down.out)
+        multiply = self._multiply(em, finish)
         pairs = -(-count // 2)
-        with matrix.matrices(b, em.workspace), b.loop(em.begin, em.end) as tile:
+        with self._work(em, finish), b.loop(em.begin, em.end) as tile:
             part, rest = b.index(tile % plan.parts), b.index(tile // plan.parts)
             image, panel = b.index(rest % plan.images), b.index(rest // plan.images)
             first = part * pairs // plan.parts * 2
@@ -93,38 +111,50 @@ class Work:
             to = self._image(em, image)
             multiply(image, 0, plan.down.out, panel, panel + 1, first, last, to)
 
+    @contextmanager
+    def _work(self, em: Emit, finish: Stage) -> Iterator[None]:
+        """Within, registers may be used; at the end, all results are finished."""
+        _note(em, Note.VECTORS).store(em.b.const(0, I64))
+        with matrix.matrices(em.b, em.workspace):
+            yield
+            finish()
+
     def _image(self, em: Emit, image: Val) -> Ptr:
         return (em.scratch.cast(U8) + image * (self.plan.image * LINE)).fixed()
 
     def _split(self, em: Emit) -> Stage:
-        def body(em: Emit, *at: Val, **_: Ptr) -> None:
-            *index, to = at
-            split(em.b, self.plan, self.source(em), *index, to)  # type: ignore[call-arg, arg-type]
+        def body(em: Emit, image: Val, line: Val, rows: Val, c0: Val, c1: Val, to: Ptr) -> None:
+            split(em.b, self.plan, self.source(em), image, line, rows, c0, c1, to)
 
         return stage(em, "split", "image line rows c0 c1 to*", body)
 
-    def _multiply(self, em: Emit) -> Stage:
-        """Panels [k0, k1) of registers [t0, t1) of a band of `rows` rows, split at `at`."""
+    def _multiply(self, em: Emit, finish: Stage) -> Stage:
+        """Panels [k0, k1) of registers [t0, t1) of a band of `rows` rows, split at `from`."""
         plan = self.plan
 
         def body(
             em: Emit, image: Val, line: Val, rows: Val, k0: Val, k1: Val, t0: Val, t1: Val, at: Ptr
         ) -> None:
-            b, finish = em.b, self._finish(em)
+            b = em.b
             end = (rows - 1) * plan.pitch + plan.across.out
-            to = em.workspace.cast(U8) + CONFIGURATION
 
             def panel(k: Position, wide: int) -> None:
                 w = (em.packed[0].cast(U8) + k * plan.panel).fixed()
 
                 def square(t: Val, high: int) -> None:
                     first = t * SIDE
+
+                    def meanwhile(c: Val) -> None:
+                        with b.when(c.eq(0)):
+                            finish(b=b)
+
                     x = (at.cast(U8) + first * LINE).fixed()
-                    sums(b, plan, x, w, em.packed[-1], to, high, wide)
+                    sums(b, plan, x, w, em.packed[-1], _results(em), high, wide, meanwhile)
                     last = b.minimum(first + high * SIDE, end)
-                    for o in range(wide):
-                        place = (to + o * high * REGISTER).cast(F32)
-                        finish(image, line, b.index(k) * 2 + o, first, last, place)
+                    vector = b.index(k) * 2
+                    values = (image, line, vector, b.const(wide, I64), first, b.index(last))
+                    for name, value in zip(Note, values, strict=False):
+                        _note(em, name).store(value)
 
                 pairs = t0 + (t1 - t0) // 2 * 2
                 with b.loop(t0, pairs, 2) as t:
@@ -143,12 +173,24 @@ class Work:
         return stage(em, "multiply", "image line rows k0 k1 t0 t1 from*", body)
 
     def _finish(self, em: Emit) -> Stage:
-        def body(
-            em: Emit, image: Val, line: Val, vector: Val, first: Val, last: Val, sums: Ptr
-        ) -> None:
-            self.finish(em, Results(sums, image, vector, line, first, last))
+        """The results that are noted."""
 
-        return stage(em, "finish", "of_image of_line of_vector first last sums*", body)
+        def body(em: Emit) -> None:
+            names = (Note.IMAGE, Note.LINE, Note.VECTOR, Note.FIRST, Note.LAST)
+            image, line, vector, first, last = (_note(em, name).load() for name in names)
+            with em.b.loop(0, _note(em, Note.VECTORS).load()) as o:
+                sums = (_results(em) + o * (2 * REGISTER)).cast(F32).fixed()
+                self.finish(em, Results(sums, image, vector + o, line, first, last))
+
+        return stage(em, "finish", "", body)
+
+
+def _note(em: Emit, name: Note) -> Ptr:
+    return em.workspace.cast(I64) + (CONFIGURATION // I64.nbytes + name)
+
+
+def _results(em: Emit) -> Ptr:
+    return em.workspace.cast(U8) + (CONFIGURATION + NOTES)
 
 
 def each_position(b: Builder, first: Val, last: Val, body: Callable[[Val, int], None]) -> None:

@@ -199,8 +199,6 @@ def cost(target: Target, plan: Plan, nbytes: float, threads: int = 1) -> float:
         fetched += split * plan.panels * turns
     around += fetched / target.l3_bandwidth
     uneven = -(-plan.tiles // threads) * threads / plan.tiles
-    memory = target.time(0, nbytes) + plan.weights / target.dram_bandwidth
-    busy = (products + around) * uneven
-    if plan.whole:
-        busy += 2 * target.wait
-    return overlap(busy, memory)
+    products = overlap(products * uneven, plan.weights / target.dram_bandwidth)
+    waits = 2 * target.wait if plan.whole else 0.0
+    return products + around * uneven + target.time(0, nbytes) + waits

@@ -6,8 +6,10 @@ loaded, four of positions and four of weights, which the second-level cache keep
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tinsmith.codegen import matrix
-from tinsmith.codegen.builder import Builder, Ptr
+from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.matrix import SIDE
 from tinsmith.codegen.types import I64
 from tinsmith.kernels.amx.plan import LINE, Plan
@@ -17,9 +19,13 @@ SQUARE = 4 * REGISTER
 POSITIONS, WEIGHTS = 4, 6  # the first registers of either; results are from 0 on
 
 
-def sums(b: Builder, plan: Plan, x: Ptr, w: Ptr, taps: Ptr, to: Ptr, high: int, wide: int) -> None:
+def sums(
+    b: Builder, plan: Plan, x: Ptr, w: Ptr, taps: Ptr, to: Ptr, high: int, wide: int,
+    meanwhile: Callable[[Val], None],
+) -> None:  # fmt: skip
     """The sums of `high` registers of positions from `x` on and `wide` vectors of outputs, to
-    `to`[wide][high]. All pointers are to bytes, but `taps`, which holds what each tap adds to x."""
+    `to`[wide][2]; `meanwhile(c)` is what else is done while channel block c is multiplied. All
+    pointers are to bytes, but `taps`, which holds what each tap adds to x."""
     for c in range(high * wide):
         matrix.clear(b, c)
 
@@ -41,10 +47,11 @@ def sums(b: Builder, plan: Plan, x: Ptr, w: Ptr, taps: Ptr, to: Ptr, high: int, 
             with b.loop(0, plan.taps) as t:
                 at = (x + (taps.cast(I64) + t).load()).fixed()
                 tap(at, (w + t * step).fixed())
+        meanwhile(loop.index)
         loop.next([(x + plan.block * LINE).value, (w + plan.taps * step).value])
     for m in range(high):
         for o in range(wide):
-            matrix.store(b, m * wide + o, to + (o * high + m) * REGISTER, LINE)
+            matrix.store(b, m * wide + o, to + (o * 2 + m) * REGISTER, LINE)
 
 
 def _positions(b: Builder, at: Ptr, high: int) -> None:

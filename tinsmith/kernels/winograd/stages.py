@@ -13,7 +13,8 @@ Stage = Callable[..., None]
 
 
 def stage(em: Emit, name: str, params: str, body: Callable[..., None]) -> Stage:
-    """Emit `body(em, *indices)` as a function; returns what calls it with indices.
+    """Emit `body(em, *indices)` as a function; returns what calls it with indices, from where `em`
+    is or, by `b`, from another function that has its parameters, such as another stage.
 
     The function has the kernel's own parameters, and one index for each name in `params`, or a
     pointer to F32 for each name that ends in `*`.
@@ -44,7 +45,7 @@ def stage(em: Emit, name: str, params: str, body: Callable[..., None]) -> Stage:
     function = b.ret()
     outer: Builder = em.b
 
-    def call(*indices: Val | Ptr | int) -> None:
-        outer.call(function, [*outer.args.values(), *indices])
+    def call(*indices: Val | Ptr | int, b: Builder = outer) -> None:
+        b.call(function, [*(b.args[name] for name in outer.args), *indices])
 
     return call
