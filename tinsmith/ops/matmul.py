@@ -14,8 +14,11 @@ from tinsmith.ops.precision import is_float, widen
 
 
 @op("anchor")
-def MatMul(a, b):
-    """y[...,m,n] = sum over k of a[...,m,k] * b[...,k,n]; vectors and batches as numpy.matmul"""
+def MatMul(a, b, *, precise=False):
+    """y[...,m,n] = sum over k of a[...,m,k] * b[...,k,n]; vectors and batches as numpy.matmul
+
+    What is precise may be computed by no algorithm that rounds much more than the sum does.
+    """
     return np.matmul(widen(a), widen(b)).astype(a.dtype, copy=False)
 
 
@@ -38,13 +41,13 @@ def matmul_shape(a: Value, b: Value) -> tuple[Dim, ...] | None:
 
 
 @MatMul.type
-def _(a, b):
+def _(a, b, **_):
     need(a.dtype == b.dtype, f"a is {a.dtype}, b is {b.dtype}")
     return Type(a.dtype, matmul_shape(a, b))
 
 
 @MatMul.cost
-def _(a, b):
+def _(a, b, **_):
     shape = matmul_shape(a, b)
     assert shape is not None
     return 2 * prod(int(d) for d in shape) * a.dims[-1]

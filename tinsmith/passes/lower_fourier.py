@@ -111,7 +111,7 @@ def transform(x: Value, f: Fourier, pairs: bool, window: Array | None = None) ->
     x = reshaped(_resized(x, 2, f.size), (rows, parts * a, b))
     inner = Fourier(a, a, f.sign).table(parts, a).reshape(parts * a, 2 * a).T.astype(x.dtype)
     real, imaginary = (
-        OPS["Unsqueeze"](OPS["MatMul"](np.ascontiguousarray(half), x), np.array([2]))
+        OPS["Unsqueeze"](OPS["MatMul"](np.ascontiguousarray(half), x, precise=True), np.array([2]))
         for half in np.split(inner, 2)
     )
     w = f.roots(a, b)
@@ -133,7 +133,7 @@ def _product(x: Value, f: Fourier, window: Array | None, pairs: bool) -> Value:
     if pairs:
         table = table.transpose(1, 0, 3, 2)
     flat = table.reshape(parts * times, kept * f.count).astype(x.dtype)
-    y = OPS["MatMul"](reshaped(x, (x.dims[0], parts * times)), flat)
+    y = OPS["MatMul"](reshaped(x, (x.dims[0], parts * times)), flat, precise=True)
     return reshaped(y, (x.dims[0], f.count, kept) if pairs else (x.dims[0], kept, f.count))
 
 

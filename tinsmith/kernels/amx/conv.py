@@ -15,7 +15,7 @@ from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, ker
 from tinsmith.kernels.amx.emit import Results, Work, each_position
 from tinsmith.kernels.amx.plan import LINE, Axis, Plan, best_plan
 from tinsmith.kernels.amx.split import Source
-from tinsmith.kernels.amx.weights import Array, check, pack
+from tinsmith.kernels.amx.weights import Array, can_be_split, check, pack, packed_bytes
 from tinsmith.kernels.layout import Layout
 from tinsmith.kernels.window.direct import flattened
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
@@ -49,12 +49,13 @@ def conv_amx(site: Site) -> Choice:
         writes=(Layout(SIDE),),
         phases=work.phases,
         packed=(
-            Packed("weights", lambda: pack(w.reshape(*w.shape[:2], -1))),
-            Packed("bias", lambda: _bias(bias, outputs)),
-            Packed("taps", lambda: _taps(plan)),
+            Packed("weights", partial(pack, w), packed_bytes(*w.shape[:2], geo.taps), can_be_split),
+            Packed("bias", partial(_bias, bias, outputs)),
+            Packed("taps", partial(_taps, plan)),
         ),
         workspace=work.workspace,
         scratch=work.scratch,
+        by_channels=plan.by_channels,
         detail=str(plan),
     )
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
-
 from tinsmith.codegen.builder import Val
 from tinsmith.codegen.matrix import SIDE
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Site, Skip, Tier, kernel
 from tinsmith.kernels.amx.emit import Results, Work, each_position
 from tinsmith.kernels.amx.plan import Axis, Plan, best_plan
 from tinsmith.kernels.amx.split import Source
-from tinsmith.kernels.amx.weights import check, pack
+from tinsmith.kernels.amx.weights import can_be_split, check, pack_columns, packed_bytes
 from tinsmith.kernels.dot.matmul import FEW_ROWS, flat_rows, right_matrix
 from tinsmith.kernels.places import merged, shifted, strides_of, unravel
 
@@ -38,13 +36,12 @@ def matmul_amx(site: Site) -> Choice:
         reads=site.reads((PLAIN, None), PLAIN),
         writes=(PLAIN,),
         phases=work.phases,
-        packed=(
-            Packed("weights", lambda: pack(np.ascontiguousarray(w.T)[..., None])),
-        ),
+        packed=(Packed("weights", partial(pack_columns, w), packed_bytes(n, k, 1), can_be_split),),
         workspace=work.workspace,
         scratch=work.scratch,
+        by_channels=plan.by_channels,
         detail=str(plan),
-    )  # fmt: skip
+    )
 
 
 def _source(k: int, em: Emit) -> Source:

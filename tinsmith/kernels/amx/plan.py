@@ -21,7 +21,7 @@ from tinsmith.records import dataclass
 
 LINE = 64  # bytes of a position
 PRODUCTS = 3  # of halves: high by low, high by high, low by high
-PRODUCT = 48.0  # issue slots of one product of registers, of which vectors have two a cycle
+PRODUCT = 64.0
 SPLITTING = 22.0  # issue slots of a position of 32 channels
 FINISHING = 6.0  # issue slots of a vector of results
 AGAIN = 0.7  # of the time that weights take from the last-level cache: the rest is hidden
@@ -142,6 +142,11 @@ class Plan:
     def tiles(self) -> int:
         """Of the phase that multiplies."""
         return self.images * (self.panels * self.parts if self.whole else self.bands)
+
+    @property
+    def by_channels(self) -> bool:
+        """Whether threads share the outputs."""
+        return self.whole and self.images == 1 and self.parts == 1
 
     def __str__(self) -> str:
         return "split first" if self.whole else f"{self.bands} bands"

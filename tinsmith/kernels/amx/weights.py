@@ -11,6 +11,8 @@ from tinsmith.kernels._kernel import Skip
 
 Array = np.ndarray[Any, Any]
 
+LARGEST = np.float32(3.38e38)  # what is beyond may be rounded to infinity
+
 
 def rounded(x: Array) -> Array:
     """The bits of the nearest bfloat16 of finite float32, ties to even."""
@@ -26,10 +28,11 @@ def halves(x: Array) -> tuple[Array, Array]:
 
 
 def pack(w: Array) -> Array:
-    """[K, C, taps] as [panel][channel block][tap][low, high][vector of the panel] of registers.
+    """[K, C, *taps] as [panel][channel block][tap][low, high][vector of the panel] of registers.
 
     A panel has 32 outputs, the last perhaps 16. Outputs and channels that do not exist are zeros.
     """
+    w = w.reshape(*w.shape[:2], -1)
     k, c, taps = w.shape
     outputs, blocks = -(-k // SIDE), -(-c // DEPTH)
     wide = np.zeros((outputs * SIDE, blocks * DEPTH, taps), np.float32)
@@ -46,8 +49,21 @@ def pack(w: Array) -> Array:
     return np.concatenate([panels(parts[:, :whole], 2), panels(parts[:, whole:], 1)])
 
 
-def check(w: Array, *others: Array) -> None:
-    """Raise Skip unless all weights can be split: infinity has no low half."""
-    limit = np.float32(3.38e38)  # beyond it, bfloat16 rounds to infinity
-    if not all(np.all(np.abs(a) < limit) for a in (w, *others)):
+def pack_columns(w: Array) -> Array:
+    """A (k, n) matrix as `pack` has it."""
+    return pack(w.T)
+
+
+def packed_bytes(outputs: int, channels: int, taps: int) -> int:
+    """What `pack` gives takes."""
+    return 4 * -(-outputs // SIDE) * SIDE * -(-channels // DEPTH) * DEPTH * taps
+
+
+def can_be_split(w: Array) -> bool:
+    """Whether all weights are finite as bfloat16: infinity has no low half."""
+    return bool(np.all(np.abs(w) < LARGEST))
+
+
+def check(w: Array) -> None:
+    if not can_be_split(w):
         raise Skip("some weights are not finite")
