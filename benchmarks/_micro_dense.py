@@ -65,6 +65,7 @@ def products() -> Iterator[Case]:
         (16, 1024, 4096),
     ):  # fmt: skip
         yield Case("matmul_packed", "MatMul", ((m, k), (k, n)), consts=(1,))
+        yield Case("matmul_amx", "MatMul", ((m, k), (k, n)), consts=(1,))
     for m, k, n in (
         (1, 512, 512), (1, 2048, 1000), (1, 4096, 4096), (1, 25088, 4096), (4, 4096, 4096),
     ):  # fmt: skip

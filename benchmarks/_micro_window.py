@@ -78,6 +78,7 @@ def cases() -> Iterator[Case]:
         (144, 24, 56, 1, 1), (96, 576, 14, 1, 1), (960, 160, 7, 1, 1), (2048, 1000, 1, 1, 1),
     ):  # fmt: skip
         yield Case("conv_direct", c, k, size, window, stride)
+        yield Case("conv_amx", c, k, size, window, stride)
     for k, size, window, stride in (
         (32, 224, 3, 2),
         (64, 224, 7, 2),

@@ -142,7 +142,7 @@ def as_table(rows: list[Result], isa: str) -> Table:
 
 @click.command()
 @click.option(
-    "--isa", multiple=True, help="Instruction sets (default: avx512 and avx2 if present)."
+    "--isa", multiple=True, help="Instruction sets (default: avx512 and avx2; those present)."
 )
 @click.option("--only", default="", help="Only rows whose kernel or shape contains this.")
 @click.option("--seconds", default=0.1, help="How long each row is repeated in a pass.")

@@ -10,7 +10,7 @@ from tinsmith.codegen.target import level, runnable
 from tinsmith.graph import Graph, Type
 from tinsmith.ops import OPS
 
-LEVELS = [t for t in ("avx512", "avx2", "sse2", "scalar") if runnable(level(t))]
+LEVELS = [t for t in ("amx", "avx512", "avx2", "sse2", "scalar") if runnable(level(t))]
 INTS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 NAN, INF = np.nan, np.inf
 on_every_machine = pytest.mark.parametrize("target", LEVELS)

@@ -31,7 +31,7 @@ from tinsmith.graph import Graph, Type
 from tinsmith.ops.control import run_graph
 from tinsmith.plan import planner
 
-LEVELS = [n for n in ("avx512", "avx2", "sse2", "scalar", "neon") if runnable(level(n))]
+LEVELS = [n for n in ("amx", "avx512", "avx2", "sse2", "scalar", "neon") if runnable(level(n))]
 
 
 @pytest.fixture

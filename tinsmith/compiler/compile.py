@@ -77,10 +77,12 @@ def compile(
 
     threads    of the cpu backend; 1 where nothing is said
     backend    "cpu" (generated code) or "numpy" (the reference of every operator)
-    target     "host", or an instruction set this machine has: "avx512", "avx2", "sse2", "scalar"
+    target     "host", or an instruction set this machine has: "amx", "avx512", "avx2", "sse2",
+               "scalar"
     kernels    overrides, as TINSMITH_KERNELS: "Conv=reference,layer1.0.conv1=conv_direct"
     passes     which passes run, e.g. "-fuse-elementwise" (see `tinsmith passes`)
-    precision  "default", or "strict" (no Strassen, only small Winograd tiles, which round less)
+    precision  "default", or "strict" (no Strassen, no matrix registers, only small Winograd tiles:
+               what rounds less)
     memory     "default", or "small" (no weights that are larger in a kernel than in the model)
     tune       time the near candidates of every kind of layer in the program, once a machine:
                the winners are kept in the cache directory, for this and all models

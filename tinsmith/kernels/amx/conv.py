@@ -41,6 +41,7 @@ def conv_amx(site: Site) -> Choice:
     draft = Plan(geo.batch, -(-geo.channels // SIDE) * SIDE, outputs, *axes(geo))
     nbytes = 4.0 * geo.batch * geo.channels * prod(geo.size)
     nbytes += 4.0 * SIDE * geo.batch * outputs * prod(geo.out)
+    size = packed_bytes(len(w), geo.channels, geo.taps)
     plan, seconds = best_plan(site.target, draft, nbytes, site.threads)
     work = Work(plan, partial(_source, geo), partial(_finish, geo, plan))
     return Choice(
@@ -49,7 +50,7 @@ def conv_amx(site: Site) -> Choice:
         writes=(Layout(SIDE),),
         phases=work.phases,
         packed=(
-            Packed("weights", partial(pack, w), packed_bytes(*w.shape[:2], geo.taps), can_be_split),
+            Packed("weights", partial(pack, w), size, can_be_split),
             Packed("bias", partial(_bias, bias, outputs)),
             Packed("taps", partial(_taps, plan)),
         ),
