@@ -15,11 +15,12 @@ from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, ker
 from tinsmith.kernels.amx.emit import Results, Work, each_position
 from tinsmith.kernels.amx.plan import LINE, Axis, Plan, best_plan
 from tinsmith.kernels.amx.split import Source
-from tinsmith.kernels.amx.weights import Array, can_be_split, check, pack, packed_bytes
+from tinsmith.kernels.amx.weights import can_be_split, check, pack, packed_bytes
 from tinsmith.kernels.layout import Layout
 from tinsmith.kernels.window.direct import flattened
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
 from tinsmith.kernels.window.tiles import Sink
+from tinsmith.kernels.window.weights import padded_bias
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32", isas="amx")
@@ -51,7 +52,7 @@ def conv_amx(site: Site) -> Choice:
         phases=work.phases,
         packed=(
             Packed("weights", partial(pack, w), size, can_be_split),
-            Packed("bias", partial(_bias, bias, outputs)),
+            Packed("bias", partial(padded_bias, bias, outputs * SIDE)),
             Packed("taps", partial(_taps, plan)),
         ),
         workspace=work.workspace,
@@ -64,13 +65,6 @@ def conv_amx(site: Site) -> Choice:
 def axes(geo: Geometry) -> tuple[Axis, Axis]:
     both = [Axis(*v) for v in zip(geo.out, geo.kernel, geo.stride, geo.dilation, strict=True)]
     return both[1], both[2]
-
-
-def _bias(bias: Array | None, outputs: int) -> Array:
-    wide = np.zeros(outputs * SIDE, np.float32)
-    if bias is not None:
-        wide[: len(bias)] = bias
-    return wide
 
 
 def _taps(plan: Plan) -> np.ndarray[Any, Any]:

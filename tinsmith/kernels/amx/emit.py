@@ -17,9 +17,9 @@ from tinsmith.codegen.types import F32, I64, U8
 from tinsmith.kernels._kernel import Emit, Phase
 from tinsmith.kernels.amx.plan import LINE, Plan
 from tinsmith.kernels.amx.split import Source, split
-from tinsmith.kernels.amx.sums import REGISTER, SQUARE, sums
+from tinsmith.kernels.amx.sums import REGISTER, SQUARE, Ahead, sums
 from tinsmith.kernels.rows import Position, run
-from tinsmith.kernels.winograd.stages import Stage, stage
+from tinsmith.kernels.stages import Stage, stage
 from tinsmith.records import dataclass
 
 UNROLL = 4
@@ -148,8 +148,14 @@ class Work:
                         with b.when(c.eq(0)):
                             finish(b=b)
 
+                    ahead = None
+                    if 4 * plan.weights > em.target.l2:
+                        squares = -(-plan.registers(plan.down.out // plan.bands) // 2 // plan.parts)
+                        lines = -(-2 * wide * SIDE // squares)
+                        number = (t - t0) // 2
+                        ahead = Ahead(number * (lines * LINE) + plan.panel, lines)
                     x = (at.cast(U8) + first * LINE).fixed()
-                    sums(b, plan, x, w, em.packed[-1], _results(em), high, wide, meanwhile)
+                    sums(b, plan, x, w, em.packed[-1], _results(em), high, wide, meanwhile, ahead)
                     last = b.minimum(first + high * SIDE, end)
                     vector = b.index(k) * 2
                     values = (image, line, vector, b.const(wide, I64), first, b.index(last))

@@ -13,15 +13,26 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.matrix import SIDE
 from tinsmith.codegen.types import I64
 from tinsmith.kernels.amx.plan import LINE, Plan
+from tinsmith.records import dataclass
 
 REGISTER = SIDE * LINE  # bytes
 SQUARE = 4 * REGISTER
+MIDDLE = 2  # the second-level cache
 POSITIONS, WEIGHTS = 4, 6  # the first registers of either; results are from 0 on
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """The weights that a square of registers prefetches: in every step so many lines, at so many
+    bytes from its own."""
+
+    distance: Val
+    lines: int
 
 
 def sums(
     b: Builder, plan: Plan, x: Ptr, w: Ptr, taps: Ptr, to: Ptr, high: int, wide: int,
-    meanwhile: Callable[[Val], None],
+    meanwhile: Callable[[Val], None], ahead: Ahead | None = None,
 ) -> None:  # fmt: skip
     """The sums of `high` registers of positions from `x` on and `wide` vectors of outputs, to
     `to`[wide][2]; `meanwhile(c)` is what else is done while channel block c is multiplied. All
@@ -32,6 +43,10 @@ def sums(
     def tap(x: Ptr, w: Ptr) -> None:
         _positions(b, x, high)
         _weights(b, w, wide)
+        if ahead is not None:
+            later = (w + ahead.distance).fixed()
+            for i in range(ahead.lines):
+                (later + i * LINE).prefetch(locality=MIDDLE)
         _multiply(b, high, wide)
         _weights(b, w + wide * REGISTER, wide)
         _multiply(b, high, wide)

@@ -91,6 +91,14 @@ def pack_groups(w: Array, cut: Panels, blocks: ChannelBlocks, groups: int) -> Ar
     return np.concatenate([pack_panels(part, cut, blocks) for part in np.split(w, groups)])
 
 
+def padded_bias(bias: Array | None, count: int) -> Array:
+    """The bias, or zeros, for `count` outputs, with zeros for those that do not exist."""
+    wide = np.zeros(count, np.float32)
+    if bias is not None:
+        wide[: len(bias)] = bias
+    return wide
+
+
 def pack_bias(bias: Array, cut: Panels, groups: int = 1) -> Array:
     """The bias of each group, with zeros for the outputs that do not exist."""
     row = cut.count * sum(cut.main) + sum(cut.tail)

@@ -16,16 +16,17 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.stages import Stage, stage
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry
+from tinsmith.kernels.window.weights import padded_bias
 from tinsmith.kernels.winograd.choose import algorithms, best_plan
 from tinsmith.kernels.winograd.fetch import tensors
 from tinsmith.kernels.winograd.outliers import Sizes
 from tinsmith.kernels.winograd.plan import Frames, Plan
 from tinsmith.kernels.winograd.product import product_stage
 from tinsmith.kernels.winograd.repair import pack_inverse, pack_present
-from tinsmith.kernels.winograd.stages import Stage, stage
 from tinsmith.kernels.winograd.transform import input_stage, output_stage
-from tinsmith.kernels.winograd.weights import Array, pack, pack_bias, packed_bytes
+from tinsmith.kernels.winograd.weights import Array, pack, packed_bytes
 from tinsmith.records import dataclass
 
 
@@ -133,7 +134,7 @@ def choice(
         phases=phases(plan, rooms),
         packed=(
             Packed("weights", lambda: pack(w, plan), packed_bytes(plan)),
-            Packed("bias", lambda: pack_bias(bias, plan)),
+            Packed("bias", lambda: padded_bias(bias, plan.outputs * plan.width)),
             Packed("inverse", lambda: pack_inverse(plan)),
             Packed("present", lambda: pack_present(w, plan)),
         ),

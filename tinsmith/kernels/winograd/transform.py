@@ -13,6 +13,7 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.expr import Expr
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit, View
+from tinsmith.kernels.stages import stage
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.tiles import Sink
 from tinsmith.kernels.winograd.frames import channels_at, image_at, result_at
@@ -20,7 +21,6 @@ from tinsmith.kernels.winograd.outliers import Sizes, witnesses
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.program import Program, data_program, result_program, run
 from tinsmith.kernels.winograd.repair import repair
-from tinsmith.kernels.winograd.stages import stage
 
 HEAVY = 6  # functions of an epilogue that is emitted once, in a loop, not for each place of a tile
 

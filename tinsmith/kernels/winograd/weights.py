@@ -41,11 +41,3 @@ def pack(w: Array, plan: Plan) -> Array:
 def packed_bytes(plan: Plan) -> int:
     """What `pack` gives takes."""
     return 4 * plan.positions * plan.depth * plan.outputs * plan.width
-
-
-def pack_bias(bias: Array | None, plan: Plan) -> Array:
-    """The bias (zeros where there is none), with zeros for the outputs that do not exist."""
-    wide = np.zeros(plan.outputs * plan.width, np.float32)
-    if bias is not None:
-        wide[: len(bias)] = bias
-    return wide
