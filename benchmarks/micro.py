@@ -121,9 +121,12 @@ def read_rate(target: Target, nbytes: int = 256 << 20, times: int = 5) -> float:
     return nbytes / best / 1e9
 
 
-def cases(only: str) -> Iterator[Case]:
+def cases(only: str, isa: str) -> Iterator[Case]:
+    """Those that contain `only`; where an instruction set has the vectors of another, those of its
+    own kernels."""
+    own = level(isa).vectors != isa
     for case in chain(_micro_window.cases(), _micro_dense.cases()):
-        if only in f"{case.kernel} {case}":
+        if only in f"{case.kernel} {case}" and (not own or isa in KERNELS[case.kernel].isas):
             yield case
 
 
@@ -142,7 +145,7 @@ def as_table(rows: list[Result], isa: str) -> Table:
 
 @click.command()
 @click.option(
-    "--isa", multiple=True, help="Instruction sets (default: avx512 and avx2; those present)."
+    "--isa", multiple=True, help="Instruction sets (default: amx, avx512 and avx2; those present)."
 )
 @click.option("--only", default="", help="Only rows whose kernel or shape contains this.")
 @click.option("--seconds", default=0.1, help="How long each row is repeated in a pass.")
@@ -150,10 +153,10 @@ def as_table(rows: list[Result], isa: str) -> Table:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(isa: tuple[str, ...], only: str, seconds: float, passes: int, as_json: bool) -> None:
     found: dict[tuple[str, Case], list[Result]] = {}
-    chosen = isa or tuple(n for n in ("avx512", "avx2") if runnable(level(n)))
+    chosen = isa or tuple(n for n in ("amx", "avx512", "avx2") if runnable(level(n)))
     for _ in range(passes):
         for name in chosen:
-            for case in cases(only):
+            for case in cases(only, name):
                 if row := measured(case, calibrated(level(name)), seconds):
                     found.setdefault((name, case), []).append(row)
     rows = {key: typical(each) for key, each in found.items()}

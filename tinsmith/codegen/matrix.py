@@ -12,21 +12,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
-from tinsmith.codegen.types import U8, Ty
+from tinsmith.codegen.types import BF16, U8
 
 REGISTERS = 8
 SIDE = 16  # rows of a register, and float32 of a row
 DEPTH = 32  # bfloat16 of a row
 CONFIGURATION = 64  # bytes
-BF16 = Ty("bf16")
+LARGEST = 3.3961774e38  # what is no smaller would be rounded to an infinite bfloat16
 
 _IMMEDIATE = "i8 immarg"
 
 
 @contextmanager
 def matrices(b: Builder, room: Ptr) -> Iterator[None]:
-    """Whole registers may be used within; `room` has place for their configuration."""
-    palette, row = [1, *[0] * 15], [64, 0]  # bytes of a row: two bytes each, the lower one first
+    """Whole registers may be used within. `room`: CONFIGURATION bytes, for the palette, the bytes
+    of each register's rows (in two bytes, the lower one first), and its number of rows."""
+    palette, row = [1, *[0] * 15], [64, 0]
     sizes = [*palette, *row * REGISTERS, *[0] * 16, *[SIDE] * REGISTERS, *[0] * 8]
     room.cast(U8).store(b.vector(sizes, U8))
     b.intrinsic("llvm.x86.ldtilecfg", None, text=f"ptr {room.address}", params="ptr")
@@ -61,26 +62,19 @@ def halve(b: Builder, x: Val, y: Val) -> tuple[Val, Val]:
     """Two vectors of 16 float32 as 32 bfloat16 `high` and 32 `low` whose sum they are, but for a
     relative error of 2^-17 (G. Henry, P. T. P. Tang, A. Heinecke, 2019, arXiv:1904.06376).
 
-    What is infinite or no number is in `low` alone, so that products by `high` of a matrix meet it
-    once, and infinity times the zeros in `low` of that matrix gives no NaN.
+    What is infinite, too large or no number is in `low` alone, so that products by `high` of a
+    matrix meet it once, and infinity times the zeros in `low` of that matrix gives no NaN.
     """
-    both = [_finite(b, v) for v in (x, y)]
+    both = [(v.abs() < LARGEST).select(v, 0.0) for v in (x, y)]
     high = _join(b, *both)
     parts = [high.shuffle(None, range(at, at + SIDE)).to("f32") for at in (0, SIDE)]
     return high, _join(b, *(v - part for v, part in zip((x, y), parts, strict=True)))
 
 
-def _finite(b: Builder, x: Val) -> Val:
-    """The finite lanes of x, and zeros."""
-    name, endless = f"llvm.is.fpclass.{x.ty.suffix}", 0x207  # NaNs and infinities
-    mask = Ty("i1", x.ty.lanes)
-    text = f"{x.ty.llvm} {x.ref}, i32 {endless}"
-    return b.intrinsic(name, mask, text=text, params=f"{x.ty.llvm}, i32 immarg").select(0.0, x)
-
-
 def _join(b: Builder, x: Val, y: Val) -> Val:
     """The nearest bfloat16 of x's lanes, then of y's."""
-    name, inner = "llvm.x86.avx512bf16.cvtne2ps2bf16.512", x.ty.llvm
-    b.module.declare(name, f"declare <{DEPTH} x bfloat> @{name}({inner}, {inner})")
-    got = b.emit(BF16.x(DEPTH), f"call <32 x bfloat> @{name}({inner} {y.ref}, {inner} {x.ref})")
-    return b.emit(BF16.x(DEPTH), f"bitcast <32 x bfloat> {got.ref} to {got.ty.llvm}")
+    name, inner, native = "llvm.x86.avx512bf16.cvtne2ps2bf16.512", x.ty.llvm, f"<{DEPTH} x bfloat>"
+    b.module.declare(name, f"declare {native} @{name}({inner}, {inner})")
+    ty = BF16.x(DEPTH)
+    got = b.emit(ty, f"call {native} @{name}({inner} {y.ref}, {inner} {x.ref})")
+    return b.emit(ty, f"bitcast {native} {got.ref} to {ty.llvm}")

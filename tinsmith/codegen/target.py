@@ -66,8 +66,7 @@ class Target:
     has_fma: bool
     has_masks: bool
     has_rounding: bool
-    vectors: str = ""  # the instruction set whose vector instructions it has
-    has_matrices: bool = False
+    vectors: str  # the instruction set whose vector instructions it has
     model: str = ""
     l1: int = 32 << 10
     l2: int = 512 << 10
@@ -130,7 +129,8 @@ def level(name: str) -> Target:
 
 
 def runnable(target: Target) -> bool:
-    """Whether this process can run code for the target."""
+    """Whether this process can run code for the target. Where that needs matrix registers, Linux is
+    asked for them: code for such a target must not run before."""
     return _runs(ISAS[target.isa])
 
 
@@ -178,7 +178,7 @@ def _make(isa: Isa) -> Target:
     base = Target(
         isa=isa.name, triple=_triple(isa.arch, native), cpu=isa.cpu, features=isa.features,
         lanes=isa.lanes, registers=isa.registers, has_fma=isa.fma, has_masks=isa.masks,
-        has_rounding=isa.rounding, vectors=isa.vectors or isa.name, has_matrices=isa.matrices,
+        has_rounding=isa.rounding, vectors=isa.vectors or isa.name,
     )  # fmt: skip
     if not native:
         return base

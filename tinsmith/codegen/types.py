@@ -89,7 +89,8 @@ def _ty(kind: str, lanes: int) -> Ty:
     return Ty(kind, lanes)
 
 
-F32, F64, I1, I32, I64, U8, U64, PTR = (
+BF16, F32, F64, I1, I32, I64, U8, U64, PTR = (
+    Ty("bf16"),
     Ty("f32"),
     Ty("f64"),
     Ty("i1"),

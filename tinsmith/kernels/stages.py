@@ -17,7 +17,7 @@ def stage(em: Emit, name: str, params: str, body: Callable[..., None]) -> Stage:
     is or, by `b`, from another function that has its parameters, such as another stage.
 
     The function has the kernel's own parameters, and one index for each name in `params`, or a
-    pointer to F32 for each name that ends in `*`.
+    pointer for each name that ends in `*`, which the body gets as one to F32.
     Everything that `em` points to must be a parameter plus a constant.
     """
     names = [(n.rstrip("*"), PTR if n.endswith("*") else I64) for n in params.split()]

@@ -309,7 +309,8 @@ def _only_read_by(value: Value, readers: set[Any], outputs: set[Value]) -> bool:
 def _dense_again(layer: Dense, x: Value) -> Value:
     """The layer over another x."""
     node = layer.first
-    y = OPS["MatMul"](x, layer.w, name=node.name, origin=node.origin, before=node)
+    precise = node.attrs["precise"]
+    y = OPS["MatMul"](x, layer.w, precise=precise, name=node.name, origin=node.origin, before=node)
     if layer.bias is None:
         return y
     return OPS["Add"](y, _flat(layer.bias), before=node)

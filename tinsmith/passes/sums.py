@@ -184,7 +184,8 @@ def _plus(value: Value, y: Value | None) -> Value:
 def join_added_products(mm: Node, other: Node, w: Array, v: Array, y: Value | None) -> Value:
     """x @ w + x @ v -> x @ (w + v)."""
     _same_results(mm.output, other.output)
-    return _plus(with_(mm, b=_sum(w, v)), y)
+    precise = mm.attrs["precise"] or other.attrs["precise"]
+    return _plus(with_(mm, b=_sum(w, v), precise=precise), y)
 
 
 @rules.rule(
@@ -207,4 +208,5 @@ def join_low_rank_product(
     if w.ndim != 2 or down.ndim != 2 or up.ndim != 2:
         raise Skip("the weights are no matrices")
     product = down.astype(np.float64) @ up.astype(np.float64)
-    return _plus(with_(mm, b=_sum(w, product)), y)
+    precise = mm.attrs["precise"] or other.attrs["precise"]
+    return _plus(with_(mm, b=_sum(w, product), precise=precise), y)

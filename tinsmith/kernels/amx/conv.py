@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,11 @@ from tinsmith.codegen.matrix import SIDE
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel
 from tinsmith.kernels.amx.emit import Results, Work, each_position
-from tinsmith.kernels.amx.plan import LINE, Axis, Plan, best_plan
+from tinsmith.kernels.amx.plan import POSITION, Axis, Plan, best_plan
 from tinsmith.kernels.amx.split import Source
-from tinsmith.kernels.amx.weights import can_be_split, check, pack, packed_bytes
+from tinsmith.kernels.amx.weights import can_be_split, need_finite, pack, packed_bytes
 from tinsmith.kernels.layout import Layout
-from tinsmith.kernels.window.direct import flattened
+from tinsmith.kernels.window.direct import lies_flat, traffic
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
 from tinsmith.kernels.window.tiles import Sink
 from tinsmith.kernels.window.weights import padded_bias
@@ -27,7 +26,7 @@ from tinsmith.kernels.window.weights import padded_bias
 def conv_amx(site: Site) -> Choice:
     """Convolution by products of bfloat16 halves on matrix registers."""
     if site.precision != "default":
-        raise Skip(f"precision is {site.precision}: halves leave an error of 2^-17")
+        raise Skip(f"precision is {site.precision}: halves leave an error of 2^-15")
     if site.attr("group") != 1:
         raise Skip(f"group is {site.attr('group')}")
     geo = conv_geometry(site)
@@ -36,14 +35,12 @@ def conv_amx(site: Site) -> Choice:
     if geo.channels < SIDE:
         raise Skip(f"{geo.channels} input channels do not fill a block of {SIDE}")
     w = site.const(1, "the weights")
-    check(w)
+    need_finite(w)
     bias = site.const(2, "the bias") if site.has(2) else None
     outputs = -(-geo.out_channels // SIDE)
-    draft = Plan(geo.batch, -(-geo.channels // SIDE) * SIDE, outputs, *axes(geo))
-    nbytes = 4.0 * geo.batch * geo.channels * prod(geo.size)
-    nbytes += 4.0 * SIDE * geo.batch * outputs * prod(geo.out)
+    draft = Plan(geo.batch, -(-geo.channels // SIDE) * SIDE, outputs, *_axes(geo))
     size = packed_bytes(len(w), geo.channels, geo.taps)
-    plan, seconds = best_plan(site.target, draft, nbytes, site.threads)
+    plan, seconds = best_plan(site.target, draft, traffic(geo, 0), site.threads)
     work = Work(plan, partial(_source, geo), partial(_finish, geo, plan))
     return Choice(
         cost=seconds,
@@ -62,7 +59,7 @@ def conv_amx(site: Site) -> Choice:
     )
 
 
-def axes(geo: Geometry) -> tuple[Axis, Axis]:
+def _axes(geo: Geometry) -> tuple[Axis, Axis]:
     both = [Axis(*v) for v in zip(geo.out, geo.kernel, geo.stride, geo.dilation, strict=True)]
     return both[1], both[2]
 
@@ -70,11 +67,7 @@ def axes(geo: Geometry) -> tuple[Axis, Axis]:
 def _taps(plan: Plan) -> np.ndarray[Any, Any]:
     """Bytes from a result's own position to what each tap reads."""
     pairs = np.ndindex(plan.down.kernel, plan.across.kernel)
-    return np.array([plan.offset(i, j) * LINE for i, j in pairs], np.int64)
-
-
-def _is_flat(geo: Geometry, em: Emit) -> bool:
-    return geo.is_pointwise and flattened(em, geo) is not geo
+    return np.array([plan.offset(i, j) * POSITION for i, j in pairs], np.int64)
 
 
 def _source(geo: Geometry, em: Emit) -> Source:
@@ -82,13 +75,13 @@ def _source(geo: Geometry, em: Emit) -> Source:
     assert view is not None
     image, half, (_, row, place) = steps(view.spec, geo.rank)
     corner = view.pointer + -(geo.begin[1] * row + geo.begin[2] * place)
-    return Source(corner, image, half, row, place, _is_flat(geo, em))
+    return Source(corner, image, half, row, place, lies_flat(em, geo))
 
 
 def _finish(geo: Geometry, plan: Plan, em: Emit, results: Results) -> None:
     b = em.b
     bias = (em.packed[1].cast(F32) + results.vector * SIDE).load(SIDE)
-    sink = Sink(em, geo).at(results.image, results.vector, 0, results.line)
+    sink = Sink(em, geo).at(results.image, results.vector, 0, results.row)
 
     def stretch(row: Val, first: Val, last: Val, start: Val) -> None:
         """Positions [first, last), which are the places of a row from `start` on."""
@@ -100,7 +93,7 @@ def _finish(geo: Geometry, plan: Plan, em: Emit, results: Results) -> None:
 
         each_position(b, first, last, one)
 
-    if _is_flat(geo, em):
+    if lies_flat(em, geo):
         stretch(b.index(0), results.first, results.last, b.index(0))
         return
     top = results.first // plan.pitch

@@ -1,7 +1,7 @@
 """The phases of a kernel on matrix registers: bands that are split and multiplied, or the whole.
 
-Matrix registers multiply by themselves for 200 cycles a step. In the first step of a square the
-results of the one before are finished, of which notes are kept in memory.
+Matrix registers multiply by themselves for hundreds of cycles a step. In the first step of a square
+the results of the one before are finished, of which notes are kept in memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.matrix import CONFIGURATION, SIDE
 from tinsmith.codegen.types import F32, I64, U8
 from tinsmith.kernels._kernel import Emit, Phase
-from tinsmith.kernels.amx.plan import LINE, Plan
+from tinsmith.kernels.amx.plan import POSITION, Plan
 from tinsmith.kernels.amx.split import Source, split
 from tinsmith.kernels.amx.sums import REGISTER, SQUARE, Ahead, sums
 from tinsmith.kernels.rows import Position, run
@@ -28,7 +28,7 @@ UNROLL = 4
 class Note(IntEnum):
     """What a thread's notes hold, each in 8 bytes: which results are to be finished."""
 
-    IMAGE, LINE, VECTOR, VECTORS, FIRST, LAST = range(6)
+    IMAGE, ROW, VECTOR, VECTORS, FIRST, LAST = range(6)
 
 
 NOTES = 64  # bytes
@@ -37,19 +37,23 @@ NOTES = 64  # bytes
 @dataclass(frozen=True)
 class Results:
     """Sums of one vector of outputs: those of positions [first, last) of a band are at `sums`, 16
-    elements apart. The band begins at row `line` of the results of `image`."""
+    elements apart. The band begins at row `row` of the results of `image`."""
 
     sums: Ptr
     image: Val
     vector: Val
-    line: Val
+    row: Val
     first: Val
     last: Val
 
 
 @dataclass(frozen=True)
 class Work:
-    """A plan, how a kernel reads its input, and how it finishes its results."""
+    """A plan, how a kernel reads its input, and how it finishes its results.
+
+    The first of its packed arrays are the weights, as `weights.pack` has them; the last, where
+    there are several taps, is the bytes from a result's own position to what each of them reads.
+    """
 
     plan: Plan
     source: Callable[[Emit], Source]
@@ -58,12 +62,12 @@ class Work:
     @property
     def workspace(self) -> int:
         """Bytes: configuration, notes, the results of a square, and a band."""
-        band = 0 if self.plan.whole else self.plan.image * LINE
+        band = 0 if self.plan.whole else self.plan.size * POSITION
         return CONFIGURATION + NOTES + SQUARE + band
 
     @property
     def scratch(self) -> int:
-        return self.plan.images * self.plan.image * LINE if self.plan.whole else 0
+        return self.plan.images * self.plan.size * POSITION if self.plan.whole else 0
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -81,13 +85,13 @@ class Work:
         divide, finish = self._split(em), self._finish(em)
         multiply = self._multiply(em, finish)
         space = (_results(em) + SQUARE).fixed()
-        with self._work(em, finish), b.loop(em.begin, em.end) as tile:
+        with self._registers(em, finish), b.loop(em.begin, em.end) as tile:
             image, band = b.index(tile // plan.bands), b.index(tile % plan.bands)
-            line = band * plan.down.out // plan.bands
-            rows = (band + 1) * plan.down.out // plan.bands - line
-            divide(image, line, rows, 0, plan.blocks, space)
-            count = ((rows - 1) * plan.pitch + (plan.across.out + SIDE - 1)) // SIDE
-            multiply(image, line, rows, 0, plan.panels, 0, count, space)
+            row = band * plan.down.out // plan.bands
+            rows = (band + 1) * plan.down.out // plan.bands - row
+            divide(image, row, rows, 0, plan.blocks, space)
+            count = (plan.reached(rows) + (SIDE - 1)) // SIDE
+            multiply(image, row, rows, 0, plan.panels, 0, count, space)
 
     def _inputs(self, em: Emit) -> None:
         """Tiles are channel blocks of images."""
@@ -103,16 +107,16 @@ class Work:
         finish, count = self._finish(em), plan.registers(plan.down.out)
         multiply = self._multiply(em, finish)
         pairs = -(-count // 2)
-        with self._work(em, finish), b.loop(em.begin, em.end) as tile:
+        with self._registers(em, finish), b.loop(em.begin, em.end) as tile:
             part, rest = b.index(tile % plan.parts), b.index(tile // plan.parts)
             image, panel = b.index(rest % plan.images), b.index(rest // plan.images)
             first = part * pairs // plan.parts * 2
             last = b.minimum((part + 1) * pairs // plan.parts * 2, count)
-            to = self._image(em, image)
-            multiply(image, 0, plan.down.out, panel, panel + 1, first, last, to)
+            at = self._image(em, image)
+            multiply(image, 0, plan.down.out, panel, panel + 1, first, last, at)
 
     @contextmanager
-    def _work(self, em: Emit, finish: Stage) -> Iterator[None]:
+    def _registers(self, em: Emit, finish: Stage) -> Iterator[None]:
         """Within, registers may be used; at the end, all results are finished."""
         _note(em, Note.VECTORS).store(em.b.const(0, I64))
         with matrix.matrices(em.b, em.workspace):
@@ -120,46 +124,35 @@ class Work:
             finish()
 
     def _image(self, em: Emit, image: Val) -> Ptr:
-        return (em.scratch.cast(U8) + image * (self.plan.image * LINE)).fixed()
+        return (em.scratch.cast(U8) + image * (self.plan.size * POSITION)).fixed()
 
     def _split(self, em: Emit) -> Stage:
-        def body(em: Emit, image: Val, line: Val, rows: Val, c0: Val, c1: Val, to: Ptr) -> None:
-            split(em.b, self.plan, self.source(em), image, line, rows, c0, c1, to)
+        def body(em: Emit, image: Val, row: Val, rows: Val, c0: Val, c1: Val, to: Ptr) -> None:
+            split(em.b, self.plan, self.source(em), image, row, rows, c0, c1, to)
 
-        return stage(em, "split", "image line rows c0 c1 to*", body)
+        return stage(em, "split", "image row rows c0 c1 to*", body)
 
     def _multiply(self, em: Emit, finish: Stage) -> Stage:
         """Panels [k0, k1) of registers [t0, t1) of a band of `rows` rows, split at `from`."""
         plan = self.plan
 
         def body(
-            em: Emit, image: Val, line: Val, rows: Val, k0: Val, k1: Val, t0: Val, t1: Val, at: Ptr
+            em: Emit, image: Val, row: Val, rows: Val, k0: Val, k1: Val, t0: Val, t1: Val, at: Ptr
         ) -> None:
-            b = em.b
-            end = (rows - 1) * plan.pitch + plan.across.out
+            b, end = em.b, plan.reached(rows)
 
             def panel(k: Position, wide: int) -> None:
-                w = (em.packed[0].cast(U8) + k * plan.panel).fixed()
+                w = (em.packed[0].cast(U8) + k * plan.panel_bytes).fixed()
 
-                def square(t: Val, high: int) -> None:
+                def square(t: Val, tall: int) -> None:
                     first = t * SIDE
-
-                    def meanwhile(c: Val) -> None:
-                        with b.when(c.eq(0)):
-                            finish(b=b)
-
-                    ahead = None
-                    if 4 * plan.weights > em.target.l2:
-                        squares = -(-plan.registers(plan.down.out // plan.bands) // 2 // plan.parts)
-                        lines = -(-2 * wide * SIDE // squares)
-                        number = (t - t0) // 2
-                        ahead = Ahead(number * (lines * LINE) + plan.panel, lines)
-                    x = (at.cast(U8) + first * LINE).fixed()
-                    sums(b, plan, x, w, em.packed[-1], _results(em), high, wide, meanwhile, ahead)
-                    last = b.minimum(first + high * SIDE, end)
-                    vector = b.index(k) * 2
-                    values = (image, line, vector, b.const(wide, I64), first, b.index(last))
-                    for name, value in zip(Note, values, strict=False):
+                    x = (at.cast(U8) + first * POSITION).fixed()
+                    ahead = self._ahead(em, (t - t0) // 2, wide)
+                    taps, to = em.packed[-1], _results(em)
+                    sums(b, plan, x, w, taps, to, tall, wide, lambda: finish(b=b), ahead)
+                    last = b.index(b.minimum(first + tall * SIDE, end))
+                    notes = (image, row, b.index(k) * 2, b.const(wide, I64), first, last)
+                    for name, value in zip(Note, notes, strict=True):
                         _note(em, name).store(value)
 
                 pairs = t0 + (t1 - t0) // 2 * 2
@@ -176,17 +169,26 @@ class Work:
                 with b.when(k1 > whole):
                     panel(whole, 1)
 
-        return stage(em, "multiply", "image line rows k0 k1 t0 t1 from*", body)
+        return stage(em, "multiply", "image row rows k0 k1 t0 t1 from*", body)
+
+    def _ahead(self, em: Emit, number: Val, wide: int) -> Ahead | None:
+        """What square `number` of a panel prefetches of the next one's weights."""
+        plan = self.plan
+        if 4 * plan.weight_bytes <= em.target.l2:
+            return None
+        squares = max(1, plan.registers(plan.down.out // plan.bands) // (2 * plan.parts))
+        lines = -(-2 * wide * SIDE // squares)
+        return Ahead(number * (lines * POSITION) + plan.panel_bytes, lines)
 
     def _finish(self, em: Emit) -> Stage:
         """The results that are noted."""
 
         def body(em: Emit) -> None:
-            names = (Note.IMAGE, Note.LINE, Note.VECTOR, Note.FIRST, Note.LAST)
-            image, line, vector, first, last = (_note(em, name).load() for name in names)
+            names = (Note.IMAGE, Note.VECTOR, Note.ROW, Note.FIRST, Note.LAST)
+            image, vector, *rest = (_note(em, name).load() for name in names)
             with em.b.loop(0, _note(em, Note.VECTORS).load()) as o:
-                sums = (_results(em) + o * (2 * REGISTER)).cast(F32).fixed()
-                self.finish(em, Results(sums, image, vector + o, line, first, last))
+                at = (_results(em) + o * (2 * REGISTER)).cast(F32).fixed()
+                self.finish(em, Results(at, image, vector + o, *rest))
 
         return stage(em, "finish", "", body)
 

@@ -1,7 +1,7 @@
 """What a product on matrix registers computes, and how it is cut: the numbers its code is made of.
 
-The input is split once: S[channel block][high, low][phase][position][32 channels] of bfloat16. A
-phase holds the places of one remainder by the strides, so that a tap is a distance in positions
+The input is split once: S[channel block][high, low][remainder][position][32 channels] of bfloat16.
+Places are sorted by their remainder by the strides, so that a tap is a distance in positions
 whatever the stride is. Positions run through rows of `pitch`, of which the last few are read by
 taps only; results there are computed and left out.
 
@@ -14,19 +14,26 @@ from __future__ import annotations
 import functools
 import itertools
 from dataclasses import replace
+from typing import Any
 
 from tinsmith.codegen.matrix import DEPTH, SIDE
-from tinsmith.codegen.target import Target, overlap
+from tinsmith.codegen.target import Target, foreign_time, overlap
 from tinsmith.records import dataclass
 
-LINE = 64  # bytes of a position
+POSITION = 64  # bytes of one position of a channel block, of either half
 PRODUCTS = 3  # of halves: high by low, high by high, low by high
 PRODUCT = 64.0
-SPLITTING = 22.0  # issue slots of a position of 32 channels
+"""Issue slots (half a cycle each) of a product of registers. It takes 35 where a core has its
+matrix unit to itself, and 80 to 120 where another thread of the core is busy; in between lies what
+is right more often than not."""
+SPLITTING = 22.0  # issue slots of a position of a channel block
 FINISHING = 6.0  # issue slots of a vector of results
-AGAIN = 0.7  # of the time that weights take from the last-level cache: the rest is hidden
+ALONE = 1.3  # how much longer products take with one vector of outputs: they wait for loads
+EXPOSED = 0.7  # of the time that weights take from the last-level cache; prefetches hide the rest
 FILLED = 0.75  # of the second-level cache that a band and a panel may fill
 TEAM = 4  # parts of the outputs for each thread that shares them
+SMALL = 32  # rows of a band up to which every size is considered
+GROWTH = 1.2
 
 
 @dataclass(frozen=True)
@@ -39,16 +46,16 @@ class Axis:
     dilation: int = 1
 
     def tap(self, i: int) -> tuple[int, int]:
-        """(phase, places from the first) of a tap."""
-        shift, phase = divmod(i * self.dilation, self.stride)
-        return phase, shift
+        """(remainder, places of that remainder from the first) of a tap."""
+        shift, remainder = divmod(i * self.dilation, self.stride)
+        return remainder, shift
 
     @functools.cached_property
     def reach(self) -> dict[int, int]:
-        """How many places more than `out` are read of each phase."""
+        """How many places more than `out` are read of each remainder."""
         found: dict[int, int] = {}
-        for phase, shift in map(self.tap, range(self.kernel)):
-            found[phase] = max(shift, found.get(phase, 0))
+        for remainder, shift in map(self.tap, range(self.kernel)):
+            found[remainder] = max(shift, found.get(remainder, 0))
         return found
 
     @property
@@ -60,9 +67,9 @@ class Axis:
 class Plan:
     """`channels` of `images` of down.out x across.out results to `outputs` vectors of 16.
 
-    bands    of results in an image
-    whole    the input is split as a whole before, for all threads
-    parts    of a band's registers in a phase's tile, where `whole`
+    bands    of rows of results in an image
+    whole    the input is split as a whole before, and there is one band
+    parts    into which the registers of a panel are cut for threads, where `whole`
     """
 
     images: int
@@ -83,7 +90,8 @@ class Plan:
         return self.down.kernel * self.across.kernel
 
     @functools.cached_property
-    def phases(self) -> list[tuple[int, int]]:
+    def remainders(self) -> list[tuple[int, int]]:
+        """Those, along both axes, that taps read."""
         return list(itertools.product(self.down.reach, self.across.reach))
 
     @property
@@ -93,12 +101,19 @@ class Plan:
 
     @property
     def pitch(self) -> int:
+        """Positions of a row."""
         return self.across.out + self.across.most
 
     @property
     def plane(self) -> int:
-        """Positions of one phase, with those that the last register reads beyond the results."""
-        return ((self.rows + self.down.most) * self.pitch + SIDE) | 1  # spreads blocks over sets
+        """Positions of one remainder, with those that the last register reads beyond the results.
+        Odd, which spreads blocks over the sets of caches."""
+        return ((self.rows + self.down.most) * self.pitch + SIDE) | 1
+
+    @property
+    def low(self) -> int:
+        """Positions from the high halves to the low ones."""
+        return len(self.remainders) * self.plane
 
     @property
     def block(self) -> int:
@@ -106,23 +121,22 @@ class Plan:
         return 2 * self.low
 
     @property
-    def low(self) -> int:
-        """Positions from the high halves to the low ones."""
-        return len(self.phases) * self.plane
-
-    @property
-    def image(self) -> int:
-        """Positions of a band of one image."""
+    def size(self) -> int:
+        """Positions of a band."""
         return self.blocks * self.block
 
     def offset(self, i: int, j: int) -> int:
         """Positions from a result's own to what tap (i, j) reads."""
         (p, down), (q, across) = self.down.tap(i), self.across.tap(j)
-        return self.phases.index((p, q)) * self.plane + down * self.pitch + across
+        return self.remainders.index((p, q)) * self.plane + down * self.pitch + across
+
+    def reached(self, rows: Any) -> Any:
+        """Positions of so many rows of results (a number or a Val), up to the last result."""
+        return (rows - 1) * self.pitch + self.across.out
 
     def registers(self, rows: int) -> int:
         """Registers of results that cover so many rows."""
-        return -(-((rows - 1) * self.pitch + self.across.out) // SIDE)
+        return -(-self.reached(rows) // SIDE)
 
     @property
     def panels(self) -> int:
@@ -130,13 +144,13 @@ class Plan:
         return -(-self.outputs // 2)
 
     @property
-    def panel(self) -> int:
-        """Bytes of the weights of a whole panel."""
-        return 2 * SIDE * LINE * 2 * self.blocks * self.taps
+    def panel_bytes(self) -> int:
+        """Of the weights of a whole panel."""
+        return 2 * SIDE * POSITION * 2 * self.blocks * self.taps
 
     @property
-    def weights(self) -> int:
-        return self.panel // 2 * self.outputs
+    def weight_bytes(self) -> int:
+        return self.panel_bytes // 2 * self.outputs
 
     @property
     def tiles(self) -> int:
@@ -153,8 +167,7 @@ class Plan:
 
 
 def best_plan(target: Target, draft: Plan, nbytes: float, threads: int) -> tuple[Plan, float]:
-    """The best cut of a draft whose tensors have `nbytes`, and its seconds on one core (or as often
-    those of the busiest thread)."""
+    """The best cut of a draft whose tensors have `nbytes`, and its cost as `cost` tells it."""
     rows = draft.down.out
     candidates = [replace(draft, bands=n) for n in _counts(rows)]
     parts = -(-TEAM * threads // (draft.panels * draft.images)) if threads > 1 else 1
@@ -166,44 +179,50 @@ def best_plan(target: Target, draft: Plan, nbytes: float, threads: int) -> tuple
 
 
 def _counts(rows: int) -> list[int]:
-    """Numbers of bands worth considering."""
-    found = {1, rows}
-    for size in range(1, min(rows, 32)):
+    """Numbers of bands worth considering: of small bands all, of larger ones some."""
+    found, size = {1}, 1
+    while size < rows:
         found.add(-(-rows // size))
-    found |= {n for n in (2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128) if n < rows}
+        size = size + 1 if size < SMALL else int(size * GROWTH)
     return sorted(found)
 
 
 def cost(target: Target, plan: Plan, nbytes: float, threads: int = 1) -> float:
+    """Seconds on one core, or `threads` times those of the busiest thread."""
     issue = 2.0 * target.lanes / target.peak
-    per_image = plan.bands * plan.registers(plan.rows)
-    products = plan.outputs * plan.blocks * plan.taps * PRODUCTS * PRODUCT * issue
-    products *= per_image * plan.images
+    count = plan.bands * plan.registers(plan.rows) * plan.images
+    products = count * plan.outputs * plan.blocks * plan.taps * PRODUCTS * PRODUCT * issue
     if plan.outputs == 1:
-        products *= 1.3
-    reads = sum(
-        (plan.rows + plan.down.reach[p]) * (plan.across.out + plan.across.reach[q])
-        for p, q in plan.phases
-    )
-    around = SPLITTING * reads * plan.bands * plan.blocks
-    around += FINISHING * plan.down.out * plan.across.out * plan.outputs
-    around *= plan.images * issue
-    split = plan.image * LINE
-    fetched = 0.0
-    if plan.whole:
-        if split * plan.images > FILLED * target.l2:
-            fetched += 2.0 * split * plan.images
-        if threads > 1:
-            fetched += split * plan.images
-        turns = 1
-    else:
-        turns = plan.images * plan.bands
-        if plan.weights > FILLED * target.l2:
-            fetched += AGAIN * (turns - 1) * plan.weights
-    if split + plan.panel > FILLED * target.l2 and not plan.whole:
-        fetched += split * plan.panels * turns
-    around += fetched / target.l3_bandwidth
+        products *= ALONE
     uneven = -(-plan.tiles // threads) * threads / plan.tiles
-    products = overlap(products * uneven, plan.weights / target.dram_bandwidth)
-    waits = 2 * target.wait if plan.whole else 0.0
-    return products + around * uneven + target.time(0, nbytes) + waits
+    products = overlap(products * uneven, plan.weight_bytes / target.dram_bandwidth)
+    around = _around(plan) * issue + _fetched(target, plan) / target.l3_bandwidth
+    around = around * uneven + target.time(0, nbytes)
+    if plan.whole:
+        others = plan.size * POSITION * plan.images * (threads - 1) / threads
+        around += target.wait + foreign_time(target, others)
+    return products + around
+
+
+def _around(plan: Plan) -> float:
+    """Issue slots of splitting and finishing."""
+    read = sum(
+        (plan.rows + plan.down.reach[p]) * (plan.across.out + plan.across.reach[q])
+        for p, q in plan.remainders
+    )
+    split = SPLITTING * read * plan.bands * plan.blocks
+    return plan.images * (split + FINISHING * plan.down.out * plan.across.out * plan.outputs)
+
+
+def _fetched(target: Target, plan: Plan) -> float:
+    """Bytes that leave the second-level cache and come again: split halves that each panel reads
+    anew, and weights that each band does."""
+    split, room, turns = plan.size * POSITION, FILLED * target.l2, plan.images * plan.bands
+    nbytes = 0.0
+    if split + plan.panel_bytes > room:
+        nbytes += split * plan.panels * turns
+    if plan.whole and split * plan.images > room:
+        nbytes += 2.0 * split * plan.images  # written, and read by the first panel
+    if not plan.whole and plan.weight_bytes > room:
+        nbytes += EXPOSED * (turns - 1) * plan.weight_bytes
+    return nbytes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tinsmith.codegen import matrix
 from tinsmith.codegen.builder import Builder, Ptr, Val
-from tinsmith.codegen.matrix import BF16, DEPTH, SIDE
-from tinsmith.codegen.types import F32
+from tinsmith.codegen.matrix import DEPTH, SIDE
+from tinsmith.codegen.types import BF16, F32
 from tinsmith.kernels.amx.plan import Plan
 from tinsmith.kernels.rows import Position
 from tinsmith.records import dataclass
@@ -14,14 +14,14 @@ from tinsmith.records import dataclass
 @dataclass(frozen=True)
 class Source:
     """Where the input lies: a pointer to what the first tap of the first result reads, and the
-    elements from one image, half block of 16 channels, row and place to the next.
+    elements from one image, block of 16 channels, row and place to the next.
 
     `flat`: the rows of results lie side by side, in the input as well, and are one.
     """
 
     pointer: Ptr
     image: int
-    half: int
+    block: int
     row: int
     place: int
     flat: bool
@@ -32,11 +32,11 @@ class Source:
 
 
 def split(
-    b: Builder, plan: Plan, source: Source, image: Val, line: Val, rows: Val, c0: Val, c1: Val,
+    b: Builder, plan: Plan, source: Source, image: Val, row: Val, rows: Val, c0: Val, c1: Val,
     to: Ptr,
 ) -> None:  # fmt: skip
-    """Split what `rows` rows of results from `line` read, of channel blocks [c0, c1)."""
-    at = source.pointer + image * source.image + line * (plan.down.stride * source.row)
+    """Split what `rows` rows of results from row `row` read, of channel blocks [c0, c1)."""
+    at = source.pointer + image * source.image + row * (plan.down.stride * source.row)
     at, to = at.fixed(), to.cast(BF16)
 
     def blocks(at: Ptr, to: Ptr, count: Position) -> None:
@@ -44,7 +44,7 @@ def split(
         full, rest = divmod(plan.channels, DEPTH)
 
         def block(c: Position, channels: int) -> None:
-            first = (at + c * (2 * source.half)).fixed()
+            first = (at + c * (2 * source.block)).fixed()
             out = (to + c * (plan.block * DEPTH)).fixed()
             if source.flat:
                 _flat(b, plan, source, first, out, count, channels)
@@ -58,7 +58,7 @@ def split(
             with b.when(c1 > full):
                 block(full, rest)
 
-    if source.half == SIDE:  # all channels of a position lie side by side
+    if source.block == SIDE:  # all channels of a position lie side by side
         with b.loop(0, rows * plan.across.out) as x:
             blocks((at + x * source.step(plan)).fixed(), (to + x * DEPTH).fixed(), 1)
     else:
@@ -77,7 +77,7 @@ def _rows(
     b: Builder, plan: Plan, source: Source, at: Ptr, to: Ptr, rows: Position, channels: int
 ) -> None:
     down, across = plan.down, plan.across
-    for i, (p, q) in enumerate(plan.phases):
+    for i, (p, q) in enumerate(plan.remainders):
         first = (at + (p * source.row + q * source.place)).fixed()
         out = (to + i * plan.plane * DEPTH).fixed()
         with b.loop(0, b.index(rows) + down.reach[p]) as r:
@@ -90,7 +90,7 @@ def _rows(
 
 def _halve(b: Builder, plan: Plan, source: Source, at: Ptr, to: Ptr, channels: int) -> None:
     """One position of one channel block."""
-    x, y = (_load(b, at + k * source.half, channels - k * SIDE) for k in range(2))
+    x, y = (_load(b, at + k * source.block, channels - k * SIDE) for k in range(2))
     high, low = matrix.halve(b, x, y)
     to.store(high)
     (to + plan.low * DEPTH).store(low)

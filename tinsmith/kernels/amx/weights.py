@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.codegen.matrix import DEPTH, SIDE
+from tinsmith.codegen.matrix import DEPTH, LARGEST, SIDE
 from tinsmith.kernels._kernel import Skip
 
 Array = np.ndarray[Any, Any]
-
-LARGEST = np.float32(3.38e38)  # what is beyond may be rounded to infinity
 
 
 def rounded(x: Array) -> Array:
@@ -61,9 +59,9 @@ def packed_bytes(outputs: int, channels: int, taps: int) -> int:
 
 def can_be_split(w: Array) -> bool:
     """Whether all weights are finite as bfloat16: infinity has no low half."""
-    return bool(np.all(np.abs(w) < LARGEST))
+    return bool(np.all(np.abs(w) < np.float32(LARGEST)))
 
 
-def check(w: Array) -> None:
+def need_finite(w: Array) -> None:
     if not can_be_split(w):
-        raise Skip("some weights are not finite")
+        raise Skip("some weights are not finite as bfloat16")

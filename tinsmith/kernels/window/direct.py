@@ -102,7 +102,16 @@ def cut_channels(target: Target, geo: Geometry, groups: int = 1) -> tuple[Channe
 
 
 def flattened(em: Emit, geo: Geometry) -> Geometry:
-    """The geometry with all pixels in one row, where nothing lies between the rows."""
+    """The geometry of a pointwise convolution with all pixels in one row, where that is how they
+    lie."""
+    if not lies_flat(em, geo):
+        return geo
+    row = (1, 1, prod(geo.out))
+    return replace(geo, size=row, out=row)
+
+
+def lies_flat(em: Emit, geo: Geometry) -> bool:
+    """Whether a convolution is pointwise, and nothing lies between the rows of its operands."""
     views = [em.ins[0], em.outs[0], *em.extras]
     for view in views:
         assert view is not None
@@ -110,9 +119,8 @@ def flattened(em: Emit, geo: Geometry) -> Geometry:
         flat_rows = geo.rank < 2 or row == pixel * geo.out[2]
         flat_planes = geo.rank < 3 or plane == row * geo.out[1]
         if not (flat_rows and flat_planes):
-            return geo
-    row = (1, 1, prod(geo.out))
-    return replace(geo, size=row, out=row)
+            return False
+    return geo.is_pointwise
 
 
 def emit_direct(
@@ -121,8 +129,7 @@ def emit_direct(
     """Tiles are those of `each_panel`."""
     source = em.ins[0]
     assert source is not None
-    if geo.is_pointwise:
-        geo = flattened(em, geo)
+    geo = flattened(em, geo)
     batch, plane, step = steps(source.spec, geo.rank)
     back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
 

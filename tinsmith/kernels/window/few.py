@@ -76,8 +76,7 @@ def emit_few(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
     """Tiles are (batch, band), the band innermost."""
     b, source, width, outputs = em.b, em.ins[0], block_of(em.target), geo.out_channels
     assert source is not None
-    if geo.is_pointwise:
-        geo = flattened(em, geo)
+    geo = flattened(em, geo)
     batch, plane, step = steps(source.spec, geo.rank)
     stride = [k * s for k, s in zip(geo.stride, step, strict=True)]
     back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
