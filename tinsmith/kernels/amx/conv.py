@@ -14,7 +14,7 @@ from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, ker
 from tinsmith.kernels.amx.emit import Results, Work, each_position
 from tinsmith.kernels.amx.plan import POSITION, Axis, Plan, best_plan
 from tinsmith.kernels.amx.split import Source
-from tinsmith.kernels.amx.weights import can_be_split, need_finite, pack, packed_bytes
+from tinsmith.kernels.amx.weights import can_be_split, need_halves, pack, packed_bytes
 from tinsmith.kernels.layout import Layout
 from tinsmith.kernels.window.direct import lies_flat, traffic
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
@@ -35,7 +35,7 @@ def conv_amx(site: Site) -> Choice:
     if geo.channels < SIDE:
         raise Skip(f"{geo.channels} input channels do not fill a block of {SIDE}")
     w = site.const(1, "the weights")
-    need_finite(w)
+    need_halves(w)
     bias = site.const(2, "the bias") if site.has(2) else None
     outputs = -(-geo.out_channels // SIDE)
     draft = Plan(geo.batch, -(-geo.channels // SIDE) * SIDE, outputs, *_axes(geo))

@@ -10,7 +10,7 @@ from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Site, Skip, Ti
 from tinsmith.kernels.amx.emit import Results, Work, each_position
 from tinsmith.kernels.amx.plan import Axis, Plan, best_plan
 from tinsmith.kernels.amx.split import Source
-from tinsmith.kernels.amx.weights import can_be_split, need_finite, pack_columns, packed_bytes
+from tinsmith.kernels.amx.weights import can_be_split, need_halves, pack_columns, packed_bytes
 from tinsmith.kernels.dot.matmul import FEW_ROWS, flat_rows, right_matrix
 from tinsmith.kernels.places import merged, shifted, strides_of, unravel
 
@@ -27,7 +27,7 @@ def matmul_amx(site: Site) -> Choice:
         raise Skip(f"{m} rows: gemv_packed streams the weights")
     if k < SIDE:
         raise Skip(f"{k} products for a result do not fill a register's row")
-    need_finite(w)
+    need_halves(w)
     draft = Plan(1, k, -(-n // SIDE), Axis(m), Axis(1))
     plan, seconds = best_plan(site.target, draft, 4.0 * m * (k + n), site.threads)
     work = Work(plan, partial(_source, k), partial(_finish, n))

@@ -6,23 +6,32 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.codegen.matrix import DEPTH, LARGEST, SIDE
+from tinsmith.codegen.matrix import DEPTH, SIDE
 from tinsmith.kernels._kernel import Skip
 
 Array = np.ndarray[Any, Any]
 
-
-def rounded(x: Array) -> Array:
-    """The bits of the nearest bfloat16 of finite float32, ties to even."""
-    bits = x.view(np.uint32)
-    return ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(np.uint16)
+SPLITTER = np.float32(2**16 + 1)
+LARGEST = 1e33  # so that no product by SPLITTER overflows
+PIECE = 1 << 15  # elements
 
 
 def halves(x: Array) -> tuple[Array, Array]:
-    """The bits of two bfloat16, high and low, whose sum each finite float32 is (see
-    `codegen.matrix.halve`)."""
-    high = rounded(x)
-    return high, rounded(x - (high.astype(np.uint32) << 16).view(np.float32))
+    """The bits of two bfloat16, high and low, whose sum each is (see `codegen.matrix.halve`).
+
+    65537 x - (65537 x - x) rounds to the 8 bits that are left of 24 (T. J. Dekker, 1971); arrays
+    are gone through in pieces that caches hold.
+    """
+    flat = x.reshape(-1)
+    high, low = np.empty(flat.shape, np.uint16), np.empty(flat.shape, np.uint16)
+    for at in range(0, flat.size, PIECE):
+        part = flat[at : at + PIECE]
+        for out in (high, low):
+            wide = part * SPLITTER
+            near = wide - (wide - part)
+            out[at : at + PIECE] = near.view(np.uint16)[1::2]
+            part = part - near
+    return high.reshape(x.shape), low.reshape(x.shape)
 
 
 def pack(w: Array) -> Array:
@@ -33,18 +42,17 @@ def pack(w: Array) -> Array:
     w = w.reshape(*w.shape[:2], -1)
     k, c, taps = w.shape
     outputs, blocks = -(-k // SIDE), -(-c // DEPTH)
-    wide = np.zeros((outputs * SIDE, blocks * DEPTH, taps), np.float32)
-    wide[:k, :c] = w
-    parts = np.stack(halves(wide)[::-1])  # [part][output][channel][tap]
-    parts = parts.reshape(2, outputs, SIDE, blocks, DEPTH // 2, 2, taps)
-    whole = outputs // 2 * 2
-
-    def panels(chunk: Array, vectors: int) -> Array:
-        chunk = chunk.reshape(2, -1, vectors, *chunk.shape[2:])
-        # part, panel, vector, column, block, row, pair, tap
-        return chunk.transpose(1, 4, 7, 0, 2, 5, 3, 6).reshape(-1)
-
-    return np.concatenate([panels(parts[:, :whole], 2), panels(parts[:, whole:], 1)])
+    parts = np.zeros((2, outputs * SIDE, taps, blocks * DEPTH), np.uint16)
+    for part, half in zip(parts, halves(w)[::-1], strict=True):
+        part[:k, :, :c] = half.transpose(0, 2, 1)
+    # [part][vector][column][tap][block][pair of channels]
+    pairs = parts.view(np.uint32).reshape(2, outputs, SIDE, taps, blocks, DEPTH // 2)
+    packed, whole, at = np.empty(pairs.size, np.uint32), outputs // 2 * 2, 0
+    for vectors, chunk in ((2, pairs[:, :whole]), (1, pairs[:, whole:])):
+        panels = chunk.reshape(2, -1, vectors, *chunk.shape[2:]).transpose(1, 5, 4, 0, 2, 6, 3)
+        packed[at : at + chunk.size].reshape(panels.shape)[...] = panels
+        at += chunk.size
+    return packed.view(np.uint16)
 
 
 def pack_columns(w: Array) -> Array:
@@ -58,10 +66,10 @@ def packed_bytes(outputs: int, channels: int, taps: int) -> int:
 
 
 def can_be_split(w: Array) -> bool:
-    """Whether all weights are finite as bfloat16: infinity has no low half."""
+    """Whether no weight is so large that `halves` overflows, or infinite."""
     return bool(np.all(np.abs(w) < np.float32(LARGEST)))
 
 
-def need_finite(w: Array) -> None:
+def need_halves(w: Array) -> None:
     if not can_be_split(w):
-        raise Skip("some weights are not finite as bfloat16")
+        raise Skip(f"some weights are not below {LARGEST}")
