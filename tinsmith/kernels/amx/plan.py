@@ -196,7 +196,9 @@ def cost(target: Target, plan: Plan, nbytes: float, threads: int = 1) -> float:
         products *= ALONE
     uneven = -(-plan.tiles // threads) * threads / plan.tiles
     products = overlap(products * uneven, plan.weight_bytes / target.dram_bandwidth)
-    around = _around(plan) * issue + _fetched(target, plan) / target.l3_bandwidth
+    far = plan.whole and plan.size * POSITION * plan.images > target.l3
+    rate = target.dram_bandwidth if far else target.l3_bandwidth
+    around = _around(plan) * issue + _fetched(target, plan) / rate
     around = around * uneven + target.time(0, nbytes)
     if plan.whole:
         others = plan.size * POSITION * plan.images * (threads - 1) / threads
