@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
 from time import perf_counter
@@ -80,25 +80,19 @@ def profile_session(
     plan = session.program.plan
     totals, runs = [], []
     for _ in range(max(1, repeat)):
-        cycles: dict[str, int] = {}
+        cycles: dict[int, int] = {}
         start = perf_counter()
         session.run(arrays, cycles)
         totals.append(perf_counter() - start)
         runs.append(cycles)
-    ticks = sum(c for run in runs for c in run.values() if c > 0)
-    python = sum(-c * 1e-9 for run in runs for c in run.values() if c < 0)
-    rate = ticks / max(sum(totals) - python, 1e-9)  # cycles of the counter in a second
     peak = limits(level(plan.isa)).peak * plan.threads
-    seconds = {
-        name: median((run[name] / rate if run[name] > 0 else -run[name] * 1e-9) for run in runs)
-        for name in runs[0]
-    }
+    seconds = step_seconds(totals, runs)
     whole = sum(seconds.values()) or 1.0
     rows = []
     for step in plan.steps:
-        if step.name not in seconds:
+        if id(step) not in seconds:
             continue
-        s = max(seconds[step.name], 1e-9)
+        s = max(seconds[id(step)], 1e-9)
         flops = step.flops / s
         row = Row(
             name=step.name,
@@ -115,3 +109,26 @@ def profile_session(
         )
         rows.append(row)
     return Profile(plan.model, plan.threads, median(totals) * 1e3, peak / 1e9, tuple(rows))
+
+
+SEEN = 0.5  # of the rate of the counter
+
+
+def step_seconds(totals: Sequence[float], runs: Sequence[Mapping[int, int]]) -> dict[int, float]:
+    """The median seconds of each step, from what runs took and the cycles (negative: nanoseconds)
+    of their steps.
+
+    The first thread counts. Where it was kept from a core until the others had done the work, it
+    has seen next to nothing: the counter's rate in such a run is a fraction of that in others, and
+    the run is left out.
+    """
+    rates = []
+    for total, run in zip(totals, runs, strict=True):
+        python = sum(-c * 1e-9 for c in run.values() if c < 0)
+        rates.append(sum(c for c in run.values() if c > 0) / max(total - python, 1e-9))
+    kept = [(run, r) for run, r in zip(runs, rates, strict=True) if r >= SEEN * max(rates)]
+    rate = median(r for _, r in kept) or 1.0
+    return {
+        step: median(run[step] / rate if run[step] > 0 else -run[step] * 1e-9 for run, _ in kept)
+        for step in runs[0]
+    }

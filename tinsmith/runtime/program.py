@@ -161,7 +161,7 @@ class _Run(NamedTuple):
     inputs: Sequence[Array]
     outputs: list[Array]
     env: dict[str, Array]
-    cycles: dict[str, int] | None
+    cycles: dict[int, int] | None
 
 
 class Session:
@@ -209,12 +209,12 @@ class Session:
         kept = sum(made.nbytes for made in self._out if made is not None)
         return memory.peak + memory.workspace + 8 * self._words + kept
 
-    def run(self, inputs: Sequence[Array], cycles: dict[str, int] | None = None) -> list[Array]:
+    def run(self, inputs: Sequence[Array], cycles: dict[int, int] | None = None) -> list[Array]:
         """Run on plain, contiguous arrays of the plan's dtypes and shapes, one for each input; new
         output arrays, in memory that nothing else refers to.
 
         With `cycles`, adds each native step's cycles, and each reference step's nanoseconds
-        (negative), by step name. A call from within a call (of a signal handler, a finaliser)
+        (negative), by the step's `id`. A call from within a call (of a signal handler, a finaliser)
         gets memory of its own. Raises InputNameError for another number of arrays, InputTypeError
         and InputShapeError for other arrays, PlanError where memory cannot be had.
         """
@@ -222,7 +222,7 @@ class Session:
         return self.run_checked(inputs, cycles)
 
     def run_checked(
-        self, inputs: Sequence[Array], cycles: dict[str, int] | None = None
+        self, inputs: Sequence[Array], cycles: dict[int, int] | None = None
     ) -> list[Array]:
         """`run`, for inputs that are known to be such arrays: others crash, or give nonsense."""
         if self._busy:
@@ -264,7 +264,7 @@ class Session:
             if not array.flags.c_contiguous:
                 raise InputTypeError(f"{what} is not contiguous; numpy.ascontiguousarray(...) is")
 
-    def _run(self, inputs: Sequence[Array], cycles: dict[str, int] | None) -> list[Array]:
+    def _run(self, inputs: Sequence[Array], cycles: dict[int, int] | None) -> list[Array]:
         table = self._table
         table[STAMPS] = 0 if cycles is None else _address(self._stamps)
         for i, array in enumerate(inputs):
@@ -321,7 +321,7 @@ class Session:
         if run.cycles is not None:
             for i, step in enumerate(steps):
                 spent = int(self._stamps[i + 1])
-                run.cycles[step.name] = run.cycles.get(step.name, 0) + spent
+                run.cycles[id(step)] = run.cycles.get(id(step), 0) + spent
 
     def _take(self, step: Step, run: _Run) -> None:
         """Keep what a step that counts has written: as much as the last operand tells. Raises
@@ -384,4 +384,4 @@ class Session:
                 self._read(operand, run)[...] = result
         if run.cycles is not None:
             spent = perf_counter_ns() - start
-            run.cycles[step.name] = run.cycles.get(step.name, 0) - spent
+            run.cycles[id(step)] = run.cycles.get(id(step), 0) - spent

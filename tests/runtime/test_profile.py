@@ -1,0 +1,33 @@
+"""Times of steps: runs in which the counting thread came late, and steps of one name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tinsmith as ts
+from tinsmith.graph import Graph, Type
+from tinsmith.ops import OPS
+from tinsmith.runtime.profile import step_seconds
+
+
+def test_runs_that_the_first_thread_came_late_to_are_left_out():
+    whole, late = {1: 20_000, 2: 80_000}, {1: 300, 2: 150}
+    found = step_seconds([1e-4] * 5, [late, whole, late, late, whole])
+    assert found == pytest.approx({1: 2e-5, 2: 8e-5})
+
+
+def test_steps_in_python_are_told_in_nanoseconds():
+    found = step_seconds([3e-4, 5e-4], [{1: 100_000, 2: -200_000}, {1: 100_000, 2: -400_000}])
+    assert found == pytest.approx({1: 1e-4, 2: 3e-4})
+
+
+def test_steps_of_one_name_have_times_of_their_own():
+    g = Graph("one convolution")
+    x = g.input("x", Type("float32", (1, 64, 56, 56)))
+    w = np.ones((64, 64, 3, 3), np.float32)
+    g.outputs = [g.add(OPS["Conv"], x, g.const(w), name="conv").outputs[0]]
+    net = ts.compile(g)
+    rows = net.profile(np.ones((1, 64, 56, 56), np.float32), repeat=5).rows
+    assert len(rows) > 1 and len({r.ms for r in rows}) > 1
+    assert sum(r.share for r in rows) == pytest.approx(1)
