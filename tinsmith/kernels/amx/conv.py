@@ -25,8 +25,6 @@ from tinsmith.kernels.window.weights import padded_bias
 @kernel("Conv", Tier.SHAPED, dtypes="float32", isas="amx")
 def conv_amx(site: Site) -> Choice:
     """Convolution by products of bfloat16 halves on matrix registers."""
-    if site.precision != "default":
-        raise Skip(f"precision is {site.precision}: halves leave an error of 2^-15")
     if site.attr("group") != 1:
         raise Skip(f"group is {site.attr('group')}")
     geo = conv_geometry(site)
@@ -35,7 +33,7 @@ def conv_amx(site: Site) -> Choice:
     if geo.channels < SIDE:
         raise Skip(f"{geo.channels} input channels do not fill a block of {SIDE}")
     w = site.const(1, "the weights")
-    need_halves(w)
+    need_halves(site, w)
     bias = site.const(2, "the bias") if site.has(2) else None
     outputs = -(-geo.out_channels // SIDE)
     draft = Plan(geo.batch, -(-geo.channels // SIDE) * SIDE, outputs, *_axes(geo))

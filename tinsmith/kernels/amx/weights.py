@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.matrix import DEPTH, SIDE
-from tinsmith.kernels._kernel import Skip
+from tinsmith.kernels._kernel import Site, Skip
 
 Array = np.ndarray[Any, Any]
 
@@ -70,6 +70,9 @@ def can_be_split(w: Array) -> bool:
     return bool(np.all(np.abs(w) < np.float32(LARGEST)))
 
 
-def need_halves(w: Array) -> None:
+def need_halves(site: Site, w: Array) -> None:
+    """Raise Skip unless the site may be computed by halves of these weights."""
+    if site.precision != "default":
+        raise Skip(f"precision is {site.precision}: halves leave an error of 2^-15")
     if not can_be_split(w):
         raise Skip(f"some weights are not below {LARGEST}")
