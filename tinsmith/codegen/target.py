@@ -129,8 +129,7 @@ def level(name: str) -> Target:
 
 
 def runnable(target: Target) -> bool:
-    """Whether this process can run code for the target. Where that needs matrix registers, Linux is
-    asked for them: code for such a target must not run before."""
+    """Whether this process can run code for the target."""
     return _runs(ISAS[target.isa])
 
 
@@ -182,6 +181,8 @@ def _make(isa: Isa) -> Target:
     )  # fmt: skip
     if not native:
         return base
+    if isa.matrices:
+        _may_use_matrices()  # code that uses them unasked ends in SIGILL
     caches = _caches()
     # Two FMA pipes of 256 bits each and 3.6 GHz, until the machine has been measured.
     width = min(isa.lanes, 8)
