@@ -31,7 +31,7 @@ FINISHING = 6.0  # issue slots of a vector of results
 ALONE = 1.3  # how much longer products take with one vector of outputs: they wait for loads
 EXPOSED = 0.7  # of the time that weights take from the last-level cache; prefetches hide the rest
 FILLED = 0.75  # of the second-level cache that a band and a panel may fill
-TEAM = 4  # parts of the outputs for each thread that shares them
+TEAM = 4  # bands, or parts of the outputs, for each thread: one core may be much slower
 SMALL = 32  # rows of a band up to which every size is considered
 GROWTH = 1.2
 
@@ -169,7 +169,8 @@ class Plan:
 def best_plan(target: Target, draft: Plan, nbytes: float, threads: int) -> tuple[Plan, float]:
     """The best cut of a draft whose tensors have `nbytes`, and its cost as `cost` tells it."""
     rows = draft.down.out
-    candidates = [replace(draft, bands=n) for n in _counts(rows)]
+    least = min(-(-TEAM * threads // draft.images), rows) if threads > 1 else 1
+    candidates = [replace(draft, bands=n) for n in _counts(rows) if n >= least]
     parts = -(-TEAM * threads // (draft.panels * draft.images)) if threads > 1 else 1
     parts = max(1, min(parts, draft.registers(rows) // 2))
     candidates.append(replace(draft, whole=True, parts=parts))
@@ -180,7 +181,7 @@ def best_plan(target: Target, draft: Plan, nbytes: float, threads: int) -> tuple
 
 def _counts(rows: int) -> list[int]:
     """Numbers of bands worth considering: of small bands all, of larger ones some."""
-    found, size = {1}, 1
+    found, size = {1, rows}, 1
     while size < rows:
         found.add(-(-rows // size))
         size = size + 1 if size < SMALL else int(size * GROWTH)
