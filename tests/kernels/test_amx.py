@@ -16,6 +16,7 @@ from tinsmith.codegen.builder import Module
 from tinsmith.codegen.library import load_library
 from tinsmith.codegen.target import ISAS, level, runnable
 from tinsmith.codegen.types import BF16, F32, PTR
+from tinsmith.errors import TargetError
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.amx import conv as conv_module
 from tinsmith.kernels.amx import matmul as matmul_module
@@ -255,6 +256,8 @@ def test_where_the_system_refuses_the_registers(monkeypatch):
     target_module.host.cache_clear()
     try:
         assert not runnable(level("amx"))
+        with pytest.raises(TargetError, match=r"Linux refuses|lacks|that is for x86_64"):
+            target_module.need_runnable(level("amx"))
         assert level("host").isa != "amx"
     finally:
         target_module.host.cache_clear()

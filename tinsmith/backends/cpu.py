@@ -11,8 +11,7 @@ from tinsmith.backends.library import load_code, team_address
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.library import Compiler
 from tinsmith.codegen.sync import team_text
-from tinsmith.codegen.target import Target, runnable
-from tinsmith.errors import TargetError
+from tinsmith.codegen.target import Target, need_runnable
 from tinsmith.graph import Graph
 from tinsmith.plan.main import helpers_text
 from tinsmith.plan.pick import Preferences
@@ -52,10 +51,7 @@ def compile_placed(
 
     Raises TargetError where this process cannot run code for the target.
     """
-    if not runnable(target):
-        raise TargetError(
-            f"this machine cannot run code for {target.isa}; leave `target` out for its own"
-        )
+    need_runnable(target)
     room = room or Heap()
     with Compiler(target, open_cache() if cache else None) as compiler:
         compiler.add(helpers_text(threads, target))  # LLVM is loaded meanwhile

@@ -130,18 +130,36 @@ def level(name: str) -> Target:
 
 def runnable(target: Target) -> bool:
     """Whether this process can run code for the target."""
-    return _runs(ISAS[target.isa])
+    return not _obstacle(ISAS[target.isa])
 
 
-def _runs(isa: Isa) -> bool:
-    fits = isa.arch == _arch() and isa.needs <= _flags()
-    return fits and (not isa.matrices or _may_use_matrices())
+def need_runnable(target: Target) -> None:
+    """Raise TargetError, which says why, unless this process can run code for the target."""
+    if why := _obstacle(ISAS[target.isa]):
+        raise TargetError(
+            f"this machine cannot run code for {target.isa}: {why}; leave `target` out for the "
+            "host's own"
+        )
+
+
+def _obstacle(isa: Isa) -> str:
+    """Why this process cannot run code for an instruction set, or nothing."""
+    if isa.arch != _arch():
+        return f"that is for {isa.arch}, this is {_arch()}"
+    if missing := sorted(isa.needs - _flags()):
+        return f"its processor lacks {', '.join(missing)}"
+    if isa.matrices and not _may_use_matrices():
+        return (
+            "Linux refuses this process its matrix registers, as before version 5.16, or where a "
+            "thread has an alternate signal stack of less than 16 KiB"
+        )
+    return ""
 
 
 @functools.cache
 def host() -> Target:
     """This machine, with the widest instruction set of the table that it has."""
-    fitting = [isa for isa in ISAS.values() if _runs(isa)]
+    fitting = [isa for isa in ISAS.values() if not _obstacle(isa)]
     if not fitting:
         raise TargetError(f"no instruction set is known for machines of type {_arch()!r}")
     return _make(max(fitting, key=lambda isa: (isa.lanes, isa.matrices)))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.library import uses_elf
-from tinsmith.codegen.target import Target, level, runnable
+from tinsmith.codegen.target import Target, level, need_runnable
 from tinsmith.compiler.carried import carried, origin, program_in
 from tinsmith.compiler.collector import COLLECTOR
 from tinsmith.compiler.options import (
@@ -30,7 +30,6 @@ from tinsmith.errors import (
     FileNameError,
     ModelFileError,
     OptionError,
-    TargetError,
 )
 from tinsmith.formats.mapped import check_unchanged
 from tinsmith.graph import Graph
@@ -132,10 +131,7 @@ def _machine_named(target: str | Target | None) -> Target:
     if target is not None and not isinstance(target, str | Target):
         raise OptionError(f"target must be a name such as 'avx2', not {target!r}")
     machine = target if isinstance(target, Target) else level(target or "host")
-    if not runnable(machine):
-        raise TargetError(
-            f"this machine cannot run code for {machine.isa}; leave `target` out for the host's own"
-        )
+    need_runnable(machine)
     return machine
 
 

@@ -152,7 +152,7 @@ def compare(
     """Run both in turns; note how the steps of each contest compare."""
     sessions = [base.program.session(), other.program.session()]
     groups = [step_groups(c.program.plan) for c in (base, other)]
-    rows: list[list[dict[str, int]]] = [[], []]
+    rows: list[list[dict[int, int]]] = [[], []]
     rate = 1.0
     for session in sessions:
         session.run(inputs)
@@ -160,7 +160,7 @@ def compare(
     sessions[0].run(inputs)
     for turn in range(rounds(perf_counter() - start)):
         for k in (0, 1) if turn % 2 else (1, 0):
-            cycles: dict[str, int] = {}
+            cycles: dict[int, int] = {}
             start = perf_counter()
             sessions[k].run(inputs, cycles)
             rate = max(rate, sum(c for c in cycles.values() if c > 0) / (perf_counter() - start))
@@ -168,7 +168,7 @@ def compare(
     for contest in contests.values():
         spent = [
             sum(
-                median(sum(row.get(n, 0) for n in groups[k].get(s, [s])) for row in rows[k])
+                median(sum(row.get(n, 0) for n in groups[k].get(s, [])) for row in rows[k])
                 for s in contest.steps
             )
             for k in (0, 1)
@@ -177,14 +177,14 @@ def compare(
         contest.seconds = spent[0] / rate
 
 
-def step_groups(plan: Plan) -> dict[str, list[str]]:
-    """Each step with the layout conversions right before it: they are made for it."""
-    groups: dict[str, list[str]] = {}
-    before: list[str] = []
+def step_groups(plan: Plan) -> dict[str, list[int]]:
+    """The `id` of each step and of the layout conversions right before it, made for it."""
+    groups: dict[str, list[int]] = {}
+    before: list[int] = []
     for step in plan.steps:
         if step.kind != "native":
             continue
-        before.append(step.name)
+        before.append(id(step))
         if step.op != "Relayout":
             groups[step.name], before = before, []
     return groups
