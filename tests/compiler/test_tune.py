@@ -166,3 +166,12 @@ def test_without_a_place_to_keep_them_winners_are_used_once(
 ) -> None:
     monkeypatch.setenv("TINSMITH_CACHE", "off")
     assert kernels(ts.compile(images(), tune=True)) != kernels(ts.compile(images()))
+
+
+def test_what_steps_are_compared_by_is_what_runs_measure() -> None:
+    graph = images()
+    program = ts.compile(graph, cache=False).program()
+    cycles: dict[int, int] = {}
+    program.session().run(list(feeds(graph).values()), cycles)
+    groups = tuning.step_groups(program.plan)
+    assert groups and {step for group in groups.values() for step in group} <= cycles.keys()
