@@ -43,12 +43,16 @@ def from_layout(
     return np.ascontiguousarray(wide[(slice(None), slice(0, c), *inner)])
 
 
-def levels() -> list[Any]:
-    """pytest parameters: every instruction set, skipped where this machine lacks it."""
-    return [
-        pytest.param(n, marks=[] if runnable(level(n)) else pytest.mark.skip(f"no {n} here"))
-        for n in LEVELS
-    ]
+def levels(*more: Any) -> list[Any]:
+    """pytest parameters: every instruction set, skipped where this machine lacks it; with `more`,
+    which follow it."""
+    return [level_param(n, *more) for n in LEVELS]
+
+
+def level_param(name: str, *more: Any) -> Any:
+    """One of `levels`."""
+    marks = [] if runnable(level(name)) else pytest.mark.skip(f"no {name} here")
+    return pytest.param(name, *more, marks=marks)
 
 
 def one_node(

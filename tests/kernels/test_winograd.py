@@ -8,10 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.kernels.harness import LEVELS, check, from_layout, levels, one_node, prepare, site_of
+from tests.kernels.harness import (
+    LEVELS,
+    check,
+    from_layout,
+    level_param,
+    levels,
+    one_node,
+    prepare,
+    site_of,
+)
 from tests.kernels.window_cases import EPILOGUES, conv, spills
 from tinsmith.codegen.jit import assembly
-from tinsmith.codegen.target import level
+from tinsmith.codegen.target import level, runnable
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.build import build_phase
 from tinsmith.kernels.layout import spec_of
@@ -60,6 +69,10 @@ def test_programs_compute_their_matrix(m, r, stride):
 def test_shared_sums_save_operations():
     assert [program(bilinear(m, 3).bt).operations for m in (2, 4, 6)] == [4, 12, 24]
 
+
+needs_amx = pytest.mark.skipif(not runnable(level("amx")), reason="no amx here")
+MACHINES = [*levels("winograd"), level_param("amx", "winograd_amx")]
+TOO_LARGE = ["5x5", "7x7", "dilated 5x5"]  # tiles for products of halves
 
 PAD = {"pad": (1, 1, 1, 1)}
 HALF = {"stride": (2, 2)}
@@ -119,6 +132,24 @@ def offers(case, kernel, target, precision="default"):
     return KERNELS[kernel].offer(site_of(node, machine, precision))
 
 
+@needs_amx
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_halves_decline_large_growth(name):
+    with pytest.raises(Skip, match="no algorithm of halves precision"):
+        offers(SHAPES[name][0], "winograd_amx", "amx")
+
+
+@needs_amx
+@pytest.mark.parametrize("name", [name for name in SHAPES if name not in TOO_LARGE])
+def test_shapes_of_halves(name):
+    (arrays, attrs), extra = SHAPES[name]
+    for pick in range(len(offers((arrays, attrs), "winograd_amx", "amx"))):
+        check(
+            "Conv", arrays, attrs, kernel="winograd_amx", target="amx", consts=(1, 2), pick=pick,
+            extra_halo=extra, rtol=4e-5,
+        )  # fmt: skip
+
+
 @pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes(name, target):
@@ -144,12 +175,12 @@ def test_stems(name, target):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize(("target", "kernel"), MACHINES)
 @pytest.mark.parametrize("name", EPILOGUES)
-def test_epilogues(name, target):
+def test_epilogues(name, target, kernel):
     arrays, attrs = conv(2, 20, 19, (6, 7), (3, 3), **PAD)
     check(
-        "Conv", arrays, attrs, kernel="winograd", target=target, consts=(1, 2), pick=2,
+        "Conv", arrays, attrs, kernel=kernel, target=target, consts=(1, 2), pick=2,
         epilogue=EPILOGUES[name], extra_halo=1, rtol=2e-5,
     )  # fmt: skip
 
@@ -169,16 +200,30 @@ ERRORS = {  # of the largest result, twice what is measured at 256 channels
     "3x3, stride 2": (conv(1, 256, 16, (25, 25), (3, 3), **HALF, **PAD), [1.5e-6, 2e-6, 3e-6]),
     "5x5": (conv(1, 128, 16, (13, 13), (5, 5), pad=(2, 2, 2, 2)), [5e-6, 1e-5, 2e-5, 3e-5]),
 }
+ERRORS_OF_HALVES = {
+    "3x3": (ERRORS["3x3"][0], [1.2e-5, 2.2e-5, 2.8e-5]),
+    "3x3, stride 2": (ERRORS["3x3, stride 2"][0], [1.2e-5, 2.2e-5]),
+}
 
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_errors_are_bounded(name):
-    case, bounds = ERRORS[name]
+    bounded(*ERRORS[name], "winograd")
+
+
+@needs_amx
+@pytest.mark.parametrize("name", ERRORS_OF_HALVES)
+def test_errors_of_halves_are_bounded(name):
+    bounded(*ERRORS_OF_HALVES[name], "winograd_amx")
+
+
+def bounded(case, bounds, kernel):
     arrays, attrs = case
     node = one_node("Conv", [a.astype(np.float64) for a in arrays], attrs, (1, 2))
     want = node.op.evaluate([a.astype(np.float64) for a in arrays], node.attrs)[0]
-    errors = [np.abs(result(case, i) - want).max() / np.abs(want).max() for i in range(len(bounds))]
-    assert len(offers(case, "winograd", "host")) == len(bounds)
+    got = [result(case, i, kernel=kernel) for i in range(len(bounds))]
+    errors = [np.abs(one - want).max() / np.abs(want).max() for one in got]
+    assert len(offers(case, kernel, "host")) == len(bounds)
     assert all(e <= b for e, b in zip(errors, bounds, strict=True)), errors
 
 
@@ -187,6 +232,8 @@ def test_strict_precision_allows_small_tiles_only():
     assert [c.detail.split()[0] for c in offers(case, "winograd", "avx2", "strict")] == [
         "F(2x2,3x3)"
     ]
+    with pytest.raises(Skip, match="precision is strict"):
+        offers(case, "winograd_amx", "amx", "strict")
     with pytest.raises(Skip, match="no algorithm of strict precision"):
         offers(conv(1, 32, 32, (28, 28), (5, 5), pad=(2, 2, 2, 2)), "winograd", "avx2", "strict")
 
@@ -212,10 +259,10 @@ SPREAD = {
 }
 
 
-@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize(("target", "kernel"), MACHINES)
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("name", SPREAD)
-def test_what_is_not_finite_stays_in_the_windows_that_hold_it(name, bad, target):
+def test_what_is_not_finite_stays_in_the_windows_that_hold_it(name, bad, target, kernel):
     (x, *rest), attrs = SPREAD[name]
     rng = np.random.default_rng(1)
     x = x.copy()
@@ -225,22 +272,33 @@ def test_what_is_not_finite_stays_in_the_windows_that_hold_it(name, bad, target)
         *rng.integers(0, extents, (4, len(extents))),
     ):
         x[(0, int(rng.integers(x.shape[1])), *at)] = bad
-    check_all(("Conv", ([x, *rest], attrs)), target)
+    if kernel == "winograd_amx" and name == "five taps":
+        with pytest.raises(Skip, match="no algorithm of halves"):
+            offers(([x, *rest], attrs), kernel, target)
+        return
+    check_all(("Conv", ([x, *rest], attrs)), target, kernel)
 
 
 SPIKES = {
-    "conv": ("winograd", conv(1, 32, 32, (56, 56), (3, 3), **PAD)),
-    "frames": ("winograd", conv(1, 16, 16, (4, 24, 24), (3, 3, 3), pad=(1,) * 6)),
-    "whole": ("winograd", conv(1, 64, 64, (28, 28), (3, 3), **PAD)),
-    "stem": ("winograd_stem", conv(1, 3, 32, (96, 96), (7, 7), pad=(3, 3, 3, 3), **HALF)),
+    "conv": conv(1, 32, 32, (56, 56), (3, 3), **PAD),
+    "frames": conv(1, 16, 16, (4, 24, 24), (3, 3, 3), pad=(1,) * 6),
+    "whole": conv(1, 64, 64, (28, 28), (3, 3), **PAD),
+    "stem": conv(1, 3, 32, (96, 96), (7, 7), pad=(3, 3, 3, 3), **HALF),
 }
 
 
-@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize(("target", "kernel"), MACHINES)
 @pytest.mark.parametrize(("spike", "leak"), [(3e4, 5e-3), (-1e10, 1e-4), (1e30, 1e-4)])
 @pytest.mark.parametrize("name", SPIKES)
-def test_a_large_number_does_not_spoil_windows_that_do_not_hold_it(name, spike, leak, target):
-    kernel, (arrays, attrs) = SPIKES[name]
+def test_a_large_number_does_not_spoil_windows_that_do_not_hold_it(
+    name, spike, leak, target, kernel
+):
+    arrays, attrs = SPIKES[name]
+    if name == "stem" and kernel == "winograd_amx":
+        with pytest.raises(Skip, match="3 to 32 channels"):
+            offers((arrays, attrs), kernel, target)
+        return
+    kernel = "winograd_stem" if name == "stem" else kernel
     place = (0, 1, *[n // 2 for n in arrays[0].shape[2:]])
     x, held = arrays[0].copy(), np.zeros_like(arrays[0])
     x[place], held[place] = spike, 1
@@ -260,16 +318,16 @@ def test_a_large_number_does_not_spoil_windows_that_do_not_hold_it(name, spike, 
         np.testing.assert_allclose(got[blind], want[blind], rtol=0, atol=leak * scale)
 
 
-def check_all(case, target):
+def check_all(case, target, kernel):
     """Every choice of Winograd gives what the definition gives, infinities and NaN included."""
     op, (arrays, attrs) = case
     node = one_node(op, arrays, attrs, (1, 2))
     (want,) = node.op.evaluate(tuple(arrays), node.attrs)
     scale = np.max(np.abs(want[np.isfinite(want)]))
-    count = len(KERNELS["winograd"].offer(site_of(node, level(target))))
+    count = len(KERNELS[kernel].offer(site_of(node, level(target))))
     assert count and not np.isfinite(want).all() and np.isfinite(want).any()
     for pick in range(count):
-        bench = prepare(node, {"x0": arrays[0]}, "winograd", target, pick=pick)
+        bench = prepare(node, {"x0": arrays[0]}, kernel, target, pick=pick)
         bench.run()
         inside, poison, layout = bench.outputs[0]
         got = from_layout(inside, poison.shape, layout)
@@ -348,6 +406,7 @@ def test_products_do_not_spill(case, target):
         ("winograd", conv(1, 32, 32, (5, 5, 5), (3, 1, 1)), (1, 2), "no algorithm"),
         ("winograd_stem", conv(1, 3, 32, (9, 9), (7, 7)), (1, 2), "stride is 1x1"),
         ("winograd_stem", conv(1, 5, 32, (9, 9), (7, 7), **HALF), (1, 2), "5 input channels"),
+        ("winograd_amx", conv(1, 32, 32, (9, 9), (3, 3)), (1, 2), "needs amx"),
     ],
 )
 def test_declines(kernel, case, consts, why):

@@ -58,14 +58,15 @@ def multiply(b: Builder, c: int, a: int, w: int) -> None:
     b.intrinsic("llvm.x86.tdpbf16ps", None, text=text, params=", ".join([_IMMEDIATE] * 3))
 
 
-def halve(b: Builder, x: Val, y: Val) -> tuple[Val, Val]:
+def halve(b: Builder, x: Val, y: Val, endless: bool = True) -> tuple[Val, Val]:
     """Two vectors of 16 float32 as 32 bfloat16 `high` and 32 `low` whose sum they are, but for a
     relative error of 2^-17 (G. Henry, P. T. P. Tang, A. Heinecke, 2019, arXiv:1904.06376).
 
-    What is infinite, too large or no number is in `low` alone, so that products by `high` of a
-    matrix meet it once, and infinity times the zeros in `low` of that matrix gives no NaN.
+    Where `endless`, what is infinite, too large or no number is in `low` alone, so that products by
+    `high` of a matrix meet it once, and infinity times the zeros in `low` of that matrix gives no
+    NaN. Elsewhere it is lost.
     """
-    both = [(v.abs() < LARGEST).select(v, 0.0) for v in (x, y)]
+    both = [(v.abs() < LARGEST).select(v, 0.0) if endless else v for v in (x, y)]
     high = _join(b, *both)
     parts = [high.shuffle(None, range(at, at + SIDE)).to("f32") for at in (0, SIDE)]
     return high, _join(b, *(v - part for v, part in zip((x, y), parts, strict=True)))

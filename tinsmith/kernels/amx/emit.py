@@ -1,7 +1,7 @@
 """The phases of a kernel on matrix registers: bands that are split and multiplied, or the whole.
 
-Matrix registers multiply by themselves for hundreds of cycles a step. In the first step of a square
-the results of the one before are finished, of which notes are kept in memory.
+Matrix registers multiply by themselves for a hundred cycles a step. In the first step of a register
+of positions the results of the one before are finished, of which notes are kept in memory.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+from functools import partial
 
 from tinsmith.codegen import matrix
 from tinsmith.codegen.builder import Builder, Ptr, Val
@@ -17,7 +18,7 @@ from tinsmith.codegen.types import F32, I64, U8
 from tinsmith.kernels._kernel import Emit, Phase
 from tinsmith.kernels.amx.plan import POSITION, Plan
 from tinsmith.kernels.amx.split import Source, split
-from tinsmith.kernels.amx.sums import REGISTER, SQUARE, Ahead, sums
+from tinsmith.kernels.amx.sums import REGISTER, Ahead, sums
 from tinsmith.kernels.rows import Position, run
 from tinsmith.kernels.stages import Stage, stage
 from tinsmith.records import dataclass
@@ -32,6 +33,7 @@ class Note(IntEnum):
 
 
 NOTES = 64  # bytes
+RESULTS = 2 * REGISTER
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,9 @@ class Work:
 
     @property
     def workspace(self) -> int:
-        """Bytes: configuration, notes, the results of a square, and a band."""
+        """Bytes: configuration, notes, the results of one register of positions, and a band."""
         band = 0 if self.plan.whole else self.plan.size * POSITION
-        return CONFIGURATION + NOTES + SQUARE + band
+        return CONFIGURATION + NOTES + RESULTS + band
 
     @property
     def scratch(self) -> int:
@@ -84,7 +86,7 @@ class Work:
         b, plan = em.b, self.plan
         divide, finish = self._split(em), self._finish(em)
         multiply = self._multiply(em, finish)
-        space = (_results(em) + SQUARE).fixed()
+        space = (_results(em) + RESULTS).fixed()
         with self._registers(em, finish), b.loop(em.begin, em.end) as tile:
             image, band = b.index(tile // plan.bands), b.index(tile % plan.bands)
             row = band * plan.down.out // plan.bands
@@ -106,12 +108,10 @@ class Work:
         b, plan = em.b, self.plan
         finish, count = self._finish(em), plan.registers(plan.down.out)
         multiply = self._multiply(em, finish)
-        pairs = -(-count // 2)
         with self._registers(em, finish), b.loop(em.begin, em.end) as tile:
             part, rest = b.index(tile % plan.parts), b.index(tile // plan.parts)
             image, panel = b.index(rest % plan.images), b.index(rest // plan.images)
-            first = part * pairs // plan.parts * 2
-            last = b.minimum((part + 1) * pairs // plan.parts * 2, count)
+            first, last = part * count // plan.parts, (part + 1) * count // plan.parts
             at = self._image(em, image)
             multiply(image, 0, plan.down.out, panel, panel + 1, first, last, at)
 
@@ -144,22 +144,17 @@ class Work:
             def panel(k: Position, wide: int) -> None:
                 w = (em.packed[0].cast(U8) + k * plan.panel_bytes).fixed()
 
-                def square(t: Val, tall: int) -> None:
+                with b.loop(t0, t1) as t:
                     first = t * SIDE
                     x = (at.cast(U8) + first * POSITION).fixed()
-                    ahead = self._ahead(em, (t - t0) // 2, wide)
-                    taps, to = em.packed[-1], _results(em)
-                    sums(b, plan, x, w, taps, to, tall, wide, lambda: finish(b=b), ahead)
-                    last = b.index(b.minimum(first + tall * SIDE, end))
+                    ahead = self._ahead(em, t - t0, wide)
+                    taps, to = em.packed[-1] if plan.taps > 1 else None, _results(em)
+                    before = partial(finish, b=b)
+                    sums(b, plan, x, w, taps, to, REGISTER, wide, before, ahead)
+                    last = b.index(b.minimum(first + SIDE, end))
                     notes = (image, row, b.index(k) * 2, b.const(wide, I64), first, last)
                     for name, value in zip(Note, notes, strict=True):
                         _note(em, name).store(value)
-
-                pairs = t0 + (t1 - t0) // 2 * 2
-                with b.loop(t0, pairs, 2) as t:
-                    square(t, 2)
-                with b.when(pairs < t1):
-                    square(pairs, 1)
 
             whole, rest = divmod(plan.outputs, 2)
             if whole:
@@ -172,12 +167,12 @@ class Work:
         return stage(em, "multiply", "image row rows k0 k1 t0 t1 from*", body)
 
     def _ahead(self, em: Emit, number: Val, wide: int) -> Ahead | None:
-        """What square `number` of a panel prefetches of the next one's weights."""
+        """What register `number` of a panel prefetches of the next one's weights."""
         plan = self.plan
         if 4 * plan.weight_bytes <= em.target.l2:
             return None
-        squares = max(1, plan.registers(plan.down.out // plan.bands) // (2 * plan.parts))
-        lines = -(-2 * wide * SIDE // squares)
+        each = max(1, plan.registers(plan.down.out // plan.bands) // plan.parts)
+        lines = -(-2 * wide * SIDE // each)
         return Ahead(number * (lines * POSITION) + plan.panel_bytes, lines)
 
     def _finish(self, em: Emit) -> Stage:
@@ -187,7 +182,7 @@ class Work:
             names = (Note.IMAGE, Note.VECTOR, Note.ROW, Note.FIRST, Note.LAST)
             image, vector, *rest = (_note(em, name).load() for name in names)
             with em.b.loop(0, _note(em, Note.VECTORS).load()) as o:
-                at = (_results(em) + o * (2 * REGISTER)).cast(F32).fixed()
+                at = (_results(em) + o * REGISTER).cast(F32).fixed()
                 self.finish(em, Results(at, image, vector + o, *rest))
 
         return stage(em, "finish", "", body)

@@ -172,7 +172,7 @@ def best_plan(target: Target, draft: Plan, nbytes: float, threads: int) -> tuple
     least = min(-(-TEAM * threads // draft.images), rows) if threads > 1 else 1
     candidates = [replace(draft, bands=n) for n in _counts(rows) if n >= least]
     parts = -(-TEAM * threads // (draft.panels * draft.images)) if threads > 1 else 1
-    parts = max(1, min(parts, draft.registers(rows) // 2))
+    parts = max(1, min(parts, draft.registers(rows)))
     candidates.append(replace(draft, whole=True, parts=parts))
     costs = [(cost(target, plan, nbytes, threads), i) for i, plan in enumerate(candidates)]
     seconds, best = min(costs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,26 +12,22 @@ from tinsmith.kernels._kernel import Site, Skip
 
 Array = np.ndarray[Any, Any]
 
-SPLITTER = np.float32(2**16 + 1)
-LARGEST = 1e33  # so that no product by SPLITTER overflows
-PIECE = 1 << 15  # elements
+LARGEST = 1e33  # so that no sum of weights, as Winograd's transforms make, overflows
+PIECE = 1 << 14  # elements
 
 
 def halves(x: Array) -> tuple[Array, Array]:
-    """The bits of two bfloat16, high and low, whose sum each is (see `codegen.matrix.halve`).
-
-    65537 x - (65537 x - x) rounds to the 8 bits that are left of 24 (T. J. Dekker, 1971); arrays
-    are gone through in pieces that caches hold.
-    """
-    flat = x.reshape(-1)
+    """The bits of two bfloat16, high and low, whose sum each float32 is (see
+    `codegen.matrix.halve`); arrays are gone through in pieces that caches hold."""
+    flat, half = x.reshape(-1), np.uint32(0x8000)
     high, low = np.empty(flat.shape, np.uint16), np.empty(flat.shape, np.uint16)
     for at in range(0, flat.size, PIECE):
         part = flat[at : at + PIECE]
-        for out in (high, low):
-            wide = part * SPLITTER
-            near = wide - (wide - part)
-            out[at : at + PIECE] = near.view(np.uint16)[1::2]
-            part = part - near
+        near = part.view(np.uint32) + half
+        np.right_shift(near, 16, out=high[at : at + PIECE], casting="unsafe")
+        near &= np.uint32(0xFFFF0000)
+        rest = (part - near.view(np.float32)).view(np.uint32) + half
+        np.right_shift(rest, 16, out=low[at : at + PIECE], casting="unsafe")
     return high.reshape(x.shape), low.reshape(x.shape)
 
 
@@ -39,20 +36,33 @@ def pack(w: Array) -> Array:
 
     A panel has 32 outputs, the last perhaps 16. Outputs and channels that do not exist are zeros.
     """
+    k, c, *taps = w.shape
+    packed, at = np.empty(packed_bytes(k, c, math.prod(taps)) // 2, np.uint16), 0
+    for part in registers(w):
+        both = packed[at : at + 2 * part.size].reshape(*part.shape[:3], 2, *part.shape[3:])
+        high, low = halves(part)
+        both[..., 0, :, :], both[..., 1, :, :] = low, high
+        at += both.size
+    return packed
+
+
+def registers(w: Array) -> list[Array]:
+    """[K, C, *taps] as [panel][channel block][tap][vector of the panel][what a register holds], of
+    the panels of two vectors and of the last, where that has one."""
     w = w.reshape(*w.shape[:2], -1)
     k, c, taps = w.shape
     outputs, blocks = -(-k // SIDE), -(-c // DEPTH)
-    parts = np.zeros((2, outputs * SIDE, taps, blocks * DEPTH), np.uint16)
-    for part, half in zip(parts, halves(w)[::-1], strict=True):
-        part[:k, :, :c] = half.transpose(0, 2, 1)
-    # [part][vector][column][tap][block][pair of channels]
-    pairs = parts.view(np.uint32).reshape(2, outputs, SIDE, taps, blocks, DEPTH // 2)
-    packed, whole, at = np.empty(pairs.size, np.uint32), outputs // 2 * 2, 0
-    for vectors, chunk in ((2, pairs[:, :whole]), (1, pairs[:, whole:])):
-        panels = chunk.reshape(2, -1, vectors, *chunk.shape[2:]).transpose(1, 5, 4, 0, 2, 6, 3)
-        packed[at : at + chunk.size].reshape(panels.shape)[...] = panels
-        at += chunk.size
-    return packed.view(np.uint16)
+    wide = w
+    if w.shape[:2] != (outputs * SIDE, blocks * DEPTH):
+        wide = np.zeros((outputs * SIDE, blocks * DEPTH, taps), w.dtype)
+        wide[:k, :c] = w
+    split, whole = wide.reshape(outputs, SIDE, blocks, DEPTH // 2, 2, taps), outputs // 2 * 2
+    found = []
+    for vectors, part in ((2, split[:whole]), (1, split[whole:])):
+        panels = part.reshape(-1, vectors, *part.shape[1:]).transpose(0, 3, 6, 1, 4, 2, 5)
+        if panels.size:
+            found.append(np.ascontiguousarray(panels).reshape(*panels.shape[:4], SIDE * DEPTH))
+    return found
 
 
 def pack_columns(w: Array) -> Array:

@@ -13,16 +13,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tinsmith.codegen.matrix import SIDE
 from tinsmith.codegen.target import Target, foreign_time, overlap
+from tinsmith.kernels.amx.plan import PRODUCT, PRODUCTS
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.weights import channel_blocks
 from tinsmith.kernels.winograd.fetch import is_far
 from tinsmith.kernels.winograd.matrices import Bilinear, bilinear, supported
 from tinsmith.kernels.winograd.plan import Pieces, Plan
 from tinsmith.kernels.winograd.program import data_program, result_program
+from tinsmith.kernels.winograd.weights import packed_bytes
 
-GROWTH = {"exact": 0.0, "strict": 8.0, "default": 1000.0}
-"""The growth allowed, of both axes: F(2x2,3x3) has 7.1, F(6x6,3x3) 924."""
+GROWTH = {"exact": 0.0, "strict": 8.0, "default": 1000.0, "halves": 25.0}
+"""The growth allowed, of both axes: F(2x2,3x3) has 7.1, F(2x4,3x3) 24.4, F(6x6,3x3) 924. With
+products of halves F(2x4,3x3) is about as exact as F(6x6,3x3) is without."""
 LARGEST = 7  # results of one axis
 MOST_PRODUCTS = 9  # of one axis
 LEAST_GAIN = 1.15
@@ -33,6 +37,7 @@ before V and M leave it, and the share of these that does for each e-fold beyond
 anywhere, and some sets are full before others."""
 EXPOSED = 0.7  # of the time that weights take from the last-level cache; prefetches hide the rest
 TURNING = 1.03  # how much longer a block takes that goes on in another row: prefetches miss there
+SPLITTING = 12.0  # operations of a vector that is stored as halves
 TRANSFORMING = 0.75  # issue slots of one operation, load or store of a transform
 NEAR, FAR = 1.15, 1.5
 """How much longer transforms take of tensors beyond the second-level, and the last-level cache."""
@@ -70,16 +75,35 @@ def gain(rows: Bilinear, cols: Bilinear) -> float:
 
 @functools.lru_cache(maxsize=1024)
 def best_plan(
-    target: Target, geo: Geometry, width: int, rows: Bilinear, cols: Bilinear, threads: int = 1
+    target: Target,
+    geo: Geometry,
+    width: int,
+    rows: Bilinear,
+    cols: Bilinear,
+    threads: int = 1,
+    halves: bool = False,
 ) -> tuple[Plan, float]:
     """The best cut for an algorithm, and its cost as `cost` tells it."""
     draft = Plan(
-        geo, rows, cols, width, channel_blocks(geo.channels, width), 1, 1, 1, Pieces(1, 1), False
+        geo,
+        rows,
+        cols,
+        width,
+        channel_blocks(geo.channels, width),
+        1,
+        1,
+        1,
+        Pieces(1, 1),
+        False,
+        halves=halves,
     )
     candidates = []
     for count in _counts(target, draft):
         tiles = -(-draft.total // count)
-        vectors, micro, slots = register_tiles(target, tiles, draft.outputs, draft.depth)
+        if halves:
+            vectors, micro, slots = matrix_tiles(tiles, draft)
+        else:
+            vectors, micro, slots = register_tiles(target, tiles, draft.outputs, draft.depth)
         plan = replace(
             draft, tiles=tiles, blocks=count, vectors=vectors, micro=micro, whole=count == 1
         )
@@ -130,6 +154,13 @@ def register_tiles(
     return best[1], best[2], best[0]
 
 
+def matrix_tiles(tiles: int, draft: Plan) -> tuple[int, Pieces, float]:
+    """As `register_tiles`, of matrix registers."""
+    registers = -(-tiles // SIDE)
+    slots = registers * draft.outputs * draft.product.blocks * PRODUCTS * PRODUCT / draft.depth
+    return min(2, draft.outputs), Pieces(registers, SIDE), slots
+
+
 def _slots(target: Target, tiles: int, vectors: int, depth: int) -> float:
     """Multiply-adds that could have been issued in one step of a register tile."""
     if target.pipes == 1:
@@ -144,7 +175,7 @@ def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
     come from memory for the first block of each."""
     issue = 2.0 * plan.width / target.peak
     products = slots * plan.positions * plan.depth * issue / EFFICIENCY
-    weights = 4.0 * plan.positions * plan.depth * plan.outputs * plan.width
+    weights = float(packed_bytes(plan))
     if weights + 4 * plan.size > target.l3:
         again = weights / target.dram_bandwidth
     elif weights + 4 * plan.size > target.l2:
@@ -175,7 +206,7 @@ def transforms(target: Target, plan: Plan) -> float:
     into += data_program(cols).operations * rows.products
     back = result_program(rows).operations * cols.products
     back += result_program(cols).operations * rows.m
-    into += 2 * plan.positions
+    into += (2 + SPLITTING * plan.halves) * plan.positions
     back += plan.positions + 2 * rows.m * cols.m
     away = FAR if plan.nbytes > target.l3 else NEAR if plan.nbytes > target.l2 else 1.0
     return TRANSFORMING * away * plan.total * (into * plan.channels.count + back * plan.outputs)

@@ -13,14 +13,17 @@ from dataclasses import replace
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.matrix import CONFIGURATION
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Skip, Tier, View, kernel
+from tinsmith.kernels.amx.weights import can_be_split, need_halves
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.stages import Stage, stage
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry
 from tinsmith.kernels.window.weights import padded_bias
+from tinsmith.kernels.winograd import halves
 from tinsmith.kernels.winograd.choose import algorithms, best_plan
-from tinsmith.kernels.winograd.fetch import tensors
+from tinsmith.kernels.winograd.fetch import Fetch, tensors
 from tinsmith.kernels.winograd.outliers import Sizes
 from tinsmith.kernels.winograd.plan import Frames, Plan
 from tinsmith.kernels.winograd.product import product_stage
@@ -33,25 +36,39 @@ from tinsmith.records import dataclass
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def winograd(site: Site) -> list[Choice]:
     """Winograd convolution F(m, r) on channel-blocked data, one choice for each tile."""
+    return choices(site, site.precision)
+
+
+@kernel("Conv", Tier.SHAPED, dtypes="float32", isas="amx")
+def winograd_amx(site: Site) -> list[Choice]:
+    """Winograd convolution F(m, r) by products of bfloat16 halves on matrix registers."""
+    need_halves(site, site.const(1, "the weights"))
+    return choices(site, "halves")
+
+
+def choices(site: Site, precision: str) -> list[Choice]:
+    """One for each algorithm whose growth `precision` allows."""
     geo = plane_geometry(site)
     w = site.const(1, "the weights")
     width = block_of(site.target)
     frames = None
     if geo.channels < width or geo.out_channels < width:
         raise Skip(f"{geo.channels} to {geo.out_channels} channels do not fill blocks of {width}")
-    found = algorithms(geo, site.precision)
+    found = algorithms(geo, precision)
     if not found:
-        raise Skip(why_not(geo, site.precision))
+        raise Skip(why_not(geo, precision))
     if geo.rank == 3:
         frames, geo, taps = by_frames(geo, width, w)
     else:
         taps = w.reshape(*w.shape[:2], *geo.kernel[1:])
-    choices = []
+    offered = []
     for rows, cols in found:
-        plan, seconds = best_plan(site.target, geo, width, rows, cols, site.threads)
+        plan, seconds = best_plan(
+            site.target, geo, width, rows, cols, site.threads, precision == "halves"
+        )
         plan = replace(plan, frames=frames)
-        choices.append(choice(site, plan, taps, seconds, Layout(width, plan.halo)))
-    return choices
+        offered.append(choice(site, plan, taps, seconds, Layout(width, plan.halo)))
+    return offered
 
 
 def by_frames(geo: Geometry, width: int, w: Array) -> tuple[Frames, Geometry, Array]:
@@ -119,6 +136,10 @@ class Rooms:
         """Room for the results of one tile, and its taps."""
         return em.workspace.cast(F32) + (0 if plan.whole else plan.size)
 
+    def registers(self, em: Emit, plan: Plan) -> Ptr:
+        """Room for the configuration of matrix registers."""
+        return self.edge(em, plan) + plan.edge
+
 
 def choice(
     site: Site, plan: Plan, w: Array, seconds: float, read: Layout, rooms: Rooms | None = None
@@ -126,19 +147,23 @@ def choice(
     """The choice for a plan; `w` holds the weights of its two axes."""
     rooms = rooms or Rooms()
     bias = site.const(2, "the bias") if site.has(2) else None
-    edge = 4 * plan.edge
+    own = 4 * plan.edge + CONFIGURATION * plan.halves
+    if plan.halves:
+        weights = Packed("weights", lambda: halves.pack(w, plan), packed_bytes(plan), can_be_split)
+    else:
+        weights = Packed("weights", lambda: pack(w, plan), packed_bytes(plan))
     return Choice(
         cost=seconds,
         reads=site.reads_first(read, Layout(plan.width)),
         writes=(Layout(plan.width),),
         phases=phases(plan, rooms),
         packed=(
-            Packed("weights", lambda: pack(w, plan), packed_bytes(plan)),
+            weights,
             Packed("bias", lambda: padded_bias(bias, plan.outputs * plan.width)),
             Packed("inverse", lambda: pack_inverse(plan)),
             Packed("present", lambda: pack_present(w, plan)),
         ),
-        workspace=edge if plan.whole else 4 * plan.size + edge,
+        workspace=own if plan.whole else 4 * plan.size + own,
         scratch=4 * plan.size if plan.whole else 0,
         detail=str(plan),
     )
@@ -150,7 +175,7 @@ def phases(plan: Plan, rooms: Rooms) -> tuple[Phase, ...]:
         return (Phase(plan.blocks, lambda em: emit_blocks(em, plan, rooms)),)
     return (
         Phase(
-            plan.channels.count * plan.lines,
+            plan.groups * plan.lines,
             lambda em: emit_inputs(em, plan, rooms),
             sweep=plan.lines,
         ),
@@ -165,7 +190,7 @@ def input_function(em: Emit, plan: Plan, rooms: Rooms) -> Stage:
     def body(em: Emit, *at: Val) -> None:
         input_stage(em, plan, rooms.source(em), rooms.space(em, plan), *at)
 
-    return stage(em, "inputs", "c0 c1 t0 t1 base", body)
+    return stage(em, "inputs", "g0 g1 t0 t1 base", body)
 
 
 def output_function(em: Emit, plan: Plan, rooms: Rooms) -> Stage:
@@ -186,7 +211,7 @@ def emit_blocks(em: Emit, plan: Plan, rooms: Rooms) -> None:
         fetch = tensors(em, plan, rooms.source(em), start, count)
         space = rooms.space(em, plan)
         Sizes(plan, space).judge(em.b, count)
-        product_stage(em, plan, space, u0, u1, count, fetch)
+        multiply(em, plan, rooms, u0, u1, count, fetch)
 
     inputs = input_function(em, plan, rooms)
     products = stage(em, "products", "u0 u1 start count", body)
@@ -194,25 +219,36 @@ def emit_blocks(em: Emit, plan: Plan, rooms: Rooms) -> None:
     with b.loop(em.begin, em.end) as block:
         start = block * plan.total // plan.blocks
         stop = (block + 1) * plan.total // plan.blocks
-        inputs(0, plan.channels.count, start, stop, start)
+        inputs(0, plan.groups, start, stop, start)
         products(0, plan.positions * plan.panels, start, stop - start)
         outputs(0, plan.outputs, start, stop, start)
 
 
 def emit_inputs(em: Emit, plan: Plan, rooms: Rooms) -> None:
-    """Tiles of the phase are (channel block, row of tiles)."""
+    """Tiles of the phase are (group of channel blocks, row of tiles)."""
     inputs = input_function(em, plan, rooms)
     with em.b.loop(em.begin, em.end) as unit:
-        c, line = unit // plan.lines, em.b.index(unit % plan.lines)
-        inputs(c, c + 1, line * plan.across, (line + 1) * plan.across, 0)
+        g, line = unit // plan.lines, em.b.index(unit % plan.lines)
+        inputs(g, g + 1, line * plan.across, (line + 1) * plan.across, 0)
 
 
 def emit_products(em: Emit, plan: Plan, rooms: Rooms) -> None:
     """Tiles of the phase are (position, panel)."""
-    space = rooms.space(em, plan)
     with em.b.when(em.begin.eq(0)):
-        Sizes(plan, space).judge(em.b, plan.tiles)
-    product_stage(em, plan, space, em.begin, em.end, plan.tiles)
+        Sizes(plan, rooms.space(em, plan)).judge(em.b, plan.tiles)
+    multiply(em, plan, rooms, em.begin, em.end, plan.tiles)
+
+
+def multiply(
+    em: Emit, plan: Plan, rooms: Rooms, u0: Val, u1: Val, count: Val | int,
+    fetch: Fetch | None = None,
+) -> None:  # fmt: skip
+    """Units [u0, u1) of (position, panel) for a block of `count` tiles."""
+    space = rooms.space(em, plan)
+    if plan.halves:
+        halves.product_stage(em, plan, space, rooms.registers(em, plan), u0, u1, fetch)
+    else:
+        product_stage(em, plan, space, u0, u1, count, fetch)
 
 
 def emit_outputs(em: Emit, plan: Plan, rooms: Rooms) -> None:

@@ -6,11 +6,15 @@ block of tiles is transformed into V[position][channel block][tile][lane], multi
 transformed weights U[position][panel][channel][panel lanes] into
 M[position][output block][tile][lane], and transformed back. Positions are one cache line more
 apart than they need, because streams at equal offsets within a page evict each other.
+
+On matrix registers (see `kernels/amx`) V holds bfloat16 halves, and U pairs of them.
 """
 
 from __future__ import annotations
 
 from tinsmith.codegen.builder import Val
+from tinsmith.kernels.amx.plan import Axis
+from tinsmith.kernels.amx.plan import Plan as Product
 from tinsmith.kernels.layout import Halo
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.weights import ChannelBlocks
@@ -99,6 +103,7 @@ class Plan:
     micro    how a block's tiles are cut into register tiles
     whole    all tiles are one block, its three stages phases of their own
     frames   how planes stand for a deeper image, if they do
+    halves   products are of bfloat16 halves, on matrix registers
     """
 
     geo: Geometry
@@ -112,6 +117,17 @@ class Plan:
     micro: Pieces
     whole: bool
     frames: Frames | None = None
+    halves: bool = False
+
+    @property
+    def product(self) -> Product:
+        """The product of one position, on matrix registers."""
+        return Product(1, self.channels.padded, self.outputs, Axis(self.tiles), Axis(1))
+
+    @property
+    def places(self) -> int:
+        """Tiles that V and M have room for."""
+        return self.product.plane if self.halves else self.tiles
 
     @property
     def vertical(self) -> Walk:
@@ -162,13 +178,18 @@ class Plan:
         return self.channels.count * self.channels.stored
 
     @property
+    def groups(self) -> int:
+        """Of channel blocks that are transformed together."""
+        return self.product.blocks if self.halves else self.channels.count
+
+    @property
     def v_step(self) -> int:
         """Elements between positions of V."""
-        return self.channels.count * self.tiles * self.width + 16
+        return self.groups * (1 + self.halves) * self.places * self.width + 16
 
     @property
     def m_step(self) -> int:
-        return self.outputs * self.tiles * self.width + 16
+        return self.outputs * self.places * self.width + 16
 
     @property
     def m_start(self) -> int:

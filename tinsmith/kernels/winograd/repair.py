@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.tiles import Sink
+from tinsmith.kernels.winograd import halves
 from tinsmith.kernels.winograd.frames import channels_at, image_at, result_at
 from tinsmith.kernels.winograd.matrices import floats
 from tinsmith.kernels.winograd.plan import Plan
@@ -30,6 +33,18 @@ def pack_present(w: Array, plan: Plan) -> Array:
     return present.reshape(-1)
 
 
+def taken_back(em: Emit, plan: Plan, k: Val, channel: Val) -> Callable[[Val], Val]:
+    """What gives the transformed weights of output block k and a channel at a position."""
+    if plan.halves:
+        return halves.taken_back(em, plan, k, channel)
+    b, width, panel = em.b, plan.width, k // plan.vectors
+    full = panel < plan.panels - 1
+    step = full.select(b.index(plan.vectors * width), b.index(plan.last * width))
+    at = em.packed[0] + panel * (plan.depth * plan.vectors * width)
+    at = (at + (k % plan.vectors) * width + channel * step).fixed()
+    return lambda position: (at + position * (plan.depth * plan.outputs * width)).load(width)
+
+
 def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val, x: Val) -> None:
     """Compute the tile whose first result is at (n, k, y, x) by the definition, in `room`.
 
@@ -50,20 +65,15 @@ def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val
     with b.loop(0, high * wide) as i:
         (sums + i * width).store(bias)
 
-    panel = k // plan.vectors
-    full = panel < plan.panels - 1
-    step = full.select(b.index(plan.vectors * width), b.index(plan.last * width))
-    weights = em.packed[0] + panel * (plan.depth * plan.vectors * width)
-    weights = weights + (k % plan.vectors) * width
     with b.loop(0, plan.channels.count) as c, b.loop(0, plan.channels.stored) as lane:
         channel = c * plan.channels.stored + lane
-        u = (weights + channel * step).fixed()
+        transformed = taken_back(em, plan, k, channel)
         present = (em.packed[3] + channel * count).fixed()
         for first in range(0, count, TOGETHER):
             group = range(first, min(first + TOGETHER, count))
             with b.loop(0, positions, carry=[b.zero(bias.ty)] * len(group)) as at:
                 factors = (em.packed[2] + at.index).fixed()
-                part = (u + at.index * (plan.depth * plan.outputs * width)).load(width)
+                part = transformed(at.index)
                 at.next(
                     [
                         part.fma((factors + t * positions).load().splat(width), tap)

@@ -17,6 +17,7 @@ from tinsmith.kernels.stages import stage
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.tiles import Sink
 from tinsmith.kernels.winograd.frames import channels_at, image_at, result_at
+from tinsmith.kernels.winograd.halves import Splitter
 from tinsmith.kernels.winograd.outliers import Sizes, witnesses
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.program import Program, data_program, result_program, run
@@ -49,35 +50,43 @@ def tile_place(plan: Plan, t: Val) -> tuple[Val | int, Val | int, Val | int]:
 
 
 def input_stage(
-    em: Emit, plan: Plan, source: View, space: Ptr, c0: Val, c1: Val, t0: Val, t1: Val, base: Val
+    em: Emit, plan: Plan, source: View, space: Ptr, g0: Val, g1: Val, t0: Val, t1: Val, base: Val
 ) -> None:
-    """Transform tiles [t0, t1) of channel blocks [c0, c1); tile `base` is the first of V."""
+    """Transform tiles [t0, t1) of groups [g0, g1) of channel blocks; V begins at tile `base`."""
     b, width, geo = em.b, plan.width, plan.geo
     _, _, (_, row, pixel) = steps(source.spec, len(source.spec.spatial))
     corner = source.pointer + -(geo.begin[1] * row + geo.begin[2] * pixel)
     rows, cols = data_program(plan.rows), data_program(plan.cols)
     below, right = geo.dilation[1] * row, geo.dilation[2] * pixel
     sizes, seen = Sizes(plan, space), witnesses(plan.rows, plan.cols)
-    with b.loop(c0, c1) as c:
-        image = corner + channels_at(plan, source, c)
-        to = space + c * (plan.tiles * width)
-        with b.loop(t0, t1) as t:
-            n, i, j = tile_place(plan, t)
-            at = image + image_at(plan, source, n)
-            at = at + plan.vertical.start(i) * (plan.rows.stride * row)
-            at = (at + plan.horizontal.start(j) * (plan.cols.stride * pixel)).fixed()
-            out = (to + (t - base) * width).fixed()
-            squares = [b.zero(F32.x(width))]
 
-            def write(p: int, q: int, v: Val, out: Ptr = out, squares: list[Val] = squares) -> None:
-                (out + (p * plan.cols.products + q) * plan.v_step).store(v)
-                if (p, q) in seen:
-                    squares.append(v.fma(v, squares[-1]))
+    def block(c: Val, t: Val, put: Callable[[int, Val], None]) -> None:
+        n, i, j = tile_place(plan, t)
+        at = corner + channels_at(plan, source, c) + image_at(plan, source, n)
+        at = at + plan.vertical.start(i) * (plan.rows.stride * row)
+        at = (at + plan.horizontal.start(j) * (plan.cols.stride * pixel)).fixed()
+        squares = [b.zero(F32.x(width))]
 
-            transform(
-                rows, cols, lambda p, q, at=at: (at + (p * below + q * right)).load(width), write
-            )
-            sizes.at(c, t - base).store(squares[-1])
+        def write(p: int, q: int, v: Val) -> None:
+            put(p * plan.cols.products + q, v)
+            if (p, q) in seen:
+                squares.append(v.fma(v, squares[-1]))
+
+        transform(rows, cols, lambda p, q: (at + (p * below + q * right)).load(width), write)
+        sizes.at(c, t - base).store(squares[-1])
+
+    with b.loop(g0, g1) as g, b.loop(t0, t1) as t:
+        if plan.halves:
+            halves, c = Splitter(b, plan, space, g, t - base), g * 2
+            block(c, t, halves.first)
+            if plan.channels.count % 2:
+                both = c + 1 < plan.channels.count
+                b.choose(both, lambda: block(c + 1, t, halves.second), halves.alone)
+            else:
+                block(c + 1, t, halves.second)
+        else:
+            out = (space + (g * plan.tiles + (t - base)) * width).fixed()
+            block(g, t, lambda position, v: (out + position * plan.v_step).store(v))
 
 
 def output_stage(
@@ -111,7 +120,7 @@ def output_stage(
 
     limit = sizes.limit()
     with b.loop(k0, k1) as k:
-        m = products + k * (plan.tiles * width)
+        m = products + k * (plan.places * width)
         bias = (em.packed[1] + k * width).load(width)
         with b.loop(t0, t1) as t:
             n, i, j = tile_place(plan, t)

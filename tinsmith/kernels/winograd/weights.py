@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.codegen.matrix import DEPTH
 from tinsmith.kernels.winograd.matrices import floats
 from tinsmith.kernels.winograd.plan import Plan
 
@@ -40,4 +41,5 @@ def pack(w: Array, plan: Plan) -> Array:
 
 def packed_bytes(plan: Plan) -> int:
     """What `pack` gives takes."""
-    return 4 * plan.positions * plan.depth * plan.outputs * plan.width
+    depth = DEPTH * plan.product.blocks if plan.halves else plan.depth
+    return 4 * plan.positions * depth * plan.outputs * plan.width

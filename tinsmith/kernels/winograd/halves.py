@@ -1,0 +1,128 @@
+"""Winograd on matrix registers: V and U as bfloat16 halves, in the order of `kernels/amx`.
+
+V[position][pair of channel blocks][high, low][tile][32 channels], U[position] as `amx.weights.pack`
+has the weights of one tap. What the transforms add to the error of halves is bounded by the growth
+of an algorithm (`choose.GROWTH`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from tinsmith.codegen import matrix
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.matrix import DEPTH, SIDE
+from tinsmith.codegen.types import BF16, F32, U8, Ty
+from tinsmith.kernels._kernel import Emit
+from tinsmith.kernels.amx.plan import POSITION
+from tinsmith.kernels.amx.sums import REGISTER, Ahead, sums
+from tinsmith.kernels.amx.weights import halves, registers
+from tinsmith.kernels.winograd.matrices import floats
+from tinsmith.kernels.winograd.plan import Plan
+from tinsmith.kernels.winograd.weights import Array
+
+WORD = Ty("u32")
+TOP = 0xFFFF0000  # the bits of a bfloat16 in a float32
+
+
+def pack(w: Array, plan: Plan) -> Array:
+    """[K, C, r_h, r_w] as U, flat. Transformed in double precision, register by register."""
+    both = np.kron(floats(plan.rows.g), floats(plan.cols.g))
+    packed, at = np.empty((plan.positions, plan.product.weight_bytes // 2), np.uint16), 0
+    for part in registers(w):
+        panels, blocks, taps = part.shape[:3]
+        for row in part.reshape(panels * blocks, taps, -1).astype(np.float64):
+            high, low = halves((both @ row).astype(np.float32))
+            for half in (low, high):
+                packed[:, at : at + row.shape[1]] = half
+                at += row.shape[1]
+    return packed.reshape(-1)
+
+
+class Splitter:
+    """Where the halves of V go: those of two channel blocks lie side by side, so that the first is
+    kept in place of their high halves until the second is there."""
+
+    def __init__(self, b: Builder, plan: Plan, space: Ptr, pair: Val, tile: Val) -> None:
+        self.b, self.plan = b, plan
+        self.at = (space + (pair * (2 * plan.places) + tile) * SIDE).fixed()
+
+    def first(self, position: Val | int, v: Val) -> None:
+        (self.at + position * self.plan.v_step).store(v)
+
+    def second(self, position: Val | int, v: Val) -> None:
+        line = (self.at + position * self.plan.v_step).fixed()
+        high, low = matrix.halve(self.b, line.load(SIDE), v, endless=False)
+        line.cast(BF16).store(high)
+        (line.cast(BF16) + self.plan.places * DEPTH).store(low)
+
+    def alone(self) -> None:
+        """There is no second block."""
+        with self.b.loop(0, self.plan.positions) as position:
+            self.second(position, self.b.zero(F32.x(SIDE)))
+
+
+def product_stage(
+    em: Emit,
+    plan: Plan,
+    space: Ptr,
+    configuration: Ptr,
+    u0: Val,
+    u1: Val,
+    fetch: Callable[[Val], None] | None = None,
+) -> None:
+    """Units (position, panel) [u0, u1) for a block; `fetch(i)` runs in register i of tiles."""
+    b, product, count = em.b, plan.product, plan.micro.count
+    with matrix.matrices(b, configuration), b.loop(u0, u1) as u:
+        position, panel = b.index(u // plan.panels), b.index(u % plan.panels)
+        x = (space.cast(U8) + position * (4 * plan.v_step)).fixed()
+        w = em.packed[0].cast(U8) + position * product.weight_bytes
+        w = (w + panel * product.panel_bytes).fixed()
+        to = space + plan.m_start + position * plan.m_step
+        to = (to + panel * (2 * plan.places * SIDE)).cast(U8).fixed()
+
+        def unit(wide: int) -> None:
+            apart = plan.places * POSITION
+            with b.loop(0, count) as i:
+                rows = i * REGISTER
+                at, out = (x + rows).fixed(), (to + rows).fixed()
+                fetching = None if fetch is None else partial(fetch, u * count + i)
+                ahead = _ahead(em, plan, i, wide)
+                sums(b, product, at, w, None, out, apart, wide, fetching, ahead)
+
+        if plan.last == plan.vectors:
+            unit(plan.vectors)
+        elif plan.panels == 1:
+            unit(plan.last)
+        else:
+            b.choose(panel < plan.panels - 1, lambda: unit(plan.vectors), lambda: unit(plan.last))
+
+
+def _ahead(em: Emit, plan: Plan, i: Val, wide: int) -> Ahead | None:
+    """What register i of a unit prefetches of the next one's weights."""
+    product = plan.product
+    if 4 * plan.positions * product.weight_bytes <= em.target.l2:
+        return None
+    lines = -(-2 * wide * SIDE // plan.micro.count)
+    return Ahead(i * (lines * POSITION) + product.panel_bytes, lines)
+
+
+def taken_back(em: Emit, plan: Plan, k: Val, channel: Val) -> Callable[[Val], Val]:
+    """What gives the transformed weights of output block k and a channel at a position."""
+    b, product = em.b, plan.product
+    panel, block, lane = k // 2, channel // DEPTH, channel % DEPTH
+    wide = (panel < plan.outputs // 2).select(b.index(2), b.index(1))
+    at = em.packed[0].cast(U8) + panel * product.panel_bytes + block * wide * (2 * REGISTER)
+    at = (at + k % 2 * REGISTER + lane // 2 * POSITION).fixed()
+    low = ((1 - lane % 2) * SIDE).to("u32").splat(SIDE)
+
+    def load(position: Val) -> Val:
+        here = at + position * product.weight_bytes
+        both = (here.cast(WORD), (here + wide * REGISTER).cast(WORD))
+        first, second = (((p.load(SIDE) << low) & TOP).bitcast(F32.x(SIDE)) for p in both)
+        return first + second
+
+    return load
