@@ -221,11 +221,13 @@ def _fetched(target: Target, plan: Plan) -> float:
     """Bytes that leave the second-level cache and come again: split halves that each panel reads
     anew, and weights that each band does."""
     split, room, turns = plan.size * POSITION, FILLED * target.l2, plan.images * plan.bands
+    if plan.whole:  # a panel goes through all images
+        split, turns = split * plan.images, 1
     nbytes = 0.0
     if split + plan.panel_bytes > room:
         nbytes += split * plan.panels * turns
-    if plan.whole and split * plan.images > room:
-        nbytes += 2.0 * split * plan.images  # written, and read by the first panel
+    if plan.whole and split > room:
+        nbytes += 2.0 * split  # written, and read by the first panel
     if not plan.whole and plan.weight_bytes > room:
         nbytes += EXPOSED * (turns - 1) * plan.weight_bytes
     return nbytes
