@@ -27,13 +27,14 @@ UNROLL = 4
 
 
 class Note(IntEnum):
-    """What a thread's notes hold, each in 8 bytes: which results are to be finished."""
+    """What a thread's notes hold, each in 8 bytes: which results are to be finished, and how many
+    bytes behind the first ones they are."""
 
-    IMAGE, ROW, VECTOR, VECTORS, FIRST, LAST = range(6)
+    IMAGE, ROW, VECTOR, VECTORS, FIRST, LAST, SUMS = range(7)
 
 
 NOTES = 64  # bytes
-RESULTS = 2 * REGISTER
+RESULTS = 2 * REGISTER  # of one register of positions
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,14 @@ class Work:
 
     @property
     def workspace(self) -> int:
-        """Bytes: configuration, notes, the results of one register of positions, and a band."""
+        """Bytes: configuration, notes, results, and a band."""
         band = 0 if self.plan.whole else self.plan.size * POSITION
-        return CONFIGURATION + NOTES + RESULTS + band
+        return CONFIGURATION + NOTES + self._results_bytes + band
+
+    @property
+    def _results_bytes(self) -> int:
+        """Of one register of positions, or of all those that wait between pieces."""
+        return RESULTS * (1 if self.plan.pieces == 1 else self.plan.together)
 
     @property
     def scratch(self) -> int:
@@ -86,7 +92,7 @@ class Work:
         b, plan = em.b, self.plan
         divide, finish = self._split(em), self._finish(em)
         multiply = self._multiply(em, finish)
-        space = (_results(em) + RESULTS).fixed()
+        space = (_results(em) + self._results_bytes).fixed()
         with self._registers(em, finish), b.loop(em.begin, em.end) as tile:
             image, band = b.index(tile // plan.bands), b.index(tile % plan.bands)
             row = band * plan.down.out // plan.bands
@@ -144,17 +150,20 @@ class Work:
             def panel(k: Position, wide: int) -> None:
                 w = (em.packed[0].cast(U8) + k * plan.panel_bytes).fixed()
 
-                with b.loop(t0, t1) as t:
+                with b.loop(0, plan.pieces) as piece, b.loop(t0, t1) as t:
                     first = t * SIDE
                     x = (at.cast(U8) + first * POSITION).fixed()
                     ahead = self._ahead(em, t - t0, wide)
-                    taps, to = em.packed[-1] if plan.taps > 1 else None, _results(em)
-                    before = partial(finish, b=b)
-                    sums(b, plan, x, w, taps, to, REGISTER, wide, before, ahead)
+                    taps = em.packed[-1] if plan.taps > 1 else None
+                    behind = (t - t0) * RESULTS if plan.pieces > 1 else b.index(0)
+                    to, before = (_results(em) + behind).fixed(), partial(finish, b=b)
+                    sums(b, plan, piece, x, w, taps, to, REGISTER, wide, before, ahead)
                     last = b.index(b.minimum(first + SIDE, end))
-                    notes = (image, row, b.index(k) * 2, b.const(wide, I64), first, last)
-                    for name, value in zip(Note, notes, strict=True):
-                        _note(em, name).store(value)
+                    vector, vectors = b.index(k) * 2, b.const(wide, I64)
+                    with b.when(piece.eq(plan.pieces - 1)):
+                        notes = (image, row, vector, vectors, first, last, behind)
+                        for name, value in zip(Note, notes, strict=True):
+                            _note(em, name).store(value)
 
             whole, rest = divmod(plan.outputs, 2)
             if whole:
@@ -176,13 +185,16 @@ class Work:
         return Ahead(number * (lines * POSITION) + plan.panel_bytes, lines)
 
     def _finish(self, em: Emit) -> Stage:
-        """The results that are noted."""
+        """The results that are noted, which then are no more."""
 
         def body(em: Emit) -> None:
             names = (Note.IMAGE, Note.VECTOR, Note.ROW, Note.FIRST, Note.LAST)
             image, vector, *rest = (_note(em, name).load() for name in names)
-            with em.b.loop(0, _note(em, Note.VECTORS).load()) as o:
-                at = (_results(em) + o * REGISTER).cast(F32).fixed()
+            first, vectors = _results(em) + _note(em, Note.SUMS).load(), _note(em, Note.VECTORS)
+            count = vectors.load()
+            vectors.store(em.b.const(0, I64))
+            with em.b.loop(0, count) as o:
+                at = (first + o * REGISTER).cast(F32).fixed()
                 self.finish(em, Results(at, image, vector + o, *rest))
 
         return stage(em, "finish", "", body)

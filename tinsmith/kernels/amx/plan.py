@@ -31,6 +31,7 @@ FINISHING = 6.0  # issue slots of a vector of results
 ALONE = 1.3  # how much longer products take with one vector of outputs: they wait for loads
 EXPOSED = 0.7  # of the time that weights take from the last-level cache; prefetches hide the rest
 FILLED = 0.75  # of the second-level cache that a band and a panel may fill
+PIECE = 24 << 10  # bytes of weights that the first-level cache keeps beside all else
 TEAM = 4  # bands, or parts of the outputs, for each thread: one core may be much slower
 SMALL = 32  # rows of a band up to which every size is considered
 GROWTH = 1.2
@@ -151,6 +152,19 @@ class Plan:
     @property
     def weight_bytes(self) -> int:
         return self.panel_bytes // 2 * self.outputs
+
+    @property
+    def pieces(self) -> int:
+        """Into which the channel blocks are cut: the weights of one stay in the first-level cache
+        while all registers of positions are multiplied by them, and sums wait in memory."""
+        if self.together == 1:
+            return 1
+        return -(-self.blocks // max(1, PIECE * self.blocks // self.panel_bytes))
+
+    @property
+    def together(self) -> int:
+        """The most registers of positions that are multiplied by a panel in one go."""
+        return -(-self.registers(self.rows) // self.parts)
 
     @property
     def tiles(self) -> int:

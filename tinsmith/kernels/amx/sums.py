@@ -32,15 +32,31 @@ class Ahead:
 
 
 def sums(
-    b: Builder, plan: Plan, x: Ptr, w: Ptr, taps: Ptr | None, to: Ptr, apart: int, wide: int,
-    meanwhile: Callable[[], None] | None, ahead: Ahead | None,
+    b: Builder, plan: Plan, piece: Val, x: Ptr, w: Ptr, taps: Ptr | None, to: Ptr, apart: int,
+    wide: int, meanwhile: Callable[[], None] | None, ahead: Ahead | None,
 ) -> None:  # fmt: skip
-    """The sums of a register of positions, at `x`, and `wide` vectors of outputs, which go to `to`,
-    `apart` bytes apart; `meanwhile` is what else is done while the first channel block is
-    multiplied. All pointers are to bytes, but `taps`, which holds what each tap adds to x, where
-    there are several."""
-    for o in range(wide):
-        matrix.clear(b, o)
+    """A piece of the sums of a register of positions, at `x`, and `wide` vectors of outputs, which
+    go to `to`, `apart` bytes apart, and are added to what is there but for the first piece.
+    `meanwhile` is what else is done while the first channel block is multiplied. All pointers are
+    to bytes, but `taps`, which holds what each tap adds to x, where there are several."""
+    step, begin, end = 2 * wide * REGISTER, b.index(0), b.index(plan.blocks)
+
+    def clear() -> None:
+        for o in range(wide):
+            matrix.clear(b, o)
+
+    def load() -> None:
+        for o in range(wide):
+            matrix.load(b, o, to + o * apart, POSITION)
+
+    if plan.pieces == 1:
+        clear()
+    else:
+        b.choose(piece.eq(0), clear, load)
+        begin = b.index(piece * plan.blocks // plan.pieces)
+        end = b.index((piece + 1) * plan.blocks // plan.pieces)
+        x = (x + begin * (plan.block * POSITION)).fixed()
+        w = (w + begin * (plan.taps * step)).fixed()
 
     def tap(x: Ptr, w: Ptr) -> None:
         matrix.load(b, POSITIONS, x, POSITION)
@@ -55,8 +71,7 @@ def sums(
         matrix.load(b, POSITIONS, x + plan.low * POSITION, POSITION)
         _multiply(b, wide)
 
-    step = 2 * wide * REGISTER
-    with b.loop(0, plan.blocks, carry=[x.value, w.value]) as loop:
+    with b.loop(begin, end, carry=[x.value, w.value]) as loop:
         x, w = x.of(loop.vars[0]), w.of(loop.vars[1])
         if taps is None:
             tap(x, w)
@@ -65,7 +80,7 @@ def sums(
                 at = (x + (taps.cast(I64) + t).load()).fixed()
                 tap(at, (w + t * step).fixed())
         if meanwhile is not None:
-            with b.when(loop.index.eq(0)):
+            with b.when(loop.index.eq(begin)):
                 meanwhile()
         loop.next([(x + plan.block * POSITION).value, (w + plan.taps * step).value])
     for o in range(wide):

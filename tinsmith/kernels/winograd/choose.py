@@ -185,6 +185,8 @@ def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
     filled = (weights + 4 * plan.size + plan.nbytes / plan.blocks) / target.l2
     missed = min(1.0, max(0.0, CROWDING * math.log(filled / FILLED)))
     total = missed * 8.0 * plan.size * plan.blocks / target.l3_bandwidth
+    if 4 * plan.v_step > target.l2 / 2:  # each panel reads a position of V anew
+        total += 4.0 * plan.m_start * (plan.panels - 1) * plan.blocks / target.l3_bandwidth
     total += transforms(target, plan) * issue
     if plan.whole:
         total *= -(-plan.lines // threads) * threads / plan.lines

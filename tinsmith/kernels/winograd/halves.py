@@ -84,14 +84,18 @@ def product_stage(
         to = space + plan.m_start + position * plan.m_step
         to = (to + panel * (2 * plan.places * SIDE)).cast(U8).fixed()
 
+        def ask(fetch: Callable[[Val], None], piece: Val, i: Val) -> None:
+            with b.when(piece.eq(0)):
+                fetch(i)
+
         def unit(wide: int) -> None:
             apart = plan.places * POSITION
-            with b.loop(0, count) as i:
+            with b.loop(0, product.pieces) as piece, b.loop(0, count) as i:
                 rows = i * REGISTER
                 at, out = (x + rows).fixed(), (to + rows).fixed()
-                fetching = None if fetch is None else partial(fetch, u * count + i)
+                fetching = None if fetch is None else partial(ask, fetch, piece, u * count + i)
                 ahead = _ahead(em, plan, i, wide)
-                sums(b, product, at, w, None, out, apart, wide, fetching, ahead)
+                sums(b, product, piece, at, w, None, out, apart, wide, fetching, ahead)
 
         if plan.last == plan.vectors:
             unit(plan.vectors)
