@@ -92,6 +92,7 @@ def cases() -> Iterator[Case]:
         for c in (32, 64, 128, 256, 512):
             if 2 * 9 * c * c * size * size < 8e9:
                 yield Case("winograd", c, c, size, 3)
+                yield Case("winograd_amx", c, c, size, 3)
     for window in (3, 5, 7):
         for c, size in ((32, 112), (96, 112), (144, 56), (192, 28), (384, 14), (960, 7)):
             yield Case("conv_depthwise", c, c, size, window, groups=c)

@@ -37,7 +37,7 @@ before V and M leave it, and the share of these that does for each e-fold beyond
 anywhere, and some sets are full before others."""
 EXPOSED = 0.7  # of the time that weights take from the last-level cache; prefetches hide the rest
 TURNING = 1.03  # how much longer a block takes that goes on in another row: prefetches miss there
-SPLITTING = 12.0  # operations of a vector that is stored as halves
+SPLITTING = 16.0  # operations of a vector that is stored as halves
 TRANSFORMING = 0.75  # issue slots of one operation, load or store of a transform
 NEAR, FAR = 1.15, 1.5
 """How much longer transforms take of tensors beyond the second-level, and the last-level cache."""
@@ -114,7 +114,7 @@ def best_plan(
 
 def _counts(target: Target, draft: Plan) -> set[int]:
     """Numbers of blocks worth considering: whose V and M fit caches, in even shares, of whole
-    images, or of whole rows of tiles (or whole parts of one)."""
+    images, of whole rows of tiles (or whole parts of one), or of pairs of matrix registers."""
     per_tile = 4 * draft.positions * draft.width * (draft.channels.count + draft.outputs)
     room = max(4 * target.l2, target.l3 // 4)
     found = {n for n in (1, draft.geo.batch) if per_tile * draft.total <= room * n}
@@ -125,6 +125,8 @@ def _counts(target: Target, draft: Plan) -> set[int]:
         else:
             count = draft.lines * -(-draft.across // most)
         found |= {count, -(-draft.total // most), min(count + count % 2, draft.total)}
+        if draft.halves and most >= 2 * SIDE:
+            found.add(-(-draft.total // (most // (2 * SIDE) * 2 * SIDE)))
     return found
 
 
