@@ -22,6 +22,7 @@ from tinsmith.kernels.amx.sums import REGISTER, Ahead, sums
 from tinsmith.kernels.amx.weights import halves, registers
 from tinsmith.kernels.winograd.matrices import floats
 from tinsmith.kernels.winograd.plan import Plan
+from tinsmith.kernels.winograd.product import by_width
 from tinsmith.kernels.winograd.weights import Array
 
 WORD = Ty("u32")
@@ -97,12 +98,7 @@ def product_stage(
                 ahead = _ahead(em, plan, i, wide)
                 sums(b, product, piece, at, w, None, out, apart, wide, fetching, ahead)
 
-        if plan.last == plan.vectors:
-            unit(plan.vectors)
-        elif plan.panels == 1:
-            unit(plan.last)
-        else:
-            b.choose(panel < plan.panels - 1, lambda: unit(plan.vectors), lambda: unit(plan.last))
+        by_width(b, plan, panel, unit)
 
 
 def _ahead(em: Emit, plan: Plan, i: Val, wide: int) -> Ahead | None:

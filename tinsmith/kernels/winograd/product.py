@@ -57,16 +57,17 @@ def product_stage(
                             at = to_at + (o * plan.tiles + p) * width
                             at.store(done[p * vectors + o])
 
-        if plan.last == plan.vectors:
-            unit(plan.vectors)
-        elif plan.panels == 1:
-            unit(plan.last)
-        else:
-            b.choose(
-                b.index(panel) < plan.panels - 1,
-                lambda: unit(plan.vectors),
-                lambda: unit(plan.last),
-            )
+        by_width(b, plan, b.index(panel), unit)
+
+
+def by_width(b: Builder, plan: Plan, panel: Val, unit: Callable[[int], None]) -> None:
+    """Emit `unit(vectors)` for a panel, of which the last may be narrower."""
+    if plan.last == plan.vectors:
+        unit(plan.vectors)
+    elif plan.panels == 1:
+        unit(plan.last)
+    else:
+        b.choose(panel < plan.panels - 1, lambda: unit(plan.vectors), lambda: unit(plan.last))
 
 
 def _following(plan: Plan, w: Ptr, vectors: int, i: Val) -> Fetch:
