@@ -79,7 +79,7 @@ def cut(request, monkeypatch):
         if "bands" in change:
             change["bands"] = min(change["bands"], rows)
         if "parts" in change:
-            change["parts"] = max(1, min(change["parts"], draft.registers(rows) // 2))
+            change["parts"] = max(1, min(change["parts"], draft.registers(rows)))
         plan = replace(draft, **change)
         return plan, cost(target, plan, nbytes, threads)
 
@@ -235,6 +235,10 @@ def test_bands_fit_the_cache_and_threads_get_equal_shares():
     wide = Plan(1, 1024, 64, Axis(4096), Axis(1))
     plan, _ = best_plan(machine, wide, 4.0 * 4096 * 2048, 1)
     assert not plan.whole, "each panel would read all of the split input again"
+    batch = Plan(8, 512, 64, Axis(13), Axis(13))
+    plan, _ = best_plan(machine, batch, 8 * 4.0 * 1512 * 169, 1)
+    assert not plan.whole, "each panel would read all images again"
+    assert [Plan(1, 512, 4, Axis(20, k), Axis(20, k)).pieces for k in (1, 3, 5)] == [3, 16, 1]
 
 
 def test_layers_are_alike_only_where_their_weights_can_be_split():

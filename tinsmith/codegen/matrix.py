@@ -64,7 +64,7 @@ def halve(b: Builder, x: Val, y: Val, endless: bool = True) -> tuple[Val, Val]:
 
     Where `endless`, what is infinite, too large or no number is in `low` alone, so that products by
     `high` of a matrix meet it once, and infinity times the zeros in `low` of that matrix gives no
-    NaN. Elsewhere it is lost.
+    NaN. Otherwise it gives NaN.
     """
     both = [(v.abs() < LARGEST).select(v, 0.0) if endless else v for v in (x, y)]
     high = _join(b, *both)

@@ -16,9 +16,9 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.matrix import CONFIGURATION, SIDE
 from tinsmith.codegen.types import F32, I64, U8
 from tinsmith.kernels._kernel import Emit, Phase
-from tinsmith.kernels.amx.plan import POSITION, Plan
+from tinsmith.kernels.amx.plan import POSITION, RESULTS, Plan
 from tinsmith.kernels.amx.split import Source, split
-from tinsmith.kernels.amx.sums import REGISTER, Ahead, sums
+from tinsmith.kernels.amx.sums import REGISTER, Ahead, ahead_of, sums
 from tinsmith.kernels.rows import Position, run
 from tinsmith.kernels.stages import Stage, stage
 from tinsmith.records import dataclass
@@ -34,7 +34,6 @@ class Note(IntEnum):
 
 
 NOTES = 64  # bytes
-RESULTS = 2 * REGISTER  # of one register of positions
 
 
 @dataclass(frozen=True)
@@ -66,12 +65,7 @@ class Work:
     def workspace(self) -> int:
         """Bytes: configuration, notes, results, and a band."""
         band = 0 if self.plan.whole else self.plan.size * POSITION
-        return CONFIGURATION + NOTES + self._results_bytes + band
-
-    @property
-    def _results_bytes(self) -> int:
-        """Of one register of positions, or of all those that wait between pieces."""
-        return RESULTS * (1 if self.plan.pieces == 1 else self.plan.together)
+        return CONFIGURATION + NOTES + self.plan.waiting + band
 
     @property
     def scratch(self) -> int:
@@ -92,7 +86,7 @@ class Work:
         b, plan = em.b, self.plan
         divide, finish = self._split(em), self._finish(em)
         multiply = self._multiply(em, finish)
-        space = (_results(em) + self._results_bytes).fixed()
+        space = (_results(em) + plan.waiting).fixed()
         with self._registers(em, finish), b.loop(em.begin, em.end) as tile:
             image, band = b.index(tile // plan.bands), b.index(tile % plan.bands)
             row = band * plan.down.out // plan.bands
@@ -180,9 +174,8 @@ class Work:
         plan = self.plan
         if 4 * plan.weight_bytes <= em.target.l2:
             return None
-        each = max(1, plan.registers(plan.down.out // plan.bands) // plan.parts)
-        lines = -(-2 * wide * SIDE // each)
-        return Ahead(number * (lines * POSITION) + plan.panel_bytes, lines)
+        least = max(1, plan.registers(plan.down.out // plan.bands) // plan.parts)
+        return ahead_of(plan, number, least, wide)
 
     def _finish(self, em: Emit) -> Stage:
         """The results that are noted, which then are no more."""

@@ -23,15 +23,19 @@ from tinsmith.records import dataclass
 POSITION = 64  # bytes of one position of a channel block, of either half
 PRODUCTS = 3  # of halves: high by low, high by high, low by high
 PRODUCT = 64.0
-"""Issue slots (half a cycle each) of a product of registers. It takes 35 where a core has its
-matrix unit to itself, and 80 to 120 where another thread of the core is busy; in between lies what
-is right more often than not."""
+"""Issue slots (half a cycle each) of a product of registers. It takes 35 to 45 where a core has its
+matrix unit to itself, and two to three times as long where another thread of the core is busy; in
+between lies what is right more often than not."""
 SPLITTING = 22.0  # issue slots of a position of a channel block
 FINISHING = 6.0  # issue slots of a vector of results
 ALONE = 1.3  # how much longer products take with one vector of outputs: they wait for loads
 EXPOSED = 0.7  # of the time that weights take from the last-level cache; prefetches hide the rest
 FILLED = 0.75  # of the second-level cache that a band and a panel may fill
 PIECE = 24 << 10  # bytes of weights that the first-level cache keeps beside all else
+WIDEST = 40 << 10
+"""Bytes of the weights of one channel block, up to which it may be a piece of its own: 3x3 taps
+have 36 KiB, and gain 15 %; 5x5 have 100, and lose 3 %."""
+RESULTS = 2 * SIDE * POSITION  # bytes of the sums of a register of positions by two of outputs
 TEAM = 4  # bands, or parts of the outputs, for each thread: one core may be much slower
 SMALL = 32  # rows of a band up to which every size is considered
 GROWTH = 1.2
@@ -157,14 +161,20 @@ class Plan:
     def pieces(self) -> int:
         """Into which the channel blocks are cut: the weights of one stay in the first-level cache
         while all registers of positions are multiplied by them, and sums wait in memory."""
-        if self.together == 1:
+        block = self.panel_bytes // self.blocks
+        if self.together == 1 or block > WIDEST:
             return 1
-        return -(-self.blocks // max(1, PIECE * self.blocks // self.panel_bytes))
+        return -(-self.blocks // max(1, PIECE // block))
 
     @property
     def together(self) -> int:
         """The most registers of positions that are multiplied by a panel in one go."""
         return -(-self.registers(self.rows) // self.parts)
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of the sums of one register of positions, or of all that wait between pieces."""
+        return RESULTS * (1 if self.pieces == 1 else self.together)
 
     @property
     def tiles(self) -> int:
@@ -205,10 +215,7 @@ def _counts(rows: int) -> list[int]:
 def cost(target: Target, plan: Plan, nbytes: float, threads: int = 1) -> float:
     """Seconds on one core, or `threads` times those of the busiest thread."""
     issue = 2.0 * target.lanes / target.peak
-    count = plan.bands * plan.registers(plan.rows) * plan.images
-    products = count * plan.outputs * plan.blocks * plan.taps * PRODUCTS * PRODUCT * issue
-    if plan.outputs == 1:
-        products *= ALONE
+    products = slots(plan) * plan.bands * plan.images * issue
     uneven = -(-plan.tiles // threads) * threads / plan.tiles
     products = overlap(products * uneven, plan.weight_bytes / target.dram_bandwidth)
     far = plan.whole and plan.size * POSITION * plan.images > target.l3
@@ -219,6 +226,12 @@ def cost(target: Target, plan: Plan, nbytes: float, threads: int = 1) -> float:
         others = plan.size * POSITION * plan.images * (threads - 1) / threads
         around += target.wait + foreign_time(target, others)
     return products + around
+
+
+def slots(plan: Plan) -> float:
+    """Issue slots of the products of a band."""
+    one = PRODUCTS * PRODUCT * (ALONE if plan.outputs == 1 else 1.0)
+    return plan.registers(plan.rows) * plan.outputs * plan.blocks * plan.taps * one
 
 
 def _around(plan: Plan) -> float:
@@ -238,7 +251,7 @@ def _fetched(target: Target, plan: Plan) -> float:
     if plan.whole:  # a panel goes through all images
         split, turns = split * plan.images, 1
     nbytes = 0.0
-    if split + plan.panel_bytes > room:
+    if split + plan.panel_bytes + plan.waiting > room:
         nbytes += split * plan.panels * turns
     if plan.whole and split > room:
         nbytes += 2.0 * split  # written, and read by the first panel

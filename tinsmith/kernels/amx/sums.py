@@ -1,9 +1,8 @@
 """The second step: sums of products in matrix registers.
 
 A register of positions by two of outputs takes six products for six registers that are loaded. Two
-registers of positions would take twelve for eight; but a core whose other thread is busy then takes
-a third longer, and one that is not saves nothing where there is one tap, and a tenth where there
-are more.
+of positions would take twelve for eight, but are slower where the core's other thread is busy: see
+"What costs days" in docs/kernels.md.
 """
 
 from __future__ import annotations
@@ -29,6 +28,13 @@ class Ahead:
 
     distance: Val
     lines: int
+
+
+def ahead_of(plan: Plan, number: Val, count: int, wide: int) -> Ahead:
+    """What register `number` of `count` prefetches of the panel that follows one of `wide`
+    vectors."""
+    lines = -(-2 * wide * SIDE // count)
+    return Ahead(number * (lines * POSITION) + plan.panel_bytes // 2 * wide, lines)
 
 
 def sums(

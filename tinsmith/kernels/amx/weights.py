@@ -13,21 +13,21 @@ from tinsmith.kernels._kernel import Site, Skip
 Array = np.ndarray[Any, Any]
 
 LARGEST = 1e33  # so that no sum of weights, as Winograd's transforms make, overflows
-PIECE = 1 << 14  # elements
+STRETCH = 1 << 14  # elements
 
 
 def halves(x: Array) -> tuple[Array, Array]:
     """The bits of two bfloat16, high and low, whose sum each float32 is (see
-    `codegen.matrix.halve`); arrays are gone through in pieces that caches hold."""
+    `codegen.matrix.halve`); arrays are gone through in stretches that caches hold."""
     flat, half = x.reshape(-1), np.uint32(0x8000)
     high, low = np.empty(flat.shape, np.uint16), np.empty(flat.shape, np.uint16)
-    for at in range(0, flat.size, PIECE):
-        part = flat[at : at + PIECE]
+    for at in range(0, flat.size, STRETCH):
+        part = flat[at : at + STRETCH]
         near = part.view(np.uint32) + half
-        np.right_shift(near, 16, out=high[at : at + PIECE], casting="unsafe")
+        np.right_shift(near, 16, out=high[at : at + STRETCH], casting="unsafe")
         near &= np.uint32(0xFFFF0000)
         rest = (part - near.view(np.float32)).view(np.uint32) + half
-        np.right_shift(rest, 16, out=low[at : at + PIECE], casting="unsafe")
+        np.right_shift(rest, 16, out=low[at : at + STRETCH], casting="unsafe")
     return high.reshape(x.shape), low.reshape(x.shape)
 
 
@@ -83,6 +83,6 @@ def can_be_split(w: Array) -> bool:
 def need_halves(site: Site, w: Array) -> None:
     """Raise Skip unless the site may be computed by halves of these weights."""
     if site.precision != "default":
-        raise Skip(f"precision is {site.precision}: halves leave an error of 2^-15")
+        raise Skip(f"precision is {site.precision}: products of halves are right to 2^-15 only")
     if not can_be_split(w):
         raise Skip(f"some weights are not below {LARGEST}")

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from tinsmith.codegen.matrix import SIDE
 from tinsmith.codegen.target import Target, foreign_time, overlap
-from tinsmith.kernels.amx.plan import PRODUCT, PRODUCTS
+from tinsmith.kernels.amx.plan import slots as product_slots
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.weights import channel_blocks
 from tinsmith.kernels.winograd.fetch import is_far
@@ -27,6 +27,9 @@ from tinsmith.kernels.winograd.weights import packed_bytes
 GROWTH = {"exact": 0.0, "strict": 8.0, "default": 1000.0, "halves": 25.0}
 """The growth allowed, of both axes: F(2x2,3x3) has 7.1, F(2x4,3x3) 24.4, F(6x6,3x3) 924. With
 products of halves F(2x4,3x3) is about as exact as F(6x6,3x3) is without."""
+STEEPEST = {"halves": 9.2}
+"""The growth allowed of one axis: F(4,3) has 9.1; F(5,3) and F(4,5), of 21 and 24, leave twice the
+error of halves that F(2x4,3x3) does."""
 LARGEST = 7  # results of one axis
 MOST_PRODUCTS = 9  # of one axis
 LEAST_GAIN = 1.15
@@ -35,9 +38,12 @@ FILLED, CROWDING = 0.6, 0.3
 """The share of the second-level cache that the weights and a block's tensors, V and M may fill
 before V and M leave it, and the share of these that does for each e-fold beyond: pages lie
 anywhere, and some sets are full before others."""
+MOST_REREAD = 0.5
+"""Of the second-level cache: where a position of V is larger, each panel of products of halves
+reads it from the last-level cache anew. Products of vectors take long enough to hide that."""
 EXPOSED = 0.7  # of the time that weights take from the last-level cache; prefetches hide the rest
 TURNING = 1.03  # how much longer a block takes that goes on in another row: prefetches miss there
-SPLITTING = 16.0  # operations of a vector that is stored as halves
+HALVING = 16.0  # operations of a vector that is stored as halves
 TRANSFORMING = 0.75  # issue slots of one operation, load or store of a transform
 NEAR, FAR = 1.15, 1.5
 """How much longer transforms take of tensors beyond the second-level, and the last-level cache."""
@@ -58,7 +64,9 @@ def algorithms(geo: Geometry, precision: str) -> Sequence[tuple[Bilinear, Biline
             bilinear(min(m, out) if taps > 1 else 1, taps, stride)
             for m, (out, taps, stride) in zip(size, axes, strict=True)
         )
+        steepest = max(rows.growth, cols.growth)
         exact = rows.growth * cols.growth <= GROWTH[precision]
+        exact &= steepest <= STEEPEST.get(precision, steepest)
         small = max(rows.products, cols.products) <= MOST_PRODUCTS
         tiles = -(-apart[0] // rows.m) * -(-apart[1] // cols.m)
         products = tiles * rows.products * cols.products
@@ -84,19 +92,11 @@ def best_plan(
     halves: bool = False,
 ) -> tuple[Plan, float]:
     """The best cut for an algorithm, and its cost as `cost` tells it."""
+    blocks = channel_blocks(geo.channels, width)
     draft = Plan(
-        geo,
-        rows,
-        cols,
-        width,
-        channel_blocks(geo.channels, width),
-        1,
-        1,
-        1,
-        Pieces(1, 1),
-        False,
-        halves=halves,
-    )
+        geo, rows, cols, width, blocks, tiles=1, blocks=1, vectors=1, micro=Pieces(1, 1),
+        whole=False, halves=halves,
+    )  # fmt: skip
     candidates = []
     for count in _counts(target, draft):
         tiles = -(-draft.total // count)
@@ -150,6 +150,7 @@ def register_tiles(
                 slots += panels * larger * _slots(target, micro.size, n, depth)
                 slots += panels * (count - larger) * _slots(target, micro.size - 1, n, depth)
         slots *= 1 + 0.03 / vectors + 0.02 * bool(outputs % vectors and outputs > vectors)
+        slots /= EFFICIENCY
         if best is None or slots < best[0]:
             best = (slots, vectors, micro)
     assert best is not None
@@ -158,9 +159,12 @@ def register_tiles(
 
 def matrix_tiles(tiles: int, draft: Plan) -> tuple[int, Pieces, float]:
     """As `register_tiles`, of matrix registers."""
-    registers = -(-tiles // SIDE)
-    slots = registers * draft.outputs * draft.product.blocks * PRODUCTS * PRODUCT / draft.depth
-    return min(2, draft.outputs), Pieces(registers, SIDE), slots
+    count, product = -(-tiles // SIDE), replace(draft, tiles=tiles).product
+    return (
+        min(2, draft.outputs),
+        Pieces(count, -(-tiles // count)),
+        product_slots(product) / draft.depth,
+    )
 
 
 def _slots(target: Target, tiles: int, vectors: int, depth: int) -> float:
@@ -176,7 +180,7 @@ def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
     """Seconds on one core, or as often those of the busiest of several threads, with weights that
     come from memory for the first block of each."""
     issue = 2.0 * plan.width / target.peak
-    products = slots * plan.positions * plan.depth * issue / EFFICIENCY
+    products = slots * plan.positions * plan.depth * issue
     weights = float(packed_bytes(plan))
     if weights + 4 * plan.size > target.l3:
         again = weights / target.dram_bandwidth
@@ -187,7 +191,7 @@ def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
     filled = (weights + 4 * plan.size + plan.nbytes / plan.blocks) / target.l2
     missed = min(1.0, max(0.0, CROWDING * math.log(filled / FILLED)))
     total = missed * 8.0 * plan.size * plan.blocks / target.l3_bandwidth
-    if 4 * plan.v_step > target.l2 / 2:  # each panel reads a position of V anew
+    if plan.halves and 4 * plan.v_step > MOST_REREAD * target.l2:
         total += 4.0 * plan.m_start * (plan.panels - 1) * plan.blocks / target.l3_bandwidth
     total += transforms(target, plan) * issue
     if plan.whole:
@@ -210,7 +214,7 @@ def transforms(target: Target, plan: Plan) -> float:
     into += data_program(cols).operations * rows.products
     back = result_program(rows).operations * cols.products
     back += result_program(cols).operations * rows.m
-    into += (2 + SPLITTING * plan.halves) * plan.positions
+    into += (2 + HALVING * plan.halves) * plan.positions
     back += plan.positions + 2 * rows.m * cols.m
     away = FAR if plan.nbytes > target.l3 else NEAR if plan.nbytes > target.l2 else 1.0
     return TRANSFORMING * away * plan.total * (into * plan.channels.count + back * plan.outputs)

@@ -1,8 +1,7 @@
 """Winograd on matrix registers: V and U as bfloat16 halves, in the order of `kernels/amx`.
 
 V[position][pair of channel blocks][high, low][tile][32 channels], U[position] as `amx.weights.pack`
-has the weights of one tap. What the transforms add to the error of halves is bounded by the growth
-of an algorithm (`choose.GROWTH`).
+has the weights of one tap. `choose.GROWTH` bounds what the transforms add to the error of halves.
 """
 
 from __future__ import annotations
@@ -18,28 +17,32 @@ from tinsmith.codegen.matrix import DEPTH, SIDE
 from tinsmith.codegen.types import BF16, F32, U8, Ty
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.amx.plan import POSITION
-from tinsmith.kernels.amx.sums import REGISTER, Ahead, sums
+from tinsmith.kernels.amx.sums import REGISTER, Ahead, ahead_of, sums
 from tinsmith.kernels.amx.weights import halves, registers
 from tinsmith.kernels.winograd.matrices import floats
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.product import by_width
-from tinsmith.kernels.winograd.weights import Array
+from tinsmith.kernels.winograd.weights import SMALL, Array
 
 WORD = Ty("u32")
 TOP = 0xFFFF0000  # the bits of a bfloat16 in a float32
 
 
 def pack(w: Array, plan: Plan) -> Array:
-    """[K, C, r_h, r_w] as U, flat. Transformed in double precision, register by register."""
+    """[K, C, r_h, r_w] as U, flat. Transformed in double precision, block by block."""
     both = np.kron(floats(plan.rows.g), floats(plan.cols.g))
+    step = max(64, SMALL // both.size)
     packed, at = np.empty((plan.positions, plan.product.weight_bytes // 2), np.uint16), 0
     for part in registers(w):
         panels, blocks, taps = part.shape[:3]
-        for row in part.reshape(panels * blocks, taps, -1).astype(np.float64):
-            high, low = halves((both @ row).astype(np.float32))
-            for half in (low, high):
-                packed[:, at : at + row.shape[1]] = half
-                at += row.shape[1]
+        for block in part.reshape(panels * blocks, taps, -1):
+            size = block.shape[1]
+            for i in range(0, size, step):
+                u = both @ block[:, i : i + step].astype(np.float64)
+                high, low = halves(u.astype(np.float32))
+                for half, start in ((low, at + i), (high, at + size + i)):
+                    packed[:, start : start + half.shape[1]] = half
+            at += 2 * size
     return packed.reshape(-1)
 
 
@@ -106,8 +109,7 @@ def _ahead(em: Emit, plan: Plan, i: Val, wide: int) -> Ahead | None:
     product = plan.product
     if 4 * plan.positions * product.weight_bytes <= em.target.l2:
         return None
-    lines = -(-2 * wide * SIDE // plan.micro.count)
-    return Ahead(i * (lines * POSITION) + product.panel_bytes, lines)
+    return ahead_of(product, i, plan.micro.count, wide)
 
 
 def taken_back(em: Emit, plan: Plan, k: Val, channel: Val) -> Callable[[Val], Val]:

@@ -42,8 +42,9 @@ def winograd(site: Site) -> list[Choice]:
 @kernel("Conv", Tier.SHAPED, dtypes="float32", isas="amx")
 def winograd_amx(site: Site) -> list[Choice]:
     """Winograd convolution F(m, r) by products of bfloat16 halves on matrix registers."""
+    found = choices(site, "halves")
     need_halves(site, site.const(1, "the weights"))
-    return choices(site, "halves")
+    return found
 
 
 def choices(site: Site, precision: str) -> list[Choice]:
@@ -103,11 +104,12 @@ def plane_geometry(site: Site) -> Geometry:
 
 
 def why_not(geo: Geometry, precision: str) -> str:
+    kind = "for products of halves" if precision == "halves" else f"of {precision} precision"
     size = "x".join(map(str, geo.kernel[3 - geo.rank :]))
     stride = "x".join(map(str, geo.stride[3 - geo.rank :]))
     out = "x".join(map(str, geo.out[3 - geo.rank :]))
     return (
-        f"no algorithm of {precision} precision saves multiplications for {size} taps"
+        f"no algorithm {kind} saves multiplications for {size} taps"
         f" at stride {stride} and {out} results"
     )
 

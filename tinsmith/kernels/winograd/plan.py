@@ -12,6 +12,8 @@ On matrix registers (see `kernels/amx`) V holds bfloat16 halves, and U pairs of 
 
 from __future__ import annotations
 
+import functools
+
 from tinsmith.codegen.builder import Val
 from tinsmith.kernels.amx.plan import Axis
 from tinsmith.kernels.amx.plan import Plan as Product
@@ -119,7 +121,7 @@ class Plan:
     frames: Frames | None = None
     halves: bool = False
 
-    @property
+    @functools.cached_property
     def product(self) -> Product:
         """The product of one position, on matrix registers."""
         return Product(1, self.channels.padded, self.outputs, Axis(self.tiles), Axis(1))
@@ -179,7 +181,7 @@ class Plan:
 
     @property
     def groups(self) -> int:
-        """Of channel blocks that are transformed together."""
+        """Groups of channel blocks that are transformed together."""
         return self.product.blocks if self.halves else self.channels.count
 
     @property

@@ -77,13 +77,13 @@ def input_stage(
 
     with b.loop(g0, g1) as g, b.loop(t0, t1) as t:
         if plan.halves:
-            halves, c = Splitter(b, plan, space, g, t - base), g * 2
-            block(c, t, halves.first)
+            splitter, c = Splitter(b, plan, space, g, t - base), g * 2
+            block(c, t, splitter.first)
             if plan.channels.count % 2:
                 both = c + 1 < plan.channels.count
-                b.choose(both, lambda: block(c + 1, t, halves.second), halves.alone)
+                b.choose(both, lambda: block(c + 1, t, splitter.second), splitter.alone)
             else:
-                block(c + 1, t, halves.second)
+                block(c + 1, t, splitter.second)
         else:
             out = (space + (g * plan.tiles + (t - base)) * width).fixed()
             block(g, t, lambda position, v: (out + position * plan.v_step).store(v))
