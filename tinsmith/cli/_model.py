@@ -135,7 +135,8 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--precision",
             metavar="[default|strict]",
             show_default="default",
-            help="'strict' leaves out what rounds most: Strassen's method, large Winograd tiles.",
+            help="'strict' leaves out what rounds most: matrix registers (AMX), Strassen's method,"
+            " large Winograd tiles.",
         ),
         click.option(
             "--small-memory",

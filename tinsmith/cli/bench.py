@@ -56,8 +56,8 @@ def command(
 ) -> None:
     """Measure MODEL on random inputs (or INPUTS, as for `run`), warmed up.
 
-    Of a layer, `share` is its part of the time, and `of peak` its part of the most arithmetic that
-    the threads which run could do.
+    Of a layer, `share` is its part of the time, and `of peak` its part of the most multiply-adds
+    of vectors that the threads which run could do; matrix registers (AMX) do more.
 
     \b
     Examples:

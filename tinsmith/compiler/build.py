@@ -21,7 +21,7 @@ from tinsmith.formats.mapped import check_unchanged, mappings, release
 from tinsmith.graph import Graph, Type
 from tinsmith.graph.copy import Copier
 from tinsmith.graph.text import graph_weights, nested_weights
-from tinsmith.kernels.select import check_overrides, parse_overrides
+from tinsmith.kernels.select import check_overrides, idle, parse_overrides
 from tinsmith.passes.manager import find_matches, run_passes
 from tinsmith.passes.report import Matches, Report
 from tinsmith.plan.pick import Preferences
@@ -33,12 +33,13 @@ from tinsmith.runtime.net import Signature
 @dataclass(frozen=True)
 class Made:
     """A program; what gives its placed graph as text, and the explanation of each step; what
-    measuring its kernels has brought."""
+    measuring its kernels has brought, and which kernels were asked for in vain."""
 
     compiled: Compiled
     placed: Callable[[], str]
     explained: Callable[[], dict[str, str]]
     tuned: str
+    idle: str
 
 
 class Compilation:
@@ -147,7 +148,18 @@ class Compilation:
         else:
             compiled = self.compile(placed, known.read(), room=room, shelf=shelf)
         return Made(
-            compiled, lambda: str(placed), lambda: explain_steps(compiled.built, reports), tuned
+            compiled, lambda: str(placed), lambda: explain_steps(compiled.built, reports), tuned,
+            self._idle(placed),
+        )  # fmt: skip
+
+    def _idle(self, placed: Graph) -> str:
+        """What is said of kernels that were asked for in vain."""
+        names = ", ".join(map(repr, idle(self.overrides, placed)))
+        if not names:
+            return ""
+        return (
+            f"kernels: {names} had no effect: other nodes compute this now, after all passes;"
+            " net.explain() names them"
         )
 
     def files(self) -> set[Path]:

@@ -25,7 +25,7 @@ from tinsmith.compiler.options import (
     whole_threads,
 )
 from tinsmith.compiler.source import Source
-from tinsmith.compiler.store import Store, program_of, sections_of
+from tinsmith.compiler.store import NOTES, Store, program_of, sections_of
 from tinsmith.errors import (
     FileNameError,
     ModelFileError,
@@ -321,8 +321,7 @@ class _Model:
                 if stored is not None and (not self.tune or "tuned" in stored[1]):
                     program, self._last = stored
                     self.shelf.add(program.blobs[0])
-                    if "tuned" in self._last:
-                        self.notes.append(self._last.text("tuned"))
+                    self.notes += [self._last.text(n) for n in NOTES if n in self._last]
                     return program
             return self._built(signature)
 
@@ -333,14 +332,13 @@ class _Model:
         compiled, self._placed, self._explained = made.compiled, made.placed, made.explained
         self._last = None
         program = compiled.program
-        if made.tuned:
-            self.notes.append(made.tuned)
+        notes = {name: note for name in NOTES if (note := getattr(made, name))}
+        self.notes += notes.values()
         if self.store is None:
             return program
         sections = sections_of(program, compiled.code, self.target)
         if sections is not None:
-            if made.tuned:
-                sections["tuned"] = made.tuned.encode()
+            sections |= {name: note.encode() for name, note in notes.items()}
             sections["placed"] = self._placed().encode()
             sections["explain"] = json.dumps(self._explained()).encode()
             if why := self.store.refusal(sections):

@@ -35,6 +35,8 @@ from tinsmith.plan.plan import Plan
 from tinsmith.plan.shelf import Blob
 from tinsmith.runtime.program import Program
 
+NOTES = ("tuned", "idle")  # sections with what a net notes
+
 LIMIT_FACTOR = 8
 """Packed models may take this many times what the cache allows for code."""
 
@@ -183,7 +185,7 @@ class Store:
         try:
             found = Container(file)
             program = program_of(found, target, partial(self._blob, found))
-            for name in ("placed", "explain", "tuned"):
+            for name in ("placed", "explain", *NOTES):
                 if name in found:
                     found.array(name, check=True)
             for blob in program.blobs:

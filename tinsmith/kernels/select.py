@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping
 
 from tinsmith.errors import KernelChoiceError, NoKernel, OptionError, UnknownName
+from tinsmith.graph import Graph
 from tinsmith.kernels._kernel import ELEMENTWISE, KERNELS, Choice, Site, Skip, Tier, kernels_for
 from tinsmith.ops import OPS
 from tinsmith.records import dataclass
@@ -64,6 +65,26 @@ def check_overrides(overrides: Mapping[str, str], nodes: set[str]) -> None:
     for key in overrides:
         if key != "*" and key not in nodes and key not in OPS and key != ELEMENTWISE:
             raise UnknownName("operator or node", key, [*nodes, *OPS])
+
+
+def idle(overrides: Mapping[str, str], placed: Graph) -> list[str]:
+    """The overrides that reach no node of a graph after all passes: other nodes compute what theirs
+    did."""
+    reached = {"*"} | _reached(placed)
+    return [key for key in overrides if key not in reached]
+
+
+def _reached(graph: Graph) -> set[str]:
+    names: set[str] = set()
+    for node in graph.nodes:
+        names |= {node.name, node.op.name}
+        bodies = [v for v in node.attrs.values() if isinstance(v, Graph)]
+        if node.op.name == "Fused":  # one kernel, of its anchor's operator
+            inner = {n.op.name for body in bodies for n in body.nodes}
+            names |= {ELEMENTWISE} | {name for name in inner if kernels_for(name)}
+        else:
+            names = names.union(*map(_reached, bodies))
+    return names
 
 
 def forced(site_name: str, op: str, overrides: Mapping[str, str]) -> str | None:
