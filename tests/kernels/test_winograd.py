@@ -25,6 +25,7 @@ from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.build import build_phase
 from tinsmith.kernels.layout import spec_of
 from tinsmith.kernels.winograd.matrices import bilinear, supported
+from tinsmith.kernels.winograd.outliers import witnesses
 from tinsmith.kernels.winograd.program import program
 
 AXES = [
@@ -46,6 +47,14 @@ def test_matrices_are_exact(m, r, stride):
                     a * g[k] * b[n] for a, g, b in zip(axis.at[i], axis.g, axis.bt, strict=True)
                 )
                 assert got == (n == stride * i + k)
+
+
+@pytest.mark.parametrize(("m", "r", "stride"), [(2, 2, 3), (4, 2, 4), (7, 3, 4), (6, 3, 3)])
+def test_witnesses_cover_what_a_window_reads(m, r, stride):
+    axis = bilinear(m, r, stride)
+    for read in range(axis.reach):
+        seen = any(axis.bt[p][read] for p, _ in witnesses(axis, axis))
+        assert seen == (read % stride < r)
 
 
 def test_unknown_sizes_are_refused():
@@ -89,6 +98,7 @@ SHAPES = {
     "7x7": (conv(2, 16, 18, (9, 15), (7, 7), pad=(3, 2, 2, 3)), 1),
     "stride 2": (conv(2, 19, 37, (13, 16), (3, 3), **HALF, **PAD), 0),
     "stride 2, 5x5": (conv(1, 16, 20, (14, 15), (5, 5), pad=(2, 1, 1, 2), **HALF), 1),
+    "stride beyond the taps": (conv(1, 16, 32, (23, 31), (3, 2), stride=(1, 3)), 0),
     "stride 2x1": (conv(1, 16, 16, (13, 11), (3, 3), stride=(2, 1), **PAD), 0),
     "1x7": (conv(1, 17, 16, (5, 20), (1, 7), pad=(0, 3, 0, 3)), 0),
     "5x1": (conv(1, 16, 32, (20, 3), (5, 1), pad=(2, 0, 2, 0)), 0),

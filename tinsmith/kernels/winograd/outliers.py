@@ -31,9 +31,10 @@ def witnesses(rows: Bilinear, cols: Bilinear) -> frozenset[tuple[int, int]]:
 
 
 def _cover(axis: Bilinear) -> tuple[int, ...]:
-    """Few products of an axis of which each datum has a part in one."""
+    """Few products of an axis of which each datum has a part in one, but for data that a stride
+    skips."""
     parts = [{i for i, v in enumerate(row) if v} for row in axis.bt]
-    left, found = set(range(axis.reach)), []
+    left, found = set[int]().union(*parts), list[int]()
     while left:
         best = max(range(len(parts)), key=lambda p: len(parts[p] & left))
         left -= parts[best]
