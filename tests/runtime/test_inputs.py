@@ -39,6 +39,7 @@ ROWS = np.arange(8, dtype=np.float32).reshape(2, 4)
 
 @pytest.mark.parametrize("given, error, message", [
     ([], InputNameError, "takes 1 inputs; 0 arrays"),
+    ({"x": ROWS}, InputNameError, "a list of arrays, in the order of the inputs"),
     ([ROWS, ROWS], InputNameError, "takes 1 inputs; 2 arrays"),
     ([ROWS[:1]], InputShapeError, r"must have shape \[2, 4\], not \[1, 4\]"),
     ([ROWS.ravel()], InputShapeError, r"not \[8\]"),

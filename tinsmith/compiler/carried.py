@@ -100,7 +100,8 @@ def carried(found: Container, asked: Target | None, given: Mapping[str, Any]) ->
     if differing := _differing(options, given):
         raise OptionError(
             f"{file} carries a program that was made with {', '.join(differing)}; leave these "
-            "options out to run it, or trust=True to compile the model anew with them"
+            "options out to run it, or do not trust it (no trust=True, no --trust) to compile the "
+            "model anew with them"
         )
     return Carried(found, machine, options, interface)
 

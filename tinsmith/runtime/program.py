@@ -215,8 +215,8 @@ class Session:
 
         With `cycles`, adds each native step's cycles, and each reference step's nanoseconds
         (negative), by the step's `id`. A call from within a call (of a signal handler, a finaliser)
-        gets memory of its own. Raises InputNameError for another number of arrays, InputTypeError
-        and InputShapeError for other arrays, PlanError where memory cannot be had.
+        gets memory of its own. Raises InputNameError for another number of arrays or a mapping,
+        InputTypeError and InputShapeError for other arrays, PlanError where memory cannot be had.
         """
         self._check(inputs)
         return self.run_checked(inputs, cycles)
@@ -246,6 +246,11 @@ class Session:
 
     def _check(self, inputs: Sequence[Array]) -> None:
         plan = self.program.plan
+        if isinstance(inputs, Mapping):
+            raise InputNameError(
+                f"a session of {plan.model} takes a list of arrays, in the order of the inputs"
+                f" {[port.name for port in plan.inputs]}, not a mapping"
+            )
         if len(inputs) != len(plan.inputs):
             raise InputNameError(
                 f"{plan.model} takes {len(plan.inputs)} inputs; {len(inputs)} arrays are given"
