@@ -42,9 +42,7 @@ def winograd(site: Site) -> list[Choice]:
 @kernel("Conv", Tier.SHAPED, dtypes="float32", isas="amx")
 def winograd_amx(site: Site) -> list[Choice]:
     """Winograd convolution F(m, r) by products of bfloat16 halves on matrix registers."""
-    found = choices(site, "halves")
-    need_halves(site, site.const(1, "the weights"))
-    return found
+    return choices(site, "halves")
 
 
 def choices(site: Site, precision: str) -> list[Choice]:
@@ -58,6 +56,8 @@ def choices(site: Site, precision: str) -> list[Choice]:
     found = algorithms(geo, precision)
     if not found:
         raise Skip(why_not(geo, precision))
+    if precision == "halves":
+        need_halves(site, w)
     if geo.rank == 3:
         frames, geo, taps = by_frames(geo, width, w)
     else:
