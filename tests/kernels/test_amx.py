@@ -20,7 +20,7 @@ from tinsmith.errors import TargetError
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.amx import conv as conv_module
 from tinsmith.kernels.amx import matmul as matmul_module
-from tinsmith.kernels.amx.plan import Axis, Plan, best_plan, cost
+from tinsmith.kernels.amx.plan import Axis, Plan, _uneven, _waiting, best_plan, cost
 from tinsmith.kernels.amx.weights import can_be_split, halves, pack
 from tinsmith.kernels.trace import make_site
 
@@ -268,3 +268,12 @@ def test_where_the_system_refuses_the_registers(monkeypatch):
 def test_the_instruction_set_is_that_of_vectors_with_more():
     assert ISAS["amx"].needs > ISAS["avx512"].needs
     assert level("amx").vectors == level("avx512").vectors == "avx512"
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_tiles_are_as_few_as_threads_may_share_evenly(threads):
+    shares = {tiles: _uneven(tiles, threads) * _waiting(tiles, threads) for tiles in range(1, 99)}
+    best = min(shares, key=shares.__getitem__)
+    assert best >= 2 * threads - 1, "one slower core would hold up all others"
+    assert shares[threads] > 1.2 * shares[best] and shares[1] == max(shares.values())
+    assert all(share >= 1.0 for share in shares.values())

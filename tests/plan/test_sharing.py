@@ -96,13 +96,13 @@ def test_who_reads_what_decides() -> None:
     g, _ = net_of("conv_direct", 1, (28, 28))
     node = next(n for n in g.nodes if n.op.name == "Conv")
     site = make_site(node, level("avx2"))
-    image, flops = 1e6, 1e8
-    assert not by_positions(site, image, flops, 28, 28, weights=0)  # one thread has all
+    x, image, flops = site.input(0), 1e6, 1e8
+    assert not by_positions(site, x, image, flops, 28, 28, weights=0)  # one thread has all
     site.threads = 2
-    assert by_positions(site, image, flops, 28, 28, weights=0)
-    assert not by_positions(site, image, flops, 28, 28, weights=100 * image)  # all, twice
-    assert not by_positions(site, image, flops, 1, 28, weights=0)  # nothing to share
-    assert not by_positions(site, image, flops, 28, 28, weights=0, planes=1000)  # far apart
-    assert by_positions(site, image, flops, 28, 28)
-    site.by_channels.update(v for v in site.inputs if v is not None)
-    assert not by_positions(site, image, flops, 28, 28)
+    assert by_positions(site, x, image, flops, 28, 28, weights=0)
+    assert not by_positions(site, x, image, flops, 28, 28, weights=100 * image)  # all, twice
+    assert not by_positions(site, x, image, flops, 1, 28, weights=0)  # nothing to share
+    assert not by_positions(site, x, image, flops, 28, 28, weights=0, planes=1000)  # far apart
+    assert by_positions(site, x, image, flops, 28, 28)
+    site.by_channels.add(x)
+    assert not by_positions(site, x, image, flops, 28, 28)

@@ -26,6 +26,7 @@ from tinsmith.kernels._kernel import (
 from tinsmith.kernels.layout import lanes_of, spec_of
 from tinsmith.kernels.places import merged
 from tinsmith.kernels.rows import Position, extent, moved, places, run, share
+from tinsmith.kernels.sharing import PARTS, by_positions, whole_shares
 
 PART = 32 << 10  # bytes of output of a tile, at least
 WORK = 20e-6  # seconds of a tile, about
@@ -58,12 +59,20 @@ def _choice(site: Site, layout: Layout) -> Choice:
     inner = spec.size // outer
     wanted = max(1, int(cost / WORK), spec.nbytes // PART)
     parts = max(1, min(wanted // outer, inner))
+    single = layout.block > 0 and spec.dims[0] == 1
+    near = single and len(site.extras) > 0 and by_positions(
+        site, max(site.extras, key=lambda v: v.type.nbytes), nbytes - spec.nbytes, flops,
+        min(prod(spec.spatial), PARTS), outer, planes=2 * outer,
+    )  # fmt: skip
+    if near:
+        parts = whole_shares(parts, site.threads)
     emit = _emit_blocked if layout.block else _emit_plain
     return Choice(
         cost=0.2e-6 + cost,
         reads=site.reads((), layout),
         writes=(layout,),
-        phases=(Phase(outer * parts, lambda em: emit(em, parts)),),
+        phases=(Phase(outer * parts, lambda em: emit(em, parts), sweep=parts if near else 0),),
+        by_channels=single and not near,
         detail=str(site.epilogue)[:60],
     )
 

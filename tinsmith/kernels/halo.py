@@ -8,10 +8,12 @@ from tinsmith.codegen.types import I64, PTR, from_dtype
 from tinsmith.hashing import blake2b
 from tinsmith.kernels.build import Code
 from tinsmith.kernels.layout import Spec
+from tinsmith.kernels.rows import Position, run, share
 
 
-def zero_halo(spec: Spec, target: Target) -> tuple[Code, int]:
-    """Code that zeroes everything but the elements, and its tiles: one for each (n, block).
+def zero_halo(spec: Spec, target: Target, parts: int = 1) -> tuple[Code, int]:
+    """Code that zeroes everything but the elements, and its tiles: for each (n, block), `parts`
+    equal shares of the first spatial axis, as a sweep.
 
     The pointer is that of element (0, ..., 0). Rows of a plane are contiguous with their halos, so
     a plane's halo is: all before the first row's elements, the gap between two rows (right halo of
@@ -19,45 +21,57 @@ def zero_halo(spec: Spec, target: Target) -> tuple[Code, int]:
     """
     module = Module(target)
     b = module.function("kernel", [("x", PTR), ("begin", I64), ("end", I64)])
-    ty = from_dtype(spec.dtype)
-    x = b.pointer("x", ty)
-    plane = spec.strides[1]
-    *outer, width = spec.spatial
-    run = width * spec.layout.block
-    with b.loop(Val(b, I64, "%begin"), Val(b, I64, "%end")) as tile:
-        n, c = tile // spec.blocks, tile % spec.blocks
-        start = x + n * spec.strides[0] + c * plane
-        _zero(b, start + -spec.before, spec.before, target.lanes)
-        gaps, last = _gaps(tuple(outer), spec.strides[2:], run)
-        for count, stride, at, length in gaps:
-            if length <= 0 or count <= 0:
-                continue
-            with b.loop(0, count) as i:
-                _zero(b, start + i * stride + at, length, target.lanes)
-        _zero(b, start + last, plane - spec.before - last, target.lanes)
+    x = b.pointer("x", from_dtype(spec.dtype))
+    with b.loop(b.args["begin"], b.args["end"]) as tile:
+        part, plane = (tile % parts, tile // parts) if parts > 1 else (0, tile)
+        n, c = plane // spec.blocks, plane % spec.blocks
+        start = (x + n * spec.strides[0] + c * spec.strides[1]).fixed()
+        if isinstance(part, int):
+            _before(b, spec, start, target.lanes)
+            _after(b, spec, start, target.lanes)
+        else:
+            with b.when(part.eq(0)):
+                _before(b, spec, start, target.lanes)
+            with b.when(part.eq(parts - 1)):
+                _after(b, spec, start, target.lanes)
+        if len(spec.spatial) > 1:
+            _gaps(b, spec, start, 0, *share(part, parts, spec.spatial[0]), target.lanes)
     b.ret()
     text = module.text()
     symbol = f"z_{blake2b(text.encode(), digest_size=10).hexdigest()}"
-    return Code(symbol, text.replace("@kernel(", f"@{symbol}(", 1), 1), spec.dims[0] * spec.blocks
+    code = Code(symbol, text.replace("@kernel(", f"@{symbol}(", 1), 1)
+    return code, spec.dims[0] * spec.blocks * parts
+
+
+def _reach(spec: Spec, axis: int) -> int:
+    """Elements from the first of one index of a spatial axis to after the last of that index."""
+    inner = zip(spec.spatial[axis + 1 :], spec.strides[3 + axis :], strict=True)
+    return sum((d - 1) * s for d, s in inner) + spec.layout.block
 
 
 def _gaps(
-    outer: tuple[int, ...], strides: tuple[int, ...], run: int
-) -> tuple[list[tuple[int, int, int, int]], int]:
-    """Gaps as (count, stride, start, length), and where the last element's row ends."""
-    if not outer:
-        return [], run
-    if len(outer) == 1:
-        return [(outer[0] - 1, strides[0], run, strides[0] - run)], (outer[0] - 1) * strides[
-            0
-        ] + run
-    gaps: list[tuple[int, int, int, int]] = []
-    inner, end = _gaps(outer[1:], strides[1:], run)
-    for i in range(outer[0]):
-        gaps += [(c, s, at + i * strides[0], n) for c, s, at, n in inner]
-        if i + 1 < outer[0]:
-            gaps.append((1, 0, i * strides[0] + end, strides[0] - end))
-    return gaps, (outer[0] - 1) * strides[0] + end
+    b: Builder, spec: Spec, at: Ptr, axis: int, lo: Position, hi: Position, lanes: int
+) -> None:
+    """What lies between the elements of the indices [lo, hi) of a spatial axis, and after them but
+    for the last of all."""
+    pitch, reach, rank = spec.strides[2 + axis], _reach(spec, axis), len(spec.spatial)
+    if axis + 2 < rank:
+        run(b, lo, hi, lambda i: _gaps(
+            b, spec, (at + i * pitch).fixed(), axis + 1, 0, spec.spatial[axis + 1], lanes
+        ))  # fmt: skip
+    if pitch > reach:
+        last = spec.spatial[axis] - 1
+        hi = min(hi, last) if isinstance(hi, int) else b.minimum(hi, last)
+        run(b, lo, hi, lambda i: _zero(b, at + i * pitch + reach, pitch - reach, lanes))
+
+
+def _before(b: Builder, spec: Spec, start: Ptr, lanes: int) -> None:
+    _zero(b, start + -spec.before, spec.before, lanes)
+
+
+def _after(b: Builder, spec: Spec, start: Ptr, lanes: int) -> None:
+    used = (spec.spatial[0] - 1) * spec.strides[2] + _reach(spec, 0)
+    _zero(b, start + used, spec.strides[1] - spec.before - used, lanes)
 
 
 def _zero(b: Builder, at: Ptr, count: int, lanes: int) -> None:

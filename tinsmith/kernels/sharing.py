@@ -4,6 +4,7 @@ channel, or channels."""
 from __future__ import annotations
 
 from tinsmith.codegen.target import foreign_time
+from tinsmith.graph import Value
 from tinsmith.kernels._kernel import Site
 
 PARTS = 16
@@ -22,6 +23,7 @@ def parts_for(count: int, seconds: float, most: int = PARTS) -> int:
 
 def by_positions(
     site: Site,
+    source: Value,
     read: float,
     flops: float,
     units: int,
@@ -31,15 +33,15 @@ def by_positions(
     weights: float | None = None,
 ) -> bool:
     """Whether threads should share the positions of each panel of channels, `units` of them, and
-    all read its `weights`, rather than share the `panels`, and read all channels; without weights,
-    a channel depends on itself only. `planes` are those of channels, read and written, that lie
-    apart; `read` and `weights` are in bytes."""
+    all read its `weights`, rather than share the `panels`, and read all channels of `source`;
+    without weights, a channel depends on itself only. `planes` are those of channels, read and
+    written, that lie apart; `read` and `weights` are in bytes."""
     threads, target = site.threads, site.target
     if threads == 1:
         return False
     others = (threads - 1) / threads
     turned = others * read / threads  # that a thread needs of what was shared the other way
-    channels = site.inputs[0] in site.by_channels
+    channels = source in site.by_channels
     near = BEYOND * planes + (turned if channels else 0.0)
     far = others * read if weights is not None else 0.0 if channels else turned
     again = AGAIN * others * (weights or 0.0) / target.l3_bandwidth
@@ -49,6 +51,11 @@ def by_positions(
     )
 
 
+def whole_shares(parts: int, threads: int) -> int:
+    """At least so many parts, of which all threads get equally many."""
+    return -(-parts // threads) * threads
+
+
 def _uneven(parts: int, threads: int) -> float:
     """How much longer the busiest thread takes than an equal share of so many parts."""
-    return -(-parts // threads) * threads / parts - 1
+    return -(-parts // threads) * threads / max(1, parts) - 1

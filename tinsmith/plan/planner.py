@@ -14,6 +14,7 @@ from tinsmith.graph import Graph, Node
 from tinsmith.graph.types import name_of
 from tinsmith.kernels.counted import counted_dims
 from tinsmith.kernels.halo import zero_halo
+from tinsmith.kernels.layout import Spec
 from tinsmith.kernels.memo import choice_key, phase_code
 from tinsmith.plan.arena import arena_of, check_size, check_values, take_over, workspace_of
 from tinsmith.plan.main import helpers_text, main_text
@@ -324,11 +325,22 @@ def _zero_calls(
         top = t.top
         if top.has_halo and top not in zeroed:
             zeroed.add(top)
-            code, tiles = zero_halo(top.settled, target)
+            parts = _halo_parts(top.settled, s)
+            code, tiles = zero_halo(top.settled, target, parts)
             state.code(code.symbol, code.text)
             ref = _ref(top, state, offsets)
-            calls.append(Call(code.symbol, (ref,), tiles, False, workspace))
+            sweep = parts if parts > 1 else 0
+            calls.append(Call(code.symbol, (ref,), tiles, False, workspace, sweep=sweep))
     return calls
+
+
+def _halo_parts(spec: Spec, s: Placed) -> int:
+    """Into how many shares of its first spatial axis a halo is cut: where threads share positions
+    of what lies in it, each zeroes what is next to its own."""
+    assert s.site is not None and s.choice is not None
+    several = s.site.threads > 1 and s.turns == 1 and spec.dims[0] == 1
+    near = several and not s.choice.by_channels and spec.spatial[0] >= s.site.threads
+    return s.site.threads if near else 1
 
 
 def _operand(t: Tensor, state: _State, offsets: dict[Tensor, int]) -> Operand:

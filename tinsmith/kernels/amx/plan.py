@@ -30,13 +30,17 @@ SPLITTING = 22.0  # issue slots of a position of a channel block
 FINISHING = 6.0  # issue slots of a vector of results
 ALONE = 1.3  # how much longer products take with one vector of outputs: they wait for loads
 EXPOSED = 0.7  # of the time that weights take from the last-level cache; prefetches hide the rest
+AGAIN = 0.3  # of the time that weights take from the second-level cache, likewise
 FILLED = 0.75  # of the second-level cache that a band and a panel may fill
+KEPT = 0.25  # of the second-level cache: weights beyond it begin to be evicted between bands
+SCATTERED = 3.0  # how much longer halves take from another core than a stretch of memory would
 PIECE = 24 << 10  # bytes of weights that the first-level cache keeps beside all else
 WIDEST = 40 << 10
 """Bytes of the weights of one channel block, up to which it may be a piece of its own: 3x3 taps
 have 36 KiB, and gain 15 %; 5x5 have 100, and lose 3 %."""
 RESULTS = 2 * SIDE * POSITION  # bytes of the sums of a register of positions by two of outputs
-TEAM = 4  # bands, or parts of the outputs, for each thread: one core may be much slower
+TEAM = 4  # parts of the outputs for each thread: one core may be much slower
+SLOWER = 2.5  # how much longer products take on a core of which another thread is busy
 SMALL = 32  # rows of a band up to which every size is considered
 GROWTH = 1.2
 
@@ -193,14 +197,13 @@ class Plan:
 def best_plan(target: Target, draft: Plan, nbytes: float, threads: int) -> tuple[Plan, float]:
     """The best cut of a draft whose tensors have `nbytes`, and its cost as `cost` tells it."""
     rows = draft.down.out
-    least = min(-(-TEAM * threads // draft.images), rows) if threads > 1 else 1
+    least = min(-(-threads // draft.images), rows)
     candidates = [replace(draft, bands=n) for n in _counts(rows) if n >= least]
     parts = -(-TEAM * threads // (draft.panels * draft.images)) if threads > 1 else 1
     parts = max(1, min(parts, draft.registers(rows)))
     candidates.append(replace(draft, whole=True, parts=parts))
-    costs = [(cost(target, plan, nbytes, threads), i) for i, plan in enumerate(candidates)]
-    seconds, best = min(costs)
-    return candidates[best], seconds
+    plan = min(candidates, key=lambda plan: _shared_cost(target, plan, nbytes, threads))
+    return plan, cost(target, plan, nbytes, threads)
 
 
 def _counts(rows: int) -> list[int]:
@@ -215,17 +218,43 @@ def _counts(rows: int) -> list[int]:
 def cost(target: Target, plan: Plan, nbytes: float, threads: int = 1) -> float:
     """Seconds on one core, or `threads` times those of the busiest thread."""
     issue = 2.0 * target.lanes / target.peak
-    products = slots(plan) * plan.bands * plan.images * issue
-    uneven = -(-plan.tiles // threads) * threads / plan.tiles
+    turns, uneven = plan.bands * plan.images, _uneven(plan.tiles, threads)
+    products = slots(plan) * turns * issue
     products = overlap(products * uneven, plan.weight_bytes / target.dram_bandwidth)
     far = plan.whole and plan.size * POSITION * plan.images > target.l3
     rate = target.dram_bandwidth if far else target.l3_bandwidth
     around = _around(plan) * issue + _fetched(target, plan) / rate
-    around = around * uneven + target.time(0, nbytes)
-    if plan.whole:
-        others = plan.size * POSITION * plan.images * (threads - 1) / threads
-        around += target.wait + foreign_time(target, others)
-    return products + around
+    if not plan.whole:
+        around += AGAIN * (turns - 1) * plan.weight_bytes / target.l2_bandwidth
+    return products + around * uneven + target.time(0, nbytes)
+
+
+def _shared_cost(target: Target, plan: Plan, nbytes: float, threads: int) -> float:
+    """`cost`, and what tells the ways to share work apart: the wait for a slower core, weights that
+    all threads read, or halves that other threads have split."""
+    seconds = cost(target, plan, nbytes, threads)
+    if threads == 1:
+        return seconds
+    seconds *= _waiting(plan.tiles, threads)
+    if not plan.whole:
+        readers = min(threads, plan.tiles)
+        return seconds + (readers - 1) * plan.weight_bytes / target.l3_bandwidth
+    others = plan.size * POSITION * plan.images * (threads - 1) / threads
+    return seconds + threads * (target.wait + SCATTERED * foreign_time(target, others))
+
+
+def _uneven(tiles: int, threads: int) -> float:
+    """How much longer the busiest thread takes than an equal share of so many tiles."""
+    return -(-tiles // threads) * threads / tiles
+
+
+def _waiting(tiles: int, threads: int) -> float:
+    """How much longer tiles take, in the mean of cores of one speed, and of one slower core, which
+    takes at least one tile as well, over work that they share to perfection."""
+    others = threads - 1
+    slow = max(1, round(tiles / (1 + SLOWER * others)))
+    last = max(slow * SLOWER, -(-(tiles - slow) // others))
+    return (1 + last * (others + 1 / SLOWER) / tiles) / 2
 
 
 def slots(plan: Plan) -> float:
@@ -255,6 +284,7 @@ def _fetched(target: Target, plan: Plan) -> float:
         nbytes += split * plan.panels * turns
     if plan.whole and split > room:
         nbytes += 2.0 * split  # written, and read by the first panel
-    if not plan.whole and plan.weight_bytes > room:
-        nbytes += EXPOSED * (turns - 1) * plan.weight_bytes
+    if not plan.whole:
+        evicted = min(1.0, max(0.0, plan.weight_bytes / target.l2 - KEPT))
+        nbytes += EXPOSED * evicted * (turns - 1) * plan.weight_bytes
     return nbytes

@@ -168,7 +168,13 @@ def packed_choice(site: Site, w: np.ndarray[Any, Any], m: int, tiling: Tiling) -
     cost = target.time(2.0 * m * n * k, nbytes, tiling.efficiency) + 1e-7
     cells = grid(target, tiling, k, cost)
     near = by_positions(
-        site, 4.0 * m * k, 2.0 * m * n * k, tiling.rows.count, cells.count, weights=w.nbytes
+        site,
+        site.input(0),
+        4.0 * m * k,
+        2.0 * m * n * k,
+        tiling.rows.count,
+        cells.count,
+        weights=w.nbytes,
     )
     stream = stream_of(site, tiling, cells, k, near)
     lead = len(site.out.dims) - 1

@@ -12,6 +12,7 @@ from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 from tinsmith.kernels.places import merged
 from tinsmith.kernels.rows import Position, extent, moved, places, run, share
+from tinsmith.kernels.sharing import PARTS, by_positions, whole_shares
 from tinsmith.kernels.transpose import blend
 
 PART = 32 << 10  # bytes of output of a tile, about
@@ -78,6 +79,12 @@ def _blocks(site: Site) -> Choice:
     mixes = [mix_of(lanes[k : k + block], block) for k in range(0, len(lanes), block)]
     n, pixels = site.out.dims[0], prod(site.out.dims[2:])
     parts = max(1, min(pixels * block * 4 // PART, pixels))
+    read, most = site.out.type.nbytes, min(pixels, PARTS)
+    near = n == 1 and by_positions(
+        site, site.input(0), read, 0.0, most, len(mixes), planes=2 * len(mixes)
+    )
+    if near:
+        parts = whole_shares(parts, site.threads)
     loads = sum(map(len, mixes))
     vectors = len({(i, source) for mix in mixes for i, source, _ in mix}) + len(mixes)
     nbytes = 4 * block * n * pixels * vectors
@@ -99,7 +106,8 @@ def _blocks(site: Site) -> Choice:
         cost,
         (layout,) * len(site.inputs),
         (layout,),
-        (Phase(len(mixes) * n * parts, emit),),
+        (Phase(len(mixes) * n * parts, emit, sweep=n * parts if near else 0),),
+        by_channels=n == 1 and not near,
         detail=f"{loads} vectors into {len(mixes)}",
     )
 

@@ -40,7 +40,7 @@ def conv_depthwise(site: Site) -> Choice:
     count = bands(geo.batch * blocks, plan.most_bands, site.threads, flops)
     read = 4.0 * geo.channels * prod(geo.size)
     near = geo.batch == 1 and by_positions(
-        site, read, flops, plan.most_bands, blocks * count, planes=2 * blocks
+        site, site.input(0), read, flops, plan.most_bands, blocks * count, planes=2 * blocks
     )
     packed = [Packed("weights", lambda: pack_taps(w.reshape(len(w), -1), width))]
     if bias is not None:

@@ -160,6 +160,7 @@ def interleaved(site: Site, geo: Geometry, widths: Widths) -> Choice:
         phases=one_phase(planes * count, lambda em: _emit_interleaved(em, geo, plan, room, count)),
         packed=tuple(packed),
         workspace=workspace,
+        by_channels=geo.batch == 1,
         detail=f"{plan.sides} groups side by side",
     )
 

@@ -118,6 +118,7 @@ def mixed(site: Site, geo: Geometry, widths: Widths) -> Choice:
             plan.panels.total * geo.batch * count, lambda em: _emit_mixed(em, geo, plan, count)
         ),
         packed=tuple(packed),
+        by_channels=geo.batch == 1,
         detail=f"tile {tile}x{plan.panels} over up to {plan.most} groups",
     )
 

@@ -46,7 +46,9 @@ def order_of(
     read = 4.0 * geo.batch * geo.channels * prod(geo.size)
     planes = geo.batch * (geo.channels + geo.out_channels) // block_of(site.target)
     tiles = sets * bands(sets, most, flops=flops)
-    near = by_positions(site, read, flops, most, tiles, planes=planes, weights=weights)
+    near = by_positions(
+        site, site.input(0), read, flops, most, tiles, planes=planes, weights=weights
+    )
     count = bands(sets, most, site.threads if near else 1, flops)
     if groups > 1 or panels == 1:
         parts, again = 1, 0

@@ -6,6 +6,8 @@ are cut into runs whose windows are clipped alike while code is generated.
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
@@ -13,6 +15,7 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.rows import run
+from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.window.direct import traffic
 from tinsmith.kernels.window.fold import MAXIMUM, SUM, Carried, Fold, Part, fold_range
 from tinsmith.kernels.window.geometry import Geometry, Triple, pool_geometry, steps
@@ -60,20 +63,29 @@ def _pool(site: Site, geo: Geometry, fold: Fold, shares: tuple[np.ndarray, ...] 
     width = block_of(site.target)
     blocks = -(-geo.channels // width)
     work = geo.points * blocks * width * geo.taps
-    count = bands(geo.batch * blocks, geo.out[1]) if work > PARALLEL_VALUES else 1
+    several = work > PARALLEL_VALUES
+    count = bands(geo.batch * blocks, geo.out[1], site.threads) if several else 1
+    read = 4.0 * geo.channels * prod(geo.size)
+    flops = work * fold.flops
+    near = several and geo.batch == 1
+    near = near and by_positions(
+        site, site.input(0), read, flops, geo.out[1], blocks * count, planes=2 * blocks
+    )
     packed = []
     if shares is not None:
         table = np.concatenate([shares[0], shares[1]])
         packed.append(Packed("shares", lambda: table))
     layout = Layout(width)
     return Choice(
-        cost=site.target.time(work * fold.flops, traffic(geo, 0)),
+        cost=site.target.time(flops, traffic(geo, 0)),
         reads=site.reads([layout], layout),
         writes=(layout,),
         phases=one_phase(
             geo.batch * blocks * count,
             lambda em: emit_pool(em, geo, fold, shares, blocks, count),
+            count if near else 0,
         ),
+        by_channels=geo.batch == 1 and not near,
         packed=tuple(packed),
         detail=f"{len(_runs(geo))} runs of columns",
     )
