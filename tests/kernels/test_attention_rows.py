@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels.harness import check, levels
+from tests.kernels.harness import check, level_param, levels
 from tinsmith.codegen.target import host, level
 from tinsmith.kernels.attention.tables import Book, row_map
 from tinsmith.ops import OPS
@@ -19,6 +19,14 @@ SHAPES = [  # batch, heads, queries, keys, width, value width
     (2, 1, 1, 70, 16, 8),
     (1, 17, 9, 31, 24, 100),
 ]
+
+
+WIDE = [shape for shape in SHAPES if min(shape[4:]) >= 16] + [
+    (1, 1, 1, 1, 16, 16),
+    (2, 3, 50, 16, 32, 48),
+    (1, 2, 47, 65, 40, 17),
+]
+AMX = level_param("amx")
 
 
 def _rng(*key):
@@ -55,11 +63,14 @@ def operands(batch, heads, queries, keys, width, value_width, order=None):
 
 
 def run(arrays, attrs, target, consts=(), **options):
+    """By the kernel of a level."""
+    on_registers = target == "amx"
+    options.setdefault("rtol", 3e-5 if on_registers else 1e-5)
     return check(
         "RowAttention",
         arrays,
         attrs,
-        kernel="attention_rows",
+        kernel="attention_amx" if on_registers else "attention_rows",
         target=target,
         consts=(3, 4, 5, 6, *consts),
         **options,
@@ -72,7 +83,13 @@ def test_shapes(shape, target):
     run(*operands(*shape), target)
 
 
-@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("target", [AMX])
+@pytest.mark.parametrize("shape", WIDE, ids=str)
+def test_shapes_on_matrix_registers(shape, target):
+    run(*operands(*shape), target)
+
+
+@pytest.mark.parametrize("target", [*levels(), AMX])
 @pytest.mark.parametrize("queries, keys", [(5, 7), (49, 49)])
 @pytest.mark.parametrize("wide", [(1, 1), (1, 0), (0, 1), (0, 0)])
 @pytest.mark.parametrize("constant", [True, False])
@@ -88,24 +105,37 @@ def test_terms(queries, keys, wide, constant, target):
     run(arrays, attrs, target, (7, 8, 9, 10) if constant else (8, 10))
 
 
-@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("target", [*levels(), AMX])
 def test_rows_in_any_order(target):
     order = np.random.default_rng(0).permutation(49)
     run(*operands(2, 2, 49, 20, 32, 16, order), target)
 
 
-@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("target", [*levels(), AMX])
 def test_minus_infinity_attends_nothing(target):
     arrays, attrs = operands(1, 1, 9, 9, 16, 16)
     mask = np.triu(np.full((1, 9, 9), -np.inf, np.float32), 1)
     run([*arrays, mask, np.zeros(1, np.int32)], attrs, target, (7, 8))
 
 
-@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("target", [*levels(), AMX])
 def test_large_scores_do_not_overflow(target):
     arrays, attrs = operands(1, 2, 20, 37, 16, 16)
     arrays[0] = arrays[0] * np.float32(1000)
-    run(arrays, attrs, target, rtol=1e-4)
+    run(arrays, attrs, target, rtol=2e-2 if target == "amx" else 1e-4)  # scores of thousands
+
+
+@pytest.mark.parametrize("target", [AMX])
+@pytest.mark.parametrize("where", ["query", "key", "value"])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_what_is_not_finite_stays_in_its_rows(value, where, target):
+    arrays, attrs = operands(1, 2, 20, 37, 32, 16)
+    if where == "query":
+        arrays[0][0, 7, 1, 3] = value
+    else:
+        arrays[1][0, 5, 0, 3 if where == "key" else 32 + 2] = value
+    choice = run(arrays, attrs, target)
+    assert choice.detail == "2 items of 20 x 37"
 
 
 def test_equal_slabs_are_kept_once():

@@ -80,9 +80,14 @@ def can_be_split(w: Array) -> bool:
     return bool(np.all(np.abs(w) < np.float32(LARGEST)))
 
 
-def need_halves(site: Site, w: Array) -> None:
-    """Raise Skip unless the site may be computed by halves of these weights."""
+def need_default(site: Site) -> None:
+    """Raise Skip unless the site may be computed by halves."""
     if site.precision != "default":
         raise Skip(f"precision is {site.precision}: products of halves are right to 2^-15 only")
+
+
+def need_halves(site: Site, w: Array) -> None:
+    """Raise Skip unless the site may be computed by halves of these weights."""
+    need_default(site)
     if not can_be_split(w):
         raise Skip(f"some weights are not below {LARGEST}")

@@ -7,27 +7,21 @@ with the values, divided by the sums on the way out.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.math import LOG2E
+from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32
-from tinsmith.kernels._kernel import (
-    PLAIN,
-    Choice,
-    Emit,
-    Packed,
-    Site,
-    Skip,
-    Tier,
-    kernel,
-    one_phase,
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Tier, kernel, one_phase
+from tinsmith.kernels.attention.operands import (
+    Extents,
+    RowOperands,
+    extents_of,
+    operands_of,
+    softmax_rows,
+    softmax_time,
 )
 from tinsmith.kernels.attention.pack import copy_queries, pack_keys, pack_values
-from tinsmith.kernels.attention.softmax import Term, exponentials
-from tinsmith.kernels.attention.tables import Book, RowMap, Start, row_map
+from tinsmith.kernels.attention.tables import Start
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, part
 from tinsmith.kernels.dot.skeleton import Operands, Tile, offsets, product
 from tinsmith.kernels.dot.tiles import Columns, Rows, choose, split_columns
@@ -42,30 +36,10 @@ TILE_VECTORS = 2
 
 
 @dataclass(frozen=True)
-class Added:
-    """A bias or mask [slabs, queries or 1, keys or 1]: input number, or a constant that is packed
-    (already in units of log2); `at`: where in the book the slab of each item begins."""
-
-    index: int
-    const: np.ndarray[Any, Any] | None
-    dims: tuple[int, ...]
-    at: int
-
-    @property
-    def step(self) -> int:
-        """Elements from one query's row to the next."""
-        return self.dims[2] if self.dims[1] > 1 else 0
-
-
-@dataclass(frozen=True)
 class Shape:
     """Extents, tiles, and where everything lies in the workspace (in elements)."""
 
-    items: int
-    queries: int
-    keys: int
-    width: int
-    value_width: int
+    of: Extents
     rows: Rows
     columns: Columns
     value_columns: Columns
@@ -75,9 +49,9 @@ class Shape:
     def places(self) -> tuple[int, int, int, int, int]:
         """Keys, values, queries, scores, reciprocals of sums; all begin on a cache line."""
         sizes = (
-            self.width * self.columns.padded,
-            self.keys * self.value_columns.padded,
-            self.rows.size * self.width,
+            self.of.width * self.columns.padded,
+            self.of.keys * self.value_columns.padded,
+            self.rows.size * self.of.width,
             self.rows.size * self.score_row,
         )
         found = [0]
@@ -90,112 +64,49 @@ class Shape:
         return 4 * (self.places[-1] + self.rows.size + 16)
 
 
-@dataclass(frozen=True)
-class Maps:
-    q: RowMap
-    k: RowMap
-    v: RowMap
-    y: RowMap
-
-
-def _table(site: Site, index: int) -> np.ndarray[Any, Any]:
-    table = site.const(index, "the table of rows")
-    if table.size == 0:
-        raise Skip("there are no rows")
-    return table
-
-
-def _shape(site: Site) -> Shape:
-    (items, queries), keys = _table(site, 3).shape, _table(site, 4).shape[1]
-    width, value_width = site.attr("width"), site.attr("value_width")
-    if min(width, value_width) == 0:
-        raise Skip("the rows are empty")
-    target, lanes = site.target, block_of(site.target)
-    tiling = choose(target, queries, keys, width, most_vectors=TILE_VECTORS)
+def _shape(target: Target, of: Extents) -> Shape:
+    lanes = block_of(target)
+    tiling = choose(target, of.queries, of.keys, of.width, most_vectors=TILE_VECTORS)
     vectors = len(tiling.columns.widths) if tiling.columns.full else TILE_VECTORS
-    values = split_columns(value_width, lanes, vectors, exact=not target.has_masks)
+    values = split_columns(of.value_width, lanes, vectors, exact=not target.has_masks)
     score_row = -(-tiling.columns.padded // lanes) * lanes
     if score_row * 4 % 1024 == 0:
         score_row += 16
-    return Shape(
-        items, queries, keys, width, value_width, tiling.rows, tiling.columns, values, score_row
-    )
-
-
-def _added(site: Site, index: int, book: Book) -> Added | None:
-    if not site.has(index):
-        return None
-    at = site.const(index + 1, "the table of slabs").astype(np.int64)
-    value = site.input(index)
-    array = value.const
-    if array is not None:
-        array, first = np.unique(array, axis=0, return_inverse=True)
-        at = first.reshape(-1)[at]
-        array = (array.astype(np.float64) * LOG2E).astype(np.float32)
-    dims = value.dims if array is None else array.shape
-    return Added(index, array, tuple(dims), book.put(at * (dims[1] * dims[2])))
+    return Shape(of, tiling.rows, tiling.columns, values, score_row)
 
 
 @kernel("RowAttention", Tier.SHAPED, dtypes="float32")
 def attention_rows(site: Site) -> Choice:
     """Scores, softmax and the product with values by blocks of queries that stay in L1."""
-    shape = _shape(site)
-    book = Book()
-    maps = Maps(*(row_map(book, _table(site, i)) for i in (3, 4, 5, 6)))
-    added = [a for a in (_added(site, i, book) for i in (7, 9)) if a is not None]
-    flops = 2.0 * shape.items * shape.queries * shape.keys * (shape.width + shape.value_width)
-    scores = shape.items * shape.queries * shape.keys
-    target = site.target
-    cost = target.time(flops, 4.0 * site.out.type.size * 4, 0.85) + target.time(
-        20.0 * scores, 0, 0.5
-    )
-    groups = min(shape.rows.count, -(-parts_for(PARTS, cost) // shape.items))
-    constants = [a for a in added if a.const is not None]
-
-    def emit(em: Emit) -> None:
-        _emit(em, shape, maps, added, groups)
-
-    reads: list[Any] = [PLAIN, PLAIN, PLAIN, None, None, None, None]
-    for i in (7, 9):
-        if len(site.inputs) > i:
-            is_read = any(a.index == i and a.const is None for a in added)
-            reads += [PLAIN if is_read else None, None]
-    reads = reads[: len(site.inputs)]
+    of, target = extents_of(site), site.target
+    shape, operands = _shape(target, of), operands_of(site)
+    cost = target.time(of.flops, 16.0 * site.out.type.size, 0.85) + softmax_time(target, of)
+    groups = min(shape.rows.count, -(-parts_for(PARTS, cost) // of.items))
     return Choice(
         cost=cost,
-        reads=site.reads(reads, PLAIN),
+        reads=site.reads(operands.reads(site), PLAIN),
         writes=(PLAIN,),
-        phases=one_phase(shape.items * groups, emit),
-        packed=(book.packed(), *(Packed("bias", _keep(a.const)) for a in constants)),
+        phases=one_phase(of.items * groups, lambda em: _emit(em, shape, operands, groups)),
+        packed=operands.packed,
         workspace=shape.workspace,
-        detail=f"{shape.items} items of {shape.queries} x {shape.keys}, "
-        f"tile {shape.rows.size}x{TILE_VECTORS}",
+        detail=f"{of}, tile {shape.rows.size}x{TILE_VECTORS}",
     )
 
 
-def _keep(array: Any) -> Any:
-    return lambda: array
-
-
-def _emit(em: Emit, s: Shape, maps: Maps, added: list[Added], groups: int) -> None:
-    b = em.b
+def _emit(em: Emit, s: Shape, operands: RowOperands, groups: int) -> None:
+    b, of, maps = em.b, s.of, operands.maps
     book = em.packed[0]
     q, k, v = (em.ins[i].pointer for i in range(3))  # type: ignore[union-attr]
-    y = em.outs[0].pointer
+    y, terms = em.outs[0].pointer, operands.terms(em)
     work = em.workspace.cast(F32)
     keys, values, queries, scores, sums = ((work + p).fixed() for p in s.places)
-    packed = iter(em.packed[1:])
-    biases = [
-        (a, em.ins[a.index].pointer if a.const is None else next(packed))  # type: ignore[union-attr]
-        for a in added
-    ]
     scale = em.site.attr("scale") * LOG2E
     with b.loop(em.begin, em.end) as t:
         item, group = t // groups, b.index(t % groups)
 
         def pack() -> None:
-            pack_keys(b, k, maps.k.start(book, item), s.width, s.columns, keys)
-            pack_values(b, v, maps.v.start(book, item), s.keys, s.value_columns, values)
+            pack_keys(b, k, maps.k.start(book, item), of.width, s.columns, keys)
+            pack_values(b, v, maps.v.start(book, item), of.keys, s.value_columns, values)
 
         if groups == 1:
             pack()
@@ -203,12 +114,14 @@ def _emit(em: Emit, s: Shape, maps: Maps, added: list[Added], groups: int) -> No
             with b.when(group.eq(0) | t.eq(em.begin)):
                 pack()
         q_rows, y_rows = maps.q.start(book, item), maps.y.start(book, item)
-        slabs = [(a, (p + (book + a.at + item).load()).fixed()) for a, p in biases]
+        slabs = operands.slabs(em, terms, item)
 
         def block(row: Position, height: int) -> None:
-            copy_queries(b, q, q_rows, row, height, s.width, scale, queries)
+            copy_queries(b, q, q_rows, row, height, of.width, scale, queries)
             _scores(em, s, height, queries, keys, scores)
-            _softmax(em, s, row, height, scores, sums, slabs)
+            softmax_rows(
+                b, of.keys, row, height, scores, s.score_row, sums, slabs, block_of(b.target)
+            )
             _values(em, s, row, height, scores, values, sums, y, y_rows)
 
         lo, hi = part(group, groups, s.rows.count)
@@ -216,36 +129,17 @@ def _emit(em: Emit, s: Shape, maps: Maps, added: list[Added], groups: int) -> No
 
 
 def _scores(em: Emit, s: Shape, height: int, queries: Ptr, keys: Ptr, scores: Ptr) -> None:
+    width = s.of.width
+
     def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
-        right = (keys + c * (s.width * s.columns.size)).fixed()
-        tile = product(
-            em.b, Operands(queries, s.width, right, sum(widths), s.width), height, widths
-        )
+        right = (keys + c * (width * s.columns.size)).fixed()
+        tile = product(em.b, Operands(queries, width, right, sum(widths), width), height, widths)
         place = (scores + column).fixed()
         for i, row in enumerate(tile):
             for at, value in offsets(row):
                 (place + (i * s.score_row + at)).store(value)
 
     each_column_panel(em.b, s.columns, 0, s.columns.count, panel)
-
-
-def _softmax(
-    em: Emit,
-    s: Shape,
-    row: Position,
-    height: int,
-    scores: Ptr,
-    sums: Ptr,
-    slabs: list[tuple[Added, Ptr]],
-) -> None:
-    b = em.b
-    with b.loop(0, height) as i:
-        terms = []
-        for a, slab in slabs:
-            at = (slab + (b.index(row) + i) * a.step).fixed() if a.step else slab
-            terms.append(Term(at, a.dims[2] > 1, 1.0 if a.const is not None else LOG2E))
-        line = (scores + i * s.score_row).fixed()
-        (sums + i).store(exponentials(b, line, s.keys, block_of(em.target), terms))
 
 
 def _values(
@@ -262,8 +156,8 @@ def _values(
     b = em.b
 
     def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
-        right = (values + c * (s.keys * s.value_columns.size)).fixed()
-        at = Operands(scores, s.score_row, right, sum(widths), s.keys)
+        right = (values + c * (s.of.keys * s.value_columns.size)).fixed()
+        at = Operands(scores, s.score_row, right, sum(widths), s.of.keys)
         tile: Tile = product(b, at, height, widths)
         for i, line in enumerate(tile):
             out = (y + y_rows.at(b.index(row) + i) + column).fixed()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tinsmith.codegen import math as m
 from tinsmith.codegen.builder import Builder, Ptr, Val
@@ -29,8 +29,15 @@ class Term:
         return score + value if self.factor == 1.0 else value.fma(self.factor, score)
 
 
-def exponentials(b: Builder, row: Ptr, n: int, lanes: int, terms: Sequence[Term]) -> Val:
-    """Turn a row of scores, plus terms, into 2^(score - largest); the reciprocal of their sum."""
+Put = Callable[[Position, Val], None]
+"""put(i, e): keep the vector e, which begins with element i."""
+
+
+def exponentials(
+    b: Builder, row: Ptr, n: int, lanes: int, terms: Sequence[Term], put: Put | None = None
+) -> Val:
+    """Turn a row of scores, plus terms, into 2^(score - largest); the reciprocal of their sum.
+    They go to where the scores were, or to `put`, with zeros beyond the last."""
 
     def largest(i: Position, size: int, mask: Val | None, tops: list[Val]) -> list[Val]:
         score = (row + i).load(size)
@@ -44,7 +51,11 @@ def exponentials(b: Builder, row: Ptr, n: int, lanes: int, terms: Sequence[Term]
 
     def power(i: Position, size: int, mask: Val | None, sums: list[Val]) -> list[Val]:
         e = m.exp2_below((row + i).load(size) - top.splat(size))
-        (row + i).store(e)
-        return [sums[0] + keep(mask, e, 0.0)]
+        kept = keep(mask, e, 0.0)
+        if put is None:
+            (row + i).store(e)
+        else:
+            put(i, kept)
+        return [sums[0] + kept]
 
     return b.const(1.0, F32) / fold_row(b, n, lanes, [SUM], power)[0]

@@ -1,0 +1,120 @@
+"""Keys and values of one item as bfloat16 halves, in the order in which registers are loaded.
+
+Both are the right operands of products: [panel][channel block][low, high][vector of the panel] of
+registers, as `amx.weights.pack` has them; a panel has two vectors. For scores, outputs are keys and
+channels the elements of their rows; for results, outputs are elements of values and channels keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tinsmith.codegen import matrix
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.matrix import DEPTH, SIDE
+from tinsmith.codegen.types import BF16, F32, U8
+from tinsmith.kernels.amx.plan import POSITION, Plan
+from tinsmith.kernels.amx.sums import REGISTER
+from tinsmith.kernels.attention.tables import Start
+from tinsmith.kernels.places import Position
+from tinsmith.kernels.rows import run
+from tinsmith.kernels.transpose import transpose
+
+VECTORS = 2  # of a panel
+BLOCK = 2 * VECTORS * REGISTER  # bytes of a channel block of a panel
+INTERLEAVED = [lane + half for lane in range(SIDE) for half in (0, SIDE)]
+
+
+def split_queries(
+    b: Builder, plan: Plan, q: Ptr, rows: Start, first: Val, count: Val, scale: float, to: Ptr
+) -> None:
+    """`count` rows from `first` on, times a factor, as `amx.split` has positions."""
+    factor = b.const(scale, F32.x(SIDE))
+    with b.loop(0, count) as i:
+        source = (q + rows.at(first + i)).fixed()
+        out = (to.cast(BF16) + i * DEPTH).fixed()
+
+        def block(c: Position, count: int, source: Ptr = source, out: Ptr = out) -> None:
+            x, y = _load(b, source + c * DEPTH, count)
+            put_split(plan, out, c * DEPTH, matrix.halve(b, x * factor, y * factor))
+
+        _each_block(b, plan.channels, block)
+
+
+def put_split(plan: Plan, to: Ptr, channel: Position, halves: tuple[Val, Val]) -> None:
+    """Keep 32 channels of the position at `to`."""
+    high, low = halves
+    at = (to + channel * plan.block).fixed()
+    at.store(high)
+    (at + plan.low * DEPTH).store(low)
+
+
+def split_keys(b: Builder, plan: Plan, k: Ptr, rows: Start, keys: int, to: Ptr) -> None:
+    """The rows of all keys, transposed in pairs of elements; padding repeats the last key."""
+    with b.loop(0, plan.outputs) as vector:
+        out = _vector(plan, to, vector)
+        places = [rows.at(b.index(b.minimum(vector * SIDE + r, keys - 1))) for r in range(SIDE)]
+        sources = [(k + place).fixed() for place in places]
+
+        def block(c: Position, count: int, out: Ptr = out, sources: list[Ptr] = sources) -> None:
+            pairs = [matrix.halve(b, *_load(b, s + c * DEPTH, count)) for s in sources]
+            for half in range(2):
+                at = (out + (c * BLOCK + (1 - half) * VECTORS * REGISTER)).fixed()
+                square = transpose([pair[half].bitcast(F32.x(SIDE)) for pair in pairs])
+                for i, row in enumerate(square):
+                    (at + i * POSITION).cast(F32).store(row)
+
+        _each_block(b, plan.channels, block)
+
+
+def split_values(b: Builder, plan: Plan, v: Ptr, rows: Start, width: int, to: Ptr) -> None:
+    """The rows of all values, interleaved in pairs; what does not exist is zero."""
+    vectors = -(-width // SIDE)
+
+    def pair(i: Position, several: bool) -> None:
+        sources = [(v + rows.at(i * 2 + r)).fixed() for r in range(1 + several)]
+        for n in range(vectors):
+            mask = b.first_lanes(width - n * SIDE, SIDE) if width - n * SIDE < SIDE else None
+            upper, *lower = [(s + n * SIDE).load(SIDE, mask) for s in sources]
+            put(i, n, matrix.halve(b, upper, lower[0] if several else b.zero(F32.x(SIDE))))
+
+    def put(i: Position, n: Position, halves: tuple[Val, Val]) -> None:
+        at = _vector(plan, to, n) + i // SIDE * BLOCK + i % SIDE * POSITION
+        for half, value in zip((1, 0), halves, strict=True):
+            place = at + half * VECTORS * REGISTER
+            place.cast(BF16).store(value.shuffle(None, INTERLEAVED))
+
+    whole, rest = divmod(plan.channels, 2)
+    run(b, 0, whole, lambda i: pair(i, True))
+    run(b, whole, whole + rest, lambda i: pair(i, False))
+    nothing = b.zero(BF16.x(DEPTH)), b.zero(BF16.x(DEPTH))
+    for n in range(plan.outputs):
+        first = whole + rest if n < vectors else 0
+        run(b, first, plan.blocks * SIDE, partial(put, n=n, halves=nothing))
+
+
+def _vector(plan: Plan, to: Ptr, number: Position) -> Ptr:
+    """Where a vector of outputs begins."""
+    panel, n = number // VECTORS, number % VECTORS
+    return (to.cast(U8) + panel * plan.panel_bytes + n * REGISTER).fixed()
+
+
+def _load(b: Builder, at: Ptr, count: int) -> tuple[Val, Val]:
+    """`count` elements, and zeros, as two vectors."""
+
+    def vector(at: Ptr, size: int) -> Val:
+        mask = b.first_lanes(size, SIDE) if size < SIDE else None
+        return at.load(SIDE, mask) if size > 0 else b.zero(F32.x(SIDE))
+
+    return vector(at, count), vector(at + SIDE, count - SIDE)
+
+
+def _each_block(b: Builder, channels: int, body: Callable[[Position, int], None]) -> None:
+    """body(block, channels of it)."""
+    full, rest = divmod(channels, DEPTH)
+    if full:
+        with b.loop(0, full) as c:
+            body(c, DEPTH)
+    if rest:
+        body(full, rest)

@@ -1,0 +1,162 @@
+"""What an attention reads and writes: rows that lie anywhere, and what is added to scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.math import LOG2E
+from tinsmith.codegen.target import Target
+from tinsmith.kernels._kernel import PLAIN, Emit, Layout, Packed, Site, Skip
+from tinsmith.kernels.attention.softmax import Put, Term, exponentials
+from tinsmith.kernels.attention.tables import Book, RowMap, row_map
+from tinsmith.kernels.places import Position
+from tinsmith.records import dataclass
+
+Slab = tuple["Added", Ptr]
+
+
+@dataclass(frozen=True)
+class Extents:
+    """Of all operands: heads of batch elements or windows, rows of each, and elements of a row."""
+
+    items: int
+    queries: int
+    keys: int
+    width: int
+    value_width: int
+
+    @property
+    def scores(self) -> int:
+        return self.items * self.queries * self.keys
+
+    @property
+    def flops(self) -> float:
+        """Of the two products."""
+        return 2.0 * self.scores * (self.width + self.value_width)
+
+    def __str__(self) -> str:
+        return f"{self.items} items of {self.queries} x {self.keys}"
+
+
+@dataclass(frozen=True)
+class Added:
+    """A bias or mask [slabs, queries or 1, keys or 1]: input number, or a constant that is packed
+    (already in units of log2); `at`: where in the book the slab of each item begins."""
+
+    index: int
+    const: np.ndarray[Any, Any] | None
+    dims: tuple[int, ...]
+    at: int
+
+    @property
+    def step(self) -> int:
+        """Elements from one query's row to the next."""
+        return self.dims[2] if self.dims[1] > 1 else 0
+
+    def term(self, slab: Ptr, row: Position, i: Val) -> Term:
+        """What is added to the scores of query row + i."""
+        at = (slab + (slab.b.index(row) + i) * self.step).fixed() if self.step else slab
+        return Term(at, self.dims[2] > 1, 1.0 if self.const is not None else LOG2E)
+
+
+@dataclass(frozen=True)
+class Maps:
+    q: RowMap
+    k: RowMap
+    v: RowMap
+    y: RowMap
+
+
+@dataclass(frozen=True)
+class RowOperands:
+    """`book` holds the tables of all `maps` and terms, and is the first packed array."""
+
+    book: Book
+    maps: Maps
+    added: tuple[Added, ...]
+
+    @property
+    def packed(self) -> tuple[Packed, ...]:
+        constants = [a.const for a in self.added if a.const is not None]
+        return (self.book.packed(), *(Packed("bias", _keep(c)) for c in constants))
+
+    def reads(self, site: Site) -> list[Layout | None]:
+        """Of each input: the layout, or None where it is not read at run time."""
+        live = {a.index for a in self.added if a.const is None}
+        return [PLAIN if i < 3 or i in live else None for i in range(len(site.inputs))]
+
+    def terms(self, em: Emit) -> list[tuple[Added, Ptr]]:
+        """What is added to scores, and where it begins."""
+        packed = iter(em.packed[1:])
+        return [
+            (a, em.ins[a.index].pointer if a.const is None else next(packed))  # type: ignore[union-attr]
+            for a in self.added
+        ]
+
+    def slabs(self, em: Emit, terms: list[tuple[Added, Ptr]], item: Val) -> list[Slab]:
+        """Those of one item."""
+        return [(a, (p + (em.packed[0] + a.at + item).load()).fixed()) for a, p in terms]
+
+
+def _keep(array: np.ndarray[Any, Any]) -> Callable[[], np.ndarray[Any, Any]]:
+    return lambda: array
+
+
+def softmax_time(target: Target, of: Extents) -> float:
+    """Seconds of the softmax of all scores on one core."""
+    return target.time(20.0 * of.scores, 0, 0.5)
+
+
+def softmax_rows(
+    b: Builder, keys: int, row: Position, height: Position, scores: Ptr, pitch: int, sums: Ptr,
+    slabs: list[Slab], lanes: int, put: Callable[[Val], Put] | None = None,
+) -> None:  # fmt: skip
+    """Turn `height` rows of scores, `pitch` elements apart, into exponentials, as `exponentials`
+    does (put(i) is its `put` for row i), and keep the reciprocals of their sums. The rows are those
+    of the queries from `row` on."""
+    with b.loop(0, height) as i:
+        terms = [a.term(slab, row, i) for a, slab in slabs]
+        line = (scores + i * pitch).fixed()
+        inverse = exponentials(b, line, keys, lanes, terms, put and put(i))
+        (sums + i).store(inverse)
+
+
+def extents_of(site: Site) -> Extents:
+    """Raises Skip where there are no rows, or nothing in them."""
+    (items, queries), keys = _table(site, 3).shape, _table(site, 4).shape[1]
+    width, value_width = site.attr("width"), site.attr("value_width")
+    if min(width, value_width) == 0:
+        raise Skip("the rows are empty")
+    return Extents(items, queries, keys, width, value_width)
+
+
+def operands_of(site: Site) -> RowOperands:
+    book = Book()
+    maps = Maps(*(row_map(book, _table(site, i)) for i in (3, 4, 5, 6)))
+    added = [a for a in (_added(site, i, book) for i in (7, 9)) if a is not None]
+    return RowOperands(book, maps, tuple(added))
+
+
+def _table(site: Site, index: int) -> np.ndarray[Any, Any]:
+    table = site.const(index, "the table of rows")
+    if table.size == 0:
+        raise Skip("there are no rows")
+    return table
+
+
+def _added(site: Site, index: int, book: Book) -> Added | None:
+    if not site.has(index):
+        return None
+    at = site.const(index + 1, "the table of slabs").astype(np.int64)
+    value = site.input(index)
+    array = value.const
+    if array is not None:
+        array, first = np.unique(array, axis=0, return_inverse=True)
+        at = first.reshape(-1)[at]
+        array = (array.astype(np.float64) * LOG2E).astype(np.float32)
+    dims = value.dims if array is None else array.shape
+    return Added(index, array, tuple(dims), book.put(at * (dims[1] * dims[2])))
