@@ -38,12 +38,13 @@ from tinsmith.kernels.attention.softmax import Put
 from tinsmith.kernels.attention.tables import Start
 from tinsmith.kernels.dot.panels import part as part_of
 from tinsmith.kernels.places import Position
-from tinsmith.kernels.sharing import PARTS, parts_for
+from tinsmith.kernels.sharing import parts_for
 from tinsmith.records import dataclass
 
 TOGETHER = 3
 """Registers of queries that are multiplied by a panel of keys, or values, while it is in L1."""
 ROWS = TOGETHER * SIDE
+TEAM = 2  # parts of the queries for each thread: every part splits keys and values again
 PACKING = 56.0  # issue slots of a row of keys or values, for each block of 32 elements
 POWERS = 60.0  # issue slots of 32 exponentials that are split, from and to the second-level cache
 
@@ -100,7 +101,7 @@ def attention_amx(site: Site) -> Choice:
         raise Skip(f"rows of {of.width} and {of.value_width} do not fill a register's row")
     shape, operands = _shape(of), operands_of(site)
     cost = _products_time(target, shape) + softmax_time(target, of)
-    groups = min(shape.blocks, -(-parts_for(PARTS, cost) // of.items))
+    groups = min(shape.blocks, -(-parts_for(TEAM * site.threads, cost) // of.items))
     return Choice(
         cost=cost,
         reads=site.reads(operands.reads(site), PLAIN),
