@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels.harness import check, level_param, levels
+from tests.kernels.harness import check, level_param, levels, one_node
 from tinsmith.codegen.target import host, level
+from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.attention.tables import Book, row_map
+from tinsmith.kernels.trace import make_site
 from tinsmith.ops import OPS
 
 SHAPES = [  # batch, heads, queries, keys, width, value width
@@ -87,6 +89,21 @@ def test_shapes(shape, target):
 @pytest.mark.parametrize("shape", WIDE, ids=str)
 def test_shapes_on_matrix_registers(shape, target):
     run(*operands(*shape), target)
+
+
+@pytest.mark.parametrize("target", [AMX])
+@pytest.mark.parametrize("threads", [2, 3])
+def test_several_parts_of_an_item_on_matrix_registers(threads, target):
+    choice = run(*operands(1, 2, 197, 130, 64, 64), target, threads=threads)
+    assert choice.phases[0].tiles > 2
+
+
+@pytest.mark.parametrize("width, precision", [(15, "default"), (64, "strict")])
+def test_matrix_registers_decline(width, precision):
+    arrays, attrs = operands(1, 2, 50, 50, width, 64)
+    node = one_node("RowAttention", arrays, attrs, (3, 4, 5, 6))
+    with pytest.raises(Skip, match=r"rows of 15|strict"):
+        KERNELS["attention_amx"].offer(make_site(node, level("amx"), precision))
 
 
 @pytest.mark.parametrize("target", [*levels(), AMX])

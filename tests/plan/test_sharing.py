@@ -68,6 +68,23 @@ def test_large_images_are_shared_by_positions(kernel: str) -> None:
     assert calls and all(c.sweep for c in calls), calls
 
 
+def test_copies_pools_and_halos_follow() -> None:
+    """What neither mixes channels nor has weights: threads keep the positions that they have."""
+    g = Graph("follow")
+    x = g.input("x", Type(np.dtype("float32"), (1, 64, 56, 56)))
+    y = ops.MaxPool(ops.Relu(conv(g, x, 64, 1)), kernel=(3, 3), stride=(2, 2), pad=(1, 1, 1, 1))
+    z = ops.ChannelGather(conv(g, y, 64, 3, seed=2), y, sources=((1, 24, 40), (0, 0, 24)))
+    g.outputs = [conv(g, z, 48, 1, seed=3)]
+    x0 = array(1, 64, 56, 56, seed=9)
+    want = ts.compile(g.clone(), backend="numpy")(x=x0)
+    got = ts.compile(g.clone(), threads=2, cache=False)(x=x0)
+    assert abs(got - want).max() <= 3e-5 * abs(want).max()
+    run_passes(g, "machine")
+    steps = compile_placed(g, level("host"), threads=2).built.plan.steps
+    swept = {s.kernel: [c.sweep for c in s.calls] for s in steps}
+    assert all(swept["pool_max"]) and all(swept["channel_gather"]), swept
+
+
 def test_small_planes_are_shared_by_channels_one_layer_after_the_other() -> None:
     g = Graph("small planes")
     x = g.input("x", Type(np.dtype("float32"), (1, 160, 7, 7)))

@@ -60,9 +60,11 @@ def _choice(site: Site, layout: Layout) -> Choice:
     wanted = max(1, int(cost / WORK), spec.nbytes // PART)
     parts = max(1, min(wanted // outer, inner))
     single = layout.block > 0 and spec.dims[0] == 1
-    near = single and len(site.extras) > 0 and by_positions(
-        site, max(site.extras, key=lambda v: v.type.nbytes), nbytes - spec.nbytes, flops,
-        min(prod(spec.spatial), PARTS), outer, planes=2 * outer,
+    shares = whole_shares(min(prod(spec.spatial), PARTS), site.threads)
+    near = single and len(site.extras) > 0
+    near = near and by_positions(
+        site, max(site.extras, key=lambda v: v.type.nbytes), read=nbytes - spec.nbytes,
+        flops=flops, units=shares, panels=outer, planes=2 * outer,
     )  # fmt: skip
     if near:
         parts = whole_shares(parts, site.threads)

@@ -13,7 +13,8 @@ from tinsmith.kernels.rows import Position, run, share
 
 def zero_halo(spec: Spec, target: Target, parts: int = 1) -> tuple[Code, int]:
     """Code that zeroes everything but the elements, and its tiles: for each (n, block), `parts`
-    equal shares of the first spatial axis, as a sweep.
+    about equal shares of the first spatial axis, as a sweep; the first and the last also zero what
+    is before and after all elements.
 
     The pointer is that of element (0, ..., 0). Rows of a plane are contiguous with their halos, so
     a plane's halo is: all before the first row's elements, the gap between two rows (right halo of
@@ -26,16 +27,16 @@ def zero_halo(spec: Spec, target: Target, parts: int = 1) -> tuple[Code, int]:
         part, plane = (tile % parts, tile // parts) if parts > 1 else (0, tile)
         n, c = plane // spec.blocks, plane % spec.blocks
         start = (x + n * spec.strides[0] + c * spec.strides[1]).fixed()
-        if isinstance(part, int):
-            _before(b, spec, start, target.lanes)
-            _after(b, spec, start, target.lanes)
+        if isinstance(part, int):  # there is one
+            _before(b, spec, start)
+            _after(b, spec, start)
         else:
             with b.when(part.eq(0)):
-                _before(b, spec, start, target.lanes)
+                _before(b, spec, start)
             with b.when(part.eq(parts - 1)):
-                _after(b, spec, start, target.lanes)
+                _after(b, spec, start)
         if len(spec.spatial) > 1:
-            _gaps(b, spec, start, 0, *share(part, parts, spec.spatial[0]), target.lanes)
+            _gaps(b, spec, start, 0, *share(part, parts, spec.spatial[0]))
     b.ret()
     text = module.text()
     symbol = f"z_{blake2b(text.encode(), digest_size=10).hexdigest()}"
@@ -44,37 +45,36 @@ def zero_halo(spec: Spec, target: Target, parts: int = 1) -> tuple[Code, int]:
 
 
 def _reach(spec: Spec, axis: int) -> int:
-    """Elements from the first of one index of a spatial axis to after the last of that index."""
+    """Elements that one index of a spatial axis spans, with the halos between its rows."""
     inner = zip(spec.spatial[axis + 1 :], spec.strides[3 + axis :], strict=True)
     return sum((d - 1) * s for d, s in inner) + spec.layout.block
 
 
-def _gaps(
-    b: Builder, spec: Spec, at: Ptr, axis: int, lo: Position, hi: Position, lanes: int
-) -> None:
+def _gaps(b: Builder, spec: Spec, at: Ptr, axis: int, lo: Position, hi: Position) -> None:
     """What lies between the elements of the indices [lo, hi) of a spatial axis, and after them but
     for the last of all."""
-    pitch, reach, rank = spec.strides[2 + axis], _reach(spec, axis), len(spec.spatial)
-    if axis + 2 < rank:
-        run(b, lo, hi, lambda i: _gaps(
-            b, spec, (at + i * pitch).fixed(), axis + 1, 0, spec.spatial[axis + 1], lanes
-        ))  # fmt: skip
+    pitch, reach, last = spec.strides[2 + axis], _reach(spec, axis), spec.spatial[axis] - 1
+
+    def inside(i: Position) -> None:
+        _gaps(b, spec, (at + i * pitch).fixed(), axis + 1, 0, spec.spatial[axis + 1])
+
+    if axis + 2 < len(spec.spatial):
+        run(b, lo, hi, inside)
     if pitch > reach:
-        last = spec.spatial[axis] - 1
         hi = min(hi, last) if isinstance(hi, int) else b.minimum(hi, last)
-        run(b, lo, hi, lambda i: _zero(b, at + i * pitch + reach, pitch - reach, lanes))
+        run(b, lo, hi, lambda i: _zero(b, at + i * pitch + reach, pitch - reach))
 
 
-def _before(b: Builder, spec: Spec, start: Ptr, lanes: int) -> None:
-    _zero(b, start + -spec.before, spec.before, lanes)
+def _before(b: Builder, spec: Spec, start: Ptr) -> None:
+    _zero(b, start + -spec.before, spec.before)
 
 
-def _after(b: Builder, spec: Spec, start: Ptr, lanes: int) -> None:
+def _after(b: Builder, spec: Spec, start: Ptr) -> None:
     used = (spec.spatial[0] - 1) * spec.strides[2] + _reach(spec, 0)
-    _zero(b, start + used, spec.strides[1] - spec.before - used, lanes)
+    _zero(b, start + used, spec.strides[1] - spec.before - used)
 
 
-def _zero(b: Builder, at: Ptr, count: int, lanes: int) -> None:
+def _zero(b: Builder, at: Ptr, count: int) -> None:
     if count <= 0:
         return
     at = at.fixed()
@@ -82,4 +82,4 @@ def _zero(b: Builder, at: Ptr, count: int, lanes: int) -> None:
     def body(i: Val | int, width: int, mask: Val | None) -> None:
         (at + i).store(b.zero(at.elem.x(width)), mask)
 
-    b.vectors(count, lanes, body)
+    b.vectors(count, b.target.lanes, body)

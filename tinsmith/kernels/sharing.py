@@ -46,8 +46,8 @@ def by_positions(
     far = others * read if weights is not None else 0.0 if channels else turned
     again = AGAIN * others * (weights or 0.0) / target.l3_bandwidth
     busy = target.time(flops, 0) / threads
-    return foreign_time(target, far) + _uneven(panels, threads) * busy > (
-        foreign_time(target, near) + _uneven(units, threads) * busy + again
+    return foreign_time(target, far) + uneven(panels, threads) * busy > (
+        foreign_time(target, near) + uneven(units, threads) * busy + again
     )
 
 
@@ -56,6 +56,6 @@ def whole_shares(parts: int, threads: int) -> int:
     return -(-parts // threads) * threads
 
 
-def _uneven(parts: int, threads: int) -> float:
-    """How much longer the busiest thread takes than an equal share of so many parts."""
-    return -(-parts // threads) * threads / max(1, parts) - 1
+def uneven(parts: int, threads: int) -> float:
+    """How many times as long as an equal share the busiest thread's of so many parts takes."""
+    return whole_shares(parts, threads) / max(1, parts)

@@ -336,7 +336,7 @@ def _zero_calls(
 
 def _halo_parts(spec: Spec, s: Placed) -> int:
     """Into how many shares of its first spatial axis a halo is cut: where threads share positions
-    of what lies in it, each zeroes what is next to its own."""
+    of what lies in it, or nobody says what they share, each zeroes what is next to its own."""
     assert s.site is not None and s.choice is not None
     several = s.site.threads > 1 and s.turns == 1 and spec.dims[0] == 1
     near = several and not s.choice.by_channels and spec.spatial[0] >= s.site.threads

@@ -18,6 +18,7 @@ from typing import Any
 
 from tinsmith.codegen.matrix import DEPTH, SIDE
 from tinsmith.codegen.target import Target, foreign_time, overlap
+from tinsmith.kernels.sharing import uneven
 from tinsmith.records import dataclass
 
 POSITION = 64  # bytes of one position of a channel block, of either half
@@ -30,17 +31,21 @@ SPLITTING = 22.0  # issue slots of a position of a channel block
 FINISHING = 6.0  # issue slots of a vector of results
 ALONE = 1.3  # how much longer products take with one vector of outputs: they wait for loads
 EXPOSED = 0.7  # of the time that weights take from the last-level cache; prefetches hide the rest
-AGAIN = 0.3  # of the time that weights take from the second-level cache, likewise
+AGAIN = 0.3  # of the time that weights take from the second-level cache for a further band
 FILLED = 0.75  # of the second-level cache that a band and a panel may fill
-KEPT = 0.25  # of the second-level cache: weights beyond it begin to be evicted between bands
-SCATTERED = 3.0  # how much longer halves take from another core than a stretch of memory would
+KEPT = 0.25
+"""Of the second-level cache: the share of weights that is evicted between bands grows from none
+there to all of them where they exceed it by the size of the cache."""
+SCATTERED = 3.0
+"""How much longer than a stretch of memory halves take that another core has split, of which a
+register reads a kilobyte here and there: 1024>256 at 14x14 took 270 us so, and 130 in bands."""
 PIECE = 24 << 10  # bytes of weights that the first-level cache keeps beside all else
 WIDEST = 40 << 10
 """Bytes of the weights of one channel block, up to which it may be a piece of its own: 3x3 taps
 have 36 KiB, and gain 15 %; 5x5 have 100, and lose 3 %."""
 RESULTS = 2 * SIDE * POSITION  # bytes of the sums of a register of positions by two of outputs
 TEAM = 4  # parts of the outputs for each thread: one core may be much slower
-SLOWER = 2.5  # how much longer products take on a core of which another thread is busy
+SLOWER = 2.5  # how much longer products take on a core whose other thread is busy: 2 to 3 times
 SMALL = 32  # rows of a band up to which every size is considered
 GROWTH = 1.2
 
@@ -78,7 +83,7 @@ class Plan:
 
     bands    of rows of results in an image
     whole    the input is split as a whole before, and there is one band
-    parts    into which the registers of a panel are cut for threads, where `whole`
+    parts    into which the registers of a panel are cut: for threads, where `whole`
     """
 
     images: int
@@ -195,7 +200,7 @@ class Plan:
 
 
 def best_plan(target: Target, draft: Plan, nbytes: float, threads: int) -> tuple[Plan, float]:
-    """The best cut of a draft whose tensors have `nbytes`, and its cost as `cost` tells it."""
+    """The best cut of a draft whose tensors have `nbytes` by `_shared_cost`, and its `cost`."""
     rows = draft.down.out
     least = min(-(-threads // draft.images), rows)
     candidates = [replace(draft, bands=n) for n in _counts(rows) if n >= least]
@@ -216,26 +221,27 @@ def _counts(rows: int) -> list[int]:
 
 
 def cost(target: Target, plan: Plan, nbytes: float, threads: int = 1) -> float:
-    """Seconds on one core, or `threads` times those of the busiest thread."""
+    """Seconds on one core, or `threads` times those of the busiest thread, where nothing but uneven
+    tiles makes threads wait for each other."""
     issue = 2.0 * target.lanes / target.peak
-    turns, uneven = plan.bands * plan.images, _uneven(plan.tiles, threads)
+    turns, share = plan.bands * plan.images, uneven(plan.tiles, threads)
     products = slots(plan) * turns * issue
-    products = overlap(products * uneven, plan.weight_bytes / target.dram_bandwidth)
+    products = overlap(products * share, plan.weight_bytes / target.dram_bandwidth)
     far = plan.whole and plan.size * POSITION * plan.images > target.l3
     rate = target.dram_bandwidth if far else target.l3_bandwidth
     around = _around(plan) * issue + _fetched(target, plan) / rate
     if not plan.whole:
         around += AGAIN * (turns - 1) * plan.weight_bytes / target.l2_bandwidth
-    return products + around * uneven + target.time(0, nbytes)
+    return products + around * share + target.time(0, nbytes)
 
 
 def _shared_cost(target: Target, plan: Plan, nbytes: float, threads: int) -> float:
-    """`cost`, and what tells the ways to share work apart: the wait for a slower core, weights that
-    all threads read, or halves that other threads have split."""
+    """`cost`, and what tells the ways to share work apart: a slower core, weights that all threads
+    read, or halves that other threads have split. Other kernels' costs have none of these."""
     seconds = cost(target, plan, nbytes, threads)
     if threads == 1:
         return seconds
-    seconds *= _waiting(plan.tiles, threads)
+    seconds *= _slow_core(plan.tiles, threads)
     if not plan.whole:
         readers = min(threads, plan.tiles)
         return seconds + (readers - 1) * plan.weight_bytes / target.l3_bandwidth
@@ -243,18 +249,13 @@ def _shared_cost(target: Target, plan: Plan, nbytes: float, threads: int) -> flo
     return seconds + threads * (target.wait + SCATTERED * foreign_time(target, others))
 
 
-def _uneven(tiles: int, threads: int) -> float:
-    """How much longer the busiest thread takes than an equal share of so many tiles."""
-    return -(-tiles // threads) * threads / tiles
-
-
-def _waiting(tiles: int, threads: int) -> float:
-    """How much longer tiles take, in the mean of cores of one speed, and of one slower core, which
-    takes at least one tile as well, over work that they share to perfection."""
+def _slow_core(tiles: int, threads: int) -> float:
+    """How much longer than on cores of one speed tiles take in the mean of those, and of cores of
+    which one is slower, and takes at least one tile as well; over what such cores could do."""
     others = threads - 1
     slow = max(1, round(tiles / (1 + SLOWER * others)))
     last = max(slow * SLOWER, -(-(tiles - slow) // others))
-    return (1 + last * (others + 1 / SLOWER) / tiles) / 2
+    return (1 + last * (others + 1 / SLOWER) / tiles / uneven(tiles, threads)) / 2
 
 
 def slots(plan: Plan) -> float:

@@ -90,13 +90,18 @@ def _rows(
 
 def _halve(b: Builder, plan: Plan, source: Source, at: Ptr, to: Ptr, channels: int) -> None:
     """One position of one channel block."""
-    x, y = (_load(b, at + k * source.block, channels - k * SIDE) for k in range(2))
-    high, low = matrix.halve(b, x, y)
+    x, y = (load_some(b, at + k * source.block, channels - k * SIDE) for k in range(2))
+    put(plan, to, matrix.halve(b, x, y))
+
+
+def put(plan: Plan, to: Ptr, halves: tuple[Val, Val]) -> None:
+    """Keep one position of one channel block."""
+    high, low = halves
     to.store(high)
     (to + plan.low * DEPTH).store(low)
 
 
-def _load(b: Builder, at: Ptr, channels: int) -> Val:
+def load_some(b: Builder, at: Ptr, channels: int) -> Val:
     """16 channels, of which the first `channels` are there; the others are 0."""
     if channels <= 0:
         return b.zero(F32.x(SIDE))

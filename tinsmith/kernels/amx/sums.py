@@ -39,13 +39,13 @@ def ahead_of(plan: Plan, number: Val, count: int, wide: int) -> Ahead:
 
 def sums(
     b: Builder, plan: Plan, piece: Val, x: Ptr, w: Ptr, taps: Ptr | None, to: Ptr, apart: int,
-    wide: int, meanwhile: Callable[[], None] | None, ahead: Ahead | None, pitch: int = POSITION,
+    wide: int, meanwhile: Callable[[], None] | None, ahead: Ahead | None, stride: int = POSITION,
 ) -> None:  # fmt: skip
     """A piece of the sums of a register of positions, at `x`, and `wide` vectors of outputs, which
-    go to `to`, `apart` bytes apart, with `pitch` bytes from one position to the next, and are added
-    to what is there but for the first piece. `meanwhile` is what else is done while the first
-    channel block is multiplied. All pointers are to bytes, but `taps`, which holds what each tap
-    adds to x, where there are several."""
+    go to `to`, `apart` bytes apart, `stride` bytes from one position to the next, and are added to
+    what is there but for the first piece. `meanwhile` is what else is done while the first channel
+    block is multiplied. All pointers are to bytes, but `taps`, which holds what each tap adds to x,
+    where there are several."""
     step, begin, end = 2 * wide * REGISTER, b.index(0), b.index(plan.blocks)
 
     def clear() -> None:
@@ -54,7 +54,7 @@ def sums(
 
     def load() -> None:
         for o in range(wide):
-            matrix.load(b, o, to + o * apart, pitch)
+            matrix.load(b, o, to + o * apart, stride)
 
     if plan.pieces == 1:
         clear()
@@ -91,7 +91,7 @@ def sums(
                 meanwhile()
         loop.next([(x + plan.block * POSITION).value, (w + plan.taps * step).value])
     for o in range(wide):
-        matrix.store(b, o, to + o * apart, pitch)
+        matrix.store(b, o, to + o * apart, stride)
 
 
 def _weights(b: Builder, at: Ptr, wide: int) -> None:

@@ -80,7 +80,7 @@ def can_be_split(w: Array) -> bool:
     return bool(np.all(np.abs(w) < np.float32(LARGEST)))
 
 
-def need_default(site: Site) -> None:
+def need_default_precision(site: Site) -> None:
     """Raise Skip unless the site may be computed by halves."""
     if site.precision != "default":
         raise Skip(f"precision is {site.precision}: products of halves are right to 2^-15 only")
@@ -88,6 +88,6 @@ def need_default(site: Site) -> None:
 
 def need_halves(site: Site, w: Array) -> None:
     """Raise Skip unless the site may be computed by halves of these weights."""
-    need_default(site)
+    need_default_precision(site)
     if not can_be_split(w):
         raise Skip(f"some weights are not below {LARGEST}")

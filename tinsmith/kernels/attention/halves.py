@@ -1,8 +1,9 @@
-"""Keys and values of one item as bfloat16 halves, in the order in which registers are loaded.
+"""Rows of one item as bfloat16 halves, in the order in which registers are loaded.
 
-Both are the right operands of products: [panel][channel block][low, high][vector of the panel] of
-registers, as `amx.weights.pack` has them; a panel has two vectors. For scores, outputs are keys and
-channels the elements of their rows; for results, outputs are elements of values and channels keys.
+Queries are positions, as `amx.split` has them. Keys and values are right operands, as
+`amx.weights.pack` has them, [panel][channel block][low, high][vector of the panel] of registers; a
+panel has two vectors. For scores, outputs are keys and channels the elements of their rows; for
+results, outputs are elements of values and channels keys.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.matrix import DEPTH, SIDE
 from tinsmith.codegen.types import BF16, F32, U8
 from tinsmith.kernels.amx.plan import POSITION, Plan
+from tinsmith.kernels.amx.split import load_some, put
 from tinsmith.kernels.amx.sums import REGISTER
 from tinsmith.kernels.attention.tables import Start
 from tinsmith.kernels.places import Position
@@ -29,7 +31,7 @@ INTERLEAVED = [lane + half for lane in range(SIDE) for half in (0, SIDE)]
 def split_queries(
     b: Builder, plan: Plan, q: Ptr, rows: Start, first: Val, count: Val, scale: float, to: Ptr
 ) -> None:
-    """`count` rows from `first` on, times a factor, as `amx.split` has positions."""
+    """`count` rows from `first` on, times a factor."""
     factor = b.const(scale, F32.x(SIDE))
     with b.loop(0, count) as i:
         source = (q + rows.at(first + i)).fixed()
@@ -37,17 +39,10 @@ def split_queries(
 
         def block(c: Position, count: int, source: Ptr = source, out: Ptr = out) -> None:
             x, y = _load(b, source + c * DEPTH, count)
-            put_split(plan, out, c * DEPTH, matrix.halve(b, x * factor, y * factor))
+            to = (out + c * (DEPTH * plan.block)).fixed()
+            put(plan, to, matrix.halve(b, x * factor, y * factor))
 
         _each_block(b, plan.channels, block)
-
-
-def put_split(plan: Plan, to: Ptr, channel: Position, halves: tuple[Val, Val]) -> None:
-    """Keep 32 channels of the position at `to`."""
-    high, low = halves
-    at = (to + channel * plan.block).fixed()
-    at.store(high)
-    (at + plan.low * DEPTH).store(low)
 
 
 def split_keys(b: Builder, plan: Plan, k: Ptr, rows: Start, keys: int, to: Ptr) -> None:
@@ -77,9 +72,9 @@ def split_values(b: Builder, plan: Plan, v: Ptr, rows: Start, width: int, to: Pt
         for n in range(vectors):
             mask = b.first_lanes(width - n * SIDE, SIDE) if width - n * SIDE < SIDE else None
             upper, *lower = [(s + n * SIDE).load(SIDE, mask) for s in sources]
-            put(i, n, matrix.halve(b, upper, lower[0] if several else b.zero(F32.x(SIDE))))
+            keep(i, n, matrix.halve(b, upper, lower[0] if several else b.zero(F32.x(SIDE))))
 
-    def put(i: Position, n: Position, halves: tuple[Val, Val]) -> None:
+    def keep(i: Position, n: Position, halves: tuple[Val, Val]) -> None:
         at = _vector(plan, to, n) + i // SIDE * BLOCK + i % SIDE * POSITION
         for half, value in zip((1, 0), halves, strict=True):
             place = at + half * VECTORS * REGISTER
@@ -91,7 +86,7 @@ def split_values(b: Builder, plan: Plan, v: Ptr, rows: Start, width: int, to: Pt
     nothing = b.zero(BF16.x(DEPTH)), b.zero(BF16.x(DEPTH))
     for n in range(plan.outputs):
         first = whole + rest if n < vectors else 0
-        run(b, first, plan.blocks * SIDE, partial(put, n=n, halves=nothing))
+        run(b, first, plan.blocks * SIDE, partial(keep, n=n, halves=nothing))
 
 
 def _vector(plan: Plan, to: Ptr, number: Position) -> Ptr:
@@ -102,12 +97,7 @@ def _vector(plan: Plan, to: Ptr, number: Position) -> Ptr:
 
 def _load(b: Builder, at: Ptr, count: int) -> tuple[Val, Val]:
     """`count` elements, and zeros, as two vectors."""
-
-    def vector(at: Ptr, size: int) -> Val:
-        mask = b.first_lanes(size, SIDE) if size < SIDE else None
-        return at.load(SIDE, mask) if size > 0 else b.zero(F32.x(SIDE))
-
-    return vector(at, count), vector(at + SIDE, count - SIDE)
+    return load_some(b, at, count), load_some(b, at + SIDE, count - SIDE)
 
 
 def _each_block(b: Builder, channels: int, body: Callable[[Position, int], None]) -> None:

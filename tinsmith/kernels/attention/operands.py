@@ -13,6 +13,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import PLAIN, Emit, Layout, Packed, Site, Skip
 from tinsmith.kernels.attention.softmax import Put, Term, exponentials
 from tinsmith.kernels.attention.tables import Book, RowMap, row_map
+from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.places import Position
 from tinsmith.records import dataclass
 
@@ -37,6 +38,12 @@ class Extents:
     def flops(self) -> float:
         """Of the two products."""
         return 2.0 * self.scores * (self.width + self.value_width)
+
+    @property
+    def nbytes(self) -> float:
+        """Of queries, keys, values and results."""
+        rows = self.queries * (self.width + self.value_width)
+        return 4.0 * self.items * (rows + self.keys * (self.width + self.value_width))
 
     def __str__(self) -> str:
         return f"{self.items} items of {self.queries} x {self.keys}"
@@ -82,33 +89,43 @@ class RowOperands:
     @property
     def packed(self) -> tuple[Packed, ...]:
         constants = [a.const for a in self.added if a.const is not None]
-        return (self.book.packed(), *(Packed("bias", _keep(c)) for c in constants))
+        return (self.book.packed(), *(Packed("bias", _array(c)) for c in constants))
 
     def reads(self, site: Site) -> list[Layout | None]:
         """Of each input: the layout, or None where it is not read at run time."""
         live = {a.index for a in self.added if a.const is None}
         return [PLAIN if i < 3 or i in live else None for i in range(len(site.inputs))]
 
-    def terms(self, em: Emit) -> list[tuple[Added, Ptr]]:
-        """What is added to scores, and where it begins."""
+    def slabs(self, em: Emit) -> list[Slab]:
+        """What is added to scores, and where that of all items begins."""
         packed = iter(em.packed[1:])
         return [
             (a, em.ins[a.index].pointer if a.const is None else next(packed))  # type: ignore[union-attr]
             for a in self.added
         ]
 
-    def slabs(self, em: Emit, terms: list[tuple[Added, Ptr]], item: Val) -> list[Slab]:
-        """Those of one item."""
-        return [(a, (p + (em.packed[0] + a.at + item).load()).fixed()) for a, p in terms]
+    def slabs_of(self, em: Emit, slabs: list[Slab], item: Val) -> list[Slab]:
+        """Where that of one item begins."""
+        return [(a, (p + (em.packed[0] + a.at + item).load()).fixed()) for a, p in slabs]
 
 
-def _keep(array: np.ndarray[Any, Any]) -> Callable[[], np.ndarray[Any, Any]]:
+def _array(array: np.ndarray[Any, Any]) -> Callable[[], np.ndarray[Any, Any]]:
     return lambda: array
+
+
+EXPONENTIAL, EFFICIENCY = 20.0, 0.5
+"""Operations of a score's exponential, maximum and sum, and how much of the peak they reach."""
 
 
 def softmax_time(target: Target, of: Extents) -> float:
     """Seconds of the softmax of all scores on one core."""
-    return target.time(20.0 * of.scores, 0, 0.5)
+    return target.time(EXPONENTIAL * of.scores, 0, EFFICIENCY)
+
+
+def score_pitch(keys: int) -> int:
+    """Elements from a row of so many scores to the next, which must not all lie in few sets of the
+    first-level cache."""
+    return keys + LINE if keys * 4 % 1024 == 0 else keys
 
 
 def softmax_rows(

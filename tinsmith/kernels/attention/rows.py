@@ -17,6 +17,7 @@ from tinsmith.kernels.attention.operands import (
     RowOperands,
     extents_of,
     operands_of,
+    score_pitch,
     softmax_rows,
     softmax_time,
 )
@@ -69,9 +70,7 @@ def _shape(target: Target, of: Extents) -> Shape:
     tiling = choose(target, of.queries, of.keys, of.width, most_vectors=TILE_VECTORS)
     vectors = len(tiling.columns.widths) if tiling.columns.full else TILE_VECTORS
     values = split_columns(of.value_width, lanes, vectors, exact=not target.has_masks)
-    score_row = -(-tiling.columns.padded // lanes) * lanes
-    if score_row * 4 % 1024 == 0:
-        score_row += 16
+    score_row = score_pitch(-(-tiling.columns.padded // lanes) * lanes)
     return Shape(of, tiling.rows, tiling.columns, values, score_row)
 
 
@@ -80,7 +79,7 @@ def attention_rows(site: Site) -> Choice:
     """Scores, softmax and the product with values by blocks of queries that stay in L1."""
     of, target = extents_of(site), site.target
     shape, operands = _shape(target, of), operands_of(site)
-    cost = target.time(of.flops, 16.0 * site.out.type.size, 0.85) + softmax_time(target, of)
+    cost = target.time(of.flops, of.nbytes, 0.85) + softmax_time(target, of)
     groups = min(shape.rows.count, -(-parts_for(PARTS, cost) // of.items))
     return Choice(
         cost=cost,
@@ -97,7 +96,7 @@ def _emit(em: Emit, s: Shape, operands: RowOperands, groups: int) -> None:
     b, of, maps = em.b, s.of, operands.maps
     book = em.packed[0]
     q, k, v = (em.ins[i].pointer for i in range(3))  # type: ignore[union-attr]
-    y, terms = em.outs[0].pointer, operands.terms(em)
+    y, all_slabs = em.outs[0].pointer, operands.slabs(em)
     work = em.workspace.cast(F32)
     keys, values, queries, scores, sums = ((work + p).fixed() for p in s.places)
     scale = em.site.attr("scale") * LOG2E
@@ -114,7 +113,7 @@ def _emit(em: Emit, s: Shape, operands: RowOperands, groups: int) -> None:
             with b.when(group.eq(0) | t.eq(em.begin)):
                 pack()
         q_rows, y_rows = maps.q.start(book, item), maps.y.start(book, item)
-        slabs = operands.slabs(em, terms, item)
+        slabs = operands.slabs_of(em, all_slabs, item)
 
         def block(row: Position, height: int) -> None:
             copy_queries(b, q, q_rows, row, height, of.width, scale, queries)

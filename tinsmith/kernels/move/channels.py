@@ -79,10 +79,12 @@ def _blocks(site: Site) -> Choice:
     mixes = [mix_of(lanes[k : k + block], block) for k in range(0, len(lanes), block)]
     n, pixels = site.out.dims[0], prod(site.out.dims[2:])
     parts = max(1, min(pixels * block * 4 // PART, pixels))
-    read, most = site.out.type.nbytes, min(pixels, PARTS)
+    source = max((site.input(i) for i in range(len(site.inputs))), key=lambda v: v.type.nbytes)
+    shares = whole_shares(min(pixels, PARTS), site.threads)
     near = n == 1 and by_positions(
-        site, site.input(0), read, 0.0, most, len(mixes), planes=2 * len(mixes)
-    )
+        site, source, read=site.out.type.nbytes, flops=0.0, units=shares, panels=len(mixes),
+        planes=2 * len(mixes),
+    )  # fmt: skip
     if near:
         parts = whole_shares(parts, site.threads)
     loads = sum(map(len, mixes))
@@ -106,7 +108,7 @@ def _blocks(site: Site) -> Choice:
         cost,
         (layout,) * len(site.inputs),
         (layout,),
-        (Phase(len(mixes) * n * parts, emit, sweep=n * parts if near else 0),),
+        (Phase(len(mixes) * n * parts, emit, sweep=parts if near else 0),),
         by_channels=n == 1 and not near,
         detail=f"{loads} vectors into {len(mixes)}",
     )

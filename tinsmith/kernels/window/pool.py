@@ -67,10 +67,9 @@ def _pool(site: Site, geo: Geometry, fold: Fold, shares: tuple[np.ndarray, ...] 
     count = bands(geo.batch * blocks, geo.out[1], site.threads) if several else 1
     read = 4.0 * geo.channels * prod(geo.size)
     flops = work * fold.flops
-    near = several and geo.batch == 1
-    near = near and by_positions(
+    near = several and geo.batch == 1 and by_positions(
         site, site.input(0), read, flops, geo.out[1], blocks * count, planes=2 * blocks
-    )
+    )  # fmt: skip
     packed = []
     if shares is not None:
         table = np.concatenate([shares[0], shares[1]])
@@ -83,7 +82,7 @@ def _pool(site: Site, geo: Geometry, fold: Fold, shares: tuple[np.ndarray, ...] 
         phases=one_phase(
             geo.batch * blocks * count,
             lambda em: emit_pool(em, geo, fold, shares, blocks, count),
-            count if near else 0,
+            sweep=count if near else 0,
         ),
         by_channels=geo.batch == 1 and not near,
         packed=tuple(packed),
