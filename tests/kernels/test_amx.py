@@ -281,5 +281,10 @@ def test_bands_are_few_but_not_one_for_each_thread(threads):
 
 
 def test_what_takes_long_to_hand_over_is_split_where_it_is_multiplied():
-    draft = Plan(1, 1024, 16, Axis(14), Axis(14))  # results are few, and so is what they read
-    assert not best_plan(level("amx"), draft, 1e6, 2)[0].whole
+    target = replace(
+        level("amx"), l2=2 << 20, l3=32 << 20, peak=170e9,
+        l2_bandwidth=60e9, l3_bandwidth=25e9, dram_bandwidth=14e9,
+    )  # fmt: skip
+    draft = Plan(1, 1024, 16, Axis(14), Axis(14))
+    assert best_plan(target, draft, 1e6, 1)[0].tiles == 1
+    assert not best_plan(target, draft, 1e6, 2)[0].whole

@@ -136,6 +136,16 @@ def test_minus_infinity_attends_nothing(target):
 
 
 @pytest.mark.parametrize("target", [*levels(), AMX])
+@pytest.mark.parametrize("constant", [True, False])
+def test_rows_that_are_masked_by_the_least_number_are_attended_evenly(constant, target):
+    arrays, attrs = operands(1, 1, 9, 20, 16, 16)
+    mask = np.zeros((1, 9, 20), np.float32)
+    mask[0, 4] = mask[0, 5, 3:] = mask[0, 6, 1] = np.finfo(np.float32).min
+    mask[0, 7, 2] = np.finfo(np.float32).max
+    run([*arrays, mask, np.zeros(1, np.int32)], attrs, target, (7, 8) if constant else (8,))
+
+
+@pytest.mark.parametrize("target", [*levels(), AMX])
 def test_large_scores_do_not_overflow(target):
     arrays, attrs = operands(1, 2, 20, 37, 16, 16)
     arrays[0] = arrays[0] * np.float32(1000)

@@ -225,7 +225,7 @@ def cost(target: Target, plan: Plan, nbytes: float, threads: int = 1) -> float:
     tiles makes threads wait for each other."""
     issue = 2.0 * target.lanes / target.peak
     turns, share = plan.bands * plan.images, uneven(plan.tiles, threads)
-    products = slots(plan) * turns * issue
+    products = slots(plan) * plan.images * issue
     products = overlap(products * share, plan.weight_bytes / target.dram_bandwidth)
     far = plan.whole and plan.size * POSITION * plan.images > target.l3
     rate = target.dram_bandwidth if far else target.l3_bandwidth
@@ -259,9 +259,11 @@ def _slow_core(tiles: int, threads: int) -> float:
 
 
 def slots(plan: Plan) -> float:
-    """Issue slots of the products of a band."""
+    """Issue slots of the products of an image."""
     one = PRODUCTS * PRODUCT * (ALONE if plan.outputs == 1 else 1.0)
-    return plan.registers(plan.rows) * plan.outputs * plan.blocks * plan.taps * one
+    small, larger = divmod(plan.down.out, plan.bands)
+    registers = larger * plan.registers(small + 1) + (plan.bands - larger) * plan.registers(small)
+    return registers * plan.outputs * plan.blocks * plan.taps * one
 
 
 def _around(plan: Plan) -> float:

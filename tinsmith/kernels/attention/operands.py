@@ -17,6 +17,9 @@ from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.places import Position
 from tinsmith.records import dataclass
 
+FARTHEST = np.finfo(np.float32).max
+"""What masks mean nothing by has about this size, and must stay finite in units of log2: a row of
+nothing else is attended evenly. So what would overflow stays as it is."""
 Slab = tuple["Added", Ptr]
 
 
@@ -174,6 +177,7 @@ def _added(site: Site, index: int, book: Book) -> Added | None:
     if array is not None:
         array, first = np.unique(array, axis=0, return_inverse=True)
         at = first.reshape(-1)[at]
-        array = (array.astype(np.float64) * LOG2E).astype(np.float32)
+        scaled = array.astype(np.float64) * LOG2E
+        array = np.where(abs(scaled) > FARTHEST, array, scaled).astype(np.float32)
     dims = value.dims if array is None else array.shape
     return Added(index, array, tuple(dims), book.put(at * (dims[1] * dims[2])))

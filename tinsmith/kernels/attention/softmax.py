@@ -26,7 +26,10 @@ class Term:
             value = self.at.load().splat(lanes)
         else:
             value = (self.at + i).load(lanes, mask if lanes > 1 else None)
-        return score + value if self.factor == 1.0 else value.fma(self.factor, score)
+        if self.factor != 1.0:
+            scaled = value * self.factor  # what would overflow stays as it is: see `operands`
+            value = (scaled.abs() < float("inf")).select(scaled, value)
+        return score + value
 
 
 Put = Callable[[Position, Val], None]
