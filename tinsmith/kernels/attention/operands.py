@@ -12,7 +12,7 @@ from tinsmith.codegen.math import LOG2E
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import PLAIN, Emit, Layout, Packed, Site, Skip
 from tinsmith.kernels.attention.softmax import Put, Term, exponentials
-from tinsmith.kernels.attention.tables import Book, RowMap, row_map
+from tinsmith.kernels.attention.tables import Book, RowMap, distinct, row_map
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.places import Position
 from tinsmith.records import dataclass
@@ -175,8 +175,8 @@ def _added(site: Site, index: int, book: Book) -> Added | None:
     value = site.input(index)
     array = value.const
     if array is not None:
-        array, first = np.unique(array, axis=0, return_inverse=True)
-        at = first.reshape(-1)[at]
+        array, which = distinct(array)
+        at = which[at]
         scaled = array.astype(np.float64) * LOG2E
         array = np.where(abs(scaled) > FARTHEST, array, scaled).astype(np.float32)
     dims = value.dims if array is None else array.shape

@@ -1,4 +1,4 @@
-"""The softmax of one row of scores that lies in L1, in units of log2."""
+"""The softmax of one row of scores, in units of log2."""
 
 from __future__ import annotations
 

@@ -80,6 +80,13 @@ class Start:
         return self.first + (self.distances + row).load()
 
 
+def distinct(parts: Array) -> tuple[Array, Array]:
+    """Those along the first axis that differ in any bit, and which of them each part is."""
+    seen: dict[bytes, int] = {}
+    which = np.array([seen.setdefault(part.tobytes(), len(seen)) for part in parts], np.int64)
+    return parts[np.unique(which, return_index=True)[1]], which
+
+
 def row_map(book: Book, table: Array) -> RowMap:
     """Take a table [items, rows] apart, and put what is left of it into the book."""
     table = np.asarray(table, np.int64)
@@ -94,7 +101,7 @@ def row_map(book: Book, table: Array) -> RowMap:
         if np.all(steps == steps[:1]):
             stride = int(steps[0]) if len(steps) else 0
     else:
-        patterns, which = np.unique(distances, axis=0, return_inverse=True)
+        patterns, which = distinct(distances)
     at_first = book.put(first)
     if stride is not None:
         return RowMap(rows, at_first, 0, 0, stride, True)
