@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.target import streamed
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import (
     PLAIN,
@@ -26,6 +27,7 @@ from tinsmith.kernels._kernel import (
 from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel, grid, part
 from tinsmith.kernels.dot.skeleton import (
     DISTANCE,
+    Ahead,
     Operands,
     buffer_bytes,
     finish_tile,
@@ -164,8 +166,9 @@ def packed_choice(site: Site, w: np.ndarray[Any, Any], m: int, tiling: Tiling) -
     """The choice for m flat rows times a packed w."""
     target = site.target
     k, n = w.shape
-    nbytes = 4.0 * (m * k + k * tiling.columns.padded + m * n)
-    cost = target.time(2.0 * m * n * k, nbytes, tiling.efficiency) + 1e-7
+    busy = target.time(2.0 * m * n * k, 4.0 * m * (k + n), tiling.efficiency)
+    arriving = 4.0 * k * tiling.columns.padded / target.dram_bandwidth
+    cost = streamed(busy, arriving, tiling.rows.count) + 1e-7
     cells = grid(target, tiling, k, cost)
     near = by_positions(
         site,
@@ -197,7 +200,7 @@ def packed_choice(site: Site, w: np.ndarray[Any, Any], m: int, tiling: Tiling) -
                 at = Operands(rows, a_row, right, size, k)
                 if stream is not None:
                     later = stream.later(right, row, k * size)
-                    at = replace(at, later=later, share=stream.share)
+                    at = replace(at, ahead=(Ahead(later, size, stream.share),))
                 sums = product(b, at, height, widths, tiling.accumulators)
                 finish_tile(em, sums, row, column, valid, buffer, (0, lead))
 

@@ -27,6 +27,22 @@ DISTANCE = 4096 // F32.nbytes
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """What is wanted later, and prefetched: `step / share` elements with every k, into the first
+    cache (`locality` 3) or the second (2)."""
+
+    at: Ptr
+    step: int
+    share: int = 1
+    locality: int = 3
+
+    def lines(self, k: int) -> range:
+        """The cache lines to ask for with k."""
+        reach = LINE * self.share
+        return range(-(-k * self.step // reach), -(-(k + 1) * self.step // reach))
+
+
+@dataclass(frozen=True)
 class Operands:
     """Where one tile reads: `a` at its first row, `b` at its first column, both at k = 0."""
 
@@ -36,25 +52,22 @@ class Operands:
     b_row: int
     depth: int
     mask: Val | None = None  # of the last vector of B, where lanes beyond it must not be read
-    later: Ptr | None = None  # rows of B that are wanted later: prefetch them,
-    share: int = 1  # or the first so-many-th part
+    ahead: tuple[Ahead, ...] = ()
 
     def moved(self, k: int) -> Operands:
         """From k on."""
-        step = k * self.b_row
-        return replace(
-            self, a=self.a + k, b=self.b + step,
-            later=self.later and self.later + step // self.share,
-        )  # fmt: skip
+        ahead = (replace(x, at=x.at + k * x.step // x.share) for x in self.ahead)
+        return replace(self, a=self.a + k, b=self.b + k * self.b_row, ahead=tuple(ahead))
 
     @property
     def places(self) -> list[Val]:
-        return [p.value for p in (self.a, self.b, self.later) if p is not None]
+        return [p.value for p in (self.a, self.b, *(x.at for x in self.ahead))]
 
     def at(self, places: Sequence[Val]) -> Operands:
         """The same operands at other places."""
         a, b, *later = map(self.b.of, places)
-        return replace(self, a=a, b=b, later=later[0] if later else None)
+        ahead = (replace(x, at=at) for x, at in zip(self.ahead, later, strict=True))
+        return replace(self, a=a, b=b, ahead=tuple(ahead))
 
 
 Tile = list[list[Val]]
@@ -124,10 +137,9 @@ def _steps(
         for j, width in enumerate(widths):
             vectors.append((row + offset).load(width, at.mask if j == n - 1 else None))
             offset += width
-        if at.later is not None:
-            reach = LINE * at.share
-            for line in range(-(-k * at.b_row // reach), -(-(k + 1) * at.b_row // reach)):
-                (at.later + line * LINE).prefetch()
+        for stream in at.ahead:
+            for line in stream.lines(k):
+                (stream.at + line * LINE).prefetch(locality=stream.locality)
         for i in range(rows):
             x = (at.a + (i * at.a_row + k)).load()
             wide = {w: x.splat(w) for w in dict.fromkeys(widths)}

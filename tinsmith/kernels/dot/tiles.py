@@ -14,6 +14,10 @@ from tinsmith.kernels.layout import block_of
 from tinsmith.records import dataclass
 
 
+SINGLE = 1.02
+"""How much longer tiles of one vector take: each multiply-add reads an element of A."""
+
+
 @dataclass(frozen=True)
 class Rows:
     """`total` rows as `many` panels of `size`, then `fewer` panels of `size - 1`."""
@@ -163,7 +167,7 @@ def _cycles(target: Target, rows: Rows, columns: Columns, k: int) -> float:
                 continue
             step = tile_cycles(target, height, widths)
             # B comes from L2: about 24 bytes a cycle, which short tiles cannot hide.
-            step = max(step, 4 * sum(widths) / 24)
+            step = max(step, 4 * sum(widths) / 24) * (SINGLE if len(widths) == 1 else 1.0)
             store = 12 + 2.0 * height * len(widths)
             total += count * panels * (k * step + store)
     return total

@@ -44,21 +44,19 @@ def _fits(w: Array) -> bool:
 
 
 def pack(w: Array, columns: Columns, side: int, depth: int) -> Array:
-    """The right factors: [slab][panel][product][depth][columns of the panel]."""
-    found = []
-    for slab in range(0, len(w), side * depth):
-        wide = w[slab : slab + side * depth].astype(np.float64)
-        for c in range(columns.count):
-            size = columns.size if c < columns.full else sum(columns.tail)
-            at = side * c * columns.size
-            grid = [
-                [
-                    wide[k * depth : (k + 1) * depth, at + n * size : at + (n + 1) * size]
-                    for n in range(side)
-                ]
-                for k in range(side)
+    """The right factors: [panel][product][depth][columns of the panel]."""
+    found, wide = [], w.astype(np.float64)
+    for c in range(columns.count):
+        size = columns.size if c < columns.full else sum(columns.tail)
+        at = side * c * columns.size
+        grid = [
+            [
+                wide[k * depth : (k + 1) * depth, at + n * size : at + (n + 1) * size]
+                for n in range(side)
             ]
-            found += [x.astype(np.float32).reshape(-1) for x in right_factors(grid)]
+            for k in range(side)
+        ]
+        found += [x.astype(np.float32).reshape(-1) for x in right_factors(grid)]
     return np.concatenate(found)
 
 

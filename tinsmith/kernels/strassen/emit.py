@@ -1,6 +1,6 @@
 """The code of a product by Strassen's method, group of row panels by group of row panels.
 
-All left factors of a group (of a slab of K) are made once; then, panel of columns by panel of
+All left factors of a group are made once; then, panel of columns by panel of
 columns, one product after the other, each for all panels of the group, so that its right factor
 is read from afar only once. A product starts from the sums that it is added to, and leaves
 its own for those that follow (`steps.py`), or ends a unit of the result.
@@ -15,7 +15,7 @@ from typing import Protocol
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels.dot.panels import each_column_panel
-from tinsmith.kernels.dot.skeleton import DISTANCE, Operands, Tile, offsets, product
+from tinsmith.kernels.dot.skeleton import Ahead, Operands, Tile, offsets, product
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position
 from tinsmith.kernels.strassen.form import left_factors
@@ -26,7 +26,7 @@ from tinsmith.records import dataclass
 
 LARGE = 1e15  # from here on sums, or products of sums, might overflow
 SMALL = 2.0**-13  # of the largest norm in a panel: larger rows round away what smaller ones hold
-CHAINS = 4  # accumulators of the squares of a row
+DISTANCE = 4096  # elements by which right factors are asked for that are used only once
 AHEAD = 2  # vectors by which lines of left factors are asked for before they are written
 
 
@@ -67,12 +67,10 @@ class Work:
         """A place of `Room`."""
         return (self.workspace.cast(F32) + at).fixed()
 
-    def right(self, c: Position, slab: Position) -> Ptr:
+    def right(self, c: Position) -> Ptr:
         """The right factors of panel c of columns."""
         s = self.shape
-        each = s.products * s.depth
-        at = slab * (each * s.tiling.columns.total)
-        return (self.weights + at + c * (each * s.tiling.columns.size)).fixed()
+        return (self.weights + c * (s.products * s.depth * s.tiling.columns.size)).fixed()
 
     def real(self, row: Position, height: int) -> Position:
         """How many of the `height` rows from `row` on there are."""
@@ -96,7 +94,7 @@ def clear(b: Builder, shape: Shape, workspace: Ptr) -> None:
     """Zero the zeros: before anything else."""
     lanes, room = block_of(b.target), Room(shape)
     with b.loop(0, shape.together) as number:
-        at = (workspace.cast(F32) + room.slots + number * room.slot).fixed()
+        at = (workspace.cast(F32) + room.slots + number * shape.slot).fixed()
         with b.loop(0, shape.tile, lanes) as i:
             (at + i).store(b.zero(F32.x(lanes)))
 
@@ -123,22 +121,13 @@ def _group(w: Work, lo: Position, hi: Position) -> None:
                 slot = 0 if s.together == 1 else p - lo
                 body(_Panel(w, slot, (p * height + base) * s.side, height))
 
-    def slab(number: Position) -> None:
-        def columns(c: Position, column: Position, widths: tuple[int, ...]) -> None:
-            right = w.right(c, number)
-            partial = (b.index(c) - b.index(w.lo)) * (s.side**2 * s.tile)
-            with b.loop(0, s.products) as q:
-                each(lambda panel: _Unit(panel, column, widths, partial, number).product(q, right))
+    def columns(c: Position, column: Position, widths: tuple[int, ...]) -> None:
+        right = w.right(c)
+        with b.loop(0, s.products) as q:
+            each(lambda panel: _Unit(panel, column, widths).product(q, right))
 
-        each(lambda panel: panel.left_factors(number))
-        w.each_column_panel(columns)
-
-    if s.slabs == 1:
-        slab(0)
-    else:
-        each(_Panel.measure)
-        with b.loop(0, s.slabs) as number:
-            slab(number)
+    each(_Panel.left_factors)
+    w.each_column_panel(columns)
     each(_Panel.repair)
 
 
@@ -153,15 +142,14 @@ class _Panel:
 
     @property
     def left(self) -> Ptr:
-        """The left factors."""
-        s = self.w.shape
-        return self.w.room(self.slot * (s.products * s.left))
+        """The first left factor; the next lies after those of all panels."""
+        return self.w.room(self.slot * self.w.shape.left)
 
     @property
     def sums(self) -> Ptr:
         """What products leave to each other."""
-        room = Room(self.w.shape)
-        return self.w.room(self.slot * room.slot + room.slots)
+        s = self.w.shape
+        return self.w.room(self.slot * s.slot + Room(s).slots)
 
     @property
     def sizes(self) -> Ptr:
@@ -173,10 +161,6 @@ class _Panel:
     def limit(self) -> Ptr:
         """Rows whose size is not above this are computed by the definition."""
         return self.w.room(self.slot + Room(self.w.shape).limits)
-
-    def limit_from(self, most: Val, total: Val) -> None:
-        """Set the limit from the largest size and the sum of all."""
-        self.limit.store((total < LARGE**2).select(most * SMALL**2, inf))
 
     def repair(self) -> None:
         """Compute rows by the definition that are small beside the others, or all where one is
@@ -209,43 +193,16 @@ class _Panel:
             largest = singles.out[0]
         return largest
 
-    def measure(self) -> None:
-        """The sizes of the rows, and their limit, where K is cut into slabs."""
-        w, b, s, lanes = self.w, self.w.b, self.w.shape, self.w.lanes
-        full = s.k // lanes
-        chains = max(c for c in range(1, CHAINS + 1) if full % c == 0)
-        start = [b.zero(F32.x(lanes)) for _ in range(chains)]
-        bounds = [b.zero(F32), b.zero(F32)]
-        with b.loop(0, w.real(self.row, self.height * s.side), 1, bounds) as loop:
-            line = w.ends.source(loop.index + self.row).fixed()
-            with b.loop(0, full, chains, start) as vectors:
-                here = (line + vectors.index * w.ends.step).fixed()
-                values = [(here + c * w.ends.step).load(lanes) for c in range(chains)]
-                vectors.next([v.fma(v, t) for v, t in zip(values, vectors.vars, strict=True)])
-            size = b.zero(F32)
-            for value in vectors.out:
-                size = size + value.reduce("add")
-            if s.k % lanes:
-                with b.loop(full * lanes, s.k, 1, [size]) as singles:
-                    x = (line + singles.index).load()
-                    singles.next([x.fma(x, singles.vars[0])])
-                size = singles.out[0]
-            (self.sizes + loop.index).store(size)
-            most, total = loop.vars
-            loop.next([most.max(size), total + size])
-        self.limit_from(*loop.out)
-
-    def left_factors(self, slab: Position) -> None:
-        """Left factors of a slab (and sizes, if it is all of K); the last row fills the panel."""
+    def left_factors(self) -> None:
+        """Left factors, and sizes and their limit; the last row fills the panel."""
         w, b, s, lanes = self.w, self.w.b, self.w.shape, self.w.lanes
         full = s.depth // lanes
-        first = slab * _away(w, s.side)
 
         def factors(lines: list[Ptr], out: Ptr, size: int, squares: list[Val]) -> list[Val]:
             """All that comes from `size` elements of each block."""
             grid = [[(at + _away(w, part)).load(size) for part in range(s.side)] for at in lines]
             for q, value in enumerate(left_factors(grid)):
-                place = out + q * s.left
+                place = out + q * (s.together * s.left)
                 place.store(value)
                 if s.level > 1:
                     (place + AHEAD * lanes).prefetch(write=True)
@@ -257,7 +214,7 @@ class _Panel:
             starts = [b.index(self.row) + unit * self.height + i for unit in range(s.side)]
             if s.lacks:
                 starts = [b.index(b.minimum(at, s.m - 1)) for at in starts]
-            lines = [(w.ends.source(at) + first).fixed() for at in starts]
+            lines = [w.ends.source(at).fixed() for at in starts]
             out = (self.left + i * s.pitch).fixed()
             sizes = [b.zero(F32)] * s.side
             if full:
@@ -274,12 +231,11 @@ class _Panel:
                 sizes = singles.out
             most, total = loop.vars
             for unit, size in enumerate(sizes):
-                if s.slabs == 1:
-                    (self.sizes + unit * self.height + i).store(size)
+                (self.sizes + unit * self.height + i).store(size)
                 most, total = most.max(size), total + size
             loop.next([most, total])
-        if s.slabs == 1:
-            self.limit_from(*loop.out)
+        most, total = loop.out
+        self.limit.store((total < LARGE**2).select(most * SMALL**2, inf))
 
 
 def _plus_squares(values: list[Val], total: Val) -> Val:
@@ -304,8 +260,6 @@ class _Unit:
     panel: _Panel
     column: Position
     widths: tuple[int, ...]
-    partial: Val
-    slab: Position
 
     def product(self, q: Val, right: Ptr) -> None:
         """Product number q: from what it is added to, to what needs it."""
@@ -314,12 +268,15 @@ class _Unit:
         line = (w.table + q * len(FIELDS)).fixed()
         field = {name: (line + i).load() for i, name in enumerate(FIELDS)}
         size = sum(self.widths)
-        left = (panel.left + q * s.left).fixed()
+        left = (panel.left + q * (s.together * s.left)).fixed()
         factor = (right + q * (s.depth * size)).fixed()
         later = factor + DISTANCE
         if s.together > 1:  # each panel fetches its share of the next right factor
             later = factor + s.depth * size + panel.slot * (s.depth * size // s.together)
-        at = Operands(left, s.pitch, factor, size, s.depth, later=later.fixed(), share=s.together)
+        ahead = [Ahead(later.fixed(), size, s.together, locality=2 if s.together == 1 else 3)]
+        if s.far(b.target) > 0.5:
+            ahead.append(Ahead((left + s.left).fixed(), s.tiling.rows.size))
+        at = Operands(left, s.pitch, factor, size, s.depth, ahead=tuple(ahead))
         start = self._load(field["start"])
         sums = product(b, at, panel.height, self.widths, add=start)
         with b.when(field["keep"].ne(0)):
@@ -356,42 +313,18 @@ class _Unit:
         ]
 
     def _end(self, sums: Tile, at_row: Val, at_column: Val) -> None:
-        """Finish a unit of the result, row by row, or leave it for the next slab."""
+        """Finish a unit of the result, row by row."""
         panel, w = self.panel, self.panel.w
         b, s, size = w.b, w.shape, sum(self.widths)
         source = w.room(Room(s).result)
         self._keep(source, sums)
         number = at_row * panel.height
         unit, limit = number + panel.row, panel.limit.load()
-        tile = (at_row * s.side + at_column) * s.tile
-        partial = w.room(self.partial + tile + Room(s).partial)
-
-        def rows(last: bool) -> None:
-            with b.loop(0, w.real(unit, panel.height)) as i:
-                line = (source + i * size).fixed()
-                values = [(line + offset).load(width) for offset, width in places(self.widths)]
-                if s.slabs > 1:
-                    values = self._with_slabs((partial + i * size).fixed(), values, last)
-                if last:
-                    with b.when((panel.sizes + (number + i)).load() > limit):
-                        w.ends.store(unit + i, at_column * size + self.column, values)
-
-        if isinstance(self.slab, int):
-            rows(True)
-        else:
-            b.choose(self.slab.eq(s.slabs - 1), lambda: rows(True), lambda: rows(False))
-
-    def _with_slabs(self, sums: Ptr, values: list[Val], last: bool) -> list[Val]:
-        """What the slabs before have left is added; before the last slab the sums are left."""
-        assert isinstance(self.slab, Val)
-        first, found = self.slab.eq(0), []
-        for (offset, width), value in zip(places(self.widths), values, strict=True):
-            before = (sums + offset).load(width)
-            if not last:
-                before = first.select(self.panel.w.b.zero(value.ty), before)
-                (sums + offset).store(value + before)
-            found.append(value + before)
-        return found
+        with b.loop(0, w.real(unit, panel.height)) as i:
+            line = (source + i * size).fixed()
+            values = [(line + offset).load(width) for offset, width in places(self.widths)]
+            with b.when((panel.sizes + (number + i)).load() > limit):
+                w.ends.store(unit + i, at_column * size + self.column, values)
 
 
 def places(widths: Sequence[int]) -> list[tuple[int, int]]:

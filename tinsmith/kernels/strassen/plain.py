@@ -46,9 +46,9 @@ def _unit(w: Work, line: Ptr, c: Position, unit: Val, widths: tuple[int, ...]) -
     """The results of one row for one unit of a panel of columns."""
     b, s, size = w.b, w.shape, sum(widths)
     zeros = [b.zero(F32.x(width)) for width in widths]
-    with b.loop(0, s.slabs * s.side, 1, zeros) as parts:
-        right = w.right(c, parts.index // s.side)
-        factors = _block(b, s.level, parts.index % s.side, unit)
+    right = w.right(c)
+    with b.loop(0, s.side, 1, zeros) as parts:
+        factors = _block(b, s.level, parts.index, unit)
         with b.loop(0, s.depth, 1, parts.vars) as loop:
             k = loop.index
             x = (line + _element(w, parts.index * s.depth + k)).load()

@@ -7,7 +7,9 @@ together. K is cut into as many parts.
 
 from __future__ import annotations
 
-from tinsmith.codegen.target import Target, overlap
+from dataclasses import replace
+
+from tinsmith.codegen.target import Target, streamed
 from tinsmith.kernels.dot.matmul import spread_stride
 from tinsmith.kernels.dot.tiles import Tiling, choose
 from tinsmith.kernels.sharing import PARTS
@@ -16,7 +18,8 @@ from tinsmith.records import dataclass
 
 LEAST_TILES = 4  # for each of several threads
 KEPT = (0.5, 5.0)  # times L2: the right factors of a group of columns, which is near or is far
-LEFT = 0.5  # times L2: the left factors of a panel of rows
+LEFT = 0.3  # times L2: the left factors of panels of rows, or what products leave to each other
+REREAD, WRITTEN = 0.1, 1.6  # times their traffic: right factors read again, far left factors
 NARROW, WIDE = 2, 6  # the most vectors of a tile
 FAR = 1.08  # what wide tiles cost: right factors come from far, and tiles of few rows read more
 LATENCY = 20.0  # cycles around each product of a tile
@@ -35,7 +38,6 @@ class Shape:
     m: int
     k: int
     n: int
-    slabs: int  # of K, one after the other
     tiling: Tiling
     per_group: int
     cuts: int  # of the panels of rows, for the threads
@@ -53,7 +55,7 @@ class Shape:
     @property
     def depth(self) -> int:
         """Elements of K of one product."""
-        return self.k // (self.side * self.slabs)
+        return self.k // self.side
 
     @property
     def pitch(self) -> int:
@@ -74,10 +76,21 @@ class Shape:
         """Elements of one left operand of a panel of rows."""
         return self.tiling.rows.size * self.pitch
 
+    def far(self, target: Target) -> float:
+        """The share of the left factors of a group of panels that the second-level cache loses."""
+        filled = 4 * self.products * self.left * self.together / target.l2
+        return min(1.0, max(0.0, (filled - LEFT) / (1 - LEFT)))
+
     @property
     def tile(self) -> int:
         """Elements of one tile."""
         return self.tiling.rows.size * self.tiling.columns.size
+
+    @property
+    def slot(self) -> int:
+        """Elements of what the products of a tile leave to each other: zeros, places 1 and 2, and
+        at two levels four times two more."""
+        return (3 if self.level == 1 else 11) * self.tile
 
     @property
     def cycles(self) -> float:
@@ -86,7 +99,7 @@ class Shape:
         per_vector = 1.0 if lanes > 8 else 0.5  # 512-bit operations take both 256-bit pipes
         tiles = rows.count * columns.count
         vectors = rows.total * columns.total / lanes  # of one product
-        left = rows.total * self.depth * self.slabs / lanes * self.products * self.groups
+        left = rows.total * self.depth / lanes * self.products * self.groups
         sums = left * SUM_CYCLES[self.level - 1]
         finish = vectors * self.side**2 / 4 * FINISH_CYCLES
         if self.level > 1:
@@ -117,17 +130,18 @@ class Shape:
         """Of the right factors of a group of columns."""
         return 4.0 * self.stored / self.groups
 
-    def fetching(self, target: Target) -> float:
-        """Seconds for the right factors: once from memory, and for each group of panels of rows
-        more from where they then are."""
-        near = self.group_bytes < KEPT[0] * target.l2
-        again = 0.0 if near else (-(-self.tiling.rows.count // self.together) - 1)
-        return 4.0 * self.stored * (1 / target.dram_bandwidth + again / target.l3_bandwidth)
-
     def seconds(self, target: Target) -> float:
+        """On one core. The right factors come once from memory, and for each group of panels of
+        rows more from where they then are; left factors that the cache loses are written far."""
         flops_per_cycle = 2.0 * self.m * self.n * self.k / (self.side**3 * self.tiling.ideal)
         busy = target.time(self.cycles * flops_per_cycle, 4.0 * self.m * (self.k + self.n))
-        return overlap(busy, self.fetching(target)) + 1e-7
+        rows = self.tiling.rows.count
+        groups, right = -(-rows // self.together), 4.0 * self.stored
+        near = self.group_bytes < KEPT[0] * target.l2
+        far = 0.0 if near else REREAD * right * (groups - 1)
+        far += WRITTEN * self.far(target) * 4.0 * self.products * self.left * rows
+        arriving = right / target.dram_bandwidth
+        return streamed(busy, arriving, groups) + far / target.l3_bandwidth + 1e-7
 
 
 def shape_of(target: Target, level: int, m: int, k: int, n: int, threads: int = 1) -> Shape:
@@ -150,7 +164,6 @@ def _shape(
 ) -> Shape:
     side = 2**level
     tiling = choose(target, -(-m // side), n // side, k // side, exact=True, most_vectors=most)
-    slabs = _slabs(target, PRODUCTS**level * tiling.rows.size, k // side)
     rows, columns = tiling.rows.count, tiling.columns.count
     each = 4 * PRODUCTS**level * (k // side)  # bytes of the factors of one row, or column
     if threads == 1:
@@ -159,18 +172,9 @@ def _shape(
         fit = max(1, int(target.l2 * kept) // (each * tiling.columns.size))
         groups = max(-(-columns // fit), min(columns, LEAST_TILES * threads // rows))
         cuts = min(rows, max(1, -(-PARTS // groups)))
-    near = each * n // side < KEPT[0] * target.l2
-    alone = near or slabs > 1
-    fits = 1 if alone else max(1, int(target.l2 * LEFT) // (each * tiling.rows.size))
+    shape = Shape(level, m, k, n, tiling, -(-columns // groups), cuts, together=1)
     share = -(-rows // cuts)
-    together = -(-share // -(-share // fits))
-    return Shape(level, m, k, n, slabs, tiling, -(-columns // groups), cuts, together)
-
-
-def _slabs(target: Target, rows: int, depth: int) -> int:
-    """Into how many slabs K is cut, so that all left factors stay in cache, if it can be."""
-    fits = max(1, int(target.l2 * LEFT) // (4 * rows))
-    least = -(-depth // fits)
-    unit = 16 if depth % 16 == 0 else 4 if depth % 4 == 0 else 1
-    found = (n for n in range(least, 2 * least + 1) if depth % (n * unit) == 0)
-    return next(found, 1)
+    most = min(share, max(1, int(target.l2 * LEFT) // (4 * shape.slot)))
+    counts = {-(-share // -(-share // min(most, 2**i))) for i in range(most.bit_length() + 1)}
+    found = [replace(shape, together=count) for count in sorted(counts)]
+    return min(found, key=lambda shape: shape.seconds(target))

@@ -36,11 +36,6 @@ class Room:
     def slots(self) -> int:
         return self.shape.together * self.shape.products * self.shape.left
 
-    @property
-    def slot(self) -> int:
-        """The size of a slot: zeros, places 1 and 2, and at two levels four times two more."""
-        return (3 if self.shape.level == 1 else 11) * self.shape.tile
-
     def place(self, number: int) -> int:
         """Within a slot: zeros (0), or place 1 or 2 of the lowest level."""
         return number * self.shape.tile
@@ -52,18 +47,12 @@ class Room:
     @property
     def result(self) -> int:
         """One unit of the result, before it is finished."""
-        return self.slots + self.shape.together * self.slot
-
-    @property
-    def partial(self) -> int:
-        """The results of the slabs before."""
-        return self.result + self.shape.tile
+        return self.slots + self.shape.together * self.shape.slot
 
     @property
     def sizes(self) -> int:
         """The sum of squares of each row of all panels of a group."""
-        s = self.shape
-        return self.partial + (s.side**2 * s.tile * s.per_group if s.slabs > 1 else 0)
+        return self.result + self.shape.tile
 
     @property
     def limits(self) -> int:
