@@ -13,7 +13,6 @@ from tinsmith.codegen.target import Target
 from tinsmith.kernels.layout import block_of
 from tinsmith.records import dataclass
 
-
 SINGLE = 1.02
 """How much longer tiles of one vector take: each multiply-add reads an element of A."""
 

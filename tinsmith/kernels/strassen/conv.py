@@ -17,14 +17,14 @@ from tinsmith.kernels.strassen.choice import choice_of, shapes
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
 from tinsmith.kernels.window.tiles import Sink
 
-APART = 1.08
+APART = 1.03
 """What it costs that the channels of a pixel lie apart, and that weights take more of the caches,
 which a direct convolution leaves to its neighbours."""
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def conv_strassen(site: Site) -> list[Choice]:
-    """Pointwise convolution by Strassen's method: seven products of half size for eight."""
+    """Pointwise convolution by Strassen's method: seven products for eight, or 49 for 64."""
     if site.attr("group") != 1:
         raise Skip(f"group is {site.attr('group')}")
     geo = conv_geometry(site)
@@ -36,7 +36,7 @@ def conv_strassen(site: Site) -> list[Choice]:
     more = [Packed("bias", partial(np.ascontiguousarray, bias))]
     found = [
         choice_of(site, w, shape, Layout(lanes), lambda em: PixelEnds(em, geo), more)
-        for shape in shapes(site, geo.points, w, levels=(1,), unit=lanes)
+        for shape in shapes(site, geo.points, w, levels=(1, 2), unit=lanes)
     ]
     return [replace(choice, cost=APART * choice.cost) for choice in found]
 

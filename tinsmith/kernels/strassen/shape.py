@@ -125,10 +125,9 @@ class Shape:
         """Elements of all right factors."""
         return self.products / self.side**2 * self.k * self.n
 
-    @property
-    def group_bytes(self) -> float:
-        """Of the right factors of a group of columns."""
-        return 4.0 * self.stored / self.groups
+    def is_near(self, target: Target) -> bool:
+        """Whether the second-level cache keeps the right factors of a group of columns."""
+        return 4.0 * self.stored / self.groups < KEPT[0] * target.l2
 
     def seconds(self, target: Target) -> float:
         """On one core. The right factors come once from memory, and for each group of panels of
@@ -137,8 +136,7 @@ class Shape:
         busy = target.time(self.cycles * flops_per_cycle, 4.0 * self.m * (self.k + self.n))
         rows = self.tiling.rows.count
         groups, right = -(-rows // self.together), 4.0 * self.stored
-        near = self.group_bytes < KEPT[0] * target.l2
-        far = 0.0 if near else REREAD * right * (groups - 1)
+        far = 0.0 if self.is_near(target) else REREAD * right * (groups - 1)
         far += WRITTEN * self.far(target) * 4.0 * self.products * self.left * rows
         arriving = right / target.dram_bandwidth
         return streamed(busy, arriving, groups) + far / target.l3_bandwidth + 1e-7
@@ -173,7 +171,7 @@ def _shape(
         groups = max(-(-columns // fit), min(columns, LEAST_TILES * threads // rows))
         cuts = min(rows, max(1, -(-PARTS // groups)))
     shape = Shape(level, m, k, n, tiling, -(-columns // groups), cuts, together=1)
-    share = -(-rows // cuts)
+    share = 1 if shape.is_near(target) else -(-rows // cuts)
     most = min(share, max(1, int(target.l2 * LEFT) // (4 * shape.slot)))
     counts = {-(-share // -(-share // min(most, 2**i))) for i in range(most.bit_length() + 1)}
     found = [replace(shape, together=count) for count in sorted(counts)]
