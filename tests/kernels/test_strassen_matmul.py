@@ -202,17 +202,17 @@ def test_right_factors_are_rounded_once():
 
 
 def test_the_cost_counts_where_right_factors_come_from():
-    """Two levels read 29 MB of them: a loss for few rows where memory is slow beside arithmetic,
-    a gain for many, or where it is fast."""
+    """Two levels read 29 MB of them: a loss where memory is slow beside arithmetic, a gain where
+    it is fast."""
     fast = replace(
         level("avx512"), l2=2 << 20, l3=300 << 20, peak=60e9, l3_bandwidth=90e9, dram_bandwidth=60e9
     )
     slow = replace(fast, peak=170e9, l3_bandwidth=25e9, dram_bandwidth=13e9)
-    for m, gains in ((49, (True, False)), (196, (True, True))):
+    for m in (49, 196):
         k, n = 768, 3072
         direct = [2.0 * m * k * n / t.peak for t in (fast, slow)]
         two = [shape_of(t, 2, m, k, n).seconds(t) for t in (fast, slow)]
-        assert tuple(x < y for x, y in zip(two, direct, strict=True)) == gains
+        assert two[0] < direct[0] and two[1] > direct[1]
 
 
 def test_columns_are_grouped_where_far_factors_would_be_read_again_and_again():

@@ -116,14 +116,11 @@ def overlap(busy: float, fetching: float) -> float:
     return max(busy, fetching) + 0.4 * min(busy, fetching)
 
 
-EXPOSED = 0.3
-"""The most of the time that weights take from memory which prefetching does not hide."""
-
-
-def streamed(busy: float, arriving: float, passes: int) -> float:
-    """Time of arithmetic in so many passes over weights, which arrive from memory in the first."""
-    exposed = min(EXPOSED, arriving * passes / busy)
-    return max(busy, arriving) + exposed * min(busy, arriving)
+def streamed(busy: float, arriving: float, passes: int, exposed: float) -> float:
+    """Time of arithmetic in so many passes over weights, which arrive from memory in the first:
+    the share of it that arithmetic leaves them shows, and of that at most `exposed`."""
+    shown = exposed * min(1.0, arriving * passes / busy)
+    return max(busy, arriving) + shown * min(busy, arriving)
 
 
 def level(name: str) -> Target:

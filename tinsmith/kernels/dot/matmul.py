@@ -131,6 +131,10 @@ def copy_spread(
         b.vectors(k, block_of(b.target), move)
 
 
+EXPOSED = 0.4
+"""The most of the time that weights take from memory which prefetching does not hide."""
+
+
 @dataclass(frozen=True)
 class Stream:
     """Which packed weights the tiles of one group of columns prefetch while they compute.
@@ -168,7 +172,7 @@ def packed_choice(site: Site, w: np.ndarray[Any, Any], m: int, tiling: Tiling) -
     k, n = w.shape
     busy = target.time(2.0 * m * n * k, 4.0 * m * (k + n), tiling.efficiency)
     arriving = 4.0 * k * tiling.columns.padded / target.dram_bandwidth
-    cost = streamed(busy, arriving, tiling.rows.count) + 1e-7
+    cost = streamed(busy, arriving, tiling.rows.count, EXPOSED) + 1e-7
     cells = grid(target, tiling, k, cost)
     near = by_positions(
         site,

@@ -202,7 +202,7 @@ class _Panel:
             """All that comes from `size` elements of each block."""
             grid = [[(at + _away(w, part)).load(size) for part in range(s.side)] for at in lines]
             for q, value in enumerate(left_factors(grid)):
-                place = out + q * (s.together * s.left)
+                place = out + q * s.apart
                 place.store(value)
                 if s.level > 1:
                     (place + AHEAD * lanes).prefetch(write=True)
@@ -268,7 +268,7 @@ class _Unit:
         line = (w.table + q * len(FIELDS)).fixed()
         field = {name: (line + i).load() for i, name in enumerate(FIELDS)}
         size = sum(self.widths)
-        left = (panel.left + q * (s.together * s.left)).fixed()
+        left = (panel.left + q * s.apart).fixed()
         factor = (right + q * (s.depth * size)).fixed()
         later = factor + DISTANCE
         if s.together > 1:  # each panel fetches its share of the next right factor

@@ -12,6 +12,7 @@ from dataclasses import replace
 from tinsmith.codegen.target import Target, streamed
 from tinsmith.kernels.dot.matmul import spread_stride
 from tinsmith.kernels.dot.tiles import Tiling, choose
+from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.sharing import PARTS
 from tinsmith.kernels.strassen.form import PRODUCTS
 from tinsmith.records import dataclass
@@ -19,7 +20,8 @@ from tinsmith.records import dataclass
 LEAST_TILES = 4  # for each of several threads
 KEPT = (0.5, 5.0)  # times L2: the right factors of a group of columns, which is near or is far
 LEFT = 0.3  # times L2: the left factors of panels of rows, or what products leave to each other
-REREAD, WRITTEN = 0.1, 1.6  # times their traffic: right factors read again, far left factors
+REREAD, LOST = 0.1, 0.5  # times the traffic of right factors read again, and of far left factors
+EXPOSED_CYCLES = 4.0  # of each cache line of right factors that comes from memory
 NARROW, WIDE = 2, 6  # the most vectors of a tile
 FAR = 1.08  # what wide tiles cost: right factors come from far, and tiles of few rows read more
 LATENCY = 20.0  # cycles around each product of a tile
@@ -76,9 +78,15 @@ class Shape:
         """Elements of one left operand of a panel of rows."""
         return self.tiling.rows.size * self.pitch
 
+    @property
+    def apart(self) -> int:
+        """Elements from one left factor to the next, those of all panels of a group between them.
+        An odd number of cache lines: all are written at once, and few may share a set."""
+        return (-(-self.together * self.left // LINE) | 1) * LINE
+
     def far(self, target: Target) -> float:
         """The share of the left factors of a group of panels that the second-level cache loses."""
-        filled = 4 * self.products * self.left * self.together / target.l2
+        filled = 4 * self.products * self.apart / target.l2
         return min(1.0, max(0.0, (filled - LEFT) / (1 - LEFT)))
 
     @property
@@ -130,16 +138,20 @@ class Shape:
         return 4.0 * self.stored / self.groups < KEPT[0] * target.l2
 
     def seconds(self, target: Target) -> float:
-        """On one core. The right factors come once from memory, and for each group of panels of
-        rows more from where they then are; left factors that the cache loses are written far."""
+        """On one core. The right factors come once from memory, which hides the better the more
+        there is to do for each line; for each further group of panels of rows they come from where
+        they then are, and so do left factors that the cache loses, for each panel of columns."""
         flops_per_cycle = 2.0 * self.m * self.n * self.k / (self.side**3 * self.tiling.ideal)
         busy = target.time(self.cycles * flops_per_cycle, 4.0 * self.m * (self.k + self.n))
-        rows = self.tiling.rows.count
-        groups, right = -(-rows // self.together), 4.0 * self.stored
-        far = 0.0 if self.is_near(target) else REREAD * right * (groups - 1)
-        far += WRITTEN * self.far(target) * 4.0 * self.products * self.left * rows
+        rows, columns = self.tiling.rows, self.tiling.columns
+        groups, right = -(-rows.count // self.together), 4.0 * self.stored
+        again = 0.0 if self.is_near(target) else REREAD * right * (groups - 1)
+        left = 4.0 * self.products * self.left * rows.count
+        again += LOST * self.far(target) * left * (columns.count + 1)
+        per_line = rows.size * LINE / block_of(target) / target.pipes  # cycles
+        exposed = 1.0 if groups > 1 else min(1.0, EXPOSED_CYCLES / per_line)
         arriving = right / target.dram_bandwidth
-        return streamed(busy, arriving, groups) + far / target.l3_bandwidth + 1e-7
+        return streamed(busy, arriving, groups, exposed) + again / target.l3_bandwidth + 1e-7
 
 
 def shape_of(target: Target, level: int, m: int, k: int, n: int, threads: int = 1) -> Shape:

@@ -34,7 +34,7 @@ class Room:
 
     @property
     def slots(self) -> int:
-        return self.shape.together * self.shape.products * self.shape.left
+        return self.shape.products * self.shape.apart
 
     def place(self, number: int) -> int:
         """Within a slot: zeros (0), or place 1 or 2 of the lowest level."""
