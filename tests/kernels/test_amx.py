@@ -272,7 +272,7 @@ def test_the_instruction_set_is_that_of_vectors_with_more():
 
 @pytest.mark.parametrize("threads", [2, 3, 8])
 def test_bands_are_few_but_not_one_for_each_thread(threads):
-    target = level("amx")
+    target = replace(level("amx"), l2=2 << 20)
     draft = Plan(1, 256, 64, Axis(56), Axis(56))
     alone, _ = best_plan(target, draft, 1e6, 1)
     shared, seconds = best_plan(target, draft, 1e6, threads)

@@ -77,6 +77,7 @@ def test_every_height_of_a_step(monkeypatch):
     assert {len(rows) for rows in seen} == {1, 2}
 
 
+@pytest.mark.parametrize("l2", [512, 1024, 2048])  # which decides how many rows are taken at once
 @pytest.mark.parametrize("target", levels())
 @pytest.mark.parametrize(
     "case",
@@ -86,14 +87,16 @@ def test_every_height_of_a_step(monkeypatch):
         dict(c=32, e=0, o=16, size=(28, 28)),
     ],
 )
-def test_inner_loops_do_not_spill(case, target):
-    site = site_of(block_of_graph(graph_of(**case)), level(target))
+def test_inner_loops_hardly_spill(case, target, l2):
+    machine = replace(level(target), l2=l2 << 10)
+    site = site_of(block_of_graph(graph_of(**case)), machine)
     choice = KERNELS["conv_block"].offer(site)[0]
     reads = [spec_of(v.dtype, v.dims, w) for v, w in zip(site.operands, choice.reads, strict=True)]
     writes = [spec_of(v.dtype, v.dims, w) for v, w in zip(site.outputs, choice.writes, strict=True)]
     packed = [p.make().dtype for p in choice.packed]
     text = assembly(build_phase(site, choice, 0, reads, writes, packed).text, site.target)
-    assert len(spills(text)) <= (target == "avx2")  # a weight makes room, once in a tile
+    # Of 16 registers, weights make room once in a tile: more of them where rows are few.
+    assert len(spills(text)) <= 3 * (target == "avx2")
 
 
 def test_declines_what_outgrows_the_cache():

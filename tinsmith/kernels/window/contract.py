@@ -29,6 +29,17 @@ class Level:
     weights: int
 
 
+@dataclass(frozen=True)
+class Tap:
+    """Where a tap sees the input, and where its weights are, from those of the first."""
+
+    input: int
+    weights: int
+
+
+HERE = (Tap(0, 0),)
+
+
 def contract(
     b: Builder,
     x: Ptr,
@@ -43,9 +54,11 @@ def contract(
     fetch: Fetch | None = None,
     early: int = 0,
     sides: int = 1,
+    taps: Sequence[Tap] = HERE,
 ) -> list[Val]:
     """Add the products of all levels, and of channels within, to pixels x vectors accumulators.
     With `early`, the first of a loop's channels so many elements on is prefetched for each pixel.
+    `taps` are those that each loop body takes at once.
 
     x is at the first pixel's first input, w at the panel's first weights; `pixels` are offsets
     from x. Accumulator (p, o) is `start[p * len(lanes) + o]`. `channels` gives the input channels
@@ -59,7 +72,7 @@ def contract(
             ahead = (wq + fetch.distance).fixed()
             for line in range(fetch.lines):
                 (ahead + line * LINE).prefetch(locality=2)
-        return products(xq, wq, acc, pixels, lanes, step, channel_stride, sides=sides)
+        return products(xq, wq, acc, pixels, lanes, step, channel_stride, sides=sides, taps=taps)
 
     def inner(xq: Ptr, wq: Ptr, acc: list[Val], outermost: Val | int) -> list[Val]:
         count = channels(outermost)
@@ -86,9 +99,11 @@ def products(
     channel_stride: int = 1,
     masks: Sequence[Val] | None = None,
     sides: int = 1,
+    taps: Sequence[Tap] = HERE,
 ) -> list[Val]:
     """Add the products of `step` channels, straight-line: pixels broadcast, weights in vectors. A
-    pixel is one element, or one for each of the `sides` of which neighbouring lanes are.
+    pixel is one element, or one for each of the `sides` of which neighbouring lanes are. What
+    several of the `taps` see of different pixels is broadcast once.
 
     `masks` (all bits of a lane, or none; one for each vector) keep a pixel's value, which may be
     infinite, from lanes that it does not belong to.
@@ -96,15 +111,33 @@ def products(
     acc, row, vectors = list(start), sum(lanes), len(lanes)
     firsts = [sum(lanes[:o]) for o in range(vectors)]
     for u in range(step):
-        ws = [(w + (u * row + f)).load(n) for f, n in zip(firsts, lanes, strict=True)]
-        for p, offset in enumerate(pixels):
+        ws = [
+            [(w + (tap.weights + u * row + f)).load(n) for f, n in zip(firsts, lanes, strict=True)]
+            for tap in taps
+        ]
+        for offset, seen in _seen(pixels, taps):
             one = (x + offset + u * channel_stride).load(sides)
             for o, n in enumerate(lanes):
                 wide = _repeated(one, n)
                 if masks is not None:
                     wide = (wide.bitcast(masks[o].ty) & masks[o]).bitcast(wide.ty)
-                acc[p * vectors + o] = wide.fma(ws[o], acc[p * vectors + o])
+                for p, t in seen:
+                    acc[p * vectors + o] = wide.fma(ws[t][o], acc[p * vectors + o])
     return acc
+
+
+def _seen(
+    pixels: Sequence[Val | int], taps: Sequence[Tap]
+) -> Sequence[tuple[Val | int, list[tuple[int, int]]]]:
+    """Each place that is read, in order, with the numbers of the pixels and taps that see it."""
+    if taps == HERE:
+        return [(offset, [(p, 0)]) for p, offset in enumerate(pixels)]
+    found: dict[int, list[tuple[int, int]]] = {}
+    for p, offset in enumerate(pixels):
+        assert isinstance(offset, int)
+        for t, tap in enumerate(taps):
+            found.setdefault(offset + tap.input, []).append((p, t))
+    return sorted(found.items())
 
 
 def _repeated(values: Val, lanes: int) -> Val:

@@ -18,7 +18,7 @@ from tinsmith.codegen.target import Target, overlap
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import LINE, Layout, block_of
 from tinsmith.kernels.rows import run
-from tinsmith.kernels.window.contract import Fetch, Level, contract, initial
+from tinsmith.kernels.window.contract import HERE, Fetch, Level, Tap, contract, initial
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
 from tinsmith.kernels.window.order import Order, PanelPlace, each_panel, order_of
 from tinsmith.kernels.window.tiles import (
@@ -34,6 +34,7 @@ from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks, pack_
 from tinsmith.records import dataclass
 
 EFFICIENCY = 0.98
+SPARE = 4  # registers beside those of sums and weights, where taps share what they read
 EARLIER = 2048  # elements by which a stream of weights is asked for before it is used
 BLOCKS_EARLIER = 2  # by which a pixel's channels are asked for: blocks lie pages apart
 
@@ -232,12 +233,28 @@ def over_blocks(
     def reduce(
         x: Ptr, w: Ptr, acc: list[Val], pixels: list[Val | int], fetch: Fetch | None
     ) -> list[Val]:
+        outer, taps, count = levels, HERE, blocks.step
+        if sides > 1 and _share_reads(em.target, levels[-1], pixels, lanes):
+            last, outer, count = levels[-1], levels[:-1], 1
+            assert isinstance(last.count, int)
+            taps = tuple(Tap(k * last.input, k * last.weights) for k in range(last.count))
         return contract(
-            b, x, w, acc, pixels, lanes, levels, blocks.of(b), blocks.step, channel_stride=sides,
-            fetch=fetch, early=early * plane, sides=sides,
+            b, x, w, acc, pixels, lanes, outer, blocks.of(b), count, channel_stride=sides,
+            fetch=fetch, early=early * plane, sides=sides, taps=taps,
         )  # fmt: skip
 
     return reduce
+
+
+def _share_reads(
+    target: Target, last: Level, pixels: Sequence[Val | int], lanes: tuple[int, ...]
+) -> bool:
+    """Whether taps of a row see each other's pixels, and registers hold the weights of all."""
+    if not isinstance(last.count, int) or not all(isinstance(p, int) for p in pixels):
+        return False
+    places = {p + k * last.input for p in pixels for k in range(last.count)}  # type: ignore[operator]
+    registers = len(lanes) * (len(pixels) + last.count)
+    return len(places) < len(pixels) * last.count and registers <= target.registers - SPARE
 
 
 def tap_levels(geo: Geometry, step: Triple, stored: int) -> list[Level]:
