@@ -194,11 +194,12 @@ def test_the_form_is_the_product(side):
 
 def test_right_factors_are_rounded_once():
     w = np.zeros((2, 32), np.float32)
-    w[0, 0], w[0, 16] = 1.0, 2**-25  # B12 - B11 in the first column
+    w[0, 0], w[0, 16], w[1, 16] = 1.0, 2**-25, 1.0  # B12 - B11, and B22, in the first column
     cut = shape_of(level("avx512"), 1, 64, 2, 32)
     packed = pack(w, cut.tiling.columns, cut.side, cut.depth).reshape(7, 1, 16)
     assert packed[3, 0, 0] == np.float32(2.0**-25 - 1.0)
-    assert packed[4, 0, 0] == 0 and packed[5, 0, 0] == np.float32(-(2.0**-25))
+    assert packed[2, 0, 0] == np.float32(2 - 2.0**-25)  # B22 - (B12 - B11)
+    assert packed[6, 0, 0] == np.float32(2.0**-25 - 2)
 
 
 def test_the_cost_counts_where_right_factors_come_from():
@@ -244,3 +245,36 @@ def test_threads_take_wide_tiles_where_narrow_ones_leave_one_of_them_waiting():
     one, two = (shape_of(machine, 2, 128, 1536, 384, threads=t) for t in (1, 2))
     assert one.uneven(2) > 1.1 and len(one.tiling.columns.widths) == 2
     assert two.uneven(2) == 1 and len(two.tiling.columns.widths) == 3
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("depth", [1, 2])
+def test_small_columns_keep_their_precision(depth, target):
+    """Columns are scaled to one size: the rounding errors of large ones do not reach small ones."""
+    x, w = normal(41, 128, seed=1), normal(128, 192, seed=2)
+    w *= np.exp2(np.arange(192) % 41 - 20).astype(np.float32)
+    w[:, 7] = 0
+    bench = prepare(
+        one_node("MatMul", [x, w], {}, (1,)), {"x0": x}, "matmul_strassen", target,
+        pick=pick((41, 128, 192), target, depth),
+    )  # fmt: skip
+    bench.run()
+    got, want = bench.outputs[0][0].reshape(41, 192), x.astype(np.float64) @ w
+    assert np.all(np.abs(got - want) <= 4e-6 * np.abs(want).max(0))
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("depth", [1, 2])
+def test_infinity_times_zero_is_nan(depth, target):
+    """Also where the zero is added up again from factors."""
+    x, w = np.zeros((24, 64), np.float32), normal(64, 1024, seed=2)
+    x[0, 3] = np.inf
+    w[3, ::2] = 0
+    bench = prepare(
+        one_node("MatMul", [x, w], {}, (1,)), {"x0": x}, "matmul_strassen", target,
+        pick=pick((24, 64, 1024), target, depth),
+    )  # fmt: skip
+    bench.run()
+    got = bench.outputs[0][0].reshape(24, 1024)
+    assert np.all(np.isnan(got[0, ::2]))
+    assert np.all(got[1:] == 0)

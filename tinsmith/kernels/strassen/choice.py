@@ -20,6 +20,7 @@ from tinsmith.kernels.strassen.steps import Room, table
 Array = np.ndarray[Any, Any]
 LEAST_ROWS = 24
 LEAST_DEPTH = 64
+LEAST_POWER = -126  # of two, that is no denormal number
 
 
 def shapes(site: Site, m: int, w: Array, levels: Sequence[int], unit: int) -> list[Shape]:
@@ -43,9 +44,19 @@ def _fits(w: Array) -> bool:
     return bool(np.min(w) > -LARGE and np.max(w) < LARGE)
 
 
+def scales(w: Array) -> Array:
+    """What the results of each column are multiplied by, powers of two, or 0 if all are: columns
+    are packed with their largest elements between 1 and 2, as sums would round away those of small
+    ones."""
+    largest = np.maximum(np.max(w, axis=0), -np.min(w, axis=0))
+    powers = np.exp2(np.maximum(np.frexp(largest)[1] - 1.0, LEAST_POWER))
+    return np.where(largest > 0, powers, 0).astype(np.float32)
+
+
 def pack(w: Array, columns: Columns, side: int, depth: int) -> Array:
     """The right factors: [panel][product][depth][columns of the panel]."""
-    found, wide = [], w.astype(np.float64)
+    found, powers = [], scales(w).astype(np.float64)
+    wide = w / np.where(powers, powers, 1)
     for c in range(columns.count):
         size = columns.size if c < columns.full else sum(columns.tail)
         at = side * c * columns.size
@@ -68,7 +79,7 @@ def choice_of(
     ends: Callable[[Emit], Ends],
     more: Sequence[Packed] = (),
 ) -> Choice:
-    """The choice for rows and results in `layout`; `more` is packed besides the right factors."""
+    """The choice for rows and results in `layout`; `more` is packed from number 3 on."""
     cuts, count = shape.cuts, shape.tiling.rows.count
     factors = w.nbytes * shape.products // shape.side**2
     make = partial(pack, w, shape.tiling.columns, shape.side, shape.depth)
@@ -90,6 +101,7 @@ def choice_of(
         packed=(
             Packed("w", make, factors, _fits),
             Packed("steps", partial(table, shape)),
+            Packed("scales", partial(scales, w)),
             *more,
         ),
         workspace=4 * Room(shape).end + 256,

@@ -62,7 +62,8 @@ class PixelEnds:
         return self.input.at(n, 0, *strided[3 - geo.rank :])
 
     def store(self, row: Position, column: Position, values: Sequence[Val]) -> None:
-        em, bias = self.em, (self.em.packed[2] + column).fixed()
+        em = self.em
+        scales, bias = ((em.packed[i] + column).fixed() for i in (2, 3))
         if self.writes_even:
             n, pixel = self._image(row)
             place = [0, 0, pixel]
@@ -70,7 +71,8 @@ class PixelEnds:
             n, *place = self._place(row)
         sink = Sink(em, self.geo).at(n, em.b.index(column) // self.lanes, *place)
         for o, value in enumerate(values):
-            sink.put(value + (bias + o * self.lanes).load(self.lanes), 0, o, 0, 0, 0)
+            scale, more = ((p + o * self.lanes).load(self.lanes) for p in (scales, bias))
+            sink.put(value.fma(scale, more), 0, o, 0, 0, 0)
 
     def _image(self, row: Position) -> tuple[Position, Position]:
         """The image and the number of a pixel in it."""

@@ -35,7 +35,9 @@ class PlainEnds:
         return self.input + row * self.k
 
     def store(self, row: Position, column: Position, values: Sequence[Val]) -> None:
-        em = self.em
+        em, scales = self.em, (self.em.packed[2] + column).fixed()
+        firsts = [sum(v.ty.lanes for v in values[:k]) for k in range(len(values))]
+        values = [v * (scales + f).load(v.ty.lanes) for v, f in zip(values, firsts, strict=True)]
         views = strides_of([*em.extras, em.outs[0]], 0, len(self.lead))
         here = shifted(em, [*unravel(row, self.lead, views), column])
         finish_row(here, values, [0] * (len(self.lead) + 1), values[-1].ty.lanes)

@@ -1,8 +1,8 @@
 """Rows that Strassen's sums would spoil: one by one, by the definition of the product.
 
 An infinity or NaN in a row, or a number whose sums might overflow, must not reach other rows, nor
-must the rounding errors of large rows reach small ones. The
-right operand is not kept beside its factors: blocks are added up again from these.
+must the rounding errors of large rows reach small ones. The right operand is not kept beside its
+factors: blocks are added up again from these.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels.places import Position
 from tinsmith.kernels.strassen.form import PRODUCTS
+
+NOTHING = 2.0**-21
+"""Of a column's largest element, which is 1 to 2: blocks added up again from more than two factors
+are this wrong, and an infinity times what should be 0 is NaN, not infinite."""
 
 if TYPE_CHECKING:
     from tinsmith.kernels.strassen.emit import Work
@@ -59,6 +63,9 @@ def _unit(w: Work, line: Ptr, c: Position, unit: Val, widths: tuple[int, ...]) -
                     read = (right + factor * (s.depth * size) + k * size + offset).load(width)
                     read = read if present is None else present.select(read, 0.0)
                     value = read if value is None else value + read
+                assert value is not None
+                if s.level > 1:
+                    value = (value.abs() > NOTHING).select(value, 0.0)
                 sums.append(x.splat(width).fma(value, total))
                 offset += width
             loop.next(sums)
