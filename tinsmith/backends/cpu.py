@@ -18,7 +18,8 @@ from tinsmith.plan.pick import Preferences
 from tinsmith.plan.planner import Built, make_plan
 from tinsmith.plan.shelf import Blob, Shelf
 from tinsmith.records import dataclass
-from tinsmith.runtime.program import SLACK, Program, aligned
+from tinsmith.runtime.memory import aligned
+from tinsmith.runtime.program import SLACK, Program
 
 Array = np.ndarray[Any, Any]
 

@@ -22,7 +22,6 @@ from tinsmith.errors import (
     PlanError,
     ReferenceFailed,
     TinsmithError,
-    size_text,
 )
 from tinsmith.plan.plan import (
     ARENA,
@@ -38,6 +37,7 @@ from tinsmith.plan.plan import (
     Step,
 )
 from tinsmith.plan.shelf import Blob
+from tinsmith.runtime.memory import aligned, contiguous
 from tinsmith.runtime.results import Results
 from tinsmith.runtime.threads import Lease, Team
 
@@ -101,20 +101,6 @@ class Program:
         return Session(self)
 
 
-def aligned(nbytes: int, *, zeroed: bool = False) -> Array:
-    """Bytes from a 64-byte boundary, as they are unless `zeroed`. Raises PlanError where they
-    cannot be had."""
-    try:
-        raw = (np.zeros if zeroed else np.empty)(nbytes + 64, np.uint8)
-    except (MemoryError, ValueError) as error:
-        raise PlanError(
-            f"{size_text(nbytes)} of memory cannot be had for this model's tensors; "
-            "run it with a smaller batch or smaller inputs"
-        ) from error
-    shift = -raw.ctypes.data % 64
-    return raw[shift : shift + nbytes]
-
-
 def owned(value: Any) -> Any:
     """A copy of what a reference step gave: an array, a list of arrays, or None."""
     if isinstance(value, list):
@@ -172,7 +158,7 @@ class Session:
         self._busy = False
         plan = program.plan
         self._arena = aligned(plan.memory.peak + SLACK)
-        self._workspace = aligned(plan.memory.workspace + SLACK)
+        self._workspace = contiguous(plan.memory.workspace + SLACK)
         shared = PORTS + len(plan.inputs) + len(plan.outputs)
         own, *others = [_address(b.data) if b.data.size else 0 for b in program.blobs]
         self._table = np.array([0] * shared + others, np.int64)
