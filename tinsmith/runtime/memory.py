@@ -28,8 +28,8 @@ def aligned(nbytes: int, *, zeroed: bool = False) -> Array:
 
 def contiguous(nbytes: int) -> Array:
     """As `aligned`, in large pages where the system has them. Into which sets of a cache small
-    pages fall is luck: of processes whose workspace fills half of the second-level cache, every
-    other was 5 to 15 % slower."""
+    pages fall is luck: where a workspace fills half of the second-level cache, eleven of nineteen
+    processes were 4 to 16 % slower than the others; with large pages three of eight, by 3 to 4 %."""
     if nbytes < LEAST or not hasattr(mmap, "MADV_HUGEPAGE"):
         return aligned(nbytes)
     try:
