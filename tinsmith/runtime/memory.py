@@ -29,7 +29,7 @@ def aligned(nbytes: int, *, zeroed: bool = False) -> Array:
 def contiguous(nbytes: int) -> Array:
     """As `aligned`, in large pages where the system has them. Into which sets of a cache small
     pages fall is luck: where a workspace fills half of the second-level cache, 11 of 19
-    processes were 4 to 16 % slower than the others; with large pages three of eight, by 3 to 4 %."""
+    processes were 4 to 16 % slower than the others; with large pages 3 of 8, by 3 to 4 %."""
     if nbytes < LEAST or not hasattr(mmap, "MADV_HUGEPAGE"):
         return aligned(nbytes)
     try:
