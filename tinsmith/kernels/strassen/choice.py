@@ -13,7 +13,7 @@ from tinsmith.kernels.dot.panels import part
 from tinsmith.kernels.dot.tiles import Columns
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.strassen.emit import LARGE, Ends, Work, clear, rows
-from tinsmith.kernels.strassen.form import right_factors
+from tinsmith.kernels.strassen.form import PRODUCTS, right_factors
 from tinsmith.kernels.strassen.shape import Shape, shape_of
 from tinsmith.kernels.strassen.steps import Room, table
 
@@ -55,19 +55,19 @@ def scales(w: Array) -> Array:
 
 def pack(w: Array, columns: Columns, side: int, depth: int) -> Array:
     """The right factors: [panel][product][depth][columns of the panel]."""
-    found, powers = [], scales(w).astype(np.float64)
-    wide = w / np.where(powers, powers, 1)
-    for c in range(columns.count):
-        size = columns.size if c < columns.full else sum(columns.tail)
-        at = side * c * columns.size
-        grid = [
-            [
-                wide[k * depth : (k + 1) * depth, at + n * size : at + (n + 1) * size]
-                for n in range(side)
-            ]
-            for k in range(side)
-        ]
-        found += [x.astype(np.float32).reshape(-1) for x in right_factors(grid)]
+    powers = scales(w).astype(np.float64)
+    wide, found = w / np.where(powers, powers, 1), []
+    tail = sum(columns.tail)
+    for first, count, size in ((0, columns.full, columns.size), (columns.full, 1, tail)):
+        if not count or not size:
+            continue
+        at = side * first * columns.size
+        parts = wide[:, at : at + side * count * size].reshape(side, depth, count, side, size)
+        grid = [[parts[k, :, :, n].swapaxes(0, 1) for n in range(side)] for k in range(side)]
+        made = np.empty((count, PRODUCTS ** (side // 2), depth, size), np.float32)
+        for q, factor in enumerate(right_factors(grid)):
+            made[:, q] = factor
+        found.append(made.reshape(-1))
     return np.concatenate(found)
 
 
