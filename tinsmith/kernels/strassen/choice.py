@@ -64,7 +64,7 @@ def pack(w: Array, columns: Columns, side: int, depth: int) -> Array:
         at = side * first * columns.size
         parts = wide[:, at : at + side * count * size].reshape(side, depth, count, side, size)
         grid = [[parts[k, :, :, n].swapaxes(0, 1) for n in range(side)] for k in range(side)]
-        made = np.empty((count, PRODUCTS ** (side // 2), depth, size), np.float32)
+        made = np.empty((count, PRODUCTS ** (side.bit_length() - 1), depth, size), np.float32)
         for q, factor in enumerate(right_factors(grid)):
             made[:, q] = factor
         found.append(made.reshape(-1))

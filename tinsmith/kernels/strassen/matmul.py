@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Tier, kernel
 from tinsmith.kernels.dot.matmul import flat_rows, right_matrix
-from tinsmith.kernels.dot.skeleton import finish_row
+from tinsmith.kernels.dot.skeleton import finish_row, offsets
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position, shifted, strides_of, unravel
 from tinsmith.kernels.strassen.choice import choice_of, shapes
@@ -36,8 +36,7 @@ class PlainEnds:
 
     def store(self, row: Position, column: Position, values: Sequence[Val]) -> None:
         em, scales = self.em, (self.em.packed[2] + column).fixed()
-        firsts = [sum(v.ty.lanes for v in values[:k]) for k in range(len(values))]
-        values = [v * (scales + f).load(v.ty.lanes) for v, f in zip(values, firsts, strict=True)]
+        values = [v * (scales + first).load(v.ty.lanes) for first, v in offsets(values)]
         views = strides_of([*em.extras, em.outs[0]], 0, len(self.lead))
         here = shifted(em, [*unravel(row, self.lead, views), column])
         finish_row(here, values, [0] * (len(self.lead) + 1), values[-1].ty.lanes)
