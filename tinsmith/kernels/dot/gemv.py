@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Choice, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot.matmul import FEW_ROWS, flat_rows, packed_choice, right_matrix
-from tinsmith.kernels.dot.tiles import choose
+from tinsmith.kernels.dot.tiles import Tiling, choose
 from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.narrow import Array
 
 PANELS = 8
 """Panels that a large matrix is cut into at least, so that threads share the stream."""
@@ -15,6 +17,20 @@ PANELS = 8
 def gemv_packed(site: Site) -> Choice:
     """At most 4 rows times a constant right operand, streamed in packed panels."""
     w = right_matrix(site)
+    return packed_choice(site, w, *_cut(site, w))
+
+
+@kernel("MatMul", Tier.SHAPED, dtypes="float32")
+def gemv_narrow(site: Site) -> Choice:
+    """At most 4 rows times a large constant right operand, streamed as 24 bits a weight."""
+    w = right_matrix(site)
+    m, tiling = _cut(site, w)
+    narrow.need_words(site, w, len(w))
+    return packed_choice(site, w, m, tiling, words=True)
+
+
+def _cut(site: Site, w: Array) -> tuple[int, Tiling]:
+    """The rows, and how they and the columns are cut."""
     k, n = w.shape
     m = flat_rows(site, n)
     if m > FEW_ROWS:
@@ -23,4 +39,4 @@ def gemv_packed(site: Site) -> Choice:
     most = min(6, max(2, 8 // m))  # few streams of arithmetic keep up with memory better
     if w.nbytes >= 1 << 16:
         most = max(1, min(most, vectors // PANELS))
-    return packed_choice(site, w, m, choose(site.target, m, n, k, False, most))
+    return m, choose(site.target, m, n, k, False, most)

@@ -12,6 +12,7 @@ import numpy as np
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.target import streamed
 from tinsmith.codegen.types import F32
+from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import (
     PLAIN,
     Choice,
@@ -50,12 +51,24 @@ loads themselves run far enough ahead, and prefetching costs up to a quarter of 
 
 def pack_columns(w: np.ndarray[Any, Any], columns: Columns) -> np.ndarray[Any, Any]:
     """A (k, n) matrix as [panel][k][columns of the panel], the last panel padded with zeros."""
+    return np.concatenate([panels.reshape(-1) for panels in _panels(w, columns)])
+
+
+def pack_narrow(w: np.ndarray[Any, Any], columns: Columns) -> np.ndarray[Any, Any]:
+    """The same as [panel][words][columns of the panel] of `kernels/narrow.py`."""
+    return np.concatenate([narrow.pack(panels).reshape(-1) for panels in _panels(w, columns)])
+
+
+def _panels(w: np.ndarray[Any, Any], columns: Columns) -> list[np.ndarray[Any, Any]]:
+    """[panel][k][column] of all panels but the tail, and of the tail, if there is one."""
     k = w.shape[0]
     body = columns.full * columns.size
-    full = w[:, :body].reshape(k, columns.full, columns.size).transpose(1, 0, 2)
-    tail = np.zeros((k, sum(columns.tail)), w.dtype)
-    tail[:, : w.shape[1] - body] = w[:, body:]
-    return np.concatenate([full.reshape(-1), tail.reshape(-1)])
+    found = [w[:, :body].reshape(k, columns.full, columns.size).transpose(1, 0, 2)]
+    if columns.tail:
+        tail = np.zeros((1, k, sum(columns.tail)), w.dtype)
+        tail[0, :, : w.shape[1] - body] = w[:, body:]
+        found.append(tail)
+    return [panels for panels in found if panels.size]
 
 
 def right_matrix(site: Site) -> np.ndarray[Any, Any]:
@@ -166,12 +179,15 @@ def stream_of(site: Site, tiling: Tiling, cells: Grid, k: int, near: bool) -> St
     return Stream(group * k * tiling.columns.size, share, size)
 
 
-def packed_choice(site: Site, w: np.ndarray[Any, Any], m: int, tiling: Tiling) -> Choice:
-    """The choice for m flat rows times a packed w."""
+def packed_choice(
+    site: Site, w: np.ndarray[Any, Any], m: int, tiling: Tiling, words: bool = False
+) -> Choice:
+    """The choice for m flat rows times a packed w, which is kept as `words`, or as it is."""
     target = site.target
     k, n = w.shape
+    high = narrow.rows(k) if words else k
     busy = target.time(2.0 * m * n * k, 4.0 * m * (k + n), tiling.efficiency)
-    arriving = 4.0 * k * tiling.columns.padded / target.dram_bandwidth
+    arriving = 4.0 * high * tiling.columns.padded / target.dram_bandwidth
     cost = streamed(busy, arriving, tiling.rows.count, EXPOSED) + 1e-7
     cells = grid(target, tiling, k, cost)
     near = by_positions(
@@ -200,11 +216,11 @@ def packed_choice(site: Site, w: np.ndarray[Any, Any], m: int, tiling: Tiling) -
             rows = (a + row * a_row).fixed()
 
             def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
-                right, size = _panel(weights, c, k, tiling.columns), sum(widths)
-                at = Operands(rows, a_row, right, size, k)
+                right, size = _panel(weights, c, high, tiling.columns), sum(widths)
+                at = Operands(rows, a_row, right, size, k, unit=narrow.UNIT if words else None)
                 if stream is not None:
-                    later = stream.later(right, row, k * size)
-                    at = replace(at, ahead=(Ahead(later, size, stream.share),))
+                    later = stream.later(right, row, high * size)
+                    at = replace(at, ahead=(Ahead(later, size * high // k, stream.share),))
                 sums = product(b, at, height, widths, tiling.accumulators)
                 finish_tile(em, sums, row, column, valid, buffer, (0, lead))
 
@@ -215,6 +231,7 @@ def packed_choice(site: Site, w: np.ndarray[Any, Any], m: int, tiling: Tiling) -
             clo, chi = part(t // cells.rows, cells.columns, tiling.columns.count)
             each_row_panel(b, tiling.rows, rlo, rhi, lambda row, h: tile(row, h, clo, chi))
 
+    nbytes = 4 * high * tiling.columns.padded
     phases = one_phase(cells.count, emit, cells.rows if near else 0)
     if copied:
         phases = (Phase(groups, lambda em: copy_rows(em, m, k, stride, groups)), *phases)
@@ -223,10 +240,14 @@ def packed_choice(site: Site, w: np.ndarray[Any, Any], m: int, tiling: Tiling) -
         reads=site.reads((PLAIN, None), PLAIN),
         writes=(PLAIN,),
         phases=phases,
-        packed=(Packed("w", partial(pack_columns, w, tiling.columns)),),
+        packed=(
+            Packed("w", partial(pack_narrow, w, tiling.columns), nbytes, narrow.fits)
+            if words
+            else Packed("w", partial(pack_columns, w, tiling.columns), nbytes),
+        ),
         workspace=buffer_bytes(site, tiling.rows.size, tiling.columns.size),
         scratch=4 * m * stride if copied else 0,
-        detail=f"{tiling}{', rows copied apart' if copied else ''}",
+        detail=f"{tiling}{', rows copied apart' if copied else ''}{', 24 bits' if words else ''}",
     )
 
 

@@ -8,13 +8,14 @@ contiguous, so packed panels ([panel][k][columns]) and plain matrices are read a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.expr import Expr
 from tinsmith.codegen.functions import flops_of
 from tinsmith.codegen.types import F32
+from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Emit, Site
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.places import Position, merged, shifted, strides_of, unravel
@@ -53,11 +54,27 @@ class Operands:
     depth: int
     mask: Val | None = None  # of the last vector of B, where lanes beyond it must not be read
     ahead: tuple[Ahead, ...] = ()
+    unit: float | None = None  # B is words of `kernels/narrow.py`, which are so much when read
 
     def moved(self, k: int) -> Operands:
-        """From k on."""
+        """From k on, a multiple of 4 where B is narrow."""
         ahead = (replace(x, at=x.at + k * x.step // x.share) for x in self.ahead)
-        return replace(self, a=self.a + k, b=self.b + k * self.b_row, ahead=tuple(ahead))
+        rows = narrow.words(k) if self.unit else k
+        return replace(self, a=self.a + k, b=self.b + rows * self.b_row, ahead=tuple(ahead))
+
+    def lines(self, first: int, last: int, widths: Sequence[int]) -> Iterator[list[Val]]:
+        """The vectors of B for each k, in order."""
+        if self.unit:
+            start = self.moved(first).b
+            yield from narrow.lines(start, last - first, self.b_row, widths, self.unit)
+            return
+        for k in range(first, last):
+            row, vectors, offset = self.b + k * self.b_row, [], 0
+            for j, width in enumerate(widths):
+                mask = self.mask if j == len(widths) - 1 else None
+                vectors.append((row + offset).load(width, mask))
+                offset += width
+            yield vectors
 
     @property
     def places(self) -> list[Val]:
@@ -94,7 +111,7 @@ def product(
     while chains * 2 <= unroll and unroll % (chains * 2) == 0 and max(count, full) * chains < 8:
         chains *= 2
     start = [b.zero(at.b.elem.x(w)) for _ in range(rows * chains) for w in widths]
-    if add is not None:
+    if add is not None and not at.unit:
         start[:count] = [value for line in add for value in line]
     whole = at.depth // unroll * unroll
     if whole > unroll:
@@ -111,7 +128,20 @@ def product(
         half = len(sums) // 2
         sums = [x + y for x, y in zip(sums[:half], sums[half:], strict=True)]
     n = len(widths)
-    return [sums[i * n : (i + 1) * n] for i in range(rows)]
+    tile = [sums[i * n : (i + 1) * n] for i in range(rows)]
+    return _powered(at, tile, add) if at.unit else tile
+
+
+def _powered(at: Operands, tile: Tile, add: Tile | None) -> Tile:
+    """Sums of narrow weights, times the powers of their columns."""
+    widths = [v.ty.lanes for v in tile[0]]
+    powers = narrow.powers(at.b, at.depth, at.b_row, widths, at.unit or 1.0)
+    if add is None:
+        return [[v * p for v, p in zip(line, powers, strict=True)] for line in tile]
+    return [
+        [v.fma(p, x) for v, p, x in zip(line, powers, more, strict=True)]
+        for line, more in zip(tile, add, strict=True)
+    ]
 
 
 def _unroll(depth: int) -> int:
@@ -130,13 +160,8 @@ def _steps(
 ) -> list[Val]:
     sums = list(sums)
     n = len(widths)
-    for k in range(first, last):
+    for k, vectors in zip(range(first, last), at.lines(first, last, widths), strict=True):
         chain = (k - first) % chains * rows * n
-        row = at.b + k * at.b_row
-        vectors, offset = [], 0
-        for j, width in enumerate(widths):
-            vectors.append((row + offset).load(width, at.mask if j == n - 1 else None))
-            offset += width
         for stream in at.ahead:
             for line in stream.lines(k):
                 (stream.at + line * LINE).prefetch(locality=stream.locality)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
+from tinsmith.kernels import narrow
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.window.tiles import UNROLL
 from tinsmith.records import dataclass
@@ -55,10 +56,12 @@ def contract(
     early: int = 0,
     sides: int = 1,
     taps: Sequence[Tap] = HERE,
+    words: bool = False,
 ) -> list[Val]:
     """Add the products of all levels, and of channels within, to pixels x vectors accumulators.
     With `early`, the first of a loop's channels so many elements on is prefetched for each pixel.
-    `taps` are those that each loop body takes at once.
+    `taps` are those that each loop body takes at once. With `words` the weights are those of
+    `kernels/narrow.py`, `step` a multiple of 4.
 
     x is at the first pixel's first input, w at the panel's first weights; `pixels` are offsets
     from x. Accumulator (p, o) is `start[p * len(lanes) + o]`. `channels` gives the input channels
@@ -66,13 +69,18 @@ def contract(
     accumulators in phis: unrolled taps let LLVM keep broadcasts alive until it spills.
     """
     row = sum(lanes)
+    rows = narrow.words(step) if words else step
 
     def body(xq: Ptr, wq: Ptr, acc: list[Val]) -> list[Val]:
         if fetch is not None:
             ahead = (wq + fetch.distance).fixed()
             for line in range(fetch.lines):
                 (ahead + line * LINE).prefetch(locality=2)
-        return products(xq, wq, acc, pixels, lanes, step, channel_stride, sides=sides, taps=taps)
+        weights = narrow.lines(wq, step, row, lanes) if words else None
+        return products(
+            xq, wq, acc, pixels, lanes, step, channel_stride, sides=sides, taps=taps,
+            weights=weights,
+        )  # fmt: skip
 
     def inner(xq: Ptr, wq: Ptr, acc: list[Val], outermost: Val | int) -> list[Val]:
         count = channels(outermost)
@@ -83,7 +91,7 @@ def contract(
         with b.loop(0, count, step, carry=[xq.value, wq.value, *acc]) as loop:
             xi, wi = xq.of(loop.vars[0]), wq.of(loop.vars[1])
             sums = body(xi, wi, loop.vars[2:])
-            loop.next([(xi + step * channel_stride).value, (wi + step * row).value, *sums])
+            loop.next([(xi + step * channel_stride).value, (wi + rows * row).value, *sums])
         return loop.out[2:]
 
     return nest(b, levels, x, w, start, inner)
@@ -100,10 +108,12 @@ def products(
     masks: Sequence[Val] | None = None,
     sides: int = 1,
     taps: Sequence[Tap] = HERE,
+    weights: Iterator[list[Val]] | None = None,
 ) -> list[Val]:
     """Add the products of `step` channels, straight-line: pixels broadcast, weights in vectors. A
     pixel is one element, or one for each of the `sides` of which neighbouring lanes are. What
-    several of the `taps` see of different pixels is broadcast once.
+    several of the `taps` see of different pixels is broadcast once. `weights` gives the vectors of
+    each channel where they are not at w as they are.
 
     `masks` (all bits of a lane, or none; one for each vector) keep a pixel's value, which may be
     infinite, from lanes that it does not belong to.
@@ -111,10 +121,17 @@ def products(
     acc, row, vectors = list(start), sum(lanes), len(lanes)
     firsts = [sum(lanes[:o]) for o in range(vectors)]
     for u in range(step):
-        ws = [
-            [(w + (tap.weights + u * row + f)).load(n) for f, n in zip(firsts, lanes, strict=True)]
-            for tap in taps
-        ]
+        ws = (
+            [next(weights)]
+            if weights is not None
+            else [
+                [
+                    (w + (tap.weights + u * row + f)).load(n)
+                    for f, n in zip(firsts, lanes, strict=True)
+                ]
+                for tap in taps
+            ]
+        )
         for offset, seen in _seen(pixels, taps):
             one = (x + offset + u * channel_stride).load(sides)
             for o, n in enumerate(lanes):

@@ -90,12 +90,13 @@ def best_plan(
     cols: Bilinear,
     threads: int = 1,
     halves: bool = False,
+    narrow: bool = False,
 ) -> tuple[Plan, float]:
     """The best cut for an algorithm, and its cost as `cost` tells it."""
     blocks = channel_blocks(geo.channels, width)
     draft = Plan(
         geo, rows, cols, width, blocks, tiles=1, blocks=1, vectors=1, micro=Pieces(1, 1),
-        whole=False, halves=halves,
+        whole=False, halves=halves, narrow=narrow,
     )  # fmt: skip
     candidates = []
     for count in _counts(target, draft):

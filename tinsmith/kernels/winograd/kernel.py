@@ -18,6 +18,7 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.amx.weights import can_be_split, need_halves
 from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.narrow import need_words
 from tinsmith.kernels.stages import Stage, stage
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry
 from tinsmith.kernels.window.weights import padded_bias
@@ -45,8 +46,15 @@ def winograd_amx(site: Site) -> list[Choice]:
     return choices(site, "halves")
 
 
-def choices(site: Site, precision: str) -> list[Choice]:
-    """One for each algorithm whose growth `precision` allows."""
+@kernel("Conv", Tier.SHAPED, dtypes="float32")
+def winograd_narrow(site: Site) -> list[Choice]:
+    """Winograd convolution F(m, r) with transformed weights of 24 bits each."""
+    return choices(site, site.precision, words=True)
+
+
+def choices(site: Site, precision: str, words: bool = False) -> list[Choice]:
+    """One for each algorithm whose growth `precision` allows; with `words` its weights are those of
+    `kernels/narrow.py`."""
     geo = plane_geometry(site)
     w = site.const(1, "the weights")
     width = block_of(site.target)
@@ -58,6 +66,8 @@ def choices(site: Site, precision: str) -> list[Choice]:
         raise Skip(why_not(geo, precision))
     if precision == "halves":
         need_halves(site, w)
+    if words:
+        need_words(site, w.reshape(len(w), -1).T, width)
     if geo.rank == 3:
         frames, geo, taps = by_frames(geo, width, w)
     else:
@@ -65,7 +75,7 @@ def choices(site: Site, precision: str) -> list[Choice]:
     offered = []
     for rows, cols in found:
         plan, seconds = best_plan(
-            site.target, geo, width, rows, cols, site.threads, precision == "halves"
+            site.target, geo, width, rows, cols, site.threads, precision == "halves", words
         )
         plan = replace(plan, frames=frames)
         offered.append(choice(site, plan, taps, seconds, Layout(width, plan.halo)))

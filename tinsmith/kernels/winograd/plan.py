@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 
 from tinsmith.codegen.builder import Val
+from tinsmith.kernels import narrow
 from tinsmith.kernels.amx.plan import Axis
 from tinsmith.kernels.amx.plan import Plan as Product
 from tinsmith.kernels.layout import Halo
@@ -106,6 +107,7 @@ class Plan:
     whole    all tiles are one block, its three stages phases of their own
     frames   how planes stand for a deeper image, if they do
     halves   products are of bfloat16 halves, on matrix registers
+    narrow   weights are kept as 24 bits each (`kernels/narrow.py`)
     """
 
     geo: Geometry
@@ -120,6 +122,7 @@ class Plan:
     whole: bool
     frames: Frames | None = None
     halves: bool = False
+    narrow: bool = False
 
     @functools.cached_property
     def product(self) -> Product:
@@ -178,6 +181,11 @@ class Plan:
     def depth(self) -> int:
         """Channels of the packed weights."""
         return self.channels.count * self.channels.stored
+
+    @property
+    def high(self) -> int:
+        """Rows of four bytes a weight of a panel of packed weights at one position."""
+        return narrow.rows(self.depth) if self.narrow else self.depth
 
     @property
     def groups(self) -> int:
@@ -240,4 +248,5 @@ class Plan:
         gaps = self.geo.dilation[1:]
         step += "" if gaps == (1, 1) else f" dilated {gaps[0]}x{gaps[1]}"
         cut = "whole" if self.whole else f"T={self.tiles}"
-        return f"{tile}{step} {cut} {self.micro.size}x{self.vectors}"
+        bits = " 24 bits" if self.narrow else ""
+        return f"{tile}{step} {cut} {self.micro.size}x{self.vectors}{bits}"

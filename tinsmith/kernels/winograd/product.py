@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
+from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.window.contract import Fetch, Level, contract
@@ -29,12 +30,12 @@ def product_stage(
     b, width = em.b, plan.width
     row = plan.vectors * width
     larger = plan.micro.larger(count)  # type: ignore[arg-type]
-    ahead = 4 * plan.positions * plan.depth * plan.outputs * width > em.target.l2 // 4
+    ahead = 4 * plan.positions * plan.high * plan.outputs * width > em.target.l2 // 4
     with b.loop(u0, u1) as u:
         position, panel = u // plan.panels, u % plan.panels
         x = (space + position * plan.v_step).fixed()
-        w = em.packed[0] + position * (plan.depth * plan.outputs * width)
-        w = (w + panel * (plan.depth * row)).fixed()
+        w = em.packed[0] + position * (plan.high * plan.outputs * width)
+        w = (w + panel * (plan.high * row)).fixed()
         to = space + plan.m_start + position * plan.m_step + panel * (plan.tiles * row)
         to = to.fixed()
 
@@ -73,9 +74,14 @@ def by_width(b: Builder, plan: Plan, panel: Val, unit: Callable[[int], None]) ->
 def _following(plan: Plan, w: Ptr, vectors: int, i: Val) -> Fetch:
     """What register tile i prefetches of the next unit's weights."""
     row = vectors * plan.width
-    lines = -(-plan.channels.step * row // LINE)
+    lines = -(-_words(plan, plan.channels.step) * row // LINE)
     share = -(-lines // plan.micro.count)
-    return Fetch(i * share % lines * LINE + plan.depth * row, share)
+    return Fetch(i * share % lines * LINE + plan.high * row, share)
+
+
+def _words(plan: Plan, channels: int) -> int:
+    """Rows of four bytes a weight of so many channels of a panel."""
+    return narrow.words(channels) if plan.narrow else channels
 
 
 def _sums(
@@ -83,9 +89,16 @@ def _sums(
 ) -> list[Val]:
     """Sums over all channels for `size` tiles and `vectors` output blocks."""
     channels, lanes = plan.channels, (plan.width,) * vectors
-    levels = [Level(channels.count, plan.tiles * plan.width, channels.stored * sum(lanes))]
+    levels = [
+        Level(channels.count, plan.tiles * plan.width, _words(plan, channels.stored) * sum(lanes))
+    ]
     start = [b.zero(F32.x(plan.width))] * (size * vectors)
     pixels = [p * plan.width for p in range(size)]
-    return contract(
-        b, x, w, start, pixels, lanes, levels, channels.of(b), channels.step, fetch=fetch
-    )
+    sums = contract(
+        b, x, w, start, pixels, lanes, levels, channels.of(b), channels.step, fetch=fetch,
+        words=plan.narrow,
+    )  # fmt: skip
+    if not plan.narrow:
+        return sums
+    powers = narrow.powers(w, plan.depth, sum(lanes), lanes)
+    return [value * powers[i % vectors] for i, value in enumerate(sums)]

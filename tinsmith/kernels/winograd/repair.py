@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.tiles import Sink
@@ -40,9 +41,19 @@ def taken_back(em: Emit, plan: Plan, k: Val, channel: Val) -> Callable[[Val], Va
     b, width, panel = em.b, plan.width, k // plan.vectors
     full = panel < plan.panels - 1
     step = full.select(b.index(plan.vectors * width), b.index(plan.last * width))
-    at = em.packed[0] + panel * (plan.depth * plan.vectors * width)
-    at = (at + (k % plan.vectors) * width + channel * step).fixed()
-    return lambda position: (at + position * (plan.depth * plan.outputs * width)).load(width)
+    panels = em.packed[0] + panel * (plan.high * plan.vectors * width)
+    panels = (panels + (k % plan.vectors) * width).fixed()
+    apart = plan.high * plan.outputs * width
+    if not plan.narrow:
+        at = (panels + channel * step).fixed()
+        return lambda position: (at + position * apart).load(width)
+
+    def words(position: Val) -> Val:
+        at = (panels + position * apart).fixed()
+        (power,) = narrow.powers(at, plan.depth, step, (width,))
+        return narrow.line(at, channel, step, width) * power
+
+    return words
 
 
 def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val, x: Val) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.matrix import DEPTH
+from tinsmith.kernels import narrow
 from tinsmith.kernels.winograd.matrices import floats
 from tinsmith.kernels.winograd.plan import Plan
 
@@ -22,24 +23,32 @@ def pack(w: Array, plan: Plan) -> Array:
     """
     channels, taps = w.shape[1], w.shape[2] * w.shape[3]
     both = np.kron(floats(plan.rows.g), floats(plan.cols.g))
-    step = max(64, SMALL // both.size)
     lanes = plan.vectors * plan.width
-    packed = np.empty((plan.positions, plan.depth * plan.outputs * plan.width), np.float32)
+    packed = np.empty((plan.positions, plan.high * plan.outputs * plan.width), np.float32)
     for panel in range(plan.panels):
         first = panel * lanes
         count = min(lanes, plan.outputs * plan.width - first)
         wide = np.zeros((taps, plan.depth, count))
         part = w[first : first + count].reshape(-1, channels, taps)
         wide[:, :channels, : len(part)] = part.transpose(2, 1, 0)
-        flat = wide.reshape(taps, -1)
-        for at in range(0, flat.shape[1], step):
-            start = first * plan.depth + at
-            part = both @ flat[:, at : at + step]
-            packed[:, start : start + part.shape[1]] = part
+        out = packed[:, first * plan.high : (first + count) * plan.high]
+        if plan.narrow:
+            made = np.empty((plan.positions, plan.depth * count))
+            _transform(both, wide.reshape(taps, -1), made)
+            out[:] = narrow.pack(made.reshape(plan.positions, plan.depth, count)).reshape(out.shape)
+        else:
+            _transform(both, wide.reshape(taps, -1), out)
     return packed.reshape(-1)
+
+
+def _transform(both: Array, taps: Array, out: Array) -> None:
+    """out = both @ taps, in pieces."""
+    step = max(64, SMALL // both.size)
+    for at in range(0, taps.shape[1], step):
+        out[:, at : at + step] = both @ taps[:, at : at + step]
 
 
 def packed_bytes(plan: Plan) -> int:
     """What `pack` gives takes."""
-    depth = DEPTH * plan.product.blocks if plan.halves else plan.depth
+    depth = DEPTH * plan.product.blocks if plan.halves else plan.high
     return 4 * plan.positions * depth * plan.outputs * plan.width

@@ -1,0 +1,156 @@
+"""Constant weights in three quarters of their bytes: four of 24 bits in three words of 32.
+
+Where weights come from memory, their bytes are the time that they take. A column of weights becomes
+whole numbers of 24 bits, times a power of two that they share: about as exact as float32, whose
+sums round away more. Of four that follow each other in a column, three are the upper 24 bits of a
+word each, and the fourth is in the lower 8 bits of all three:
+
+    word 0:  k      | bits 16-23 of k + 3
+    word 1:  k + 1  | bits  8-15 of k + 3
+    word 2:  k + 2  | bits  0-7  of k + 3
+
+Words of neighbouring columns are neighbours, so a vector of words is as many columns as a vector of
+weights, and nothing moves across lanes. After the words of a panel comes a row of the powers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.types import I32
+from tinsmith.kernels._kernel import Site, Skip
+from tinsmith.kernels.places import Position
+
+Array = np.ndarray[Any, Any]
+
+TOGETHER, WORDS = 4, 3
+BITS = 24
+LEAST_POWER = -126 + 32  # of two, whose product with the unit of a word is no denormal number
+UNIT = 2.0**-31
+"""What a word is a multiple of, in parts of its column's power of two."""
+LARGEST = 1e15  # of weights, so that their squares do not overflow
+LEAST = 256 << 10  # bytes; fewer seldom come from memory
+EVEN = 2.0**-9
+"""The least root mean square of what one element of the left operand meets, beside that of the
+columns' largest elements: what is rounded away is then 2^-16 of it, or less."""
+OPERATIONS = 3
+"""Instructions for a vector of weights, with which words become numbers."""
+STRETCH = 1 << 16  # elements
+
+
+def words(depth: int) -> int:
+    """Rows of words of `depth` rows of weights, a multiple of 4."""
+    return depth // TOGETHER * WORDS
+
+
+def rows(depth: int) -> int:
+    """Rows of a panel: its words, and the powers."""
+    return words(depth) + 1
+
+
+def need_words(site: Site, w: Array, depth: int) -> None:
+    """Skip unless the weights `w` (k, n), in panels of `depth`, may be kept as words, and gain."""
+    if site.precision != "default":
+        raise Skip(f"{site.precision} precision asks for the weights themselves")
+    if depth % TOGETHER:
+        raise Skip(f"{depth} rows are not a multiple of {TOGETHER}")
+    if w.nbytes < LEAST:
+        raise Skip(f"{w.nbytes} bytes of weights stay in caches")
+    if not fits(w):
+        raise Skip("some rows of the weights are small beside others, or some are not finite")
+
+
+def fits(w: Array) -> bool:
+    """Whether the weights (k, n) keep what they hold: all are finite, and no row of them is small
+    beside the largest elements of its columns."""
+    largest = np.maximum(np.max(w, axis=0), -np.min(w, axis=0))
+    if not np.max(largest) < LARGEST:
+        return False
+    squares = np.einsum("kn,kn->k", w, w)
+    least = EVEN**2 * np.square(largest, dtype=np.float64).sum()
+    return bool(np.all((squares >= least) | (squares == 0)))
+
+
+def pack(w: Array) -> Array:
+    """(..., depth, columns) as words (..., rows(depth), columns), called float32 as the weights."""
+    *lead, depth, columns = w.shape
+    packed = np.empty((*lead, rows(depth), columns), np.int32)
+    flat, out = w.reshape(-1, depth, columns), packed.reshape(-1, rows(depth), columns)
+    step = max(1, STRETCH // (depth * columns))
+    for at in range(0, len(flat), step):
+        _pack(flat[at : at + step], out[at : at + step])
+    return packed.view(np.float32)
+
+
+def _pack(w: Array, out: Array) -> None:
+    depth = w.shape[1]
+    powers = np.frexp(np.max(np.abs(w), axis=1, keepdims=True))[1]
+    powers = np.maximum(powers, LEAST_POWER).astype(np.int32)
+    most = 1 << (BITS - 1)
+    whole = np.rint(np.ldexp(w, BITS - 1 - powers))
+    whole = np.clip(whole, 1 - most, most - 1).astype(np.int32)
+    fours = whole.reshape(len(w), depth // TOGETHER, TOGETHER, -1)
+    upper, last = fours[:, :, :WORDS], fours[:, :, WORDS:]
+    shifts = np.array([16, 8, 0], np.int32).reshape(1, 1, WORDS, 1)
+    words = upper << 8 | last >> shifts & 0xFF
+    out[:, :-1] = words.reshape(len(w), -1, w.shape[2])
+    out[:, -1:] = np.ldexp(np.float32(1), powers).view(np.int32)
+
+
+def lines(
+    at: Ptr, count: int, row: int, widths: Sequence[int], unit: float = 1.0
+) -> Iterator[list[Val]]:
+    """The weights of `count` k, a multiple of 4, as vectors of `widths` columns; `row` columns make
+    a row. A word is `unit`: with UNIT weights are parts of their columns' powers, and sums overflow
+    where those of the weights themselves do."""
+    at = at.cast(I32)
+    starts = [sum(widths[:j]) for j in range(len(widths))]
+    for first in range(0, words(count), WORDS):
+        fourths: list[Val] = []
+        for i in range(WORDS):
+            own = [
+                (at + (first + i) * row + start).load(width)
+                for start, width in zip(starts, widths, strict=True)
+            ]
+            yield [_number(word & -256, unit) for word in own]
+            parts = [_part(word, i) for word in own]
+            fourths = [x | y for x, y in zip(fourths, parts, strict=True)] if fourths else parts
+        yield [_number(word, unit) for word in fourths]
+
+
+def _part(word: Val, i: int) -> Val:
+    """What word i holds of the fourth weight, in its place."""
+    moved = word << (24 - 8 * i)
+    return moved if i == 0 else moved & (0xFF << (24 - 8 * i))
+
+
+def _number(word: Val, unit: float) -> Val:
+    number = word.to("f32")
+    return number if unit == 1.0 else number * unit
+
+
+def line(at: Ptr, k: Val, row: Position, width: int) -> Val:
+    """The weights of one k, as `lines` gives them."""
+    at = at.cast(I32)
+    first = at + k // TOGETHER * (WORDS * row)
+    own = [(first + i * row).load(width) for i in range(WORDS)]
+    fourth = _part(own[0], 0) | _part(own[1], 1) | _part(own[2], 2)
+    place, word = k % TOGETHER, fourth
+    assert isinstance(place, Val)
+    for i in range(WORDS):
+        word = place.eq(i).select(own[i] & -256, word)
+    return _number(word, 1.0)
+
+
+def powers(
+    at: Ptr, depth: int, row: Position, widths: Sequence[int], unit: float = 1.0
+) -> list[Val]:
+    """What sums of the weights of a panel at `at` are multiplied by, for vectors of columns."""
+    powers = at + (rows(depth) - 1) * row
+    starts = [sum(widths[:j]) for j in range(len(widths))]
+    found = [(powers + start).load(width) for start, width in zip(starts, widths, strict=True)]
+    return [power if unit == UNIT else power * (UNIT / unit) for power in found]
