@@ -10,6 +10,7 @@ import pytest
 from tests.kernels.harness import check, levels, one_node, site_of
 from tinsmith.codegen.jit import assembly
 from tinsmith.codegen.target import level
+from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.build import build_phase
 from tinsmith.kernels.dot.matmul import pack_columns, spread_stride
@@ -44,6 +45,11 @@ def test_matmul_packed(target: str, m: int, k: int, n: int) -> None:
     check("MatMul", [rand(m, k), rand(k, n)], kernel="matmul_packed", target=target, consts=(1,))
 
 
+@pytest.fixture
+def few_may_be_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(narrow, "LEAST", 0)
+
+
 @pytest.mark.parametrize("target", VECTORS)
 @pytest.mark.parametrize(
     ("left", "right"),
@@ -52,6 +58,16 @@ def test_matmul_packed(target: str, m: int, k: int, n: int) -> None:
 )  # fmt: skip
 def test_gemv_packed(target: str, left: tuple, right: tuple) -> None:
     check("MatMul", [rand(*left), rand(*right)], kernel="gemv_packed", target=target, consts=(1,))
+
+
+@pytest.mark.parametrize("target", VECTORS)
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((1, 4), (4, 2)), ((4, 8), (8, 5)), ((2, 64), (64, 100)), ((72,), (72, 40)),
+     ((3, 1, 1028), (1028, 10)), ((1, 256), (256, 1000))],
+)  # fmt: skip
+def test_gemv_narrow(target: str, left: tuple, right: tuple, few_may_be_narrow: None) -> None:
+    check("MatMul", [rand(*left), rand(*right)], kernel="gemv_narrow", target=target, consts=(1,))
 
 
 BATCHED = [
@@ -137,13 +153,16 @@ def epilogues(*out: int) -> dict[str, list[tuple]]:
     [
         ("matmul_packed", (2, 3, 7, 9), (9, 37)),
         ("gemv_packed", (3, 1, 20), (20, 19)),
+        ("gemv_narrow", (3, 1, 20), (20, 19)),
         ("matmul_batched", (2, 1, 7, 9), (3, 9, 33)),
         ("matvec", (2, 3, 5, 9), (9, 1)),
     ],
 )
-def test_epilogues(target: str, name: str, kernel: str, left: tuple, right: tuple) -> None:
+def test_epilogues(
+    target: str, name: str, kernel: str, left: tuple, right: tuple, few_may_be_narrow: None
+) -> None:
     out = np.matmul(np.zeros(left, "f4"), np.zeros(right, "f4")).shape
-    consts = (1,) if kernel.endswith("packed") else ()
+    consts = (1,) if kernel.endswith(("packed", "narrow")) else ()
     check("MatMul", [rand(*left), rand(*right)], kernel=kernel, target=target, consts=consts,
           epilogue=epilogues(*out)[name])  # fmt: skip
 
@@ -153,6 +172,9 @@ def test_epilogues(target: str, name: str, kernel: str, left: tuple, right: tupl
     [
         ("matmul_packed", (3, 8), (8, 5), "gemv_packed"),
         ("gemv_packed", (30, 8), (8, 5), "matmul_packed"),
+        ("gemv_narrow", (30, 8), (8, 5), "matmul_packed"),
+        ("gemv_narrow", (3, 8), (8, 5), "160 bytes of weights stay in caches"),
+        ("gemv_narrow", (3, 10), (10, 5), "10 rows are not a multiple of 4"),
         ("matmul_packed", (30, 8), (8, 1), "matvec"),
         ("matmul_packed", (30, 8), (2, 8, 5), "batch dimensions"),
         ("matmul_packed", (0, 8), (8, 5), "empty"),

@@ -21,6 +21,7 @@ from tests.kernels.harness import (
 from tests.kernels.window_cases import EPILOGUES, conv, spills
 from tinsmith.codegen.jit import assembly
 from tinsmith.codegen.target import level, runnable
+from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.build import build_phase
 from tinsmith.kernels.layout import spec_of
@@ -79,8 +80,14 @@ def test_shared_sums_save_operations():
     assert [program(bilinear(m, 3).bt).operations for m in (2, 4, 6)] == [4, 12, 24]
 
 
+@pytest.fixture(autouse=True)
+def _few_weights_may_be_narrow(monkeypatch):
+    monkeypatch.setattr(narrow, "LEAST", 0)
+
+
 needs_amx = pytest.mark.skipif(not runnable(level("amx")), reason="no amx here")
-MACHINES = [*levels("winograd"), level_param("amx", "winograd_amx")]
+VECTORS = [*levels("winograd"), level_param("avx512", "winograd_narrow")]
+MACHINES = [*VECTORS, level_param("amx", "winograd_amx")]
 TOO_LARGE = ["5x5", "7x7", "1x7", "dilated 5x5"]  # tiles for products of halves
 
 PAD = {"pad": (1, 1, 1, 1)}
@@ -160,15 +167,15 @@ def test_shapes_of_halves(name):
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize(("target", "kernel"), VECTORS)
 @pytest.mark.parametrize("name", SHAPES)
-def test_shapes(name, target):
+def test_shapes(name, target, kernel):
     (arrays, attrs), extra = SHAPES[name]
-    count = len(offers((arrays, attrs), "winograd", target))
+    count = len(offers((arrays, attrs), kernel, target))
     at = list(SHAPES).index(name) + LEVELS.index(target)  # every algorithm on every machine
     for pick in {at % count, (at + 2) % count} if target == "avx512" else {at % count}:
         check(
-            "Conv", arrays, attrs, kernel="winograd", target=target, consts=(1, 2), pick=pick,
+            "Conv", arrays, attrs, kernel=kernel, target=target, consts=(1, 2), pick=pick,
             extra_halo=extra, rtol=2e-5,
         )  # fmt: skip
 
@@ -222,6 +229,13 @@ ERRORS_OF_HALVES = {
 @pytest.mark.parametrize("name", ERRORS)
 def test_errors_are_bounded(name):
     bounded(*ERRORS[name], "winograd")
+
+
+@pytest.mark.skipif(level("host").registers < 32, reason="no machine for it")
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_of_24_bits_are_bounded(name):
+    """Weights of 24 bits leave no more than the transforms do anyway."""
+    bounded(*ERRORS[name], "winograd_narrow")
 
 
 @needs_amx
@@ -376,11 +390,11 @@ def test_blocks_may_be_whole_images_of_a_batch():
     assert min(found, key=lambda c: c.cost).detail.split()[:2] == ["F(4x7,3x3)", "T=112"]
 
 
-def products(case, target):
+def products(case, target, kernel):
     """The assembly of the products of every choice."""
     arrays, attrs = case
     site = site_of(one_node("Conv", arrays, attrs, (1, 2)), level(target))
-    for choice in KERNELS["winograd"].offer(site):
+    for choice in KERNELS[kernel].offer(site):
         reads = [
             None if v is None or layout is None else spec_of(v.dtype, v.dims, layout)
             for v, layout in zip(site.operands, choice.reads, strict=True)
@@ -396,15 +410,17 @@ def products(case, target):
         yield choice.detail, text
 
 
-@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize(("target", "kernel"), VECTORS)
 @pytest.mark.parametrize(
     "case",
     [conv(1, 64, 64, (56, 56), (3, 3), **PAD), conv(1, 96, 80, (7, 7), (3, 3), **PAD)],
     ids=["blocks", "whole"],
 )
-def test_products_do_not_spill(case, target):
+def test_products_do_not_spill(case, target, kernel):
     assert [
-        (detail, found) for detail, text in products(case, target) if (found := spills(text))
+        (detail, found)
+        for detail, text in products(case, target, kernel)
+        if (found := spills(text))
     ] == []
 
 
@@ -420,6 +436,8 @@ def test_products_do_not_spill(case, target):
         ("winograd_stem", conv(1, 3, 32, (9, 9), (7, 7)), (1, 2), "stride is 1x1"),
         ("winograd_stem", conv(1, 5, 32, (9, 9), (7, 7), **HALF), (1, 2), "5 input channels"),
         ("winograd_amx", conv(1, 32, 32, (9, 9), (3, 3)), (1, 2), "needs amx"),
+        ("winograd_narrow", conv(1, 32, 32, (9, 9), (3, 3), group=2), (1, 2), "group is 2"),
+        ("winograd_narrow", conv(1, 32, 32, (9, 9), (3, 3)), (1, 2), "in 16 registers"),
     ],
 )
 def test_declines(kernel, case, consts, why):

@@ -13,7 +13,7 @@ from tinsmith.codegen.target import Target, host
 from tinsmith.runtime import gauge
 from tinsmith.runtime.limits import _limits, limits
 
-ROW = (1e11, 1e10, 1e10, 1e10, 1e-6, 2.0)
+ROW = (1e11, 1e10, 1e10, 1e10, 1.5e10, 1e-6, 2.0)
 
 
 @pytest.fixture
@@ -57,7 +57,8 @@ def test_memory_that_is_short_is_read_all_the_same(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(np, "ones", short)
     assert gauge._ones(16 << 20).nbytes == 2 << 20
-    assert gauge._memory_rate(gauge.read_loop(host()), 16 << 20) > 0
+    read, data = gauge.read_loop(host()), gauge._ones(16 << 20)
+    assert gauge._memory_rate(read, data) > 0 and gauge._rate_together(read, data) > 0
     monkeypatch.setattr(np, "ones", lambda *_: short(1 << 30, np.float32))
     with pytest.raises(MemoryError):
         gauge._ones(16 << 20)

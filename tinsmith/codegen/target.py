@@ -11,6 +11,7 @@ import functools
 import os
 import sys
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,6 +76,7 @@ class Target:
     l2_bandwidth: float = 80e9  # bytes/s of one core
     l3_bandwidth: float = 50e9
     dram_bandwidth: float = 20e9
+    dram_together: float = inf  # of all cores at once
     wait: float = 1e-6  # seconds that a phase more takes; 0 where one thread works alone
     wide: float = 1.0  # how much faster whole vectors of 16 are than half ones; 2 with two pipes
 
@@ -88,6 +90,10 @@ class Target:
             else self.dram_bandwidth
         )
         return max(flops / (self.peak * efficiency), nbytes / bandwidth)
+
+    def dram_share(self, threads: int) -> float:
+        """Bytes/s that each of several threads reads from memory while all do."""
+        return min(self.dram_bandwidth, self.dram_together / threads)
 
     @property
     def pipes(self) -> int:
@@ -116,11 +122,15 @@ def overlap(busy: float, fetching: float) -> float:
     return max(busy, fetching) + 0.4 * min(busy, fetching)
 
 
-def streamed(busy: float, arriving: float, passes: int, exposed: float) -> float:
+def streamed(
+    busy: float, arriving: float, passes: int, exposed: float, slowed: float = 1.0
+) -> float:
     """Time of arithmetic in so many passes over weights, which arrive from memory in the first:
-    the share of it that arithmetic leaves them shows, and of that at most `exposed`."""
+    the share of it that arithmetic leaves them shows, and of that at most `exposed`. Where they
+    take about as long as arithmetic, neither hides the other: `slowed` tells how much longer they
+    take while other threads read too."""
     shown = exposed * min(1.0, arriving * passes / busy)
-    return max(busy, arriving) + shown * min(busy, arriving)
+    return (busy**3 + (slowed * arriving) ** 3) ** (1 / 3) + shown * min(busy, arriving)
 
 
 def level(name: str) -> Target:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import Site, Skip
 from tinsmith.kernels.places import Position
@@ -37,9 +38,13 @@ LEAST = 256 << 10  # bytes; fewer seldom come from memory
 EVEN = 2.0**-9
 """The least root mean square of what one element of the left operand meets, beside that of the
 columns' largest elements: what is rounded away is then 2^-16 of it, or less."""
-OPERATIONS = 3
-"""Instructions for a vector of weights, with which words become numbers."""
 STRETCH = 1 << 16  # elements
+
+
+def unpacking(target: Target) -> float:
+    """Multiply-adds that could have been issued while a vector of words becomes weights: its three
+    instructions go where those go, or beside them where a pipe has them to itself."""
+    return 1.0 if target.pipes == 1 else 2.0 if target.lanes < 16 else 3.0
 
 
 def words(depth: int) -> int:
@@ -109,17 +114,22 @@ def lines(
     where those of the weights themselves do."""
     at = at.cast(I32)
     starts = [sum(widths[:j]) for j in range(len(widths))]
+    places = list(zip(starts, widths, strict=True))
     for first in range(0, words(count), WORDS):
-        fourths: list[Val] = []
+        own = []
         for i in range(WORDS):
-            own = [
-                (at + (first + i) * row + start).load(width)
-                for start, width in zip(starts, widths, strict=True)
-            ]
-            yield [_number(word & -256, unit) for word in own]
-            parts = [_part(word, i) for word in own]
-            fourths = [x | y for x, y in zip(fourths, parts, strict=True)] if fourths else parts
-        yield [_number(word, unit) for word in fourths]
+            line = at + (first + i) * row
+            own.append([(line + start).load(width) for start, width in places])
+            yield [_number(word & -256, unit) for word in own[-1]]
+        yield [_number(_fourth(three), unit) for three in zip(*own, strict=True)]
+
+
+def _fourth(three: Sequence[Val]) -> Val:
+    """The weight whose parts three words hold."""
+    first, *others = [_part(word, i) for i, word in enumerate(three)]
+    for part in others:
+        first = first | part
+    return first
 
 
 def _part(word: Val, i: int) -> Val:
@@ -138,8 +148,7 @@ def line(at: Ptr, k: Val, row: Position, width: int) -> Val:
     at = at.cast(I32)
     first = at + k // TOGETHER * (WORDS * row)
     own = [(first + i * row).load(width) for i in range(WORDS)]
-    fourth = _part(own[0], 0) | _part(own[1], 1) | _part(own[2], 2)
-    place, word = k % TOGETHER, fourth
+    place, word = k % TOGETHER, _fourth(own)
     assert isinstance(place, Val)
     for i in range(WORDS):
         word = place.eq(i).select(own[i] & -256, word)

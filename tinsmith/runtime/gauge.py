@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import Any
 
@@ -33,25 +34,37 @@ def measure(target: Target) -> tuple[float, ...]:
         count = data.size // (STREAMS * target.lanes) * STREAMS * target.lanes
         seconds = _best(lambda d=data, n=count: read(d.ctypes.data, n), times)
         rates.append(4.0 * count / seconds)
-    rates.append(_memory_rate(read, min(4 * target.l3, 256 << 20)))
+    data = _ones(min(4 * target.l3, 256 << 20))
+    rates += [_memory_rate(read, data), _rate_together(read, data)]
     wait = target.wait
     if usable_cores() > 1:  # more only tells that another process has the other core
         wait = min(wait, wait_of_two(target))
     return tuple(float(f"{value:.2g}") for value in (peak, *rates, wait, wide))
 
 
-def _memory_rate(read: Callable[[int, int], None], nbytes: int) -> float:
+def _memory_rate(read: Callable[[int, int], None], data: np.ndarray[Any, Any]) -> float:
     """Bytes/s read from memory: the quarter of short pieces that other processes disturbed least.
 
     A piece takes some ten microseconds, so that most lie between two turns of the scheduler.
     """
-    data = _ones(nbytes)
     seconds = []
     for start in [*range(0, data.size - PIECE + 1, PIECE)] * 2:
         began = perf_counter()
         read(data.ctypes.data + 4 * start, PIECE)
         seconds.append(perf_counter() - began)
     return 4.0 * PIECE / sorted(seconds)[len(seconds) // 4]
+
+
+def _rate_together(read: Callable[[int, int], None], data: np.ndarray[Any, Any]) -> float:
+    """Bytes/s read from memory by all usable cores at once."""
+    cores = usable_cores()
+    share = data.size // cores // PIECE * PIECE
+
+    def one(number: int) -> None:
+        read(data.ctypes.data + 4 * share * number, share)
+
+    with ThreadPoolExecutor(cores) as pool:
+        return 4.0 * share * cores / _best(lambda: list(pool.map(one, range(cores))), 6)
 
 
 def _ones(nbytes: int) -> np.ndarray[Any, Any]:
@@ -140,7 +153,7 @@ def wait_of_two(target: Target) -> float:
         team.stop()
 
 
-def _best(run: Callable[[], None], times: int) -> float:
+def _best(run: Callable[[], object], times: int) -> float:
     best = float("inf")
     for _ in range(times):
         start = perf_counter()

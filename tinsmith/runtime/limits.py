@@ -19,7 +19,8 @@ from tinsmith.hashing import blake2b
 
 
 class Limits(NamedTuple):
-    """Of one core: fp32 flop/s, and bytes/s read from L2, L3 and memory. `wait`: seconds in which
+    """Of one core: fp32 flop/s, and bytes/s read from L2, L3 and memory. `dram_together`: bytes/s
+    that all cores read from memory at once. `wait`: seconds in which
     two threads tell each other that a phase is done (assumed where there is one core). `wide`: how
     much more arithmetic vectors of 16 do than vectors of 8 (1 where the target has none)."""
 
@@ -27,6 +28,7 @@ class Limits(NamedTuple):
     l2_bandwidth: float
     l3_bandwidth: float
     dram_bandwidth: float
+    dram_together: float
     wait: float
     wide: float
 

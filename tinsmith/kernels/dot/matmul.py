@@ -188,7 +188,8 @@ def packed_choice(
     high = narrow.rows(k) if words else k
     busy = target.time(2.0 * m * n * k, 4.0 * m * (k + n), tiling.efficiency)
     arriving = 4.0 * high * tiling.columns.padded / target.dram_bandwidth
-    cost = streamed(busy, arriving, tiling.rows.count, EXPOSED) + 1e-7
+    slowed = target.dram_bandwidth / target.dram_share(site.threads)
+    cost = streamed(busy, arriving, tiling.rows.count, EXPOSED, slowed) + 1e-7
     cells = grid(target, tiling, k, cost)
     near = by_positions(
         site,

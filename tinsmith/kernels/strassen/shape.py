@@ -137,10 +137,11 @@ class Shape:
         """Whether the second-level cache keeps the right factors of a group of columns."""
         return 4.0 * self.stored / self.groups < KEPT[0] * target.l2
 
-    def seconds(self, target: Target) -> float:
-        """On one core. The right factors come once from memory, which hides the better the more
-        there is to do for each line; for each further group of panels of rows they come from where
-        they then are, and so do left factors that the cache loses, for each panel of columns."""
+    def seconds(self, target: Target, threads: int = 1) -> float:
+        """On one core, while so many work. The right factors come once from memory, which hides
+        the better the more there is to do for each line; for each further group of panels of rows
+        they come from where they then are, and so do left factors that the cache loses, for each
+        panel of columns."""
         flops_per_cycle = 2.0 * self.m * self.n * self.k / (self.side**3 * self.tiling.ideal)
         busy = target.time(self.cycles * flops_per_cycle, 4.0 * self.m * (self.k + self.n))
         rows, columns = self.tiling.rows, self.tiling.columns
@@ -151,14 +152,16 @@ class Shape:
         per_line = rows.size * LINE / block_of(target) / target.pipes  # cycles
         exposed = 1.0 if groups > 1 else min(1.0, EXPOSED_CYCLES / per_line)
         arriving = right / target.dram_bandwidth
-        return streamed(busy, arriving, groups, exposed) + again / target.l3_bandwidth + 1e-7
+        slowed = target.dram_bandwidth / target.dram_share(threads)
+        shown = streamed(busy, arriving, groups, exposed, slowed)
+        return shown + again / target.l3_bandwidth + 1e-7
 
 
 def shape_of(target: Target, level: int, m: int, k: int, n: int, threads: int = 1) -> Shape:
     """How a product is cut. `k` and `n` must be multiples of 2 to the level."""
     kinds = KEPT if threads > 1 else KEPT[:1]  # one thread takes all columns as one group
     found = [_spread(target, level, m, k, n, threads, kept) for kept in kinds]
-    return min(found, key=lambda shape: shape.seconds(target))
+    return min(found, key=lambda shape: shape.seconds(target, threads))
 
 
 def _spread(target: Target, level: int, m: int, k: int, n: int, threads: int, kept: float) -> Shape:
@@ -187,4 +190,4 @@ def _shape(
     most = min(share, max(1, int(target.l2 * LEFT) // (4 * shape.slot)))
     counts = {-(-share // -(-share // min(most, 2**i))) for i in range(most.bit_length() + 1)}
     found = [replace(shape, together=count) for count in sorted(counts)]
-    return min(found, key=lambda shape: shape.seconds(target))
+    return min(found, key=lambda shape: shape.seconds(target, threads))

@@ -16,6 +16,7 @@ from dataclasses import replace
 from tinsmith.codegen.matrix import SIDE
 from tinsmith.codegen.target import Target, foreign_time, overlap
 from tinsmith.kernels.amx.plan import slots as product_slots
+from tinsmith.kernels.narrow import unpacking
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.weights import channel_blocks
 from tinsmith.kernels.winograd.fetch import is_far
@@ -104,7 +105,9 @@ def best_plan(
         if halves:
             vectors, micro, slots = matrix_tiles(tiles, draft)
         else:
-            vectors, micro, slots = register_tiles(target, tiles, draft.outputs, draft.depth)
+            vectors, micro, slots = register_tiles(
+                target, tiles, draft.outputs, draft.depth, narrow
+            )
         plan = replace(
             draft, tiles=tiles, blocks=count, vectors=vectors, micro=micro, whole=count == 1
         )
@@ -133,9 +136,10 @@ def _counts(target: Target, draft: Plan) -> set[int]:
 
 @functools.lru_cache(maxsize=4096)
 def register_tiles(
-    target: Target, tiles: int, outputs: int, depth: int
+    target: Target, tiles: int, outputs: int, depth: int, words: bool = False
 ) -> tuple[int, Pieces, float]:
-    """Vectors of a panel, the cut of `tiles`, and the issue slots of one channel for a block."""
+    """Vectors of a panel, the cut of `tiles`, and the issue slots of one channel for a block; with
+    `words` those are counted with which they become weights."""
     best: tuple[float, int, Pieces] | None = None
     most, spare = (26, 4) if target.registers >= 32 else (12, 2) if target.has_fma else (6, 2)
     for vectors in range(1, min(outputs, 6) + 1):
@@ -150,6 +154,7 @@ def register_tiles(
                 larger = micro.larger(tiles)
                 slots += panels * larger * _slots(target, micro.size, n, depth)
                 slots += panels * (count - larger) * _slots(target, micro.size - 1, n, depth)
+                slots += panels * count * n * unpacking(target) * words
         slots *= 1 + 0.03 / vectors + 0.02 * bool(outputs % vectors and outputs > vectors)
         slots /= EFFICIENCY
         if best is None or slots < best[0]:
@@ -197,7 +202,7 @@ def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
     total += transforms(target, plan) * issue
     if plan.whole:
         total *= -(-plan.lines // threads) * threads / plan.lines
-        total += overlap(products, weights / target.dram_bandwidth)
+        total += overlap(products, weights / target.dram_share(threads))
         total += 2 * target.wait + foreign_time(target, 4 * plan.size * (threads - 1) / threads)
     else:
         most = -(-plan.blocks // threads)  # blocks of the busiest thread

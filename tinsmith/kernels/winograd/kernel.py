@@ -33,6 +33,9 @@ from tinsmith.kernels.winograd.transform import input_stage, output_stage
 from tinsmith.kernels.winograd.weights import Array, pack, packed_bytes
 from tinsmith.records import dataclass
 
+LEAST_REGISTERS = 32
+"""With fewer, parts of every fourth weight of 24 bits would leave the registers of a tile."""
+
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def winograd(site: Site) -> list[Choice]:
@@ -67,6 +70,8 @@ def choices(site: Site, precision: str, words: bool = False) -> list[Choice]:
     if precision == "halves":
         need_halves(site, w)
     if words:
+        if site.target.registers < LEAST_REGISTERS:
+            raise Skip(f"parts of weights do not fit in {site.target.registers} registers")
         need_words(site, w.reshape(len(w), -1).T, width)
     if geo.rank == 3:
         frames, geo, taps = by_frames(geo, width, w)
