@@ -138,6 +138,10 @@ class Builder:
             shown.append(f"{ty.llvm} {ref}")
         self.line(f"call void @{function.name}({', '.join(shown)})")
 
+    def barrier(self) -> None:
+        """LLVM moves no load or store across this place, for which there is no instruction."""
+        self.line('call void asm sideeffect "", "~{memory}"()')
+
     # ---- values
 
     def const(self, value: float | int, ty: Ty) -> Val:

@@ -158,13 +158,17 @@ def _steps(
     sums: Sequence[Val],
     chains: int,
 ) -> list[Val]:
-    sums = list(sums)
-    n = len(widths)
-    for k, vectors in zip(range(first, last), at.lines(first, last, widths), strict=True):
+    b, sums, n = at.a.b, list(sums), len(widths)
+    lines = at.lines(first, last, widths)
+    full = len(sums) + 2 * n + 2 >= b.target.registers  # LLVM would load the vectors of two k
+    for k in range(first, last):
         chain = (k - first) % chains * rows * n
+        if full:
+            b.barrier()
         for stream in at.ahead:
             for line in stream.lines(k):
                 (stream.at + line * LINE).prefetch(locality=stream.locality)
+        vectors = next(lines)
         for i in range(rows):
             x = (at.a + (i * at.a_row + k)).load()
             wide = {w: x.splat(w) for w in dict.fromkeys(widths)}
