@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from tests.kernels.harness import check, levels, one_node, prepare, site_of
-from tests.kernels.window_cases import normal
+from tests.kernels.window_cases import normal, spills
+from tinsmith.codegen.jit import assembly
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
-from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.build import build_phase
+from tinsmith.kernels.layout import block_of, spec_of
 from tinsmith.kernels.strassen.choice import pack
 from tinsmith.kernels.strassen.form import STEPS, left_factors, right_factors
 from tinsmith.kernels.strassen.shape import shape_of
@@ -50,6 +52,21 @@ def test_shapes(name, depth, target):
         pick=pick(SHAPES[name], target, depth),
     )  # fmt: skip
     assert choice.packed[0].nbytes == choice.packed[0].make().nbytes
+
+
+@pytest.mark.parametrize("epilogue", [(), [("Gelu",)]], ids=["bare", "gelu"])
+@pytest.mark.parametrize("shape", [(197, 192, 768), (196, 384, 1536), (197, 768, 192)])
+def test_inner_loops_do_not_spill(shape, epilogue):
+    """Also where panels share prefetches, which keep loads apart elsewhere."""
+    m, k, n = shape
+    machine = replace(level("avx512"), l2=1 << 20)
+    node = one_node("MatMul", [normal(m, k, seed=1), normal(k, n, seed=2)], None, (1,), epilogue)
+    site = site_of(node, machine)
+    for choice in KERNELS["matmul_strassen"].offer(site):
+        packed = [p.make().dtype for p in choice.packed]
+        x, y = spec_of(np.float32, (m, k)), spec_of(np.float32, (m, n))
+        text = build_phase(site, choice, 0, [x, None], [y], packed).text
+        assert spills(assembly(text, machine)) == [], choice.detail
 
 
 EPILOGUES = {

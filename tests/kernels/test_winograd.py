@@ -413,8 +413,12 @@ def products(case, target, kernel):
 @pytest.mark.parametrize(("target", "kernel"), VECTORS)
 @pytest.mark.parametrize(
     "case",
-    [conv(1, 64, 64, (56, 56), (3, 3), **PAD), conv(1, 96, 80, (7, 7), (3, 3), **PAD)],
-    ids=["blocks", "whole"],
+    [
+        conv(1, 64, 64, (56, 56), (3, 3), **PAD),
+        conv(1, 96, 80, (7, 7), (3, 3), **PAD),
+        conv(1, 192, 384, (7, 7), (3, 3), **PAD),
+    ],
+    ids=["blocks", "whole", "few tiles"],
 )
 def test_products_do_not_spill(case, target, kernel):
     assert [

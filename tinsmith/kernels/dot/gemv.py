@@ -12,6 +12,10 @@ from tinsmith.kernels.narrow import Array
 PANELS = 8
 """Panels that a large matrix is cut into at least, so that threads share the stream."""
 
+WIDE, NARROW = 6, 4
+"""The most vectors of a tile, and of one whose weights are of 24 bits: words of three rows are kept
+until they have made the fourth."""
+
 
 @kernel("MatMul", Tier.SHAPED, dtypes="float32")
 def gemv_packed(site: Site) -> Choice:
@@ -24,19 +28,19 @@ def gemv_packed(site: Site) -> Choice:
 def gemv_narrow(site: Site) -> Choice:
     """At most 4 rows times a large constant right operand, streamed as 24 bits a weight."""
     w = right_matrix(site)
-    m, tiling = _cut(site, w)
+    m, tiling = _cut(site, w, NARROW)
     narrow.need_words(site, w, len(w))
     return packed_choice(site, w, m, tiling, words=True)
 
 
-def _cut(site: Site, w: Array) -> tuple[int, Tiling]:
+def _cut(site: Site, w: Array, widest: int = WIDE) -> tuple[int, Tiling]:
     """The rows, and how they and the columns are cut."""
     k, n = w.shape
     m = flat_rows(site, n)
     if m > FEW_ROWS:
         raise Skip(f"{m} rows: matmul_packed reuses the weights")
     vectors = -(-n // block_of(site.target))
-    most = min(6, max(2, 8 // m))  # few streams of arithmetic keep up with memory better
+    most = min(widest, max(2, 8 // m))  # few streams of arithmetic keep up with memory better
     if w.nbytes >= 1 << 16:
         most = max(1, min(most, vectors // PANELS))
     return m, choose(site.target, m, n, k, False, most)

@@ -160,15 +160,16 @@ def _steps(
 ) -> list[Val]:
     b, sums, n = at.a.b, list(sums), len(widths)
     lines = at.lines(first, last, widths)
-    full = len(sums) + 2 * n + 2 >= b.target.registers  # LLVM would load the vectors of two k
+    # No load passes a prefetch; where these are rare, LLVM would hold the vectors of several k.
+    apart = at.unit is not None or any(stream.share > 1 for stream in at.ahead)
     for k in range(first, last):
         chain = (k - first) % chains * rows * n
-        if full:
+        if apart:
             b.barrier()
+        vectors = next(lines)
         for stream in at.ahead:
             for line in stream.lines(k):
                 (stream.at + line * LINE).prefetch(locality=stream.locality)
-        vectors = next(lines)
         for i in range(rows):
             x = (at.a + (i * at.a_row + k)).load()
             wide = {w: x.splat(w) for w in dict.fromkeys(widths)}

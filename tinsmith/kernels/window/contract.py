@@ -121,17 +121,12 @@ def products(
     acc, row, vectors = list(start), sum(lanes), len(lanes)
     firsts = [sum(lanes[:o]) for o in range(vectors)]
     for u in range(step):
-        ws = (
-            [next(weights)]
-            if weights is not None
-            else [
-                [
-                    (w + (tap.weights + u * row + f)).load(n)
-                    for f, n in zip(firsts, lanes, strict=True)
-                ]
-                for tap in taps
-            ]
-        )
+        if weights is not None:
+            w.b.barrier()  # else LLVM loads the words of several channels first
+            ws = [next(weights)]
+        else:
+            places = list(zip(firsts, lanes, strict=True))
+            ws = [[(w + (tap.weights + u * row + f)).load(n) for f, n in places] for tap in taps]
         for offset, seen in _seen(pixels, taps):
             one = (x + offset + u * channel_stride).load(sides)
             for o, n in enumerate(lanes):

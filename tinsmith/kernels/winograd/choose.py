@@ -16,7 +16,7 @@ from dataclasses import replace
 from tinsmith.codegen.matrix import SIDE
 from tinsmith.codegen.target import Target, foreign_time, overlap
 from tinsmith.kernels.amx.plan import slots as product_slots
-from tinsmith.kernels.narrow import unpacking
+from tinsmith.kernels.narrow import TOGETHER, unpacking
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.weights import channel_blocks
 from tinsmith.kernels.winograd.fetch import is_far
@@ -144,6 +144,8 @@ def register_tiles(
     most, spare = (26, 4) if target.registers >= 32 else (12, 2) if target.has_fma else (6, 2)
     for vectors in range(1, min(outputs, 6) + 1):
         size = min(most, most + spare - vectors) // vectors
+        if words:
+            size = min(size, (target.registers - 1 - TOGETHER * vectors) // vectors)
         if size < 1:
             break
         count = -(-tiles // size)
