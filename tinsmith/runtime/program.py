@@ -37,7 +37,7 @@ from tinsmith.plan.plan import (
     Step,
 )
 from tinsmith.plan.shelf import Blob
-from tinsmith.runtime.memory import aligned, contiguous
+from tinsmith.runtime.memory import aligned
 from tinsmith.runtime.results import Results
 from tinsmith.runtime.threads import Lease, Team
 
@@ -158,7 +158,7 @@ class Session:
         self._busy = False
         plan = program.plan
         self._arena = aligned(plan.memory.peak + SLACK)
-        self._workspace = contiguous(plan.memory.workspace + SLACK)
+        self._workspace = aligned(plan.memory.workspace + SLACK)
         shared = PORTS + len(plan.inputs) + len(plan.outputs)
         own, *others = [_address(b.data) if b.data.size else 0 for b in program.blobs]
         self._table = np.array([0] * shared + others, np.int64)
