@@ -38,7 +38,7 @@ LEAST = 256 << 10  # bytes; fewer seldom come from memory
 EVEN = 2.0**-9
 """The least root mean square of what one element of the left operand meets, beside that of the
 columns' largest elements: what is rounded away is then 2^-16 of it, or less."""
-STRETCH = 1 << 16  # elements
+STRETCH = 1 << 15  # elements
 
 
 def unpacking(target: Target) -> float:
@@ -92,17 +92,17 @@ def pack(w: Array) -> Array:
 
 
 def _pack(w: Array, out: Array) -> None:
-    depth = w.shape[1]
-    powers = np.frexp(np.max(np.abs(w), axis=1, keepdims=True))[1]
-    powers = np.maximum(powers, LEAST_POWER).astype(np.int32)
+    count, depth, columns = w.shape
+    sizes = np.abs(w).reshape(count, -1, TOGETHER * columns)  # numpy is slow along short rows
+    largest = np.max(np.max(sizes, axis=1).reshape(count, TOGETHER, columns), axis=1, keepdims=True)
+    powers = np.maximum(np.frexp(largest)[1], LEAST_POWER)
     most = 1 << (BITS - 1)
-    whole = np.rint(np.ldexp(w, BITS - 1 - powers))
-    whole = np.clip(whole, 1 - most, most - 1).astype(np.int32)
-    fours = whole.reshape(len(w), depth // TOGETHER, TOGETHER, -1)
-    upper, last = fours[:, :, :WORDS], fours[:, :, WORDS:]
-    shifts = np.array([16, 8, 0], np.int32).reshape(1, 1, WORDS, 1)
-    words = upper << 8 | last >> shifts & 0xFF
-    out[:, :-1] = words.reshape(len(w), -1, w.shape[2])
+    whole = w * np.ldexp(w.dtype.type(1), BITS - 1 - powers)
+    np.clip(np.rint(whole, out=whole), 1 - most, most - 1, out=whole)
+    fours = whole.astype(np.int32).reshape(count, depth // TOGETHER, TOGETHER, columns)
+    upper, last = fours[:, :, :WORDS] << 8, fours[:, :, WORDS:]
+    upper |= last >> np.array([16, 8, 0], np.int32).reshape(WORDS, 1) & 0xFF
+    out[:, :-1] = upper.reshape(count, -1, columns)
     out[:, -1:] = np.ldexp(np.float32(1), powers).view(np.int32)
 
 
