@@ -17,7 +17,7 @@ import importlib
 import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -146,17 +146,27 @@ OTHERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
 MODELS = PANEL | OTHERS
 
 
-def _draw_statistics(model: Any) -> None:
+IMAGES = 4  # of which the statistics of batch normalisations are taken
+
+
+def _draw_statistics(model: Any, shape: Sequence[int]) -> None:
+    """Random factors and shifts of batch normalisations, and as statistics those of random inputs
+    of `shape`: with any others signals die, and outputs hardly depend on the input."""
+    import torch
     from torch import nn
 
-    for layer in model.modules():
-        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
-            assert layer.running_mean is not None and layer.running_var is not None
-            layer.running_mean.normal_(0, 0.1)
-            layer.running_var.uniform_(0.5, 1.5)
-            if layer.affine:
-                layer.weight.data.uniform_(0.5, 1.5)
-                layer.bias.data.normal_(0, 0.1)
+    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)]
+    model.eval()
+    for norm in norms:
+        norm.momentum = None  # the mean of all that is seen
+        norm.train()
+        if norm.affine:
+            norm.weight.data.uniform_(0.5, 1.5)
+            norm.bias.data.normal_(0, 0.1)
+    if norms:
+        with torch.no_grad():
+            model(torch.randn(IMAGES, *shape[1:]))
+    model.eval()
 
 
 def _declare_operators(message: str, library: Any) -> bool:
@@ -196,8 +206,7 @@ def export(name: str, folder: Path) -> None:
     shape = (batch, *shape[1:])
     torch.manual_seed(0)
     model = make()
-    _draw_statistics(model)
-    model.eval()
+    _draw_statistics(model, shape)
     x = torch.randn(*shape)
     parts = {kind: folder / f".{name}.partial.{kind}" for kind in ("onnx", "pt", "npz")}
     with torch.no_grad():

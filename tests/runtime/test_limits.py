@@ -58,7 +58,15 @@ def test_memory_that_is_short_is_read_all_the_same(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(np, "ones", short)
     assert gauge._ones(16 << 20).nbytes == 2 << 20
     read, data = gauge.read_loop(host()), gauge._ones(16 << 20)
-    assert gauge._memory_rate(read, data) > 0 and gauge._rate_together(read, data) > 0
+    assert gauge._memory_rate(read, data) > 0 and gauge._rate_together(read, data, 128) > 0
     monkeypatch.setattr(np, "ones", lambda *_: short(1 << 30, np.float32))
     with pytest.raises(MemoryError):
         gauge._ones(16 << 20)
+
+
+def test_many_cores_share_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gauge, "usable_cores", lambda: 5)
+    read = gauge.read_loop(host())
+    unit = gauge.STREAMS * host().lanes
+    assert gauge._rate_together(read, np.ones(6 * unit, np.float32), unit) > 0
+    assert gauge._rate_together(read, np.ones(4 * unit, np.float32), unit) == 0

@@ -12,6 +12,21 @@ from tinsmith.errors import InputError, PlanError
 from tinsmith.graph import Graph, Type
 from tinsmith.ops.control import run_graph
 from tinsmith.plan import arena
+from tinsmith.runtime.memory import aligned
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 64, 100_001])
+def test_memory_begins_at_a_cache_line(nbytes: int) -> None:
+    memory = aligned(nbytes)
+    assert memory.dtype == np.uint8 and memory.size == nbytes
+    memory[...] = 255
+    if nbytes:
+        assert memory.ctypes.data % 64 == 0 and memory[-1] == 255
+
+
+def test_memory_that_cannot_be_had_is_told() -> None:
+    with pytest.raises(PlanError, match="cannot be had"):
+        aligned(1 << 60)
 
 
 def test_outputs_belong_to_the_caller() -> None:

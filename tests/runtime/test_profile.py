@@ -13,13 +13,29 @@ from tinsmith.runtime.profile import step_seconds
 
 def test_runs_that_the_first_thread_came_late_to_are_left_out():
     whole, late = {1: 20_000, 2: 80_000}, {1: 300, 2: 150}
-    found = step_seconds([1e-4] * 5, [late, whole, late, late, whole])
+    found = step_seconds([1e-4] * 5, [late, whole, late, late, whole], 1e9)
     assert found == pytest.approx({1: 2e-5, 2: 8e-5})
 
 
 def test_steps_in_python_are_told_in_nanoseconds():
-    found = step_seconds([3e-4, 5e-4], [{1: 100_000, 2: -200_000}, {1: 100_000, 2: -400_000}])
+    found = step_seconds([3e-4, 5e-4], [{1: 100_000, 2: -200_000}, {1: 100_000, 2: -400_000}], 1e9)
     assert found == pytest.approx({1: 1e-4, 2: 3e-4})
+
+
+def test_a_run_that_was_interrupted_within_a_step_does_not_stand_for_all():
+    short, long = {1: 1_000}, {1: 900_000}
+    found = step_seconds([1e-5] * 9 + [1e-3], [*[short] * 9, long], 1e9)
+    assert found == pytest.approx({1: 1e-6})
+
+
+def test_what_python_does_around_a_run_is_not_the_steps():
+    """A step of far less than a call: its time is what its arithmetic takes."""
+    g = Graph("small")
+    x = g.input("x", Type("float32", (16,)))
+    g.outputs = [g.add(OPS["Exp"], x).outputs[0]]
+    net = ts.compile(g)
+    profile = net.profile(np.ones(16, np.float32), repeat=50)
+    assert sum(row.ms for row in profile.rows) < 0.5 * profile.total_ms
 
 
 def test_steps_of_one_name_have_times_of_their_own():

@@ -95,6 +95,10 @@ class Target:
         """Bytes/s that each of several threads reads from memory while all do."""
         return min(self.dram_bandwidth, self.dram_together / threads)
 
+    def crowding(self, threads: int) -> float:
+        """How much longer a thread waits for memory while as many read."""
+        return self.dram_bandwidth / self.dram_share(threads)
+
     @property
     def pipes(self) -> int:
         """Multiply-adds of whole vectors that begin in a cycle; two up to 8 lanes are assumed."""
@@ -122,15 +126,19 @@ def overlap(busy: float, fetching: float) -> float:
     return max(busy, fetching) + 0.4 * min(busy, fetching)
 
 
+SOFT = 3
+
+
 def streamed(
-    busy: float, arriving: float, passes: int, exposed: float, slowed: float = 1.0
+    busy: float, arriving: float, passes: int, exposed: float, crowded: float = 1.0
 ) -> float:
     """Time of arithmetic in so many passes over weights, which arrive from memory in the first:
-    the share of it that arithmetic leaves them shows, and of that at most `exposed`. Where they
-    take about as long as arithmetic, neither hides the other: `slowed` tells how much longer they
-    take while other threads read too."""
+    the share of it that arithmetic leaves them shows, and of that at most `exposed`. They take
+    `crowded` times as long while other threads read too; as long as arithmetic, they add a quarter
+    to it, and less the further both are apart (SOFT: between a sum and a maximum, as measured)."""
     shown = exposed * min(1.0, arriving * passes / busy)
-    return (busy**3 + (slowed * arriving) ** 3) ** (1 / 3) + shown * min(busy, arriving)
+    both = (busy**SOFT + (crowded * arriving) ** SOFT) ** (1 / SOFT)
+    return both + shown * min(busy, arriving)
 
 
 def level(name: str) -> Target:

@@ -29,15 +29,19 @@ from tinsmith.kernels.places import Position
 Array = np.ndarray[Any, Any]
 
 TOGETHER, WORDS = 4, 3
-BITS = 24
-LEAST_POWER = -126 + 32  # of two, whose product with the unit of a word is no denormal number
+"""So many weights of a column are in so many words."""
+BITS = 24  # of a weight
+LEAST_POWER = -100  # of two, for columns of zeros
 UNIT = 2.0**-31
 """What a word is a multiple of, in parts of its column's power of two."""
-LARGEST = 1e15  # of weights, so that their squares do not overflow
+SMALLEST, LARGEST = 1e-20, 1e15
+"""Of the largest weights of columns that are not 0: no power of two is denormal, and no sum of
+weights overflows, as Winograd's transforms make."""
 LEAST = 256 << 10  # bytes; fewer seldom come from memory
-EVEN = 2.0**-9
+EVEN, EVENLY = 2.0**-9, 2.0**-5
 """The least root mean square of what one element of the left operand meets, beside that of the
-columns' largest elements: what is rounded away is then 2^-16 of it, or less."""
+columns' largest elements: what is rounded away, half a unit at most, is then 2^-14.8 of it or less,
+in the root mean square. Evenly: of Winograd's convolutions, whose transforms amplify it."""
 STRETCH = 1 << 15  # elements
 
 
@@ -47,9 +51,20 @@ def unpacking(target: Target) -> float:
     return 1.0 if target.pipes == 1 else 2.0 if target.lanes < 16 else 3.0
 
 
+def unit(depth: int) -> float:
+    """What a word counts where nothing bounds the left operand: sums over `depth` products overflow
+    only where their results do."""
+    return UNIT / (1 << (depth - 1).bit_length())
+
+
 def words(depth: int) -> int:
     """Rows of words of `depth` rows of weights, a multiple of 4."""
     return depth // TOGETHER * WORDS
+
+
+def rows_of(depth: int, as_words: bool) -> int:
+    """Rows of four bytes a weight that `depth` rows of weights take, as words or as they are."""
+    return words(depth) if as_words else depth
 
 
 def rows(depth: int) -> int:
@@ -57,26 +72,29 @@ def rows(depth: int) -> int:
     return words(depth) + 1
 
 
-def need_words(site: Site, w: Array, depth: int) -> None:
-    """Skip unless the weights `w` (k, n), in panels of `depth`, may be kept as words, and gain."""
+def need_words(site: Site, w: Array, depth: int, even: float = EVEN) -> None:
+    """Skip unless the weights `w` (k, n), whose sums run over multiples of `depth`, may be kept as
+    words, and gain."""
+    if not site.target.has_fma:
+        raise Skip(f"{site.target.isa} unpacks words as slowly as memory gives whole weights")
     if site.precision != "default":
         raise Skip(f"{site.precision} precision asks for the weights themselves")
     if depth % TOGETHER:
         raise Skip(f"{depth} rows are not a multiple of {TOGETHER}")
     if w.nbytes < LEAST:
         raise Skip(f"{w.nbytes} bytes of weights stay in caches")
-    if not fits(w):
-        raise Skip("some rows of the weights are small beside others, or some are not finite")
+    if not fits(w, even):
+        raise Skip("some weights are small beside others, or tiny, huge or not finite")
 
 
-def fits(w: Array) -> bool:
+def fits(w: Array, even: float = EVEN) -> bool:
     """Whether the weights (k, n) keep what they hold: all are finite, and no row of them is small
-    beside the largest elements of its columns."""
+    beside the largest elements of its columns (see `EVEN`)."""
     largest = np.maximum(np.max(w, axis=0), -np.min(w, axis=0))
-    if not np.max(largest) < LARGEST:
+    if not np.max(largest) < LARGEST or np.any((largest > 0) & (largest < SMALLEST)):
         return False
-    squares = np.einsum("kn,kn->k", w, w)
-    least = EVEN**2 * np.square(largest, dtype=np.float64).sum()
+    squares = np.einsum("kn,kn->k", w, w, dtype=np.float64)
+    least = even**2 * np.square(largest, dtype=np.float64).sum()
     return bool(np.all((squares >= least) | (squares == 0)))
 
 
@@ -99,6 +117,7 @@ def _pack(w: Array, out: Array) -> None:
     most = 1 << (BITS - 1)
     whole = w * np.ldexp(w.dtype.type(1), BITS - 1 - powers)
     np.clip(np.rint(whole, out=whole), 1 - most, most - 1, out=whole)
+    np.copyto(whole, np.sign(w), where=whole == 0)  # infinity times what is not 0 is infinite
     fours = whole.astype(np.int32).reshape(count, depth // TOGETHER, TOGETHER, columns)
     upper, last = fours[:, :, :WORDS] << 8, fours[:, :, WORDS:]
     upper |= last >> np.array([16, 8, 0], np.int32).reshape(WORDS, 1) & 0xFF
@@ -110,8 +129,8 @@ def lines(
     at: Ptr, count: int, row: int, widths: Sequence[int], unit: float = 1.0
 ) -> Iterator[list[Val]]:
     """The weights of `count` k, a multiple of 4, as vectors of `widths` columns; `row` columns make
-    a row. A word is `unit`: with UNIT weights are parts of their columns' powers, and sums overflow
-    where those of the weights themselves do."""
+    a row. A word, as a whole number of 32 bits, counts `unit`: with UNIT weights are parts of their
+    columns' powers."""
     at = at.cast(I32)
     starts = [sum(widths[:j]) for j in range(len(widths))]
     places = list(zip(starts, widths, strict=True))

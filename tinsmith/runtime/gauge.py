@@ -35,7 +35,8 @@ def measure(target: Target) -> tuple[float, ...]:
         seconds = _best(lambda d=data, n=count: read(d.ctypes.data, n), times)
         rates.append(4.0 * count / seconds)
     data = _ones(min(4 * target.l3, 256 << 20))
-    rates += [_memory_rate(read, data), _rate_together(read, data)]
+    alone = _memory_rate(read, data)
+    rates += [alone, max(alone, _rate_together(read, data, STREAMS * target.lanes))]
     wait = target.wait
     if usable_cores() > 1:  # more only tells that another process has the other core
         wait = min(wait, wait_of_two(target))
@@ -55,10 +56,14 @@ def _memory_rate(read: Callable[[int, int], None], data: np.ndarray[Any, Any]) -
     return 4.0 * PIECE / sorted(seconds)[len(seconds) // 4]
 
 
-def _rate_together(read: Callable[[int, int], None], data: np.ndarray[Any, Any]) -> float:
-    """Bytes/s read from memory by all usable cores at once."""
+def _rate_together(
+    read: Callable[[int, int], None], data: np.ndarray[Any, Any], unit: int
+) -> float:
+    """Bytes/s read by all usable cores at once, each its share of the data, in multiples of `unit`
+    floats; 0 where there is less for each. From memory, where the data is larger than all caches.
+    """
     cores = usable_cores()
-    share = data.size // cores // PIECE * PIECE
+    share = data.size // cores // unit * unit
 
     def one(number: int) -> None:
         read(data.ctypes.data + 4 * share * number, share)

@@ -19,8 +19,8 @@ from tinsmith.hashing import blake2b
 
 
 class Limits(NamedTuple):
-    """Of one core: fp32 flop/s, and bytes/s read from L2, L3 and memory. `dram_together`: bytes/s
-    that all cores read from memory at once. `wait`: seconds in which
+    """Of one core: fp32 flop/s, and bytes/s read from L2, L3 and memory; `dram_together` of all
+    cores at once, not less. `wait`: seconds in which
     two threads tell each other that a phase is done (assumed where there is one core). `wide`: how
     much more arithmetic vectors of 16 do than vectors of 8 (1 where the target has none)."""
 

@@ -75,18 +75,22 @@ class Profile:
 def profile_session(
     session: Session, arrays: Sequence[np.ndarray[Any, Any]], repeat: int
 ) -> Profile:
-    """Time every step with cycle counters, `repeat` times after one warm-up."""
-    session.run(arrays)
+    """Time every step with cycle counters, `repeat` times after one warm-up, or more often until
+    the counter's rate is known."""
+    session.run(arrays, {})
+    began, first = perf_counter(), session.counter
     plan = session.program.plan
-    totals, runs = [], []
-    for _ in range(max(1, repeat)):
+    totals: list[float] = []
+    runs: list[dict[int, int]] = []
+    while len(runs) < max(1, repeat) or perf_counter() - began < LONG:
         cycles: dict[int, int] = {}
         start = perf_counter()
         session.run(arrays, cycles)
         totals.append(perf_counter() - start)
         runs.append(cycles)
+    rate = (session.counter - first) / (perf_counter() - began) or 1.0
     peak = limits(level(plan.isa)).peak * plan.threads
-    seconds = step_seconds(totals, runs)
+    seconds = step_seconds(totals, runs, rate)
     whole = sum(seconds.values()) or 1.0
     rows = []
     for step in plan.steps:
@@ -111,24 +115,28 @@ def profile_session(
     return Profile(plan.model, plan.threads, median(totals) * 1e3, peak / 1e9, tuple(rows))
 
 
-SEEN = 0.5  # of the rate of the counter
+LONG = 5e-3  # seconds after which what Python does around a run is little of them
+SEEN, MOST = 0.5, 0.75
+"""Runs count of whose time the steps take this part of what they take in most of the runs: in all
+but a quarter, which another process may have interrupted within a step."""
 
 
-def step_seconds(totals: Sequence[float], runs: Sequence[Mapping[int, int]]) -> dict[int, float]:
+def step_seconds(
+    totals: Sequence[float], runs: Sequence[Mapping[int, int]], rate: float
+) -> dict[int, float]:
     """The median seconds of each step, from what runs took and the cycles (negative: nanoseconds)
-    of their steps.
+    of their steps, of which the counter has `rate` in a second.
 
     The first thread counts. Where it was kept from a core until the others had done the work, it
-    has seen next to nothing: the counter's rate in such a run is a fraction of that in others, and
-    the run is left out.
+    has seen next to nothing, and the run is left out.
     """
-    rates = []
+    shares = []
     for total, run in zip(totals, runs, strict=True):
         python = sum(-c * 1e-9 for c in run.values() if c < 0)
-        rates.append(sum(c for c in run.values() if c > 0) / max(total - python, 1e-9))
-    kept = [(run, r) for run, r in zip(runs, rates, strict=True) if r >= SEEN * max(rates)]
-    rate = median(r for _, r in kept) or 1.0
+        shares.append(sum(c for c in run.values() if c > 0) / rate / max(total - python, 1e-9))
+    least = SEEN * sorted(shares)[int(MOST * (len(shares) - 1))]
+    kept = [run for run, share in zip(runs, shares, strict=True) if share >= least]
     return {
-        step: median(run[step] / rate if run[step] > 0 else -run[step] * 1e-9 for run, _ in kept)
+        step: median(run[step] / rate if run[step] > 0 else -run[step] * 1e-9 for run in kept)
         for step in runs[0]
     }

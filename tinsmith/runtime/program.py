@@ -195,6 +195,11 @@ class Session:
         kept = sum(made.nbytes for made in self._out if made is not None)
         return memory.peak + memory.workspace + 8 * self._words + kept
 
+    @property
+    def counter(self) -> int:
+        """What the cycle counter was when the last timed run ended; 0 where none did."""
+        return int(self._stamps[0])
+
     def run(self, inputs: Sequence[Array], cycles: dict[int, int] | None = None) -> list[Array]:
         """Run on plain, contiguous arrays of the plan's dtypes and shapes, one for each input; new
         output arrays, in memory that nothing else refers to.

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Choice, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot.matmul import FEW_ROWS, flat_rows, packed_choice, right_matrix
 from tinsmith.kernels.dot.tiles import Tiling, choose
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.narrow import Array
 
 PANELS = 8
 """Panels that a large matrix is cut into at least, so that threads share the stream."""
 
-WIDE, NARROW = 6, 4
-"""The most vectors of a tile, and of one whose weights are of 24 bits: words of three rows are kept
-until they have made the fourth."""
+WIDE = 6  # vectors of a tile, at most
 
 
 @kernel("MatMul", Tier.SHAPED, dtypes="float32")
@@ -28,12 +29,13 @@ def gemv_packed(site: Site) -> Choice:
 def gemv_narrow(site: Site) -> Choice:
     """At most 4 rows times a large constant right operand, streamed as 24 bits a weight."""
     w = right_matrix(site)
-    m, tiling = _cut(site, w, NARROW)
+    # Words of three rows are kept until they have made the fourth.
+    m, tiling = _cut(site, w, 4 if site.target.registers >= 32 else 2)
     narrow.need_words(site, w, len(w))
     return packed_choice(site, w, m, tiling, words=True)
 
 
-def _cut(site: Site, w: Array, widest: int = WIDE) -> tuple[int, Tiling]:
+def _cut(site: Site, w: np.ndarray[Any, Any], widest: int = WIDE) -> tuple[int, Tiling]:
     """The rows, and how they and the columns are cut."""
     k, n = w.shape
     m = flat_rows(site, n)

@@ -166,8 +166,9 @@ class Stream:
         return (weights + (self.ahead + turn * (panel // self.share))).fixed()
 
 
-def stream_of(site: Site, tiling: Tiling, cells: Grid, k: int, near: bool) -> Stream | None:
-    """What the tiles of a grid prefetch. With `near`, threads share the rows."""
+def stream_of(site: Site, tiling: Tiling, cells: Grid, high: int, near: bool) -> Stream | None:
+    """What the tiles of a grid prefetch, of panels `high` rows high. With `near`, threads share the
+    rows."""
     size = tiling.rows.size
     if size * max(1, LINE // block_of(site.target)) < PREFETCHED_SUMS:
         return None
@@ -176,7 +177,7 @@ def stream_of(site: Site, tiling: Tiling, cells: Grid, k: int, near: bool) -> St
     panels = max(1, tiling.rows.count // site.threads) if near else tiling.rows.count
     share = min(MOST_SHARES, 1 << (panels.bit_length() - 1))
     group = -(-tiling.columns.count // cells.columns) * (1 if near else site.threads)
-    return Stream(group * k * tiling.columns.size, share, size)
+    return Stream(group * high * tiling.columns.size, share, size)
 
 
 def packed_choice(
@@ -185,12 +186,14 @@ def packed_choice(
     """The choice for m flat rows times a packed w, which is kept as `words`, or as it is."""
     target = site.target
     k, n = w.shape
-    high = narrow.rows(k) if words else k
+    high, moved = (narrow.rows(k) if words else k), narrow.rows_of(k, words)
+    unit = narrow.unit(k) if words else None
     busy = target.time(2.0 * m * n * k, 4.0 * m * (k + n), tiling.efficiency)
-    arriving = 4.0 * high * tiling.columns.padded / target.dram_bandwidth
-    slowed = target.dram_bandwidth / target.dram_share(site.threads)
-    cost = streamed(busy, arriving, tiling.rows.count, EXPOSED, slowed) + 1e-7
-    cells = grid(target, tiling, k, cost)
+    nbytes = 4 * high * tiling.columns.padded
+    arriving = nbytes / target.dram_bandwidth
+    crowded = target.crowding(site.threads)
+    cost = streamed(busy, arriving, tiling.rows.count, EXPOSED, crowded) + 1e-7
+    cells = grid(target, tiling, high, cost)
     near = by_positions(
         site,
         site.input(0),
@@ -198,9 +201,9 @@ def packed_choice(
         2.0 * m * n * k,
         tiling.rows.count,
         cells.count,
-        weights=w.nbytes,
+        weights=nbytes,
     )
-    stream = stream_of(site, tiling, cells, k, near)
+    stream = stream_of(site, tiling, cells, high, near)
     lead = len(site.out.dims) - 1
     stride = spread_stride(k, tiling.rows.size)
     copied = stride != k and n > 64
@@ -218,10 +221,10 @@ def packed_choice(
 
             def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
                 right, size = _panel(weights, c, high, tiling.columns), sum(widths)
-                at = Operands(rows, a_row, right, size, k, unit=narrow.UNIT if words else None)
+                at = Operands(rows, a_row, right, size, k, unit=unit)
                 if stream is not None:
-                    later = stream.later(right, row, high * size)
-                    at = replace(at, ahead=(Ahead(later, size * high // k, stream.share),))
+                    later, step = stream.later(right, row, high * size), size * moved // k
+                    at = replace(at, ahead=(Ahead(later, step, stream.share),))
                 sums = product(b, at, height, widths, tiling.accumulators)
                 finish_tile(em, sums, row, column, valid, buffer, (0, lead))
 
@@ -232,7 +235,6 @@ def packed_choice(
             clo, chi = part(t // cells.rows, cells.columns, tiling.columns.count)
             each_row_panel(b, tiling.rows, rlo, rhi, lambda row, h: tile(row, h, clo, chi))
 
-    nbytes = 4 * high * tiling.columns.padded
     phases = one_phase(cells.count, emit, cells.rows if near else 0)
     if copied:
         phases = (Phase(groups, lambda em: copy_rows(em, m, k, stride, groups)), *phases)

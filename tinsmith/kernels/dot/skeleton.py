@@ -54,17 +54,18 @@ class Operands:
     depth: int
     mask: Val | None = None  # of the last vector of B, where lanes beyond it must not be read
     ahead: tuple[Ahead, ...] = ()
-    unit: float | None = None  # B is words of `kernels/narrow.py`, which are so much when read
+    unit: float | None = None  # B is words of `kernels/narrow.py`: what one counts when it is read
 
     def moved(self, k: int) -> Operands:
         """From k on, a multiple of 4 where B is narrow."""
         ahead = (replace(x, at=x.at + k * x.step // x.share) for x in self.ahead)
-        rows = narrow.words(k) if self.unit else k
+        rows = narrow.rows_of(k, self.unit is not None)
         return replace(self, a=self.a + k, b=self.b + rows * self.b_row, ahead=tuple(ahead))
 
-    def lines(self, first: int, last: int, widths: Sequence[int]) -> Iterator[list[Val]]:
+    def weights(self, first: int, last: int, widths: Sequence[int]) -> Iterator[list[Val]]:
         """The vectors of B for each k, in order."""
-        if self.unit:
+        if self.unit is not None:
+            assert self.mask is None, "panels of words are whole"
             start = self.moved(first).b
             yield from narrow.lines(start, last - first, self.b_row, widths, self.unit)
             return
@@ -111,7 +112,7 @@ def product(
     while chains * 2 <= unroll and unroll % (chains * 2) == 0 and max(count, full) * chains < 8:
         chains *= 2
     start = [b.zero(at.b.elem.x(w)) for _ in range(rows * chains) for w in widths]
-    if add is not None and not at.unit:
+    if add is not None and at.unit is None:
         start[:count] = [value for line in add for value in line]
     whole = at.depth // unroll * unroll
     if whole > unroll:
@@ -129,13 +130,13 @@ def product(
         sums = [x + y for x, y in zip(sums[:half], sums[half:], strict=True)]
     n = len(widths)
     tile = [sums[i * n : (i + 1) * n] for i in range(rows)]
-    return _powered(at, tile, add) if at.unit else tile
+    return tile if at.unit is None else _powered(at, at.unit, tile, add)
 
 
-def _powered(at: Operands, tile: Tile, add: Tile | None) -> Tile:
+def _powered(at: Operands, unit: float, tile: Tile, add: Tile | None) -> Tile:
     """Sums of narrow weights, times the powers of their columns."""
     widths = [v.ty.lanes for v in tile[0]]
-    powers = narrow.powers(at.b, at.depth, at.b_row, widths, at.unit or 1.0)
+    powers = narrow.powers(at.b, at.depth, at.b_row, widths, unit)
     if add is None:
         return [[v * p for v, p in zip(line, powers, strict=True)] for line in tile]
     return [
@@ -159,14 +160,14 @@ def _steps(
     chains: int,
 ) -> list[Val]:
     b, sums, n = at.a.b, list(sums), len(widths)
-    lines = at.lines(first, last, widths)
+    weights = at.weights(first, last, widths)
     # No load passes a prefetch; where these are rare, LLVM would hold the vectors of several k.
     apart = at.unit is not None or any(stream.share > 1 for stream in at.ahead)
     for k in range(first, last):
         chain = (k - first) % chains * rows * n
         if apart:
             b.barrier()
-        vectors = next(lines)
+        vectors = next(weights)
         for stream in at.ahead:
             for line in stream.lines(k):
                 (stream.at + line * LINE).prefetch(locality=stream.locality)

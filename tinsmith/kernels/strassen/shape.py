@@ -152,8 +152,7 @@ class Shape:
         per_line = rows.size * LINE / block_of(target) / target.pipes  # cycles
         exposed = 1.0 if groups > 1 else min(1.0, EXPOSED_CYCLES / per_line)
         arriving = right / target.dram_bandwidth
-        slowed = target.dram_bandwidth / target.dram_share(threads)
-        shown = streamed(busy, arriving, groups, exposed, slowed)
+        shown = streamed(busy, arriving, groups, exposed, target.crowding(threads))
         return shown + again / target.l3_bandwidth + 1e-7
 
 

@@ -68,8 +68,9 @@ def contract(
     below the index of the outermost level, a multiple of `step`. The loops are real, with the
     accumulators in phis: unrolled taps let LLVM keep broadcasts alive until it spills.
     """
+    assert not words or (taps == HERE and step % narrow.TOGETHER == 0)
     row = sum(lanes)
-    rows = narrow.words(step) if words else step
+    rows = narrow.rows_of(step, words)
 
     def body(xq: Ptr, wq: Ptr, acc: list[Val]) -> list[Val]:
         if fetch is not None:

@@ -96,7 +96,6 @@ def tiling(target: Target, geo: Geometry) -> Tiling:
     rich = target.registers >= 32
     most = 16 if rich else 8 if target.has_fma else 6
     room = 32 if rich else 14 if target.has_fma else 11
-    kept = unrolled(geo) != rich
     rate = 1.0 / target.pipes  # cycles of a product; a load takes the same
     best: Tiling | None = None
     kernel_rows = geo.kernel[1] if unrolled(geo) else 1
@@ -105,8 +104,9 @@ def tiling(target: Target, geo: Geometry) -> Tiling:
             continue
         for wide in range(1, min(most // high, geo.out[2]) + 1):
             columns = _places(wide, geo.stride[2], geo.kernel[2], geo.dilation[2])
-            if kept and wide > 1 and high * wide + columns > room:
-                break  # a row of inputs would not stay in registers
+            holds = rich or unrolled(geo)  # a row of inputs; but 32 registers hold small kernels
+            if holds and not (rich and unrolled(geo)) and wide > 1 and high * wide + columns > room:
+                break  # it would not stay in registers
             down, across = cut(geo.out[1], high), cut(geo.out[2], wide)
             if down[0][1] != high or across[0][1] != wide:
                 continue

@@ -91,13 +91,13 @@ def best_plan(
     cols: Bilinear,
     threads: int = 1,
     halves: bool = False,
-    narrow: bool = False,
+    words: bool = False,
 ) -> tuple[Plan, float]:
     """The best cut for an algorithm, and its cost as `cost` tells it."""
     blocks = channel_blocks(geo.channels, width)
     draft = Plan(
         geo, rows, cols, width, blocks, tiles=1, blocks=1, vectors=1, micro=Pieces(1, 1),
-        whole=False, halves=halves, narrow=narrow,
+        whole=False, halves=halves, words=words,
     )  # fmt: skip
     candidates = []
     for count in _counts(target, draft):
@@ -105,9 +105,7 @@ def best_plan(
         if halves:
             vectors, micro, slots = matrix_tiles(tiles, draft)
         else:
-            vectors, micro, slots = register_tiles(
-                target, tiles, draft.outputs, draft.depth, narrow
-            )
+            vectors, micro, slots = register_tiles(target, tiles, draft.outputs, draft.depth, words)
         plan = replace(
             draft, tiles=tiles, blocks=count, vectors=vectors, micro=micro, whole=count == 1
         )

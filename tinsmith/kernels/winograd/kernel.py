@@ -18,7 +18,7 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.amx.weights import can_be_split, need_halves
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.narrow import need_words
+from tinsmith.kernels.narrow import EVENLY, need_words
 from tinsmith.kernels.stages import Stage, stage
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry
 from tinsmith.kernels.window.weights import padded_bias
@@ -72,7 +72,7 @@ def choices(site: Site, precision: str, words: bool = False) -> list[Choice]:
     if words:
         if site.target.registers < LEAST_REGISTERS:
             raise Skip(f"parts of weights do not fit in {site.target.registers} registers")
-        need_words(site, w.reshape(len(w), -1).T, width)
+        need_words(site, w.reshape(len(w), -1).T, width, EVENLY)
     if geo.rank == 3:
         frames, geo, taps = by_frames(geo, width, w)
     else:

@@ -107,7 +107,7 @@ class Plan:
     whole    all tiles are one block, its three stages phases of their own
     frames   how planes stand for a deeper image, if they do
     halves   products are of bfloat16 halves, on matrix registers
-    narrow   weights are kept as 24 bits each (`kernels/narrow.py`)
+    words    weights are kept as 24 bits each (`kernels/narrow.py`)
     """
 
     geo: Geometry
@@ -122,7 +122,7 @@ class Plan:
     whole: bool
     frames: Frames | None = None
     halves: bool = False
-    narrow: bool = False
+    words: bool = False
 
     @functools.cached_property
     def product(self) -> Product:
@@ -184,8 +184,8 @@ class Plan:
 
     @property
     def high(self) -> int:
-        """Rows of four bytes a weight of a panel of packed weights at one position."""
-        return narrow.rows(self.depth) if self.narrow else self.depth
+        """Rows of a panel of packed weights at one position: channels, or words and powers."""
+        return narrow.rows(self.depth) if self.words else self.depth
 
     @property
     def groups(self) -> int:
@@ -248,5 +248,5 @@ class Plan:
         gaps = self.geo.dilation[1:]
         step += "" if gaps == (1, 1) else f" dilated {gaps[0]}x{gaps[1]}"
         cut = "whole" if self.whole else f"T={self.tiles}"
-        bits = " 24 bits" if self.narrow else ""
+        bits = " 24 bits" if self.words else ""
         return f"{tile}{step} {cut} {self.micro.size}x{self.vectors}{bits}"

@@ -74,14 +74,9 @@ def by_width(b: Builder, plan: Plan, panel: Val, unit: Callable[[int], None]) ->
 def _following(plan: Plan, w: Ptr, vectors: int, i: Val) -> Fetch:
     """What register tile i prefetches of the next unit's weights."""
     row = vectors * plan.width
-    lines = -(-_words(plan, plan.channels.step) * row // LINE)
+    lines = -(-narrow.rows_of(plan.channels.step, plan.words) * row // LINE)
     share = -(-lines // plan.micro.count)
     return Fetch(i * share % lines * LINE + plan.high * row, share)
-
-
-def _words(plan: Plan, channels: int) -> int:
-    """Rows of four bytes a weight of so many channels of a panel."""
-    return narrow.words(channels) if plan.narrow else channels
 
 
 def _sums(
@@ -89,16 +84,15 @@ def _sums(
 ) -> list[Val]:
     """Sums over all channels for `size` tiles and `vectors` output blocks."""
     channels, lanes = plan.channels, (plan.width,) * vectors
-    levels = [
-        Level(channels.count, plan.tiles * plan.width, _words(plan, channels.stored) * sum(lanes))
-    ]
+    rows = narrow.rows_of(channels.stored, plan.words)
+    levels = [Level(channels.count, plan.tiles * plan.width, rows * sum(lanes))]
     start = [b.zero(F32.x(plan.width))] * (size * vectors)
     pixels = [p * plan.width for p in range(size)]
     sums = contract(
         b, x, w, start, pixels, lanes, levels, channels.of(b), channels.step, fetch=fetch,
-        words=plan.narrow,
+        words=plan.words,
     )  # fmt: skip
-    if not plan.narrow:
+    if not plan.words:
         return sums
     powers = narrow.powers(w, plan.depth, sum(lanes), lanes)
     return [value * powers[i % vectors] for i, value in enumerate(sums)]

@@ -44,7 +44,7 @@ def taken_back(em: Emit, plan: Plan, k: Val, channel: Val) -> Callable[[Val], Va
     panels = em.packed[0] + panel * (plan.high * plan.vectors * width)
     panels = (panels + (k % plan.vectors) * width).fixed()
     apart = plan.high * plan.outputs * width
-    if not plan.narrow:
+    if not plan.words:
         at = (panels + channel * step).fixed()
         return lambda position: (at + position * apart).load(width)
 

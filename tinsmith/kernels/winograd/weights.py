@@ -17,7 +17,8 @@ SMALL = 4 << 16  # multiplications that BLAS libraries do without waking threads
 
 
 def pack(w: Array, plan: Plan) -> Array:
-    """[K, C, r_h, r_w] as U[position][panel][channel][lanes of the panel], flat.
+    """[K, C, r_h, r_w] as U[position][panel][channel][lanes of the panel], flat; channels may
+    be words and powers (`kernels/narrow.py`).
 
     Computed in double precision, rounded once. Channels and outputs that do not exist are zeros.
     """
@@ -32,7 +33,7 @@ def pack(w: Array, plan: Plan) -> Array:
         part = w[first : first + count].reshape(-1, channels, taps)
         wide[:, :channels, : len(part)] = part.transpose(2, 1, 0)
         out = packed[:, first * plan.high : (first + count) * plan.high]
-        if plan.narrow:
+        if plan.words:
             made = np.empty((plan.positions, plan.depth * count))
             _transform(both, wide.reshape(taps, -1), made)
             out[:] = narrow.pack(made.reshape(plan.positions, plan.depth, count)).reshape(out.shape)
