@@ -17,7 +17,7 @@ import importlib
 import re
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -146,27 +146,17 @@ OTHERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
 MODELS = PANEL | OTHERS
 
 
-IMAGES = 4  # of which the statistics of batch normalisations are taken
-
-
-def _draw_statistics(model: Any, shape: Sequence[int]) -> None:
-    """Random factors and shifts of batch normalisations, and as statistics those of random inputs
-    of `shape`: with any others signals die, and outputs hardly depend on the input."""
-    import torch
+def _draw_statistics(model: Any) -> None:
     from torch import nn
 
-    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)]
-    model.eval()
-    for norm in norms:
-        norm.momentum = None  # the mean of all that is seen
-        norm.train()
-        if norm.affine:
-            norm.weight.data.uniform_(0.5, 1.5)
-            norm.bias.data.normal_(0, 0.1)
-    if norms:
-        with torch.no_grad():
-            model(torch.randn(IMAGES, *shape[1:]))
-    model.eval()
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
+            assert layer.running_mean is not None and layer.running_var is not None
+            layer.running_mean.normal_(0, 0.1)
+            layer.running_var.uniform_(0.5, 1.5)
+            if layer.affine:
+                layer.weight.data.uniform_(0.5, 1.5)
+                layer.bias.data.normal_(0, 0.1)
 
 
 def _declare_operators(message: str, library: Any) -> bool:
@@ -206,7 +196,8 @@ def export(name: str, folder: Path) -> None:
     shape = (batch, *shape[1:])
     torch.manual_seed(0)
     model = make()
-    _draw_statistics(model, shape)
+    _draw_statistics(model)
+    model.eval()
     x = torch.randn(*shape)
     parts = {kind: folder / f".{name}.partial.{kind}" for kind in ("onnx", "pt", "npz")}
     with torch.no_grad():
