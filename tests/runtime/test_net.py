@@ -378,6 +378,18 @@ def test_shapes_change_in_sixteen_threads_at_once(monkeypatch: pytest.MonkeyPatc
     assert not wrong and not any(t.is_alive() for t in threads)
 
 
+@pytest.mark.parametrize("shapes", [[[3, 1, 8, 8]], ([np.int64(3), 1, 8, 8],), [(3, 1, 8, 8)]])
+def test_shapes_may_be_any_sequences(shapes):
+    net = ts.compile(ts.load(digits()))
+    assert net.program(shapes) is net.program(((3, 1, 8, 8),))
+
+
+@pytest.mark.parametrize("shapes", [{"image": (3, 1, 8, 8)}, "x", 3, (3, 1, 8, 8), ((3, 8.0),)])
+def test_what_is_no_shape_is_told(shapes):
+    with pytest.raises(InputShapeError, match="needs a shape, such as"):
+        ts.compile(ts.load(digits())).program(shapes)
+
+
 @pytest.mark.parametrize("backend", ["cpu", "numpy"])
 def test_free_shapes_before_the_first_call_say_what_to_do(backend: str) -> None:
     net = ts.compile(ts.load(digits()), backend=backend)

@@ -81,8 +81,9 @@ class Tuning:
     def __str__(self) -> str:
         if not self.winners:
             return "no kind of layer had candidates that are yet to be measured"
+        kinds = "1 kind" if len(self.winners) == 1 else f"{len(self.winners)} kinds"
         return (
-            f"measured {len(self.winners)} kinds of layers, {self.changed} of which another kernel "
+            f"measured {kinds} of layers, {self.changed} of which another kernel "
             f"computes now: {self.after:.4g} ms against {self.before:.4g} ms"
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -130,7 +131,7 @@ class Net:
         """The program for an input signature; built once, kept while it is among the last used."""
         if self._runner is not None:
             raise TinsmithError("the numpy backend has no program; compile with backend='cpu'")
-        signature = self._own_shapes() if signature is None else signature
+        signature = self._own_shapes() if signature is None else self._as_signature(signature)
         with WORK, self._lock:
             program = self._programs.get(signature)
             if program is None:
@@ -156,6 +157,18 @@ class Net:
             "before its first call: call it once, or net.program(((2, 3), ...)) with a shape for "
             "each input"
         )
+
+    def _as_signature(self, shapes: Any) -> Signature:
+        """Shapes given as any sequences of whole numbers."""
+        try:
+            if isinstance(shapes, Mapping | str):
+                raise TypeError
+            return tuple(None if dims is None else tuple(map(index, dims)) for dims in shapes)
+        except TypeError:
+            raise InputShapeError(
+                f"a program of {self.name} needs a shape, such as (1, 3, 224, 224), for each of "
+                f"{', '.join(self._names)} in that order, not {shapes!r}"
+            ) from None
 
     def _check_signature(self, signature: Signature) -> None:
         if len(signature) != len(self._names):
