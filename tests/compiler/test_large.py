@@ -89,9 +89,9 @@ def run_twice(folder: Path, size: int, layers: int) -> list[dict[str, float]]:
 def test_external_weights_are_mapped_and_packed_into_the_store(tmp_path: Path) -> None:
     first, second = run_twice(tmp_path, 1024, 16)
     weights = 16 * 4 * 1024 * 1024
-    assert first["weights"] >= weights
+    assert 0.75 * weights <= first["weights"] < weights  # of 24 bits each
     assert not first["stored"] and second["stored"]
-    assert second["private"] < weights, second  # the store's file is mapped
+    assert second["private"] < first["weights"], second  # the store's file is mapped
     assert first["load_private"] < weights, first
 
 
@@ -105,6 +105,6 @@ def test_a_model_beyond_two_gigabytes(tmp_path: Path) -> None:
     weights = 36 * 4 * 4096 * 4096
     assert weights > 1 << 31
     for row in told:
-        assert row["weights"] >= weights
+        assert 0.75 * weights <= row["weights"] < weights
         assert row["load_private"] < 1 << 29
         assert row["peak"] < 3 * weights
