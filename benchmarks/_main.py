@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +22,11 @@ from benchmarks import machine, report
 from benchmarks.measure import OURS
 from benchmarks.models import PANEL, complete
 from benchmarks.places import ROOT, Places
+from tinsmith.codegen.cache import open_cache
 
 ENGINES = [OURS, "ncnn", "mnn", "onnxruntime", "openvino"]
+COLD = f"{OURS} cold"
+"""Not an engine of its own but a way to run ours: with no compiled program in the cache."""
 
 
 class Names(click.ParamType):
@@ -88,10 +94,24 @@ def bases_of(names: list[str], places: Places) -> list[Path]:
 
 
 def engines_of(names: list[str], places: Places) -> dict[str, str | Path]:
-    """Engine -> the Python that runs it."""
-    if any(n != OURS for n in names):
+    """Engine, or way to run ours ("tinsmith cold") -> the Python that runs it."""
+    ours = {n for n in names if n.split()[0] == OURS}
+    if ours != set(names):
         require(places.peers, "the peers' Python")
-    return {n: sys.executable if n == OURS else places.peers for n in names}
+    return {n: sys.executable if n in ours else places.peers for n in names}
+
+
+@contextlib.contextmanager
+def environment(way: str) -> Iterator[dict[str, str]]:
+    """What a worker's environment gets: for COLD a cache with nothing but the machine's limits."""
+    if way != COLD:
+        yield {}
+        return
+    with tempfile.TemporaryDirectory() as empty:
+        if (cache := open_cache()) is not None:
+            for limits in cache.path.glob("limits-*.json"):
+                shutil.copy(limits, empty)
+        yield {"TINSMITH_CACHE": empty}
 
 
 def progress() -> Status:

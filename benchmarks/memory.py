@@ -7,7 +7,6 @@ is compiled with memory="small" and found in the cache. `bare` is Python with nu
 
 from __future__ import annotations
 
-import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,13 @@ import click
 from rich.table import Table
 
 from benchmarks._main import (
+    COLD,
     ENGINES,
     bases_of,
     deliver,
     engines_of,
     engines_option,
+    environment,
     models_option,
     places_options,
     progress,
@@ -31,15 +32,15 @@ from benchmarks.places import Places
 OURS: dict[str, dict[str, Any]] = {
     "tinsmith": {},
     "tinsmith small": {"memory": "small"},
-    "tinsmith cold": {},
+    COLD: {},
 }
 WAYS = [*OURS, *(e for e in ENGINES if e != "tinsmith")]
 
 
 def sample(way: str, python: str | Path, base: Path, threads: int) -> dict[str, float]:
     """Peak and bare MiB of one fresh process. Raises EngineFailed."""
-    with tempfile.TemporaryDirectory() as empty:
-        client = Client(python, env={"TINSMITH_CACHE": empty} if way == "tinsmith cold" else None)
+    with environment(way) as env:
+        client = Client(python, env=env)
         try:
             found = client.ask(
                 "load", engine=way.split()[0], base=str(base), threads=threads, cpus=[],
@@ -86,15 +87,15 @@ def main(
 ) -> None:
     """Peak memory of a fresh process of every engine, up to its first result."""
     bases = bases_of(models, places)
-    pythons = engines_of(list(dict.fromkeys(w.split()[0] for w in engines)), places)
+    pythons = engines_of(engines, places)
     rows: list[dict[str, Any]] = []
     with progress() as status:
         for base in bases:
             for way in engines:
                 status.update(f"{base.name}: {way}")
-                once = partial(sample, way, pythons[way.split()[0]], base, threads)
+                once = partial(sample, way, pythons[way], base, threads)
                 row = {"model": base.name, "engine": way, "threads": threads}
-                rows.append(row | medians(once, times, warm=way != "tinsmith cold"))
+                rows.append(row | medians(once, times, warm=way != COLD))
     deliver(as_table(rows, engines), rows, out, times=times)
 
 

@@ -2,7 +2,8 @@
 
 Each sample is a new process. `process` is from its start to the first result, the interpreter and
 numpy included; `import`, `load` and `first run` are its parts. Engines that cache what they
-compile are measured with a warm cache, by an extra process that is not counted.
+compile are measured with a warm cache, by an extra process that is not counted; `tinsmith cold`
+finds nothing but the limits of the machine in its cache, and compiles on all cores.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import click
 from rich.table import Table
 
 from benchmarks._main import (
+    COLD,
     ENGINES,
     bases_of,
     deliver,
     engines_of,
     engines_option,
+    environment,
     models_option,
     places_options,
     progress,
@@ -28,18 +31,21 @@ from benchmarks._main import (
 from benchmarks.client import Client, medians
 from benchmarks.places import Places
 
+WAYS = [ENGINES[0], COLD, *ENGINES[1:]]
 PARTS = ("import_ms", "load_ms", "first_ms")
 
 
-def sample(engine: str, python: str | Path, base: Path, threads: int) -> dict[str, float]:
+def sample(way: str, python: str | Path, base: Path, threads: int) -> dict[str, float]:
     """One fresh process. Raises EngineFailed."""
-    start = time.perf_counter()
-    client = Client(python)
-    try:
-        answer = client.ask("load", engine=engine, base=str(base), threads=threads, cpus=[])
-        whole = (time.perf_counter() - start) * 1e3
-    finally:
-        client.close()
+    engine = way.split()[0]
+    with environment(way) as env:
+        start = time.perf_counter()
+        client = Client(python, env=env)
+        try:
+            answer = client.ask("load", engine=engine, base=str(base), threads=threads, cpus=[])
+            whole = (time.perf_counter() - start) * 1e3
+        finally:
+            client.close()
     ready = answer["load_ms"] + answer["first_ms"]
     return {part: answer[part] for part in PARTS} | {"ready_ms": ready, "process_ms": whole}
 
@@ -65,7 +71,7 @@ def as_table(rows: list[dict[str, Any]]) -> Table:
 
 @click.command()
 @models_option("squeezenet1_1,mobilenet_v2,resnet50")
-@engines_option(ENGINES)
+@engines_option(WAYS)
 @click.option("--threads", default=1, show_default=True)
 @click.option("--times", default=5, show_default=True, help="Fresh processes per engine.")
 @places_options
@@ -85,7 +91,8 @@ def main(
             for engine, python in pythons.items():
                 status.update(f"{base.name}: {engine}")
                 row = {"model": base.name, "engine": engine, "threads": threads}
-                rows.append(row | medians(partial(sample, engine, python, base, threads), times))
+                once = partial(sample, engine, python, base, threads)
+                rows.append(row | medians(once, times, warm=engine != COLD))
     deliver(as_table(rows), rows, out, times=times)
 
 

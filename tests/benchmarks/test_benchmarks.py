@@ -16,7 +16,18 @@ from click.testing import CliRunner
 from onnx import parser
 from rich.table import Table
 
-from benchmarks import _convert, _main, memory, overhead, plot, shapes, threads, zoo, zoo_table
+from benchmarks import (
+    _convert,
+    _main,
+    memory,
+    overhead,
+    plot,
+    shapes,
+    startup,
+    threads,
+    zoo,
+    zoo_table,
+)
 from benchmarks._arrays import error_of
 from benchmarks._engines import Unsupported
 from benchmarks.batch import gains
@@ -101,6 +112,12 @@ def test_memory_is_that_of_a_fresh_process(relu: Path) -> None:
     cold = memory.sample("tinsmith cold", sys.executable, relu, 1)
     assert 15 < found["bare_mb"] < found["peak_mb"] < 150
     assert cold["peak_mb"] > found["peak_mb"]
+
+
+def test_a_cold_start_compiles_anew(relu: Path) -> None:
+    samples = [startup.sample(way, sys.executable, relu, 1) for way in ["tinsmith", _main.COLD] * 2]
+    _, first, warm, second = (s["load_ms"] for s in samples)
+    assert warm < min(first, second)
 
 
 def test_new_shapes_are_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
