@@ -17,6 +17,8 @@ from tinsmith.codegen.library import load_library
 from tinsmith.codegen.target import host
 from tinsmith.runtime.threads import Team
 
+JOB = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+_keep: list[object] = []
 NOTHING = "define void @nothing(ptr %a, i64 %t) #0 {\n  ret void\n}\nattributes #0"
 
 
@@ -41,21 +43,38 @@ def test_jobs_clear_their_counters_and_a_team_stops(address: Callable[[str], int
     assert not any(t.is_alive() for t in team._workers)
 
 
+def together(team: Team, came: list[int], leave: threading.Event | None = None) -> None:
+    """A job that ends when the worker of a team of two has come in as well; it stays until `leave`
+    is set."""
+    expected = len(came) + 1
+
+    def body(_: int, thread: int) -> None:
+        if thread == 0:
+            _until(lambda: len(came) >= expected)
+            return
+        came.append(thread)
+        if leave is not None:
+            leave.wait(10)
+
+    job = JOB(body)
+    _keep.append(job)  # a worker may be on its way out
+    team.run(ctypes.cast(job, ctypes.c_void_p).value or 0, 0, 0, 0, job)
+
+
 def test_a_post_that_comes_late_is_no_job(address: Callable[[str], int]) -> None:
-    team, counters = Team(2, address), np.ones(8, np.int64)
+    team, came = Team(2, address), list[int]()
     flag = team._block[sync.FLAGS + 64 : sync.FLAGS + 68].view(np.int32)
-    left = team._block[sync.LEFT : sync.LEFT + 4].view(np.int32)
     post = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(
         int(team._block[sync.POST : sync.POST + 8].view(np.int64)[0])
     )
     for job in range(1, 4):
-        run(team, address, counters)
+        together(team, came)
         _until(lambda: flag[0] == 1)
-        assert left[0] == job
+        assert len(came) == job
         flag[0] = 0  # as a submitter does that was set aside before it looked who sleeps
         post(team.address + sync.SEMAPHORES + 64)
         _until(lambda: flag[0] == 1)
-        assert left[0] == job, "the worker did the job again"
+        assert len(came) == job, "the worker did the job again"
     team.stop()
 
 
@@ -78,38 +97,55 @@ def late_team(
     return team, worker
 
 
-def test_a_session_changes_teams_only_when_late_workers_have_left(
+def test_a_worker_that_comes_when_a_job_is_over_misses_it(
     address: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     team, worker = late_team(address, monkeypatch)
-    counters = np.ones(8, np.int64)
-    run(team, address, counters)  # thread 0 does it all
-    settling = threading.Thread(target=team.settle, args=(team.jobs,), daemon=True)
-    settling.start()
-    settling.join(0.2)
-    assert settling.is_alive(), "the worker has not been in the job yet"
-    worker.start()
-    settling.join(10)
-    assert not settling.is_alive()
+    counters, came = np.ones(8, np.int64), list[int]()
     for _ in range(3):
-        run(team, address, counters)
+        run(team, address, counters)  # thread 0 does them all, and waits for nobody
+        team.settle(team.jobs)
+    worker.start()
+    for job in range(1, 4):
+        together(team, came)
+        assert len(came) == job
+    team.stop()
+    assert not worker.is_alive()
+
+
+def test_a_worker_inside_is_waited_for(address: Callable[[str], int]) -> None:
+    team, leave = Team(2, address), threading.Event()
+    together(team, [], leave)
+    counters = np.ones(8, np.int64)
+    waiting = [
+        threading.Thread(target=team.settle, args=(team.jobs,), daemon=True),  # another team's turn
+        threading.Thread(target=run, args=(team, address, counters), daemon=True),
+    ]
+    for thread in waiting:
+        thread.start()
+    for thread in waiting:
+        thread.join(0.2)
+        assert thread.is_alive() and counters.all(), "the worker is still inside"
+    leave.set()
+    for thread in waiting:
+        thread.join(10)
+        assert not thread.is_alive()
     team.settle(team.jobs - 1)
     team.stop()
 
 
-def test_a_worker_that_wakes_only_to_stop_holds_nobody_up(
+def test_stop_reaches_a_worker_that_comes_late(
     address: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     team, worker = late_team(address, monkeypatch)
-    run(team, address, np.ones(8, np.int64))  # thread 0 does it all
-    team._put(sync.STOP, 1, np.int32)
-    worker.start()
-    worker.join(10)
-    assert not worker.is_alive()
+    run(team, address, np.ones(8, np.int64))
     stopper = threading.Thread(target=team.stop, daemon=True)
     stopper.start()
     stopper.join(10)
-    assert not stopper.is_alive(), "stop waits for a worker that has gone"
+    assert not stopper.is_alive(), "stop waits for a worker that has not come"
+    worker.start()
+    worker.join(10)
+    assert not worker.is_alive()
 
 
 def test_processes_end_while_teams_are_parked_or_busy() -> None:

@@ -1,29 +1,40 @@
 """Fork-join in generated code, without C and without system call numbers.
 
 Workers are Python threads parked inside `team_worker`. Nobody waits for a thread to arrive: a job
-counts the tiles that are claimed and done, so a worker that the system has set aside holds up no
-more than the tiles it took. Only the next job waits until every worker has left the last.
+counts the tiles that are claimed and done, and closes its gate when all are; a worker that the
+system has set aside until then misses the job. One that has come in holds up no more than the tiles
+it took, and the next job until it has left.
 
-Waiting is a bounded spin, then yields (inside a job) or a semaphore (between jobs); semaphore and
-yield are function pointers in the sync block, so the code is the same on every system.
+Waiting is a bounded spin, then a semaphore (between jobs), or yields and then naps (inside a job):
+a thread that is waited for so long has probably been set aside for another process, and once this
+core is idle, the system moves it here. Threads of a team that share a core, because another process
+has the second, would spin in vain every time: inside a job a spin that was in vain halves the next,
+until one is not. Semaphore, yield and nap are function pointers in the sync block, so the code is
+the same on every system.
 
 A post may come late, to a worker that took its job without sleeping, did it and went to sleep
-since: whoever wakes looks at the generation first.
+since, or when the job is over: whoever wakes looks at the gate first.
 
-Sync block, in bytes: 0 generation, 64 how many times workers have left a job, 192 stop flag,
-256 job function, 264 job argument, 320 wait, 328 post, 336 yield, 344 spins (i32);
-for thread t: FLAGS + 64 t is 1 while it sleeps, SEMAPHORES + 64 t is its semaphore.
+Sync block, in bytes: 0 gate (i64: the number of the last job, OPEN, and how many workers are
+inside), 192 stop flag, 256 job function, 264 job argument, 320 wait, 328 post, 336 yield, 344 nap,
+352 most spins (i32), 448 spins inside a job (i32); for thread t: FLAGS + 64 t is 1 while it sleeps,
+SEMAPHORES + 64 t is its semaphore.
 """
 
 from __future__ import annotations
 
 from tinsmith.codegen.target import Target
 
-LEFT, STOP, JOB, ARGUMENT = 64, 192, 256, 264
-WAIT, POST, YIELD, SPINS = 320, 328, 336, 344
+NUMBER, OPEN, INSIDE = 1 << 32, 1 << 31, (1 << 31) - 1
+"""Of the gate: what a job adds to it, the flag, and the mask of those inside."""
+STOP, JOB, ARGUMENT = 192, 256, 264
+WAIT, POST, YIELD, NAP, SPINS, PATIENCE = 320, 328, 336, 344, 352, 448
 FLAGS, SEMAPHORES = 4096, 8192
 MAX_THREADS = 64
 BLOCK_BYTES = SEMAPHORES + 64 * MAX_THREADS
+YIELDS, MICROSECONDS = 200, 50
+"""How often is yielded, some 100 us altogether, before naps of so many microseconds."""
+LEAST_SPINS = 8
 
 _PAUSE = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
@@ -41,10 +52,11 @@ def _pause(target: Target) -> tuple[str, str]:
 
 def _spin(pause: str, look: str, before: str, *, ready: str, idle: str, back: str) -> str:
     """Blocks `spin` to `again`: `look`, which sets %ready, is repeated %spins times, from block
-    `before`; then they go to `idle`, and look once more for each time that `back` returns."""
+    `before`; then they go to `idle`, and look once more for each time that `back` returns. %i1
+    counts all looks."""
     return f"""\
 spin:
-  %i = phi i32 [ 0, %{before} ], [ %i1, %again ], [ %spins, %{back} ]
+  %i = phi i32 [ 0, %{before} ], [ %i1, %again ], [ %i1, %{back} ]
 {look}
   br i1 %ready, label %{ready}, label %pause
 pause:
@@ -53,6 +65,26 @@ pause:
   %more = icmp slt i32 %i1, %spins
   br i1 %more, label %again, label %{idle}
 again:
+  br label %spin
+"""
+
+
+def _give_way() -> str:
+    """Blocks `hand` to `handed`, for who has spun in vain: yield or nap, then on to `spin`."""
+    return f"""\
+hand:
+  %tired = sub i32 %i1, %spins
+  %long = icmp sgt i32 %tired, {YIELDS}
+  br i1 %long, label %rest, label %give
+give:
+{_at("%py", YIELD)}  %yield = load ptr, ptr %py, align 8
+  %ignored = call i32 %yield()
+  br label %handed
+rest:
+{_at("%pn", NAP)}  %nap = load ptr, ptr %pn, align 8
+  %slept = call i32 %nap(i32 {MICROSECONDS})
+  br label %handed
+handed:
   br label %spin
 """
 
@@ -67,13 +99,24 @@ def await_text(target: Target) -> str:
     return f"""
 define void @await(ptr %counter, i64 %goal, ptr %c) #0 {{
 entry:
-{_at("%ps", SPINS)}  %spins = load i32, ptr %ps, align 4
+{_at("%pp", PATIENCE)}  %spins = load atomic i32, ptr %pp monotonic, align 4
   br label %spin
-{_spin(pause, look, "entry", ready="out", idle="hand", back="hand")}hand:
-{_at("%py", YIELD)}  %yield = load ptr, ptr %py, align 8
-  %ignored = call i32 %yield()
-  br label %spin
-out:
+{_spin(pause, look, "entry", ready="out", idle="hand", back="handed")}{_give_way()}out:
+  %at.once = icmp eq i32 %i, 0
+  br i1 %at.once, label %done, label %learn
+learn:
+{_at("%pm", SPINS)}  %most = load i32, ptr %pm, align 4
+  %half = lshr i32 %spins, 1
+  %few = icmp slt i32 %half, {LEAST_SPINS}
+  %less = select i1 %few, i32 {LEAST_SPINS}, i32 %half
+  %in.vain = icmp sge i32 %i, %spins
+  %next = select i1 %in.vain, i32 %less, i32 %most
+  %same = icmp eq i32 %next, %spins
+  br i1 %same, label %done, label %store
+store:
+  store atomic i32 %next, ptr %pp monotonic, align 4
+  br label %done
+done:
   ret void
 }}
 """
@@ -89,19 +132,20 @@ def team_text(target: Target) -> str:
 
     A job is `void job(ptr argument, i64 tid)`; it returns on thread 0 when its work is done, and
     its memory must stay until the next submission has returned. Before a job starts, and once
-    all workers have left the last, `words` i64 counters are cleared.
+    nobody is inside any more, `words` i64 counters are cleared. Where the stop flag is set, there
+    is no job: the gate stays open, and workers that come in end.
     """
     declare, pause = _pause(target)
     return f"""target triple = "{target.triple}"
 {declare}
-{_worker_text(pause)}{_submit_text()}attributes #0 = {{ nounwind }}
+{_worker_text(pause)}{_submit_text(pause)}attributes #0 = {{ nounwind }}
 """
 
 
 def _worker_text(pause: str) -> str:
-    look = """\
-  %v = load atomic i32, ptr %c acquire, align 4
-  %ready = icmp ne i32 %v, %old"""
+    look = f"""\
+  %v = load atomic i64, ptr %c acquire, align 8
+{_asks("%ready", "%v")}"""
     return f"""\
 define void @team_worker(ptr %c, i64 %tid) #0 {{
 entry:
@@ -112,23 +156,32 @@ entry:
   %sem = getelementptr i8, ptr %c, i64 %so
 {_at("%stopp", STOP)}{_at("%jobp", JOB)}{_at("%argp", ARGUMENT)}{_at("%ps", SPINS)}  br label %next
 next:
-  %old = phi i32 [ 0, %entry ], [ %new, %run ]
+  %old = phi i64 [ 0, %entry ], [ %old, %enter ], [ %number, %run ]
   %spins = load i32, ptr %ps, align 4
   br label %spin
-{_spin(pause, look, "next", ready="go", idle="park", back="sleep")}park:
+{_spin(pause, look, "next", ready="enter", idle="park", back="sleep")}park:
   %x = atomicrmw xchg ptr %flag, i32 1 seq_cst
-  %v2 = load atomic i32, ptr %c seq_cst, align 4
-  %late = icmp ne i32 %v2, %old
+  %v2 = load atomic i64, ptr %c seq_cst, align 8
+{_asks("%late", "%v2")}
   br i1 %late, label %unpark, label %sleep
 unpark:
   %y = atomicrmw xchg ptr %flag, i32 0 seq_cst
   %mine = icmp eq i32 %y, 1
-  br i1 %mine, label %go, label %sleep
+  br i1 %mine, label %enter, label %sleep
 sleep:
 {_at("%pw", WAIT)}  %wait = load ptr, ptr %pw, align 8
   %r = call i32 %wait(ptr %sem)
   %woken = icmp eq i32 %r, 0
   br i1 %woken, label %spin, label %sleep
+enter:
+  %e = load atomic i64, ptr %c monotonic, align 8
+{_asks("%open", "%e")}
+  br i1 %open, label %try, label %next
+try:
+  %e1 = add i64 %e, 1
+  %pair = cmpxchg ptr %c, i64 %e, i64 %e1 acquire monotonic
+  %in = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %in, label %go, label %enter
 go:
   %stop = load atomic i32, ptr %stopp acquire, align 4
   %quit = icmp ne i32 %stop, 0
@@ -137,35 +190,38 @@ run:
   %job = load ptr, ptr %jobp, align 8
   %arg = load ptr, ptr %argp, align 8
   call void %job(ptr %arg, i64 %tid)
-{_at("%pl", LEFT)}  %left = atomicrmw add ptr %pl, i32 1 release
-  %new = add i32 %old, 1
+  %left = atomicrmw sub ptr %c, i64 1 release
+  %number = udiv i64 %e, {NUMBER}
   br label %next
 out:
-{_at("%pg", LEFT)}  %gone = atomicrmw add ptr %pg, i32 1 release
+  %gone = atomicrmw sub ptr %c, i64 1 release
   ret void
 }}
 """
 
 
-def _submit_text() -> str:
+def _asks(name: str, gate: str) -> str:
+    """Sets `name` to whether a gate is open for another job than number %old."""
+    return f"""\
+  {name}.n = udiv i64 {gate}, {NUMBER}
+  {name}.other = icmp ne i64 {name}.n, %old
+  {name}.flag = and i64 {gate}, {OPEN}
+  {name}.open = icmp ne i64 {name}.flag, 0
+  {name} = and i1 {name}.other, {name}.open"""
+
+
+def _submit_text(pause: str) -> str:
+    look = f"""\
+  %gate = load atomic i64, ptr %c acquire, align 8
+  %inside = and i64 %gate, {INSIDE}
+  %ready = icmp eq i64 %inside, 0"""
     return f"""\
 define void @team_submit(ptr %c, i64 %n, ptr %job, ptr %arg, ptr %counters, i64 %words) #0 {{
 entry:
-{_at("%jobp", JOB)}{_at("%argp", ARGUMENT)}{_at("%stopp", STOP)}{_at("%pl", LEFT)}
-  %jobs = load i32, ptr %c, align 4
-  %n32 = trunc i64 %n to i32
-  %others = sub i32 %n32, 1
-  %all = mul i32 %jobs, %others
-  br label %join
-join:
-  %left = load atomic i32, ptr %pl acquire, align 4
-  %joined = icmp eq i32 %left, %all
-  br i1 %joined, label %cleared, label %late
-late:
-{_at("%py", YIELD)}  %yield = load ptr, ptr %py, align 8
-  %ignored = call i32 %yield()
-  br label %join
-cleared:
+{_at("%jobp", JOB)}{_at("%argp", ARGUMENT)}{_at("%stopp", STOP)}{_at("%ps", SPINS)}\
+  %spins = load i32, ptr %ps, align 4
+  br label %spin
+{_spin(pause, look, "entry", ready="cleared", idle="hand", back="handed")}{_give_way()}cleared:
   %some = icmp sgt i64 %words, 0
   br i1 %some, label %clear, label %start
 clear:
@@ -178,7 +234,8 @@ clear:
 start:
   store ptr %job, ptr %jobp, align 8
   store ptr %arg, ptr %argp, align 8
-  %g = atomicrmw add ptr %c, i32 1 seq_cst
+  %open = add i64 %gate, {NUMBER + OPEN}
+  %before = atomicrmw xchg ptr %c, i64 %open seq_cst
   %many = icmp sgt i64 %n, 1
   br i1 %many, label %each, label %work
 each:
@@ -205,6 +262,7 @@ work:
   br i1 %quit, label %out, label %run
 run:
   call void %job(ptr %arg, i64 0)
+  %last = atomicrmw and ptr %c, i64 {~OPEN} release
   br label %out
 out:
   ret void

@@ -46,7 +46,8 @@ class Team:
         self._block = self._raw[shift : shift + sync.BLOCK_BYTES]
         self.address = self._block.ctypes.data
         self._semaphores = _Semaphores(self, threads)
-        self._put(sync.SPINS, SPINS if threads <= usable_cores() else 0, np.int32)
+        for offset in (sync.SPINS, sync.PATIENCE):
+            self._put(offset, SPINS if threads <= usable_cores() else 0, np.int32)
         self._code = address  # keeps it loaded
         self._submit = _JOB(address("team_submit"))
         worker = _WORKER(address("team_worker"))
@@ -81,14 +82,17 @@ class Team:
         self._owners = (owner,)
 
     @property
+    def _gate(self) -> int:
+        return int(self._block[:8].view(np.uint64)[0])
+
+    @property
     def jobs(self) -> int:
         """How many jobs were submitted, modulo 2**32."""
-        return int(self._block[:4].view(np.uint32)[0])
+        return self._gate // sync.NUMBER
 
     def settle(self, jobs: int) -> None:
-        """Wait until every worker has left the first `jobs` jobs."""
-        left = self._block[sync.LEFT : sync.LEFT + 4].view(np.uint32)
-        while (int(left[0]) - jobs * (self.threads - 1)) % 2**32 >= 2**31:
+        """Wait until nobody is inside the first `jobs` jobs any more."""
+        while (gate := self._gate) & sync.INSIDE and gate // sync.NUMBER == jobs:
             time.sleep(0)
 
     def stop(self) -> None:
@@ -112,21 +116,22 @@ class Team:
 
 
 class _Semaphores:
-    """Fills in the wait, post and yield functions: POSIX semaphores, else Python's own."""
+    """Fills in the functions to wait, post, yield and nap: of POSIX, else Python's own."""
 
     def __init__(self, team: Team, threads: int) -> None:
         if sys.platform == "linux":
             libc = ctypes.CDLL(None)
             for t in range(threads):
                 libc.sem_init(ctypes.c_void_p(team.address + sync.SEMAPHORES + 64 * t), 0, 0)
-            functions = (libc.sem_wait, libc.sem_post, libc.sched_yield)
+            functions = (libc.sem_wait, libc.sem_post, libc.sched_yield, libc.usleep)
         else:
             functions = self._portable(team.address + sync.SEMAPHORES, threads)
         self._keep = functions
-        for offset, function in zip((sync.WAIT, sync.POST, sync.YIELD), functions, strict=True):
+        offsets = (sync.WAIT, sync.POST, sync.YIELD, sync.NAP)
+        for offset, function in zip(offsets, functions, strict=True):
             team._put(offset, ctypes.cast(function, ctypes.c_void_p).value or 0)
 
-    def _portable(self, base: int, threads: int) -> tuple[Any, Any, Any]:
+    def _portable(self, base: int, threads: int) -> tuple[Any, ...]:
         made = [threading.Semaphore(0) for _ in range(threads)]
         one = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
@@ -140,7 +145,12 @@ class _Semaphores:
         def give_way() -> int:
             return 0
 
-        return one(wait), one(post), ctypes.CFUNCTYPE(ctypes.c_int)(give_way)
+        def nap(microseconds: int) -> int:
+            time.sleep(microseconds / 1e6)
+            return 0
+
+        few = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
+        return one(wait), one(post), ctypes.CFUNCTYPE(ctypes.c_int)(give_way), few(nap)
 
 
 _free: dict[int, list[Team]] = {}
