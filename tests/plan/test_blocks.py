@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from tinsmith.errors import CodegenError, NoKernel
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.select import candidates
 from tinsmith.plan import blocks
+from tinsmith.plan.footprint import footprint
 from tinsmith.plan.place import Placer
 from tinsmith.plan.planner import make_plan
 
@@ -42,7 +45,8 @@ def test_the_cost_model_decides(monkeypatch, ratio, small, together):
 
 def test_one_by_one_adds_up_its_kernels():
     graph = inverted()
-    apart = blocks.one_by_one(Placer(TARGET, {}, "default"), block_of_graph(graph))
+    target = replace(TARGET, footprint=footprint(graph))
+    apart = blocks.one_by_one(Placer(target, {}, "default"), block_of_graph(graph))
     steps = make_plan(graph, TARGET, overrides={"conv": "conv_direct"}).plan.steps
     alone = [s for s in steps if s.kernel in ("conv_direct", "conv_depthwise")]
     assert len(alone) == 3 and apart <= sum(s.cost for s in alone) * 1.001

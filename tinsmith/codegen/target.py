@@ -79,6 +79,7 @@ class Target:
     dram_together: float = inf  # of all cores at once
     wait: float = 1e-6  # seconds that a phase more takes; 0 where one thread works alone
     wide: float = 1.0  # how much faster whole vectors of 16 are than half ones; 2 with two pipes
+    footprint: float = inf  # bytes that one run of a program goes through
 
     def time(self, flops: float, nbytes: float, efficiency: float = 1.0) -> float:
         """Seconds on one core for so much arithmetic and memory traffic, whichever is slower."""
@@ -91,13 +92,21 @@ class Target:
         )
         return max(flops / (self.peak * efficiency), nbytes / bandwidth)
 
-    def dram_share(self, threads: int) -> float:
-        """Bytes/s that each of several threads reads from memory while all do."""
-        return min(self.dram_bandwidth, self.dram_together / threads)
+    def kept(self, growth: float = 1.0) -> float:
+        """The share of weights that the last-level cache holds from the run before, which are
+        packed as `growth` times the bytes that the model's have."""
+        filled = growth * self.footprint / min(self.l3, OURS)
+        return min(1.0, max(0.0, (EMPTY - filled) / (EMPTY - FULL)))
+
+    def weights_rate(self, threads: int = 1, growth: float = 1.0) -> float:
+        """Bytes/s at which each of several threads reads weights, while all do: those that are kept
+        from the last-level cache, and others from memory."""
+        kept, far = self.kept(growth), self.dram_bandwidth / self.crowding(threads)
+        return 1 / (kept / self.l3_bandwidth + (1 - kept) / far)
 
     def crowding(self, threads: int) -> float:
         """How much longer a thread waits for memory while as many read."""
-        return self.dram_bandwidth / self.dram_share(threads)
+        return max(1.0, self.dram_bandwidth / (self.dram_together / threads))
 
     @property
     def pipes(self) -> int:
@@ -113,6 +122,12 @@ class Target:
         return f"{self.model or self.cpu} ({self.isa}, {self.lanes} lanes)"
 
 
+OURS = 32 << 20
+"""Of a larger last-level cache other processes and tenants are assumed to have the rest."""
+FULL, EMPTY = 0.4, 1.4
+"""A cache that is gone through once a run gives weights as fast as it can up to the first share of
+its size (of Zen 4's 32 MiB, 80 GB/s at 12 MiB, 72 at 16, 57 at 24, 53 at 32), and as memory does
+from the second on (34 at 48)."""
 FOREIGN = 0.6  # of the last-level cache's rate, with which a core reads what another just wrote
 
 

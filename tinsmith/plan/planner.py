@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from tinsmith.kernels.halo import zero_halo
 from tinsmith.kernels.layout import Spec
 from tinsmith.kernels.memo import choice_key, phase_code
 from tinsmith.plan.arena import arena_of, check_size, check_values, take_over, workspace_of
+from tinsmith.plan.footprint import footprint
 from tinsmith.plan.main import helpers_text, main_text
 from tinsmith.plan.memory import align
 from tinsmith.plan.pick import Preferences
@@ -168,6 +169,7 @@ def make_plan(
     once everywhere); None leaves it to the cost model.
     """
     check_values(graph)
+    target = replace(target, footprint=footprint(graph))
     placer = Placer(target, overrides or {}, precision, threads, preferences, small)
     if turns is None:
         regions = choose_turns(graph, placer.again, threads)

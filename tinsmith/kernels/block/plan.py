@@ -182,7 +182,7 @@ def _with_weights(
     images = first.batch * (first.channels * prod(first.size) + last.out_channels * prod(last.out))
     passing = kept + 4 * images / steps
     stay = weights / parts <= min(target.l2 // 2, target.l2 - passing)
-    return overlap(busy, weights / target.dram_bandwidth) + (
+    return overlap(busy, weights / target.weights_rate()) + (
         0.0 if stay else (steps - 1) * weights / target.l3_bandwidth
     )
 

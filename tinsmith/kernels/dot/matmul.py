@@ -144,6 +144,8 @@ def copy_spread(
         b.vectors(k, block_of(b.target), move)
 
 
+UNHIDDEN = 0.5
+"""Of the time in which words become weights; the rest passes while tiles wait for loads."""
 EXPOSED = 0.4
 """The most of the time that weights take from memory which prefetching does not hide."""
 
@@ -189,8 +191,11 @@ def packed_choice(
     high, moved = (narrow.rows(k) if words else k), narrow.rows_of(k, words)
     unit = narrow.unit(k) if words else None
     busy = target.time(2.0 * m * n * k, 4.0 * m * (k + n), tiling.efficiency)
+    if words:
+        busy += UNHIDDEN * target.time(2.0 * narrow.unpacking(target) * n * k, 0)
     nbytes = 4 * high * tiling.columns.padded
-    arriving = nbytes / target.dram_bandwidth
+    busy = max(busy, nbytes / target.l3_bandwidth)
+    arriving = (1 - target.kept()) * nbytes / target.dram_bandwidth
     crowded = target.crowding(site.threads)
     cost = streamed(busy, arriving, tiling.rows.count, EXPOSED, crowded) + 1e-7
     cells = grid(target, tiling, high, cost)

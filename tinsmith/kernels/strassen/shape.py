@@ -151,8 +151,10 @@ class Shape:
         again += LOST * self.far(target) * left * (columns.count + 1)
         per_line = rows.size * LINE / block_of(target) / target.pipes  # cycles
         exposed = 1.0 if groups > 1 else min(1.0, EXPOSED_CYCLES / per_line)
-        arriving = right / target.dram_bandwidth
-        shown = streamed(busy, arriving, groups, exposed, target.crowding(threads))
+        growth = self.stored / (self.k * self.n)
+        arriving = right / target.weights_rate(1, growth)
+        crowded = target.weights_rate(1, growth) / target.weights_rate(threads, growth)
+        shown = streamed(busy, arriving, groups, exposed, crowded)
         return shown + again / target.l3_bandwidth + 1e-7
 
 

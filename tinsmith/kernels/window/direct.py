@@ -64,7 +64,7 @@ def direct(site: Site, geo: Geometry, groups: int) -> Choice:
     plan = tiling(site.target, rows, cols, cut.main if cut.count else cut.tail, depth)
     order = order_of(site, geo, groups, cut.total, plan.most_bands, w.nbytes, flops)
     layout = Layout(width)
-    weights = 4.0 * w.size / site.target.dram_bandwidth
+    weights = 4.0 * w.size / site.target.weights_rate()
     return Choice(
         cost=max(
             site.target.time(flops, traffic(geo, w.size), EFFICIENCY),

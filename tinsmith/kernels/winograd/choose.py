@@ -189,7 +189,7 @@ def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
     products = slots * plan.positions * plan.depth * issue
     weights = float(packed_bytes(plan))
     if weights + 4 * plan.size > target.l3:
-        again = weights / target.dram_bandwidth
+        again = weights / target.weights_rate()
     elif weights + 4 * plan.size > target.l2:
         again = EXPOSED * weights / target.l3_bandwidth
     else:
@@ -202,12 +202,12 @@ def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
     total += transforms(target, plan) * issue
     if plan.whole:
         total *= -(-plan.lines // threads) * threads / plan.lines
-        total += overlap(products, weights / target.dram_share(threads))
+        total += overlap(products, weights / target.weights_rate(threads))
         total += 2 * target.wait + foreign_time(target, 4 * plan.size * (threads - 1) / threads)
     else:
         most = -(-plan.blocks // threads)  # blocks of the busiest thread
         total *= most * threads / plan.blocks
-        total += threads * overlap(products, weights / target.dram_bandwidth)
+        total += threads * overlap(products, weights / target.weights_rate())
         total += threads * (most - 1) * overlap(products, again)
     turning = plan.blocks % plan.lines and plan.lines % plan.blocks
     return total * TURNING if turning and is_far(target, plan.nbytes) else total
