@@ -8,6 +8,7 @@ from math import inf
 import numpy as np
 import pytest
 
+import tinsmith as ts
 from tests.models import array, conv
 from tinsmith import ops
 from tinsmith.codegen.target import OURS, level
@@ -68,6 +69,17 @@ def test_parts_of_blocks_count() -> None:
     run_passes(g, "machine")
     assert "Block" in {n.op.name for n in g.nodes}
     assert 2 * MIB < footprint(g) <= whole
+
+
+def test_weights_whose_shape_is_known_only_at_run_time_do_not_count() -> None:
+    g = Graph("computed")
+    x = g.input("x", Type(np.dtype("float32"), (1, 3, 5, 5)))
+    dims = g.input("dims", Type(np.dtype("int64"), (4,)))
+    w = ops.Reshape(g.const(array(4, 27), "w"), dims)
+    g.outputs = [ops.Conv(x, w)]
+    assert not w.type.is_static and footprint(g) == MIB
+    y = ts.compile(g)(np.ones((1, 3, 5, 5), np.float32), np.array([4, 3, 3, 3]))
+    assert y.shape == (1, 4, 3, 3)
 
 
 def test_weights_come_the_faster_the_more_of_them_are_kept() -> None:

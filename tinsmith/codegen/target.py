@@ -95,7 +95,7 @@ class Target:
     def kept(self, growth: float = 1.0) -> float:
         """The share of weights that the last-level cache holds from the run before, which are
         packed as `growth` times the bytes that the model's have."""
-        filled = growth * self.footprint / min(self.l3, OURS)
+        filled = growth * self.footprint / max(1, min(self.l3, OURS))
         return min(1.0, max(0.0, (EMPTY - filled) / (EMPTY - FULL)))
 
     def weights_rate(self, threads: int = 1, growth: float = 1.0) -> float:

@@ -24,8 +24,8 @@ def footprint(graph: Graph) -> float:
     weights: dict[Value, int] = {}
     windows: set[tuple[int, ...]] = set()
     for node in _with_parts(graph):
-        if node.op.name == "Conv" and node.inputs[1] is not None and node.attrs["group"] == 1:
-            windows.add(node.inputs[1].dims)
+        if node.op.name == "Conv" and node.attrs["group"] == 1:
+            windows |= {v.dims for v in node.inputs[1:2] if v is not None and v.type.is_static}
         weights |= {v: v.type.nbytes for v in node.inputs if v is not None and v.const is not None}
     packed = [n * EXPANDED if _grows(v.dims, windows) else n for v, n in weights.items()]
     made = [v.type.nbytes for n in graph.nodes for v in n.outputs if v.type.is_static]
