@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -21,7 +23,7 @@ from tinsmith.plan.placed import Placed
 from tinsmith.plan.rows import RULES
 from tinsmith.plan.tensors import Tensor
 from tinsmith.plan.turns import one_turn, runs
-from tinsmith.plan.when import EXPOSED, intervals, prices
+from tinsmith.plan.when import WRITTEN, intervals, prices
 
 IMAGE = (4, 6, 5, 7)
 
@@ -327,20 +329,20 @@ def test_heavy_weights_are_read_once():
     assert regions(chain(8, 512, 4, pool=False)) == []
 
 
-def test_weights_beyond_the_cache_are_fetched_each_turn():
-    def beyond(channels: int) -> float:
-        """Seconds of one turn that the costs of its kernels do not tell."""
-        graph, placer = (
-            placed(chain(8, channels, 7, pool=False)),
-            Placer(level("avx2"), {}, "default"),
-        )
-        (run,) = runs(graph, 8)
-        found = prices(placer, one_turn(graph, run, 8).body)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_tensors_that_leave_the_cache_are_waited_for(threads):
+    """Weights are not: the costs of kernels tell when those come from memory."""
+    target = replace(level("avx2"), l2=1 << 20, l3=32 << 20, dram_together=30e9)
+
+    def waited(batch: int, channels: int, size: int) -> float:
+        placer = Placer(target, {}, "default", threads)
+        found = prices(placer, placed(chain(batch, channels, size, pool=False)))
         return sum(filter(None, found.values())) - sum(s.cost for s in placer.steps)
 
-    fetched = 3 * 512 * 512 * 9 * 4 / level("avx2").l3_bandwidth
-    assert beyond(512) > 0.9 * EXPOSED * fetched
-    assert abs(beyond(32)) < 1e-12
+    assert abs(waited(1, 512, 7)) < 1e-12  # 9 MiB of weights a layer
+    step = 4 * 8 * 64 * 56 * 56 * (1 + WRITTEN)  # bytes; three layers, and two conversions
+    rate = target.dram_bandwidth / target.crowding(threads)
+    assert 0.6 * 3 * step / rate < waited(8, 64, 56) < 5 * step / rate
 
 
 def test_explain_tells_turns():

@@ -6,7 +6,7 @@ weights are read one time for all images. So early layers mostly pay in turns, l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -14,13 +14,14 @@ from tinsmith.codegen.target import Target
 from tinsmith.errors import NoKernel
 from tinsmith.graph import Graph, Node
 from tinsmith.plan.placed import Placed
+from tinsmith.plan.tensors import Tensor
 from tinsmith.plan.turns import Turn, one_turn, runs
 
 if TYPE_CHECKING:
     from tinsmith.plan.place import Placer
 
-EXPOSED = 0.5
-"""Of the time to move what a step reads and writes, weights included: arithmetic hides the rest."""
+WRITTEN = 2.0
+"""How often what is written moves: a line is read before it is written back."""
 PART = 1 / 16
 """Of the last-level cache: other cores, and other machines on this one, use the rest."""
 SHARED = 0.03
@@ -121,7 +122,7 @@ def prices(placer: Placer, graph: Graph) -> dict[Node, float | None]:
         first = len(placer.steps)
         placer.place_node(node, set())
         rows[node] = placer.steps[first:]
-    traffic = _Traffic(placer.steps, placer.target)
+    traffic = _Traffic(placer.target, placer.threads)
     found: dict[Node, float | None] = {}
     for node, steps in rows.items():
         able = all(s.kind != "reference" and not (s.choice and s.choice.fault) for s in steps)
@@ -130,43 +131,34 @@ def prices(placer: Placer, graph: Graph) -> dict[Node, float | None]:
 
 
 class _Traffic:
-    """What costs of kernels do not tell: where the bytes come from that steps read and write.
+    """What costs of kernels do not tell: where the tensors come from that steps read and write.
 
-    A step finds what the one before has left, and weights what the run before has left: in the
-    second-level cache, in this core's part of the last-level one, or in memory.
+    A step finds what the one before has left: in the second-level cache, in this core's part of the
+    last-level one, or in memory, which all threads share.
     """
 
-    def __init__(self, steps: Sequence[Placed], target: Target) -> None:
+    def __init__(self, target: Target, threads: int) -> None:
         self._l2, self._l3 = target.l2 // 2, max(target.l2, int(target.l3 * PART))
-        self._target = target
-        weights = sum(map(_weights, steps))
-        reach = weights + max(map(_moved, steps), default=0)
-        self._weight = self._fetch(reach) / reach if weights > self._l2 else 0.0
-
-    def seconds(self, step: Placed) -> float:
-        """Seconds that a step waits for its bytes."""
-        return EXPOSED * (self._fetch(_moved(step)) + _weights(step) * self._weight)
-
-    def _fetch(self, nbytes: int) -> float:
-        """Seconds to move so many bytes, those that stay in the second-level cache for nothing."""
-        far = max(0, nbytes - self._l3)
-        return far / self._target.dram_bandwidth + (
-            max(0, nbytes - far - self._l2) / self._target.l3_bandwidth
+        self._near, self._far = (
+            target.l3_bandwidth,
+            target.dram_bandwidth / target.crowding(threads),
         )
 
+    def seconds(self, step: Placed) -> float:
+        """Seconds that a step waits for its tensors."""
+        nbytes = _moved(step)
+        far = max(0.0, nbytes - self._l3)
+        return far / self._far + max(0.0, nbytes - far - self._l2) / self._near
 
-def _moved(step: Placed) -> int:
-    """Bytes of what a step reads and writes, but for weights; the costs of elementwise kernels tell
-    them already."""
+
+def _moved(step: Placed) -> float:
+    """Bytes that a step moves, but for weights; the costs of kernels tell those, and the costs of
+    elementwise kernels all."""
     if step.choice is None or (step.site is not None and step.site.anchor is None):
-        return 0
-    moved = (t for t in (*step.reads, *step.writes) if t is not None and t.space != "weights")
-    return sum(t.dtype.itemsize * prod(t.dims) for t in moved)
+        return 0.0
+    return _nbytes(step.reads) + WRITTEN * _nbytes(step.writes)
 
 
-def _weights(step: Placed) -> int:
-    """Bytes of constants that a step reads at least."""
-    if step.choice is None or step.site is None:
-        return 0
-    own = sum(v.type.nbytes for v in step.site.operands if v is not None and v.const is not None)
-    return max(own, sum(p.nbytes for p in step.choice.packed))
+def _nbytes(tensors: Iterable[Tensor | None]) -> int:
+    found = (t for t in tensors if t is not None and t.space != "weights")
+    return sum(t.dtype.itemsize * prod(t.dims) for t in found)
