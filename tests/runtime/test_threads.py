@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ import pytest
 from tinsmith.codegen import sync
 from tinsmith.codegen.library import load_library
 from tinsmith.codegen.target import host
+from tinsmith.runtime import threads
 from tinsmith.runtime.threads import Team
 
 JOB = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
@@ -146,6 +148,57 @@ def test_stop_reaches_a_worker_that_comes_late(
     worker.start()
     worker.join(10)
     assert not worker.is_alive()
+
+
+def test_a_forked_child_waits_for_none_of_its_parents_workers(
+    address: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that is inside while its process forks is inside for ever in the child's memory."""
+    team, leave = Team(2, address), threading.Event()
+    together(team, [], leave)
+    with monkeypatch.context() as patch, threads.Lease(2, address) as leased:
+        patch.setattr(os, "getpid", lambda: -1)
+        team.settle(team.jobs)
+    assert leased not in threads._free.get(2, [])
+    leave.set()
+    team.stop()
+    leased.stop()
+
+
+def test_nobody_gets_a_team_that_is_being_stopped(
+    address: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of the process daemon threads may run on: jobs of a stopped team do nothing."""
+    stopped = []
+
+    def stop(team: Team) -> None:
+        assert not any(team in teams for teams in free.values())
+        stopped.append(team)
+
+    free = {2: [Team(2, address), Team(2, address)], 3: [Team(3, address)]}
+    everyone = [team for teams in free.values() for team in teams]
+    with monkeypatch.context() as patch:
+        patch.setattr(threads, "_free", free)
+        patch.setattr(Team, "stop", stop)
+        threads._stop_all()
+    assert set(stopped) == set(everyone)
+    for team in everyone:
+        team.stop()
+
+
+def test_memory_of_workers_outlives_an_interrupted_stop(address: Callable[[str], int]) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    team = Team(2, address)
+    submit, team._submit = team._submit, interrupted
+    with pytest.raises(KeyboardInterrupt):
+        team.stop()
+    assert id(team._raw) in threads._abandoned
+    team._submit = submit
+    (worker,) = team._workers
+    team.stop()
+    assert not worker.is_alive() and id(team._raw) not in threads._abandoned
 
 
 def test_processes_end_while_teams_are_parked_or_busy() -> None:

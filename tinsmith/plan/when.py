@@ -139,10 +139,8 @@ class _Traffic:
 
     def __init__(self, target: Target, threads: int) -> None:
         self._l2, self._l3 = target.l2 // 2, max(target.l2, int(target.l3 * PART))
-        self._near, self._far = (
-            target.l3_bandwidth,
-            target.dram_bandwidth / target.crowding(threads),
-        )
+        self._near = target.l3_bandwidth
+        self._far = target.dram_bandwidth / target.crowding(threads)
 
     def seconds(self, step: Placed) -> float:
         """Seconds that a step waits for its tensors."""

@@ -10,6 +10,7 @@ interpreter exit all workers are stopped and joined.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import os
 import sys
@@ -61,7 +62,7 @@ class Team:
             for thread in self._workers:
                 thread.start()
         except BaseException as error:
-            _abandoned.append(self._raw)  # a thread that was just started may look at it
+            _abandoned[id(self._raw)] = self._raw  # a thread that was just started may look at it
             if isinstance(error, RuntimeError):
                 raise TargetError(f"the system gives no {threads} threads: {error}") from error
             raise
@@ -92,23 +93,24 @@ class Team:
 
     def settle(self, jobs: int) -> None:
         """Wait until nobody is inside the first `jobs` jobs any more."""
+        if self._process != os.getpid():
+            return  # in a forked child there is nobody
         while (gate := self._gate) & sync.INSIDE and gate // sync.NUMBER == jobs:
             time.sleep(0)
 
     def stop(self) -> None:
         """End the workers; the team cannot be used afterwards."""
-        if self._process != os.getpid():
-            return  # they are the parent's
-        workers, self._workers = self._workers, []
-        if not workers:
-            return
+        if self._process != os.getpid() or not self._workers:
+            return  # they are the parent's, or have ended
+        _abandoned[id(self._raw)] = self._raw  # for good, if this is interrupted
         self._put(sync.STOP, 1, np.int32)
         self._submit(self.address, self.threads, 0, 0, 0, 0)
+        workers, self._workers = self._workers, []
         for thread in workers:
             if thread.ident is not None:
                 thread.join(2.0)
-        if any(thread.is_alive() for thread in workers):
-            _abandoned.append(self._raw)
+        if not any(thread.is_alive() for thread in workers):
+            del _abandoned[id(self._raw)]
 
     def __del__(self) -> None:
         if getattr(self, "_workers", None):
@@ -154,7 +156,7 @@ class _Semaphores:
 
 
 _free: dict[int, list[Team]] = {}
-_abandoned: list[object] = []  # memory that a worker may still look at
+_abandoned: dict[int, object] = {}  # memory that a worker may still look at
 
 
 class Lease:
@@ -171,7 +173,8 @@ class Lease:
         return self._team
 
     def __exit__(self, *_: object) -> None:
-        _free.setdefault(self._threads, []).append(self._team)
+        if self._team._process == os.getpid():  # else the workers were not forked
+            _free.setdefault(self._threads, []).append(self._team)
 
 
 def _forget() -> None:
@@ -181,8 +184,9 @@ def _forget() -> None:
 
 def _stop_all() -> None:
     for teams in list(_free.values()):
-        for team in teams:
-            team.stop()
+        while teams:
+            with contextlib.suppress(IndexError):  # a daemon thread was faster
+                teams.pop().stop()
     _free.clear()
 
 
