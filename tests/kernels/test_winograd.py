@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -25,6 +26,9 @@ from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.build import build_phase
 from tinsmith.kernels.layout import spec_of
+from tinsmith.kernels.winograd import plan as plan_of_winograd
+from tinsmith.kernels.winograd.choose import MOST_SHARE, algorithms, best_plan, transforms
+from tinsmith.kernels.winograd.kernel import plane_geometry
 from tinsmith.kernels.winograd.matrices import bilinear, supported
 from tinsmith.kernels.winograd.outliers import witnesses
 from tinsmith.kernels.winograd.program import program
@@ -310,8 +314,72 @@ SPIKES = {
     "conv": conv(1, 32, 32, (56, 56), (3, 3), **PAD),
     "frames": conv(1, 16, 16, (4, 24, 24), (3, 3, 3), pad=(1,) * 6),
     "whole": conv(1, 64, 64, (28, 28), (3, 3), **PAD),
+    "narrow": conv(1, 32, 32, (40, 10), (3, 3), **PAD),
+    "few columns": conv(1, 48, 48, (28, 12), (3, 3), **PAD),
+    "five taps": conv(1, 32, 32, (28, 28), (5, 5), pad=(2, 2, 2, 2)),
     "stem": conv(1, 3, 32, (96, 96), (7, 7), pad=(3, 3, 3, 3), **HALF),
 }
+
+
+@pytest.mark.parametrize("l2", [1 << 17, 1 << 20, 1 << 22])
+@pytest.mark.parametrize("taps", [(3, 3), (5, 5), (7, 7), (1, 7), (5, 1)])
+@pytest.mark.parametrize("size", [(56, 56), (40, 10), (12, 28), (15, 15), (3, 90), (224, 7)])
+def test_a_number_is_part_of_few_tiles_of_a_block(size, taps, l2):
+    target = replace(level("avx512"), l2=l2, l3=16 * l2)
+    pad = tuple(t // 2 for t in taps) * 2
+    for channels in (16, 64, 256):
+        geo = plane_geometry(
+            site_of(one_node("Conv", *conv(2, channels, 32, size, taps, pad=pad), (1, 2)), target)
+        )
+        for rows, cols in algorithms(geo, "default"):
+            plan, _ = best_plan(target, geo, 16, rows, cols)
+            assert plan.whole or plan.share <= MOST_SHARE, (channels, str(plan))
+
+
+def test_the_share_of_a_blocks_tiles_that_a_number_is_part_of():
+    """Against the tiles that each place of the data is read by, in blocks at any place."""
+    target = level("avx512")
+    node = one_node("Conv", *conv(1, 16, 16, (31, 27), (5, 3), pad=(2, 1, 2, 1)), (1, 2))
+    geo = plane_geometry(site_of(node, target))
+    plan, _ = best_plan(target, geo, 16, bilinear(3, 5), bilinear(4, 3))
+    reads = [
+        {(i * 3 + p, j * 4 + q) for p in range(plan.rows.reach) for q in range(plan.cols.reach)}
+        for i in range(plan.down)
+        for j in range(plan.across)
+    ]
+    for tiles in range(1, plan.total + 1):
+        most = 0
+        for first in range(plan.total - tiles + 1):
+            seen = Counter(place for tile in reads[first : first + tiles] for place in tile)
+            most = max(most, *seen.values())
+        assert most <= replace(plan, tiles=tiles).share * tiles + 1e-9, tiles
+
+
+@pytest.mark.parametrize("target", ["avx512", "avx2"])
+@pytest.mark.parametrize("held", [0.03, 0.2, 2.0])
+@pytest.mark.parametrize(
+    "name", ["odd everything", "7x7", "stride 2, 5x5", "dilated unevenly", "frames", "many blocks"]
+)
+def test_strips_of_any_length(name, held, target, monkeypatch):
+    if not runnable(level(target)):
+        pytest.skip(f"no {target} here")
+    monkeypatch.setattr(plan_of_winograd, "HELD", held)
+    (arrays, attrs), extra = SHAPES[name]
+    for pick in range(len(offers((arrays, attrs), "winograd", target))):
+        check(
+            "Conv", arrays, attrs, kernel="winograd", target=target, consts=(1, 2), pick=pick,
+            extra_halo=extra, rtol=2e-5,
+        )  # fmt: skip
+
+
+def test_longer_strips_cost_less():
+    target = level("avx512")
+    node = one_node("Conv", *conv(1, 32, 32, (56, 56), (3, 3), **PAD), (1, 2))
+    geo = plane_geometry(site_of(node, target))
+    plan, _ = best_plan(target, geo, 16, bilinear(6, 3), bilinear(6, 3))
+    assert plan.shared == 2 and 1 < plan.strip(target.l1) <= plan.across
+    short, long = (transforms(replace(target, l1=size), plan) for size in (1 << 10, 32 << 10))
+    assert long < short
 
 
 @pytest.mark.parametrize(("target", "kernel"), MACHINES)
@@ -375,7 +443,7 @@ def test_the_best_choice_changes_with_the_shape():
         ]
         return min(found, key=lambda c: c.cost).detail.split()[0]
 
-    assert best(64, 64, (224, 224), (3, 3), **PAD) == "F(6x6,3x3)"
+    assert best(64, 64, (112, 112), (3, 3), **PAD) == "F(6x6,3x3)"
     assert best(256, 256, (14, 14), (3, 3), **PAD) == "F(5x5,3x3)"
     assert best(512, 512, (7, 7), (3, 3), **PAD) == "F(3x3,3x3)"
     assert best(512, 512, (14, 14), (3, 3), **HALF, **PAD) == "tile"

@@ -195,16 +195,18 @@ class Builder:
         start: Val | int,
         stop: Val | int,
         step: int = 1,
-        carry: Sequence[Val] = (),
+        carry: Sequence[Val] | None = None,
     ) -> Iterator[Any]:
         """`for index in range(start, stop, step)`.
 
-        Without `carry` yields the index; with it yields a Loop, whose `next` must be called.
+        Without `carry` yields the index; with it (none of them, even) yields a Loop, whose `next`
+        must be called.
         Where both bounds are numbers there must be at least one iteration.
         """
         static = isinstance(start, int) and isinstance(stop, int)
         if static and start >= stop:  # type: ignore[operator]
             raise CodegenError(f"a loop from {start} to {stop} never runs: do not emit it")
+        values = () if carry is None else carry
         before, body, after = self._block, self._label("loop"), self._label("end")
         lo, hi = self.index(start), self.index(stop)
         if static:
@@ -214,15 +216,15 @@ class Builder:
             self.line(f"br i1 {enter.ref}, label %{body}, label %{after}")
         self._place(body)
         index = Val(self, I64, f"%i.{body}")
-        carried = [Val(self, v.ty, f"%c{k}.{body}") for k, v in enumerate(carry)]
+        carried = [Val(self, v.ty, f"%c{k}.{body}") for k, v in enumerate(values)]
         at = len(self._lines)
         self._lines.append("")
         loop = Loop(index, carried)
-        yield loop if carry else index
-        if carry and loop._next is None:
+        yield index if carry is None else loop
+        if carry is not None and loop._next is None:
             raise CodegenError("a loop with carried values ended without next()")
         following = loop._next or []
-        for old, new in zip(carry, following, strict=True):
+        for old, new in zip(values, following, strict=True):
             if old.ty != new.ty:
                 raise CodegenError(f"a carried value enters as {old.ty} and leaves as {new.ty}")
         bumped = index + step
@@ -232,7 +234,7 @@ class Builder:
         phis = [f"  {index.ref} = phi i64 [ {lo.ref}, %{before} ], [ {bumped.ref}, %{last} ]"]
         phis += [
             f"  {c.ref} = phi {c.ty.llvm} [ {a.ref}, %{before} ], [ {n.ref}, %{last} ]"
-            for c, a, n in zip(carried, carry, following, strict=True)
+            for c, a, n in zip(carried, values, following, strict=True)
         ]
         self._lines[at] = "\n".join(phis)
         self._place(after)
@@ -241,7 +243,7 @@ class Builder:
         else:
             loop.out = [
                 self.emit(a.ty, f"phi {a.ty.llvm} [ {a.ref}, %{before} ], [ {n.ref}, %{last} ]")
-                for a, n in zip(carry, following, strict=True)
+                for a, n in zip(values, following, strict=True)
             ]
 
     @contextmanager

@@ -2,7 +2,8 @@
 
 The transforms take the time of their loads and stores, which caches bound, not that of their
 arithmetic: with copies in its place they take as long. Other strides between the positions of V
-and M, a tile's positions side by side, or huge pages do not help.
+and M, a tile's positions side by side, huge pages, or pieces of the next block's transform between
+the products of one do not help.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tinsmith.codegen.matrix import SIDE
 from tinsmith.codegen.target import Target, foreign_time, overlap
 from tinsmith.kernels.amx.plan import slots as product_slots
 from tinsmith.kernels.narrow import TOGETHER, unpacking
+from tinsmith.kernels.sharing import uneven
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.weights import channel_blocks
 from tinsmith.kernels.winograd.fetch import is_far
@@ -42,9 +44,20 @@ anywhere, and some sets are full before others."""
 MOST_REREAD = 0.5
 """Of the second-level cache: where a position of V is larger, each panel of products of halves
 reads it from the last-level cache anew. Products of vectors take long enough to hide that."""
-EXPOSED = 0.7  # of the time that weights take from the last-level cache; prefetches hide the rest
-TURNING = 1.03  # how much longer a block takes that goes on in another row: prefetches miss there
+MOST_SHARE = 1 / 3
+"""Of a block's tiles: a datum that is part of more of them makes their typical size large, and no
+tile stands out (`outliers`). One that is S times as large as others is then found where S exceeds
+RATIO ** (1 / (1 - share)), 1,400 for a third: below, other windows lose 3e-2 of it at most."""
+EXPOSED = 0.35  # of the time that weights take from the last-level cache; prefetches hide the rest
+TURNING = 0.03
+"""How much longer blocks as long as a row take that go on in another: prefetches miss there."""
 HALVING = 16.0  # operations of a vector that is stored as halves
+ARRIVING, SHORTEST = 3.0, 5.0
+"""Slots that a vector of weights takes from L2, and the least of a step, where a core issues one
+multiply-add at a time (as measured on Zen 4)."""
+APART, STARTING = 11, 3.0
+"""There, register tiles of more sums than APART no longer overlap: each sum more takes so many
+slots to start and to store."""
 TRANSFORMING = 0.75  # issue slots of one operation, load or store of a transform
 NEAR, FAR = 1.15, 1.5
 """How much longer transforms take of tensors beyond the second-level, and the last-level cache."""
@@ -109,18 +122,21 @@ def best_plan(
         plan = replace(
             draft, tiles=tiles, blocks=count, vectors=vectors, micro=micro, whole=count == 1
         )
-        candidates.append((cost(target, plan, slots, threads), plan.tiles, plan))
+        if plan.share <= MOST_SHARE or plan.whole:
+            candidates.append((cost(target, plan, slots, threads), plan.tiles, plan))
     seconds, _, best = min(candidates, key=lambda c: c[:2])
     return best, seconds
 
 
 def _counts(target: Target, draft: Plan) -> set[int]:
     """Numbers of blocks worth considering: whose V and M fit caches, in even shares, of whole
-    images, of whole rows of tiles (or whole parts of one), or of pairs of matrix registers."""
+    images, of whole rows of tiles (or whole parts of one), or of pairs of matrix registers; and of
+    as few tiles as tell large ones, in whichever rows they lie."""
     per_tile = 4 * draft.positions * draft.width * (draft.channels.count + draft.outputs)
     room = max(4 * target.l2, target.l3 // 4)
     found = {n for n in (1, draft.geo.batch) if per_tile * draft.total <= room * n}
-    for share in (0.25, 0.4, 0.6, 0.8, 1.1, 1.5):
+    # Samples of a continuum, of which the least is four tiles of 32 channels in 1 MiB.
+    for share in (0.065, 0.13, 0.25, 0.4, 0.6, 0.8, 1.1, 1.5):
         most = max(min(4, draft.total), int(target.l2 * share) // per_tile)
         if most >= draft.across:
             count = -(-draft.lines // (most // draft.across))
@@ -129,7 +145,9 @@ def _counts(target: Target, draft: Plan) -> set[int]:
         found |= {count, -(-draft.total // most), min(count + count % 2, draft.total)}
         if draft.halves and most >= 2 * SIDE:
             found.add(-(-draft.total // (most // (2 * SIDE) * 2 * SIDE)))
-    return found
+    everywhere = replace(draft, tiles=draft.total)
+    least = int(everywhere.share * draft.total / MOST_SHARE) + 1
+    return found | {max(1, draft.total // least)}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -175,11 +193,12 @@ def matrix_tiles(tiles: int, draft: Plan) -> tuple[int, Pieces, float]:
 
 def _slots(target: Target, tiles: int, vectors: int, depth: int) -> float:
     """Multiply-adds that could have been issued in one step of a register tile."""
+    done = tiles * vectors
     if target.pipes == 1:
-        loads, least = 0.5 * tiles + vectors, 5.0
-    else:
-        loads, least = 1.0 * (tiles + vectors), 10.0 if target.has_fma else 8.0
-    return max(tiles * vectors, loads, least) + (20 + 1.5 * tiles * vectors) / depth
+        start = STARTING * max(0, done - APART)
+        return max(done, ARRIVING * vectors, SHORTEST) + start / depth
+    least = 10.0 if target.has_fma else 8.0
+    return max(done, 1.0 * (tiles + vectors), least) + (20 + 1.5 * done) / depth
 
 
 def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
@@ -200,23 +219,25 @@ def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
     if plan.halves and 4 * plan.v_step > MOST_REREAD * target.l2:
         total += 4.0 * plan.m_start * (plan.panels - 1) * plan.blocks / target.l3_bandwidth
     total += transforms(target, plan) * issue
-    if plan.whole:
-        total *= -(-plan.lines // threads) * threads / plan.lines
+    if plan.whole:  # the transform that has fewer units tells for both
+        total *= uneven(plan.lines * min(plan.groups, plan.outputs), threads)
         total += overlap(products, weights / target.weights_rate(threads))
         total += 2 * target.wait + foreign_time(target, 4 * plan.size * (threads - 1) / threads)
     else:
         most = -(-plan.blocks // threads)  # blocks of the busiest thread
-        total *= most * threads / plan.blocks
+        total *= uneven(plan.blocks, threads)
         total += threads * overlap(products, weights / target.weights_rate())
         total += threads * (most - 1) * overlap(products, again)
-    turning = plan.blocks % plan.lines and plan.lines % plan.blocks
-    return total * TURNING if turning and is_far(target, plan.nbytes) else total
+    if plan.blocks % plan.lines and plan.lines % plan.blocks and is_far(target, plan.nbytes):
+        total *= 1 + TURNING * min(1.0, plan.tiles / plan.across)
+    return total
 
 
 def transforms(target: Target, plan: Plan) -> float:
     """Issue slots of both transforms; more where the tensors come from memory."""
     rows, cols = plan.rows, plan.cols
-    into = data_program(rows).operations * cols.reach
+    strip = min(plan.strip(target.l1), plan.tiles)
+    into = data_program(rows).operations * (cols.reach - plan.shared * (1 - 1 / strip))
     into += data_program(cols).operations * rows.products
     back = result_program(rows).operations * cols.products
     back += result_program(cols).operations * rows.m

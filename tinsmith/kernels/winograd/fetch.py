@@ -11,9 +11,9 @@ from collections.abc import Callable
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Emit, View
+from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.winograd.plan import Plan
-from tinsmith.kernels.winograd.transform import tile_place
 
 Fetch = Callable[[Val], None]
 NEAR, MIDDLE = 3, 2  # cache levels 1 and 2
@@ -51,7 +51,7 @@ def tensors(em: Emit, plan: Plan, source: View, start: Val, count: Val | int) ->
 
 def _corner(plan: Plan, view: View, tile: Val, down: int, right: int, padded: bool) -> Ptr:
     """The first place of a tile."""
-    n, i, j = tile_place(plan, tile)
+    n, i, j = plan.place(tile)
     batch, _, (_, row, pixel) = steps(view.spec, plan.geo.rank)
     at = view.pointer + n * batch + i * (plan.rows.m * down * row)
     at = at + j * (plan.cols.m * right * pixel)
@@ -64,7 +64,7 @@ def _ask(
     em: Emit, plan: Plan, view: View, at: Ptr, planes: int, rows: int, wide: int, write: bool
 ) -> Fetch:
     """Share `rows` lines of `wide` places a tile, in every plane, among the register tiles."""
-    b, line = em.b, 16
+    b, line = em.b, LINE
     _, plane, (_, row, pixel) = steps(view.spec, plan.geo.rank)
     length = -(-plan.tiles * wide * pixel // line)
     segments = planes * rows

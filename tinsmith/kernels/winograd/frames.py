@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tinsmith.codegen.builder import Val
+from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.kernels._kernel import View
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.winograd.plan import Plan
@@ -16,6 +16,15 @@ def image_at(plan: Plan, source: View, n: Val | int) -> Val | int:
         return n * batch
     ahead = n % frames.out * (frames.stride * depth) - frames.halo[0] * depth
     return n // frames.out * batch + ahead
+
+
+def data_at(plan: Plan, source: View, n: Val | int, y: Val | int, x: Val | int) -> Ptr:
+    """The first place of the data of a tile, but for its channels (`channels_at`): of image n, with
+    results from row y and column x on."""
+    _, _, (_, row, pixel) = steps(source.spec, len(source.spec.spatial))
+    at = source.pointer + -(plan.geo.begin[1] * row + plan.geo.begin[2] * pixel)
+    at = at + image_at(plan, source, n)
+    return at + y * (plan.rows.stride * row) + x * (plan.cols.stride * pixel)
 
 
 def channels_at(plan: Plan, source: View, c: Val) -> Val:

@@ -25,11 +25,12 @@ from tinsmith.kernels.window.weights import padded_bias
 from tinsmith.kernels.winograd import halves
 from tinsmith.kernels.winograd.choose import algorithms, best_plan
 from tinsmith.kernels.winograd.fetch import Fetch, tensors
+from tinsmith.kernels.winograd.inputs import input_stage
 from tinsmith.kernels.winograd.outliers import Sizes
+from tinsmith.kernels.winograd.outputs import output_stage
 from tinsmith.kernels.winograd.plan import Frames, Plan
 from tinsmith.kernels.winograd.product import product_stage
 from tinsmith.kernels.winograd.repair import pack_inverse, pack_present
-from tinsmith.kernels.winograd.transform import input_stage, output_stage
 from tinsmith.kernels.winograd.weights import Array, pack, packed_bytes
 from tinsmith.records import dataclass
 

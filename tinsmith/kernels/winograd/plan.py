@@ -24,6 +24,8 @@ from tinsmith.kernels.window.weights import ChannelBlocks
 from tinsmith.kernels.winograd.matrices import Bilinear
 from tinsmith.records import dataclass
 
+HELD = 0.7  # of the first-level cache: the data of a strip of tiles
+
 
 @dataclass(frozen=True)
 class Pieces:
@@ -158,6 +160,32 @@ class Plan:
     @property
     def total(self) -> int:
         return self.lines * self.across
+
+    def place(self, tile: Val | int) -> tuple[Val | int, Val | int, Val | int]:
+        """Image, row and column of a tile."""
+        line = tile // self.across
+        image = line // self.down if self.geo.batch > 1 else 0
+        return image, line % self.down, tile % self.across
+
+    @property
+    def share(self) -> float:
+        """The largest share of a block's tiles that one datum is part of."""
+        down, right = (-(-axis.reach // (axis.m * axis.stride)) for axis in (self.rows, self.cols))
+        lines = -(-self.tiles // self.across)  # any part of a line, and the rest from the next
+        seen = min(down, self.down, lines) * min(right, self.across)
+        return min(1.0, seen / self.tiles)
+
+    @property
+    def shared(self) -> int:
+        """Columns of data that a tile shares with the next one."""
+        return max(0, self.cols.reach - self.cols.m * self.cols.stride)
+
+    def strip(self, l1: int) -> int:
+        """Tiles side by side that are transformed together: their data stay in such a cache."""
+        data = 4 * self.width * self.rows.reach * self.cols.m * self.cols.stride
+        each = self.horizontal.each
+        most = max(1, int(HELD * l1) // data)
+        return -(-each // -(-each // most))
 
     @property
     def positions(self) -> int:

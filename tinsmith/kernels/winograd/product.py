@@ -47,7 +47,7 @@ def product_stage(
                 if not size or (isinstance(larger, int) and first == stop):
                     continue
                 with b.loop(first, stop) as i:
-                    t = i * size + first
+                    t = i * size + first  # the smaller come after `larger` that have one tile more
                     if fetch is not None:
                         fetch(u * plan.micro.count + i)
                     following = _following(plan, w, vectors, i) if ahead else None

@@ -12,7 +12,7 @@ from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.tiles import Sink
 from tinsmith.kernels.winograd import halves
-from tinsmith.kernels.winograd.frames import channels_at, image_at, result_at
+from tinsmith.kernels.winograd.frames import channels_at, data_at, result_at
 from tinsmith.kernels.winograd.matrices import floats
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.weights import Array
@@ -68,10 +68,7 @@ def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val
     high, wide, positions = plan.rows.m, plan.cols.m, plan.positions
     apart, beside = plan.vertical.dilation, plan.horizontal.dilation
     sums, taps = room, (room + high * wide * width).fixed()
-    corner = (
-        source.pointer + image_at(plan, source, n) + -(geo.begin[1] * row + geo.begin[2] * pixel)
-    )
-    corner = corner + y * (plan.rows.stride * row) + x * (plan.cols.stride * pixel)
+    corner = data_at(plan, source, n, y, x)
     bias = (em.packed[1] + k * width).load(width)
     with b.loop(0, high * wide) as i:
         (sums + i * width).store(bias)

@@ -1,7 +1,7 @@
-"""The transforms of data and results: two-dimensional, one tile and one channel block at a time.
+"""The transform of products to results, one tile and one block of output channels at a time.
 
 Rows are transformed in small groups for all columns, and each row of a group then along itself,
-so that no tile is ever spilled: reading an input twice is cheaper than storing it.
+so that no tile is ever spilled: reading a product twice is cheaper than storing sums.
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ from dataclasses import replace
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.expr import Expr
-from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.stages import stage
-from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.tiles import Sink
-from tinsmith.kernels.winograd.frames import channels_at, image_at, result_at
-from tinsmith.kernels.winograd.halves import Splitter
-from tinsmith.kernels.winograd.outliers import Sizes, witnesses
+from tinsmith.kernels.winograd.frames import result_at
+from tinsmith.kernels.winograd.outliers import Sizes
 from tinsmith.kernels.winograd.plan import Plan
-from tinsmith.kernels.winograd.program import Program, data_program, result_program, run
+from tinsmith.kernels.winograd.program import Program, result_program, run
 from tinsmith.kernels.winograd.repair import repair
 
 HEAVY = 6  # functions of an epilogue that is emitted once, in a loop, not for each place of a tile
@@ -41,52 +38,6 @@ def transform(
         for at, i in enumerate(group):
             for j, value in enumerate(run(cols, lambda k, done=done, at=at: done[k][at])):
                 write(i, j, value)
-
-
-def tile_place(plan: Plan, t: Val) -> tuple[Val | int, Val | int, Val | int]:
-    """Image, row and column of a tile."""
-    line = t // plan.across
-    return (line // plan.down if plan.geo.batch > 1 else 0), line % plan.down, t % plan.across
-
-
-def input_stage(
-    em: Emit, plan: Plan, source: View, space: Ptr, g0: Val, g1: Val, t0: Val, t1: Val, base: Val
-) -> None:
-    """Transform tiles [t0, t1) of groups [g0, g1) of channel blocks; V begins at tile `base`."""
-    b, width, geo = em.b, plan.width, plan.geo
-    _, _, (_, row, pixel) = steps(source.spec, len(source.spec.spatial))
-    corner = source.pointer + -(geo.begin[1] * row + geo.begin[2] * pixel)
-    rows, cols = data_program(plan.rows), data_program(plan.cols)
-    below, right = geo.dilation[1] * row, geo.dilation[2] * pixel
-    sizes, seen = Sizes(plan, space), witnesses(plan.rows, plan.cols)
-
-    def block(c: Val, t: Val, put: Callable[[int, Val], None]) -> None:
-        n, i, j = tile_place(plan, t)
-        at = corner + channels_at(plan, source, c) + image_at(plan, source, n)
-        at = at + plan.vertical.start(i) * (plan.rows.stride * row)
-        at = (at + plan.horizontal.start(j) * (plan.cols.stride * pixel)).fixed()
-        squares = [b.zero(F32.x(width))]
-
-        def write(p: int, q: int, v: Val) -> None:
-            put(p * plan.cols.products + q, v)
-            if (p, q) in seen:
-                squares.append(v.fma(v, squares[-1]))
-
-        transform(rows, cols, lambda p, q: (at + (p * below + q * right)).load(width), write)
-        sizes.at(c, t - base).store(squares[-1])
-
-    with b.loop(g0, g1) as g, b.loop(t0, t1) as t:
-        if plan.halves:
-            splitter, c = Splitter(b, plan, space, g, t - base), g * 2
-            block(c, t, splitter.first)
-            if plan.channels.count % 2:
-                both = c + 1 < plan.channels.count
-                b.choose(both, lambda: block(c + 1, t, splitter.second), splitter.alone)
-            else:
-                block(c + 1, t, splitter.second)
-        else:
-            out = (space + (g * plan.tiles + (t - base)) * width).fixed()
-            block(g, t, lambda position, v: (out + position * plan.v_step).store(v))
 
 
 def output_stage(
@@ -123,7 +74,7 @@ def output_stage(
         m = products + k * (plan.places * width)
         bias = (em.packed[1] + k * width).load(width)
         with b.loop(t0, t1) as t:
-            n, i, j = tile_place(plan, t)
+            n, i, j = plan.place(t)
             y, x = vertical.start(i), horizontal.start(j)
             at = (m + (t - base) * width).fixed()
             out = _fixed_sink(sink.at(*result_at(plan, n, k), y, x))

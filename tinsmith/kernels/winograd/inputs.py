@@ -1,0 +1,141 @@
+"""The transform of data, in strips: tiles side by side, one channel block at a time.
+
+Rows are transformed in small groups for all columns, and each row of a group then along itself,
+so that a tile fits in 32 registers, or nearly (of 16, some are spilled to the stack). The columns
+that two tiles share are transformed once, and kept from one tile to the next; each group goes
+through the whole strip, whose data the first-level cache holds meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import Emit, View
+from tinsmith.kernels.window.geometry import steps
+from tinsmith.kernels.winograd.frames import channels_at, data_at
+from tinsmith.kernels.winograd.halves import Splitter
+from tinsmith.kernels.winograd.outliers import Sizes, witnesses
+from tinsmith.kernels.winograd.plan import Plan
+from tinsmith.kernels.winograd.program import data_program, run
+from tinsmith.records import dataclass
+
+Put = Callable[[int, Val], None]
+"""put(position, v) stores a vector of V."""
+
+
+def input_stage(
+    em: Emit, plan: Plan, source: View, space: Ptr, g0: Val, g1: Val, t0: Val, t1: Val, base: Val
+) -> None:
+    """Transform tiles [t0, t1) of groups [g0, g1) of channel blocks; V begins at tile `base`."""
+    b = em.b
+    with b.loop(g0, g1) as g, _strips(em, plan, t0, t1) as (first, stop):
+        strip = Strip(em, plan, source, Sizes(plan, space), base, first, stop)
+        if plan.halves:
+            _pair(strip, space, g)
+        else:
+
+            def put_at(t: Val) -> Put:
+                out = (space + (g * plan.tiles + (t - base)) * plan.width).fixed()
+                return lambda position, v: (out + position * plan.v_step).store(v)
+
+            strip.transform(g, put_at)
+
+
+@contextmanager
+def _strips(em: Emit, plan: Plan, t0: Val, t1: Val) -> Iterator[tuple[Val, Val]]:
+    """Run the body for the tiles [first, stop) of each strip; together, these are [t0, t1), which
+    must not be empty."""
+    b, each, size = em.b, plan.horizontal.each, plan.strip(em.target.l1)
+    pieces = -(-each // size)
+
+    def number(t: Val) -> Val:
+        return t // each * pieces + t % each // size
+
+    with b.loop(number(t0), number(t1 - 1) + 1) as s:
+        line, start = s // pieces * each, s % pieces * size
+        stop = line + b.minimum(start + size, each)
+        yield b.index(b.maximum(line + start, t0)), b.index(b.minimum(stop, t1))
+
+
+def _pair(strip: Strip, space: Ptr, pair: Val) -> None:
+    """Transform both channel blocks of a pair to halves."""
+    b, plan = strip.em.b, strip.plan
+
+    def splitter(t: Val) -> Splitter:
+        return Splitter(b, plan, space, pair, t - strip.base)
+
+    def second() -> None:
+        strip.transform(pair * 2 + 1, lambda t: splitter(t).second)
+
+    def alone() -> None:
+        with b.loop(strip.first, strip.stop) as t:
+            splitter(t).alone()
+
+    strip.transform(pair * 2, lambda t: splitter(t).first)
+    if plan.channels.count % 2:
+        b.choose(pair * 2 + 1 < plan.channels.count, second, alone)
+    else:
+        second()
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Tiles [first, stop), side by side; tile `base` is the first of V."""
+
+    em: Emit
+    plan: Plan
+    source: View
+    sizes: Sizes
+    base: Val
+    first: Val
+    stop: Val
+
+    def transform(self, c: Val, put_at: Callable[[Val], Put]) -> None:
+        """Transform channel block c; `put_at(t)` stores what tile t gives."""
+        plan, b, width = self.plan, self.em.b, self.plan.width
+        _, _, (_, row, pixel) = steps(self.source.spec, len(self.source.spec.spatial))
+        below, right = plan.geo.dilation[1] * row, plan.geo.dilation[2] * pixel
+        n, i, j = plan.place(self.first)
+        y, x = plan.vertical.start(i), plan.horizontal.start(j)
+        corner = (data_at(plan, self.source, n, y, x) + channels_at(plan, self.source, c)).fixed()
+        rows = data_program(plan.rows)
+        fresh = plan.cols.m * plan.cols.stride  # columns from a tile to the next
+        started = False
+        for group in rows.groups:
+
+            def column(at: Ptr, q: int, group: Sequence[int] = group) -> list[Val]:
+                return run(rows, lambda p: (at + (p * below + q * right)).load(width), group)
+
+            kept = [v for q in range(plan.shared) for v in column(corner, q)]
+            with b.loop(self.first, self.stop, carry=kept) as loop:
+                at = (corner + (loop.index - self.first) * (fresh * right)).fixed()
+                done = [loop.vars[k : k + len(group)] for k in range(0, len(kept), len(group))]
+                done += [column(at, q) for q in range(plan.shared, plan.cols.reach)]
+                squares = self._along(group, done, put_at(loop.index))
+                if squares:
+                    self._add_squares(self.sizes.at(c, loop.index - self.base), squares, started)
+                loop.next([v for values in done[fresh:] for v in values])
+            started |= bool(squares)
+
+    def _along(self, group: Sequence[int], done: Sequence[Sequence[Val]], put: Put) -> list[Val]:
+        """Transform the rows of a group along themselves, where done[q][k] is column q of the
+        k-th; returns the witnesses among the results."""
+        cols, seen = self.plan.cols, witnesses(self.plan.rows, self.plan.cols)
+        found = []
+        for k, p in enumerate(group):
+            for q, v in enumerate(run(data_program(cols), lambda j, k=k: done[j][k])):
+                put(p * cols.products + q, v)
+                if (p, q) in seen:
+                    found.append(v)
+        return found
+
+    def _add_squares(self, at: Ptr, values: Sequence[Val], started: bool) -> None:
+        """The first group that has witnesses starts a tile's sum of squares, others add to it."""
+        width = self.plan.width
+        total = at.load(width) if started else self.em.b.zero(F32.x(width))
+        for v in values:
+            total = v.fma(v, total)
+        at.store(total)
