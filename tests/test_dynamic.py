@@ -15,8 +15,9 @@ import tinsmith as ts
 from tests.dependent import F, model_of, node
 from tests.models import agree
 from tests.transformer import feeds, transformer
+from tinsmith.cli._facts import facts_of
 from tinsmith.codegen import cache as code_cache
-from tinsmith.errors import InputNameError, InputShapeError
+from tinsmith.errors import InputNameError, InputShapeError, TypeRuleError
 from tinsmith.plan.shelf import OPEN
 from tinsmith.runtime.net import PLANS
 
@@ -31,6 +32,49 @@ def net():
 @pytest.fixture(scope="module")
 def reference():
     return ts.compile(ts.load(transformer()), backend="numpy")
+
+
+# ---- tables that are shorter than the input
+
+SLICED = {
+    "Add": ([node("Add", "x q", "y")], (4, 8), 0),
+    "Mul": ([node("Mul", "q x", "p"), node("Relu", "p", "y")], (4, 8), 0),
+    "Where": ([node("Equal", "q q", "c"), node("Where", "c x x", "y")], (4, 8), 0),
+    "Concat": ([node("Concat", "x q", "y", axis=1)], (4, 8), 0),
+    "MatMul": ([node("MatMul", "x q", "y")], (4, 3), 1),
+}
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("name", SLICED)
+def test_a_slice_that_is_shorter_than_the_input_is_an_error(name, large):
+    """Generated code would read beyond the end of the table."""
+    nodes, (rows, columns), axis = SLICED[name]
+    columns *= 600 if large else 1  # beyond what shapes are followed through
+    table = np.ones((rows, columns), np.float32)
+    cut = [
+        node("Shape", "x", "s", start=axis, end=axis + 1),
+        node("Slice", "table zero s zero", "q"),
+    ]
+    wide = "K" if axis else columns
+    model = model_of(
+        [*cut, *nodes], [("x", F, ["N", wide])], [("y", F)], [("table", table), ("zero", [0])]
+    )
+    net = ts.compile(ts.load(model), cache=False)
+    for fit, size in ((True, 2), (True, rows), (False, rows + 2), (False, 5000)):
+        x = np.ones((1, size) if axis else (size, columns), np.float32)
+        if fit:
+            assert np.isfinite(net(x)).all()
+            continue
+        with pytest.raises(TypeRuleError, match=f"{name} '"):
+            net(x)
+
+
+def test_work_is_counted_where_sizes_follow_from_the_inputs():
+    graph = ts.load(transformer())
+    one, many = (facts_of(graph, {"batch": n, "seq": 8}) for n in (1, 3))
+    assert one.unsized == many.unsized == 0
+    assert many.flops["MatMul"] > 2 * one.flops["MatMul"] > 0
 
 
 # ---- a transformer of free batch and sequence length

@@ -21,6 +21,7 @@ from tinsmith.formats.mapped import check_unchanged, mappings, release
 from tinsmith.graph import Graph, Type
 from tinsmith.graph.copy import Copier
 from tinsmith.graph.text import graph_weights, nested_weights
+from tinsmith.graph.verify import check_types
 from tinsmith.kernels.select import check_overrides, idle, parse_overrides
 from tinsmith.passes.manager import find_matches, run_passes
 from tinsmith.passes.report import Matches, Report
@@ -70,7 +71,8 @@ class Compilation:
 
     def sized(self, signature: Signature) -> tuple[Graph, Matches | None]:
         """The canonical graph of a signature, and, where that says more than the model, where rules
-        may apply in it; `reports` then tells what passes did."""
+        may apply in it; `reports` then tells what passes did. Raises TypeRuleError where sizes do
+        not fit: generated code would read beyond the end of the smaller."""
         types = self.types(signature)
         graph = self._copier.copy(types)
         matches = self.matches if types else None
@@ -78,6 +80,9 @@ class Compilation:
         if matches is not None:
             self.reports.append(matches.report)
             self.reports.append(run_passes(graph, "portable", "cpu", self.passes, matches=matches))
+        # What nobody has edited was inferred when the graph was copied.
+        edited = graph.nodes if matches is None else dict.fromkeys(graph.edited or ())
+        check_types(n for n in edited if n in graph)
         return graph, matches
 
     def place(self, signature: Signature) -> Graph:

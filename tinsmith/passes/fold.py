@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import PassError
+from tinsmith.errors import ReferenceFailed
 from tinsmith.graph import Graph, Holder, Node
+from tinsmith.graph.verify import check_types
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import replace_outputs
@@ -24,12 +25,16 @@ def is_constant(node: Node) -> bool:
 
 
 def put(graph: Graph, node: Node, arrays: tuple[np.ndarray, ...]) -> bool:
-    """Constants in the place of a node's outputs, under their names; False for a graph output."""
+    """Constants in the place of a node's outputs, under their names; False for a graph output.
+    Raises TypeRuleError where they do not fit a node that reads them."""
     new = tuple(graph.const(a, v.name) for v, a in zip(node.outputs, arrays, strict=True))
+    both = list(zip(node.outputs, new, strict=True))
+    unsure = [user for old, value in both if old.type != value.type for user in old.uses]
     if not replace_outputs(graph, node, new):
         return False
+    check_types(unsure)
     graph.sweep([node])
-    for old, value in zip(node.outputs, new, strict=True):
+    for old, value in both:
         old.name, value.name = value.name, old.name
     return True
 
@@ -90,7 +95,7 @@ def evaluate(node: Node) -> tuple[np.ndarray, ...]:
         return op.evaluate(inputs, node.attrs)
     except Exception as error:
         shown = ", ".join("-" if v is None else str(v.type) for v in node.inputs)
-        raise PassError(
+        raise ReferenceFailed(
             f"{op.name}({shown}) {node.name!r} ({node.origin}) cannot be computed: "
             f"{type(error).__name__}: {error}"
         ) from error

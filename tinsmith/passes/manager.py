@@ -27,7 +27,15 @@ from dataclasses import field, fields, is_dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar, cast
 
-from tinsmith.errors import OptionError, PassChoiceError, PassError, TinsmithError, UnknownName
+from tinsmith.errors import (
+    OptionError,
+    PassChoiceError,
+    PassError,
+    ReferenceFailed,
+    TinsmithError,
+    TypeRuleError,
+    UnknownName,
+)
 from tinsmith.graph import Graph, Node
 from tinsmith.graph.verify import verify as verify_graph
 from tinsmith.passes.report import Matches, Report
@@ -357,6 +365,8 @@ def _round(
             changes = one.run(graph, context)
             if verify and changes:
                 verify_graph(graph)
+        except (TypeRuleError, ReferenceFailed):
+            raise  # sizes that do not fit, of the model or the inputs: no fault of the pass
         except Exception as error:
             kind = type(error) if isinstance(error, PassError) else PassError
             what = error if isinstance(error, TinsmithError) else f"{type(error).__name__}: {error}"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph.verify import checked_types
 from tinsmith.ops import fresh
 from tinsmith.passes.fold import evaluate, is_constant, is_pure, mismatch, put
 from tinsmith.passes.manager import Context, register
@@ -25,8 +26,9 @@ MAX_CONTENT = 64
 class PropagateShapes:
     """Sizes are followed through Shape, Gather, Concat, arithmetic...; known ones become constants.
 
-    One walk in graph order: types are inferred anew where they were not exact, small results of
-    constants are computed, and where a shape is known in part, what it shapes becomes as exact.
+    One walk in graph order: types are inferred anew where they were not exact, or what they follow
+    from has changed, small results of constants are computed, and where a shape is known in part,
+    what it shapes becomes as exact. TypeRuleError tells of sizes that turn out not to fit.
     A target that only repeats dims of what is reshaped becomes a constant that says so.
     """
 
@@ -34,13 +36,17 @@ class PropagateShapes:
 
     def run(self, graph: Graph, context: Context) -> int:
         known: dict[Value, Content] = {}
+        moved: set[Value] = set()
         changes = 0
         for node in list(graph.nodes):
             if node not in graph:
                 continue
-            if not all([v.type.is_static for v in node.outputs]):
-                changes += _infer_again(node)
-                changes += _narrow_result(node, known)
+            exact = all([v.type.is_static for v in node.outputs])
+            if not exact or not moved.isdisjoint(v for v in node.inputs if v is not None):
+                narrowed = _infer_again(node) + _narrow_result(node, known)
+                if narrowed:
+                    moved.update(node.outputs)
+                changes += narrowed
             changes += _spell_operand(graph, node, known)
             if self._small(node):
                 arrays = evaluate(node)
@@ -70,8 +76,7 @@ def _infer_again(node: Node) -> int:
     if "control" in node.op.traits:
         return 0
     changes = 0
-    inferred = node.op.infer(node.inputs, node.attrs)
-    for out, type in zip(node.outputs, inferred, strict=True):
+    for out, type in zip(node.outputs, checked_types(node), strict=True):
         if type.shape is not None:
             changes += narrow(out, list(type.shape))
     return changes
