@@ -16,6 +16,19 @@ from tinsmith.ops.control import run_graph
 from tinsmith.passes import run_passes
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_factors_that_are_constant(threads):
+    b = Builder()
+    x = b.x(1, 8, 4, 12)
+    y = ops.Conv(ops.Mul(x, b.w(1, 8, 1, 1, name="s")), b.w(16, 8, 1, 1))
+    g = b.out(y)
+    feeds = feeds_of(g)
+    want = run_graph(g, feeds)
+    np.testing.assert_allclose(
+        ts.compile(g, threads=threads)(*feeds), want[0], rtol=1e-4, atol=1e-5
+    )
+
+
 def graph_of(c, o, size, *, batch=1, bias=True, residual=False, swapped=False, factors=None):
     b = Builder()
     x, s = b.x(batch, c, *size), b.x(*(factors or (batch, c, 1, 1)), name="s")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.harness import check, level_param, one_node, site_of
@@ -32,6 +32,7 @@ def unpacked(words):
     return np.array(found) * 2.0**-23 * powers
 
 
+@settings(deadline=None)
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(-80, 40), st.randoms())
 def test_words_hold_the_weights(groups, columns, power, random):
     rng = np.random.default_rng(random.getrandbits(32))

@@ -292,6 +292,8 @@ def test_profiles_count_all_turns():
         ([1.0, 1.0, None, 3.0, 3.0], [(0, 2), (3, 5)]),
         ([-1.0, 9.0, -1.0], []),  # one node alone has nothing between
         ([0.001, 0.001], []),
+        ([5.0, -10.0, 2.0, 2.0], [(2, 4)]),
+        ([3.0, None, 2.0, 2.0, None, 4.0], [(2, 4)]),
     ],
 )
 def test_intervals_of_the_largest_gains(gains, found):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 WRITTEN = 2.0
 """How often what is written moves: a line is read before it is written back."""
+KEPT = 1 / 2
+"""Of the second-level cache: weights, and what comes next, take the rest."""
 PART = 1 / 16
 """Of the last-level cache: other cores, and other machines on this one, use the rest."""
 SHARED = 0.03
@@ -71,9 +73,9 @@ def choose_turns(graph: Graph, fresh: Callable[[int], Placer], threads: int) -> 
 
 
 def _leaves_cache(node: Node, target: Target) -> bool:
-    """Whether a core cannot keep what the node reads and writes, in its second-level cache."""
+    """Whether what the node reads and writes is more than a second-level cache keeps."""
     values = [v for v in (*node.inputs, *node.outputs) if v is not None and v.const is None]
-    return sum(v.type.nbytes for v in values if v.type.is_static) > target.l2 // 2
+    return sum(v.type.nbytes for v in values if v.type.is_static) > target.l2 * KEPT
 
 
 def batch_of(graph: Graph) -> int:
@@ -92,9 +94,10 @@ def intervals(
     while work:
         begin, end = work.pop()
         best, first, last = _best(gains, begin, end)
-        if last - first < 2 or best < max(least, WORTH * sum(costs[first:last])):
+        if first == last:
             continue
-        found.append((first, last))
+        if last - first > 1 and best >= max(least, WORTH * sum(costs[first:last])):
+            found.append((first, last))
         work += [(begin, first), (last, end)]
     return sorted(found)
 
@@ -138,7 +141,7 @@ class _Traffic:
     """
 
     def __init__(self, target: Target, threads: int) -> None:
-        self._l2, self._l3 = target.l2 // 2, max(target.l2, int(target.l3 * PART))
+        self._l2, self._l3 = target.l2 * KEPT, max(target.l2, int(target.l3 * PART))
         self._near = target.l3_bandwidth
         self._far = target.dram_bandwidth / target.crowding(threads)
 

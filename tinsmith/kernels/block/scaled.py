@@ -70,6 +70,9 @@ def _parts(site: Site) -> tuple[Value, Value, Site]:
     x, factors = sorted(filter(None, first.inputs), key=lambda v: -v.type.size)
     if x.dims != first.output.dims or factors.dims != (*x.dims[:2], 1, 1) or x.dims == factors.dims:
         raise Skip(f"{first.name} is no product of an image and one number for each channel")
+    for v in (x, factors):
+        if v not in site.attr("body").inputs:
+            raise Skip(f"{v.name} is a constant")
     conv = make_site(rest[0], site.target, site.precision)
     if conv.anchor is None or conv.anchor.op.name != "Conv" or conv.out.dtype != np.float32:
         raise Skip(f"{rest[0].name} is no convolution in float32")
