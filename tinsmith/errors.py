@@ -13,6 +13,9 @@ class TinsmithError(Exception):
     """Base of every error that Tinsmith raises on purpose."""
 
 
+FEW = 5  # names that are all told beside the nearest
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """' Did you mean ...?' for the names that begin with `name` or are close to it, or ''."""
     import difflib
@@ -46,7 +49,9 @@ class UnknownName(TinsmithError, KeyError):
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         known = sorted(known)
         more = f" and {len(known) - 12} more" if len(known) > 12 else ""
-        hint = suggest(name, known) or (f" Known: {', '.join(known[:12])}{more}." if known else "")
+        hint = suggest(name, known)
+        if known and (not hint or len(known) <= FEW):
+            hint += f" Known: {', '.join(known[:12])}{more}."
         super().__init__(f"there is no {kind} named {name!r}.{hint}")
 
     def __str__(self) -> str:

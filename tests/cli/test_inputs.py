@@ -64,6 +64,13 @@ def test_names_win_over_order(folder: Path) -> None:
     assert read(TWO, "b=b.npy", "a.npy")["a"][0, 0] == 7
 
 
+def test_a_misspelt_name_of_an_npz_is_not_made_up_for(folder: Path) -> None:
+    np.savez("misspelt.npz", a=np.ones((2, 3), np.float32), q=np.arange(5))
+    with pytest.raises(InputNameError, match="nothing is given for 'b'; no input takes 'q'"):
+        read(TWO, "misspelt.npz")
+    assert len(read(TWO, "misspelt.npz", "b=random")["b"]) == 1
+
+
 def test_an_npz_is_taken_by_its_names(folder: Path) -> None:
     got = read(TWO, "both.npz")
     assert got["a"].tolist() == [[1, 1, 1], [1, 1, 1]] and got["b"].size == 5

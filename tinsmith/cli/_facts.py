@@ -8,6 +8,8 @@ from dataclasses import field
 from typing import Any
 
 from tinsmith.graph import Graph, Node, Type
+from tinsmith.passes.manager import Context
+from tinsmith.passes.shapes import PropagateShapes
 from tinsmith.records import dataclass
 
 
@@ -29,11 +31,18 @@ class Facts:
         return float(sum(self.flops.values()))
 
 
-def facts_of(graph: Graph) -> Facts:
+def facts_of(graph: Graph, sizes: Mapping[str, int]) -> Facts:
+    """What is known where the free input dimensions have these sizes, and 1 where none is named."""
     found = Facts()
+    sized = _with_sizes(graph, sizes)
+    PropagateShapes().run(sized, Context())
+    for one in graphs_in(sized):
+        for node in one.nodes:
+            _count_work(found, node)
     for one in graphs_in(graph):
         for node in one.nodes:
-            count_node(found, node)
+            found.nodes += 1
+            found.ops[node.op.name] += 1
         for value in one.constants():
             assert value.const is not None
             found.parameters += value.const.size
@@ -42,10 +51,8 @@ def facts_of(graph: Graph) -> Facts:
     return found
 
 
-def count_node(found: Facts, node: Node) -> None:
+def _count_work(found: Facts, node: Node) -> None:
     op: Any = node.op
-    found.nodes += 1
-    found.ops[op.name] += 1
     values = [v for v in (*node.inputs, *node.outputs) if v is not None]
     if all(v.type.is_static for v in values):
         found.flops[op.name] += op.flops(node.inputs, node.outputs, node.attrs)
@@ -62,14 +69,14 @@ def graphs_in(graph: Graph) -> Iterator[Graph]:
                 yield from graphs_in(value)
 
 
-def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """The graph with its free input dimensions set; those that `sizes` does not name become 1."""
+def _with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """A copy of the graph with its free input dimensions set."""
     types: dict[str, Type] = {}
     for v in graph.inputs:
         if v.shape is not None and not v.type.is_static:
             shape = tuple(d if isinstance(d, int) else sizes.get(d, 1) for d in v.shape)
             types[v.name] = v.type.like(shape=shape)
-    return graph.clone(types) if types else graph
+    return graph.clone(types)
 
 
 def sizes_from(graph: Graph, arrays: Mapping[str, Any]) -> dict[str, int]:

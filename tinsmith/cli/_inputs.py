@@ -40,6 +40,8 @@ class Inputs:
         self.random = np.random.default_rng(seed)
         self.arrays: dict[str, Array] = {}
         self.notes: dict[str, str] = {}
+        self.unused: dict[str, str] = {}
+        """Arrays of archives that no input takes, with the archive."""
 
     def read(self, arguments: Sequence[str]) -> dict[str, Array]:
         """Arrays by input name. Raises InputError and ModelFileError, click errors for usage."""
@@ -59,9 +61,14 @@ class Inputs:
             self.batch(loose)
         else:
             self.in_order(loose)
-        for name in self.types:
-            if name not in self.arrays:
-                self.put(name, self.generate("random", name), "random")
+        if self.unused and (free := self.free()):
+            held = ", ".join(f"{name!r} of {source}" for name, source in self.unused.items())
+            raise InputNameError(
+                f"nothing is given for {', '.join(map(repr, free))}; no input takes {held}: the "
+                f"model's inputs are {', '.join(self.types)}; {free[0]}=random makes one up"
+            )
+        for name in self.free():
+            self.put(name, self.generate("random", name), "random")
         return {name: self.arrays[name] for name in self.types}
 
     def put(self, name: str, array: Array, source: str) -> None:
@@ -131,6 +138,8 @@ class Inputs:
                 f"{source} holds {', '.join(arrays)}; none of them is an input of the model "
                 f"({', '.join(self.types)})"
             )
+        if named:
+            self.unused |= {n: source for n in arrays if n not in named}
         return [] if named else [source]
 
     def batch(self, sources: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from tinsmith.cli import _show
-from tinsmith.cli._facts import facts_of, sizes_from, with_sizes
+from tinsmith.cli._facts import facts_of, sizes_from
 from tinsmith.cli._model import (
     MODEL,
     Build,
@@ -106,7 +106,7 @@ def summary(
 
     marks = {f"p{p}_ms": float(np.percentile(times, p)) for p in PERCENTILES}
     graph = built.net.source()
-    flops = facts_of(with_sizes(graph, sizes_from(graph, arrays))).total_flops
+    flops = facts_of(graph, sizes_from(graph, arrays)).total_flops
     rate = flops / (marks["p50_ms"] / 1e3)
     machine, threads = machine_of(build.target), build.threads_of(built.net)
     return {

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tinsmith.cli import _show
-from tinsmith.cli._facts import Facts, facts_of, with_sizes
+from tinsmith.cli._facts import Facts, facts_of
 from tinsmith.cli._model import MODEL, Build, assuming, build_options, signature_of, sizes
 
 STAGES = ("imported", "canonical", "placed", "plan")
@@ -49,7 +49,7 @@ def command(
     types = types_of(graph)
     chosen = sizes(dims, types)
     with assuming(types, chosen):
-        facts = facts_of(with_sizes(graph, chosen))
+        facts = facts_of(graph, chosen)
     plan = memory and build.backend == "cpu"
     planned = planned_memory(model, build, dims) if plan else None
     if json_:

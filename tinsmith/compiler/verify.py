@@ -177,6 +177,11 @@ def draw(name: str, type: Type, random: np.random.Generator) -> Array:
 def expected_of(against: Any) -> tuple[dict[str, Any], str]:
     if isinstance(against, Mapping):
         return dict(against), "the given arrays"
+    if not isinstance(against, (str, os.PathLike)):
+        raise InputTypeError(
+            f"cannot compare with {type(against).__name__}: give 'reference', 'onnxruntime', an "
+            ".npz file, or a mapping of the outputs' names to arrays"
+        )
     text = os.fspath(against)
     if text in (REFERENCE, ONNXRUNTIME):
         return {}, text

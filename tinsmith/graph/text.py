@@ -243,7 +243,7 @@ class _Parser:
             return g.const(self.array(type), name)
         key = self.name() if self.accept("key") else name
         if key not in self.weights:
-            self.fail(f"the constant {key!r} is not among the given weights", at)
+            self.fail(f"the constant {key!r} is not among the given `weights` (graph_weights)", at)
         array = np.asanyarray(self.weights[key])
         if Type(array.dtype, array.shape) != type:
             self.fail(

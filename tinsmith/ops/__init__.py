@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tinsmith.errors import UnknownName
 from tinsmith.ops._op import OPS, Op, axis_of, broadcast, fresh, need, op, reserve
 
 __all__ = ["OPS", "Op", "axis_of", "broadcast", "fresh", "need", "op", "reserve"]
@@ -13,4 +14,7 @@ def __getattr__(name: str) -> Any:
     """`ops.Conv` is the operator of that name."""
     if name.startswith("_") or not name[0].isupper():
         raise AttributeError(name)
-    return OPS[name]
+    try:
+        return OPS[name]
+    except UnknownName as error:
+        raise AttributeError(str(error)) from error
