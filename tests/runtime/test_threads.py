@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -145,9 +146,54 @@ def test_stop_reaches_a_worker_that_comes_late(
     stopper.start()
     stopper.join(10)
     assert not stopper.is_alive(), "stop waits for a worker that has not come"
+    assert id(team._raw) in threads._abandoned
     worker.start()
     worker.join(10)
     assert not worker.is_alive()
+
+
+def test_a_team_may_be_stopped_again_before_its_worker_comes(
+    address: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    team, worker = late_team(address, monkeypatch)
+    workers = list(team._workers)
+    team.stop()
+    team._workers = workers  # as if the first stop had been interrupted
+    team.stop()
+    worker.start()
+    worker.join(10)
+    assert not worker.is_alive()
+
+
+def test_a_team_keeps_no_owner_that_nobody_is_inside(address: Callable[[str], int]) -> None:
+    class Owner:
+        pass
+
+    with threads.Lease(2, address) as team:
+        owner = Owner()
+        gone = weakref.ref(owner)
+        counters = np.ones(8, np.int64)
+        team.run(address("nothing"), 0, counters.ctypes.data, counters.size, owner)
+        team.settle(team.jobs)
+        del owner
+    assert gone() is None
+
+
+def test_a_team_larger_than_the_machine_never_spins(
+    address: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "usable_cores", lambda: 1)
+    team, counter = Team(2, address), np.zeros(1, np.int64)
+    head = f'target triple = "{host().triple}"\n{sync.declarations(host())}'
+    text = f"{head}\n{sync.await_text(host())}\nattributes #0 = {{ nounwind }}\n"
+    library = load_library({"await": text}, host())
+    wait = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(library.address("await"))
+    timer = threading.Timer(0.05, lambda: counter.fill(1))
+    timer.start()
+    wait(counter.ctypes.data, 1, team.address)
+    assert counter[0] == 1
+    assert team._block[sync.PATIENCE : sync.PATIENCE + 4].view(np.int32)[0] == 0
+    team.stop()
 
 
 def test_a_forked_child_waits_for_none_of_its_parents_workers(
@@ -195,6 +241,7 @@ def test_memory_of_workers_outlives_an_interrupted_stop(address: Callable[[str],
     with pytest.raises(KeyboardInterrupt):
         team.stop()
     assert id(team._raw) in threads._abandoned
+    assert any(kept is team._code for kept in threads._abandoned[id(team._raw)])
     team._submit = submit
     (worker,) = team._workers
     team.stop()

@@ -108,7 +108,9 @@ learn:
 {_at("%pm", SPINS)}  %most = load i32, ptr %pm, align 4
   %half = lshr i32 %spins, 1
   %few = icmp slt i32 %half, {LEAST_SPINS}
-  %less = select i1 %few, i32 {LEAST_SPINS}, i32 %half
+  %some = select i1 %few, i32 {LEAST_SPINS}, i32 %half
+  %above = icmp sgt i32 %some, %most
+  %less = select i1 %above, i32 %most, i32 %some
   %in.vain = icmp sge i32 %i, %spins
   %next = select i1 %in.vain, i32 %less, i32 %most
   %same = icmp eq i32 %next, %spins

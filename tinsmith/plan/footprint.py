@@ -15,12 +15,14 @@ EXPANDED = 5
 """By how much Winograd's weights outgrow the taps they are made of (F(6x6,3x3) as 24 bits: 5.3)."""
 MIB = 1 << 20
 MOST = 64 * MIB
+"""Beyond this, the cache keeps nothing of weights, however they are packed (`Target.kept`: OURS,
+EMPTY times as full, of weights that 24 bits shrink to three quarters)."""
 
 
 def footprint(graph: Graph) -> float:
     """Bytes that a run goes through, about: the weights as kernels may pack them, and the two
-    largest tensors that are not constant. In whole MiB, and infinite from MOST on: graphs of nearly
-    the same then have kernels in common."""
+    largest tensors that nodes make. In whole MiB, and infinite beyond MOST: graphs of nearly the
+    same then have kernels in common."""
     weights: dict[Value, int] = {}
     windows: set[tuple[int, ...]] = set()
     for node in _with_parts(graph):

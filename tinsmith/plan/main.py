@@ -2,8 +2,8 @@
 
 `void seg<i>(ptr table, i64 tid)` runs segment i; every thread of the team calls it. The table
 holds pointers: arena, weights, workspace, sync block, time stamps, counters, then inputs and
-outputs. Where there is room for time stamps (not null), thread 0 adds the cycles of every step to
-the step's word; word 0 is when the last step ended.
+outputs. Where there is room for time stamps (not null), each thread has `stamp_words` there, and
+adds the cycles of every step to the step's word; word 0 is when the last step ended.
 
 With several threads every call has a line of counters: the tiles that are done, and for each
 thread the pieces of its own part that have been taken. A thread works off its own part, so that
@@ -84,12 +84,17 @@ def _stamp(module: Module) -> None:
     """Add the cycles since the last stamp to word `index`, where there are stamps (not null)."""
     b = module.function(STAMP.name, STAMP.params)
     stamps, index = b.pointer("stamps", I64), b.args["index"]
-    with b.when(b.emit(I1, "icmp ne ptr %stamps, null")):
+    with b.when(_is_some(b, stamps)):
         now = b.intrinsic("llvm.readcyclecounter", I64)
         place = stamps + index
         place.store(place.load() + now - stamps.load())
         stamps.store(now)
     b.ret()
+
+
+def _is_some(b: Builder, p: Ptr) -> Val:
+    """Whether a pointer is not null."""
+    return b.emit(I1, f"icmp ne ptr {p.address}, null")
 
 
 def _take(module: Module, threads: int) -> None:
@@ -133,10 +138,11 @@ def _segment(module: Module, plan: Plan, steps: list[Step], name: str) -> None:
     b = module.function(name, [("table", PTR), ("tid", I64)])
     table = b.pointer("table", PTR)
     used = {(r.space, r.index) for s in steps for c in s.calls for r in c.refs}
-    stamped, stamps = b.args["tid"].eq(0), (table + STAMPS).load_pointer(I64)
-    stamps = Ptr(
-        b, b.emit(PTR, f"select i1 {stamped.ref}, ptr {stamps.address}, ptr null").ref, I64
-    )
+    stamps = (table + STAMPS).load_pointer(I64)
+    if plan.threads > 1:
+        row, wanted = stamps + b.args["tid"] * plan.stamp_words, _is_some(b, stamps)
+        chosen = f"select i1 {wanted.ref}, ptr {row.address}, ptr null"
+        stamps = Ptr(b, b.emit(PTR, chosen).ref, I64)
     own = Ptr(b, "null", I64)
     if plan.threads > 1:
         own = Ptr(b, b.emit(PTR, f"alloca [{OWN} x i64], align 8").ref, I64)

@@ -136,6 +136,11 @@ class Plan(NamedTuple):
         return runs
 
     @property
+    def stamp_words(self) -> int:
+        """Words that a thread has for the time stamps of a segment."""
+        return 1 + max((len(steps) for _, steps in self.segments()), default=0)
+
+    @property
     def counter_words(self) -> int:
         """i64 counters that the largest segment needs: for each call one line, and one a thread."""
         if self.threads == 1:

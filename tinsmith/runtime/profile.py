@@ -127,8 +127,8 @@ def step_seconds(
     """The median seconds of each step, from what runs took and the cycles (negative: nanoseconds)
     of their steps, of which the counter has `rate` in a second.
 
-    The first thread counts. Where it was kept from a core until the others had done the work, it
-    has seen next to nothing, and the run is left out.
+    The thread that has seen most of a run counts. Where all were kept from a core for a part of it,
+    that may be little, and the run is left out.
     """
     shares = []
     for total, run in zip(totals, runs, strict=True):

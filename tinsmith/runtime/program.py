@@ -162,8 +162,7 @@ class Session:
         shared = PORTS + len(plan.inputs) + len(plan.outputs)
         own, *others = [_address(b.data) if b.data.size else 0 for b in program.blobs]
         self._table = np.array([0] * shared + others, np.int64)
-        longest = max((len(steps) for _, steps in plan.segments()), default=0)
-        self._stamps = np.zeros(longest + 1, np.int64)
+        self._stamps = np.zeros((plan.threads, plan.stamp_words), np.int64)
         self._counters = aligned(8 * plan.counter_words)
         self._counters_at, self._words = _address(self._counters), plan.counter_words
         self._table[COUNTERS] = self._counters_at
@@ -198,7 +197,7 @@ class Session:
     @property
     def counter(self) -> int:
         """What the cycle counter was when the last timed run ended; 0 where none did."""
-        return int(self._stamps[0])
+        return int(self._stamps[:, 0].max())
 
     def run(self, inputs: Sequence[Array], cycles: dict[int, int] | None = None) -> list[Array]:
         """Run on plain, contiguous arrays of the plan's dtypes and shapes, one for each input; new
@@ -262,7 +261,8 @@ class Session:
 
     def _run(self, inputs: Sequence[Array], cycles: dict[int, int] | None) -> list[Array]:
         table = self._table
-        table[STAMPS] = 0 if cycles is None else _address(self._stamps)
+        if cycles is None:
+            table[STAMPS] = 0
         for i, array in enumerate(inputs):
             table[PORTS + i] = _address(array) if isinstance(array, np.ndarray) else 0
         outputs: list[Array] = []
@@ -306,18 +306,21 @@ class Session:
             self._reference(call, run)
             return
         address, function, steps = call
-        if run.cycles is not None:
-            self._stamps[:] = 0
+        if run.cycles is not None:  # a late worker may still write to the stamps of the last call
+            self._stamps = np.zeros_like(self._stamps)
+            self._table[STAMPS] = _address(self._stamps)
         if team is not None:
-            team.run(address, self._pointer, self._counters_at, self._words, self)
+            owners = self, self._stamps
+            team.run(address, self._pointer, self._counters_at, self._words, owners)
         else:
             function(self._pointer, 0)
         if steps[-1].writes:
             self._take(steps[-1], run)
         if run.cycles is not None:
-            for i, step in enumerate(steps):
-                spent = int(self._stamps[i + 1])
-                run.cycles[id(step)] = run.cycles.get(id(step), 0) + spent
+            # The thread that was there for most of the time has seen what every step took.
+            seen = max(self._stamps[:, 1 : len(steps) + 1], key=np.sum)
+            for step, spent in zip(steps, seen, strict=True):
+                run.cycles[id(step)] = run.cycles.get(id(step), 0) + int(spent)
 
     def _take(self, step: Step, run: _Run) -> None:
         """Keep what a step that counts has written: as much as the last operand tells. Raises
