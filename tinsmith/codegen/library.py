@@ -14,12 +14,13 @@ import os
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tinsmith.codegen.cache import Cache, key_of
 from tinsmith.codegen.target import Target, usable_cores
+from tinsmith.codegen.workers import Call, Workers
 from tinsmith.errors import CodegenError
 
 _serial = itertools.count(1)
@@ -40,10 +41,10 @@ class SharedLibrary:
             raise CodegenError(f"the loaded code has no function {symbol!r}") from None
         return ctypes.cast(function, ctypes.c_void_p).value or 0
 
-    def __del__(self) -> None:
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
         """A process maps some 10,000 libraries at most: those of passing shapes must not stay."""
         handle = self.__dict__.get("_handle")
-        if handle is not None and not sys.is_finalizing():  # then daemon threads may still run
+        if handle is not None and not ending():  # then daemon threads may still run
             import _ctypes
 
             _ctypes.dlclose(handle._handle)
@@ -85,38 +86,35 @@ class Compiler:
 
     def __init__(self, target: Target, cache: Cache | None = None) -> None:
         self.target, self.cache = target, cache
-        self._pools: list[Any] = []
-        self._jobs: dict[str, Any] = {}
+        self._pools: list[Workers] = []
+        self._calls: dict[str, Call[bytes]] = {}
 
     def add(self, text: str) -> None:
-        if text in self._jobs or _known.get(self._key(text)) is not None:
+        if text in self._calls or _known.get(self._key(text)) is not None:
             return
         if not self._pools:
             self._start(max(1, usable_cores() - 1))
         self._submit(text)
 
     def _start(self, threads: int) -> None:
-        from concurrent.futures import ThreadPoolExecutor
-
-        self._pools.append(ThreadPoolExecutor(threads, "tinsmith-compile"))
+        self._pools.append(Workers(threads))
 
     def _submit(self, text: str) -> None:
-        self._jobs[text] = self._pools[-1].submit(self._object, text)
+        self._calls[text] = self._pools[-1].submit(self._object, text)
 
     def objects(self, codes: Mapping[str, str]) -> dict[str, bytes]:
         """The object of each text, by symbol. Raises CodegenError where LLVM refuses one."""
         for text in sorted(codes.values(), key=len, reverse=True):
             self.add(text)
-        if waiting := [text for text, job in self._jobs.items() if job.cancel()]:
+        if waiting := [text for text, call in self._calls.items() if call.cancel()]:
             self._start(usable_cores())
             for text in sorted(waiting, key=len, reverse=True):
                 self._submit(text)
         return {symbol: self._result(text) for symbol, text in codes.items()}
 
     def _result(self, text: str) -> bytes:
-        if text in self._jobs:
-            data: bytes = self._jobs[text].result()
-            return data
+        if text in self._calls:
+            return self._calls[text].result()
         known = _known.get(self._key(text))
         return self._object(text) if known is None else known
 
@@ -148,7 +146,7 @@ class Compiler:
             _turns.restore()
         finally:
             for pool in self._pools:
-                pool.shutdown(cancel_futures=True)
+                pool.close()
 
 
 Key = tuple[str, str, str]  # the cache, the target, the text

@@ -25,6 +25,7 @@ from tinsmith.backends.library import team_address
 from tinsmith.codegen.cache import Cache, compiler_version, read_note, write_note
 from tinsmith.codegen.library import SharedLibrary, uses_elf
 from tinsmith.codegen.target import Target
+from tinsmith.codegen.workers import begin
 from tinsmith.errors import ModelFileError, TinsmithError, size_text
 from tinsmith.formats.container import Container, Draft, write_container
 from tinsmith.formats.mapped import map_file
@@ -102,14 +103,11 @@ class Store:
                 return str(digest)
         except (OSError, ValueError, TypeError):
             pass
-        from concurrent.futures import ThreadPoolExecutor
+        hashing = begin(_sha256, path)
+        import tinsmith.compiler.build  # noqa: F401 - what is new here will be compiled
+        from tinsmith.kernels._kernel import KERNELS
 
-        with ThreadPoolExecutor(1) as pool:
-            hashing = pool.submit(_sha256, path)
-            import tinsmith.compiler.build  # noqa: F401 - what is new here will be compiled
-            from tinsmith.kernels._kernel import KERNELS
-
-            KERNELS.load()
+        KERNELS.load()
         digest = hashing.result()
         if time.time() - now[2] / 1e9 > RECENT and fingerprint(path) == now:
             write_note(note, json.dumps([now, digest]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import Any
 
@@ -15,6 +14,7 @@ from tinsmith.codegen.library import load_library
 from tinsmith.codegen.sync import await_text, declarations, team_text
 from tinsmith.codegen.target import Target, usable_cores
 from tinsmith.codegen.types import F32, I64, PTR, U8
+from tinsmith.codegen.workers import Workers
 from tinsmith.plan.main import AWAIT
 from tinsmith.runtime.threads import Team
 
@@ -68,8 +68,16 @@ def _rate_together(
     def one(number: int) -> None:
         read(data.ctypes.data + 4 * share * number, share)
 
-    with ThreadPoolExecutor(cores) as pool:
-        return 4.0 * share * cores / _best(lambda: list(pool.map(one, range(cores))), 6)
+    workers = Workers(cores)
+
+    def all_at_once() -> None:
+        for call in [workers.submit(one, number) for number in range(cores)]:
+            call.result()
+
+    try:
+        return 4.0 * share * cores / _best(all_at_once, 6)
+    finally:
+        workers.close()
 
 
 def _ones(nbytes: int) -> np.ndarray[Any, Any]:

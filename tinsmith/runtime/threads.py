@@ -4,7 +4,8 @@ A team runs one job at a time; the pool leases each running session a team of it
 number of sessions may run at once. Workers are daemon threads inside a ctypes call (the GIL is
 released) that spin for some microseconds, then sleep. A team that nobody holds any more (Ctrl-C can
 come between any two instructions) ends its workers. After `fork` the child builds new teams; at
-interpreter exit all workers are stopped and joined.
+interpreter exit the workers of teams that nobody holds are stopped and joined, others end with the
+process.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 
 from tinsmith.codegen import sync
 from tinsmith.codegen.target import usable_cores
+from tinsmith.codegen.workers import begin
 from tinsmith.errors import TargetError
 
 SPINS = 400  # of some 25 ns each: about ten microseconds
@@ -45,6 +47,7 @@ class Team:
         self._raw = np.zeros(sync.BLOCK_BYTES + 64, np.uint8)
         shift = -self._raw.ctypes.data % 64
         self._block = self._raw[shift : shift + sync.BLOCK_BYTES]
+        self._gate_word = self._block[:8].view(np.uint64)
         self.address = self._block.ctypes.data
         self._semaphores = _Semaphores(self, threads)
         for offset in (sync.SPINS, sync.PATIENCE):
@@ -62,7 +65,7 @@ class Team:
             for thread in self._workers:
                 thread.start()
         except BaseException as error:
-            _abandoned[id(self._raw)] = self._raw  # a thread that was just started may look at it
+            self._abandon()  # a thread that was just started may look at it
             if isinstance(error, RuntimeError):
                 raise TargetError(f"the system gives no {threads} threads: {error}") from error
             raise
@@ -76,15 +79,20 @@ class Team:
         counters; returns when its work is done.
 
         A worker may still be on its way out: `owner`, whose memory the job uses, is kept until
-        the next job.
+        the next job, or until a lease ends that finds nobody inside.
         """
         self._owners += (owner,)
         self._submit(self.address, self.threads, job, argument, counters, words)
         self._owners = (owner,)
 
+    def release(self) -> None:
+        """Forget the owners of jobs that nobody is inside any more."""
+        if not self._gate & sync.INSIDE:  # it is closed: nobody comes in
+            self._owners = ()
+
     @property
     def _gate(self) -> int:
-        return int(self._block[:8].view(np.uint64)[0])
+        return int(self._gate_word[0])
 
     @property
     def jobs(self) -> int:
@@ -102,18 +110,23 @@ class Team:
         """End the workers; the team cannot be used afterwards."""
         if self._process != os.getpid() or not self._workers:
             return  # they are the parent's, or have ended
-        _abandoned[id(self._raw)] = self._raw  # for good, if this is interrupted
+        self._abandon()  # for good, if this is interrupted
         self._put(sync.STOP, 1, np.int32)
-        self._submit(self.address, self.threads, 0, 0, 0, 0)
+        if not self._gate & sync.OPEN:  # else a stop that was interrupted has opened it
+            self._submit(self.address, self.threads, 0, 0, 0, 0)
         workers, self._workers = self._workers, []
         for thread in workers:
             if thread.ident is not None:
                 thread.join(2.0)
-        if not any(thread.is_alive() for thread in workers):
+        if all(thread.ident is not None and not thread.is_alive() for thread in workers):
             del _abandoned[id(self._raw)]
 
-    def __del__(self) -> None:
-        if getattr(self, "_workers", None):
+    def _abandon(self) -> None:
+        """Keep what a worker may still look at: the sync block, its code, what wakes it."""
+        _abandoned[id(self._raw)] = self._raw, self._code, self._semaphores
+
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if getattr(self, "_workers", None) and not ending():  # module globals may be gone then
             self.stop()
 
 
@@ -156,7 +169,7 @@ class _Semaphores:
 
 
 _free: dict[int, list[Team]] = {}
-_abandoned: dict[int, object] = {}  # memory that a worker may still look at
+_abandoned: dict[int, tuple[object, ...]] = {}  # what workers may look at, by their sync block
 
 
 class Lease:
@@ -169,11 +182,13 @@ class Lease:
         try:
             self._team = _free.setdefault(self._threads, []).pop()
         except IndexError:
-            self._team = Team(self._threads, self._address)
+            # Interrupted, Thread.start may keep a lock that the new thread waits for.
+            self._team = begin(Team, self._threads, self._address).result()
         return self._team
 
     def __exit__(self, *_: object) -> None:
         if self._team._process == os.getpid():  # else the workers were not forked
+            self._team.release()
             _free.setdefault(self._threads, []).append(self._team)
 
 
