@@ -145,8 +145,7 @@ def _counts(target: Target, draft: Plan) -> set[int]:
         found |= {count, -(-draft.total // most), min(count + count % 2, draft.total)}
         if draft.halves and most >= 2 * SIDE:
             found.add(-(-draft.total // (most // (2 * SIDE) * 2 * SIDE)))
-    everywhere = replace(draft, tiles=draft.total)
-    least = int(everywhere.share * draft.total / MOST_SHARE) + 1
+    least = int(replace(draft, tiles=draft.total).seen / MOST_SHARE) + 1
     return found | {max(1, draft.total // least)}
 
 

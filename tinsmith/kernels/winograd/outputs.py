@@ -6,8 +6,9 @@ so that no tile is ever spilled: reading a product twice is cheaper than storing
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.expr import Expr
@@ -17,27 +18,11 @@ from tinsmith.kernels.window.tiles import Sink
 from tinsmith.kernels.winograd.frames import result_at
 from tinsmith.kernels.winograd.outliers import Sizes
 from tinsmith.kernels.winograd.plan import Plan
-from tinsmith.kernels.winograd.program import Program, result_program, run
+from tinsmith.kernels.winograd.program import result_program, run
 from tinsmith.kernels.winograd.repair import repair
+from tinsmith.records import dataclass
 
 HEAVY = 6  # functions of an epilogue that is emitted once, in a loop, not for each place of a tile
-
-
-def transform(
-    rows: Program,
-    cols: Program,
-    read: Callable[[int, int], Val],
-    write: Callable[[int, int, Val], None],
-) -> None:
-    """write(i, j, (R X C^T)[i, j]) for every i, j, where read(k, l) is X[k, l]."""
-    for group in rows.groups:
-        done = [
-            run(rows, lambda k, column=column: read(k, column), group)
-            for column in range(cols.inputs)
-        ]
-        for at, i in enumerate(group):
-            for j, value in enumerate(run(cols, lambda k, done=done, at=at: done[k][at])):
-                write(i, j, value)
 
 
 def output_stage(
@@ -52,71 +37,79 @@ def output_stage(
     t1: Val,
     base: Val,
 ) -> None:
-    """Finish tiles [t0, t1) of output blocks [k0, k1); tile `base` is the first of V and M.
-
-    Tiles that overhang the image go through `room`, where their results can be indexed.
-    """
+    """Finish tiles [t0, t1) of output blocks [k0, k1); tile `base` is the first of V and M."""
+    b, width = em.b, plan.width
     edge, products, sizes = room(em), space + plan.m_start, Sizes(plan, space)
     again = stage(em, "repair", "tile_k tile_n tile_y tile_x", _repair_of(plan, source, room))
-    b, width, geo = em.b, plan.width, plan.geo
-    high, wide = plan.rows.m, plan.cols.m
-    rows, cols = result_program(plan.rows), result_program(plan.cols)
-    sink = Sink(em, geo)
-    vertical, horizontal = plan.vertical, plan.horizontal
-    apart, beside = vertical.dilation, horizontal.dilation
-    # First places of tiles that lie in the image as a whole are below these.
-    full_rows, full_cols = geo.out[1] - (high - 1) * apart, geo.out[2] - (wide - 1) * beside
-    direct = min(full_rows, full_cols) > 0 and functions(em) <= HEAVY
-    overhang = not (vertical.even and horizontal.even)
-
+    sink = Sink(em, plan.geo)
     limit = sizes.limit()
     with b.loop(k0, k1) as k:
         m = products + k * (plan.places * width)
         bias = (em.packed[1] + k * width).load(width)
         with b.loop(t0, t1) as t:
             n, i, j = plan.place(t)
-            y, x = vertical.start(i), horizontal.start(j)
+            y, x = plan.vertical.start(i), plan.horizontal.start(j)
             at = (m + (t - base) * width).fixed()
             out = _fixed_sink(sink.at(*result_at(plan, n, k), y, x))
+            tile = Tile(em, plan, at, bias, out, edge, y, x)
+            b.choose(sizes.are_fit(t - base, limit), tile.finish, partial(again, k, n, y, x))
 
-            def results(write: Callable[[int, int, Val], None], at: Ptr = at) -> None:
-                transform(
-                    rows,
-                    cols,
-                    lambda p, q: (at + (p * plan.cols.products + q) * plan.m_step).load(width),
-                    lambda p, q, v: write(p, q, v + bias),
-                )
 
-            def straight(out: Sink = out) -> None:
-                results(lambda p, q, v: out.put(v, 0, 0, 0, p * apart, q * beside))
+@dataclass(frozen=True)
+class Tile:
+    """The products of one tile and block of output channels, and where its results belong."""
 
-            def indexed(out: Sink = out, y: Val | int = y, x: Val | int = x) -> None:
-                results(lambda p, q, v: (edge + (p * wide + q) * width).store(v))
-                below = b.minimum(high, (geo.out[1] + apart - 1 - b.index(y)) // apart)
-                right = b.minimum(wide, (geo.out[2] + beside - 1 - b.index(x)) // beside)
-                with b.loop(0, below) as p, b.loop(0, right) as q:
-                    value = (edge + p * (wide * width) + q * width).load(width)
-                    out.at(0, 0, 0, p * apart, q * beside).put(value, 0, 0, 0, 0, 0)
+    em: Emit
+    plan: Plan
+    products: Ptr
+    bias: Val
+    out: Sink
+    edge: Ptr
+    y: Val | int
+    x: Val | int
 
-            def finish(
-                y: Val | int = y,
-                x: Val | int = x,
-                straight: Callable[[], None] = straight,
-                indexed: Callable[[], None] = indexed,
-            ) -> None:
-                if direct and overhang:
-                    inside = (b.index(y) < full_rows) & (b.index(x) < full_cols)
-                    b.choose(inside, straight, indexed)
-                elif direct:
-                    straight()
-                else:
-                    indexed()
+    def finish(self) -> None:
+        """Those that overhang the image go through `edge`, where results can be indexed."""
+        b, plan, out = self.em.b, self.plan, self.plan.geo.out
+        # First places of tiles that lie in the image as a whole are below these.
+        high = out[1] - (plan.rows.m - 1) * plan.vertical.dilation
+        wide = out[2] - (plan.cols.m - 1) * plan.horizontal.dilation
+        if min(high, wide) <= 0 or functions(self.em) > HEAVY:
+            self._indexed()
+        elif plan.vertical.even and plan.horizontal.even:
+            self._straight()
+        else:
+            inside = (b.index(self.y) < high) & (b.index(self.x) < wide)
+            b.choose(inside, self._straight, self._indexed)
 
-            b.choose(
-                sizes.are_fit(t - base, limit),
-                finish,
-                lambda k=k, n=n, y=y, x=x: again(k, n, y, x),
-            )
+    def _straight(self) -> None:
+        apart, beside = self.plan.vertical.dilation, self.plan.horizontal.dilation
+        for i, j, v in self._results():
+            self.out.put(v, 0, 0, 0, i * apart, j * beside)
+
+    def _indexed(self) -> None:
+        b, plan, out, width = self.em.b, self.plan, self.plan.geo.out, self.plan.width
+        apart, beside = plan.vertical.dilation, plan.horizontal.dilation
+        for i, j, v in self._results():
+            (self.edge + (i * plan.cols.m + j) * width).store(v)
+        below = b.minimum(plan.rows.m, (out[1] + apart - 1 - b.index(self.y)) // apart)
+        right = b.minimum(plan.cols.m, (out[2] + beside - 1 - b.index(self.x)) // beside)
+        with b.loop(0, below) as i, b.loop(0, right) as j:
+            value = (self.edge + i * (plan.cols.m * width) + j * width).load(width)
+            self.out.at(0, 0, 0, i * apart, j * beside).put(value, 0, 0, 0, 0, 0)
+
+    def _results(self) -> Iterator[tuple[int, int, Val]]:
+        """(i, j, (R X C^T)[i, j] + bias) for every place of a tile, where X are its products."""
+        rows, cols = result_program(self.plan.rows), result_program(self.plan.cols)
+        for group in rows.groups:
+            columns = [run(rows, partial(self._product, q=q), group) for q in range(cols.inputs)]
+            for i, row in zip(group, zip(*columns, strict=True), strict=True):
+                for j, value in enumerate(run(cols, row.__getitem__)):
+                    yield i, j, value + self.bias
+
+    def _product(self, p: int, q: int) -> Val:
+        position = p * self.plan.cols.products + q
+        return (self.products + position * self.plan.m_step).load(self.plan.width)
 
 
 def _repair_of(

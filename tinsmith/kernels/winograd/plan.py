@@ -168,12 +168,16 @@ class Plan:
         return image, line % self.down, tile % self.across
 
     @property
-    def share(self) -> float:
-        """The largest share of a block's tiles that one datum is part of."""
+    def seen(self) -> int:
+        """The most tiles of a block that one datum may be part of."""
         down, right = (-(-axis.reach // (axis.m * axis.stride)) for axis in (self.rows, self.cols))
         lines = -(-self.tiles // self.across)  # any part of a line, and the rest from the next
-        seen = min(down, self.down, lines) * min(right, self.across)
-        return min(1.0, seen / self.tiles)
+        return min(down, self.down, lines) * min(right, self.across)
+
+    @property
+    def share(self) -> float:
+        """The largest share of a block's tiles that one datum is part of."""
+        return min(1.0, self.seen / self.tiles)
 
     @property
     def shared(self) -> int:
