@@ -100,7 +100,7 @@ def table_of(kind: str, data: dict[str, Any]) -> str:
         found = cells.setdefault(r["model"], {})
         if kind in BY_ENGINE:
             found[r["engine"]] = r[BY_ENGINE[kind]]
-        else:
+        elif r.get("engine", OURS) == OURS:
             found.update((head, r[key]) for head, key in BY_NUMBER[kind].items())
     heads = list(dict.fromkeys(h for found in cells.values() for h in found))
     lines = ["| " + " | ".join(["model", *heads]) + " |", "|---" + "|--:" * len(heads) + "|"]

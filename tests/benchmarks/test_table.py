@@ -23,7 +23,10 @@ def rows(kind: str) -> list[dict[str, Any]]:
             {"model": "two", "engine": "tinsmith", key: 1.234},
             {"model": "two", "engine": "other", key: 12.34},
         ]
-    return [{"model": "one", "engine": "tinsmith"} | dict.fromkeys(BY_NUMBER[kind].values(), 1.5)]
+    return [
+        {"model": "one", "engine": engine} | dict.fromkeys(BY_NUMBER[kind].values(), value)
+        for engine, value in (("tinsmith", 1.5), ("other", 2.5))
+    ]
 
 
 @pytest.mark.parametrize("kind", [*BY_ENGINE, *BY_NUMBER])
@@ -41,6 +44,7 @@ def test_a_table_takes_the_place_of_its_kind(kind: str, tmp_path: Path) -> None:
         assert "| one | 123 | - |" in text and "| two | 1.23 | 12.3 |" in text
     else:
         assert f"| model | {' | '.join(BY_NUMBER[kind])} |" in text
+        assert "1.50" in text and "2.50" not in text
 
 
 def test_a_page_without_the_place(tmp_path: Path) -> None:

@@ -157,6 +157,7 @@ BAD_INPUTS = [
     (lambda net, x: net(x[0]), InputShapeError, r"\[1, 3, 12, 12\]"),
     (lambda net, x: net(x[:, :2]), InputShapeError, r"not \[1, 2, 12, 12\]"),
     (lambda net, x: net(x[:0]), InputShapeError, r"not \[0, 3, 12, 12\]"),
+    (lambda net, x: net(x.transpose(0, 2, 3, 1)), InputShapeError, r"transpose\(0, 3, 1, 2\) fits"),
 ]
 
 

@@ -76,13 +76,14 @@ class Workers:
         for _ in range(threads):
             end = allocate_lock()
             end.acquire()
+            self._ends.append(end)  # first: an interrupt may come once the thread is there
             try:
                 start_new_thread(_serve, (self._queue, end))
             except RuntimeError as error:
+                self._ends.pop()
                 if not self._ends:
                     raise TargetError(f"the system gives no further thread: {error}") from error
                 return  # fewer do the same
-            self._ends.append(end)
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Call[T]:
         call = Call(function, *arguments)

@@ -292,14 +292,14 @@ class Net:
         shape = self._shapes[i]
         if shape is None:
             return
-        fits = len(shape) == len(dims) and all(
-            isinstance(d, str) or d == n for d, n in zip(shape, dims, strict=True)
-        )
-        if not fits:
+        if not _fits(shape, dims):
             name = self._names[i]
+            hint = ""
+            if len(dims) == 4 and _fits(shape, (dims[0], dims[3], dims[1], dims[2])):
+                hint = "; array.transpose(0, 3, 1, 2) fits, if its channels are last"
             raise InputShapeError(
                 f"the input {name!r} of {self.name} must have shape "
-                f"[{', '.join(map(str, shape))}], not {list(dims)}"
+                f"[{', '.join(map(str, shape))}], not {list(dims)}{hint}"
             )
 
     def _check_symbols(self, arrays: Sequence[Array]) -> None:
@@ -390,6 +390,12 @@ class Net:
     def __repr__(self) -> str:
         shown = ", ".join(f"{n}: {t}" for n, t in self.inputs.items())
         return f"<Net {self.name}({shown}) -> {', '.join(self.output_names)}>"
+
+
+def _fits(shape: Sequence[str | int], dims: Sequence[int]) -> bool:
+    return len(shape) == len(dims) and all(
+        isinstance(d, str) or d == n for d, n in zip(shape, dims, strict=True)
+    )
 
 
 def _evict(
