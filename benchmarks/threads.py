@@ -55,31 +55,35 @@ def workers(base: Path, counts: list[int], cores: list[int]) -> Iterator[dict[in
             client.close()
 
 
-def in_turns(clients: dict[int, Client], rounds: int, seconds: float) -> dict[int, float]:
-    """The median ms of a run for each number of threads."""
+def in_turns(clients: dict[int, Client], rounds: int, seconds: float) -> dict[int, list[float]]:
+    """The ms of every run, for each number of threads."""
     times: dict[int, list[float]] = {count: [] for count in clients}
     for _ in range(rounds):
         for count, client in clients.items():
             times[count] += client.ask("run", seconds=seconds, least=3)["ms"]
-    return {count: statistics.median(ms) for count, ms in times.items()}
+    return times
 
 
 def measure(base: Path, threads: int, rounds: int, seconds: float) -> dict[str, Any]:
     """One model's row."""
     cores = cores_for(threads)
     with workers(base, [1, threads], cores) as clients:
-        alone = in_turns(clients, rounds, seconds)
+        runs = in_turns(clients, rounds, seconds)
         with neighbour(cores[0]):
-            beside = in_turns(clients, rounds, seconds)
+            runs_beside = in_turns(clients, rounds, seconds)
         served = {
             n: clients[1].ask("serve", callers=n, seconds=seconds)["per_second"] for n in CALLERS
         }
+    alone, beside = (
+        {count: statistics.median(ms) for count, ms in r.items()} for r in (runs, runs_beside)
+    )
     return {
         "model": base.name,
         "threads": threads,
         "one_ms": alone[1],
         "several_ms": alone[threads],
         "speedup": alone[1] / alone[threads],
+        "by_shortest": min(runs[1]) / min(runs[threads]),
         "beside_one_ms": beside[1],
         "beside_several_ms": beside[threads],
         "slowdown": beside[threads] / alone[threads],
@@ -89,7 +93,15 @@ def measure(base: Path, threads: int, rounds: int, seconds: float) -> dict[str, 
 
 def as_table(rows: list[dict[str, Any]], threads: int) -> Table:
     out = Table(title=f"threads: 1 and {threads}; ms, and runs a second", title_justify="left")
-    names = ["model", "1T", f"{threads}T", "speed-up", "1T beside", f"{threads}T beside"]
+    names = [
+        "model",
+        "1T",
+        f"{threads}T",
+        "speed-up",
+        "shortest",
+        "1T beside",
+        f"{threads}T beside",
+    ]
     for name in [*names, "slow-down", *(f"{n} callers" for n in CALLERS)]:
         out.add_column(name, justify="left" if name == "model" else "right")
     for r in rows:
@@ -98,7 +110,7 @@ def as_table(rows: list[dict[str, Any]], threads: int) -> Table:
         out.add_row(
             r["model"],
             *(f"{v:.2f}" for v in ms),
-            f"{r['speedup']:.2f}",
+            *(f"{r[k]:.2f}" for k in ("speedup", "by_shortest")),
             *(f"{v:.2f}" for v in beside),
             f"{r['slowdown']:.2f}",
             *(f"{v:.0f}" for v in r["runs_per_second"].values()),
@@ -127,8 +139,8 @@ def main(
             status.update(base.name)
             rows.append(measure(base, threads, rounds, seconds))
     deliver(as_table(rows, threads), rows, out, rounds=rounds)
-    mean = report.geometric_mean([r["speedup"] for r in rows])
-    click.echo(f"geometric mean of the speed-up: {mean:.2f}")
+    means = [report.geometric_mean([r[k] for r in rows]) for k in ("speedup", "by_shortest")]
+    click.echo("geometric mean of the speed-up: {:.2f}, by shortest {:.2f}".format(*means))
 
 
 if __name__ == "__main__":

@@ -169,7 +169,7 @@ def test_threads_are_measured_beside_a_neighbour(relu: Path) -> None:
         alone = threads.in_turns(clients, 1, 0.05)[1]
         with threads.neighbour(cores[0]):
             beside = threads.in_turns(clients, 1, 0.05)[1]
-    assert alone > 0 and beside > 0
+    assert min(alone) > 0 and min(beside) > 0
 
 
 def test_workers_take_inputs_of_any_type_and_check_all_outputs(tmp_path: Path) -> None:
