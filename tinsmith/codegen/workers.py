@@ -120,10 +120,12 @@ def begin(function: Callable[..., T], *arguments: Any) -> Call[T]:
 
 def _serve(queue: SimpleQueue[Call[Any] | None], end: LockType) -> None:
     born = _exits
-    while (call := queue.get()) is not None and born == _exits:
-        call.run()
-        del call  # and with it its value: the next may be long in coming
-    end.release()
+    try:
+        while (call := queue.get()) is not None and born == _exits:
+            call.run()
+            del call  # and with it its value: the next may be long in coming
+    finally:
+        end.release()
 
 
 _running: dict[int, Call[Any]] = {}

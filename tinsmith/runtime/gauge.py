@@ -14,7 +14,7 @@ from tinsmith.codegen.library import load_library
 from tinsmith.codegen.sync import await_text, declarations, team_text
 from tinsmith.codegen.target import Target, usable_cores
 from tinsmith.codegen.types import F32, I64, PTR, U8
-from tinsmith.codegen.workers import Workers
+from tinsmith.codegen.workers import Workers, begin
 from tinsmith.plan.main import AWAIT
 from tinsmith.runtime.threads import Team
 
@@ -156,7 +156,7 @@ def wait_of_two(target: Target) -> float:
         "team": team_text(target),
     }
     library = load_library(codes, target)
-    team = Team(2, library.address)
+    team = begin(Team, 2, library.address).result()
     counter = np.zeros(1, np.int64)
     pointers = np.array([team.address, counter.ctypes.data], np.int64)
     job, at = library.address("phases"), pointers.ctypes.data
