@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import _thread
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
 
+from tests.interrupts import STRIKES, run
 from tinsmith.codegen import workers
 from tinsmith.codegen.workers import Workers, begin
 from tinsmith.errors import TargetError
@@ -78,26 +77,15 @@ def test_a_system_that_gives_fewer_threads_or_none(monkeypatch: pytest.MonkeyPat
         begin(abs, 1)
 
 
-INTERRUPTED = """
-import _thread, random, signal, sys, threading, time
+INTERRUPTED = (
+    STRIKES
+    + """
+import random, sys
 from tinsmith.codegen.workers import Workers, begin
 
-armed, pauses = False, random.Random(0)
-
-def struck(*_):
-    global armed
-    if armed:
-        armed = False
-        raise KeyboardInterrupt
-
-def interrupt():
-    while True:
-        time.sleep(pauses.random() * 0.002)
-        _thread.interrupt_main()
-
+pauses = random.Random(0)
 sys.setswitchinterval(1e-6)  # else interrupts strike where the main thread waits
-signal.signal(signal.SIGINT, struck)
-threading.Thread(target=interrupt, daemon=True).start()
+strike(lambda: pauses.random() * 0.002)
 caught, end, left = 0, time.monotonic() + 3, _thread._count()
 while time.monotonic() < end:
     pool = None
@@ -118,11 +106,8 @@ while _thread._count() > left and time.monotonic() < end + 5:
 assert _thread._count() == left, _thread._count()
 print(caught)
 """
+)
 
 
 def test_interrupts_leave_no_thread_waiting() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stdout) > 100
+    assert int(run(INTERRUPTED)) > 100

@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.interrupts import STRIKES, run
 from tests.models import digits
 
-INTERRUPTED = """
-import _thread, random, signal, sys, threading, time
+INTERRUPTED = (
+    STRIKES
+    + """
+import random, sys
 import numpy as np
 import tinsmith as ts
 from tinsmith.runtime import threads
 
 path, seed = sys.argv[1], int(sys.argv[2])
 x = np.random.default_rng(0).standard_normal((3, 1, 8, 8), np.float32)
-armed, pauses = False, random.Random(seed)
-
-def struck(*_):
-    global armed
-    if armed:
-        armed = False
-        raise KeyboardInterrupt
-
-def interrupt():
-    while True:
-        time.sleep(pauses.choice([0.0003, 0.002, 0.01, 0.05, 0.2, 0.5]))
-        _thread.interrupt_main()
-
-signal.signal(signal.SIGINT, struck)
-threading.Thread(target=interrupt, daemon=True).start()
+pauses = random.Random(seed)
+strike(lambda: pauses.choice([0.0003, 0.002, 0.01, 0.05, 0.2, 0.5]))
 net, caught, ran, end = None, 0, 0, time.monotonic() + 4
 while time.monotonic() < end:
     try:
@@ -54,18 +42,7 @@ kept = sum(len(teams) for teams in threads._free.values())
 assert len(workers) == 2 * kept, (workers, kept)
 print("caught", caught, "ran", ran)
 """
-
-
-def run(code: str, *arguments: object, timeout: float = 120) -> str:
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env={**os.environ, "TINSMITH_CACHE": "off"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+)
 
 
 @pytest.mark.parametrize("seed", range(3))

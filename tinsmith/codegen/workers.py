@@ -78,11 +78,11 @@ class Workers:
             end.acquire()
             self._ends.append(end)  # first: an interrupt may come once the thread is there
             try:
-                start_new_thread(_serve, (self._queue, end))
-            except RuntimeError as error:
+                _start(_serve, self._queue, end)
+            except TargetError:
                 self._ends.pop()
                 if not self._ends:
-                    raise TargetError(f"the system gives no further thread: {error}") from error
+                    raise
                 return  # fewer do the same
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Call[T]:
@@ -111,11 +111,15 @@ class Workers:
 def begin(function: Callable[..., T], *arguments: Any) -> Call[T]:
     """A call that a thread of its own makes. Raises TargetError where the system gives none."""
     call = Call(function, *arguments)
+    _start(call.run)
+    return call
+
+
+def _start(function: Callable[..., None], *arguments: Any) -> None:
     try:
-        start_new_thread(call.run, ())
+        start_new_thread(function, arguments)
     except RuntimeError as error:
         raise TargetError(f"the system gives no further thread: {error}") from error
-    return call
 
 
 def _serve(queue: SimpleQueue[Call[Any] | None], end: LockType) -> None:
