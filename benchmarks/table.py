@@ -19,7 +19,7 @@ BY_ENGINE = {"startup": "process_ms", "memory": "peak_mb"}
 BY_NUMBER = {
     "threads": {
         "1 T": "one_ms", "2 T": "several_ms", "speed-up": "speedup",
-        "by shortest": "by_shortest",
+        "by shortest": "by_shortest", "ns a line": "line_ns",
         "1 T beside a busy process": "beside_one_ms", "2 T beside it": "beside_several_ms",
     },
     "batch": {"batch 1": "one", "batch 8": "batched", "gain": "gain", "by shortest": "shortest"},

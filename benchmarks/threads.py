@@ -1,6 +1,7 @@
 """What threads bring: `python -m benchmarks.threads`.
 
 scaling     our time with one thread over that with several
+line        nanoseconds that a cache line takes from core to core, before and after: the longer
 neighbour   our time beside a process that keeps one of the cores busy, over the time alone; with
             several threads, and with one thread on a core of its own choice
 callers     runs a second of one program of one thread, called by so many threads at once
@@ -21,6 +22,7 @@ from rich.table import Table
 
 from benchmarks import report
 from benchmarks._main import bases_of, deliver, models_option, places_options, progress
+from benchmarks.apart import line_ns
 from benchmarks.client import Client
 from benchmarks.machine import cores_for
 from benchmarks.measure import OURS
@@ -68,7 +70,9 @@ def measure(base: Path, threads: int, rounds: int, seconds: float) -> dict[str, 
     """One model's row."""
     cores = cores_for(threads)
     with workers(base, [1, threads], cores) as clients:
+        lines = [line_ns(cores)]
         runs = in_turns(clients, rounds, seconds)
+        lines.append(line_ns(cores))
         with neighbour(cores[0]):
             runs_beside = in_turns(clients, rounds, seconds)
         served = {
@@ -84,6 +88,7 @@ def measure(base: Path, threads: int, rounds: int, seconds: float) -> dict[str, 
         "several_ms": alone[threads],
         "speedup": alone[1] / alone[threads],
         "by_shortest": min(runs[1]) / min(runs[threads]),
+        "line_ns": max(lines),
         "beside_one_ms": beside[1],
         "beside_several_ms": beside[threads],
         "slowdown": beside[threads] / alone[threads],
@@ -99,6 +104,7 @@ def as_table(rows: list[dict[str, Any]], threads: int) -> Table:
         f"{threads}T",
         "speed-up",
         "shortest",
+        "line ns",
         "1T beside",
         f"{threads}T beside",
     ]
@@ -110,7 +116,7 @@ def as_table(rows: list[dict[str, Any]], threads: int) -> Table:
         out.add_row(
             r["model"],
             *(f"{v:.2f}" for v in ms),
-            *(f"{r[k]:.2f}" for k in ("speedup", "by_shortest")),
+            *(f"{r[k]:.2f}" for k in ("speedup", "by_shortest", "line_ns")),
             *(f"{v:.2f}" for v in beside),
             f"{r['slowdown']:.2f}",
             *(f"{v:.0f}" for v in r["runs_per_second"].values()),

@@ -1,10 +1,12 @@
-"""Programs of their own that are interrupted again and again, as by Ctrl-C."""
+"""Programs of their own, and functions, that are interrupted again and again, as by Ctrl-C."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 
 STRIKES = """
 import _thread, signal, threading, time
@@ -38,3 +40,29 @@ def run(code: str, *arguments: object, timeout: float = 120) -> str:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
+
+
+def strikes(function: Callable[[], object]) -> Iterator[int]:
+    """Call a function again and again, and interrupt it at its first moment, its second, and so on
+    until it ends before: wherever Python looks for signals, which it does as a function begins and
+    as one that is written in C returns."""
+    for moment in itertools.count():
+        left = moment
+
+        def look(_: object, event: str, __: object) -> None:
+            nonlocal left
+            if event in ("call", "c_return"):
+                left -= 1
+                if left < 0:
+                    raise KeyboardInterrupt
+
+        try:
+            sys.setprofile(look)
+            function()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(None)
+        if left >= 0:
+            return
+        yield moment

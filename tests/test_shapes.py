@@ -13,7 +13,7 @@ from tests.transformer import feeds, transformer
 from tinsmith.codegen.target import host
 from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.options import Options
-from tinsmith.errors import TypeRuleError
+from tinsmith.errors import TinsmithError, TypeRuleError
 from tinsmith.graph.copy import Copier
 from tinsmith.graph.verify import verify
 from tinsmith.passes.manager import run_passes
@@ -235,6 +235,18 @@ def test_rows_of_no_batch_at_all():
     net = ts.compile(ts.load(model), cache=False)
     assert net(np.ones((0, 6), np.float32)).shape == (0, 2, 3)
     assert net(np.ones((2, 6), np.float32)).shape == (2, 2, 3)
+
+
+@pytest.mark.parametrize("wanted", [(100,), (-100,), (3,), (2**31,)])
+def test_a_shape_that_arrives_in_a_run_must_fit(wanted):
+    model = model_of(
+        [node("Reshape", "x shape", "y")], [("x", F, [6]), ("shape", 7, [1])], [("y", F)]
+    )
+    net = ts.compile(ts.load(model), cache=False)
+    data = np.arange(6, dtype=np.float32)
+    assert net(data, np.array([-1])).shape == (6,)
+    with pytest.raises(TinsmithError):
+        net(data, np.array(wanted))
 
 
 def test_a_new_shape_costs_little_where_its_kernels_exist():

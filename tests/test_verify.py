@@ -8,6 +8,7 @@ import sys
 import types
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,10 +18,17 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 import tinsmith as ts
+from tests.models import residual
 from tests.transformer import feeds, transformer
 from tinsmith.cli import main
 from tinsmith.compiler.compare import compare
-from tinsmith.errors import InputNameError, InputTypeError, MissingPackage, ModelFileError
+from tinsmith.errors import (
+    InputNameError,
+    InputTypeError,
+    MissingPackage,
+    ModelFileError,
+    TinsmithError,
+)
 from tinsmith.graph import Type
 from tinsmith.kernels._kernel import KERNELS, Packed, Tier, kernel
 from tinsmith.ops import OPS
@@ -319,6 +327,7 @@ def test_the_replay_of_a_right_kernel_differs_by_the_same_tolerance(file, tmp_pa
     said = command(file, "--dim", "n=8", *options, code=3)
     replay = shlex.split(next(line for line in said.splitlines() if "replay" in line))
     assert "--target=sse2" in replay
+    assert "wrong" not in said and "which a tolerance of 1e-06 admits" in said
     assert "DIFFERS" in command(*replay[3:], "--save", tmp_path, code=3)
 
 
@@ -328,6 +337,25 @@ def test_random_inputs_need_a_type_that_can_be_drawn():
     graph.outputs = [x]
     with pytest.raises(InputTypeError, match="give it an array"):
         ts.verify(graph)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"inputs": 5}, "inputs must be arrays in a list"),
+        ({"inputs": [np.ones(2)] * 2}, "2 arrays are given; residual takes x"),
+        ({"tolerance": "a"}, "tolerance must be a number from 0"),
+        ({"tolerance": float("nan")}, "tolerance must be a number from 0"),
+        ({"seed": -1}, "seed must be a whole number from 0"),
+    ],
+)
+def test_what_verify_cannot_take(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(TinsmithError, match=says):
+        ts.verify(residual(), **given)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert ts.verify(residual(), tolerance=np.float32(1e-3), seed=np.int64(1)).ok
 
 
 def test_inputs_of_any_name_are_saved(tmp_path: Path) -> None:

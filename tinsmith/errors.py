@@ -32,6 +32,11 @@ def size_text(nbytes: float) -> str:
     return f"{nbytes / 2**20:.1f} MiB" if small else f"{nbytes / 2**30:.1f} GiB"
 
 
+def told(error: Exception) -> str:
+    """The message of an error, and what was noted where it passed."""
+    return "; ".join([str(error), *getattr(error, "__notes__", ())])
+
+
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn with the line of the code that called Tinsmith."""
     import sys
@@ -44,14 +49,15 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 class UnknownName(TinsmithError, KeyError):
-    """A look-up by a name that a table does not hold."""
+    """A look-up by a name that a table does not hold; `command` is what lists the whole table."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], command: str = "") -> None:
         known = sorted(known)
         more = f" and {len(known) - 12} more" if len(known) > 12 else ""
         hint = suggest(name, known)
         if known and (not hint or len(known) <= FEW):
             hint += f" Known: {', '.join(known[:12])}{more}."
+            hint += f" `{command}` lists them." if more and command else ""
         super().__init__(f"there is no {kind} named {name!r}.{hint}")
 
     def __str__(self) -> str:
@@ -140,6 +146,10 @@ class CodegenError(TinsmithError):
 
 class TargetError(TinsmithError):
     """A machine or instruction set that is unknown or cannot be used here."""
+
+
+class Cancelled(TinsmithError):
+    """What another thread was to do was dropped before it began, as where the process ends."""
 
 
 class PlanError(TinsmithError):

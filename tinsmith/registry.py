@@ -20,15 +20,15 @@ class Registry(Generic[T]):
 
     Registering while the table loads is what its modules do; a name registered twice is an
     error. `Registry.tables` lists all tables of packages. Look-ups are thread-safe once the table
-    has loaded; loading takes a lock.
+    has loaded; loading takes a lock. `command` is what prints the table.
     """
 
     tables: ClassVar[list[Registry[Any]]] = []
 
-    def __init__(self, kind: str, package: str | None = None) -> None:
+    def __init__(self, kind: str, package: str | None = None, command: str = "") -> None:
         if package is not None:
             Registry.tables.append(self)
-        self.kind, self._package = kind, package
+        self.kind, self._package, self.command = kind, package, command
         self._rows: dict[str, T] = {}
         self._sources: dict[str, dict[str, Any]] = {}
         self._loaded = package is None
@@ -78,7 +78,7 @@ class Registry(Generic[T]):
         try:
             return self._rows[name]
         except KeyError:
-            raise UnknownName(self.kind, name, self._rows) from None
+            raise UnknownName(self.kind, name, self._rows, self.command) from None
 
     def get(self, name: str) -> T | None:
         if name not in self._rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -19,6 +20,7 @@ from rich.table import Table
 from benchmarks import (
     _convert,
     _main,
+    apart,
     memory,
     overhead,
     plot,
@@ -170,6 +172,13 @@ def test_threads_are_measured_beside_a_neighbour(relu: Path) -> None:
         with threads.neighbour(cores[0]):
             beside = threads.in_turns(clients, 1, 0.05)[1]
     assert min(alone) > 0 and min(beside) > 0
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+def test_lines_take_time_from_core_to_core() -> None:
+    before = os.sched_getaffinity(0)
+    assert apart.line_ns(sorted(before)[-2:]) > 0
+    assert os.sched_getaffinity(0) == before
 
 
 def test_workers_take_inputs_of_any_type_and_check_all_outputs(tmp_path: Path) -> None:

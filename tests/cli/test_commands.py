@@ -74,13 +74,21 @@ def test_help_names_what_options_take() -> None:
         (["explain", MODEL, "--precision", "stric"], "Did you mean 'strict'"),
         (["run", MODEL, "--target", "avx3"], "Did you mean 'avx2'"),
         (["run", MODEL, "--dim", "N"], "is not NAME=SIZE"),
+        (["run", MODEL, "--dim", "N=2", "--dim", "N=3"], "N is given twice: 2 and 3"),
+        (["run", MODEL, "--save", "out.npy"], "written as .npz, not as 'out.npy' says; name"),
         (["inspect", MODEL, "--at", "nirvana"], "nirvana"),
         (["inspect", MODEL, "--no-memory", "--dim", "M=2"], "there are: N"),
         (["ops", "--trait", "shiny"], "'anchor'"),
         (["run", MODEL, "picture=random"], "no input 'picture'"),
         (["run", MODEL, "--kernels", "Conv=magic"], "magic"),
         (["run", MODEL, "--kernels", "Conv=softmax"], "'softmax' does not compute Conv"),
+        (["run", MODEL, "--kernels", "Conv=foo"], "`tinsmith kernels Conv` lists them"),
+        (["run", MODEL, "--kernels", "conv1=qqq"], "`tinsmith kernels` lists them"),
+        (["run", MODEL, "--kernels", "Softmax=foo"], "kernel of Softmax named 'foo'. Known: ref"),
         (["run", MODEL, "--passes", "-no-such-pass"], "no-such-pass"),
+        (["run", MODEL, "--passes", "-qqq"], "`tinsmith passes` lists them"),
+        (["run", MODEL, "--passes", "merge-common"], "write -merge-common to leave it out or +m"),
+        (["passes", "--device", "gpu"], "no device named 'gpu'. Did you mean 'cpu'"),
         (["explain", MODEL, "conv7"], "conv7"),
         (["ops", "Convv"], "Did you mean 'Conv'"),
         (["kernels", "Convv"], "Did you mean 'Conv'"),
@@ -99,6 +107,17 @@ def test_help_names_what_options_take() -> None:
 )
 def test_wrong_usage_is_2(arguments: list[str], says: str) -> None:
     assert says in tinsmith(*arguments, code=2).stderr
+
+
+def test_a_wrong_name_in_the_environment_is_said_to_be_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TINSMITH_KERNELS", "Conv=foo")
+    assert (
+        "no kernel of Conv in TINSMITH_KERNELS named 'foo'" in tinsmith("run", MODEL, code=2).stderr
+    )
+    said = tinsmith("run", MODEL, "--kernels", "Conv=bar", code=2).stderr
+    assert "no kernel of Conv named 'bar'" in said
 
 
 @pytest.mark.parametrize(
@@ -179,6 +198,27 @@ def test_run_says_what_is_not_finite(two_by_two: str, tmp_path: Path) -> None:
 def test_labels_that_fit_no_output_are_an_error(two_by_two: str) -> None:
     got = tinsmith("run", two_by_two, "--labels", LABELS, code=1)
     assert "names 10 classes" in got.stderr
+    got = tinsmith("run", two_by_two, "--top", 2, code=1)
+    assert "no output looks like them: sum [1, 3], scaled [1, 3]; --labels FILE" in got.stderr
+
+
+@pytest.mark.parametrize("labels", [[], ["--labels", LABELS]])
+def test_of_many_rows_the_first_are_shown(labels: list[str]) -> None:
+    arguments = ["run", MODEL, DIGITS / "digits.npz", "--top", 1, *labels]
+    text = tinsmith(*arguments).stdout
+    assert text.count("%") == 16 and "and 84 more rows" in text
+    classes = parsed(*arguments)["outputs"]["probabilities"]["classes"]
+    assert len(classes) == 100 and all(len(row) == 1 for row in classes)
+
+
+def test_softmax_of_an_output_is_said(two_by_two: str, tmp_path: Path) -> None:
+    labels = tmp_path / "labels.txt"
+    labels.write_text("a\nb\nc\n")
+    arguments = ["run", two_by_two, "zeros", "--labels", labels]
+    assert tinsmith(*arguments).stdout.count("; its softmax:") == 2
+    assert parsed(*arguments)["outputs"]["sum"]["softmax"] is True
+    assert "softmax" not in tinsmith("run", MODEL, SEVEN).stdout
+    assert parsed("run", MODEL, SEVEN)["outputs"]["probabilities"]["softmax"] is False
 
 
 def test_a_wrong_shape_names_what_was_expected(tmp_path: Path) -> None:

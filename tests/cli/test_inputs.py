@@ -9,7 +9,7 @@ import click
 import numpy as np
 import pytest
 
-from tinsmith.cli._classes import best, distribution, read_labels
+from tinsmith.cli._classes import best, read_labels, scores_of
 from tinsmith.cli._inputs import Inputs
 from tinsmith.cli._picture import Picture
 from tinsmith.errors import (
@@ -40,7 +40,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.save("a.npy", np.full((2, 3), 7, np.float32))
     np.save("b.npy", np.arange(4))
     np.savez("both.npz", b=np.arange(5), a=np.ones((2, 3), np.float32), other=np.zeros(1))
-    np.savez("lone.npz", whatever=np.zeros((2, 3), np.float32))
+    np.savez("lone.npz", np.zeros((2, 3), np.float32))
+    np.savez("other.npz", whatever=np.zeros((2, 3), np.float32))
     np.savez("double.npz", whatever=np.zeros((2, 3)))
     for name in ("labels.txt", "text.npy"):
         Path(name).write_text("cat\ndog\n")
@@ -75,6 +76,7 @@ def test_an_npz_is_taken_by_its_names(folder: Path) -> None:
     got = read(TWO, "both.npz")
     assert got["a"].tolist() == [[1, 1, 1], [1, 1, 1]] and got["b"].size == 5
     assert read(TWO, "lone.npz", "b.npy")["a"].sum() == 0
+    assert read(TWO, "a=other.npz")["a"].sum() == 0
 
 
 def test_what_is_missing_is_random_and_repeatable() -> None:
@@ -172,8 +174,16 @@ def test_pictures_make_a_batch(folder: Path) -> None:
     [
         (TWO, ["c=a.npy"], InputNameError, "no input 'c'"),
         (TWO, ["a=a.npy", "a=a.npy"], InputNameError, "given twice"),
-        (TWO, ["both.npz", "a.npy"], InputNameError, "nothing is left to take a.npy"),
+        (
+            TWO,
+            ["both.npz", "a.npy"],
+            InputNameError,
+            "nothing is left to take a.npy: 'a' takes both.npz, 'b' takes both.npz",
+        ),
+        (IMAGE, ["white.png", "black.jpg", "a.npy"], InputNameError, "a.npy is no picture, and"),
+        (IMAGE, ["image=a.npy", "white.png", "black.jpg"], InputNameError, "take white.png: 'im"),
         (TWO, ["foreign.npz"], InputNameError, "holds p, q"),
+        (TWO, ["other.npz"], InputNameError, "whatever; .* other names: a, b; a=other.npz takes"),
         (TWO, ["a=foreign.npz"], InputNameError, "holds 2 arrays"),
         (TWO, ["broken.npz"], ModelFileError, "broken.npz cannot be read"),
         (TWO, ["pickle.npy"], ModelFileError, "pickle.npy cannot be read.*but a Python pickle"),
@@ -181,7 +191,7 @@ def test_pictures_make_a_batch(folder: Path) -> None:
         (TWO, ["text.npy"], ModelFileError, "neither .npy, .npz nor a picture.* starts 'cat'"),
         (
             TWO,
-            ["double.npz"],
+            ["a=double.npz"],
             InputNameError,
             r"only 'whatever'.*inputs are a, b; .*float64\[2,3\]",
         ),
@@ -216,12 +226,22 @@ def test_without_pillow_the_error_says_what_to_install(
 
 def test_probabilities_are_left_alone_and_scores_are_not() -> None:
     sure = np.float32([[0.25, 0.75]])
-    assert np.array_equal(distribution(sure, None), sure)
-    assert np.allclose(distribution(np.float32([[0, np.log(3)]]), ["a", "b"]), [[0.25, 0.75]])
+    probabilities, softmax = scores_of(sure, None) or (None, True)
+    assert np.array_equal(probabilities, sure) and not softmax
+    probabilities, softmax = scores_of(np.float32([[0, np.log(3)]]), ["a", "b"]) or (None, False)
+    assert np.allclose(probabilities, [[0.25, 0.75]]) and softmax
     scores = np.float32([[1, 2, 3]])
-    assert distribution(scores, None) is None
-    assert distribution(scores, ["a", "b"]) is None
-    assert distribution(np.full((1, 1000, 1, 1), 1, np.float32), None).shape == (1, 1000)
+    assert scores_of(scores, None) is None
+    assert scores_of(scores, ["a", "b"]) is None
+    found = scores_of(np.full((1, 1000, 1, 1), 1, np.float32), None)
+    assert found is not None and found.probabilities.shape == (1, 1000)
+
+
+def test_many_rows_of_a_usual_size_are_classes_only_where_they_are_said_to_be() -> None:
+    rows = np.arange(5000, dtype=np.float32).reshape(500, 10)
+    assert scores_of(rows, None) is None
+    assert scores_of(rows, list("abcdefghij")) is not None
+    assert scores_of(np.full((500, 10), 0.1, np.float32), None) is not None
 
 
 @pytest.mark.parametrize(
@@ -237,7 +257,7 @@ def test_probabilities_are_left_alone_and_scores_are_not() -> None:
     ids=str,
 )
 def test_what_is_no_class_score(array: np.ndarray) -> None:
-    assert distribution(array, None) is None
+    assert scores_of(array, None) is None
 
 
 def test_the_best_classes_come_first_and_ties_by_number() -> None:

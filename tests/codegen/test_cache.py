@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.codegen.arrays import X, apply, texts
+from tests.interrupts import strikes
 from tinsmith.codegen import cache as module
 from tinsmith.codegen import library
 from tinsmith.codegen import math as m
@@ -23,6 +24,7 @@ from tinsmith.codegen.jit import compile_object
 from tinsmith.codegen.library import Compiler, forget, load_library
 from tinsmith.codegen.target import Target, host, level
 from tinsmith.codegen.types import F32, PTR
+from tinsmith.codegen.workers import Call
 from tinsmith.errors import CacheError
 
 not_root = pytest.mark.skipif(
@@ -52,6 +54,56 @@ def test_while_somebody_waits_all_cores_compile_but_never_the_callers_thread(mon
     assert len(compile_all(texts(6), host())) == 6
     assert threading.get_ident() not in threads
     assert len(threads) > 2
+
+
+def test_what_was_known_once_is_not_compiled_though_it_is_forgotten_meanwhile(monkeypatch):
+    codes = texts(1)
+    want = compile_all(codes, host())
+    monkeypatch.setattr("tinsmith.codegen.jit.compile_object", lambda *_: pytest.fail("compiled"))
+    with Compiler(host()) as compiler:
+        compiler.add(codes["f0"])
+        forget()
+        assert compiler.objects(codes) == want
+
+
+def test_objects_are_made_after_an_interrupt_too(monkeypatch):
+    codes, go, cancel = texts(3), threading.Event(), Call.cancel
+
+    def interrupted(call: Call[bytes]) -> bool:
+        monkeypatch.setattr(Call, "cancel", cancel)
+        assert cancel(call)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tinsmith.codegen.library.usable_cores", lambda: 1)
+    forget()
+    with Compiler(host()) as compiler:
+        compiler._pools[0].submit(go.wait)  # so that nothing has begun
+        for text in codes.values():
+            compiler.add(text)
+        monkeypatch.setattr(Call, "cancel", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            compiler.objects(codes)
+        go.set()
+        assert list(compiler.objects(codes)) == list(codes)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in `__del__`
+def test_an_interrupt_at_any_moment_leaves_the_turns_of_threads_as_they_were(monkeypatch):
+    codes, before, seen = texts(1), sys.getswitchinterval(), set()
+
+    def noted(*_: object) -> bytes:
+        seen.add(sys.getswitchinterval())
+        return b"object"
+
+    monkeypatch.setattr("tinsmith.codegen.jit.compile_object", noted)
+    for moment in strikes(lambda: compile_all(codes, host())):
+        forget()
+        end = time.monotonic() + 5
+        while sys.getswitchinterval() != before:
+            assert time.monotonic() < end, moment
+            time.sleep(0.001)
+    forget()
+    assert len(seen) == 1 and seen.pop() < before
 
 
 @pytest.fixture

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import threading
 import time
+import weakref
+from types import SimpleNamespace
 
 import pytest
 
 from tests.interrupts import STRIKES, run
 from tinsmith.codegen import workers
-from tinsmith.codegen.workers import Workers, begin
-from tinsmith.errors import TargetError
+from tinsmith.codegen.workers import Call, Workers, begin
+from tinsmith.errors import Cancelled, TargetError
 
 
 def threads_left(count: int) -> int:
@@ -53,10 +56,97 @@ def test_close_drops_what_nobody_began_and_waits_for_what_runs() -> None:
     assert not threads_left(before)
 
 
+def test_who_waits_for_what_was_cancelled_is_told() -> None:
+    pool, go = Workers(1), threading.Event()
+    pool.submit(go.wait)
+    dropped = pool.submit(abs, -1)
+    assert dropped.cancel()
+    go.set()
+    with pytest.raises(Cancelled, match="before it began"):
+        dropped.result()
+    assert pool.submit(abs, -1).result() == 1
+    for _ in range(100):
+        call = Workers(1).submit(abs, -1)  # its pool goes
+        with contextlib.suppress(Cancelled):
+            assert call.result() == 1
+
+
+class Value:
+    pass
+
+
+def test_a_pool_keeps_neither_calls_that_have_ended_nor_those_that_it_drops() -> None:
+    pool, go = Workers(1), threading.Event()
+    value = pool.submit(Value).result()
+    gone = [weakref.ref(value)]
+    del value
+    pool.submit(go.wait)
+    waiting = Value()
+    gone.append(weakref.ref(waiting))
+    pool.submit(id, waiting)
+    del waiting
+    assert gone[1]() is not None
+    go.set()
+    pool.close()
+    assert [ref() for ref in gone] == [None, None]
+
+
+def test_the_end_of_the_process_waits_for_a_call_or_keeps_it_from_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+    monkeypatch.setattr(workers, "_exits", workers._exits)
+    exits = workers._exits
+    early, late = Call(made.append, 1), Call(made.append, 2)
+    claim = early._claim
+
+    def acquire(blocking: bool) -> bool:  # the process ends just before its thread begins it
+        early._claim = claim
+        workers._at_exit()
+        return claim.acquire(blocking)
+
+    early._claim = SimpleNamespace(acquire=acquire)
+    for call in (early, late):
+        call.run(exits)
+        with pytest.raises(Cancelled):
+            call.result()
+    assert not made and not workers._running
+    assert begin(abs, -3).result() == 3, "what comes later may still make calls"
+
+
 def test_threads_of_a_pool_that_nobody_holds_end() -> None:
-    before = _thread._count()
-    Workers(3)
+    before, pool = _thread._count(), Workers(3)
+    for call in [pool.submit(abs, -n) for n in range(9)]:
+        call.result()
+    del pool
     assert not threads_left(before)
+
+
+def test_threads_start_when_there_are_calls_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+
+    def start(*arguments: object) -> None:
+        started.append(_thread.start_new_thread(*arguments))
+
+    monkeypatch.setattr(workers, "start_new_thread", start)
+    pool, go = Workers(3), threading.Event()
+    counts = [len(started)]
+    for _ in range(4):
+        pool.submit(go.wait)
+        counts.append(len(started))
+    go.set()
+    pool.close()
+    assert counts == [0, 1, 2, 3, 3]
+
+
+def test_a_thread_that_has_nothing_to_do_makes_the_next_call() -> None:
+    pool = Workers(64)
+    idents = set()
+    for _ in range(20):
+        idents.add(pool.submit(threading.get_ident).result())
+        time.sleep(0.002)
+    pool.close()
+    assert len(idents) < 10
 
 
 def test_a_system_that_gives_fewer_threads_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +162,7 @@ def test_a_system_that_gives_fewer_threads_or_none(monkeypatch: pytest.MonkeyPat
     assert [call.result() for call in [pool.submit(abs, -n) for n in range(9)]] == list(range(9))
     pool.close()
     with pytest.raises(TargetError, match="gives no further thread"):
-        Workers(4)
+        Workers(4).submit(abs, 1)
     with pytest.raises(TargetError, match="gives no further thread"):
         begin(abs, 1)
 

@@ -35,6 +35,22 @@ def test_carried_code_runs_only_when_trusted(tmp_path: Path) -> None:
         np.testing.assert_array_equal(got(x), net(x))
 
 
+def test_carried_code_is_for_the_shapes_last_compiled_for(tmp_path: Path) -> None:
+    net = ts.compile(digits(), cache=False)
+    for count in (4, 1, 2):
+        net(array(count, 1, 8, 8))
+    net.program(((4, 1, 8, 8),))
+    ts.save(net, tmp_path / "net.tin", code=True)
+    trusting = ts.compile(tmp_path / "net.tin", cache=False, trust=True)
+    assert trusting.outputs["probabilities"].shape == (4, 10)
+    assert "conv0" in trusting.explain()
+    assert trusting(array(4, 1, 8, 8)).shape == (4, 10)
+    assert not trusting.notes
+    assert trusting(X).shape == (1, 10)
+    (note,) = trusting.notes
+    assert "carries code for inputs of shape [4, 1, 8, 8]; for [1, 1, 8, 8] it was" in note
+
+
 @pytest.mark.parametrize("options", [None, {"backend": "numpy"}, {"kernels": "Conv=reference"}])
 def test_saving_without_code_that_can_be_written_says_so(tmp_path: Path, options: Any) -> None:
     model = residual() if options is None else ts.compile(residual(), cache=False, **options)

@@ -7,13 +7,16 @@ import weakref
 
 import pytest
 
-from tinsmith.compiler.collector import _Collector
+from tests.interrupts import strikes
+from tinsmith.compiler import collector
+from tinsmith.compiler.collector import still
 
 MANY = 5000
 
 
 @pytest.fixture(autouse=True)
-def enabled():
+def enabled(monkeypatch):
+    monkeypatch.setattr(collector, "_first", True)
     gc.collect()
     gc.enable()
     yield
@@ -25,31 +28,46 @@ def young() -> int:
     return len(gc.get_objects(0)) + len(gc.get_objects(1))
 
 
-def test_it_stands_still_until_all_have_left():
-    collector = _Collector()
-    with collector:
-        with collector:
-            assert not gc.isenabled()
+def test_it_stands_still_until_the_outermost_has_ended():
+    @still
+    def inner():
         assert not gc.isenabled()
+
+    @still
+    def outer():
+        inner()
+        assert not gc.isenabled()
+
+    outer()
     assert gc.isenabled()
 
 
 def test_who_has_switched_it_off_finds_it_off():
     gc.disable()
-    with _Collector():
-        pass
+    still(list)()
     assert not gc.isenabled()
 
 
 def test_what_the_first_made_is_old_but_not_what_later_ones_make():
-    collector = _Collector()
-    with collector:
-        first = [[] for _ in range(MANY)]
+    first = still(lambda: [[] for _ in range(MANY)])()
     assert young() < MANY
-    with collector:
+
+    @still
+    def again():
         later = [[] for _ in range(MANY)]
         assert young() >= MANY
-    assert len(first) == len(later)
+        return later
+
+    assert len(first) == len(again())
+
+
+def test_an_interrupt_at_any_moment_leaves_it_as_it_was(monkeypatch):
+    def first():
+        monkeypatch.setattr(collector, "_first", True)
+        still(list)()
+
+    for moment in strikes(first):
+        assert gc.isenabled() and not gc.get_freeze_count(), moment
 
 
 class _Ring:
@@ -58,8 +76,7 @@ class _Ring:
 
 
 def test_what_is_old_is_still_searched():
-    with _Collector():
-        gone = weakref.ref(_Ring())
+    gone = still(lambda: weakref.ref(_Ring()))()
     assert gc.get_freeze_count() == 0 and gone() is not None
     gc.collect()
     assert gone() is None
@@ -68,6 +85,5 @@ def test_what_is_old_is_still_searched():
 def test_what_a_program_has_frozen_stays_frozen():
     gc.freeze()
     frozen = gc.get_freeze_count()
-    with _Collector():
-        pass
+    still(list)()
     assert frozen > 0 and gc.get_freeze_count() == frozen

@@ -38,6 +38,9 @@ MODEL = Path(__file__).resolve().parent.parent.parent / "examples" / "digits" / 
         ({"passes": ["-merge-common"]}, OptionError, "passes must be text"),
         ({"passes": "-no-such-pass"}, UnknownName, "no-such-pass"),
         ({"passes": "-"}, PassChoiceError, "not understood"),
+        ({"passes": "merge-common"}, PassChoiceError, "changes nothing: write -merge-common"),
+        ({"thread": 2}, OptionError, "compile has no option 'thread'. Did you mean 'threads'"),
+        ({"quickly": True}, OptionError, "no option 'quickly'. It has model, threads, backend"),
     ],
 )
 def test_what_an_option_does_not_take_is_refused_at_once(
@@ -48,6 +51,13 @@ def test_what_an_option_does_not_take_is_refused_at_once(
     if options.keys() & {"kernels", "passes"}:
         with pytest.raises(error, match=says):
             ts.compile(MODEL, backend="numpy", **options)
+
+
+def test_verify_names_its_own_options_and_those_of_compile() -> None:
+    with pytest.raises(OptionError, match=r"verify has no option 'tolerence'.*mean 'tolerance'"):
+        ts.verify(MODEL, tolerence=1)
+    with pytest.raises(OptionError, match=r"verify has no option 'thread'.*mean 'threads'"):
+        ts.verify(MODEL, thread=1)
 
 
 def test_threads_are_of_any_integer_type() -> None:

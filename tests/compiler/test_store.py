@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +158,22 @@ def test_weights_are_mapped_from_the_program_that_is_kept(cache: Path) -> None:
     assert str(file) in mapped
     file.unlink()
     assert net(X).shape == (1, 10)
+
+
+@pytest.mark.parametrize("hours, told", [(1, False), (25, True)])
+def test_notes_tell_the_day_of_their_last_use(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, hours: int, told: bool
+) -> None:
+    """Else those of the models that are used most, written first, would be dropped first."""
+    monkeypatch.setattr(store, "RECENT", 0.0)
+    ts.compile(digits())
+    notes = [f for f in (cache / "programs").iterdir() if f.suffix in (".json", ".digest")]
+    written = time.time() - 3600 * hours
+    for note in notes:
+        os.utime(note, (written, written))
+    ts.compile(digits())
+    assert {note.suffix for note in notes} == {".json", ".digest"}
+    assert all((note.stat().st_mtime > written + 60) == told for note in notes)
 
 
 @pytest.mark.parametrize("when", ["__init__", "put", "finish", "commit"])

@@ -246,7 +246,7 @@ NOT_MODELS = [
     (b"\x00" * 100, "nothing but zero bytes"),
     (b"hello world, this is text", "text that starts 'hello world"),
     (b'{"ir_version": 8}', "JSON text"),
-    (b"7767517\n75 83\nInput data 0 1 data", "an ncnn param file"),
+    (b"7767517\n75 83\nInput data 0 1 data", "an ncnn model"),
     (b"version https://git-lfs.github.com/spec/v1", "a Git LFS pointer"),
     (b"<!DOCTYPE html><html>", "an HTML page"),
     (b"\x1c\0\0\0TFL3" + b"\1" * 50, "a TensorFlow Lite model"),
@@ -271,6 +271,34 @@ def test_the_suffix_is_named_where_the_content_disagrees(tmp_path: Path) -> None
     path = tmp_path / "net.onnx"
     path.write_bytes(b"\xf3\xfe\xfa\xf9" * 30)
     with pytest.raises(ModelFileError, match="Its name says ONNX, its content does not"):
+        load(path)
+
+
+@pytest.mark.parametrize("name, data, found", [
+    ("net.mnn", b"\x18\0\0\0\x14" + b"\1" * 50, "an MNN model"),
+    ("net.tmfile", b"\2\0\0\0\0\0\0@" + b"\1" * 50, "a Tengine model"),
+    ("net.tnnproto", b'"1 58 1 4206624770 ,"\n"input 1 3 224 224 ,"\n', "a TNN model"),
+    ("net.txt", b'"1 58 1 4206624770 ,"\n"input 1 3 224 224 ,"\n', "a TNN model"),
+    ("net.param", b"7767517\n142 141\npnnx.Input in 0 1 0 #0=(1,3)f32\n", "a pnnx model"),
+    ("net.param", b"7767517\n15 15\nInput data 0 1 data 0=227\n", "an ncnn model"),
+    ("net.tflite", b"\x1c\0\0\0TFL3" + b"\1" * 50, "a TensorFlow Lite model"),
+    ("net.prototxt", b'name: "net"\nlayer {\n', "a Caffe model"),
+    ("net.pt", b"PK\x03\x04" + b"\1" * 50, "a PyTorch model"),
+    ("net.keras", b"PK\x03\x04" + b"\1" * 50, "a Keras model"),
+])  # fmt: skip
+def test_models_of_other_formats_are_named(
+    tmp_path: Path, name: str, data: bytes, found: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(ModelFileError, match=f"looks like {found}, not.* Convert it to ONNX first"):
+        load(path)
+
+
+def test_a_name_does_not_hide_what_a_file_is(tmp_path: Path) -> None:
+    path = tmp_path / "net.mnn"
+    path.write_bytes(b"<!DOCTYPE html><html>")
+    with pytest.raises(ModelFileError, match=r"looks like an HTML page[^.]*\([^.]*\)\.$"):
         load(path)
 
 

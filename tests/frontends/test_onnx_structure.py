@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,18 @@ def test_names_of_values_nodes_and_origins_survive(tmp_path: Any) -> None:
     origins = {(n.origin.file, n.origin.name, n.origin.type) for n in graph.nodes}
     assert ("net.onnx", "fc1", "Gemm") in origins
     assert ("net.onnx", "act", "Relu") in origins
+
+
+@pytest.mark.parametrize("name", ["detector", "main_graph", "torch-jit-export", ""])
+def test_a_name_that_exporters_give_to_all_models_gives_way_to_that_of_the_file(
+    name: str, tmp_path: Path
+) -> None:
+    proto = model([node("Relu", ["x"], ["y"])], {"x": X}, ["y"])
+    proto.graph.name = name
+    path = tmp_path / "net.onnx"
+    path.write_bytes(proto.SerializeToString())
+    assert load(path).name == ("detector" if name == "detector" else "net")
+    assert load(proto).name == name, "there is no file"
 
 
 def test_helper_values_do_not_take_the_names_of_the_model() -> None:

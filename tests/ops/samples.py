@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
+import pkgutil
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -27,6 +30,14 @@ class Sample:
 
 
 SAMPLES: list[Sample] = []
+
+
+def load_samples() -> list[Sample]:
+    """The table, with the rows of every module of samples in this folder."""
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        if module.name.startswith("samples"):
+            importlib.import_module(f"tests.ops.{module.name}")
+    return SAMPLES
 
 
 def add(op: str, *inputs: Any, **attrs: Any) -> None:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import re
 from typing import Any
 
 import numpy as np
 import pytest
 
-import tests.ops
-from tests.ops.samples import SAMPLES, Sample
+from tests.ops.samples import SAMPLES, Sample, load_samples
 from tinsmith.errors import TypeRuleError
 from tinsmith.graph import Graph, Type, Value
 from tinsmith.ops import OPS, Op
 
-for module in pkgutil.iter_modules(tests.ops.__path__):
-    if module.name.startswith("samples"):
-        importlib.import_module(f"tests.ops.{module.name}")
+load_samples()
 
 ROOMS = """activation cast columns compare elementwise fill index move random reduce select shape
     signal text"""

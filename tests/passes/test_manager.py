@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from tests.passes.build import Builder, check, ops_of, refused
@@ -11,6 +12,7 @@ from tinsmith.errors import (
     PassChoiceError,
     PassError,
     ReferenceFailed,
+    TypeRuleError,
     UnknownName,
 )
 from tinsmith.ops import Op
@@ -180,6 +182,24 @@ def test_verify_between_passes_names_the_pass():
             run_passes(graph(), "portable", verify=True)
     finally:
         PASSES.remove("spoil")
+
+
+def test_nodes_that_a_pass_makes_wrongly_name_it():
+    @register("portable", priority=1)
+    @dataclass(frozen=True)
+    class Mistype:
+        """Makes a node whose inputs do not fit it."""
+
+        def run(self, graph, context):
+            ops.MatMul(graph.inputs[0], graph.const(np.ones((3, 3), np.float32)))
+            return 1
+
+    try:
+        with pytest.raises(TypeRuleError, match=r"MatMul.*wants 3") as caught:
+            run_passes(graph(), "portable")
+        assert caught.value.__notes__ == ["in pass mistype"]
+    finally:
+        PASSES.remove("mistype")
 
 
 def test_nested_graphs_are_rewritten_and_not_shared():

@@ -10,7 +10,7 @@ from tests.kernels.block_cases import block_of_graph, graph_of
 from tinsmith.codegen.target import level, usable_cores
 from tinsmith.plan.blocks import one_by_one
 from tinsmith.plan.place import Placer
-from tinsmith.runtime.gauge import wait_of_two
+from tinsmith.runtime.gauge import phase_of_two
 
 SLOW = replace(level("avx2"), wait=1e-3)
 
@@ -33,4 +33,4 @@ def test_blocks_save_waits():
 
 @pytest.mark.skipif(usable_cores() < 2, reason="one core")
 def test_waits_are_measured():
-    assert 1e-9 < wait_of_two(level("host")) < 1e-2
+    assert 1e-9 < phase_of_two(level("host")) < 1e-2

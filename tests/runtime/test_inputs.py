@@ -34,6 +34,20 @@ def test_arrays_that_cannot_be_written() -> None:
     np.testing.assert_array_equal(net(x[:0]), x[:0])
 
 
+def test_a_shape_that_lacks_only_the_batch_is_told_how_to_get_one() -> None:
+    g = Graph("image")
+    g.outputs = [ops.Relu(g.input("x", Type("float32", ("N", 1, 8, 8))))]
+    net = ts.compile(g, cache=False)
+    with pytest.raises(
+        InputShapeError, match=r"not \[1, 8, 8\]; array\[None\] fits: a batch of one"
+    ):
+        net(np.zeros((1, 8, 8), np.float32))
+    with pytest.raises(InputShapeError, match=r"not \[3, 8, 8\]$"):
+        net(np.zeros((3, 8, 8), np.float32))
+    with pytest.raises(InputShapeError, match=r"; array.transpose\(0, 3, 1, 2\) fits"):
+        net(np.zeros((1, 8, 8, 1), np.float32))
+
+
 ROWS = np.arange(8, dtype=np.float32).reshape(2, 4)
 
 
@@ -56,3 +70,20 @@ def test_a_session_refuses_what_its_program_was_not_made_for(
     with pytest.raises(error, match=message):
         session.run(given)
     np.testing.assert_array_equal(session.run([ROWS])[0], ROWS * 2)
+
+
+@pytest.mark.parametrize("arrays", [5, None, np.ones((1, 3, 12, 12), np.float32)], ids=type)
+def test_run_takes_a_list_or_a_dict(arrays: object) -> None:
+    net = ts.compile(residual(), cache=False)
+    with pytest.raises(InputTypeError, match="run takes a list of arrays, or a dict"):
+        net.run(arrays)  # type: ignore[arg-type]
+
+
+def test_shapes_may_be_lists_and_none_may_lack() -> None:
+    g = Graph("any")
+    g.outputs = [ops.Relu(g.input("x", Type("float32", ("N", 4))))]
+    net = ts.compile(g, cache=False)
+    assert net.session([[3, 4]]) is net.session(((3, 4),))  # type: ignore[arg-type]
+    for ask in (net.program, net.session):
+        with pytest.raises(InputShapeError, match="the input 'x' of any needs a shape"):
+            ask((None,))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
-from tests.interrupts import STRIKES, run
+from tests.interrupts import STRIKES, run, strikes
 from tests.models import digits
+from tinsmith.errors import ForkError
+from tinsmith.runtime import forks
 
 INTERRUPTED = (
     STRIKES
@@ -95,6 +98,31 @@ assert codes <= {0, 7} and 7 in codes, codes
 assert forked() == 0
 """
     run(code, digits())
+
+
+def test_a_thread_that_was_interrupted_at_any_moment_is_not_at_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forks, "_locks", {})
+    monkeypatch.setattr(forks, "_lost", False)
+
+    def work() -> None:
+        with forks.working(), forks.working():
+            len("")
+
+    def fork() -> None:
+        """As another thread does."""
+        child = threading.Thread(target=forks._in_child)
+        child.start()
+        child.join()
+
+    for moment in strikes(work):
+        fork()
+        assert not forks._lost, moment
+    with forks.working():
+        fork()
+    with pytest.raises(ForkError):
+        forks.working()
 
 
 def test_an_import_that_was_interrupted_is_made_again(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +46,26 @@ def test_who_measures_at_the_same_time_takes_what_the_first_found(
     monkeypatch.setattr(gauge, "measure", slower)
     assert limits(host()) == ROW
     _limits.cache_clear()
+    assert limits(host()) == ROW
+
+
+def test_threads_that_need_them_at_the_same_time_measure_once(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[Target] = []
+
+    def slow(target: Target) -> tuple[float, ...]:
+        measured.append(target)
+        time.sleep(0.05)
+        return ROW
+
+    monkeypatch.setattr(gauge, "measure", slow)
+    threads = [threading.Thread(target=limits, args=(host(),)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(measured) == 1
     assert limits(host()) == ROW
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -114,3 +116,31 @@ def test_kept_programs_are_bounded_by_number_and_bytes(monkeypatch: pytest.Monke
     for got, want in zip(net(**given).values(), run_graph(graph, given), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
     assert len(net._programs) == len(net._local.sessions) == 1
+
+
+def counted(graph: Graph) -> tuple[ts.Net, Counter]:
+    """A net, and how often it has built a program for each signature."""
+    net, built = ts.compile(graph, cache=False), Counter()
+    build = net._build
+
+    def count(signature):
+        built[signature] += 1
+        return build(signature)
+
+    net._build = count
+    return net, built
+
+
+def test_the_shapes_used_last_are_kept() -> None:
+    g = Graph("g")
+    g.outputs = [ops.Relu(g.input("x", Type("float32", ("N",))))]
+    net, built = counted(g)
+    hot = np.ones(1, np.float32)
+    for n in range(2, 40):
+        net(np.ones(n, np.float32))
+        net(hot)
+    assert set(built.values()) == {1}
+    assert net.program(((1,),)) is net.session(((1,),)).program
+    assert built[((1,),)] == 1, "what a session holds is found"
+    net(np.ones(2, np.float32))
+    assert built[((2,),)] == 2, "what nobody has used for long is not"

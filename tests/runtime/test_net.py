@@ -209,9 +209,11 @@ def test_an_index_out_of_range_is_an_error_not_a_wild_read(threads: int, divided
 
 
 @pytest.mark.parametrize("take", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_a_net_says_how_it_is_handed_on(take: Callable[[ts.Net], object]) -> None:
-    with pytest.raises(TinsmithError, match=r"threads may call it; tinsmith.save"):
-        take(ts.compile(residual(), cache=False))
+def test_a_net_says_how_it_is_handed_on(take: Callable[[object], object]) -> None:
+    net = ts.compile(residual(), cache=False)
+    for one in (net, net.program(), net.session()):
+        with pytest.raises(TinsmithError, match=r"threads may call a Net; tinsmith.save"):
+            take(one)
 
 
 def test_symbols_must_agree() -> None:

@@ -8,7 +8,7 @@ import pytest
 import tinsmith as ts
 from tinsmith.graph import Graph, Type
 from tinsmith.ops import OPS
-from tinsmith.runtime.profile import step_seconds
+from tinsmith.runtime.profile import Profile, Row, step_seconds
 
 
 def test_runs_that_no_thread_has_seen_are_left_out():
@@ -35,7 +35,11 @@ def test_what_python_does_around_a_run_is_not_the_steps():
     g.outputs = [g.add(OPS["Exp"], x).outputs[0]]
     net = ts.compile(g)
     profile = net.profile(np.ones(16, np.float32), repeat=50)
-    assert sum(row.ms for row in profile.rows) < 0.5 * profile.total_ms
+    assert profile.steps_ms < 0.5 * profile.total_ms
+    said, head, row = str(profile).splitlines()
+    assert f"{profile.total_ms:.4f} ms a call (median), {profile.steps_ms:.4f} ms in steps" in said
+    assert ", 1 thread: " in said and head.split()[2] == "us"
+    assert float(row.split()[2]) == pytest.approx(1e3 * profile.rows[0].ms, abs=1e-4)
 
 
 def test_steps_of_one_name_have_times_of_their_own():
@@ -47,3 +51,10 @@ def test_steps_of_one_name_have_times_of_their_own():
     rows = net.profile(np.ones((1, 64, 56, 56), np.float32), repeat=5).rows
     assert len(rows) > 1 and len({r.ms for r in rows}) > 1
     assert sum(r.share for r in rows) == pytest.approx(1)
+
+
+def test_rows_are_in_milliseconds_where_one_is_long():
+    row = Row("s", "Exp", "k", "native", 0.25, 1.0, 0.0, None, 0.0, 0.0, "")
+    said, head, line = str(Profile("m", 2, 0.5, 100.0, (row,))).splitlines()
+    assert said.startswith("m, 2 threads: 0.5000 ms a call (median), 0.2500 ms in steps, peak 100")
+    assert head.split()[2] == "ms" and line.split()[2] == "0.2500"

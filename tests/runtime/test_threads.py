@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import subprocess
@@ -42,8 +43,9 @@ def test_jobs_clear_their_counters_and_a_team_stops(address: Callable[[str], int
         run(team, address, counters)
         assert not counters.any()
         counters[:] = 1
+    workers = list(team._workers)
     team.stop()
-    assert not any(t.is_alive() for t in team._workers)
+    assert len(workers) == 2 and not any(t.is_alive() for t in workers)
 
 
 def together(team: Team, came: list[int], leave: threading.Event | None = None) -> None:
@@ -209,6 +211,21 @@ def test_a_forked_child_waits_for_none_of_its_parents_workers(
     leave.set()
     team.stop()
     leased.stop()
+
+
+def test_a_burst_of_callers_leaves_few_teams(
+    address: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "_free", {})
+    monkeypatch.setattr(threads, "KEPT", 2)
+    monkeypatch.setattr(threads, "usable_cores", lambda: 2)
+    with contextlib.ExitStack() as leases:
+        teams = [leases.enter_context(threads.Lease(2, address)) for _ in range(5)]
+        workers = [thread for team in teams for thread in team._workers]
+    assert len(threads._free[2]) == 2
+    assert sum(thread.is_alive() for thread in workers) == 2
+    threads._stop_all()
+    assert not any(thread.is_alive() for thread in workers)
 
 
 def test_nobody_gets_a_team_that_is_being_stopped(

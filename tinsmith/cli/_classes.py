@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,14 @@ from tinsmith.errors import ModelFileError
 # Sizes of well-known label sets: an output of that many scores is read as classes, also unnamed.
 USUAL = (10, 100, 1000, 1001, 21841)
 MOST_ROWS = 16
+"""So many rows of an output may be read as classes for their number alone."""
+
+
+class Scores(NamedTuple):
+    """Rows of class probabilities [N,C], and whether it was softmax that made them of an output."""
+
+    probabilities: Any
+    softmax: bool
 
 
 def read_labels(path: Path) -> list[str]:
@@ -27,28 +35,29 @@ def read_labels(path: Path) -> list[str]:
     return [line.strip() for line in lines]
 
 
-def distribution(array: Any, labels: list[str] | None) -> Any:
-    """Rows of class probabilities [N,C], or None where the output is no class scores.
+def scores_of(array: Any, labels: list[str] | None) -> Scores | None:
+    """The class probabilities of an output, or None where it is no class scores.
 
     With labels, an output is class scores if it has one for each label; without, if its rows are
-    distributions or of a usual size. Scores that are no probabilities go through softmax.
+    distributions, or few and of a usual size. Scores that are no probabilities go through softmax.
     """
     if array.dtype.kind != "f" or array.ndim < 2 or not array.size:
         return None
-    if array.size != array.shape[0] * array.shape[1] or len(array) > MOST_ROWS:
+    if array.size != array.shape[0] * array.shape[1]:
         return None
     rows = array.reshape(array.shape[:2]).astype(np.float64)
     classes = rows.shape[1]
     if classes < 2 or not np.isfinite(rows).all():
         return None
     already = bool((rows >= 0).all() and np.allclose(rows.sum(1), 1, atol=1e-3))
-    wanted = classes == len(labels) if labels else already or classes in USUAL
+    usual = classes in USUAL and len(rows) <= MOST_ROWS
+    wanted = classes == len(labels) if labels else already or usual
     if not wanted:
         return None
     if already:
-        return rows
+        return Scores(rows, False)
     powers = np.exp(rows - rows.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
+    return Scores(powers / powers.sum(axis=1, keepdims=True), True)
 
 
 def best(row: Any, labels: list[str] | None, top: int) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
+from tinsmith.errors import ReferenceFailed, TypeRuleError
 from tinsmith.graph import Graph, Node, Type
 from tinsmith.passes.manager import Context
 from tinsmith.passes.shapes import PropagateShapes
@@ -32,10 +33,15 @@ class Facts:
 
 
 def facts_of(graph: Graph, sizes: Mapping[str, int]) -> Facts:
-    """What is known where the free input dimensions have these sizes, and 1 where none is named."""
+    """What is known where the free input dimensions have these sizes, and 1 where none is named.
+    Where no size is given at all, and 1 does not fit, they are unknown."""
     found = Facts()
-    sized = _with_sizes(graph, sizes)
-    PropagateShapes().run(sized, Context())
+    try:
+        sized = _with_sizes(graph, sizes)
+    except (TypeRuleError, ReferenceFailed):
+        if sizes:
+            raise
+        sized = _propagated(graph.clone())
     for one in graphs_in(sized):
         for node in one.nodes:
             _count_work(found, node)
@@ -70,13 +76,18 @@ def graphs_in(graph: Graph) -> Iterator[Graph]:
 
 
 def _with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """A copy of the graph with its free input dimensions set."""
+    """A copy of the graph with its free input dimensions set, and what follows from them."""
     types: dict[str, Type] = {}
     for v in graph.inputs:
         if v.shape is not None and not v.type.is_static:
             shape = tuple(d if isinstance(d, int) else sizes.get(d, 1) for d in v.shape)
             types[v.name] = v.type.like(shape=shape)
-    return graph.clone(types)
+    return _propagated(graph.clone(types))
+
+
+def _propagated(graph: Graph) -> Graph:
+    PropagateShapes().run(graph, Context())
+    return graph
 
 
 def sizes_from(graph: Graph, arrays: Mapping[str, Any]) -> dict[str, int]:

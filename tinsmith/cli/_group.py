@@ -19,6 +19,7 @@ from typing import Any
 import click
 
 from tinsmith.errors import (
+    FileNameError,
     InputNameError,
     KernelChoiceError,
     OptionError,
@@ -26,15 +27,23 @@ from tinsmith.errors import (
     TinsmithError,
     UnknownName,
     suggest,
+    told,
 )
 
 INTERRUPTED = 130
-USAGE = (UnknownName, OptionError, PassChoiceError, KernelChoiceError, InputNameError)
+USAGE = (
+    FileNameError,
+    InputNameError,
+    KernelChoiceError,
+    OptionError,
+    PassChoiceError,
+    UnknownName,
+)
 """Errors that only what the user wrote can cause."""
 
 
 class Failed(click.ClickException):
-    """Prints the message of a TinsmithError; exit code 1."""
+    """Prints the message of a TinsmithError, and its notes; exit code 1."""
 
     def show(self, file: Any = None) -> None:
         label = click.style("error:", fg="red", bold=True)
@@ -74,9 +83,9 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except USAGE as error:
-            raise Misused(str(error)) from error
+            raise Misused(told(error)) from error
         except TinsmithError as error:
-            raise Failed(str(error)) from error
+            raise Failed(told(error)) from error
         except MemoryError as error:
             raise Failed(f"there is not enough memory: {error}") from error
         except KeyboardInterrupt:

@@ -1,7 +1,8 @@
 """Model inputs from the command line: arrays in files, pictures, random numbers.
 
     x.npy            the next input that has no array yet
-    data.npz         the arrays whose names are inputs; a lone array goes where x.npy would
+    data.npz         the arrays whose names are inputs; a lone one that numpy has named goes where
+                     x.npy would
     cat.jpg          decoded, resized to the input's height and width, scaled (see `Picture`)
     random, zeros    generated
     name=ANY         any of these, for the input of that name
@@ -24,6 +25,8 @@ from tinsmith.formats.npz import read_arrays
 from tinsmith.graph import Type, compatible
 
 Array = np.ndarray[Any, Any]
+UNNAMED = "arr_0"
+"""What numpy calls the array of an .npz that nobody has named."""
 
 
 class Inputs:
@@ -89,14 +92,18 @@ class Inputs:
         return [n for n in self.types if n not in self.arrays]
 
     def in_order(self, sources: Sequence[str]) -> None:
+        others = [s for s in sources if not is_picture(s)]
+        if others and len(sources) - len(others) > 1 and len(sources) > len(self.free()):
+            named = f", or say which input takes it: NAME={others[0]}" * (len(self.types) > 1)
+            raise InputNameError(
+                f"{others[0]} is no picture, and makes up no batch with pictures; give the "
+                f"pictures alone{named}"
+            )
         for source in sources:
             free = self.free()
             if not free:
-                total = len(self.types)
-                raise InputNameError(
-                    f"nothing is left to take {source}: the model's {total} "
-                    f"input{'s' * (total != 1)} ({', '.join(self.types)}) have their arrays"
-                )
+                taken = ", ".join(f"{n!r} takes {self.notes[n]}" for n in self.types)
+                raise InputNameError(f"nothing is left to take {source}: {taken}")
             self.put(free[0], self.one(source, free[0]), source)
 
     def one(self, source: str, name: str) -> Array:
@@ -126,17 +133,19 @@ class Inputs:
         return array
 
     def npz(self, source: str) -> list[str]:
-        """Take the arrays that are named as inputs; return [source] where it is a lone array."""
+        """Take the arrays that are named as inputs; return [source] where one has no name."""
         if not Path(source).exists():
             return [source]
         arrays = read_arrays(source)
         named = [n for n in arrays if n in self.types]
         for name in named:
             self.put(name, arrays[name], source)
-        if not named and len(arrays) != 1:
+        if not named and list(arrays) != [UNNAMED]:
+            known = ", ".join(self.types)
+            hint = f"; {next(iter(self.types))}={source} takes it" if len(arrays) == 1 else ""
             raise InputNameError(
-                f"{source} holds {', '.join(arrays)}; none of them is an input of the model "
-                f"({', '.join(self.types)})"
+                f"{source} holds {', '.join(arrays) or 'nothing'}; the model's inputs have other "
+                f"names: {known}{hint}"
             )
         if named:
             self.unused |= {n: source for n in arrays if n not in named}
@@ -145,7 +154,7 @@ class Inputs:
     def batch(self, sources: Sequence[str]) -> None:
         """Several pictures: one after the other where inputs are waiting, else along the batch."""
         free = self.free()
-        if len(free) >= len(sources):
+        if len(free) >= len(sources) or not free:
             return self.in_order(sources)
         type_ = self.types[free[0]] if len(free) == 1 else None
         room = type_.shape[0] if type_ is not None and type_.shape else None

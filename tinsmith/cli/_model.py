@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinsmith.cli import _show
-from tinsmith.errors import InputShapeError, TypeRuleError
+from tinsmith.errors import InputShapeError, ReferenceFailed, TypeRuleError
 from tinsmith.graph import Type
 from tinsmith.records import dataclass
 
@@ -273,6 +273,10 @@ def sizes(dims: tuple[str, ...], types: Mapping[str, Type]) -> dict[str, int]:
                 f"{name} would be greater than {LARGEST}, the largest dimension",
                 param_hint="--dim",
             )
+        if name in found:
+            raise click.BadParameter(
+                f"{name} is given twice: {found[name]} and {int(number)}", param_hint="--dim"
+            )
         found[name] = int(number)
     return found
 
@@ -297,13 +301,11 @@ def assuming(types: Mapping[str, Type], chosen: Mapping[str, int]) -> Iterator[N
     """Shapes that do not fit together are an error that says which sizes nobody has chosen."""
     try:
         yield
-    except TypeRuleError as error:
+    except (TypeRuleError, ReferenceFailed) as error:
         free = [d for d in free_dimensions(types) if d not in chosen]
-        if not free:
-            raise
-        raise TypeRuleError(
-            f"{error}; {', '.join(free)} counted as 1, which --dim {free[0]}=SIZE changes"
-        ) from error
+        if free:
+            error.add_note(f"{', '.join(free)} counted as 1, which --dim {free[0]}=SIZE changes")
+        raise
 
 
 def outputs_of(net: Any, result: Any) -> dict[str, Any]:

@@ -8,7 +8,16 @@ import click
 
 from tinsmith.cli import _show
 from tinsmith.cli._facts import Facts, facts_of
-from tinsmith.cli._model import MODEL, Build, assuming, build_options, signature_of, sizes
+from tinsmith.cli._model import (
+    MODEL,
+    Build,
+    assuming,
+    build_options,
+    free_dimensions,
+    signature_of,
+    sizes,
+)
+from tinsmith.errors import ReferenceFailed, TypeRuleError, told, warn
 
 STAGES = ("imported", "canonical", "placed", "plan")
 
@@ -31,7 +40,7 @@ def command(
 ) -> None:
     """Say what is in MODEL: inputs, outputs, operators, parameters, arithmetic, memory.
 
-    Free dimensions count as 1 unless --dim gives them a size.
+    Free dimensions count as 1 unless --dim gives them a size; as unknown where 1 does not fit.
 
     \b
     Examples:
@@ -51,7 +60,7 @@ def command(
     with assuming(types, chosen):
         facts = facts_of(graph, chosen)
     plan = memory and build.backend == "cpu"
-    planned = planned_memory(model, build, dims) if plan else None
+    planned = planned_memory(model, build, dims, types) if plan else None
     if json_:
         return _show.as_json(document(model, graph, facts, planned))
     print_ports(graph)
@@ -89,9 +98,17 @@ def types_of(graph: Any) -> dict[str, Any]:
     return {v.name: v.type for v in graph.inputs}
 
 
-def planned_memory(model: str, build: Build, dims: tuple[str, ...]) -> dict[str, int]:
-    """Bytes, as the plan has them."""
-    found = build.compile(model, dims).net.memory
+def planned_memory(
+    model: str, build: Build, dims: tuple[str, ...], types: dict[str, Any]
+) -> dict[str, int] | None:
+    """Bytes, as the plan has them; None, with a warning, where nobody chose sizes and 1 fails."""
+    try:
+        found = build.compile(model, dims).net.memory
+    except (TypeRuleError, ReferenceFailed) as error:
+        if dims or not free_dimensions(types):
+            raise
+        warn(f"no memory is planned: {told(error)}")
+        return None
     names = ("peak", "naive", "lower_bound", "weights", "workspace", "code")
     return {name: int(getattr(found, name)) for name in names}
 

@@ -32,7 +32,7 @@ def command(op: str | None, json_: bool) -> None:
     rows = sorted(KERNELS.rows(), key=lambda k: (k.op, -k.tier, k.name))
     if op is not None:
         if op != ELEMENTWISE and op not in OPS:
-            raise UnknownName("operator", op, [*OPS, ELEMENTWISE])
+            raise UnknownName("operator", op, [*OPS, ELEMENTWISE], OPS.command)
         taken = [op] if op == ELEMENTWISE else kernel_rows_of(OPS[op])
         rows = [k for k in rows if k.op in taken]
     document = [

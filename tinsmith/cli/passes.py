@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from tinsmith.cli import _show
+from tinsmith.errors import UnknownName
 
 
 @click.command(short_help="List the passes in the order in which they run, or the rules of one.")
@@ -29,6 +30,9 @@ def command(name: str | None, spec: str | None, device: str | None, json_: bool)
     """
     from tinsmith.passes import PASSES, list_passes
 
+    devices = {d for e in PASSES.rows() for d in e.devices or ()}
+    if device is not None and device not in devices:
+        raise UnknownName("device", device, devices)
     if name is not None:
         return one(PASSES[name], json_)
     document = [describe(e) for e in list_passes(device=device, spec=spec)]

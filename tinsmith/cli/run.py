@@ -10,7 +10,7 @@ import click
 import numpy as np
 
 from tinsmith.cli import _show
-from tinsmith.cli._classes import best, distribution, read_labels
+from tinsmith.cli._classes import best, read_labels, scores_of
 from tinsmith.cli._model import (
     MODEL,
     Build,
@@ -21,7 +21,10 @@ from tinsmith.cli._model import (
     outputs_of,
 )
 from tinsmith.errors import InputShapeError
-from tinsmith.formats.npz import write_npz
+from tinsmith.formats.npz import npz_path, write_npz
+
+TOP, ROWS = 5, 16
+"""How many classes of a row are shown, and how many rows."""
 
 
 @click.command(short_help="Run a model on arrays, pictures or random numbers.")
@@ -33,8 +36,7 @@ from tinsmith.formats.npz import write_npz
 @click.option(
     "--top",
     type=click.IntRange(1),
-    default=5,
-    show_default=True,
+    show_default=str(TOP),
     help="How many classes to show.",
 )
 @click.option("--save", type=click.Path(dir_okay=False), help="Write the outputs to this .npz.")
@@ -44,7 +46,7 @@ def command(
     model: str,
     given: Given,
     labels: str | None,
-    top: int,
+    top: int | None,
     save: str | None,
     build: Build,
     json_: bool,
@@ -53,9 +55,14 @@ def command(
 
     \b
     INPUTS, in the order of the model's inputs or as name=...:
-      x.npy, data.npz   arrays; those of an .npz go to the inputs of their names
-      cat.jpg           decoded, resized, scaled as --scale says; several make up a batch
+      x.npy, data.npz   arrays; those of an .npz go to the inputs of their names, a lone one
+                        without a name ('arr_0') where x.npy would
+      cat.jpg           decoded, resized, scaled as --scale says; several, and nothing else
+                        in order, make up a batch
       random, zeros     generated; what is not given is random
+
+    Outputs that look like class scores, or have one for each of --labels, show their best classes;
+    scores that are no probabilities go through softmax for that, which the output's line says.
 
     \b
     Examples:
@@ -65,16 +72,14 @@ def command(
       tinsmith run bert.onnx input_ids=ids.npy attention_mask=mask.npy --save out.npz
     """
     names = read_labels(Path(labels)) if labels else None
+    target = npz_path(save) if save else None
     built, arrays, notes = build.compile_for(model, given)
     with _show.working("running"):
         outputs, first, again = run_twice(built.net, arrays)
-    shown = {n: describe(a, names, top) for n, a in outputs.items()}
-    if names and not any("classes" in row for row in shown.values()):
-        shapes = ", ".join(f"{n} {row['shape']}" for n, row in shown.items())
-        raise InputShapeError(
-            f"{labels} names {len(names)} classes, but no output has a score for each: {shapes}"
-        )
-    saved = write_npz(save, outputs) if save else None
+    shown = {n: describe(a, names, top or TOP) for n, a in outputs.items()}
+    if not any("classes" in row for row in shown.values()):
+        check_unused(shown, labels, names, top)
+    saved = write_npz(target, outputs) if target else None
     if json_:
         return _show.as_json(document(built, build, arrays, notes, shown, first, again))
     for name, array in arrays.items():
@@ -100,6 +105,24 @@ def run_twice(net: Any, arrays: dict[str, Any]) -> tuple[dict[str, Any], float, 
     return outputs, (first - start) * 1e3, (time.perf_counter() - first) * 1e3
 
 
+def check_unused(
+    shown: dict[str, dict[str, Any]], labels: str | None, names: list[str] | None, top: int | None
+) -> None:
+    """Raises InputShapeError where what is to be said of classes is asked of outputs that have
+    none."""
+    shapes = ", ".join(f"{n} {row['shape']}" for n, row in shown.items())
+    if names:
+        raise InputShapeError(
+            f"{labels} names {len(names)} classes, but no output has rows of a finite score for "
+            f"each: {shapes}"
+        )
+    if top:
+        raise InputShapeError(
+            f"--top {top} is for class scores, and no output looks like them: {shapes}; "
+            "--labels FILE says what the classes are"
+        )
+
+
 def describe(array: Any, labels: list[str] | None, top: int) -> dict[str, Any]:
     """An output as plain data: type, range, and its best classes where it has classes."""
     row: dict[str, Any] = {"dtype": str(array.dtype), "shape": list(array.shape)}
@@ -109,9 +132,10 @@ def describe(array: Any, labels: list[str] | None, top: int) -> dict[str, Any]:
         row["not_finite"] = int(numbers.size - finite.size)
         if finite.size:
             row |= {"min": finite.min(), "mean": finite.mean(), "max": finite.max()}
-    probabilities = distribution(array, labels)
-    if probabilities is not None:
-        row["classes"] = [best(p, labels, top) for p in probabilities]
+    scores = scores_of(array, labels)
+    if scores is not None:
+        row["softmax"] = scores.softmax
+        row["classes"] = [best(p, labels, top) for p in scores.probabilities]
     elif 0 < array.size <= 8:
         row["values"] = array
     return row
@@ -123,15 +147,21 @@ def print_output(name: str, row: dict[str, Any]) -> None:
         line += f" = {np.array2string(np.asarray(row['values']), precision=6, separator=', ')}"
     elif "min" in row:
         line += f", min {row['min']:.6g}, mean {row['mean']:.6g}, max {row['max']:.6g}"
-    click.echo(line)
+    click.echo(f"{line}; its softmax:" if row.get("softmax") else line)
     if row.get("not_finite"):
         click.secho(f"        {row['not_finite']} of its elements are NaN or infinite", fg="yellow")
-    for i, classes in enumerate(row.get("classes", ())):
-        if len(row["classes"]) > 1:
+    print_classes(row.get("classes", []))
+
+
+def print_classes(rows: list[list[dict[str, Any]]]) -> None:
+    for i, classes in enumerate(rows[:ROWS]):
+        if len(rows) > 1:
             click.echo(f"        [{i}]")
         width = max(len(c["label"]) for c in classes)
         for c in classes:
             click.echo(f"        {c['label']:<{width}}  {c['probability']:7.2%}")
+    if len(rows) > ROWS:
+        click.echo(f"        and {len(rows) - ROWS} more rows, which --json has")
 
 
 def times(built: Built, first: float, again: float) -> str:

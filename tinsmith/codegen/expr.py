@@ -45,6 +45,19 @@ class Expr:
             return text
         return blake2b(text.encode(), digest_size=16).hexdigest()  # shared parts stay short
 
+    def nodes(self) -> list[Expr]:
+        """Every node of the expression once, this one first."""
+        seen: dict[int, Expr] = {}
+
+        def walk(e: Expr) -> None:
+            if id(e) not in seen:
+                seen[id(e)] = e
+                for a in e.args:
+                    walk(a)
+
+        walk(self)
+        return list(seen.values())
+
     def evaluate(self, leaves: Sequence[Any]) -> Any:
         """The value in numpy, for arrays or scalars in place of the leaves."""
         from tinsmith.codegen.functions import FUNCTIONS

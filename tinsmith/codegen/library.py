@@ -86,43 +86,37 @@ class Compiler:
 
     def __init__(self, target: Target, cache: Cache | None = None) -> None:
         self.target, self.cache = target, cache
-        self._pools: list[Workers] = []
+        self._pools = [Workers(max(1, usable_cores() - 1))]
         self._calls: dict[str, Call[bytes]] = {}
+        self._found: dict[str, bytes] = {}
 
     def add(self, text: str) -> None:
-        if text in self._calls or _known.get(self._key(text)) is not None:
+        if text in self._calls or text in self._found:
             return
-        if not self._pools:
-            self._start(max(1, usable_cores() - 1))
-        self._submit(text)
-
-    def _start(self, threads: int) -> None:
-        self._pools.append(Workers(threads))
-
-    def _submit(self, text: str) -> None:
-        self._calls[text] = self._pools[-1].submit(self._object, text)
+        known = _known.get(self._key(text))
+        if known is None:
+            self._calls[text] = self._pools[-1].submit(self._object, text)
+        else:
+            self._found[text] = known
 
     def objects(self, codes: Mapping[str, str]) -> dict[str, bytes]:
         """The object of each text, by symbol. Raises CodegenError where LLVM refuses one."""
-        for text in sorted(codes.values(), key=len, reverse=True):
+        calls, self._calls = self._calls, {}  # an interrupt must leave none that is cancelled
+        self._calls = {text: call for text, call in calls.items() if not call.cancel()}
+        self._pools.append(Workers(usable_cores()))
+        for text in sorted([*calls, *codes.values()], key=len, reverse=True):
             self.add(text)
-        if waiting := [text for text, call in self._calls.items() if call.cancel()]:
-            self._start(usable_cores())
-            for text in sorted(waiting, key=len, reverse=True):
-                self._submit(text)
         return {symbol: self._result(text) for symbol, text in codes.items()}
 
     def _result(self, text: str) -> bytes:
-        if text in self._calls:
-            return self._calls[text].result()
-        known = _known.get(self._key(text))
-        return self._object(text) if known is None else known
+        return self._found[text] if text in self._found else self._calls[text].result()
 
     def _key(self, text: str) -> Key:
         return ("" if self.cache is None else str(self.cache.path), self.target.key, text)
 
     def _object(self, text: str) -> bytes:
-        data = self._made(text)
+        with _turns:
+            data = self._made(text)
         _known.put(self._key(text), data)
         return data
 
@@ -138,15 +132,11 @@ class Compiler:
         return data
 
     def __enter__(self) -> Compiler:
-        _turns.shorten()
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            _turns.restore()
-        finally:
-            for pool in self._pools:
-                pool.close()
+        for pool in self._pools:
+            pool.close()
 
 
 Key = tuple[str, str, str]  # the cache, the target, the text
@@ -195,7 +185,8 @@ def forget() -> None:
 
 class _Turns:
     """Shorter turns of Python's threads while code is compiled: a compiling thread asks for the
-    interpreter's lock some ten times a kernel, and waits for a whole turn each time."""
+    interpreter's lock some ten times a kernel, and waits for a whole turn each time. Only threads
+    that no interrupt strikes enter."""
 
     SECONDS = 0.0003
 
@@ -203,14 +194,14 @@ class _Turns:
         self._lock = threading.Lock()
         self._users, self._before = 0, 0.0
 
-    def shorten(self) -> None:
+    def __enter__(self) -> None:
         with self._lock:
             self._users += 1
             if self._users == 1:
                 self._before = sys.getswitchinterval()
                 sys.setswitchinterval(min(self.SECONDS, self._before))
 
-    def restore(self) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._users -= 1
             if self._users == 0:

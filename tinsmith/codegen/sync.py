@@ -5,20 +5,21 @@ counts the tiles that are claimed and done, and closes its gate when all are; a 
 system has set aside until then misses the job. One that has come in holds up no more than the tiles
 it took, and the next job until it has left.
 
-Waiting is a bounded spin, then a semaphore (between jobs), or yields and then naps (inside a job):
-a thread that is waited for so long has probably been set aside for another process, and once this
-core is idle, the system moves it here. Threads of a team that share a core, because another process
-has the second, would spin in vain every time: inside a job a spin that was in vain halves the next,
-until one is not. Semaphore, yield and nap are function pointers in the sync block, so the code is
-the same on every system.
+Waiting is a bounded spin, then yields, then a semaphore (between jobs) or naps (inside a job). Who
+calls again at once finds workers awake, and what else wants their core has it meanwhile. Inside a
+job a thread that is waited for so long has probably been set aside for another process, and once
+this core is idle, the system moves it here. Threads of a team that share a core, because another
+process has the second, would spin in vain every time: inside a job a spin that was in vain halves
+the next, until one is not. Semaphore, yield and nap are function pointers in the sync block, so the
+code is the same on every system.
 
 A post may come late, to a worker that took its job without sleeping, did it and went to sleep
 since, or when the job is over: whoever wakes looks at the gate first.
 
 Sync block, in bytes: 0 gate (i64: the number of the last job, OPEN, and how many workers are
 inside), 192 stop flag, 256 job function, 264 job argument, 320 wait, 328 post, 336 yield, 344 nap,
-352 most spins (i32), 448 spins inside a job (i32); for thread t: FLAGS + 64 t is 1 while it sleeps,
-SEMAPHORES + 64 t is its semaphore.
+352 most spins (i32), 356 most yields between jobs (i32), 448 spins inside a job (i32); for thread
+t: FLAGS + 64 t is 1 while it sleeps, SEMAPHORES + 64 t is its semaphore.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ from tinsmith.codegen.target import Target
 NUMBER, OPEN, INSIDE = 1 << 32, 1 << 31, (1 << 31) - 1
 """Of the gate: what a job adds to it, the flag, and the mask of those inside."""
 STOP, JOB, ARGUMENT = 192, 256, 264
-WAIT, POST, YIELD, NAP, SPINS, PATIENCE = 320, 328, 336, 344, 352, 448
+WAIT, POST, YIELD, NAP, SPINS, LINGER, PATIENCE = 320, 328, 336, 344, 352, 356, 448
 FLAGS, SEMAPHORES = 4096, 8192
 MAX_THREADS = 64
 BLOCK_BYTES = SEMAPHORES + 64 * MAX_THREADS
 YIELDS, MICROSECONDS = 200, 50
 """How often is yielded, some 100 us altogether, before naps of so many microseconds."""
-LEAST_SPINS = 8
+LEAST_SPINS = 64
+"""Most waits for another thread's last tile take less, and so make the next spins longer again."""
 
 _PAUSE = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
@@ -52,11 +54,12 @@ def _pause(target: Target) -> tuple[str, str]:
 
 def _spin(pause: str, look: str, before: str, *, ready: str, idle: str, back: str) -> str:
     """Blocks `spin` to `again`: `look`, which sets %ready, is repeated %spins times, from block
-    `before`; then they go to `idle`, and look once more for each time that `back` returns. %i1
-    counts all looks."""
+    `before`; then they go to `idle`, and look once more for each time that one of the blocks
+    `back` returns. %i1 counts all looks."""
+    returns = "".join(f", [ %i1, %{block} ]" for block in back.split())
     return f"""\
 spin:
-  %i = phi i32 [ 0, %{before} ], [ %i1, %again ], [ %i1, %{back} ]
+  %i = phi i32 [ 0, %{before} ], [ %i1, %again ]{returns}
 {look}
   br i1 %ready, label %{ready}, label %pause
 pause:
@@ -76,16 +79,22 @@ hand:
   %tired = sub i32 %i1, %spins
   %long = icmp sgt i32 %tired, {YIELDS}
   br i1 %long, label %rest, label %give
-give:
-{_at("%py", YIELD)}  %yield = load ptr, ptr %py, align 8
-  %ignored = call i32 %yield()
-  br label %handed
-rest:
+{_yield("handed")}rest:
 {_at("%pn", NAP)}  %nap = load ptr, ptr %pn, align 8
   %slept = call i32 %nap(i32 {MICROSECONDS})
   br label %handed
 handed:
   br label %spin
+"""
+
+
+def _yield(then: str) -> str:
+    """Block `give`."""
+    return f"""\
+give:
+{_at("%py", YIELD)}  %yield = load ptr, ptr %py, align 8
+  %ignored = call i32 %yield()
+  br label %{then}
 """
 
 
@@ -156,12 +165,18 @@ entry:
   %flag = getelementptr i8, ptr %c, i64 %fo
   %so = add i64 %o, {SEMAPHORES}
   %sem = getelementptr i8, ptr %c, i64 %so
-{_at("%stopp", STOP)}{_at("%jobp", JOB)}{_at("%argp", ARGUMENT)}{_at("%ps", SPINS)}  br label %next
+{_at("%stopp", STOP)}{_at("%jobp", JOB)}{_at("%argp", ARGUMENT)}{_at("%ps", SPINS)}\
+{_at("%pl", LINGER)}  br label %next
 next:
   %old = phi i64 [ 0, %entry ], [ %old, %enter ], [ %number, %run ]
   %spins = load i32, ptr %ps, align 4
+  %lingers = load i32, ptr %pl, align 4
   br label %spin
-{_spin(pause, look, "next", ready="enter", idle="park", back="sleep")}park:
+{_spin(pause, look, "next", ready="enter", idle="linger", back="give sleep")}linger:
+  %yields = sub i32 %i1, %spins
+  %tired = icmp sgt i32 %yields, %lingers
+  br i1 %tired, label %park, label %give
+{_yield("spin")}park:
   %x = atomicrmw xchg ptr %flag, i32 1 seq_cst
   %v2 = load atomic i64, ptr %c seq_cst, align 8
 {_asks("%late", "%v2")}

@@ -99,16 +99,7 @@ def unsupported(expr: Any) -> str | None:
 
 def flops_of(expr: Any) -> float:
     """About how many flops the expression takes for one element; shared parts count once."""
-    seen: dict[int, Any] = {}
-
-    def walk(e: Any) -> None:
-        if id(e) not in seen:
-            seen[id(e)] = e
-            for a in e.args:
-                walk(a)
-
-    walk(expr)
-    return sum(FUNCTIONS[e.name].flops for e in seen.values() if e.name in FUNCTIONS)
+    return sum(FUNCTIONS[e.name].flops for e in expr.nodes() if e.name in FUNCTIONS)
 
 
 def emit_function(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Val:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import atexit
 import os
 from _thread import LockType, allocate_lock, start_new_thread
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
-from tinsmith.errors import TargetError
+from tinsmith.errors import Cancelled, TargetError
 
 T = TypeVar("T")
 
@@ -32,16 +33,17 @@ class Call(Generic[T]):
         self._error: BaseException | None = None
 
     def cancel(self) -> bool:
-        """Whether nobody has begun it, and nobody will."""
+        """Whether nobody has begun it, and nobody will. It ends when its thread comes to it."""
         return self._claim.acquire(False)
 
-    def run(self) -> None:
-        """Make the call, unless it was begun or cancelled."""
-        if not self._claim.acquire(False):
-            return
-        _running[id(self)] = self
+    def run(self, exits: int) -> None:
+        """Make the call, unless it was cancelled, or the process has begun to end since `exits` was
+        read; once, on a thread that no interrupt strikes."""
+        _running[id(self)] = self  # first: `_at_exit` finds it, or has counted before it is begun
         function, self._function = cast("Callable[[], T]", self._function), None
         try:
+            if exits != _exits or not self._claim.acquire(False):
+                raise Cancelled("a call on another thread was cancelled before it began")
             self._value = function()
         except BaseException as error:
             self._error = error
@@ -50,68 +52,89 @@ class Call(Generic[T]):
             self._done.release()
 
     def wait(self) -> None:
-        """Return when it has ended; it must not be cancelled."""
+        """Return when it has ended."""
         with self._done:
             pass
 
     def result(self) -> T:
-        """What it returned, once it has; raises what it raised."""
+        """What it returned, once it has; raises what it raised, or Cancelled."""
         self.wait()
         if self._error is not None:
             raise self._error
         return cast("T", self._value)
 
 
+class _Line:
+    """The calls that wait for the threads of a pool. These hold no pool: they end when it goes."""
+
+    def __init__(self) -> None:
+        self.queue: SimpleQueue[Call[Any] | None] = SimpleQueue()
+        self.open: deque[None] = deque()  # one for each call that has not ended
+        self.ends: list[LockType] = []  # locked while their threads are there
+        self.closed = False
+
+    def serve(self, exits: int) -> None:
+        end = allocate_lock()
+        with end:
+            self.ends.append(end)
+            while (call := self.queue.get()) is not None:
+                if self.closed:
+                    call.cancel()
+                call.run(exits)
+                self.open.pop()
+                del call  # and with it its value: the next may be long in coming
+            self.queue.put(None)  # for the next thread
+
+    def close(self) -> None:
+        self.closed = True
+        self.queue.put(None)
+
+
 class Workers:
-    """Threads that make calls in the order of their submission, until `close`; those of an object
-    that nobody holds end by themselves. Raises TargetError where the system gives none.
+    """Up to so many threads, which start when there are calls for them, and make these in the order
+    of their submission, until `close`; those of an object that nobody holds end by themselves, as
+    if it were closed.
 
     Submit and close from one thread at a time.
     """
 
     def __init__(self, threads: int) -> None:
-        self._queue: SimpleQueue[Call[Any] | None] = SimpleQueue()
-        self._calls: list[Call[Any]] = []
-        self._ends: list[LockType] = []  # locked while their threads are there
-        for _ in range(threads):
-            end = allocate_lock()
-            end.acquire()
-            self._ends.append(end)  # first: an interrupt may come once the thread is there
-            try:
-                _start(_serve, self._queue, end)
-            except TargetError:
-                self._ends.pop()
-                if not self._ends:
-                    raise
-                return  # fewer do the same
+        self._line = _Line()
+        self._threads, self._started = threads, 0
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Call[T]:
+        """A call that a thread will make. Raises TargetError where the system gives none."""
         call = Call(function, *arguments)
-        self._calls.append(call)
-        self._queue.put(call)
+        self._line.open.append(None)
+        if self._started < min(self._threads, len(self._line.open)):
+            self._start()
+        self._line.queue.put(call)
         return call
 
+    def _start(self) -> None:
+        try:
+            _start(self._line.serve, _exits)
+            self._started += 1  # last: an interrupt may only make one more than are counted
+        except TargetError:  # fewer do the same
+            if not self._started:
+                raise
+
     def close(self) -> None:
-        """Drop the calls that nobody has begun; returns when the others have ended."""
-        self._drop()
-        for end in self._ends:
+        """Cancel the calls that nobody has begun; returns when the others have ended."""
+        self._line.close()
+        for end in list(self._line.ends):  # a thread that is still to come begins no call
             with end:
                 pass
 
-    def _drop(self) -> None:
-        for call in self._calls:
-            call.cancel()
-        for _ in self._ends:
-            self._queue.put(None)
-
     def __del__(self) -> None:
-        self._drop()
+        if line := self.__dict__.get("_line"):  # else an interrupt was faster
+            line.close()
 
 
 def begin(function: Callable[..., T], *arguments: Any) -> Call[T]:
     """A call that a thread of its own makes. Raises TargetError where the system gives none."""
     call = Call(function, *arguments)
-    _start(call.run)
+    _start(call.run, _exits)
     return call
 
 
@@ -122,27 +145,19 @@ def _start(function: Callable[..., None], *arguments: Any) -> None:
         raise TargetError(f"the system gives no further thread: {error}") from error
 
 
-def _serve(queue: SimpleQueue[Call[Any] | None], end: LockType) -> None:
-    born = _exits
-    try:
-        while (call := queue.get()) is not None and born == _exits:
-            call.run()
-            del call  # and with it its value: the next may be long in coming
-    finally:
-        end.release()
-
-
 _running: dict[int, Call[Any]] = {}
-_exits = 0
+_exits = 0  # how often the process has begun to end
 
 
 def _at_exit() -> None:
     """What runs may be inside LLVM, which must not be unloaded meanwhile. Other functions that were
-    registered to run at exit may come later, and compile."""
+    registered to run at exit may come later, and compile, where Python still starts threads then
+    (3.12 does not)."""
     global _exits
     _exits += 1
     for call in list(_running.values()):
-        call.wait()
+        if not call.cancel():
+            call.wait()
 
 
 atexit.register(_at_exit)

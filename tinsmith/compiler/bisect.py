@@ -15,7 +15,7 @@ import numpy as np
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.target import host
 from tinsmith.compiler.build import Compilation
-from tinsmith.compiler.compare import Array, Difference, compare
+from tinsmith.compiler.compare import ROUNDING, Array, Difference, compare
 from tinsmith.compiler.options import Options
 from tinsmith.compiler.winners import Winners
 from tinsmith.errors import ModelFileError, NoKernel, TinsmithError
@@ -51,14 +51,7 @@ class Culprit:
     note: str = ""
 
     def __str__(self) -> str:
-        what = {
-            PASS: f"the pass {self.name} changes what the model computes",
-            KERNEL: f"{self.name}: the kernel {self.kernel} of {self.op} is wrong",
-            PLAN: f"{self.name}: {self.op} with {self.kernel} is right alone, but wrong in its "
-            "place: a layout, or memory that is shared",
-            MODEL: f"{self.name}: {self.op} is computed otherwise here, in numpy too",
-        }[self.kind]
-        lines = [what]
+        lines = [self._what()]
         if self.origin:
             lines.append(f"  origin  {self.origin}")
         if self.difference is not None:
@@ -70,6 +63,22 @@ class Culprit:
         if self.note:
             lines.append(f"  replay  {self.note}")
         return "\n".join(lines)
+
+    def _what(self) -> str:
+        if self.difference is not None and self.difference.is_rounding:
+            first = f"the pass {self.name}" if self.kind == PASS else f"{self.name}: {self.op}"
+            by = f" with {self.kernel}" if self.kernel else ""
+            return (
+                f"{first}{by} is the first to differ, but by no more than float32 rounds where "
+                f"sums are in another order, which a tolerance of {ROUNDING:g} admits"
+            )
+        return {
+            PASS: f"the pass {self.name} changes what the model computes",
+            KERNEL: f"{self.name}: the kernel {self.kernel} of {self.op} is wrong",
+            PLAN: f"{self.name}: {self.op} with {self.kernel} is right alone, but wrong in its "
+            "place: a layout, or memory that is shared",
+            MODEL: f"{self.name}: {self.op} is computed otherwise here, in numpy too",
+        }[self.kind]
 
 
 class Bisection:

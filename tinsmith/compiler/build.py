@@ -20,8 +20,8 @@ from tinsmith.compiler.winners import Winners
 from tinsmith.formats.mapped import check_unchanged, mappings, release
 from tinsmith.graph import Graph, Type
 from tinsmith.graph.copy import Copier
+from tinsmith.graph.infer import check_types
 from tinsmith.graph.text import graph_weights, nested_weights
-from tinsmith.graph.verify import check_types
 from tinsmith.kernels.select import check_overrides, idle, parse_overrides
 from tinsmith.passes.manager import find_matches, run_passes
 from tinsmith.passes.report import Matches, Report

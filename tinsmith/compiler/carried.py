@@ -17,16 +17,19 @@ from tinsmith.errors import ModelFileError, OptionError, UntrustedCode
 from tinsmith.formats.container import MAGIC, Container
 from tinsmith.graph import Graph
 from tinsmith.hashing import blake2b
+from tinsmith.runtime.net import Signature
 
 
 class Carried(NamedTuple):
     """A carried program: its file, the machine (without measured limits) and the options that it
-    was made for, and the model's names and types as `Store.interface` gives them."""
+    was made for, the model's names and types as `Store.interface` gives them, and the shapes of its
+    inputs that it is for."""
 
     file: Container
     machine: Target
     options: Options
     interface: dict[str, Any]
+    signature: Signature
 
 
 @cache
@@ -42,8 +45,8 @@ def release() -> str:
     return h.hexdigest()
 
 
-def origin(graph: Graph, options: Options) -> bytes:
-    """The section "made" of a program of a graph with options."""
+def origin(graph: Graph, options: Options, signature: Signature) -> bytes:
+    """The section "made" of a program of a graph with options, for inputs of these shapes."""
     known = asdict(options)
     if isinstance(options.kernels, Mapping):
         known["kernels"] = dict(options.kernels)
@@ -52,7 +55,8 @@ def origin(graph: Graph, options: Options) -> bytes:
         "inputs": {v.name: type_row(v.type) for v in graph.inputs},
         "outputs": [v.name for v in graph.outputs],
     }
-    return json.dumps({"by": release(), "options": known, "interface": interface}).encode()
+    made = {"by": release(), "options": known, "interface": interface, "signature": signature}
+    return json.dumps(made).encode()
 
 
 def program_in(path: Path) -> Container | None:
@@ -88,6 +92,7 @@ def carried(found: Container, asked: Target | None, given: Mapping[str, Any]) ->
         options = Options(**made["options"])
         rows = made["interface"]["inputs"].items()
         interface = made["interface"] | {"inputs": {n: type_from(r) for n, r in rows}, "files": {}}
+        signature = tuple(None if dims is None else tuple(dims) for dims in made["signature"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ModelFileError(f"{file} has a corrupt program: {error}") from error
     machine = asked or _machine(key)
@@ -103,7 +108,7 @@ def carried(found: Container, asked: Target | None, given: Mapping[str, Any]) ->
             "options out to run it, or do not trust it (no trust=True, no --trust) to compile the "
             "model anew with them"
         )
-    return Carried(found, machine, options, interface)
+    return Carried(found, machine, options, interface, signature)
 
 
 def _machine(key: str) -> Target | None:

@@ -7,32 +7,42 @@ nothing, as they are in use. Nor is there anything to find when the first model 
 from __future__ import annotations
 
 import gc
-import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_first = True
 
 
-class _Collector:
-    """As a context manager: no search until every thread that is inside has left."""
+def still(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, with no search while it runs. Of several threads that are in such functions,
+    the one that came first lets the search go on when it leaves."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users, self._was, self._first = 0, False, True
+    @wraps(function)
+    def undisturbed(*args: P.args, **kwargs: P.kwargs) -> R:
+        was = gc.isenabled()
+        try:
+            gc.disable()
+            return function(*args, **kwargs)
+        finally:  # not `__exit__`, which an interrupt may keep from beginning
+            if was:
+                try:
+                    _age()
+                finally:
+                    gc.enable()
 
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._users == 0:
-                self._was = gc.isenabled()
-                gc.disable()
-            self._users += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users == 0 and self._was:
-                if self._first and not gc.get_freeze_count():
-                    gc.freeze()
-                    gc.unfreeze()  # what there is, is old now: no search for it begins at once
-                self._first = False
-                gc.enable()
+    return undisturbed
 
 
-COLLECTOR = _Collector()
+def _age() -> None:
+    """What there is after the first of such functions is old: no search for it begins at once."""
+    global _first
+    if _first and not gc.get_freeze_count():
+        try:
+            gc.freeze()
+        finally:
+            gc.unfreeze()
+    _first = False

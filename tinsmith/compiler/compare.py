@@ -10,6 +10,8 @@ import numpy as np
 from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
+ROUNDING = 1e-6
+"""A relative difference that sums in float32 have when only their order differs."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,11 @@ class Difference:
     want: str
     ok: bool
     note: str = ""
+
+    @property
+    def is_rounding(self) -> bool:
+        """Whether it is no more than rounding may come to."""
+        return self.type.startswith("float32") and self.relative <= ROUNDING
 
     def __str__(self) -> str:
         if self.note:

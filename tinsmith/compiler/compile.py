@@ -13,7 +13,7 @@ from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.library import uses_elf
 from tinsmith.codegen.target import Target, level, need_runnable
 from tinsmith.compiler.carried import carried, origin, program_in
-from tinsmith.compiler.collector import COLLECTOR
+from tinsmith.compiler.collector import still
 from tinsmith.compiler.options import (
     BACKENDS,
     MEMORY,
@@ -22,6 +22,7 @@ from tinsmith.compiler.options import (
     check_flags,
     check_name,
     check_unused,
+    refuse_others,
     whole_threads,
 )
 from tinsmith.compiler.source import Source
@@ -36,7 +37,7 @@ from tinsmith.graph import Graph
 from tinsmith.graph.text import graph_weights
 from tinsmith.plan.shelf import Shelf
 from tinsmith.registry import Registry
-from tinsmith.runtime.forks import WORK
+from tinsmith.runtime.forks import working
 from tinsmith.runtime.limits import calibrated
 from tinsmith.runtime.net import Net, Signature
 from tinsmith.runtime.program import Program
@@ -52,12 +53,14 @@ def load(path: Any) -> Graph:
 
     Raises ModelFileError, ExternalDataError or ImportFailed.
     """
-    with WORK:
+    with working():
         from tinsmith.frontends import load as load_model
 
         return load_model(path)
 
 
+@refuse_others
+@still
 def compile(
     model: Graph | str | os.PathLike[str],
     *,
@@ -106,7 +109,7 @@ def compile(
     threads = None if threads is None else whole_threads(threads)
     if not isinstance(model, Graph | str | os.PathLike):
         model = load(model)
-    with WORK, COLLECTOR:
+    with working():
         forced = (os.environ.get("TINSMITH_KERNELS") or None) if kernels is None else kernels
         if backend == "numpy":
             graph = model if isinstance(model, Graph) else load(model)
@@ -163,7 +166,8 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
             raise ModelFileError(
                 f"{path}: there is no code that can be saved: a graph has none, nor the numpy "
                 "backend, and steps by reference that hold a graph or text cannot be written "
-                "(net.explain() lists them first); leave out code=True"
+                "(net.explain() lists them first; of a model of free shapes, for those last "
+                "compiled for, which net.program(shapes) chooses); leave out code=True"
             )
         sections |= program
     try:
@@ -259,7 +263,7 @@ class _Model:
 
     @property
     def compilation(self) -> Compilation:
-        with WORK, self._lock:
+        with working(), self._lock:
             if self._made is None:
                 from tinsmith.compiler.build import Compilation
 
@@ -301,18 +305,24 @@ class _Model:
             notes=self.notes, report=lambda: self.compilation.reports, sections=self.sections,
             source=lambda: self.compilation.imported,
         )  # fmt: skip
-        if all(t.is_static for t in found["inputs"].values()):
+        if self._bundle is not None:
+            net.program(self._bundle.signature)
+        elif all(t.is_static for t in found["inputs"].values()):
             net.program()
         return net
 
+    @still
     def build(self, signature: Signature) -> Program:
         """The program for a signature: carried, stored, or built now."""
-        with WORK, COLLECTOR, self._lock:
+        with working(), self._lock:
             if self._bundle is not None:
-                program = program_of(self._bundle.file, self._bundle.machine)
-                if tuple(p.dims for p in program.plan.inputs) == signature:
+                if signature == self._bundle.signature:
                     self._last = self._bundle.file
-                    return program
+                    return program_of(self._bundle.file, self._bundle.machine)
+                self.notes.append(
+                    f"{self._source.given} carries code for inputs of shape "
+                    f"{_text(self._bundle.signature)}; for {_text(signature)} it was compiled anew"
+                )
                 if self.store is None:
                     self._source.check()
                     self.store, self.key = self._keyed()
@@ -326,8 +336,6 @@ class _Model:
             return self._built(signature)
 
     def _built(self, signature: Signature) -> Program:
-        import json
-
         made, draft = self._draft(signature)
         compiled, self._placed, self._explained = made.compiled, made.placed, made.explained
         self._last = None
@@ -336,11 +344,9 @@ class _Model:
         self.notes += notes.values()
         if self.store is None:
             return program
-        sections = sections_of(program, compiled.code, self.target)
+        sections = self._sections_of(made)
         if sections is not None:
             sections |= {name: note.encode() for name, note in notes.items()}
-            sections["placed"] = self._placed().encode()
-            sections["explain"] = json.dumps(self._explained()).encode()
             if why := self.store.refusal(sections):
                 self.notes.append(why)
         if draft is not None:
@@ -348,6 +354,16 @@ class _Model:
         elif sections is not None:
             self.store.put(self.key, signature, sections, program.blobs[0])
         return program
+
+    def _sections_of(self, made: Made) -> dict[str, Any] | None:
+        """A program, and what `stage` and `explain` tell of it; None where it cannot be written."""
+        import json
+
+        found = sections_of(made.compiled.program, made.compiled.code, self.target)
+        if found is not None:
+            found["placed"] = made.placed().encode()
+            found["explain"] = json.dumps(made.explained()).encode()
+        return found
 
     def _draft(self, signature: Signature) -> tuple[Made, Draft | None]:
         """The program, its weights in the file where it will be stored: mapped, they need not stay
@@ -367,11 +383,10 @@ class _Model:
 
     def sections(self, signature: Signature) -> dict[str, Any] | None:
         """The program for a signature as container sections, freshly built."""
-        with WORK, self._lock:
-            compiled = self.compilation.build(signature).compiled
-            found = sections_of(compiled.program, compiled.code, self.target)
+        with working(), self._lock:
+            found = self._sections_of(self.compilation.build(signature))
             if found is not None:
-                found["made"] = origin(self.compilation.imported, self.options)
+                found["made"] = origin(self.compilation.imported, self.options, signature)
             return found
 
     def stage(self, name: str) -> str:
@@ -388,6 +403,10 @@ class _Model:
         if self._last is not None and "explain" in self._last:
             return dict(self._last.json("explain"))
         return self._explained()
+
+
+def _text(signature: Signature) -> str:
+    return ", ".join("-" if dims is None else str(list(dims)) for dims in signature)
 
 
 def _has_foreign_rows() -> bool:

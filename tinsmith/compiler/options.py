@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import wraps
 from numbers import Integral
+from typing import Any, ParamSpec, TypeVar
 
-from tinsmith.errors import OptionError, TargetError, UnknownName
+from tinsmith.errors import OptionError, TargetError, UnknownName, suggest
 from tinsmith.graph import Graph
 from tinsmith.records import dataclass
 
 BACKENDS = ("cpu", "numpy")
 PRECISIONS = ("default", "strict")
 MEMORY = ("default", "small")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,35 @@ class Options:
     passes: str = ""
     precision: str = "default"
     memory: str = "default"
+
+
+def keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of what a function takes, but for `**` what others do."""
+    while (inner := getattr(function, "__wrapped__", None)) is not None:
+        function = inner
+    code = function.__code__
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def check_keywords(function: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raises OptionError for an option that a function does not have."""
+    for name in given:
+        if name not in known:
+            hint = suggest(name, known) or f" It has {', '.join(known)}."
+            raise OptionError(f"{function} has no option {name!r}.{hint}")
+
+
+def refuse_others(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorator: refuse keywords that the function does not have as our own error, which says what
+    is meant."""
+    name, known = function.__name__, keywords_of(function)
+
+    @wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        check_keywords(name, kwargs, known)
+        return function(*args, **kwargs)
+
+    return checked
 
 
 def check_name(option: str, name: object, known: Collection[str]) -> None:

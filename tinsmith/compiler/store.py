@@ -42,6 +42,7 @@ LIMIT_FACTOR = 8
 """Packed models may take this many times what the cache allows for code."""
 
 RECENT = 2.0  # seconds within which a file's times do not tell two versions apart
+DAY = 86400.0
 
 
 @cache
@@ -100,6 +101,7 @@ class Store:
         try:
             then, digest = json.loads(read_note(note) or "")
             if then == now:
+                _used(note)
                 return str(digest)
         except (OSError, ValueError, TypeError):
             pass
@@ -125,14 +127,16 @@ class Store:
     def interface(self, key: str, path: Path) -> dict[str, Any] | None:
         """The stored names and types of a model, if its further files are as they were. Those of an
         equal file in another folder are others."""
+        note = self._folder / f"{key}.json"
         try:
-            found = json.loads(read_note(self._folder / f"{key}.json") or "")
+            found = json.loads(read_note(note) or "")
             if found["files"] and found["folder"] != str(path.parent.resolve()):
                 return None
             for name, then in found["files"].items():
                 if fingerprint(Path(name)) != then:
                     return None
             found["inputs"] = {n: type_from(row) for n, row in found["inputs"].items()}
+            _used(note)
             return dict(found)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
@@ -269,6 +273,13 @@ class Store:
                 return
             _drop(Path(path))
             excess -= size
+
+
+def _used(note: Path) -> None:
+    """Let `_trim` know, to the day, that a note was used."""
+    with contextlib.suppress(OSError):  # a read-only disk
+        if time.time() - note.stat().st_mtime > DAY:
+            os.utime(note)
 
 
 def _drop(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
@@ -15,8 +16,14 @@ from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.compare import Array, Difference, compare, compare_all
 from tinsmith.compiler.compile import compile as compile_model
 from tinsmith.compiler.compile import load, machine_of
-from tinsmith.compiler.options import Options
-from tinsmith.errors import InputNameError, InputTypeError, MissingPackage, ModelFileError
+from tinsmith.compiler.options import Options, check_keywords, keywords_of
+from tinsmith.errors import (
+    InputNameError,
+    InputTypeError,
+    MissingPackage,
+    ModelFileError,
+    OptionError,
+)
 from tinsmith.formats.npz import read_arrays
 from tinsmith.graph import Graph, Type
 from tinsmith.ops.control import run_graph
@@ -78,6 +85,8 @@ def verify(
 
     Raises InputError, ImportFailed, MissingPackage.
     """
+    _check_numbers(tolerance, seed)
+    check_keywords("verify", options, (*keywords_of(verify), *keywords_of(compile_model)))
     graph = model if isinstance(model, Graph) else load(model)
     expected, against_name = expected_of(against)
     arrays = arrays_for(graph, inputs, expected, seed)
@@ -114,6 +123,13 @@ def verify(
     return Verification(name, against_name, tolerance, outputs, culprit, note)
 
 
+def _check_numbers(tolerance: Any, seed: Any) -> None:
+    if not isinstance(tolerance, float | int | np.floating) or not 0 <= tolerance < math.inf:
+        raise OptionError(f"tolerance must be a number from 0, not {tolerance!r}")
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise OptionError(f"seed must be a whole number from 0, not {seed!r}")
+
+
 def _bisect(
     graph: Graph,
     arrays: Mapping[str, Array],
@@ -145,6 +161,14 @@ def arrays_for(
         inputs = {}
     if isinstance(inputs, np.ndarray):
         inputs = [inputs]
+    if not isinstance(inputs, Mapping | list | tuple):
+        raise InputTypeError(
+            f"inputs must be arrays in a list, or in a dict by name, not {type(inputs).__name__}"
+        )
+    if len(inputs) > len(names):
+        raise InputNameError(
+            f"{len(inputs)} arrays are given; {graph.name} takes {', '.join(names) or 'none'}"
+        )
     given = inputs if isinstance(inputs, Mapping) else dict(zip(names, inputs, strict=False))
     if unknown := [n for n in given if n not in names]:
         raise InputNameError(
@@ -208,7 +232,7 @@ def _session(model: Any, extra: Sequence[str] = ()) -> Any:
         raise MissingPackage(
             "comparing with ONNX Runtime needs it: python -m pip install onnxruntime"
         ) from error
-    if isinstance(model, Graph) or not Path(model).is_file():
+    if not isinstance(model, str | os.PathLike) or not Path(model).is_file():
         raise ModelFileError("comparing with ONNX Runtime needs the .onnx file, not a graph")
     source: Any = os.fspath(model)
     if extra:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["HEAD", "describe"]
+import re
+from pathlib import PurePath
+
+__all__ = ["FOREIGN", "HEAD", "describe"]
 
 HEAD = 4096
 """How many bytes of a file are enough to recognise any format."""
@@ -11,35 +14,65 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x89PNG", "a PNG image"),
     (0, b"\xff\xd8\xff", "a JPEG image"),
     (0, b"GIF8", "a GIF image"),
-    (0, b"PK\x03\x04", "a zip archive (a PyTorch .pt file, or a model still packed?)"),
     (0, b"\x1f\x8b", "a gzip archive"),
     (0, b"\x28\xb5\x2f\xfd", "a zstd archive"),
     (257, b"ustar", "a tar archive"),
-    (0, b"\x89HDF", "an HDF5 file (a Keras model?)"),
-    (0, b"\x80\x02", "a Python pickle"),
-    (0, b"\x80\x04", "a Python pickle"),
     (0, b"\x93NUMPY", "a numpy array"),
     (0, b"\x7fELF", "an ELF binary"),
     (0, b"%PDF", "a PDF document"),
-    (0, b"GGUF", "a GGUF model"),
-    (4, b"TFL3", "a TensorFlow Lite model"),
-    (0, b"7767517", "an ncnn param file"),
-    (0, b"\x85\xdd\x76\x00", "an ncnn binary param file"),
     (0, b"version https://git-lfs", "a Git LFS pointer (the file itself was not downloaded)"),
     (0, b"<!DOCTYPE", "an HTML page (a failed download?)"),
     (0, b"<html", "an HTML page (a failed download?)"),
 )
+_PACKED = (
+    (0, b"PK\x03\x04", "a zip archive (a PyTorch .pt file, or a model still packed?)"),
+    (0, b"\x89HDF", "an HDF5 file (a Keras model?)"),
+    (0, b"\x80\x02", "a Python pickle (a PyTorch model?)"),
+    (0, b"\x80\x04", "a Python pickle (a PyTorch model?)"),
+)
+"""What models of several formats are packed in: the file's name says which."""
+
+_MODELS = (
+    (rb"7767517\s+\d+ +\d+\s+(pnnx|nn|F|aten|prim|torch|Tensor)\.", "a pnnx model"),
+    (rb"7767517\s|\x85\xdd\x76\x00", "an ncnn model"),
+    (rb'"\d+ \d+ \d+ 42066247\d\d ,"', "a TNN model"),
+    (rb"(?s:....)TFL3", "a TensorFlow Lite model"),
+    (rb"GGUF", "a GGUF model"),
+)
+_NAMED = {
+    ".caffemodel": "a Caffe model", ".h5": "a Keras model", ".keras": "a Keras model",
+    ".mlmodel": "a Core ML model", ".mnn": "an MNN model", ".pb": "a TensorFlow model",
+    ".pdmodel": "a PaddlePaddle model", ".prototxt": "a Caffe model", ".pt": "a PyTorch model",
+    ".pth": "a PyTorch model", ".tflite": "a TensorFlow Lite model",
+    ".tmfile": "a Tengine model", ".tnnproto": "a TNN model",
+}  # fmt: skip
+FOREIGN = frozenset([name for _, name in _MODELS] + list(_NAMED.values()))
+"""What `describe` calls models of formats that are not read."""
 
 
-def describe(head: bytes) -> str:
-    """What a file seems to be, from its first bytes, for a message: "a PNG image"."""
+def describe(head: bytes, path: str = "") -> str:
+    """What a file seems to be, for a message: "a PNG image". Its first bytes say so, or the suffix
+    of its path where models of that name begin like anything."""
     if not head:
         return "an empty file"
-    for offset, magic, name in _MAGIC:
-        if head[offset : offset + len(magic)].lower() == magic.lower():
+    if name := _magic(head, _MAGIC):
+        return name
+    for begins, name in _MODELS:
+        if re.match(begins, head):
             return name
     if not any(head):
         return "nothing but zero bytes"
+    return _NAMED.get(PurePath(path).suffix.lower()) or _magic(head, _PACKED) or _content(head)
+
+
+def _magic(head: bytes, table: tuple[tuple[int, bytes, str], ...]) -> str:
+    for offset, magic, name in table:
+        if head[offset : offset + len(magic)].lower() == magic.lower():
+            return name
+    return ""
+
+
+def _content(head: bytes) -> str:
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 1 << 32:
         return "a safetensors file"
     try:

@@ -10,20 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import ModelFileError
+from tinsmith.errors import FileNameError, ModelFileError
 from tinsmith.formats import HEAD, describe
 
 ARRAY_MAGICS = (b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")
 """How .npy files begin, and .npz files with and without arrays."""
 
 
+def npz_path(path: str | os.PathLike[str]) -> Path:
+    """The file that `write_npz` writes: .npz is added to a name without a suffix. Raises
+    FileNameError for the suffix of something else."""
+    file = Path(path)
+    if file.suffix not in ("", ".npz"):
+        raise FileNameError(
+            f"arrays are written as .npz, not as {str(file)!r} says; "
+            f"name the file {str(file.with_suffix('.npz'))!r}"
+        )
+    return file if file.suffix else file.with_name(f"{file.name}.npz")
+
+
 def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Path:
     """Write arrays by name, whatever the names are (`numpy.savez` has one of its own), as
-    `numpy.load` reads them; the file, whose suffix .npz is added where it lacks. Raises
-    ModelFileError."""
-    file = Path(path)
-    if file.suffix != ".npz":
-        file = file.with_name(f"{file.name}.npz")
+    `numpy.load` reads them; the file, by `npz_path`. Raises ModelFileError."""
+    file = npz_path(path)
     try:
         with zipfile.ZipFile(file, "w", allowZip64=True) as out:
             for name, array in arrays.items():

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tinsmith.errors import ModelFileError
-from tinsmith.formats import HEAD, describe
+from tinsmith.formats import FOREIGN, HEAD, describe
 from tinsmith.graph import Graph
 from tinsmith.records import dataclass
 from tinsmith.registry import Registry
@@ -87,4 +87,7 @@ def _unknown(head: bytes, path: str) -> str:
     known = ", ".join(row.title for row in FRONTENDS.rows())
     claimed = [r.title for r in FRONTENDS.rows() if path.lower().endswith(r.suffixes)]
     hint = f" Its name says {' or '.join(claimed)}, its content does not." if claimed else ""
-    return f"{name} looks like {describe(head)}, not a model of a known format ({known}).{hint}"
+    found = describe(head, path)
+    if found in FOREIGN:
+        hint = " Convert it to ONNX first."
+    return f"{name} looks like {found}, not a model of a known format ({known}).{hint}"

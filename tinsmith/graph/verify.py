@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from tinsmith.errors import GraphError, TypeRuleError
 from tinsmith.graph.core import Graph, Node, Value
-from tinsmith.graph.origin import at_node
-from tinsmith.graph.types import Type, compatible
+from tinsmith.graph.infer import mismatches
+from tinsmith.graph.types import Type
 
 
 def verify(graph: Graph, *, types: bool = True) -> None:
@@ -42,29 +41,6 @@ def verify(graph: Graph, *, types: bool = True) -> None:
             for sub in value if isinstance(value, tuple) else (value,):
                 if isinstance(sub, Graph):
                     verify(sub, types=types)
-
-
-def checked_types(node: Node) -> Sequence[Type]:
-    """The types of a node's outputs, inferred from what its inputs are now. Raises TypeRuleError,
-    naming node and origin, where these do not fit it, or give other outputs than were inferred
-    before all sizes were known."""
-    try:
-        inferred = node.op.infer(node.inputs, node.attrs)
-        for v, t in zip(node.outputs, inferred, strict=True):
-            if not compatible(v.type, t):
-                raise TypeRuleError(
-                    f"this gives {t}, but {v.type} follows from the shapes of the inputs"
-                )
-    except TypeRuleError as error:
-        raise at_node(error, node.origin, node.op, node.inputs) from error
-    return inferred
-
-
-def check_types(nodes: Iterable[Node]) -> None:
-    """Raise TypeRuleError, as `checked_types` does, where a node's inputs do not fit it."""
-    for node in nodes:
-        if "control" not in node.op.traits:
-            checked_types(node)
 
 
 def _fail(graph: Graph, node: Node, message: str) -> NoReturn:
@@ -117,12 +93,9 @@ def _names(graph: Graph, nodes: list[Node]) -> None:
 
 def _types(graph: Graph, node: Node) -> None:
     try:
-        bound = node.op.bind(node.inputs, node.attrs)
+        bound = node.op.bind(node.inputs, node.attrs)  # whoever edits attributes may err
         inferred = node.op.infer(node.inputs, bound)
     except TypeRuleError as error:
         _fail(graph, node, str(error))
-    if len(inferred) != len(node.outputs):
-        _fail(graph, node, f"has {len(node.outputs)} outputs, its operator {len(inferred)}")
-    for v, t in zip(node.outputs, inferred, strict=True):
-        if not compatible(v.type, t):
-            _fail(graph, node, f"its output {v.name!r} is {v.type}, but its operator gives {t}")
+    for wrong in mismatches(node, inferred):
+        _fail(graph, node, wrong)

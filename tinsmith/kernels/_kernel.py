@@ -156,7 +156,7 @@ class Kernel:
         return got if isinstance(got, list) else [got]
 
 
-KERNELS: Registry[Kernel] = Registry("kernel", "tinsmith.kernels")
+KERNELS: Registry[Kernel] = Registry("kernel", "tinsmith.kernels", "tinsmith kernels")
 
 ELEMENTWISE = "Elementwise"
 """The pseudo-operator under which kernels for elementwise nodes and anchorless regions register."""

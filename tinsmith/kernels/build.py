@@ -17,7 +17,8 @@ from tinsmith.records import dataclass
 
 @dataclass(frozen=True)
 class Code:
-    """One native function: its symbol, its module's text, and the number of its pointers.
+    """One native function: its symbol, its module's text, the number of its pointers, and whether
+    it applies the epilogue.
 
     Signature: void symbol(ptr..., i64 begin, i64 end), and i64 step where the phase is repeated;
     the pointers are the operands that are read (inputs, then extras), the outputs, the packed
@@ -27,6 +28,7 @@ class Code:
     symbol: str
     text: str
     pointers: int
+    finishes: bool
 
 
 def build_phase(
@@ -74,6 +76,7 @@ def build_phase(
         scratch=b.pointer("scratch", U8),
         begin=Val(b, I64, "%begin"),
         end=Val(b, I64, "%end"),
+        finished=[],
         step=Val(b, I64, "%step") if repeated else 0,
     )
     choice.phases[phase].emit(em)
@@ -81,4 +84,4 @@ def build_phase(
     text = module.text()
     digest = blake2b(text.encode(), digest_size=10).hexdigest()
     symbol = f"k_{digest}"
-    return Code(symbol, text.replace("@kernel(", f"@{symbol}(", 1), len(names))
+    return Code(symbol, text.replace("@kernel(", f"@{symbol}(", 1), len(names), bool(em.finished))

@@ -59,6 +59,7 @@ class Emit:
     scratch: Ptr
     begin: Val
     end: Val
+    finished: list[Val]  # results that the epilogue was applied to
     step: Val | int = 0
     lanewise: bool = False  # no lane of the anchor's result depends on another of its input
 
@@ -70,6 +71,7 @@ class Emit:
         """The epilogue applied to a vector of results at a place of output 0 (see `View.load`)."""
         if self.site.epilogue is None:
             return acc
+        self.finished.append(acc)
         lanes = acc.ty.lanes
         extras = [v.load(index, lanes, mask) for v in self.extras]
         return emit_expr(self.b, self.site.epilogue, [acc, *extras])

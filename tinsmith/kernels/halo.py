@@ -40,7 +40,7 @@ def zero_halo(spec: Spec, target: Target, parts: int = 1) -> tuple[Code, int]:
     b.ret()
     text = module.text()
     symbol = f"z_{blake2b(text.encode(), digest_size=10).hexdigest()}"
-    code = Code(symbol, text.replace("@kernel(", f"@{symbol}(", 1), 1)
+    code = Code(symbol, text.replace("@kernel(", f"@{symbol}(", 1), 1, False)
     return code, spec.dims[0] * spec.blocks * parts
 
 

@@ -44,8 +44,9 @@ def parse_overrides(text: str | Mapping[str, str] | None) -> dict[str, str]:
 
     Raises UnknownName, with suggestions, for a kernel that does not exist.
     """
-    if text is None:
-        text = os.environ.get("TINSMITH_KERNELS", "")
+    said = os.environ.get("TINSMITH_KERNELS", "")
+    text = said if text is None else text
+    source = " in TINSMITH_KERNELS" if said and text == said else ""
     if isinstance(text, str):
         parts = [p.strip() for p in text.split(",") if p.strip()]
         text = {
@@ -54,9 +55,12 @@ def parse_overrides(text: str | Mapping[str, str] | None) -> dict[str, str]:
         text = {k or "*": v for k, v in text.items()}
     if not isinstance(text, Mapping):
         raise OptionError(f"kernels must be text or a mapping, not {text!r}")
-    for name in text.values():
+    for key, name in text.items():
         if name != REFERENCE and name not in KERNELS:
-            raise UnknownName("kernel", name, [*KERNELS, REFERENCE])
+            own = [k.name for k in kernels_for(key)]
+            kind = f"kernel of {key}{source}" if own else f"kernel{source}"
+            command = f"tinsmith kernels {key}" if own else KERNELS.command
+            raise UnknownName(kind, name, [*(own or KERNELS), REFERENCE], command)
     return dict(text)
 
 

@@ -63,7 +63,7 @@ TRAITS = frozenset(
     )
 )
 
-OPS: Registry[Op] = Registry("operator", "tinsmith.ops")
+OPS: Registry[Op] = Registry("operator", "tinsmith.ops", "tinsmith ops")
 
 
 def need(condition: Any, message: str) -> None:

@@ -134,7 +134,7 @@ def _recurrent(
     return tuple(np.ascontiguousarray(v.astype(dtype, copy=False)) for v in (y, *finals))
 
 
-@op("anchor")
+@op()
 def RNN(
     x,
     w,
@@ -166,7 +166,7 @@ def RNN(
     return _recurrent(make, x, w, r, b, sequence_lens, [initial_h], direction, layout)
 
 
-@op("anchor")
+@op()
 def GRU(
     x,
     w,
@@ -213,7 +213,7 @@ def GRU(
     return _recurrent(make, x, w, r, b, sequence_lens, [initial_h], direction, layout)
 
 
-@op("anchor")
+@op()
 def LSTM(
     x,
     w,

@@ -84,6 +84,21 @@ def target_of(dims: Sequence[Dim], shape: Sequence[Dim] = ()) -> tuple[int, ...]
     return tuple(target)
 
 
+def is_of_shapes(value: Value) -> bool:
+    """Whether a value depends on constants and on shapes alone, not on what arrives in a run."""
+    left, seen = [value], set[Value]()
+    while left:
+        v = left.pop()
+        if v.const is not None or v in seen:
+            continue
+        seen.add(v)
+        if v.producer is None:
+            return False
+        if v.producer.op.name not in ("Shape", "Size"):
+            left += [i for i in v.producer.inputs if i is not None]
+    return True
+
+
 def reshaped(x: Value, dims: Sequence[Dim]) -> Value:
     """x under another shape; x itself where it has that shape."""
     if x.shape == tuple(dims):

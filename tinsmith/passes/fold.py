@@ -8,7 +8,7 @@ import numpy as np
 
 from tinsmith.errors import ReferenceFailed
 from tinsmith.graph import Graph, Holder, Node
-from tinsmith.graph.verify import check_types
+from tinsmith.graph.infer import check_types
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import replace_outputs

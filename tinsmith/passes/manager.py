@@ -126,7 +126,7 @@ class RunRules:
         return done.changes
 
 
-PASSES: Registry[Entry] = Registry("pass", "tinsmith.passes")
+PASSES: Registry[Entry] = Registry("pass", "tinsmith.passes", "tinsmith passes")
 
 
 def register(
@@ -191,6 +191,8 @@ _ITEM = re.compile(
     r"(?:@(?P<at>-?\d+(?:\.\d*)?))?\s*"
 )
 
+FORMS = "the forms are -name, +name, name{option=value}, name@priority and stop-after=name"
+
 
 def parse_spec(text: str | None) -> _Choice:
     """The choice that a `passes=` text makes; raises PassChoiceError and UnknownName."""
@@ -206,11 +208,13 @@ def parse_spec(text: str | None) -> _Choice:
             continue
         match = _ITEM.fullmatch(item)
         if match is None:
-            raise PassChoiceError(
-                f"{item.strip()!r} is not understood in passes={text!r}; write -name, +name, "
-                "name{option=value}, name@priority or stop-after=name"
-            )
+            raise PassChoiceError(f"{item.strip()!r} is not understood in passes={text!r}; {FORMS}")
         entry = PASSES[match["name"]]
+        if not (match["sign"] or match["options"] or match["at"]):
+            raise PassChoiceError(
+                f"{item.strip()!r} in passes={text!r} changes nothing: write -{entry.name} to "
+                f"leave it out or +{entry.name} to add it where it is off; {FORMS}"
+            )
         if match["sign"] == "-":
             choice.skip.add(entry.name)
         else:
@@ -365,8 +369,9 @@ def _round(
             changes = one.run(graph, context)
             if verify and changes:
                 verify_graph(graph)
-        except (TypeRuleError, ReferenceFailed):
-            raise  # sizes that do not fit, of the model or the inputs: no fault of the pass
+        except (TypeRuleError, ReferenceFailed) as error:
+            error.add_note(f"in pass {name}")  # most often no fault of it: sizes do not fit
+            raise
         except Exception as error:
             kind = type(error) if isinstance(error, PassError) else PassError
             what = error if isinstance(error, TinsmithError) else f"{type(error).__name__}: {error}"

@@ -10,7 +10,7 @@ from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops.conv import transposed_window
 from tinsmith.ops.window import window
-from tinsmith.passes.facts import Array, ints, reshaped, shape_of, target_of
+from tinsmith.passes.facts import Array, ints, is_of_shapes, reshaped, shape_of, target_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 
@@ -60,6 +60,8 @@ def explicit_shape(x: Value, shape: Value, y: Node) -> Value:
     """reshape(x, s) -> reshape(x, numbers), where at most one dimension is unknown and moves."""
     if shape.const is not None and 0 in shape.const and not y.allowzero:
         raise Skip("the shape says what stays")
+    if not is_of_shapes(shape):
+        raise Skip("the shape arrives in the run, and may not fit")
     target = target_of(shape_of(y.output), x.shape or ())
     if shape.const is not None and tuple(shape.const.reshape(-1)) == target:
         raise Skip("the shape is explicit")

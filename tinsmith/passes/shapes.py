@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
-from tinsmith.graph.verify import checked_types
+from tinsmith.graph.infer import checked_types
 from tinsmith.ops import fresh
 from tinsmith.passes.fold import evaluate, is_constant, is_pure, mismatch, put
 from tinsmith.passes.manager import Context, register

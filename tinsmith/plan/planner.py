@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from tinsmith.codegen.target import Target
-from tinsmith.graph import Graph, Node
+from tinsmith.errors import CodegenError
+from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.types import name_of
 from tinsmith.kernels.counted import counted_dims
 from tinsmith.kernels.halo import zero_halo
@@ -186,22 +187,12 @@ def make_plan(
     workspace = workspace + SLACK if workspace else 0
     zeroed: set[Tensor] = set()
     steps = [_step(s, state, offsets, workspace, zeroed, target) for s in placed]
-    constants: dict[str, np.ndarray[Any, Any]] = {}
-    for s in placed:
-        for t in s.reads:
-            if t is not None and t.space == "python" and t.array is not None:
-                constants[t.name] = t.array
-    for t in placer.outputs:
-        if t.array is not None:
-            constants[t.name] = t.array
     plan = Plan(
         model=graph.name,
         target=str(target),
         isa=target.isa,
         threads=threads,
-        inputs=tuple(
-            Port(v.name, name_of(v.dtype), v.dims if v.type.is_static else ()) for v in graph.inputs
-        ),
+        inputs=tuple(map(_port, graph.inputs)),
         outputs=tuple(
             _output(v.name, t, state, offsets)
             for v, t in zip(graph.outputs, placer.outputs, strict=True)
@@ -211,11 +202,24 @@ def make_plan(
     )
     state.code(HELPERS, helpers_text(plan.threads, target))
     state.code(MAIN, main_text(plan, target))
+    constants = _constants(placed, placer.outputs)
     nodes = {s.name: s.node for s in placed if s.kind == "reference" and s.node is not None}
     return Built(
         plan, state.codes, state.weights, nodes, constants, placed,
         state.own_bytes, state.shared, state.fresh,
     )  # fmt: skip
+
+
+def _port(value: Value) -> Port:
+    return Port(value.name, name_of(value.dtype), value.dims if value.type.is_static else ())
+
+
+def _constants(
+    placed: Sequence[Placed], outputs: Sequence[Tensor]
+) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays that reference steps read, and outputs that are constant, by name."""
+    reads = (t for s in placed for t in s.reads if t is not None and t.space == "python")
+    return {t.name: t.array for t in (*reads, *outputs) if t.array is not None}
 
 
 def _output(name: str, tensor: Tensor, state: _State, offsets: dict[Tensor, int]) -> Operand:
@@ -255,6 +259,12 @@ def _generate(s: Placed, state: _State) -> None:
         code = phase_code(s.site, s.choice, k, specs, writes, dtypes, key)
         s.codes.append(code)
         state.code(code.symbol, code.text)
+    anchor = s.site.anchor
+    if anchor and s.site.epilogue and not any(code.finishes for code in s.codes):
+        raise CodegenError(
+            f"the kernel {s.kernel} leaves out what is fused to {anchor.op.name} {s.name!r}: it "
+            "has to finish its results by em.finish or em.epilogue, or to decline (Skip)"
+        )
 
 
 def _step(

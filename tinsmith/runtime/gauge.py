@@ -21,6 +21,7 @@ from tinsmith.runtime.threads import Team
 ROUNDS, PHASES = 20_000, 100
 STREAMS = 8
 PIECE = 1 << 17  # floats that are read at a time from memory
+LINE = 16  # floats of a cache line
 
 
 def measure(target: Target) -> tuple[float, ...]:
@@ -39,7 +40,7 @@ def measure(target: Target) -> tuple[float, ...]:
     rates += [alone, max(alone, _rate_together(read, data, STREAMS * target.lanes))]
     wait = target.wait
     if usable_cores() > 1:  # more only tells that another process has the other core
-        wait = min(wait, wait_of_two(target))
+        wait = min(wait, phase_of_two(target))
     return tuple(float(f"{value:.2g}") for value in (peak, *rates, wait, wide))
 
 
@@ -140,13 +141,20 @@ def read_loop(target: Target) -> Callable[[int, int], None]:
     return lambda address, count, keep=library: call(address, count)  # type: ignore[misc]
 
 
-def wait_of_two(target: Target) -> float:
-    """Seconds in which two threads tell each other that a phase is done, from one to the next."""
+def phase_of_two(target: Target, lines: int = 0) -> float:
+    """Seconds from one phase to the next, where two threads tell each other that a phase is done.
+    In each they first read and write so many cache lines, which the other wrote in the last."""
     module = Module(target)
     b = module.function("phases", [("table", PTR), ("tid", I64)])
     table = b.pointer("table", PTR)
     block, done = (table + 0).load_pointer(U8), (table + 1).load_pointer(I64)
+    data = (table + 2).load_pointer(F32)
     with b.loop(0, PHASES) as phase:
+        if lines:
+            half = (data + (phase + b.args["tid"]) % 2 * (lines * LINE)).fixed()
+            with b.loop(0, lines) as line:
+                one = (half + line * LINE).fixed()
+                one.store(one.load() + 1.0)
         done.atomic_add(1, "release")
         b.call(AWAIT, [done, (phase + 1) * 2, block])
     b.ret()
@@ -158,7 +166,8 @@ def wait_of_two(target: Target) -> float:
     library = load_library(codes, target)
     team = begin(Team, 2, library.address).result()
     counter = np.zeros(1, np.int64)
-    pointers = np.array([team.address, counter.ctypes.data], np.int64)
+    data = np.zeros((2 * lines + 1) * LINE, np.float32)
+    pointers = np.array([team.address, counter.ctypes.data, data.ctypes.data], np.int64)
     job, at = library.address("phases"), pointers.ctypes.data
     try:
         return _best(lambda: team.run(job, at, counter.ctypes.data, 1, None), 200) / PHASES

@@ -8,6 +8,7 @@ there to measure anew.
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import NamedTuple
 from tinsmith.codegen.cache import open_cache, read_note, write_note
 from tinsmith.codegen.target import Target
 from tinsmith.hashing import blake2b
+from tinsmith.runtime.forks import working
 
 
 class Limits(NamedTuple):
@@ -33,9 +35,14 @@ class Limits(NamedTuple):
     wide: float
 
 
+_measuring = threading.RLock()
+
+
 def limits(target: Target) -> Limits:
-    """The limits of this machine for a target's instruction set, measured at most once."""
-    return _limits(target)
+    """The limits of this machine for a target's instruction set, measured at most once, by one
+    thread at a time: two would disturb each other."""
+    with working(), _measuring:
+        return _limits(target)
 
 
 @cache

@@ -6,7 +6,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from operator import index
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -23,8 +24,8 @@ from tinsmith.errors import (
 )
 from tinsmith.graph import Graph, Holder, OptionalType, SequenceType, Type, compatible, dtype_of
 from tinsmith.plan.plan import Memory
-from tinsmith.runtime.forks import WORK
-from tinsmith.runtime.program import Program, Session
+from tinsmith.runtime.forks import working
+from tinsmith.runtime.program import OfThisProcess, Program, Session
 
 if TYPE_CHECKING:
     from tinsmith.runtime.profile import Profile
@@ -38,7 +39,7 @@ PLANS, PLAN_BYTES = 16, 1 << 30
 BY_NAME = "net(**inputs) takes a dict's arrays by their names"
 
 
-class Net:
+class Net(OfThisProcess):
     """A compiled model. Calling it is safe from any number of threads: each calling thread has a
     session (its own memory) for each shape; programs and weights are shared.
 
@@ -69,6 +70,7 @@ class Net:
         self._runner, self._report, self._sections = runner, report, sections
         self._source = source
         self._programs: OrderedDict[Signature, Program] = OrderedDict()
+        self._alive: WeakValueDictionary[Signature, Program] = WeakValueDictionary()
         self._lock = threading.Lock()
         self._local = threading.local()
         self._dtypes = [t.dtype for t in self.inputs.values()]
@@ -78,12 +80,6 @@ class Net:
         self._fixed: Signature | None = None
         if all(t.is_static for t in self.inputs.values()):
             self._fixed = tuple(t.dims for t in self.inputs.values())
-
-    def __reduce__(self) -> NoReturn:
-        raise TinsmithError(
-            f"{self.name} is compiled for this process and can be neither copied nor pickled: any "
-            "number of threads may call it; tinsmith.save(net, path) writes it for other processes"
-        )
 
     # ---- running
 
@@ -96,8 +92,14 @@ class Net:
 
     def run(self, arrays: Sequence[Array] | Mapping[str, Array]) -> list[Array]:
         """The outputs as a list, in order, for one array per input, in order or by name."""
-        named = isinstance(arrays, Mapping)
-        return self._run(self._arrays((), arrays) if named else self._arrays(tuple(arrays), {}))
+        if isinstance(arrays, Mapping):
+            return self._run(self._arrays((), arrays))
+        if not isinstance(arrays, list | tuple):
+            raise InputTypeError(
+                f"run takes a list of arrays, or a dict of them by name, not "
+                f"{type(arrays).__name__}; {self.name} itself takes arrays: net(x)"
+            )
+        return self._run(self._arrays(arrays, {}))
 
     def _run(self, arrays: Sequence[Array]) -> list[Array]:
         if self._runner is not None:
@@ -118,9 +120,13 @@ class Net:
         """The calling thread's session for an input signature (None: the model's own shapes)."""
         signature = self._own_shapes() if signature is None else signature
         try:
-            return self._local.sessions[signature]
-        except (AttributeError, KeyError):
-            pass
+            sessions = self._local.sessions
+            session = sessions[signature]
+            if self._fixed is None:
+                sessions.move_to_end(signature)
+            return session
+        except (AttributeError, KeyError, TypeError):  # lists have no hash
+            signature = self._as_signature(signature)
         program = self.program(signature)
         sessions = self._local.__dict__.setdefault("sessions", OrderedDict())
         session = sessions[signature] = program.session()
@@ -128,15 +134,17 @@ class Net:
         return session
 
     def program(self, signature: Signature | None = None) -> Program:
-        """The program for an input signature; built once, kept while it is among the last used."""
+        """The program for an input signature; built once, and kept while it is among the last that
+        were asked for, or that a thread has called."""
         if self._runner is not None:
             raise TinsmithError("the numpy backend has no program; compile with backend='cpu'")
         signature = self._own_shapes() if signature is None else self._as_signature(signature)
-        with WORK, self._lock:
+        with working(), self._lock:
             program = self._programs.get(signature)
             if program is None:
                 self._check_signature(signature)
-                program = self._programs[signature] = self._build(signature)
+                program = self._alive.get(signature) or self._build(signature)
+                self._alive[signature] = self._programs[signature] = program
                 _evict(self._programs, lambda p: p, lambda _: 0)
             self._programs.move_to_end(signature)
             return program
@@ -175,9 +183,11 @@ class Net:
             raise InputShapeError(
                 f"{self.name} has {len(self._names)} inputs, shapes are given for {len(signature)}"
             )
-        for i, dims in enumerate(signature):
+        for i, (dims, type_) in enumerate(zip(signature, self.inputs.values(), strict=True)):
             if dims is not None:
                 self._check_shape(i, dims)
+            elif not isinstance(type_, Holder):
+                raise InputShapeError(f"the input {self._names[i]!r} of {self.name} needs a shape")
 
     # ---- inputs
 
@@ -297,6 +307,8 @@ class Net:
             hint = ""
             if len(dims) == 4 and _fits(shape, (dims[0], dims[3], dims[1], dims[2])):
                 hint = "; array.transpose(0, 3, 1, 2) fits, if its channels are last"
+            elif _fits(shape, (1, *dims)):
+                hint = "; array[None] fits: a batch of one"
             raise InputShapeError(
                 f"the input {name!r} of {self.name} must have shape "
                 f"[{', '.join(map(str, shape))}], not {list(dims)}{hint}"
@@ -319,7 +331,7 @@ class Net:
 
     @property
     def outputs(self) -> dict[str, Type]:
-        """Name -> type of the outputs; for free shapes, those of the last signature used."""
+        """Name -> type of the outputs; for free shapes, those last compiled for."""
         if self._runner is not None:
             graph: Graph = self._runner.__self__.graph  # type: ignore[attr-defined]
             return {v.name: v.type for v in graph.outputs}

@@ -38,7 +38,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Profile:
-    """Rows in order of execution; prints as a table."""
+    """Rows in order of execution; prints as a table. `total_ms` is the median of whole calls, with
+    what Python does around the steps."""
 
     model: str
     threads: int
@@ -50,15 +51,22 @@ class Profile:
         return asdict(self)
 
     @property
+    def steps_ms(self) -> float:
+        """The milliseconds of all steps together."""
+        return sum(r.ms for r in self.rows)
+
+    @property
     def reference_share(self) -> float:
         """The share of the time that steps run in numpy take."""
         return sum(r.share for r in self.rows if r.kind == "reference")
 
     def __str__(self) -> str:
-        head = f"{'step':40} {'kernel':24} {'ms':>8} {'share':>6} "
+        unit, factor = ("us", 1e3) if all(r.ms < 0.1 for r in self.rows) else ("ms", 1)
+        head = f"{'step':40} {'kernel':24} {unit:>8} {'share':>6} "
         head += f"{'GFLOP/s':>8} {'of peak':>7} {'GB/s':>7}"
         lines = [
-            f"{self.model}, {self.threads} thread(s): {self.total_ms:.3f} ms (median), "
+            f"{self.model}, {self.threads} thread{'s' * (self.threads > 1)}: "
+            f"{self.total_ms:.4f} ms a call (median), {self.steps_ms:.4f} ms in steps, "
             f"peak {self.peak_gflops:.0f} GFLOP/s",
             head,
         ]
@@ -66,8 +74,8 @@ class Profile:
             peak = "" if r.peak_share is None else f"{100 * r.peak_share:6.0f}%"
             rate = f"{r.gflops:8.1f}" if r.gflops else " " * 8
             lines.append(
-                f"{r.name[:40]:40} {r.kernel[:24]:24} {r.ms:8.4f} {100 * r.share:5.1f}% {rate} "
-                f"{peak:>7} {r.gbytes_per_s:7.1f}"
+                f"{r.name[:40]:40} {r.kernel[:24]:24} {r.ms * factor:8.4f} {100 * r.share:5.1f}% "
+                f"{rate} {peak:>7} {r.gbytes_per_s:7.1f}"
             )
         return "\n".join(lines)
 
@@ -116,9 +124,9 @@ def profile_session(
 
 
 LONG = 5e-3  # seconds after which what Python does around a run is little of them
-SEEN, MOST = 0.5, 0.75
-"""Runs count of whose time the steps take this part of what they take in most of the runs: in all
-but a quarter, which another process may have interrupted within a step."""
+SEEN, QUANTILE = 0.5, 0.75
+"""A run counts if its steps account for at least SEEN of the share of its time that they account
+for in the run at QUANTILE: in the quarter above, others may have interrupted a step."""
 
 
 def step_seconds(
@@ -134,7 +142,7 @@ def step_seconds(
     for total, run in zip(totals, runs, strict=True):
         python = sum(-c * 1e-9 for c in run.values() if c < 0)
         shares.append(sum(c for c in run.values() if c > 0) / rate / max(total - python, 1e-9))
-    least = SEEN * sorted(shares)[int(MOST * (len(shares) - 1))]
+    least = SEEN * sorted(shares)[int(QUANTILE * (len(shares) - 1))]
     kept = [run for run, share in zip(runs, shares, strict=True) if share >= least]
     return {
         step: median(run[step] / rate if run[step] > 0 else -run[step] * 1e-9 for run in kept)

@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
@@ -64,7 +64,18 @@ class Reference(Protocol):
     ) -> tuple[Array, ...]: ...
 
 
-class Program:
+class OfThisProcess:
+    """What holds addresses of this process."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TinsmithError(
+            f"a {type(self).__name__} is compiled for this process and can be neither copied nor "
+            "pickled: any number of threads may call a Net; tinsmith.save(net, path) writes it for "
+            "other processes"
+        )
+
+
+class Program(OfThisProcess):
     """Plan, code and weights, bound together.
 
     `blobs` are its own weights, and those of other programs that it shares; `nodes` maps the names
@@ -150,7 +161,7 @@ class _Run(NamedTuple):
     cycles: dict[int, int] | None
 
 
-class Session:
+class Session(OfThisProcess):
     """One caller's arena, workspace and pointer table. Use from one thread at a time."""
 
     def __init__(self, program: Program) -> None:

@@ -2,10 +2,10 @@
 
 A team runs one job at a time; the pool leases each running session a team of its own, so any
 number of sessions may run at once. Workers are daemon threads inside a ctypes call (the GIL is
-released) that spin for some microseconds, then sleep. A team that nobody holds any more (Ctrl-C can
-come between any two instructions) ends its workers. After `fork` the child builds new teams; at
-interpreter exit the workers of teams that nobody holds are stopped and joined, others end with the
-process.
+released) that spin for some microseconds, yield for some hundred more, then sleep. A team that
+nobody holds any more (Ctrl-C can come between any two instructions) ends its workers. After `fork`
+the child builds new teams; at interpreter exit the workers of teams that nobody holds are stopped
+and joined, others end with the process.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from tinsmith.codegen.workers import begin
 from tinsmith.errors import TargetError
 
 SPINS = 400  # of some 25 ns each: about ten microseconds
+KEPT = 8  # idle teams of a size, or as many as there are cores
+LINGER = 300  # yields of some 0.6 us, where nobody else wants the core: Python takes 50 us or more
 
 _JOB = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3, ctypes.c_int64
@@ -50,8 +52,10 @@ class Team:
         self._gate_word = self._block[:8].view(np.uint64)
         self.address = self._block.ctypes.data
         self._semaphores = _Semaphores(self, threads)
-        for offset in (sync.SPINS, sync.PATIENCE):
-            self._put(offset, SPINS if threads <= usable_cores() else 0, np.int32)
+        if threads <= usable_cores():
+            for offset in (sync.SPINS, sync.PATIENCE):
+                self._put(offset, SPINS, np.int32)
+            self._put(sync.LINGER, LINGER, np.int32)
         self._code = address  # keeps it loaded
         self._submit = _JOB(address("team_submit"))
         worker = _WORKER(address("team_worker"))
@@ -187,9 +191,14 @@ class Lease:
         return self._team
 
     def __exit__(self, *_: object) -> None:
-        if self._team._process == os.getpid():  # else the workers were not forked
-            self._team.release()
-            _free.setdefault(self._threads, []).append(self._team)
+        if self._team._process != os.getpid():
+            return  # the workers were not forked
+        self._team.release()
+        free = _free.setdefault(self._threads, [])
+        if len(free) < max(KEPT, usable_cores()):
+            free.append(self._team)
+        else:
+            self._team.stop()
 
 
 def _forget() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 from tinsmith.errors import ImportFailed, ModelWarning, warn
@@ -14,6 +15,9 @@ from tinsmith.graph import Graph, Holder, MapType, Type, Value
 
 KNOWN = 22
 """The opset of the oldest onnx that is supported: up to here the package need not be asked."""
+
+OF_EXPORTERS = frozenset({"main_graph", "torch_jit", "torch-jit-export", "tf2onnx"})
+"""Names that exporters give to every model alike."""
 
 
 def import_model(model: OnnxModel) -> Graph:
@@ -29,7 +33,7 @@ def import_model(model: OnnxModel) -> Graph:
         ("" if f.domain in STANDARD else f.domain, f.name, f.overload): f for f in proto.functions
     }
     shared = Import(model, functions)
-    graph = Graph(proto.graph.name, model.file)
+    graph = Graph(_named(proto.graph.name, model.file), model.file)
     graph.meta["format"] = "onnx"
     graph.meta["opset"] = opsets[""]
     if proto.producer_name:
@@ -47,6 +51,11 @@ def import_model(model: OnnxModel) -> Graph:
         graph.meta["notes"] = tuple(shared.notes)
         warn("; ".join(shared.notes), ModelWarning)
     return graph
+
+
+def _named(name: str, file: str) -> str:
+    """The name of a model: its own, or its file's where an exporter named it like all others."""
+    return Path(file).stem if file and name in OF_EXPORTERS | {""} else name
 
 
 def import_body(parent: Scope, proto: Any, inputs: list[Type | None], name: str) -> Scope:

@@ -287,9 +287,5 @@ def attention(call: Call) -> Result:
 
 @importer("SpaceToDepth")
 def space_to_depth(call: Call) -> Result:
-    """The mode CRD has the channels outermost: those of DCR, shuffled."""
-    size = call.required("blocksize")
-    y = call.emit("SpaceToDepth", call[0], blocksize=size)
-    if call.attr("mode", "DCR") == "DCR":
-        return y
-    return call.emit("ChannelShuffle", y, groups=size * size)
+    size, mode = call.required("blocksize"), call.attr("mode", "DCR")
+    return call.emit("SpaceToDepth", call[0], blocksize=size, mode=mode)

@@ -182,32 +182,32 @@ def stream_of(site: Site, tiling: Tiling, cells: Grid, high: int, near: bool) ->
     return Stream(group * high * tiling.columns.size, share, size)
 
 
+def _seconds(site: Site, m: int, k: int, n: int, tiling: Tiling, nbytes: int, words: bool) -> float:
+    """The time of a product whose packed weights, `nbytes` of them, arrive from memory."""
+    target = site.target
+    busy = target.time(2.0 * m * n * k, 4.0 * m * (k + n), tiling.efficiency)
+    if words:
+        busy += UNHIDDEN * target.time(2.0 * narrow.unpacking(target) * n * k, 0)
+    busy = max(busy, nbytes / target.l3_bandwidth)
+    arriving = (1 - target.kept()) * nbytes / target.dram_bandwidth
+    crowded = target.crowding(site.threads)
+    return streamed(busy, arriving, tiling.rows.count, EXPOSED, crowded) + 1e-7
+
+
 def packed_choice(
     site: Site, w: np.ndarray[Any, Any], m: int, tiling: Tiling, words: bool = False
 ) -> Choice:
     """The choice for m flat rows times a packed w, which is kept as `words`, or as it is."""
-    target = site.target
     k, n = w.shape
     high, moved = (narrow.rows(k) if words else k), narrow.rows_of(k, words)
     unit = narrow.unit(k) if words else None
-    busy = target.time(2.0 * m * n * k, 4.0 * m * (k + n), tiling.efficiency)
-    if words:
-        busy += UNHIDDEN * target.time(2.0 * narrow.unpacking(target) * n * k, 0)
     nbytes = 4 * high * tiling.columns.padded
-    busy = max(busy, nbytes / target.l3_bandwidth)
-    arriving = (1 - target.kept()) * nbytes / target.dram_bandwidth
-    crowded = target.crowding(site.threads)
-    cost = streamed(busy, arriving, tiling.rows.count, EXPOSED, crowded) + 1e-7
-    cells = grid(target, tiling, high, cost)
+    cost = _seconds(site, m, k, n, tiling, nbytes, words)
+    cells = grid(site.target, tiling, high, cost)
     near = by_positions(
-        site,
-        site.input(0),
-        4.0 * m * k,
-        2.0 * m * n * k,
-        tiling.rows.count,
-        cells.count,
+        site, site.input(0), 4.0 * m * k, 2.0 * m * n * k, tiling.rows.count, cells.count,
         weights=nbytes,
-    )
+    )  # fmt: skip
     stream = stream_of(site, tiling, cells, high, near)
     lead = len(site.out.dims) - 1
     stride = spread_stride(k, tiling.rows.size)
@@ -244,19 +244,21 @@ def packed_choice(
     if copied:
         phases = (Phase(groups, lambda em: copy_rows(em, m, k, stride, groups)), *phases)
     return Choice(
-        cost=cost + (target.time(0, 8.0 * m * k) if copied else 0),
+        cost=cost + (site.target.time(0, 8.0 * m * k) if copied else 0),
         reads=site.reads((PLAIN, None), PLAIN),
         writes=(PLAIN,),
         phases=phases,
-        packed=(
-            Packed("w", partial(pack_narrow, w, tiling.columns), nbytes, narrow.fits)
-            if words
-            else Packed("w", partial(pack_columns, w, tiling.columns), nbytes),
-        ),
+        packed=(_packed(w, tiling.columns, nbytes, words),),
         workspace=buffer_bytes(site, tiling.rows.size, tiling.columns.size),
         scratch=4 * m * stride if copied else 0,
         detail=f"{tiling}{', rows copied apart' if copied else ''}{', 24 bits' if words else ''}",
     )
+
+
+def _packed(w: np.ndarray[Any, Any], columns: Columns, nbytes: int, words: bool) -> Packed:
+    if words:
+        return Packed("w", partial(pack_narrow, w, columns), nbytes, narrow.fits)
+    return Packed("w", partial(pack_columns, w, columns), nbytes)
 
 
 def _panel(weights: Ptr, c: Position, depth: int, columns: Columns) -> Ptr:

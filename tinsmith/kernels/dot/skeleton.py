@@ -203,18 +203,18 @@ def finish_row(em: Emit, row: Sequence[Val], index: Sequence[Position], valid: i
                 em.finish(some, place(offset + at))
 
 
-HEAVY = 10
-"""From this weight on an epilogue is emitted once, in a loop over rows, not once a row."""
+HEAVY_FLOPS = 10
+"""From so many flops on an epilogue is emitted once, in a loop over rows, not once a row."""
 
 
-def weight(expr: Expr | None) -> float:
-    """About how many instructions an epilogue takes."""
+def epilogue_flops(expr: Expr | None) -> float:
+    """About how many flops an epilogue takes for each result."""
     return 0.0 if expr is None else flops_of(expr)
 
 
 def buffer_bytes(site: Site, rows: int, columns: int) -> int:
     """Workspace that `finish_tile` needs for tiles of at most this size."""
-    return 4 * rows * columns if weight(site.epilogue) >= HEAVY else 0
+    return 4 * rows * columns if epilogue_flops(site.epilogue) >= HEAVY_FLOPS else 0
 
 
 def finish_tile(
@@ -251,7 +251,7 @@ def finish_tile(
         else:
             finish_row(shifted(base, at(r, 0)), values, at(0, 0), valid)
 
-    if len(tile) == 1 or weight(em.site.epilogue) < HEAVY:
+    if len(tile) == 1 or epilogue_flops(em.site.epilogue) < HEAVY_FLOPS:
         for r, values in enumerate(tile):
             finish(r, values)
         return

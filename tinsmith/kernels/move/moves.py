@@ -291,7 +291,8 @@ def _depth_to_space(site: Site) -> tuple[list[int], list[int]]:
 def _space_to_depth(site: Site) -> tuple[list[int], list[int]]:
     n, c, h, w = _four(site)
     k = site.attr("blocksize")
-    return [n, c, h // k, k, w // k, k], [0, 3, 5, 1, 2, 4]
+    order = [0, 3, 5, 1, 2, 4] if site.attr("mode") == "DCR" else [0, 1, 3, 5, 2, 4]
+    return [n, c, h // k, k, w // k, k], order
 
 
 def _channel_shuffle(site: Site) -> tuple[list[int], list[int]]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from tinsmith.codegen.target import Target, streamed
 from tinsmith.kernels.dot.matmul import spread_stride
+from tinsmith.kernels.dot.panels import part
 from tinsmith.kernels.dot.tiles import Tiling, choose
 from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.sharing import PARTS
@@ -23,7 +24,7 @@ LEFT = 0.3  # times L2: the left factors of panels of rows, or what products lea
 REREAD, LOST = 0.1, 0.5  # times the traffic of right factors read again, and of far left factors
 EXPOSED_CYCLES = 4.0  # of each cache line of right factors that comes from memory
 NARROW, WIDE = 2, 6  # the most vectors of a tile
-FAR = 1.08  # what wide tiles cost: right factors come from far, and tiles of few rows read more
+WIDE_COST = 1.08  # right factors of wide tiles come from far, and tiles of few rows read more
 LATENCY = 20.0  # cycles around each product of a tile
 SUM_CYCLES = (5.0, 6.0)  # for a vector of one of the left factors, by level
 FINISH_CYCLES = 18.0  # for a vector of each quarter of a tile, through L1
@@ -33,16 +34,17 @@ COMBINE_CYCLES = 1.5  # for each vector of a product of the lower of two levels
 @dataclass(frozen=True)
 class Shape:
     """m x k times k x n. `tiling` is that of one of the products: rows, depth and columns divided
-    by `side`. `per_group` panels of columns belong to a tile of work; the left factors of
-    `together` panels of rows are there at a time."""
+    by `side`. A tile of work is one of `cuts` shares of its panels of rows by one of `groups`
+    shares of its panels of columns; the left factors of `together` panels of rows are there at a
+    time."""
 
     level: int
     m: int
     k: int
     n: int
     tiling: Tiling
-    per_group: int
-    cuts: int  # of the panels of rows, for the threads
+    groups: int
+    cuts: int
     together: int
 
     @property
@@ -63,10 +65,6 @@ class Shape:
     def pitch(self) -> int:
         """Elements from row to row of a left factor."""
         return spread_stride(self.depth, self.tiling.rows.size)
-
-    @property
-    def groups(self) -> int:
-        return -(-self.tiling.columns.count // self.per_group)
 
     @property
     def lacks(self) -> int:
@@ -118,13 +116,10 @@ class Shape:
     def uneven(self, threads: int) -> float:
         """The work of the busiest of `threads` that take tiles in order, in equal shares."""
         rows, columns = self.tiling.rows.count, self.tiling.columns.count
-        cuts = self.cuts
         loads = [0] * threads
-        for t in range(cuts * self.groups):
-            (above, below), (left, right) = (
-                (i * count // parts, (i + 1) * count // parts)
-                for i, parts, count in ((t % cuts, cuts, rows), (t // cuts, self.groups, columns))
-            )
+        for t in range(self.cuts * self.groups):
+            above, below = part(t % self.cuts, self.cuts, rows)
+            left, right = part(t // self.cuts, self.groups, columns)
             loads[loads.index(min(loads))] += (below - above) * (right - left)
         return max(loads) * threads / (rows * columns)
 
@@ -167,28 +162,39 @@ def shape_of(target: Target, level: int, m: int, k: int, n: int, threads: int = 
 
 def _spread(target: Target, level: int, m: int, k: int, n: int, threads: int, kept: float) -> Shape:
     narrow = _shape(target, level, m, k, n, threads, NARROW, kept)
-    if narrow.uneven(threads) <= FAR:
+    if narrow.uneven(threads) <= WIDE_COST:
         return narrow
     wide = _shape(target, level, m, k, n, threads, WIDE, kept)
-    return narrow if narrow.uneven(threads) <= FAR * wide.uneven(threads) else wide
+    return narrow if narrow.uneven(threads) <= WIDE_COST * wide.uneven(threads) else wide
 
 
 def _shape(
-    target: Target, level: int, m: int, k: int, n: int, threads: int, most: int, kept: float
+    target: Target,
+    level: int,
+    m: int,
+    k: int,
+    n: int,
+    threads: int,
+    most_vectors: int,
+    kept: float,
 ) -> Shape:
     side = 2**level
-    tiling = choose(target, -(-m // side), n // side, k // side, exact=True, most_vectors=most)
+    tiling = choose(
+        target, -(-m // side), n // side, k // side, exact=True, most_vectors=most_vectors
+    )
     rows, columns = tiling.rows.count, tiling.columns.count
     each = 4 * PRODUCTS**level * (k // side)  # bytes of the factors of one row, or column
     if threads == 1:
         groups = cuts = 1
     else:
         fit = max(1, int(target.l2 * kept) // (each * tiling.columns.size))
-        groups = max(-(-columns // fit), min(columns, LEAST_TILES * threads // rows))
-        cuts = min(rows, max(1, -(-PARTS // groups)))
-    shape = Shape(level, m, k, n, tiling, -(-columns // groups), cuts, together=1)
+        wanted = max(-(-columns // fit), min(columns, LEAST_TILES * threads // rows))
+        groups = -(-columns // -(-columns // wanted))  # the fewest whose largest is no larger
+        cuts = min(rows, max(1, -(-PARTS // wanted)))
+    shape = Shape(level, m, k, n, tiling, groups, cuts, together=1)
     share = 1 if shape.is_near(target) else -(-rows // cuts)
-    most = min(share, max(1, int(target.l2 * LEFT) // (4 * shape.slot)))
-    counts = {-(-share // -(-share // min(most, 2**i))) for i in range(most.bit_length() + 1)}
+    most_together = min(share, max(1, int(target.l2 * LEFT) // (4 * shape.slot)))
+    doubled = (min(most_together, 2**i) for i in range(most_together.bit_length() + 1))
+    counts = {-(-share // -(-share // count)) for count in doubled}
     found = [replace(shape, together=count) for count in sorted(counts)]
     return min(found, key=lambda shape: shape.seconds(target, threads))

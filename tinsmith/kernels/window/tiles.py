@@ -256,7 +256,7 @@ def plus(a: Val | int, b: Val | int) -> Val | int:
 
 def sweep(
     b: Builder,
-    plan: Tiling,
+    tiles: Tiling,
     band: Val | int,
     count: int,
     tile: Callable[[Val | int, Val | int, int, int], None],
@@ -265,12 +265,12 @@ def sweep(
 
     Bands divide the rows, or the columns where there are fewer rows than bands and columns.
     """
-    by_rows = plan.row_units >= min(count, plan.col_units)
+    by_rows = tiles.row_units >= min(count, tiles.col_units)
 
     def row(start: Val | int, high: int) -> None:
-        walk(b, plan.cols, band, 1 if by_rows else count, lambda c, w: tile(start, c, high, w))
+        walk(b, tiles.cols, band, 1 if by_rows else count, lambda c, w: tile(start, c, high, w))
 
-    walk(b, plan.rows, band, count if by_rows else 1, row)
+    walk(b, tiles.rows, band, count if by_rows else 1, row)
 
 
 def walk(

@@ -23,7 +23,7 @@ from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.weights import channel_blocks
 from tinsmith.kernels.winograd.fetch import is_far
 from tinsmith.kernels.winograd.matrices import Bilinear, bilinear, supported
-from tinsmith.kernels.winograd.plan import Pieces, Plan
+from tinsmith.kernels.winograd.plan import Partition, Plan
 from tinsmith.kernels.winograd.program import data_program, result_program
 from tinsmith.kernels.winograd.weights import packed_bytes
 
@@ -47,7 +47,8 @@ reads it from the last-level cache anew. Products of vectors take long enough to
 MOST_SHARE = 1 / 3
 """Of a block's tiles: a datum that is part of more of them makes their typical size large, and no
 tile stands out (`outliers`). One that is S times as large as others is then found where S exceeds
-RATIO ** (1 / (1 - share)), 1,400 for a third: below, other windows lose 3e-2 of it at most."""
+RATIO ** (1 / (1 - share)), 1,400 for a third: below, other windows lose 3e-2 of it at most. It may
+be more of a block that holds the whole input, and a little more of those that have a tile less."""
 EXPOSED = 0.35  # of the time that weights take from the last-level cache; prefetches hide the rest
 TURNING = 0.03
 """How much longer blocks as long as a row take that go on in another: prefetches miss there."""
@@ -59,8 +60,9 @@ APART, STARTING = 11, 3.0
 """There, register tiles of more sums than APART no longer overlap: each sum more takes so many
 slots to start and to store."""
 TRANSFORMING = 0.75  # issue slots of one operation, load or store of a transform
-NEAR, FAR = 1.15, 1.5
-"""How much longer transforms take of tensors beyond the second-level, and the last-level cache."""
+BEYOND_L2, BEYOND_L3 = 1.15, 1.5
+"""How much longer transforms take of tensors that are larger than the second-level, and than the
+last-level cache."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -109,7 +111,7 @@ def best_plan(
     """The best cut for an algorithm, and its cost as `cost` tells it."""
     blocks = channel_blocks(geo.channels, width)
     draft = Plan(
-        geo, rows, cols, width, blocks, tiles=1, blocks=1, vectors=1, micro=Pieces(1, 1),
+        geo, rows, cols, width, blocks, tiles=1, blocks=1, vectors=1, micro=Partition(1, 1),
         whole=False, halves=halves, words=words,
     )  # fmt: skip
     candidates = []
@@ -122,7 +124,7 @@ def best_plan(
         plan = replace(
             draft, tiles=tiles, blocks=count, vectors=vectors, micro=micro, whole=count == 1
         )
-        if plan.share <= MOST_SHARE or plan.whole:
+        if plan.seen_share <= MOST_SHARE or plan.whole:
             candidates.append((cost(target, plan, slots, threads), plan.tiles, plan))
     seconds, _, best = min(candidates, key=lambda c: c[:2])
     return best, seconds
@@ -152,10 +154,10 @@ def _counts(target: Target, draft: Plan) -> set[int]:
 @functools.lru_cache(maxsize=4096)
 def register_tiles(
     target: Target, tiles: int, outputs: int, depth: int, words: bool = False
-) -> tuple[int, Pieces, float]:
+) -> tuple[int, Partition, float]:
     """Vectors of a panel, the cut of `tiles`, and the issue slots of one channel for a block; with
     `words` those are counted with which they become weights."""
-    best: tuple[float, int, Pieces] | None = None
+    best: tuple[float, int, Partition] | None = None
     most, spare = (26, 4) if target.registers >= 32 else (12, 2) if target.has_fma else (6, 2)
     for vectors in range(1, min(outputs, 6) + 1):
         size = min(most, most + spare - vectors) // vectors
@@ -164,7 +166,7 @@ def register_tiles(
         if size < 1:
             break
         count = -(-tiles // size)
-        micro = Pieces(count, -(-tiles // count))
+        micro = Partition(count, -(-tiles // count))
         slots = 0.0
         for panels, n in ((outputs // vectors, vectors), (1, outputs % vectors)):
             if n and panels:
@@ -180,12 +182,12 @@ def register_tiles(
     return best[1], best[2], best[0]
 
 
-def matrix_tiles(tiles: int, draft: Plan) -> tuple[int, Pieces, float]:
+def matrix_tiles(tiles: int, draft: Plan) -> tuple[int, Partition, float]:
     """As `register_tiles`, of matrix registers."""
     count, product = -(-tiles // SIDE), replace(draft, tiles=tiles).product
     return (
         min(2, draft.outputs),
-        Pieces(count, -(-tiles // count)),
+        Partition(count, -(-tiles // count)),
         product_slots(product) / draft.depth,
     )
 
@@ -236,11 +238,11 @@ def transforms(target: Target, plan: Plan) -> float:
     """Issue slots of both transforms; more where the tensors come from memory."""
     rows, cols = plan.rows, plan.cols
     strip = min(plan.strip(target.l1), plan.tiles)
-    into = data_program(rows).operations * (cols.reach - plan.shared * (1 - 1 / strip))
+    into = data_program(rows).operations * (cols.reach - plan.column_overlap * (1 - 1 / strip))
     into += data_program(cols).operations * rows.products
     back = result_program(rows).operations * cols.products
     back += result_program(cols).operations * rows.m
     into += (2 + HALVING * plan.halves) * plan.positions
     back += plan.positions + 2 * rows.m * cols.m
-    away = FAR if plan.nbytes > target.l3 else NEAR if plan.nbytes > target.l2 else 1.0
+    away = BEYOND_L3 if plan.nbytes > target.l3 else BEYOND_L2 if plan.nbytes > target.l2 else 1.0
     return TRANSFORMING * away * plan.total * (into * plan.channels.count + back * plan.outputs)

@@ -15,8 +15,9 @@ from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.winograd.plan import Plan
 
-Fetch = Callable[[Val], None]
-NEAR, MIDDLE = 3, 2  # cache levels 1 and 2
+Prefetch = Callable[[Val], None]
+"""prefetch(i) asks for what register tile number i of a block is to ask for."""
+INTO_L1, INTO_L2 = 3, 2  # localities of prefetches
 
 
 def is_far(target: Target, nbytes: int) -> bool:
@@ -24,7 +25,7 @@ def is_far(target: Target, nbytes: int) -> bool:
     return nbytes >= target.l2 // 2
 
 
-def tensors(em: Emit, plan: Plan, source: View, start: Val, count: Val | int) -> Fetch | None:
+def tensors(em: Emit, plan: Plan, source: View, start: Val, count: Val | int) -> Prefetch | None:
     """What register tile number i of a block asks for, or None where nothing is far away, or tiles
     do not lie side by side.
 
@@ -42,16 +43,16 @@ def tensors(em: Emit, plan: Plan, source: View, start: Val, count: Val | int) ->
         _ask(em, plan, out, here, plan.outputs, rows.m, cols.m, True),
     ]
 
-    def fetch(i: Val) -> None:
+    def prefetch(i: Val) -> None:
         for ask in asks:
             ask(i)
 
-    return fetch
+    return prefetch
 
 
 def _corner(plan: Plan, view: View, tile: Val, down: int, right: int, padded: bool) -> Ptr:
     """The first place of a tile."""
-    n, i, j = plan.place(tile)
+    n, i, j = plan.coordinates(tile)
     batch, _, (_, row, pixel) = steps(view.spec, plan.geo.rank)
     at = view.pointer + n * batch + i * (plan.rows.m * down * row)
     at = at + j * (plan.cols.m * right * pixel)
@@ -62,7 +63,7 @@ def _corner(plan: Plan, view: View, tile: Val, down: int, right: int, padded: bo
 
 def _ask(
     em: Emit, plan: Plan, view: View, at: Ptr, planes: int, rows: int, wide: int, write: bool
-) -> Fetch:
+) -> Prefetch:
     """Share `rows` lines of `wide` places a tile, in every plane, among the register tiles."""
     b, line = em.b, LINE
     _, plane, (_, row, pixel) = steps(view.spec, plan.geo.rank)
@@ -78,6 +79,6 @@ def _ask(
             near = at + (segment // rows) * plane + (segment % rows) * row
             near = (near + piece * (share * line)).fixed()
             for k in range(share):
-                (near + k * line).prefetch(write, NEAR if write else MIDDLE)
+                (near + k * line).prefetch(write, INTO_L1 if write else INTO_L2)
 
     return ask

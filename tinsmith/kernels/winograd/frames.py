@@ -1,10 +1,14 @@
-"""Where the data and the results of a plan lie: in planes, or in frames of deeper images."""
+"""Where the data and the results of a plan lie: in planes, or in frames of deeper images; and tiles
+that overhang these."""
 
 from __future__ import annotations
 
-from tinsmith.codegen.builder import Ptr, Val
+from collections.abc import Callable
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.kernels._kernel import View
 from tinsmith.kernels.window.geometry import steps
+from tinsmith.kernels.window.tiles import Sink
 from tinsmith.kernels.winograd.plan import Plan
 
 
@@ -40,3 +44,29 @@ def result_at(plan: Plan, n: Val | int, k: Val) -> tuple[Val | int, Val, Val | i
     """Image, output block and depth of results."""
     frames = plan.frames
     return (n, k, 0) if frames is None else (n // frames.out, k, n % frames.out)
+
+
+def extent_inside(
+    b: Builder, plan: Plan, y: Val | int, x: Val | int
+) -> tuple[Val | int, Val | int]:
+    """Rows and columns of the tile with its first result at (y, x) that lie in the image."""
+    apart, beside = plan.vertical.dilation, plan.horizontal.dilation
+    below = b.minimum(plan.rows.m, (plan.geo.out[1] + apart - 1 - b.index(y)) // apart)
+    right = b.minimum(plan.cols.m, (plan.geo.out[2] + beside - 1 - b.index(x)) // beside)
+    return below, right
+
+
+def put_inside(
+    b: Builder,
+    plan: Plan,
+    extent: tuple[Val | int, Val | int],
+    out: Sink,
+    result: Callable[[Val, Val], Ptr],
+) -> None:
+    """Put the first rows and columns of a tile, `extent` of them, to `out`: what lies at
+    `result(row, column)`."""
+    below, right = extent
+    apart, beside = plan.vertical.dilation, plan.horizontal.dilation
+    with b.loop(0, below) as i, b.loop(0, right) as j:
+        value = result(i, j).load(plan.width)
+        out.at(0, 0, 0, i * apart, j * beside).put(value, 0, 0, 0, 0, 0)

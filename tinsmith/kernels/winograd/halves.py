@@ -19,6 +19,7 @@ from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.amx.plan import POSITION
 from tinsmith.kernels.amx.sums import REGISTER, Ahead, ahead_of, sums
 from tinsmith.kernels.amx.weights import halves, registers
+from tinsmith.kernels.winograd.fetch import Prefetch
 from tinsmith.kernels.winograd.matrices import floats
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.product import by_width
@@ -52,7 +53,7 @@ class Splitter:
 
     def __init__(self, b: Builder, plan: Plan, space: Ptr, pair: Val, tile: Val) -> None:
         self.b, self.plan = b, plan
-        self.at = (space + (pair * (2 * plan.places) + tile) * SIDE).fixed()
+        self.at = (space + (pair * (2 * plan.padded_tiles) + tile) * SIDE).fixed()
 
     def first(self, position: Val | int, v: Val) -> None:
         (self.at + position * self.plan.v_step).store(v)
@@ -61,7 +62,7 @@ class Splitter:
         line = (self.at + position * self.plan.v_step).fixed()
         high, low = matrix.halve(self.b, line.load(SIDE), v, endless=False)
         line.cast(BF16).store(high)
-        (line.cast(BF16) + self.plan.places * DEPTH).store(low)
+        (line.cast(BF16) + self.plan.padded_tiles * DEPTH).store(low)
 
     def alone(self) -> None:
         """There is no second block."""
@@ -76,9 +77,9 @@ def product_stage(
     configuration: Ptr,
     u0: Val,
     u1: Val,
-    fetch: Callable[[Val], None] | None = None,
+    prefetch: Prefetch | None = None,
 ) -> None:
-    """Units (position, panel) [u0, u1) for a block; `fetch(i)` runs in register i of tiles."""
+    """Units (position, panel) [u0, u1) for a block; `prefetch(i)` runs in register i of tiles."""
     b, product, count = em.b, plan.product, plan.micro.count
     with matrix.matrices(b, configuration), b.loop(u0, u1) as u:
         position, panel = b.index(u // plan.panels), b.index(u % plan.panels)
@@ -86,18 +87,20 @@ def product_stage(
         w = em.packed[0].cast(U8) + position * product.weight_bytes
         w = (w + panel * product.panel_bytes).fixed()
         to = space + plan.m_start + position * plan.m_step
-        to = (to + panel * (2 * plan.places * SIDE)).cast(U8).fixed()
+        to = (to + panel * (2 * plan.padded_tiles * SIDE)).cast(U8).fixed()
 
-        def ask(fetch: Callable[[Val], None], piece: Val, i: Val) -> None:
+        def ask(prefetch: Prefetch, piece: Val, i: Val) -> None:
             with b.when(piece.eq(0)):
-                fetch(i)
+                prefetch(i)
 
         def unit(wide: int) -> None:
-            apart = plan.places * POSITION
+            apart = plan.padded_tiles * POSITION
             with b.loop(0, product.pieces) as piece, b.loop(0, count) as i:
                 rows = i * REGISTER
                 at, out = (x + rows).fixed(), (to + rows).fixed()
-                fetching = None if fetch is None else partial(ask, fetch, piece, u * count + i)
+                fetching = (
+                    None if prefetch is None else partial(ask, prefetch, piece, u * count + i)
+                )
                 ahead = _ahead(em, plan, i, wide)
                 sums(b, product, piece, at, w, None, out, apart, wide, fetching, ahead)
 

@@ -98,7 +98,7 @@ class Strip:
         plan, b, width = self.plan, self.em.b, self.plan.width
         _, _, (_, row, pixel) = steps(self.source.spec, len(self.source.spec.spatial))
         below, right = plan.geo.dilation[1] * row, plan.geo.dilation[2] * pixel
-        n, i, j = plan.place(self.first)
+        n, i, j = plan.coordinates(self.first)
         y, x = plan.vertical.start(i), plan.horizontal.start(j)
         corner = (data_at(plan, self.source, n, y, x) + channels_at(plan, self.source, c)).fixed()
         rows = data_program(plan.rows)
@@ -109,11 +109,11 @@ class Strip:
             def column(at: Ptr, q: int, group: Sequence[int] = group) -> list[Val]:
                 return run(rows, lambda p: (at + (p * below + q * right)).load(width), group)
 
-            kept = [v for q in range(plan.shared) for v in column(corner, q)]
+            kept = [v for q in range(plan.column_overlap) for v in column(corner, q)]
             with b.loop(self.first, self.stop, carry=kept) as loop:
                 at = (corner + (loop.index - self.first) * (fresh * right)).fixed()
                 done = [loop.vars[k : k + len(group)] for k in range(0, len(kept), len(group))]
-                done += [column(at, q) for q in range(plan.shared, plan.cols.reach)]
+                done += [column(at, q) for q in range(plan.column_overlap, plan.cols.reach)]
                 squares = self._along(group, done, put_at(loop.index))
                 if squares:
                     self._add_squares(self.sizes.at(c, loop.index - self.base), squares, started)

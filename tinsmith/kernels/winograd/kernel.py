@@ -24,7 +24,7 @@ from tinsmith.kernels.window.geometry import Geometry, conv_geometry
 from tinsmith.kernels.window.weights import padded_bias
 from tinsmith.kernels.winograd import halves
 from tinsmith.kernels.winograd.choose import algorithms, best_plan
-from tinsmith.kernels.winograd.fetch import Fetch, tensors
+from tinsmith.kernels.winograd.fetch import Prefetch, tensors
 from tinsmith.kernels.winograd.inputs import input_stage
 from tinsmith.kernels.winograd.outliers import Sizes
 from tinsmith.kernels.winograd.outputs import output_stage
@@ -226,10 +226,10 @@ def emit_blocks(em: Emit, plan: Plan, rooms: Rooms) -> None:
 
     def body(em: Emit, u0: Val, u1: Val, start: Val, count: Val | int) -> None:
         count = plan.tiles if even else count
-        fetch = tensors(em, plan, rooms.source(em), start, count)
+        prefetch = tensors(em, plan, rooms.source(em), start, count)
         space = rooms.space(em, plan)
         Sizes(plan, space).judge(em.b, count)
-        multiply(em, plan, rooms, u0, u1, count, fetch)
+        multiply(em, plan, rooms, u0, u1, count, prefetch)
 
     inputs = input_function(em, plan, rooms)
     products = stage(em, "products", "u0 u1 start count", body)
@@ -259,14 +259,14 @@ def emit_products(em: Emit, plan: Plan, rooms: Rooms) -> None:
 
 def multiply(
     em: Emit, plan: Plan, rooms: Rooms, u0: Val, u1: Val, count: Val | int,
-    fetch: Fetch | None = None,
+    prefetch: Prefetch | None = None,
 ) -> None:  # fmt: skip
     """Units [u0, u1) of (position, panel) for a block of `count` tiles."""
     space = rooms.space(em, plan)
     if plan.halves:
-        halves.product_stage(em, plan, space, rooms.registers(em, plan), u0, u1, fetch)
+        halves.product_stage(em, plan, space, rooms.registers(em, plan), u0, u1, prefetch)
     else:
-        product_stage(em, plan, space, u0, u1, count, fetch)
+        product_stage(em, plan, space, u0, u1, count, prefetch)
 
 
 def emit_outputs(em: Emit, plan: Plan, rooms: Rooms) -> None:

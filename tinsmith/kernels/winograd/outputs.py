@@ -7,22 +7,22 @@ so that no tile is ever spilled: reading a product twice is cheaper than storing
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 
 from tinsmith.codegen.builder import Ptr, Val
-from tinsmith.codegen.expr import Expr
 from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.stages import stage
 from tinsmith.kernels.window.tiles import Sink
-from tinsmith.kernels.winograd.frames import result_at
+from tinsmith.kernels.winograd.frames import extent_inside, put_inside, result_at
 from tinsmith.kernels.winograd.outliers import Sizes
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.program import result_program, run
 from tinsmith.kernels.winograd.repair import repair
 from tinsmith.records import dataclass
 
-HEAVY = 6  # functions of an epilogue that is emitted once, in a loop, not for each place of a tile
+MOST_UNROLLED = 6
+"""Functions of an epilogue that is emitted for each place of a tile; one of more is emitted once,
+in a loop. `HEAVY_FLOPS` of `kernels/dot` tells the same of tiles there, by flops."""
 
 
 def output_stage(
@@ -44,13 +44,13 @@ def output_stage(
     sink = Sink(em, plan.geo)
     limit = sizes.limit()
     with b.loop(k0, k1) as k:
-        m = products + k * (plan.places * width)
+        m = products + k * (plan.padded_tiles * width)
         bias = (em.packed[1] + k * width).load(width)
         with b.loop(t0, t1) as t:
-            n, i, j = plan.place(t)
+            n, i, j = plan.coordinates(t)
             y, x = plan.vertical.start(i), plan.horizontal.start(j)
             at = (m + (t - base) * width).fixed()
-            out = _fixed_sink(sink.at(*result_at(plan, n, k), y, x))
+            out = sink.at(*result_at(plan, n, k), y, x)
             tile = Tile(em, plan, at, bias, out, edge, y, x)
             b.choose(sizes.are_fit(t - base, limit), tile.finish, partial(again, k, n, y, x))
 
@@ -74,7 +74,7 @@ class Tile:
         # First places of tiles that lie in the image as a whole are below these.
         high = out[1] - (plan.rows.m - 1) * plan.vertical.dilation
         wide = out[2] - (plan.cols.m - 1) * plan.horizontal.dilation
-        if min(high, wide) <= 0 or functions(self.em) > HEAVY:
+        if min(high, wide) <= 0 or epilogue_functions(self.em) > MOST_UNROLLED:
             self._indexed()
         elif plan.vertical.even and plan.horizontal.even:
             self._straight()
@@ -88,15 +88,12 @@ class Tile:
             self.out.put(v, 0, 0, 0, i * apart, j * beside)
 
     def _indexed(self) -> None:
-        b, plan, out, width = self.em.b, self.plan, self.plan.geo.out, self.plan.width
-        apart, beside = plan.vertical.dilation, plan.horizontal.dilation
+        b, plan, width = self.em.b, self.plan, self.plan.width
+        row = plan.cols.m * width
         for i, j, v in self._results():
-            (self.edge + (i * plan.cols.m + j) * width).store(v)
-        below = b.minimum(plan.rows.m, (out[1] + apart - 1 - b.index(self.y)) // apart)
-        right = b.minimum(plan.cols.m, (out[2] + beside - 1 - b.index(self.x)) // beside)
-        with b.loop(0, below) as i, b.loop(0, right) as j:
-            value = (self.edge + i * (plan.cols.m * width) + j * width).load(width)
-            self.out.at(0, 0, 0, i * apart, j * beside).put(value, 0, 0, 0, 0, 0)
+            (self.edge + (i * row + j * width)).store(v)
+        extent = extent_inside(b, plan, self.y, self.x)
+        put_inside(b, plan, extent, self.out, lambda i, j: self.edge + i * row + j * width)
 
     def _results(self) -> Iterator[tuple[int, int, Val]]:
         """(i, j, (R X C^T)[i, j] + bias) for every place of a tile, where X are its products."""
@@ -121,28 +118,7 @@ def _repair_of(
     return body
 
 
-def _fixed_sink(sink: Sink) -> Sink:
-    def view(v: View) -> View:
-        return View(v.pointer.fixed(), v.spec)
-
-    em = replace(
-        sink.em,
-        outs=(view(sink.em.outs[0]), *sink.em.outs[1:]),
-        extras=tuple(map(view, sink.em.extras)),
-    )
-    return Sink(em, sink.geometry, sink.block)
-
-
-def functions(em: Emit) -> int:
+def epilogue_functions(em: Emit) -> int:
     """How many functions the epilogue applies to each result."""
-    seen: set[int] = set()
-
-    def visit(e: Expr) -> None:
-        if id(e) not in seen and e.args:
-            seen.add(id(e))
-            for arg in e.args:
-                visit(arg)
-
-    if em.site.epilogue is not None:
-        visit(em.site.epilogue)
-    return len(seen)
+    epilogue = em.site.epilogue
+    return 0 if epilogue is None else sum(bool(e.args) for e in epilogue.nodes())

@@ -28,7 +28,7 @@ HELD = 0.7  # of the first-level cache: the data of a strip of tiles
 
 
 @dataclass(frozen=True)
-class Pieces:
+class Partition:
     """`length` items in `count` pieces of `size` or `size` - 1."""
 
     count: int
@@ -67,7 +67,7 @@ class Walk:
         return self.m * self.dilation
 
     @property
-    def last(self) -> int:
+    def last_start(self) -> int:
         """The greatest first place of a tile."""
         return self.remainders - 1 + (self.each - 1) * self.step
 
@@ -120,7 +120,7 @@ class Plan:
     tiles: int
     blocks: int
     vectors: int
-    micro: Pieces
+    micro: Partition
     whole: bool
     frames: Frames | None = None
     halves: bool = False
@@ -132,7 +132,7 @@ class Plan:
         return Product(1, self.channels.padded, self.outputs, Axis(self.tiles), Axis(1))
 
     @property
-    def places(self) -> int:
+    def padded_tiles(self) -> int:
         """Tiles that V and M have room for."""
         return self.product.plane if self.halves else self.tiles
 
@@ -161,7 +161,7 @@ class Plan:
     def total(self) -> int:
         return self.lines * self.across
 
-    def place(self, tile: Val | int) -> tuple[Val | int, Val | int, Val | int]:
+    def coordinates(self, tile: Val | int) -> tuple[Val | int, Val | int, Val | int]:
         """Image, row and column of a tile."""
         line = tile // self.across
         image = line // self.down if self.geo.batch > 1 else 0
@@ -175,13 +175,13 @@ class Plan:
         return min(down, self.down, lines) * min(right, self.across)
 
     @property
-    def share(self) -> float:
+    def seen_share(self) -> float:
         """The largest share of a block's tiles that one datum is part of."""
         return min(1.0, self.seen / self.tiles)
 
     @property
-    def shared(self) -> int:
-        """Columns of data that a tile shares with the next one."""
+    def column_overlap(self) -> int:
+        """Columns of data in which a tile overlaps the next one."""
         return max(0, self.cols.reach - self.cols.m * self.cols.stride)
 
     def strip(self, l1: int) -> int:
@@ -205,7 +205,7 @@ class Plan:
         return -(-self.outputs // self.vectors)
 
     @property
-    def last(self) -> int:
+    def last_vectors(self) -> int:
         """Vectors of the last panel."""
         return self.outputs - (self.panels - 1) * self.vectors
 
@@ -215,7 +215,7 @@ class Plan:
         return self.channels.count * self.channels.stored
 
     @property
-    def high(self) -> int:
+    def panel_rows(self) -> int:
         """Rows of a panel of packed weights at one position: channels, or words and powers."""
         return narrow.rows(self.depth) if self.words else self.depth
 
@@ -227,11 +227,11 @@ class Plan:
     @property
     def v_step(self) -> int:
         """Elements between positions of V."""
-        return self.groups * (1 + self.halves) * self.places * self.width + 16
+        return self.groups * (1 + self.halves) * self.padded_tiles * self.width + 16
 
     @property
     def m_step(self) -> int:
-        return self.outputs * self.places * self.width + 16
+        return self.outputs * self.padded_tiles * self.width + 16
 
     @property
     def m_start(self) -> int:
@@ -267,7 +267,7 @@ class Plan:
         both = []
         for axis, walk, i in ((self.rows, self.vertical, 1), (self.cols, self.horizontal, 2)):
             begin = self.geo.begin[i]
-            end = walk.last * axis.stride + (axis.reach - 1) * walk.dilation + 1
+            end = walk.last_start * axis.stride + (axis.reach - 1) * walk.dilation + 1
             both.append((begin, max(0, end - self.geo.size[i] - begin)))
         if self.frames is not None:
             both.insert(0, self.frames.halo)

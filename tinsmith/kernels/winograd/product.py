@@ -14,6 +14,7 @@ from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.window.contract import Fetch, Level, contract
+from tinsmith.kernels.winograd.fetch import Prefetch
 from tinsmith.kernels.winograd.plan import Plan
 
 
@@ -24,18 +25,18 @@ def product_stage(
     u0: Val,
     u1: Val,
     count: Val | int,
-    fetch: Callable[[Val], None] | None = None,
+    prefetch: Prefetch | None = None,
 ) -> None:
-    """Units [u0, u1) for a block of `count` tiles; `fetch(i)` runs in register tile i."""
+    """Units [u0, u1) for a block of `count` tiles; `prefetch(i)` runs in register tile i."""
     b, width = em.b, plan.width
     row = plan.vectors * width
     larger = plan.micro.larger(count)  # type: ignore[arg-type]
-    ahead = 4 * plan.positions * plan.high * plan.outputs * width > em.target.l2 // 4
+    ahead = 4 * plan.positions * plan.panel_rows * plan.outputs * width > em.target.l2 // 4
     with b.loop(u0, u1) as u:
         position, panel = u // plan.panels, u % plan.panels
         x = (space + position * plan.v_step).fixed()
-        w = em.packed[0] + position * (plan.high * plan.outputs * width)
-        w = (w + panel * (plan.high * row)).fixed()
+        w = em.packed[0] + position * (plan.panel_rows * plan.outputs * width)
+        w = (w + panel * (plan.panel_rows * row)).fixed()
         to = space + plan.m_start + position * plan.m_step + panel * (plan.tiles * row)
         to = to.fixed()
 
@@ -48,8 +49,8 @@ def product_stage(
                     continue
                 with b.loop(first, stop) as i:
                     t = i * size + first  # the smaller come after `larger` that have one tile more
-                    if fetch is not None:
-                        fetch(u * plan.micro.count + i)
+                    if prefetch is not None:
+                        prefetch(u * plan.micro.count + i)
                     following = _following(plan, w, vectors, i) if ahead else None
                     x_at, to_at = (x + t * width).fixed(), (to + t * width).fixed()
                     done = _sums(b, plan, x_at, w, size, vectors, following)
@@ -63,12 +64,14 @@ def product_stage(
 
 def by_width(b: Builder, plan: Plan, panel: Val, unit: Callable[[int], None]) -> None:
     """Emit `unit(vectors)` for a panel, of which the last may be narrower."""
-    if plan.last == plan.vectors:
+    if plan.last_vectors == plan.vectors:
         unit(plan.vectors)
     elif plan.panels == 1:
-        unit(plan.last)
+        unit(plan.last_vectors)
     else:
-        b.choose(panel < plan.panels - 1, lambda: unit(plan.vectors), lambda: unit(plan.last))
+        b.choose(
+            panel < plan.panels - 1, lambda: unit(plan.vectors), lambda: unit(plan.last_vectors)
+        )
 
 
 def _following(plan: Plan, w: Ptr, vectors: int, i: Val) -> Fetch:
@@ -76,7 +79,7 @@ def _following(plan: Plan, w: Ptr, vectors: int, i: Val) -> Fetch:
     row = vectors * plan.width
     lines = -(-narrow.rows_of(plan.channels.step, plan.words) * row // LINE)
     share = -(-lines // plan.micro.count)
-    return Fetch(i * share % lines * LINE + plan.high * row, share)
+    return Fetch(i * share % lines * LINE + plan.panel_rows * row, share)
 
 
 def _sums(

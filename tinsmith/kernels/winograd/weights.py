@@ -25,14 +25,14 @@ def pack(w: Array, plan: Plan) -> Array:
     channels, taps = w.shape[1], w.shape[2] * w.shape[3]
     both = np.kron(floats(plan.rows.g), floats(plan.cols.g))
     lanes = plan.vectors * plan.width
-    packed = np.empty((plan.positions, plan.high * plan.outputs * plan.width), np.float32)
+    packed = np.empty((plan.positions, plan.panel_rows * plan.outputs * plan.width), np.float32)
     for panel in range(plan.panels):
         first = panel * lanes
         count = min(lanes, plan.outputs * plan.width - first)
         wide = np.zeros((taps, plan.depth, count))
         part = w[first : first + count].reshape(-1, channels, taps)
         wide[:, :channels, : len(part)] = part.transpose(2, 1, 0)
-        out = packed[:, first * plan.high : (first + count) * plan.high]
+        out = packed[:, first * plan.panel_rows : (first + count) * plan.panel_rows]
         if plan.words:
             made = np.empty((plan.positions, plan.depth * count))
             _transform(both, wide.reshape(taps, -1), made)
@@ -51,5 +51,5 @@ def _transform(both: Array, taps: Array, out: Array) -> None:
 
 def packed_bytes(plan: Plan) -> int:
     """What `pack` gives takes."""
-    depth = DEPTH * plan.product.blocks if plan.halves else plan.high
+    depth = DEPTH * plan.product.blocks if plan.halves else plan.panel_rows
     return 4 * plan.positions * depth * plan.outputs * plan.width

@@ -1,0 +1,44 @@
+"""Output types inferred again from what the inputs are now, and how these differ from the stored.
+
+Passes always rely on this: generated code would read beyond the end of what does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from tinsmith.errors import TypeRuleError
+from tinsmith.graph.core import Node
+from tinsmith.graph.origin import at_node
+from tinsmith.graph.types import Type, compatible
+
+
+def checked_types(node: Node) -> Sequence[Type]:
+    """The types of a node's outputs, inferred from what its inputs are now. Raises TypeRuleError,
+    naming node and origin, where these do not fit it, or give other outputs than were inferred
+    before all sizes were known."""
+    try:
+        inferred = node.op.infer(node.inputs, node.attrs)
+        for wrong in mismatches(node, inferred):
+            raise TypeRuleError(wrong)
+    except TypeRuleError as error:
+        raise at_node(error, node.origin, node.op, node.inputs) from error
+    return inferred
+
+
+def check_types(nodes: Iterable[Node]) -> None:
+    """Raise TypeRuleError, as `checked_types` does, where a node's inputs do not fit it. Control
+    nodes are passed over: their types follow from the nodes in their graphs."""
+    for node in nodes:
+        if "control" not in node.op.traits:
+            checked_types(node)
+
+
+def mismatches(node: Node, inferred: Sequence[Type]) -> Iterator[str]:
+    """How the outputs that a node has differ from the types inferred."""
+    if len(inferred) != len(node.outputs):
+        yield f"it has {len(node.outputs)} outputs, but its operator gives {len(inferred)}"
+        return
+    for v, t in zip(node.outputs, inferred, strict=True):
+        if not compatible(v.type, t):
+            yield f"its output {v.name!r} was known as {v.type}, but its operator gives {t}"
