@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 STRIKES = """
 import _thread, signal, threading, time
@@ -45,7 +46,14 @@ def run(code: str, *arguments: object, timeout: float = 120) -> str:
 def strikes(function: Callable[[], object]) -> Iterator[int]:
     """Call a function again and again, and interrupt it at its first moment, its second, and so on
     until it ends before: wherever Python looks for signals, which it does as a function begins and
-    as one that is written in C returns."""
+    as one that is written in C returns. What falls into a finalizer is lost there: it must not come
+    again in another test, which is what the command line's hook is for."""
+    hook = sys.unraisablehook
+
+    def lost(dropped: Any) -> None:
+        if dropped.exc_type is not KeyboardInterrupt:
+            hook(dropped)
+
     for moment in itertools.count():
         left = moment
 
@@ -57,12 +65,14 @@ def strikes(function: Callable[[], object]) -> Iterator[int]:
                     raise KeyboardInterrupt
 
         try:
+            sys.unraisablehook = lost
             sys.setprofile(look)
             function()
         except KeyboardInterrupt:
             pass
         finally:
             sys.setprofile(None)
+            sys.unraisablehook = hook
         if left >= 0:
             return
         yield moment

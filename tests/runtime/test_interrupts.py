@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from pathlib import Path
 
@@ -123,6 +124,21 @@ def test_a_thread_that_was_interrupted_at_any_moment_is_not_at_work(
         fork()
     with pytest.raises(ForkError):
         forks.working()
+
+
+def test_what_falls_into_a_finalizer_does_not_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Finalized:
+        def __del__(self) -> None:
+            len("")
+
+    told: list[str] = []
+
+    def hook(dropped: sys.UnraisableHookArgs) -> None:
+        told.append(str(dropped.exc_type))
+
+    monkeypatch.setattr(sys, "unraisablehook", hook)
+    assert len(list(strikes(Finalized))) >= 2
+    assert not told and sys.unraisablehook is hook
 
 
 def test_an_import_that_was_interrupted_is_made_again(tmp_path: Path) -> None:
