@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tinsmith.codegen.target import Target, streamed
+from tinsmith.codegen.target import Target, foreign_time, streamed
 from tinsmith.kernels.dot.matmul import spread_stride
 from tinsmith.kernels.dot.panels import part
 from tinsmith.kernels.dot.tiles import Tiling, choose
@@ -18,8 +18,8 @@ from tinsmith.kernels.sharing import PARTS
 from tinsmith.kernels.strassen.form import PRODUCTS
 from tinsmith.records import dataclass
 
-LEAST_TILES = 4  # for each of several threads
-KEPT = (0.5, 5.0)  # times L2: the right factors of a group of columns, which is near or is far
+LEAST_TILES = 2  # for each of several threads
+NEAR = 0.5  # times L2: right factors that stay there
 LEFT = 0.3  # times L2: the left factors of panels of rows, or what products leave to each other
 REREAD, LOST = 0.1, 0.5  # times the traffic of right factors read again, and of far left factors
 EXPOSED_CYCLES = 4.0  # of each cache line of right factors that comes from memory
@@ -100,6 +100,7 @@ class Shape:
 
     @property
     def cycles(self) -> float:
+        """Left factors are made anew for each group of columns."""
         rows, columns = self.tiling.rows, self.tiling.columns
         lanes = (columns.widths if columns.full else columns.tail)[0]
         per_vector = 1.0 if lanes > 8 else 0.5  # 512-bit operations take both 256-bit pipes
@@ -130,7 +131,7 @@ class Shape:
 
     def is_near(self, target: Target) -> bool:
         """Whether the second-level cache keeps the right factors of a group of columns."""
-        return 4.0 * self.stored / self.groups < KEPT[0] * target.l2
+        return 4.0 * self.stored / self.groups < NEAR * target.l2
 
     def seconds(self, target: Target, threads: int = 1) -> float:
         """On one core, while so many work. The right factors come once from memory, which hides
@@ -143,6 +144,7 @@ class Shape:
         groups, right = -(-rows.count // self.together), 4.0 * self.stored
         again = 0.0 if self.is_near(target) else REREAD * right * (groups - 1)
         left = 4.0 * self.products * self.left * rows.count
+        foreign = 4.0 * self.m * self.k * (min(self.groups, threads) - 1)
         again += LOST * self.far(target) * left * (columns.count + 1)
         per_line = rows.size * LINE / block_of(target) / target.pipes  # cycles
         exposed = 1.0 if groups > 1 else min(1.0, EXPOSED_CYCLES / per_line)
@@ -150,51 +152,48 @@ class Shape:
         arriving = right / target.weights_rate(1, growth)
         crowded = target.weights_rate(1, growth) / target.weights_rate(threads, growth)
         shown = streamed(busy, arriving, groups, exposed, crowded)
-        return shown + again / target.l3_bandwidth + 1e-7
+        return shown + again / target.l3_bandwidth + foreign_time(target, foreign) + 1e-7
 
 
 def shape_of(target: Target, level: int, m: int, k: int, n: int, threads: int = 1) -> Shape:
     """How a product is cut. `k` and `n` must be multiples of 2 to the level."""
-    kinds = KEPT if threads > 1 else KEPT[:1]  # one thread takes all columns as one group
-    found = [_spread(target, level, m, k, n, threads, kept) for kept in kinds]
-    return min(found, key=lambda shape: shape.seconds(target, threads))
-
-
-def _spread(target: Target, level: int, m: int, k: int, n: int, threads: int, kept: float) -> Shape:
-    narrow = _shape(target, level, m, k, n, threads, NARROW, kept)
+    narrow = _shape(target, level, m, k, n, threads, NARROW)
     if narrow.uneven(threads) <= WIDE_COST:
         return narrow
-    wide = _shape(target, level, m, k, n, threads, WIDE, kept)
+    wide = _shape(target, level, m, k, n, threads, WIDE)
     return narrow if narrow.uneven(threads) <= WIDE_COST * wide.uneven(threads) else wide
 
 
 def _shape(
-    target: Target,
-    level: int,
-    m: int,
-    k: int,
-    n: int,
-    threads: int,
-    most_vectors: int,
-    kept: float,
+    target: Target, level: int, m: int, k: int, n: int, threads: int, most_vectors: int
 ) -> Shape:
     side = 2**level
     tiling = choose(
         target, -(-m // side), n // side, k // side, exact=True, most_vectors=most_vectors
     )
-    rows, columns = tiling.rows.count, tiling.columns.count
-    each = 4 * PRODUCTS**level * (k // side)  # bytes of the factors of one row, or column
+    whole = Shape(level, m, k, n, tiling, groups=1, cuts=1, together=1)
+    found = [
+        replace(shape, together=count)
+        for shape in _shared(whole, threads)
+        for count in _together(shape, target)
+    ]
+    return min(found, key=lambda shape: shape.seconds(target, threads) * shape.uneven(threads))
+
+
+def _shared(shape: Shape, threads: int) -> list[Shape]:
+    """The ways in which threads may share the work: by rows, and by columns where these are few."""
     if threads == 1:
-        groups = cuts = 1
-    else:
-        fit = max(1, int(target.l2 * kept) // (each * tiling.columns.size))
-        wanted = max(-(-columns // fit), min(columns, LEAST_TILES * threads // rows))
-        groups = -(-columns // -(-columns // wanted))  # the fewest whose largest is no larger
-        cuts = min(rows, max(1, -(-PARTS // wanted)))
-    shape = Shape(level, m, k, n, tiling, groups, cuts, together=1)
-    share = 1 if shape.is_near(target) else -(-rows // cuts)
-    most_together = min(share, max(1, int(target.l2 * LEFT) // (4 * shape.slot)))
-    doubled = (min(most_together, 2**i) for i in range(most_together.bit_length() + 1))
-    counts = {-(-share // -(-share // count)) for count in doubled}
-    found = [replace(shape, together=count) for count in sorted(counts)]
-    return min(found, key=lambda shape: shape.seconds(target, threads))
+        return [shape]
+    rows, columns = shape.tiling.rows.count, shape.tiling.columns.count
+    least = min(LEAST_TILES * threads, rows * columns)
+    counts = {-(-columns // -(-columns // g)) for g in range(1, min(columns, least) + 1)}
+    found = [replace(shape, groups=g, cuts=min(rows, -(-PARTS // g))) for g in sorted(counts)]
+    return [shape for shape in found if shape.groups * shape.cuts >= least] or found[-1:]
+
+
+def _together(shape: Shape, target: Target) -> list[int]:
+    """Of how many panels of rows the left factors may be there at a time."""
+    share = 1 if shape.is_near(target) else -(-shape.tiling.rows.count // shape.cuts)
+    most = min(share, max(1, int(target.l2 * LEFT) // (4 * shape.slot)))
+    doubled = (min(most, 2**i) for i in range(most.bit_length() + 1))
+    return sorted({-(-share // -(-share // count)) for count in doubled})
