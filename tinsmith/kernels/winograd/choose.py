@@ -22,9 +22,10 @@ from tinsmith.kernels.sharing import uneven
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.weights import channel_blocks
 from tinsmith.kernels.winograd.fetch import is_far
-from tinsmith.kernels.winograd.matrices import Bilinear, bilinear, supported
+from tinsmith.kernels.winograd.matrices import Bilinear, bilinear, supported, with_whole_taps
 from tinsmith.kernels.winograd.plan import Partition, Plan
 from tinsmith.kernels.winograd.program import data_program, result_program
+from tinsmith.kernels.winograd.taps import channels_together, fits, tap_operations
 from tinsmith.kernels.winograd.weights import packed_bytes
 
 GROWTH = {"exact": 0.0, "strict": 8.0, "default": 1000.0, "halves": 25.0}
@@ -37,6 +38,9 @@ LARGEST = 7  # results of one axis
 MOST_PRODUCTS = 9  # of one axis
 LEAST_GAIN = 1.15
 EFFICIENCY = 0.95  # of the products
+MAKING = (0.87, 0.63)
+"""Of products whose weights are made of taps, by the multiply-adds that begin in a cycle: loads and
+stores of sums take turns with them."""
 FILLED, CROWDING = 0.6, 0.3
 """The share of the second-level cache that the weights and a block's tensors, V and M may fill
 before V and M leave it, and the share of these that does for each e-fold beyond: pages lie
@@ -130,6 +134,23 @@ def best_plan(
     return best, seconds
 
 
+def taps_plan(
+    target: Target, geo: Geometry, width: int, rows: Bilinear, cols: Bilinear, threads: int = 1
+) -> tuple[Plan, float] | None:
+    """The cut and the cost of an algorithm whose weights are kept as taps, or None where its tiles
+    are too many to share them in cache."""
+    plan = Plan(
+        geo, with_whole_taps(rows), with_whole_taps(cols), width,
+        channel_blocks(geo.channels, width), tiles=1, blocks=1, vectors=1, micro=Partition(1, 1),
+        whole=True, together=channels_together(target),
+    )  # fmt: skip
+    plan = replace(plan, tiles=plan.total)
+    if not fits(plan):
+        return None
+    slots = plan.outputs * (plan.tiles + tap_operations(plan) / plan.positions)
+    return plan, cost(target, plan, slots / MAKING[target.pipes - 1], threads)
+
+
 def _counts(target: Target, draft: Plan) -> set[int]:
     """Numbers of blocks worth considering: whose V and M fit caches, in even shares, of whole
     images, of whole rows of tiles (or whole parts of one), or of pairs of matrix registers; and of
@@ -220,6 +241,7 @@ def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
     if plan.halves and 4 * plan.v_step > MOST_REREAD * target.l2:
         total += 4.0 * plan.m_start * (plan.panels - 1) * plan.blocks / target.l3_bandwidth
     total += transforms(target, plan) * issue
+    products *= uneven(plan.units, threads) if plan.whole else 1
     if plan.whole:  # the transform that has fewer units tells for both
         total *= uneven(plan.lines * min(plan.groups, plan.outputs), threads)
         total += overlap(products, weights / target.weights_rate(threads))

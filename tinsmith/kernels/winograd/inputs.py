@@ -38,7 +38,7 @@ def input_stage(
         else:
 
             def put_at(t: Val) -> Put:
-                out = (space + (g * plan.tiles + (t - base)) * plan.width).fixed()
+                out = (space + g * plan.block_step + (t - base) * plan.width).fixed()
                 return lambda position, v: (out + position * plan.v_step).store(v)
 
             strip.transform(g, put_at)

@@ -23,7 +23,7 @@ from tinsmith.kernels.stages import Stage, stage
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry
 from tinsmith.kernels.window.weights import padded_bias
 from tinsmith.kernels.winograd import halves
-from tinsmith.kernels.winograd.choose import algorithms, best_plan
+from tinsmith.kernels.winograd.choose import algorithms, best_plan, taps_plan
 from tinsmith.kernels.winograd.fetch import Prefetch, tensors
 from tinsmith.kernels.winograd.inputs import input_stage
 from tinsmith.kernels.winograd.outliers import Sizes
@@ -31,6 +31,7 @@ from tinsmith.kernels.winograd.outputs import output_stage
 from tinsmith.kernels.winograd.plan import Frames, Plan
 from tinsmith.kernels.winograd.product import product_stage
 from tinsmith.kernels.winograd.repair import pack_inverse, pack_present
+from tinsmith.kernels.winograd.taps import pack_taps, taps_stage
 from tinsmith.kernels.winograd.weights import Array, pack, packed_bytes
 from tinsmith.records import dataclass
 
@@ -56,9 +57,15 @@ def winograd_narrow(site: Site) -> list[Choice]:
     return choices(site, site.precision, words=True)
 
 
-def choices(site: Site, precision: str, words: bool = False) -> list[Choice]:
+@kernel("Conv", Tier.SHAPED, dtypes="float32")
+def winograd_taps(site: Site) -> list[Choice]:
+    """Winograd convolution F(m, r) that makes its transformed weights anew in each run."""
+    return choices(site, site.precision, fresh=True)
+
+
+def choices(site: Site, precision: str, words: bool = False, fresh: bool = False) -> list[Choice]:
     """One for each algorithm whose growth `precision` allows; with `words` its weights are those of
-    `kernels/narrow.py`."""
+    `kernels/narrow.py`, if `fresh` those of `taps.py`."""
     geo = plane_geometry(site)
     w = site.const(1, "the weights")
     width = block_of(site.target)
@@ -79,12 +86,17 @@ def choices(site: Site, precision: str, words: bool = False) -> list[Choice]:
     else:
         taps = w.reshape(*w.shape[:2], *geo.kernel[1:])
     offered = []
+    target, threads, halved = site.target, site.threads, precision == "halves"
     for rows, cols in found:
-        plan, seconds = best_plan(
-            site.target, geo, width, rows, cols, site.threads, precision == "halves", words
-        )
-        plan = replace(plan, frames=frames)
-        offered.append(choice(site, plan, taps, seconds, Layout(width, plan.halo)))
+        if fresh:
+            made = taps_plan(target, geo, width, rows, cols, threads)
+        else:
+            made = best_plan(target, geo, width, rows, cols, threads, halved, words)
+        if made is not None:
+            plan = replace(made[0], frames=frames)
+            offered.append(choice(site, plan, taps, made[1], Layout(width, plan.halo)))
+    if not offered:
+        raise Skip("the sums of so many tiles do not stay in the first-level cache")
     return offered
 
 
@@ -166,10 +178,16 @@ def choice(
     rooms = rooms or Rooms()
     bias = site.const(2, "the bias") if site.has(2) else None
     own = 4 * plan.edge + CONFIGURATION * plan.halves
-    if plan.halves:
+    if plan.together:
+        weights = Packed("weights", lambda: pack_taps(w, plan), packed_bytes(plan))
+    elif plan.halves:
         weights = Packed("weights", lambda: halves.pack(w, plan), packed_bytes(plan), can_be_split)
     else:
         weights = Packed("weights", lambda: pack(w, plan), packed_bytes(plan))
+    inverse = (
+        Packed("inverse", lambda: pack_inverse(plan)),
+        Packed("present", lambda: pack_present(w, plan)),
+    )
     return Choice(
         cost=seconds,
         reads=site.reads_first(read, Layout(plan.width)),
@@ -178,8 +196,7 @@ def choice(
         packed=(
             weights,
             Packed("bias", lambda: padded_bias(bias, plan.outputs * plan.width)),
-            Packed("inverse", lambda: pack_inverse(plan)),
-            Packed("present", lambda: pack_present(w, plan)),
+            *(() if plan.together else inverse),
         ),
         workspace=own if plan.whole else 4 * plan.size + own,
         scratch=4 * plan.size if plan.whole else 0,
@@ -197,7 +214,7 @@ def phases(plan: Plan, rooms: Rooms) -> tuple[Phase, ...]:
             lambda em: emit_inputs(em, plan, rooms),
             sweep=plan.lines,
         ),
-        Phase(plan.positions * plan.panels, lambda em: emit_products(em, plan, rooms)),
+        Phase(plan.units, lambda em: emit_products(em, plan, rooms)),
         Phase(
             plan.outputs * plan.lines, lambda em: emit_outputs(em, plan, rooms), sweep=plan.lines
         ),
@@ -238,7 +255,7 @@ def emit_blocks(em: Emit, plan: Plan, rooms: Rooms) -> None:
         start = block * plan.total // plan.blocks
         stop = (block + 1) * plan.total // plan.blocks
         inputs(0, plan.groups, start, stop, start)
-        products(0, plan.positions * plan.panels, start, stop - start)
+        products(0, plan.units, start, stop - start)
         outputs(0, plan.outputs, start, stop, start)
 
 
@@ -251,7 +268,7 @@ def emit_inputs(em: Emit, plan: Plan, rooms: Rooms) -> None:
 
 
 def emit_products(em: Emit, plan: Plan, rooms: Rooms) -> None:
-    """Tiles of the phase are (position, panel)."""
+    """Tiles of the phase are (position, panel), or output blocks."""
     with em.b.when(em.begin.eq(0)):
         Sizes(plan, rooms.space(em, plan)).judge(em.b, plan.tiles)
     multiply(em, plan, rooms, em.begin, em.end, plan.tiles)
@@ -261,10 +278,12 @@ def multiply(
     em: Emit, plan: Plan, rooms: Rooms, u0: Val, u1: Val, count: Val | int,
     prefetch: Prefetch | None = None,
 ) -> None:  # fmt: skip
-    """Units [u0, u1) of (position, panel) for a block of `count` tiles."""
+    """Units [u0, u1) of a block of `count` tiles."""
     space = rooms.space(em, plan)
     if plan.halves:
         halves.product_stage(em, plan, space, rooms.registers(em, plan), u0, u1, prefetch)
+    elif plan.together:
+        taps_stage(em, plan, space, u0, u1)
     else:
         product_stage(em, plan, space, u0, u1, count, prefetch)
 

@@ -80,6 +80,16 @@ def bilinear(m: int, r: int, stride: int = 1) -> Bilinear:
     return Bilinear(m, r, stride, tuple(map(tuple, at)), tuple(g), tuple(bt))
 
 
+@functools.lru_cache(maxsize=256)
+def with_whole_taps(axis: Bilinear) -> Bilinear:
+    """The same algorithm whose G has powers of the points, as 1, 2 and 4, which hardly need any
+    multiplication: what they were scaled by is in A."""
+    scales = [next(v for v in row if v) for row in axis.g]
+    g = tuple(tuple(v / s for v in row) for row, s in zip(axis.g, scales, strict=True))
+    at = tuple(tuple(v * s for v, s in zip(row, scales, strict=True)) for row in axis.at)
+    return Bilinear(axis.m, axis.r, axis.stride, at, g, axis.bt)
+
+
 def supported(m: int, r: int, stride: int) -> bool:
     """Whether `bilinear` knows enough points."""
     taps = -(-r // stride)

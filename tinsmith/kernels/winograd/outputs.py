@@ -44,7 +44,7 @@ def output_stage(
     sink = Sink(em, plan.geo)
     limit = sizes.limit()
     with b.loop(k0, k1) as k:
-        m = products + k * (plan.padded_tiles * width)
+        m = products + k * plan.block_step
         bias = (em.packed[1] + k * width).load(width)
         with b.loop(t0, t1) as t:
             n, i, j = plan.coordinates(t)

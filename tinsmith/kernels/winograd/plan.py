@@ -5,7 +5,8 @@ dilated, a tile holds places that far apart, and the tiles of one remainder foll
 block of tiles is transformed into V[position][channel block][tile][lane], multiplied by the
 transformed weights U[position][panel][channel][panel lanes] into
 M[position][output block][tile][lane], and transformed back. Positions are one cache line more
-apart than they need, because streams at equal offsets within a page evict each other.
+apart than they need, because streams at equal offsets within a page evict each other. Where weights
+are kept as taps, V and M are [block][position][tile][lane].
 
 On matrix registers (see `kernels/amx`) V holds bfloat16 halves, and U pairs of them.
 """
@@ -110,6 +111,8 @@ class Plan:
     frames   how planes stand for a deeper image, if they do
     halves   products are of bfloat16 halves, on matrix registers
     words    weights are kept as 24 bits each (`kernels/narrow.py`)
+    together weights are kept as taps, and transformed for so many channels at a time (`taps.py`);
+             0: they are kept transformed
     """
 
     geo: Geometry
@@ -125,6 +128,7 @@ class Plan:
     frames: Frames | None = None
     halves: bool = False
     words: bool = False
+    together: int = 0
 
     @functools.cached_property
     def product(self) -> Product:
@@ -192,6 +196,10 @@ class Plan:
         return -(-each // -(-each // most))
 
     @property
+    def taps(self) -> int:
+        return self.rows.r * self.cols.r
+
+    @property
     def positions(self) -> int:
         return self.rows.products * self.cols.products
 
@@ -220,28 +228,47 @@ class Plan:
         return narrow.rows(self.depth) if self.words else self.depth
 
     @property
+    def units(self) -> int:
+        """What the products of a block are made of: output blocks, or positions of panels."""
+        return self.outputs if self.together else self.positions * self.panels
+
+    @property
     def groups(self) -> int:
         """Groups of channel blocks that are transformed together."""
         return self.product.blocks if self.halves else self.channels.count
 
     @property
+    def tile_row(self) -> int:
+        """Elements of all tiles of one block of channels at a position."""
+        return self.padded_tiles * self.width
+
+    @property
     def v_step(self) -> int:
         """Elements between positions of V."""
-        return self.groups * (1 + self.halves) * self.padded_tiles * self.width + 16
+        if self.together:
+            return self.tile_row
+        return self.groups * (1 + self.halves) * self.tile_row + 16
 
     @property
     def m_step(self) -> int:
-        return self.outputs * self.padded_tiles * self.width + 16
+        return self.tile_row if self.together else self.outputs * self.tile_row + 16
+
+    @property
+    def block_step(self) -> int:
+        """Elements between blocks of channels of V, or of M."""
+        return self.positions * self.tile_row + 16 if self.together else self.tile_row
 
     @property
     def m_start(self) -> int:
         """Where M lies behind V, in elements."""
-        return self.positions * self.v_step
+        return self.groups * self.block_step if self.together else self.positions * self.v_step
 
     @property
     def sizes_start(self) -> int:
         """Where the sizes of tiles lie behind V and M, in elements."""
-        return self.positions * (self.v_step + self.m_step)
+        if self.together:
+            return self.m_start + self.outputs * self.block_step
+        return self.m_start + self.positions * self.m_step
 
     @property
     def size(self) -> int:
@@ -280,5 +307,5 @@ class Plan:
         gaps = self.geo.dilation[1:]
         step += "" if gaps == (1, 1) else f" dilated {gaps[0]}x{gaps[1]}"
         cut = "whole" if self.whole else f"T={self.tiles}"
-        bits = " 24 bits" if self.words else ""
+        bits = " 24 bits" if self.words else " taps" if self.together else ""
         return f"{tile}{step} {cut} {self.micro.size}x{self.vectors}{bits}"

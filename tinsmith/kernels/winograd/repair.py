@@ -66,7 +66,7 @@ def taken_back(em: Emit, plan: Plan, k: Val, channel: Val) -> Callable[[Val], Va
 def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val, x: Val) -> None:
     """Compute the tile whose first result is at (n, k, y, x) by the definition, in `room`.
 
-    The taps are taken back from the transformed weights, one input channel after the other: kept
+    The taps are taken back from transformed weights, one input channel after the other: kept
     beside them they would take memory that hardly any call needs.
     """
     b, width, wide = em.b, plan.width, plan.cols.m
@@ -88,9 +88,14 @@ def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val
 
 
 def _store_taps(em: Emit, plan: Plan, k: Val, channel: Val, taps: Ptr) -> None:
-    """Store the taps of output block k and a channel, from the transformed weights."""
+    """Store the taps of output block k and a channel."""
     b, width, positions = em.b, plan.width, plan.positions
-    count = plan.rows.r * plan.cols.r
+    count = plan.taps
+    if plan.together:
+        at = (em.packed[0] + (k * plan.depth + channel) * (count * width)).fixed()
+        with b.loop(0, count) as t:
+            (taps + t * width).store((at + t * width).load(width))
+        return
     transformed = taken_back(em, plan, k, channel)
     present = (em.packed[3] + channel * count).fixed()
     for first in range(0, count, TOGETHER):

@@ -1,0 +1,130 @@
+"""Weights that are kept as taps, and transformed anew by each run, in registers.
+
+Transformed weights take four to five times the bytes of their taps. Where few tiles share them,
+they take longer to come from memory than to be multiplied, and several threads wait for them
+together. Here the taps of a few channels become the weights of a position just before these are
+multiplied. The sums of all positions stay in the first-level cache meanwhile, and so do the data of
+a block of channels: V and M are [block][position][tile][lane].
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.target import Target
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import Emit
+from tinsmith.kernels.layout import LINE
+from tinsmith.kernels.winograd.matrices import Bilinear
+from tinsmith.kernels.winograd.plan import Plan
+from tinsmith.kernels.winograd.program import Program, program, run
+from tinsmith.kernels.winograd.weights import Array
+from tinsmith.records import dataclass
+
+AHEAD = 72
+"""Cache lines by which taps are asked for, one after the other between the positions: all at once
+they keep loads from being issued (15 % of the time on Zen 4)."""
+
+MOST_SUMS = 256
+"""Vectors. The code names each; with as many of data they fill 32 KiB, if they have 16 lanes."""
+
+
+@functools.lru_cache(maxsize=256)
+def tap_program(axis: Bilinear) -> Program:
+    """The transform of taps, G."""
+    return program(axis.g)
+
+
+def tap_operations(plan: Plan) -> int:
+    """Instructions that transform a vector of the taps of one channel."""
+    rows, cols = tap_program(plan.rows), tap_program(plan.cols)
+    return rows.operations * plan.cols.r + cols.operations * plan.rows.products
+
+
+def channels_together(target: Target) -> int:
+    """How many channels' weights of a position the registers hold, and the sums of their rows."""
+    return 4 if target.registers >= 32 else 2
+
+
+def fits(plan: Plan) -> bool:
+    """Whether the sums of a block of outputs are few enough."""
+    return plan.positions * plan.tiles <= MOST_SUMS
+
+
+def pack_taps(w: Array, plan: Plan) -> Array:
+    """[K, C, r_h, r_w] as [output block][channel][tap][lane], flat. Channels and outputs that do
+    not exist are zeros."""
+    flat = np.zeros((plan.outputs * plan.width, plan.depth, plan.taps), np.float32)
+    flat[: w.shape[0], : w.shape[1]] = w.reshape(*w.shape[:2], plan.taps)
+    return flat.reshape(plan.outputs, plan.width, -1).swapaxes(1, 2).reshape(-1)
+
+
+def taps_stage(em: Emit, plan: Plan, space: Ptr, k0: Val, k1: Val) -> None:
+    """Output blocks [k0, k1) of all tiles."""
+    b, width, channels = em.b, plan.width, plan.channels
+    zero = b.zero(F32.x(width))
+    with b.loop(k0, k1) as k:
+        to = (space + plan.m_start + k * plan.block_step).fixed()
+        with b.loop(0, plan.positions * plan.tile_row, width) as i:
+            (to + i).store(zero)
+        taps = (em.packed[0] + k * (plan.depth * plan.taps * width)).fixed()
+        with b.loop(0, channels.count) as c:
+            here = (taps + c * (channels.stored * plan.taps * width)).fixed()
+            x = (space + c * plan.block_step).fixed()
+            with b.loop(0, channels.of(b)(c), plan.together) as lane:
+                w = (here + lane * (plan.taps * width)).fixed()
+                _Few(plan, (x + lane).fixed(), w, to).emit()
+
+
+@dataclass(frozen=True)
+class _Few:
+    """A few channels: their data in V at `x`, their taps at `taps`, and sums at `sums`."""
+
+    plan: Plan
+    x: Ptr
+    taps: Ptr
+    sums: Ptr
+
+    def emit(self) -> None:
+        """Position by position; rows that share sums are transformed together."""
+        plan, numbers = self.plan, range(self.plan.together)
+        rows, cols = tap_program(plan.rows), tap_program(plan.cols)
+        for group in rows.groups:
+            done = [self._columns(number, group) for number in numbers]
+            for i, p in enumerate(group):
+                lines = [[column[i] for column in columns] for columns in done]
+                for part in cols.groups:
+                    made = [run(cols, line.__getitem__, part) for line in lines]
+                    for q, weights in zip(part, zip(*made, strict=True), strict=True):
+                        self._multiply(p * plan.cols.products + q, weights)
+
+    def _columns(self, number: int, group: Sequence[int]) -> list[list[Val]]:
+        """Of each column of a channel's taps, the rows of a group of its transform."""
+        plan = self.plan
+
+        def column(q: int) -> list[Val]:
+            first = number * plan.taps + q
+
+            def tap(p: int) -> Val:
+                return (self.taps + (first + p * plan.cols.r) * plan.width).load(plan.width)
+
+            return run(tap_program(plan.rows), tap, group)
+
+        return [column(q) for q in range(plan.cols.r)]
+
+    def _multiply(self, position: int, weights: Sequence[Val]) -> None:
+        """Add the products of all tiles at a position."""
+        plan, width = self.plan, self.plan.width
+        lines = plan.together * plan.taps * width // LINE
+        first, stop = (at * lines // plan.positions for at in (position, position + 1))
+        for line in range(first, stop):
+            (self.taps + (AHEAD + line) * LINE).prefetch()
+        for at in range(position * plan.tile_row, (position + 1) * plan.tile_row, width):
+            total = (self.sums + at).load(width)
+            for number, weight in enumerate(weights):
+                total = (self.x + at + number).load().splat(width).fma(weight, total)
+            (self.sums + at).store(total)
