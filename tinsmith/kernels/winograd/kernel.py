@@ -15,6 +15,7 @@ import numpy as np
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.matrix import CONFIGURATION
 from tinsmith.codegen.types import F32
+from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.amx.weights import can_be_split, need_halves
 from tinsmith.kernels.layout import Layout, block_of
@@ -60,6 +61,9 @@ def winograd_narrow(site: Site) -> list[Choice]:
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def winograd_taps(site: Site) -> list[Choice]:
     """Winograd convolution F(m, r) that makes its transformed weights anew in each run."""
+    w = site.const(1, "the weights")
+    if w.nbytes < narrow.LEAST:
+        raise Skip(f"{w.nbytes} bytes of weights seldom come from memory")
     return choices(site, site.precision, fresh=True)
 
 
