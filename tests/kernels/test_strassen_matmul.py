@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -233,11 +234,17 @@ def test_the_cost_counts_where_right_factors_come_from():
         assert two[0] < direct[0] and two[1] > direct[1]
 
 
-def test_columns_are_grouped_where_far_factors_would_be_read_again_and_again():
-    far = replace(level("avx512"), l2=2 << 20, peak=170e9, l3_bandwidth=5e9, dram_bandwidth=5e9)
-    near = replace(far, l3_bandwidth=1e15, dram_bandwidth=1e15)
-    few, many = (shape_of(t, 1, 784, 384, 1536, threads=2).groups for t in (near, far))
-    assert few < many
+def test_threads_share_rows_and_columns_only_where_rows_are_few():
+    machine = replace(level("avx512"), l2=1 << 20, peak=115e9, l3_bandwidth=60e9)
+    shapes = ((197, 192, 576), (196, 512, 512), (784, 96, 384))
+    for depth, shape in itertools.product((1, 2), shapes):
+        cut = shape_of(machine, depth, *shape, threads=2)
+        assert cut.groups == 1 and cut.cuts >= 4 and cut.uneven(2) < 1.05
+    for threads in (2, 3, 4, 16, 64):
+        cut = shape_of(machine, 1, 784, 384, 1536, threads=threads)
+        assert cut.cuts > 1 and cut.groups * cut.cuts >= 2 * threads and cut.uneven(threads) < 1.2
+        cut = shape_of(machine, 2, 24, 512, 512, threads=threads)
+        assert cut.cuts == 1 and cut.groups > 1
 
 
 def test_panels_of_rows_share_right_factors_that_come_from_afar():

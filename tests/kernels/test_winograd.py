@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from dataclasses import replace
@@ -329,6 +330,11 @@ def test_tiles_of_unequal_sides_are_offered_where_they_need_fewer_products():
 
 
 SPREAD = {
+    "few tiles": conv(2, 19, 37, (4, 5), (3, 3), **PAD),
+    "few tiles, five taps": conv(2, 20, 18, (3, 4), (5, 5), pad=(2, 2, 2, 2)),
+    "few tiles, dilated": conv(1, 18, 33, (6, 7), (3, 3), dilation=(2, 1), pad=(2, 1, 2, 1)),
+    "few tiles, stride": conv(2, 19, 37, (7, 6), (3, 3), **PAD, **HALF),
+    "few tiles, frames": conv(2, 18, 33, (2, 4, 4), (1, 3, 3), pad=(0, 1, 1, 0, 1, 1)),
     "frames": conv(1, 16, 16, (4, 9, 8), (3, 3, 3), pad=(1,) * 6),
     "odd": conv(2, 19, 21, (13, 14), (3, 3), **PAD),
     "five taps": conv(1, 16, 16, (15, 12), (5, 5), pad=(2, 2, 2, 2)),
@@ -352,7 +358,7 @@ def test_what_is_not_finite_stays_in_the_windows_that_hold_it(name, bad, target,
         *rng.integers(0, extents, (4, len(extents))),
     ):
         x[(0, int(rng.integers(x.shape[1])), *at)] = bad
-    if kernel == "winograd_amx" and name == "five taps":
+    if kernel == "winograd_amx" and "five taps" in name:
         with pytest.raises(Skip, match="no algorithm for products of halves"):
             offers(([x, *rest], attrs), kernel, target)
         return
@@ -366,6 +372,7 @@ SPIKES = {
     "narrow": conv(1, 32, 32, (40, 10), (3, 3), **PAD),
     "few columns": conv(1, 48, 48, (28, 12), (3, 3), **PAD),
     "five taps": conv(1, 32, 32, (28, 28), (5, 5), pad=(2, 2, 2, 2)),
+    "1-D": conv(1, 48, 48, (90,), (3,), pad=(1, 1)),
     "stem": conv(1, 3, 32, (96, 96), (7, 7), pad=(3, 3, 3, 3), **HALF),
 }
 
@@ -450,7 +457,10 @@ def test_a_large_number_does_not_spoil_windows_that_do_not_hold_it(
         with pytest.raises(Skip, match="3 to 32 channels"):
             offers((arrays, attrs), kernel, target)
         return
-    kernel = "winograd_stem" if name == "stem" else kernel
+    if name == "stem":
+        if kernel == "winograd_taps":
+            pytest.skip("stems have a kernel of their own")
+        kernel = "winograd_stem"
     place = (0, 1, *[n // 2 for n in arrays[0].shape[2:]])
     x, held = arrays[0].copy(), np.zeros_like(arrays[0])
     x[place], held[place] = spike, 1
@@ -504,6 +514,26 @@ def test_the_best_choice_changes_with_the_shape():
     assert best(256, 256, (14, 14), (3, 3), **PAD) == "F(5x5,3x3)"
     assert best(512, 512, (7, 7), (3, 3), **PAD) == "F(3x3,3x3)"
     assert best(512, 512, (14, 14), (3, 3), **HALF, **PAD) == "tile"
+
+
+def test_weights_are_made_from_taps_where_few_tiles_share_them():
+    target = replace(
+        level("avx512"), l1=32 << 10, l2=1 << 20, l3=32 << 20, peak=115e9, l2_bandwidth=100e9,
+        l3_bandwidth=60e9, dram_bandwidth=32e9, dram_together=35e9,
+    )  # fmt: skip
+
+    def best(case):
+        kernels = ("winograd", "winograd_narrow", "winograd_taps", "conv_direct")
+        found = {}
+        for kernel in kernels:
+            with contextlib.suppress(Skip):
+                found[kernel] = min(c.cost for c in offers(case, kernel, target))
+        return min(found, key=found.__getitem__), found
+
+    kernel, costs = best(conv(1, 512, 512, (7, 7), (3, 3), **PAD))
+    assert kernel == "winograd_taps" and costs[kernel] < 0.95 * costs["winograd_narrow"]
+    kernel, costs = best(conv(1, 256, 256, (14, 14), (3, 3), **PAD))
+    assert kernel != "winograd_taps"
 
 
 def test_blocks_may_be_whole_images_of_a_batch():
@@ -574,3 +604,17 @@ def test_declines(kernel, case, consts, why):
     arrays, attrs = case
     with pytest.raises(Skip, match=why):
         KERNELS[kernel].offer(site_of(one_node("Conv", arrays, attrs, consts), level("avx2")))
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan, -2e38])
+def test_taps_whose_sums_may_overflow_are_transformed_ahead(value):
+    arrays, attrs = conv(1, 32, 32, (5, 5), (3, 3), **PAD)
+    arrays[1][3, 2, 1, 0] = value
+    with pytest.raises(Skip, match="might not be finite"):
+        offers((arrays, attrs), "winograd_taps", "avx2")
+
+
+def test_few_taps_stay_in_cache_as_weights(monkeypatch):
+    monkeypatch.setattr(narrow, "LEAST", 10**5)
+    with pytest.raises(Skip, match="seldom come from memory"):
+        offers(conv(1, 32, 32, (5, 5), (3, 3), **PAD), "winograd_taps", "avx2")

@@ -26,7 +26,7 @@ CASES = [
     for kernel in ("conv_direct", "winograd", "winograd_amx", "conv_depthwise", "matmul_packed")
     for size in SIZES
     if size != (1, 1) or kernel.startswith("conv")  # others decline it
-]
+] + [("winograd_taps", (2, 3))]
 
 
 def net_of(kernel: str, batch: int, size: tuple[int, int]) -> tuple[Graph, dict[str, str]]:

@@ -12,7 +12,8 @@ from math import inf, prod
 from tinsmith.graph import Graph, Node, Value
 
 EXPANDED = 5
-"""By how much Winograd's weights outgrow the taps they are made of (F(6x6,3x3) as 24 bits: 5.3)."""
+"""By how much Winograd's weights outgrow the taps they are made of (F(6x6,3x3) as 24 bits: 5.3), if
+they are not kept as taps."""
 MIB = 1 << 20
 MOST = 64 * MIB
 """Beyond this, the cache keeps nothing of weights, however they are packed (`Target.kept`: OURS,

@@ -94,7 +94,7 @@ def choice_of(
             rows(work, rlo, rhi)
 
     return Choice(
-        cost=shape.seconds(site.target, site.threads),
+        cost=shape.seconds(site.target, site.threads) * shape.uneven(site.threads),
         reads=site.reads_first(layout, layout),
         writes=(layout,),
         phases=one_phase(cuts * shape.groups, emit),

@@ -100,7 +100,7 @@ class Shape:
 
     @property
     def cycles(self) -> float:
-        """Left factors are made anew for each group of columns."""
+        """Issue slots of all products and sums; each group of columns makes all left factors."""
         rows, columns = self.tiling.rows, self.tiling.columns
         lanes = (columns.widths if columns.full else columns.tail)[0]
         per_vector = 1.0 if lanes > 8 else 0.5  # 512-bit operations take both 256-bit pipes
@@ -137,22 +137,24 @@ class Shape:
         """On one core, while so many work. The right factors come once from memory, which hides
         the better the more there is to do for each line; for each further group of panels of rows
         they come from where they then are, and so do left factors that the cache loses, for each
-        panel of columns."""
+        panel of columns. Who shares columns reads rows that others have written."""
         flops_per_cycle = 2.0 * self.m * self.n * self.k / (self.side**3 * self.tiling.ideal)
         busy = target.time(self.cycles * flops_per_cycle, 4.0 * self.m * (self.k + self.n))
         rows, columns = self.tiling.rows, self.tiling.columns
         groups, right = -(-rows.count // self.together), 4.0 * self.stored
-        again = 0.0 if self.is_near(target) else REREAD * right * (groups - 1)
         left = 4.0 * self.products * self.left * rows.count
         foreign = 4.0 * self.m * self.k * (min(self.groups, threads) - 1)
-        again += LOST * self.far(target) * left * (columns.count + 1)
         per_line = rows.size * LINE / block_of(target) / target.pipes  # cycles
         exposed = 1.0 if groups > 1 else min(1.0, EXPOSED_CYCLES / per_line)
         growth = self.stored / (self.k * self.n)
         arriving = right / target.weights_rate(1, growth)
-        crowded = target.weights_rate(1, growth) / target.weights_rate(threads, growth)
+        together = target.weights_rate(threads, growth)
+        crowded = target.weights_rate(1, growth) / together
+        rate = target.l3_bandwidth if right <= target.l3 else together
+        again = 0.0 if self.is_near(target) else REREAD * right * (groups - 1) / rate
+        again += LOST * self.far(target) * left * (columns.count + 1) / target.l3_bandwidth
         shown = streamed(busy, arriving, groups, exposed, crowded)
-        return shown + again / target.l3_bandwidth + foreign_time(target, foreign) + 1e-7
+        return shown + again + foreign_time(target, foreign) + 1e-7
 
 
 def shape_of(target: Target, level: int, m: int, k: int, n: int, threads: int = 1) -> Shape:
@@ -181,14 +183,16 @@ def _shape(
 
 
 def _shared(shape: Shape, threads: int) -> list[Shape]:
-    """The ways in which threads may share the work: by rows, and by columns where these are few."""
+    """The ways in which threads may share the work: by rows, and by columns, too, at least where
+    there are few panels of rows."""
     if threads == 1:
         return [shape]
     rows, columns = shape.tiling.rows.count, shape.tiling.columns.count
     least = min(LEAST_TILES * threads, rows * columns)
     counts = {-(-columns // -(-columns // g)) for g in range(1, min(columns, least) + 1)}
-    found = [replace(shape, groups=g, cuts=min(rows, -(-PARTS // g))) for g in sorted(counts)]
-    return [shape for shape in found if shape.groups * shape.cuts >= least] or found[-1:]
+    parts = max(PARTS, least)
+    found = [replace(shape, groups=g, cuts=min(rows, -(-parts // g))) for g in {*counts, columns}]
+    return [shape for shape in found if shape.groups * shape.cuts >= least]
 
 
 def _together(shape: Shape, target: Target) -> list[int]:

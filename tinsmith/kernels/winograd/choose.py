@@ -47,7 +47,8 @@ before V and M leave it, and the share of these that does for each e-fold beyond
 anywhere, and some sets are full before others."""
 MOST_REREAD = 0.5
 """Of the second-level cache: where a position of V is larger, each panel of products of halves
-reads it from the last-level cache anew. Products of vectors take long enough to hide that."""
+reads it from the last-level cache anew, and where V is, each block of outputs whose weights are
+made of taps. Other products take long enough to hide that."""
 MOST_SHARE = 1 / 3
 """Of a block's tiles: a datum that is part of more of them makes their typical size large, and no
 tile stands out (`outliers`). One that is S times as large as others is then found where S exceeds
@@ -134,11 +135,12 @@ def best_plan(
     return best, seconds
 
 
+@functools.lru_cache(maxsize=1024)
 def taps_plan(
     target: Target, geo: Geometry, width: int, rows: Bilinear, cols: Bilinear, threads: int = 1
 ) -> tuple[Plan, float] | None:
-    """The cut and the cost of an algorithm whose weights are kept as taps, or None where its tiles
-    are too many to share them in cache."""
+    """The cut and the cost of an algorithm whose weights are kept as taps, or None where its sums
+    are too many."""
     plan = Plan(
         geo, with_whole_taps(rows), with_whole_taps(cols), width,
         channel_blocks(geo.channels, width), tiles=1, blocks=1, vectors=1, micro=Partition(1, 1),
@@ -238,14 +240,15 @@ def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
     filled = (weights + 4 * plan.size + plan.nbytes / plan.blocks) / target.l2
     missed = min(1.0, max(0.0, CROWDING * math.log(filled / FILLED)))
     total = missed * 8.0 * plan.size * plan.blocks / target.l3_bandwidth
-    if plan.halves and 4 * plan.v_step > MOST_REREAD * target.l2:
+    read = plan.m_start if plan.together else plan.v_step * plan.halves
+    if 4 * read > MOST_REREAD * target.l2:
         total += 4.0 * plan.m_start * (plan.panels - 1) * plan.blocks / target.l3_bandwidth
     total += transforms(target, plan) * issue
-    products *= uneven(plan.units, threads) if plan.whole else 1
     if plan.whole:  # the transform that has fewer units tells for both
         total *= uneven(plan.lines * min(plan.groups, plan.outputs), threads)
+        products *= uneven(plan.units, threads)
         total += overlap(products, weights / target.weights_rate(threads))
-        total += 2 * target.wait + foreign_time(target, 4 * plan.size * (threads - 1) / threads)
+        total += 2 * target.wait + foreign_time(target, 4 * _foreign(plan, threads))
     else:
         most = -(-plan.blocks // threads)  # blocks of the busiest thread
         total *= uneven(plan.blocks, threads)
@@ -254,6 +257,15 @@ def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
     if plan.blocks % plan.lines and plan.lines % plan.blocks and is_far(target, plan.nbytes):
         total *= 1 + TURNING * min(1.0, plan.tiles / plan.across)
     return total
+
+
+def _foreign(plan: Plan, threads: int) -> float:
+    """Elements that threads read of what others have written. Those that share blocks of outputs
+    all read V."""
+    others = threads - 1
+    if plan.together:
+        return others * (plan.m_start + (plan.size - plan.m_start) / threads)
+    return others * plan.size / threads
 
 
 def transforms(target: Target, plan: Plan) -> float:

@@ -32,7 +32,7 @@ from tinsmith.kernels.winograd.outputs import output_stage
 from tinsmith.kernels.winograd.plan import Frames, Plan
 from tinsmith.kernels.winograd.product import product_stage
 from tinsmith.kernels.winograd.repair import pack_inverse, pack_present
-from tinsmith.kernels.winograd.taps import pack_taps, taps_stage
+from tinsmith.kernels.winograd.taps import are_moderate, pack_taps, taps_stage
 from tinsmith.kernels.winograd.weights import Array, pack, packed_bytes
 from tinsmith.records import dataclass
 
@@ -61,9 +61,6 @@ def winograd_narrow(site: Site) -> list[Choice]:
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def winograd_taps(site: Site) -> list[Choice]:
     """Winograd convolution F(m, r) that makes its transformed weights anew in each run."""
-    w = site.const(1, "the weights")
-    if w.nbytes < narrow.LEAST:
-        raise Skip(f"{w.nbytes} bytes of weights seldom come from memory")
     return choices(site, site.precision, fresh=True)
 
 
@@ -85,6 +82,10 @@ def choices(site: Site, precision: str, words: bool = False, fresh: bool = False
         if site.target.registers < LEAST_REGISTERS:
             raise Skip(f"parts of weights do not fit in {site.target.registers} registers")
         need_words(site, w.reshape(len(w), -1).T, width, EVENLY)
+    if fresh and w.nbytes < narrow.LEAST:
+        raise Skip(f"{w.nbytes} bytes of weights seldom come from memory")
+    if fresh and not are_moderate(w):
+        raise Skip("weights are very large, infinite or NaN, and sums of them might not be finite")
     if geo.rank == 3:
         frames, geo, taps = by_frames(geo, width, w)
     else:
@@ -183,7 +184,7 @@ def choice(
     bias = site.const(2, "the bias") if site.has(2) else None
     own = 4 * plan.edge + CONFIGURATION * plan.halves
     if plan.together:
-        weights = Packed("weights", lambda: pack_taps(w, plan), packed_bytes(plan))
+        weights = Packed("weights", lambda: pack_taps(w, plan), packed_bytes(plan), are_moderate)
     elif plan.halves:
         weights = Packed("weights", lambda: halves.pack(w, plan), packed_bytes(plan), can_be_split)
     else:

@@ -111,8 +111,8 @@ class Plan:
     frames   how planes stand for a deeper image, if they do
     halves   products are of bfloat16 halves, on matrix registers
     words    weights are kept as 24 bits each (`kernels/narrow.py`)
-    together weights are kept as taps, and transformed for so many channels at a time (`taps.py`);
-             0: they are kept transformed
+    together weights are kept as taps, and made for so many channels at a time (`taps.py`), output
+             block by output block: vectors is 1, and micro means nothing; 0: they are kept as U
     """
 
     geo: Geometry
@@ -194,10 +194,6 @@ class Plan:
         each = self.horizontal.each
         most = max(1, int(HELD * l1) // data)
         return -(-each // -(-each // most))
-
-    @property
-    def taps(self) -> int:
-        return self.rows.r * self.cols.r
 
     @property
     def positions(self) -> int:
@@ -307,5 +303,7 @@ class Plan:
         gaps = self.geo.dilation[1:]
         step += "" if gaps == (1, 1) else f" dilated {gaps[0]}x{gaps[1]}"
         cut = "whole" if self.whole else f"T={self.tiles}"
-        bits = " 24 bits" if self.words else " taps" if self.together else ""
+        if self.together:
+            return f"{tile}{step} {cut} of taps"
+        bits = " 24 bits" if self.words else ""
         return f"{tile}{step} {cut} {self.micro.size}x{self.vectors}{bits}"

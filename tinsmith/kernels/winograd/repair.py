@@ -90,7 +90,7 @@ def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val
 def _store_taps(em: Emit, plan: Plan, k: Val, channel: Val, taps: Ptr) -> None:
     """Store the taps of output block k and a channel."""
     b, width, positions = em.b, plan.width, plan.positions
-    count = plan.taps
+    count = plan.geo.taps
     if plan.together:
         at = (em.packed[0] + (k * plan.depth + channel) * (count * width)).fixed()
         with b.loop(0, count) as t:

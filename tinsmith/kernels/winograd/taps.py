@@ -1,6 +1,6 @@
 """Weights that are kept as taps, and transformed anew by each run, in registers.
 
-Transformed weights take four to five times the bytes of their taps. Where few tiles share them,
+Transformed weights take three to nine times the bytes of their taps. Where few tiles share them,
 they take longer to come from memory than to be multiplied, and several threads wait for them
 together. Here the taps of a few channels become the weights of a position just before these are
 multiplied. The sums of all positions stay in the first-level cache meanwhile, and so do the data of
@@ -32,6 +32,9 @@ they keep loads from being issued (15 % of the time on Zen 4)."""
 MOST_SUMS = 256
 """Vectors. The code names each; with as many of data they fill 32 KiB, if they have 16 lanes."""
 
+LARGE = 1e30
+"""Far from what overflows: the powers of the points that multiply a tap add up to less than 1e4."""
+
 
 @functools.lru_cache(maxsize=256)
 def tap_program(axis: Bilinear) -> Program:
@@ -46,7 +49,8 @@ def tap_operations(plan: Plan) -> int:
 
 
 def channels_together(target: Target) -> int:
-    """How many channels' weights of a position the registers hold, and the sums of their rows."""
+    """How many channels' taps are transformed at a time; with 3x3 taps, all stays in registers but
+    for a few rows."""
     return 4 if target.registers >= 32 else 2
 
 
@@ -55,11 +59,16 @@ def fits(plan: Plan) -> bool:
     return plan.positions * plan.tiles <= MOST_SUMS
 
 
+def are_moderate(w: Array) -> bool:
+    """Whether sums of the taps, times powers of the points, are finite."""
+    return bool(np.min(w) > -LARGE and np.max(w) < LARGE)
+
+
 def pack_taps(w: Array, plan: Plan) -> Array:
     """[K, C, r_h, r_w] as [output block][channel][tap][lane], flat. Channels and outputs that do
     not exist are zeros."""
-    flat = np.zeros((plan.outputs * plan.width, plan.depth, plan.taps), np.float32)
-    flat[: w.shape[0], : w.shape[1]] = w.reshape(*w.shape[:2], plan.taps)
+    flat = np.zeros((plan.outputs * plan.width, plan.depth, plan.geo.taps), np.float32)
+    flat[: w.shape[0], : w.shape[1]] = w.reshape(*w.shape[:2], plan.geo.taps)
     return flat.reshape(plan.outputs, plan.width, -1).swapaxes(1, 2).reshape(-1)
 
 
@@ -71,12 +80,12 @@ def taps_stage(em: Emit, plan: Plan, space: Ptr, k0: Val, k1: Val) -> None:
         to = (space + plan.m_start + k * plan.block_step).fixed()
         with b.loop(0, plan.positions * plan.tile_row, width) as i:
             (to + i).store(zero)
-        taps = (em.packed[0] + k * (plan.depth * plan.taps * width)).fixed()
+        taps = (em.packed[0] + k * (plan.depth * plan.geo.taps * width)).fixed()
         with b.loop(0, channels.count) as c:
-            here = (taps + c * (channels.stored * plan.taps * width)).fixed()
+            here = (taps + c * (channels.stored * plan.geo.taps * width)).fixed()
             x = (space + c * plan.block_step).fixed()
             with b.loop(0, channels.of(b)(c), plan.together) as lane:
-                w = (here + lane * (plan.taps * width)).fixed()
+                w = (here + lane * (plan.geo.taps * width)).fixed()
                 _Few(plan, (x + lane).fixed(), w, to).emit()
 
 
@@ -107,7 +116,7 @@ class _Few:
         plan = self.plan
 
         def column(q: int) -> list[Val]:
-            first = number * plan.taps + q
+            first = number * plan.geo.taps + q
 
             def tap(p: int) -> Val:
                 return (self.taps + (first + p * plan.cols.r) * plan.width).load(plan.width)
@@ -119,7 +128,7 @@ class _Few:
     def _multiply(self, position: int, weights: Sequence[Val]) -> None:
         """Add the products of all tiles at a position."""
         plan, width = self.plan, self.plan.width
-        lines = plan.together * plan.taps * width // LINE
+        lines = plan.together * plan.geo.taps * width // LINE
         first, stop = (at * lines // plan.positions for at in (position, position + 1))
         for line in range(first, stop):
             (self.taps + (AHEAD + line) * LINE).prefetch()

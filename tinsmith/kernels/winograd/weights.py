@@ -52,6 +52,6 @@ def _transform(both: Array, taps: Array, out: Array) -> None:
 def packed_bytes(plan: Plan) -> int:
     """What `pack` gives takes."""
     if plan.together:
-        return 4 * plan.taps * plan.depth * plan.outputs * plan.width
+        return 4 * plan.geo.taps * plan.depth * plan.outputs * plan.width
     depth = DEPTH * plan.product.blocks if plan.halves else plan.panel_rows
     return 4 * plan.positions * depth * plan.outputs * plan.width
