@@ -606,7 +606,7 @@ def test_declines(kernel, case, consts, why):
         KERNELS[kernel].offer(site_of(one_node("Conv", arrays, attrs, consts), level("avx2")))
 
 
-@pytest.mark.parametrize("value", [np.inf, np.nan, -2e38])
+@pytest.mark.parametrize("value", [np.inf, np.nan, -2e38, 1e16])
 def test_taps_whose_sums_may_overflow_are_transformed_ahead(value):
     arrays, attrs = conv(1, 32, 32, (5, 5), (3, 3), **PAD)
     arrays[1][3, 2, 1, 0] = value

@@ -32,8 +32,9 @@ they keep loads from being issued (15 % of the time on Zen 4)."""
 MOST_SUMS = 256
 """Vectors. The code names each; with as many of data they fill 32 KiB, if they have 16 lanes."""
 
-LARGE = 1e30
-"""Far from what overflows: the powers of the points that multiply a tap add up to less than 1e4."""
+LARGE = 1e15
+"""The powers of the points that multiply a tap, and those that multiply data, add up to less than
+1e4 each, and tiles of larger data are computed by the definition: no product overflows."""
 
 
 @functools.lru_cache(maxsize=256)
