@@ -17,6 +17,7 @@ CONVS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "conv_grouped": ((1, 32, 6, 5), (42, 16, 3, 3), {"group": 2, "pad": (1, 1, 1, 1)}),
     "conv_grouped side by side": ((1, 21, 6, 5), (21, 3, 3, 3), {"group": 7, "pad": (1, 1, 1, 1)}),
     "winograd": ((1, 32, 12, 11), (37, 32, 3, 3), {"pad": (1, 1, 1, 1)}),
+    "winograd_taps": ((1, 130, 5, 6), (69, 130, 3, 3), {"pad": (1, 1, 1, 1)}),
     "conv_transposed of one channel": ((1, 1, 5, 4), (1, 1, 3, 3), {"stride": (2, 2)}),
     "conv_transposed": ((1, 16, 5, 4), (16, 21, 3, 3), {"stride": (2, 2)}),
 }
