@@ -189,9 +189,12 @@ def _shared(shape: Shape, threads: int) -> list[Shape]:
         return [shape]
     rows, columns = shape.tiling.rows.count, shape.tiling.columns.count
     least = min(LEAST_TILES * threads, rows * columns)
-    counts = {-(-columns // -(-columns // g)) for g in range(1, min(columns, least) + 1)}
+    wanted = (*range(1, min(columns, least) + 1), columns)
+    counts = {
+        -(-columns // -(-columns // g)) for g in wanted
+    }  # the fewest whose largest is no larger
     parts = max(PARTS, least)
-    found = [replace(shape, groups=g, cuts=min(rows, -(-parts // g))) for g in {*counts, columns}]
+    found = [replace(shape, groups=g, cuts=min(rows, -(-parts // g))) for g in sorted(counts)]
     return [shape for shape in found if shape.groups * shape.cuts >= least]
 
 
