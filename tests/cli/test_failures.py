@@ -212,6 +212,18 @@ def test_ctrl_c_is_one_line(after: float, tmp_path: Path) -> None:
         assert said in ("", "interrupted\n")
 
 
+@pytest.mark.parametrize("where", ["parse_args", "_main_shell_completion"])
+def test_ctrl_c_while_options_are_read_is_one_line(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def strike(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(main), where, strike)
+    got = CliRunner().invoke(main, ["ops"])
+    assert (got.exit_code, got.stderr) == (130, "interrupted\n")
+
+
 def test_ctrl_c_in_a_callback_is_not_lost() -> None:
     code = """
 import sys, time, tinsmith.cli

@@ -14,7 +14,7 @@ import os
 import pkgutil
 import sys
 import warnings
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -79,6 +79,12 @@ class Commands(click.Group):
                 raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx) from error
             raise
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **extra)
+        except KeyboardInterrupt:
+            interrupted()
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -89,8 +95,7 @@ class Commands(click.Group):
         except MemoryError as error:
             raise Failed(f"there is not enough memory: {error}") from error
         except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
-            sys.exit(INTERRUPTED)
+            interrupted()
 
     def main(self, *args: Any, **extra: Any) -> Any:
         for stream in ("stdout", "stderr"):
@@ -109,6 +114,13 @@ class Commands(click.Group):
                 where = f"{error.filename}: " if error.filename else ""
                 Failed(f"{where}{error.strerror or error}").show()
             sys.exit(1)
+        except KeyboardInterrupt:
+            interrupted()
+
+
+def interrupted() -> NoReturn:
+    click.echo("interrupted", err=True)
+    sys.exit(INTERRUPTED)
 
 
 def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

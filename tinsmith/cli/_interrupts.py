@@ -1,11 +1,15 @@
 """Ctrl-C comes again where it fell into a callback of the interpreter (such as those of `import`),
-which drops what is raised in it: the command would go on."""
+which drops what is raised in it: the command would go on. C code that calls Python and takes any
+error for a "no" (`TextIOWrapper` looking for a codec) still loses one: press again.
+"""
 
 from __future__ import annotations
 
 import signal
 import sys
 import threading
+import time
+from _thread import start_new_thread
 from typing import Any
 
 PAUSE = 0.05
@@ -16,10 +20,14 @@ _others = sys.unraisablehook
 
 def _again(dropped: Any) -> None:
     if dropped.exc_type is KeyboardInterrupt:
-        main = threading.main_thread().ident
-        threading.Timer(PAUSE, signal.pthread_kill, (main, signal.SIGINT)).start()
+        start_new_thread(_strike, ())  # `threading` takes locks that the main thread may hold
     else:
         _others(dropped)
+
+
+def _strike() -> None:
+    time.sleep(PAUSE)
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 sys.unraisablehook = _again
