@@ -15,8 +15,7 @@ STEP = 1.2e-9  # seconds of one sum, where vectors cannot be used
 @kernel("Col2Im", Tier.VECTOR, dtypes="float32")
 def col2im(site: Site) -> Choice:
     """A plane is cleared, then each tap adds the rows of its blocks where they belong."""
-    if site.extras or site.epilogue is not None:
-        raise Skip("it has no epilogue")
+    site.need_no_epilogue("it has no epilogue")
     image = [int(v) for v in site.const(1, "the size of the image").reshape(-1)]
     block = [int(v) for v in site.const(2, "the size of the blocks").reshape(-1)]
     rank, y = len(image), site.out

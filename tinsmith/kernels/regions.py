@@ -24,8 +24,7 @@ def roi_align(site: Site) -> Choice:
         raise Skip(f"rois are {rois.type}, batch_indices {pictures.type}")
     if rois.dims != (rois.dims[0], 4) or pictures.dims != rois.dims[:1]:
         raise Skip(f"rois are {rois.type}, batch_indices {pictures.type}")
-    if site.extras or site.epilogue is not None:
-        raise Skip("it has no epilogue")
+    site.need_no_epilogue("it has no epilogue")
     cells = site.out.dims[2:]
     rooms = [_Room(n, size, site.attr("sampling_ratio"))
              for n, size in zip(cells, x.dims[2:], strict=True)]  # fmt: skip

@@ -38,8 +38,7 @@ MOST_TAPS = 64  # input elements of an output element
 def resize_separable(site: Site) -> list[Choice]:
     """Nearest, linear and cubic resizing of any axes, from constant sizes."""
     x = site.input(0)
-    if site.extras or site.epilogue is not None:
-        raise Skip("the result is not finished in place")
+    site.need_no_epilogue("the result is not finished in place")
     tables = _tables(site)
     if any(t.weights is not None for t in tables) and x.dtype != np.float32:
         raise Skip(f"interpolates float32, not {x.dtype}")

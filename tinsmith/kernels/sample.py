@@ -52,8 +52,7 @@ class Grid:
 @kernel("GridSample", Tier.VECTOR, dtypes="float32")
 def grid_sample(site: Site) -> Choice:
     """The elements around a point and their weights are found once, for all channels."""
-    if site.extras or site.epilogue is not None:
-        raise Skip("it has no epilogue")
+    site.need_no_epilogue("it has no epilogue")
     x, grid = site.input(0), site.input(1)
     mode, padding = MODES[site.attr("mode")], site.attr("padding_mode")
     sizes = x.dims[2:]

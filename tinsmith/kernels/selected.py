@@ -43,8 +43,7 @@ def each_held(
 
 
 def _need_count(site: Site, elements: int) -> None:
-    if site.extras or site.epilogue is not None:
-        raise Skip("what is counted has no epilogue")
+    site.need_no_epilogue("what is counted has no epilogue")
     if len(site.outputs) == 1:
         raise Skip("its size is known: nothing is counted")
     if elements >= MOST:

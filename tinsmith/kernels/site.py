@@ -70,6 +70,11 @@ class Site:
             raise Skip(f"{what or f'input {index}'} ({value.name}) is not a constant")
         return value.const
 
+    def need_no_epilogue(self, why: str) -> None:
+        """Skip for this reason if there is one."""
+        if self.extras or self.epilogue is not None:
+            raise Skip(why)
+
     def layout(self, value: Value | None) -> Layout:
         """The layout in which a value lies now (plain for inputs and constants)."""
         return self.layouts.get(value, PLAIN) if value is not None else PLAIN

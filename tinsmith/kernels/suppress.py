@@ -23,8 +23,7 @@ def suppress(site: Site) -> Choice:
     batch, classes, boxes = site.input(1).dims
     if site.input(0).dims != (batch, boxes, 4):
         raise Skip(f"boxes are {site.input(0).type}, scores {site.input(1).type}")
-    if site.extras or site.epilogue is not None:
-        raise Skip("rows of indices have no epilogue")
+    site.need_no_epilogue("rows of indices have no epilogue")
     if len(site.outputs) == 1:
         raise Skip(f"the model says that there are {site.out.dims[0]} rows: none are counted")
     tiles = batch * classes

@@ -25,8 +25,7 @@ Entry = tuple[Val, ...]
 @kernel("TopK", Tier.VECTOR)
 def topk(site: Site) -> Choice:
     """The best k of each row, sorted or in a heap; vectors with nothing better are passed over."""
-    if site.extras or site.epilogue is not None:
-        raise Skip("two results have no epilogue")
+    site.need_no_epilogue("two results have no epilogue")
     x, y = site.input(0), site.out
     axis = site.attr("axis") % len(x.dims)
     n, k = x.dims[axis], y.dims[axis]

@@ -7,7 +7,7 @@ from itertools import groupby
 from math import prod
 
 from tinsmith.codegen.builder import Ptr
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Layout, Phase, Site, Skip, Tier, kernel
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Layout, Phase, Site, Tier, kernel
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 from tinsmith.kernels.places import merged
@@ -25,8 +25,7 @@ Mix = list[tuple[int, int, list[int]]]  # input, its block, and for each output 
 @kernel("ChannelGather", Tier.VECTOR)
 def channel_gather(site: Site) -> list[Choice]:
     """Lane shuffles between channel blocks, or copies of whole planes on plain data."""
-    if site.extras or site.epilogue is not None:
-        raise Skip("a copy has no epilogue")
+    site.need_no_epilogue("a copy has no epilogue")
     choices = [_planes(site)]
     if site.out.dtype.itemsize == 4:
         choices.append(_blocks(site))

@@ -21,8 +21,7 @@ FAULT = "an index is out of range: it must lie in [-{0}, {0})"
 
 
 def _need_plain(site: Site) -> None:
-    if site.extras or site.epilogue is not None:
-        raise Skip("a copy has no epilogue")
+    site.need_no_epilogue("a copy has no epilogue")
     if site.input(1).const is not None:
         raise Skip("the places are constant")
     if site.input(1).dtype.name not in ("int32", "int64"):

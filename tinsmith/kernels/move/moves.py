@@ -32,8 +32,7 @@ def _choice(
 ) -> Choice:
     """One phase over the tiles of all parts: part k copies operand `which` (Concat) to output 0,
     or operand 0 to output `which` (Split)."""
-    if site.extras or site.epilogue is not None:
-        raise Skip("a copy has no epilogue")
+    site.need_no_epilogue("a copy has no epilogue")
     into_one = len(site.outputs) == 1
     bases = np.cumsum([0, *(c.tiles for c, *_ in parts)]).tolist()
 

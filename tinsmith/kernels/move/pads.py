@@ -15,8 +15,7 @@ def pad_indexed(site: Site) -> list[Choice]:
     mode = site.attr("mode")
     if mode == "constant":
         raise Skip("the pads are constants")
-    if site.extras or site.epilogue is not None:
-        raise Skip("a copy has no epilogue")
+    site.need_no_epilogue("a copy has no epilogue")
     dims = site.input(0).dims
     pads = [int(p) for p in site.const(1, "pads").reshape(-1)]
     axes = range(len(dims))

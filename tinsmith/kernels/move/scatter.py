@@ -48,8 +48,7 @@ def _choice(site: Site, rows: np.ndarray, inner: int) -> Choice:
     """Row k of the updates, `inner` elements long, goes to row `rows[k]` of the output."""
     if site.attr("reduction") != "none":
         raise Skip(f"the reduction is {site.attr('reduction')}")
-    if site.extras or site.epilogue is not None:
-        raise Skip("a copy has no epilogue")
+    site.need_no_epilogue("a copy has no epilogue")
     y, updates = site.out, site.input(2)
     if not rows.size:
         raise Skip("nothing is scattered")

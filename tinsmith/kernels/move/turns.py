@@ -34,8 +34,7 @@ def transpose_blocked(site: Site) -> list[Choice]:
     """NCHW to NHWC, or back, where the images are channel-blocked."""
     x = site.input(0)
     rank = len(x.dims)
-    if site.extras or site.epilogue is not None:
-        raise Skip("a copy has no epilogue")
+    site.need_no_epilogue("a copy has no epilogue")
     if rank not in (3, 4, 5) or x.dtype.itemsize != 4:
         raise Skip(f"{x.type} is no image of four-byte elements")
     perm = tuple(site.attr("perm") or reversed(range(rank)))

@@ -12,7 +12,8 @@ from tinsmith.kernels._kernel import Choice, Emit, Layout, Packed, Site, Skip, o
 from tinsmith.kernels.dot.panels import part
 from tinsmith.kernels.dot.tiles import Columns
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.strassen.emit import LARGE, Ends, Work, clear, rows
+from tinsmith.kernels.moderate import LARGE, are_moderate
+from tinsmith.kernels.strassen.emit import Ends, Work, clear, rows
 from tinsmith.kernels.strassen.form import PRODUCTS, right_factors
 from tinsmith.kernels.strassen.shape import Shape, shape_of
 from tinsmith.kernels.strassen.steps import Room, table
@@ -34,14 +35,9 @@ def shapes(site: Site, m: int, w: Array, levels: Sequence[int], unit: int) -> li
     levels = [v for v in levels if k % (2**v * unit) == 0 and n % (2**v * lanes) == 0]
     if not levels:
         raise Skip(f"{k} x {n} cannot be halved in whole vectors")
-    if not _fits(w):
+    if not are_moderate(w):
         raise Skip(f"the right operand has elements of {LARGE:g} and more")
     return [shape_of(target, v, m, k, n, site.threads) for v in levels]
-
-
-def _fits(w: Array) -> bool:
-    """Whether sums of elements neither overflow nor spread an infinity or a NaN."""
-    return bool(np.min(w) > -LARGE and np.max(w) < LARGE)
 
 
 def scales(w: Array) -> Array:
@@ -99,7 +95,7 @@ def choice_of(
         writes=(layout,),
         phases=one_phase(cuts * shape.groups, emit),
         packed=(
-            Packed("w", make, factors, _fits),
+            Packed("w", make, factors, are_moderate),
             Packed("steps", partial(table, shape)),
             Packed("scales", partial(scales, w)),
             *more,

@@ -17,6 +17,7 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels.dot.panels import each_column_panel
 from tinsmith.kernels.dot.skeleton import Ahead, Operands, Tile, offsets, product
 from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.moderate import LARGE
 from tinsmith.kernels.places import Position
 from tinsmith.kernels.strassen.form import left_factors
 from tinsmith.kernels.strassen.plain import plain, zeros
@@ -24,7 +25,6 @@ from tinsmith.kernels.strassen.shape import Shape
 from tinsmith.kernels.strassen.steps import FIELDS, Room
 from tinsmith.records import dataclass
 
-LARGE = 1e15  # from here on sums, or products of sums, might overflow
 SMALL = 2.0**-13  # of the largest norm in a panel: larger rows round away what smaller ones hold
 DISTANCE = 4096  # elements by which right factors are asked for that are used only once
 AHEAD = 2  # vectors by which lines of left factors are asked for before they are written

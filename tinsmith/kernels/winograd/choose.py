@@ -144,7 +144,7 @@ def taps_plan(
     plan = Plan(
         geo, with_whole_taps(rows), with_whole_taps(cols), width,
         channel_blocks(geo.channels, width), tiles=1, blocks=1, vectors=1, micro=Partition(1, 1),
-        whole=True, together=channels_together(target),
+        whole=True, of_taps=channels_together(target),
     )  # fmt: skip
     plan = replace(plan, tiles=plan.total)
     if not fits(plan):
@@ -240,7 +240,7 @@ def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
     filled = (weights + 4 * plan.size + plan.nbytes / plan.blocks) / target.l2
     missed = min(1.0, max(0.0, CROWDING * math.log(filled / FILLED)))
     total = missed * 8.0 * plan.size * plan.blocks / target.l3_bandwidth
-    read = plan.m_start if plan.together else plan.v_step * plan.halves
+    read = plan.m_start if plan.of_taps else plan.v_step * plan.halves
     if 4 * read > MOST_REREAD * target.l2:
         total += 4.0 * plan.m_start * (plan.panels - 1) * plan.blocks / target.l3_bandwidth
     total += transforms(target, plan) * issue
@@ -263,7 +263,7 @@ def _foreign(plan: Plan, threads: int) -> float:
     """Elements that threads read of what others have written. Those that share blocks of outputs
     all read V."""
     others = threads - 1
-    if plan.together:
+    if plan.of_taps:
         return others * (plan.m_start + (plan.size - plan.m_start) / threads)
     return others * plan.size / threads
 

@@ -19,6 +19,7 @@ from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.amx.weights import can_be_split, need_halves
 from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.moderate import are_moderate
 from tinsmith.kernels.narrow import EVENLY, need_words
 from tinsmith.kernels.stages import Stage, stage
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry
@@ -32,7 +33,7 @@ from tinsmith.kernels.winograd.outputs import output_stage
 from tinsmith.kernels.winograd.plan import Frames, Plan
 from tinsmith.kernels.winograd.product import product_stage
 from tinsmith.kernels.winograd.repair import pack_inverse, pack_present
-from tinsmith.kernels.winograd.taps import are_moderate, pack_taps, taps_stage
+from tinsmith.kernels.winograd.taps import pack_taps, taps_stage
 from tinsmith.kernels.winograd.weights import Array, pack, packed_bytes
 from tinsmith.records import dataclass
 
@@ -61,12 +62,12 @@ def winograd_narrow(site: Site) -> list[Choice]:
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def winograd_taps(site: Site) -> list[Choice]:
     """Winograd convolution F(m, r) that makes its transformed weights anew in each run."""
-    return choices(site, site.precision, fresh=True)
+    return choices(site, site.precision, of_taps=True)
 
 
-def choices(site: Site, precision: str, words: bool = False, fresh: bool = False) -> list[Choice]:
+def choices(site: Site, precision: str, words: bool = False, of_taps: bool = False) -> list[Choice]:
     """One for each algorithm whose growth `precision` allows; with `words` its weights are those of
-    `kernels/narrow.py`, if `fresh` those of `taps.py`."""
+    `kernels/narrow.py`, if `of_taps` those of `taps.py`."""
     geo = plane_geometry(site)
     w = site.const(1, "the weights")
     width = block_of(site.target)
@@ -82,9 +83,9 @@ def choices(site: Site, precision: str, words: bool = False, fresh: bool = False
         if site.target.registers < LEAST_REGISTERS:
             raise Skip(f"parts of weights do not fit in {site.target.registers} registers")
         need_words(site, w.reshape(len(w), -1).T, width, EVENLY)
-    if fresh and w.nbytes < narrow.LEAST:
+    if of_taps and w.nbytes < narrow.LEAST:
         raise Skip(f"{w.nbytes} bytes of weights seldom come from memory")
-    if fresh and not are_moderate(w):
+    if of_taps and not are_moderate(w):
         raise Skip("weights are very large, infinite or NaN, and sums of them might not be finite")
     if geo.rank == 3:
         frames, geo, taps = by_frames(geo, width, w)
@@ -93,7 +94,7 @@ def choices(site: Site, precision: str, words: bool = False, fresh: bool = False
     offered = []
     target, threads, halved = site.target, site.threads, precision == "halves"
     for rows, cols in found:
-        if fresh:
+        if of_taps:
             made = taps_plan(target, geo, width, rows, cols, threads)
         else:
             made = best_plan(target, geo, width, rows, cols, threads, halved, words)
@@ -183,29 +184,30 @@ def choice(
     rooms = rooms or Rooms()
     bias = site.const(2, "the bias") if site.has(2) else None
     own = 4 * plan.edge + CONFIGURATION * plan.halves
-    if plan.together:
-        weights = Packed("weights", lambda: pack_taps(w, plan), packed_bytes(plan), are_moderate)
-    elif plan.halves:
-        weights = Packed("weights", lambda: halves.pack(w, plan), packed_bytes(plan), can_be_split)
-    else:
-        weights = Packed("weights", lambda: pack(w, plan), packed_bytes(plan))
-    inverse = (
-        Packed("inverse", lambda: pack_inverse(plan)),
-        Packed("present", lambda: pack_present(w, plan)),
-    )
     return Choice(
         cost=seconds,
         reads=site.reads_first(read, Layout(plan.width)),
         writes=(Layout(plan.width),),
         phases=phases(plan, rooms),
-        packed=(
-            weights,
-            Packed("bias", lambda: padded_bias(bias, plan.outputs * plan.width)),
-            *(() if plan.together else inverse),
-        ),
+        packed=constants(plan, w, bias),
         workspace=own if plan.whole else 4 * plan.size + own,
         scratch=4 * plan.size if plan.whole else 0,
         detail=str(plan),
+    )
+
+
+def constants(plan: Plan, w: Array, bias: Array | None) -> tuple[Packed, ...]:
+    """The weights, the bias, and what gives the taps of weights that are not kept as taps."""
+    size = packed_bytes(plan)
+    padded = Packed("bias", lambda: padded_bias(bias, plan.outputs * plan.width))
+    if plan.of_taps:
+        return Packed("weights", lambda: pack_taps(w, plan), size, are_moderate), padded
+    make, check = (halves.pack, can_be_split) if plan.halves else (pack, None)
+    return (
+        Packed("weights", lambda: make(w, plan), size, check),
+        padded,
+        Packed("inverse", lambda: pack_inverse(plan)),
+        Packed("present", lambda: pack_present(w, plan)),
     )
 
 
@@ -287,7 +289,7 @@ def multiply(
     space = rooms.space(em, plan)
     if plan.halves:
         halves.product_stage(em, plan, space, rooms.registers(em, plan), u0, u1, prefetch)
-    elif plan.together:
+    elif plan.of_taps:
         taps_stage(em, plan, space, u0, u1)
     else:
         product_stage(em, plan, space, u0, u1, count, prefetch)

@@ -14,13 +14,13 @@ import numpy as np
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32, I32, I64
+from tinsmith.kernels.moderate import LARGE
 from tinsmith.kernels.winograd.matrices import Bilinear, floats
 from tinsmith.kernels.winograd.plan import Plan
 
 RATIO = 2.0**7
 """How many times larger than typical a tile may be: F(6x6,3x3) then rounds away some 3e-3 of what
 other windows hold."""
-LARGE = 1e15  # from here on products might overflow
 
 
 @functools.lru_cache(maxsize=256)

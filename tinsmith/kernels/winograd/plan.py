@@ -111,7 +111,7 @@ class Plan:
     frames   how planes stand for a deeper image, if they do
     halves   products are of bfloat16 halves, on matrix registers
     words    weights are kept as 24 bits each (`kernels/narrow.py`)
-    together weights are kept as taps, and made for so many channels at a time (`taps.py`), output
+    of_taps  weights are kept as taps, and made for so many channels at a time (`taps.py`), output
              block by output block: vectors is 1, and micro means nothing; 0: they are kept as U
     """
 
@@ -128,7 +128,7 @@ class Plan:
     frames: Frames | None = None
     halves: bool = False
     words: bool = False
-    together: int = 0
+    of_taps: int = 0
 
     @functools.cached_property
     def product(self) -> Product:
@@ -226,7 +226,7 @@ class Plan:
     @property
     def units(self) -> int:
         """What the products of a block are made of: output blocks, or positions of panels."""
-        return self.outputs if self.together else self.positions * self.panels
+        return self.outputs if self.of_taps else self.positions * self.panels
 
     @property
     def groups(self) -> int:
@@ -241,28 +241,28 @@ class Plan:
     @property
     def v_step(self) -> int:
         """Elements between positions of V."""
-        if self.together:
+        if self.of_taps:
             return self.tile_row
         return self.groups * (1 + self.halves) * self.tile_row + 16
 
     @property
     def m_step(self) -> int:
-        return self.tile_row if self.together else self.outputs * self.tile_row + 16
+        return self.tile_row if self.of_taps else self.outputs * self.tile_row + 16
 
     @property
     def block_step(self) -> int:
         """Elements between blocks of channels of V, or of M."""
-        return self.positions * self.tile_row + 16 if self.together else self.tile_row
+        return self.positions * self.tile_row + 16 if self.of_taps else self.tile_row
 
     @property
     def m_start(self) -> int:
         """Where M lies behind V, in elements."""
-        return self.groups * self.block_step if self.together else self.positions * self.v_step
+        return self.groups * self.block_step if self.of_taps else self.positions * self.v_step
 
     @property
     def sizes_start(self) -> int:
         """Where the sizes of tiles lie behind V and M, in elements."""
-        if self.together:
+        if self.of_taps:
             return self.m_start + self.outputs * self.block_step
         return self.m_start + self.positions * self.m_step
 
@@ -303,7 +303,7 @@ class Plan:
         gaps = self.geo.dilation[1:]
         step += "" if gaps == (1, 1) else f" dilated {gaps[0]}x{gaps[1]}"
         cut = "whole" if self.whole else f"T={self.tiles}"
-        if self.together:
+        if self.of_taps:
             return f"{tile}{step} {cut} of taps"
         bits = " 24 bits" if self.words else ""
         return f"{tile}{step} {cut} {self.micro.size}x{self.vectors}{bits}"

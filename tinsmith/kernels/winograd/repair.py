@@ -89,13 +89,23 @@ def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val
 
 def _store_taps(em: Emit, plan: Plan, k: Val, channel: Val, taps: Ptr) -> None:
     """Store the taps of output block k and a channel."""
+    if plan.of_taps:
+        _copy_taps(em, plan, k, channel, taps)
+    else:
+        _invert_taps(em, plan, k, channel, taps)
+
+
+def _copy_taps(em: Emit, plan: Plan, k: Val, channel: Val, taps: Ptr) -> None:
+    count, width = plan.geo.taps, plan.width
+    at = (em.packed[0] + (k * plan.depth + channel) * (count * width)).fixed()
+    with em.b.loop(0, count) as t:
+        (taps + t * width).store((at + t * width).load(width))
+
+
+def _invert_taps(em: Emit, plan: Plan, k: Val, channel: Val, taps: Ptr) -> None:
+    """Those of transformed weights."""
     b, width, positions = em.b, plan.width, plan.positions
     count = plan.geo.taps
-    if plan.together:
-        at = (em.packed[0] + (k * plan.depth + channel) * (count * width)).fixed()
-        with b.loop(0, count) as t:
-            (taps + t * width).store((at + t * width).load(width))
-        return
     transformed = taken_back(em, plan, k, channel)
     present = (em.packed[3] + channel * count).fixed()
     for first in range(0, count, TOGETHER):

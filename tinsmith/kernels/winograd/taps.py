@@ -32,10 +32,6 @@ they keep loads from being issued (15 % of the time on Zen 4)."""
 MOST_SUMS = 256
 """Vectors. The code names each; with as many of data they fill 32 KiB, if they have 16 lanes."""
 
-LARGE = 1e15
-"""The powers of the points that multiply a tap, and those that multiply data, add up to less than
-1e4 each, and tiles of larger data are computed by the definition: no product overflows."""
-
 
 @functools.lru_cache(maxsize=256)
 def tap_program(axis: Bilinear) -> Program:
@@ -60,11 +56,6 @@ def fits(plan: Plan) -> bool:
     return plan.positions * plan.tiles <= MOST_SUMS
 
 
-def are_moderate(w: Array) -> bool:
-    """Whether sums of the taps, times powers of the points, are finite."""
-    return bool(np.min(w) > -LARGE and np.max(w) < LARGE)
-
-
 def pack_taps(w: Array, plan: Plan) -> Array:
     """[K, C, r_h, r_w] as [output block][channel][tap][lane], flat. Channels and outputs that do
     not exist are zeros."""
@@ -85,7 +76,7 @@ def taps_stage(em: Emit, plan: Plan, space: Ptr, k0: Val, k1: Val) -> None:
         with b.loop(0, channels.count) as c:
             here = (taps + c * (channels.stored * plan.geo.taps * width)).fixed()
             x = (space + c * plan.block_step).fixed()
-            with b.loop(0, channels.of(b)(c), plan.together) as lane:
+            with b.loop(0, channels.of(b)(c), plan.of_taps) as lane:
                 w = (here + lane * (plan.geo.taps * width)).fixed()
                 _Few(plan, (x + lane).fixed(), w, to).emit()
 
@@ -101,7 +92,7 @@ class _Few:
 
     def emit(self) -> None:
         """Position by position; rows that share sums are transformed together."""
-        plan, numbers = self.plan, range(self.plan.together)
+        plan, numbers = self.plan, range(self.plan.of_taps)
         rows, cols = tap_program(plan.rows), tap_program(plan.cols)
         for group in rows.groups:
             done = [self._columns(number, group) for number in numbers]
@@ -129,7 +120,7 @@ class _Few:
     def _multiply(self, position: int, weights: Sequence[Val]) -> None:
         """Add the products of all tiles at a position."""
         plan, width = self.plan, self.plan.width
-        lines = plan.together * plan.geo.taps * width // LINE
+        lines = plan.of_taps * plan.geo.taps * width // LINE
         first, stop = (at * lines // plan.positions for at in (position, position + 1))
         for line in range(first, stop):
             (self.taps + (AHEAD + line) * LINE).prefetch()

@@ -51,7 +51,7 @@ def _transform(both: Array, taps: Array, out: Array) -> None:
 
 def packed_bytes(plan: Plan) -> int:
     """What `pack` gives takes."""
-    if plan.together:
+    if plan.of_taps:
         return 4 * plan.geo.taps * plan.depth * plan.outputs * plan.width
     depth = DEPTH * plan.product.blocks if plan.halves else plan.panel_rows
     return 4 * plan.positions * depth * plan.outputs * plan.width
