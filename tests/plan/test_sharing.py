@@ -68,6 +68,36 @@ def test_large_images_are_shared_by_positions(kernel: str) -> None:
     assert calls and all(c.sweep for c in calls), calls
 
 
+@pytest.mark.parametrize("isa", ["avx2", "avx512"])
+@pytest.mark.parametrize(("batch", "channels"), [(1, 116), (1, 208), (2, 116)])
+def test_a_last_panel_with_less_to_do_is_shared_apart(
+    batch: int, channels: int, isa: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each thread gets its share of either kind; they run side by side."""
+    if not runnable(level(isa)):
+        pytest.skip(f"no {isa} here")
+    monkeypatch.setattr("tinsmith.kernels.window.order.by_positions", lambda *_, **__: False)
+    g = Graph("panels")
+    x = g.input("x", Type(np.dtype("float32"), (batch, channels, 14, 14)))
+    y = ops.Relu(conv(g, x, channels, 1))
+    g.outputs = [ops.Add(conv(g, y, channels, 1, seed=3), y)]
+    x0 = array(batch, channels, 14, 14, seed=9)
+    want = ts.compile(g.clone(), backend="numpy")(x=x0)
+    run_passes(g, "machine")
+    for threads in (1, 2, 3):
+        target = replace(level(isa), pipes=1)
+        made = compile_placed(g, target, threads=threads, overrides={"Conv": "conv_direct"})
+        steps = [s for s in made.built.plan.steps if s.kernel == "conv_direct"]
+        apart = isa == "avx512" and threads > 1  # vectors of 8 fill panels evenly
+        calls = [[c.barrier for c in s.calls] for s in steps]
+        assert calls == [[False, True] if apart else [True]] * 2
+        net = ts.compile(
+            g.clone(), target=isa, threads=threads, kernels={"Conv": "conv_direct"}, cache=False
+        )
+        for _ in range(3):
+            assert abs(net(x=x0) - want).max() <= 2e-5 * abs(want).max()
+
+
 def test_copies_pools_and_halos_follow() -> None:
     """What neither mixes channels nor has weights: threads keep the positions that they have."""
     g = Graph("follow")

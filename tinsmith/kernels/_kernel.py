@@ -66,7 +66,8 @@ class Packed:
 
 @dataclass(frozen=True)
 class Phase:
-    """One parallel loop over `tiles`; all are done before the next phase begins.
+    """One parallel loop over `tiles`; all are done before the next phase begins, but for a phase
+    without `barrier`.
 
     With `repeat` the loop runs so many times in sequence, each done before the next begins
     (`em.step` tells which time it is), and each thread always gets the same tiles.
@@ -79,6 +80,7 @@ class Phase:
     emit: Callable[[Emit], None]
     repeat: int = 1
     sweep: int = 0
+    barrier: bool = True
 
     def __post_init__(self) -> None:
         assert not self.sweep or self.tiles % self.sweep == 0, (self.tiles, self.sweep)

@@ -291,7 +291,7 @@ def _step(
     refs.append(Ref("workspace"))
     refs.append(_ref(s.scratch, state, offsets) if s.scratch else Ref("arena", 0))
     for phase, code in zip(s.choice.phases, s.codes, strict=True):
-        shape = phase.tiles, True, workspace, phase.repeat, phase.sweep
+        shape = phase.tiles, phase.barrier, workspace, phase.repeat, phase.sweep
         calls.append(Call(code.symbol, tuple(refs), *shape))
     moved = sum(
         t.settled.nbytes for t in (*s.reads, *s.writes) if t is not None and t.settled.size > 0

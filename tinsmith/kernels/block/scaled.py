@@ -7,6 +7,7 @@ read as it lies.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -33,7 +34,6 @@ def conv_scaled(site: Site) -> Choice:
     w = conv.const(1, "the weights")
     blocks, cut = cut_channels(site.target, geo)
     made = direct(conv, geo, 1)
-    (phase,) = made.phases
     wanted = {x: made.reads[0], factors: Layout(block_of(site.target))}
     for v, layout in zip(conv.extras, made.reads[len(conv.inputs) :], strict=True):
         if v not in inputs:
@@ -46,18 +46,19 @@ def conv_scaled(site: Site) -> Choice:
         assert view is not None
         emit_scale(em, view, cut, blocks)
 
-    def convolve(em: Emit) -> None:
+    def convolve(phase: Phase, em: Emit) -> None:
         extras = tuple(_broadcast(em.ins[inputs.index(v)], conv) for v in conv.extras)
         ins = (em.ins[inputs.index(x)], *(None for _ in conv.inputs[1:]))
         packed = (em.scratch.cast(F32), *em.packed[1:])
         phase.emit(replace(em, site=conv, ins=ins, extras=extras, packed=packed))
 
+    convolutions = [replace(phase, emit=partial(convolve, phase)) for phase in made.phases]
     rows = cut.count * sum(cut.main) + sum(cut.tail)
     return replace(
         made,
         cost=made.cost + w.nbytes / site.target.l3_bandwidth + site.target.time(0, 8.0 * w.size),
         reads=tuple(wanted.get(v) for v in inputs),
-        phases=(Phase(blocks.count, scale), replace(phase, emit=convolve)),
+        phases=(Phase(blocks.count, scale), *convolutions),
         scratch=4 * rows * blocks.count * blocks.stored,
     )
 

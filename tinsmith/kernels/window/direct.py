@@ -10,18 +10,30 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Protocol
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target, overlap
-from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
+from tinsmith.kernels._kernel import (
+    Choice,
+    Emit,
+    Packed,
+    Phase,
+    Site,
+    Skip,
+    Tier,
+    kernel,
+    one_phase,
+)
 from tinsmith.kernels.layout import LINE, Layout, block_of
 from tinsmith.kernels.rows import run
 from tinsmith.kernels.window.contract import HERE, Fetch, Level, Tap, contract, initial
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
-from tinsmith.kernels.window.order import Order, PanelPlace, each_panel, order_of
+from tinsmith.kernels.window.order import Order, PanelPlace, Which, each_panel, order_of
 from tinsmith.kernels.window.tiles import (
+    PARALLEL_FLOPS,
     Panels,
     Sink,
     Tiling,
@@ -73,15 +85,29 @@ def direct(site: Site, geo: Geometry, groups: int) -> Choice:
         + order.again / site.target.l3_bandwidth,
         reads=site.reads_first(Layout(width, geo.halo), layout),
         writes=(layout,),
-        phases=one_phase(
-            order.tiles,
-            lambda em: emit_direct(em, geo, cut, blocks, groups, order),
-            geo.batch * order.count if order.near else 0,
-        ),
+        phases=phases(site.threads, geo, cut, blocks, groups, order, flops),
         packed=tuple(packed),
         by_channels=geo.batch == 1 and not order.near and order.parts == 1,
         detail=f"tile {plan}x{cut}",
     )
+
+
+def phases(
+    threads: int, geo: Geometry, cut: Panels, blocks: ChannelBlocks, groups: int, order: Order,
+    flops: float,
+) -> tuple[Phase, ...]:  # fmt: skip
+    """One, or two that run side by side where threads share the panels and the last one has less to
+    do: then each thread gets its share of either kind."""
+
+    def emit(em: Emit, which: Which = "all") -> None:
+        emit_direct(em, geo, cut, blocks, groups, order, which)
+
+    images = geo.batch * order.count
+    shared = threads > 1 and not order.near and order.parts == 1 and groups == 1
+    if shared and cut.count and cut.tail and flops > PARALLEL_FLOPS:
+        main = Phase(images * cut.count, partial(emit, which="main"), barrier=False)
+        return main, Phase(images, partial(emit, which="tail"))
+    return one_phase(order.tiles, emit, images if order.near else 0)
 
 
 def traffic(geo: Geometry, weights: int) -> float:
@@ -125,7 +151,13 @@ def lies_flat(em: Emit, geo: Geometry) -> bool:
 
 
 def emit_direct(
-    em: Emit, geo: Geometry, cut: Panels, blocks: ChannelBlocks, groups: int, order: Order
+    em: Emit,
+    geo: Geometry,
+    cut: Panels,
+    blocks: ChannelBlocks,
+    groups: int,
+    order: Order,
+    which: Which,
 ) -> None:
     """Tiles are those of `each_panel`."""
     source = em.ins[0]
@@ -146,7 +178,7 @@ def emit_direct(
         ahead = following(em.target, cut, blocks, geo.taps, order.passes)
         convolve(em, geo, at, x, weights, bias, sink, depth, reduce, ahead=ahead)
 
-    each_panel(em, cut, geo.batch, order.count, groups, body, order.parts)
+    each_panel(em, cut, geo.batch, order.count, groups, body, order.parts, which)
 
 
 MOST_HALVES = 3

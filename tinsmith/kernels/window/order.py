@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import Literal
 
 from tinsmith.codegen.builder import Val
 from tinsmith.codegen.target import Target
@@ -16,6 +17,8 @@ from tinsmith.records import dataclass
 
 MOST_TAPS = 4  # with more, the arithmetic hides where the input comes from
 MOST_BANDS = 8
+Which = Literal["all", "main", "tail"]
+"""Panels: those before the last, or the last, where that is narrower."""
 KEPT = 0.6  # of L2, for what is used again
 
 
@@ -123,10 +126,12 @@ def each_panel(
     groups: int,
     body: Callable[[PanelPlace], None],
     parts: int = 1,
+    which: Which = "all",
 ) -> None:
     """Call `body` for the tiles [begin, end): (group, panel, batch, band), the band innermost. With
     one group, all panels for each of `parts` of the batch: (part, panel, image, band), or, where
-    there are more parts than images, (batch, band, panel)."""
+    there are more parts than images, (batch, band, panel). In one part of one group, tiles may be
+    those of all panels but the `tail`, or of that alone."""
     b = em.b
     vectors, whole = len(cut.main), sum(cut.main)
     blocks = cut.count * vectors + len(cut.tail)
@@ -154,9 +159,9 @@ def each_panel(
             at = plus(block, cut.count * vectors), plus(channel, cut.count * whole)
             body(PanelPlace(group, n, cut.tail, *at, band, count))
 
-        if not cut.tail:
+        if not cut.tail or which == "main":
             full()
-        elif not cut.count:
+        elif not cut.count or which == "tail":
             tail()
         else:
             b.choose(panel < cut.count, full, tail)
