@@ -85,7 +85,7 @@ def test_a_last_panel_with_less_to_do_is_shared_apart(
     want = ts.compile(g.clone(), backend="numpy")(x=x0)
     run_passes(g, "machine")
     for threads in (1, 2, 3):
-        target = replace(level(isa), pipes=1)
+        target = replace(level(isa), wide=1.0)  # one pipe takes vectors of 16
         made = compile_placed(g, target, threads=threads, overrides={"Conv": "conv_direct"})
         steps = [s for s in made.built.plan.steps if s.kernel == "conv_direct"]
         apart = isa == "avx512" and threads > 1  # vectors of 8 fill panels evenly
