@@ -66,8 +66,9 @@ class Packed:
 
 @dataclass(frozen=True)
 class Phase:
-    """One parallel loop over `tiles`; all are done before the next phase begins, but for a phase
-    without `barrier`.
+    """One parallel loop over `tiles`; all are done before the next phase begins, unless there is no
+    `barrier`: then threads go on to that when no tile is left to take, and the two must not depend
+    on each other.
 
     With `repeat` the loop runs so many times in sequence, each done before the next begins
     (`em.step` tells which time it is), and each thread always gets the same tiles.
