@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from tests.cli.harness import DIGITS, LABELS, MODEL, SEVEN, parsed, tinsmith
+from tinsmith.cli import _show
 from tinsmith.codegen.target import ISAS
 from tinsmith.compiler.options import BACKENDS, PRECISIONS
 from tinsmith.ops import OPS
@@ -354,6 +356,22 @@ def test_an_operator_shows_its_signature_formula_and_kernels() -> None:
     assert "Conv(x, w, b?, *, " in text and "sum over" in text and "reference" in text
     got = parsed("ops", "Conv")
     assert got["kernels"] == [k["name"] for k in parsed("kernels", "Conv")]
+
+
+def test_a_kernel_is_found_by_its_name() -> None:
+    assert {k["name"] for k in parsed("kernels", "pool_max")} == {"pool_max"}
+    assert "Did you mean 'pool_max'" in tinsmith("kernels", "pool_maxx", code=2).stderr
+
+
+def test_names_are_whole_on_a_narrow_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is folded are sentences."""
+    name = "canonicalise-shapes"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            _show, "console", lambda: Console(width=40, force_terminal=True, color_system=None)
+        )
+        _show.table("", ["name", "number", "what"], [[name, 10, "words " * 30]], left=["what"])
+    assert name in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["kernels", "ops"])

@@ -58,6 +58,15 @@ def test_shapes(name, threads, target):
     run_block(graph_of(**SHAPES[name]), target, threads, len(name) % 3, "conv_scaled")
 
 
+@pytest.mark.parametrize("target", levels())
+def test_a_last_panel_apart(target, monkeypatch):
+    monkeypatch.setattr("tinsmith.kernels.window.order.by_positions", lambda *_, **__: False)
+    g = graph_of(c=133, o=133, size=(14, 14), residual=True)
+    choice = run_block(g, target, 2, 1, "conv_scaled")
+    if target in ("avx2", "avx512"):
+        assert [p.barrier for p in choice.phases] == [True, False, True]
+
+
 @pytest.mark.parametrize(
     ("case", "why"),
     [

@@ -54,6 +54,17 @@ def test_epilogue(target):
 
 
 @pytest.mark.parametrize("target", levels())
+def test_a_last_panel_apart(target, monkeypatch):
+    monkeypatch.setattr("tinsmith.kernels.window.order.by_positions", lambda *_, **__: False)
+    arrays, attrs = conv(1, 133, 133, (14, 14), (1, 1))
+    choice = check(
+        "Conv", arrays, attrs, kernel="conv_computed", target=target, consts=(2,), threads=2
+    )
+    if target in ("avx2", "avx512"):
+        assert [p.barrier for p in choice.phases][-2:] == [False, True]
+
+
+@pytest.mark.parametrize("target", levels())
 def test_infinity_stays_in_its_channel(target):
     (x, w, _), attrs = conv(1, 5, 5, (6, 7), (3, 3), group=5, bias=False)
     assert x is not None

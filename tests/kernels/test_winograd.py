@@ -612,6 +612,17 @@ def test_taps_whose_sums_may_overflow_are_transformed_ahead(value):
         offers((arrays, attrs), "winograd_taps", "avx2")
 
 
+@pytest.mark.parametrize("kernel", ["winograd", "winograd_taps"])
+def test_weights_that_would_be_denormal_are_not_transformed(kernel):
+    arrays, attrs = conv(1, 32, 32, (5, 5), (3, 3), **PAD)
+    arrays[1] *= np.float32(1e-38)
+    with pytest.raises(Skip, match="less exact"):
+        offers((arrays, attrs), kernel, "avx2")
+    arrays[1][31, 31, 2, 2] = 1.0
+    if kernel == "winograd":
+        assert offers((arrays, attrs), kernel, "avx2")
+
+
 def test_few_taps_stay_in_cache_as_weights(monkeypatch):
     monkeypatch.setattr(narrow, "LEAST", 10**5)
     with pytest.raises(Skip, match="seldom come from memory"):

@@ -80,7 +80,7 @@ class Commands(click.Group):
             raise
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        try:
+        try:  # click would end with 1, as for an error
             return super().make_context(*args, **extra)
         except KeyboardInterrupt:
             interrupted()
@@ -119,6 +119,7 @@ class Commands(click.Group):
 
 
 def interrupted() -> NoReturn:
+    """End as a command does that Ctrl-C has ended."""
     click.echo("interrupted", err=True)
     sys.exit(INTERRUPTED)
 

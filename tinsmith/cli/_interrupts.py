@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from _thread import start_new_thread
+from contextlib import suppress
 from typing import Any
 
 PAUSE = 0.05
@@ -20,14 +21,17 @@ _others = sys.unraisablehook
 
 def _again(dropped: Any) -> None:
     if dropped.exc_type is KeyboardInterrupt:
-        start_new_thread(_strike, ())  # `threading` takes locks that the main thread may hold
+        with suppress(RuntimeError):  # the interpreter ends
+            start_new_thread(_strike, ())  # `threading` takes locks that the main thread may hold
     else:
         _others(dropped)
 
 
 def _strike() -> None:
     time.sleep(PAUSE)
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    main = threading.main_thread().ident
+    if main is not None:
+        signal.pthread_kill(main, signal.SIGINT)
 
 
 sys.unraisablehook = _again

@@ -16,6 +16,8 @@ from rich.text import Text
 
 WIDE = 1000  # columns, where nobody watches: a pipe gets every character of every cell
 
+LONGEST = 40  # letters of a word that is not broken; names of nodes may be longer than a line
+
 json_option = click.option("--json", "json_", is_flag=True, help="Print plain data.")
 
 
@@ -28,19 +30,23 @@ def console() -> Console:
 def table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, left: Sequence[str] = ()
 ) -> None:
-    """Print rows under their column names. Columns named in `left`, and the first, align left."""
+    """Print rows under their column names. Columns named in `left`, and the first, align left; on a
+    narrow terminal they fold between words."""
+    rows = [[c if isinstance(c, Text) else Text(str(c)) for c in row] for row in rows]
     out = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     out.title_style = "bold"
     for i, name in enumerate(columns):
         if i == 0 or name in left:
-            out.add_column(name, overflow="fold")
+            words = [word for row in rows for word in row[i].plain.split()]
+            longest = max(map(len, words), default=0)
+            out.add_column(name, overflow="fold", min_width=min(longest, LONGEST))
         else:
             out.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        out.add_row(*(c if isinstance(c, Text) else Text(str(c)) for c in row))
+        out.add_row(*row)
     screen = console()
     if screen.is_terminal:
-        screen.print(out)
+        screen.print(out, crop=False)
         return
     # A pipe gets no padding: neither at the ends of lines, nor around the table.
     with screen.capture() as text:

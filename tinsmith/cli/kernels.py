@@ -10,10 +10,11 @@ from tinsmith.errors import UnknownName
 
 
 @click.command(short_help="List the kernels, of all operators or of one.")
-@click.argument("op", required=False)
+@click.argument("name", required=False)
 @_show.json_option
-def command(op: str | None, json_: bool) -> None:
-    """List the kernels that generate machine code, best tier first.
+def command(name: str | None, json_: bool) -> None:
+    """List the kernels that generate machine code, best tier first: all, those of an operator, or
+    the one called NAME.
 
     The planner takes the best tier that does not decline, and within it the least cost, that of
     the conversions between layouts included. Many operators without a kernel are rewritten into
@@ -25,16 +26,20 @@ def command(op: str | None, json_: bool) -> None:
     Examples:
       tinsmith kernels
       tinsmith kernels Conv
+      tinsmith kernels conv_direct
     """
     from tinsmith.kernels._kernel import ELEMENTWISE, KERNELS
     from tinsmith.ops import OPS
 
     rows = sorted(KERNELS.rows(), key=lambda k: (k.op, -k.tier, k.name))
-    if op is not None:
-        if op != ELEMENTWISE and op not in OPS:
-            raise UnknownName("operator", op, [*OPS, ELEMENTWISE], OPS.command)
-        taken = [op] if op == ELEMENTWISE else kernel_rows_of(OPS[op])
+    if name is not None and name in OPS:
+        taken = kernel_rows_of(OPS[name])
         rows = [k for k in rows if k.op in taken]
+    elif name is not None:
+        names = [*OPS, ELEMENTWISE, *sorted({k.name for k in rows})]
+        if name not in names:
+            raise UnknownName("operator or kernel", name, names, OPS.command)
+        rows = [k for k in rows if name in (k.op, k.name)]
     document = [
         {
             "name": k.name,
@@ -48,8 +53,8 @@ def command(op: str | None, json_: bool) -> None:
     ]
     if json_:
         return _show.as_json(document)
-    if not rows and op is not None:
-        return click.echo(without_kernel(OPS[op]))
+    if not rows and name is not None:
+        return click.echo(without_kernel(OPS[name]))
     return _show.table(
         f"{len(rows)} kernels",
         ["operator", "kernel", "tier", "dtypes", "needs", "what it does"],

@@ -113,7 +113,7 @@ def verify(
     culprit, note = None, ""
     wrong = [d for d in compare_all(exact, want, tolerance) if not d.ok]
     if wrong:
-        note = "the reference differs as well: the importer, or an operator's definition"
+        note = _unlike(wrong, exact, want)
         if against_name == ONNXRUNTIME:
             culprit = _against_engine(model, graph, arrays, tolerance)
     else:
@@ -121,6 +121,16 @@ def verify(
         if culprit is None:
             note = "the difference does not show where the program is cut: memory or threads"
     return Verification(name, against_name, tolerance, outputs, culprit, note)
+
+
+def _unlike(wrong: Sequence[Difference], exact: Mapping[str, Any], want: Mapping[str, Any]) -> str:
+    """What it may mean that the reference does not give what is expected either."""
+    for name in (d.name for d in wrong):
+        got, wanted = (getattr(a.get(name), "shape", None) for a in (exact, want))
+        if got is not None and wanted is not None and got != wanted:
+            shapes = f"{list(got)}, not {list(wanted)}"
+            return f"the reference gives {name} as {shapes}: are the outputs those of other inputs?"
+    return "the reference differs as well: the importer, or an operator's definition"
 
 
 def _check_numbers(tolerance: Any, seed: Any) -> None:

@@ -67,8 +67,8 @@ class Packed:
 @dataclass(frozen=True)
 class Phase:
     """One parallel loop over `tiles`; all are done before the next phase begins, unless there is no
-    `barrier`: then threads go on to that when no tile is left to take, and the two must not depend
-    on each other.
+    `barrier`: then threads go on to the next phase when no tile is left to take; neither may read
+    or write what the other writes.
 
     With `repeat` the loop runs so many times in sequence, each done before the next begins
     (`em.step` tells which time it is), and each thread always gets the same tiles.
@@ -85,6 +85,7 @@ class Phase:
 
     def __post_init__(self) -> None:
         assert not self.sweep or self.tiles % self.sweep == 0, (self.tiles, self.sweep)
+        assert self.barrier or self.repeat == 1, "repetitions wait for each other"
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,7 @@ class Choice:
 
     def __post_init__(self) -> None:
         assert not self.fault or self.scratch >= 4, "there is no room for the report of a fault"
+        assert not self.phases or self.phases[-1].barrier, "the next step would not wait"
 
     def may_take_over(self, inputs: int) -> list[int]:
         """The operands, of which the first `inputs` are the anchor's, whose buffers output 0 may

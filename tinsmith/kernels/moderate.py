@@ -1,4 +1,4 @@
-"""Constants whose sums, and products of sums with data as large, stay finite."""
+"""Constants and data whose sums, and products of sums, stay finite."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 LARGE = 1e15
-"""From here on: algorithms that add up data, weights, or both before they multiply take factors of
-1e4 at most besides, so that no product overflows below."""
+"""Larger elements might overflow: algorithms that add up data or weights before they multiply them
+scale each by less than 1e4, so that products of smaller ones are finite."""
 
 
 def are_moderate(w: np.ndarray[Any, Any]) -> bool:
-    """Whether all elements are smaller than LARGE: none is infinite or NaN."""
+    """Whether all elements are smaller than LARGE in magnitude: none is infinite or NaN."""
     return bool(np.min(w) > -LARGE and np.max(w) < LARGE)

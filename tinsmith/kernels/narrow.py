@@ -24,6 +24,7 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import Site, Skip
+from tinsmith.kernels.moderate import LARGE
 from tinsmith.kernels.places import Position
 
 Array = np.ndarray[Any, Any]
@@ -34,9 +35,8 @@ BITS = 24  # of a weight
 LEAST_POWER = -100  # of two, for columns of zeros
 UNIT = 2.0**-31
 """What a word is a multiple of, in parts of its column's power of two."""
-SMALLEST, LARGEST = 1e-20, 1e15
-"""Of the largest weights of columns that are not 0: no power of two is denormal, and no sum of
-weights overflows, as Winograd's transforms make."""
+SMALLEST = 1e-20
+"""Of the largest weights of columns that are not 0: no power of two is denormal."""
 LEAST = 256 << 10  # bytes; fewer seldom come from memory
 EVEN, EVENLY = 2.0**-9, 2.0**-5
 """The least root mean square of what one element of the left operand meets, beside that of the
@@ -91,7 +91,7 @@ def fits(w: Array, even: float = EVEN) -> bool:
     """Whether the weights (k, n) keep what they hold: all are finite, and no row of them is small
     beside the largest elements of its columns (see `EVEN`)."""
     largest = np.maximum(np.max(w, axis=0), -np.min(w, axis=0))
-    if not np.max(largest) < LARGEST or np.any((largest > 0) & (largest < SMALLEST)):
+    if not np.max(largest) < LARGE or np.any((largest > 0) & (largest < SMALLEST)):
         return False
     squares = np.einsum("kn,kn->k", w, w, dtype=np.float64)
     least = even**2 * np.square(largest, dtype=np.float64).sum()

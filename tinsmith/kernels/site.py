@@ -71,7 +71,7 @@ class Site:
         return value.const
 
     def need_no_epilogue(self, why: str) -> None:
-        """Skip for this reason if there is one."""
+        """Skip for this reason if anything is fused to the node."""
         if self.extras or self.epilogue is not None:
             raise Skip(why)
 

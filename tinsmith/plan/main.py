@@ -7,7 +7,8 @@ adds the cycles of every step to the step's word; word 0 is when the last step e
 
 With several threads every call has a line of counters: the tiles that are done, and for each
 thread the pieces of its own part that have been taken. A thread works off its own part, so that
-what it wrote before is in its cache, and then helps the others; it goes on when all tiles are done.
+what it wrote before is in its cache, and then helps the others; it goes on when all tiles are done
+(after a call without a barrier: when none is left to take).
 
 Every plan has its own segments, so they must be cheap to compile: what is the same in all plans
 (taking tiles, waiting, time stamps) are functions of a module of their own, which the cache holds.
@@ -198,6 +199,7 @@ class _Segment:
             done = self.line()
             if call.repeat > 1:
                 _in_turns(b, done, self.sync, call, self.threads, tid, run)
+                self.flush()
             else:
                 self.share(done, call.tiles, run, call.sweep)
                 self.waiting.append((done, call.tiles))

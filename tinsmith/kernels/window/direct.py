@@ -97,13 +97,13 @@ def phases(
     flops: float,
 ) -> tuple[Phase, ...]:  # fmt: skip
     """One, or two that run side by side where threads share the panels and the last one has less to
-    do: then each thread gets its share of either kind."""
+    do, but tiles for all threads: each then gets its share of either kind."""
 
     def emit(em: Emit, which: Which = "all") -> None:
         emit_direct(em, geo, cut, blocks, groups, order, which)
 
     images = geo.batch * order.count
-    shared = threads > 1 and not order.near and order.parts == 1 and groups == 1
+    shared = 1 < threads <= images and not order.near and order.parts == 1 and groups == 1
     if shared and cut.count and cut.tail and flops > PARALLEL_FLOPS:
         main = Phase(images * cut.count, partial(emit, which="main"), barrier=False)
         return main, Phase(images, partial(emit, which="tail"))

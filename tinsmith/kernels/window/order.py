@@ -17,9 +17,10 @@ from tinsmith.records import dataclass
 
 MOST_TAPS = 4  # with more, the arithmetic hides where the input comes from
 MOST_BANDS = 8
-Which = Literal["all", "main", "tail"]
-"""Panels: those before the last, or the last, where that is narrower."""
 KEPT = 0.6  # of L2, for what is used again
+
+Which = Literal["all", "main", "tail"]
+"""Panels: all, those before the last, or the last alone, which is narrower."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ def each_panel(
     one group, all panels for each of `parts` of the batch: (part, panel, image, band), or, where
     there are more parts than images, (batch, band, panel). In one part of one group, tiles may be
     those of all panels but the `tail`, or of that alone."""
+    assert which == "all" or groups == parts == 1, (which, groups, parts)
     b = em.b
     vectors, whole = len(cut.main), sum(cut.main)
     blocks = cut.count * vectors + len(cut.tail)

@@ -144,7 +144,7 @@ def taps_plan(
     plan = Plan(
         geo, with_whole_taps(rows), with_whole_taps(cols), width,
         channel_blocks(geo.channels, width), tiles=1, blocks=1, vectors=1, micro=Partition(1, 1),
-        whole=True, of_taps=channels_together(target),
+        whole=True, channels_together=channels_together(target),
     )  # fmt: skip
     plan = replace(plan, tiles=plan.total)
     if not fits(plan):

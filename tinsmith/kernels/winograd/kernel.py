@@ -39,6 +39,8 @@ from tinsmith.records import dataclass
 
 LEAST_REGISTERS = 32
 """With fewer, parts of every fourth weight of 24 bits would leave the registers of a tile."""
+SMALLEST = 1e-30
+"""Of the largest weight: transformed ones are to a thousandth of it, and must not be denormal."""
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
@@ -77,6 +79,7 @@ def choices(site: Site, precision: str, words: bool = False, of_taps: bool = Fal
     found = algorithms(geo, precision)
     if not found:
         raise Skip(why_not(geo, precision))
+    need_normal(w)
     if precision == "halves":
         need_halves(site, w)
     if words:
@@ -135,6 +138,12 @@ def plane_geometry(site: Site) -> Geometry:
     if max(geo.dilation[1:]) > 1 and max(geo.stride[1:]) > 1:
         raise Skip(f"stride {geo.stride[3 - geo.rank :]} with dilation")
     return geo
+
+
+def need_normal(w: Array) -> None:
+    """Raise Skip where transformed weights might be denormal numbers, which are not as exact."""
+    if all(np.abs(part).max() < SMALLEST for part in w):
+        raise Skip(f"all weights are below {SMALLEST:g}: transformed, they would be less exact")
 
 
 def why_not(geo: Geometry, precision: str) -> str:

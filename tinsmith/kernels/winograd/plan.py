@@ -111,8 +111,8 @@ class Plan:
     frames   how planes stand for a deeper image, if they do
     halves   products are of bfloat16 halves, on matrix registers
     words    weights are kept as 24 bits each (`kernels/narrow.py`)
-    of_taps  weights are kept as taps, and made for so many channels at a time (`taps.py`), output
-             block by output block: vectors is 1, and micro means nothing; 0: they are kept as U
+    channels_together  if not 0, weights are kept as taps, and made for so many channels at a time
+             (`taps.py`), output block by output block: vectors is 1, and micro means nothing
     """
 
     geo: Geometry
@@ -128,7 +128,7 @@ class Plan:
     frames: Frames | None = None
     halves: bool = False
     words: bool = False
-    of_taps: int = 0
+    channels_together: int = 0
 
     @functools.cached_property
     def product(self) -> Product:
@@ -217,6 +217,11 @@ class Plan:
     def depth(self) -> int:
         """Channels of the packed weights."""
         return self.channels.count * self.channels.stored
+
+    @property
+    def of_taps(self) -> bool:
+        """Whether weights are kept as taps, not as U."""
+        return self.channels_together > 0
 
     @property
     def panel_rows(self) -> int:

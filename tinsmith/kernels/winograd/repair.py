@@ -66,8 +66,8 @@ def taken_back(em: Emit, plan: Plan, k: Val, channel: Val) -> Callable[[Val], Va
 def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val, x: Val) -> None:
     """Compute the tile whose first result is at (n, k, y, x) by the definition, in `room`.
 
-    The taps are taken back from transformed weights, one input channel after the other: kept
-    beside them they would take memory that hardly any call needs.
+    Unless the weights are kept as taps, these are taken back from transformed ones, one input
+    channel after the other: beside them they would take memory that hardly any call needs.
     """
     b, width, wide = em.b, plan.width, plan.cols.m
     results = plan.rows.m * wide
@@ -96,6 +96,7 @@ def _store_taps(em: Emit, plan: Plan, k: Val, channel: Val, taps: Ptr) -> None:
 
 
 def _copy_taps(em: Emit, plan: Plan, k: Val, channel: Val, taps: Ptr) -> None:
+    """Store taps that are kept as they are."""
     count, width = plan.geo.taps, plan.width
     at = (em.packed[0] + (k * plan.depth + channel) * (count * width)).fixed()
     with em.b.loop(0, count) as t:
@@ -103,7 +104,7 @@ def _copy_taps(em: Emit, plan: Plan, k: Val, channel: Val, taps: Ptr) -> None:
 
 
 def _invert_taps(em: Emit, plan: Plan, k: Val, channel: Val, taps: Ptr) -> None:
-    """Those of transformed weights."""
+    """Compute taps from transformed weights, and store them."""
     b, width, positions = em.b, plan.width, plan.positions
     count = plan.geo.taps
     transformed = taken_back(em, plan, k, channel)

@@ -22,7 +22,7 @@ from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, View
 from tinsmith.kernels.layout import PLAIN, Layout, Spec, block_of, spec_of
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.winograd.choose import algorithms, best_plan
-from tinsmith.kernels.winograd.kernel import Rooms, choice, plane_geometry, why_not
+from tinsmith.kernels.winograd.kernel import Rooms, choice, need_normal, plane_geometry, why_not
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.weights import Array
 
@@ -45,6 +45,7 @@ def winograd_stem(site: Site) -> list[Choice]:
     found = algorithms(halved, site.precision)
     if not found:
         raise Skip(why_not(halved, site.precision))
+    need_normal(w)
     choices = []
     for rows, cols in found:
         plan, seconds = best_plan(site.target, halved, width, rows, cols, site.threads)

@@ -76,7 +76,7 @@ def taps_stage(em: Emit, plan: Plan, space: Ptr, k0: Val, k1: Val) -> None:
         with b.loop(0, channels.count) as c:
             here = (taps + c * (channels.stored * plan.geo.taps * width)).fixed()
             x = (space + c * plan.block_step).fixed()
-            with b.loop(0, channels.of(b)(c), plan.of_taps) as lane:
+            with b.loop(0, channels.of(b)(c), plan.channels_together) as lane:
                 w = (here + lane * (plan.geo.taps * width)).fixed()
                 _Few(plan, (x + lane).fixed(), w, to).emit()
 
@@ -92,7 +92,7 @@ class _Few:
 
     def emit(self) -> None:
         """Position by position; rows that share sums are transformed together."""
-        plan, numbers = self.plan, range(self.plan.of_taps)
+        plan, numbers = self.plan, range(self.plan.channels_together)
         rows, cols = tap_program(plan.rows), tap_program(plan.cols)
         for group in rows.groups:
             done = [self._columns(number, group) for number in numbers]
@@ -120,7 +120,7 @@ class _Few:
     def _multiply(self, position: int, weights: Sequence[Val]) -> None:
         """Add the products of all tiles at a position."""
         plan, width = self.plan, self.plan.width
-        lines = plan.of_taps * plan.geo.taps * width // LINE
+        lines = plan.channels_together * plan.geo.taps * width // LINE
         first, stop = (at * lines // plan.positions for at in (position, position + 1))
         for line in range(first, stop):
             (self.taps + (AHEAD + line) * LINE).prefetch()
