@@ -64,6 +64,10 @@ def chain():
 X = {"x": RANDOM.standard_normal((8, 16), np.float32)}
 
 
+def _too_large(pack, *args):
+    return pack(*args) * np.float32(1.05)
+
+
 @pytest.fixture
 def wrong_kernels():
     """`matmul_wrong` computes with other weights; `matmul_misplaced` does so only behind others."""
@@ -71,7 +75,7 @@ def wrong_kernels():
     def spoiled(site):
         choice = KERNELS["matmul_packed"].rule(site)
         packed = choice.packed[0]
-        return replace(choice, packed=(Packed("w", lambda: packed.make() * np.float32(1.05)),))
+        return replace(choice, packed=(Packed("w", _too_large, (packed.pack, *packed.args)),))
 
     @kernel("MatMul", Tier.VECTOR, dtypes="float32")
     def matmul_wrong(site):

@@ -207,7 +207,7 @@ def prepare(
         writes.append(spec)
         pointers.append(address + spec.before * value.dtype.itemsize)
         outputs.append((inside, poison, layout))
-    for key in filter(None, (key_of(p.make) for p in choice.packed)):
+    for key in (key_of(p.pack, *p.args) for p in choice.packed):
         hash(key.name)  # the planner looks it up
     packed = [np.ascontiguousarray(p.make()) for p in choice.packed]
     pointers += [_place(p.reshape(-1), keep)[0] for p in packed]

@@ -214,7 +214,7 @@ def test_right_factors_are_rounded_once():
     w = np.zeros((2, 32), np.float32)
     w[0, 0], w[0, 16], w[1, 16] = 1.0, 2**-25, 1.0  # B12 - B11, and B22, in the first column
     cut = shape_of(level("avx512"), 1, 64, 2, 32)
-    packed = pack(w, cut.tiling.columns, cut.side, cut.depth).reshape(7, 1, 16)
+    packed = pack(w, cut).reshape(7, 1, 16)
     assert packed[3, 0, 0] == np.float32(2.0**-25 - 1.0)
     assert packed[2, 0, 0] == np.float32(2 - 2.0**-25)  # B22 - (B12 - B11)
     assert packed[6, 0, 0] == np.float32(2.0**-25 - 2)

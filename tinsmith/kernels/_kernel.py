@@ -13,7 +13,7 @@ where every operand lies.
             raise Skip(f"group is {site.attr('group')}")
         ...
         return Choice(cost=..., reads=(blocked, None, None), writes=(blocked,), tiles=rows,
-                      packed=(Packed("w", pack),), emit=generate)
+                      packed=(Packed("w", pack_panels, (w, cut)),), emit=generate)
 
 `emit(em)` runs with `em.b` inside a function `kernel(operands..., begin, end)` and must compute the
 tiles [begin, end) of the phase's `tiles`; different tiles may run on different threads.
@@ -47,21 +47,52 @@ class Tier(IntEnum):
     MEASURED = 3
 
 
+Array = np.ndarray[Any, Any]
+
+
 @dataclass(frozen=True)
 class Packed:
-    """A constant array that a kernel reads in its own order, made once when the plan is built.
+    """A constant array that a kernel reads in its own order: `pack(*args)`, made once when the plan
+    is built.
 
-    `nbytes` tells its size where making it takes long; 0: it is not known. Where `make` is a
-    `functools.partial` of a function of the module, whose arguments are arrays and hashable
-    values, equal arguments are packed once for all programs of a model, and nodes that are alike
-    are costed once: its arrays are then the site's constants as a whole, perhaps reshaped, and
-    nothing else that the kernel says depends on the numbers of larger float constants, but for
-    what `fits` tells of each array: a node whose arrays do not fit is costed on its own."""
+    It is data, not a closure, so that it can be compared, shared and made elsewhere. `pack` is a
+    function that a module defines. `args` are constants of the site as a whole, perhaps reshaped,
+    and hashable values. Equal functions of equal arguments are packed once for all programs of a
+    model.
+
+    Nodes that are alike are costed once. So nothing that a kernel says of a site depends on the
+    numbers of its larger float constants (`kernels/memo.py`), but for what `fits` tells of each
+    array in `args`: a node whose arrays do not fit is costed on its own.
+
+    `nbytes` is the size of the result where making it takes long; 0: it is not known.
+    """
 
     name: str
-    make: Callable[[], np.ndarray[Any, Any]]
+    pack: Callable[..., Array]
+    args: tuple[Any, ...] = ()
     nbytes: int = 0
-    fits: Callable[[np.ndarray[Any, Any]], bool] | None = None
+    fits: Callable[[Array], bool] | None = None
+
+    def __post_init__(self) -> None:
+        assert "<" not in self.pack.__qualname__, f"{self.name} is packed by a closure"
+
+    @property
+    def arrays(self) -> list[Array]:
+        """The constants of the site among the arguments."""
+        return [a for a in self.args if isinstance(a, np.ndarray)]
+
+    def make(self) -> Array:
+        return self.pack(*self.args)
+
+
+def packed_table(name: str, numbers: Array) -> Packed:
+    """Numbers that a kernel works out itself, as a flat packed array."""
+    flat = np.ascontiguousarray(numbers).reshape(-1)
+    return Packed(name, _from_bytes, (flat.tobytes(), flat.dtype.str), flat.nbytes)
+
+
+def _from_bytes(data: bytes, dtype: str) -> Array:
+    return np.frombuffer(data, dtype)
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,11 @@ def _choice(site: Site, size: int) -> Choice:
 def _padded(site: Site, index: int, length: int) -> Packed:
     """Scale or shift, with zeros for the padding lanes."""
     array = site.const(index, "the scale" if index == 1 else "the shift")
-    return Packed(f"operand{index}", lambda: np.pad(array, (0, length - array.size)))
+    return Packed(f"operand{index}", _with_zeros, (array, length))
+
+
+def _with_zeros(array: np.ndarray, length: int) -> np.ndarray:
+    return np.pad(array, (0, length - array.size))
 
 
 class _Norm:

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
-from tinsmith.kernels._kernel import Emit, Packed, Site
+from tinsmith.kernels._kernel import Emit, Packed, Site, packed_table
 from tinsmith.kernels.rows import Position
 from tinsmith.ops.resize import Table
 from tinsmith.records import dataclass
@@ -77,12 +77,11 @@ def axes_of(site: Site, tables: Sequence[Table], lead: int) -> list[Axis]:
 def packed_of(axes: Sequence[Axis]) -> tuple[Packed, ...]:
     packed = []
     for k, axis in enumerate(axes):
-        table = axis.table
-        if table is not None:
-            packed.append(Packed(f"places{k}", lambda t=table: t.places.reshape(-1)))
-            if table.weights is not None:
-                weights = table.weights.astype(np.float32)
-                packed.append(Packed(f"weights{k}", lambda w=weights: w.reshape(-1)))
+        of = axis.table
+        if of is not None:
+            packed.append(packed_table(f"places{k}", of.places))
+            if of.weights is not None:
+                packed.append(packed_table(f"weights{k}", of.weights.astype(np.float32)))
     return tuple(packed)
 
 

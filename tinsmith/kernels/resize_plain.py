@@ -9,7 +9,7 @@ import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Site, one_phase
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, one_phase, packed_table
 from tinsmith.kernels.layout import lanes_of, plain_strides
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 from tinsmith.kernels.resize_axes import (
@@ -117,7 +117,7 @@ def _stretched(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
     stretching = 0.4e-9 * along.taps * rows * along.out
     return Choice(
         cost_of(site, [down], 0.15 * sums) + stretching, site.reads_first(PLAIN, PLAIN), (PLAIN,),
-        one_phase(images * count, emit), (*own, Packed("spans", lambda: spans.reshape(-1))),
+        one_phase(images * count, emit), (*own, packed_table("spans", spans)),
         workspace=4 * most * along.out, detail=f"{detail}, rows first",
     )  # fmt: skip
 

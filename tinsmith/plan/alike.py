@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,16 +39,13 @@ class _Known:
         """What must hold of the arrays of a node of which the same is said; None where a choice
         does not say which of the site's arrays it packs."""
         own = _exchange(self.site, self.site)
-        limits = []
+        limits: dict[tuple[Callable[[Array], bool], int], Array] = {}
         for p in [p for c in self.found if c.choice is not None for p in c.choice.packed]:
-            if not isinstance(p.make, partial) or p.make.keywords:
-                return None
-            arrays = [a for a in p.make.args if isinstance(a, np.ndarray)]
-            if not all(sum(_is_same(a, old) for old, _ in own) == 1 for a in arrays):
+            if not all(sum(_is_same(a, old) for old, _ in own) == 1 for a in p.arrays):
                 return None
             if p.fits is not None:
-                limits += [(p.fits, a) for a in arrays]
-        return limits
+                limits |= {(p.fits, id(a)): a for a in p.arrays}
+        return [(fits, a) for (fits, _), a in limits.items()]
 
 
 class Kind:
@@ -99,13 +96,12 @@ class Alike:
         return site, list(known.found), arrays
 
 
-def packing(packed: Packed, arrays: Arrays) -> Callable[[], Array]:
+def packing(packed: Packed, arrays: Arrays) -> Packed:
     """What packs other arrays in the same way."""
     if not arrays:
-        return packed.make
-    assert isinstance(packed.make, partial)
-    args = [_exchanged(a, arrays) if isinstance(a, np.ndarray) else a for a in packed.make.args]
-    return partial(packed.make.func, *args)
+        return packed
+    args = [_exchanged(a, arrays) if isinstance(a, np.ndarray) else a for a in packed.args]
+    return replace(packed, args=tuple(args))
 
 
 def _site(known: Site, node: Node) -> Site | None:

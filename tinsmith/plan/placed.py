@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import field
-from typing import Any
-
-import numpy as np
 
 from tinsmith.graph import Node
-from tinsmith.kernels._kernel import Choice, Site
+from tinsmith.kernels._kernel import Choice, Packed, Site
 from tinsmith.kernels.build import Code
 from tinsmith.kernels.select import Candidate
 from tinsmith.plan.alike import Arrays, packing
@@ -65,8 +62,8 @@ class Placed:
         return self.choice.cost if self.choice else 0.0
 
     @property
-    def packings(self) -> list[Callable[[], np.ndarray[Any, Any]]]:
-        """What makes each array that the choice packs."""
+    def packings(self) -> list[Packed]:
+        """What the choice packs, of the node's own arrays."""
         return [packing(p, self.arrays) for p in self.choice.packed] if self.choice else []
 
     @property

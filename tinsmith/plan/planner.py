@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.errors import CodegenError
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.types import name_of
+from tinsmith.kernels._kernel import Packed
 from tinsmith.kernels.counted import counted_dims
 from tinsmith.kernels.halo import zero_halo
 from tinsmith.kernels.layout import Spec
@@ -88,16 +89,14 @@ class _State:
             if self.sink is not None:
                 self.sink.code(symbol, text)
 
-    def packed(self, make: Callable[[], np.ndarray[Any, Any]]) -> Kept:
+    def packed(self, packed: Packed) -> Kept:
         """Where lies what a kernel packs; it is made unless it has been before."""
-        key = key_of(make)
-        found = None if key is None else self._known(key)
-        return found or self._put(np.ascontiguousarray(make()), key)
+        key = key_of(packed.pack, *packed.args)
+        return self._known(key) or self._put(np.ascontiguousarray(packed.make()), key)
 
     def constant(self, array: np.ndarray[Any, Any]) -> Kept:
         """Where an array lies among the weights."""
         key = key_of(array)
-        assert key is not None
         return self._known(key) or self._put(array, key)
 
     def ref(self, kept: Kept, before: int = 0) -> Ref:
@@ -133,7 +132,7 @@ class _State:
             self.kept[key.name] = key, kept
         return kept
 
-    def _put(self, array: np.ndarray[Any, Any], key: Key | None) -> Kept:
+    def _put(self, array: np.ndarray[Any, Any], key: Key) -> Kept:
         kept = self.shelf.same(array)
         if kept is None:
             kept = Kept(None, self.own_bytes, array.dtype, array.nbytes)
@@ -142,8 +141,6 @@ class _State:
                 self.sink.weights(kept.offset, array)
             else:
                 self.weights.append((kept.offset, array))
-        if key is None:
-            key = Key(("packed", len(self.kept)), ())
         self.kept[key.name] = key, kept
         if kept.blob is None:
             self.fresh.append((key, kept))

@@ -10,7 +10,6 @@ import os
 import weakref
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import field
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,17 +61,12 @@ class Kept(NamedTuple):
     nbytes: int
 
 
-def key_of(made: Array | Callable[[], Array]) -> Key | None:
-    """The key of an array as it lies in memory, or of what a `functools.partial` of a function of
-    arrays and hashable values gives; None for any other function."""
-    if isinstance(made, np.ndarray):
-        name, owner = _memory(made)
-        return Key(name, (owner,))
-    if not isinstance(made, partial) or made.keywords:
-        return None
-    names: list[Hashable] = [made.func]
-    owners = []
-    for arg in made.args:
+def key_of(*made: Array | Hashable) -> Key:
+    """The key of an array as it lies in memory, or of what a function, which is first, gives for
+    arrays and hashable values."""
+    names: list[Hashable] = []
+    owners: list[Callable[[], Any]] = []
+    for arg in made:
         if isinstance(arg, np.ndarray):
             name, owner = _memory(arg)
             names.append(name)

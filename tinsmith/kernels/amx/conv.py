@@ -46,9 +46,9 @@ def conv_amx(site: Site) -> Choice:
         writes=(Layout(SIDE),),
         phases=work.phases,
         packed=(
-            Packed("weights", partial(pack, w), size, can_be_split),
-            Packed("bias", partial(padded_bias, bias, outputs * SIDE)),
-            Packed("taps", partial(_taps, plan)),
+            Packed("weights", pack, (w,), size, can_be_split),
+            Packed("bias", padded_bias, (bias, outputs * SIDE)),
+            Packed("taps", _taps, (plan,)),
         ),
         workspace=work.workspace,
         scratch=work.scratch,

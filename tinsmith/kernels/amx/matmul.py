@@ -34,7 +34,7 @@ def matmul_amx(site: Site) -> Choice:
         reads=site.reads((PLAIN, None), PLAIN),
         writes=(PLAIN,),
         phases=work.phases,
-        packed=(Packed("weights", partial(pack_columns, w), packed_bytes(n, k, 1), can_be_split),),
+        packed=(Packed("weights", pack_columns, (w,), packed_bytes(n, k, 1), can_be_split),),
         workspace=work.workspace,
         scratch=work.scratch,
         by_channels=plan.by_channels,

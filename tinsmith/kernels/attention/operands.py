@@ -92,7 +92,7 @@ class RowOperands:
     @property
     def packed(self) -> tuple[Packed, ...]:
         constants = [a.const for a in self.added if a.const is not None]
-        return (self.book.packed(), *(Packed("bias", _array(c)) for c in constants))
+        return (self.book.packed(), *(Packed("bias", np.asarray, (c,)) for c in constants))
 
     def reads(self, site: Site) -> list[Layout | None]:
         """Of each input: the layout, or None where it is not read at run time."""
@@ -110,10 +110,6 @@ class RowOperands:
     def slabs_of(self, em: Emit, slabs: list[Slab], item: Val) -> list[Slab]:
         """Where that of one item begins."""
         return [(a, (p + (em.packed[0] + a.at + item).load()).fixed()) for a, p in slabs]
-
-
-def _array(array: np.ndarray[Any, Any]) -> Callable[[], np.ndarray[Any, Any]]:
-    return lambda: array
 
 
 EXPONENTIAL, EFFICIENCY = 20.0, 0.5

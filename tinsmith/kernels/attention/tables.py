@@ -7,13 +7,12 @@ are shared between items; one even pattern is a stride, and needs no table.
 from __future__ import annotations
 
 from dataclasses import field
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
-from tinsmith.kernels._kernel import Packed
+from tinsmith.kernels._kernel import Packed, packed_table
 from tinsmith.kernels.places import Position
 from tinsmith.records import dataclass
 
@@ -36,11 +35,7 @@ class Book:
     def packed(self) -> Packed:
         """All of them, as a kernel packs them."""
         array = np.concatenate([*self.parts, np.zeros(1, np.int64)])
-        return Packed("tables", partial(_array, array.tobytes()), array.nbytes)
-
-
-def _array(data: bytes) -> Array:
-    return np.frombuffer(data, np.int64)
+        return packed_table("tables", array)
 
 
 @dataclass(frozen=True)

@@ -46,13 +46,13 @@ def _packed(stages: Stages, plan: BlockPlan) -> list[Packed]:
         if dense is None:
             found += stage.packed(
                 name,
-                lambda w: pack_taps(w.reshape(len(w), -1), width),
-                lambda v: pack_taps(v.reshape(-1, 1), width),
+                (pack_taps, width),
+                (pack_taps, width),
             )
         else:
             found += stage.packed(
                 name,
-                lambda w, d=dense: pack_panels(w, d.cut, d.blocks),
-                lambda v, d=dense: pack_bias(v, d.cut),
+                (pack_panels, dense.cut, dense.blocks),
+                (pack_bias, dense.cut),
             )
     return found

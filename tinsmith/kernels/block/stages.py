@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -49,19 +48,18 @@ class Stage:
         rank = len(self.site.out.dims)
         return spec_of(v.dtype, (1,) * (rank - len(v.dims)) + v.dims, layout)
 
-    def packed(
-        self, name: str, weights: Callable[[Array], Array], bias: Callable[[Array], Array]
-    ) -> list[Packed]:
+    def packed(self, name: str, weights: tuple[Any, ...], bias: tuple[Any, ...]) -> list[Packed]:
+        """The weights and the bias, each by a function of the array and arguments that follow it;
+        then what the epilogue reads."""
         w = self.site.const(1, "the weights")
-        found = [Packed(f"{name} weights", lambda: weights(w))]
+        found = [Packed(f"{name} weights", weights[0], (w, *weights[1:]))]
         if self.bias:
             b = self.site.const(2, "the bias")
-            found.append(Packed(f"{name} bias", lambda: bias(b)))
+            found.append(Packed(f"{name} bias", bias[0], (b, *bias[1:])))
         for v in self.constants:
-            spec, array = self.spec(v), np.asarray(v.const)
-            found.append(
-                Packed(v.name, lambda a=array, s=spec: to_layout(a.reshape(s.dims), s.layout))
-            )
+            spec = self.spec(v)
+            array = np.asarray(v.const).reshape(spec.dims)
+            found.append(Packed(v.name, to_layout, (array, spec.layout)))
         return found
 
 

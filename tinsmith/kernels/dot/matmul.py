@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from math import gcd, prod
 from typing import Any
 
@@ -257,8 +256,8 @@ def packed_choice(
 
 def _packed(w: np.ndarray[Any, Any], columns: Columns, nbytes: int, words: bool) -> Packed:
     if words:
-        return Packed("w", partial(pack_narrow, w, columns), nbytes, narrow.fits)
-    return Packed("w", partial(pack_columns, w, columns), nbytes)
+        return Packed("w", pack_narrow, (w, columns), nbytes, narrow.fits)
+    return Packed("w", pack_columns, (w, columns), nbytes)
 
 
 def _panel(weights: Ptr, c: Position, depth: int, columns: Columns) -> Ptr:

@@ -11,7 +11,17 @@ from math import prod
 import numpy as np
 
 from tinsmith.codegen.types import Ty
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Skip, Tier, kernel
+from tinsmith.kernels._kernel import (
+    PLAIN,
+    Choice,
+    Emit,
+    Phase,
+    Site,
+    Skip,
+    Tier,
+    kernel,
+    packed_table,
+)
 from tinsmith.kernels.layout import lanes_of, spec_of
 from tinsmith.kernels.move.strided import Copy, emit_copy, emit_fill, plan_copy
 
@@ -206,7 +216,7 @@ def gather_constant(site: Site) -> Choice:
     extent, inner, outer = x.dims[axis], prod(x.dims[axis + 1 :]), prod(x.dims[:axis])
     if indices.size and (indices.min() < -extent or indices.max() >= extent):
         raise Skip("an index is out of range")
-    table = np.where(indices < 0, indices + extent, indices) * inner
+    offsets = np.where(indices < 0, indices + extent, indices) * inner
     bits, count = _bits(site), len(indices)
     row = plan_copy((inner,), (1,), (1,), bits)
 
@@ -225,7 +235,7 @@ def gather_constant(site: Site) -> Choice:
         (PLAIN, None),
         (PLAIN,),
         (Phase(outer * count, emit),),
-        (Packed("offsets", lambda: table),),
+        (packed_table("offsets", offsets),),
     )
 
 

@@ -8,7 +8,17 @@ import numpy as np
 
 from tinsmith.codegen.builder import Val
 from tinsmith.graph import Value
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Skip, Tier, kernel
+from tinsmith.kernels._kernel import (
+    PLAIN,
+    Choice,
+    Emit,
+    Phase,
+    Site,
+    Skip,
+    Tier,
+    kernel,
+    packed_table,
+)
 from tinsmith.kernels.layout import plain_strides
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 
@@ -70,7 +80,7 @@ def _choice(site: Site, rows: np.ndarray, inner: int) -> Choice:
         (PLAIN, None, PLAIN),
         (PLAIN,),
         (copy_all(y), Phase(len(targets), scatter)),
-        (Packed("targets", lambda: targets), Packed("sources", lambda: sources)),
+        (packed_table("targets", targets), packed_table("sources", sources)),
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -36,15 +35,15 @@ def packed(layer: Layer, columns: Columns) -> tuple[Packed, ...]:
     shape = (ways, 2, layer.gates, layer.hidden)
     b = site.const(3).reshape(shape) if site.has(3) else np.zeros(shape, np.float32)
     own = (
-        Packed("w", partial(_inputs, w, lanes, columns)),
-        Packed("bias", partial(_sums, b, layer.gates - layer.apart, lanes)),
-        Packed("r", partial(_states, r, lanes)),
-        Packed("rb", partial(_last, b, lanes)),
+        Packed("w", _inputs, (w, lanes, columns)),
+        Packed("bias", _sums, (b, layer.gates - layer.apart, lanes)),
+        Packed("r", _states, (r, lanes)),
+        Packed("rb", _last, (b, lanes)),
     )
     if (at := layer.peepholes) is None:
         return own
     peepholes = site.const(at).reshape(ways, 3, layer.hidden)
-    return (*own, Packed("peepholes", partial(_interleave, peepholes, lanes)))
+    return (*own, Packed("peepholes", _interleave, (peepholes, lanes)))
 
 
 def _inputs(w: np.ndarray, lanes: int, columns: Columns) -> np.ndarray:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tinsmith.kernels._kernel import Choice, Emit, Layout, Packed, Site, Skip, one_phase
 from tinsmith.kernels.dot.panels import part
-from tinsmith.kernels.dot.tiles import Columns
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.moderate import LARGE, are_moderate
 from tinsmith.kernels.strassen.emit import Ends, Work, clear, rows
@@ -28,7 +26,7 @@ def shapes(site: Site, m: int, w: Array, levels: Sequence[int], unit: int) -> li
     """How `m` rows times a constant `w` may be cut; parts of K are multiples of `unit`. Or Skip."""
     if site.precision != "default":
         raise Skip(f"{site.precision} precision asks for the products themselves")
-    (k, n), target = w.shape, site.target
+    (k, n), target = columns_of(w).shape, site.target
     if m < LEAST_ROWS or k < LEAST_DEPTH:
         raise Skip(f"{m} rows of {k}: the sums take longer than what they save")
     lanes = block_of(target)
@@ -40,17 +38,26 @@ def shapes(site: Site, m: int, w: Array, levels: Sequence[int], unit: int) -> li
     return [shape_of(target, v, m, k, n, site.threads) for v in levels]
 
 
+def columns_of(w: Array) -> Array:
+    """The right operand (k, n) of a product, or of a pointwise convolution with weights
+    [n, k, 1, ...]."""
+    return w if w.ndim == 2 else w.reshape(w.shape[:2]).T
+
+
 def scales(w: Array) -> Array:
     """What the results of each column are multiplied by, powers of two, or 0 if all are: columns
     are packed with their largest elements between 1 and 2, as sums would round away those of small
     ones."""
+    w = columns_of(w)
     largest = np.maximum(np.max(w, axis=0), -np.min(w, axis=0))
     powers = np.exp2(np.maximum(np.frexp(largest)[1] - 1.0, LEAST_POWER))
     return np.where(largest > 0, powers, 0).astype(np.float32)
 
 
-def pack(w: Array, columns: Columns, side: int, depth: int) -> Array:
+def pack(w: Array, shape: Shape) -> Array:
     """The right factors: [panel][product][depth][columns of the panel]."""
+    columns, side, depth = shape.tiling.columns, shape.side, shape.depth
+    w = columns_of(w)
     powers = scales(w).astype(np.float64)
     wide, found = w / np.where(powers, powers, 1), []
     tail = sum(columns.tail)
@@ -78,7 +85,6 @@ def choice_of(
     """The choice for rows and results in `layout`; `more` is packed from number 3 on."""
     cuts, count = shape.cuts, shape.tiling.rows.count
     factors = w.nbytes * shape.products // shape.side**2
-    make = partial(pack, w, shape.tiling.columns, shape.side, shape.depth)
 
     def emit(em: Emit) -> None:
         clear(em.b, shape, em.workspace)
@@ -95,9 +101,9 @@ def choice_of(
         writes=(layout,),
         phases=one_phase(cuts * shape.groups, emit),
         packed=(
-            Packed("w", make, factors, are_moderate),
-            Packed("steps", partial(table, shape)),
-            Packed("scales", partial(scales, w)),
+            Packed("w", pack, (w, shape), factors, are_moderate),
+            Packed("steps", table, (shape,)),
+            Packed("scales", scales, (w,)),
             *more,
         ),
         workspace=4 * Room(shape).end + 256,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from math import prod
 
 import numpy as np
@@ -30,10 +29,10 @@ def conv_strassen(site: Site) -> list[Choice]:
     geo = conv_geometry(site)
     if geo.taps != 1 or any(geo.begin) or any(geo.after):
         raise Skip("only pointwise convolutions without padding are matrix products")
-    w = site.const(1, "the weights").reshape(geo.out_channels, geo.channels).T
+    w = site.const(1, "the weights")
     bias = site.const(2, "the bias") if site.has(2) else np.zeros(geo.out_channels, np.float32)
     lanes = block_of(site.target)
-    more = [Packed("bias", partial(np.ascontiguousarray, bias))]
+    more = [Packed("bias", np.asarray, (bias,))]
     found = [
         choice_of(site, w, shape, Layout(lanes), lambda em: PixelEnds(em, geo), more)
         for shape in shapes(site, geo.points, w, levels=(1, 2), unit=lanes)

@@ -20,12 +20,12 @@ from tinsmith.kernels._kernel import (
     PLAIN,
     Choice,
     Emit,
-    Packed,
     Phase,
     Site,
     Skip,
     Tier,
     kernel,
+    packed_table,
 )
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.transpose import transpose
@@ -96,7 +96,7 @@ def _packing(choice: Choice, name: str, width: int) -> Choice:
         cost=choice.cost + PACKING * size / 4,
         reads=reads,
         phases=(*(Phase(n, emit) for n, emit in moves if n), *map(compute, choice.phases)),
-        packed=(Packed("squares", lambda: squares), Packed("vectors", lambda: vectors), *others),
+        packed=(packed_table("squares", squares), packed_table("vectors", vectors), *others),
         scratch=size,
         detail=f"{name}, {choice.detail}",
     )

@@ -42,9 +42,9 @@ def conv_depthwise(site: Site) -> Choice:
     near = geo.batch == 1 and by_positions(
         site, site.input(0), read, flops, plan.most_bands, blocks * count, planes=2 * blocks
     )
-    packed = [Packed("weights", lambda: pack_taps(w.reshape(len(w), -1), width))]
+    packed = [Packed("weights", pack_taps, (w, width))]
     if bias is not None:
-        packed.append(Packed("bias", lambda: pack_taps(bias.reshape(-1, 1), width)))
+        packed.append(Packed("bias", pack_taps, (bias, width)))
     return Choice(
         cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
         reads=site.reads_first(Layout(width, geo.halo), Layout(width)),
@@ -73,7 +73,8 @@ def depthwise_cut(site: Site) -> tuple[Geometry, int, Tiling, float]:
 
 
 def pack_taps(values: np.ndarray, width: int) -> np.ndarray:
-    """[C, taps] as [channel block][tap][lane], with zeros for the channels that do not exist."""
+    """[C, ...taps] as [channel block][tap][lane], with zeros for channels that do not exist."""
+    values = values.reshape(len(values), -1)
     channels, taps = values.shape
     wide = np.zeros((-(-channels // width) * width, taps), values.dtype)
     wide[:channels] = values

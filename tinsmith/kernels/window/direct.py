@@ -70,9 +70,9 @@ def direct(site: Site, geo: Geometry, groups: int) -> Choice:
     depth = blocks.padded * geo.taps
     planes = geo.batch * groups * (1 if geo.is_pointwise else geo.out[0])
     flops = 2.0 * width * cut.cost * planes * depth
-    packed = [Packed("weights", lambda: pack_groups(w, cut, blocks, groups))]
+    packed = [Packed("weights", pack_groups, (w, cut, blocks, groups))]
     if bias is not None:
-        packed.append(Packed("bias", lambda: pack_bias(bias, cut, groups)))
+        packed.append(Packed("bias", pack_bias, (bias, cut, groups)))
     plan = tiling(site.target, rows, cols, cut.main if cut.count else cut.tail, depth)
     order = order_of(site, geo, groups, cut.total, plan.most_bands, w.nbytes, flops)
     layout = Layout(width)

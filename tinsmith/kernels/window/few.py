@@ -44,9 +44,9 @@ def conv_few_outputs(site: Site) -> Choice:
     flops = 2.0 * width * geo.points * outputs * steps_each
     lines = prod(geo.out[1:]) if geo.is_pointwise else geo.out[1]
     count = bands(geo.batch, lines, flops=flops)
-    packed = [Packed("weights", lambda: _pack(w, width))]
+    packed = [Packed("weights", _pack, (w, width))]
     if bias is not None:
-        packed.append(Packed("bias", lambda: bias))
+        packed.append(Packed("bias", np.asarray, (bias,)))
     return Choice(
         cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
         reads=site.reads_first(Layout(width, geo.halo), Layout(width)),

@@ -12,7 +12,7 @@ import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32
-from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel
+from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, packed_table
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.window.fold import MAXIMUM, SUM, Fold
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, pool_geometry
@@ -57,7 +57,7 @@ def _pool(site: Site, geo: Geometry, fold: Fold, table: np.ndarray | None) -> Ch
             finish,
         )
 
-    packed = [] if table is None else [Packed("shares", lambda: table)]
+    packed = [] if table is None else [packed_table("shares", table)]
     return plain_choice(
         site, geo, 1, ((1, 1),), packed, work, slots=fold.flops / 2, fill=fold.start
     )
@@ -74,9 +74,9 @@ def conv_plain(site: Site) -> Choice:
         raise Skip(f"{geo.channels} to {geo.out_channels} channels fill a block of {most}")
     inputs, outputs = geo.channels // group, geo.out_channels // group
     panels = cut(outputs, MOST_OUTPUTS)
-    packed = [Packed("weights", lambda: _pack(w, group, panels))]
+    packed = [Packed("weights", _pack, (w, group, panels))]
     if bias is not None:
-        packed.append(Packed("bias", lambda: bias))
+        packed.append(Packed("bias", np.asarray, (bias,)))
 
     def work(em: Emit, width: int) -> Sum:
         b = em.b

@@ -56,9 +56,9 @@ def conv_first_layer(site: Site) -> Choice:
     depth = geo.channels * geo.taps
     cut = panels(site.target, geo.out_channels, 1, geo.out[2], depth)
     band = _band(geo)
-    packed = [Packed("weights", lambda: pack_panels(w, cut, blocks))]
+    packed = [Packed("weights", pack_panels, (w, cut, blocks))]
     if bias is not None:
-        packed.append(Packed("bias", lambda: pack_bias(bias, cut)))
+        packed.append(Packed("bias", pack_bias, (bias, cut)))
     planes = geo.batch * geo.out[0]
     flops = 2.0 * width * cut.cost * planes * geo.out[1] * depth
     copies = geo.channels * geo.kernel[0] * band.lines * band.pitch * band.count * planes

@@ -17,7 +17,7 @@ import numpy as np
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32
-from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, View, one_phase
+from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, View, one_phase, packed_table
 from tinsmith.kernels.layout import Layout, Spec, block_of, spec_of
 from tinsmith.kernels.move.channels import Mix, mix_of
 from tinsmith.kernels.rows import run
@@ -145,13 +145,9 @@ def interleaved(site: Site, geo: Geometry, widths: Widths) -> Choice:
     size = (geo.kernel[0], lines, _reach(geo, 2, geo.out[2]))[3 - geo.rank :]
     room = spec_of(np.float32, (1, plan.in_blocks * width, *size), Layout(width))
     workspace = room.nbytes if widths.inputs > 1 else 0
-
-    def weights() -> np.ndarray:
-        return pack_groups(_taken(w, plan), cut, plan.channels, plan.sets)
-
-    packed = [Packed("weights", weights), Packed("edges", lambda: edges.reshape(-1))]
+    packed = [Packed("weights", _pack, (w, plan)), packed_table("edges", edges)]
     if bias is not None:
-        packed.append(Packed("bias", lambda: pack_bias(_taken(bias, plan), cut, plan.sets)))
+        packed.append(Packed("bias", _pack_bias, (bias, plan)))
     return Choice(
         cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY)
         + site.target.time(float(planes * count * workspace), 0),
@@ -163,6 +159,14 @@ def interleaved(site: Site, geo: Geometry, widths: Widths) -> Choice:
         by_channels=geo.batch == 1,
         detail=f"{plan.sides} groups side by side",
     )
+
+
+def _pack(w: np.ndarray, plan: Interleaved) -> np.ndarray:
+    return pack_groups(_taken(w, plan), plan.cut, plan.channels, plan.sets)
+
+
+def _pack_bias(bias: np.ndarray, plan: Interleaved) -> np.ndarray:
+    return pack_bias(_taken(bias, plan), plan.cut, plan.sets)
 
 
 def _taken(values: np.ndarray, plan: Interleaved) -> np.ndarray:

@@ -103,11 +103,11 @@ def mixed(site: Site, geo: Geometry, widths: Widths) -> Choice:
     tile = tiling(site.target, *geo.out[1:], lanes, plan.depth * geo.taps)
     count = bands(geo.batch * plan.panels.total, tile.most_bands, flops=flops)
     packed = [
-        Packed("weights", lambda: pack_mixed(w, plan)),
-        Packed("groups", lambda: group_ids(plan)),
+        Packed("weights", pack_mixed, (w, plan)),
+        Packed("groups", group_ids, (plan,)),
     ]
     if bias is not None:
-        packed.append(Packed("bias", lambda: pack_bias(bias, plan.panels)))
+        packed.append(Packed("bias", pack_bias, (bias, plan.panels)))
     return Choice(
         cost=site.target.time(
             flops, traffic(geo, w.size), EFFICIENCY if plan.alone(lanes) else MASKED

@@ -12,7 +12,7 @@ import numpy as np
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
-from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
+from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel, one_phase, packed_table
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.rows import run
 from tinsmith.kernels.sharing import by_positions
@@ -72,8 +72,7 @@ def _pool(site: Site, geo: Geometry, fold: Fold, shares: tuple[np.ndarray, ...] 
     )  # fmt: skip
     packed = []
     if shares is not None:
-        table = np.concatenate([shares[0], shares[1]])
-        packed.append(Packed("shares", lambda: table))
+        packed.append(packed_table("shares", np.concatenate([shares[0], shares[1]])))
     layout = Layout(width)
     return Choice(
         cost=site.target.time(flops, traffic(geo, 0)),

@@ -16,7 +16,17 @@ import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
-from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
+from tinsmith.kernels._kernel import (
+    Choice,
+    Emit,
+    Packed,
+    Site,
+    Skip,
+    Tier,
+    kernel,
+    one_phase,
+    packed_table,
+)
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.window.direct import (
     EFFICIENCY,
@@ -128,14 +138,11 @@ def conv_transposed(site: Site) -> Choice:
     flops = 2.0 * width * way.cost / prod(largest.out[1:]) * geo.batch * plan.products
     tile = tiling(site.target, *largest.out[1:], cut.main if cut.count else cut.tail, depth)
     count = bands(geo.batch * way.sides * cut.total, tile.most_bands, flops=flops)
-    # [C, K/group, *taps] as [K, C/group, *taps]
-    turned = w.reshape(groups, widths.inputs, widths.outputs, *triple(w.shape[2:])).swapaxes(1, 2)
-    whole = turned.reshape(-1, *turned.shape[2:])
-    packed = [Packed("weights", lambda: _pack(whole, plan, way))]
-    packed.append(Packed("phases", lambda: _table(plan)))
-    packed.append(Packed("groups", way.ids))
+    packed = [Packed("weights", _pack, (w, widths, plan, way))]
+    packed.append(Packed("phases", _table, (plan,)))
+    packed.append(packed_table("groups", way.ids()))
     if bias is not None:
-        packed.append(Packed("bias", lambda: pack_bias(bias, cut, way.sides)))
+        packed.append(Packed("bias", pack_bias, (bias, cut, way.sides)))
     halo = tuple(zip(geo.begin, plan.after, strict=True))[3 - geo.rank :]
     return Choice(
         cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
@@ -201,10 +208,13 @@ def _way(target: Target, widths: Widths, largest: Group) -> Way:
     return Way(cut, widths.groups, blocks.padded, stored, cost, blocks)
 
 
-def _pack(w: np.ndarray, plan: Phases, way: Way) -> np.ndarray:
-    """The packed weights of each phase, one after the other; w is [K, C/group, *3 taps]."""
+def _pack(w: np.ndarray, widths: Widths, plan: Phases, way: Way) -> np.ndarray:
+    """The packed weights of each phase, one after the other; w is [C, K/group, *taps]."""
+    taps = triple(w.shape[2:])
+    turned = w.reshape(widths.groups, widths.inputs, widths.outputs, *taps).swapaxes(1, 2)
+    whole = turned.reshape(-1, *turned.shape[2:])  # [K, C/group, *3 taps]
     parts = [
-        way.pack(w[:, :, a.taps][:, :, :, c.taps][..., d.taps])
+        way.pack(whole[:, :, a.taps][:, :, :, c.taps][..., d.taps])
         for group in plan.groups
         if prod(group.kernel)
         for a, c, d in group.members

@@ -91,9 +91,7 @@ def choices(site: Site, precision: str, words: bool = False, of_taps: bool = Fal
     if of_taps and not are_moderate(w):
         raise Skip("weights are very large, infinite or NaN, and sums of them might not be finite")
     if geo.rank == 3:
-        frames, geo, taps = by_frames(geo, width, w)
-    else:
-        taps = w.reshape(*w.shape[:2], *geo.kernel[1:])
+        frames, geo = by_frames(geo, width)
     offered = []
     target, threads, halved = site.target, site.threads, precision == "halves"
     for rows, cols in found:
@@ -103,14 +101,14 @@ def choices(site: Site, precision: str, words: bool = False, of_taps: bool = Fal
             made = best_plan(target, geo, width, rows, cols, threads, halved, words)
         if made is not None:
             plan = replace(made[0], frames=frames)
-            offered.append(choice(site, plan, taps, made[1], Layout(width, plan.halo)))
+            offered.append(choice(site, plan, planes, made[1], Layout(width, plan.halo)))
     if not offered:
         raise Skip("the sums of so many tiles do not stay in the first-level cache")
     return offered
 
 
-def by_frames(geo: Geometry, width: int, w: Array) -> tuple[Frames, Geometry, Array]:
-    """A convolution of deep images as one of planes, and its weights."""
+def by_frames(geo: Geometry, width: int) -> tuple[Frames, Geometry]:
+    """A convolution of deep images as one of planes."""
     blocks, (high, wide) = -(-geo.channels // width), geo.kernel[1:]
     halo = geo.begin[0], geo.after[0]
     frames = Frames(geo.out[0], geo.kernel[0], blocks, geo.stride[0], geo.dilation[0], halo)
@@ -125,9 +123,17 @@ def by_frames(geo: Geometry, width: int, w: Array) -> tuple[Frames, Geometry, Ar
         dilation=(1, *geo.dilation[1:]),
         begin=(0, *geo.begin[1:]),
     )
-    padded = np.zeros((len(w), blocks * width, *w.shape[2:]), w.dtype)
+    return frames, planes
+
+
+def planes(w: Array, plan: Plan) -> Array:
+    """[K, C, *taps] as the weights [K, C, r_h, r_w] of a plan's planes."""
+    high, wide = plan.geo.kernel[1:]
+    if plan.frames is None:
+        return w.reshape(*w.shape[:2], high, wide)
+    padded = np.zeros((len(w), plan.frames.blocks * plan.width, *w.shape[2:]), w.dtype)
     padded[:, : w.shape[1]] = w
-    return frames, planes, padded.swapaxes(1, 2).reshape(len(w), planes.channels, high, wide)
+    return padded.swapaxes(1, 2).reshape(len(w), plan.geo.channels, high, wide)
 
 
 def plane_geometry(site: Site) -> Geometry:
@@ -140,9 +146,26 @@ def plane_geometry(site: Site) -> Geometry:
     return geo
 
 
+def is_normal(w: Array) -> bool:
+    """Whether some weight is so large that transformed weights are no denormal numbers."""
+    return any(np.abs(part).max() >= SMALLEST for part in w)
+
+
+def can_be_taps(w: Array) -> bool:
+    return is_normal(w) and are_moderate(w)
+
+
+def can_be_halves(w: Array) -> bool:
+    return is_normal(w) and can_be_split(w)
+
+
+def can_be_words(w: Array) -> bool:
+    return is_normal(w) and narrow.fits(w.reshape(len(w), -1).T, EVENLY)
+
+
 def need_normal(w: Array) -> None:
     """Raise Skip where transformed weights might be denormal numbers, which are not as exact."""
-    if all(np.abs(part).max() < SMALLEST for part in w):
+    if not is_normal(w):
         raise Skip(f"all weights are below {SMALLEST:g}: transformed, they would be less exact")
 
 
@@ -158,6 +181,7 @@ def why_not(geo: Geometry, precision: str) -> str:
 
 
 Source = Callable[[Emit], View]
+Turn = Callable[[Array, Plan], Array]
 
 
 def first_input(em: Emit) -> View:
@@ -187,9 +211,9 @@ class Rooms:
 
 
 def choice(
-    site: Site, plan: Plan, w: Array, seconds: float, read: Layout, rooms: Rooms | None = None
+    site: Site, plan: Plan, turn: Turn, seconds: float, read: Layout, rooms: Rooms | None = None
 ) -> Choice:
-    """The choice for a plan; `w` holds the weights of its two axes."""
+    """The choice for a plan; `turn` makes the weights of its two axes from those of the site."""
     rooms = rooms or Rooms()
     bias = site.const(2, "the bias") if site.has(2) else None
     own = 4 * plan.edge + CONFIGURATION * plan.halves
@@ -198,26 +222,30 @@ def choice(
         reads=site.reads_first(read, Layout(plan.width)),
         writes=(Layout(plan.width),),
         phases=phases(plan, rooms),
-        packed=constants(plan, w, bias),
+        packed=constants(plan, site.const(1, "the weights"), turn, bias),
         workspace=own if plan.whole else 4 * plan.size + own,
         scratch=4 * plan.size if plan.whole else 0,
         detail=str(plan),
     )
 
 
-def constants(plan: Plan, w: Array, bias: Array | None) -> tuple[Packed, ...]:
+def constants(plan: Plan, w: Array, turn: Turn, bias: Array | None) -> tuple[Packed, ...]:
     """The weights, the bias, and what gives the taps of weights that are not kept as taps."""
-    size = packed_bytes(plan)
-    padded = Packed("bias", lambda: padded_bias(bias, plan.outputs * plan.width))
+    make, fits = pack, can_be_words if plan.words else is_normal
     if plan.of_taps:
-        return Packed("weights", lambda: pack_taps(w, plan), size, are_moderate), padded
-    make, check = (halves.pack, can_be_split) if plan.halves else (pack, None)
-    return (
-        Packed("weights", lambda: make(w, plan), size, check),
-        padded,
-        Packed("inverse", lambda: pack_inverse(plan)),
-        Packed("present", lambda: pack_present(w, plan)),
-    )
+        make, fits = pack_taps, can_be_taps
+    elif plan.halves:
+        make, fits = halves.pack, can_be_halves
+    weights = Packed("weights", _turned, (make, turn, w, plan), packed_bytes(plan), fits)
+    padded = Packed("bias", padded_bias, (bias, plan.outputs * plan.width))
+    if plan.of_taps:
+        return weights, padded
+    present = Packed("present", _turned, (pack_present, turn, w, plan))
+    return weights, padded, Packed("inverse", pack_inverse, (plan,)), present
+
+
+def _turned(pack: Turn, turn: Turn, w: Array, plan: Plan) -> Array:
+    return pack(turn(w, plan), plan)
 
 
 def phases(plan: Plan, rooms: Rooms) -> tuple[Phase, ...]:

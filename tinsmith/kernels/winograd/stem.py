@@ -52,7 +52,7 @@ def winograd_stem(site: Site) -> list[Choice]:
         image = spec_of(np.float32, half_dims(plan), Layout(width))
         copied = site.target.time(0, 8.0 * prod(geo.size) * geo.channels * geo.batch + image.nbytes)
         rooms = Rooms(lambda em, image=image: View(em.scratch.cast(F32), image), image.size)
-        made = choice(site, plan, fold(w), seconds + copied, PLAIN, rooms)
+        made = choice(site, plan, fold, seconds + copied, PLAIN, rooms)
         copy = Phase(
             geo.batch * image.spatial[0], lambda em, image=image: emit_halves(em, geo, image)
         )
@@ -80,7 +80,7 @@ def half_dims(plan: Plan) -> tuple[int, int, int, int]:
     return (plan.geo.batch, plan.geo.channels, high + below, wide + right)
 
 
-def fold(w: Array) -> Array:
+def fold(w: Array, _: Plan) -> Array:
     """[K, C, r_h, r_w] as weights of the halved image: [K, 4 C, ceil(r_h / 2), ceil(r_w / 2)]."""
     outputs, channels, high, wide = w.shape
     even = np.pad(w, ((0, 0), (0, 0), (0, high % 2), (0, wide % 2)))
