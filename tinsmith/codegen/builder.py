@@ -187,6 +187,37 @@ class Builder:
         assert isinstance(clipped, Val)
         return steps < clipped.to("i32").splat(lanes)
 
+    def pieces(self, count: int, lanes: int) -> list[tuple[int, int, Val | None]]:
+        """(offset, lanes, mask) of the vectors that hold the first `count` elements of a vector of
+        `lanes`: one under a mask where the target has cheap masks, else narrower ones."""
+        if count == lanes:
+            return [(0, lanes, None)]
+        if self.target.has_masks and count:
+            return [(0, lanes, self.first_lanes(count, lanes))]
+        found, at = [], 0
+        while at < count:
+            size = lanes
+            while size > count - at:
+                size //= 2
+            found.append((at, size, None))
+            at += size
+        return found
+
+    def rest(
+        self,
+        start: Val | int,
+        count: int,
+        lanes: int,
+        body: Callable[[Any, int, Val | None], None],
+    ) -> None:
+        """`body(index, lanes, mask)` for `count` < `lanes` elements from `start` on: one masked
+        vector where the target has cheap masks, else single elements."""
+        if self.target.has_masks and lanes > 1:
+            body(start, lanes, self.first_lanes(count, lanes))
+        else:
+            with self.loop(start, start + count) as i:
+                body(i, 1, None)
+
     # ---- control
 
     @contextmanager
@@ -302,11 +333,7 @@ class Builder:
         if isinstance(count, int) and isinstance(full, int):
             if count == full:
                 return
-            if self.target.has_masks and lanes > 1:
-                body(full, lanes, self.first_lanes(count - full, lanes))
-            else:
-                with self.loop(full, count) as i:
-                    body(i, 1, None)
+            self.rest(full, count - full, lanes, body)
             return
         if self.target.has_masks and lanes > 1:
             rest = self.index(count) - self.index(full)

@@ -52,9 +52,18 @@ class Ptr:
         """A pointer to the same type, at an address that was a `value`."""
         return Ptr(self.b, value.ref, self.elem)
 
-    def load(self, lanes: int = 1, mask: Val | None = None, align: int | None = None) -> Val:
-        """`lanes` consecutive elements; lanes off in `mask` are not read and give 0."""
+    def load(
+        self,
+        lanes: int = 1,
+        mask: Val | None = None,
+        align: int | None = None,
+        count: int | None = None,
+    ) -> Val:
+        """`lanes` consecutive elements; those from number `count` on, and lanes off in `mask`, are
+        not read and give 0."""
         ty = self.elem.x(lanes)
+        if count is not None and count < lanes:
+            return self._load_some(lanes, count)
         align = align or self.elem.nbytes
         if mask is None:
             return self.b.emit(ty, f"load {ty.llvm}, ptr {self.address}, align {align}")
@@ -64,6 +73,14 @@ class Ptr:
         place = f"ptr align {align} {self.address}"
         text = f"{place}, {mask.ty.llvm} {mask.ref}, {ty.llvm} zeroinitializer"
         return self.b.intrinsic(name, ty, text=text, params=f"ptr, {mask.ty.llvm}, {ty.llvm}")
+
+    def _load_some(self, lanes: int, count: int) -> Val:
+        if self.b.target.has_masks:
+            return self.load(lanes, self.b.first_lanes(count, lanes))
+        value = self.b.zero(self.elem.x(lanes))
+        for k in range(count):
+            value = value.with_lane(k, (self + k).load())
+        return value
 
     def splat(self, lanes: int) -> Val:
         """One element in every lane."""
@@ -83,7 +100,18 @@ class Ptr:
         params = f"<{lanes} x ptr>, {on.ty.llvm}, {ty.llvm}"
         return self.b.intrinsic(name, ty, text=text, params=params)
 
-    def store(self, value: Val, mask: Val | None = None, align: int | None = None) -> None:
+    def store(
+        self,
+        value: Val,
+        mask: Val | None = None,
+        align: int | None = None,
+        count: Val | int | None = None,
+    ) -> None:
+        """Write the lanes of a value, but those off in `mask`, and those from number `count` on."""
+        lanes = value.ty.lanes
+        if isinstance(count, Val) or (count is not None and count < lanes):
+            self._store_some(value, count)
+            return
         if value.ty.kind == "i1" and self.elem.nbytes == 1:  # a bool is one byte, 0 or 1
             value = value.to(self.elem.kind)
         if value.ty.kind != self.elem.kind and value.ty.elem.llvm != self.elem.llvm:
@@ -92,15 +120,32 @@ class Ptr:
         if mask is None:
             self.b.line(f"store {value.ty.llvm} {value.ref}, ptr {self.address}, align {align}")
             return
-        lanes = mask.ref.strip("<>").split(", ") if mask.ref.startswith("<") else []
-        if lanes.count("i1 true") == 1:  # LLVM 22 writes such a store too wide after a trunc
-            one = lanes.index("i1 true")
+        bits = mask.ref.strip("<>").split(", ") if mask.ref.startswith("<") else []
+        if bits.count("i1 true") == 1:  # LLVM 22 writes such a store too wide after a trunc
+            one = bits.index("i1 true")
             (self + one).store(value.lane(one))
             return
         name = f"llvm.masked.store.{value.ty.suffix}.p0"
         place = f"ptr align {align} {self.address}"
         text = f"{value.ty.llvm} {value.ref}, {place}, {mask.ty.llvm} {mask.ref}"
         self.b.intrinsic(name, None, text=text, params=f"{value.ty.llvm}, ptr, {mask.ty.llvm}")
+
+    def _store_some(self, value: Val, count: Val | int) -> None:
+        b, lanes = self.b, value.ty.lanes
+        if isinstance(count, int):
+            for at, size, mask in b.pieces(count, lanes):
+                (self + at).store(value.part(at, size), mask)
+            return
+
+        def some() -> None:
+            if b.target.has_masks:
+                self.store(value, b.first_lanes(count, lanes))
+                return
+            for k in range(lanes - 1):
+                with b.when(count > k):
+                    (self + k).store(value.lane(k))
+
+        b.choose(count >= lanes, lambda: self.store(value), some)
 
     def atomic_add(self, value: Val | int, order: str = "monotonic") -> Val:
         """Add to the integer at this address as one operation; what was there before. `order` is

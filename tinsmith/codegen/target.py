@@ -81,6 +81,12 @@ class Target:
     wide: float = 1.0  # how much faster whole vectors of 16 are than half ones; 2 with two pipes
     footprint: float = inf  # bytes that one run of a program goes through
 
+    @property
+    def has_exact_tails(self) -> bool:
+        """Whether the end of a row is better read and written in narrower vectors, exactly as many
+        elements as it has: where one vector under a mask is not cheap."""
+        return not self.has_masks
+
     def time(self, flops: float, nbytes: float, efficiency: float = 1.0) -> float:
         """Seconds on one core for so much arithmetic and memory traffic, whichever is slower."""
         bandwidth = (

@@ -225,6 +225,12 @@ class Val:
         where = index.ref if isinstance(index, Val) else str(index)
         return self.b.emit(self.ty.elem, f"extractelement {self.ty.llvm} {self.ref}, i64 {where}")
 
+    def part(self, at: int, lanes: int) -> Val:
+        """`lanes` neighbouring elements of a vector from `at` on."""
+        if lanes == self.ty.lanes:
+            return self
+        return self.lane(at) if lanes == 1 else self.shuffle(None, range(at, at + lanes))
+
     def with_lane(self, index: int | Val, value: Val) -> Val:
         where = index.ref if isinstance(index, Val) else str(index)
         return self.b.emit(

@@ -199,10 +199,7 @@ def _emit_plain(em: Emit, parts: int) -> None:
 def _tail(loop: _Loop, start: int, rest: int) -> None:
     """The elements of a row after its last full vector."""
     b = loop.b
-    if b.target.has_masks:
-        loop.compute(start, 1, loop.lanes, b.first_lanes(rest, loop.lanes))
-    else:
-        run(b, start, start + rest, lambda i: loop.compute(i, 1, 1))
+    b.rest(start, rest, loop.lanes, lambda i, lanes, mask: loop.compute(i, 1, lanes, mask))
 
 
 # ---- blocked

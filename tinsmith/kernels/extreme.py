@@ -112,11 +112,12 @@ def _row(em: Emit, search: Search, row: Position, n: int, lanes: int) -> None:
     steps = b.vector(list(range(lanes)), I32)
     best = (x.load(lanes), steps) if n >= lanes else search.start(b, lanes)
 
-    def step(at: Position, mask: Val | None, best: Pair) -> Pair:
+    def step(at: Position, count: int, best: Pair) -> Pair:
         base = at.to("i32").splat(lanes) if isinstance(at, Val) else b.const(at, I32.x(lanes))
-        value, where = (x + at).load(lanes, mask), base + steps
-        if mask is None:
+        value, where = (x + at).load(lanes, count=count), base + steps
+        if count == lanes:
             return search.advance(best, value, where)
+        mask = b.first_lanes(count, lanes)
         lost_value, lost_where = search.start(b, lanes)
         value, where = mask.select(value, lost_value), mask.select(where, lost_where)
         return search.pick(best, (value, where))
@@ -124,26 +125,16 @@ def _row(em: Emit, search: Search, row: Position, n: int, lanes: int) -> None:
     full, rest = divmod(n, lanes)
     if full > 1:
         with b.loop(lanes, full * lanes, lanes, best) as loop:
-            loop.next(step(loop.index, None, (loop.vars[0], loop.vars[1])))
+            loop.next(step(loop.index, lanes, (loop.vars[0], loop.vars[1])))
         best = loop.out[0], loop.out[1]
-    if rest and b.target.has_masks:
-        best = step(full * lanes, b.first_lanes(rest, lanes), best)
+    if rest:
+        best = step(full * lanes, rest, best)
     value, where = best
     half = lanes
     while half > 1:
         half //= 2
-
-        def side(v: Val, first: int, half: int = half) -> Val:
-            return v.lane(first) if half == 1 else v.shuffle(None, range(first, first + half))
-
-        low, high = ((side(value, at), side(where, at)) for at in (0, half))
+        low, high = ((value.part(at, half), where.part(at, half)) for at in (0, half))
         value, where = search.pick(low, high)
-    if rest and not b.target.has_masks:
-        with b.loop(full * lanes, n, 1, [value, where]) as loop:
-            i = loop.index
-            held = loop.vars[0], loop.vars[1]
-            loop.next(search.pick(held, ((x + i).load(), i.to("i32"))))
-        value, where = loop.out
     rank = len(em.site.out.dims)
     at_outer(em, rank, row).finish(where.to("i64"), [0] * rank)
 

@@ -160,11 +160,7 @@ def each_vector(
     full, rest = divmod(count, lanes)
 
     def last() -> None:
-        if b.target.has_masks:
-            body(full * lanes, lanes, b.first_lanes(rest, lanes))
-        else:
-            with b.loop(full * lanes, count) as one:
-                body(one, 1, None)
+        b.rest(full * lanes, rest, lanes, body)
 
     if not rest:
         body(block * lanes, lanes, None)
@@ -196,12 +192,7 @@ def each_block(
 
     def last() -> None:
         sizes: list[tuple[int, Val | None]] = [(lanes, None)] * (rest // lanes)
-        if few := rest % lanes:
-            if b.target.has_masks:
-                sizes.append((lanes, b.first_lanes(few, lanes)))
-            else:
-                bits = [1 << k for k in range(lanes.bit_length()) if few >> k & 1]
-                sizes += [(size, None) for size in reversed(bits)]
+        sizes += [(size, mask) for _, size, mask in b.pieces(rest % lanes, lanes)]
         body(full * width, sizes)
 
     if not rest:

@@ -225,10 +225,10 @@ class _Mover:
                 (self.dst + k).store(b.zero(self.dst.elem))
 
     def slowly(self, lo: Position, hi: Position, count: int) -> None:
-        """Element by element; masked rows instead where the machine has them."""
+        """Rows that are shorter than a vector, or elements one by one."""
         b, block, pixels = self.b, self.block, self.pixels
-        if self.src.elem.nbytes == 4 and b.target.has_masks:
-            self._masked(count)
+        if self.src.elem.nbytes == 4 and not b.target.has_exact_tails:
+            self._short(count)
             return
 
         def one(p: Position) -> None:
@@ -242,12 +242,11 @@ class _Mover:
 
         run(b, lo * block, b.minimum(hi * block, pixels), one)
 
-    def _masked(self, count: int) -> None:
+    def _short(self, count: int) -> None:
         """A row that is shorter than V pixels."""
         b, block, pixels = self.b, self.block, self.pixels
-        mask = b.first_lanes(pixels, block)
         if self.to_blocked:
-            rows = [(self.src + k * self.step).load(block, mask) for k in range(count)]
+            rows = [(self.src + k * self.step).load(block, count=pixels) for k in range(count)]
             rows += [b.zero(rows[0].ty)] * (block - count)
             for k, column in enumerate(transpose(rows)[:pixels]):
                 (self.dst + k * block).store(column)
@@ -255,4 +254,4 @@ class _Mover:
         rows = [(self.src + k * block).load(block) for k in range(pixels)]
         rows += [b.zero(rows[0].ty)] * (block - pixels)
         for k, column in enumerate(transpose(rows)[:count]):
-            (self.dst + k * self.step).store(column, mask)
+            (self.dst + k * self.step).store(column, count=pixels)

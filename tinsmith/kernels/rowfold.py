@@ -52,18 +52,6 @@ def keep(mask: Val | None, value: Val, otherwise: float) -> Val:
     return value if mask is None else mask.select(value, otherwise)
 
 
-def parts(lanes: int, count: int) -> list[tuple[int, int]]:
-    """(offset, lanes) of power-of-two vectors of at most `lanes` that cover `count` elements."""
-    found, at = [], 0
-    while at < count:
-        size = lanes
-        while size > count - at:
-            size //= 2
-        found.append((at, size))
-        at += size
-    return found
-
-
 SHORT = 8
 """Rows of at most so many vectors are not loops: their values can stay in registers."""
 
@@ -98,11 +86,8 @@ def each_part(
     else:
         for i in range(full):
             body(i * lanes, lanes, None)
-    if rest and b.target.has_masks:
-        body(full * lanes, lanes, b.first_lanes(rest, lanes))
-    elif rest:
-        for at, size in parts(lanes, rest):
-            body(full * lanes + at, size, None)
+    for at, size, mask in b.pieces(rest, lanes):
+        body(full * lanes + at, size, mask)
 
 
 def fold_row(
@@ -142,11 +127,11 @@ def fold_row(
         accs = several(0, chains, accs)
     accs = several(rounds * chains * lanes, left, accs)
     tails: list[list[Val]] = []
-    if rest and b.target.has_masks:
-        accs[:width] = step(full * lanes, lanes, b.first_lanes(rest, lanes), accs[:width])
-    elif rest:
-        for at, size in parts(lanes, rest):
-            tails.append(list(step(full * lanes + at, size, None, fresh(size))))
+    for at, size, mask in b.pieces(rest, lanes):
+        if size == lanes:
+            accs[:width] = step(full * lanes, lanes, mask, accs[:width])
+        else:
+            tails.append(list(step(full * lanes + at, size, mask, fresh(size))))
     found = []
     for k, fold in enumerate(folds):
         whole = [] if not full and tails else [_pairwise(fold, accs[k::width])]

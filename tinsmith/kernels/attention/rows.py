@@ -7,7 +7,7 @@ with the values, divided by the sums on the way out.
 
 from __future__ import annotations
 
-from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.builder import Ptr
 from tinsmith.codegen.math import LOG2E
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32
@@ -28,7 +28,6 @@ from tinsmith.kernels.dot.skeleton import Operands, Tile, offsets, product
 from tinsmith.kernels.dot.tiles import Columns, Rows, choose, split_columns
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.places import Position
-from tinsmith.kernels.rowfold import parts
 from tinsmith.kernels.sharing import PARTS, parts_for
 from tinsmith.records import dataclass
 
@@ -69,7 +68,7 @@ def _shape(target: Target, of: Extents) -> Shape:
     lanes = block_of(target)
     tiling = choose(target, of.queries, of.keys, of.width, most_vectors=TILE_VECTORS)
     vectors = len(tiling.columns.widths) if tiling.columns.full else TILE_VECTORS
-    values = split_columns(of.value_width, lanes, vectors, exact=not target.has_masks)
+    values = split_columns(of.value_width, lanes, vectors, target.has_exact_tails)
     score_row = score_pitch(-(-tiling.columns.padded // lanes) * lanes)
     return Shape(of, tiling.rows, tiling.columns, values, score_row)
 
@@ -164,20 +163,7 @@ def _values(
             for offset, value in offsets(line):
                 lanes = value.ty.lanes
                 last = offset + lanes == sum(widths)
-                _store(em, out + offset, value * factor.splat(lanes), valid if last else lanes)
+                count = valid if last else lanes
+                (out + offset).store(value * factor.splat(lanes), count=count)
 
     each_column_panel(b, s.value_columns, 0, s.value_columns.count, panel)
-
-
-def _store(em: Emit, at: Ptr, value: Val, valid: int) -> None:
-    lanes = value.ty.lanes
-    if valid == lanes:
-        at.store(value)
-    elif em.target.has_masks:
-        at.store(value, em.b.first_lanes(valid, lanes))
-    else:
-        for start, size in parts(lanes, valid):
-            some = (
-                value.lane(start) if size == 1 else value.shuffle(None, range(start, start + size))
-            )
-            (at + start).store(some)

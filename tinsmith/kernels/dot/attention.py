@@ -132,10 +132,10 @@ def attention(site: Site) -> Choice:
     rows, keys = tiling.rows, tiling.columns
     most = max(1, accumulators(target) // rows.size)
     per = min(6, most)
-    values = split_columns(p.f, lanes, per, exact=not target.has_masks)
+    values = split_columns(p.f, lanes, per, target.has_exact_tails)
     while per > 1 and len(values.widths if values.full else values.tail) > most:
         per -= 1
-        values = split_columns(p.f, lanes, per, exact=not target.has_masks)
+        values = split_columns(p.f, lanes, per, target.has_exact_tails)
     items = p.batch * p.heads
     size = items * p.queries * p.keys
     cost = target.time(

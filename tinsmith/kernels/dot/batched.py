@@ -13,7 +13,6 @@ from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, p
 from tinsmith.kernels.dot.tiles import Columns, Tiling, choose
 from tinsmith.kernels.layout import spec_of
 from tinsmith.kernels.places import Position, shifted, strides_of, unravel
-from tinsmith.kernels.rowfold import parts
 from tinsmith.records import dataclass
 
 PACK_ROWS = 48
@@ -125,7 +124,7 @@ def matmul_batched(site: Site) -> Choice:
         raise Skip("the right operand is a constant: matmul_packed packs it once")
     target = site.target
     packs = p.m >= PACK_ROWS and 4 * p.k * p.n > target.l1
-    tiling = choose(target, p.m, p.n, p.k, exact=not packs and not target.has_masks)
+    tiling = choose(target, p.m, p.n, p.k, exact=not packs and target.has_exact_tails)
     nbytes = 4.0 * p.items * (p.m * p.k + p.k * p.n * (3 if packs else 1) + p.m * p.n)
     cost = target.time(2.0 * p.items * p.m * p.n * p.k, nbytes, tiling.efficiency) + 1e-7
     cells = grid(target, tiling, p.k, cost / p.items, p.items)
@@ -205,11 +204,4 @@ def pack_panels(
 
 
 def _copy(b: Builder, source: Ptr, sink: Ptr, width: int, valid: int) -> None:
-    if valid == width:
-        sink.store(source.load(width))
-    elif b.target.has_masks:
-        sink.store(source.load(width, b.first_lanes(valid, width)))
-    else:
-        sink.store(b.zero(F32.x(width)))
-        for at, size in parts(width, valid):
-            (sink + at).store((source + at).load(size))
+    sink.store(source.load(width, count=valid))

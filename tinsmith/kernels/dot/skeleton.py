@@ -19,7 +19,6 @@ from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Emit, Site
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.places import Position, merged, shifted, strides_of, unravel
-from tinsmith.kernels.rowfold import parts
 from tinsmith.records import dataclass
 
 UNROLL = 4
@@ -193,14 +192,8 @@ def finish_row(em: Emit, row: Sequence[Val], index: Sequence[Position], valid: i
     for offset, acc in offsets(row):
         lanes = acc.ty.lanes
         want = valid if offset + lanes == size else lanes
-        if want == lanes:
-            em.finish(acc, place(offset))
-        elif em.target.has_masks:
-            em.finish(acc, place(offset), em.b.first_lanes(want, lanes))
-        else:
-            for at, part in parts(lanes, want):
-                some = acc.lane(at) if part == 1 else acc.shuffle(None, range(at, at + part))
-                em.finish(some, place(offset + at))
+        for at, part, mask in em.b.pieces(want, lanes):
+            em.finish(acc.part(at, part), place(offset + at), mask)
 
 
 HEAVY_FLOPS = 10

@@ -26,7 +26,7 @@ def matmul_typed(site: Site) -> Choice:
     target = site.target
     ty, nbytes = elem(site.out), site.out.dtype.itemsize
     lanes = lanes_of(target, nbytes)
-    columns = split_columns(p.n, lanes, VECTORS, exact=not target.has_masks)
+    columns = split_columns(p.n, lanes, VECTORS, target.has_exact_tails)
     rows = split_rows(p.m, accumulators(target) // max(VECTORS, len(columns.tail)))
     moved = float(nbytes) * p.items * (p.m * p.k + p.k * p.n + p.m * p.n)
     # as so many operations of float32, of which vectors hold nbytes / 4 times as many

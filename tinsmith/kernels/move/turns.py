@@ -120,17 +120,7 @@ def _pixel(em: Emit, image: View, blocked: Ptr, flat: Ptr, to_rows: bool) -> Non
     if not rest:
         return
     a, z = blocked + full * plane, flat + full * block
-    if b.target.has_masks:
-        mask = b.first_lanes(rest, block)
-        if to_rows:
-            z.store(a.load(block), mask)
-        else:
-            a.store(z.load(block, mask))
-        return
-    for k in range(rest):
-        if to_rows:
-            (z + k).store((a + k).load())
-        else:
-            (a + k).store((z + k).load())
-    for k in range(rest, 0 if to_rows else block):
-        (a + k).store(b.zero(a.elem))
+    if to_rows:
+        z.store(a.load(block), count=rest)
+    else:
+        a.store(z.load(block, count=rest))

@@ -76,7 +76,7 @@ class Step:
         if layer.hidden % v == 0:
             place.store(h)
             return
-        store_some(self.em.b, place, h, self.em.b.index(layer.hidden) - self.em.b.index(unit))
+        place.store(h, count=self.em.b.index(layer.hidden) - self.em.b.index(unit))
 
     def kept(self, new: Val, old: Ptr, row: Position) -> Val:
         """The new state, or the old one where the row's sequence has ended."""
@@ -88,22 +88,6 @@ class Step:
         lens = self.em.ins[4]
         assert lens is not None
         return self.t < (lens.pointer + row).load().to("i64")
-
-
-def store_some(b: Builder, place: Ptr, value: Val, count: Val) -> None:
-    """Store the first `count` lanes (all, where there are more)."""
-    lanes = value.ty.lanes
-    full = count >= lanes
-
-    def some() -> None:
-        if b.target.has_masks:
-            place.store(value, b.first_lanes(count, lanes))
-            return
-        for k in range(lanes - 1):
-            with b.when(count > k):
-                (place + k).store(value.lane(k))
-
-    b.choose(full, lambda: place.store(value), some)
 
 
 Cell = Callable[[Step], None]
