@@ -3,8 +3,8 @@
 A kernel is a row of one table: operator, tier, dtypes, what the machine must have, and a function
 that looks at a `Site` (one node, or one fused region, with static shapes on one machine) and either
 raises `Skip("why")` or returns a `Choice` (or several): its cost, the layouts it reads and writes,
-the weights it wants packed, and `emit`, which generates its code once the planner has settled
-where every operand lies.
+the weights it wants packed, and phases, which generate its code once the planner has settled where
+every operand lies.
 
     @kernel("Conv", Tier.SHAPED, dtypes="float32")
     def conv_direct(site):
@@ -12,11 +12,13 @@ where every operand lies.
         if site.attr("group") != 1:
             raise Skip(f"group is {site.attr('group')}")
         ...
-        return Choice(cost=..., reads=(blocked, None, None), writes=(blocked,), tiles=rows,
-                      packed=(Packed("w", pack_panels, (w, cut)),), emit=generate)
+        return Choice(cost=..., reads=(blocked, None, None), writes=(blocked,),
+                      phases=one_phase(rows, generate),
+                      packed=(Packed("w", pack_panels, (w, cut)),))
 
-`emit(em)` runs with `em.b` inside a function `kernel(operands..., begin, end)` and must compute the
-tiles [begin, end) of the phase's `tiles`; different tiles may run on different threads.
+A phase has a number of tiles and a function `emit(em)`. That runs with `em.b` inside a function
+`kernel(operands..., begin, end)`, and must compute the tiles [begin, end); different tiles may run on
+different threads.
 """
 
 from __future__ import annotations
