@@ -17,8 +17,8 @@ every operand lies.
                       packed=(Packed("w", pack_panels, (w, cut)),))
 
 A phase has a number of tiles and a function `emit(em)`. That runs with `em.b` inside a function
-`kernel(operands..., begin, end)`, and must compute the tiles [begin, end); different tiles may run on
-different threads.
+`kernel(operands..., begin, end)`, and must compute the tiles [begin, end); different tiles may run
+on different threads.
 """
 
 from __future__ import annotations
