@@ -45,9 +45,9 @@ class View:
 
 @dataclass
 class Emit:
-    """What the function of a `Phase` works with. `ins` has one View for each of `site.inputs` (None where it
-    is not read), `extras` one for each extra, broadcast to the output's dims; `packed` is in the
-    order of `Choice.packed`, as pointers to the element type of the packed array."""
+    """What the function of a `Phase` works with. `ins` has one View for each of `site.inputs` (None
+    where it is not read), `extras` one for each extra, broadcast to the output's dims; `packed` is
+    in the order of `Choice.packed`, as pointers to the element type of the packed array."""
 
     b: Builder
     site: Site
