@@ -1,4 +1,4 @@
-"""Results as a table in a page: `python -m benchmarks.table panel.json README.md`.
+"""Results as a table in a page: `python -m benchmarks.table panel.json docs/speed.md`.
 
 Takes what panel, startup, memory, threads and batch wrote, and replaces what stands between the
 page's two `<!-- panel -->`, `<!-- startup -->`, ... lines.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 import shutil
@@ -13,17 +14,24 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w+)( [\w ]+)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def blocks(page: Path, language: str) -> list[tuple[int, str]]:
-    """(line, text) of the fenced blocks of a language."""
+def blocks(page: Path, language: str, needs: str = "") -> list[tuple[int, str]]:
+    """(line, text) of the fenced blocks of a language that name these packages after it: blocks
+    that name some need them, and are scripts of their own."""
     text = page.read_text(encoding="utf-8")
     return [
-        (text.count("\n", 0, m.start(2)) + 1, m[2])
+        (text.count("\n", 0, m.start(3)) + 1, m[3])
         for m in BLOCK.finditer(text)
-        if m[1] == language
+        if m[1] == language and (m[2] or "").strip() == needs
     ]
+
+
+def needed(page: Path) -> list[str]:
+    """The packages that Python blocks of a page name, block by block."""
+    text = page.read_text(encoding="utf-8")
+    return [m[2].strip() for m in BLOCK.finditer(text) if m[1] == "python" and m[2]]
 
 
 def commands(page: Path) -> list[str]:
@@ -60,6 +68,33 @@ def test_the_python_blocks_run_in_order(name: str, folder: Path) -> None:
     script = folder / f"{Path(name).stem}_blocks.py"
     script.write_text("".join(source), encoding="utf-8")
     run([script.name], folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"), [(str(p.relative_to(ROOT)), needs) for p in PAGES for needs in needed(p)]
+)
+def test_the_python_blocks_that_need_other_packages_run(
+    name: str, needs: str, folder: Path
+) -> None:
+    missing = [p for p in needs.split() if importlib.util.find_spec(p) is None]
+    if missing:
+        pytest.skip(f"{name} shows a script that needs {' and '.join(missing)}")
+    for line, text in blocks(ROOT / name, "python", needs):
+        script = folder / f"block_{line}.py"
+        script.write_text(text, encoding="utf-8")
+        run([script.name], folder)
+
+
+def test_the_readme_is_short() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 200
+    assert len(text.split()) <= 1500
+
+
+def test_the_index_names_every_page() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = {p.name for p in ROOT.glob("docs/*.*") if p.suffix in (".md", ".py")} - {"README.md"}
+    assert not [p for p in pages if f"]({p})" not in index]
 
 
 @pytest.mark.parametrize("name", names([p for p in PAGES if commands(p)]))
