@@ -72,6 +72,10 @@ def need(condition: Any, message: str) -> None:
         raise TypeRuleError(message)
 
 
+Gradient = Callable[[Callable[..., Any], Any, Any], "tuple[Any, ...]"]
+"""From `emit`, a node, and the derivative by its output to the derivatives by its inputs."""
+
+
 class Op:
     """An operator: name, signature, numpy reference, type rule, traits. Immutable and shared."""
 
@@ -95,6 +99,7 @@ class Op:
         self._rule: Callable[..., Any] | None = None
         self._cost: Callable[..., float] | None = None
         self._most: Callable[..., int] | None = None
+        self.derivatives: Gradient | None = None
 
     def type(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: the type rule. Called with the input Values (None where absent) and all
@@ -112,6 +117,17 @@ class Op:
         """Decorator: the most that the one dim can be which only the run can tell, from static
         input Values and attributes. A kernel may then compute the operator: it counts."""
         self._most = rule
+        return rule
+
+    def gradient(self, rule: Gradient) -> Gradient:
+        """Decorator: the derivatives by the inputs of the sum of what follows from the output, as
+        Values; None by an input that has none.
+
+        Called with `emit`, a node, and the derivative g by its output. `emit("Mul", a, b)` adds
+        a node to the graph and gives its output. Where an input was repeated to the shape of the
+        output, its derivative has the shape of the output: `ops/gradient.py` sums it.
+        """
+        self.derivatives = rule
         return rule
 
     # ---- what the graph calls

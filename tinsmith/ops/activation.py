@@ -16,6 +16,7 @@ from tinsmith.ops._rules import (
     pointwise,
 )
 from tinsmith.ops._special import gelu, one_plus_exp_of_minus
+from tinsmith.ops.gradient import times_rest
 
 
 @op("elementwise", "activation")
@@ -25,6 +26,11 @@ def Tanh(x):
     return np.tanh(x)
 
 
+@Tanh.gradient
+def _(emit, node, g):
+    return (times_rest(emit, g, emit("Mul", node.output, node.output)),)
+
+
 @op("elementwise", "activation")
 @in_float32
 def Sigmoid(x):
@@ -32,11 +38,22 @@ def Sigmoid(x):
     return 1 / one_plus_exp_of_minus(x)
 
 
+@Sigmoid.gradient
+def _(emit, node, g):
+    return (times_rest(emit, emit("Mul", g, node.output), node.output),)
+
+
 @op("elementwise", "activation")
 @in_float32
 def Relu(x):
     """y = max(x, 0)"""
     return np.maximum(x, 0)
+
+
+@Relu.gradient
+def _(emit, node, g):
+    zero = np.zeros((), g.dtype)
+    return (emit("Where", emit("Greater", node.inputs[0], zero), g, zero),)
 
 
 @op("elementwise", "activation")

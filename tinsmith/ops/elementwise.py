@@ -34,10 +34,20 @@ def _(x):
     return x.type
 
 
+@Identity.gradient
+def _(emit, node, g):
+    return (g,)
+
+
 @op("elementwise")
 def Neg(x):
     """y = -x"""
     return np.negative(x)
+
+
+@Neg.gradient
+def _(emit, node, g):
+    return (emit("Neg", g),)
 
 
 @op("elementwise")
@@ -57,6 +67,11 @@ def Sign(x):
 def Sqrt(x):
     """y = sqrt(x)"""
     return np.sqrt(x)
+
+
+@Sqrt.gradient
+def _(emit, node, g):
+    return (emit("Div", emit("Mul", g, np.asarray(0.5, g.dtype)), node.output),)
 
 
 @op("elementwise")
@@ -80,11 +95,21 @@ def Exp(x):
     return np.exp(x)
 
 
+@Exp.gradient
+def _(emit, node, g):
+    return (emit("Mul", g, node.output),)
+
+
 @op("elementwise")
 @in_float32
 def Log(x):
     """y = ln(x)"""
     return np.log(x)
+
+
+@Log.gradient
+def _(emit, node, g):
+    return (emit("Div", g, node.inputs[0]),)
 
 
 @op("elementwise")
@@ -201,16 +226,32 @@ def Add(x, y):
     return x + y
 
 
+@Add.gradient
+def _(emit, node, g):
+    return g, g
+
+
 @op("elementwise")
 def Sub(x, y):
     """z = x - y; integers wrap around"""
     return x - y
 
 
+@Sub.gradient
+def _(emit, node, g):
+    return g, emit("Neg", g)
+
+
 @op("elementwise", "commutative", "associative")
 def Mul(x, y):
     """z = x * y; integers wrap around"""
     return x * y
+
+
+@Mul.gradient
+def _(emit, node, g):
+    x, y = node.inputs
+    return emit("Mul", g, y), emit("Mul", g, x)
 
 
 @op("elementwise")
@@ -230,6 +271,12 @@ def _divisor(y: Any) -> Any:
     """`y`, with 1 in place of the divisors that trap on some machines: 0, and -1 (under MIN)."""
     by = np.where(y == 0, 1, y)
     return by if y.dtype.name in UNSIGNED else np.where(y == -1, 1, by)
+
+
+@Div.gradient
+def _(emit, node, g):
+    by_x = emit("Div", g, node.inputs[1])
+    return by_x, emit("Neg", emit("Mul", by_x, node.output))
 
 
 @op("elementwise")

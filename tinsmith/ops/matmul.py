@@ -53,6 +53,21 @@ def _(a, b, **_):
     return 2 * prod(int(d) for d in shape) * a.dims[-1]
 
 
+@MatMul.gradient
+def _(emit, node, g):
+    a, b = node.inputs
+    need(
+        min(a.rank or 0, b.rank or 0) >= 2,
+        f"the derivative of the product of {a.type} and {b.type} is not known",
+    )
+
+    def turned(v: Value) -> Value:
+        perm = tuple(range(v.rank or 0))
+        return emit("Transpose", v, perm=(*perm[:-2], perm[-1], perm[-2]))
+
+    return emit("MatMul", g, turned(b)), emit("MatMul", turned(a), g)
+
+
 # ---- einsum
 
 

@@ -1,0 +1,70 @@
+"""Derivatives as nodes of the same graph, from the rules that operators have (`Op.gradient`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinsmith.errors import TypeRuleError
+from tinsmith.graph import Graph, Node, Value
+
+Emit = Callable[..., Any]
+"""`emit("Mul", a, b)` adds a node of that operator to the graph, and gives its output."""
+
+
+def times_rest(emit: Emit, g: Value, part: Value) -> Value:
+    """g * (1 - part)"""
+    return emit("Mul", g, emit("Sub", np.asarray(1, g.dtype), part))
+
+
+def derivatives(graph: Graph, y: Value, xs: Sequence[Value], emit: Emit) -> tuple[Value, ...]:
+    """The derivatives of the sum of y by each of xs, through the nodes that lead from them to y;
+    zeros by what does not. Raises TypeRuleError where an operator on the way has no rule."""
+    found: dict[Value, Value] = {y: _filled(emit, y, 1)}
+    leads = _leading(graph, set(xs))
+    for node in reversed([n for n in graph.nodes if n in leads]):
+        g = found.get(node.outputs[0])
+        if g is None:
+            continue
+        for v, part in zip(node.inputs, _parts(emit, node, g), strict=True):
+            if v is None or part is None or not (v in xs or v.producer in leads):
+                continue
+            part = _summed(emit, part, v)
+            found[v] = emit("Add", found[v], part) if v in found else part
+    return tuple(found[x] if x in found else _filled(emit, x, 0) for x in xs)
+
+
+def _filled(emit: Emit, like: Value, number: int) -> Value:
+    if like.type.is_static:
+        return like.graph.const(np.full(like.dims, number, like.dtype))
+    return emit("ConstantOfShape", emit("Shape", like), value=number, dtype=like.dtype.name)
+
+
+def _leading(graph: Graph, xs: set[Value]) -> set[Node]:
+    """The nodes whose outputs depend on xs."""
+    found: set[Node] = set()
+    for node in graph.nodes:
+        if any(v in xs or (v is not None and v.producer in found) for v in node.inputs):
+            found.add(node)
+    return found
+
+
+def _parts(emit: Emit, node: Node, g: Value) -> tuple[Value | None, ...]:
+    rule = getattr(node.op, "derivatives", None)
+    if rule is None or len(node.outputs) != 1:
+        raise TypeRuleError(f"the derivative of {node.op.name} ({node.name!r}) is not known")
+    return rule(emit, node, g)
+
+
+def _summed(emit: Emit, part: Value, v: Value) -> Value:
+    """Summed over the axes along which v was repeated."""
+    if part.shape == v.shape and v.shape is not None:
+        return part
+    if not (v.type.is_static and part.type.is_static):
+        raise TypeRuleError(f"{v!r} may be repeated to {part.type}: the shapes must be known")
+    lead = len(part.dims) - len(v.dims)
+    axes = [i for i, d in enumerate(part.dims) if i < lead or (d != 1 and v.dims[i - lead] == 1)]
+    total = emit("Reduce", part, np.array(axes, np.int64), kind="sum", keepdims=True)
+    return emit("Reshape", total, np.array(v.dims, np.int64))
