@@ -277,10 +277,14 @@ class _Parser:
             self.fail(str(error), at)
         if len(node.outputs) != len(names):
             self.fail(f"{kind} has {len(node.outputs)} outputs, {len(names)} are named", at)
+        known = {d for v in inputs if v is not None for d in _symbols(v.type)}
+        ours = {}
         for v, t in zip(node.outputs, types, strict=False):
             if not compatible(v.type, t):
                 self.fail(f"{v.name!r} is {v.type}, not {t}", at)
-            v.type = t
+            if v.shape is not None and t.shape is not None:
+                pairs = zip(v.shape, t.shape, strict=True)
+                ours |= {a: b for a, b in pairs if isinstance(a, str) and isinstance(b, str)}
         return node
 
     def defines(self) -> bool:
