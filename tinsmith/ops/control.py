@@ -23,6 +23,7 @@ from tinsmith.graph import (
     bare,
     same_kind,
 )
+from tinsmith.graph.types import says_more
 from tinsmith.ops._op import as_value, axis_of, broadcast, fresh, need, op, shown
 from tinsmith.ops.declared import Refused
 from tinsmith.ops.sequence import item_of
@@ -93,7 +94,7 @@ def infer_graph(graph: Graph, args: Sequence[Value]) -> list[Type]:
             f"the input {v.name!r} of graph {graph.name!r} is {v.type}, it is given {a.type}",
         )
         need(
-            not _says_more(v.type, a.type),
+            not says_more(v.type, a.type),
             f"the input {v.name!r} of graph {graph.name!r} is taken for {v.type}, it is {a.type}",
         )
     env: dict[Value, Value] = dict(zip(graph.inputs, args, strict=True))
@@ -108,18 +109,6 @@ def infer_graph(graph: Graph, args: Sequence[Value]) -> list[Type]:
         for v, t in zip(node.outputs, types, strict=True):
             env[v] = Value(graph, t, v.name)
     return [env.get(v, v).type for v in graph.outputs]
-
-
-def _says_more(formal: Type, given: Type) -> bool:
-    """Whether the type of a graph's input has numbers, or a rank, that are not known of what is
-    given to it: what follows from them would not hold."""
-    formal, given = bare(formal), bare(given)
-    if isinstance(formal, Holder) and isinstance(given, Holder):
-        return _says_more(formal.item, given.item)
-    if formal.shape is None or given.shape is None or len(formal.shape) != len(given.shape):
-        return formal.shape is not None
-    pairs = zip(formal.shape, given.shape, strict=True)
-    return any(isinstance(f, int) and f != g for f, g in pairs)
 
 
 def _forgotten(body: Graph) -> list[Type]:
