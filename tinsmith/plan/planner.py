@@ -19,6 +19,7 @@ from tinsmith.kernels.layout import Spec
 from tinsmith.kernels.memo import choice_key, phase_code
 from tinsmith.plan.arena import arena_of, check_size, check_values, take_over, workspace_of
 from tinsmith.plan.footprint import footprint
+from tinsmith.plan.gate import absorbed
 from tinsmith.plan.main import helpers_text, main_text
 from tinsmith.plan.memory import align
 from tinsmith.plan.pick import Preferences
@@ -170,6 +171,7 @@ def make_plan(
     once everywhere); None leaves it to the cost model.
     """
     check_values(graph)
+    graph = absorbed(graph)
     target = replace(target, footprint=footprint(graph))
     placer = Placer(target, overrides or {}, precision, threads, preferences, small)
     if turns is None:
