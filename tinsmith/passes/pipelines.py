@@ -5,6 +5,7 @@ from __future__ import annotations
 PORTABLE = (
     "take-branches",
     "propagate-shapes",
+    "drop-proven",
     "canonicalise",
     "canonicalise-shapes",
     "lower-einsum",

@@ -1,0 +1,33 @@
+"""Checks of sizes are dropped where they are proven."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tinsmith.graph import Graph
+from tinsmith.ops.declared import undeclare
+from tinsmith.passes.manager import Context, register
+from tinsmith.records import dataclass
+from tinsmith.rewrite import meet
+
+
+@register("portable")
+@dataclass(frozen=True)
+class DropProven:
+    """Checks of sizes whose types say no more than their inputs' are dropped."""
+
+    operators: ClassVar = frozenset(("Declared",))
+
+    def run(self, graph: Graph, context: Context) -> int:
+        changes = 0
+        for node in graph.nodes:
+            x = node.inputs[0] if node.op.name in self.operators else None
+            if x is None or node.op.infer(node.inputs, node.attrs) != (x.type,):
+                continue
+            if node.output in graph.outputs and (x.producer is None or x in graph.outputs):
+                continue  # the graph output would lose its name
+            if x.producer is not None:
+                x.type = meet(node.output.type, x.type)
+            undeclare(node)
+            changes += 1
+        return changes

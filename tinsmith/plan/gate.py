@@ -1,0 +1,66 @@
+"""The last line of defence before memory is planned: sizes that do not follow from what is read.
+
+A type may tell sizes that only the run can prove: of a Reshape whose target is computed, where the
+model declares the result. Code that takes them for granted would read and write beyond the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tinsmith.graph import Graph, Node, Type, Value
+from tinsmith.graph.infer import checked_types
+from tinsmith.ops.declared import undeclare
+
+REGIONS = ("Fused", "Block")
+
+
+def absorbed(graph: Graph) -> Graph:
+    """A graph in which what is declared of a result that nothing else reads is planned for that
+    result: its kernel checks the sizes, or they are compared with what its reference gives. The
+    graph itself, where there is nothing of the kind."""
+    if not any(_checked_alone(node, graph) for node in graph.nodes):
+        return graph
+    graph = graph.clone()
+    for node in graph.nodes:
+        if x := _checked_alone(node, graph):
+            x.type = node.output.type
+            undeclare(node)
+    return graph
+
+
+def _checked_alone(node: Node, graph: Graph) -> Value | None:
+    """What a check of sizes reads, where that is a node's result, and nothing else reads it."""
+    if node.op.name != "Declared" or not node.output.type.is_static:
+        return None
+    x = node.inputs[0]
+    if x is None or x.producer is None or x.uses != [node] or x in graph.outputs:
+        return None
+    return x
+
+
+def follows(node: Node) -> bool:
+    """Whether the static types of a node's outputs follow from its type rule over what it reads:
+    else only kernels that check the sizes may compute it, or its reference, whose results are
+    compared with the plan. Raises TypeRuleError where they contradict it."""
+    if not all(v.type.is_static for v in node.outputs):
+        return True  # computed by its reference, into memory of its own
+    if node.op.name in REGIONS:
+        return _region_follows(node.attrs["body"], node.inputs, node.outputs)
+    if "control" in node.op.traits:
+        return False
+    return [v.type for v in node.outputs] == list(checked_types(node))
+
+
+def _region_follows(
+    body: Graph, inputs: Sequence[Value | None], outputs: Sequence[Value]
+) -> bool:
+    return (
+        _types(inputs) == _types(body.inputs)
+        and _types(outputs) == _types(body.outputs)
+        and all(map(follows, body.nodes))
+    )
+
+
+def _types(values: Sequence[Value | None]) -> list[Type | None]:
+    return [None if v is None else v.type for v in values]
