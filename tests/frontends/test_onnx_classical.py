@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 
 import tinsmith as ts
 from tests.frontends.models import check_evaluator, floats, ml, model
-from tinsmith.errors import DataError, ImportFailed
+from tinsmith.errors import DataError, ImportFailed, ModelWarning
 from tinsmith.frontends import load
 from tinsmith.ops import OPS
 
@@ -172,9 +172,36 @@ def test_categories() -> None:
     assert y.tolist() == ["b", "?"]
 
 
-def test_a_vector_of_features() -> None:
-    (y,) = run(*ml("FeatureVectorizer", X, INTS[:1].repeat(7, 0), inputdimensions=[4, 3]))
-    np.testing.assert_array_equal(y, np.hstack([X, INTS[:1].repeat(7, 0)]).astype(np.float32))
+@pytest.mark.parametrize(
+    ("shapes", "widths"),
+    [
+        ([(7, 4), (7, 3)], [4, 3]),
+        ([(4,), (3,)], [4, 3]),  # vectors are one row each
+        ([(4,), (1, 3)], [4, 3]),
+        ([(1, 2, 3), (1, 2, 1)], [6, 2]),  # of more axes all but the first are features
+        ([(2, 2, 3), (2, 1, 2, 1)], [6, 2]),
+        ([(2, 3), (2, 2)], [5, 1]),  # filled with zeros, and cut
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_vectors_of_features(shapes: Any, widths: Any, dtype: Any) -> None:
+    """As ONNX Runtime: rows of float32, each with the given number of features of each input."""
+    xs = [np.arange(1, np.prod(s) + 1, dtype=dtype).reshape(s) for s in shapes]
+    (y,) = run(*ml("FeatureVectorizer", *xs, inputdimensions=widths))
+    rows = [x.reshape(1 if x.ndim == 1 else len(x), -1) for x in xs]
+    rows = [np.pad(r, [(0, 0), (0, w)])[:, :w] for r, w in zip(rows, widths, strict=True)]
+    assert y.dtype == np.float32
+    np.testing.assert_array_equal(y, np.hstack(rows))
+
+
+def test_more_coefficients_than_features() -> None:
+    """As ONNX Runtime: those of the rows that the intercepts count, and a warning."""
+    proto, feeds = ml("LinearClassifier", X[:, :2], outs=2, **THREE, intercepts=[0.5, 0, -0.5],
+                      coefficients=floats(12).tolist())  # fmt: skip
+    with pytest.warns(ModelWarning, match="12 coefficients are given, the first 6 are used"):
+        _, scores = run(proto, feeds)
+    want = X[:, :2] @ floats(12)[:6].reshape(3, 2).T + [0.5, 0, -0.5]
+    np.testing.assert_allclose(scores, want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -182,6 +209,7 @@ def test_a_vector_of_features() -> None:
     [
         (ml("Scaler", X), "needs an offset and a scale"),
         (ml("Normalizer", X, norm="L3"), "norm is 'L3'"),
+        (ml("FeatureVectorizer", X, X, inputdimensions=[4]), "1 inputdimensions for 2 inputs"),
         (ml("LabelEncoder", X, keys_int64s=[1], values_int64s=[2]), "its keys are int64"),
         (ml("LabelEncoder", INTS, values_int64s=[2]), "has no keys"),
         (ml("TreeEnsembleRegressor", X, n_targets=2, **forest("target")), "names the target 2"),

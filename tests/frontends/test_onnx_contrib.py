@@ -198,3 +198,8 @@ def test_integer_products(bias: Any) -> None:
     (got,) = run(*one("DynamicQuantizeMatMul", x, b, SCALES[1], ZEROS[1], bias))
     want = x @ real(b, 1) + (0 if bias is None else bias)
     assert np.abs(got - want).max() < 0.02 * np.abs(want).max()
+
+
+def test_inverse() -> None:
+    x = floats(2, 3, 3)
+    check(*one("Inverse", x), expected=[np.linalg.inv(x)], rtol=1e-4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -132,8 +134,6 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str]] = [
     "nodes, options, message", [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
 )
 def test_refusals(nodes: list[Any], options: dict[str, Any], message: str) -> None:
-    import re
-
     assert re.search(message, refused(nodes, **options))
 
 
@@ -235,6 +235,54 @@ def test_attributes_that_do_no_harm_are_noted(name: str) -> None:
 )
 def test_attributes_that_an_operator_does_not_have_are_named(proto: Any, message: str) -> None:
     assert message in refused([proto])
+
+
+WRONG_KINDS = [
+    (node("LeakyRelu", ["x"], ["y"], alpha="x"), "'alpha' must be a number, it is 'x'"),
+    (node("LeakyRelu", ["x"], ["y"], alpha=[1, 2]), r"'alpha' must be a number, it is \[1, 2\]"),
+    (node("Softmax", ["x"], ["y"], axis=1.0), "'axis' must be a whole number, it is 1.0"),
+    (node("Concat", ["x"], ["y"], axis=[1]), r"'axis' must be a whole number, it is \[1\]"),
+    (node("Transpose", ["x"], ["y"], perm=[0.0, 1.0]), "'perm' must be a list of whole numbers"),
+    (node("Gelu", ["x"], ["y"], approximate=1), "'approximate' must be a string, it is 1"),
+    (node("Cast", ["x"], ["y"], to=1.0), "'to' must be a whole number or a string, it is 1.0"),
+    (node("Constant", [], ["y"], value=1.0), "'value' must be a tensor, it is 1.0"),
+    (node("If", ["x"], ["y"], then_branch=1), "'then_branch' must be a graph, it is 1"),
+    (node("Scaler", ["x"], ["y"], domain="ai.onnx.ml", scale=1.0), "'scale' must be a list of num"),
+    (node("QuickGelu", ["x"], ["y"], domain="com.microsoft", alpha=[2.0]), "'alpha' must be a num"),
+    (node("FusedGemm", ["x", "x"], ["y"], domain="com.microsoft", activation=3), "must be a stri"),
+]
+
+
+@pytest.mark.parametrize(("proto", "message"), WRONG_KINDS, ids=lambda v: getattr(v, "op_type", ""))
+def test_attributes_of_a_wrong_kind_are_named(proto: Any, message: str) -> None:
+    with pytest.raises(ImportFailed, match=f"its attribute .*{message}"):
+        load(model([proto], {"x": X}, ["y"], domains={"ai.onnx.ml": 3, "com.microsoft": 1}))
+
+
+def test_whole_numbers_stand_for_floats() -> None:
+    graph = load(model([node("LeakyRelu", ["x"], ["y"], alpha=2)], {"x": X}, ["y"]))
+    assert isinstance(graph.node("y").alpha, float) and graph.node("y").alpha == 2
+
+
+def test_the_kinds_of_attributes_are_those_of_the_schemas() -> None:
+    """Of all operators, in all versions; and every name that importers of com.microsoft read."""
+    from onnx import defs
+
+    from tinsmith.frontends.onnx import attributes, scope
+
+    letters = {"FLOAT": "f", "INT": "i", "STRING": "s", "TENSOR": "t", "GRAPH": "g",
+               "FLOATS": "F", "INTS": "I", "STRINGS": "S"}  # fmt: skip
+    others = {"type": "TYPE_PROTO", "sparse_value": "SPARSE_TENSOR"}
+    for schema in defs.get_all_schemas_with_history():
+        for name, a in schema.attributes.items():
+            if name in scope._HARMLESS or others.get(name) == a.type.name:
+                continue
+            kind = attributes.kind_of(schema.name, name) or ""
+            assert letters[a.type.name] in kind, f"{schema.name}.{name} is {a.type}"
+    read = set()
+    for file in Path(attributes.__file__).parent.glob("contrib*.py"):
+        read |= set(re.findall(r'(?:attr|required)\("(\w+)"', file.read_text()))
+    assert len(read) > 20 and not read - attributes.KINDS.keys()
 
 
 def test_an_importer_may_be_registered_from_outside() -> None:

@@ -279,3 +279,15 @@ def test_operators_without_a_row_are_expanded_by_their_definition(alpha: float |
 
 def test_a_model_may_have_no_nodes() -> None:
     check(model([], [info("x", [2])], [info("x", [2])]), {"x": floats(2)}, expected=[floats(2)])
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
+def test_a_mask_of_integers_is_added_to_the_scores_of_attention(dtype: Any) -> None:
+    q, k, v = (floats(1, 2, 3, 4, seed=i) for i in range(3))
+    mask = np.arange(9).reshape(3, 3).astype(dtype)
+    got = run(*one("Attention", q, k, v, mask, opset=23))
+    np.testing.assert_allclose(
+        got, run(*one("Attention", q, k, v, mask.astype(np.float32), opset=23)), rtol=1e-6
+    )
+    weights = np.exp(q @ k.swapaxes(-1, -2) / 2 + mask)
+    np.testing.assert_allclose(got[0], weights / weights.sum(-1, keepdims=True) @ v, rtol=1e-4)

@@ -10,6 +10,7 @@ from tests.kernels.harness import check, levels
 rng = np.random.default_rng(0)
 COORDINATES = (
     "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+    "tf_half_pixel_for_nn",
 )  # fmt: skip
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 

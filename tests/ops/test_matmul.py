@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from tests.ops.checking import assert_static, check, close, normal, refused, types_of
+from tinsmith.errors import DataError
 from tinsmith.graph import Type
+from tinsmith.ops import OPS
 
 F32 = np.dtype(np.float32)
 
@@ -80,6 +82,19 @@ def test_det(shape):
     close(check("Det", x)[0], np.linalg.det(x.astype(np.float64)), atol=1e-4)
 
 
+@pytest.mark.parametrize("shape", [(3, 3), (2, 3, 3), (2, 1, 1, 1), (0, 2, 2)])
+def test_inverse(shape):
+    x = normal(*shape)
+    assert_static("Inverse", x)
+    close(check("Inverse", x)[0], np.linalg.inv(x.astype(np.float64)), atol=1e-4)
+
+
+def test_a_singular_matrix_has_no_inverse():
+    x = np.stack([np.eye(2), np.ones((2, 2))]).astype(F32)
+    with pytest.raises(DataError, match="a matrix is singular"):
+        OPS["Inverse"](x)
+
+
 def of(*shape: Any) -> Type:
     return Type(F32, shape)
 
@@ -104,6 +119,7 @@ def test_symbols_pass_through():
         ("Einsum", [of(2, 3)], {"equation": "i1->i"}, ["not well formed"]),
         ("Det", [of(2, 3)], {}, ["square"]),
         ("Det", [of(2)], {}, ["rank of 2 or more"]),
+        ("Inverse", [of(2, 3)], {}, ["square"]),
     ],
 )
 def test_refused(op, types, attrs, fragments):

@@ -31,6 +31,8 @@ def onnx(name: str, arrays: list[Any], **attrs: Any) -> Any:
     return ReferenceEvaluator(model).run(None, dict(given))[0]
 
 
+KNOWN = [c for c in COORDINATES if c not in ("tf_crop_and_resize", "tf_half_pixel_for_nn")]
+"""What the evaluator knows, and needs no region."""
 SIZES = [((1, 1, 4, 5), (1, 1, 7, 10)), ((1, 2, 6, 6), (1, 2, 3, 4)), ((2, 1, 1, 5), (2, 1, 3, 1))]
 MODES = [
     *({"mode": "nearest", "nearest_mode": r} for r in ROUNDINGS),
@@ -48,7 +50,7 @@ def ours(attrs: dict[str, Any]) -> dict[str, Any]:
     return {k: bool(v) if k in ("antialias", "exclude_outside") else v for k, v in attrs.items()}
 
 
-@pytest.mark.parametrize("transform", [c for c in COORDINATES if c != "tf_crop_and_resize"])
+@pytest.mark.parametrize("transform", KNOWN)
 @pytest.mark.parametrize("attrs", MODES)
 @pytest.mark.parametrize(("shape", "sizes"), SIZES)
 def test_sizes(shape, sizes, attrs, transform):
@@ -60,7 +62,7 @@ def test_sizes(shape, sizes, attrs, transform):
     close(y, onnx("Resize", [x, None, None, want], **attrs), atol=1e-4)
 
 
-@pytest.mark.parametrize("transform", [c for c in COORDINATES if c != "tf_crop_and_resize"])
+@pytest.mark.parametrize("transform", KNOWN)
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 @pytest.mark.parametrize(
     "scales", [(1, 1, 2, 3), (1, 1, 0.5, 0.6), (1, 1, 1.3, 0.8), (1, 1, 1, 2.5)]
@@ -70,6 +72,25 @@ def test_scales(scales, mode, transform):
     attrs = {"mode": mode, "coordinate_transformation_mode": transform}
     (y,) = check("Resize", x, None, s, consts=[2], **attrs)
     close(y, onnx("Resize", [x, None, s], **attrs), atol=1e-4)
+
+
+TF_PLACES = [
+    ("floor", 6, 3, [0, 0, 1, 1, 2, 2]),
+    ("floor", 4, 7, [0, 2, 4, 6]),
+    ("ceil", 6, 3, [1, 1, 2, 2, 2, 2]),
+    ("round_prefer_floor", 5, 3, [0, 1, 1, 2, 2]),
+    ("round_prefer_ceil", 5, 3, [0, 1, 2, 2, 2]),
+    ("round_prefer_floor", 3, 6, [1, 3, 5]),
+]
+
+
+@pytest.mark.parametrize(("rounding", "out", "size", "places"), TF_PLACES)
+def test_half_pixels_of_tensorflow(rounding, out, size, places):
+    """The places (o + 0.5) / scale, rounded: what ONNX Runtime gives."""
+    x = normal(1, 2, size)
+    attrs = {"coordinate_transformation_mode": "tf_half_pixel_for_nn", "nearest_mode": rounding}
+    (y,) = check("Resize", x, None, None, np.array([1, 2, out]), consts=[3], **attrs)
+    np.testing.assert_array_equal(y, x[:, :, places])
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])

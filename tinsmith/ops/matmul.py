@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.errors import DataError
 from tinsmith.graph import Dim, Type, Value
 from tinsmith.ops._op import broadcast, fresh, need, op
 from tinsmith.ops.precision import is_float, widen
@@ -163,18 +164,42 @@ def Det(x):
 
 @Det.type
 def _(x):
+    _check_square(x)
+    return x.type if x.shape is None else x.type.like(shape=x.shape[:-2])
+
+
+def _check_square(x: Value) -> None:
     need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
     if x.shape is None:
-        return x.type
+        return
     need(len(x.shape) >= 2, f"x needs a rank of 2 or more, it has {len(x.shape)}")
     m, n = x.shape[-2:]
     need(
         m == n or isinstance(m, str) or isinstance(n, str),
         f"{x.type} does not hold square matrices",
     )
-    return x.type.like(shape=x.shape[:-2])
 
 
 @Det.cost
 def _(x):
     return x.type.size * x.dims[-1] * 2 / 3
+
+
+@op()
+def Inverse(x):
+    """y[...,:,:] = the inverse of x[...,:,:]; DataError where a matrix is singular"""
+    try:
+        return np.linalg.inv(widen(x)).astype(x.dtype, copy=False)
+    except np.linalg.LinAlgError:
+        raise DataError("a matrix is singular: it has no inverse") from None
+
+
+@Inverse.type
+def _(x):
+    _check_square(x)
+    return x.type
+
+
+@Inverse.cost
+def _(x):
+    return x.type.size * x.dims[-1] * 2

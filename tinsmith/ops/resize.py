@@ -23,6 +23,7 @@ COORDINATES = (
     "align_corners",
     "asymmetric",
     "tf_crop_and_resize",
+    "tf_half_pixel_for_nn",
 )
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 POLICIES = ("stretch", "not_larger", "not_smaller")
@@ -198,6 +199,8 @@ def coordinates(
         return (at + first).astype(float)
     if transform == "pytorch_half_pixel" and length == 1:
         return np.full(out, -0.5)
+    if transform == "tf_half_pixel_for_nn":
+        return ((o + half) / f).astype(float)
     at = (o + half) / f - half
     if transform == "half_pixel_symmetric":
         at = at + n * half * (one - kind(out) / length)

@@ -87,9 +87,26 @@ def array_feature_extractor(call: Call) -> Result:
 
 @ml("FeatureVectorizer")
 def feature_vectorizer(call: Call) -> Result:
-    call.ignore("inputdimensions")
-    rows = [_floating(call, v) for v in call.inputs if v is not None]
-    return call.emit("Concat", *rows, axis=-1)
+    """Rows of float32: all features of each input, cut or filled with zeros to the given width."""
+    count = len(call.inputs)
+    widths = call.attr("inputdimensions", [None] * count)
+    if len(widths) != count:
+        raise Unsupported(f"it has {len(widths)} inputdimensions for {count} inputs")
+    rows = [_features(call, call[i], width) for i, width in enumerate(widths)]
+    return call.emit("Concat", *rows, axis=1)
+
+
+def _features(call: Call, x: Value, width: int | None) -> Value:
+    """Each element of the first axis as one row; a vector is one row."""
+    if not x.rank:
+        raise Unsupported(f"its input {x.name!r} needs a known rank of 1 or more")
+    y = x if x.dtype.name == "float32" else call.emit("Cast", x, to="float32")
+    if x.rank != 2:
+        y = call.emit("Flatten", y, axis=0 if x.rank == 1 else 1)
+    if width is None or y.dims[1] == width:
+        return y
+    filled = call.emit("Pad", y, call.ints(0, 0, 0, width), call.number(0, y))
+    return call.emit("Slice", filled, call.ints(0), call.ints(width), call.ints(1))
 
 
 # ---- categories
@@ -214,9 +231,14 @@ def linear_regressor(call: Call) -> Result:
     return post_transform(call, _linear(call, call.attr("targets", 1)))
 
 
-def _linear(call: Call, rows: int) -> Value:
+def _linear(call: Call, rows: int, columns: int | None = None) -> Value:
+    """The product with `rows` rows of coefficients, and with no more `columns` than that, added
+    to the intercepts."""
     x = _floating(call, call[0])
     weights = np.asarray(call.required("coefficients"), x.dtype)
+    if columns is not None and weights.size > rows * columns:
+        call.note(f"{weights.size} coefficients are given, the first {rows * columns} are used")
+        weights = weights[: rows * columns]
     if rows < 1 or weights.size % rows:
         raise Unsupported(f"{weights.size} coefficients do not make {rows} rows")
     y = call.emit("MatMul", x, np.ascontiguousarray(weights.reshape(rows, -1).T))
@@ -229,11 +251,10 @@ def linear_classifier(call: Call) -> Result:
     call.ignore("multi_class")
     labels = labels_of(call, "classlabels_ints", "classlabels_strings")
     width = call[0].shape[-1] if call[0].shape else None
-    count = len(call.required("coefficients"))
-    rows = max(len(call.attr("intercepts", [])), 1)
-    if isinstance(width, int) and width:
-        rows = count // width
-    scores = _linear(call, rows)
+    width = width if isinstance(width, int) and width else None
+    rows = len(call.attr("intercepts", []))
+    rows = rows or (len(call.required("coefficients")) // width if width else 1)
+    scores = _linear(call, rows, width)
     if rows > 1:
         return _largest(call, scores, labels), post_transform(call, scores)
     if len(labels) != 2:

@@ -27,6 +27,11 @@ def quick_gelu(call: Call) -> Result:
     return call.emit("Swish", call[0], alpha=call.attr("alpha", 1.702))
 
 
+@importer(_MS + "Inverse")
+def inverse(call: Call) -> Result:
+    return call.emit("Inverse", call[0])
+
+
 def _biased(call: Call, x: Value, index: int) -> Value:
     bias = call.arg(index)
     return x if bias is None else call.emit("Add", x, bias)

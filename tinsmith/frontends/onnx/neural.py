@@ -268,9 +268,15 @@ _ATTENTION = (
 
 @importer("Attention")
 def attention(call: Call) -> Result:
-    """The outputs are y, the present key and value, and the scores: those that are wanted."""
+    """The outputs are y, the present key and value, and the scores: those that are wanted.
+
+    A mask of integers is added to the scores, like one of floats.
+    """
     attrs: dict[str, Any] = {n: call.attr(n) for n in _ATTENTION if call.attr(n) is not None}
     present, scores = call.wants(1) or call.wants(2), call.wants(3)
+    mask = call.arg(3)
+    if mask is not None and mask.dtype.kind in "iu":
+        call.inputs[3] = call.emit("Cast", mask, to=call[0].dtype.name)
     y = call.emit(
         "Attention",
         *call.inputs,

@@ -8,6 +8,7 @@ from typing import Any
 
 from tinsmith.errors import GraphError, ModelFileError, TinsmithError
 from tinsmith.formats.onnx import OnnxModel
+from tinsmith.frontends.onnx.attributes import DOMAINS, checked
 from tinsmith.frontends.onnx.call import (
     IMPORTERS,
     STANDARD,
@@ -263,7 +264,10 @@ class Scope:
             elif not any(isinstance(v, Broken) for v in inputs):
                 if function and proto.op_type not in TAKES_LISTS:
                     inputs = [self.whole(v, label, origin) for v in inputs]
-                call = Call(self, proto, inputs, self.attributes(proto), origin)
+                attrs = self.attributes(proto)
+                if local is None and domain in DOMAINS:
+                    attrs = {k: checked(proto.op_type, k, v) for k, v in attrs.items()}
+                call = Call(self, proto, inputs, attrs, origin)
                 results = function(call) if function else self._expand(call, local)
                 self._unread(call)
         except Skipped:
