@@ -42,6 +42,15 @@ ALLOWED["onnx_backend"] = ALLOWED["compiler"] | {"compiler"}
 ALLOWED["cli"] = ALLOWED["compiler"] | {"compiler", ""}
 ALLOWED["__main__"] = {"cli"}
 
+# Inside a room, where a list is given, a module imports only those before it.
+INSIDE: dict[str, list[str]] = {
+    "plan": [
+        "plan", "memory", "shelf", "footprint", "gate", "alike", "pick", "tensors", "placed",
+        "placement", "arena", "parts", "rows", "settle", "offers", "blocks", "turns", "place",
+        "when", "main", "planner",
+    ],
+}  # fmt: skip
+
 # Edges against the direction, inside functions only, each with its reason.
 EXCEPTIONS = {("tinsmith.graph.text", "ops"): "a parser looks operators up by their names"}
 
@@ -105,9 +114,24 @@ def faults_in(source: str, module: str, is_package: bool = False) -> list[tuple[
         may = ALLOWED.get(room, set()) | COMMON | {room}
         if not eager and (module, target) in EXCEPTIONS:
             continue
+        if room == target and (why := _against(room, module, name)):
+            faults.append((line, why))
         if room and target not in may:
             faults.append((line, f"{room} may not import {target or 'the public surface'}"))
     return faults
+
+
+def _against(room: str, module: str, name: str) -> str:
+    """What is wrong with an import of one module of a room by another; "" where nothing is."""
+    order = INSIDE.get(room, [])
+    own, other = (m.split(".")[2:3] for m in (module, name))
+    if not order or not own or not other or own == other:
+        return ""
+    if missing := {own[0], other[0]} - set(order):
+        return f"{', '.join(sorted(missing))} has no place in the order of {room}"
+    if order.index(other[0]) > order.index(own[0]):
+        return f"{own[0]} comes before {other[0]} in {room} and may not import it"
+    return ""
 
 
 def all_faults(package: Path = PACKAGE) -> list[str]:

@@ -57,6 +57,8 @@ def test_every_room_exists() -> None:
         ("tinsmith.codegen.jit", "import llvmlite.binding as b", "imports llvmlite when loaded"),
         ("tinsmith.formats.onnx", "from onnx import helper", "imports onnx when loaded"),
         ("tinsmith", "import rich.table", "imports rich when loaded"),
+        ("tinsmith.plan.tensors", "from tinsmith.plan.place import place", "tensors comes before"),
+        ("tinsmith.plan.novel", "from tinsmith.plan.plan import Plan", "novel has no place"),
     ],
 )
 def test_a_wrong_import_is_found(module: str, source: str, fault: str) -> None:

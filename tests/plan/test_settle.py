@@ -10,8 +10,7 @@ from tinsmith.backends.cpu import compile_placed
 from tinsmith.codegen.target import level
 from tinsmith.graph import Graph, Type
 from tinsmith.ops.control import run_graph
-from tinsmith.plan import planner
-from tinsmith.plan.place import Placer
+from tinsmith.plan import place, planner
 from tinsmith.plan.planner import make_plan
 
 TARGET = level("avx2")
@@ -36,17 +35,17 @@ def chain(late: str = "") -> Graph:
 def course(monkeypatch: pytest.MonkeyPatch, graph: Graph) -> list[str]:
     """Nodes by name as they are placed, and "code of" steps as it is generated."""
     found: list[str] = []
-    place, generate = Placer.place_node, planner._generate
+    node_placed, generate = place.place_node, planner._generate
 
-    def placed(self, node, results):
+    def placed(placement, node, results):
         found.append(node.name)
-        place(self, node, results)
+        node_placed(placement, node, results)
 
     def generated(step, state):
         found.append(f"code of {step.name}")
         generate(step, state)
 
-    monkeypatch.setattr(Placer, "place_node", placed)
+    monkeypatch.setattr(place, "place_node", placed)
     monkeypatch.setattr(planner, "_generate", generated)
     make_plan(graph, TARGET)
     return found

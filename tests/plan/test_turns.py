@@ -18,8 +18,8 @@ from tinsmith.ops import OPS
 from tinsmith.ops.control import run_graph
 from tinsmith.passes.manager import run_passes
 from tinsmith.plan.arena import workspace_of
-from tinsmith.plan.place import Placer
 from tinsmith.plan.placed import Placed
+from tinsmith.plan.placement import Placement
 from tinsmith.plan.rows import RULES
 from tinsmith.plan.tensors import Tensor
 from tinsmith.plan.turns import one_turn, runs
@@ -337,9 +337,9 @@ def test_tensors_that_leave_the_cache_are_waited_for(threads):
     target = replace(level("avx2"), l2=1 << 20, l3=32 << 20, dram_together=30e9)
 
     def waited(batch: int, channels: int, size: int) -> float:
-        placer = Placer(target, {}, "default", threads)
-        found = prices(placer, placed(chain(batch, channels, size, pool=False)))
-        return sum(filter(None, found.values())) - sum(s.cost for s in placer.steps)
+        placement = Placement(target, {}, "default", threads)
+        found = prices(placement, placed(chain(batch, channels, size, pool=False)))
+        return sum(filter(None, found.values())) - sum(s.cost for s in placement.steps)
 
     assert abs(waited(1, 512, 7)) < 1e-12  # 9 MiB of weights a layer
     step = 4 * 8 * 64 * 56 * 56 * (1 + WRITTEN)  # bytes; three layers, and two conversions

@@ -9,24 +9,24 @@ import pytest
 from tests.kernels.block_cases import block_of_graph, graph_of
 from tinsmith.codegen.target import level, usable_cores
 from tinsmith.plan.blocks import one_by_one
-from tinsmith.plan.place import Placer
+from tinsmith.plan.placement import Placement
 from tinsmith.runtime.gauge import phase_of_two
 
 SLOW = replace(level("avx2"), wait=1e-3)
 
 
 def test_one_thread_waits_for_nobody():
-    placer = Placer(SLOW, {}, "default", threads=2)
-    assert placer.target.wait == 1e-3
-    placer.share(1)
-    assert placer.target.wait == 0.0 and placer.threads == 1
-    assert placer.again(2).target.wait == 1e-3
+    placement = Placement(SLOW, {}, "default", threads=2)
+    assert placement.target.wait == 1e-3
+    placement.share(1)
+    assert placement.target.wait == 0.0 and placement.threads == 1
+    assert placement.again(2).target.wait == 1e-3
 
 
 def test_blocks_save_waits():
     node = block_of_graph(graph_of(c=16, e=48, o=24, size=(12, 12)))
-    alone = one_by_one(Placer(SLOW, {}, "default", 1), node)
-    shared = one_by_one(Placer(SLOW, {}, "default", 2), node)
+    alone = one_by_one(Placement(SLOW, {}, "default", 1), node)
+    shared = one_by_one(Placement(SLOW, {}, "default", 2), node)
     assert alone is not None and shared is not None
     assert shared - alone == pytest.approx(2e-3, rel=0.01)  # between its three convolutions
 

@@ -6,19 +6,15 @@ block or its operator, the nodes are placed one by one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tinsmith.codegen.target import foreign_time
 from tinsmith.errors import CodegenError
 from tinsmith.graph import Node, Value
-from tinsmith.kernels._kernel import KERNELS, Choice, Skip, Tier
+from tinsmith.kernels._kernel import KERNELS, Choice, Skip
 from tinsmith.kernels.layout import Layout
-from tinsmith.kernels.select import Candidate, candidates, forced
+from tinsmith.kernels.select import candidates, forced
 from tinsmith.kernels.trace import make_site
+from tinsmith.plan.placement import Placement
 from tinsmith.records import dataclass
-
-if TYPE_CHECKING:
-    from tinsmith.plan.place import Placer
 
 EXPOSED = 1.2  # of the time to write and read what leaves L2; arithmetic does not hide it
 MARGIN = 0.98
@@ -36,53 +32,53 @@ class Verdict:
     reason: str
 
 
-def judge(placer: Placer, node: Node) -> Verdict:
+def judge(placement: Placement, node: Node) -> Verdict:
     """Whether a Block node is computed by one kernel."""
     body = node.attrs["body"]
-    force = forced(node.name, "Block", placer.overrides)
+    force = forced(node.name, "Block", placement.overrides)
     if force is not None and force in KERNELS and KERNELS[force].op == "Block":
         return Verdict(True, "forced")
-    if force or any(_is_forced(n, placer) for n in body.nodes):
+    if force or any(_is_forced(n, placement) for n in body.nodes):
         return Verdict(False, "one of its nodes is forced")
     try:
-        found = candidates(placer.site(node))
+        found = candidates(placement.site(node))
     except (Skip, CodegenError) as skip:
         return Verdict(False, str(skip))
     costs = [c.choice.cost for c in found if c.choice is not None]
     if not costs:
         return Verdict(False, "; ".join(c.reason for c in found) or "no kernel is registered")
     try:
-        apart = one_by_one(placer, node)
+        apart = one_by_one(placement, node)
     except Skip as why:
         return Verdict(True, f"not all of its nodes have kernels of their own: {why}")
     text = f"{min(costs) * 1e6:.1f} us together, {apart * 1e6:.1f} us one by one"
-    margin = SMALL_MARGIN if placer.small else MARGIN
+    margin = SMALL_MARGIN if placement.small else MARGIN
     return Verdict(min(costs) < margin * apart, text)
 
 
-def _is_forced(node: Node, placer: Placer) -> bool:
+def _is_forced(node: Node, placement: Placement) -> bool:
     inner = node.attrs["body"].nodes if node.op.name == "Fused" else []
-    return any(forced(n.name, n.op.name, placer.overrides) for n in (node, *inner))
+    return any(forced(n.name, n.op.name, placement.overrides) for n in (node, *inner))
 
 
-def one_by_one(placer: Placer, node: Node) -> float:
+def one_by_one(placement: Placement, node: Node) -> float:
     """The cost of a block's nodes in kernels of their own. Raises Skip where one has none."""
     body = node.attrs["body"]
-    layouts = dict(zip(body.inputs, map(placer.layout, node.inputs), strict=True))
+    layouts = dict(zip(body.inputs, map(placement.layout, node.inputs), strict=True))
     total = 0.0
     for n in body.nodes:
-        best = _cheapest(placer, n, layouts)
+        best = _cheapest(placement, n, layouts)
         total += best.cost
         if n.output not in body.outputs:
-            total += _between(placer, n.output.type.nbytes)
+            total += _between(placement, n.output.type.nbytes)
         layouts |= dict(zip(n.outputs, best.writes, strict=True))
     return total
 
 
-def _between(placer: Placer, nbytes: int) -> float:
+def _between(placement: Placement, nbytes: int) -> float:
     """What the costs of two kernels do not tell: a result that leaves L2 before it is read is
     awaited by both; threads wait for each other between the two, and read what others wrote."""
-    target, threads = placer.target, placer.threads
+    target, threads = placement.target, placement.threads
     wait = EXPOSED * 2 * max(0, nbytes - target.l2 // 2) / target.l3_bandwidth
     if threads == 1:
         return wait
@@ -90,11 +86,11 @@ def _between(placer: Placer, nbytes: int) -> float:
     return wait + target.wait + foreign_time(target, foreign / threads)
 
 
-def _cheapest(placer: Placer, node: Node, layouts: dict[Value, Layout]) -> Choice:
+def _cheapest(placement: Placement, node: Node, layouts: dict[Value, Layout]) -> Choice:
     """The best choice for a node of a block. Raises Skip where there is none."""
     try:
-        site = make_site(node, placer.target, placer.precision)
-        site.layouts, site.threads = layouts, placer.threads
+        site = make_site(node, placement.target, placement.precision)
+        site.layouts, site.threads = layouts, placement.threads
         found = candidates(site)
     except (Skip, CodegenError) as why:
         raise Skip(f"{node.name}: {why}") from why
@@ -104,25 +100,3 @@ def _cheapest(placer: Placer, node: Node, layouts: dict[Value, Layout]) -> Choic
         reasons = "; ".join(f"{c.kernel}: {c.reason}" for c in found)
         raise Skip(f"{node.name}: {reasons or 'no kernel is registered'}")
     return best
-
-
-def place_block(placer: Placer, node: Node, results: set[Value]) -> None:
-    """Place a Block node as one step, or the nodes of its body."""
-    verdict = judge(placer, node)
-    first = len(placer.steps)
-    if verdict.together:
-        placer.place_native(node, results)
-        placer.steps[-1].candidates.append(Candidate(ONE_BY_ONE, Tier.SHAPED, None, verdict.reason))
-        return
-    body = node.attrs["body"]
-    inner = dict(zip(body.inputs, node.inputs, strict=True))
-    placer.rename(inner)
-    kept = results | {b for b, v in zip(body.outputs, node.outputs, strict=True) if v in results}
-    for n in body.nodes:
-        placer.place_node(n, kept)
-    placer.rename({outer: v for v, outer in inner.items() if outer is not None})
-    placer.rename(dict(zip(node.outputs, body.outputs, strict=True)))
-    name = next(iter(k.name for k in KERNELS.rows() if k.op == "Block"), "Block")
-    for step in placer.steps[first:]:
-        if step.kind != "view" and step.node is not None:
-            step.candidates.append(Candidate(name, Tier.SHAPED, None, verdict.reason))

@@ -52,9 +52,7 @@ def follows(node: Node) -> bool:
     return [v.type for v in node.outputs] == list(checked_types(node))
 
 
-def _region_follows(
-    body: Graph, inputs: Sequence[Value | None], outputs: Sequence[Value]
-) -> bool:
+def _region_follows(body: Graph, inputs: Sequence[Value | None], outputs: Sequence[Value]) -> bool:
     return (
         _types(inputs) == _types(body.inputs)
         and _types(outputs) == _types(body.outputs)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tinsmith.errors import CodegenError
 from tinsmith.graph import Node, Value
 from tinsmith.kernels._kernel import ELEMENTWISE, Site, Skip, Tier
 from tinsmith.kernels.select import REFERENCE, Candidate, candidates, forced
-from tinsmith.plan.alike import Alike, Arrays
+from tinsmith.plan.alike import Arrays
 from tinsmith.plan.pick import Preference, lightest, preferred, site_signature
-
-if TYPE_CHECKING:
-    from tinsmith.plan.place import Placer
+from tinsmith.plan.placement import Placement
 
 
 class Offer(NamedTuple):
@@ -28,44 +26,42 @@ class Offer(NamedTuple):
     """What the candidates pack is to be exchanged by these."""
 
 
-def offer_of(
-    placer: Placer, alike: Alike, node: Node, force: str | None, checks: bool
-) -> Offer:
+def offer_of(placement: Placement, node: Node, force: str | None, checks: bool) -> Offer:
     """What kernels offer for a node, `force` alone where it is given; with `checks`, those that
     check sizes which only the run can prove."""
     if force == REFERENCE:
         return Offer(None, [], "forced")
     site, computed = None, None
     try:
-        placer.check(node)
-        if not placer.overrides:
-            layouts = [placer.layout(v) for v in node.inputs]
-            split = tuple([v in placer.by_channels for v in node.inputs])
-            computed = alike.key(node, layouts, placer.threads, split, checks)
-            known = alike.again(computed, node)
+        placement.check(node)
+        if not placement.overrides:
+            layouts = [placement.layout(v) for v in node.inputs]
+            split = tuple([v in placement.by_channels for v in node.inputs])
+            computed = placement.alike.key(node, layouts, placement.threads, split, checks)
+            known = placement.alike.again(computed, node)
             if known is not None:
                 site, found, arrays = known
                 return Offer(site, found, computed=computed, arrays=arrays)
-        site = placer.site(node)
+        site = placement.site(node)
         inner = site.anchor.op.name if site.anchor is not None else ELEMENTWISE
-        force = force or forced(node.name, inner, placer.overrides)
+        force = force or forced(node.name, inner, placement.overrides)
         if force == REFERENCE:
             return Offer(site, [], "forced")
         found = candidates(site, force, checks)
     except (Skip, CodegenError) as skip:
         return Offer(site, [], str(skip))
     if computed is not None:
-        alike.keep(computed, site, found)
+        placement.alike.keep(computed, site, found)
     return Offer(site, found, computed=computed)
 
 
 def rivals_of(
-    placer: Placer, site: Site, found: list[Candidate], results: set[Value]
+    placement: Placement, site: Site, found: list[Candidate], results: set[Value]
 ) -> list[tuple[float, Candidate]]:
     """Seconds with conversions, and candidates, of the best tier; least first."""
     tier = max((c.tier for c in found if c.choice is not None), default=Tier.REFERENCE)
     rows = [
-        (placer.total(site, c.choice, results), c)
+        (placement.total(site, c.choice, results), c)
         for c in found
         if c.choice is not None and c.tier == tier
     ]
@@ -73,13 +69,13 @@ def rivals_of(
 
 
 def best_of(
-    placer: Placer, site: Site, rivals: list[tuple[float, Candidate]]
+    placement: Placement, site: Site, rivals: list[tuple[float, Candidate]]
 ) -> tuple[Candidate | None, Preference | None]:
     """The winner, and what was measured where that decided."""
     ranking = [c for _, c in rivals]
-    wanted = placer.preferences.get(site_signature(site)) if placer.preferences else None
+    wanted = placement.preferences.get(site_signature(site)) if placement.preferences else None
     best = preferred(ranking, wanted)
-    if placer.small:
+    if placement.small:
         light = lightest(site, [best, *ranking] if best else ranking)
         return light, (wanted if light is best else None)
     if best is not None:

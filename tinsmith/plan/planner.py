@@ -23,7 +23,9 @@ from tinsmith.plan.gate import absorbed
 from tinsmith.plan.main import helpers_text, main_text
 from tinsmith.plan.memory import align
 from tinsmith.plan.pick import Preferences
-from tinsmith.plan.place import Placed, Placer
+from tinsmith.plan.place import place
+from tinsmith.plan.placed import Placed
+from tinsmith.plan.placement import Placement
 from tinsmith.plan.plan import Call, Memory, Operand, Plan, Port, Ref, Step
 from tinsmith.plan.shelf import Blob, Kept, Key, Shelf, key_of
 from tinsmith.plan.tensors import Tensor
@@ -169,15 +171,15 @@ def make_plan(
     check_values(graph)
     graph = absorbed(graph)
     target = replace(target, footprint=footprint(graph))
-    placer = Placer(target, overrides or {}, precision, threads, preferences, small)
+    placement = Placement(target, overrides or {}, precision, threads, preferences, small)
     state = _State(sink, shelf or Shelf())
-    placed = _place(graph, placer, turns, state)
+    placed = _place(graph, placement, turns, state)
     if placed is None:
-        threads, placer = 1, placer.again(1)
-        placed = _place(graph, placer, turns, state)
+        threads, placement = 1, placement.again(1)
+        placed = _place(graph, placement, turns, state)
         assert placed is not None
-    take_over(placed, placer.outputs)
-    offsets, arena, naive, bound = arena_of(placed, placer.outputs)
+    take_over(placed, placement.outputs)
+    offsets, arena, naive, bound = arena_of(placed, placement.outputs)
     check_size(graph, arena, offsets)
     workspace = workspace_of(placed, offsets)
     workspace = workspace + SLACK if workspace else 0
@@ -191,14 +193,14 @@ def make_plan(
         inputs=tuple(map(_port, graph.inputs)),
         outputs=tuple(
             _output(v.name, t, state, offsets)
-            for v, t in zip(graph.outputs, placer.outputs, strict=True)
+            for v, t in zip(graph.outputs, placement.outputs, strict=True)
         ),
         steps=tuple(steps),
         memory=Memory(arena, naive, bound, state.weight_bytes, workspace * threads),
     )
     state.code(HELPERS, helpers_text(plan.threads, target))
     state.code(MAIN, main_text(plan, target))
-    constants = _constants(placed, placer.outputs)
+    constants = _constants(placed, placement.outputs)
     nodes = {s.name: s.node for s in placed if s.kind == "reference" and s.node is not None}
     return Built(
         plan, state.codes, state.weights, nodes, constants, placed,
@@ -207,12 +209,12 @@ def make_plan(
 
 
 def _place(
-    graph: Graph, placer: Placer, turns: int | None, state: _State
+    graph: Graph, placement: Placement, turns: int | None, state: _State
 ) -> list[Placed] | None:
     """The steps of a graph, with their code; None, and nothing generated, where several threads
     would share what one does in less time than it takes to wake the others."""
     if turns is None:
-        regions = choose_turns(graph, placer.again, placer.threads)
+        regions = choose_turns(graph, placement.again, placement.threads)
     else:
         regions = forced_turns(graph, turns)
     waiting: list[Placed] = []
@@ -227,11 +229,11 @@ def _place(
         nonlocal spent
         spent += s.cost * s.turns
         waiting.append(s)
-        if placer.threads == 1 or spent >= WORTH_DIVIDING:
+        if placement.threads == 1 or spent >= WORTH_DIVIDING:
             generate()
 
-    placed = placer.place(graph, regions, settled)
-    if placer.threads > 1 and sum(s.cost * s.turns for s in placed) < WORTH_DIVIDING:
+    placed = place(placement, graph, regions, settled)
+    if placement.threads > 1 and sum(s.cost * s.turns for s in placed) < WORTH_DIVIDING:
         return None
     generate()
     return placed

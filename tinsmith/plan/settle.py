@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.plan.placed import Placed
-
-if TYPE_CHECKING:
-    from tinsmith.plan.place import Placer
+from tinsmith.plan.placement import Placement
 
 
 class Settling:
-    """Gives `take` each step of a placer, in order, once its tensors are settled.
+    """Gives `take` each step of a placement, in order, once its tensors are settled.
 
     A reader may widen a tensor, or let it lie inside another one: tensors are settled when every
     reader of every value that shares their memory has been placed.
     """
 
-    def __init__(self, placer: Placer, graph: Graph, take: Callable[[Placed], None]) -> None:
-        self._placer, self._take = placer, take
+    def __init__(self, placement: Placement, graph: Graph, take: Callable[[Placed], None]) -> None:
+        self._placement, self._take = placement, take
         self._closing: dict[Node, list[Value]] = {}
         last = {v: n for n in graph.nodes for v in n.inputs if v is not None and v.const is None}
         for v, n in last.items():
@@ -38,8 +35,8 @@ class Settling:
         if self._awaited in self._open:
             return
         self._awaited = None
-        roots = {t.root: v for v in self._open for t in self._placer.tensors(v)}
-        for step in self._placer.steps[self._done :]:
+        roots = {t.root: v for v in self._open for t in self._placement.tensors(v)}
+        for step in self._placement.steps[self._done :]:
             for t in step.tensors:
                 self._awaited = self._awaited or roots.get(t.root)
             if self._awaited is not None:
@@ -48,7 +45,7 @@ class Settling:
 
     def finish(self) -> None:
         """Go on to the end: all nodes have been placed."""
-        for step in self._placer.steps[self._done :]:
+        for step in self._placement.steps[self._done :]:
             self._settle(step)
 
     def _settle(self, step: Placed) -> None:

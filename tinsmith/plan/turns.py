@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING
 
 from tinsmith.errors import TypeRuleError
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.kernels.layout import Layout
+from tinsmith.plan.placement import Placement
 from tinsmith.plan.rows import divides, part_of
 from tinsmith.plan.tensors import Tensor
 from tinsmith.records import dataclass
-
-if TYPE_CHECKING:
-    from tinsmith.plan.place import Placer
 
 
 @dataclass
@@ -151,38 +148,16 @@ def _narrowed_body(outer: Graph, cut: Iterable[bool], turns: int) -> Graph | Non
     return body
 
 
-def place_turns(placer: Placer, turn: Turn, results: set[Value]) -> None:
-    """Add the steps of one turn, marked as a region of their own."""
-    first = len(placer.steps)
-    region = 1 + max((s.region for s in placer.steps), default=0)
-    for outer, inner in turn.cut.items():
-        placer.set(inner, _part(placer.home(outer), inner))
-    placer.rename(dict((inner, outer) for outer, inner in turn.whole.items()))
-    leaving = {turn.results[v] for v in turn.results if v in results}
-    threads = placer.threads
-    placer.share(1)
-    for node in turn.body.nodes:
-        placer.place_node(node, leaving)
-    for outer, inner in turn.results.items():
-        placer.set(outer, _whole(placer, outer, inner, inner in leaving and not outer.uses))
-    placer.share(threads)
-    for step in placer.steps[first:]:
-        step.region, step.turns = region, turn.turns
-        for t in step.writes:
-            if t.root.space == "arena" and t.lies_inside:
-                t.root.region = region
-
-
-def _part(home: Tensor, inner: Value) -> Tensor:
+def part_in(home: Tensor, inner: Value) -> Tensor:
     return Tensor(
         inner.name, inner.dtype, inner.dims, home.block, home.space, parent=home, part=0,
         halo=home.halo, in_turns=True,
     )  # fmt: skip
 
 
-def _whole(placer: Placer, outer: Value, inner: Value, plain: bool) -> Tensor:
+def whole_of(placement: Placement, outer: Value, inner: Value, plain: bool) -> Tensor:
     """The tensor of a whole batch whose parts the turns write, as `plain` or as it comes."""
-    home = placer.home(inner)
+    home = placement.home(inner)
     block = 0 if plain else home.block
     whole = Tensor(outer.name, outer.dtype, outer.dims, block)
     if home.parent is None and home.space == "arena" and home.block == block:
@@ -191,5 +166,5 @@ def _whole(placer: Placer, outer: Value, inner: Value, plain: bool) -> Tensor:
         if home.pinned:
             whole.pin()
     else:
-        placer.convert(inner, home, _part(whole, inner))
+        placement.convert(inner, home, part_in(whole, inner))
     return whole

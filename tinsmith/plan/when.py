@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 from tinsmith.codegen.target import Target
 from tinsmith.errors import NoKernel
 from tinsmith.graph import Graph, Node
+from tinsmith.plan.place import place_node
 from tinsmith.plan.placed import Placed
+from tinsmith.plan.placement import Placement
 from tinsmith.plan.tensors import Tensor
 from tinsmith.plan.turns import Turn, one_turn, runs
-
-if TYPE_CHECKING:
-    from tinsmith.plan.place import Placer
 
 WRITTEN = 2.0
 """How often what is written moves: a line is read before it is written back."""
@@ -37,18 +35,18 @@ def forced_turns(graph: Graph, turns: int) -> list[Turn]:
     return [one_turn(graph, run, turns) for run in runs(graph, turns)] if turns > 1 else []
 
 
-def choose_turns(graph: Graph, fresh: Callable[[int], Placer], threads: int) -> list[Turn]:
-    """The regions that the cost model wants. `fresh` makes placers for so many threads."""
+def choose_turns(graph: Graph, fresh: Callable[[int], Placement], threads: int) -> list[Turn]:
+    """The regions that the cost model wants. `fresh` makes placements for so many threads."""
     turns = batch_of(graph)
     if turns < max(2, threads):
         return []
-    placer = fresh(threads)
-    if not any(_leaves_cache(node, placer.target) for node in graph.nodes):
+    placement = fresh(threads)
+    if not any(_leaves_cache(node, placement.target) for node in graph.nodes):
         return []
     candidates = list(runs(graph, turns))
     if not candidates:
         return []
-    whole = prices(placer, graph)
+    whole = prices(placement, graph)
     program = sum(filter(None, whole.values())) / threads
     found: list[Turn] = []
     for run in candidates:
@@ -116,16 +114,16 @@ def _best(gains: Sequence[float | None], begin: int, end: int) -> tuple[float, i
     return best, first, last
 
 
-def prices(placer: Placer, graph: Graph) -> dict[Node, float | None]:
+def prices(placement: Placement, graph: Graph) -> dict[Node, float | None]:
     """Seconds of each node on one core, the conversions before it included; None where it has no
     kernel that may run in turns."""
     rows: dict[Node, list[Placed]] = {}
-    placer.begin(graph)
+    placement.begin(graph)
     for node in graph.nodes:
-        first = len(placer.steps)
-        placer.place_node(node, set())
-        rows[node] = placer.steps[first:]
-    traffic = _Traffic(placer.target, placer.threads)
+        first = len(placement.steps)
+        place_node(placement, node, set())
+        rows[node] = placement.steps[first:]
+    traffic = _Traffic(placement.target, placement.threads)
     found: dict[Node, float | None] = {}
     for node, steps in rows.items():
         able = all(s.kind != "reference" and not (s.choice and s.choice.fault) for s in steps)

@@ -1,0 +1,219 @@
+"""Where the values of a graph lie so far, in which layouts, and the steps that put them there.
+
+`place` decides; what it decides is written down here, and read from here by all who help it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tinsmith.codegen.target import Target
+from tinsmith.errors import TinsmithError
+from tinsmith.graph import Graph, Node, Origin, Type, Value
+from tinsmith.kernels._kernel import Choice, Site, Skip, elem
+from tinsmith.kernels.layout import PLAIN, Layout, to_layout
+from tinsmith.kernels.relayout import RELAYOUT, relayout
+from tinsmith.kernels.trace import make_site
+from tinsmith.plan.alike import Alike
+from tinsmith.plan.pick import Preferences
+from tinsmith.plan.placed import Placed
+from tinsmith.plan.tensors import Tensor
+
+
+class Placement:
+    """The placement of one static graph on one target, while it is made; used once."""
+
+    def __init__(
+        self,
+        target: Target,
+        overrides: Mapping[str, str],
+        precision: str,
+        threads: int = 1,
+        preferences: Preferences | None = None,
+        small: bool = False,
+    ) -> None:
+        self.overrides, self.precision = overrides, precision
+        self.preferences, self.small = preferences or {}, small
+        self._machine = target
+        self.share(threads)
+        self.steps: list[Placed] = []
+        self.outputs: list[Tensor] = []
+        self.homes: dict[Value, Tensor] = {}
+        self._copies: defaultdict[Value, dict[tuple[tuple[int, ...], int], Tensor]]
+        self._copies = defaultdict(dict)
+        self._layouts: dict[Value, Layout] = {}
+        self.by_channels: set[Value] = set()
+        self.alike = Alike()
+
+    def again(self, threads: int) -> Placement:
+        """Another one, which has placed nothing, for so many threads."""
+        return Placement(
+            self._machine, self.overrides, self.precision, threads, self.preferences, self.small
+        )
+
+    def share(self, threads: int) -> None:
+        """Let so many threads share the nodes that are placed from now on."""
+        self.threads = threads
+        self.target = self._machine if threads > 1 else replace(self._machine, wait=0.0)
+
+    def begin(self, graph: Graph) -> None:
+        """Give the inputs their places."""
+        for i, v in enumerate(graph.inputs):
+            space = "input" if is_native(v) else "python"
+            self.homes[v] = Tensor(v.name, v.dtype, dims_of(v), space=space, index=i)
+
+    def site(self, node: Node) -> Site:
+        """What kernels see of a node. Raises Skip where it is not static and native."""
+        self.check(node)
+        site = make_site(node, self.target, self.precision)
+        site.layouts, site.threads = self._layouts, self.threads
+        site.by_channels = self.by_channels
+        return site
+
+    def check(self, node: Node) -> None:
+        """Raise Skip where a node is not static and native."""
+        for v in (*node.inputs, *node.outputs):
+            if v is None:
+                continue
+            if not v.type.is_static:
+                raise Skip(
+                    f"the shape of {v.name} ({v.type}) is known only when it has been computed"
+                )
+            if v.const is None and v in self.homes and not self.homes[v].is_static:
+                raise Skip(f"{v.name} is computed by the reference with a shape known only then")
+            elem(v)
+            if v.type.size == 0:
+                raise Skip(f"{v.name} is empty")
+
+    def total(self, site: Site, choice: Choice, results: set[Value]) -> float:
+        """The choice's cost with the conversions that it would need."""
+        total = choice.cost
+        for value, layout in zip(site.operands, choice.reads, strict=True):
+            if value is None or layout is None or value.const is not None:
+                continue
+            home = self.homes[value]
+            if not home.covers(layout) and (value.dims, layout.block) not in self._copies[value]:
+                total += self._conversion_cost(value)
+        for value, layout in zip(site.outputs, choice.writes, strict=True):
+            if value in results and layout.block:
+                total += self._conversion_cost(value)
+        return total
+
+    def _conversion_cost(self, value: Value) -> float:
+        return 0.5e-6 + 1.3 * self.target.time(0, 2 * value.type.nbytes)
+
+    # ---- values
+
+    def layout(self, value: Value | None) -> Layout:
+        """The layout in which a value lies now."""
+        return self._layouts.get(value, PLAIN) if value is not None else PLAIN
+
+    def rename(self, names: Mapping[Value, Value | None]) -> None:
+        """Let each key lie where its value lies."""
+        for new, old in names.items():
+            if old in self.homes:
+                self.homes[new] = self.homes[old]
+                self._layouts[new] = self.layout(old)
+            if old in self._copies:
+                self._copies[new] |= self._copies[old]
+
+    def home(self, value: Value) -> Tensor:
+        """Where a value has been put."""
+        return self.homes[value]
+
+    def tensors(self, value: Value) -> list[Tensor]:
+        """Where a value has been put, and its copies in other layouts."""
+        return [self.homes[value], *self._copies[value].values()]
+
+    def set(self, value: Value, tensor: Tensor) -> None:
+        """Put a value."""
+        self.homes[value] = tensor
+        self._layouts[value] = Layout(tensor.block)
+
+    def read(self, value: Value, layout: Layout, dims: tuple[int, ...]) -> Tensor:
+        """The tensor from which a step reads a value in a layout; adds a conversion if need be."""
+        if value.const is not None:
+            key = (dims, layout.block)
+            found = self._copies[value].get(key)
+            if found is None or not Layout(found.block, found.halo).covers(layout):
+                array = to_layout(value.const.reshape(dims), layout)
+                found = Tensor(
+                    value.name, value.dtype, dims, layout.block, "weights", array=array,
+                    halo=layout.halo,
+                )  # fmt: skip
+                self._copies[value][key] = found
+            return found
+        home = self.homes[value]
+        if not home.is_static:
+            return home
+        if home.covers(layout) and (home.dims == dims or not layout.block):
+            home.widen(layout)
+            if home.dims == dims:
+                return home
+            return Tensor(home.name, home.dtype, dims, parent=home, space=home.space)
+        return self.copy(value, dims, layout)
+
+    def copy(self, value: Value, dims: tuple[int, ...], layout: Layout) -> Tensor:
+        """A conversion of a value, shared by all readers of the same block."""
+        key = (dims, layout.block)
+        copy = self._copies[value].get(key)
+        if copy is None or not copy.covers(layout):
+            copy = Tensor(f"{value.name}.{Layout(layout.block)}", value.dtype, dims, layout.block)
+            source = self.homes[value]
+            if source.dims != dims:
+                if source.block:
+                    source = self.copy(value, value.dims, PLAIN)
+                source = Tensor(source.name, source.dtype, dims, parent=source, space=source.space)
+            self.convert(value, source, copy)
+            self._copies[value][key] = copy
+        copy.widen(layout)
+        return copy
+
+    def convert(self, value: Value, source: Tensor, dest: Tensor) -> None:
+        """Add a step that copies `source` into `dest`, which has the same dims."""
+        shaped = Value(value.graph, Type(value.dtype, dest.dims), dest.name)
+        node = Node(value.graph, RELAYOUT, (shaped,), {}, dest.name, Origin(name=dest.name), 0.0)
+        site = Site(node, node, (shaped,), (), (shaped,), None, self.target)
+        choice = relayout(site, Layout(source.block), Layout(dest.block))
+        self.steps.append(
+            Placed(dest.name, "Relayout", "native", "relayout", "", None, site, choice,
+                   [source], [dest])
+        )  # fmt: skip
+
+    def deliver(self, value: Value, index: int) -> Tensor:
+        """Where output `index` is: written there directly where its producer can."""
+        if value.const is not None and not is_native(value):
+            return Tensor(
+                value.name, value.dtype, dims_of(value), space="python", array=value.const
+            )
+        home = self.homes.get(value)
+        if home is not None and not home.is_static:
+            return home
+        if home is not None and not home.block:
+            whole = home
+            while whole.parent is not None and whole.part is None:
+                whole = whole.parent
+            if whole.parent is None and whole.space == "arena" and not whole.block:
+                whole.space, whole.index = "output", index
+                return home
+        result = Tensor(value.name, value.dtype, value.dims, space="output", index=index)
+        source = self.read(value, PLAIN, value.dims) if home is None else home
+        self.convert(value, source, result)
+        return result
+
+
+def is_native(value: Value) -> bool:
+    """Whether a value can lie in the arena: static, not empty, of a plain dtype."""
+    if not value.type.is_static or value.type.size == 0:
+        return False
+    try:
+        elem(value)
+    except TinsmithError:
+        return False
+    return True
+
+
+def dims_of(value: Value) -> tuple[int, ...]:
+    return value.dims if value.type.is_static else ()
