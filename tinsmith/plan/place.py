@@ -16,11 +16,11 @@ from tinsmith.kernels.counted import with_room
 from tinsmith.kernels.layout import PLAIN, Layout
 from tinsmith.kernels.select import REFERENCE, UNPROVEN, Candidate, forced
 from tinsmith.plan.blocks import ONE_BY_ONE, judge
-from tinsmith.plan.gate import follows
+from tinsmith.plan.gate import follows, is_native
 from tinsmith.plan.offers import best_of, offer_of, rivals_of
 from tinsmith.plan.parts import free_concat, free_split
 from tinsmith.plan.placed import Placed
-from tinsmith.plan.placement import Placement, dims_of, is_native
+from tinsmith.plan.placement import Placement, dims_of
 from tinsmith.plan.settle import Settling
 from tinsmith.plan.tensors import Tensor
 from tinsmith.plan.turns import Turn, part_in, whole_of

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tinsmith.codegen.target import Target
-from tinsmith.errors import TinsmithError
 from tinsmith.graph import Graph, Node, Origin, Type, Value
 from tinsmith.kernels._kernel import Choice, Site, Skip, elem
 from tinsmith.kernels.layout import PLAIN, Layout, to_layout
 from tinsmith.kernels.relayout import RELAYOUT, relayout
 from tinsmith.kernels.trace import make_site
 from tinsmith.plan.alike import Alike
+from tinsmith.plan.gate import is_native
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.tensors import Tensor
@@ -202,17 +202,6 @@ class Placement:
         source = self.read(value, PLAIN, value.dims) if home is None else home
         self.convert(value, source, result)
         return result
-
-
-def is_native(value: Value) -> bool:
-    """Whether a value can lie in the arena: static, not empty, of a plain dtype."""
-    if not value.type.is_static or value.type.size == 0:
-        return False
-    try:
-        elem(value)
-    except TinsmithError:
-        return False
-    return True
 
 
 def dims_of(value: Value) -> tuple[int, ...]:
