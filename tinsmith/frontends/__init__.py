@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tinsmith import budget
 from tinsmith.errors import ModelFileError
 from tinsmith.formats import FOREIGN, HEAD, describe
 from tinsmith.graph import Graph
@@ -47,6 +48,15 @@ def load(source: Any) -> Graph:
     """
     if isinstance(source, Graph):
         return source
+    name = os.fspath(source) if isinstance(source, str | os.PathLike) else "the model"
+    try:
+        with budget.told(f"loading {name!r}"):
+            return _loaded(source)
+    except RecursionError as error:
+        raise ModelFileError(f"{name!r} is nested too deeply") from error
+
+
+def _loaded(source: Any) -> Graph:
     if isinstance(source, bytes | bytearray | memoryview):
         head, path = bytes(memoryview(source).cast("B")[:HEAD]), ""
     elif isinstance(source, str | os.PathLike):

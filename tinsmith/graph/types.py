@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tinsmith.budget import MOST_DIMS
+from tinsmith.errors import TypeRuleError
 from tinsmith.records import dataclass
 
 Dim = int | str
@@ -43,7 +45,7 @@ class Type:
     """Element type and shape. `shape` is None where even the rank is unknown.
 
     Strings have the dtype `object`. Two equal symbols in one graph mean equal sizes. What is no
-    tensor has a `Holder`.
+    tensor has a `Holder`. Raises TypeRuleError for more dims than an array can have.
     """
 
     dtype: np.dtype[Any]
@@ -54,6 +56,8 @@ class Type:
             object.__setattr__(self, "dtype", dtype_of(self.dtype))
         if self.shape is not None:
             dims = tuple(d if isinstance(d, str) else int(d) for d in self.shape)
+            if len(dims) > MOST_DIMS:
+                raise TypeRuleError(f"{len(dims)} dims: arrays have {MOST_DIMS} at most")
             object.__setattr__(self, "shape", dims)
 
     def like(self, **changes: Any) -> Type:

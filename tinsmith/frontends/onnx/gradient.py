@@ -68,6 +68,7 @@ def gradient(call: Call) -> Result:
 
 def _filled(call: Call, like: Value, number: int) -> Value:
     if like.type.is_static:
+        call.scope.shared.model.spend(like.type.nbytes, f"the gradient of {like.name!r}")
         return call.const(np.full(like.dims, number, like.dtype))
     shape = call.emit("Shape", like)
     return call.emit("ConstantOfShape", shape, value=number, dtype=like.dtype.name)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from tinsmith.errors import ImportFailed, ModelWarning, warn
+from tinsmith.errors import ImportFailed, ModelWarning, TypeRuleError, warn
 from tinsmith.formats.onnx import OnnxModel
 from tinsmith.frontends.onnx.call import IMPORTERS, STANDARD, Unsupported, qualified
 from tinsmith.frontends.onnx.protos import type_of
@@ -82,7 +82,7 @@ def _fill(scope: Scope, proto: Any, types: list[Type | None] | None = None) -> N
         scope.named.add(value)
         scope.bind(info.name, value)
     for i, tensor in enumerate(proto.initializer):
-        array = model.initializer(i) if top else model.tensor(tensor)
+        array = model.initializer(i) if top else model.copied(tensor)
         scope.add_constant(tensor.name, array)
     for tensor in proto.sparse_initializer:
         scope.add_constant(tensor.values.name, model.sparse(tensor))
@@ -103,7 +103,7 @@ def _input_type(shared: Import, info: Any, scope: Scope) -> Type:
                 type = None
                 reason = f"{info.name!r} is a map; inputs are tensors, sequences and optionals"
             held = held.item
-    except Unsupported as error:
+    except (Unsupported, TypeRuleError) as error:
         type, reason = None, str(error)
     if type is None:
         shared.problems.append(Problem("input", "", scope.opset(""), info.name, reason))

@@ -6,7 +6,14 @@ from collections.abc import Iterable
 from dataclasses import field
 from typing import Any
 
-from tinsmith.errors import GraphError, ModelFileError, TinsmithError
+from tinsmith import budget
+from tinsmith.errors import (
+    BudgetExceeded,
+    GraphError,
+    ModelFileError,
+    TinsmithError,
+    TypeRuleError,
+)
 from tinsmith.formats.onnx import OnnxModel
 from tinsmith.frontends.onnx.call import (
     IMPORTERS,
@@ -41,6 +48,7 @@ class Import:
     functions: dict[tuple[str, str, str], Any]
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    count: int = 0  # nodes that were imported, some more than once
 
 
 class Broken:
@@ -171,7 +179,7 @@ class Scope:
         for info in infos:
             try:
                 declared = type_of(info.type, info.name)
-            except Unsupported:
+            except (Unsupported, TypeRuleError):
                 continue
             if declared is not None:
                 self.declared[info.name] = without_symbols(declared)
@@ -184,6 +192,8 @@ class Scope:
 
     def run(self, nodes: list[Any], results: list[str]) -> None:
         """Import nodes, in any order that the file lists them in."""
+        self.shared.count += len(nodes)
+        budget.check("nodes", self.shared.count, f"{self.shared.model.name}, functions expanded")
         reserved = {v.name for v in self.graph.inputs}
         for proto in nodes:
             self.check_text(proto.op_type, proto.name, proto.domain, *proto.input, *proto.output)
@@ -259,7 +269,7 @@ class Scope:
         except Skipped:
             pass
         except TinsmithError as error:
-            if isinstance(error, GraphError):
+            if isinstance(error, GraphError | BudgetExceeded):
                 raise
             fail(str(error))
         except _MISFITS as error:
