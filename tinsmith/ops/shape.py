@@ -138,7 +138,7 @@ def Transpose(x, *, perm=None):
 def _(x: Value, *, perm: tuple[int, ...] | None) -> Type:
     if perm is not None:
         need(
-            sorted(p % max(len(perm), 1) for p in perm) == list(range(len(perm))),
+            sorted(p + len(perm) if p < 0 else p for p in perm) == list(range(len(perm))),
             f"perm {perm} is not a permutation",
         )
         need(
