@@ -402,7 +402,7 @@ class _Model:
 
     def explain(self) -> dict[str, str]:
         if self._last is not None and "explain" in self._last:
-            return dict(self._last.json("explain"))
+            return self._last.data("explain", dict[str, str])
         return self._explained()
 
 

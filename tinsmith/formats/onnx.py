@@ -365,8 +365,11 @@ def _external_path(folder: Path | None, location: str, label: str) -> Path:
     absolute = location.startswith(("/", "\\")) or ntpath.splitdrive(location)[0]
     if not parts or absolute or "\0" in location:
         raise ExternalDataError(f"{label}: {location!r} is not a path relative to the model")
-    home = folder.resolve()
-    path = home.joinpath(*parts).resolve()
+    try:
+        home = folder.resolve()
+        path = home.joinpath(*parts).resolve()
+    except (OSError, RuntimeError) as error:  # links in a circle
+        raise ExternalDataError(f"{label}: {location!r} leads nowhere: {error}") from error
     if ".." in parts or not path.is_relative_to(home):
         raise ExternalDataError(f"{label}: {location!r} leads out of the model's folder {home}")
     if not os.path.isfile(path):  # of a name that is too long, too, this says only no

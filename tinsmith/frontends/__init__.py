@@ -15,6 +15,7 @@ from typing import Any
 from tinsmith import budget
 from tinsmith.errors import ModelFileError
 from tinsmith.formats import FOREIGN, HEAD, describe
+from tinsmith.formats.mapped import open_file
 from tinsmith.graph import Graph
 from tinsmith.records import dataclass
 from tinsmith.registry import Registry
@@ -86,10 +87,10 @@ def _head(path: Path) -> bytes:
     if path.is_dir():
         raise ModelFileError(f"{str(path)!r} is a folder, not a model file")
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return file.read(HEAD)
     except OSError as error:
-        raise ModelFileError(f"{str(path)!r} cannot be read: {error}") from error
+        raise ModelFileError(f"{str(path)!r} cannot be read: {error.strerror or error}") from error
 
 
 def _unknown(head: bytes, path: str) -> str:

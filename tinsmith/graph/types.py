@@ -34,6 +34,17 @@ def dtype_of(name: Any) -> np.dtype[Any]:
         return np.dtype(getattr(ml_dtypes, name))
 
 
+def dtype_named(name: str) -> np.dtype[Any]:
+    """The dtype of that name in a file; ValueError where nothing computes with such values."""
+    try:
+        dtype = dtype_of(name)
+        if dtype.name == name and dtype.kind not in "mMSU" and (dtype.kind != "V" or dtype.num > 0):
+            return dtype
+    except (TypeError, AttributeError):
+        pass
+    raise ValueError(f"{name!r} is not an element type")
+
+
 @cache
 def name_of(dtype: np.dtype[Any]) -> str:
     """`dtype.name`, which numpy spells anew each time."""

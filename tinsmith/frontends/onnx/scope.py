@@ -51,6 +51,12 @@ class Import:
     count: int = 0  # nodes that were imported, some more than once
 
 
+def check_text(model: str, *names: Any) -> None:
+    """Raises ModelFileError for a name that is not UTF-8, which comes out of protobuf as bytes."""
+    if bad := [n for n in names if not isinstance(n, str)]:
+        raise ModelFileError(f"{model} holds a name that is no text: {bad[0]}")
+
+
 class Broken:
     """Stands for a value whose node was not imported, so that its readers are passed over."""
 
@@ -167,11 +173,6 @@ class Scope:
         self.captured[outer] = inner
         return inner
 
-    def check_text(self, *names: Any) -> None:
-        """Names that are not UTF-8 come out of protobuf as bytes."""
-        if bad := [n for n in names if not isinstance(n, str)]:
-            raise ModelFileError(f"{self.shared.model.name} holds a name that is no text: {bad[0]}")
-
     # ---- graphs
 
     def declare(self, infos: Iterable[Any]) -> None:
@@ -196,7 +197,15 @@ class Scope:
         budget.check("nodes", self.shared.count, f"{self.shared.model.name}, functions expanded")
         reserved = {v.name for v in self.graph.inputs}
         for proto in nodes:
-            self.check_text(proto.op_type, proto.name, proto.domain, *proto.input, *proto.output)
+            names = (
+                proto.op_type,
+                proto.name,
+                proto.domain,
+                proto.overload,
+                *proto.input,
+                *proto.output,
+            )
+            check_text(self.shared.model.name, *names, *(a.name for a in proto.attribute))
             self.reads.update(_reads(proto))
             if not self.prefix:
                 self.labels[id(proto)] = self.graph.unique_node(self.label(proto))
