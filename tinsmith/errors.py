@@ -65,7 +65,11 @@ class UnknownName(TinsmithError, KeyError):
 
 
 class OptionError(TinsmithError, TypeError):
-    """An argument of a public function is of the wrong kind."""
+    """An argument of a public function, or a setting in the environment, is of the wrong kind."""
+
+
+class BudgetExceeded(TinsmithError):
+    """A model asks for more than is allowed; says how much, of what, and how to allow more."""
 
 
 class DuplicateName(TinsmithError):
@@ -154,6 +158,10 @@ class Cancelled(TinsmithError):
 
 class PlanError(TinsmithError):
     """A graph cannot be planned: shapes that are not known, or memory that cannot be had."""
+
+
+class OutOfMemory(PlanError, MemoryError):
+    """The system does not give the memory that a model needs."""
 
 
 class CacheError(TinsmithError):

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import signal
+import socket
 import warnings
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+import tinsmith as ts
 from tests.frontends.models import floats, info, model
-from tinsmith.errors import ExternalDataError, ModelFileError, ModelWarning, TinsmithError
+from tinsmith.errors import (
+    BudgetExceeded,
+    ExternalDataError,
+    ModelFileError,
+    ModelWarning,
+    TinsmithError,
+)
 from tinsmith.formats import describe
+from tinsmith.formats.container import Container
+from tinsmith.formats.npz import read_arrays
 from tinsmith.formats.onnx import DTYPES, OnnxModel, read, sniff
 from tinsmith.frontends import load
 from tinsmith.graph import dtype_of
@@ -135,6 +148,135 @@ def test_typed_data_that_do_not_fit_the_shape() -> None:
 def test_bad_tensors(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelFileError, match=message):
         EMPTY.tensor(TensorProto(name="w", **fields))
+
+
+def sparse(values: Any, places: Any, shape: list[int]) -> Any:
+    return helper.make_sparse_tensor(
+        numpy_helper.from_array(np.asarray(values, np.float32), "s"),
+        numpy_helper.from_array(np.asarray(places), "i"),
+        shape,
+    )
+
+
+@pytest.mark.parametrize("values, places, shape, message", [
+    ([1.0], [-1], [4], "-1 is negative"),
+    ([1.0], [[0, -1]], [2, 2], "-1 is negative"),
+    ([1.0], [4], [4], "do not fit"),
+    ([1.0], [[0, 2]], [2, 2], "do not fit"),
+    ([1.0], [[0, 0, 0]], [2, 2], "do not fit"),
+    ([1.0], [0, 1], [4], "1 values at 2 places"),
+    ([1.0, 2.0], [0], [4], "2 values at 1 places"),
+    ([1.0], [0.0], [4], "indices of float64"),
+    ([1.0], 0, [4], "indices of int64"),
+    ([1.0], [0], [-4], "a dimension is negative"),
+])  # fmt: skip
+def test_bad_sparse_tensors(values: Any, places: Any, shape: list[int], message: str) -> None:
+    with pytest.raises(ModelFileError, match=message):
+        OnnxModel(None, "net.onnx").sparse(sparse(values, places, shape))
+
+
+def test_sparse_tensors_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINSMITH_BUDGET", "constants=1000")
+    made = OnnxModel(None, "net.onnx")
+    for _ in range(2):
+        np.testing.assert_array_equal(made.sparse(sparse([2.0], [1], [100]))[:3], [0, 2, 0])
+    with pytest.raises(BudgetExceeded, match="constants"):
+        made.sparse(sparse([2.0], [1], [100]))
+
+
+def wordy() -> onnx.ModelProto:
+    """A model with text in many places."""
+    relu = helper.make_node("Relu", ["x"], ["r"], name="relu", doc_string="doc")
+    split = helper.make_node("StringSplit", ["t"], ["p", "n"], delimiter="cut")
+    call = helper.make_node("Twice", ["r"], ["y"], domain="own", by=2.0, overload="over")
+    twice = helper.make_node("LeakyRelu", ["a"], ["b"])
+    twice.attribute.add(name="alpha", ref_attr_name="by", type=1)
+    opset = helper.make_opsetid("", 20)
+    function = helper.make_function(
+        "own", "Twice", ["a"], ["b"], [twice], [opset], ["by"], overload="over"
+    )
+    v = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [relu, split, call], "name", [v("x", 1, ["size"]), v("t", TensorProto.STRING, [1])],
+        [v("y", 1, ["other"]), v("p", TensorProto.STRING, [1, "parts"]), v("n", 7, [1])],
+        value_info=[v("r", 1, ["more"])],
+    )  # fmt: skip
+    opsets = [opset, helper.make_opsetid("own", 1)]
+    made = helper.make_model(graph, opset_imports=opsets, functions=[function], ir_version=10)
+    made.producer_name, made.producer_version, made.domain = "maker", "first", "where"
+    made.metadata_props.add(key="key", value="value")
+    return made
+
+
+def spots(message: Any, path: tuple[Any, ...] = ()) -> Any:
+    """Where a message holds text, or bytes: the ways to its fields."""
+    for field, value in message.ListFields():
+        many = not hasattr(value, "ListFields") and not isinstance(value, str | bytes | int | float)
+        for i, one in enumerate(value if many else [value]):
+            here = (*path, (field.name, i if many else None))
+            if hasattr(one, "ListFields"):
+                yield from spots(one, here)
+            elif isinstance(one, str | bytes):
+                yield here, one
+
+
+def test_text_that_is_not_utf8_anywhere(tmp_path: Path) -> None:
+    """Refused in words, or a model that prints, and that can be saved."""
+    whole, found = wordy(), 0
+    assert load(whole).name == "name"
+    for path, text in spots(whole):
+        made: Any = onnx.ModelProto()
+        made.CopyFrom(whole)
+        holder = made
+        for name, i in path[:-1]:
+            holder = getattr(holder, name) if i is None else getattr(holder, name)[i]
+        (name, i), mark = path[-1], b"@" * 8 if isinstance(text, bytes) else "@" * 8
+        if i is None:
+            setattr(holder, name, mark)
+        else:
+            getattr(holder, name)[i] = mark
+        data = made.SerializeToString().replace(b"@" * 8, b"\xff\xfe@@@@@\xc0")
+        found += b"\xff\xfe" in data
+        with contextlib.suppress(TinsmithError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            graph = load(data)
+            assert str(graph)
+            ts.save(graph, tmp_path / "net.tin")
+            assert load(tmp_path / "net.tin").inputs[0].type == graph.inputs[0].type
+    assert found > 40
+
+
+# ---- files that are none
+
+
+def odd_files(folder: Path) -> dict[str, Path]:
+    os.mkfifo(folder / "fifo")
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(folder / "socket"))
+    server.close()
+    (folder / "circle").symlink_to("circle")
+    (folder / "folder").mkdir()
+    named = {name: folder / name for name in ("fifo", "socket", "circle", "folder", "absent")}
+    return named | {"device": Path("/dev/zero")}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("name", ["fifo", "socket", "circle", "folder", "device", "absent"])
+def test_what_is_no_regular_file_is_refused_at_once(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # paths of sockets are short
+    path = odd_files(Path())[name]
+    signal.alarm(20)
+    try:
+        for read in (load, ts.compile, read_arrays, Container):
+            with pytest.raises(ModelFileError, match=re.escape(path.name)):
+                read(path)
+        if name != "device":
+            with pytest.raises(ExternalDataError, match=name):
+                load(external(Path(), location=name))
+    finally:
+        signal.alarm(0)
 
 
 # ---- external data

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -13,13 +15,23 @@ from tinsmith.graph.text import format_graph, graph_weights, parse_graph
 
 ALONE = 400
 PARTS = ["(", ")", "[", "]", "{", "}", '"', "=", ":", ",", "@", "#", "-", "\n", "\0", "ü", "9" * 40]
+VALUE = re.compile(r'(?<=[=(\[, ])(-?\d+\.?\d*(e-?\d+)?|true|false|none|"[a-z_]*")(?=[,)\]])')
+VALUES = [
+    "inf", "-inf", "nan", "1e400", "1e30", "-1", "0.5", "9" * 40, "true", "none", '"x"', "()",
+    "(1)", "(inf)", '(1, "x")', "-99999999999", "const float32[1] = [1]",
+]  # fmt: skip
 WORDS = ["const", "return", "graph", "float32", "none", "inf", "1e400", "Conv", "from", "true", "N"]
 
 
 def damaged(text: str, rng: np.random.Generator) -> str:
     at, other = sorted(int(i) for i in rng.integers(0, len(text) + 1, 2))
     lines = text.split("\n")
-    how = int(rng.integers(6))
+    how = int(rng.integers(8))
+    if how >= 6:  # another value in place of a number, a flag or a word
+        spots = list(VALUE.finditer(text))
+        if spots:
+            spot = spots[int(rng.integers(len(spots)))]
+            return text[: spot.start()] + str(rng.choice(VALUES)) + text[spot.end() :]
     if how == 0:  # a word in place of another
         words = text.split(" ")
         words[int(rng.integers(len(words)))] = str(rng.choice(WORDS + words))

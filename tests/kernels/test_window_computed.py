@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tinsmith as ts
 from tests.kernels.harness import check, levels, one_node, site_of
 from tests.kernels.window_cases import conv, normal
 from tests.kernels.window_shapes import FEW, FIRST, GROUPED, PAD, TRANSPOSED
+from tinsmith import ops
 from tinsmith.codegen.target import level
+from tinsmith.graph import Graph, Type
 from tinsmith.kernels._kernel import KERNELS, Skip
 
 SHAPES = {
@@ -44,6 +47,23 @@ def test_shapes(name, target):
 def test_transposed(name, target):
     case = TRANSPOSED[name]
     every_choice("ConvTranspose", "conv_transposed_computed", case, target, extra_halo=1)
+
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_a_weight_that_is_infinite_reaches_what_it_is_a_part_of(name):
+    """What lies around an input is zero, and no part of a transposed convolution."""
+    (x, w, *rest), attrs = TRANSPOSED[name]
+    for place in {0, w.size // 2, w.size - 1}:
+        infinite = w.copy()
+        infinite.flat[place] = np.inf
+        graph = Graph("g")
+        values = [graph.input(f"i{i}", Type(a.dtype, a.shape)) for i, a in enumerate((x, w))]
+        values += [None if a is None else graph.const(a) for a in rest]
+        graph.outputs = [ops.ConvTranspose(*values, **attrs)]
+        net = ts.compile(graph, kernels="ConvTranspose=conv_transposed_computed", cache=False)
+        got, want = net(x, infinite), ops.ConvTranspose(x, infinite, *rest, **attrs)
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+        np.testing.assert_array_equal(np.isinf(got), np.isinf(want))
 
 
 @pytest.mark.parametrize("target", levels())

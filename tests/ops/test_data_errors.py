@@ -23,7 +23,13 @@ def recurrent(gates: int, *lens: int) -> list[np.ndarray]:
     return [*(np.ones(s, np.float32) for s in shapes), np.array(lens, np.int32)]
 
 
+def rows(batch: int) -> np.ndarray:
+    """Two heads of three rows of four elements."""
+    return np.ones((batch, 2, 3, 4), np.float32)
+
+
 CASES = {
+    "Attention": ([rows(1), rows(1), rows(8)], {}, "batch"),
     "TopK": ([X, i64(4)], {}, "k is 4"),
     "TopK, negative": ([X, i64(-1)], {}, "k is -1"),
     "OneHot": ([i64(0, 1), i64(-3), i64(0, 1)], {}, "depth is -3"),
@@ -51,7 +57,7 @@ CASES = {
 }
 
 
-SIZES = ("Compress", "Trilu")
+SIZES = ("Attention", "Compress", "Trilu")
 """Operators whose sizes do not fit, which is known before the values are."""
 
 

@@ -50,7 +50,7 @@ def test_a_model_beyond_the_memory_is_refused(backend: str) -> None:
 
 
 def test_tensors_that_together_are_beyond_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arena, "_memory", lambda: 1_000_000)
+    monkeypatch.setattr(arena, "machine_memory", lambda: 1_000_000)
     g = Graph("wide")
     x = g.input("x", Type("float32", (480, 480)))
     g.outputs = [ops.MatMul(ops.Softmax(x, axis=0), ops.Softmax(x, axis=1))]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import InputShapeError, InputTypeError, MissingPackage, ModelFileError, warn
+from tinsmith.formats.mapped import open_file
 from tinsmith.graph import Dim, Type
 from tinsmith.records import dataclass
 
@@ -51,7 +52,11 @@ class Picture:
                 "try: pip install tinsmith[images]"
             ) from None
         try:
-            with warnings.catch_warnings(record=True) as odd, Image.open(path) as opened:
+            with (
+                warnings.catch_warnings(record=True) as odd,
+                open_file(path) as file,
+                Image.open(file) as opened,
+            ):
                 image = ImageOps.exif_transpose(opened)
                 if image.mode == "P":  # Pillow wants transparent palettes to go by way of RGBA
                     image = image.convert("RGBA")

@@ -18,6 +18,7 @@ import stat
 import sys
 from pathlib import Path
 
+from tinsmith.budget import number
 from tinsmith.errors import CacheError, warn
 from tinsmith.hashing import blake2b
 from tinsmith.version import __version__
@@ -150,19 +151,12 @@ def default_path() -> Path:
 
 def _limit() -> int:
     given = os.environ.get("TINSMITH_CACHE_SIZE", "")
-    text = given.strip().upper().removesuffix("B")
-    if not text:
-        return _DEFAULT_SIZE
-    unit = {"K": 10, "M": 20, "G": 30}.get(text[-1:], 0)
     try:
-        size = int(float(text[:-1] if unit else text) * (1 << unit))
-    except (ValueError, OverflowError):
-        size = -1
-    if size < 0:
+        return number(given) if given.strip() else _DEFAULT_SIZE
+    except ValueError:
         raise CacheError(
             f"TINSMITH_CACHE_SIZE is {given!r}; give a number of bytes, such as 100000000 or 512M"
-        )
-    return size
+        ) from None
 
 
 def _make(path: Path) -> None:

@@ -8,16 +8,45 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from tinsmith.codegen.target import ISAS, Target, level, runnable
 from tinsmith.compiler.options import Options
-from tinsmith.compiler.store import sources, type_from, type_row
+from tinsmith.compiler.store import Head, sources, type_from, type_row
 from tinsmith.errors import ModelFileError, OptionError, UntrustedCode
 from tinsmith.formats.container import MAGIC, Container
+from tinsmith.formats.mapped import open_file
 from tinsmith.graph import Graph
 from tinsmith.hashing import blake2b
 from tinsmith.runtime.net import Signature
+
+
+class Maker(TypedDict):
+    """Of the section "made" what every release has written."""
+
+    by: str
+
+
+class Kept(TypedDict):
+    """`Options`."""
+
+    threads: int
+    kernels: str | dict[str, str] | None
+    passes: str
+    precision: str
+    memory: str
+
+
+class Faces(TypedDict):
+    name: str
+    inputs: dict[str, list[Any]]
+    outputs: list[str]
+
+
+class Made(Maker):
+    options: Kept
+    interface: Faces
+    signature: tuple[tuple[int, ...] | None, ...]
 
 
 class Carried(NamedTuple):
@@ -62,7 +91,7 @@ def origin(graph: Graph, options: Options, signature: Signature) -> bytes:
 def program_in(path: Path) -> Container | None:
     """The .tin file at a path, if it is one and carries a program. Raises ModelFileError."""
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             if file.read(len(MAGIC)) != MAGIC:
                 return None
     except (OSError, ValueError):
@@ -79,22 +108,25 @@ def carried(found: Container, asked: Target | None, given: Mapping[str, Any]) ->
     program was made with other options than those given.
     """
     file = found.path
-    made = found.json("made") if "made" in found else {}
-    if made.get("by") != release():
+    if "made" not in found or found.data("made", Maker)["by"] != release():
         raise UntrustedCode(
             f"{file} carries code made by another version of Tinsmith; compile it "
             "without trust=True, and save it anew"
         )
     for name in ("graph", "table"):  # read when another shape is compiled; damage is told now
         found.text(name)
-    key = found.json("program")["target"]
+    made, head = found.data("made", Made), found.data("program", Head)
+    key, plan = head["target"], head["plan"]
+    options, signature = Options(**made["options"]), made["signature"]
+    rows = made["interface"]["inputs"].items()
     try:
-        options = Options(**made["options"])
-        rows = made["interface"]["inputs"].items()
-        interface = made["interface"] | {"inputs": {n: type_from(r) for n, r in rows}, "files": {}}
-        signature = tuple(None if dims is None else tuple(dims) for dims in made["signature"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        inputs = {n: type_from(r) for n, r in rows}
+    except ValueError as error:
         raise ModelFileError(f"{file} has a corrupt program: {error}") from error
+    outputs = made["interface"]["outputs"]
+    if not len(signature) == len(inputs) == len(plan.inputs) or len(outputs) != len(plan.outputs):
+        raise ModelFileError(f"{file} has a corrupt program: it is not for this model's inputs")
+    interface = {**made["interface"], "inputs": inputs, "files": {}}
     machine = asked or _machine(key)
     if machine is None or machine.key != key:
         here = f"this machine is {level('host').key}" if asked is None else f"not for {asked.key}"

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tinsmith import budget
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.library import uses_elf
 from tinsmith.codegen.target import Target, level, need_runnable
@@ -109,7 +110,7 @@ def compile(
     threads = None if threads is None else whole_threads(threads)
     if not isinstance(model, Graph | str | os.PathLike):
         model = load(model)
-    with working():
+    with working(), budget.told("compiling this model"):
         forced = (os.environ.get("TINSMITH_KERNELS") or None) if kernels is None else kernels
         if backend == "numpy":
             graph = model if isinstance(model, Graph) else load(model)
@@ -314,7 +315,7 @@ class _Model:
     @still
     def build(self, signature: Signature) -> Program:
         """The program for a signature: carried, stored, or built now."""
-        with working(), self._lock:
+        with working(), self._lock, budget.told("compiling this model"):
             if self._bundle is not None:
                 if signature == self._bundle.signature:
                     self._last = self._bundle.file
@@ -401,7 +402,7 @@ class _Model:
 
     def explain(self) -> dict[str, str]:
         if self._last is not None and "explain" in self._last:
-            return dict(self._last.json("explain"))
+            return self._last.data("explain", dict[str, str])
         return self._explained()
 
 

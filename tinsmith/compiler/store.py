@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -24,14 +24,16 @@ import numpy as np
 from tinsmith.backends.library import team_address
 from tinsmith.codegen.cache import Cache, compiler_version, read_note, write_note
 from tinsmith.codegen.library import SharedLibrary, uses_elf
+from tinsmith.codegen.sync import MAX_THREADS
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.workers import begin
 from tinsmith.errors import ModelFileError, TinsmithError, size_text
 from tinsmith.formats.container import Container, Draft, write_container
 from tinsmith.formats.mapped import map_file
-from tinsmith.graph import Holder, Type, dtype_of
-from tinsmith.graph.types import HOLDERS
+from tinsmith.graph import Holder, Type
+from tinsmith.graph.types import HOLDERS, dtype_named
 from tinsmith.hashing import blake2b
+from tinsmith.plain import decode
 from tinsmith.plan.plan import Plan
 from tinsmith.plan.shelf import Blob
 from tinsmith.runtime.program import Program
@@ -296,14 +298,24 @@ def type_row(type: Type) -> list[Any]:
 
 
 def type_from(row: list[Any]) -> Type:
-    """The type of a `type_row`."""
-    name, rest = row
+    """The type of a `type_row`. Raises ValueError where it is none."""
+    name, rest = decode(tuple[str, Any], row)
     if name in HOLDERS:
         return HOLDERS[name](type_from(rest))
-    return Type(dtype_of(name), None if rest is None else tuple(rest))
+    return Type(dtype_named(name), decode(tuple[int | str, ...] | None, rest))  # type: ignore[arg-type]
 
 
 # ---- programs as sections
+
+
+class Head(TypedDict):
+    """The section "program"."""
+
+    target: str
+    plan: Plan
+    nodes: dict[str, tuple[str, dict[str, Any]]]
+    constants: dict[str, tuple[str, tuple[int, ...]]]
+    shared: list[tuple[str, str]]
 
 
 def sections_of(program: Program, code: bytes, target: Target) -> dict[str, Any] | None:
@@ -354,10 +366,11 @@ def program_of(
 
     Every section that is used is checked.
     """
-    head = found.json("program")
+    head = found.data("program", Head)
     if head["target"] != target.key:
         raise ModelFileError(f"{found.path} holds code for {head['target']}, not for {target.key}")
-    plan = Plan.from_json(head["plan"])
+    plan = head["plan"]
+    _check(plan, head["nodes"], found.path)
     own = (found.path.name, found.text("tag"))
     if blob is None:
         if head["shared"]:
@@ -366,10 +379,13 @@ def program_of(
     else:
         blobs = [blob(name, tag) for name, tag in (own, *head["shared"])]
     code = found.array("code", check=True).tobytes()
-    constants = {
-        n: found.array(f"constant:{n}", check=True).view(dtype_of(d)).reshape(s)
-        for n, (d, s) in head["constants"].items()
-    }
+    try:
+        constants = {
+            n: found.array(f"constant:{n}", check=True).view(dtype_named(d)).reshape(s)
+            for n, (d, s) in head["constants"].items()
+        }
+    except (TypeError, ValueError) as error:  # numpy's, of bytes that have no such type or shape
+        raise ModelFileError(f"{found.path} has a corrupt constant: {error}") from error
     team = team_address(target, True, plan.threads)
     return Program(
         plan,
@@ -380,6 +396,19 @@ def program_of(
         team,
         stored=True,
     )
+
+
+def _check(plan: Plan, nodes: Mapping[str, object], path: Path) -> None:
+    """Raises ModelFileError where a stored plan is none that could run."""
+    operands = [o for s in plan.steps for o in (*s.reads, *s.writes) if o is not None]
+    try:
+        for dtype in {o.dtype for o in (*plan.inputs, *plan.outputs, *operands)}:
+            dtype_named(dtype)
+    except ValueError as error:
+        raise ModelFileError(f"{path} has a corrupt program: {error}") from error
+    lacking = {s.name for s in plan.steps if s.kind == "reference"} - nodes.keys()
+    if lacking or min(plan.memory) < 0 or not 1 <= plan.threads <= MAX_THREADS:
+        raise ModelFileError(f"{path} has a corrupt program")
 
 
 def _nodes(stored: Mapping[str, Any]) -> dict[str, tuple[Any, dict[str, Any]]]:

@@ -21,13 +21,16 @@ import struct
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tinsmith.errors import ModelFileError
-from tinsmith.formats.mapped import MappedFile, map_open
+from tinsmith.formats.mapped import MappedFile, map_open, open_file
 from tinsmith.hashing import blake2b
+from tinsmith.plain import Misfit, decode
+
+T = TypeVar("T")
 
 MAGIC = b"TINSMITH"
 VERSION = 1
@@ -139,7 +142,7 @@ class Container:
         """Raises ModelFileError where the file is not a whole, well-formed container."""
         self.path = path
         try:
-            with open(path, "rb") as file:
+            with open_file(path) as file:
                 size = os.fstat(file.fileno()).st_size
                 head = file.read(16)
                 if head[:8] != MAGIC or len(head) < 16:
@@ -158,21 +161,12 @@ class Container:
     def _checked(self, size: int) -> dict[str, tuple[int, int, str]]:
         if not isinstance(self.index, dict) or self.index.get("version") != VERSION:
             raise ModelFileError(f"{self.path} has an unknown version of the format; write it anew")
-        found: dict[str, tuple[int, int, str]] = {}
-        sections = self.index.get("sections")
-        if not isinstance(sections, dict):
-            raise ModelFileError(f"{self.path} has no sections")
-        for name, row in sections.items():
-            try:
-                offset, length, check = row
-                good = int(offset) >= 0 and int(length) >= 0 and int(offset) + int(length) <= size
-            except (TypeError, ValueError, OverflowError):
-                good = False
-            if not good:
+        found = decode(dict[str, tuple[int, int, str]], self.index.get("sections"))
+        for name, (offset, length, _) in found.items():
+            if min(offset, length) < 0 or offset + length > size:
                 raise ModelFileError(
                     f"{self.path} is truncated or corrupt: section {name!r} does not fit"
                 )
-            found[name] = (int(offset), int(length), str(check))
         return found
 
     def __contains__(self, name: str) -> bool:
@@ -207,6 +201,13 @@ class Container:
         try:
             return json.loads(self.text(name))
         except (ValueError, RecursionError) as error:
+            raise ModelFileError(f"{self.path}: section {name!r} is corrupt: {error}") from error
+
+    def data(self, name: str, hint: type[T]) -> T:
+        """A section's JSON as a value of a type (`plain.decode`). Raises ModelFileError."""
+        try:
+            return decode(hint, self.json(name))
+        except Misfit as error:
             raise ModelFileError(f"{self.path}: section {name!r} is corrupt: {error}") from error
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
+import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,6 +14,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tinsmith.errors import ModelFileError
+
+NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 
 
 class MappedFile(mmap.mmap):
@@ -37,10 +41,20 @@ class MappedFile(mmap.mmap):
         return "was written to" if same and now.st_mtime_ns != self.written else ""
 
 
+def open_file(path: Path) -> BinaryIO:
+    """A regular file, opened to read. Raises OSError, also for what would let its reader wait, or
+    has no end: pipes, sockets, devices."""
+    file = open(path, "rb", opener=lambda p, flags: os.open(p, flags | NONBLOCK))  # noqa: SIM115
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+
+
 def map_file(path: Path) -> MappedFile | bytes:
     """The bytes of a file; an empty one cannot be mapped. Raises OSError."""
-    with path.open("rb") as file:
-        if not path.stat().st_size:
+    with open_file(path) as file:
+        if not os.fstat(file.fileno()).st_size:
             return b""
         return map_open(file, path)
 

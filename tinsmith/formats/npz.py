@@ -12,6 +12,7 @@ import numpy as np
 
 from tinsmith.errors import FileNameError, ModelFileError
 from tinsmith.formats import HEAD, describe
+from tinsmith.formats.mapped import open_file
 
 ARRAY_MAGICS = (b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")
 """How .npy files begin, and .npz files with and without arrays."""
@@ -49,7 +50,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]
     unpickles. Raises ModelFileError."""
     file = Path(path)
     try:
-        with file.open("rb") as opened:
+        with open_file(file) as opened:
             head = opened.read(HEAD)
         if not head.startswith(ARRAY_MAGICS):
             raise ModelFileError(

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith import budget
 from tinsmith.errors import ExternalDataError, ModelFileError
 from tinsmith.formats import describe
 from tinsmith.formats.mapped import map_file
@@ -56,7 +57,6 @@ DTYPES: dict[int, str] = {
 _BITS = {"uint4": 4, "int4": 4, "float4_e2m1fn": 4, "uint2": 2, "int2": 2}
 _STRING = 8
 _LIFT = 1024  # raw_data of fewer bytes stays in the message
-_DENSE_LIMIT = 1 << 31
 
 # ModelProto field -> wire type, for recognition
 _MODEL = {1: VARINT, 5: VARINT, **dict.fromkeys((2, 3, 4, 6, 7, 8, 14, 20, 25, 26), BYTES)}
@@ -91,6 +91,7 @@ class OnnxModel:
         self.name = file or "the model"
         self._lifted = lifted or {}
         self._mapped: dict[Path, Any] = {}
+        self._spent = 0
 
     def initializer(self, index: int) -> np.ndarray[Any, Any]:
         """The array of `proto.graph.initializer[index]`."""
@@ -116,13 +117,32 @@ class OnnxModel:
             flat = _from_raw(raw, dtype, prod(shape), label)
         return _shaped(flat, shape, label)
 
+    def copied(self, t: Any) -> np.ndarray[Any, Any]:
+        """`tensor`, which each call copies: the parts of a file that are read more than once, those
+        of functions and bodies of loops, count against the budget of constants."""
+        array = self.tensor(t)
+        self.spend(array.nbytes, f"the constants of {self.name}, functions expanded")
+        return array
+
+    def spend(self, nbytes: int, what: str) -> None:
+        """Count constants that the file does not hold as such. Raises BudgetExceeded."""
+        self._spent += nbytes
+        budget.check("constants", self._spent, what)
+
     def sparse(self, t: Any) -> np.ndarray[Any, Any]:
-        """The dense array of a SparseTensorProto."""
+        """The dense array of a SparseTensorProto, which counts against the budget of constants."""
         values, indices = self.tensor(t.values), self.tensor(t.indices)
         shape = tuple(t.dims)
         label = f"the sparse tensor {t.values.name!r} of {self.name}"
-        if prod(shape) * values.dtype.itemsize > _DENSE_LIMIT or any(d < 0 for d in shape):
-            raise ModelFileError(f"{label} has the shape {list(shape)}: too large to make dense")
+        if any(d < 0 for d in shape):
+            raise ModelFileError(f"{label} has the shape {list(shape)}: a dimension is negative")
+        if indices.dtype != np.int64 or indices.ndim not in (1, 2):
+            raise ModelFileError(f"{label} has indices of {indices.dtype}{list(indices.shape)}")
+        if len(indices) != values.size:
+            raise ModelFileError(f"{label} has {values.size} values at {len(indices)} places")
+        if indices.size and indices.min() < 0:
+            raise ModelFileError(f"{label}: its indices do not fit: {indices.min()} is negative")
+        self.spend(prod(shape) * values.dtype.itemsize, f"{label}, made dense as those before it")
         flat = np.zeros(prod(shape), values.dtype)
         try:
             if indices.ndim == 2:
@@ -345,8 +365,11 @@ def _external_path(folder: Path | None, location: str, label: str) -> Path:
     absolute = location.startswith(("/", "\\")) or ntpath.splitdrive(location)[0]
     if not parts or absolute or "\0" in location:
         raise ExternalDataError(f"{label}: {location!r} is not a path relative to the model")
-    home = folder.resolve()
-    path = home.joinpath(*parts).resolve()
+    try:
+        home = folder.resolve()
+        path = home.joinpath(*parts).resolve()
+    except (OSError, RuntimeError) as error:  # links in a circle
+        raise ExternalDataError(f"{label}: {location!r} leads nowhere: {error}") from error
     if ".." in parts or not path.is_relative_to(home):
         raise ExternalDataError(f"{label}: {location!r} leads out of the model's folder {home}")
     if not os.path.isfile(path):  # of a name that is too long, too, this says only no

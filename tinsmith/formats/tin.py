@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
 from tinsmith.errors import ModelFileError
 from tinsmith.formats.container import Container
 from tinsmith.formats.mapped import check_unchanged
-from tinsmith.graph import Graph, dtype_of
+from tinsmith.graph import Graph
 from tinsmith.graph.text import format_graph, graph_weights, parse_graph
+from tinsmith.graph.types import dtype_named
 
 ALIGNMENT = 64
+Table = dict[str, tuple[str, tuple[int, ...], int]]
+"""Element type, shape and offset of constants, by name."""
+
+
+class Head(TypedDict):
+    table: Table
+    meta: dict[str, str | int]
 
 
 def graph_sections(graph: Graph) -> dict[str, Any]:
@@ -55,28 +63,25 @@ def read_graph(path: Path) -> Graph:
     for name in ("graph", "table", "constants"):
         if name not in found:
             raise ModelFileError(f"{path} holds no graph (section {name!r} is missing)")
-    head = found.json("table")
-    data = found.array_checked_later("constants")
-    try:
-        constants = _constants(path, head["table"], data)
-        meta = dict(head.get("meta", {}))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ModelFileError(f"{path} has a corrupt table of constants: {error}") from error
+    head = found.data("table", Head)
+    constants = _constants(path, head["table"], found.array_checked_later("constants"))
     graph = parse_graph(found.text("graph"), constants)
-    graph.meta.update(meta)
+    graph.meta.update(head["meta"])
     graph.file = path.name
     return graph
 
 
 def _constants(
-    path: Path, table: Mapping[str, Any], data: np.ndarray[Any, Any]
+    path: Path, table: Table, data: np.ndarray[Any, Any]
 ) -> dict[str, np.ndarray[Any, Any]]:
     arrays = {}
     for name, (dtype_name, dims, offset) in table.items():
-        dtype = dtype_of(dtype_name)
-        count = int(np.prod(dims, dtype=object)) if dims else 1
-        end = offset + count * dtype.itemsize
-        if min(dims, default=0) < 0 or offset < 0 or end > data.size:
-            raise ModelFileError(f"{path} is corrupt: the constant {name!r} does not fit")
-        arrays[name] = data[offset:end].view(dtype).reshape(dims)
+        try:
+            dtype = dtype_named(dtype_name)
+            end = offset + prod(dims) * dtype.itemsize
+            if min(*dims, offset, 0) < 0 or end > data.size or dtype.hasobject:
+                raise ValueError("it does not fit")
+            arrays[name] = data[offset:end].view(dtype).reshape(dims)
+        except ValueError as error:  # numpy has a greatest rank, and greatest extents
+            raise ModelFileError(f"{path} is corrupt: the constant {name!r}: {error}") from error
     return arrays

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tinsmith import budget
 from tinsmith.errors import ModelFileError
 from tinsmith.formats import FOREIGN, HEAD, describe
+from tinsmith.formats.mapped import open_file
 from tinsmith.graph import Graph
 from tinsmith.records import dataclass
 from tinsmith.registry import Registry
@@ -47,6 +49,15 @@ def load(source: Any) -> Graph:
     """
     if isinstance(source, Graph):
         return source
+    name = os.fspath(source) if isinstance(source, str | os.PathLike) else "the model"
+    try:
+        with budget.told(f"loading {name!r}"):
+            return _loaded(source)
+    except RecursionError as error:
+        raise ModelFileError(f"{name!r} is nested too deeply") from error
+
+
+def _loaded(source: Any) -> Graph:
     if isinstance(source, bytes | bytearray | memoryview):
         head, path = bytes(memoryview(source).cast("B")[:HEAD]), ""
     elif isinstance(source, str | os.PathLike):
@@ -76,10 +87,10 @@ def _head(path: Path) -> bytes:
     if path.is_dir():
         raise ModelFileError(f"{str(path)!r} is a folder, not a model file")
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return file.read(HEAD)
     except OSError as error:
-        raise ModelFileError(f"{str(path)!r} cannot be read: {error}") from error
+        raise ModelFileError(f"{str(path)!r} cannot be read: {error.strerror or error}") from error
 
 
 def _unknown(head: bytes, path: str) -> str:

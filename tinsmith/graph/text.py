@@ -117,9 +117,15 @@ class _Parser:
         while not self.accept("]"):
             if dims:
                 self.expect(",")
-            dims.append(self.name() if self.is_name() else int(self.number()))
+            dims.append(self.name() if self.is_name() else self.dim())
             reserve(str(dims[-1]))
         return Type(dtype, tuple(dims))
+
+    def dim(self) -> int:
+        at, number = self.tokens[self.i][2], self.number()
+        if not isinstance(number, int) or not 0 <= number < 1 << 63:
+            self.fail(f"a dimension cannot be {number}", at)
+        return number
 
     def number(self) -> int | float:
         kind, text, _ = self.tokens[self.i]
@@ -174,9 +180,9 @@ class _Parser:
         try:
             for i, x in enumerate(items):
                 array[i] = complex(*x) if type.dtype.kind == "c" else x
+            return array.reshape(type.dims)
         except (TypeError, ValueError, OverflowError) as error:
             self.fail(f"{type} cannot hold these elements: {error}", at)
-        return array.reshape(type.dims)
 
     def graph(self) -> Graph:
         self.expect("graph")

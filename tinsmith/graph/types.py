@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tinsmith.budget import MOST_DIMS
+from tinsmith.errors import TypeRuleError
 from tinsmith.records import dataclass
 
 Dim = int | str
@@ -32,6 +34,17 @@ def dtype_of(name: Any) -> np.dtype[Any]:
         return np.dtype(getattr(ml_dtypes, name))
 
 
+def dtype_named(name: str) -> np.dtype[Any]:
+    """The dtype of that name in a file; ValueError where nothing computes with such values."""
+    try:
+        dtype = dtype_of(name)
+        if dtype.name == name and dtype.kind not in "mMSU" and (dtype.kind != "V" or dtype.num > 0):
+            return dtype
+    except (TypeError, AttributeError):
+        pass
+    raise ValueError(f"{name!r} is not an element type")
+
+
 @cache
 def name_of(dtype: np.dtype[Any]) -> str:
     """`dtype.name`, which numpy spells anew each time."""
@@ -43,7 +56,7 @@ class Type:
     """Element type and shape. `shape` is None where even the rank is unknown.
 
     Strings have the dtype `object`. Two equal symbols in one graph mean equal sizes. What is no
-    tensor has a `Holder`.
+    tensor has a `Holder`. Raises TypeRuleError for more dims than an array can have.
     """
 
     dtype: np.dtype[Any]
@@ -54,6 +67,8 @@ class Type:
             object.__setattr__(self, "dtype", dtype_of(self.dtype))
         if self.shape is not None:
             dims = tuple(d if isinstance(d, str) else int(d) for d in self.shape)
+            if len(dims) > MOST_DIMS:
+                raise TypeRuleError(f"{len(dims)} dims: arrays have {MOST_DIMS} at most")
             object.__setattr__(self, "shape", dims)
 
     def like(self, **changes: Any) -> Type:

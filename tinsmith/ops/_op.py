@@ -47,6 +47,7 @@ import numpy as np
 
 from tinsmith.errors import TypeRuleError, suggest
 from tinsmith.graph import Dim, Holder, Type, Value
+from tinsmith.ops._kinds import checks_of
 from tinsmith.registry import Registry
 
 TRAITS = frozenset(
@@ -99,6 +100,7 @@ class Op:
         self.attrs: dict[str, Any] = {
             p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY
         }
+        self._checks = checks_of(self.attrs.items())
         self._rule: Callable[..., Any] | None = None
         self._cost: Callable[..., float] | None = None
         self._most: Callable[..., int] | None = None
@@ -136,7 +138,8 @@ class Op:
     # ---- what the graph calls
 
     def bind(self, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """All attributes, defaults included, sequences as tuples; checks names and input count."""
+        """All attributes, defaults included, sequences as tuples; checks names and kinds, and how
+        many inputs there are."""
         if unknown := attrs.keys() - self.attrs.keys():
             hint = suggest(min(unknown), self.attrs)
             raise TypeRuleError(
@@ -154,7 +157,13 @@ class Op:
         for i in range(self.required):
             if i >= len(inputs) or inputs[i] is None:
                 raise TypeRuleError(f"{self.name} needs the input {self.inputs[i]!r}")
-        return {k: _frozen(attrs.get(k, default)) for k, default in self.attrs.items()}
+        bound = {k: _frozen(attrs.get(k, default)) for k, default in self.attrs.items()}
+        for name, kind, fits in self._checks:
+            value = bound[name]
+            if not (fits(value) or (value is None and self.attrs[name] is None)):
+                shown = repr(value)[:80]
+                raise TypeRuleError(f"{self.name}'s attribute {name!r} must be {kind}, not {shown}")
+        return bound
 
     def infer(self, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> tuple[Type, ...]:
         """The output types. Operators with the trait `elementwise` need no rule of their own."""

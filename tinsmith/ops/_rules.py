@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from tinsmith import budget
+from tinsmith.budget import MOST_DIMS
 from tinsmith.errors import DataError, TypeRuleError, suggest
 from tinsmith.graph import Dim, Shape, Type, Value, dtype_of
 from tinsmith.graph.types import name_of
@@ -22,6 +25,9 @@ UNSIGNED = frozenset({"uint8", "uint16", "uint32", "uint64"})
 INTS = SIGNED | UNSIGNED
 NUMBERS = FLOATS | INTS
 BOOL = frozenset({"bool"})
+
+QUICK = 1 << 20
+"""Bytes of an array that no budget is asked for."""
 
 
 def need_data(condition: Any, message: str) -> None:
@@ -121,6 +127,15 @@ def const_int(value: Value | None) -> int | None:
     return numbers[0]
 
 
+def need_room(dims: Iterable[int], dtype: Any) -> None:
+    """In a reference whose result has a size that it is given: raise BudgetExceeded where an array
+    of these dims would be too large to make."""
+    shape = tuple(int(d) for d in dims)
+    nbytes = prod(shape) * np.dtype(dtype).itemsize
+    if nbytes > QUICK:
+        budget.check("array", nbytes, f"an array of {np.dtype(dtype).name}{list(shape)}")
+
+
 def scalar(array: Any) -> Any:
     """The only element of an array, as a Python number."""
     return np.asarray(array).reshape(-1)[0].item()
@@ -138,7 +153,8 @@ def length_of(value: Value) -> int | None:
 
 
 def unknown(rank: int | None) -> Shape | None:
-    """A shape of `rank` dims of which nothing is known."""
+    """A shape of `rank` dims of which nothing is known; TypeRuleError for too many."""
+    need(rank is None or rank <= MOST_DIMS, f"{rank} dims: arrays have {MOST_DIMS} at most")
     return None if rank is None else tuple(fresh() for _ in range(rank))
 
 

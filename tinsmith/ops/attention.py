@@ -9,6 +9,7 @@ import numpy as np
 
 from tinsmith.graph import Dim, Type, Value, dtype_of
 from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops._rules import need_data
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.ops.softmax import softmax
 
@@ -46,7 +47,8 @@ def Attention(
     gives 0. with_present adds the whole k and v to the outputs, with_qk the scores: 0 raw, 1
     capped, 2 with bias, 3 after softmax. scale is 1 / sqrt(E) by default.
     """
-    dtype, rank = q.dtype, q.ndim
+    dtype, rank, batches = q.dtype, q.ndim, [a.shape[0] for a in (q, k, v)]
+    need_data(len(set(batches)) == 1, f"q, k and v have batches of {batches}")
     q, k, v = _heads(q, q_num_heads), _heads(k, kv_num_heads), _heads(v, kv_num_heads)
     if past_key is not None and past_value is not None:
         k, v = np.concatenate([past_key, k], axis=2), np.concatenate([past_value, v], axis=2)
@@ -178,8 +180,10 @@ def _(
     need(qk_matmul_output_mode in range(4), "qk_matmul_output_mode must be 0, 1, 2 or 3")
     need(min(left_window_size, right_window_size) >= -1, "window sizes must be -1 or more")
     n, heads, queries, e = _split(q, q_num_heads, "q")
-    _, groups, keys, width = _split(k, kv_num_heads, "k")
-    _, value_groups, values, f = _split(v, kv_num_heads, "v")
+    key_batch, groups, keys, width = _split(k, kv_num_heads, "k")
+    value_batch, value_groups, values, f = _split(v, kv_num_heads, "v")
+    for name, batch in (("k", key_batch), ("v", value_batch)):
+        _agree(n, batch, f"q has a batch of {n}, {name} of {batch}")
     _agree(e, width, f"the heads of q have {e} elements, those of k {width}")
     _agree(groups, value_groups, f"k has {groups} heads, v has {value_groups}")
     _agree(keys, values, f"k has {keys} keys, v has {values} values")

@@ -6,7 +6,15 @@ import numpy as np
 
 from tinsmith.graph import Dim, Type, Value
 from tinsmith.ops._op import fresh, need, op
-from tinsmith.ops._rules import INTS, const_ints, length_of, need_dtype, need_rank, unknown
+from tinsmith.ops._rules import (
+    INTS,
+    const_ints,
+    length_of,
+    need_dtype,
+    need_rank,
+    need_room,
+    unknown,
+)
 
 
 @op()
@@ -28,6 +36,7 @@ def Col2Im(x, image_shape, block_shape, *, stride=None, pad=None, dilation=None)
     ]
     channels = x.shape[1] // int(np.prod(block))
     blocks = np.reshape(x, (x.shape[0], channels, *block, *counts))
+    need_room((x.shape[0], channels, *padded), np.float64)
     y = np.zeros((x.shape[0], channels, *padded), np.float32 if x.dtype.itemsize < 4 else x.dtype)
     for place in np.ndindex(*block):
         taps = tuple(

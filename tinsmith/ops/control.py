@@ -11,7 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import DataError, GraphError, ReferenceFailed, TinsmithError, TypeRuleError
+from tinsmith.errors import (
+    BudgetExceeded,
+    DataError,
+    GraphError,
+    ReferenceFailed,
+    TinsmithError,
+    TypeRuleError,
+)
 from tinsmith.graph import (
     Dim,
     Graph,
@@ -57,8 +64,8 @@ def run_graph(graph: Graph, feeds: Sequence[Any] | Mapping[str, Any]) -> list[An
         arrays = tuple(None if v is None else _array(env, v) for v in node.inputs)
         try:
             results = node.op.evaluate(arrays, node.attrs)  # type: ignore[attr-defined]
-        except DataError as error:
-            raise DataError(f"{node.origin}: {error}") from error
+        except (BudgetExceeded, DataError) as error:
+            raise type(error)(f"{node.origin}: {error}") from error
         except TinsmithError:
             raise
         except Exception as error:

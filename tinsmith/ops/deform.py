@@ -11,6 +11,7 @@ import numpy as np
 
 from tinsmith.graph import Dim, Type
 from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops._rules import need_room
 from tinsmith.ops.conv import check_conv, conv_shape, same_dtype
 from tinsmith.ops.precision import widen
 from tinsmith.ops.window import window
@@ -248,8 +249,9 @@ def AffineGrid(theta, size, *, align_corners=False):
     theta [N,2,3] or [N,3,4]; size is the output's [N,C,*spatial]; grid [N,*spatial,rank].
     """
     wide = widen(theta)
-    axes = []
-    for count in (int(s) for s in size[2:]):
+    axes, sizes = [], [int(s) for s in size[2:]]
+    need_room((theta.shape[0], *sizes, theta.shape[1]), wide.dtype)
+    for count in sizes:
         steps = np.arange(count, dtype=wide.dtype)
         if align_corners:
             axes.append(steps * (2 / (count - 1)) - 1 if count > 1 else np.zeros_like(steps))

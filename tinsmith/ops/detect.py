@@ -9,6 +9,7 @@ import numpy as np
 
 from tinsmith.graph import Type, Value
 from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops._rules import need_room
 from tinsmith.ops.precision import widen
 
 Array = np.ndarray[Any, Any]
@@ -153,6 +154,7 @@ def RoiAlign(
     shifted = coordinate_transformation_mode == "half_pixel"
     size = (output_height, output_width)
     wide = widen(x)
+    need_room((rois.shape[0], x.shape[1], *size), wide.dtype)
     y = np.zeros((rois.shape[0], x.shape[1], *size), wide.dtype)
     for r, roi in enumerate(widen(rois)):
         box = roi * roi.dtype.type(spatial_scale) - roi.dtype.type(0.5 if shifted else 0)
@@ -255,6 +257,7 @@ def MaxRoiPool(x, rois, *, pooled_shape, spatial_scale=1.0):
 
     rois [R,5] as (batch, x1, y1, x2, y2), scaled by spatial_scale and rounded, ends included.
     """
+    need_room((rois.shape[0], x.shape[1], *pooled_shape), x.dtype)
     y = np.zeros((rois.shape[0], x.shape[1], *pooled_shape), x.dtype)
     for r, roi in enumerate(widen(rois)):
         scaled = roi[1:] * roi.dtype.type(spatial_scale)

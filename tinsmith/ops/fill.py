@@ -18,6 +18,7 @@ from tinsmith.ops._rules import (
     need_data,
     need_dtype,
     need_rank,
+    need_room,
     need_same,
     scalar,
     unknown,
@@ -34,6 +35,7 @@ def Range(start, limit, delta):
     need_data(step != 0, "delta is 0")
     count = _steps(first, scalar(limit), step)
     dtype = np.asarray(start).dtype
+    need_room((count,), np.int64)
     if dtype.kind in "iu":
         return (np.arange(count, dtype=np.int64) * step + first).astype(dtype)
     return (np.arange(count, dtype=np.float64) * float(step) + float(first)).astype(dtype)
@@ -61,6 +63,8 @@ def _(start: Value, limit: Value, delta: Value) -> Type:
 def ConstantOfShape(shape, *, value=0.0, dtype="float32"):
     """y[...] = value, with the shape given and the dtype named"""
     dims = tuple(int(d) for d in np.asarray(shape).reshape(-1))
+    need_data(min(dims, default=0) >= 0, f"shape {list(dims)} has a negative dim")
+    need_room(dims, dtype_of(dtype))
     return np.full(dims, value, dtype_of(dtype))
 
 

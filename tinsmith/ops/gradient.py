@@ -37,9 +37,8 @@ def derivatives(graph: Graph, y: Value, xs: Sequence[Value], emit: Emit) -> tupl
 
 
 def _filled(emit: Emit, like: Value, number: int) -> Value:
-    if like.type.is_static:
-        return like.graph.const(np.full(like.dims, number, like.dtype))
-    return emit("ConstantOfShape", emit("Shape", like), value=number, dtype=like.dtype.name)
+    shape = np.array(like.dims, np.int64) if like.type.is_static else emit("Shape", like)
+    return emit("ConstantOfShape", shape, value=number, dtype=like.dtype.name)
 
 
 def _leading(graph: Graph, xs: set[Value]) -> set[Node]:

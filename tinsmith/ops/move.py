@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith import budget
 from tinsmith.graph import Dim, Type, Value
 from tinsmith.ops._op import axis_of, fresh, need, op
 from tinsmith.ops._rules import (
@@ -18,6 +19,7 @@ from tinsmith.ops._rules import (
     need_length_data,
     need_lengths,
     need_rank,
+    need_room,
     need_same,
     product,
     scalar,
@@ -29,7 +31,11 @@ from tinsmith.ops._rules import (
 @op("move")
 def Tile(x, repeats):
     """y = x repeated repeats[i] times along each axis i"""
-    return np.tile(x, tuple(int(r) for r in np.asarray(repeats).reshape(-1)))
+    times = tuple(int(r) for r in np.asarray(repeats).reshape(-1))
+    rank = max(x.ndim, len(times))
+    grown = zip((1,) * (rank - x.ndim) + x.shape, (1,) * (rank - len(times)) + times, strict=True)
+    need_room((n * r for n, r in grown), x.dtype)
+    return np.tile(x, times)
 
 
 @Tile.type
@@ -111,6 +117,7 @@ def _(x: Value, split: Value | None, *, axis: int, num_outputs: int | None) -> t
     count = num_outputs if split is None else length_of(split) or num_outputs
     need(count is not None and count >= 1, "Split needs the sizes, or num_outputs")
     assert count is not None
+    budget.check("nodes", count, f"a Split into {count} parts")
     need(num_outputs in (None, count), f"{count} sizes do not make {num_outputs} outputs")
     if x.shape is None:
         return (Type(x.dtype, None),) * count
@@ -179,6 +186,7 @@ def _(
     where = const_ints(axes)
     if axes is None:
         count = length_of(starts)
+        need(count is None or count <= rank, f"{count} starts do not fit {x.type}")
         where = None if count is None else tuple(range(count))
     if where is None:
         return Type(x.dtype, unknown(rank))

@@ -15,6 +15,7 @@ from tinsmith.ops._rules import (
     length_of,
     need_data,
     need_dtype,
+    need_room,
     need_same,
     unknown,
 )
@@ -50,12 +51,14 @@ def _padded(x: Any, pairs: list[tuple[int, int]], value: Any, mode: Any) -> Any:
     grow = [(max(a, 0), max(b, 0)) for a, b in pairs]
     if not any(a or b for a, b in grow):
         return x
+    dims = [n + a + b for n, (a, b) in zip(x.shape, grow, strict=True)]
+    need_room(dims, x.dtype)
     if mode != "constant":
         return np.pad(x, grow, mode=mode)
     fill = np.asarray("" if x.dtype.kind == "O" else 0, x.dtype)
     if value is not None:
         fill = np.asarray(value).reshape(-1)[:1].astype(x.dtype)
-    y = np.empty([n + a + b for n, (a, b) in zip(x.shape, grow, strict=True)], x.dtype)
+    y = np.empty(dims, x.dtype)
     y[...] = fill
     y[tuple(slice(a, a + n) for n, (a, _) in zip(x.shape, grow, strict=True))] = x
     return y

@@ -10,6 +10,7 @@ import numpy as np
 
 from tinsmith.graph import Type, Value
 from tinsmith.ops._op import fresh, need, op
+from tinsmith.ops._rules import need_room
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.ops.window import Window, padded, spatial_attr, tap, taps, window
 
@@ -227,6 +228,8 @@ def MaxUnpool(x, indices, output_shape=None, *, kernel, stride=None, pad=None):
     output_shape (all axes) then holds that array at its origin.
     """
     shape = (*x.shape[:2], *_unpooled(x.shape[2:], kernel, stride, pad))
+    for dims in (shape,) if output_shape is None else (shape, output_shape):
+        need_room(dims, x.dtype)
     y = np.zeros(prod(shape), x.dtype)
     y[indices.ravel()] = x.ravel()
     y = y.reshape(shape)

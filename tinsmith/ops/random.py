@@ -11,7 +11,7 @@ import numpy as np
 
 from tinsmith.graph import Type, Value, dtype_of
 from tinsmith.ops._op import fresh, need, op
-from tinsmith.ops._rules import FLOATS, dtype_attr, need_dtype, need_rank, widened
+from tinsmith.ops._rules import FLOATS, dtype_attr, need_dtype, need_rank, need_room, widened
 
 
 def _generator(seed: float | None) -> np.random.Generator:
@@ -28,6 +28,7 @@ def _need_shape(shape: Any) -> tuple[int, ...]:
 @op("impure")
 def RandomNormal(*, shape, dtype="float32", mean=0.0, scale=1.0, seed=None):
     """y ~ N(mean, scale^2)"""
+    need_room(shape, np.float64)
     return _generator(seed).normal(mean, scale, shape).astype(dtype_of(dtype))
 
 
@@ -40,6 +41,7 @@ def _(*, shape: tuple[int, ...], dtype: str, mean: float, scale: float, seed: An
 @op("impure")
 def RandomUniform(*, shape, dtype="float32", low=0.0, high=1.0, seed=None):
     """y ~ U[low, high)"""
+    need_room(shape, np.float64)
     return _generator(seed).uniform(low, high, shape).astype(dtype_of(dtype))
 
 

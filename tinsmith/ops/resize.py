@@ -10,6 +10,7 @@ import numpy as np
 
 from tinsmith.graph import Dim, Value
 from tinsmith.ops._op import axis_of, fresh, need, op
+from tinsmith.ops._rules import need_room
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.records import dataclass
 
@@ -59,7 +60,10 @@ def Resize(
         transform=coordinate_transformation_mode, cubic_coeff_a=cubic_coeff_a,
         exclude_outside=exclude_outside, antialias=antialias, policy=keep_aspect_ratio_policy,
     )  # fmt: skip
+    dims = list(x.shape)
     for table in tables:
+        dims[table.axis] = len(table.places)
+        need_room(dims, y.dtype)
         if crop:
             shape = [1] * x.ndim
             shape[table.axis] = table.places.shape[0]
@@ -118,6 +122,7 @@ def axis_tables(
         ends = (0.0, 1.0)
         if roi is not None and crop:
             ends = float(roi[i]), float(roi[len(chosen) + i])
+        need_room((out,), np.float64)
         if factor == 1 and out == size and ends == (0.0, 1.0):
             continue
         # Which of two neighbours is nearest at a tie is settled by float32 in other engines.

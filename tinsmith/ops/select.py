@@ -17,6 +17,7 @@ from tinsmith.ops._rules import (
     need_data,
     need_dtype,
     need_rank,
+    need_room,
     product,
     scalar,
     widened,
@@ -162,6 +163,7 @@ def OneHot(indices, depth, values, *, axis=-1):
     need_data(size >= 0, f"depth is {size}")
     whole = indices if indices.dtype.kind in "iu" else indices.astype(np.int64)
     axis = axis + indices.ndim + 1 if axis < 0 else axis
+    need_room((size, *indices.shape), np.int64)
     places = np.arange(size).reshape((size,) + (1,) * (indices.ndim - axis))
     whole = np.expand_dims(whole.astype(np.int64), axis)
     hit = (whole == places) | (whole + size == places)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.budget import MOST_DIMS
 from tinsmith.graph import Dim, Type, Value
 from tinsmith.ops._op import broadcast, fresh, need, op
 from tinsmith.ops._rules import (
@@ -16,6 +17,7 @@ from tinsmith.ops._rules import (
     length_of,
     need_data,
     need_dtype,
+    need_room,
     product,
     unknown,
 )
@@ -136,7 +138,7 @@ def Transpose(x, *, perm=None):
 def _(x: Value, *, perm: tuple[int, ...] | None) -> Type:
     if perm is not None:
         need(
-            sorted(p % max(len(perm), 1) for p in perm) == list(range(len(perm))),
+            sorted(p + len(perm) if p < 0 else p for p in perm) == list(range(len(perm))),
             f"perm {perm} is not a permutation",
         )
         need(
@@ -189,6 +191,7 @@ def _(x: Value, axes: Value) -> Type:
     if x.shape is None or count is None:
         return Type(x.dtype, None)
     rank = len(x.shape) + count
+    need(rank <= MOST_DIMS, f"{rank} dims: arrays have {MOST_DIMS} at most")
     if numbers is None:
         return Type(x.dtype, unknown(rank))
     new = axes_of(numbers, rank)
@@ -206,7 +209,9 @@ def Expand(x, shape):
         all(a == b or 1 in (a, b) for a, b in pairs),
         f"the shapes {list(x.shape)}, {list(target)} do not broadcast together",
     )
-    return np.broadcast_to(x, np.broadcast_shapes(x.shape, target)).copy()
+    dims = np.broadcast_shapes(x.shape, target)
+    need_room(dims, x.dtype)
+    return np.broadcast_to(x, dims).copy()
 
 
 @Expand.type
@@ -221,6 +226,7 @@ def _(x: Value, shape: Value) -> Type:
     if x.shape is None or count is None:
         return Type(x.dtype, None)
     rank = max(len(x.shape), count)
+    need(rank <= MOST_DIMS, f"{rank} dims: arrays have {MOST_DIMS} at most")
     padded: tuple[Dim, ...] = (1,) * (rank - len(x.shape)) + x.shape
     return Type(x.dtype, tuple(fresh() if isinstance(d, str) or d == 1 else d for d in padded))
 

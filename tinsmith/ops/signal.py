@@ -17,6 +17,7 @@ from tinsmith.ops._rules import (
     length_of,
     need_dtype,
     need_rank,
+    need_room,
     need_same,
     scalar,
 )
@@ -47,6 +48,7 @@ def DFT(x, dft_length=None, axis=None, *, inverse=False, onesided=False):
         size = scalar(dft_length)
     elif inverse and onesided:
         size = 2 * (size - 1)
+    need_room((*x.shape[:place], size, *x.shape[place + 1 :]), np.complex128)
     signal = _complex(x)
     if inverse and onesided:
         return np.fft.irfft(signal, n=size, axis=place)[..., None].astype(x.dtype)
@@ -155,6 +157,7 @@ def _(
 
 def _cosines(size: Any, dtype: str, periodic: bool, weights: tuple[float, ...]) -> Any:
     count = scalar(size)
+    need_room((count,), np.float64)
     period = count if periodic else count - 1
     angle = 2 * np.pi * np.arange(count) / max(period, 1)
     total = sum(w * np.cos(i * angle) for i, w in enumerate(weights))
@@ -209,6 +212,7 @@ def MelWeightMatrix(
     """
     bands, length = int(scalar(num_mel_bins)), int(scalar(dft_length))
     low, high = (2595 * np.log10(1 + scalar(f) / 700) for f in (lower_edge_hertz, upper_edge_hertz))
+    need_room((length // 2 + 1, bands + 2), np.float64)
     mel = low + np.arange(bands + 2) * (high - low) / (bands + 2)
     hertz = 700 * (10 ** (mel / 2595) - 1)
     edge = ((length + 1) * hertz // scalar(sample_rate)).astype(np.int64)

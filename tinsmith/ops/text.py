@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import TypeRuleError
 from tinsmith.graph import Dim, Type, Value
 from tinsmith.ops._op import broadcast, fresh, need, op
-from tinsmith.ops._rules import need_dtype
+from tinsmith.ops._rules import need_dtype, need_room
+from tinsmith.ops.regex import Matcher, compiled
 
 STRING = np.dtype(object)
 TEXT = {"object"}
@@ -26,6 +25,8 @@ def _strings(items: Any, shape: Any) -> Any:
 def StringConcat(x, y):
     """z = the string x followed by the string y, element by element, broadcast"""
     a, b = np.broadcast_arrays(x, y)
+    longest = sum(max(map(len, v.reshape(-1)), default=0) for v in (x, y))
+    need_room((a.size, longest), np.uint8)
     return _strings([p + q for p, q in zip(a.reshape(-1), b.reshape(-1), strict=True)], a.shape)
 
 
@@ -38,18 +39,15 @@ def _(x: Value, y: Value) -> Type:
 
 @op()
 def RegexFullMatch(x, *, pattern):
-    """y = whether the whole string x matches the regular expression"""
-    matches = re.compile(pattern).fullmatch
-    return np.array([matches(s) is not None for s in x.reshape(-1)], bool).reshape(x.shape)
+    """y = whether the whole string x matches the regular expression, in the syntax of RE2"""
+    matches = Matcher(compiled(pattern)).fullmatch
+    return np.array([matches(s) for s in x.reshape(-1)], bool).reshape(x.shape)
 
 
 @RegexFullMatch.type
 def _(x: Value, *, pattern: str) -> Type:
     need_dtype(x, TEXT, "x")
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise TypeRuleError(f"pattern {pattern!r} is not a regular expression: {error}") from error
+    compiled(pattern)
     return Type(np.dtype(bool), x.shape)
 
 
@@ -63,6 +61,7 @@ def StringSplit(x, *, delimiter=None, maxsplit=None):
     cuts = -1 if maxsplit is None else maxsplit
     parts = [s.split(delimiter or None, cuts) for s in x.reshape(-1)]
     longest = max(map(len, parts), default=0)
+    need_room((len(parts), longest), object)
     rows = [part + [""] * (longest - len(part)) for part in parts]
     y = _strings([s for row in rows for s in row], (*x.shape, longest))
     return y, np.array([len(part) for part in parts], np.int64).reshape(x.shape)
@@ -148,6 +147,7 @@ def TfIdfVectorizer(
         counts = (counts > 0).astype(np.float64)
     if mode != "TF" and weights is not None:
         counts = counts * np.asarray(weights, np.float64)
+    need_room((rows.shape[0], max(ngram_indexes) + 1), np.float32)
     y = np.zeros((rows.shape[0], max(ngram_indexes) + 1), np.float32)
     y[:, list(ngram_indexes)] = counts
     return y if x.ndim > 1 else y[0]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import ReferenceFailed
-from tinsmith.graph import Graph, Holder, Node
+from tinsmith import budget
+from tinsmith.errors import BudgetExceeded, OutOfMemory, ReferenceFailed
+from tinsmith.graph import Graph, Holder, Node, Value
 from tinsmith.graph.infer import check_types
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import replace_outputs
+
+TINY = 1 << 10
+"""Bytes of what is folded whatever the budget: the numbers of shapes."""
 
 
 def is_pure(node: Node) -> bool:
@@ -44,7 +49,8 @@ def put(graph: Graph, node: Node, arrays: tuple[np.ndarray, ...]) -> bool:
 class FoldConstants:
     """Nodes of constants become constants, unless they would take much more memory.
 
-    max_growth: how many bytes more than its inputs a folded result may take.
+    max_growth: how many bytes more than its inputs a folded result may take. By how much all of
+    them may make a graph's constants larger is in the budget; what goes beyond stays a node.
     keep: operators that stay although they could be folded: quantised weights stay small.
     """
 
@@ -52,31 +58,55 @@ class FoldConstants:
     keep: tuple[str, ...] = ("DequantizeLinear",)
 
     def run(self, graph: Graph, context: Context) -> int:
-        changes = 0
+        changes, spare = 0, budget.limit("constants")
         for node in list(graph.nodes):
             if not is_constant(node) or not is_pure(node) or node.op.name in self.keep:
                 continue
             if any(isinstance(v.type, Holder) for v in node.outputs):
                 continue
-            if self._too_large(node, context):
+            if self._too_large(node, spare, context):
                 continue
-            arrays = evaluate(node)
+            dropped = _dropped(node)
+            try:
+                arrays = evaluate(node)
+            except (BudgetExceeded, OutOfMemory) as error:
+                context.refuse("fold-constants", node.name, str(error))
+                continue
             if reason := mismatch(node, arrays):
                 context.refuse("fold-constants", node.name, reason)
                 continue
-            changes += put(graph, node, arrays)
+            if put(graph, node, arrays):
+                changes += 1
+                spare -= sum(a.nbytes for a in arrays) - dropped
         return changes
 
-    def _too_large(self, node: Node, context: Context) -> bool:
-        static = [v.type for v in node.outputs if v.type.is_static and v.dtype != object]
-        after = sum(t.nbytes for t in static)
-        before = sum(v.const.nbytes for v in node.inputs if v is not None and v.const is not None)
-        if after - before > self.max_growth:
+    def _too_large(self, node: Node, spare: int, context: Context) -> bool:
+        texts = [v.const for v in node.inputs if v is not None and v.dtype == object]
+        longest = sum(max(map(len, a.reshape(-1)), default=0) for a in texts if a is not None)
+        static = [v.type for v in node.outputs if v.type.is_static]
+        after = sum(t.nbytes + t.size * longest * (t.dtype == object) for t in static)
+        growth = after - _bytes_of(v for v in node.inputs if v is not None)
+        if growth > self.max_growth:
             context.refuse(
-                "fold-constants", node.name, f"the result would take {after - before} bytes more"
+                "fold-constants", node.name, f"the result would take {growth} bytes more"
             )
-            return True
-        return False
+        elif after - _dropped(node) > max(spare, TINY):
+            context.refuse("fold-constants", node.name, "the budget of constants is spent")
+        else:
+            return False
+        return True
+
+
+def _bytes_of(values: Iterable[Value]) -> int:
+    """Of constants, each once."""
+    return sum(v.const.nbytes for v in set(values) if v.const is not None)
+
+
+def _dropped(node: Node) -> int:
+    """Bytes of the constants that nothing but a node reads."""
+    return _bytes_of(
+        v for v in node.inputs if v is not None and all([user is node for user in v.uses])
+    )
 
 
 @register("machine", name="fold-remaining")
@@ -93,6 +123,10 @@ def evaluate(node: Node) -> tuple[np.ndarray, ...]:
     inputs = tuple(None if v is None else v.const for v in node.inputs)
     try:
         return op.evaluate(inputs, node.attrs)
+    except BudgetExceeded:
+        raise
+    except MemoryError as error:
+        raise OutOfMemory(f"{op.name} {node.name!r} cannot be computed: {error}") from error
     except Exception as error:
         shown = ", ".join("-" if v is None else str(v.type) for v in node.inputs)
         raise ReferenceFailed(

@@ -18,6 +18,14 @@ register("machine")(rules)
 LARGEST = 1 << 24
 """Elements of a constant that takes the place of an operator."""
 
+MOST = 1 << 27
+"""Elements of a table of places: 1 GiB."""
+
+
+def _need_table(count: int) -> None:
+    if count > MOST:
+        raise Skip(f"it would need a table of {count} places")
+
 
 @rules.rule(p.Trilu("x", opt("k")).named("tri"), x=(2, 3, 4), k=np.array(1))
 def trilu(x: Value, k: Value | None, tri: Node) -> Value:
@@ -25,6 +33,7 @@ def trilu(x: Value, k: Value | None, tri: Node) -> Value:
     rows, columns = static_dims(x)[-2:]
     if not rows * columns:
         raise Skip("it is empty")
+    _need_table(rows * columns)
     shift = np.arange(columns) - np.arange(rows)[:, None]
     zero = np.zeros((), x.dtype)
     known = np.zeros(1, np.int64) if k is None else k.const
@@ -58,6 +67,7 @@ def one_hot(indices: Value, depth: Array, values: Array, hot: Node) -> Value:
     axis, size = hot.axis % rank, int(depth.reshape(-1)[0])
     if size < 1:
         raise Skip(f"the depth is {size}")
+    _need_table(size)
     places = np.arange(size).reshape((size,) + (1,) * (rank - 1 - axis))
     wide = OPS["Cast"](indices, to="int64") if indices.dtype != np.int64 else indices
     wide = OPS["Unsqueeze"](wide, np.array([axis]))
@@ -135,6 +145,7 @@ def hardmax(x: Value, h: Node) -> Value:
     """hardmax(x) -> (place along the axis == argmax x)."""
     dims = filled_dims(x)
     axis = h.axis % len(dims)
+    _need_table(dims[axis])
     places = np.arange(dims[axis]).reshape((-1,) + (1,) * (len(dims) - 1 - axis))
     first = OPS["ArgReduce"](x, kind="max", axis=axis, keepdims=True)
     return OPS["Cast"](OPS["Equal"](first, places), to=x.dtype.name)
@@ -176,6 +187,7 @@ def affine_grid(theta: Value, size: Array, grid: Node) -> Value:
     spatial = tuple(int(n) for n in size[2:])
     if not all(spatial):
         raise Skip("it is empty")
+    _need_table(prod(spatial) * (len(spatial) + 1))
     axes = [_places(n, bool(grid.align_corners)) for n in spatial]
     places = np.meshgrid(*axes, indexing="ij")[::-1]
     base = np.stack([*places, np.ones(spatial)], axis=-1).reshape(-1, len(spatial) + 1)

@@ -29,6 +29,9 @@ MOVE = 64
 MOST = 1 << 24
 """Numbers in a table, at most."""
 
+LONGEST = 1 << 24
+"""Elements that are transformed together, at most."""
+
 
 @dataclass(frozen=True)
 class Fourier:
@@ -96,6 +99,8 @@ def transform(x: Value, f: Fourier, pairs: bool, window: Array | None = None) ->
     else [rows, part, t] and [rows, kept, k]; x may have fewer t than the size."""
     rows = x.dims[0]
     parts, times = x.dims[:0:-1] if pairs else x.dims[1:]
+    if f.size > LONGEST:
+        raise Skip(f"{f.size} elements are transformed together")
     cost, a = plan(rows, parts, f)
     if np.isinf(cost):
         raise Skip(f"{f.size} has a prime factor whose table would be too large")

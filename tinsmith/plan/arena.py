@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 import numpy as np
 
+from tinsmith.budget import machine_memory
 from tinsmith.errors import PlanError, size_text
 from tinsmith.graph import Graph
 from tinsmith.plan.memory import Buffer, align, assign_offsets, lower_bound
@@ -124,18 +124,10 @@ def _workspace(steps: list[Placed]) -> int:
     return max((align(s.choice.workspace) for s in steps if s.choice), default=0)
 
 
-def _memory() -> int | None:
-    """Bytes of the machine's memory; None where the system does not tell."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
-
-
 def check_values(graph: Graph) -> None:
     """Raise PlanError where one result alone exceeds the machine's memory: choosing kernels for it
     would make tables as large."""
-    memory = _memory()
+    memory = machine_memory()
     if memory is None:
         return
     for node in graph.nodes:
@@ -149,7 +141,7 @@ def check_values(graph: Graph) -> None:
 
 def check_size(graph: Graph, arena: int, offsets: Mapping[Tensor, int]) -> None:
     """Raise PlanError, naming the largest tensor, where the arena exceeds the machine's memory."""
-    memory = _memory()
+    memory = machine_memory()
     if memory is not None and arena > memory:
         largest = max(offsets, key=lambda t: t.settled.nbytes)
         raise PlanError(

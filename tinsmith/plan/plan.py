@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from tinsmith.plain import decode
+
 ARENA, WEIGHTS, WORKSPACE, SYNC, STAMPS, COUNTERS, PORTS = 0, 1, 2, 3, 4, 5, 6
 """Slots of the table of pointers that generated code gets; from PORTS on inputs, outputs, then
 shared weights."""
@@ -156,38 +158,8 @@ class Plan(NamedTuple):
 
     @staticmethod
     def from_json(data: list[Any]) -> Plan:
-        def ref(row: Any) -> Ref | None:
-            return None if row is None else Ref(*row)
-
-        def operand(row: Any) -> Operand | None:
-            if row is None:
-                return None
-            name, dtype, dims, place = row
-            return Operand(name, dtype, tuple(dims), ref(place))
-
-        def call(row: Any) -> Call:
-            made = Call(*row)
-            return made._replace(refs=tuple([Ref(*r) for r in made.refs]))
-
-        def step(row: Any) -> Step:
-            made = Step(*row)
-            return made._replace(
-                calls=tuple([call(c) for c in made.calls]),
-                reads=tuple([operand(r) for r in made.reads]),
-                writes=tuple([w for w in map(operand, made.writes) if w is not None]),
-            )
-
-        model, target, isa, threads, inputs, outputs, steps, memory = data
-        return Plan(
-            model,
-            target,
-            isa,
-            threads,
-            tuple([Port(n, t, tuple(dims)) for n, t, dims in inputs]),
-            tuple([o for o in map(operand, outputs) if o is not None]),
-            tuple(map(step, steps)),
-            Memory(*memory),
-        )
+        """Raises Misfit where the data is no plan."""
+        return decode(Plan, data)
 
     def __str__(self) -> str:
         lines = [f"plan {self.model} for {self.target}, {self.threads} thread(s); {self.memory}"]

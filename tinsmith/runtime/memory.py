@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import PlanError, size_text
+from tinsmith.errors import OutOfMemory, size_text
 
 Array = np.ndarray[Any, Any]
 
 
 def aligned(nbytes: int, *, zeroed: bool = False) -> Array:
-    """Bytes from a 64-byte boundary, as they are unless `zeroed`. Raises PlanError where they
+    """Bytes from a 64-byte boundary, as they are unless `zeroed`. Raises OutOfMemory where they
     cannot be had."""
     try:
         raw = (np.zeros if zeroed else np.empty)(nbytes + 64, np.uint8)
     except (MemoryError, ValueError) as error:
-        raise PlanError(
+        raise OutOfMemory(
             f"{size_text(nbytes)} of memory cannot be had for this model's tensors; "
             "run it with a smaller batch or smaller inputs"
         ) from error

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 import numpy as np
 
 from tinsmith.errors import (
+    BudgetExceeded,
     DataError,
     InputNameError,
     InputShapeError,
     InputTypeError,
-    PlanError,
+    OutOfMemory,
     ReferenceFailed,
     TinsmithError,
 )
@@ -217,7 +218,7 @@ class Session(OfThisProcess):
         With `cycles`, adds each native step's cycles, and each reference step's nanoseconds
         (negative), by the step's `id`. A call from within a call (of a signal handler, a finaliser)
         gets memory of its own. Raises InputNameError for another number of arrays or a mapping,
-        InputTypeError and InputShapeError for other arrays, PlanError where memory cannot be had.
+        InputTypeError and InputShapeError for other arrays, OutOfMemory where memory cannot be had.
         """
         self._check(inputs)
         return self.run_checked(inputs, cycles)
@@ -232,8 +233,10 @@ class Session(OfThisProcess):
             self._busy = True
             return self._run(inputs, cycles)
         except (MemoryError, OverflowError) as error:
-            raise PlanError(
-                f"{self.program.plan.model} needs more memory than there is: {error}"
+            if isinstance(error, TinsmithError):
+                raise
+            raise OutOfMemory(
+                f"{self.program.plan.model} needs more memory than the system gives: {error}"
             ) from error
         finally:
             self._busy = False
@@ -373,8 +376,8 @@ class Session(OfThisProcess):
             check()
         try:
             results = op.evaluate(args, attrs)
-        except DataError as error:
-            raise DataError(f"{step.origin}: {error}") from error
+        except (BudgetExceeded, DataError) as error:
+            raise type(error)(f"{step.origin}: {error}") from error
         except TinsmithError:
             raise
         except Exception as error:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tinsmith.errors import ImportFailed, ModelWarning, warn
+from tinsmith.errors import ImportFailed, ModelWarning, TypeRuleError, warn
 from tinsmith.formats.onnx import OnnxModel
 from tinsmith.frontends.onnx.call import IMPORTERS, STANDARD, Unsupported, qualified
 from tinsmith.frontends.onnx.protos import type_of
-from tinsmith.frontends.onnx.scope import Broken, Import, Problem, Scope
+from tinsmith.frontends.onnx.scope import Broken, Import, Problem, Scope, check_text
 from tinsmith.graph import Graph, Holder, MapType, Type, Value
 from tinsmith.ops.declared import drop_idle
 
@@ -30,6 +31,7 @@ def import_model(model: OnnxModel) -> Graph:
     opsets = {("" if o.domain in STANDARD else o.domain): o.version for o in proto.opset_import}
     if "" not in opsets:
         opsets[""] = _newest() if opsets else 1
+    check_text(model.name, *_names(proto))
     functions = {
         ("" if f.domain in STANDARD else f.domain, f.name, f.overload): f for f in proto.functions
     }
@@ -54,6 +56,16 @@ def import_model(model: OnnxModel) -> Graph:
     return graph
 
 
+def _names(proto: Any) -> Iterator[Any]:
+    """The names in a model but those of its graphs."""
+    yield from (proto.graph.name, proto.producer_name, proto.producer_version)
+    yield from (o.domain for o in proto.opset_import)
+    for f in proto.functions:
+        yield from (f.name, f.domain, f.overload, *f.input, *f.output, *f.attribute)
+        yield from (o.domain for o in f.opset_import)
+        yield from (a.name for a in f.attribute_proto)
+
+
 def _named(name: str, file: str) -> str:
     """The name of a model: its own, or its file's where an exporter named it like all others."""
     return Path(file).stem if file and name in OF_EXPORTERS | {""} else name
@@ -75,7 +87,8 @@ def _fill(scope: Scope, proto: Any, types: list[Type | None] | None = None) -> N
     model, shared, top = scope.shared.model, scope.shared, scope.parent is None
     weights = {t.name for t in proto.initializer}
     weights |= {t.values.name for t in proto.sparse_initializer}
-    scope.check_text(*weights, *(v.name for v in [*proto.input, *proto.output]))
+    named = [*proto.input, *proto.output, *proto.value_info]
+    check_text(model.name, proto.name, *weights, *(v.name for v in named))
     for i, info in enumerate(v for v in proto.input if not (top and v.name in weights)):
         given = types[i] if types is not None and i < len(types) else None
         type = given or _input_type(shared, info, scope)
@@ -83,7 +96,7 @@ def _fill(scope: Scope, proto: Any, types: list[Type | None] | None = None) -> N
         scope.named.add(value)
         scope.bind(info.name, value if given is None else scope.formal(value, info))
     for i, tensor in enumerate(proto.initializer):
-        array = model.initializer(i) if top else model.tensor(tensor)
+        array = model.initializer(i) if top else model.copied(tensor)
         scope.add_constant(tensor.name, array)
     for tensor in proto.sparse_initializer:
         scope.add_constant(tensor.values.name, model.sparse(tensor))
@@ -105,7 +118,7 @@ def _input_type(shared: Import, info: Any, scope: Scope) -> Type:
                 type = None
                 reason = f"{info.name!r} is a map; inputs are tensors, sequences and optionals"
             held = held.item
-    except Unsupported as error:
+    except (Unsupported, TypeRuleError) as error:
         type, reason = None, str(error)
     if type is None:
         shared.problems.append(Problem("input", "", scope.opset(""), info.name, reason))

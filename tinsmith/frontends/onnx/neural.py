@@ -128,6 +128,7 @@ def _by_channel(call: Call, x: Value, per_group: Value, groups: int) -> Value:
     if not isinstance(channels, int):
         raise Unsupported("before opset 21 it needs a known number of channels")
     if per_group.const is not None:
+        call.scope.shared.model.spend(channels * per_group.dtype.itemsize, repr(call.label))
         return call.const(np.repeat(per_group.const, channels // groups))
     column = call.emit("Unsqueeze", per_group, call.ints(1))
     tiled = call.emit("Tile", column, call.ints(1, channels // groups))

@@ -40,11 +40,11 @@ def attribute(a: Any, model: OnnxModel) -> Any:
     if kind == "strings":
         return [s.decode("utf-8", "surrogateescape") for s in value]
     if kind == "t":
-        return model.tensor(value)
+        return model.copied(value)
     if kind == "sparse_tensor":
         return model.sparse(value)
     if kind == "tensors":
-        return [model.tensor(t) for t in value]
+        return [model.copied(t) for t in value]
     return list(value) if kind in ("floats", "ints", "graphs") else value
 
 

@@ -6,7 +6,14 @@ from collections.abc import Iterable
 from dataclasses import field
 from typing import Any
 
-from tinsmith.errors import GraphError, ModelFileError, TinsmithError
+from tinsmith import budget
+from tinsmith.errors import (
+    BudgetExceeded,
+    GraphError,
+    ModelFileError,
+    TinsmithError,
+    TypeRuleError,
+)
 from tinsmith.formats.onnx import OnnxModel
 from tinsmith.frontends.onnx.attributes import DOMAINS, checked
 from tinsmith.frontends.onnx.call import (
@@ -44,6 +51,13 @@ class Import:
     functions: dict[tuple[str, str, str], Any]
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    count: int = 0  # nodes that were imported, some more than once
+
+
+def check_text(model: str, *names: Any) -> None:
+    """Raises ModelFileError for a name that is not UTF-8, which comes out of protobuf as bytes."""
+    if bad := [n for n in names if not isinstance(n, str)]:
+        raise ModelFileError(f"{model} holds a name that is no text: {bad[0]}")
 
 
 class Broken:
@@ -164,11 +178,6 @@ class Scope:
         self.captured[outer] = inner
         return inner
 
-    def check_text(self, *names: Any) -> None:
-        """Names that are not UTF-8 come out of protobuf as bytes."""
-        if bad := [n for n in names if not isinstance(n, str)]:
-            raise ModelFileError(f"{self.shared.model.name} holds a name that is no text: {bad[0]}")
-
     # ---- graphs
 
     def declare(self, infos: Iterable[Any]) -> None:
@@ -176,7 +185,7 @@ class Scope:
         for info in infos:
             try:
                 declared = type_of(info.type, info.name)
-            except Unsupported:
+            except (Unsupported, TypeRuleError):
                 continue
             if declared is not None:
                 self.declared[info.name] = declared
@@ -194,9 +203,19 @@ class Scope:
 
     def run(self, nodes: list[Any], results: list[str]) -> None:
         """Import nodes, in any order that the file lists them in."""
+        self.shared.count += len(nodes)
+        budget.check("nodes", self.shared.count, f"{self.shared.model.name}, functions expanded")
         reserved = {v.name for v in self.graph.inputs}
         for proto in nodes:
-            self.check_text(proto.op_type, proto.name, proto.domain, *proto.input, *proto.output)
+            names = (
+                proto.op_type,
+                proto.name,
+                proto.domain,
+                proto.overload,
+                *proto.input,
+                *proto.output,
+            )
+            check_text(self.shared.model.name, *names, *(a.name for a in proto.attribute))
             self.reads.update(_reads(proto))
             if not self.prefix:
                 self.labels[id(proto)] = self.graph.unique_node(self.label(proto))
@@ -272,7 +291,7 @@ class Scope:
         except Skipped:
             pass
         except TinsmithError as error:
-            if isinstance(error, GraphError):
+            if isinstance(error, GraphError | BudgetExceeded):
                 raise
             fail(str(error))
         except _MISFITS as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tinsmith import budget
 from tinsmith.frontends.onnx.call import Call, Result, TensorList, Unsupported, importer
 from tinsmith.frontends.onnx.protos import type_of
 from tinsmith.graph import Holder, OptionalType, SequenceType, Value
@@ -122,6 +123,7 @@ def split(call: Call) -> Result:
         step = 1 if sizes is None else int(sizes.item())
         if step < 1:
             raise Unsupported(f"it splits into parts of size {step}")
+        budget.check("nodes", -(-total // step), f"a split of {x.name!r} into tensors")
         sizes = np.diff([*range(0, total, step), total])
     parts = call.emit("Split", x, call.ints(*sizes.tolist()), axis=axis)
     parts = parts if isinstance(parts, tuple) else (parts,)

@@ -91,8 +91,25 @@ def axis_phases(out: int, kernel: int, stride: int, dilation: int, begin: int) -
     return found
 
 
-def phases(site: Site) -> Phases:
-    """The phases of a ConvTranspose site, or Skip."""
+def inside(phase: AxisPhase, size: int, stride: int, gap: int) -> list[AxisPhase]:
+    """The runs of a phase's outputs that read the same taps of an input of `size`, without those
+    that would read beyond it; neighbouring taps are `gap` inputs apart."""
+    found: list[AxisPhase] = []
+    for t in range(phase.count):
+        places = range(phase.first + t, phase.first + t + gap * len(phase.taps), gap)
+        read = [j for j, place in enumerate(places) if 0 <= place < size]
+        taps = tuple(phase.taps[j] for j in read)
+        if found and found[-1].taps == taps:
+            found[-1] = replace(found[-1], count=found[-1].count + 1)
+        else:
+            first = places[read[0]] if read else 0
+            found.append(AxisPhase(phase.at + t * stride, 1, taps, first))
+    return found
+
+
+def phases(site: Site, exact: bool = False) -> Phases:
+    """The phases of a ConvTranspose site, or Skip. Where it is `exact`, no weight is multiplied by
+    what lies around the input."""
     x, w = site.input(0).dims, site.input(1).dims
     names = ("stride", "pad", "dilation", "output_padding", "output_shape", "auto_pad")
     win = transposed_window(x[2:], w[2:], *(site.attr(name) for name in names))
@@ -104,11 +121,14 @@ def phases(site: Site) -> Phases:
     size, kernel, stride = triple(x[2:]), triple(win.kernel), triple(win.stride)
     dilation, begin, outs = triple(win.dilation), triple(win.begin, 0), triple(out)
     axes = [axis_phases(*of) for of in zip(outs, kernel, stride, dilation, begin, strict=True)]
+    gaps = [d // gcd(d, s) for d, s in zip(dilation, stride, strict=True)]
+    if exact:
+        each = zip(axes, size, stride, gaps, strict=True)
+        axes = [[run for p in axis for run in inside(p, *rest)] for axis, *rest in each]
     together: dict[tuple[Triple, Triple], list[tuple[AxisPhase, AxisPhase, AxisPhase]]] = {}
     for a, c, d in itertools.product(*axes):
         counts = (a.count, c.count, d.count)
         together.setdefault((counts, (len(a.taps), len(c.taps), len(d.taps))), []).append((a, c, d))
-    gaps = [d // gcd(d, s) for d, s in zip(dilation, stride, strict=True)]
     before, after = [], []
     for axis, extent, gap in zip(axes, size, gaps, strict=True):
         used = [p for p in axis if p.taps]
@@ -128,7 +148,9 @@ def conv_transposed(site: Site) -> Choice:
     """Transposed convolution as one direct convolution for each phase of the stride."""
     w = site.const(1, "the weights")
     bias = site.const(2, "the bias") if site.has(2) else None
-    plan, width, groups = phases(site), block_of(site.target), site.attr("group")
+    # Numbers stand for weights that only a run knows: times infinity, zeros around x are NaN.
+    exact = w.dtype != np.float32
+    plan, width, groups = phases(site, exact), block_of(site.target), site.attr("group")
     geo = plan.geometry
     widths = Widths(groups, geo.channels // groups, geo.out_channels // groups)
     largest = max(plan.groups, key=lambda g: prod(g.out) * prod(g.kernel))
