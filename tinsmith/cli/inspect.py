@@ -83,7 +83,7 @@ def stage_text(model: str, stage: str, build: Build, dims: tuple[str, ...]) -> s
 def canonical_text(graph: Any, build: Build, types: dict[str, Any], chosen: dict[str, int]) -> str:
     """What the machine's passes get: of the sizes chosen, as far as these can be told."""
     from tinsmith.compiler.build import Compilation
-    from tinsmith.compiler.compile import machine_of
+    from tinsmith.compiler.model import machine_of
     from tinsmith.compiler.options import Options
 
     options = Options(kernels=build.kernels, passes=build.passes or "")

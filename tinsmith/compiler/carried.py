@@ -9,27 +9,68 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from tinsmith.codegen.target import ISAS, Target, level, runnable
 from tinsmith.compiler.options import Options
-from tinsmith.compiler.store import sources, type_from, type_row
+from tinsmith.compiler.sections import (
+    Interface,
+    Told,
+    interface_from,
+    program_of,
+    sections_of,
+    told_in,
+)
+from tinsmith.compiler.store import sources
 from tinsmith.errors import ModelFileError, OptionError, UntrustedCode
 from tinsmith.formats.container import MAGIC, Container
 from tinsmith.graph import Graph
 from tinsmith.hashing import blake2b
+from tinsmith.plan.shelf import Blob
 from tinsmith.runtime.net import Signature
+from tinsmith.runtime.program import Program
+
+CORRUPT = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""What reading damaged JSON raises."""
 
 
-class Carried(NamedTuple):
-    """A carried program: its file, the machine (without measured limits) and the options that it
-    was made for, the model's names and types as `Store.interface` gives them, and the shapes of its
-    inputs that it is for."""
+class Carried:
+    """The programs that a trusted file carries: the machine and the options that they were made
+    for, the model's interface, and the shapes of its inputs that they are for, the last used last.
+    """
 
-    file: Container
-    machine: Target
-    options: Options
-    interface: dict[str, Any]
-    signature: Signature
+    def __init__(
+        self, file: Container, machine: Target, options: Options, made: Mapping[str, Any]
+    ) -> None:
+        """Raises CORRUPT where `made` is none."""
+        self._file, self.machine, self.options = file, machine, options
+        self.interface = interface_from(made["interface"])
+        self.signatures = signatures_of(made)
+        if {len(s) for s in self.signatures} != {len(self.interface.inputs)}:
+            raise ValueError("its shapes are not those of its inputs")
+        self._blobs: WeakValueDictionary[str, Blob] = WeakValueDictionary()
+
+    def program(self, signature: Signature) -> tuple[Program, Told]:
+        """The program for one of the signatures, and what is told of it. Raises ModelFileError."""
+        found = self._file.within(_prefix(self.signatures.index(signature)))
+        try:
+            return program_of(found, self.machine, self._blob), told_in(found)
+        except CORRUPT as error:
+            raise ModelFileError(f"{found.path} has a corrupt program: {error}") from error
+
+    def _blob(self, _: str, tag: str) -> Blob:
+        blob = self._blobs.get(tag)
+        if blob is None:
+            blob = self._blobs[tag] = Blob(self._file.array(_weights(tag), check=True))
+        return blob
+
+
+def _prefix(index: int) -> str:
+    return f"{index}:"
+
+
+def _weights(tag: str) -> str:
+    return f"weights:{tag}"
 
 
 @cache
@@ -45,22 +86,39 @@ def release() -> str:
     return h.hexdigest()
 
 
-def origin(graph: Graph, options: Options, signature: Signature) -> bytes:
-    """The section "made" of a program of a graph with options, for inputs of these shapes."""
+def bundle(
+    graph: Graph,
+    target: Target,
+    options: Options,
+    programs: Mapping[Signature, tuple[Program, Told]],
+) -> dict[str, Any] | None:
+    """Programs of a graph, compiled with options for a target, as sections of a .tin file, in which
+    they share what weights they share in memory; None where one cannot be written."""
+    blobs = {b: None for program, _ in programs.values() for b in program.blobs}
+    tags = {b: str(i) for i, b in enumerate(blobs)}
+    # What follows weights is readable slack for wide loads at their end.
+    sections: dict[str, Any] = {_weights(tag): b.data for b, tag in tags.items()}
+    for i, (program, told) in enumerate(programs.values()):
+        found = sections_of(program, target, [("", tags[b]) for b in program.blobs], told)
+        if found is None:
+            return None
+        sections |= {_prefix(i) + name: section for name, section in found.items()}
     known = asdict(options)
     if isinstance(options.kernels, Mapping):
         known["kernels"] = dict(options.kernels)
-    interface = {
-        "name": graph.name,
-        "inputs": {v.name: type_row(v.type) for v in graph.inputs},
-        "outputs": [v.name for v in graph.outputs],
+    inputs = {v.name: v.type for v in graph.inputs}
+    made = {
+        "by": release(),
+        "target": target.key,
+        "options": known,
+        "interface": Interface(graph.name, inputs, [v.name for v in graph.outputs]).row(),
+        "signatures": list(programs),
     }
-    made = {"by": release(), "options": known, "interface": interface, "signature": signature}
-    return json.dumps(made).encode()
+    return sections | {"made": json.dumps(made).encode()}
 
 
-def program_in(path: Path) -> Container | None:
-    """The .tin file at a path, if it is one and carries a program. Raises ModelFileError."""
+def carrier(path: Path) -> Container | None:
+    """The .tin file at a path, if it is one and carries programs. Raises ModelFileError."""
     try:
         with open(path, "rb") as file:
             if file.read(len(MAGIC)) != MAGIC:
@@ -68,47 +126,75 @@ def program_in(path: Path) -> Container | None:
     except (OSError, ValueError):
         return None
     found = Container(path)
-    return found if "program" in found else None
+    return found if "made" in found else None
+
+
+class Carries(NamedTuple):
+    """What a .tin file says that it carries: code for a target's key, made by this release or by
+    another, and the signatures that it is for."""
+
+    target: str
+    ours: bool
+    signatures: tuple[Signature, ...]
+
+
+def carries(path: Path) -> Carries | None:
+    """What a file carries, as it says itself: nothing is trusted. None where it carries nothing, or
+    is no .tin file. Raises ModelFileError."""
+    found = carrier(path)
+    if found is None:
+        return None
+    made = found.json("made")
+    try:
+        if made["by"] != release():
+            return Carries("", False, ())
+        return Carries(str(made["target"]), True, signatures_of(made))
+    except CORRUPT as error:
+        raise ModelFileError(f"{path} has corrupt programs: {error}") from error
+
+
+def signatures_of(made: Mapping[str, Any]) -> tuple[Signature, ...]:
+    return tuple(
+        tuple(None if dims is None else tuple(map(int, dims)) for dims in signature)
+        for signature in made["signatures"]
+    )
 
 
 def carried(found: Container, asked: Target | None, given: Mapping[str, Any]) -> Carried:
-    """The program in a trusted file. `asked` is the machine, if the caller named one, `given` the
+    """The programs in a trusted file. `asked` is the machine, if the caller named one, `given` the
     options that the caller gave.
 
     Raises UntrustedCode for code of another release or another machine, OptionError where the
-    program was made with other options than those given.
+    programs were made with other options than those given.
     """
     file = found.path
-    made = found.json("made") if "made" in found else {}
-    if made.get("by") != release():
+    made = found.json("made")
+    if not isinstance(made, dict) or made.get("by") != release():
         raise UntrustedCode(
             f"{file} carries code made by another version of Tinsmith; compile it "
             "without trust=True, and save it anew"
         )
     for name in ("graph", "table"):  # read when another shape is compiled; damage is told now
         found.text(name)
-    key = found.json("program")["target"]
     try:
-        options = Options(**made["options"])
-        rows = made["interface"]["inputs"].items()
-        interface = made["interface"] | {"inputs": {n: type_from(r) for n, r in rows}, "files": {}}
-        signature = tuple(None if dims is None else tuple(dims) for dims in made["signature"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ModelFileError(f"{file} has a corrupt program: {error}") from error
-    machine = asked or _machine(key)
-    if machine is None or machine.key != key:
-        here = f"this machine is {level('host').key}" if asked is None else f"not for {asked.key}"
-        raise UntrustedCode(
-            f"{file} carries code for {key}, {here}; "
-            "compile it without trust=True to make code anew"
-        )
+        options, key = Options(**made["options"]), str(made["target"])
+        machine = asked or _machine(key)
+        if machine is None or machine.key != key:
+            here = f"this machine is {level('host').key}" if not asked else f"not for {asked.key}"
+            raise UntrustedCode(
+                f"{file} carries code for {key}, {here}; "
+                "compile it without trust=True to make code anew"
+            )
+        programs = Carried(found, machine, options, made)
+    except CORRUPT as error:
+        raise ModelFileError(f"{file} has corrupt programs: {error}") from error
     if differing := _differing(options, given):
         raise OptionError(
-            f"{file} carries a program that was made with {', '.join(differing)}; leave these "
-            "options out to run it, or do not trust it (no trust=True, no --trust) to compile the "
-            "model anew with them"
+            f"{file} carries programs that were made with {', '.join(differing)}; leave these "
+            "options out to run them, or do not trust it (no trust=True, no --trust) to compile "
+            "the model anew with them"
         )
-    return Carried(found, machine, options, interface, signature)
+    return programs
 
 
 def _machine(key: str) -> Target | None:

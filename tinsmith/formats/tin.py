@@ -64,7 +64,7 @@ def read_graph(path: Path) -> Graph:
         raise ModelFileError(f"{path} has a corrupt table of constants: {error}") from error
     graph = parse_graph(found.text("graph"), constants)
     graph.meta.update(meta)
-    graph.file = path.name
+    graph.file, graph.files = path.name, found.files
     return graph
 
 

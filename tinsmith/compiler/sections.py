@@ -1,0 +1,137 @@
+"""Programs, and what is told of models, as sections of files: in the store, and in .tin files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tinsmith.backends.library import team_address
+from tinsmith.codegen.library import SharedLibrary, uses_elf
+from tinsmith.codegen.target import Target
+from tinsmith.errors import ModelFileError
+from tinsmith.formats.container import Container
+from tinsmith.graph import Holder, Type, dtype_of
+from tinsmith.graph.types import HOLDERS
+from tinsmith.plan.plan import Plan
+from tinsmith.plan.shelf import Blob
+from tinsmith.runtime.program import Program
+
+NOTES = ("tuned", "idle")  # sections with what a net notes
+TOLD = ("placed", "explain")  # sections with the placed graph, and the explanations as JSON
+
+Told = Callable[[str], str]
+"""The text of a section of TOLD or NOTES; '' for one that there is not."""
+Ref = tuple[str, str]
+"""Where weights of a program are: a file's name ('': its own), and what tells them there."""
+
+
+class Interface(NamedTuple):
+    """A model as callers see it, known from its own file alone: its name, the types of its inputs,
+    the names of its outputs, and which further files it is in, relative to its folder."""
+
+    name: str
+    inputs: Mapping[str, Type]
+    outputs: list[str]
+    files: tuple[str, ...] = ()
+
+    def row(self) -> dict[str, Any]:
+        """As plain data for `interface_from`."""
+        return self._asdict() | {"inputs": {n: type_row(t) for n, t in self.inputs.items()}}
+
+
+def interface_from(row: Mapping[str, Any]) -> Interface:
+    """Raises KeyError, TypeError, ValueError, AttributeError for what is none."""
+    inputs = {n: type_from(r) for n, r in row["inputs"].items()}
+    return Interface(row["name"], inputs, row["outputs"], tuple(row["files"]))
+
+
+def type_row(type: Type) -> list[Any]:
+    """A type as plain data for `type_from`."""
+    if isinstance(type, Holder):
+        return [type.word, type_row(type.item)]
+    return [type.dtype.name, type.shape]
+
+
+def type_from(row: list[Any]) -> Type:
+    """The type of a `type_row`."""
+    name, rest = row
+    if name in HOLDERS:
+        return HOLDERS[name](type_from(rest))
+    return Type(dtype_of(name), None if rest is None else tuple(rest))
+
+
+def told_in(found: Container) -> Told:
+    """What a file tells of its program."""
+    return lambda name: found.text(name) if name in found else ""
+
+
+def sections_of(
+    program: Program, target: Target, refs: Sequence[Ref], told: Told
+) -> dict[str, Any] | None:
+    """A program without its weights, which lie at `refs`, and what is told of it; None where it
+    holds what cannot be written as data."""
+    if not uses_elf(target) or program.library is None:
+        return None
+    try:
+        reference = {
+            name: [op.name, json.loads(json.dumps(dict(attrs)))]
+            for name, (op, attrs) in program.nodes.items()
+        }
+    except TypeError:
+        return None
+    arrays = {}
+    for name, array in program.constants.items():
+        if array.dtype == object:
+            return None
+        arrays[name] = [array.dtype.name, list(array.shape)]
+    head = {
+        "target": target.key,
+        "plan": program.plan.to_json(),
+        "nodes": reference,
+        "constants": arrays,
+        "weights": list(refs),
+    }
+    arrays_as_bytes = {
+        f"constant:{n}": np.ascontiguousarray(a).reshape(-1).view(np.uint8)
+        for n, a in program.constants.items()
+    }
+    texts = {name: text.encode() for name in (*TOLD, *NOTES) if (text := told(name))}
+    code = program.library.data
+    return {**arrays_as_bytes, "code": code, "program": json.dumps(head).encode(), **texts}
+
+
+def program_of(found: Container, target: Target, blob: Callable[[str, str], Blob]) -> Program:
+    """The program of a container's sections. Its code is loaded: the caller trusts the file.
+    `blob` gives the weights at a `Ref`. Every section that is used is checked.
+
+    Raises ModelFileError, and KeyError, TypeError or ValueError for a damaged head.
+    """
+    head = found.json("program")
+    if head["target"] != target.key:
+        raise ModelFileError(f"{found.path} holds code for {head['target']}, not for {target.key}")
+    plan = Plan.from_json(head["plan"])
+    blobs = [blob(name, tag) for name, tag in head["weights"]]
+    code = found.array("code", check=True).tobytes()
+    constants = {
+        n: found.array(f"constant:{n}", check=True).view(dtype_of(d)).reshape(s)
+        for n, (d, s) in head["constants"].items()
+    }
+    team = team_address(target, True, plan.threads)
+    library = SharedLibrary(code)
+    return Program(plan, library, blobs, _nodes(head["nodes"]), constants, team, stored=True)
+
+
+def _nodes(stored: Mapping[str, Any]) -> dict[str, tuple[Any, dict[str, Any]]]:
+    if not stored:
+        return {}
+    from tinsmith.ops import OPS
+
+    def frozen(value: Any) -> Any:
+        return tuple(map(frozen, value)) if isinstance(value, list) else value
+
+    return {
+        n: (OPS[op], {k: frozen(v) for k, v in attrs.items()}) for n, (op, attrs) in stored.items()
+    }
