@@ -257,3 +257,19 @@ def test_carried_code_loads_without_measuring(tmp_path: Path) -> None:
         timeout=120,
     )
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_inspect_tells_what_a_file_carries(tmp_path: Path, cache: Path) -> None:
+    from tests.cli.harness import tinsmith
+
+    net = ts.compile(digits(), target="sse2")
+    for n in (1, 3):
+        net(array(n, 1, 8, 8))
+    ts.save(net, tmp_path / "with.tin", code=True)
+    ts.save(net, tmp_path / "without.tin")
+    text = tinsmith("inspect", str(tmp_path / "with.tin"), "--no-memory").output
+    assert "for sse2, image [1, 1, 8, 8]; image [3, 1, 8, 8]" in text
+    for name, known in (("with.tin", [[[1, 1, 8, 8]], [[3, 1, 8, 8]]]), ("without.tin", None)):
+        told = tinsmith("inspect", str(tmp_path / name), "--no-memory", "--json").output
+        code = json.loads(told)["code"]
+        assert (code and code["signatures"]) == known

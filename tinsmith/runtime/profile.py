@@ -1,4 +1,4 @@
-"""Per-step times of a program, against the machine's limits."""
+"""Per-step times of a program, against the machine's peak."""
 
 from __future__ import annotations
 
