@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,6 @@ from benchmarks import machine, report
 from benchmarks.measure import OURS
 from benchmarks.models import PANEL, complete
 from benchmarks.places import ROOT, Places
-from tinsmith.codegen.cache import open_cache
 
 ENGINES = [OURS, "ncnn", "mnn", "onnxruntime", "openvino"]
 COLD = f"{OURS} cold"
@@ -103,14 +101,11 @@ def engines_of(names: list[str], places: Places) -> dict[str, str | Path]:
 
 @contextlib.contextmanager
 def environment(way: str) -> Iterator[dict[str, str]]:
-    """What a worker's environment gets: for COLD a cache with nothing but the machine's limits."""
+    """What a worker's environment gets: for COLD an empty cache."""
     if way != COLD:
         yield {}
         return
     with tempfile.TemporaryDirectory() as empty:
-        if (cache := open_cache()) is not None:
-            for limits in cache.path.glob("limits-*.json"):
-                shutil.copy(limits, empty)
         yield {"TINSMITH_CACHE": empty}
 
 

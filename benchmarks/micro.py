@@ -4,7 +4,7 @@ One row is one kernel on one shape of a well-known network, run over and over fr
 with warm caches where its data fits. The time is the least of many runs; the share is of the
 multiply-add peak, which is measured before and after each row (the better counts), and for data
 that no cache holds of the rate at which one core reads memory. `estimate` is what the planner
-believes, which chooses by limits of the machine that were measured when it was first used.
+believes, by the table of cores (`tinsmith/codegen/cores.py`), whatever this machine measures.
 Winograd's and Strassen's flops are those of the definition, so that their share may exceed 100 %.
 
 Machines that are shared change their clocks and slow down for seconds: of several passes over the
@@ -35,7 +35,6 @@ from tinsmith.graph import Node
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.ops import OPS
 from tinsmith.runtime.gauge import read_loop
-from tinsmith.runtime.limits import calibrated
 
 
 class Case(Protocol):
@@ -157,7 +156,7 @@ def main(isa: tuple[str, ...], only: str, seconds: float, passes: int, as_json: 
     for _ in range(passes):
         for name in chosen:
             for case in cases(only, name):
-                if row := measured(case, calibrated(level(name)), seconds):
+                if row := measured(case, level(name), seconds):
                     found.setdefault((name, case), []).append(row)
     rows = {key: typical(each) for key, each in found.items()}
     if as_json:

@@ -1,11 +1,13 @@
 """The peak arithmetic of one core, measured: a loop of independent multiply-adds in registers.
 
-`python -m benchmarks.peak` prints it. The panel writes it into its JSON, and the spread of the
+`python -m benchmarks.peak` prints it, with `--row` what a row of the
+table of cores has. The panel writes it into its JSON, and the spread of the
 repeated measurements tells how much else the machine was doing.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 
 import numpy as np
@@ -26,6 +28,30 @@ def measure(times: int = 15, isa: str = "host") -> dict[str, float]:
     return {"peak_gflops": max(rates), "median_gflops": float(np.median(rates))}
 
 
+def row(times: int = 20) -> str:
+    """What this machine measures, at the best of several times, for `tinsmith/codegen/cores.py`.
+
+    The clock is that at which the peak has the multiply-adds a cycle that the table assumes."""
+    from tinsmith.codegen.target import host
+    from tinsmith.runtime import gauge
+
+    target = host()
+    found = [gauge.measure(target) for _ in range(times)]
+    best = type(found[0])(*map(max, zip(*found, strict=True)))._replace(
+        wait=min(r.wait for r in found)
+    )
+    clock = best.peak / (2 * target.lanes * target.pipes)
+    per_cycle = (best.l2_bandwidth / clock, best.l3_bandwidth / clock)
+    return (
+        f"clock {clock / 1e9:.2f} GHz, wide {best.wide:.2f}, l2 {per_cycle[0]:.1f} and l3 "
+        f"{per_cycle[1]:.1f} bytes a cycle, memory {best.dram_bandwidth / 1e9:.0f} and together "
+        f"{best.dram_together / 1e9:.0f} GB/s, wait {best.wait * 1e9:.0f} ns"
+    )
+
+
 if __name__ == "__main__":
-    found = measure()
-    print(f"{found['peak_gflops']:.1f} GFLOP/s (median {found['median_gflops']:.1f})")
+    if sys.argv[1:] == ["--row"]:
+        print(row())
+    else:
+        found = measure()
+        print(f"{found['peak_gflops']:.1f} GFLOP/s (median {found['median_gflops']:.1f})")

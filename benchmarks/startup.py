@@ -3,7 +3,7 @@
 Each sample is a new process. `process` is from its start to the first result, the interpreter and
 numpy included; `import`, `load` and `first run` are its parts. Engines that cache what they
 compile are measured with a warm cache, by an extra process that is not counted; `tinsmith cold`
-finds nothing but the limits of the machine in its cache, and compiles on all cores.
+finds nothing in its cache, and compiles on all cores.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def test_rules_are_tried_wherever_they_may_apply(compilations, name, shape):
 def test_a_later_shape_is_compiled_as_the_first_is(compilations, name, shape):
     made, fresh = compilations[name], compilation(MODELS[name][0])
     signature = signature_of(name, shape)
-    late, first = made.build(signature).compiled, fresh.build(signature).compiled
+    late, first = (m.compile(m.place(signature)) for m in (made, fresh))
     assert late.built.codes == first.built.codes
     assert late.program.plan == first.program.plan
     same_weights(late.program.blobs, first.program.blobs)
@@ -136,9 +136,9 @@ def test_a_later_shape_is_compiled_as_the_first_is(compilations, name, shape):
 def test_alike_nodes_get_what_they_would_get_alone(compilations, name, shape, monkeypatch):
     made = compilations[name]
     signature = signature_of(name, shape)
-    together = made.build(signature).compiled
+    together = made.compile(made.place(signature))
     monkeypatch.setattr(Alike, "again", lambda *_: None)
-    alone = made.build(signature).compiled
+    alone = made.compile(made.place(signature))
     assert together.built.codes == alone.built.codes
     assert together.program.plan == alone.program.plan
     same_weights(together.program.blobs, alone.program.blobs)

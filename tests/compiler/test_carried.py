@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -15,8 +16,10 @@ import pytest
 import tinsmith as ts
 from tests.models import array, digits, residual
 from tinsmith.compiler import carried
+from tinsmith.compiler.carried import carries
 from tinsmith.errors import ModelFileError, OptionError, UntrustedCode
-from tinsmith.formats.container import Container
+from tinsmith.formats.container import Container, write_container
+from tinsmith.formats.tin import graph_sections
 from tinsmith.runtime.program import SLACK
 
 X = array(1, 1, 8, 8)
@@ -35,20 +38,109 @@ def test_carried_code_runs_only_when_trusted(tmp_path: Path) -> None:
         np.testing.assert_array_equal(got(x), net(x))
 
 
-def test_carried_code_is_for_the_shapes_last_compiled_for(tmp_path: Path) -> None:
-    net = ts.compile(digits(), cache=False)
-    for count in (4, 1, 2):
-        net(array(count, 1, 8, 8))
+@pytest.mark.parametrize("kept", [False, True])
+def test_carried_code_is_for_all_shapes_that_are_kept(
+    tmp_path: Path, cache: Path, kept: bool
+) -> None:
+    if kept:  # some programs come from the store, and share weights there
+        for count in (4, 1):
+            ts.compile(digits())(array(count, 1, 8, 8))
+    net = ts.compile(digits(), cache=kept)
+    counts = (4, 1, 2)
+    want = {n: net(array(n, 1, 8, 8)) for n in counts}
+    told = {}
+    for n in counts:
+        net.program(((n, 1, 8, 8),))
+        told[n] = net.explain(), net.graph("placed")
+    assert len(set(told.values())) == len(counts)
     net.program(((4, 1, 8, 8),))
+    file = tmp_path / "net.tin"
+    ts.save(net, file, code=True)
+    trusting = ts.compile(file, cache=False, trust=True)
+    assert trusting.outputs["probabilities"].shape == (4, 10), "the one that was used last"
+    for n in counts:
+        np.testing.assert_array_equal(trusting(array(n, 1, 8, 8)), want[n])
+        assert trusting.program(((n, 1, 8, 8),)).stored
+        assert (trusting.explain(), trusting.graph("placed")) == told[n]
+    assert not trusting.notes
+    assert trusting(array(3, 1, 8, 8)).shape == (3, 10)
+    (note,) = trusting.notes
+    assert "[1, 1, 8, 8]; [2, 1, 8, 8]; [4, 1, 8, 8]; for [3, 1, 8, 8] it was" in note
+    assert carries(file).signatures == tuple(((n, 1, 8, 8),) for n in (1, 2, 4))
+
+
+def test_carried_programs_share_their_weights(tmp_path: Path, cache: Path) -> None:
+    sizes = {}
+    for counts in ((2,), (2, 3, 4)):
+        net = ts.compile(digits(), cache=False)
+        for n in counts:
+            net(array(n, 1, 8, 8))
+        ts.save(net, tmp_path / "net.tin", code=True)
+        sections = Container(tmp_path / "net.tin").index["sections"]
+        sizes[len(counts)] = sum(row[1] for n, row in sections.items() if "weights" in n)
+        shared = {b for p in net._programs.values() for b in p.blobs}
+        assert sizes[len(counts)] == sum(b.nbytes for b in shared)
+        trusting = ts.compile(tmp_path / "net.tin", cache=False, trust=True)
+        programs = [trusting.program(((n, 1, 8, 8),)) for n in counts]
+        assert len({b for p in programs for b in p.blobs}) == len(shared)
+    assert sizes[3] < 2 * sizes[1]
+
+
+def test_a_tuned_net_is_saved_as_it_was_tuned(tmp_path: Path) -> None:
+    """Its measurements are nowhere else."""
+    net = ts.compile(residual(), cache=False, tune=True)
     ts.save(net, tmp_path / "net.tin", code=True)
     trusting = ts.compile(tmp_path / "net.tin", cache=False, trust=True)
-    assert trusting.outputs["probabilities"].shape == (4, 10)
-    assert "conv0" in trusting.explain()
-    assert trusting(array(4, 1, 8, 8)).shape == (4, 10)
-    assert not trusting.notes
-    assert trusting(X).shape == (1, 10)
-    (note,) = trusting.notes
-    assert "carries code for inputs of shape [4, 1, 8, 8]; for [1, 1, 8, 8] it was" in note
+    assert trusting.program().plan == net.program().plan
+
+
+def test_a_carried_net_is_saved_again(tmp_path: Path, cache: Path) -> None:
+    net = ts.compile(digits(), cache=False)
+    want = {n: net(array(n, 1, 8, 8)) for n in (1, 2)}
+    first, second = tmp_path / "first.tin", tmp_path / "second.tin"
+    ts.save(net, first, code=True)
+    again = ts.compile(first, trust=True)
+    for n in (3, 1, 2):
+        again(array(n, 1, 8, 8))
+    ts.save(again, second, code=True)
+    trusting = ts.compile(second, trust=True)
+    for n, y in want.items():
+        np.testing.assert_array_equal(trusting(array(n, 1, 8, 8)), y)
+    assert trusting.program(((3, 1, 8, 8),)).stored and not trusting.notes
+
+
+DAMAGE: dict[str, Any] = {
+    "options": [3, {"threads": 1, "more": 2}],
+    "interface": [None, {"name": "a"}, {"name": "a", "inputs": {"x": ["f", 3]}, "outputs": []}],
+    "signatures": [None, 3, [], [3], [[["a"]]], [[[1e999]]]],
+    "target": ["", None, "a|b|c|avx"],
+}
+
+
+@pytest.mark.parametrize("name, value", [(n, v) for n, vs in DAMAGE.items() for v in vs])
+def test_carried_programs_that_are_damaged_are_named(
+    tmp_path: Path, name: str, value: object
+) -> None:
+    net = ts.compile(residual(), cache=False)
+    found = net.sections()
+    assert found is not None
+    found["made"] = json.dumps({**json.loads(found["made"]), name: value}).encode()
+    file = tmp_path / "net.tin"
+    write_container(file, graph_sections(net.source()) | found)
+    with pytest.raises((ModelFileError, UntrustedCode)):
+        ts.compile(file, cache=False, trust=True)
+    assert ts.compile(file, cache=False)(array(1, 3, 12, 12)).shape
+
+
+def test_what_another_release_saved_says_so(tmp_path: Path) -> None:
+    """Its sections have other names."""
+    file = tmp_path / "net.tin"
+    old = {"by": "another", "signature": [[1, 3, 12, 12]], "options": {}, "interface": {}}
+    sections = graph_sections(residual()) | {"made": json.dumps(old).encode(), "program": b"{}"}
+    write_container(file, sections)
+    assert carries(file) == ("", False, ())
+    with pytest.raises(UntrustedCode, match="another version"):
+        ts.compile(file, cache=False, trust=True)
 
 
 @pytest.mark.parametrize("options", [None, {"backend": "numpy"}, {"kernels": "Conv=reference"}])
@@ -111,7 +203,7 @@ def test_no_file_carries_what_memory_held(tmp_path: Path, monkeypatch: pytest.Mo
     net = ts.compile(digits(), cache=False)
     net(X)
     ts.save(net, tmp_path / "net.tin", code=True)
-    weights = Container(tmp_path / "net.tin").array("weights")
+    weights = Container(tmp_path / "net.tin").array("weights:0")
     assert not weights[-SLACK:].any()
 
 
@@ -165,3 +257,19 @@ def test_carried_code_loads_without_measuring(tmp_path: Path) -> None:
         timeout=120,
     )
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_inspect_tells_what_a_file_carries(tmp_path: Path, cache: Path) -> None:
+    from tests.cli.harness import tinsmith
+
+    net = ts.compile(digits(), target="sse2")
+    for n in (1, 3):
+        net(array(n, 1, 8, 8))
+    ts.save(net, tmp_path / "with.tin", code=True)
+    ts.save(net, tmp_path / "without.tin")
+    text = tinsmith("inspect", str(tmp_path / "with.tin"), "--no-memory").output
+    assert "for sse2, image [1, 1, 8, 8]; image [3, 1, 8, 8]" in text
+    for name, known in (("with.tin", [[[1, 1, 8, 8]], [[3, 1, 8, 8]]]), ("without.tin", None)):
+        told = tinsmith("inspect", str(tmp_path / name), "--no-memory", "--json").output
+        code = json.loads(told)["code"]
+        assert (code and code["signatures"]) == known

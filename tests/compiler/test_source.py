@@ -78,7 +78,7 @@ def test_a_model_that_is_replaced_between_its_hash_and_its_reading(
     cache: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import tinsmith.compiler.compile as module
+    import tinsmith.frontends as module
 
     load = module.load
     path = write(tmp_path / "a" / "model.onnx", 1.0)

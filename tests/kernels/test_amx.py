@@ -10,6 +10,7 @@ import pytest
 
 from tests.kernels.harness import check, from_layout, one_node, prepare, site_of
 from tests.kernels.window_cases import EPILOGUES, conv, normal
+from tests.machines import machine_with
 from tinsmith.codegen import matrix
 from tinsmith.codegen import target as target_module
 from tinsmith.codegen.builder import Module
@@ -221,8 +222,8 @@ def test_what_is_declined():
 
 
 def test_bands_fit_the_cache_and_threads_get_equal_shares():
-    machine = replace(
-        level("amx"), l2=2 << 20, l3=64 << 20, peak=170e9, l2_bandwidth=60e9, l3_bandwidth=25e9,
+    machine = machine_with(
+        "amx", l2=2 << 20, l3=64 << 20, peak=170e9, l2_bandwidth=60e9, l3_bandwidth=25e9,
         dram_bandwidth=14e9,
     )  # fmt: skip
     large = Plan(1, 256, 16, Axis(112, 3), Axis(112, 3))
@@ -272,7 +273,7 @@ def test_the_instruction_set_is_that_of_vectors_with_more():
 
 @pytest.mark.parametrize("threads", [2, 3, 8])
 def test_bands_are_few_but_not_one_for_each_thread(threads):
-    target = replace(level("amx"), l2=2 << 20)
+    target = machine_with("amx", l2=2 << 20)
     draft = Plan(1, 256, 64, Axis(56), Axis(56))
     alone, _ = best_plan(target, draft, 1e6, 1)
     shared, seconds = best_plan(target, draft, 1e6, threads)
@@ -281,8 +282,7 @@ def test_bands_are_few_but_not_one_for_each_thread(threads):
 
 
 def test_what_takes_long_to_hand_over_is_split_where_it_is_multiplied():
-    target = replace(
-        level("amx"), l2=2 << 20, l3=32 << 20, peak=170e9,
+    target = machine_with("amx", l2=2 << 20, l3=32 << 20, peak=170e9,
         l2_bandwidth=60e9, l3_bandwidth=25e9, dram_bandwidth=14e9,
     )  # fmt: skip
     draft = Plan(1, 1024, 16, Axis(14), Axis(14))

@@ -10,6 +10,7 @@ import pytest
 
 from tests.kernels.harness import check, levels, one_node, prepare, site_of
 from tests.kernels.window_cases import normal, spills
+from tests.machines import machine_with
 from tinsmith.codegen.jit import assembly
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
@@ -60,7 +61,7 @@ def test_shapes(name, depth, target):
 def test_inner_loops_do_not_spill(shape, epilogue):
     """Also where panels share prefetches, which keep loads apart elsewhere."""
     m, k, n = shape
-    machine = replace(level("avx512"), l2=1 << 20)
+    machine = machine_with("avx512", l2=1 << 20)
     node = one_node("MatMul", [normal(m, k, seed=1), normal(k, n, seed=2)], None, (1,), epilogue)
     site = site_of(node, machine)
     for choice in KERNELS["matmul_strassen"].offer(site):
@@ -152,7 +153,7 @@ def test_results_may_lie_where_a_residual_lies(depth):
 )
 def test_small_caches(depth, l2):
     """Panels of rows in groups, left factors beyond the cache."""
-    target = replace(level("avx2"), l2=l2 << 10)
+    target = machine_with("avx2", l2=l2 << 10)
     x, w = normal(230, 512, seed=1), normal(512, 192, seed=2)
     x[[0, 229]] = 0
     x[100, 3] = np.nan
@@ -223,8 +224,8 @@ def test_right_factors_are_rounded_once():
 def test_the_cost_counts_where_right_factors_come_from():
     """Two levels read 29 MB of them: a loss where memory is slow beside arithmetic, a gain where
     it is fast."""
-    fast = replace(
-        level("avx512"), l2=2 << 20, l3=300 << 20, peak=60e9, l3_bandwidth=90e9, dram_bandwidth=60e9
+    fast = machine_with(
+        "avx512", l2=2 << 20, l3=300 << 20, peak=60e9, l3_bandwidth=90e9, dram_bandwidth=60e9
     )
     slow = replace(fast, peak=170e9, l3_bandwidth=25e9, dram_bandwidth=13e9)
     for m in (49, 196):
@@ -235,7 +236,7 @@ def test_the_cost_counts_where_right_factors_come_from():
 
 
 def test_threads_share_rows_and_columns_only_where_rows_are_few():
-    machine = replace(level("avx512"), l2=1 << 20, peak=115e9, l3_bandwidth=60e9)
+    machine = machine_with("avx512", l2=1 << 20, peak=115e9, l3_bandwidth=60e9)
     shapes = ((197, 192, 576), (196, 512, 512), (784, 96, 384))
     for depth, shape in itertools.product((1, 2), shapes):
         cut = shape_of(machine, depth, *shape, threads=2)
@@ -249,7 +250,7 @@ def test_threads_share_rows_and_columns_only_where_rows_are_few():
 
 def test_panels_of_rows_share_right_factors_that_come_from_afar():
     """Five short panels of AVX2 would each read 17 MB for little arithmetic."""
-    short = replace(level("avx2"), l2=1 << 20)
+    short = machine_with("avx2", l2=1 << 20)
     cut = shape_of(short, 1, 49, 768, 3072)
     assert cut.together == cut.tiling.rows.count > 1
     assert shape_of(short, 1, 784, 64, 64).together == 1  # near enough for all

@@ -9,6 +9,7 @@ import pytest
 
 from tests.kernels.harness import check, levels, one_node, site_of
 from tests.kernels.window_cases import EPILOGUES, RELU6, conv, machine_code, spills
+from tests.machines import machine_with
 from tinsmith.codegen.target import level, runnable
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.layout import block_of
@@ -87,7 +88,7 @@ def test_channels_are_asked_for_early_where_every_one_is_in_another_plane(target
 
 
 def test_more_pixels_share_a_stream_of_weights_that_crowds_the_cache():
-    machine = replace(level("avx512"), l2=2 << 20, wide=2.0)
+    machine = machine_with("avx512", l2=2 << 20, wide=2.0)
     few, many = (tiles.tiling(machine, 7, 7, (16, 16), depth) for depth in (256, 4608))
     assert few.rows[0][1] * few.cols[0][1] == 7 < many.rows[0][1] * many.cols[0][1]
 
@@ -104,7 +105,7 @@ def test_a_batch_is_cut_so_that_least_is_fetched_again(l2, parts, target):
 
 @pytest.mark.parametrize("wide", [1.0, 2.0])
 def test_half_a_vector_is_for_machines_that_gain_by_it(wide):
-    machine = replace(level("avx512"), wide=wide)
+    machine = machine_with("avx512", wide=wide)
     assert machine.pipes == wide
     found = tiles.panels(machine, 24, 1, 3136, 144)
     assert (found.tail or found.main) == ((16, 8) if wide == 1 else (16, 16))

@@ -21,6 +21,7 @@ from tests.kernels.harness import (
     site_of,
 )
 from tests.kernels.window_cases import EPILOGUES, conv, spills
+from tests.machines import machine_with
 from tinsmith.codegen.jit import assembly
 from tinsmith.codegen.target import level, runnable
 from tinsmith.kernels import narrow
@@ -396,7 +397,7 @@ def most_seen(plan, first, stop):
 @pytest.mark.parametrize("size", [(56, 56), (40, 10), (12, 28), (15, 15), (3, 90), (224, 7)])
 def test_a_number_is_part_of_few_tiles_of_a_block(size, taps, l2):
     """Counted in the blocks as they are cut, of which the smaller have a tile less."""
-    target = replace(level("avx512"), l2=l2, l3=16 * l2)
+    target = machine_with("avx512", l2=l2, l3=16 * l2)
     pad = tuple(t // 2 for t in taps) * 2
     for channels in (16, 64, 256):
         geo = plane_geometry(
@@ -495,8 +496,7 @@ def check_all(case, target, kernel):
 
 
 def test_the_best_choice_changes_with_the_shape():
-    target = replace(
-        level("avx512"), l2=1 << 20, l3=32 << 20, peak=115e9, l2_bandwidth=100e9,
+    target = machine_with("avx512", l2=1 << 20, l3=32 << 20, peak=115e9, l2_bandwidth=100e9,
         l3_bandwidth=60e9, dram_bandwidth=28e9,
     )  # fmt: skip
 
@@ -515,8 +515,8 @@ def test_the_best_choice_changes_with_the_shape():
 
 
 def test_weights_are_made_from_taps_where_few_tiles_share_them():
-    target = replace(
-        level("avx512"), l1=32 << 10, l2=1 << 20, l3=32 << 20, peak=115e9, l2_bandwidth=100e9,
+    target = machine_with(
+        "avx512", l1=32 << 10, l2=1 << 20, l3=32 << 20, peak=115e9, l2_bandwidth=100e9,
         l3_bandwidth=60e9, dram_bandwidth=32e9, dram_together=35e9,
     )  # fmt: skip
 
@@ -535,8 +535,7 @@ def test_weights_are_made_from_taps_where_few_tiles_share_them():
 
 
 def test_blocks_may_be_whole_images_of_a_batch():
-    target = replace(
-        level("avx512"), l2=2 << 20, l3=64 << 20, peak=170e9, l2_bandwidth=60e9,
+    target = machine_with("avx512", l2=2 << 20, l3=64 << 20, peak=170e9, l2_bandwidth=60e9,
         l3_bandwidth=25e9, dram_bandwidth=14e9,
     )  # fmt: skip
     found = offers(conv(8, 256, 256, (56, 56), (3, 3), **PAD), "winograd", target)

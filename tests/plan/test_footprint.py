@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
+from tests.machines import machine_with
 from tests.models import array, conv
 from tinsmith import ops
-from tinsmith.codegen.target import OURS, level
+from tinsmith.codegen.target import OURS
 from tinsmith.graph import Graph, Type
 from tinsmith.passes.manager import run_passes
 from tinsmith.plan.footprint import EXPANDED, MIB, footprint
 from tinsmith.plan.planner import make_plan
 
-ZEN4 = replace(
-    level("avx512"), l3=32 << 20, peak=117e9, l2_bandwidth=79e9, l3_bandwidth=94e9,
+ZEN4 = machine_with("avx512", l3=32 << 20, peak=117e9, l2_bandwidth=79e9, l3_bandwidth=94e9,
     dram_bandwidth=32e9, dram_together=37e9,
 )  # fmt: skip
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 import tinsmith as ts
+from tests.machines import machine_with
 from tests.models import array, conv
 from tinsmith import ops
 from tinsmith.backends.cpu import compile_placed
@@ -126,8 +125,7 @@ def test_small_planes_are_shared_by_channels_one_layer_after_the_other() -> None
 
 
 def test_threads_take_tiles_of_their_own_through_all_stages() -> None:
-    target = replace(
-        level("avx512"), l2=2 << 20, l3=32 << 20, peak=170e9,
+    target = machine_with("avx512", l2=2 << 20, l3=32 << 20, peak=170e9,
         l2_bandwidth=60e9, l3_bandwidth=25e9, dram_bandwidth=14e9,
     )  # fmt: skip
     g = Graph("winograd")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
+from tests.machines import machine_with
 from tests.models import GRAPHS, array, conv, feeds, residual
 from tinsmith import ops
 from tinsmith.backends.cpu import compile_placed
@@ -334,7 +333,7 @@ def test_heavy_weights_are_read_once():
 @pytest.mark.parametrize("threads", [1, 2])
 def test_tensors_that_leave_the_cache_are_waited_for(threads):
     """Weights are not: the costs of kernels tell when those come from memory."""
-    target = replace(level("avx2"), l2=1 << 20, l3=32 << 20, dram_together=30e9)
+    target = machine_with("avx2", l2=1 << 20, l3=32 << 20, dram_together=30e9)
 
     def waited(batch: int, channels: int, size: int) -> float:
         placement = Placement(target, {}, "default", threads)

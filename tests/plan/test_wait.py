@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.kernels.block_cases import block_of_graph, graph_of
+from tests.machines import machine_with
 from tinsmith.codegen.target import level, usable_cores
 from tinsmith.plan.blocks import one_by_one
 from tinsmith.plan.placement import Placement
 from tinsmith.runtime.gauge import phase_of_two
 
-SLOW = replace(level("avx2"), wait=1e-3)
+SLOW = machine_with("avx2", wait=1e-3)
 
 
 def test_one_thread_waits_for_nobody():

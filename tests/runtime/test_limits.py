@@ -1,4 +1,4 @@
-"""The measured limits of the machine: shared by processes, and found where memory is short."""
+"""What the machine is measured at: kept for reports, and found where memory is short."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ import pytest
 from tinsmith.codegen import cache as code_cache
 from tinsmith.codegen.target import Target, host
 from tinsmith.runtime import gauge
-from tinsmith.runtime.limits import _limits, limits
-
-ROW = (1e11, 1e10, 1e10, 1e10, 1.5e10, 1e-6, 2.0)
+from tinsmith.runtime.limits import _peak, peak
 
 
 @pytest.fixture
@@ -23,50 +21,40 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "cache"
     monkeypatch.setenv("TINSMITH_CACHE", str(folder))
     code_cache._open.cache_clear()
-    _limits.cache_clear()
+    _peak.cache_clear()
     yield folder
-    _limits.cache_clear()
+    _peak.cache_clear()
 
 
-def test_who_measures_at_the_same_time_takes_what_the_first_found(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else each process would keep programs that no other finds."""
-    others = ROW[:1] + tuple(2 * value for value in ROW[1:])
-
-    def first(_: Target) -> tuple[float, ...]:
-        return ROW
-
-    def slower(target: Target) -> tuple[float, ...]:
-        _limits.cache_clear()
-        monkeypatch.setattr(gauge, "measure", first)
-        limits(target)  # another process begins later, and is done before
-        return others
-
-    monkeypatch.setattr(gauge, "measure", slower)
-    assert limits(host()) == ROW
-    _limits.cache_clear()
-    assert limits(host()) == ROW
-
-
-def test_threads_that_need_them_at_the_same_time_measure_once(
+def test_threads_that_need_it_at_the_same_time_measure_once(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured: list[Target] = []
 
-    def slow(target: Target) -> tuple[float, ...]:
+    def slow(target: Target, _: int) -> float:
         measured.append(target)
         time.sleep(0.05)
-        return ROW
+        return 1.23e11
 
-    monkeypatch.setattr(gauge, "measure", slow)
-    threads = [threading.Thread(target=limits, args=(host(),)) for _ in range(3)]
+    monkeypatch.setattr(gauge, "peak_of", slow)
+    threads = [threading.Thread(target=peak, args=(host(),)) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(measured) == 1
-    assert limits(host()) == ROW
+    assert peak(host()) == 1.2e11
+    _peak.cache_clear()
+    assert peak(host()) == 1.2e11 and len(measured) == 1, "it is kept on disk"
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"peak": 0}', '{"peak": 1e999}', '{"peak": "a"}'])
+def test_a_note_without_a_peak_counts_as_absent(cache: Path, text: str) -> None:
+    found = peak(host())
+    (note,) = cache.glob("limits-*.json")
+    note.write_text(text)
+    _peak.cache_clear()
+    assert 0.1 < peak(host()) / found < 10
 
 
 def test_memory_that_is_short_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,11 +26,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Compiled:
-    """A program, what it was built from, and its code as a shared library."""
+    """A program, and what it was built from."""
 
     program: Program
     built: Built
-    code: bytes
 
 
 def compile_placed(
@@ -72,7 +71,7 @@ def compile_placed(
     program = Program(plan, library, [blob, *built.shared], nodes, built.constants, team)
     if shelf is not None:
         shelf.add(blob, built.made)
-    return Compiled(program, built, library.data)
+    return Compiled(program, built)
 
 
 class Room(Protocol):

@@ -102,7 +102,8 @@ def measure(
 def summary(
     built: Built, build: Build, times: list[float], arrays: dict[str, Any]
 ) -> dict[str, Any]:
-    from tinsmith.compiler.compile import machine_of
+    from tinsmith.compiler.model import machine_of
+    from tinsmith.runtime.limits import peak
 
     marks = {f"p{p}_ms": float(np.percentile(times, p)) for p in PERCENTILES}
     graph = built.net.source()
@@ -122,7 +123,7 @@ def summary(
         "gflops": rate / 1e9,
         "memory": built.net.memory._asdict() if build.backend == "cpu" else None,
         "notes": built.net.notes,
-        "share_of_peak": rate / (machine.peak * threads),
+        "share_of_peak": rate / (peak(machine) * threads),
     }
 
 

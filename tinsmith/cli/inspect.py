@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ from tinsmith.cli._model import (
     signature_of,
     sizes,
 )
+from tinsmith.compiler.carried import Carries, carries
 from tinsmith.errors import ReferenceFailed, TypeRuleError, told, warn
 
 STAGES = ("imported", "canonical", "placed", "plan")
@@ -61,10 +63,12 @@ def command(
         facts = facts_of(graph, chosen)
     plan = memory and build.backend == "cpu"
     planned = planned_memory(model, build, dims, types) if plan else None
+    code = carries(Path(model))
     if json_:
-        return _show.as_json(document(model, graph, facts, planned))
+        return _show.as_json(document(model, graph, facts, planned) | {"code": code_row(code)})
     print_ports(graph)
-    _show.pairs("", summary(graph, facts, planned))
+    shown = summary(graph, facts, planned)
+    _show.pairs("", shown if code is None else {**shown, "code": code_text(code, list(types))})
     print_ops(facts)
     return None
 
@@ -83,7 +87,7 @@ def stage_text(model: str, stage: str, build: Build, dims: tuple[str, ...]) -> s
 def canonical_text(graph: Any, build: Build, types: dict[str, Any], chosen: dict[str, int]) -> str:
     """What the machine's passes get: of the sizes chosen, as far as these can be told."""
     from tinsmith.compiler.build import Compilation
-    from tinsmith.compiler.compile import machine_of
+    from tinsmith.compiler.model import machine_of
     from tinsmith.compiler.options import Options
 
     options = Options(kernels=build.kernels, passes=build.passes or "")
@@ -137,6 +141,21 @@ def summary(graph: Any, facts: Facts, planned: dict[str, int] | None) -> dict[st
             f"{size['code']} of code"
         )
     return shown
+
+
+def code_text(code: Carries, inputs: list[str]) -> str:
+    if not code.ours:
+        return "of another version of Tinsmith"
+    shapes = [
+        ", ".join(f"{n} {'-' if d is None else list(d)}" for n, d in zip(inputs, s, strict=False))
+        for s in code.signatures
+    ]
+    return f"for {code.target.rpartition('|')[2]}, {'; '.join(shapes)}"
+
+
+def code_row(code: Carries | None) -> dict[str, Any] | None:
+    """What --json has of the code that a .tin file carries; None where it carries none."""
+    return None if code is None else code._asdict()
 
 
 def print_ops(facts: Facts) -> None:

@@ -15,6 +15,7 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
+from tinsmith.codegen.cores import Core, core_of, rates_of
 from tinsmith.errors import TargetError, suggest
 from tinsmith.records import dataclass
 
@@ -34,6 +35,7 @@ class Isa(NamedTuple):
     rounding: bool = True  # floor, ceil and rint are one instruction
     vectors: str = ""  # the set whose vector instructions these are, where it is another
     matrices: bool = False  # registers of 16 x 16 float32, and products of bfloat16 into them
+    core: str = "Skylake"  # the row of `cores` that a processor without one of its own gets
 
 
 AVX512 = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"})
@@ -45,11 +47,13 @@ ISAS = {
         Isa("sse2", "x86_64", "x86-64", "", 4, 16, False, False, frozenset({"sse2"}),
             rounding=False),
         Isa("avx2", "x86_64", "x86-64-v3", "", 8, 16, True, False,
-            frozenset({"avx2", "fma", "bmi2", "f16c"})),
-        Isa("avx512", "x86_64", "x86-64-v4", "", 16, 32, True, True, AVX512),
+            frozenset({"avx2", "fma", "bmi2", "f16c"}), core="Zen 3"),
+        Isa("avx512", "x86_64", "x86-64-v4", "", 16, 32, True, True, AVX512,
+            core="Zen 4"),
         Isa("amx", "x86_64", "x86-64-v4", "+avx512bf16,+amx-tile,+amx-bf16", 16, 32, True, True,
-            AVX512 | {"avx512_bf16", "amx_tile", "amx_bf16"}, vectors="avx512", matrices=True),
-        Isa("neon", "aarch64", "generic", "+neon", 4, 32, True, False, frozenset()),
+            AVX512 | {"avx512_bf16", "amx_tile", "amx_bf16"}, vectors="avx512", matrices=True,
+            core="Sapphire Rapids"),
+        Isa("neon", "aarch64", "generic", "+neon", 4, 32, True, False, frozenset(), core="Arm"),
     )
 }  # fmt: skip
 
@@ -68,17 +72,18 @@ class Target:
     has_masks: bool
     has_rounding: bool
     vectors: str  # the instruction set whose vector instructions it has
+    # What follows chooses kernels, and comes from the table of `cores`.
+    peak: float  # fp32 flop/s of one core
+    l2_bandwidth: float  # bytes/s of one core
+    l3_bandwidth: float
+    dram_bandwidth: float
+    dram_together: float  # of all cores at once
+    wait: float  # seconds that a phase more takes; 0 where one thread works alone
+    wide: float  # how much faster whole vectors of 16 are than half ones; 2 with two pipes
     model: str = ""
     l1: int = 32 << 10
     l2: int = 512 << 10
     l3: int = 8 << 20
-    peak: float = 100e9  # fp32 flop/s of one core
-    l2_bandwidth: float = 80e9  # bytes/s of one core
-    l3_bandwidth: float = 50e9
-    dram_bandwidth: float = 20e9
-    dram_together: float = inf  # of all cores at once
-    wait: float = 1e-6  # seconds that a phase more takes; 0 where one thread works alone
-    wide: float = 1.0  # how much faster whole vectors of 16 are than half ones; 2 with two pipes
     footprint: float = inf  # bytes that one run of a program goes through
 
     @property
@@ -238,25 +243,31 @@ def _arch() -> str:
 
 def _make(isa: Isa) -> Target:
     native = isa.arch == _arch()
+    core = _core() if native else None
     base = Target(
         isa=isa.name, triple=_triple(isa.arch, native), cpu=isa.cpu, features=isa.features,
         lanes=isa.lanes, registers=isa.registers, has_fma=isa.fma, has_masks=isa.masks,
         has_rounding=isa.rounding, vectors=isa.vectors or isa.name,
+        **rates_of(core, isa.core, isa.lanes, isa.fma)._asdict(),
     )  # fmt: skip
     if not native:
         return base
     if isa.matrices:
         _may_use_matrices()  # code that uses them unasked ends in SIGILL
     caches = _caches()
-    # Two FMA pipes of 256 bits each and 3.6 GHz, until the machine has been measured.
-    width = min(isa.lanes, 8)
-    peak = 2 * width * (2 if isa.fma else 1) * 3.6e9
     return replace(
-        base, model=_model(),
-        l1=caches.get(1, base.l1), l2=caches.get(2, base.l2),
-        l3=caches.get(3, caches.get(2, base.l3)), peak=peak,
-        l2_bandwidth=100e9, l3_bandwidth=60e9, dram_bandwidth=28e9,
+        base, model=_model(), l1=caches.get(1, base.l1), l2=caches.get(2, base.l2),
+        l3=caches.get(3, caches.get(2, base.l3)),
     )  # fmt: skip
+
+
+def _core() -> Core | None:
+    """The row of this machine's processor in the table of cores, where it has one."""
+    info = _cpuinfo()
+    try:
+        return core_of(info["vendor_id"], int(info["cpu family"]), int(info["model"]))
+    except (KeyError, ValueError):
+        return None
 
 
 def _triple(arch: str, native: bool) -> str:

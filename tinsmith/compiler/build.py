@@ -5,9 +5,10 @@ Imported only when something has to be built: a warm start does without.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Mapping
 from functools import cached_property, partial
-from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.target import Target
 from tinsmith.compiler.explain import explain_steps
 from tinsmith.compiler.options import Options
+from tinsmith.compiler.sections import Told
 from tinsmith.compiler.winners import Winners
 from tinsmith.formats.mapped import check_unchanged, mappings, release
 from tinsmith.graph import Graph, Type
@@ -27,20 +29,16 @@ from tinsmith.passes.manager import find_matches, run_passes
 from tinsmith.passes.report import Matches, Report
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.shelf import Shelf
-from tinsmith.records import dataclass
 from tinsmith.runtime.net import Signature
+from tinsmith.runtime.program import Program
 
 
-@dataclass(frozen=True)
-class Made:
-    """A program; what gives its placed graph as text, and the explanation of each step; what
-    measuring its kernels has brought, and which kernels were asked for in vain."""
+class Made(NamedTuple):
+    """A program, and what is told of it: its placed graph as text, the explanation of each step;
+    what measuring its kernels has brought, and which kernels were asked for in vain."""
 
-    compiled: Compiled
-    placed: Callable[[], str]
-    explained: Callable[[], dict[str, str]]
-    tuned: str
-    idle: str
+    program: Program
+    told: Told
 
 
 class Compilation:
@@ -152,10 +150,13 @@ class Compilation:
             tuned = str(tuning)
         else:
             compiled = self.compile(placed, known.read(), room=room, shelf=shelf)
-        return Made(
-            compiled, lambda: str(placed), lambda: explain_steps(compiled.built, reports), tuned,
-            self._idle(placed),
-        )  # fmt: skip
+        texts = {
+            "placed": str(placed),
+            "explain": json.dumps(explain_steps(compiled.built, reports)),
+            "tuned": tuned,
+            "idle": self._idle(placed),
+        }
+        return Made(compiled.program, lambda name: texts.get(name, ""))
 
     def _idle(self, placed: Graph) -> str:
         """What is said of kernels that were asked for in vain."""
@@ -166,10 +167,6 @@ class Compilation:
             f"kernels: {names} had no effect: other nodes compute this now, after all passes;"
             " net.explain() names them"
         )
-
-    def files(self) -> set[Path]:
-        """The files that the model's constants are mapped from."""
-        return {m.path for m in mappings(self._constants)}
 
     @cached_property
     def _constants(self) -> list[Array]:

@@ -9,16 +9,27 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
+from weakref import WeakValueDictionary
 
 from tinsmith.codegen.target import ISAS, Target, level, runnable
 from tinsmith.compiler.options import Options
-from tinsmith.compiler.store import Head, sources, type_from, type_row
+from tinsmith.compiler.sections import (
+    Interface,
+    Told,
+    interface_from,
+    program_of,
+    sections_of,
+    told_in,
+)
+from tinsmith.compiler.store import sources
 from tinsmith.errors import ModelFileError, OptionError, UntrustedCode
 from tinsmith.formats.container import MAGIC, Container
 from tinsmith.formats.mapped import open_file
 from tinsmith.graph import Graph
 from tinsmith.hashing import blake2b
+from tinsmith.plan.shelf import Blob
 from tinsmith.runtime.net import Signature
+from tinsmith.runtime.program import Program
 
 
 class Maker(TypedDict):
@@ -37,28 +48,54 @@ class Kept(TypedDict):
     memory: str
 
 
-class Faces(TypedDict):
-    name: str
-    inputs: dict[str, list[Any]]
-    outputs: list[str]
-
-
 class Made(Maker):
+    target: str
     options: Kept
-    interface: Faces
-    signature: tuple[tuple[int, ...] | None, ...]
+    interface: Any
+    signatures: tuple[tuple[tuple[int, ...] | None, ...], ...]
 
 
-class Carried(NamedTuple):
-    """A carried program: its file, the machine (without measured limits) and the options that it
-    was made for, the model's names and types as `Store.interface` gives them, and the shapes of its
-    inputs that it is for."""
+class Carried:
+    """The programs that a trusted file carries: the machine and the options that they were made
+    for, the model's interface, and the shapes of its inputs that they are for, the last used last.
+    """
 
-    file: Container
-    machine: Target
-    options: Options
-    interface: dict[str, Any]
-    signature: Signature
+    def __init__(self, file: Container, machine: Target, options: Options, made: Made) -> None:
+        """Raises ModelFileError where `made` does not fit together."""
+        self._file, self.machine, self.options = file, machine, options
+        try:
+            self.interface = interface_from(made["interface"])
+        except ValueError as error:
+            raise ModelFileError(f"{file.path} has corrupt programs: {error}") from error
+        self.signatures: tuple[Signature, ...] = made["signatures"]
+        if {len(s) for s in self.signatures} != {len(self.interface.inputs)}:
+            raise ModelFileError(
+                f"{file.path} has corrupt programs: their shapes are not those of its inputs"
+            )
+        self._blobs: WeakValueDictionary[str, Blob] = WeakValueDictionary()
+
+    def program(self, signature: Signature) -> tuple[Program, Told]:
+        """The program for one of the signatures, and what is told of it. Raises ModelFileError."""
+        found = self._file.within(_prefix(self.signatures.index(signature)))
+        program = program_of(found, self.machine, self._blob)
+        ports = len(program.plan.inputs), len(program.plan.outputs)
+        if ports != (len(self.interface.inputs), len(self.interface.outputs)):
+            raise ModelFileError(f"{found.path} has a program that is not for this model")
+        return program, told_in(found)
+
+    def _blob(self, _: str, tag: str) -> Blob:
+        blob = self._blobs.get(tag)
+        if blob is None:
+            blob = self._blobs[tag] = Blob(self._file.array(_weights(tag), check=True))
+        return blob
+
+
+def _prefix(index: int) -> str:
+    return f"{index}:"
+
+
+def _weights(tag: str) -> str:
+    return f"weights:{tag}"
 
 
 @cache
@@ -74,22 +111,39 @@ def release() -> str:
     return h.hexdigest()
 
 
-def origin(graph: Graph, options: Options, signature: Signature) -> bytes:
-    """The section "made" of a program of a graph with options, for inputs of these shapes."""
+def bundle(
+    graph: Graph,
+    target: Target,
+    options: Options,
+    programs: Mapping[Signature, tuple[Program, Told]],
+) -> dict[str, Any] | None:
+    """Programs of a graph, compiled with options for a target, as sections of a .tin file, in which
+    they share what weights they share in memory; None where one cannot be written."""
+    blobs = {b: None for program, _ in programs.values() for b in program.blobs}
+    tags = {b: str(i) for i, b in enumerate(blobs)}
+    # What follows weights is readable slack for wide loads at their end.
+    sections: dict[str, Any] = {_weights(tag): b.data for b, tag in tags.items()}
+    for i, (program, told) in enumerate(programs.values()):
+        found = sections_of(program, target, [("", tags[b]) for b in program.blobs], told)
+        if found is None:
+            return None
+        sections |= {_prefix(i) + name: section for name, section in found.items()}
     known = asdict(options)
     if isinstance(options.kernels, Mapping):
         known["kernels"] = dict(options.kernels)
-    interface = {
-        "name": graph.name,
-        "inputs": {v.name: type_row(v.type) for v in graph.inputs},
-        "outputs": [v.name for v in graph.outputs],
+    inputs = {v.name: v.type for v in graph.inputs}
+    made = {
+        "by": release(),
+        "target": target.key,
+        "options": known,
+        "interface": Interface(graph.name, inputs, [v.name for v in graph.outputs]).row(),
+        "signatures": list(programs),
     }
-    made = {"by": release(), "options": known, "interface": interface, "signature": signature}
-    return json.dumps(made).encode()
+    return sections | {"made": json.dumps(made).encode()}
 
 
-def program_in(path: Path) -> Container | None:
-    """The .tin file at a path, if it is one and carries a program. Raises ModelFileError."""
+def carrier(path: Path) -> Container | None:
+    """The .tin file at a path, if it is one and carries programs. Raises ModelFileError."""
     try:
         with open_file(path) as file:
             if file.read(len(MAGIC)) != MAGIC:
@@ -97,36 +151,47 @@ def program_in(path: Path) -> Container | None:
     except (OSError, ValueError):
         return None
     found = Container(path)
-    return found if "program" in found else None
+    return found if "made" in found else None
+
+
+class Carries(NamedTuple):
+    """What a .tin file says that it carries: code for a target's key, made by this release or by
+    another, and the signatures that it is for."""
+
+    target: str
+    ours: bool
+    signatures: tuple[Signature, ...]
+
+
+def carries(path: Path) -> Carries | None:
+    """What a file carries, as it says itself: nothing is trusted. None where it carries nothing, or
+    is no .tin file. Raises ModelFileError."""
+    found = carrier(path)
+    if found is None:
+        return None
+    if found.data("made", Maker)["by"] != release():
+        return Carries("", False, ())
+    made = found.data("made", Made)
+    return Carries(made["target"], True, made["signatures"])
 
 
 def carried(found: Container, asked: Target | None, given: Mapping[str, Any]) -> Carried:
-    """The program in a trusted file. `asked` is the machine, if the caller named one, `given` the
+    """The programs in a trusted file. `asked` is the machine, if the caller named one, `given` the
     options that the caller gave.
 
     Raises UntrustedCode for code of another release or another machine, OptionError where the
-    program was made with other options than those given.
+    programs were made with other options than those given.
     """
     file = found.path
-    if "made" not in found or found.data("made", Maker)["by"] != release():
+    if found.data("made", Maker)["by"] != release():
         raise UntrustedCode(
             f"{file} carries code made by another version of Tinsmith; compile it "
             "without trust=True, and save it anew"
         )
     for name in ("graph", "table"):  # read when another shape is compiled; damage is told now
         found.text(name)
-    made, head = found.data("made", Made), found.data("program", Head)
-    key, plan = head["target"], head["plan"]
-    options, signature = Options(**made["options"]), made["signature"]
-    rows = made["interface"]["inputs"].items()
-    try:
-        inputs = {n: type_from(r) for n, r in rows}
-    except ValueError as error:
-        raise ModelFileError(f"{file} has a corrupt program: {error}") from error
-    outputs = made["interface"]["outputs"]
-    if not len(signature) == len(inputs) == len(plan.inputs) or len(outputs) != len(plan.outputs):
-        raise ModelFileError(f"{file} has a corrupt program: it is not for this model's inputs")
-    interface = {**made["interface"], "inputs": inputs, "files": {}}
+    made = found.data("made", Made)
+    key = made["target"]
     machine = asked or _machine(key)
     if machine is None or machine.key != key:
         here = f"this machine is {level('host').key}" if asked is None else f"not for {asked.key}"
@@ -134,13 +199,15 @@ def carried(found: Container, asked: Target | None, given: Mapping[str, Any]) ->
             f"{file} carries code for {key}, {here}; "
             "compile it without trust=True to make code anew"
         )
+    options = Options(**made["options"])
+    programs = Carried(found, machine, options, made)
     if differing := _differing(options, given):
         raise OptionError(
-            f"{file} carries a program that was made with {', '.join(differing)}; leave these "
-            "options out to run it, or do not trust it (no trust=True, no --trust) to compile the "
-            "model anew with them"
+            f"{file} carries programs that were made with {', '.join(differing)}; leave these "
+            "options out to run them, or do not trust it (no trust=True, no --trust) to compile "
+            "the model anew with them"
         )
-    return Carried(found, machine, options, interface, signature)
+    return programs
 
 
 def _machine(key: str) -> Target | None:

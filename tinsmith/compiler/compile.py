@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinsmith import budget
-from tinsmith.codegen.cache import open_cache
-from tinsmith.codegen.library import uses_elf
-from tinsmith.codegen.target import Target, level, need_runnable
-from tinsmith.compiler.carried import carried, origin, program_in
+from tinsmith.codegen.target import Target
 from tinsmith.compiler.collector import still
+from tinsmith.compiler.model import Model
 from tinsmith.compiler.options import (
     BACKENDS,
     MEMORY,
     PRECISIONS,
-    Options,
     check_flags,
     check_name,
     check_unused,
     refuse_others,
     whole_threads,
 )
-from tinsmith.compiler.source import Source
-from tinsmith.compiler.store import NOTES, Store, program_of, sections_of
 from tinsmith.errors import (
     FileNameError,
     ModelFileError,
@@ -36,17 +29,9 @@ from tinsmith.errors import (
 from tinsmith.formats.mapped import check_unchanged
 from tinsmith.graph import Graph
 from tinsmith.graph.text import graph_weights
-from tinsmith.plan.shelf import Shelf
-from tinsmith.registry import Registry
 from tinsmith.runtime.forks import working
-from tinsmith.runtime.limits import calibrated
 from tinsmith.runtime.net import Net, Signature
 from tinsmith.runtime.program import Program
-
-if TYPE_CHECKING:
-    from tinsmith.compiler.build import Compilation, Made
-    from tinsmith.compiler.carried import Carried
-    from tinsmith.formats.container import Container, Draft
 
 
 def load(path: Any) -> Graph:
@@ -121,29 +106,15 @@ def compile(
             "memory": memory,
         }  # fmt: skip
         given = {name: value for name, value in asked.items() if value is not None}
-        return _Model(model, target, given, tune, cache, trust).net()
-
-
-def machine_of(target: str | Target | None) -> Target:
-    """The machine that `compile`'s `target` means. Raises TargetError where its code cannot run."""
-    machine = _machine_named(target)
-    return machine if isinstance(target, Target) else calibrated(machine)
-
-
-def _machine_named(target: str | Target | None) -> Target:
-    """`machine_of` without the limits, which are measured."""
-    if target is not None and not isinstance(target, str | Target):
-        raise OptionError(f"target must be a name such as 'avx2', not {target!r}")
-    machine = target if isinstance(target, Target) else level(target or "host")
-    need_runnable(machine)
-    return machine
+        return Model(model, target, given, tune, cache, trust).net()
 
 
 def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False) -> None:
     """Write a model as a .tin file: the graph as text, and constants that load by mapping.
 
-    With `code` a compiled Net's machine code and packed weights go along; they are used only
-    by `compile(path, trust=True)`, on a machine of the same kind. The path must end in `.tin`.
+    With `code` the machine code and packed weights of a compiled Net go along, of all shapes that
+    it has programs for (the last 16 that were used); they are used only by
+    `compile(path, trust=True)`, on a machine of the same kind. The path must end in `.tin`.
     Raises ModelFileError, FileNameError.
     """
     from tinsmith.formats.container import write_container
@@ -167,8 +138,7 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
             raise ModelFileError(
                 f"{path}: there is no code that can be saved: a graph has none, nor the numpy "
                 "backend, and steps by reference that hold a graph or text cannot be written "
-                "(net.explain() lists them first; of a model of free shapes, for those last "
-                "compiled for, which net.program(shapes) chooses); leave out code=True"
+                "(net.explain() lists them first); leave out code=True"
             )
         sections |= program
     try:
@@ -187,7 +157,7 @@ def _numpy_net(graph: Graph) -> Net:
     def none(_: Signature) -> Program:
         raise AssertionError("the numpy backend builds no program")
 
-    def explain() -> dict[str, str]:
+    def explain(_: Program | None) -> dict[str, str]:
         return {n.name: f"{n.name}: {n.op.name} -> reference (backend numpy)" for n in graph}
 
     inputs = {v.name: v.type for v in graph.inputs}
@@ -197,220 +167,8 @@ def _numpy_net(graph: Graph) -> Net:
         inputs,
         names,
         none,
-        lambda _: str(graph),
+        lambda *_: str(graph),
         explain,
         program.run,
         source=lambda: graph,
     )
-
-
-class _Model:
-    """One model with its options: programs from the store, or built and stored. Its methods may
-    be called from several threads."""
-
-    def __init__(
-        self,
-        model: Graph | str | os.PathLike[str],
-        target: str | Target | None,
-        given: Mapping[str, Any],
-        tune: bool,
-        cache: bool,
-        trust: bool,
-    ) -> None:
-        self.model, self.cache = model, cache
-        # No kernels rather than None, which would ask the environment again.
-        self.options = Options(**{"kernels": "", **given})
-        self._machine = _machine_named(target)
-        self._measured = isinstance(target, Target)
-        self.tune = tune
-        self._source = Source("" if isinstance(model, Graph) else model)
-        self.notes: list[str] = []
-        self._made: Compilation | None = None
-        self._placed: Callable[[], str] = str
-        self._explained: Callable[[], dict[str, str]] = dict
-        self._last: Container | None = None
-        self._lock = threading.RLock()
-        self.shelf = Shelf()
-        self._sections: dict[Signature, dict[str, Any]] = {}
-        self._bundle: Carried | None = None
-        found = None if isinstance(model, Graph) else program_in(Path(model))
-        if found is not None and not trust:
-            self.notes.append(
-                f"{model} carries machine code, which was not used: "
-                "compile(..., trust=True), or --trust, runs it"
-            )
-        elif found is not None:
-            wanted = {**given, "tune": True} if tune else given
-            asked = None if target is None else self._machine
-            self._bundle = carried(found, asked, wanted)
-            self._machine, self.options = self._bundle.machine, self._bundle.options
-            self._source.seen()
-        # What trusted code does without: the limits of the machine, and with them the key.
-        self.store, self.key = (None, "") if self._bundle else self._keyed()
-
-    @cached_property
-    def target(self) -> Target:
-        return self._machine if self._measured else calibrated(self._machine)
-
-    def _keyed(self) -> tuple[Store | None, str]:
-        if not self.cache or isinstance(self.model, Graph) or _has_foreign_rows():
-            return None, ""
-        code_cache = open_cache()
-        if code_cache is None or not self._source.is_file():  # loading it says so
-            return None, ""
-        store = Store(code_cache)
-        digest = self._source.digest(store)
-        return store, store.key(digest, self._source.path.name, self.target, self.options)
-
-    @property
-    def compilation(self) -> Compilation:
-        with working(), self._lock:
-            if self._made is None:
-                from tinsmith.compiler.build import Compilation
-
-                self._made = Compilation(self._loaded(), self.target, self.options, self.cache)
-            return self._made
-
-    def _loaded(self) -> Graph:
-        if isinstance(self.model, Graph):
-            return self.model
-        graph = load(self._source.path)
-        self._source.check()
-        return graph
-
-    def net(self) -> Net:
-        path = self._source.path
-        found = self._bundle.interface if self._bundle else None
-        if self.store is not None:
-            found = self.store.interface(self.key, path)
-        if found is None:
-            made = self.compilation
-            graph = made.imported
-            inputs = {v.name: v.type for v in graph.inputs}
-            found = {
-                "name": graph.name,
-                "inputs": inputs,
-                "outputs": [v.name for v in graph.outputs],
-                "files": {},
-            }
-            if self.store is not None:
-                files = {str(f) for f in made.files() if f != path}
-                found["files"] = self.store.put_interface(
-                    self.key, path, found["name"], inputs, found["outputs"], files
-                )
-        if self.store is not None:
-            self.key = self.store.key_with(self.key, found["files"])
-            self._source.depends(found["files"])
-        net = Net(
-            found["name"], found["inputs"], found["outputs"], self.build, self.stage, self.explain,
-            notes=self.notes, report=lambda: self.compilation.reports, sections=self.sections,
-            source=lambda: self.compilation.imported,
-        )  # fmt: skip
-        if self._bundle is not None:
-            net.program(self._bundle.signature)
-        elif all(t.is_static for t in found["inputs"].values()):
-            net.program()
-        return net
-
-    @still
-    def build(self, signature: Signature) -> Program:
-        """The program for a signature: carried, stored, or built now."""
-        with working(), self._lock, budget.told("compiling this model"):
-            if self._bundle is not None:
-                if signature == self._bundle.signature:
-                    self._last = self._bundle.file
-                    return program_of(self._bundle.file, self._bundle.machine)
-                self.notes.append(
-                    f"{self._source.given} carries code for inputs of shape "
-                    f"{_text(self._bundle.signature)}; for {_text(signature)} it was compiled anew"
-                )
-                if self.store is None:
-                    self._source.check()
-                    self.store, self.key = self._keyed()
-            if self.store is not None:
-                stored = self.store.get(self.key, signature, self.target)
-                if stored is not None and (not self.tune or "tuned" in stored[1]):
-                    program, self._last = stored
-                    self.shelf.add(program.blobs[0])
-                    self.notes += [self._last.text(n) for n in NOTES if n in self._last]
-                    return program
-            return self._built(signature)
-
-    def _built(self, signature: Signature) -> Program:
-        made, draft = self._draft(signature)
-        compiled, self._placed, self._explained = made.compiled, made.placed, made.explained
-        self._last = None
-        program = compiled.program
-        notes = {name: note for name in NOTES if (note := getattr(made, name))}
-        self.notes += notes.values()
-        if self.store is None:
-            return program
-        sections = self._sections_of(made)
-        if sections is not None:
-            sections |= {name: note.encode() for name, note in notes.items()}
-            if why := self.store.refusal(sections):
-                self.notes.append(why)
-        if draft is not None:
-            self.store.commit(self.key, signature, draft, sections, program.blobs[0])
-        elif sections is not None:
-            self.store.put(self.key, signature, sections, program.blobs[0])
-        return program
-
-    def _sections_of(self, made: Made) -> dict[str, Any] | None:
-        """A program, and what `stage` and `explain` tell of it; None where it cannot be written."""
-        import json
-
-        found = sections_of(made.compiled.program, made.compiled.code, self.target)
-        if found is not None:
-            found["placed"] = made.placed().encode()
-            found["explain"] = json.dumps(made.explained()).encode()
-        return found
-
-    def _draft(self, signature: Signature) -> tuple[Made, Draft | None]:
-        """The program, its weights in the file where it will be stored: mapped, they need not stay
-        in memory. Where that cannot be written, they do."""
-        draft = None
-        if self.store is not None and not self.tune and uses_elf(self.target):
-            draft = self.store.draft(self.key, signature)
-        if draft is not None:
-            try:
-                return self.compilation.build(signature, room=draft, shelf=self.shelf), draft
-            except OSError:
-                draft.discard()
-            except BaseException:
-                draft.discard()
-                raise
-        return self.compilation.build(signature, self.tune, shelf=self.shelf), None
-
-    def sections(self, signature: Signature) -> dict[str, Any] | None:
-        """The program for a signature as container sections, freshly built."""
-        with working(), self._lock:
-            found = self._sections_of(self.compilation.build(signature))
-            if found is not None:
-                found["made"] = origin(self.compilation.imported, self.options, signature)
-            return found
-
-    def stage(self, name: str) -> str:
-        if name == "placed":
-            return (
-                self._last.text("placed")
-                if self._last and "placed" in self._last
-                else self._placed()
-            )
-        made = self.compilation
-        return str(made.imported if name == "imported" else made.canonical)
-
-    def explain(self) -> dict[str, str]:
-        if self._last is not None and "explain" in self._last:
-            return self._last.data("explain", dict[str, str])
-        return self._explained()
-
-
-def _text(signature: Signature) -> str:
-    return ", ".join("-" if dims is None else str(list(dims)) for dims in signature)
-
-
-def _has_foreign_rows() -> bool:
-    """Whether another package has registered operators, passes or kernels: what they mean is not
-    part of a key, so programs made with them are not kept."""
-    return any(table.outside for table in Registry.tables)

@@ -12,33 +12,32 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 from weakref import WeakValueDictionary
 
-import numpy as np
-
-from tinsmith.backends.library import team_address
 from tinsmith.codegen.cache import Cache, compiler_version, read_note, write_note
-from tinsmith.codegen.library import SharedLibrary, uses_elf
-from tinsmith.codegen.sync import MAX_THREADS
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.workers import begin
+from tinsmith.compiler.sections import (
+    NOTES,
+    TOLD,
+    Interface,
+    Told,
+    interface_from,
+    program_of,
+    sections_of,
+    told_in,
+)
 from tinsmith.errors import ModelFileError, TinsmithError, size_text
 from tinsmith.formats.container import Container, Draft, write_container
-from tinsmith.formats.mapped import map_file
-from tinsmith.graph import Holder, Type
-from tinsmith.graph.types import HOLDERS, dtype_named
+from tinsmith.formats.mapped import Files, state_of
 from tinsmith.hashing import blake2b
-from tinsmith.plain import decode
-from tinsmith.plan.plan import Plan
 from tinsmith.plan.shelf import Blob
 from tinsmith.runtime.program import Program
-
-NOTES = ("tuned", "idle")  # sections with what a net notes
 
 LIMIT_FACTOR = 8
 """Packed models may take this many times what the cache allows for code."""
@@ -68,17 +67,11 @@ def sources(folder: str) -> Iterator[tuple[str, int, int]]:
                 yield from sources(row.path)
 
 
-def fingerprint(path: Path) -> list[int]:
-    """What changes whenever a file is written."""
-    info = os.stat(path)
-    return [info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_dev]
-
-
 def _sha256(path: Path) -> str:
     """The hash of a file's content, in one call: other threads run meanwhile. Raises OSError."""
     import hashlib
 
-    return hashlib.sha256(map_file(path)).hexdigest()
+    return hashlib.sha256(Files().map(path)).hexdigest()
 
 
 class Store:
@@ -99,10 +92,10 @@ class Store:
         """The hash of a file's content, remembered by its times and size."""
         name = blake2b(os.fsencode(path.resolve()), digest_size=16).hexdigest()
         note = self._folder / f"{name}.digest"
-        now = fingerprint(path)
+        now = state_of(path)
         try:
             then, digest = json.loads(read_note(note) or "")
-            if then == now:
+            if tuple(then) == now:
                 _used(note)
                 return str(digest)
         except (OSError, ValueError, TypeError):
@@ -113,7 +106,7 @@ class Store:
 
         KERNELS.load()
         digest = hashing.result()
-        if time.time() - now[2] / 1e9 > RECENT and fingerprint(path) == now:
+        if time.time() - now[2] / 1e9 > RECENT and state_of(path) == now:
             write_note(note, json.dumps([now, digest]))
         return digest
 
@@ -126,53 +119,25 @@ class Store:
 
     # ---- interfaces: names and types, known before any shape is
 
-    def interface(self, key: str, path: Path) -> dict[str, Any] | None:
-        """The stored names and types of a model, if its further files are as they were. Those of an
-        equal file in another folder are others."""
+    def interface(self, key: str) -> Interface | None:
+        """The stored names and types of a model."""
         note = self._folder / f"{key}.json"
         try:
             found = json.loads(read_note(note) or "")
-            if found["files"] and found["folder"] != str(path.parent.resolve()):
-                return None
-            for name, then in found["files"].items():
-                if fingerprint(Path(name)) != then:
-                    return None
-            found["inputs"] = {n: type_from(row) for n, row in found["inputs"].items()}
             _used(note)
-            return dict(found)
+            return interface_from(found)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def put_interface(
-        self,
-        key: str,
-        path: Path,
-        name: str,
-        inputs: Mapping[str, Type],
-        outputs: list[str],
-        files: set[str],
-    ) -> dict[str, list[int]]:
-        """Store them; the state of the further files that programs depend on."""
-        shown = {n: type_row(t) for n, t in inputs.items()}
-        try:
-            notes = {f: fingerprint(Path(f)) for f in sorted(files)}
-        except OSError:
-            return {}
-        record = {
-            "name": name,
-            "inputs": shown,
-            "outputs": outputs,
-            "files": notes,
-            "folder": str(path.parent.resolve()),
-        }
-        write_note(self._folder / f"{key}.json", json.dumps(record))
-        return notes
+    def put_interface(self, key: str, found: Interface) -> None:
+        """Store them."""
+        write_note(self._folder / f"{key}.json", json.dumps(found.row()))
 
-    def key_with(self, key: str, files: Mapping[str, list[int]]) -> str:
-        """The key of programs that depend on further files in a state."""
-        if not files:
+    def key_with(self, key: str, digests: Mapping[str, str]) -> str:
+        """The key of programs that depend on further files of these contents, too."""
+        if not digests:
             return key
-        text = key + json.dumps(sorted(files.items()))
+        text = key + json.dumps(sorted(digests.items()))
         return blake2b(text.encode(), digest_size=20).hexdigest()
 
     # ---- programs
@@ -181,21 +146,20 @@ class Store:
         tail = blake2b(repr(signature).encode(), digest_size=8).hexdigest()
         return self._folder / f"{key}-{tail}.tin"
 
-    def get(self, key: str, signature: Any, target: Target) -> tuple[Program, Container] | None:
-        """A stored program and the file that it maps; None where there is none that is whole."""
+    def get(self, key: str, signature: Any, target: Target) -> tuple[Program, Told] | None:
+        """A stored program, and what is told of it; None where there is none that is whole."""
         file = self._file(key, signature)
         if not file.exists():
             return None
         try:
             found = Container(file)
             program = program_of(found, target, partial(self._blob, found))
-            for name in ("placed", "explain", *NOTES):
-                if name in found:
-                    found.array(name, check=True)
+            for name in (*TOLD, *(n for n in NOTES if n in found)):
+                found.array(name, check=True)
             for blob in program.blobs:
                 with contextlib.suppress(OSError):  # a read-only disk
                     os.utime(self._folder / blob.file)
-            return program, found
+            return program, told_in(found)
         except (TinsmithError, OSError, ValueError, KeyError, TypeError) as error:
             if not isinstance(error.__cause__ or error, OSError):  # such as too many open files
                 _drop(file)  # a damaged entry counts as absent
@@ -206,17 +170,13 @@ class Store:
         is another."""
         blob = self._blobs.get(tag)
         if blob is None:
-            found = own if name == own.path.name else Container(self._folder / name)
+            found = Container(self._folder / name) if name else own
             if found.text("tag") != tag:
                 raise ModelFileError(f"{found.path} was written anew")
-            rows = tuple((int(offset), int(nbytes)) for offset, nbytes in found.json("rows"))
-            blob = self._blobs[tag] = Blob(found.array("weights", check=True), rows, name, tag)
+            rows = tuple(found.data("rows", list[tuple[int, int]]))
+            weights, file = found.array("weights", check=True), found.path.name
+            blob = self._blobs[tag] = Blob(weights, rows, file, tag)
         return blob
-
-    def _named(self, key: str, signature: Any, blob: Blob) -> None:
-        """Note that a blob is stored."""
-        blob.file = self._file(key, signature).name
-        self._blobs[blob.tag] = blob
 
     def refusal(self, sections: Mapping[str, Any]) -> str:
         """Why a program is too large to be kept; '' where it is not."""
@@ -229,18 +189,6 @@ class Store:
             f"start compiles it again. TINSMITH_CACHE_SIZE={wanted}M would let it be kept"
         )
 
-    def put(self, key: str, signature: Any, sections: Mapping[str, Any], blob: Blob) -> None:
-        """Store a program's sections, among them the weights of a blob; a full or read-only disk
-        only means that it is not kept."""
-        if self.refusal(sections):
-            return
-        try:
-            self._trim()
-            write_container(self._file(key, signature), sections)
-        except OSError:
-            return
-        self._named(key, signature, blob)
-
     def draft(self, key: str, signature: Any) -> Draft | None:
         """A program's file, to be written while it is made; None where none can be."""
         if self._limit <= 0:
@@ -251,17 +199,47 @@ class Store:
         except OSError:
             return None
 
-    def commit(
-        self, key: str, signature: Any, draft: Draft, sections: Mapping[str, Any] | None, blob: Blob
+    def put(
+        self,
+        key: str,
+        signature: Any,
+        target: Target,
+        program: Program,
+        told: Told,
+        draft: Draft | None = None,
+    ) -> str:
+        """Store a program, whose own weights a draft may hold already; why it is not kept, if that
+        is to be told. It is not where it cannot be written as data or reads weights that are not
+        stored, nor on a full or read-only disk."""
+        own, *others = program.blobs
+        refs = [("", own.tag), *((b.file, b.tag) for b in others)]
+        rest = sections_of(program, target, refs, told) if all(b.file for b in others) else None
+        why = ""
+        if rest is not None:
+            # Weights come first: what follows them is readable slack for wide loads at their end.
+            about = {"tag": own.tag.encode(), "rows": json.dumps(own.rows).encode()}
+            sections = {"weights": own.data, **about, **rest}
+            why = self.refusal(sections)
+            if not why:
+                self._write(key, signature, sections, own, draft)
+        if draft is not None:
+            draft.discard()
+        return why
+
+    def _write(
+        self, key: str, signature: Any, sections: dict[str, Any], own: Blob, draft: Draft | None
     ) -> None:
-        """Keep a draft, which holds the weights of a blob, with the other sections; or drop it."""
+        file = self._file(key, signature)
         try:
-            if sections is not None and not self.refusal(sections):
+            if draft is not None:
                 draft.commit({n: s for n, s in sections.items() if n != draft.first})
-                self._named(key, signature, blob)
+            else:
+                self._trim()
+                write_container(file, sections)
         except OSError:
-            pass
-        draft.discard()
+            return
+        own.file = file.name
+        self._blobs[own.tag] = own
 
     def _trim(self) -> None:
         rows = []
@@ -288,137 +266,3 @@ def _drop(path: Path) -> None:
     """Remove a file, if it is one and can be removed."""
     with contextlib.suppress(OSError):
         path.unlink()
-
-
-def type_row(type: Type) -> list[Any]:
-    """A type as plain data for `type_from`."""
-    if isinstance(type, Holder):
-        return [type.word, type_row(type.item)]
-    return [type.dtype.name, type.shape]
-
-
-def type_from(row: list[Any]) -> Type:
-    """The type of a `type_row`. Raises ValueError where it is none."""
-    name, rest = decode(tuple[str, Any], row)
-    if name in HOLDERS:
-        return HOLDERS[name](type_from(rest))
-    return Type(dtype_named(name), decode(tuple[int | str, ...] | None, rest))  # type: ignore[arg-type]
-
-
-# ---- programs as sections
-
-
-class Head(TypedDict):
-    """The section "program"."""
-
-    target: str
-    plan: Plan
-    nodes: dict[str, tuple[str, dict[str, Any]]]
-    constants: dict[str, tuple[str, tuple[int, ...]]]
-    shared: list[tuple[str, str]]
-
-
-def sections_of(program: Program, code: bytes, target: Target) -> dict[str, Any] | None:
-    """A program and its code as container sections; None where it holds what cannot be written as
-    data, or reads weights of a program that is not stored."""
-    own, *others = program.blobs
-    if not uses_elf(target) or not all(b.file for b in others):
-        return None
-    try:
-        reference = {
-            name: [op.name, json.loads(json.dumps(dict(attrs)))]
-            for name, (op, attrs) in program.nodes.items()
-        }
-    except TypeError:
-        return None
-    arrays = {}
-    for name, array in program.constants.items():
-        if array.dtype == object:
-            return None
-        arrays[name] = [array.dtype.name, list(array.shape)]
-    head = {
-        "target": target.key,
-        "plan": program.plan.to_json(),
-        "nodes": reference,
-        "constants": arrays,
-        "shared": [[b.file, b.tag] for b in others],
-    }
-    arrays_as_bytes = {
-        f"constant:{n}": np.ascontiguousarray(a).reshape(-1).view(np.uint8)
-        for n, a in program.constants.items()
-    }
-    # Weights come first: what follows them is readable slack for wide loads at their end.
-    return {
-        "weights": own.data,
-        "tag": own.tag.encode(),
-        "rows": json.dumps(own.rows).encode(),
-        **arrays_as_bytes,
-        "code": code,
-        "program": json.dumps(head).encode(),
-    }
-
-
-def program_of(
-    found: Container, target: Target, blob: Callable[[str, str], Blob] | None = None
-) -> Program:
-    """The program of a container's sections. Its code is loaded: the caller trusts the file.
-    `blob` gives the weights of stored programs by file name and tag.
-
-    Every section that is used is checked.
-    """
-    head = found.data("program", Head)
-    if head["target"] != target.key:
-        raise ModelFileError(f"{found.path} holds code for {head['target']}, not for {target.key}")
-    plan = head["plan"]
-    _check(plan, head["nodes"], found.path)
-    own = (found.path.name, found.text("tag"))
-    if blob is None:
-        if head["shared"]:
-            raise ModelFileError(f"{found.path} lacks weights that its program shares with others")
-        blobs = [Blob(found.array("weights", check=True))]
-    else:
-        blobs = [blob(name, tag) for name, tag in (own, *head["shared"])]
-    code = found.array("code", check=True).tobytes()
-    try:
-        constants = {
-            n: found.array(f"constant:{n}", check=True).view(dtype_named(d)).reshape(s)
-            for n, (d, s) in head["constants"].items()
-        }
-    except (TypeError, ValueError) as error:  # numpy's, of bytes that have no such type or shape
-        raise ModelFileError(f"{found.path} has a corrupt constant: {error}") from error
-    team = team_address(target, True, plan.threads)
-    return Program(
-        plan,
-        SharedLibrary(code),
-        blobs,
-        _nodes(head["nodes"]),
-        constants,
-        team,
-        stored=True,
-    )
-
-
-def _check(plan: Plan, nodes: Mapping[str, object], path: Path) -> None:
-    """Raises ModelFileError where a stored plan is none that could run."""
-    operands = [o for s in plan.steps for o in (*s.reads, *s.writes) if o is not None]
-    try:
-        for dtype in {o.dtype for o in (*plan.inputs, *plan.outputs, *operands)}:
-            dtype_named(dtype)
-    except ValueError as error:
-        raise ModelFileError(f"{path} has a corrupt program: {error}") from error
-    lacking = {s.name for s in plan.steps if s.kind == "reference"} - nodes.keys()
-    if lacking or min(plan.memory) < 0 or not 1 <= plan.threads <= MAX_THREADS:
-        raise ModelFileError(f"{path} has a corrupt program")
-
-
-def _nodes(stored: Mapping[str, Any]) -> dict[str, tuple[Any, dict[str, Any]]]:
-    if not stored:
-        return {}
-    from tinsmith.ops import OPS
-
-    def frozen(value: Any) -> Any:
-        return tuple(map(frozen, value)) if isinstance(value, list) else value
-
-    return {
-        n: (OPS[op], {k: frozen(v) for k, v in attrs.items()}) for n, (op, attrs) in stored.items()
-    }

@@ -15,7 +15,8 @@ from tinsmith.compiler.bisect import MODEL, Bisection, Culprit
 from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.compare import Array, Difference, compare, compare_all
 from tinsmith.compiler.compile import compile as compile_model
-from tinsmith.compiler.compile import load, machine_of
+from tinsmith.compiler.compile import load
+from tinsmith.compiler.model import machine_of
 from tinsmith.compiler.options import Options, check_keywords, keywords_of
 from tinsmith.errors import (
     InputNameError,

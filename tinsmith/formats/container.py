@@ -19,6 +19,7 @@ import mmap
 import os
 import struct
 from collections.abc import Mapping
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +27,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tinsmith.errors import ModelFileError
-from tinsmith.formats.mapped import MappedFile, map_open, open_file
+from tinsmith.formats.mapped import Files, MappedFile, open_file
 from tinsmith.hashing import blake2b
 from tinsmith.plain import Misfit, decode
 
@@ -140,7 +141,7 @@ class Container:
 
     def __init__(self, path: Path) -> None:
         """Raises ModelFileError where the file is not a whole, well-formed container."""
-        self.path = path
+        self.path, self.files = path, Files()
         try:
             with open_file(path) as file:
                 size = os.fstat(file.fileno()).st_size
@@ -152,7 +153,9 @@ class Container:
                     raise ModelFileError(f"{path} is truncated or corrupt: its index does not fit")
                 self.index = json.loads(file.read(length))
                 self._sections = self._checked(size)
-                self._map = map_open(file, path)
+                mapped = self.files.map_open(file, path)
+                assert isinstance(mapped, MappedFile)  # it is not empty
+                self._map = mapped
         except OSError as error:
             raise ModelFileError(f"{path} cannot be read: {error.strerror or error}") from error
         except (ValueError, RecursionError) as error:
@@ -168,6 +171,14 @@ class Container:
                     f"{self.path} is truncated or corrupt: section {name!r} does not fit"
                 )
         return found
+
+    def within(self, prefix: str) -> Container:
+        """The sections whose names begin with a prefix, without it."""
+        part = copy(self)
+        cut = len(prefix)
+        rows = self._sections.items()
+        part._sections = {n[cut:]: row for n, row in rows if n.startswith(prefix)}
+        return part
 
     def __contains__(self, name: str) -> bool:
         return name in self._sections

@@ -1,4 +1,4 @@
-"""Files that arrays are mapped from: which they are, and letting go of what was read of them."""
+"""Files that models are read from: which they are, what is mapped of them, and letting go of it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,35 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
 from tinsmith.errors import ModelFileError
 
 NONBLOCK = getattr(os, "O_NONBLOCK", 0)
+State: TypeAlias = tuple[int, ...]
+"""What changes whenever a file is written: its size, times of writing and of change, inode, device.
+"""
+
+
+def state_of(path: Path) -> State:
+    """The state of the file at a path. Raises OSError."""
+    return _state(os.stat(path))
+
+
+def _state(info: os.stat_result) -> State:
+    return info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_dev
 
 
 class MappedFile(mmap.mmap):
-    """A file's bytes, mapped read-only, with its path and what told it from others. `checks`, of
-    the mapping, raise ModelFileError where parts of it are damaged; they read those, so they wait
-    until others do."""
+    """A file's bytes, mapped read-only, with its path and its state then. `checks`, of the mapping,
+    raise ModelFileError where parts of it are damaged; they read those, so they wait until others
+    do."""
 
     checks: tuple[Callable[[MappedFile], object], ...] = ()
     path: Path
-    identity: tuple[int, int]
-    written: int
+    state: State
 
     def changed(self) -> str:
         """What was done to the file since it was mapped, or ''. One that was removed or replaced is
@@ -34,11 +45,10 @@ class MappedFile(mmap.mmap):
         if self.size() < len(self):
             return "was truncated"
         try:
-            now = os.stat(self.path)
+            now = state_of(self.path)
         except OSError:
             return ""
-        same = (now.st_dev, now.st_ino) == self.identity
-        return "was written to" if same and now.st_mtime_ns != self.written else ""
+        return "was written to" if now[3:] == self.state[3:] and now[1] != self.state[1] else ""
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -51,21 +61,23 @@ def open_file(path: Path) -> BinaryIO:
     raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
-def map_file(path: Path) -> MappedFile | bytes:
-    """The bytes of a file; an empty one cannot be mapped. Raises OSError."""
-    with open_file(path) as file:
-        if not os.fstat(file.fileno()).st_size:
+class Files(dict[Path, State]):
+    """The files that one model is read from, each in its state when it was opened. Who reads a
+    model opens all its files here: `Graph.files` names them, whatever becomes of their bytes."""
+
+    def map(self, path: Path) -> MappedFile | bytes:
+        """The bytes of a file; an empty one cannot be mapped. Raises OSError."""
+        with open_file(path) as file:
+            return self.map_open(file, path)
+
+    def map_open(self, file: BinaryIO, path: Path) -> MappedFile | bytes:
+        """The bytes of an open file; an empty one cannot be mapped. Raises OSError, ValueError."""
+        state = self[path.absolute()] = _state(os.fstat(file.fileno()))
+        if not state[0]:
             return b""
-        return map_open(file, path)
-
-
-def map_open(file: BinaryIO, path: Path) -> MappedFile:
-    """The bytes of an open file that is not empty. Raises OSError, ValueError."""
-    mapped = MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ)
-    info = os.fstat(file.fileno())
-    mapped.path, mapped.identity = path, (info.st_dev, info.st_ino)
-    mapped.written = info.st_mtime_ns
-    return mapped
+        mapped = MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ)
+        mapped.path, mapped.state = path, state
+        return mapped
 
 
 def mappings(arrays: Iterable[np.ndarray[Any, Any]]) -> set[MappedFile]:

@@ -20,7 +20,7 @@ import numpy as np
 from tinsmith import budget
 from tinsmith.errors import ExternalDataError, ModelFileError
 from tinsmith.formats import describe
-from tinsmith.formats.mapped import map_file
+from tinsmith.formats.mapped import Files
 from tinsmith.formats.protobuf import BYTES, VARINT, encode_varint, fields
 from tinsmith.graph import dtype_of
 
@@ -78,7 +78,8 @@ def sniff(head: bytes, path: str = "") -> bool:
 
 
 class OnnxModel:
-    """A parsed model: `proto`, and its tensors as arrays. `file` and `name` are for messages."""
+    """A parsed model: `proto`, and its tensors as arrays. `file` and `name` are for messages;
+    `files` are those that were opened so far."""
 
     def __init__(
         self,
@@ -86,9 +87,11 @@ class OnnxModel:
         file: str = "",
         folder: Path | None = None,
         lifted: Mapping[int, memoryview] | None = None,
+        files: Files | None = None,
     ) -> None:
         self.proto, self.file, self.folder = proto, file, folder
         self.name = file or "the model"
+        self.files = Files() if files is None else files
         self._lifted = lifted or {}
         self._mapped: dict[Path, Any] = {}
         self._spent = 0
@@ -165,7 +168,7 @@ class OnnxModel:
                 f"{label} needs {size} bytes, its entry in {path.name!r} has {length}"
             )
         if path not in self._mapped:
-            self._mapped[path] = _map(path, label)
+            self._mapped[path] = _map(self.files, path, label)
         data = self._mapped[path]
         if offset < 0 or offset + size > len(data):
             raise ExternalDataError(
@@ -182,11 +185,12 @@ def read(source: Any) -> OnnxModel:
     """
     if hasattr(source, "opset_import") and hasattr(source, "graph"):
         return OnnxModel(source)
+    files = Files()
     if isinstance(source, bytes | bytearray | memoryview):
         file, folder, data = "", None, memoryview(source).cast("B")
     else:
         path = Path(source)
-        file, folder, data = path.name, path.parent, _open(path)
+        file, folder, data = path.name, path.parent, _open(files, path)
     name = file or "the model"
     head = bytes(data[: 1 << 12])
     if not sniff(head):
@@ -195,7 +199,7 @@ def read(source: Any) -> OnnxModel:
         slim, lifted = _lift(data)
     except ModelFileError as error:
         raise ModelFileError(f"{name} cannot be read as ONNX: {error}") from None
-    return OnnxModel(_parse(slim, name, len(data)), file, folder, lifted)
+    return OnnxModel(_parse(slim, name, len(data)), file, folder, lifted, files)
 
 
 def _parse(data: bytes, name: str, size: int) -> Any:
@@ -229,21 +233,21 @@ def _messages() -> Any:
     return importlib.import_module(name)
 
 
-def _open(path: Path) -> memoryview:
+def _open(files: Files, path: Path) -> memoryview:
     if not path.exists():
         raise ModelFileError(f"there is no file {str(path)!r}")
     if not path.is_file():
         raise ModelFileError(f"{str(path)!r} is not a file")
     try:
-        return memoryview(_map(path, str(path)))
+        return memoryview(_map(files, path, str(path)))
     except OSError as error:
         raise ModelFileError(f"{str(path)!r} cannot be read: {error}") from error
 
 
-def _map(path: Path, label: str) -> Any:
+def _map(files: Files, path: Path, label: str) -> Any:
     """The bytes of a file, memory-mapped."""
     try:
-        return map_file(path)
+        return files.map(path)
     except OSError as error:
         raise ExternalDataError(f"{label}: {str(path)!r} cannot be read: {error}") from error
 
@@ -367,10 +371,11 @@ def _external_path(folder: Path | None, location: str, label: str) -> Path:
         raise ExternalDataError(f"{label}: {location!r} is not a path relative to the model")
     try:
         home = folder.resolve()
-        path = home.joinpath(*parts).resolve()
+        path = folder.joinpath(*parts)  # as it is named: where links lead may change
+        inside = path.resolve().is_relative_to(home)
     except (OSError, RuntimeError) as error:  # links in a circle
         raise ExternalDataError(f"{label}: {location!r} leads nowhere: {error}") from error
-    if ".." in parts or not path.is_relative_to(home):
+    if ".." in parts or not inside:
         raise ExternalDataError(f"{label}: {location!r} leads out of the model's folder {home}")
     if not os.path.isfile(path):  # of a name that is too long, too, this says only no
         raise ExternalDataError(f"{label}: its data file {location!r} is missing in {home}")

@@ -67,7 +67,7 @@ def read_graph(path: Path) -> Graph:
     constants = _constants(path, head["table"], found.array_checked_later("constants"))
     graph = parse_graph(found.text("graph"), constants)
     graph.meta.update(head["meta"])
-    graph.file = path.name
+    graph.file, graph.files = path.name, found.files
     return graph
 
 

@@ -28,7 +28,7 @@ class Copier:
         all types that depend on them follow. Raises TypeRuleError where they do not fit."""
         graph = self.graph
         new = Graph(graph.name, graph.file)
-        new.meta = dict(graph.meta)
+        new.meta, new.files = dict(graph.meta), graph.files
         env: dict[Value, Value] = {}
         changed: set[Value | None] = set()
         for v in graph.inputs:

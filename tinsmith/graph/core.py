@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -117,6 +118,8 @@ class Graph:
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.meta: dict[str, Any] = {}
+        self.files: Mapping[Path, tuple[int, ...]] = {}
+        """The files that it was read from, in their states when they were opened."""
         self._nodes: dict[Node, None] = {}
         self._order: list[Node] | None = []
         self._names: Counter[str] = Counter()

@@ -1,4 +1,5 @@
-"""Generated loops that show what a core can do: multiply, add, read memory, wait for another."""
+"""Generated loops that show what this machine's cores can do: multiply, add, read memory, wait for
+each other. For reports, and for rows of `codegen/cores.py`; nothing is chosen by it."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.builder import Module
+from tinsmith.codegen.cores import Rates
 from tinsmith.codegen.library import load_library
 from tinsmith.codegen.sync import await_text, declarations, team_text
 from tinsmith.codegen.target import Target, usable_cores
@@ -24,24 +26,22 @@ PIECE = 1 << 17  # floats that are read at a time from memory
 LINE = 16  # floats of a cache line
 
 
-def measure(target: Target) -> tuple[float, ...]:
-    """The values of `Limits` now: the best of several short runs, rounded to two digits."""
+def measure(target: Target) -> Rates:
+    """The rates of this machine now: the best of several short runs."""
     peak = peak_of(target, target.lanes)
     wide = peak / peak_of(target, 8) if target.lanes >= 16 else 1.0
     read = read_loop(target)
-    rates = []
+    near = []
     for nbytes, times in ((target.l2 // 2, 40), (min(target.l3 // 4, 8 << 20), 12)):
         data = np.ones(nbytes // 4, np.float32)
         count = data.size // (STREAMS * target.lanes) * STREAMS * target.lanes
         seconds = _best(lambda d=data, n=count: read(d.ctypes.data, n), times)
-        rates.append(4.0 * count / seconds)
+        near.append(4.0 * count / seconds)
     data = _ones(min(4 * target.l3, 256 << 20))
     alone = _memory_rate(read, data)
-    rates += [alone, max(alone, _rate_together(read, data, STREAMS * target.lanes))]
-    wait = target.wait
-    if usable_cores() > 1:  # more only tells that another process has the other core
-        wait = min(wait, phase_of_two(target))
-    return tuple(float(f"{value:.2g}") for value in (peak, *rates, wait, wide))
+    together = max(alone, _rate_together(read, data, STREAMS * target.lanes))
+    wait = phase_of_two(target) if usable_cores() > 1 else target.wait
+    return Rates(peak, near[0], near[1], alone, together, wait, wide)
 
 
 def _memory_rate(read: Callable[[int, int], None], data: np.ndarray[Any, Any]) -> float:

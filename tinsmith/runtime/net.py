@@ -54,12 +54,12 @@ class Net(OfThisProcess):
         inputs: Mapping[str, Type],
         outputs: Sequence[str],
         build: Callable[[Signature], Program],
-        stages: Callable[[str], str],
-        explain: Callable[[], Mapping[str, str]],
+        stages: Callable[[str, Program | None], str],
+        explain: Callable[[Program | None], Mapping[str, str]],
         runner: Callable[[Sequence[Array]], list[Array]] | None = None,
         notes: Sequence[str] = (),
         report: Callable[[], Any] = list,
-        sections: Callable[[Signature], dict[str, Any] | None] | None = None,
+        sections: Callable[[Mapping[Signature, Program]], dict[str, Any] | None] | None = None,
         source: Callable[[], Graph] | None = None,
     ) -> None:
         self.name = name
@@ -361,8 +361,14 @@ class Net(OfThisProcess):
         return self._source()
 
     def sections(self) -> dict[str, Any] | None:
-        """The program as sections of a .tin file; None where it cannot be written."""
-        return None if self._sections is None else self._sections(self._own_shapes())
+        """The programs that are kept, the last used last, as sections of a .tin file; None where
+        they cannot be written. Raises InputShapeError where there are none yet."""
+        if self._sections is None:
+            return None
+        self.program()
+        with self._lock:
+            programs = dict(self._programs)
+        return self._sections(programs)
 
     def graph(self, stage: str = "imported") -> str:
         """The model's text at a stage: imported, canonical, placed or plan. The last two are of one
@@ -371,17 +377,14 @@ class Net(OfThisProcess):
             raise UnknownName("stage", stage, ["imported", "canonical", "placed", "plan"])
         if stage == "plan":
             return str(self.program().plan)
-        if stage == "placed" and self._runner is None:
-            self._own_shapes()
-        return self._stages(stage)
+        shaped = stage == "placed" and self._runner is None
+        return self._stages(stage, self.program() if shaped else None)
 
     def explain(self, node: str | None = None) -> str:
         """What was fused and why not, which kernels were candidates, which won; for one node (by
         its name in the model) or for all, with the nodes that run in numpy first. Of a model of
         free shapes, for those last compiled for; raises InputShapeError before there are any."""
-        if self._runner is None:
-            self._own_shapes()
-        found = self._explain()
+        found = self._explain(None if self._runner is not None else self.program())
         if node is None:
             unique = list(dict.fromkeys(found.values()))
             unique.sort(key=lambda text: "-> reference" not in text.split("\n")[0])

@@ -1,4 +1,4 @@
-"""Per-step times of a program, against the machine's limits."""
+"""Per-step times of a program, against the machine's peak."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from tinsmith.codegen.target import level
 from tinsmith.records import dataclass
-from tinsmith.runtime.limits import limits
+from tinsmith.runtime.limits import peak
 from tinsmith.runtime.program import Session
 
 
@@ -97,7 +97,7 @@ def profile_session(
         totals.append(perf_counter() - start)
         runs.append(cycles)
     rate = (session.counter - first) / (perf_counter() - began) or 1.0
-    peak = limits(level(plan.isa)).peak * plan.threads
+    most = peak(level(plan.isa)) * plan.threads
     seconds = step_seconds(totals, runs, rate)
     whole = sum(seconds.values()) or 1.0
     rows = []
@@ -114,13 +114,13 @@ def profile_session(
             ms=s * 1e3,
             share=s / whole,
             gflops=flops / 1e9,
-            peak_share=flops / peak if step.flops else None,
+            peak_share=flops / most if step.flops else None,
             mbytes=step.nbytes / 1e6,
             gbytes_per_s=step.nbytes / s / 1e9,
             origin=step.origin,
         )
         rows.append(row)
-    return Profile(plan.model, plan.threads, median(totals) * 1e3, peak / 1e9, tuple(rows))
+    return Profile(plan.model, plan.threads, median(totals) * 1e3, most / 1e9, tuple(rows))
 
 
 LONG = 5e-3  # seconds after which what Python does around a run is little of them

@@ -49,7 +49,9 @@ Array = np.ndarray[Any, Any]
 
 
 class Library(Protocol):
-    """Loaded machine code."""
+    """Loaded machine code; `data` are its bytes, where they are one library."""
+
+    data: bytes
 
     def address(self, symbol: str) -> int: ...
 

@@ -46,6 +46,7 @@ def import_model(model: OnnxModel) -> Graph:
             f"{model.name} has opset {opsets['']}; "
             f"the newest known is {_newest()}, which is used instead"
         )
+    graph.files = model.files
     scope = Scope(shared, graph, opsets)
     _fill(scope, proto.graph)
     if shared.problems:

@@ -1,0 +1,69 @@
+"""What the store has of one model, compiled with some options for a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tinsmith.codegen.cache import open_cache
+from tinsmith.codegen.library import uses_elf
+from tinsmith.codegen.target import Target
+from tinsmith.compiler.options import Options
+from tinsmith.compiler.sections import Interface, Told
+from tinsmith.compiler.source import Source
+from tinsmith.compiler.store import Store
+from tinsmith.errors import ModelFileError
+from tinsmith.formats.container import Draft
+from tinsmith.registry import Registry
+from tinsmith.runtime.net import Signature
+from tinsmith.runtime.program import Program
+
+
+class Kept:
+    """The programs of one model that the store has: under the contents of all files that it is in,
+    which `source` checks from now on."""
+
+    def __init__(self, store: Store, source: Source, target: Target, options: Options) -> None:
+        self._store, self._source, self._target = store, source, target
+        digest = source.digest(store)
+        self._base = self._key = store.key(digest, source.path.name, target, options)
+
+    def interface(self) -> Interface | None:
+        """The model as callers see it; None where that is not known, or where a file cannot be
+        read, which loading the model says."""
+        found = self._store.interface(self._base)
+        try:
+            self._depend(found.files if found is not None else ())
+        except ModelFileError:
+            return None
+        return found
+
+    def put_interface(self, found: Interface) -> None:
+        self._depend(found.files)
+        self._store.put_interface(self._base, found)
+
+    def _depend(self, files: Iterable[str]) -> None:
+        self._key = self._store.key_with(self._base, self._source.digests(files))
+
+    def get(self, signature: Signature) -> tuple[Program, Told] | None:
+        return self._store.get(self._key, signature, self._target)
+
+    def draft(self, signature: Signature) -> Draft | None:
+        """Where a program's weights may be written while they are packed; None: they cannot."""
+        return self._store.draft(self._key, signature) if uses_elf(self._target) else None
+
+    def put(
+        self, signature: Signature, program: Program, told: Told, draft: Draft | None = None
+    ) -> str:
+        """See `Store.put`."""
+        return self._store.put(self._key, signature, self._target, program, told, draft)
+
+
+def kept_of(source: Source, target: Target, options: Options) -> Kept | None:
+    """None where nothing can be kept: there is no cache or no such file, or another package has
+    registered operators, passes or kernels, whose meaning is no part of a key."""
+    if any(table.outside for table in Registry.tables):
+        return None
+    code_cache = open_cache()
+    if code_cache is None or not source.is_file():  # loading it says so
+        return None
+    return Kept(Store(code_cache), source, target, options)

@@ -1,0 +1,208 @@
+"""One model with its options, and its programs: carried by its file, kept by the store, or made
+now."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from tinsmith import budget
+from tinsmith.codegen.target import Target, level, need_runnable
+from tinsmith.compiler.carried import Carried, bundle, carried, carrier
+from tinsmith.compiler.collector import still
+from tinsmith.compiler.kept import Kept, kept_of
+from tinsmith.compiler.options import Options
+from tinsmith.compiler.sections import NOTES, Interface, Told
+from tinsmith.compiler.source import Source
+from tinsmith.errors import OptionError
+from tinsmith.graph import Graph
+from tinsmith.plan.shelf import Shelf
+from tinsmith.runtime.forks import working
+from tinsmith.runtime.net import Net, Signature
+from tinsmith.runtime.program import Program
+
+if TYPE_CHECKING:
+    from tinsmith.compiler.build import Compilation
+
+
+def machine_of(target: str | Target | None) -> Target:
+    """The machine that `compile`'s `target` means. Raises TargetError where its code cannot run."""
+    if target is not None and not isinstance(target, str | Target):
+        raise OptionError(f"target must be a name such as 'avx2', not {target!r}")
+    machine = target if isinstance(target, Target) else level(target or "host")
+    need_runnable(machine)
+    return machine
+
+
+class Model:
+    """What `compile` was asked for. Its methods may be called from several threads."""
+
+    def __init__(
+        self,
+        model: Graph | str | os.PathLike[str],
+        target: str | Target | None,
+        given: Mapping[str, Any],
+        tune: bool,
+        cache: bool,
+        trust: bool,
+    ) -> None:
+        self._model, self._tune, self._cache = model, tune, cache
+        self._source = Source("" if isinstance(model, Graph) else model)
+        self.notes: list[str] = []
+        self._carried = self._found(target, {**given, "tune": True} if tune else given, trust)
+        if self._carried is not None:
+            self._machine, self._options = self._carried.machine, self._carried.options
+        else:
+            self._machine = machine_of(target)
+            # No kernels rather than None, which would ask the environment again.
+            self._options = Options(**{"kernels": "", **given})
+        # What trusted code does without: the key of the file.
+        self._kept = None if self._carried else self._keep()
+        self._made: Compilation | None = None
+        self._told: WeakKeyDictionary[Program, Told] = WeakKeyDictionary()
+        self._shelf = Shelf()
+        self._lock = threading.RLock()
+
+    def _found(
+        self, target: str | Target | None, wanted: Mapping[str, Any], trust: bool
+    ) -> Carried | None:
+        """The programs that the file carries, if they are trusted."""
+        machine = machine_of(target)
+        found = None if isinstance(self._model, Graph) else carrier(Path(self._model))
+        if found is None:
+            return None
+        if not trust:
+            self.notes.append(
+                f"{self._model} carries machine code, which was not used: "
+                "compile(..., trust=True), or --trust, runs it"
+            )
+            return None
+        programs = carried(found, None if target is None else machine, wanted)
+        self._source.seen()
+        return programs
+
+    def _keep(self) -> Kept | None:
+        if not self._cache or isinstance(self._model, Graph):
+            return None
+        return kept_of(self._source, self._machine, self._options)
+
+    @property
+    def compilation(self) -> Compilation:
+        with working(), self._lock:
+            if self._made is None:
+                from tinsmith.compiler.build import Compilation
+
+                graph = self._loaded()
+                self._made = Compilation(graph, self._machine, self._options, self._cache)
+            return self._made
+
+    def _loaded(self) -> Graph:
+        if isinstance(self._model, Graph):
+            return self._model
+        from tinsmith.frontends import load
+
+        graph = load(self._source.path)
+        self._source.check()
+        return graph
+
+    def net(self) -> Net:
+        found = self._interface()
+        net = Net(
+            found.name, found.inputs, found.outputs, self.build, self.stage, self.explain,
+            notes=self.notes, report=lambda: self.compilation.reports, sections=self.sections,
+            source=lambda: self.compilation.imported,
+        )  # fmt: skip
+        if self._carried is not None:
+            net.program(self._carried.signatures[-1])
+        elif all(t.is_static for t in found.inputs.values()):
+            net.program()
+        return net
+
+    def _interface(self) -> Interface:
+        if self._carried is not None:
+            return self._carried.interface
+        found = self._kept.interface() if self._kept is not None else None
+        if found is None:
+            graph = self.compilation.imported
+            inputs = {v.name: v.type for v in graph.inputs}
+            files = self._source.names_of(graph.files)
+            found = Interface(graph.name, inputs, [v.name for v in graph.outputs], files)
+            if self._kept is not None:
+                self._kept.put_interface(found)
+        return found
+
+    @still
+    def build(self, signature: Signature) -> Program:
+        """The program for a signature: carried, kept, or made now."""
+        with working(), self._lock, budget.told("compiling this model"):
+            program, told = self._known(signature) or self._new(signature)
+            self._told[program] = told
+            return program
+
+    def _known(self, signature: Signature) -> tuple[Program, Told] | None:
+        if self._carried is not None:
+            if signature in self._carried.signatures:
+                return self._carried.program(signature)
+            shapes = "; ".join(map(_text, self._carried.signatures))
+            self.notes.append(
+                f"{self._source.given} carries code for inputs of shape {shapes}; "
+                f"for {_text(signature)} it was compiled anew"
+            )
+            if self._kept is None:
+                self._source.check()
+                self._kept = self._keep()
+        found = self._kept.get(signature) if self._kept is not None else None
+        if found is None or (self._tune and not found[1]("tuned")):
+            return None
+        program, told = found
+        self._shelf.add(program.blobs[0])
+        self.notes += filter(None, map(told, NOTES))
+        return found
+
+    def _new(self, signature: Signature) -> tuple[Program, Told]:
+        """A program, its weights in the file where it will be kept: mapped, they need not stay in
+        memory. Where that cannot be written, they do."""
+        draft = None
+        if self._kept is not None and not self._tune:
+            draft = self._kept.draft(signature)
+        made = None
+        if draft is not None:
+            try:
+                made = self.compilation.build(signature, room=draft, shelf=self._shelf)
+            except BaseException as error:
+                draft.discard()
+                if not isinstance(error, OSError):
+                    raise
+                draft = None
+        made = made or self.compilation.build(signature, self._tune, shelf=self._shelf)
+        self.notes += filter(None, map(made.told, NOTES))
+        if self._kept is not None:
+            why = self._kept.put(signature, made.program, made.told, draft)
+            self.notes += [why] if why else []
+        return made.program, made.told
+
+    def sections(self, programs: Mapping[Signature, Program]) -> dict[str, Any] | None:
+        """Programs of this model as sections of a .tin file; None where one cannot be written."""
+        with working(), self._lock:
+            graph = self.compilation.imported
+            rows = {s: (program, self._told[program]) for s, program in programs.items()}
+            return bundle(graph, self._machine, self._options, rows)
+
+    def stage(self, name: str, program: Program | None) -> str:
+        if name == "placed":
+            return "" if program is None else self._told[program]("placed")
+        made = self.compilation
+        return str(made.imported if name == "imported" else made.canonical)
+
+    def explain(self, program: Program | None) -> dict[str, str]:
+        import json
+
+        return {} if program is None else dict(json.loads(self._told[program]("explain")))
+
+
+def _text(signature: Signature) -> str:
+    return ", ".join("-" if dims is None else str(list(dims)) for dims in signature)

@@ -1,0 +1,177 @@
+"""Programs, and what is told of models, as sections of files: in the store, and in .tin files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict
+
+import numpy as np
+
+from tinsmith.backends.library import team_address
+from tinsmith.codegen.library import SharedLibrary, uses_elf
+from tinsmith.codegen.sync import MAX_THREADS
+from tinsmith.codegen.target import Target
+from tinsmith.errors import ModelFileError
+from tinsmith.formats.container import Container
+from tinsmith.graph import Holder, Type
+from tinsmith.graph.types import HOLDERS, dtype_named
+from tinsmith.plain import decode
+from tinsmith.plan.plan import Plan
+from tinsmith.plan.shelf import Blob
+from tinsmith.runtime.program import Program
+
+NOTES = ("tuned", "idle")  # sections with what a net notes
+TOLD = ("placed", "explain")  # sections with the placed graph, and the explanations as JSON
+
+Told = Callable[[str], str]
+"""The text of a section of TOLD or NOTES; '' for one that there is not."""
+Ref = tuple[str, str]
+"""Where weights of a program are: a file's name ('': its own), and what tells them there."""
+
+
+class Interface(NamedTuple):
+    """A model as callers see it, known from its own file alone: its name, the types of its inputs,
+    the names of its outputs, and which further files it is in, relative to its folder."""
+
+    name: str
+    inputs: Mapping[str, Type]
+    outputs: list[str]
+    files: tuple[str, ...] = ()
+
+    def row(self) -> dict[str, Any]:
+        """As plain data for `interface_from`."""
+        return self._asdict() | {"inputs": {n: type_row(t) for n, t in self.inputs.items()}}
+
+
+class Faces(TypedDict):
+    """`Interface.row`."""
+
+    name: str
+    inputs: dict[str, list[Any]]
+    outputs: list[str]
+    files: list[str]
+
+
+def interface_from(row: Any) -> Interface:
+    """Raises ValueError for what is none."""
+    found = decode(Faces, row)
+    inputs = {n: type_from(r) for n, r in found["inputs"].items()}
+    return Interface(found["name"], inputs, found["outputs"], tuple(found["files"]))
+
+
+def type_row(type: Type) -> list[Any]:
+    """A type as plain data for `type_from`."""
+    if isinstance(type, Holder):
+        return [type.word, type_row(type.item)]
+    return [type.dtype.name, type.shape]
+
+
+def type_from(row: list[Any]) -> Type:
+    """The type of a `type_row`. Raises ValueError where it is none."""
+    name, rest = decode(tuple[str, Any], row)
+    if name in HOLDERS:
+        return HOLDERS[name](type_from(rest))
+    return Type(dtype_named(name), decode(tuple[int | str, ...] | None, rest))  # type: ignore[arg-type]
+
+
+class Head(TypedDict):
+    """The section "program"."""
+
+    target: str
+    plan: Plan
+    nodes: dict[str, tuple[str, dict[str, Any]]]
+    constants: dict[str, tuple[str, tuple[int, ...]]]
+    weights: list[tuple[str, str]]
+
+
+def told_in(found: Container) -> Told:
+    """What a file tells of its program."""
+    return lambda name: found.text(name) if name in found else ""
+
+
+def sections_of(
+    program: Program, target: Target, refs: Sequence[Ref], told: Told
+) -> dict[str, Any] | None:
+    """A program without its weights, which lie at `refs`, and what is told of it; None where it
+    holds what cannot be written as data."""
+    if not uses_elf(target) or program.library is None:
+        return None
+    try:
+        reference = {
+            name: [op.name, json.loads(json.dumps(dict(attrs)))]
+            for name, (op, attrs) in program.nodes.items()
+        }
+    except TypeError:
+        return None
+    arrays = {}
+    for name, array in program.constants.items():
+        if array.dtype == object:
+            return None
+        arrays[name] = [array.dtype.name, list(array.shape)]
+    head = {
+        "target": target.key,
+        "plan": program.plan.to_json(),
+        "nodes": reference,
+        "constants": arrays,
+        "weights": list(refs),
+    }
+    arrays_as_bytes = {
+        f"constant:{n}": np.ascontiguousarray(a).reshape(-1).view(np.uint8)
+        for n, a in program.constants.items()
+    }
+    texts = {name: text.encode() for name in (*TOLD, *NOTES) if (text := told(name))}
+    code = program.library.data
+    return {**arrays_as_bytes, "code": code, "program": json.dumps(head).encode(), **texts}
+
+
+def program_of(found: Container, target: Target, blob: Callable[[str, str], Blob]) -> Program:
+    """The program of a container's sections. Its code is loaded: the caller trusts the file.
+    `blob` gives the weights at a `Ref`. Every section that is used is checked.
+
+    Raises ModelFileError.
+    """
+    head = found.data("program", Head)
+    if head["target"] != target.key:
+        raise ModelFileError(f"{found.path} holds code for {head['target']}, not for {target.key}")
+    plan = head["plan"]
+    _check(plan, head["nodes"], found.path)
+    blobs = [blob(name, tag) for name, tag in head["weights"]]
+    code = found.array("code", check=True).tobytes()
+    try:
+        constants = {
+            n: found.array(f"constant:{n}", check=True).view(dtype_named(d)).reshape(s)
+            for n, (d, s) in head["constants"].items()
+        }
+    except (TypeError, ValueError) as error:  # numpy's, of bytes that have no such type or shape
+        raise ModelFileError(f"{found.path} has a corrupt constant: {error}") from error
+    team = team_address(target, True, plan.threads)
+    library = SharedLibrary(code)
+    return Program(plan, library, blobs, _nodes(head["nodes"]), constants, team, stored=True)
+
+
+def _check(plan: Plan, nodes: Mapping[str, object], path: Path) -> None:
+    """Raises ModelFileError where a stored plan is none that could run."""
+    operands = [o for s in plan.steps for o in (*s.reads, *s.writes) if o is not None]
+    try:
+        for dtype in {o.dtype for o in (*plan.inputs, *plan.outputs, *operands)}:
+            dtype_named(dtype)
+    except ValueError as error:
+        raise ModelFileError(f"{path} has a corrupt program: {error}") from error
+    lacking = {s.name for s in plan.steps if s.kind == "reference"} - nodes.keys()
+    if lacking or min(plan.memory) < 0 or not 1 <= plan.threads <= MAX_THREADS:
+        raise ModelFileError(f"{path} has a corrupt program")
+
+
+def _nodes(stored: Mapping[str, Any]) -> dict[str, tuple[Any, dict[str, Any]]]:
+    if not stored:
+        return {}
+    from tinsmith.ops import OPS
+
+    def frozen(value: Any) -> Any:
+        return tuple(map(frozen, value)) if isinstance(value, list) else value
+
+    return {
+        n: (OPS[op], {k: frozen(v) for k, v in attrs.items()}) for n, (op, attrs) in stored.items()
+    }
