@@ -300,25 +300,33 @@ class Graph:
             self.edited.append(node)
 
     def sweep(self, start: Iterable[Node] | None = None) -> int:
-        """Drop nodes that nothing uses; how many. `start` names where to look first, if known."""
+        """Drop nodes that nothing uses, but for checks; how many. `start` names where to look first,
+        if known."""
         dropped = 0
         outputs = set(map(id, self.outputs))
         work = list(self._nodes if start is None else start)
         while work:
             node = work.pop()
-            if node not in self._nodes or any(v.uses or id(v) in outputs for v in node.outputs):
+            if node not in self._nodes or "check" in node.op.traits:
                 continue
-            del self._nodes[node]
+            if any(v.uses or id(v) in outputs for v in node.outputs):
+                continue
+            work += self.remove(node)
             dropped += 1
-            for v in node.inputs:
-                if v is not None:
-                    v.uses.remove(node)
-                    if v.producer is not None:
-                        self._note(v.producer)
-                        work.append(v.producer)
-        if dropped:
-            self._order = None
         return dropped
+
+    def remove(self, node: Node) -> list[Node]:
+        """Drop a node whose outputs nothing uses; the nodes that it read."""
+        del self._nodes[node]
+        self._order = None
+        read: list[Node] = []
+        for v in node.inputs:
+            if v is not None:
+                v.uses.remove(node)
+                if v.producer is not None:
+                    self._note(v.producer)
+                    read.append(v.producer)
+        return read
 
     # ---- reading
 

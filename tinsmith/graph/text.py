@@ -12,7 +12,8 @@ Attributes at their defaults are left out, `-` is an absent input, `@name` is th
 where it is not that of the first output, `from` its origin where it is not the node itself.
 Constants of more than `max_inline` elements are found by name among the weights (`graph_weights`);
 `key "..."` gives that name where it differs, as it does in nested graphs. What holds tensors has
-a type such as `sequence(float32[N,3])` or `optional(sequence(int64[*]))`.
+a type such as `sequence(float32[N,3])` or `optional(sequence(int64[*]))`. What a type says of a node's
+output beyond what follows from its inputs is not believed, but checked by a Declared node.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tinsmith.errors import GraphSyntaxError, TinsmithError, suggest
 from tinsmith.graph.core import Graph, Node, Value
 from tinsmith.graph.origin import Origin
 from tinsmith.graph.printer import format_graph, graph_weights, nested_weights
-from tinsmith.graph.types import HOLDERS, Dim, Type, compatible, dtype_of
+from tinsmith.graph.types import HOLDERS, Dim, Holder, Type, compatible, dtype_of
 
 __all__ = ["format_graph", "graph_weights", "nested_weights", "parse_graph"]
 
@@ -60,6 +61,8 @@ class _Parser:
             at = match.end()
         self.tokens.append(("end", "the end of the text", len(text)))
         self.i = 0
+        self.symbols: set[Dim] = set()
+        """The names of sizes in the graph that is being read."""
 
     def error(self, message: str, at: int) -> GraphSyntaxError:
         line, start = self.text.count("\n", 0, at) + 1, self.text.rfind("\n", 0, at) + 1
@@ -180,6 +183,7 @@ class _Parser:
         name = "" if self.peek("(", "file") else self.name()
         g = Graph(name, self.name() if self.accept("file") else "")
         env: dict[str, Value] = {}
+        around, self.symbols = self.symbols, set[Dim]()
         self.expect("(")
         while not self.accept(")"):
             if env:
@@ -187,7 +191,9 @@ class _Parser:
             at = self.i
             key = self.name()
             self.expect(":")
-            self.define(env, key, g.input(key, self.type()), at)
+            value = g.input(key, self.type())
+            self.symbols.update(value.shape or ())
+            self.define(env, key, value, at)
         self.expect("{")
         if self.accept("meta"):
             g.meta = self.json()
@@ -197,6 +203,7 @@ class _Parser:
             if g.outputs:
                 self.expect(",")
             g.outputs.append(self.use(env))
+        self.symbols = around
         return g
 
     def json(self) -> Any:
@@ -233,8 +240,7 @@ class _Parser:
                 self.fail("a constant has one name", self.tokens[at][2])
             self.define(env, names[0], self.constant(g, names[0]), at)
             return
-        node = self.node(g, env, names)
-        for name, v in zip(names, node.outputs, strict=True):
+        for name, v in zip(names, self.node(g, env, names), strict=True):
             self.define(env, name, v, at)
 
     def constant(self, g: Graph, name: str) -> Value:
@@ -251,7 +257,8 @@ class _Parser:
             )
         return g.const(array, name)
 
-    def node(self, g: Graph, env: dict[str, Value], names: list[str]) -> Node:
+    def node(self, g: Graph, env: dict[str, Value], names: list[str]) -> list[Value]:
+        """The outputs of a new node."""
         from tinsmith.ops import OPS
 
         at = self.tokens[self.i][2]
@@ -280,8 +287,28 @@ class _Parser:
         for v, t in zip(node.outputs, types, strict=False):
             if not compatible(v.type, t):
                 self.fail(f"{v.name!r} is {v.type}, not {t}", at)
-            v.type = t
-        return node
+        return self.stated(node, types)
+
+    def stated(self, node: Node, types: list[Type]) -> list[Value]:
+        """The outputs of a node whose types the text states: unknown sizes get their names there,
+        but for names that other sizes have, and what else it says beyond the type rule is checked."""
+        from tinsmith.ops.declared import claim, declare
+
+        names: dict[Dim, Dim] = {}
+        for v, t in zip(node.outputs, types, strict=False):
+            for a, b in zip(v.shape or (), t.shape or (), strict=False):
+                new = isinstance(a, str) and isinstance(b, str) and a not in names
+                if new and self.symbols.isdisjoint((a, b)) and b not in names.values():
+                    names[a] = b
+        values = list(node.outputs)
+        for i, t in enumerate(types):
+            v = values[i]
+            v.type = _renamed(v.type, t, names)
+            if shape := claim(v.type, t):
+                values[i] = declare(v, shape, node.origin)
+        for v in (*node.outputs, *values):
+            self.symbols.update(d for d in v.shape or () if isinstance(d, str))
+        return values
 
     def defines(self) -> bool:
         """Whether the string ahead starts the next statement."""
@@ -304,6 +331,17 @@ class _Parser:
             else:
                 inputs.append(self.use(env))
         return inputs, attrs
+
+
+def _renamed(type: Type, stated: Type, names: Mapping[Dim, Dim]) -> Type:
+    """A type with other names of sizes; names in items of holders say nothing, and are as stated."""
+    if isinstance(type, Holder) and isinstance(stated, Holder):
+        pairs = zip(type.item.shape or (), stated.item.shape or (), strict=False)
+        own = {a: b for a, b in pairs if isinstance(a, str) and isinstance(b, str)}
+        return type.__class__(_renamed(type.item, stated.item, own))
+    if type.shape is None:
+        return type
+    return type.like(shape=tuple(names.get(d, d) for d in type.shape))
 
 
 def parse_graph(text: str, weights: Mapping[str, Any] | None = None) -> Graph:

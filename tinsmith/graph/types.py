@@ -141,6 +141,17 @@ def bare(type: Type) -> Type:
     return type.item if isinstance(type, OptionalType) else type
 
 
+def says_more(stated: Type, known: Type) -> bool:
+    """Whether a type has sizes, or a rank, that another one, with which it is compatible, has not."""
+    stated, known = bare(stated), bare(known)
+    if isinstance(stated, Holder) and isinstance(known, Holder):
+        return says_more(stated.item, known.item)
+    if stated.shape is None or known.shape is None or len(stated.shape) != len(known.shape):
+        return stated.shape is not None
+    pairs = zip(stated.shape, known.shape, strict=True)
+    return any(isinstance(s, int) and s != k for s, k in pairs)
+
+
 def compatible(old: Type, new: Type) -> bool:
     """Whether a value of type `new` may stand where `old` stood: equal wherever both are known."""
     if isinstance(old, Holder) or isinstance(new, Holder):

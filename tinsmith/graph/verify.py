@@ -8,16 +8,17 @@ from typing import NoReturn
 from tinsmith.errors import GraphError, TypeRuleError
 from tinsmith.graph.core import Graph, Node, Value
 from tinsmith.graph.infer import mismatches
-from tinsmith.graph.types import Type
+from tinsmith.graph.types import Type, says_more
 
 
-def verify(graph: Graph, *, types: bool = True) -> None:
+def verify(graph: Graph, *, types: bool = True, proven: bool = False) -> None:
     """Raise GraphError, naming node and origin, unless the graph is well formed.
 
     Checked: acyclic, every value read is an input, a constant or an output of a node of this
     graph, the use lists are exact, names of values and of nodes are unique, arrays agree with the
     types of their constants, and (with `types`) what the type rules infer agrees with what is
-    stored. Nested graphs are checked too.
+    stored; with `proven` no more than that is stored, as in graphs that were just imported or
+    parsed: passes prove more by arithmetic. Nested graphs are checked too.
     """
     for node in graph._nodes:
         for v in node.inputs:
@@ -35,12 +36,12 @@ def verify(graph: Graph, *, types: bool = True) -> None:
             )
     if types:
         for node in nodes:
-            _types(graph, node)
+            _types(graph, node, proven)
     for node in nodes:
         for value in node.attrs.values():
             for sub in value if isinstance(value, tuple) else (value,):
                 if isinstance(sub, Graph):
-                    verify(sub, types=types)
+                    verify(sub, types=types, proven=proven)
 
 
 def _fail(graph: Graph, node: Node, message: str) -> NoReturn:
@@ -91,7 +92,7 @@ def _names(graph: Graph, nodes: list[Node]) -> None:
         raise GraphError(f"graph {graph.name!r}: two nodes are named {twice[0]!r}")
 
 
-def _types(graph: Graph, node: Node) -> None:
+def _types(graph: Graph, node: Node, proven: bool) -> None:
     try:
         bound = node.op.bind(node.inputs, node.attrs)  # whoever edits attributes may err
         inferred = node.op.infer(node.inputs, bound)
@@ -99,3 +100,6 @@ def _types(graph: Graph, node: Node) -> None:
         _fail(graph, node, str(error))
     for wrong in mismatches(node, inferred):
         _fail(graph, node, wrong)
+    for v, t in zip(node.outputs, inferred, strict=True):
+        if proven and says_more(v.type, t):
+            _fail(graph, node, f"its output {v.name!r} is stored as {v.type}, known is only {t}")

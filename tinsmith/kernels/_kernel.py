@@ -144,6 +144,9 @@ class Kernel:
     dtypes: frozenset[str]
     isas: frozenset[str]
     rule: Rule
+    checks: bool = False
+    """Whether its code checks sizes that only the run can prove: it counts what it finds, or reports
+    a fault where an operand asks for other sizes than those planned."""
 
     @property
     def summary(self) -> str:
@@ -167,15 +170,16 @@ ELEMENTWISE = "Elementwise"
 """The pseudo-operator under which kernels for elementwise nodes and anchorless regions register."""
 
 
-def kernel(op: str, tier: Tier, *, dtypes: str = "", isas: str = "") -> Callable[[Rule], Rule]:
+def kernel(
+    op: str, tier: Tier, *, dtypes: str = "", isas: str = "", checks: bool = False
+) -> Callable[[Rule], Rule]:
     """Decorator that registers a kernel under its function's name. `dtypes` of the first input
-    and `isas` are space-separated; empty takes all."""
+    and `isas` are space-separated; empty takes all. `checks` as in `Kernel`."""
 
     def register(rule: Rule) -> Rule:
         name = rule.__name__
-        KERNELS.register(
-            name, Kernel(name, op, tier, frozenset(dtypes.split()), frozenset(isas.split()), rule)
-        )
+        kinds, sets = frozenset(dtypes.split()), frozenset(isas.split())
+        KERNELS.register(name, Kernel(name, op, tier, kinds, sets, rule, checks))
         return rule
 
     return register

@@ -99,8 +99,12 @@ def forced(site_name: str, op: str, overrides: Mapping[str, str]) -> str | None:
     return None
 
 
-def candidates(site: Site, force: str | None = None) -> list[Candidate]:
-    """Every kernel of the site's operator with its choices or its reason, best tier first.
+UNPROVEN = "only the run can prove its sizes, and this kernel does not check them"
+
+
+def candidates(site: Site, force: str | None = None, checks: bool = False) -> list[Candidate]:
+    """Every kernel of the site's operator with its choices or its reason, best tier first; with
+    `checks`, only kernels that check sizes may have any.
 
     Raises KernelChoiceError where `force` names a kernel of another operator, NoKernel where that
     declines the site.
@@ -114,6 +118,8 @@ def candidates(site: Site, force: str | None = None) -> list[Candidate]:
     found: list[Candidate] = []
     for row in rows:
         try:
+            if checks and not row.checks:
+                raise Skip(UNPROVEN)
             found += [Candidate(row.name, row.tier, c) for c in row.offer(site)]
         except Skip as skip:
             found.append(Candidate(row.name, row.tier, None, str(skip)))

@@ -50,7 +50,7 @@ def _need_count(site: Site, elements: int) -> None:
         raise Skip(f"there are {elements} elements")
 
 
-@kernel("NonZero", Tier.VECTOR, dtypes=NUMBERS)
+@kernel("NonZero", Tier.VECTOR, dtypes=NUMBERS, checks=True)
 def places_by_parts(site: Site) -> Choice:
     """Parts of the elements note their flat places, which then become coordinates."""
     x = site.input(0)
@@ -106,7 +106,7 @@ def _notes(em: Emit, counts: int) -> Ptr:
     return (em.scratch.cast(I64) + counts).cast(PLACE)
 
 
-@kernel("Compress", Tier.VECTOR)
+@kernel("Compress", Tier.VECTOR, checks=True)
 def compress_slices(site: Site) -> Choice:
     """The places where the condition holds are noted, then slices are copied from there."""
     x, axis, given = site.input(0), site.attr("axis"), site.input(1).type.size

@@ -14,7 +14,7 @@ LOOK, TAKE = 0.2e-9, 60e-9  # seconds to look at a score, and to take the best f
 DTYPES = ("float32", "float32", "int64", "float32", "float32")
 
 
-@kernel("NonMaxSuppression", Tier.VECTOR, dtypes="float32")
+@kernel("NonMaxSuppression", Tier.VECTOR, dtypes="float32", checks=True)
 def suppress(site: Site) -> Choice:
     """One class after the other, its boxes by falling score, each against vectors of kept ones."""
     for value, name in zip(site.inputs, DTYPES, strict=False):

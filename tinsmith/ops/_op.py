@@ -30,6 +30,8 @@ Traits:
     reduction     combines elements along axes
     anchor        heavy enough that elementwise consumers are computed in its epilogue
     impure        not a function of its inputs (random numbers): never folded, merged or dropped
+    check         its only output is its first input, or the run ends with an error: it stays where
+                  nothing reads it, until its type says no more than its input's
     control       holds subgraphs as attributes (If, Loop, Scan, Fused)
     holder        takes or gives sequences (lists of arrays) and optionals (None, or what they
                   hold); operators with neither this trait nor `control` take tensors only
@@ -58,6 +60,7 @@ TRAITS = frozenset(
         "reduction",
         "anchor",
         "impure",
+        "check",
         "control",
         "holder",
     )

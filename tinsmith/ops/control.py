@@ -23,10 +23,16 @@ from tinsmith.graph import (
     bare,
     same_kind,
 )
+from tinsmith.graph.types import says_more
 from tinsmith.ops._op import as_value, axis_of, broadcast, fresh, need, op, shown
+from tinsmith.ops.declared import Refused
 from tinsmith.ops.sequence import item_of
 
 Array = np.ndarray[Any, Any]
+
+
+class Refusal(TypeRuleError):
+    """A node of a graph does not fit what it reads: an error once the graph is run."""
 
 
 def run_graph(graph: Graph, feeds: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
@@ -73,7 +79,10 @@ def _array(env: Mapping[Value, Any], v: Value) -> Any:
 
 
 def infer_graph(graph: Graph, args: Sequence[Value]) -> list[Type]:
-    """The output types of a graph when its inputs are these values, constants among them."""
+    """The output types of a graph when its inputs are these values, constants among them.
+
+    Raises Refusal where a node does not fit what it reads: no run of the graph ends then.
+    """
     need(
         len(args) == len(graph.inputs),
         f"graph {graph.name!r} has {len(graph.inputs)} inputs, {len(args)} are given: "
@@ -84,16 +93,28 @@ def infer_graph(graph: Graph, args: Sequence[Value]) -> list[Type]:
             same_kind(v.type, a.type) or same_kind(v.type, OptionalType(a.type)),
             f"the input {v.name!r} of graph {graph.name!r} is {v.type}, it is given {a.type}",
         )
+        need(
+            not says_more(v.type, a.type),
+            f"the input {v.name!r} of graph {graph.name!r} is taken for {v.type}, it is {a.type}",
+        )
     env: dict[Value, Value] = dict(zip(graph.inputs, args, strict=True))
     for node in graph.nodes:
         inputs = tuple(None if v is None else env.get(v, v) for v in node.inputs)
+        if node.op is Refused:
+            raise Refusal(node.attrs["message"])
         try:
             types = node.op.infer(inputs, node.attrs)
         except TypeRuleError as error:
-            raise TypeRuleError(f"{node.origin}: {node.op.name}: {error}") from error
+            raise Refusal(f"{node.origin}: {node.op.name}: {error}") from error
         for v, t in zip(node.outputs, types, strict=True):
             env[v] = Value(graph, t, v.name)
     return [env.get(v, v).type for v in graph.outputs]
+
+
+def _forgotten(body: Graph) -> list[Type]:
+    """The output types of a body that no run gets to the end of: there are no such outputs."""
+    types = [v.type for v in body.outputs]
+    return [t if isinstance(t, Holder) else t.like(shape=None) for t in types]
 
 
 def flops_of_graph(graph: Graph) -> float:
@@ -132,9 +153,18 @@ def If(condition, *captured, then_branch, else_branch):
 @If.type
 def _(condition, *captured, then_branch, else_branch):
     need(condition.dtype == np.bool_, f"the condition must be bool, it is {condition.dtype}")
-    yes, no = infer_graph(then_branch, captured), infer_graph(else_branch, captured)
-    need(len(yes) == len(no), f"the branches have {len(yes)} and {len(no)} outputs")
-    pairs = enumerate(zip(yes, no, strict=True))
+    counts = len(then_branch.outputs), len(else_branch.outputs)
+    need(counts[0] == counts[1], "the branches have {} and {} outputs".format(*counts))
+    found: list[list[Type]] = []
+    refusals: list[Refusal] = []
+    for branch in (then_branch, else_branch):
+        try:
+            found.append(infer_graph(branch, captured))
+        except Refusal as refusal:
+            refusals.append(refusal)
+    if not found:
+        raise refusals[0]
+    pairs = enumerate(zip(found[0], found[-1], strict=True))
     return tuple(join(a, b, f"output {i}") for i, (a, b) in pairs)
 
 
@@ -186,7 +216,10 @@ def _settle(body: Graph, lead: list[Value], states: list[Value], rest: list[Valu
     """
     skip, own = len(lead[1:]), set[str]()
     while True:
-        types = infer_graph(body, [*lead, *states, *rest])
+        try:
+            types = infer_graph(body, [*lead, *states, *rest])
+        except Refusal:
+            return _forgotten(body)
         changed = False
         for i, (v, t) in enumerate(zip(states, types[skip : skip + len(states)], strict=True)):
             if _covers(v.type, t, own):
@@ -381,7 +414,10 @@ def _(*values, body, captured):
         Value(body, item_of(v) if isinstance(v.type, SequenceType) else v.type, v.name)
         for v in values[:cut]
     ]
-    types = infer_graph(body, [*each, *values[cut:]])
+    try:
+        types = infer_graph(body, [*each, *values[cut:]])
+    except Refusal:
+        types = _forgotten(body)
     for t in types:
         need(not isinstance(t, Holder), f"the body gives {t}; a sequence holds tensors")
     return tuple(SequenceType(t) for t in types)

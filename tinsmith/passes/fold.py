@@ -15,8 +15,8 @@ from tinsmith.rewrite import replace_outputs
 
 
 def is_pure(node: Node) -> bool:
-    """Whether a node is a function of its inputs and holds no graph."""
-    return not node.op.traits & {"impure", "control"}
+    """Whether a node is a function of its inputs, and no more, and holds no graph."""
+    return not node.op.traits & {"impure", "check", "control"}
 
 
 def is_constant(node: Node) -> bool:

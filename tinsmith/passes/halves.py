@@ -59,7 +59,7 @@ class _Widening:
     def visit(self, node: Node) -> None:
         if node.op.name == "Cast":
             self._cast(node)
-        elif node.op.traits & {"control", "impure"}:
+        elif node.op.traits & {"control", "impure", "check"}:
             self.context.refuse(PASS, node.name, f"{node.op.name} keeps its own element types")
         elif not self._only_moves(node):
             self._widen(node)

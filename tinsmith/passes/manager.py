@@ -62,6 +62,8 @@ class Context:
     and what nodes went into, for `explain`."""
 
     matches: Mapping[RuleSet, list[Node]] | None = None
+    nested: bool = False
+    """Whether the graph is one of an If, a Loop, ...: its nodes are run by their references."""
     refusals: list[Refusal] = field(default_factory=list)
     notes: list[Refusal] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -294,8 +296,10 @@ def run_passes(
     verify: bool = False,
     rounds: int = 4,
     matches: Matches | None = None,
+    nested: bool = False,
 ) -> Report:
-    """Run the passes of a stage on a graph, in place; nested graphs (If, Loop, Scan) too.
+    """Run the passes of a stage on a graph, in place; nested graphs (If, Loop, Scan) too, but for
+    those that hold what cannot be computed: these may never be run, and stay as they are.
 
     The portable stage is repeated, up to `rounds` times, until nothing changes. `verify` checks
     the graph after every pass that changed it. `matches` are those of the graph that this one is
@@ -303,15 +307,16 @@ def run_passes(
     """
     passes = _chosen(stage, device, spec)
     report = Report()
-    for sub in _own_nested(graph):
-        nested = run_passes(sub, stage, device, spec, verify=verify, rounds=rounds)
-        report.entries += nested.entries
-        report.refusals += nested.refusals
-        report.notes += nested.notes
-        report.counts += nested.counts
-        report.absorbed |= nested.absorbed
+
+    def run(sub: Graph) -> None:
+        report.add(run_passes(sub, stage, device, spec, verify=verify, rounds=rounds, nested=True))
+
+    for node in graph.nodes:
+        if "control" in node.op.traits and node.op.name not in ("Fused", "Block"):
+            for key, value in node.attrs.items():
+                node.attrs[key] = _own(value, node, run, report)
     settled: set[str] = set()
-    context = Context()
+    context = Context(nested=nested)
     if matches is not None:
         context.matches = matches.within(graph)
         graph.edited = graph.edited or []
@@ -393,18 +398,17 @@ def _round(
     return changed
 
 
-def _own_nested(graph: Graph) -> list[Graph]:
-    """The nested graphs of control nodes, copied first: graphs that were cloned share them."""
-    owned: list[Graph] = []
-
-    def own(value: Any) -> Any:
-        if isinstance(value, Graph):
-            owned.append(value.clone())
-            return owned[-1]
-        return tuple(own(v) for v in value) if isinstance(value, tuple) else value
-
-    for node in graph.nodes:
-        if "control" in node.op.traits and node.op.name not in ("Fused", "Block"):
-            for key, value in node.attrs.items():
-                node.attrs[key] = own(value)
-    return owned
+def _own(value: Any, node: Node, run: Callable[[Graph], None], report: Report) -> Any:
+    """An attribute whose graphs are copies, which `run` has edited: graphs that were cloned share
+    them."""
+    if isinstance(value, tuple):
+        return tuple(_own(v, node, run, report) for v in cast(tuple[Any, ...], value))
+    if not isinstance(value, Graph):
+        return value
+    own = value.clone()
+    try:
+        run(own)
+    except (TypeRuleError, ReferenceFailed) as error:
+        report.refusals.append(Refusal("nested-passes", node.name, str(error), (node.name,)))
+        return value.clone()
+    return own

@@ -5,6 +5,7 @@ from __future__ import annotations
 PORTABLE = (
     "take-branches",
     "propagate-shapes",
+    "drop-proven",
     "canonicalise",
     "canonicalise-shapes",
     "lower-einsum",
@@ -45,6 +46,7 @@ MACHINE = (
     "gather-channels",
     "fuse-elementwise",
     "fuse-blocks",
+    "absorb-checks",
     "drop-dead-machine",
 )
 

@@ -28,6 +28,14 @@ class Report:
     def __len__(self) -> int:
         return len(self.entries)
 
+    def add(self, other: Report) -> None:
+        """Take in what passes did to a graph within this one."""
+        self.entries += other.entries
+        self.refusals += other.refusals
+        self.notes += other.notes
+        self.counts += other.counts
+        self.absorbed |= other.absorbed
+
     @property
     def changes(self) -> dict[str, int]:
         """How often each pass changed something, over all rounds."""

@@ -28,8 +28,11 @@ class Offer(NamedTuple):
     """What the candidates pack is to be exchanged by these."""
 
 
-def offer_of(placer: Placer, alike: Alike, node: Node, force: str | None) -> Offer:
-    """What kernels offer for a node, `force` alone where it is given."""
+def offer_of(
+    placer: Placer, alike: Alike, node: Node, force: str | None, checks: bool
+) -> Offer:
+    """What kernels offer for a node, `force` alone where it is given; with `checks`, those that
+    check sizes which only the run can prove."""
     if force == REFERENCE:
         return Offer(None, [], "forced")
     site, computed = None, None
@@ -38,7 +41,7 @@ def offer_of(placer: Placer, alike: Alike, node: Node, force: str | None) -> Off
         if not placer.overrides:
             layouts = [placer.layout(v) for v in node.inputs]
             split = tuple([v in placer.by_channels for v in node.inputs])
-            computed = alike.key(node, layouts, placer.threads, split)
+            computed = alike.key(node, layouts, placer.threads, split, checks)
             known = alike.again(computed, node)
             if known is not None:
                 site, found, arrays = known
@@ -48,7 +51,7 @@ def offer_of(placer: Placer, alike: Alike, node: Node, force: str | None) -> Off
         force = force or forced(node.name, inner, placer.overrides)
         if force == REFERENCE:
             return Offer(site, [], "forced")
-        found = candidates(site, force)
+        found = candidates(site, force, checks)
     except (Skip, CodegenError) as skip:
         return Offer(site, [], str(skip))
     if computed is not None:

@@ -23,6 +23,7 @@ from tinsmith.kernels.select import REFERENCE, Candidate, forced
 from tinsmith.kernels.trace import make_site
 from tinsmith.plan.alike import Alike
 from tinsmith.plan.blocks import place_block
+from tinsmith.plan.gate import follows
 from tinsmith.plan.offers import best_of, offer_of, rivals_of
 from tinsmith.plan.parts import free_concat, free_split
 from tinsmith.plan.pick import Preferences
@@ -152,17 +153,22 @@ class Placer:
 
     def place_node(self, node: Node, results: set[Value]) -> None:
         """Add the steps of one node; `results` are the values that leave the program."""
-        if node.op.name == "Block":
+        if not follows(node):
+            self.place_native(node, results, proven=False)
+        elif node.op.name == "Block":
             place_block(self, node, results)
         elif not (self._place_view(node) or self._place_parts(node)):
             self.place_native(node, results)
 
-    def place_native(self, node: Node, results: set[Value]) -> None:
-        """Add a step that computes one node by a kernel, or else by its reference."""
+    def place_native(self, node: Node, results: set[Value], proven: bool = True) -> None:
+        """Add a step that computes one node by a kernel, or else by its reference; where its sizes
+        are not `proven`, by a kernel that checks them."""
         force = forced(node.name, node.op.name, self.overrides)
         room = with_room(node)
-        offered = room.node if room else node
-        site, found, reason, computed, arrays = offer_of(self, self._alike, offered, force)
+        offered, checks = (room.node, True) if room else (node, not proven)
+        site, found, reason, computed, arrays = offer_of(
+            self, self._alike, offered, force, checks
+        )
         rivals = rivals_of(self, site, found, results) if site is not None else []
         best, measured = best_of(self, site, rivals) if site is not None else (None, None)
         if best is None or best.choice is None or site is None:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinsmith.errors import TinsmithError
+from tinsmith.errors import TinsmithError, TypeRuleError
 from tinsmith.formats.onnx import DTYPES
 from tinsmith.graph import Origin, Value
 from tinsmith.ops import OPS
+from tinsmith.ops.declared import refuse
 from tinsmith.registry import Registry
 
 if TYPE_CHECKING:
@@ -145,11 +146,16 @@ class Call:
     # ---- what the importer builds
 
     def emit(self, op: str, *inputs: Any, **attrs: Any) -> Any:
-        """Add a node; its output, or the tuple of outputs. Arrays become constants."""
-        values = [self.const(v) if isinstance(v, np.ndarray) else v for v in inputs]
-        node = self.scope.graph.add(
-            OPS[op], *values, name=f"{self.label}/{op}", origin=self.origin, **attrs
-        )
+        """Add a node; its output, or the tuple of outputs. Arrays become constants. In a body, which
+        may never run, what does not fit is an error of the run."""
+        values = tuple(self.const(v) if isinstance(v, np.ndarray) else v for v in inputs)
+        graph, name = self.scope.graph, f"{self.label}/{op}"
+        try:
+            node = graph.add(OPS[op], *values, name=name, origin=self.origin, **attrs)
+        except TypeRuleError as error:
+            if not self.scope.nested:
+                raise
+            node = refuse(graph, OPS[op], values, attrs, error, name, self.origin)
         return node.outputs[0] if len(node.outputs) == 1 else node.outputs
 
     def whole(self, value: Any) -> Any:

@@ -6,7 +6,6 @@ from typing import Any
 
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.model import import_body
-from tinsmith.frontends.onnx.protos import refine, type_of
 from tinsmith.frontends.onnx.scope import Scope, Skipped
 from tinsmith.graph import Dim, Graph, OptionalType, SequenceType, Type, Value, bare, same_kind
 from tinsmith.ops import OPS, fresh
@@ -133,8 +132,7 @@ def _settled(
 
     `skip` outputs come before those of the states.
     """
-    formal = list(proto.input)[len(lead) :]
-    types = [_declared(v, f) for v, f in zip(states, formal, strict=False)]
+    types = [v.type for v in states]
     own: set[Dim] = set()
     for _ in range(_ROUNDS):
         body = _body(call, proto, [*lead, *types, *rest], "body")
@@ -146,11 +144,6 @@ def _settled(
             return body
         types = joined
     raise Unsupported("the types of its states do not settle")
-
-
-def _declared(value: Value, formal: Any) -> Type:
-    declared = type_of(formal.type, formal.name)
-    return value.type if declared is None else refine(value.type, declared)[0]
 
 
 def _joined(before: Type, after: Type, own: set[Dim]) -> Type:

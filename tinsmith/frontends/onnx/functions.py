@@ -105,6 +105,7 @@ def expand(call: Call, body: Any) -> Result:
         origin=call.origin,
         depth=outer.depth + 1,
     )
+    inner.nested = outer.nested
     for name, value in zip(body.input, call.inputs, strict=False):
         if value is not None:
             inner.env[name] = value

@@ -12,6 +12,7 @@ from tinsmith.frontends.onnx.call import IMPORTERS, STANDARD, Unsupported, quali
 from tinsmith.frontends.onnx.protos import type_of
 from tinsmith.frontends.onnx.scope import Broken, Import, Problem, Scope
 from tinsmith.graph import Graph, Holder, MapType, Type, Value
+from tinsmith.ops.declared import drop_idle
 
 KNOWN = 22
 """The opset of the oldest onnx that is supported: up to here the package need not be asked."""
@@ -61,7 +62,7 @@ def _named(name: str, file: str) -> str:
 def import_body(parent: Scope, proto: Any, inputs: list[Type | None], name: str) -> Scope:
     """The scope of a subgraph, imported: its graph, and the outer values it captured.
 
-    `inputs` has the types that the caller knows; they complete the declared ones.
+    `inputs` has the types that the caller knows; what else is declared of them is checked.
     """
     graph = Graph(name, parent.graph.file)
     scope = Scope(parent.shared, graph, parent.opsets, parent=parent, attrs=parent.attrs)
@@ -80,7 +81,7 @@ def _fill(scope: Scope, proto: Any, types: list[Type | None] | None = None) -> N
         type = given or _input_type(shared, info, scope)
         value = scope.graph.input(info.name, type)
         scope.named.add(value)
-        scope.bind(info.name, value)
+        scope.bind(info.name, value if given is None else scope.formal(value, info))
     for i, tensor in enumerate(proto.initializer):
         array = model.initializer(i) if top else model.tensor(tensor)
         scope.add_constant(tensor.name, array)
@@ -91,6 +92,7 @@ def _fill(scope: Scope, proto: Any, types: list[Type | None] | None = None) -> N
     outputs = [scope.output(v.name) for v in proto.output]
     scope.broken = any(isinstance(v, Broken) for v in outputs)
     scope.graph.outputs = [v for v in outputs if isinstance(v, Value)]
+    drop_idle(scope.graph)
 
 
 def _input_type(shared: Import, info: Any, scope: Scope) -> Type:

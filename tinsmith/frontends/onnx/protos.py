@@ -6,7 +6,7 @@ from typing import Any
 
 from tinsmith.formats.onnx import DTYPES, OnnxModel
 from tinsmith.frontends.onnx.call import Unsupported
-from tinsmith.graph import Dim, Holder, MapType, OptionalType, SequenceType, Type, same_kind
+from tinsmith.graph import Dim, MapType, OptionalType, SequenceType, Type
 from tinsmith.graph.types import HOLDERS
 from tinsmith.ops import fresh
 
@@ -91,15 +91,6 @@ def _dim(d: Any) -> Dim:
     return f"dim{d.dim_param}" if d.dim_param.startswith("?") else d.dim_param
 
 
-def without_symbols(type: Type, numbers: bool = True) -> Type:
-    """A declared type with a fresh symbol for each of its own, as exporters name sizes alike that
-    differ; and, without `numbers`, for each of its sizes."""
-    if isinstance(type, Holder) or type.shape is None:
-        return type
-    keeps = int if numbers else ()
-    return type.like(shape=tuple(d if isinstance(d, keeps) else fresh() for d in type.shape))
-
-
 def type_proto(type: Type) -> Any:
     """The TypeProto of a type."""
     from onnx import helper
@@ -111,32 +102,3 @@ def type_proto(type: Type) -> Any:
     name = type.dtype.name
     code = next(k for k, v in DTYPES.items() if v == name)
     return helper.make_tensor_type_proto(code, type.shape)
-
-
-def refine(known: Type, declared: Type) -> tuple[Type, bool]:
-    """`known`, completed by what is declared; and whether the two contradict each other.
-
-    Where they do, `known` wins.
-    """
-    if not same_kind(known, declared):
-        return known, True
-    if isinstance(known, Holder) and isinstance(declared, Holder):
-        item, clash = refine(known.item, declared.item)
-        return type(known)(item), clash
-    if declared.shape is None:
-        return known, False
-    if known.shape is None:
-        return declared, False
-    if len(known.shape) != len(declared.shape):
-        return known, True
-    clash = any(
-        isinstance(a, int) and isinstance(b, int) and a != b
-        for a, b in zip(known.shape, declared.shape, strict=True)
-    )
-    if clash:
-        return known, True
-    dims = tuple(
-        b if isinstance(a, str) and a.startswith("?") else a
-        for a, b in zip(known.shape, declared.shape, strict=True)
-    )
-    return known.like(shape=dims), False

@@ -17,8 +17,10 @@ from tinsmith.frontends.onnx.call import (
     Unsupported,
     qualified,
 )
-from tinsmith.frontends.onnx.protos import attribute, refine, type_of, without_symbols
+from tinsmith.frontends.onnx.protos import attribute, type_of
 from tinsmith.graph import Graph, Origin, Type, Value
+from tinsmith.graph.types import compatible
+from tinsmith.ops.declared import claim, declare
 from tinsmith.records import dataclass
 
 
@@ -95,6 +97,8 @@ class Scope:
         self.shared, self.graph, self.opsets, self.parent = shared, graph, opsets, parent
         self.prefix, self.attrs, self.origin, self.depth = prefix, attrs, origin, depth
         self.broken = False
+        self.nested = parent is not None
+        """Whether the nodes are those of a body, which may never run."""
         self.env: dict[str, Any] = {}
         self.captured: dict[Value, Value] = {}  # outer value -> input of this graph
         self.declared: dict[str, Type] = {}
@@ -167,14 +171,20 @@ class Scope:
     # ---- graphs
 
     def declare(self, infos: Iterable[Any]) -> None:
-        """Keep the types of value_info, for values whose type cannot be inferred."""
+        """Keep the types of value_info and of outputs, which are checked where they do not follow from
+        what is known."""
         for info in infos:
             try:
                 declared = type_of(info.type, info.name)
             except Unsupported:
                 continue
             if declared is not None:
-                self.declared[info.name] = without_symbols(declared)
+                self.declared[info.name] = declared
+
+    def formal(self, value: Value, info: Any) -> Value:
+        """An input of a body, behind a check of the rank that is declared of it."""
+        self.declare([info])
+        return self.checked(value, info.name, self.declared.get(info.name))
 
     def add_constant(self, name: str, array: Any) -> None:
         value = self.graph.const(array, name)
@@ -327,28 +337,40 @@ class Scope:
                     )
                 continue
             if isinstance(value, Value) and value not in self.named:
-                self._name(value, name, proto if i == 0 else None)
+                value = self._name(value, name, proto if i == 0 else None)
             self.bind(name, value)
 
-    def _name(self, value: Value, name: str, proto: Any) -> None:
+    def _name(self, value: Value, name: str, proto: Any) -> Value:
+        """The value of a node that gets a name; what the model declares of it is checked."""
         self.named.add(value)
         if self.prefix:
             value.name = self.graph.unique(f"{self.prefix}/{name}")
-            return
+            return value
         value.name = name
         if value.producer is not None and proto is not None:
             value.producer.name = self.labels[id(proto)]
-        if declared := self.declared.get(name):
-            known, clash = refine(value.type, declared)
-            if value.producer is not None and not all(
-                v is None or v.type.is_static for v in value.producer.inputs
-            ):  # what is free now will tell its sizes
-                known, _ = refine(value.type, without_symbols(declared, numbers=False))
-            value.type = known
-            if clash:
-                self.note(
-                    f"{self.shared.model.name} declares {name!r} as {declared}; it is {value.type}"
-                )
+        return self.checked(value, name, self.declared.get(name))
+
+    def checked(self, value: Value, name: str, declared: Type | None) -> Value:
+        """A value behind a check of what is declared of it and does not follow from what is known;
+        what contradicts that is noted."""
+        node = value.producer
+        if declared is None or value.const is not None:
+            return value
+        if not compatible(value.type, declared):
+            if node is not None:
+                file = self.shared.model.name
+                self.note(f"{file} declares {name!r} as {declared}; it is {value.type}")
+            return value
+        # What is free now will tell its sizes.
+        told = node is not None and all(v is None or v.type.is_static for v in node.inputs)
+        shape = claim(value.type, declared, numbers=told)
+        if shape is None:
+            return value
+        origin = Origin(self.shared.model.file, name, "input") if node is None else node.origin
+        value = declare(value, shape, origin)
+        self.named.add(value)
+        return value
 
 
 def _reads(proto: Any) -> set[str]:

@@ -1,0 +1,133 @@
+"""What a model says of itself and nothing proves: checked when it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tinsmith.errors import DataError, TypeRuleError
+from tinsmith.graph import Dim, Graph, Holder, Node, Origin, Type, Value, dtype_of
+from tinsmith.graph.types import name_of
+from tinsmith.ops._op import OPS, Op, fresh, need, op
+from tinsmith.ops._rules import need_data
+
+Claim = tuple[int | None, ...]
+"""A shape in which None stands for a dim of which nothing is said."""
+
+
+@op("check")
+def Declared(x, *, shape):
+    """y = x, which the model declares to have this shape; None is a dim that may be any"""
+    fits = len(shape) == x.ndim and all(d in (None, n) for d, n in zip(shape, x.shape, strict=True))
+    need_data(
+        fits,
+        f"it gives {x.dtype}{list(x.shape)}, where the model declares {_shown(shape)}: "
+        "a size that the model declares is not so",
+    )
+    return x
+
+
+@Declared.type
+def _(x: Value, *, shape: Claim) -> Type:
+    need(all(d is None or d >= 0 for d in shape), f"a size in {_shown(shape)} is negative")
+    known: tuple[Dim | None, ...] = (None,) * len(shape) if x.shape is None else x.shape
+    fits = len(known) == len(shape) and all(
+        d is None or not isinstance(k, int) or k == d for k, d in zip(known, shape, strict=True)
+    )
+    need(fits, f"the model declares {_shown(shape)}, but it is {x.type}")
+    dims = [k if d is None else d for k, d in zip(known, shape, strict=True)]
+    return Type(x.dtype, tuple(fresh() if d is None else d for d in dims))
+
+
+def _shown(shape: Claim) -> str:
+    return f"[{','.join('?' if d is None else str(d) for d in shape)}]"
+
+
+def claim(known: Type, declared: Type, numbers: bool = True) -> Claim | None:
+    """What `declared`, which does not contradict `known`, says beyond it: its rank and, with
+    `numbers`, its sizes; None where that is nothing. Holders' items are not looked at, and a size
+    of 0 is what exporters write for one that they do not know."""
+    if isinstance(known, Holder) or declared.shape is None:
+        return None
+    unknown = (None,) * len(declared.shape)
+    said = [
+        b if numbers and isinstance(b, int) and b and not isinstance(a, int) else None
+        for a, b in zip(known.shape or unknown, declared.shape, strict=True)
+    ]
+    return tuple(said) if known.shape is None or any(d is not None for d in said) else None
+
+
+def declare(value: Value, shape: Claim, origin: Origin) -> Value:
+    """A value after a check that it has a shape; it takes over the name of what a node gives."""
+    made = value.graph.add(
+        OPS["Declared"], value, shape=shape, name=f"{value.name}/Declared", origin=origin
+    )
+    if value.producer is not None:
+        value.name, made.output.name = made.output.name, value.name
+    return made.output
+
+
+def drop_idle(graph: Graph) -> None:
+    """Drop the checks of values on which no output depends."""
+    needed: set[Node] = set()
+    left = [v.producer for v in graph.outputs]
+    while left:
+        node = left.pop()
+        if node is not None and node not in needed:
+            needed.add(node)
+            left += [v.producer for v in node.inputs if v is not None]
+    for node in graph.nodes:
+        if "check" in node.op.traits and node not in needed:
+            assert node.inputs[0] is not None
+            graph.replace(node.output, node.inputs[0])
+            graph.remove(node)
+
+
+# ---- nodes that cannot run
+
+
+@op("impure")
+def Refused(*xs, message, dtypes):
+    """A node of a branch whose inputs do not fit it: an error, but only where the branch is taken"""
+    raise DataError(message)
+
+
+@Refused.type
+def _(*xs: Value | None, message: str, dtypes: tuple[str, ...]) -> tuple[Type, ...]:
+    return tuple(Type(dtype_of(d), None) for d in dtypes)
+
+
+def refuse(
+    graph: Graph,
+    operator: Op,
+    inputs: tuple[Value | None, ...],
+    attrs: Mapping[str, Any],
+    error: TypeRuleError,
+    name: str,
+    origin: Origin,
+) -> Node:
+    """A node that stands for one whose type rule has refused it with `error`, which is raised where
+    nothing tells the element types of its outputs."""
+    types = None
+    for keeps in (True, False):
+        try:
+            types = operator.infer(
+                tuple([_shapeless(v, keeps) for v in inputs]), operator.bind(inputs, attrs)
+            )
+            break
+        except TypeRuleError:
+            continue
+    if types is None or any(isinstance(t, Holder) for t in types):
+        raise error
+    names = tuple("string" if t.dtype == object else name_of(t.dtype) for t in types)
+    message = str(error).removeprefix(f"{origin}: ")
+    return graph.add(
+        OPS["Refused"], *inputs, message=message, dtypes=names, name=name, origin=origin
+    )
+
+
+def _shapeless(v: Value | None, keeps: bool) -> Value | None:
+    """A value of which only the element type is known, and, where `keeps`, its constant."""
+    if v is None or isinstance(v.type, Holder) or (keeps and v.const is not None):
+        return v
+    return Value(v.graph, v.type.like(shape=None), v.name)

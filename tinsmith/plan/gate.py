@@ -1,0 +1,41 @@
+"""The last line of defence before memory is planned: sizes that do not follow from what is read.
+
+A type may tell sizes that only the run can prove: of a Reshape whose target is computed, where the
+model declares the result. Code that takes them for granted would read and write beyond the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tinsmith.graph import Graph, Node, Type, Value
+from tinsmith.graph.infer import checked_types
+
+REGIONS = ("Fused", "Block")
+
+
+def follows(node: Node) -> bool:
+    """Whether the static types of a node's outputs follow from its type rule over what it reads:
+    else only kernels that check the sizes may compute it, or its reference, whose results are
+    compared with the plan. Raises TypeRuleError where they contradict it."""
+    if not all(v.type.is_static for v in node.outputs):
+        return True  # computed by its reference, into memory of its own
+    if node.op.name in REGIONS:
+        return _region_follows(node.attrs["body"], node.inputs, node.outputs)
+    if "control" in node.op.traits:
+        return False
+    return [v.type for v in node.outputs] == list(checked_types(node))
+
+
+def _region_follows(
+    body: Graph, inputs: Sequence[Value | None], outputs: Sequence[Value]
+) -> bool:
+    return (
+        _types(inputs) == _types(body.inputs)
+        and _types(outputs) == _types(body.outputs)
+        and all(map(follows, body.nodes))
+    )
+
+
+def _types(values: Sequence[Value | None]) -> list[Type | None]:
+    return [None if v is None else v.type for v in values]
