@@ -25,12 +25,14 @@ import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 
 from tinsmith.backends import cpu
+from tinsmith.errors import PlanError
 from tinsmith.plan import arena, planner
 from tinsmith.plan.memory import Buffer, align
 from tinsmith.plan.placed import Placed
@@ -94,7 +96,10 @@ class Memory:
         self.rows = [row for row in rows if row[1]]
         ends = [pages(offset + nbytes) + slack for offset, nbytes in self.rows]
         size = max(ends, default=0) + PAGE
-        self.bytes = np.frombuffer(mmap.mmap(-1, size), np.uint8)
+        try:
+            self.bytes = np.frombuffer(mmap.mmap(-1, size), np.uint8)
+        except (OSError, OverflowError) as error:
+            raise PlanError(f"{size} bytes between guard pages cannot be had") from error
         at = 0
         for (offset, _), end in sorted(zip(self.rows, ends, strict=True)):
             start = offset // PAGE * PAGE
@@ -125,12 +130,12 @@ class Memory:
                     raise Overrun(f"byte {at} of a tensor of {nbytes} bytes of the {what}")
 
 
-def alone(array: Array, side: str, line: int = 1) -> tuple[Memory, Array]:
+def alone(dims: Sequence[int], dtype: np.dtype[Any], side: str) -> tuple[Memory, Array]:
     """Memory of one array, and the array there, of 0xFF."""
-    offset = place(0, array.nbytes, side, line)
-    memory = Memory([(offset, array.nbytes)], 0)
-    inside = memory.bytes[offset : offset + array.nbytes]
-    return memory, inside.view(array.dtype).reshape(array.shape)
+    nbytes = prod(dims) * dtype.itemsize
+    offset = place(0, nbytes, side, 1)
+    memory = Memory([(offset, nbytes)], 0)
+    return memory, memory.bytes[offset : offset + nbytes].view(dtype).reshape(dims)
 
 
 @dataclass
@@ -176,7 +181,7 @@ class _Results(Results):
     memory: Memory | None = None
 
     def array(self) -> Array:
-        self.memory, found = alone(np.empty(self.dims, self.dtype), self.side)
+        self.memory, found = alone(self.dims, self.dtype, self.side)
         return found
 
 
@@ -222,7 +227,7 @@ class _Session(Session):
     def _given(self, array: Any) -> tuple[Memory | None, Any]:
         if not isinstance(array, np.ndarray) or array.dtype == object or not array.size:
             return None, array
-        memory, inside = alone(array, self.layout.arena.side)
+        memory, inside = alone(array.shape, array.dtype, self.layout.arena.side)
         inside[...] = array
         return memory.only_read(), inside
 

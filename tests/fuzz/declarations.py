@@ -27,6 +27,7 @@ from tests.fuzz.judge import differ
 from tests.fuzz.lies import element_type, lying_text, proto_of, type_of
 from tests.fuzz.mutants import Dice
 from tests.fuzz.places import PLACES, Place, at_the_top
+from tests.guard import SIDES, guarded
 from tinsmith.errors import TinsmithError
 from tinsmith.graph import Graph
 from tinsmith.graph.text import format_graph, graph_weights, parse_graph
@@ -45,6 +46,8 @@ class Case:
     """Or the text of a graph, whose constants are the truth's."""
     runs: list[Feeds]
     backend: str
+    side: str
+    """Of the guard pages."""
 
     def load(self) -> Graph:
         """The graph that lies. Raises TinsmithError."""
@@ -161,10 +164,10 @@ def draw(seed: int) -> Case:
         runs.reverse()
     types = input_types(m, runs)
     truth = model_of(m, place, types, silent)
-    backend = dice.one(["cpu"] * 4 + ["numpy"])
+    how = dice.one(["cpu"] * 4 + ["numpy"]), dice.one(SIDES)
     if dice.chance(0.2):
         text = format_graph(ts.load(truth))
-        return Case(truth, lying_text(dice, text, known), runs, backend)
+        return Case(truth, lying_text(dice, text, known), runs, *how)
     try:
         known = known | outputs_of(ts.compile(ts.load(truth), backend="numpy"), runs[0])
     except TinsmithError:
@@ -176,7 +179,7 @@ def draw(seed: int) -> Case:
 
     lied = {n: type_of(dice, runs[0][n]) if dice.chance(0.04) else t for n, t in types.items()}
     lied = {n: t or types[n] for n, t in lied.items()}
-    return Case(truth, model_of(m, place, lied, say), runs, backend)
+    return Case(truth, model_of(m, place, lied, say), runs, *how)
 
 
 # ---- judging
@@ -203,7 +206,13 @@ def unlike(got: Any, want: Any) -> str:
 
 
 def verdict(case: Case) -> str:
-    """AGREED, REFUSED or UNSAID and a word, or WRONG and why."""
+    """AGREED, REFUSED and by what, or WRONG and why. An access outside of the tensors ends the
+    process."""
+    with guarded(case.side):
+        return _verdict(case)
+
+
+def _verdict(case: Case) -> str:
     truth = ts.compile(ts.load(case.truth), backend="numpy")
     try:
         net = ts.compile(case.load(), backend=case.backend, cache=False)
@@ -276,7 +285,7 @@ def main() -> None:
         print(onnx.printer.to_text(case.truth))
         lying = case.lying
         print(lying if isinstance(lying, str) else onnx.printer.to_text(lying))
-        print(case.backend, *case.runs, sep="\n", flush=True)
+        print(case.backend, case.side, *case.runs, sep="\n", flush=True)
         print(seed, list(cage.run(__spec__.name, range(seed, seed + 1)).values())[0])
 
 
