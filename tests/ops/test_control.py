@@ -131,8 +131,8 @@ def test_if_of_different_shapes():
 
 
 def test_branches_follow_the_outer_types():
-    """The branches were built for [2,3], and are used for [7,N]."""
-    types = types_of("If", [Type(BOOL, ()), f32(7, "N"), f32(7, "N")], branches(2, 3))
+    """The branches were built for [A,B], and are used for [7,N]."""
+    types = types_of("If", [Type(BOOL, ()), f32(7, "N"), f32(7, "N")], branches("A", "B"))
     assert [t.shape for t in types] == [(7, "N"), (7, "N")]
 
 
@@ -194,7 +194,7 @@ def test_a_state_that_grows_is_symbolic():
     def build(g, i, go, x):
         return [go, OPS["Concat"](x, x, axis=0)]
 
-    body = graph({"i": Type(I64, ()), "go": Type(BOOL, ()), "x": f32("K", 3)}, build)
+    body = graph({"i": Type(I64, ()), "go": Type(BOOL, ()), "x": Type(F32, None)}, build)
     (y,) = check("Loop", np.array(3), None, normal(1, 3), body=body)
     assert y.shape == (8, 3)
     shape = types_of("Loop", [np.array(3), None, f32(1, 3)], {"body": body})[0].shape
@@ -260,11 +260,11 @@ def test_scan_of_nothing():
 # ---- Fused
 
 
-def fused_body() -> Graph:
+def fused_body(x: Type = Type(F32, None)) -> Graph:
     def build(g, x, w, b):
         return [OPS["Relu"](OPS["Add"](OPS["MatMul"](x, w), b))]
 
-    return graph({"x": f32(2, 3), "w": f32(3, 4), "b": f32(4)}, build)
+    return graph({"x": x, "w": f32(3, 4), "b": f32(4)}, build)
 
 
 def test_fused():
@@ -275,7 +275,7 @@ def test_fused():
     assert types_of("Fused", [f32("N", 3), f32(3, 4), f32(4)], {"body": body})[0].shape == ("N", 4)
     g = Graph()
     node = g.add(OPS["Fused"], *(g.input(n, t) for n, t in
-        {"x": f32(2, 3), "w": f32(3, 4), "b": f32(4)}.items()), body=body)  # fmt: skip
+        {"x": f32(2, 3), "w": f32(3, 4), "b": f32(4)}.items()), body=fused_body(f32(2, 3)))  # fmt: skip
     assert OPS["Fused"].flops(node.inputs, node.outputs, node.attrs) == 2 * 2 * 3 * 4 + 8 + 8
 
 

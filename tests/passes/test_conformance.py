@@ -1,5 +1,6 @@
 """ONNX's node cases after both stages: every operator at the edge of what rules may touch."""
 
+import re
 import warnings
 
 import pytest
@@ -21,11 +22,18 @@ def check(case):
             run_passes(graph, stage, verify=True)
     assert [v.name for v in graph.outputs] == names
     text = format_graph(graph)
-    assert format_graph(parse_graph(text, graph_weights(graph))) == text
+    again = format_graph(parse_graph(text, graph_weights(graph)))
+    assert nameless(again) == nameless(text)
     for inputs, expected in case.data_sets:
         got = run_graph(graph, [_array(a) for a in inputs])
         for v, a, b in zip(graph.outputs, got, expected, strict=True):
             assert not differs(a, _array(b), max(case.rtol, 1e-4), v.type), text
+
+
+def nameless(text):
+    """The text with one name for all unknown sizes: that two of them are equal, which passes have
+    proven, a parser cannot believe."""
+    return re.sub(r"\?\d+", "?", text)
 
 
 @pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.slow)])

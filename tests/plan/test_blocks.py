@@ -72,9 +72,11 @@ def test_a_block_can_be_forced_by_name():
     assert "conv_block" in kernels_of(graph, overrides={"conv.2": "conv_block"})
 
 
-def test_forcing_what_declines_is_an_error():
-    graph = graph_of(c=4, e=8, o=4, size=(6, 6), finish="none")
-    block_of_graph(graph).body.nodes[1].attrs["group"] = 2
+def test_forcing_what_declines_is_an_error(monkeypatch):
+    graph, row = graph_of(c=4, e=8, o=4, size=(6, 6), finish="none"), KERNELS["conv_block"]
+    monkeypatch.setattr(
+        type(row), "offer", _declining(type(row).offer, "conv_block", why=Skip("declined here"))
+    )
     with pytest.raises(NoKernel, match="declines"):
         make_plan(graph, TARGET, overrides={"Block": "conv_block"})
 

@@ -192,7 +192,7 @@ class _Parser:
             key = self.name()
             self.expect(":")
             value = g.input(key, self.type())
-            self.symbols.update(value.shape or ())
+            self.symbols.update(d for d in value.shape or () if isinstance(d, str))
             self.define(env, key, value, at)
         self.expect("{")
         if self.accept("meta"):
@@ -295,20 +295,31 @@ class _Parser:
         from tinsmith.ops.declared import claim, declare
 
         names: dict[Dim, Dim] = {}
-        for v, t in zip(node.outputs, types, strict=False):
-            for a, b in zip(v.shape or (), t.shape or (), strict=False):
-                new = isinstance(a, str) and isinstance(b, str) and a not in names
-                if new and self.symbols.isdisjoint((a, b)) and b not in names.values():
-                    names[a] = b
         values = list(node.outputs)
         for i, t in enumerate(types):
             v = values[i]
-            v.type = _renamed(v.type, t, names)
+            v.type = self.renamed(v.type, t, names)
             if shape := claim(v.type, t):
                 values[i] = declare(v, shape, node.origin)
         for v in (*node.outputs, *values):
             self.symbols.update(d for d in v.shape or () if isinstance(d, str))
         return values
+
+    def renamed(self, type: Type, stated: Type, names: dict[Dim, Dim]) -> Type:
+        """A type with the names that the text has for its sizes, known ones included, where these
+        are no others' names. Names in items of holders say nothing, and are as stated."""
+        if isinstance(type, Holder) and isinstance(stated, Holder):
+            return type.__class__(self.renamed(type.item, stated.item, {}))
+        if type.shape is None or stated.shape is None:
+            return type.like(shape=None)
+        dims: list[Dim] = []
+        for a, b in zip(type.shape, stated.shape, strict=True):
+            if isinstance(b, str) and b not in self.symbols and b not in names.values():
+                if not isinstance(a, str) or a in self.symbols or a in names:
+                    a = b
+                names[a] = b
+            dims.append(names.get(a, a))
+        return type.like(shape=tuple(dims))
 
     def defines(self) -> bool:
         """Whether the string ahead starts the next statement."""
@@ -331,17 +342,6 @@ class _Parser:
             else:
                 inputs.append(self.use(env))
         return inputs, attrs
-
-
-def _renamed(type: Type, stated: Type, names: Mapping[Dim, Dim]) -> Type:
-    """A type with other names of sizes; names in items of holders say nothing, and are as stated."""
-    if isinstance(type, Holder) and isinstance(stated, Holder):
-        pairs = zip(type.item.shape or (), stated.item.shape or (), strict=False)
-        own = {a: b for a, b in pairs if isinstance(a, str) and isinstance(b, str)}
-        return type.__class__(_renamed(type.item, stated.item, own))
-    if type.shape is None:
-        return type
-    return type.like(shape=tuple(names.get(d, d) for d in type.shape))
 
 
 def parse_graph(text: str, weights: Mapping[str, Any] | None = None) -> Graph:

@@ -24,3 +24,21 @@ def bounded_copy(site: Site) -> Choice:
 
     return Choice(1e-6 + count * ELEMENT, (PLAIN,), (PLAIN,), one_phase(count, emit), scratch=64,
                   fault=f"{site.attr('what')} must lie in [{least}, {most}]")  # fmt: skip
+
+
+@kernel("Required", Tier.VECTOR, dtypes="bool")
+def required_copy(site: Site) -> Choice:
+    """A condition that must hold, or must not."""
+    site.need_no_epilogue("a copy has no epilogue")
+    value, count = bool(site.attr("value")), site.out.type.size
+
+    def emit(em: Emit) -> None:
+        source = em.ins[0]
+        assert source is not None
+        with em.b.loop(em.begin, em.end) as i:
+            held = (source.pointer + i).load()
+            em.fault(held.eq(0) if value else held.ne(0))
+            (em.outs[0].pointer + i).store(held)
+
+    return Choice(1e-6, (PLAIN,), (PLAIN,), one_phase(count, emit), scratch=64,
+                  fault=site.attr("message"))  # fmt: skip

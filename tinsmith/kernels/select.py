@@ -99,7 +99,7 @@ def forced(site_name: str, op: str, overrides: Mapping[str, str]) -> str | None:
     return None
 
 
-UNPROVEN = "only the run can prove its sizes, and this kernel does not check them"
+UNPROVEN = "only the run can prove its sizes"
 
 
 def candidates(site: Site, force: str | None = None, checks: bool = False) -> list[Candidate]:
@@ -119,7 +119,7 @@ def candidates(site: Site, force: str | None = None, checks: bool = False) -> li
     for row in rows:
         try:
             if checks and not row.checks:
-                raise Skip(UNPROVEN)
+                raise Skip(f"{UNPROVEN}, and this kernel does not check them")
             found += [Candidate(row.name, row.tier, c) for c in row.offer(site)]
         except Skip as skip:
             found.append(Candidate(row.name, row.tier, None, str(skip)))

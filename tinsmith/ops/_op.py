@@ -31,7 +31,7 @@ Traits:
     anchor        heavy enough that elementwise consumers are computed in its epilogue
     impure        not a function of its inputs (random numbers): never folded, merged or dropped
     check         its only output is its first input, or the run ends with an error: it stays where
-                  nothing reads it, until its type says no more than its input's
+                  nothing reads it
     control       holds subgraphs as attributes (If, Loop, Scan, Fused)
     holder        takes or gives sequences (lists of arrays) and optionals (None, or what they
                   hold); operators with neither this trait nor `control` take tensors only

@@ -1,9 +1,11 @@
-"""What a model says of itself and nothing proves: checked when it runs."""
+"""What nothing proves, checked when the model runs: sizes that it declares, branches that it takes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from tinsmith.errors import DataError, TypeRuleError
 from tinsmith.graph import Dim, Graph, Holder, Node, Origin, Type, Value, dtype_of
@@ -67,6 +69,16 @@ def declare(value: Value, shape: Claim, origin: Origin) -> Value:
     return made.output
 
 
+def undeclare(node: Node) -> None:
+    """Let what a check of sizes reads stand, under the same name, in the place of what it gives."""
+    x, y, name = node.inputs[0], node.output, node.output.name
+    assert x is not None
+    node.graph.replace(y, x)
+    node.graph.remove(node)
+    if x.name != name and x.producer is not None:
+        x.name, y.name = name, x.name
+
+
 def drop_idle(graph: Graph) -> None:
     """Drop the checks of values on which no output depends."""
     needed: set[Node] = set()
@@ -77,13 +89,24 @@ def drop_idle(graph: Graph) -> None:
             needed.add(node)
             left += [v.producer for v in node.inputs if v is not None]
     for node in graph.nodes:
-        if "check" in node.op.traits and node not in needed:
-            assert node.inputs[0] is not None
-            graph.replace(node.output, node.inputs[0])
-            graph.remove(node)
+        if node.op is Declared and node not in needed:
+            undeclare(node)
 
 
-# ---- nodes that cannot run
+# ---- branches that cannot run
+
+
+@op("check")
+def Required(condition, *, value=True, message):
+    """y = condition, which must be `value`; `message` says what is wrong where it is not"""
+    need_data(bool(np.asarray(condition).reshape(())) == value, message)
+    return condition
+
+
+@Required.type
+def _(condition: Value, *, value: bool, message: str) -> Type:
+    need(condition.dtype == np.bool_, f"the condition must be bool, it is {condition.type}")
+    return condition.type
 
 
 @op("impure")

@@ -1,12 +1,12 @@
-"""An If whose condition is known gives way to the branch that it takes."""
+"""An If gives way to the branch that it takes, where that is known."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import ClassVar, NamedTuple
 
 from tinsmith.graph import Graph, Node, Value
+from tinsmith.ops import OPS
+from tinsmith.ops.control import Refusal, infer_graph
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import replace_outputs
@@ -15,10 +15,11 @@ from tinsmith.rewrite import replace_outputs
 @register("portable")
 @dataclass(frozen=True)
 class TakeBranches:
-    """The nodes of the branch that a known condition takes stand where the If stood.
+    """The nodes of the branch that an If takes stand where it stood.
 
-    Exporters leave such conditions behind, and nothing is known of shapes beyond an If whose
-    branches differ.
+    That is known where the condition is, which exporters leave behind, and where the other branch
+    does not fit what it reads: then the condition is checked. Nothing is known of shapes beyond an
+    If whose branches differ.
     """
 
     operators: ClassVar = frozenset(("If",))
@@ -26,19 +27,54 @@ class TakeBranches:
     def run(self, graph: Graph, context: Context) -> int:
         changes = 0
         for node in list(graph.nodes):
-            if node.op.name != "If" or node.inputs[0] is None or node.inputs[0].const is None:
+            taken = _taken(node) if node.op.name == "If" else None
+            if taken is None:
                 continue
-            if replace_outputs(graph, node, _inlined(graph, node, node.inputs[0].const)):
+            if replace_outputs(graph, node, _inlined(graph, node, taken.value)):
                 changes += 1
+                if taken.refusal:
+                    _require(graph, node, taken)
             else:
                 context.refuse("take-branches", node.name, "a graph output would lose its name")
             graph.sweep()  # of the If and its branches' captured values, or of the refused copy
         return changes
 
 
-def _inlined(graph: Graph, root: Node, condition: np.ndarray[Any, Any]) -> tuple[Value, ...]:
+class _Taken(NamedTuple):
+    """What the condition of an If is, or has to be: why, where the other branch cannot run."""
+
+    value: bool
+    refusal: str = ""
+
+
+def _taken(node: Node) -> _Taken | None:
+    condition = node.inputs[0]
+    assert condition is not None
+    if condition.const is not None:
+        return _Taken(bool(condition.const.reshape(())))
+    refused: list[_Taken] = []
+    for value in (True, False):
+        try:
+            infer_graph(_branch(node, value), node.inputs[1:])  # type: ignore[arg-type]
+        except Refusal as refusal:
+            refused.append(_Taken(not value, str(refusal)))
+    return refused[0] if len(refused) == 1 else None
+
+
+def _require(graph: Graph, node: Node, taken: _Taken) -> None:
+    graph.add(
+        OPS["Required"], node.inputs[0], value=taken.value, message=taken.refusal,
+        name=f"{node.name}/Required", origin=node.origin,
+    )  # fmt: skip
+
+
+def _branch(node: Node, value: bool) -> Graph:
+    return node.attrs["then_branch" if value else "else_branch"]
+
+
+def _inlined(graph: Graph, root: Node, value: bool) -> tuple[Value, ...]:
     """The outputs of a copy of the taken branch, before the If."""
-    branch = root.attrs["then_branch" if condition.reshape(()) else "else_branch"]
+    branch = _branch(root, value)
     env: dict[Value, Value | None] = dict(zip(branch.inputs, root.inputs[1:], strict=True))
 
     def here(v: Value | None) -> Value | None:

@@ -62,8 +62,6 @@ class Context:
     and what nodes went into, for `explain`."""
 
     matches: Mapping[RuleSet, list[Node]] | None = None
-    nested: bool = False
-    """Whether the graph is one of an If, a Loop, ...: its nodes are run by their references."""
     refusals: list[Refusal] = field(default_factory=list)
     notes: list[Refusal] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -296,7 +294,6 @@ def run_passes(
     verify: bool = False,
     rounds: int = 4,
     matches: Matches | None = None,
-    nested: bool = False,
 ) -> Report:
     """Run the passes of a stage on a graph, in place; nested graphs (If, Loop, Scan) too, but for
     those that hold what cannot be computed: these may never be run, and stay as they are.
@@ -309,14 +306,14 @@ def run_passes(
     report = Report()
 
     def run(sub: Graph) -> None:
-        report.add(run_passes(sub, stage, device, spec, verify=verify, rounds=rounds, nested=True))
+        report.add(run_passes(sub, stage, device, spec, verify=verify, rounds=rounds))
 
     for node in graph.nodes:
         if "control" in node.op.traits and node.op.name not in ("Fused", "Block"):
             for key, value in node.attrs.items():
                 node.attrs[key] = _own(value, node, run, report)
     settled: set[str] = set()
-    context = Context(nested=nested)
+    context = Context()
     if matches is not None:
         context.matches = matches.within(graph)
         graph.edited = graph.edited or []

@@ -46,7 +46,6 @@ MACHINE = (
     "gather-channels",
     "fuse-elementwise",
     "fuse-blocks",
-    "absorb-checks",
     "drop-dead-machine",
 )
 

@@ -10,8 +10,33 @@ from collections.abc import Sequence
 
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.graph.infer import checked_types
+from tinsmith.ops.declared import undeclare
 
 REGIONS = ("Fused", "Block")
+
+
+def absorbed(graph: Graph) -> Graph:
+    """A graph in which what is declared of a result that nothing else reads is planned for that
+    result: its kernel checks the sizes, or they are compared with what its reference gives. The
+    graph itself, where there is nothing of the kind."""
+    if not any(_checked_alone(node, graph) for node in graph.nodes):
+        return graph
+    graph = graph.clone()
+    for node in graph.nodes:
+        if x := _checked_alone(node, graph):
+            x.type = node.output.type
+            undeclare(node)
+    return graph
+
+
+def _checked_alone(node: Node, graph: Graph) -> Value | None:
+    """What a check of sizes reads, where that is a node's result, and nothing else reads it."""
+    if node.op.name != "Declared" or not node.output.type.is_static:
+        return None
+    x = node.inputs[0]
+    if x is None or x.producer is None or x.uses != [node] or x in graph.outputs:
+        return None
+    return x
 
 
 def follows(node: Node) -> bool:

@@ -19,7 +19,7 @@ from tinsmith.kernels._kernel import Choice, Site, Skip, elem
 from tinsmith.kernels.counted import with_room
 from tinsmith.kernels.layout import PLAIN, Layout, to_layout
 from tinsmith.kernels.relayout import RELAYOUT, relayout
-from tinsmith.kernels.select import REFERENCE, Candidate, forced
+from tinsmith.kernels.select import REFERENCE, UNPROVEN, Candidate, forced
 from tinsmith.kernels.trace import make_site
 from tinsmith.plan.alike import Alike
 from tinsmith.plan.blocks import place_block
@@ -172,7 +172,8 @@ class Placer:
         rivals = rivals_of(self, site, found, results) if site is not None else []
         best, measured = best_of(self, site, rivals) if site is not None else (None, None)
         if best is None or best.choice is None or site is None:
-            self._place_reference(node, found, reason)
+            unproven = "" if proven or found else UNPROVEN
+            self._place_reference(node, found, reason or unproven)
             return
         choice = best.choice
         reads: list[Tensor | None] = []

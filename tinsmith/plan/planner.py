@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field, replace
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +18,7 @@ from tinsmith.kernels.layout import Spec
 from tinsmith.kernels.memo import choice_key, phase_code
 from tinsmith.plan.arena import arena_of, check_size, check_values, take_over, workspace_of
 from tinsmith.plan.footprint import footprint
+from tinsmith.plan.gate import absorbed
 from tinsmith.plan.main import helpers_text, main_text
 from tinsmith.plan.memory import align
 from tinsmith.plan.pick import Preferences
@@ -170,16 +170,15 @@ def make_plan(
     once everywhere); None leaves it to the cost model.
     """
     check_values(graph)
+    graph = absorbed(graph)
     target = replace(target, footprint=footprint(graph))
     placer = Placer(target, overrides or {}, precision, threads, preferences, small)
-    if turns is None:
-        regions = choose_turns(graph, placer.again, threads)
-    else:
-        regions = forced_turns(graph, turns)
     state = _State(sink, shelf or Shelf())
-    placed = placer.place(graph, regions, partial(_generate, state=state))
-    if sum(s.cost * s.turns for s in placed) < WORTH_DIVIDING:
-        threads = 1
+    placed = _place(graph, placer, turns, state)
+    if placed is None:
+        threads, placer = 1, placer.again(1)
+        placed = _place(graph, placer, turns, state)
+        assert placed is not None
     take_over(placed, placer.outputs)
     offsets, arena, naive, bound = arena_of(placed, placer.outputs)
     check_size(graph, arena, offsets)
@@ -208,6 +207,37 @@ def make_plan(
         plan, state.codes, state.weights, nodes, constants, placed,
         state.own_bytes, state.shared, state.fresh,
     )  # fmt: skip
+
+
+def _place(
+    graph: Graph, placer: Placer, turns: int | None, state: _State
+) -> list[Placed] | None:
+    """The steps of a graph, with their code; None, and nothing generated, where several threads
+    would share what one does in less time than it takes to wake the others."""
+    if turns is None:
+        regions = choose_turns(graph, placer.again, placer.threads)
+    else:
+        regions = forced_turns(graph, turns)
+    waiting: list[Placed] = []
+    spent = 0.0
+
+    def generate() -> None:
+        for s in waiting:
+            _generate(s, state)
+        waiting.clear()
+
+    def settled(s: Placed) -> None:
+        nonlocal spent
+        spent += s.cost * s.turns
+        waiting.append(s)
+        if placer.threads == 1 or spent >= WORTH_DIVIDING:
+            generate()
+
+    placed = placer.place(graph, regions, settled)
+    if placer.threads > 1 and sum(s.cost * s.turns for s in placed) < WORTH_DIVIDING:
+        return None
+    generate()
+    return placed
 
 
 def _port(value: Value) -> Port:
