@@ -194,7 +194,9 @@ class _Session(Session):
         super().__init__(program)
         plan, self.layout = program.plan, _LAYOUTS[id(program.plan.steps)][1]
         each = plan.memory.workspace // plan.threads
-        rows = [(o + t * each, n) for t in range(plan.threads) for o, n in self.layout.workspace.rows]
+        rows = [
+            (o + t * each, n) for t in range(plan.threads) for o, n in self.layout.workspace.rows
+        ]
         self._memories = {"arena": Memory(self.layout.arena.rows), "workspace": Memory(rows)}
         self._arena = self._memories["arena"].bytes
         self._workspace = self._memories["workspace"].bytes
@@ -281,5 +283,3 @@ def guarded(side: str = "after") -> Iterator[None]:
             yield
     finally:
         _LAYOUTS.clear()
-
-

@@ -52,7 +52,7 @@ CASES: list[Row] = [  # where the matrix lies, operand, access, element, what co
 
 
 def copy_and_more(operand: str, access: str, at: int) -> str:
-    """Register a kernel that copies a matrix, and reads or writes the element `at` of an operand."""
+    """Register a kernel that copies a matrix, and touches the element `at` of an operand."""
 
     def emit(em: Any) -> None:
         spots = {"in": em.ins[0].at(0, 0), "out": em.outs[0].at(0, 0), "packed": em.packed[0]}

@@ -1,4 +1,4 @@
-"""Small ONNX graphs whose sizes depend on data, with data that agree with each other, and that do not.
+"""Small ONNX graphs whose sizes depend on data, and data for them: such as agree, and others.
 
 `CORES` has a function for each way in which a size can depend on data. It draws nodes into a
 `Sketch` and returns the names of its results. Each operand that is fed has one or more choices.
@@ -296,7 +296,7 @@ def new_sequences(m: Sketch) -> Sequence[str]:
     a = m.node("Reshape", m.feed(X), m.size(i64(4, 6), i64(2, 12)))
     b = m.node("Tile", m.feed(X), m.size(i64(1, 1), i64(2, 1)))
     held = m.node("SequenceConstruct", a, b) if m.dice.chance(0.5) else m.node("SequenceEmpty")
-    held = m.node("SequenceInsert", held, a)
+    held = m.node("SequenceInsert", held, a, *([m.feed(np.array(0))] if m.dice.chance(0.5) else []))
     return [m.node("SequenceAt", held, m.feed(*scalars(0, -1, 2))), held]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
+from tests.fuzz.base import Array
 from tests.fuzz.mutants import Dice
 
 HUGE = [10**4, 10**6, 10**8, 10**12, 2**31, 2**62, 2**63 - 1]
@@ -15,8 +16,8 @@ WRONG = ["float32", "float64", "int64", "int32", "bool", "uint8", "float16"]
 TYPE = re.compile(r"\b(?:float|int|uint|bool|string)\d*\[[^\]]*\]")
 
 
-def element_type(dtype: Any) -> int:
-    return TensorProto.STRING if dtype == object else helper.np_dtype_to_tensor_dtype(dtype)
+def element_type(dtype: np.dtype[Any]) -> int:
+    return TensorProto.STRING if dtype.kind == "O" else helper.np_dtype_to_tensor_dtype(dtype)
 
 
 def lie(dice: Dice, shape: tuple[int, ...]) -> list[Any]:
@@ -55,12 +56,11 @@ def type_of(dice: Dice, value: Any) -> Any:
     return helper.make_tensor_type_proto(element_type(dtype), lie(dice, value.shape))
 
 
-def proto_of(value: Any, shape: Any = ()) -> Any:
-    """The TypeProto of a value that is fed; its dims, if it is a tensor, are `shape`'s, if given."""
-    if isinstance(value, list):
-        return helper.make_sequence_type_proto(proto_of(value[0], None))
-    dims = value.shape if shape == () else shape
-    return helper.make_tensor_type_proto(element_type(value.dtype), dims)
+def sequence_of(item: Array) -> Any:
+    """The TypeProto of a sequence of such tensors, of any shape."""
+    return helper.make_sequence_type_proto(
+        helper.make_tensor_type_proto(element_type(item.dtype), None)
+    )
 
 
 def lying_text(dice: Dice, text: str, true: dict[str, Any]) -> str:

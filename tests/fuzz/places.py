@@ -1,4 +1,4 @@
-"""Where the nodes of a drawn graph lie in its model: at the top, in a function, in a branch or a body.
+"""Where drawn nodes lie in their model: at the top, in a function, in a branch, in a body.
 
 Each place adds what it needs to be fed to the sketch, and returns a `Place`.
 """
