@@ -101,7 +101,7 @@ def infer_graph(graph: Graph, args: Sequence[Value]) -> list[Type]:
     for node in graph.nodes:
         inputs = tuple(None if v is None else env.get(v, v) for v in node.inputs)
         if node.op is Refused:
-            raise Refusal(node.attrs["message"])
+            raise Refusal(f"{node.origin}: {node.attrs['message']}")
         try:
             types = node.op.infer(inputs, node.attrs)
         except TypeRuleError as error:

@@ -112,7 +112,15 @@ def _content(node: Node, known: dict[Value, Content]) -> Content | None:
     out = node.outputs[0]
     if content.size > MAX_CONTENT or (out.rank is not None and content.ndim != out.rank):
         return None
-    return content
+    return content if all(_holds(out.dtype, d) for d in content.reshape(-1)) else None
+
+
+def _holds(dtype: np.dtype[Any], number: Any) -> bool:
+    """Whether an element type has a number: others wrap around in the run."""
+    if not isinstance(number, int):
+        return True
+    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return least <= number <= most
 
 
 def _shape(node: Node) -> Content | None:
@@ -221,6 +229,7 @@ _CONTENT: dict[str, Any] = {
     "Unsqueeze": _reshape,
     "Cast": _cast,
     "Identity": lambda node, x: x,
+    "Declared": lambda node, x: x,
     "Add": _each(_add),
     "Sub": _each(_sub),
     "Mul": _each(_mul),
@@ -248,7 +257,7 @@ def _narrow_result(node: Node, known: dict[Value, Content]) -> int:
     dims = given
     if node.op.name == "Reshape":
         dims = [
-            (x.shape[i] if d == 0 and not node.allowzero and x.shape else None)
+            (x.shape[i] if d == 0 and not node.allowzero and i < len(x.shape or ()) else None)
             if d in (0, -1)
             else d
             for i, d in enumerate(given)
@@ -322,7 +331,9 @@ def _remaining(shape: Any, others: list[Any]) -> Any:
 
 
 def narrow(value: Value, dims: list[Any]) -> int:
-    """Put known dims (int, symbol or None) into a value's type; 1 where that changed it."""
+    """Put known dims (int, symbol or None) into a value's type; 1 where that changed it. Sizes are
+    never negative: what asks for such ones is an error of the run."""
+    dims = [None if isinstance(d, int) and d < 0 else d for d in dims]
     old: list[Any] = [None] * len(dims) if value.shape is None else list(value.shape)
     if len(old) != len(dims):
         return 0
