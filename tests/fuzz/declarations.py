@@ -220,8 +220,7 @@ def elided(case: Case, feeds: Feeds, got: Feeds) -> bool:
 
 
 def verdict(case: Case) -> str:
-    """AGREED, REFUSED and by what, ELIDED, or WRONG and why. An access outside of the tensors ends the
-    process."""
+    """AGREED, REFUSED and by what, ELIDED, or WRONG and why. A stray access ends the process."""
     with guarded(case.side):
         return _verdict(case)
 
