@@ -82,7 +82,7 @@ def test_a_check_stays_where_only_the_shape_is_read(backend: str) -> None:
     proto = reshaped([info("y", [4, 1])], [node("Shape", ["y"], ["z"])], "z")
     net = ts.compile(ts.load(proto), backend=backend, cache=False)
     np.testing.assert_array_equal(net(X, np.array([4, 1])), [4, 1])
-    with pytest.raises(DataError, match="Reshape 'y'.*declares"):
+    with pytest.raises(DataError, match=r"Reshape 'y'.*declares"):
         net(X, np.array([2, 2]))
 
 
@@ -106,6 +106,16 @@ def test_what_was_proven_is_native_behind_a_check() -> None:
     kinds = {s.op: s.kind for s in net.program().plan.steps}
     assert kinds == {"Reshape": "reference", "MatMul": "native"}
     np.testing.assert_array_equal(net(X, np.array([2, 2])), X.reshape(2, 2))
+
+
+def test_text_of_a_declared_shape_is_checked() -> None:
+    nodes = [node("StringSplit", ["x"], ["y", "n"]), node("Shape", ["y"], ["z"])]
+    value = [info("y", [1, 3], TensorProto.STRING)]
+    proto = model(nodes, [info("x", [1], TensorProto.STRING)], ["z"], value_info=value)
+    net = ts.compile(ts.load(proto), cache=False)
+    np.testing.assert_array_equal(net(np.array(["a b c"], object)), [1, 3])
+    with pytest.raises(DataError, match="declares"):
+        net(np.array(["a b"], object))
 
 
 # ---- bodies
@@ -149,7 +159,7 @@ def test_what_an_if_gives_is_checked(backend: str) -> None:
         backend=backend, cache=False,
     )  # fmt: skip
     np.testing.assert_allclose(net(np.array(True), X), np.exp(X), rtol=1e-5)
-    with pytest.raises(DataError, match="If 'm'.*declares"):
+    with pytest.raises(DataError, match=r"If 'm'.*declares"):
         net(np.array(False), X)
 
 

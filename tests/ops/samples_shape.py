@@ -29,6 +29,10 @@ for axis in (0, 1, 3, -1, -3):
     add("Flatten", data((2, 3, 4)), axis=axis)
 add("Flatten", data(()), axis=0)
 add("Flatten", data((0, 3)))
+for claimed in ((2, 3, 4), (None, 3, None), (None, None, None)):
+    add("Declared", data((2, 3, 4)), shape=claimed)
+add("Required", np.array(True), message="it must hold")
+add("Required", np.array([False]), value=False, message="it must not")
 add("Transpose", data((2, 3, 4)))
 add("Transpose", data((2, 3, 4)), perm=(1, 2, 0))
 add("Transpose", data((0, 3)), perm=(1, 0))

@@ -260,7 +260,10 @@ def test_scan_of_nothing():
 # ---- Fused
 
 
-def fused_body(x: Type = Type(F32, None)) -> Graph:
+ANY = Type(F32, None)
+
+
+def fused_body(x: Type = ANY) -> Graph:
     def build(g, x, w, b):
         return [OPS["Relu"](OPS["Add"](OPS["MatMul"](x, w), b))]
 
@@ -274,8 +277,9 @@ def test_fused():
     close(y, np.maximum(x @ w + b, 0))
     assert types_of("Fused", [f32("N", 3), f32(3, 4), f32(4)], {"body": body})[0].shape == ("N", 4)
     g = Graph()
-    node = g.add(OPS["Fused"], *(g.input(n, t) for n, t in
-        {"x": f32(2, 3), "w": f32(3, 4), "b": f32(4)}.items()), body=fused_body(f32(2, 3)))  # fmt: skip
+    types = {"x": f32(2, 3), "w": f32(3, 4), "b": f32(4)}
+    values = [g.input(n, t) for n, t in types.items()]
+    node = g.add(OPS["Fused"], *values, body=fused_body(f32(2, 3)))
     assert OPS["Fused"].flops(node.inputs, node.outputs, node.attrs) == 2 * 2 * 3 * 4 + 8 + 8
 
 

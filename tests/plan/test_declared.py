@@ -14,7 +14,14 @@ import tinsmith as ts
 from tests.declared import CASES, FOLLOWERS, built, lies
 from tinsmith.backends.cpu import compile_placed
 from tinsmith.codegen.target import host
-from tinsmith.errors import DataError, ImportFailed, PlanError, ReferenceFailed, TinsmithError, TypeRuleError
+from tinsmith.errors import (
+    DataError,
+    ImportFailed,
+    PlanError,
+    ReferenceFailed,
+    TinsmithError,
+    TypeRuleError,
+)
 from tinsmith.graph import Graph, Type
 from tinsmith.graph.text import format_graph, graph_weights, parse_graph
 from tinsmith.graph.verify import verify
@@ -27,7 +34,7 @@ BACKENDS = ("cpu", "numpy")
 
 @cache
 def truth(name: str, after: str = "") -> tuple[list[np.ndarray[Any, Any]] | None, Any]:
-    """What the model gives that declares nothing, by its references; and the first result's shape."""
+    """What the model gives that declares nothing, by its references; the first result's shape."""
     proto, feeds = built(name)
     y = ts.compile(ts.load(proto), backend="numpy").run(feeds)[0]
     if not after:
@@ -39,8 +46,8 @@ def truth(name: str, after: str = "") -> tuple[list[np.ndarray[Any, Any]] | None
 
 
 def outcome(graph: Any, backend: str, feeds: Any, want: Any) -> list[np.ndarray[Any, Any]] | None:
-    """The results, or None where there is an error that says what is wrong with the declaration; any
-    that the reference may raise, where nothing is wanted."""
+    """The results, or None where there is an error that says what is wrong with the declaration, or
+    any of the reference, where nothing is wanted."""
     try:
         return ts.compile(graph(), backend=backend, cache=False).run(feeds)
     except NAMED:

@@ -300,7 +300,7 @@ class Graph:
             self.edited.append(node)
 
     def sweep(self, start: Iterable[Node] | None = None) -> int:
-        """Drop nodes that nothing uses, but for checks; how many. `start` names where to look first,
+        """Drop nodes that nothing uses, but no checks; how many. `start` names where to look first,
         if known."""
         dropped = 0
         outputs = set(map(id, self.outputs))

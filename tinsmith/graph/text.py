@@ -12,8 +12,8 @@ Attributes at their defaults are left out, `-` is an absent input, `@name` is th
 where it is not that of the first output, `from` its origin where it is not the node itself.
 Constants of more than `max_inline` elements are found by name among the weights (`graph_weights`);
 `key "..."` gives that name where it differs, as it does in nested graphs. What holds tensors has
-a type such as `sequence(float32[N,3])` or `optional(sequence(int64[*]))`. What a type says of a node's
-output beyond what follows from its inputs is not believed, but checked by a Declared node.
+a type such as `sequence(float32[N,3])` or `optional(sequence(int64[*]))`. What a type says of an
+output beyond what follows from the inputs of its node is checked by a Declared node, not believed.
 """
 
 from __future__ import annotations
@@ -290,8 +290,8 @@ class _Parser:
         return self.stated(node, types)
 
     def stated(self, node: Node, types: list[Type]) -> list[Value]:
-        """The outputs of a node whose types the text states: unknown sizes get their names there,
-        but for names that other sizes have, and what else it says beyond the type rule is checked."""
+        """The outputs of a node whose types the text states: sizes get their names there, but for
+        names that others have, and what it says beyond the type rule is checked."""
         from tinsmith.ops.declared import claim, declare
 
         names: dict[Dim, Dim] = {}

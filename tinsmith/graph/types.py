@@ -142,7 +142,7 @@ def bare(type: Type) -> Type:
 
 
 def says_more(stated: Type, known: Type) -> bool:
-    """Whether a type has sizes, or a rank, that another one, with which it is compatible, has not."""
+    """Whether a type has sizes, or a rank, that another one, compatible with it, has not."""
     stated, known = bare(stated), bare(known)
     if isinstance(stated, Holder) and isinstance(known, Holder):
         return says_more(stated.item, known.item)

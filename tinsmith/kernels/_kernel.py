@@ -145,8 +145,8 @@ class Kernel:
     isas: frozenset[str]
     rule: Rule
     checks: bool = False
-    """Whether its code checks sizes that only the run can prove: it counts what it finds, or reports
-    a fault where an operand asks for other sizes than those planned."""
+    """Whether its code checks sizes that only the run can prove: it counts what it finds, or
+    reports a fault where an operand asks for other sizes than those planned."""
 
     @property
     def summary(self) -> str:

@@ -1,4 +1,4 @@
-"""What nothing proves, checked when the model runs: sizes that it declares, branches that it takes."""
+"""What nothing proves, checked when the model runs: declared sizes, and branches that are taken."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _(condition: Value, *, value: bool, message: str) -> Type:
 
 @op("impure")
 def Refused(*xs, message, dtypes):
-    """A node of a branch whose inputs do not fit it: an error, but only where the branch is taken"""
+    """An error: a node whose inputs do not fit it, in a branch that may never be taken"""
     raise DataError(message)
 
 

@@ -256,12 +256,8 @@ def _narrow_result(node: Node, known: dict[Value, Content]) -> int:
     given: list[Any] = list(content)
     dims = given
     if node.op.name == "Reshape":
-        dims = [
-            (x.shape[i] if d == 0 and not node.allowzero and i < len(x.shape or ()) else None)
-            if d in (0, -1)
-            else d
-            for i, d in enumerate(given)
-        ]
+        own = dict(enumerate(() if node.allowzero else x.shape or ()))
+        dims = [own.get(i) if d == 0 else None if d == -1 else d for i, d in enumerate(given)]
         if given.count(-1) == 1 and dims.count(None) == 1:
             i = given.index(-1)
             dims[i] = _remaining(x.shape, dims[:i] + dims[i + 1 :])

@@ -8,11 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tinsmith.errors import TinsmithError
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.graph.infer import checked_types
+from tinsmith.kernels._kernel import elem
 from tinsmith.ops.declared import undeclare
 
 REGIONS = ("Fused", "Block")
+
+
+def is_native(value: Value) -> bool:
+    """Whether a value can lie in the arena: static, not empty, of a plain dtype."""
+    if not value.type.is_static or value.type.size == 0:
+        return False
+    try:
+        elem(value)
+    except TinsmithError:
+        return False
+    return True
 
 
 def absorbed(graph: Graph) -> Graph:
@@ -31,7 +44,7 @@ def absorbed(graph: Graph) -> Graph:
 
 def _checked_alone(node: Node, graph: Graph) -> Value | None:
     """What a check of sizes reads, where that is a node's result, and nothing else reads it."""
-    if node.op.name != "Declared" or not node.output.type.is_static:
+    if node.op.name != "Declared" or not is_native(node.output):
         return None
     x = node.inputs[0]
     if x is None or x.producer is None or x.uses != [node] or x in graph.outputs:
@@ -52,9 +65,7 @@ def follows(node: Node) -> bool:
     return [v.type for v in node.outputs] == list(checked_types(node))
 
 
-def _region_follows(
-    body: Graph, inputs: Sequence[Value | None], outputs: Sequence[Value]
-) -> bool:
+def _region_follows(body: Graph, inputs: Sequence[Value | None], outputs: Sequence[Value]) -> bool:
     return (
         _types(inputs) == _types(body.inputs)
         and _types(outputs) == _types(body.outputs)

@@ -28,9 +28,7 @@ class Offer(NamedTuple):
     """What the candidates pack is to be exchanged by these."""
 
 
-def offer_of(
-    placer: Placer, alike: Alike, node: Node, force: str | None, checks: bool
-) -> Offer:
+def offer_of(placer: Placer, alike: Alike, node: Node, force: str | None, checks: bool) -> Offer:
     """What kernels offer for a node, `force` alone where it is given; with `checks`, those that
     check sizes which only the run can prove."""
     if force == REFERENCE:

@@ -13,7 +13,6 @@ from dataclasses import replace
 from math import prod
 
 from tinsmith.codegen.target import Target
-from tinsmith.errors import TinsmithError
 from tinsmith.graph import Graph, Node, Origin, Type, Value
 from tinsmith.kernels._kernel import Choice, Site, Skip, elem
 from tinsmith.kernels.counted import with_room
@@ -23,7 +22,7 @@ from tinsmith.kernels.select import REFERENCE, UNPROVEN, Candidate, forced
 from tinsmith.kernels.trace import make_site
 from tinsmith.plan.alike import Alike
 from tinsmith.plan.blocks import place_block
-from tinsmith.plan.gate import follows
+from tinsmith.plan.gate import follows, is_native
 from tinsmith.plan.offers import best_of, offer_of, rivals_of
 from tinsmith.plan.parts import free_concat, free_split
 from tinsmith.plan.pick import Preferences
@@ -98,7 +97,7 @@ class Placer:
     def begin(self, graph: Graph) -> None:
         """Give the inputs their places."""
         for i, v in enumerate(graph.inputs):
-            space = "input" if _is_native(v) else "python"
+            space = "input" if is_native(v) else "python"
             self._home[v] = Tensor(v.name, v.dtype, _dims(v), space=space, index=i)
 
     # ---- nodes
@@ -108,7 +107,7 @@ class Placer:
         if "view" not in node.op.traits or len(node.outputs) != 1:
             return False
         x, y = node.inputs[0], node.output
-        if x is None or x.const is not None or not (_is_native(x) and _is_native(y)):
+        if x is None or x.const is not None or not (is_native(x) and is_native(y)):
             return False
         if forced(node.name, node.op.name, self.overrides):
             return False
@@ -129,7 +128,7 @@ class Placer:
         if node.op.name not in ("Concat", "Split", "Slice"):
             return False
         if forced(node.name, node.op.name, self.overrides) or not all(
-            v is None or _is_native(v) for v in (*node.inputs, *node.outputs)
+            v is None or is_native(v) for v in (*node.inputs, *node.outputs)
         ):
             return False
         parts = free_split(node, self._home) or free_concat(node, self._home)
@@ -166,9 +165,7 @@ class Placer:
         force = forced(node.name, node.op.name, self.overrides)
         room = with_room(node)
         offered, checks = (room.node, True) if room else (node, not proven)
-        site, found, reason, computed, arrays = offer_of(
-            self, self._alike, offered, force, checks
-        )
+        site, found, reason, computed, arrays = offer_of(self, self._alike, offered, force, checks)
         rivals = rivals_of(self, site, found, results) if site is not None else []
         best, measured = best_of(self, site, rivals) if site is not None else (None, None)
         if best is None or best.choice is None or site is None:
@@ -271,13 +268,13 @@ class Placer:
         for v in node.inputs:
             if v is None:
                 reads.append(None)
-            elif v.const is not None and not _is_native(v):
+            elif v.const is not None and not is_native(v):
                 reads.append(Tensor(v.name, v.dtype, _dims(v), space="python", array=v.const))
             else:
                 reads.append(self._read(v, PLAIN, _dims(v)))
         writes = []
         for v in node.outputs:
-            native = _is_native(v) and v.type.size > 0
+            native = is_native(v) and v.type.size > 0
             tensor = Tensor(v.name, v.dtype, _dims(v), space="arena" if native else "python")
             self.set(v, tensor)
             writes.append(tensor)
@@ -371,7 +368,7 @@ class Placer:
 
     def _deliver(self, value: Value, index: int) -> Tensor:
         """Where output `index` is: written there directly where its producer can."""
-        if value.const is not None and not _is_native(value):
+        if value.const is not None and not is_native(value):
             return Tensor(value.name, value.dtype, _dims(value), space="python", array=value.const)
         home = self._home.get(value)
         if home is not None and not home.is_static:
@@ -387,17 +384,6 @@ class Placer:
         source = self._read(value, PLAIN, value.dims) if home is None else home
         self.convert(value, source, result)
         return result
-
-
-def _is_native(value: Value) -> bool:
-    """Whether a value can lie in the arena: static, not empty, of a plain dtype."""
-    if not value.type.is_static or value.type.size == 0:
-        return False
-    try:
-        elem(value)
-    except TinsmithError:
-        return False
-    return True
 
 
 def _dims(value: Value) -> tuple[int, ...]:

@@ -209,9 +209,7 @@ def make_plan(
     )  # fmt: skip
 
 
-def _place(
-    graph: Graph, placer: Placer, turns: int | None, state: _State
-) -> list[Placed] | None:
+def _place(graph: Graph, placer: Placer, turns: int | None, state: _State) -> list[Placed] | None:
     """The steps of a graph, with their code; None, and nothing generated, where several threads
     would share what one does in less time than it takes to wake the others."""
     if turns is None:

@@ -146,8 +146,8 @@ class Call:
     # ---- what the importer builds
 
     def emit(self, op: str, *inputs: Any, **attrs: Any) -> Any:
-        """Add a node; its output, or the tuple of outputs. Arrays become constants. In a body, which
-        may never run, what does not fit is an error of the run."""
+        """Add a node; its output, or the tuple of outputs. Arrays become constants. What does not
+        fit in a body, which may never run, is an error of the run."""
         values = tuple(self.const(v) if isinstance(v, np.ndarray) else v for v in inputs)
         graph, name = self.scope.graph, f"{self.label}/{op}"
         try:

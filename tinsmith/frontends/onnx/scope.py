@@ -171,8 +171,7 @@ class Scope:
     # ---- graphs
 
     def declare(self, infos: Iterable[Any]) -> None:
-        """Keep the types of value_info and of outputs, which are checked where they do not follow from
-        what is known."""
+        """Keep the types of value_info and of outputs: those that do not follow are checked."""
         for info in infos:
             try:
                 declared = type_of(info.type, info.name)
