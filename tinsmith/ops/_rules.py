@@ -142,8 +142,8 @@ MOST_DIMS = 64
 
 
 def bounded(rank: int) -> int:
-    """A rank that arrays can have; TypeRuleError for others: a file may declare any length of what a
-    shape is read from."""
+    """A rank that arrays can have; TypeRuleError for others: a file may declare any length of what
+    a shape is read from."""
     need(rank <= MOST_DIMS, f"the result has {rank} dims, arrays have {MOST_DIMS} at most")
     return rank
 
