@@ -11,8 +11,8 @@ import os
 CHUNK = 50
 
 
-def chunks(alone: int) -> list[range]:
+def chunks(alone: int, size: int = CHUNK) -> list[range]:
     """The seeds, in parts that are one test each; `alone` of them without TINSMITH_FUZZ."""
     first, _, count = os.environ.get("TINSMITH_FUZZ", "").partition(":")
     start, end = (int(first), int(first) + int(count)) if count else (0, int(first or alone))
-    return [range(at, min(at + CHUNK, end)) for at in range(start, end, CHUNK)]
+    return [range(at, min(at + size, end)) for at in range(start, end, size)]

@@ -103,3 +103,14 @@ def test_sizes(op):
 def test_a_short_condition_drops_the_rest():
     got = OPS["Compress"](X, np.array([False, True]), axis=1)
     np.testing.assert_array_equal(got, X[:, 1:2])
+
+
+@pytest.mark.parametrize("op", ["Reshape", "Expand", "Unsqueeze", "Tile", "ConstantOfShape"])
+@pytest.mark.parametrize("rank", [65, 10**12])
+def test_ranks_that_no_array_has(op, rank):
+    """A file may declare any length of what tells a shape."""
+    graph = Graph("g")
+    shape = graph.input("shape", Type("int64", (rank,)))
+    x = graph.input("x", Type("float32", None if op == "Tile" else (2, 3)))
+    with pytest.raises(TypeRuleError, match="64 at most"):
+        graph.add(OPS[op], *([shape] if op == "ConstantOfShape" else [x, shape]))

@@ -152,10 +152,16 @@ def length_of(value: Value) -> int | None:
     return size if isinstance(size, int) else None
 
 
+def bounded(rank: int) -> int:
+    """A rank that arrays can have; TypeRuleError for others: a file may declare any length of what
+    a shape is read from."""
+    need(rank <= MOST_DIMS, f"the result has {rank} dims, arrays have {MOST_DIMS} at most")
+    return rank
+
+
 def unknown(rank: int | None) -> Shape | None:
-    """A shape of `rank` dims of which nothing is known; TypeRuleError for too many."""
-    need(rank is None or rank <= MOST_DIMS, f"{rank} dims: arrays have {MOST_DIMS} at most")
-    return None if rank is None else tuple(fresh() for _ in range(rank))
+    """A shape of `rank` dims of which nothing is known."""
+    return None if rank is None else tuple(fresh() for _ in range(bounded(rank)))
 
 
 def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.budget import MOST_DIMS
 from tinsmith.graph import Dim, Type, Value
 from tinsmith.ops._op import broadcast, fresh, need, op
 from tinsmith.ops._rules import (
     INTS,
     axes_of,
+    bounded,
     const_ints,
     length_of,
     need_data,
@@ -190,8 +190,7 @@ def _(x: Value, axes: Value) -> Type:
     count = length_of(axes)
     if x.shape is None or count is None:
         return Type(x.dtype, None)
-    rank = len(x.shape) + count
-    need(rank <= MOST_DIMS, f"{rank} dims: arrays have {MOST_DIMS} at most")
+    rank = bounded(len(x.shape) + count)
     if numbers is None:
         return Type(x.dtype, unknown(rank))
     new = axes_of(numbers, rank)
@@ -225,8 +224,7 @@ def _(x: Value, shape: Value) -> Type:
     count = length_of(shape)
     if x.shape is None or count is None:
         return Type(x.dtype, None)
-    rank = max(len(x.shape), count)
-    need(rank <= MOST_DIMS, f"{rank} dims: arrays have {MOST_DIMS} at most")
+    rank = bounded(max(len(x.shape), count))
     padded: tuple[Dim, ...] = (1,) * (rank - len(x.shape)) + x.shape
     return Type(x.dtype, tuple(fresh() if isinstance(d, str) or d == 1 else d for d in padded))
 
