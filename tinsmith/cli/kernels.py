@@ -45,6 +45,7 @@ def command(name: str | None, json_: bool) -> None:
             "name": k.name,
             "op": k.op,
             "tier": k.tier.name.lower(),
+            "backend": k.backend,
             "dtypes": sorted(k.dtypes),
             "isas": sorted(k.isas),
             "summary": k.summary,
@@ -57,17 +58,18 @@ def command(name: str | None, json_: bool) -> None:
         return click.echo(without_kernel(OPS[name]))
     return _show.table(
         f"{len(rows)} kernels",
-        ["operator", "kernel", "tier", "dtypes", "needs", "what it does"],
+        ["operator", "kernel", "tier", "backend", "dtypes", "needs", "what it does"],
         [
             (
                 d["op"],
                 d["name"],
                 d["tier"],
+                d["backend"],
                 " ".join(d["dtypes"]) or "all",
                 " ".join(d["isas"]) or "any",
                 d["summary"],
             )
             for d in document
         ],
-        left=["kernel", "tier", "dtypes", "needs", "what it does"],
+        left=["kernel", "tier", "backend", "dtypes", "needs", "what it does"],
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tinsmith.backends import BACKENDS
+from tinsmith.ops.region import Part
 from tinsmith.passes.report import Report
 from tinsmith.plan.place import Placed
 from tinsmith.plan.planner import Built
@@ -19,7 +21,11 @@ def explain_steps(built: Built, reports: Sequence[Report] = ()) -> dict[str, str
         if step.origin:
             lines.append(f"  origin     {step.origin}")
         names = _inner(step)
-        if names:
+        if step.node is not None and step.node.op is Part:
+            told = BACKENDS[step.kernel].explain(step.node.attrs["body"])
+            lines.append(f"  holds      {', '.join(names.values())}")
+            lines += [f"  computed   {told}"] if told else []
+        elif names:
             lines.append(f"  fused      {', '.join(names.values())}")
         held = {was: rule for n in (step.name, *names) for was, rule in gone.get(n, ())}
         if held:
@@ -73,7 +79,7 @@ def _inner(step: Placed) -> dict[str, str]:
     work = [] if step.node is None else [step.node]
     while work:
         node = work.pop(0)
-        if node.op.name in ("Fused", "Block"):
+        if "region" in node.op.traits:
             work = [*node.attrs["body"].nodes, *work]
         elif node is not step.node:
             found[node.name] = f"{node.op.name} {node.origin.name or node.name}"

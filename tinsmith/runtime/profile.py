@@ -58,7 +58,7 @@ class Profile:
     @property
     def reference_share(self) -> float:
         """The share of the time that steps run in numpy take."""
-        return sum(r.share for r in self.rows if r.kind == "reference")
+        return sum(r.share for r in self.rows if r.kernel == "reference")
 
     def __str__(self) -> str:
         unit, factor = ("us", 1e3) if all(r.ms < 0.1 for r in self.rows) else ("ms", 1)
