@@ -1,7 +1,7 @@
 """Which backend computes which node: a graph is split between those that were asked for.
 
 Each node goes to the first that takes it. Nodes that go to the backend whose program runs the
-graph stay as they are; those of any other become Part nodes, whatever they read computed before them.
+graph stay as they are; those of any other become Part nodes.
 """
 
 from __future__ import annotations
