@@ -22,7 +22,7 @@ from tinsmith.kernels.select import REFERENCE, UNPROVEN, Candidate, forced
 from tinsmith.kernels.trace import make_site
 from tinsmith.plan.alike import Alike
 from tinsmith.plan.blocks import place_block
-from tinsmith.plan.gate import follows, is_native
+from tinsmith.plan.gate import Gate, is_native
 from tinsmith.plan.offers import best_of, offer_of, rivals_of
 from tinsmith.plan.parts import free_concat, free_split
 from tinsmith.plan.pick import Preferences
@@ -43,7 +43,9 @@ class Placer:
         threads: int = 1,
         preferences: Preferences | None = None,
         small: bool = False,
+        gate: Gate | None = None,
     ) -> None:
+        self._gate = gate or Gate()
         self.overrides, self.precision = overrides, precision
         self.preferences, self.small = preferences or {}, small
         self._machine = target
@@ -60,8 +62,9 @@ class Placer:
     def again(self, threads: int) -> Placer:
         """Another one, which has placed nothing, for so many threads."""
         return Placer(
-            self._machine, self.overrides, self.precision, threads, self.preferences, self.small
-        )
+            self._machine, self.overrides, self.precision, threads, self.preferences, self.small,
+            self._gate,
+        )  # fmt: skip
 
     def place(
         self, graph: Graph, turns: Iterable[Turn], settled: Callable[[Placed], None]
@@ -152,7 +155,7 @@ class Placer:
 
     def place_node(self, node: Node, results: set[Value]) -> None:
         """Add the steps of one node; `results` are the values that leave the program."""
-        if not follows(node):
+        if not self._gate.follows(node):
             self.place_native(node, results, proven=False)
         elif node.op.name == "Block":
             place_block(self, node, results)
