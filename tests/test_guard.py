@@ -70,7 +70,7 @@ def copy_and_more(operand: str, access: str, at: int) -> str:
         return Choice(
             cost=1e-6, reads=site.reads([PLAIN], PLAIN), writes=(PLAIN,),
             phases=one_phase(SHAPE[0], emit), workspace=4 * LAST, scratch=4 * LAST,
-            packed=(Packed("p", lambda: np.ones(LAST, np.float32)),),
+            packed=(Packed("p", np.ones, (LAST, "float32")),),
         )  # fmt: skip
 
     copy.__name__ = "copy_and_more"

@@ -70,7 +70,7 @@ class Compilation:
     def sized(self, signature: Signature) -> tuple[Graph, Matches | None]:
         """The canonical graph of a signature, and, where that says more than the model, where rules
         may apply in it; `reports` then tells what passes did. Raises TypeRuleError where sizes do
-        not fit: generated code would read beyond the end of the smaller."""
+        not fit; the planner looks again, at what the machine's passes make of the graph."""
         types = self.types(signature)
         graph = self._copier.copy(types)
         matches = self.matches if types else None
@@ -78,9 +78,8 @@ class Compilation:
         if matches is not None:
             self.reports.append(matches.report)
             self.reports.append(run_passes(graph, "portable", "cpu", self.passes, matches=matches))
-        # What nobody has edited was inferred when the graph was copied.
-        edited = graph.nodes if matches is None else dict.fromkeys(graph.edited or ())
-        check_types(n for n in edited if n in graph)
+            # What nobody has edited was inferred when the graph was copied.
+            check_types(n for n in dict.fromkeys(graph.edited or ()) if n in graph)
         return graph, matches
 
     def place(self, signature: Signature) -> Graph:

@@ -16,7 +16,7 @@ from tinsmith.kernels.counted import with_room
 from tinsmith.kernels.layout import PLAIN, Layout
 from tinsmith.kernels.select import REFERENCE, UNPROVEN, Candidate, forced
 from tinsmith.plan.blocks import ONE_BY_ONE, judge
-from tinsmith.plan.gate import follows, is_native
+from tinsmith.plan.gate import is_native
 from tinsmith.plan.offers import best_of, offer_of, rivals_of
 from tinsmith.plan.parts import free_concat, free_split
 from tinsmith.plan.placed import Placed
@@ -55,7 +55,7 @@ def place(
 
 def place_node(placement: Placement, node: Node, results: set[Value]) -> None:
     """Add the steps of one node; `results` are the values that leave the program."""
-    if not follows(node):
+    if not placement.gate.follows(node):
         place_native(placement, node, results, proven=False)
     elif node.op.name == "Block":
         _place_block(placement, node, results)
