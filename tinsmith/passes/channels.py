@@ -236,9 +236,7 @@ def _between_convolutions(node: Node, convolved: set[Node | None]) -> bool:
     return any(u.op.name in CONVOLVED for v in node.outputs for u in v.uses)
 
 
-def _absorbs(
-    value: Value, outputs: set[Value], seen: set[Node], last: Container[Node]
-) -> bool:
+def _absorbs(value: Value, outputs: set[Value], seen: set[Node], last: Container[Node]) -> bool:
     """Whether all readers of a value (besides `last`) end in convolutions whose constant weights
     may take their input channels in another order; `seen` collects the nodes on the way."""
     work = [value]

@@ -55,13 +55,12 @@ class Tensor:
 
     @property
     def root(self) -> Tensor:
-        t = self
+        t, passed = self, []
         while (above := t.far or t.parent) is not None:
+            passed.append(t)
             t = above
-        below = self
-        while below is not t:  # all that were passed know the way
-            above, below.far = below.far or below.parent, t
-            below = above
+        for below in passed:
+            below.far = t
         return t
 
     @property

@@ -169,7 +169,9 @@ class _Driver:
         """Put the new values in the place of the root's outputs; the nodes that are gone with it,
         or None where nothing changes."""
         before = self.upstream(root)
-        moved = [u for old, v in zip(root.outputs, new, strict=True) if old is not v for u in old.uses]
+        moved = [
+            u for old, v in zip(root.outputs, new, strict=True) if old is not v for u in old.uses
+        ]
         if not replace_outputs(self.graph, root, new):
             return None
         neighbours = {v.producer for n in before for v in n.inputs if v is not None}
