@@ -62,9 +62,8 @@ def _choice(site: Site, rows: np.ndarray, inner: int) -> Choice:
     y, updates = site.out, site.input(2)
     if not rows.size:
         raise Skip("nothing is scattered")
-    last = {int(row): k for k, row in enumerate(rows)}
-    targets = np.array([t * inner for t in last], np.int64)
-    sources = np.array([k * inner for k in last.values()], np.int64)
+    kept = np.sort(len(rows) - 1 - np.unique(rows[::-1], return_index=True)[1])
+    targets, sources = rows[kept] * inner, kept * inner
     line = plan_copy((inner,), (1,), (1,), y.dtype.itemsize * 8)
 
     def scatter(em: Emit) -> None:
