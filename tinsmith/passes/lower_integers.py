@@ -1,8 +1,8 @@
 """Convolutions and products of bytes as exact ones of floats: sums are cut before they round.
 
-Every whole number up to 2^24 is a float32, so a product of floats is exact as long as no sum of some
-of its terms is larger. Longer sums are cut along the inner dimension into parts that are exact, and
-added as int32.
+Every whole number up to 2^24 is a float32, so a product of floats is exact as long as no sum of
+some of its terms is larger. Longer sums are cut along the inner dimension into exact parts, which
+are added as int32.
 """
 
 from __future__ import annotations
@@ -191,10 +191,7 @@ def _convolved(
         raise Skip(f"x is {x.type}, or a constant")
     left = _operand(x, None if x_zero is None else _column(x_zero, 1))
     right = _operand(w, None if w_zero is None else _column(w_zero, 1, *tail))
-    known = isinstance(right.real, np.ndarray)
     parts = _parts(left, right, (dims[1], prod(dims[2:])), outer_first=True)
-    if len(parts) > 1 and conv.group > 1 and not known:
-        raise Skip(f"sums of {dims[1]} channels are not exact in float32")
     attrs = {n: getattr(conv, n) for n in ("stride", "pad", "dilation", "group", "auto_pad")}
 
     def product(part: Part) -> Value:
@@ -202,9 +199,9 @@ def _convolved(
             return OPS["Conv"](left.real, right.real, **attrs)
         if conv.group == 1:
             return OPS["Conv"](_cut(left.real, part, 1), _cut(right.real, part, 1), **attrs)
-        some = np.zeros_like(right.real)  # channels of all groups, without those of other parts
-        some[:, part.start : part.stop] = right.real[:, part.start : part.stop]
-        return OPS["Conv"](left.real, some, **attrs)
+        mine = np.zeros((dims[1], *tail), FLOAT32)  # all groups, without channels of other parts
+        mine[part.start : part.stop] = 1
+        return OPS["Conv"](left.real, OPS["Mul"](right.real, mine), **attrs)
 
     return _total(parts, product, None if begin is None else _column(begin, *tail))
 
