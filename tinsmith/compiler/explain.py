@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tinsmith.passes.report import Report
 from tinsmith.plan.place import Placed
 from tinsmith.plan.planner import Built
+from tinsmith.rewrite import Refusal
 
 
 def explain_steps(built: Built, reports: Sequence[Report] = ()) -> dict[str, str]:
@@ -14,6 +15,8 @@ def explain_steps(built: Built, reports: Sequence[Report] = ()) -> dict[str, str
     into those."""
     found: dict[str, str] = {}
     gone = _gone(reports)
+    notes = _by_node(note for report in reports for note in report.notes)
+    refusals = _by_node(r for report in reports for r in report.refusals)
     for step in built.placed:
         lines = [f"{step.name}: {step.op} -> {step.kernel}"]
         if step.origin:
@@ -41,16 +44,31 @@ def explain_steps(built: Built, reports: Sequence[Report] = ()) -> dict[str, str
         if step.reason:
             lines.append(f"  because    {step.reason}")
         lines += [f"  candidate  {c}" for c in step.candidates]
-        for note in (n for report in reports for n in report.notes):
-            if note.node in (step.name, *names):
-                lines.append(f"  note       {note.rule}: {note.reason}")
-        refusals = (r for report in reports for r in report.refusals)
-        mine = [(r.rule, r.reason) for r in refusals if r.node in (step.name, *names)]
+        for note in _of(notes, (step.name, *names)):
+            lines.append(f"  note       {note.rule}: {note.reason}")
+        mine = [(r.rule, r.reason) for r in _of(refusals, (step.name, *names))]
         lines += [f"  not        {rule}: {reason}" for rule, reason in dict.fromkeys(mine)]
         text = "\n".join(lines)
         for key in (step.name, *names, *names.values(), *held):
             found.setdefault(key, text)
     return found
+
+
+Told = Mapping[str, Sequence[tuple[int, Refusal]]]
+"""What passes told, by node, each with its place in the order in which they told it."""
+
+
+def _by_node(told: Iterable[Refusal]) -> Told:
+    found: dict[str, list[tuple[int, Refusal]]] = {}
+    for place, one in enumerate(told):
+        found.setdefault(one.node, []).append((place, one))
+    return found
+
+
+def _of(told: Told, names: Iterable[str]) -> list[Refusal]:
+    """What was told of any of these nodes, in its order."""
+    mine = {place: one for name in names for place, one in told.get(name, ())}
+    return [mine[place] for place in sorted(mine)]
 
 
 def _gone(reports: Sequence[Report]) -> dict[str, list[tuple[str, str]]]:
@@ -72,9 +90,9 @@ def _inner(step: Placed) -> dict[str, str]:
     found: dict[str, str] = {}
     work = [] if step.node is None else [step.node]
     while work:
-        node = work.pop(0)
+        node = work.pop()
         if node.op.name in ("Fused", "Block"):
-            work = [*node.attrs["body"].nodes, *work]
+            work.extend(reversed(node.attrs["body"].nodes))
         elif node is not step.node:
             found[node.name] = f"{node.op.name} {node.origin.name or node.name}"
     return found
