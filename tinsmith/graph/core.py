@@ -15,6 +15,7 @@ from tinsmith.errors import GraphError, TypeRuleError
 from tinsmith.graph.order import in_order
 from tinsmith.graph.origin import Origin, at_node
 from tinsmith.graph.types import Dim, Type, compatible
+from tinsmith.graph.uses import Outputs, Uses
 
 
 class OpLike(Protocol):
@@ -47,9 +48,7 @@ class Value:
     ) -> None:
         self.graph, self.type, self.name = graph, type, name
         self.producer, self.index, self.const = producer, index, const
-        self.uses: list[
-            Node
-        ] = []  # one entry for each use: a node that reads it twice is there twice
+        self.uses = Uses()
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -115,7 +114,7 @@ class Graph:
     def __init__(self, name: str = "", file: str = "") -> None:
         self.name, self.file = name, file
         self.inputs: list[Value] = []
-        self.outputs: list[Value] = []
+        self._outputs = Outputs()
         self.meta: dict[str, Any] = {}
         self._nodes: dict[Node, None] = {}
         self._order: list[Node] | None = []
@@ -137,6 +136,15 @@ class Graph:
         return new
 
     # ---- building
+
+    @property
+    def outputs(self) -> Outputs:
+        """The values that leave the graph, in order."""
+        return self._outputs
+
+    @outputs.setter
+    def outputs(self, values: Iterable[Value]) -> None:
+        self._outputs = Outputs(values)
 
     def unique(self, name: str) -> str:
         """`name`, or `name.1`, `name.2`, ... where it is taken."""
@@ -266,18 +274,14 @@ class Graph:
         self._note(old.producer)
         self._note(new.producer)
         for user in dict.fromkeys(old.uses):
-            if user is new.producer:
-                continue
-            count = user.inputs.count(old)
-            user.inputs = tuple(new if v is old else v for v in user.inputs)
-            self._note(user)
-            new.uses.extend([user] * count)
-            old.uses = [u for u in old.uses if u is not user]
-        if any(v is old for v in self.outputs):
-            takes_over = (
-                new.producer is not None and not any(v is new for v in self.outputs) and keep_name
-            )
-            self.outputs = [new if v is old else v for v in self.outputs]
+            if user is not new.producer:
+                count = old.uses.pop(user)
+                user.inputs = _put(user.inputs, old, new, count)
+                new.uses.append(user, count)
+                self._note(user)
+        if old in self._outputs:
+            takes_over = new.producer is not None and new not in self._outputs and keep_name
+            self._outputs.replace(old, new)
             if takes_over:
                 old.name, new.name = new.name, old.name
         self._order = None
@@ -302,11 +306,10 @@ class Graph:
     def sweep(self, start: Iterable[Node] | None = None) -> int:
         """Drop nodes that nothing uses; how many. `start` names where to look first, if known."""
         dropped = 0
-        outputs = set(map(id, self.outputs))
         work = list(self._nodes if start is None else start)
         while work:
             node = work.pop()
-            if node not in self._nodes or any(v.uses or id(v) in outputs for v in node.outputs):
+            if node not in self._nodes or any(v.uses or v in self._outputs for v in node.outputs):
                 continue
             del self._nodes[node]
             dropped += 1
@@ -384,3 +387,14 @@ class Graph:
         from tinsmith.graph.text import format_graph
 
         return format_graph(self)
+
+
+def _put(
+    inputs: tuple[Value | None, ...], old: Value, new: Value, count: int
+) -> tuple[Value | None, ...]:
+    """The inputs of a node with `new` in the `count` places of `old`; a node may have thousands."""
+    found, at = list(inputs), -1
+    for _ in range(count):
+        at = inputs.index(old, at + 1)
+        found[at] = new
+    return tuple(found)
