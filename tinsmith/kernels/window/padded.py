@@ -16,7 +16,7 @@ def copy_rows(
     geo: Geometry,
     corner: Sequence[Val | int],
     extent: tuple[int, int],
-    channels: int,
+    channels: Val | int,
     channel: int,
     step: Triple,
     fill: float = 0.0,
