@@ -31,6 +31,7 @@ from tinsmith.kernels._kernel import (
     kernel,
     one_phase,
 )
+from tinsmith.kernels.moderate import are_finite
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 from tinsmith.kernels.rows import blocks, run
 from tinsmith.kernels.sharing import ALONE
@@ -156,10 +157,12 @@ class Few:
 def conv_transposed_few(site: Site) -> Choice:
     """Transposed convolution to at most 8 channels a group, by vectors of pixels of plain data."""
     w = site.const(1, "the weights")
-    bias = site.const(2, "the bias") if site.has(2) else np.zeros(site.out.dims[1], np.float32)
+    bias = site.const(2, "the bias") if site.has(2) else None
     axes, groups, target = axes_of(site), site.attr("group"), site.target
     if w.shape[1] > MOST_OUTPUTS:
         raise Skip(f"{w.shape[1]} channels of a group are enough for vectors of channels")
+    if not are_finite(w):
+        raise Skip("a weight is infinite or NaN, and zeros around the image would meet it")
     few = _plan(target, site.threads, axes, groups)
     places, pieces, tile = few.places, few.cut, few.tile
     segments_ = groups * places.batch * places.out[0] * pieces.bands * pieces.parts
@@ -173,9 +176,9 @@ def conv_transposed_few(site: Site) -> Choice:
         writes=(PLAIN,),
         phases=one_phase(segments_, lambda em: _emit(em, few)),
         packed=(
-            Packed("weights", lambda: _pack(w, few)),
-            Packed("bias", lambda: _pack_bias(bias, few)),
-            Packed("columns", lambda: _table(few)),
+            Packed("weights", _pack, (w, few), fits=are_finite),
+            Packed("bias", _pack_bias, (bias, few)),
+            Packed("columns", _table, (few,)),
         ),
         workspace=4 * sum(few.sizes),
         detail=f"tile {tile.rows}x{tile.vectors} vectors of {tile.width}, {few.columns} columns",
@@ -347,9 +350,11 @@ def _numbers(few: Few) -> np.ndarray:
     return np.array([c.number for k in few.tile.kinds for p in k.panels for c in p], np.int64)
 
 
-def _pack_bias(bias: np.ndarray, few: Few) -> np.ndarray:
-    """[groups * outputs] as [group][column of each panel]."""
+def _pack_bias(bias: np.ndarray | None, few: Few) -> np.ndarray:
+    """[groups * outputs], or zeros, as [group][column of each panel]."""
     channels = _numbers(few) // prod(few.phases)
+    if bias is None:
+        bias = np.zeros(few.axes.geometry.out_channels, np.float32)
     return bias.reshape(-1, few.outputs)[:, channels].reshape(-1)
 
 
