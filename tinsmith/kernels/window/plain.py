@@ -20,7 +20,7 @@ from tinsmith.kernels.rows import blocks
 from tinsmith.kernels.window.contract import Level, nest
 from tinsmith.kernels.window.direct import traffic
 from tinsmith.kernels.window.geometry import Geometry, steps
-from tinsmith.kernels.window.padded import copy_rows
+from tinsmith.kernels.window.padded import copy_rows, room
 from tinsmith.kernels.window.tiles import Pieces
 from tinsmith.records import dataclass
 
@@ -60,10 +60,10 @@ class Tile:
 
 
 def segments(
-    geo: Geometry, channels: int, room: int = WORKSPACE, longest: int = LONGEST, least: int = 1
+    geo: Geometry, channels: int, most: int = WORKSPACE, longest: int = LONGEST, least: int = 1
 ) -> Segments:
     """The cut of an output plane whose input is `channels` deep, or Skip: into segments of at most
-    so many columns, as many rows as `room` bytes of input allow, and at least so many bands."""
+    so many columns, as many rows as `most` bytes of input allow, and at least so many bands."""
     if geo.stride[2] > MOST_STRIDE:
         raise Skip(f"a stride of {geo.stride[2]} leaves too little of a vector")
     copied = any(geo.begin) or any(geo.after) or geo.stride[2] > 1
@@ -72,7 +72,7 @@ def segments(
     pitch = (wide - 1) * geo.stride[2] + (geo.kernel[2] - 1) * geo.dilation[2] + 1
     line = 4 * channels * geo.kernel[0] * pitch
     span = (geo.kernel[1] - 1) * geo.dilation[1] + 1
-    rows = max(1, (room // line - span) // geo.stride[1] + 1)
+    rows = max(1, (most // line - span) // geo.stride[1] + 1)
     bands = min(geo.out[1], max(least, -(-geo.out[1] // rows)))
     high = -(-geo.out[1] // bands)
     lines = (high - 1) * geo.stride[1] + span
@@ -161,7 +161,7 @@ def plain_choice(
         writes=(PLAIN,),
         phases=one_phase(pieces, lambda em: _emit(em, windows, work(em, tile.width))),
         packed=tuple(packed),
-        workspace=4 * copied,
+        workspace=4 * room(copied) if copied else 0,
         repeats=_tiles_overlap(geo, cut, tile),
         detail=f"tile {tile.rows}x{tile.vectors} vectors of {tile.width}",
     )

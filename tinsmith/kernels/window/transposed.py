@@ -28,6 +28,7 @@ from tinsmith.kernels._kernel import (
     packed_table,
 )
 from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.moderate import are_finite
 from tinsmith.kernels.window.direct import (
     EFFICIENCY,
     Reduction,
@@ -163,8 +164,8 @@ def conv_transposed(site: Site) -> Choice:
     """Transposed convolution as one direct convolution for each phase of the stride."""
     w = site.const(1, "the weights")
     bias = site.const(2, "the bias") if site.has(2) else None
-    # Numbers stand for weights that only a run knows: times infinity, zeros around x are NaN.
-    exact = w.dtype != np.float32
+    # Zeros around x times infinity are NaN. Numbers stand for weights that only a run knows.
+    exact = w.dtype != np.float32 or not are_finite(w)
     plan, width, groups = phases(site, exact), block_of(site.target), site.attr("group")
     geo = plan.geometry
     widths = Widths(groups, geo.channels // groups, geo.out_channels // groups)
@@ -175,7 +176,7 @@ def conv_transposed(site: Site) -> Choice:
     flops = 2.0 * width * way.cost / prod(largest.out[1:]) * geo.batch * plan.products
     tile = tiling(site.target, *largest.out[1:], cut.main if cut.count else cut.tail, depth)
     count = bands(geo.batch * way.sides * cut.total, tile.most_bands, flops=flops)
-    packed = [Packed("weights", _pack, (w, widths, plan, way))]
+    packed = [Packed("weights", _pack, (w, widths, plan, way), fits=are_finite)]
     packed.append(Packed("phases", _table, (plan,)))
     packed.append(packed_table("groups", way.ids()))
     if bias is not None:

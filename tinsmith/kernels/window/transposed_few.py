@@ -9,7 +9,6 @@ neighbouring places; the sums go to a buffer, which whole rows of outputs are ma
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import product
@@ -37,6 +36,7 @@ from tinsmith.kernels.rows import blocks, run
 from tinsmith.kernels.sharing import ALONE
 from tinsmith.kernels.window.contract import Level, nest
 from tinsmith.kernels.window.geometry import Geometry, Triple, triple
+from tinsmith.kernels.window.padded import room
 from tinsmith.kernels.window.plain import LONGEST, Rows, Segment, Segments, each_segment, segments
 from tinsmith.kernels.window.tiles import cut
 from tinsmith.kernels.window.transposed import Axes, axes_of
@@ -49,6 +49,8 @@ TILES_EACH = 4  # that a thread gets
 ROOM = 4  # the share of the second-level cache that the input of a segment should not exceed
 NEAR = 0.75  # the share of the first-level cache that what is read again and again may take
 LEAST = 16  # channels that are worth a pass over the sums
+FEW_PRODUCTS = 16  # of a loop body that LLVM compiles without a register to spare
+MOST_ALONE = 9  # columns of one vector: of more, LLVM spills some
 FINISHING = 6.0  # issue slots of a vector of outputs, from the buffer on
 
 Step = tuple[Triple, tuple[int, ...]]
@@ -148,7 +150,7 @@ class Few:
     @property
     def sizes(self) -> Triple:
         """Elements of the input's copy, of the buffer, and of a row of outputs."""
-        copied = self.depth * self.places.kernel[0] * self.cut.plane() if self.cut.copied else 0
+        copied = self.cut.copied and room(self.depth * self.places.kernel[0] * self.cut.plane())
         line = self.pitch * self.phases[2] if self.phases[2] > 1 else 0
         return copied, self.extent[0] * self.row, line
 
@@ -223,13 +225,13 @@ def _plan(target: Target, threads: int, axes: Axes, groups: int) -> Few:
 
 def _segments(target: Target, places: Geometry, inputs: int, bands: int, parts: int) -> Segments:
     """The cut of a plane of places in at least so many bands and parts."""
-    room = target.l2 // ROOM
-    longest = room // (4 * inputs * prod(places.kernel[:2]))
+    most = target.l2 // ROOM
+    longest = most // (4 * inputs * prod(places.kernel[:2]))
     if places.out[1] == 1:
         longest = int(NEAR * target.l1 / (8 * LEAST * prod(places.kernel[:2])))
     longest = max(2 * target.lanes, (longest - places.kernel[2]) // target.lanes * target.lanes)
     longest = min(LONGEST, longest, -(-places.out[2] // parts))
-    return segments(places, inputs, room, longest, bands)
+    return segments(places, inputs, most, longest, bands)
 
 
 def _columns(axes: Axes, least: Triple, outputs: int) -> tuple[Column, ...]:
@@ -248,7 +250,8 @@ def _columns(axes: Axes, least: Triple, outputs: int) -> tuple[Column, ...]:
     return tuple(sorted(found, key=lambda c: (c.offsets, c.number)))
 
 
-def _kinds(columns: Sequence[Column], most: int) -> tuple[Kind, ...]:
+@functools.lru_cache(maxsize=64)
+def _kinds(columns: tuple[Column, ...], most: int) -> tuple[Kind, ...]:
     """The columns in panels of at most so many."""
     together: dict[tuple[int, tuple[Step, ...]], list[tuple[Column, ...]]] = {}
     done = 0
@@ -274,25 +277,19 @@ def _tile(
     pieces: Segments,
     inputs: int,
     depth: int,
-    columns: Sequence[Column],
+    columns: tuple[Column, ...],
 ) -> Tile:
     """The best tile, or Skip."""
-    room = 28 if target.registers >= 32 else 16 if target.has_fma else 12
     best: Tile | None = None
-    known: dict[int, tuple[Kind, ...]] = {}
     for rows, vectors, width in product(range(1, 5), range(1, 9), _widths(target, pieces)):
         sums = rows * vectors
-        if rows > pieces.rows or vectors * width > pieces.columns or 2 * sums + 1 > room:
+        most = _most_columns(target, sums)
+        if rows > pieces.rows or vectors * width > pieces.columns or most < 1:
             continue
-        most = min(len(columns), (room - sums - (sums > 1)) // sums)
-        kinds = known.setdefault(most, _kinds(columns, most))
+        kinds = _kinds(columns, min(len(columns), most))
+        if max(kind.products for kind in kinds) > FEW_PRODUCTS:
+            kinds = _kinds(columns, min(len(columns), max(1, _most_columns(target, sums, 1))))
         if sums * sum(kind.products for kind in kinds) > MOST_PRODUCTS:
-            continue
-        import os
-
-        if os.environ.get("FEW") and (rows, vectors, width) != tuple(
-            map(int, os.environ["FEW"].split(","))
-        ):
             continue
         share = 0.5 if target.pipes == 1 and width < target.lanes else 1.0
         work = sum(len(k.panels) * _slots(target, k, sums, share, depth) for k in kinds)
@@ -305,6 +302,13 @@ def _tile(
         raise Skip(f"{len(columns)} outputs of a place have too many different taps")
     outputs = len(columns) * prod(places.out[1:])
     return replace(best, cost=best.cost + FINISHING * outputs / target.lanes)
+
+
+def _most_columns(target: Target, sums: int, spare: int = 0) -> int:
+    """Columns of a panel whose `sums` each stay in registers, of which so many are to spare."""
+    registers = 27 if target.registers >= 32 else 16 if target.has_fma else 11
+    most = (registers - spare - sums - 1) // sums
+    return min(most, MOST_ALONE) if sums == 1 else most
 
 
 def _widths(target: Target, pieces: Segments) -> list[int]:
