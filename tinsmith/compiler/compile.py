@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ from tinsmith.errors import (
 )
 from tinsmith.formats.mapped import check_unchanged
 from tinsmith.graph import Graph
+from tinsmith.graph.copy import with_outputs
 from tinsmith.graph.text import graph_weights
 from tinsmith.plan.shelf import Shelf
 from tinsmith.registry import Registry
@@ -186,21 +187,20 @@ def _numpy_net(graph: Graph) -> Net:
     def none(_: Signature) -> Program:
         raise AssertionError("the numpy backend builds no program")
 
+    def others(names: Sequence[str]) -> Net:
+        copy = with_outputs(graph, names)
+        copy.sweep()
+        return _numpy_net(copy)
+
     def explain() -> dict[str, str]:
         return {n.name: f"{n.name}: {n.op.name} -> reference (backend numpy)" for n in graph}
 
     inputs = {v.name: v.type for v in graph.inputs}
     names = [v.name for v in graph.outputs]
     return Net(
-        graph.name,
-        inputs,
-        names,
-        none,
-        lambda _: str(graph),
-        explain,
-        program.run,
-        source=lambda: graph,
-    )
+        graph.name, inputs, names, none, lambda _: str(graph), explain, program.run,
+        source=lambda: graph, others=others,
+    )  # fmt: skip
 
 
 class _Model:
@@ -303,7 +303,7 @@ class _Model:
         net = Net(
             found["name"], found["inputs"], found["outputs"], self.build, self.stage, self.explain,
             notes=self.notes, report=lambda: self.compilation.reports, sections=self.sections,
-            source=lambda: self.compilation.imported,
+            source=lambda: self.compilation.imported, others=self.others,
         )  # fmt: skip
         if self._bundle is not None:
             net.program(self._bundle.signature)
@@ -388,6 +388,12 @@ class _Model:
             if found is not None:
                 found["made"] = origin(self.compilation.imported, self.options, signature)
             return found
+
+    @still
+    def others(self, names: Sequence[str]) -> Net:
+        """The same model, compiled for other outputs."""
+        graph = with_outputs(self.compilation.imported, names)
+        return _Model(graph, self.target, vars(self.options), self.tune, self.cache, False).net()
 
     def stage(self, name: str) -> str:
         if name == "placed":

@@ -93,7 +93,7 @@ def profile_session(
     while len(runs) < max(1, repeat) or perf_counter() - began < LONG:
         cycles: dict[int, int] = {}
         start = perf_counter()
-        session.run(arrays, cycles)
+        session.run_checked(arrays, cycles)
         totals.append(perf_counter() - start)
         runs.append(cycles)
     rate = (session.counter - first) / (perf_counter() - began) or 1.0
