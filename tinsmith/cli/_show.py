@@ -6,6 +6,8 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
+from textwrap import wrap
 from typing import Any
 
 import click
@@ -55,13 +57,20 @@ def table(
     click.echo("\n".join(line for i, line in enumerate(lines) if line or 0 < i < len(lines) - 1))
 
 
+def width() -> int:
+    """The columns of the terminal; many where there is none."""
+    return console().width
+
+
 def pairs(title: str, items: Mapping[str, Any]) -> None:
-    """Print names and values, aligned."""
+    """Print names and values, aligned; long values go on in the next line."""
     if title:
         console().print(Text(title, style="bold"))
-    width = max((len(k) for k in items), default=0)
+    longest = max((len(k) for k in items), default=0)
     for key, value in items.items():
-        click.echo(f"  {key:<{width}}  {value}")
+        lines = wrap(str(value), max(20, width() - longest - 4), break_on_hyphens=False) or [""]
+        for name, line in zip_longest([key], lines, fillvalue=""):
+            click.echo(f"  {name:<{longest}}  {line}")
 
 
 def as_json(document: Any) -> None:

@@ -28,7 +28,8 @@ from tinsmith.passes.report import Matches, Report
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.shelf import Shelf
 from tinsmith.records import dataclass
-from tinsmith.runtime.net import Signature
+from tinsmith.runtime.explanation import Explanation
+from tinsmith.runtime.inputs import Signature
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Made:
 
     compiled: Compiled
     placed: Callable[[], str]
-    explained: Callable[[], dict[str, str]]
+    explained: Callable[[], list[Explanation]]
     tuned: str
     idle: str
 

@@ -38,9 +38,11 @@ from tinsmith.graph.copy import with_outputs
 from tinsmith.graph.text import graph_weights
 from tinsmith.plan.shelf import Shelf
 from tinsmith.registry import Registry
+from tinsmith.runtime.explanation import Explanation
 from tinsmith.runtime.forks import working
+from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.limits import calibrated
-from tinsmith.runtime.net import Net, Signature
+from tinsmith.runtime.net import Net
 from tinsmith.runtime.program import Program
 
 if TYPE_CHECKING:
@@ -192,8 +194,8 @@ def _numpy_net(graph: Graph) -> Net:
         copy.sweep()
         return _numpy_net(copy)
 
-    def explain() -> dict[str, str]:
-        return {n.name: f"{n.name}: {n.op.name} -> reference (backend numpy)" for n in graph}
+    def explain() -> list[Explanation]:
+        return [Explanation(n.name, n.op.name, "reference", "backend numpy") for n in graph]
 
     inputs = {v.name: v.type for v in graph.inputs}
     names = [v.name for v in graph.outputs]
@@ -226,7 +228,7 @@ class _Model:
         self.notes: list[str] = []
         self._made: Compilation | None = None
         self._placed: Callable[[], str] = str
-        self._explained: Callable[[], dict[str, str]] = dict
+        self._explained: Callable[[], list[Explanation]] = list
         self._last: Container | None = None
         self._lock = threading.RLock()
         self.shelf = Shelf()
@@ -362,7 +364,7 @@ class _Model:
         found = sections_of(made.compiled.program, made.compiled.code, self.target)
         if found is not None:
             found["placed"] = made.placed().encode()
-            found["explain"] = json.dumps(made.explained()).encode()
+            found["explain"] = json.dumps([e.to_json() for e in made.explained()]).encode()
         return found
 
     def _draft(self, signature: Signature) -> tuple[Made, Draft | None]:
@@ -405,9 +407,9 @@ class _Model:
         made = self.compilation
         return str(made.imported if name == "imported" else made.canonical)
 
-    def explain(self) -> dict[str, str]:
+    def explain(self) -> list[Explanation]:
         if self._last is not None and "explain" in self._last:
-            return dict(self._last.json("explain"))
+            return [Explanation(**found) for found in self._last.json("explain")]
         return self._explained()
 
 

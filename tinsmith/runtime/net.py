@@ -19,6 +19,7 @@ from tinsmith.errors import (
 )
 from tinsmith.graph import Graph, Holder, Type, dtype_of
 from tinsmith.plan.plan import Memory
+from tinsmith.runtime.explanation import Explanation, by_name
 from tinsmith.runtime.forks import working
 from tinsmith.runtime.inputs import Inputs, Signature
 from tinsmith.runtime.outputs import arranged, check, check_apart, check_names, copy_into
@@ -54,7 +55,7 @@ class Net(OfThisProcess):
         outputs: Sequence[str],
         build: Callable[[Signature], Program],
         stages: Callable[[str], str],
-        explain: Callable[[], Mapping[str, str]],
+        explain: Callable[[], Sequence[Explanation]],
         runner: Callable[[Sequence[Array]], list[Array]] | None = None,
         notes: Sequence[str] = (),
         report: Callable[[], Any] = list,
@@ -117,10 +118,13 @@ class Net(OfThisProcess):
                 f"{type(arrays).__name__}; {self.name} itself takes arrays: net(x)"
             )
         if names is None and out is None:
-            ordered = by_name and len(arrays) == self._count
-            ready = [arrays.get(n) for n in self._names] if ordered else arrays
-            session = None if by_name and not ordered else self._ready(ready)
-            if session is not None:
+            ready: Sequence[Any] = ()
+            if not isinstance(arrays, Mapping):
+                ready = arrays
+            elif len(arrays) == self._count:
+                ready = [arrays.get(n) for n in self._names]
+            session = self._ready(ready)
+            if session is not None and len(ready) == len(arrays):
                 return session.run_checked(ready)
         checked = self._takes.arrays(*(((), arrays) if by_name else (arrays, {})))
         return self._computed(checked, names, out)
@@ -310,16 +314,20 @@ class Net(OfThisProcess):
         """What was fused and why not, which kernels were candidates, which won; for one node (by
         its name in the model) or for all, with the nodes that run in numpy first. Of a model of
         free shapes, for those last compiled for; raises InputShapeError before there are any."""
+        texts = dict.fromkeys(map(str, self.explanations(node)))
+        return "\n\n".join([*self.notes, *texts] if node is None else texts)
+
+    def explanations(self, node: str | None = None) -> list[Explanation]:
+        """What `explain` tells, as data."""
         if self._runner is None:
             self._own_shapes()
         found = self._explain()
         if node is None:
-            unique = list(dict.fromkeys(found.values()))
-            unique.sort(key=lambda text: "-> reference" not in text.split("\n")[0])
-            return "\n\n".join([*self.notes, *unique])
-        if not isinstance(node, str) or node not in found:
-            raise UnknownName("node", str(node), found)
-        return found[node]
+            return sorted(found, key=lambda one: one.kernel != "reference")
+        named = by_name(found)
+        if not isinstance(node, str) or node not in named:
+            raise UnknownName("node", str(node), named)
+        return [named[node]]
 
     def profile(self, /, *args: Any, repeat: int = 10, **kwargs: Any) -> Profile:
         """Per-step times over `repeat` runs; a Profile, which prints as a table."""

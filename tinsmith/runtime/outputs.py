@@ -77,7 +77,7 @@ def check_apart(names: Sequence[str], out: Sequence[Array | None]) -> None:
     given = [(n, a) for n, a in zip(names, out, strict=True) if a is not None]
     for i, (name, array) in enumerate(given):
         for other, earlier in given[:i]:
-            if np.may_share_memory(array, earlier, max_work=EFFORT):
+            if np.may_share_memory(array, earlier, max_work=EFFORT):  # pyright: ignore[reportArgumentType]
                 raise OutputError(f"out for {other!r} and for {name!r} share memory")
 
 

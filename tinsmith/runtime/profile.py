@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
+from textwrap import fill
 from time import perf_counter
 from typing import Any
 
@@ -61,23 +62,45 @@ class Profile:
         return sum(r.share for r in self.rows if r.kind == "reference")
 
     def __str__(self) -> str:
+        return self.text(80)
+
+    def text(self, width: int | None = None) -> str:
+        """The table in so many columns: names that are longer lose their beginnings. With None as
+        wide as it must be."""
         unit, factor = ("us", 1e3) if all(r.ms < 0.1 for r in self.rows) else ("ms", 1)
-        head = f"{'step':40} {'kernel':24} {unit:>8} {'share':>6} "
-        head += f"{'GFLOP/s':>8} {'of peak':>7} {'GB/s':>7}"
+        kernels = max((len(r.kernel) for r in self.rows), default=6)
+        names = max((len(r.name) for r in self.rows), default=4)
+        kernels, names = max(kernels, 6), max(names, 4)
+        if width is not None:
+            room = width - NUMBERS_WIDTH
+            kernels = min(kernels, room - min(names, room // 2))
+            names = min(names, room - kernels)
         lines = [
-            f"{self.model}, {self.threads} thread{'s' * (self.threads > 1)}: "
-            f"{self.total_ms:.4f} ms a call (median), {self.steps_ms:.4f} ms in steps, "
-            f"peak {self.peak_gflops:.0f} GFLOP/s",
-            head,
+            f"{'step':{names}} {'kernel':{kernels}} {unit:>8} {'share':>6} "
+            f"{'GFLOP/s':>7} {'of peak':>7} {'GB/s':>6}"
         ]
         for r in self.rows:
             peak = "" if r.peak_share is None else f"{100 * r.peak_share:6.0f}%"
-            rate = f"{r.gflops:8.1f}" if r.gflops else " " * 8
+            rate = f"{r.gflops:.1f}" if r.gflops else ""
             lines.append(
-                f"{r.name[:40]:40} {r.kernel[:24]:24} {r.ms * factor:8.4f} {100 * r.share:5.1f}% "
-                f"{rate} {peak:>7} {r.gbytes_per_s:7.1f}"
+                f"{_end(r.name, names):{names}} {_end(r.kernel, kernels):{kernels}} "
+                f"{f'{r.ms * factor:8.4f}'[:8]} {100 * r.share:5.1f}% {rate:>7} {peak:>7} "
+                f"{r.gbytes_per_s:6.1f}"
             )
-        return "\n".join(lines)
+        head = (
+            f"{self.model}, {self.threads} thread{'s' * (self.threads > 1)}: "
+            f"{self.total_ms:.4f} ms a call, {self.steps_ms:.4f} ms in steps, "
+            f"peak {self.peak_gflops:.0f} GFLOP/s"
+        )
+        return "\n".join([head if width is None else fill(head, width), *lines])
+
+
+NUMBERS_WIDTH = 41  # of the columns after the names, with what is between
+
+
+def _end(name: str, width: int) -> str:
+    """A name in so many characters: the end tells more of the names of layers."""
+    return name if len(name) <= width else f"…{name[1 - width :]}"
 
 
 def profile_session(

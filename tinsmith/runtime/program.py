@@ -321,7 +321,8 @@ class Session(OfThisProcess):
 
     def _through(self, run: _Run) -> None:
         """Run one segment after the other, and read the results that come last."""
-        self._put_ports(self._table, 8 * PORTS, *_addresses([*run.inputs, *run.outputs]))
+        table: Any = self._table
+        self._put_ports(table, 8 * PORTS, *_addresses([*run.inputs, *run.outputs]))
         try:
             threads, address = self.program.plan.threads, self.program.team
             if threads == 1 or address is None:
