@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tinsmith.progress import reported
+
 WIDE = 1000  # columns, where nobody watches: a pipe gets every character of every cell
 
 LONGEST = 40  # letters of a word that is not broken; names of nodes may be longer than a line
@@ -95,10 +97,7 @@ def _plain(value: Any) -> Any:
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """Show that something is going on, while it is: on a terminal only, and on standard error."""
-    if sys.stderr.isatty():
-        with Console(stderr=True).status(f"{what} ..."):
-            yield
-    else:
+    with reported(None, what, patience=0.0):
         yield
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ from tinsmith.graph import Graph
 from tinsmith.graph.copy import with_outputs
 from tinsmith.graph.text import graph_weights
 from tinsmith.plan.shelf import Shelf
+from tinsmith.progress import Told, check_progress, reported, tell
 from tinsmith.registry import Registry
 from tinsmith.runtime.explanation import Explanation
 from tinsmith.runtime.forks import working
@@ -77,6 +79,7 @@ def compile(
     tune: bool = False,
     cache: bool = True,
     trust: bool = False,
+    progress: Callable[[int, int, str], object] | bool | None = None,
 ) -> Net:
     """Compile a model for this machine.
 
@@ -93,6 +96,11 @@ def compile(
                the winners are kept in the cache directory, for this and all models
     cache      keep compiled programs on disk, and use them; TINSMITH_CACHE says where
     trust      run the machine code that a .tin file carries; without it, code is made anew
+    progress   a function (done, total, what), called by the compiling thread as "reading",
+               "passes", "steps" (nodes that get a kernel) and "kernels" (machine code) go on, also
+               where a call compiles for new shapes; what it raises ends the compilation. None: a
+               line on standard error, where that is a terminal and it takes longer than 0.3 s.
+               False: nothing
 
     Options left out are those that trusted code was made with. Given ones that differ are refused
     by OptionError, and code of another release or for another machine by UntrustedCode.
@@ -109,6 +117,7 @@ def compile(
         if name is not None:
             check_name(option, name, known)
     check_flags(tune=tune, cache=cache, trust=trust)
+    check_progress(progress)
     threads = None if threads is None else whole_threads(threads)
     if not isinstance(model, Graph | str | os.PathLike):
         model = load(model)
@@ -123,7 +132,7 @@ def compile(
             "memory": memory,
         }  # fmt: skip
         given = {name: value for name, value in asked.items() if value is not None}
-        return _Model(model, target, given, tune, cache, trust).net()
+        return _Model(model, target, given, tune, cache, trust, progress).net()
 
 
 def machine_of(target: str | Target | None) -> Target:
@@ -217,8 +226,9 @@ class _Model:
         tune: bool,
         cache: bool,
         trust: bool,
+        progress: Told | bool | None,
     ) -> None:
-        self.model, self.cache = model, cache
+        self.model, self.cache, self.progress = model, cache, progress
         # No kernels rather than None, which would ask the environment again.
         self.options = Options(**{"kernels": "", **given})
         self._machine = _machine_named(target)
@@ -275,11 +285,20 @@ class _Model:
     def _loaded(self) -> Graph:
         if isinstance(self.model, Graph):
             return self.model
+        tell(0, 1, "reading")
         graph = load(self._source.path)
         self._source.check()
         return graph
 
+    def _telling(self) -> AbstractContextManager[None]:
+        name = self.model.name if isinstance(self.model, Graph) else self._source.given
+        return reported(self.progress, f"compiling {name}")
+
     def net(self) -> Net:
+        with self._telling():
+            return self._net()
+
+    def _net(self) -> Net:
         path = self._source.path
         found = self._bundle.interface if self._bundle else None
         if self.store is not None:
@@ -316,7 +335,7 @@ class _Model:
     @still
     def build(self, signature: Signature) -> Program:
         """The program for a signature: carried, stored, or built now."""
-        with working(), self._lock:
+        with working(), self._lock, self._telling():
             if self._bundle is not None:
                 if signature == self._bundle.signature:
                     self._last = self._bundle.file
@@ -395,7 +414,9 @@ class _Model:
     def others(self, names: Sequence[str]) -> Net:
         """The same model, compiled for other outputs."""
         graph = with_outputs(self.compilation.imported, names)
-        return _Model(graph, self.target, vars(self.options), self.tune, self.cache, False).net()
+        return _Model(
+            graph, self.target, vars(self.options), self.tune, self.cache, False, self.progress
+        ).net()
 
     def stage(self, name: str) -> str:
         if name == "placed":

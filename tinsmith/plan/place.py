@@ -30,6 +30,7 @@ from tinsmith.plan.placed import Placed
 from tinsmith.plan.settle import Settling
 from tinsmith.plan.tensors import Tensor
 from tinsmith.plan.turns import Turn, place_turns
+from tinsmith.progress import tell
 
 
 class Placer:
@@ -73,7 +74,8 @@ class Placer:
         starts = {turn.nodes[0]: turn for turn in turns}
         done: set[Node] = set()
         settling = Settling(self, graph, settled)
-        for node in graph.nodes:
+        for number, node in enumerate(graph.nodes):
+            tell(number, len(graph), "steps")
             if node in done:
                 continue
             nodes = [node]
