@@ -43,8 +43,9 @@ def check_progress(progress: object) -> None:
 def reported(
     progress: Told | bool | None, title: str, patience: float = PATIENCE
 ) -> Iterator[None]:
-    """What is told inside goes to `progress`: a function, False for nobody, None for whoever listens
-    outside, else a line on standard error that begins with `title`, where that is a terminal."""
+    """What is told inside goes to `progress`: a function, False for nobody, None for whoever
+    listens outside, else a line on standard error that begins with `title`, where that is a
+    terminal."""
     outer = getattr(_local, "listener", None)
     line = None
     if progress is None:
@@ -97,7 +98,8 @@ class _Line:
     def _show(self, text: str) -> None:
         from shutil import get_terminal_size
 
-        text = text[: get_terminal_size().columns - 1]
+        shown = [c if c.isprintable() else "?" for c in text]  # models name themselves
+        text = "".join(shown[: get_terminal_size().columns - 1])
         sys.stderr.write(f"\r\x1b[2K{text}")
         sys.stderr.flush()
         self._shown, self._next = True, time.monotonic() + PAUSE

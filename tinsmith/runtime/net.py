@@ -335,6 +335,14 @@ class Net(OfThisProcess):
         arrays = self._takes.arrays(args, kwargs)
         return profile_session(self.session(self._takes.signature(arrays)), arrays, repeat)
 
+    def _repr_html_(self) -> str:
+        from tinsmith.html import table
+
+        rows = [("input", name, type_) for name, type_ in self.inputs.items()]
+        known = self.outputs if self._programs else {}
+        rows += [("output", name, known.get(name, "")) for name in self.output_names]
+        return table(f"Net {self.name}", ["", "name", "type"], rows, left=["name", "type"])
+
     def __repr__(self) -> str:
         return f"<Net {self.name}({self._takes}) -> {', '.join(self.output_names)}>"
 

@@ -67,34 +67,54 @@ class Profile:
     def text(self, width: int | None = None) -> str:
         """The table in so many columns: names that are longer lose their beginnings. With None as
         wide as it must be."""
-        unit, factor = ("us", 1e3) if all(r.ms < 0.1 for r in self.rows) else ("ms", 1)
-        kernels = max((len(r.kernel) for r in self.rows), default=6)
-        names = max((len(r.name) for r in self.rows), default=4)
-        kernels, names = max(kernels, 6), max(names, 4)
+        unit, numbers = self._numbers()
+        kernels = max(len(name) for name in ("kernel", *(r.kernel for r in self.rows)))
+        names = max(len(name) for name in ("step", *(r.name for r in self.rows)))
         if width is not None:
             room = width - NUMBERS_WIDTH
             kernels = min(kernels, room - min(names, room // 2))
             names = min(names, room - kernels)
         lines = [
-            f"{'step':{names}} {'kernel':{kernels}} {unit:>8} {'share':>6} "
-            f"{'GFLOP/s':>7} {'of peak':>7} {'GB/s':>6}"
-        ]
-        for r in self.rows:
-            peak = "" if r.peak_share is None else f"{100 * r.peak_share:6.0f}%"
-            rate = f"{r.gflops:.1f}" if r.gflops else ""
-            lines.append(
-                f"{_end(r.name, names):{names}} {_end(r.kernel, kernels):{kernels}} "
-                f"{f'{r.ms * factor:8.4f}'[:8]} {100 * r.share:5.1f}% {rate:>7} {peak:>7} "
-                f"{r.gbytes_per_s:6.1f}"
+            f"{_end(name, names):{names}} {_end(kernel, kernels):{kernels}} "
+            f"{time:>8} {share:>6} {rate:>7} {peak:>7} {memory:>6}"
+            for name, kernel, (time, share, rate, peak, memory) in (
+                ("step", "kernel", (unit, *COLUMNS)),
+                *((r.name, r.kernel, row) for r, row in zip(self.rows, numbers, strict=True)),
             )
-        head = (
+        ]
+        return "\n".join([self._head if width is None else fill(self._head, width), *lines])
+
+    def _repr_html_(self) -> str:
+        from tinsmith.html import table
+
+        unit, numbers = self._numbers()
+        rows = [(r.name, r.kernel, *row) for r, row in zip(self.rows, numbers, strict=True)]
+        return table(self._head, ["step", "kernel", unit, *COLUMNS], rows, left=["kernel"])
+
+    @property
+    def _head(self) -> str:
+        return (
             f"{self.model}, {self.threads} thread{'s' * (self.threads > 1)}: "
             f"{self.total_ms:.4f} ms a call, {self.steps_ms:.4f} ms in steps, "
             f"peak {self.peak_gflops:.0f} GFLOP/s"
         )
-        return "\n".join([head if width is None else fill(head, width), *lines])
+
+    def _numbers(self) -> tuple[str, list[tuple[str, str, str, str, str]]]:
+        """The unit of times, and of each row time, share, and rates."""
+        unit, factor = ("us", 1e3) if all(r.ms < 0.1 for r in self.rows) else ("ms", 1)
+        return unit, [
+            (
+                f"{r.ms * factor:.4f}"[:8],
+                f"{100 * r.share:.1f}%",
+                f"{r.gflops:.1f}" if r.gflops else "",
+                "" if r.peak_share is None else f"{100 * r.peak_share:.0f}%",
+                f"{r.gbytes_per_s:.1f}",
+            )
+            for r in self.rows
+        ]
 
 
+COLUMNS = ("share", "GFLOP/s", "of peak", "GB/s")
 NUMBERS_WIDTH = 41  # of the columns after the names, with what is between
 
 
