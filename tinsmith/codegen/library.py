@@ -22,6 +22,7 @@ from tinsmith.codegen.cache import Cache, key_of
 from tinsmith.codegen.target import Target, usable_cores
 from tinsmith.codegen.workers import Call, Workers, after
 from tinsmith.errors import CodegenError
+from tinsmith.progress import tell
 
 _serial = itertools.count(1)
 
@@ -102,7 +103,11 @@ class Compiler:
         self._pools.append(Workers(usable_cores()))
         for text in sorted([*calls, *codes.values()], key=len, reverse=True):
             self.add(text)
-        return {symbol: self._result(text) for symbol, text in codes.items()}
+        found: dict[str, bytes] = {}
+        for symbol, text in codes.items():
+            tell(len(found), len(codes), "kernels")
+            found[symbol] = self._result(text)
+        return found
 
     def _result(self, text: str) -> bytes:
         return self._found[text] if text in self._found else self._calls[text].result()

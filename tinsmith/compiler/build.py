@@ -29,7 +29,7 @@ from tinsmith.passes.manager import find_matches, run_passes
 from tinsmith.passes.report import Matches, Report
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.shelf import Shelf
-from tinsmith.runtime.net import Signature
+from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
 
 
@@ -151,7 +151,7 @@ class Compilation:
             compiled = self.compile(placed, known.read(), room=room, shelf=shelf)
         texts = {
             "placed": str(placed),
-            "explain": json.dumps(explain_steps(compiled.built, reports)),
+            "explain": json.dumps([e.to_json() for e in explain_steps(compiled.built, reports)]),
             "tuned": tuned,
             "idle": self._idle(placed),
         }

@@ -394,6 +394,19 @@ class Graph:
 
         return Copier(self).copy(types or {})
 
+    def _repr_html_(self) -> str:
+        from tinsmith.html import table
+
+        rows: list[Sequence[object]] = [("input", v.name, "", v.type) for v in self.inputs]
+        rows += [
+            (n.op.name, n.name, ", ".join("-" if v is None else v.name for v in n.inputs),
+             ", ".join(str(v.type) for v in n.outputs))
+            for n in self.nodes
+        ]  # fmt: skip
+        rows += [("output", v.name, "", v.type) for v in self.outputs]
+        columns = ["operator", "name", "reads", "type"]
+        return table(f"graph {self.name}", columns, rows, left=columns)
+
     def __str__(self) -> str:
         from tinsmith.graph.text import format_graph
 

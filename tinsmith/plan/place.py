@@ -24,6 +24,7 @@ from tinsmith.plan.placement import Placement, dims_of
 from tinsmith.plan.settle import Settling
 from tinsmith.plan.tensors import Tensor
 from tinsmith.plan.turns import Turn, part_in, whole_of
+from tinsmith.progress import tell
 
 
 def place(
@@ -36,7 +37,8 @@ def place(
     starts = {turn.nodes[0]: turn for turn in turns}
     done: set[Node] = set()
     settling = Settling(placement, graph, settled)
-    for node in graph.nodes:
+    for number, node in enumerate(graph.nodes):
+        tell(number, len(graph), "steps")
         if node in done:
             continue
         nodes = [node]
