@@ -48,10 +48,11 @@ def test_carried_code_is_for_all_shapes_that_are_kept(
     net = ts.compile(digits(), cache=kept)
     counts = (4, 1, 2)
     want = {n: net(array(n, 1, 8, 8)) for n in counts}
-    told = {}
+    told, steps = {}, {}
     for n in counts:
         net.program(((n, 1, 8, 8),))
         told[n] = net.explain(), net.graph("placed")
+        steps[n] = net.explanations()
     assert len(set(told.values())) == len(counts)
     net.program(((4, 1, 8, 8),))
     file = tmp_path / "net.tin"
@@ -62,6 +63,7 @@ def test_carried_code_is_for_all_shapes_that_are_kept(
         np.testing.assert_array_equal(trusting(array(n, 1, 8, 8)), want[n])
         assert trusting.program(((n, 1, 8, 8),)).stored
         assert (trusting.explain(), trusting.graph("placed")) == told[n]
+        assert trusting.explanations() == steps[n]
     assert not trusting.notes
     assert trusting(array(3, 1, 8, 8)).shape == (3, 10)
     (note,) = trusting.notes
