@@ -1,4 +1,4 @@
-"""Small tables for notebooks: what `_repr_html_` gives. Whatever a model names is text, not HTML."""
+"""Small tables for notebooks: what `_repr_html_` gives. What a model names is text, not HTML."""
 
 from __future__ import annotations
 
