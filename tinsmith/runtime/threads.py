@@ -44,12 +44,12 @@ class Team:
         if not 1 <= threads <= sync.MAX_THREADS:
             raise TargetError(f"threads must be between 1 and {sync.MAX_THREADS}, not {threads}")
         self.threads = threads
-        self._process = os.getpid()
+        self._process = _process
         self._owners: tuple[object, ...] = ()
         self._raw = np.zeros(sync.BLOCK_BYTES + 64, np.uint8)
         shift = -self._raw.ctypes.data % 64
         self._block = self._raw[shift : shift + sync.BLOCK_BYTES]
-        self._gate_word = self._block[:8].view(np.uint64)
+        self._gate_word = ctypes.c_uint64.from_buffer(self._block)
         self.address = self._block.ctypes.data
         self._semaphores = _Semaphores(self, threads)
         if threads <= usable_cores():
@@ -96,7 +96,7 @@ class Team:
 
     @property
     def _gate(self) -> int:
-        return int(self._gate_word[0])
+        return self._gate_word.value
 
     @property
     def jobs(self) -> int:
@@ -105,14 +105,14 @@ class Team:
 
     def settle(self, jobs: int) -> None:
         """Wait until nobody is inside the first `jobs` jobs any more."""
-        if self._process != os.getpid():
+        if self._process != _process:
             return  # in a forked child there is nobody
         while (gate := self._gate) & sync.INSIDE and gate // sync.NUMBER == jobs:
             time.sleep(0)
 
     def stop(self) -> None:
         """End the workers; the team cannot be used afterwards."""
-        if self._process != os.getpid() or not self._workers:
+        if self._process != _process or not self._workers:
             return  # they are the parent's, or have ended
         self._abandon()  # for good, if this is interrupted
         self._put(sync.STOP, 1, np.int32)
@@ -172,6 +172,7 @@ class _Semaphores:
         return one(wait), one(post), ctypes.CFUNCTYPE(ctypes.c_int)(give_way), few(nap)
 
 
+_process = os.getpid()
 _free: dict[int, list[Team]] = {}
 _abandoned: dict[int, tuple[object, ...]] = {}  # what workers may look at, by their sync block
 
@@ -191,11 +192,11 @@ class Lease:
         return self._team
 
     def __exit__(self, *_: object) -> None:
-        if self._team._process != os.getpid():
+        if self._team._process != _process:
             return  # the workers were not forked
         self._team.release()
         free = _free.setdefault(self._threads, [])
-        if len(free) < max(KEPT, usable_cores()):
+        if len(free) < KEPT or len(free) < usable_cores():
             free.append(self._team)
         else:
             self._team.stop()
@@ -203,6 +204,8 @@ class Lease:
 
 def _forget() -> None:
     """In a forked child: the parent's workers do not exist here."""
+    global _process
+    _process = os.getpid()
     _free.clear()
 
 
