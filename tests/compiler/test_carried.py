@@ -134,6 +134,23 @@ def test_carried_programs_that_are_damaged_are_named(
     assert ts.compile(file, cache=False)(array(1, 3, 12, 12)).shape
 
 
+TELLING = {"name": "a", "op": "Conv", "kernel": 3}
+
+
+@pytest.mark.parametrize("rows", ["{", 3, {"a": "text"}, [{}], [TELLING], [{**TELLING, "more": 1}]])
+def test_explanations_that_are_damaged_are_named(tmp_path: Path, rows: Any) -> None:
+    net = ts.compile(residual(), cache=False)
+    found = net.sections()
+    assert found is not None and "0:explain" in found
+    found["0:explain"] = (rows if isinstance(rows, str) else json.dumps(rows)).encode()
+    file = tmp_path / "net.tin"
+    write_container(file, graph_sections(net.source()) | found)
+    trusting = ts.compile(file, cache=False, trust=True)
+    assert trusting(array(1, 3, 12, 12)).shape
+    with pytest.raises(ModelFileError, match="corrupt explanations"):
+        trusting.explain()
+
+
 def test_what_another_release_saved_says_so(tmp_path: Path) -> None:
     """Its sections have other names."""
     file = tmp_path / "net.tin"
