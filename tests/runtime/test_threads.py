@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import subprocess
 import sys
 import threading
@@ -205,7 +204,7 @@ def test_a_forked_child_waits_for_none_of_its_parents_workers(
     team, leave = Team(2, address), threading.Event()
     together(team, [], leave)
     with monkeypatch.context() as patch, threads.Lease(2, address) as leased:
-        patch.setattr(os, "getpid", lambda: -1)
+        patch.setattr(threads, "_process", -1)
         team.settle(team.jobs)
     assert leased not in threads._free.get(2, [])
     leave.set()

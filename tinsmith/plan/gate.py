@@ -47,7 +47,7 @@ def _checked_alone(node: Node, graph: Graph) -> Value | None:
     if node.op.name != "Declared" or not is_native(node.output):
         return None
     x = node.inputs[0]
-    if x is None or x.producer is None or x.uses != [node] or x in graph.outputs:
+    if x is None or x.producer is None or list(x.uses) != [node] or x in graph.outputs:
         return None
     return x
 

@@ -136,7 +136,7 @@ class Team:
 
     def settle(self, jobs: int) -> None:
         """Wait until nobody is inside the first `jobs` jobs any more."""
-        if self.crew.process != os.getpid():
+        if self.crew.process != _process:
             return  # in a forked child there is nobody
         while (gate := self.crew.gate) & sync.INSIDE and gate // sync.NUMBER == jobs:
             time.sleep(0)
@@ -184,6 +184,7 @@ class _Semaphores:
         return one(wait), one(post), ctypes.CFUNCTYPE(ctypes.c_int)(give_way), few(nap)
 
 
+_process = os.getpid()
 _free: dict[int, list[Team]] = {}
 _abandoned: dict[int, tuple[object, ...]] = {}  # what workers may look at, by their sync block
 
@@ -203,11 +204,11 @@ class Lease:
         return self._team
 
     def __exit__(self, *_: object) -> None:
-        if self._team.crew.process != os.getpid():
+        if self._team.crew.process != _process:
             return  # the workers were not forked
         self._team.release()
         free = _free.setdefault(self._threads, [])
-        if len(free) < max(KEPT, usable_cores()):
+        if len(free) < KEPT or len(free) < usable_cores():
             free.append(self._team)
         else:
             self._team.stop()
@@ -215,6 +216,8 @@ class Lease:
 
 def _forget() -> None:
     """In a forked child: the parent's workers do not exist here."""
+    global _process
+    _process = os.getpid()
     _free.clear()
 
 
