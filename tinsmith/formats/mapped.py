@@ -65,6 +65,17 @@ class Files(dict[Path, State]):
     """The files that one model is read from, each in its state when it was opened. Who reads a
     model opens all its files here: `Graph.files` names them, whatever becomes of their bytes."""
 
+    def open(self, path: Path) -> memoryview:
+        """The bytes of a model's file. Raises ModelFileError."""
+        if not path.exists():
+            raise ModelFileError(f"there is no file {str(path)!r}")
+        if not path.is_file():
+            raise ModelFileError(f"{str(path)!r} is not a file")
+        try:
+            return memoryview(self.map(path))
+        except OSError as error:
+            raise ModelFileError(f"{str(path)!r} cannot be read: {error}") from error
+
     def map(self, path: Path) -> MappedFile | bytes:
         """The bytes of a file; an empty one cannot be mapped. Raises OSError."""
         with open_file(path) as file:

@@ -190,7 +190,7 @@ def read(source: Any) -> OnnxModel:
         file, folder, data = "", None, memoryview(source).cast("B")
     else:
         path = Path(source)
-        file, folder, data = path.name, path.parent, _open(files, path)
+        file, folder, data = path.name, path.parent, files.open(path)
     name = file or "the model"
     head = bytes(data[: 1 << 12])
     if not sniff(head):
@@ -231,17 +231,6 @@ def _messages() -> Any:
                 spec.loader.exec_module(module)
                 return sys.modules.setdefault(name, module)
     return importlib.import_module(name)
-
-
-def _open(files: Files, path: Path) -> memoryview:
-    if not path.exists():
-        raise ModelFileError(f"there is no file {str(path)!r}")
-    if not path.is_file():
-        raise ModelFileError(f"{str(path)!r} is not a file")
-    try:
-        return memoryview(_map(files, path, str(path)))
-    except OSError as error:
-        raise ModelFileError(f"{str(path)!r} cannot be read: {error}") from error
 
 
 def _map(files: Files, path: Path, label: str) -> Any:
