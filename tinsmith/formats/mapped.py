@@ -65,17 +65,6 @@ class Files(dict[Path, State]):
     """The files that one model is read from, each in its state when it was opened. Who reads a
     model opens all its files here: `Graph.files` names them, whatever becomes of their bytes."""
 
-    def open(self, path: Path) -> memoryview:
-        """The bytes of a model's file. Raises ModelFileError."""
-        if not path.exists():
-            raise ModelFileError(f"there is no file {str(path)!r}")
-        if not path.is_file():
-            raise ModelFileError(f"{str(path)!r} is not a file")
-        try:
-            return memoryview(self.map(path))
-        except OSError as error:
-            raise ModelFileError(f"{str(path)!r} cannot be read: {error}") from error
-
     def map(self, path: Path) -> MappedFile | bytes:
         """The bytes of a file; an empty one cannot be mapped. Raises OSError."""
         with open_file(path) as file:
@@ -89,6 +78,23 @@ class Files(dict[Path, State]):
         mapped = MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ)
         mapped.path, mapped.state = path, state
         return mapped
+
+
+def opened(source: Any) -> tuple[str, memoryview, Files]:
+    """The file name ("" for bytes), the bytes, and the files of a model that is given by its path
+    or as bytes. Raises ModelFileError."""
+    files = Files()
+    if isinstance(source, bytes | bytearray | memoryview):
+        return "", memoryview(source).cast("B"), files
+    path = Path(source)
+    if not path.exists():
+        raise ModelFileError(f"there is no file {str(path)!r}")
+    if not path.is_file():
+        raise ModelFileError(f"{str(path)!r} is not a file")
+    try:
+        return path.name, memoryview(files.map(path)), files
+    except OSError as error:
+        raise ModelFileError(f"{str(path)!r} cannot be read: {error}") from error
 
 
 def mappings(arrays: Iterable[np.ndarray[Any, Any]]) -> set[MappedFile]:
