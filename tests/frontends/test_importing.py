@@ -81,8 +81,9 @@ def test_a_model_of_another_format(tmp_path: Path) -> None:
 
 
 def test_kept_programs_know_of_a_change_of_its_files(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TINSMITH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(FRONTENDS, "outside", set())  # as a format of the package
     path, x = written(tmp_path, 0.5), np.ones(SHAPE, np.float32)
     first = ts.compile(path)(x)
