@@ -165,14 +165,15 @@ def test_graphs_that_are_none(net: list[Any], message: str) -> None:
 
 def test_names_of_the_file_come_before_those_that_importers_make() -> None:
     net = [
-        one("Clamp", "x", "a", most=1.0) | {"name": "k"},  # gives a "k/Relu" before its result
-        one("Relu", "a", "k/Relu"),
-        one("Relu", "k/Relu", "y") | {"name": "k/Relu"},
+        one("Clamp", "x", "a", most=1.0) | {"name": "k"},  # makes a node "k/Relu"
+        one("Clamp", "a", "b", most=1.0) | {"name": "h"},  # makes a value "h/Relu"
+        one("Relu", "b", "h/Relu"),
+        one("Relu", "h/Relu", "y") | {"name": "k/Relu"},
     ]
     graph = ts.load(text(*net))
     assert (graph.nodes[-1].name, graph.nodes[-1].output.name) == ("k/Relu", "y")
     names = [v.name for n in graph.nodes for v in n.outputs]
-    assert len(set(names)) == len(names) and "k/Relu" in names
+    assert len(set(names)) == len(names) and "h/Relu" in names
 
 
 def test_declared_sizes_are_checked() -> None:
