@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tinsmith.frontends.importing import Broken, Skipped
 from tinsmith.frontends.onnx.call import STANDARD, Call, Result, TensorList, Unsupported
 from tinsmith.frontends.onnx.protos import attribute, type_proto
 from tinsmith.graph import Holder
@@ -86,10 +87,10 @@ def _resolved(call: Call) -> Any:
 
 def expand(call: Call, body: Any) -> Result:
     """Import the nodes of a function in place of its call."""
-    from tinsmith.frontends.onnx.scope import ABSENT, Broken, Scope, Skipped
+    from tinsmith.frontends.onnx.scope import ABSENT, Scope
 
     outer = call.scope
-    call.read.update(call.attrs)
+    call.ignore(*call.attrs)
     prefix = call.label
     if prefix.count("/") > _DEPTH * 4 or outer.depth >= _DEPTH:
         raise Unsupported(
@@ -112,7 +113,7 @@ def expand(call: Call, body: Any) -> Result:
             inner.named.update(value.items if isinstance(value, TensorList) else [value])
     for name in body.input:
         inner.env.setdefault(name, ABSENT)
-    inner.run(list(body.node), list(body.output))
+    inner.import_nodes(body.node, body.output)
     results = [inner.look_up(name) for name in body.output]
     if any(isinstance(v, Broken) for v in results):
         raise Skipped("")
