@@ -16,7 +16,7 @@ import typing
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 FAR = 1 << 63
@@ -52,7 +52,7 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
     if isinstance(hint, type) and hasattr(hint, "_fields"):
         return _row(tuple(typing.get_type_hints(hint).values()), hint._make)  # type: ignore[attr-defined]
     if is_dataclass(hint):
-        return _object(hint)
+        return _object(cast(Callable[..., Any], hint))
     return _plain(hint)
 
 

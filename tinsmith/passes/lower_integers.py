@@ -149,8 +149,10 @@ def _greedy(x: Operand, plus: Array, minus: Array) -> list[Part]:
 def _total(parts: list[Part], product: Callable[[Part], Value], begin: Any) -> Value:
     """The products of all parts and `begin` (int32), added: float32 where all of it is exact."""
     known = isinstance(begin, np.ndarray)
-    some = begin is not None and (not known or begin.any())
-    bound = parts[0].most + (int(np.abs(begin.astype(np.int64)).max()) if known and some else 0)
+    some = begin is not None and (not isinstance(begin, np.ndarray) or begin.any())
+    bound = parts[0].most
+    if some and isinstance(begin, np.ndarray):
+        bound += int(np.abs(begin.astype(np.int64)).max())
     if len(parts) == 1 and bound <= EXACT and (known or not some):
         y = product(parts[0])
         return OPS["Add"](y, begin.astype(FLOAT32)) if some else y

@@ -237,7 +237,7 @@ def _segments(target: Target, places: Geometry, inputs: int, bands: int, parts: 
 def _columns(axes: Axes, least: Triple, outputs: int) -> tuple[Column, ...]:
     """All columns, those that see the same offsets side by side."""
     found: list[Column] = []
-    for m, *phases in product(range(outputs), *axes.phases):
+    for m, phases in product(range(outputs), list(product(*axes.phases))):
         seen = [
             [(p.first - low + j * gap, tap) for j, tap in enumerate(p.taps)]
             for p, gap, low in zip(phases, axes.gaps, least, strict=True)
