@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
+from tests.frontends.classical import CASES as CLASSICAL
+from tests.frontends.classical import machine, regressor
 from tests.frontends.models import contrib, floats, ml, model, one
-from tests.frontends.test_onnx_classical import CASES as CLASSICAL
-from tests.frontends.test_onnx_svm import machine, regressor
 
 X, ROW, IMAGE = floats(2, 6, 8), floats(8), floats(1, 4, 5, 5)
 LAST = np.ascontiguousarray(IMAGE.transpose(0, 2, 3, 1))
