@@ -26,6 +26,7 @@ register("machine")(rules)
 BLOCK = 16  # channels: parts of a sum are whole blocks where they can be
 EXACT = 1 << 24  # up to here every whole number is a float32
 BYTES = ("int8", "uint8")
+NOTHING = np.zeros((), np.int32)
 
 
 def _known(v: Value | None) -> Any:
@@ -146,22 +147,20 @@ def _greedy(x: Operand, plus: Array, minus: Array) -> list[Part]:
     return [*parts, Part(start, plus.shape[1], so_far)]
 
 
-def _total(parts: list[Part], product: Callable[[Part], Value], begin: Any) -> Value:
+def _total(parts: list[Part], product: Callable[[Part], Value], begin: Any = NOTHING) -> Value:
     """The products of all parts and `begin` (int32), added: float32 where all of it is exact."""
-    known = isinstance(begin, np.ndarray)
-    some = begin is not None and (not isinstance(begin, np.ndarray) or begin.any())
-    bound = parts[0].most
-    if some and isinstance(begin, np.ndarray):
-        bound += int(np.abs(begin.astype(np.int64)).max())
-    if len(parts) == 1 and bound <= EXACT and (known or not some):
-        y = product(parts[0])
-        return OPS["Add"](y, begin.astype(FLOAT32)) if some else y
+    known = begin if isinstance(begin, np.ndarray) else None
+    if known is not None and len(parts) == 1:
+        largest = int(np.abs(known.astype(np.int64)).max())
+        if parts[0].most + largest <= EXACT:
+            y = product(parts[0])
+            return OPS["Add"](y, known.astype(FLOAT32)) if largest else y
     total = None
     for part in parts:
         one = OPS["Cast"](product(part), to="int32")
         total = one if total is None else OPS["Add"](total, one)
     assert total is not None
-    return OPS["Add"](total, begin) if some else total
+    return total if known is not None and not known.any() else OPS["Add"](total, begin)
 
 
 def _cut(v: Any, part: Part, axis: int) -> Any:
@@ -185,7 +184,7 @@ def _requantised(sums: Value, factor: Any, zero: Any) -> Value:
 
 
 def _convolved(
-    x: Value, x_zero: Any, w: Value, w_zero: Any, conv: Node, begin: Any = None
+    x: Value, x_zero: Any, w: Value, w_zero: Any, conv: Node, begin: Any = NOTHING
 ) -> Value:
     """begin + conv(x - x_zero, w - w_zero)."""
     dims, tail = filled_dims(w), (1,) * (len(filled_dims(w)) - 2)
@@ -205,7 +204,7 @@ def _convolved(
         mine[part.start : part.stop] = 1
         return OPS["Conv"](left.real, OPS["Mul"](right.real, mine), **attrs)
 
-    return _total(parts, product, None if begin is None else _column(begin, *tail))
+    return _total(parts, product, _column(begin, *tail))
 
 
 @rules.rule(
@@ -243,7 +242,8 @@ def qlinear_conv(
     """qlinear_conv(x, w, b) -> quantise((conv(x - xz, w - wz) + b) * xs * ws / ys), sums exact."""
     _need_float32(xs, ws, ys)
     tail = (1,) * (len(shape_of(x)) - 2)
-    y = _convolved(x, _known(xz), w, _known(wz), conv, _known(b))
+    begin = NOTHING if b is None else _known(b)
+    y = _convolved(x, _known(xz), w, _known(wz), conv, begin)
     factor = OPS["Mul"](_column(_known(xs), 1), _column(_known(ws), *tail))
     return _requantised(y, OPS["Div"](factor, _column(_known(ys), 1)), _known(yz))
 
@@ -269,7 +269,7 @@ def _multiplied(a: Value, a_zero: Any, b: Value, b_zero: Any) -> Value:
             return OPS["MatMul"](x.real, w.real)
         return OPS["MatMul"](_cut(x.real, part, len(left) - 1), _cut(w.real, part, len(right) - 2))
 
-    return _total(parts, product, None)
+    return _total(parts, product)
 
 
 @rules.rule(
