@@ -46,9 +46,10 @@ def rewrite(
 ) -> Rewritten:
     """Apply rules, in their order, at every node until nothing fires; edits the graph in place.
 
-    `start` tells that no pattern matches elsewhere, where that is known (see `matching`). Raises
-    RewriteLimit, naming the rules that kept firing, after `limit` rewrites (by default ten for
-    every node and a thousand), and PassError, naming rule and node, where a rule fails.
+    `start` (from `matching`) tells where patterns may match, so that other nodes need not be looked
+    at; None looks at all. Raises RewriteLimit, naming the rules that kept firing,
+    after `limit` rewrites (by default 1,000 + 10 for each node), and PassError, naming rule and
+    node, where a rule fails.
     """
     if not isinstance(rules, RuleSet):
         rules = RuleSet("rules", rules=list(rules))

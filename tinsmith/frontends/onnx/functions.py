@@ -31,10 +31,10 @@ def schema_of(type: str, opset: int, domain: str) -> Any:
 
 
 def find_function(scope: Scope, proto: Any, call: Call | None) -> Any:
-    """The FunctionProto that ONNX gives for an operator, or None.
+    """The body (a FunctionProto) by which ONNX defines an operator in terms of others, or None.
 
-    A body that depends on the input types is made only where `call` knows them; without `call`
-    the answer tells whether there is such a body.
+    Some bodies depend on the types of the inputs: these are made for those of `call`. Without a
+    `call`, the result only tells whether there is a body, by being true or false.
     """
     domain = "" if proto.domain in STANDARD else proto.domain
     opset = scope.opset(domain)

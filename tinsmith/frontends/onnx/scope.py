@@ -37,10 +37,12 @@ ABSENT = Absent()
 
 
 class Scope(nodes.Scope):
-    """The values that a list of nodes sees by name, and the graph they are imported into.
+    """One list of ONNX nodes while it is imported: the values that they see by name, and the graph
+    that they become part of.
 
-    A subgraph has a parent, whose values become inputs of the subgraph's graph when they are
-    read (`captured`). The body of a function has none, and shares its caller's graph.
+    The scope of a subgraph (a branch of If, a body of Loop) has a graph of its own, and a parent. A
+    value of the parent that it reads becomes an input of its graph (`captured`). The scope of a
+    function's body has no parent, sees only the function's inputs, and adds to its caller's graph.
     """
 
     shared: OnnxImport
