@@ -30,6 +30,7 @@ class Case:
     def op(self) -> str:
         return {
             "conv_transposed": "ConvTranspose",
+            "conv_transposed_few": "ConvTranspose",
             "pool_max": "MaxPool",
             "pool_average": "AveragePool",
             "global_pool": "GlobalPool",
@@ -59,8 +60,9 @@ class Case:
         if self.op.endswith("Pool"):
             return [x], {"kernel": window, "stride": stride, "pad": pad}
         if self.op == "ConvTranspose":
-            w = normal(self.channels, self.outputs, *window)
-            return [x, w, normal(self.outputs)], {"stride": stride, "pad": (0,) * 4}
+            w = normal(self.channels, self.outputs // self.groups, *window)
+            attrs = {"stride": stride, "pad": (0,) * 4, "group": self.groups}
+            return [x, w, normal(self.outputs)], attrs
         w = normal(self.outputs, self.channels // self.groups, *window)
         attrs = {"stride": stride, "pad": pad, "group": self.groups}
         attrs["dilation"] = (self.dilation,) * 2
@@ -112,6 +114,11 @@ def cases() -> Iterator[Case]:
         (21, 21, 16, 16, 8),
     ):  # fmt: skip
         yield Case("conv_transposed", c, k, size, window, stride)
+    for c, k, size, window, stride, groups in (
+        (56, 1, 128, 9, 2, 1), (56, 1, 128, 9, 3, 1), (56, 1, 128, 9, 4, 1), (64, 1, 160, 2, 2, 1),
+        (64, 3, 32, 4, 2, 1), (64, 64, 56, 4, 2, 64), (192, 3, 14, 16, 16, 1),
+    ):  # fmt: skip
+        yield Case("conv_transposed_few", c, k, size, window, stride, groups)
     for c, k, size, window in ((64, 2, 224, 3), (64, 2, 256, 1), (32, 3, 224, 9), (64, 4, 28, 3)):
         yield Case("conv_few_outputs", c, k, size, window)
     yield Case("pool_max", 64, 64, 112, 3, 2)

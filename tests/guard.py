@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
@@ -180,7 +180,11 @@ class _Results(Results):
     side = "after"
     memory: Memory | None = None
 
-    def array(self) -> Array:
+    @property
+    def maker(self) -> Callable[[], Array]:
+        return self._guarded
+
+    def _guarded(self) -> Array:
         self.memory, found = alone(self.dims, self.dtype, self.side)
         return found
 
@@ -205,7 +209,9 @@ class _Session(Session):
         self._faults = [
             (self._arena[s.fault_at : s.fault_at + 4], s) for s in plan.steps if s.fault
         ]
-        self._out = [made and self._result(made) for made in self._out]
+        self._results = [made and self._result(made) for made in self._results]
+        news = zip(self._new, self._results, strict=True)
+        self._new = [new if made is None else made.maker for new, made in news]
 
     def _result(self, made: Results) -> Results:
         found = _Results(made.dims, made.dtype)
@@ -213,15 +219,18 @@ class _Session(Session):
         return found
 
     def run_checked(
-        self, inputs: Sequence[Array], cycles: dict[int, int] | None = None
+        self,
+        inputs: Sequence[Array],
+        cycles: dict[int, int] | None = None,
+        into: Sequence[Array | None] | None = None,
     ) -> list[Array]:
         for memory in self._memories.values():
             memory.fill()
         given = [self._given(a) for a in inputs]
-        results = super().run_checked([a for _, a in given], cycles)
+        results = super().run_checked([a for _, a in given], cycles, into)
         for name, memory in self._memories.items():
             memory.check(name)
-        for made in self._out:
+        for made in self._results:
             if isinstance(made, _Results) and made.memory is not None:
                 made.memory.check("output", 1)
         return results
@@ -275,10 +284,12 @@ def guarded(side: str = "after") -> Iterator[None]:
 
     try:
         with (
-            patch.object(cpu, "make_plan", make_plan),
+            patch.object(planner, "make_plan", make_plan),
             patch.object(planner._State, "_put", spread),
             patch.object(cpu.Heap, "finish", finish),
             patch.object(programs, "Session", _Session),
+            # No memory of a caller's lies between guard pages: results are copied there.
+            patch.object(programs.outputs, "direct", lambda *_: False),
         ):
             yield
     finally:

@@ -27,13 +27,16 @@ LINES = 192  # elements of the whole lines of 64 bytes that hold the matrix
 FAULT, TOLD, FINE = f"{cage.CRASHED}: signal 11", "Overrun", "fine"
 
 Row = tuple[str, str, str, int, str, str]
-CASES: list[Row] = [  # where the matrix lies, operand, access, element, what comes of it: by side
+CASES: list[Row] = [  # where the matrix lies ("given": results are wanted in an array of the
+    # caller), operand, access, element, what comes of it: by side
     ("ports", "in", "read", LAST - 1, FINE, FINE),
     ("ports", "in", "read", LAST, FAULT, FINE),
     ("ports", "in", "read", -1, FINE, FAULT),
     ("ports", "in", "write", 1, FAULT, FAULT),
     ("ports", "out", "write", LAST, FAULT, TOLD),
     ("ports", "out", "write", -1, TOLD, FAULT),
+    ("given", "out", "write", LAST, FAULT, TOLD),
+    ("given", "out", "write", -1, TOLD, FAULT),
     ("arena", "in", "read", LINES + SLACK // 4 - 1, FINE, FINE),
     ("arena", "in", "read", LINES + SLACK // 4, FAULT, FINE),
     ("arena", "in", "read", -1, FINE, FAULT),
@@ -70,7 +73,7 @@ def copy_and_more(operand: str, access: str, at: int) -> str:
         return Choice(
             cost=1e-6, reads=site.reads([PLAIN], PLAIN), writes=(PLAIN,),
             phases=one_phase(SHAPE[0], emit), workspace=4 * LAST, scratch=4 * LAST,
-            packed=(Packed("p", lambda: np.ones(LAST, np.float32)),),
+            packed=(Packed("p", np.ones, (LAST, "float32")),),
         )  # fmt: skip
 
     copy.__name__ = "copy_and_more"
@@ -84,12 +87,14 @@ def check(seed: int) -> str:
     name = copy_and_more(operand, access, at)
     graph = Graph("guarded")
     x = graph.input("x", Type("float32", SHAPE))
-    y = ops.Softmax(x if where == "ports" else ops.Softmax(x), name="wrong")
-    graph.outputs = [y if where == "ports" else ops.Softmax(y)]
+    inner = where == "arena"
+    y = ops.Softmax(ops.Softmax(x) if inner else x, name="wrong")
+    graph.outputs = [ops.Softmax(y) if inner else y]
+    out = {"out": np.empty(SHAPE, np.float32)} if where == "given" else {}
     with guarded(SIDES[seed % 2]):
         net = ts.compile(graph, cache=False, threads=1, kernels=f"wrong={name}")
         try:
-            net(np.ones(SHAPE, np.float32))
+            net(np.ones(SHAPE, np.float32), **out)
         except Overrun:
             return TOLD
         finally:

@@ -199,6 +199,11 @@ class InputShapeError(InputError, ValueError):
     """An input's rank or shape is not the model's."""
 
 
+class OutputError(TinsmithError, ValueError):
+    """Results that a caller asks for in a way that cannot be: no list of names, or an array that
+    they do not fit."""
+
+
 class ForkError(TinsmithError):
     """A forked child cannot compile: another thread of its parent was at it."""
 

@@ -3,9 +3,10 @@ before anything is made of it.
 
     decode(dict[str, tuple[str, tuple[int, ...], int]], data)
     decode(Plan, data)                      # a NamedTuple of NamedTuples: lists of as many values
+    decode(list[Explanation], data)         # of a data class: objects with its fields
 
-A declared `int` takes no bool and no float; a `float` takes whole numbers, too. What a NamedTuple
-or a TypedDict declares must all be there.
+A declared `int` takes no bool and no float; a `float` takes whole numbers, too. What a NamedTuple,
+a TypedDict or a data class declares must all be there.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 FAR = 1 << 63
@@ -49,7 +51,14 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
         return _fields(typing.get_type_hints(hint))
     if isinstance(hint, type) and hasattr(hint, "_fields"):
         return _row(tuple(typing.get_type_hints(hint).values()), hint._make)  # type: ignore[attr-defined]
+    if is_dataclass(hint):
+        return _object(cast(Callable[..., Any], hint))
     return _plain(hint)
+
+
+def _object(make: Callable[..., Any]) -> Callable[[Any], Any]:
+    fields = _fields(typing.get_type_hints(make))
+    return lambda data: make(**fields(data))
 
 
 def _plain(kind: type) -> Callable[[Any], Any]:

@@ -16,6 +16,7 @@ from tinsmith.cli import _show
 from tinsmith.codegen.target import ISAS
 from tinsmith.compiler.options import PRECISIONS
 from tinsmith.ops import OPS
+from tinsmith.runtime.explanation import Explanation
 
 COMMANDS = ("bench", "explain", "inspect", "kernels", "ops", "passes", "run", "verify")
 
@@ -235,8 +236,9 @@ def test_a_wrong_shape_names_what_was_expected(tmp_path: Path) -> None:
 
 def test_bench_measures_as_often_as_it_is_told() -> None:
     got = parsed("bench", MODEL, "--repeat", 7, "--dim", "N=2")
-    assert got["runs"] == 7 == len(got["runs_ms"])
-    assert got["min_ms"] <= got["p50_ms"] <= got["p90_ms"] <= got["p99_ms"]
+    assert got["runs"] == 7 and "runs_ms" not in got
+    assert len(parsed("bench", MODEL, "--repeat", 7, "--runs")["runs_ms"]) == 7
+    assert got["min_ms"] <= got["median_ms"] <= got["p90_ms"] <= got["p99_ms"]
     assert got["inputs"] == {"image": [2, 1, 8, 8]}
     assert got["flops"] > 300_000 and got["gflops"] > 0 and got["layers"]
     text = tinsmith("bench", MODEL, "--repeat", 3).stdout
@@ -337,7 +339,28 @@ def test_explain_the_whole_and_one_node() -> None:
     assert whole.strip() and "conv1" in one
     refused = [line for line in one.splitlines() if line.startswith("  not ")]
     assert refused and len(refused) == len(set(refused))
-    assert parsed("explain", MODEL, "conv1")["text"].strip() == one.strip()
+    said, _, text = one.partition("\n\n")
+    assert said == "assumed N = 1; --dim N=SIZE chooses"
+    got = parsed("explain", MODEL, "conv1")
+    assert got["assumed"] == {"N": 1}
+    assert "\n\n".join(str(Explanation(**step)) for step in got["steps"]) == text.strip()
+    assert parsed("explain", MODEL, "conv1", "--dim", "N=2")["assumed"] == {}
+    assert len(parsed("explain", MODEL)["steps"]) > 1
+
+
+def test_sizes_that_were_assumed_are_said() -> None:
+    says = "assumed N = 1; --dim N=SIZE chooses\n"
+    assert "  assumed     N = 1; --dim N=SIZE chooses\n" in tinsmith("inspect", MODEL).stdout
+    assert parsed("inspect", MODEL)["assumed"] == {"N": 1}
+    for stage in ("imported", "canonical", "placed", "plan"):
+        got = tinsmith("inspect", MODEL, "--at", stage)
+        assert got.stderr == ("" if stage == "imported" else says)
+        unsaid = {} if stage == "imported" else {"N": 1}
+        assert parsed("inspect", MODEL, "--at", stage)["assumed"] == unsaid
+        assert tinsmith("inspect", MODEL, "--at", stage, "--dim", "N=2").stderr == ""
+    sized = ["--dim", "N=2"]
+    assert "assumed" not in tinsmith("inspect", MODEL, *sized).stdout
+    assert parsed("inspect", MODEL, *sized)["assumed"] == {}
 
 
 # ---- the tables

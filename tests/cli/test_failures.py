@@ -167,7 +167,7 @@ def test_a_full_disk_is_said(arguments: list[str]) -> None:
     assert said == "error: No space left on device\n"
 
 
-@pytest.mark.parametrize("arguments", [["ops"], ["inspect", MODEL, "--at", "plan"]])
+@pytest.mark.parametrize("arguments", [["ops"], ["inspect", MODEL, "--at", "plan", "--dim", "N=1"]])
 def test_a_closed_pipe_ends_quietly(arguments: list[str]) -> None:
     reads, writes = os.pipe()
     os.close(reads)

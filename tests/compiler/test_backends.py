@@ -141,7 +141,7 @@ def test_explain_says_where_each_node_went_and_why(toy: Toy) -> None:
     net = ts.compile(layered(), backend="toy,cpu", cache=False)
     for name in ("product", "first", "toy"):
         text = net.explain(name)
-        assert text.startswith("toy: Part -> toy") and "holds      MatMul product, Relu" in text
+        assert text.startswith("toy: Part -> toy") and "fused      MatMul product, Relu" in text
         assert "computed   2 functions" in text and "the backend 'toy' computes it" in text
     assert "backend toy: it knows no Exp" in net.explain("y")
     assert "toy" in str(net.profile(fed(), repeat=1)) and 'backend="toy"' in net.graph("placed")
@@ -159,7 +159,7 @@ def test_three_backends_take_turns(toy: Toy, relus: Toy) -> None:
     agrees(net, layered(), fed())
     assert toy.calls == [["product"], ["total"]] and relus.calls == [["first"], ["second"]]
     text = net.explain("total")
-    assert "holds      Add total" in text and "not        backend relus: it knows no Add" in text
+    assert "fused      Add total" in text and "not        backend relus: it knows no Add" in text
     assert "Part -> numpy" in net.explain("middle")
     assert {s.kind for s in net.program().plan.steps} == {"reference"}
 

@@ -48,10 +48,11 @@ def test_carried_code_is_for_all_shapes_that_are_kept(
     net = ts.compile(digits(), cache=kept)
     counts = (4, 1, 2)
     want = {n: net(array(n, 1, 8, 8)) for n in counts}
-    told = {}
+    told, steps = {}, {}
     for n in counts:
         net.program(((n, 1, 8, 8),))
         told[n] = net.explain(), net.graph("placed")
+        steps[n] = net.explanations()
     assert len(set(told.values())) == len(counts)
     net.program(((4, 1, 8, 8),))
     file = tmp_path / "net.tin"
@@ -62,6 +63,7 @@ def test_carried_code_is_for_all_shapes_that_are_kept(
         np.testing.assert_array_equal(trusting(array(n, 1, 8, 8)), want[n])
         assert trusting.program(((n, 1, 8, 8),)).stored
         assert (trusting.explain(), trusting.graph("placed")) == told[n]
+        assert trusting.explanations() == steps[n]
     assert not trusting.notes
     assert trusting(array(3, 1, 8, 8)).shape == (3, 10)
     (note,) = trusting.notes
@@ -130,6 +132,23 @@ def test_carried_programs_that_are_damaged_are_named(
     with pytest.raises((ModelFileError, UntrustedCode)):
         ts.compile(file, cache=False, trust=True)
     assert ts.compile(file, cache=False)(array(1, 3, 12, 12)).shape
+
+
+TELLING = {"name": "a", "op": "Conv", "kernel": 3}
+
+
+@pytest.mark.parametrize("rows", ["{", 3, {"a": "text"}, [{}], [TELLING], [{**TELLING, "more": 1}]])
+def test_explanations_that_are_damaged_are_named(tmp_path: Path, rows: Any) -> None:
+    net = ts.compile(residual(), cache=False)
+    found = net.sections()
+    assert found is not None and "0:explain" in found
+    found["0:explain"] = (rows if isinstance(rows, str) else json.dumps(rows)).encode()
+    file = tmp_path / "net.tin"
+    write_container(file, graph_sections(net.source()) | found)
+    trusting = ts.compile(file, cache=False, trust=True)
+    assert trusting(array(1, 3, 12, 12)).shape
+    with pytest.raises(ModelFileError, match="corrupt explanations"):
+        trusting.explain()
 
 
 def test_what_another_release_saved_says_so(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from tinsmith.codegen.target import level
+
 LOADED = """
 import json, resource, sys, time
 import numpy as np, tinsmith as ts
@@ -89,7 +91,9 @@ def run_twice(folder: Path, size: int, layers: int) -> list[dict[str, float]]:
 def test_external_weights_are_mapped_and_packed_into_the_store(tmp_path: Path) -> None:
     first, second = run_twice(tmp_path, 1024, 16)
     weights = 16 * 4 * 1024 * 1024
-    assert 0.75 * weights <= first["weights"] < weights  # of 24 bits each
+    assert 0.75 * weights <= first["weights"] <= weights
+    if level("host").registers >= 32:  # of 24 bits each, where unpacking them pays
+        assert first["weights"] < weights
     assert not first["stored"] and second["stored"]
     assert second["private"] < first["weights"], second  # the store's file is mapped
     assert first["load_private"] < weights, first

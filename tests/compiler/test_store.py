@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -15,9 +16,11 @@ import pytest
 import tinsmith as ts
 from tests.models import array, digits, residual
 from tinsmith.codegen import cache as code_cache
+from tinsmith.codegen.cache import Cache, write_note
 from tinsmith.compiler import store
+from tinsmith.compiler.store import TEMPORARY, Store
 from tinsmith.errors import FileNameError, ModelFileError, TinsmithError
-from tinsmith.formats.container import Container
+from tinsmith.formats.container import Container, Draft, write_container
 
 X = array(1, 1, 8, 8)
 
@@ -357,3 +360,43 @@ def test_a_program_too_large_to_be_kept_says_what_would_keep_it(
     net = ts.compile(digits())
     net(X)
     assert not net.notes and len(programs(cache)) == 1
+
+
+def test_what_a_killed_process_has_left_unfinished_goes(tmp_path: Path) -> None:
+    """Of the programs, their notes and the code; but not what may still be written."""
+    cache = Cache(tmp_path, 1 << 20)
+    made = Store(cache)
+    folder = tmp_path / "programs"
+    left = [folder / ".key-tail.tin.123.0a1b2c3d", folder / ".key.json.9.00000000"]
+    left.append(tmp_path / ".tmpabc.part")
+    young = [folder / ".key-tail.tin.124.0a1b2c3d", tmp_path / ".tmpdef.part"]
+    others = [folder / "key.json", folder / "key-tail.tin", folder / ".hidden", cache.file("a")]
+    for file in (*left, *young, *others):
+        file.write_bytes(b"x")
+    for file in (*left, *others):
+        os.utime(file, (0, 0))
+    made._trim()
+    cache.trim()
+    assert not [f for f in left if f.exists()]
+    assert all(f.exists() for f in (*young, *others))
+
+
+def test_names_of_unfinished_files_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a process is killed between writing and renaming."""
+
+    def killed(*_: object, **__: object) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr("os.replace", killed)
+    monkeypatch.setattr(Path, "unlink", killed)
+    for write in (
+        lambda: write_note(tmp_path / "key.json", "text"),
+        lambda: write_container(tmp_path / "key-tail.tin", {"a": b"b"}),
+        lambda: Draft(tmp_path / "key-two.tin", "a"),
+    ):
+        with contextlib.suppress(SystemExit):
+            write()
+    names = [f.name for f in tmp_path.iterdir()]
+    assert len(names) == 3 and all(TEMPORARY.fullmatch(n) for n in names), names

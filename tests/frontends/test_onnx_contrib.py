@@ -175,6 +175,31 @@ def test_quantised_concatenation() -> None:
     near(*one("QLinearConcat", *inputs, axis=1), want)
 
 
+def test_quantised_pooling() -> None:
+    x = low(1, 2, 3, 4, 6)
+    inputs = (x, SCALES[0], ZEROS[0], SCALES[2], ZEROS[2])
+    want = real(x, 0).reshape(2, 3, 2, 2, 3, 2).mean((3, 5))
+    attrs = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    near(*one("QLinearAveragePool", *inputs, **attrs), quantised(want))
+
+
+def test_quantised_choice() -> None:
+    c, a, b = floats(3, 4) > 0, low(1, 2, 3, 4), low(2, 3, 1)
+    inputs = (c, a, SCALES[0], ZEROS[0], b, SCALES[1], ZEROS[1], SCALES[2], ZEROS[2])
+    near(*one("QLinearWhere", *inputs), quantised(np.where(c, real(a, 0), real(b, 1))))
+
+
+@pytest.mark.parametrize("mask", [None, np.array([3, 5], np.int32)], ids=["", "mask"])
+@pytest.mark.parametrize("unidirectional", [0, 1])
+def test_quantised_attention(mask: Any, unidirectional: int) -> None:
+    """As Attention of the dequantised rows and weights."""
+    x, w, bias = low(1, 2, 5, 8), low(2, 8, 24), floats(24)
+    attrs = {"num_heads": 2, "unidirectional": unidirectional}
+    quantised = (x, w, bias, SCALES[0], SCALES[1], mask, ZEROS[0], ZEROS[1])
+    want = run(*one("Attention", real(x, 0), real(w, 1), bias, mask, **attrs))
+    check(*one("QAttention", *quantised, **attrs), expected=want, rtol=1e-4)
+
+
 @pytest.mark.parametrize("to_float", [False, True])
 @pytest.mark.parametrize("flip", [0, 1])
 def test_quantised_gemm(to_float: bool, flip: int) -> None:

@@ -268,14 +268,14 @@ def test_the_kinds_of_attributes_are_those_of_the_schemas() -> None:
     """Of all operators, in all versions; and every name that importers of com.microsoft read."""
     from onnx import defs
 
-    from tinsmith.frontends.onnx import attributes, scope
+    from tinsmith.frontends.onnx import attributes, call
 
     letters = {"FLOAT": "f", "INT": "i", "STRING": "s", "TENSOR": "t", "GRAPH": "g",
                "FLOATS": "F", "INTS": "I", "STRINGS": "S"}  # fmt: skip
     others = {"type": "TYPE_PROTO", "sparse_value": "SPARSE_TENSOR"}
     for schema in defs.get_all_schemas_with_history():
         for name, a in schema.attributes.items():
-            if name in scope._HARMLESS or others.get(name) == a.type.name:
+            if name in call._HARMLESS or others.get(name) == a.type.name:
                 continue
             kind = attributes.kind_of(schema.name, name) or ""
             assert letters[a.type.name] in kind, f"{schema.name}.{name} is {a.type}"

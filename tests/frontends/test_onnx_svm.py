@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import tinsmith as ts
+from tests.frontends.classical import KERNELS, machine, regressor
 from tests.frontends.models import check_evaluator, floats, ml
 from tinsmith.errors import ImportFailed
 from tinsmith.frontends import load
@@ -22,43 +23,6 @@ RNG = np.random.default_rng(3)
 X = floats(7, 4)
 DATA = Path(__file__).parents[1] / "data" / "svm"
 EXPECTED = np.load(DATA / "expected.npz")
-KERNELS = {
-    "RBF": [0.4, 0, 0],
-    "POLY": [0.5, 0.25, 3],
-    "SIGMOID": [0.3, -0.1, 0],
-    "LINEAR": [0.0, 0.0, 0.0],
-}
-
-
-def machine(counts: list[int], kernel: str = "RBF", **more: Any) -> dict[str, Any]:
-    """Attributes of a random classifier over four features."""
-    rng = np.random.default_rng(sum(counts) + len(kernel))
-    total, classes = sum(counts), len(counts)
-    return {
-        "classlabels_ints": [10 * (i + 1) for i in range(classes)],
-        "coefficients": rng.standard_normal(total * (classes - 1)).tolist(),
-        "support_vectors": rng.standard_normal(total * 4).tolist(),
-        "vectors_per_class": counts,
-        "rho": rng.standard_normal(classes * (classes - 1) // 2).tolist(),
-        "kernel_type": kernel,
-        "kernel_params": KERNELS[kernel],
-        **more,
-    }
-
-
-def regressor(count: int, kernel: str, **more: Any) -> dict[str, Any]:
-    rng = np.random.default_rng(count)
-    return {
-        "coefficients": rng.standard_normal(count or 4).tolist(),
-        "support_vectors": rng.standard_normal(count * 4).tolist() if count else [0.0],
-        "n_supports": count,
-        "rho": [0.3],
-        "kernel_type": kernel,
-        "kernel_params": KERNELS[kernel],
-        **more,
-    }
-
-
 PAIR = {"prob_a": [-1.5], "prob_b": [0.2]}
 CASES = {
     **{f"regressor {k}": ml("SVMRegressor", X, **regressor(5, k)) for k in KERNELS},

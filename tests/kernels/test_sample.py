@@ -38,6 +38,36 @@ def test_grids(shape, grid, aligned, padding, mode, target):
         check("GridSample", [x, at], attrs, kernel="grid_sample", target=target)
 
 
+TYPES = [("float32", "float64"), ("float64", "float64"), ("float64", "float32")]
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize("types", TYPES)
+def test_types(types, aligned, padding, mode, target):
+    for shape, grid in SHAPES:
+        if mode == "cubic" and len(shape) == 5:
+            continue
+        x = RNG.standard_normal(shape).astype(types[0])
+        at = RNG.uniform(-1.4, 1.4, grid).astype(types[1])
+        attrs = {"mode": mode, "padding_mode": padding, "align_corners": aligned}
+        rtol = 1e-12 if types[0] == types[1] else 2e-6
+        check("GridSample", [x, at], attrs, kernel="grid_sample", target=target, rtol=rtol)
+
+
+@pytest.mark.parametrize("target", levels())
+def test_weights_are_as_exact_as_the_grid(target):
+    """An element that is far larger than the others counts though its weight is tiny."""
+    x = np.array([1e9, 1, 1, 1], np.float32).reshape(1, 1, 4)
+    at = np.array([-1 + 2 * (1 - 1e-9) / 3, -1 + 2e-9 / 3]).reshape(1, 2, 1)
+    attrs = {"align_corners": True}
+    check("GridSample", [x, at], attrs, kernel="grid_sample", target=target)
+    got = GridSample(x, at, **attrs)
+    np.testing.assert_allclose(got[0, 0], [2, 1e9], rtol=1e-5)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_border_is_a_picture_whose_edges_go_on(mode):
     x = RNG.standard_normal((1, 2, 5, 6)).astype(np.float32)
@@ -54,11 +84,12 @@ def test_a_border_is_a_picture_whose_edges_go_on(mode):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("aligned", [False, True])
-def test_edges_and_far_places(aligned, padding, mode, target):
+@pytest.mark.parametrize("types", [("float32", "float32"), *TYPES])
+def test_edges_and_far_places(types, aligned, padding, mode, target):
     """Places on the borders and between; far outside; infinite and NaN ones."""
-    x = RNG.standard_normal((1, 2, 4, 4)).astype(np.float32)
+    x = RNG.standard_normal((1, 2, 4, 4)).astype(types[0])
     ends = [-1, 1, -1.25, 1.25, -0.75, 0.75, 0, 1e9, -1e9, 3e38, np.inf, -np.inf, np.nan]
-    at = np.array([(a, b) for a in ends for b in ends], np.float32).reshape(1, 13, 13, 2)
+    at = np.array([(a, b) for a in ends for b in ends], types[1]).reshape(1, 13, 13, 2)
     attrs = {"mode": mode, "padding_mode": padding, "align_corners": aligned}
     with np.errstate(all="ignore"):
         check("GridSample", [x, at], attrs, kernel="grid_sample", target=target)

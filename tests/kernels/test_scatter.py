@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.harness import check, levels
+from tinsmith.kernels.move.scatter import _lines
 
 rng = np.random.default_rng(0)
 
@@ -24,6 +25,8 @@ SLICES = {
     "twice": (r(4, 5), i([[1], [1], [0], [1]]), r(4, 5)),
     "blocks": (r(3, 4, 2, 5), i([[[0, 1], [2, -1]]]), r(1, 2, 2, 5)),
     "large": (r(70, 300), i([[69], [0]]), r(2, 300)),
+    "lines": (r(9, 7), i([*range(2, 4), *range(6, 8)])[:, None], r(4, 7)),
+    "lines that end early": (r(9, 2), i([1, 2, 3, 4, 6, 7, 2])[:, None], r(7, 2)),
     "other types": (r(5, 3, dtype="int64"), i([[2], [-1]]), r(2, 3, dtype="int64")),
     "bytes": (r(5, 33, dtype="uint8"), i([[2]]), r(1, 33, dtype="uint8")),
 }
@@ -48,3 +51,19 @@ def test_elements(name, target):
     *arrays, axis = ELEMENTS[name]
     check("ScatterElements", arrays, {"axis": axis}, kernel="scatter_elements_constant",
           target=target, consts=(1,), rtol=0)  # fmt: skip
+
+
+def test_rows_one_behind_the_other_are_one_line():
+    def lines(*rows, most=8):
+        targets, sources, length = _lines(np.array(rows), most)
+        return targets.tolist(), sources.tolist(), length
+
+    assert lines(4, 5, 6, 9, 10, 11) == ([4, 9], [0, 3], 3)
+    assert lines(*range(8)) == ([0], [0], 8)
+    assert lines(2, 3, 4, 5, 8, 9) == ([2, 4, 8], [0, 2, 4], 2)
+    assert lines(2, 3, 2, 3) == ([2], [2], 2)
+    assert lines(5, 4, 3) == ([5, 4, 3], [0, 1, 2], 1)
+    assert lines(1, 2, 0, 2, 3) == ([1, 0, 2, 3], [0, 2, 3, 4], 1)
+    assert lines(*range(8), most=7) == ([0, 4], [0, 4], 4)
+    assert lines(0, 1, most=0) == ([0, 1], [0, 1], 1)
+    assert lines(7) == ([7], [0], 1)

@@ -97,7 +97,7 @@ def machine_code(
 _STACK = re.compile(r"\s(v?mov\w*ps)\s+%[xyz]mm\d+, -?\d*\(%rsp")
 _JUMP = re.compile(r"\sj\w+\s+(\.L\w+)")
 _LABEL = re.compile(r"^(\.L\w+):")
-_FMA = re.compile(r"\s(vfm?n?add\w*ps|mulps|vmaxps|maxps)\s")
+_FMA = re.compile(r"\s(vfm?n?add\w*[ps]s|mul[ps]s|vmaxps|maxps)\s")
 
 
 def spills(text: str) -> list[str]:

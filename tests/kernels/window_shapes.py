@@ -79,6 +79,33 @@ TRANSPOSED = {
     "pad beyond the kernel": conv_transposed(1, 8, 8, (9, 9), (2, 2), pad=(3, 3, 2, 2)),
 }
 
+TRANSPOSED_FEW = {
+    "as wide as the stride": conv_transposed(1, 20, 1, (5, 19), (2, 2), stride=(2, 2)),
+    "4x4 stride 2": conv_transposed(2, 16, 3, (6, 6), (4, 4), stride=(2, 2), pad=PAD),
+    "9x9 stride 3": conv_transposed(1, 7, 1, (9, 21), (9, 9), stride=(3, 3), pad=(3,) * 4),
+    "9x9 stride 2": conv_transposed(
+        1, 5, 2, (6, 11), (9, 9), stride=(2, 2), pad=(4,) * 4, output_padding=(1, 1)
+    ),
+    "frames, channels in parts": conv_transposed(2, 130, 1, (61,), (48,), stride=(12,)),
+    "frames, taps of unequal counts": conv_transposed(1, 20, 1, (35,), (50,), stride=(20,)),
+    "long, in parts": conv_transposed(1, 40, 1, (900,), (16,), stride=(8,), pad=(3, 5)),
+    "stride 1": conv_transposed(1, 6, 5, (5, 9), (3, 3), pad=(1, 0, 1, 2), bias=False),
+    "kernel below the stride": conv_transposed(
+        1, 5, 4, (4, 9), (1, 1), stride=(3, 4), pad=(2, 2, 1, 1), output_padding=(2, 3)
+    ),
+    "dilated": conv_transposed(1, 3, 2, (5, 9), (3, 3), stride=(2, 3), dilation=(2, 2)),
+    "dilated, coprime": conv_transposed(1, 3, 2, (5, 9), (3, 2), stride=(2, 2), dilation=(3, 3)),
+    "wanted shape": conv_transposed(
+        1, 4, 3, (5, 9), (3, 3), stride=(2, 2), output_shape=(10, 17), auto_pad="SAME_LOWER"
+    ),
+    "3-D": conv_transposed(
+        1, 4, 2, (3, 2, 9), (2, 3, 3), stride=(2, 1, 2), output_padding=(1, 0, 1)
+    ),
+    "groups": conv_transposed(2, 9, 6, (4, 9), (3, 3), stride=(2, 2), group=3, pad=PAD),
+    "one pixel": conv_transposed(1, 33, 2, (1, 1), (4, 4)),
+    "pad beyond the kernel": conv_transposed(1, 3, 3, (9, 19), (2, 2), pad=(3, 3, 2, 2)),
+}
+
 POOLS = {
     "2x2": ((1, 16, 6, 6), dict(kernel=(2, 2), stride=(2, 2))),
     "3x3 stem": ((1, 20, 11, 11), dict(kernel=(3, 3), stride=(2, 2), pad=(1, 1, 1, 1))),

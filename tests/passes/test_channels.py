@@ -60,6 +60,16 @@ def test_the_order_passes_a_depthwise_convolution_and_pools():
     assert count(g, "ChannelGather") == 0 and count(g, "ChannelShuffle") == 0
 
 
+def test_the_order_passes_any_number_of_activations():
+    b = Builder()
+    x = ops.ChannelShuffle(conv(b, b.x(1, 3, 4, 4), 6), groups=3)
+    for _ in range(600):
+        x = ops.Sigmoid(ops.Relu(x))
+    g = b.out(conv(b, x, 5))
+    check(g, spec=ONLY)
+    assert count(g, "ChannelGather") == 0 and count(g, "ChannelShuffle") == 0
+
+
 @pytest.mark.parametrize("reader", ["grouped", "output", "run-time weights", "added", "norm"])
 def test_the_order_stays_where_something_else_reads_it(reader):
     b = Builder()

@@ -7,6 +7,8 @@ import tinsmith as ts
 from tests.passes.build import Builder, native
 from tinsmith import ops
 from tinsmith.graph import Type
+from tinsmith.ops import OPS
+from tinsmith.passes import run_passes
 
 RNG = np.random.default_rng(8)
 
@@ -71,6 +73,78 @@ def test_quantised_products(inner, columns):
                                 b.c(zero, np.int8), b.c(np.sqrt(inner) * 30),
                                 b.c(7, np.int8)))  # fmt: skip
     native(g, [extreme("uint8", 2, 33, inner)], exact=True)
+
+
+SIGNS = [("uint8", "int8", True), ("uint8", "uint8", False), ("int8", "int8", True),
+         ("int8", "uint8", False)]  # fmt: skip
+COMPUTED = ["weights", "parameters", "both"]
+SHAPES = {
+    "Conv": ((1, 12, 9, 8), (20, 12, 3, 3), {"pad": (1, 2, 1, 0)}),
+    "long Conv": ((1, 70, 9, 8), (20, 70, 3, 3), {"pad": (1, 2, 1, 0)}),
+    "grouped Conv": ((1, 70, 9, 8), (20, 35, 3, 3), {"group": 2}),
+    "MatMul": ((3, 50), (50, 20), {}),
+    "long MatMul": ((2, 3, 700), (700, 20), {}),
+    "batched MatMul": ((2, 3, 50), (2, 50, 20), {}),
+}
+
+
+def operands(b, names, feeds, computed):
+    """Inputs for what is computed, constants for the rest; `feeds` gets the arrays of inputs."""
+    for name, array in names.items():
+        weights, first = (
+            name.startswith("b") and array.ndim > 1,
+            name.startswith("a") and array.ndim > 1,
+        )
+        known = computed == "parameters" if weights else computed == "weights" and not first
+        if known:
+            yield b.graph.const(array, name)
+        else:
+            feeds.append(array)
+            yield b.graph.input(name, Type(array.dtype, array.shape))
+
+
+@pytest.mark.parametrize("left, right, columns", SIGNS)
+@pytest.mark.parametrize("computed", COMPUTED)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_computed_operands(shape, computed, columns, left, right):
+    """Weights, zero points and scales that the run tells, with zero points for each column."""
+    (a, w, attrs), feeds = SHAPES[shape], []
+    many = ((w[0] if "Conv" in shape else w[-1]),) if columns else ()
+    zeros = RNG.integers(0, 100, many).astype(right)
+    scales = RNG.uniform(0.01, 0.1, many).astype(np.float32)
+    x, weights = extreme(left, *a), extreme(right, *w)
+    b, plain = Builder(), {"a": x, "b": weights, "az": np.array([5], left), "bz": zeros}
+    kind = "Conv" if "Conv" in shape else "MatMul"
+    given = operands(b, plain, feeds, computed)
+    whole = OPS[f"{kind}Integer"](*given, **attrs)
+    out = np.float32(np.sqrt(np.prod(w)) * 10)
+    full = {"a2": x, "as": np.float32(0.5), "az2": np.array(7, left), "b2": weights, "bs": scales,
+            "bz2": zeros, "ys": out, "yz": np.array(100, "uint8")}  # fmt: skip
+    values = dict(zip(full, operands(b, full, feeds, computed), strict=True))
+    b.out(whole, OPS[f"QLinear{kind}"](*values.values(), **attrs))
+    native(b.graph, feeds, exact=True)
+
+
+def test_zero_points_and_scales_of_rows():
+    b, feeds = Builder(), []
+    zeros, scales = RNG.integers(0, 9, 3).astype(np.uint8), RNG.uniform(1, 2, 3).astype(np.float32)
+    full = {"a": extreme("uint8", 3, 40), "as": scales, "az": zeros, "b": extreme("int8", 40, 20),
+            "bs": np.float32(0.5), "bz": np.array(1, np.int8), "ys": np.float32(99),
+            "yz": np.array(3, np.int8)}  # fmt: skip
+    a, *rest = operands(b, full, feeds, "parameters")
+    b.out(ops.QLinearMatMul(a, *rest), ops.MatMulInteger(a, rest[2], rest[1], rest[4]))
+    native(b.graph, feeds, exact=True)
+
+
+def test_sums_are_cut_by_the_weights_themselves():
+    """Weights that are mostly small need fewer parts than the largest of them would."""
+    for share, count in ((0.05, 1), (1.0, 6)):
+        b, x = built((1, 256, 6, 6), "uint8")
+        w = np.where(RNG.random((16, 256, 3, 3)) < share, 127, 3).astype(np.int8)
+        zero = b.graph.input("z", Type(np.dtype(np.uint8), ()))
+        g = b.out(ops.ConvInteger(x, b.graph.const(w, "w"), zero))
+        run_passes(g, "machine")
+        assert str(g).count(" Conv(") == count
 
 
 def test_large_products_of_whole_numbers_use_no_algorithm_that_rounds():

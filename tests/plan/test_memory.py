@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tinsmith.plan.memory as memory
 from tinsmith.plan.memory import ALIGNMENT, Buffer, align, assign_offsets, lower_bound
 
 buffers = st.lists(
@@ -22,6 +25,18 @@ def test_no_two_live_buffers_overlap(rows: list[Buffer]) -> None:
         for b in rows[i + 1 :]:
             if a.start <= b.end and b.start <= a.end:
                 assert a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset
+
+
+@settings(max_examples=100, deadline=None)
+@given(buffers)
+def test_many_buffers_are_placed_as_few_are(rows: list[Buffer]) -> None:
+    order = sorted(rows, key=lambda b: -b.nbytes)
+    peaks, offsets = [], []
+    for few in (len(rows), -1):
+        with mock.patch.object(memory, "FEW", few):
+            peaks.append(memory._place(order))
+        offsets.append([b.offset for b in order])
+    assert peaks[0] == peaks[1] and offsets[0] == offsets[1]
 
 
 def test_a_chain_needs_its_two_largest_neighbours() -> None:

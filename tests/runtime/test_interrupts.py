@@ -126,6 +126,61 @@ def test_a_thread_that_was_interrupted_at_any_moment_is_not_at_work(
         forks.working()
 
 
+def test_no_interrupt_is_lost_where_teams_and_libraries_end() -> None:
+    """One that comes at any moment while they go is raised; and they do go."""
+    code = """
+import gc, sys, threading, time
+from tinsmith.backends.library import _team
+from tinsmith.codegen.library import SharedLibrary
+from tinsmith.codegen.target import host
+from tinsmith.codegen.workers import Workers, _ends
+from tinsmith.runtime.threads import Team
+
+def workers():
+    return sum(t.name.startswith("tinsmith-") for t in threading.enumerate())
+
+library = _team(host(), False)
+lost = []
+sys.unraisablehook = lost.append
+before, held = len(_ends), []
+
+def drop():
+    held.clear()
+
+makers = [
+    lambda: Team(3, library.address), lambda: SharedLibrary(library.data), lambda: Workers(1),
+]
+for make in makers:
+    for moment in range(40):
+        held.append(make())
+        count = moment
+
+        def look(frame, event, argument):
+            global count
+            if event in ("call", "c_return"):
+                count -= 1
+                if count < 0:
+                    raise KeyboardInterrupt
+
+        sys.setprofile(look)
+        try:
+            drop()
+            raised = False
+        except KeyboardInterrupt:
+            raised = True
+        finally:
+            sys.setprofile(None)
+        held.clear()
+        assert not lost, (moment, lost)
+    assert not raised  # it had ended before
+end = time.monotonic() + 20
+while (workers() or len(_ends) > before) and time.monotonic() < end:
+    time.sleep(0.01)
+assert not workers() and len(_ends) == before, (workers(), len(_ends), before)
+"""
+    run(code)
+
+
 def test_what_falls_into_a_finalizer_does_not_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     class Finalized:
         def __del__(self) -> None:

@@ -21,11 +21,11 @@ def place(array: np.ndarray) -> int:
 
 def test_memory_is_used_again_after_the_array_is_gone():
     results = Results((LARGE,), np.dtype("float32"))
-    y = results.array()
+    y = results.maker()
     at = place(y)
     assert at % LINE == 0 and y.shape == (LARGE,) and y.dtype == np.float32
     del y
-    assert place(results.array()) == at
+    assert place(results.maker()) == at
     assert LARGE * 4 <= results.nbytes < 2 * LARGE * 4
 
 
@@ -45,27 +45,27 @@ def test_memory_is_used_again_after_the_array_is_gone():
 )  # fmt: skip
 def test_memory_that_is_referred_to_is_left_alone(hold):
     results = Results((LARGE,), np.dtype("float32"))
-    y = results.array()
+    y = results.maker()
     at = place(y)
     held = hold(y)
     del y
-    others = [results.array() for _ in range(KEPT + 2)]
+    others = [results.maker() for _ in range(KEPT + 2)]
     places = {place(o) for o in others}
     assert at not in places and len(places) == len(others)
     del held
-    assert place(results.array()) == at
+    assert place(results.maker()) == at
 
 
 def test_what_is_kept_is_bounded():
     results = Results((LARGE,), np.dtype("float32"))
-    held = [results.array() for _ in range(KEPT + 5)]
+    held = [results.maker() for _ in range(KEPT + 5)]
     assert results.nbytes == KEPT * (LARGE * 4 + LINE)
     assert len({place(y) for y in held}) == len(held)
 
 
 def test_small_results_are_not_kept():
     results = Results((LARGE - 1,), np.dtype("float32"))
-    assert results.array().flags.owndata and results.nbytes == 0
+    assert results.maker().flags.owndata and results.nbytes == 0
 
 
 def test_a_net_never_writes_to_results_that_are_held():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import subprocess
 import sys
 import threading
@@ -43,7 +42,7 @@ def test_jobs_clear_their_counters_and_a_team_stops(address: Callable[[str], int
         run(team, address, counters)
         assert not counters.any()
         counters[:] = 1
-    workers = list(team._workers)
+    workers = list(team.crew.workers)
     team.stop()
     assert len(workers) == 2 and not any(t.is_alive() for t in workers)
 
@@ -68,9 +67,9 @@ def together(team: Team, came: list[int], leave: threading.Event | None = None) 
 
 def test_a_post_that_comes_late_is_no_job(address: Callable[[str], int]) -> None:
     team, came = Team(2, address), list[int]()
-    flag = team._block[sync.FLAGS + 64 : sync.FLAGS + 68].view(np.int32)
+    flag = team.crew._block[sync.FLAGS + 64 : sync.FLAGS + 68].view(np.int32)
     post = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(
-        int(team._block[sync.POST : sync.POST + 8].view(np.int64)[0])
+        int(team.crew._block[sync.POST : sync.POST + 8].view(np.int64)[0])
     )
     for job in range(1, 4):
         together(team, came)
@@ -148,7 +147,7 @@ def test_stop_reaches_a_worker_that_comes_late(
     stopper.start()
     stopper.join(10)
     assert not stopper.is_alive(), "stop waits for a worker that has not come"
-    assert id(team._raw) in threads._abandoned
+    assert id(team.crew.raw) in threads._abandoned
     worker.start()
     worker.join(10)
     assert not worker.is_alive()
@@ -158,9 +157,9 @@ def test_a_team_may_be_stopped_again_before_its_worker_comes(
     address: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     team, worker = late_team(address, monkeypatch)
-    workers = list(team._workers)
+    workers = list(team.crew.workers)
     team.stop()
-    team._workers = workers  # as if the first stop had been interrupted
+    team.crew.workers = workers  # as if the first stop had been interrupted
     team.stop()
     worker.start()
     worker.join(10)
@@ -194,7 +193,7 @@ def test_a_team_larger_than_the_machine_never_spins(
     timer.start()
     wait(counter.ctypes.data, 1, team.address)
     assert counter[0] == 1
-    assert team._block[sync.PATIENCE : sync.PATIENCE + 4].view(np.int32)[0] == 0
+    assert team.crew._block[sync.PATIENCE : sync.PATIENCE + 4].view(np.int32)[0] == 0
     team.stop()
 
 
@@ -205,7 +204,7 @@ def test_a_forked_child_waits_for_none_of_its_parents_workers(
     team, leave = Team(2, address), threading.Event()
     together(team, [], leave)
     with monkeypatch.context() as patch, threads.Lease(2, address) as leased:
-        patch.setattr(os, "getpid", lambda: -1)
+        patch.setattr(threads, "_process", -1)
         team.settle(team.jobs)
     assert leased not in threads._free.get(2, [])
     leave.set()
@@ -221,7 +220,7 @@ def test_a_burst_of_callers_leaves_few_teams(
     monkeypatch.setattr(threads, "usable_cores", lambda: 2)
     with contextlib.ExitStack() as leases:
         teams = [leases.enter_context(threads.Lease(2, address)) for _ in range(5)]
-        workers = [thread for team in teams for thread in team._workers]
+        workers = [thread for team in teams for thread in team.crew.workers]
     assert len(threads._free[2]) == 2
     assert sum(thread.is_alive() for thread in workers) == 2
     threads._stop_all()
@@ -254,15 +253,15 @@ def test_memory_of_workers_outlives_an_interrupted_stop(address: Callable[[str],
         raise KeyboardInterrupt
 
     team = Team(2, address)
-    submit, team._submit = team._submit, interrupted
+    submit, team.crew.submit = team.crew.submit, interrupted
     with pytest.raises(KeyboardInterrupt):
         team.stop()
-    assert id(team._raw) in threads._abandoned
-    assert any(kept is team._code for kept in threads._abandoned[id(team._raw)])
-    team._submit = submit
-    (worker,) = team._workers
+    assert id(team.crew.raw) in threads._abandoned
+    assert any(kept is team.crew.code for kept in threads._abandoned[id(team.crew.raw)])
+    team.crew.submit = submit
+    (worker,) = team.crew.workers
     team.stop()
-    assert not worker.is_alive() and id(team._raw) not in threads._abandoned
+    assert not worker.is_alive() and id(team.crew.raw) not in threads._abandoned
 
 
 def test_processes_end_while_teams_are_parked_or_busy() -> None:

@@ -17,7 +17,8 @@ from tinsmith.records import dataclass
 @dataclass
 class Facts:
     """Of one graph and those nested in it. `flops` counts operations of nodes whose shapes are
-    known, by operator; `unsized` is how many nodes had unknown ones."""
+    known, by operator; `unsized` is how many nodes had unknown ones, `assumed` the sizes of free
+    dimensions that nobody has given."""
 
     nodes: int = 0
     ops: Counter[str] = field(default_factory=Counter)
@@ -26,6 +27,7 @@ class Facts:
     parameter_bytes: int = 0
     by_dtype: Counter[str] = field(default_factory=Counter)
     unsized: int = 0
+    assumed: dict[str, int] = field(default_factory=dict)
 
     @property
     def total_flops(self) -> float:
@@ -38,6 +40,8 @@ def facts_of(graph: Graph, sizes: Mapping[str, int]) -> Facts:
     found = Facts()
     try:
         sized = _with_sizes(graph, sizes)
+        free = dict.fromkeys(d for v in graph.inputs for d in v.shape or ())
+        found.assumed = {d: 1 for d in free if isinstance(d, str) and d not in sizes}
     except (TypeRuleError, ReferenceFailed):
         if sizes:
             raise

@@ -91,8 +91,8 @@ class Build:
         arrays, notes = given.read(net.inputs)
         start = time.perf_counter()
         if net.has_programs:
-            assumed = assuming(made_up(net.inputs, notes), sizes(given.dims, net.inputs))
-            with _show.working(f"compiling {path}"), assumed:
+            unchosen = assuming(made_up(net.inputs, notes), sizes(given.dims, net.inputs))
+            with _show.working(f"compiling {path}"), unchosen:
                 net.program_for(**arrays)
         more = (time.perf_counter() - start) * 1e3
         return Built(path, net, built.compile_ms + more), arrays, notes
@@ -127,8 +127,7 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "-t",
             "--threads",
             type=click.IntRange(1, 64),
-            show_default="1",
-            help="Threads that compute.",
+            help="Threads that compute; one, where nothing is said.",
         ),
         click.option(
             "--backend",
@@ -148,7 +147,6 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--precision",
             metavar="[default|strict]",
-            show_default="default",
             help="'strict' leaves out what rounds most: matrix registers (AMX), Strassen's method,"
             " large Winograd tiles.",
         ),
@@ -294,6 +292,17 @@ def sizes(dims: tuple[str, ...], types: Mapping[str, Type]) -> dict[str, int]:
     return found
 
 
+def assumed(types: Mapping[str, Type], chosen: Mapping[str, int]) -> dict[str, int]:
+    """The free dimensions that nobody has chosen a size for, and the size that they count as."""
+    return {d: 1 for d in free_dimensions(types) if d not in chosen}
+
+
+def assumption(sizes: Mapping[str, int]) -> str:
+    """What is said of sizes that were assumed."""
+    shown = ", ".join(f"{d} = {n}" for d, n in sizes.items())
+    return f"{shown}; --dim {next(iter(sizes))}=SIZE chooses"
+
+
 def signature_of(
     name: str, types: Mapping[str, Type], chosen: Mapping[str, int]
 ) -> tuple[tuple[int, ...], ...]:
@@ -315,7 +324,7 @@ def assuming(types: Mapping[str, Type], chosen: Mapping[str, int]) -> Iterator[N
     try:
         yield
     except (TypeRuleError, ReferenceFailed) as error:
-        free = [d for d in free_dimensions(types) if d not in chosen]
+        free = list(assumed(types, chosen))
         if free:
             error.add_note(f"{', '.join(free)} counted as 1, which --dim {free[0]}=SIZE changes")
         raise

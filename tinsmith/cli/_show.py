@@ -6,6 +6,8 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
+from textwrap import wrap
 from typing import Any
 
 import click
@@ -13,6 +15,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from tinsmith.progress import reported
 
 WIDE = 1000  # columns, where nobody watches: a pipe gets every character of every cell
 
@@ -55,13 +59,20 @@ def table(
     click.echo("\n".join(line for i, line in enumerate(lines) if line or 0 < i < len(lines) - 1))
 
 
+def width() -> int:
+    """The columns of the terminal; many where there is none."""
+    return console().width
+
+
 def pairs(title: str, items: Mapping[str, Any]) -> None:
-    """Print names and values, aligned."""
+    """Print names and values, aligned; long values go on in the next line."""
     if title:
         console().print(Text(title, style="bold"))
-    width = max((len(k) for k in items), default=0)
+    longest = max((len(k) for k in items), default=0)
     for key, value in items.items():
-        click.echo(f"  {key:<{width}}  {value}")
+        lines = wrap(str(value), max(20, width() - longest - 4), break_on_hyphens=False) or [""]
+        for name, line in zip_longest([key], lines, fillvalue=""):
+            click.echo(f"  {name:<{longest}}  {line}")
 
 
 def as_json(document: Any) -> None:
@@ -86,10 +97,7 @@ def _plain(value: Any) -> Any:
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """Show that something is going on, while it is: on a terminal only, and on standard error."""
-    if sys.stderr.isatty():
-        with Console(stderr=True).status(f"{what} ..."):
-            yield
-    else:
+    with reported(None, what, patience=0.0):
         yield
 
 

@@ -20,7 +20,7 @@ from tinsmith.cli._model import (
     input_options,
 )
 
-PERCENTILES = (50, 90, 99)
+MARKS = {50: "median_ms", 90: "p90_ms", 99: "p99_ms"}
 
 
 @click.command(short_help="Measure a model: median, percentiles, and every layer.")
@@ -42,6 +42,7 @@ PERCENTILES = (50, 90, 99)
 )
 @click.option("--repeat", type=click.IntRange(1), help="So many runs, rather than --seconds.")
 @click.option("--layers/--no-layers", default=True, help="Measure every layer, too.")
+@click.option("--runs", "every_run", is_flag=True, help="With --json: the time of every run, too.")
 @build_options
 @_show.json_option
 def command(
@@ -51,6 +52,7 @@ def command(
     warm_up: int,
     repeat: int | None,
     layers: bool,
+    every_run: bool,
     build: Build,
     json_: bool,
 ) -> None:
@@ -76,11 +78,12 @@ def command(
         with _show.working("measuring the layers"):
             profile = built.net.profile(*arrays.values(), repeat=max(3, min(20, len(times))))
     if json_:
-        document = {"model": model, "inputs": shapes} | row | {"runs_ms": times}
-        return _show.as_json(document | {"layers": profile.to_json() if profile else None})
+        document = {"model": model, "inputs": shapes} | row
+        document["layers"] = profile.to_json()["rows"] if profile else None
+        return _show.as_json(document | ({"runs_ms": times} if every_run else {}))
     print_summary(row, shapes, built)
     if profile is not None:
-        click.echo(f"\n{profile}")
+        click.echo(f"\n{profile.text(_show.width())}")
     return None
 
 
@@ -105,10 +108,10 @@ def summary(
     from tinsmith.compiler.model import machine_of
     from tinsmith.runtime.limits import peak
 
-    marks = {f"p{p}_ms": float(np.percentile(times, p)) for p in PERCENTILES}
+    marks = {name: float(np.percentile(times, p)) for p, name in MARKS.items()}
     graph = built.net.source()
     flops = facts_of(graph, sizes_from(graph, arrays)).total_flops
-    rate = flops / (marks["p50_ms"] / 1e3)
+    rate = flops / (marks["median_ms"] / 1e3)
     machine, threads = machine_of(build.target), build.threads_of(built.net)
     return {
         "threads": threads,
@@ -123,20 +126,20 @@ def summary(
         "gflops": rate / 1e9,
         "memory": built.net.memory._asdict() if built.net.has_programs else None,
         "notes": built.net.notes,
-        "share_of_peak": rate / (peak(machine) * threads),
+        "peak_share": rate / (peak(machine) * threads),
     }
 
 
 def print_summary(row: dict[str, Any], shapes: dict[str, list[int]], built: Built) -> None:
-    marks = ", ".join(f"p{p} {_show.ms(row[f'p{p}_ms'])}" for p in PERCENTILES[1:])
+    marks = f"p90 {_show.ms(row['p90_ms'])}, p99 {_show.ms(row['p99_ms'])}"
     shown = {
         "model": built.path,
         "inputs": ", ".join(f"{n} {s}" for n, s in shapes.items()),
         "machine": f"{row['target']}, {row['threads']} thread{'s' * (row['threads'] > 1)}",
-        "median": _show.ms(row["p50_ms"]),
+        "median": _show.ms(row["median_ms"]),
         "spread": f"min {_show.ms(row['min_ms'])}, {marks}, {row['runs']} runs",
         "work": f"{_show.count(row['flops'])} operations, {row['gflops']:.1f} G a second, "
-        f"{row['share_of_peak']:.0%} of the peak",
+        f"{row['peak_share']:.0%} of the peak",
         "set up": f"compile {_show.ms(row['compile_ms'])}",
     }
     if built.net.has_programs:

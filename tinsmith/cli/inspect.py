@@ -12,7 +12,9 @@ from tinsmith.cli._facts import Facts, facts_of
 from tinsmith.cli._model import (
     MODEL,
     Build,
+    assumed,
     assuming,
+    assumption,
     build_options,
     free_dimensions,
     signature_of,
@@ -51,8 +53,12 @@ def command(
       tinsmith inspect model.onnx --at canonical | less
     """
     if at is not None:
-        text = stage_text(model, at, build, dims)
-        return _show.as_json({"stage": at, "text": text}) if json_ else click.echo(text)
+        text, unsaid = stage_text(model, at, build, dims)
+        if json_:
+            return _show.as_json({"model": model, "stage": at, "assumed": unsaid, "text": text})
+        if unsaid:  # the text itself can be read back
+            click.echo(f"assumed {assumption(unsaid)}", err=True)
+        return click.echo(text)
     import tinsmith as ts
 
     with _show.working(f"reading {model}"):
@@ -72,15 +78,24 @@ def command(
     return None
 
 
-def stage_text(model: str, stage: str, build: Build, dims: tuple[str, ...]) -> str:
+def stage_text(
+    model: str, stage: str, build: Build, dims: tuple[str, ...]
+) -> tuple[str, dict[str, int]]:
+    """The text, and the sizes that it is of though nobody has chosen them."""
     if stage in ("placed", "plan"):
-        return build.compile(model, dims).net.graph(stage)
+        net = build.compile(model, dims).net
+        sized = build.backend == "cpu"
+        return net.graph(stage), assumed(net.inputs, sizes(dims, net.inputs)) if sized else {}
     import tinsmith as ts
 
     graph = ts.load(model)
     types = types_of(graph)
     chosen = sizes(dims, types)
-    return canonical_text(graph, build, types, chosen) if stage == "canonical" else str(graph)
+    if stage == "imported":
+        return str(graph), {}
+    sized = all(t.shape is not None for t in types.values())
+    text = canonical_text(graph, build, types, chosen)
+    return text, assumed(types, chosen) if sized else {}
 
 
 def canonical_text(graph: Any, build: Build, types: dict[str, Any], chosen: dict[str, int]) -> str:
@@ -134,6 +149,8 @@ def summary(graph: Any, facts: Facts, planned: dict[str, int] | None) -> dict[st
         "parameters": f"{kinds or 'none'} ({_show.size(facts.parameter_bytes)})",
         "arithmetic": f"{_show.count(facts.total_flops)} operations a run",
     }
+    if facts.assumed:
+        shown["assumed"] = assumption(facts.assumed)
     if facts.unsized:
         shown["arithmetic"] += f", without {facts.unsized} nodes of unknown shape"
     if planned:
@@ -182,6 +199,7 @@ def document(
         "graph": graph.name,
         "inputs": [port(v) for v in graph.inputs],
         "outputs": [port(v) for v in graph.outputs],
+        "assumed": facts.assumed,
         "nodes": facts.nodes,
         "ops": dict(facts.ops),
         "parameters": facts.parameters,

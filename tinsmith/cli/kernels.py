@@ -58,18 +58,17 @@ def command(name: str | None, json_: bool) -> None:
         return click.echo(without_kernel(OPS[name]))
     return _show.table(
         f"{len(rows)} kernels",
-        ["operator", "kernel", "tier", "backend", "dtypes", "needs", "what it does"],
+        ["operator", "kernel", "tier", "dtypes", "needs", "what it does"],
         [
             (
                 d["op"],
                 d["name"],
                 d["tier"],
-                d["backend"],
                 " ".join(d["dtypes"]) or "all",
                 " ".join(d["isas"]) or "any",
                 d["summary"],
             )
             for d in document
         ],
-        left=["kernel", "tier", "backend", "dtypes", "needs", "what it does"],
+        left=["kernel", "tier", "dtypes", "needs", "what it does"],
     )

@@ -37,8 +37,7 @@ TOP, ROWS = 5, 16
 @click.option(
     "--top",
     type=click.IntRange(1),
-    show_default=str(TOP),
-    help="How many classes to show.",
+    help=f"How many classes to show; {TOP}, where nothing is said.",
 )
 @click.option("--save", type=click.Path(dir_okay=False), help="Write the outputs to this .npz.")
 @build_options

@@ -16,6 +16,7 @@ import functools
 import os
 import stat
 import sys
+import time
 from pathlib import Path
 
 from tinsmith.budget import number
@@ -27,6 +28,9 @@ _MARK = b"tinsmith"
 _TRAILER = 32 + len(_MARK)
 _SUFFIX = ".so"  # entries end in a trailer that loaders of shared libraries do not look at
 _DEFAULT_SIZE = 512 << 20
+
+STALE = 3600.0
+"""Seconds after which nobody finishes an entry."""
 
 
 class Cache:
@@ -111,12 +115,13 @@ class Cache:
         return len(self._entries())
 
     def trim(self) -> int:
-        """Drop the entries not used for the longest time until the bound holds; how many."""
-        entries = sorted(self._entries())
+        """Drop the entries not used for the longest time until the bound holds, and those that
+        processes that were killed have left unfinished; how many."""
+        entries, stale = sorted(self._entries()), time.time() - STALE
         excess, dropped = sum(size for _, size, _ in entries) - self.limit, 0
-        for _, size, file in entries:
-            if excess <= 0:
-                break
+        for written, size, file in entries:
+            if excess <= 0 and (written > stale or file.suffix == _SUFFIX):
+                continue
             with contextlib.suppress(OSError):
                 file.unlink()
                 excess -= size

@@ -14,14 +14,15 @@ import os
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tinsmith.codegen.cache import Cache, key_of
 from tinsmith.codegen.target import Target, usable_cores
-from tinsmith.codegen.workers import Call, Workers
+from tinsmith.codegen.workers import Call, Workers, after
 from tinsmith.errors import CodegenError
+from tinsmith.progress import tell
 
 _serial = itertools.count(1)
 
@@ -30,8 +31,12 @@ class SharedLibrary:
     """A shared library in this process; keep it while its code may run."""
 
     def __init__(self, data: bytes) -> None:
+        import _ctypes
+
         self.data = data
         self._handle = _opened(data)
+        # A process maps some 10,000 libraries at most: those of passing shapes must not stay.
+        after(self, _ctypes.dlclose, self._handle._handle)
 
     def address(self, symbol: str) -> int:
         """The address of a function. Raises CodegenError where there is none."""
@@ -40,14 +45,6 @@ class SharedLibrary:
         except AttributeError:
             raise CodegenError(f"the loaded code has no function {symbol!r}") from None
         return ctypes.cast(function, ctypes.c_void_p).value or 0
-
-    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        """A process maps some 10,000 libraries at most: those of passing shapes must not stay."""
-        handle = self.__dict__.get("_handle")
-        if handle is not None and not ending():  # then daemon threads may still run
-            import _ctypes
-
-            _ctypes.dlclose(handle._handle)
 
 
 def _opened(data: bytes) -> Any:
@@ -106,7 +103,11 @@ class Compiler:
         self._pools.append(Workers(usable_cores()))
         for text in sorted([*calls, *codes.values()], key=len, reverse=True):
             self.add(text)
-        return {symbol: self._result(text) for symbol, text in codes.items()}
+        found: dict[str, bytes] = {}
+        for symbol, text in codes.items():
+            tell(len(found), len(codes), "kernels")
+            found[symbol] = self._result(text)
+        return found
 
     def _result(self, text: str) -> bytes:
         return self._found[text] if text in self._found else self._calls[text].result()

@@ -10,16 +10,35 @@ from __future__ import annotations
 
 import atexit
 import os
+import weakref
 from _thread import LockType, allocate_lock, start_new_thread
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from itertools import count
+from operator import methodcaller
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
 from tinsmith.errors import Cancelled, TargetError
 
 T = TypeVar("T")
+
+
+class _End(weakref.ref[Any]):
+    """Makes a call of a function that is written in C once nobody holds `owner`, while itself is
+    held. What is raised in a finalizer, Python drops, and Ctrl-C with it: here none of Python runs
+    there, and nothing else looks for interrupts."""
+
+    __slots__ = ("call",)
+
+    def __new__(cls, owner: object, call: Callable[[], object]) -> _End:
+        self = super().__new__(cls, owner, _begin)
+        self.call = call
+        return self
+
+
+_begin = methodcaller("call")
 
 
 class Call(Generic[T]):
@@ -67,18 +86,19 @@ class Call(Generic[T]):
 class _Line:
     """The calls that wait for the threads of a pool. These hold no pool: they end when it goes."""
 
-    def __init__(self) -> None:
+    def __init__(self, pool: Workers) -> None:
         self.queue: SimpleQueue[Call[Any] | None] = SimpleQueue()
         self.open: deque[None] = deque()  # one for each call that has not ended
         self.ends: list[LockType] = []  # locked while their threads are there
         self.closed = False
+        self.pool = _End(pool, partial(self.queue.put, None))
 
     def serve(self, exits: int) -> None:
         end = allocate_lock()
         with end:
             self.ends.append(end)
             while (call := self.queue.get()) is not None:
-                if self.closed:
+                if self.closed or self.pool() is None:
                     call.cancel()
                 call.run(exits)
                 self.open.pop()
@@ -99,7 +119,7 @@ class Workers:
     """
 
     def __init__(self, threads: int) -> None:
-        self._line = _Line()
+        self._line = _Line(self)
         self._threads, self._started = threads, 0
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Call[T]:
@@ -126,16 +146,25 @@ class Workers:
             with end:
                 pass
 
-    def __del__(self) -> None:
-        if line := self.__dict__.get("_line"):  # else an interrupt was faster
-            line.close()
-
 
 def begin(function: Callable[..., T], *arguments: Any) -> Call[T]:
     """A call that a thread of its own makes. Raises TargetError where the system gives none."""
     call = Call(function, *arguments)
     _start(call.run, _exits)
     return call
+
+
+def after(owner: object, function: Callable[..., object], *arguments: Any) -> None:
+    """Call a function on a thread of its own once nobody holds `owner`, unless the process ends.
+
+    Where the system gives no thread, it is not called."""
+    key = next(_numbers)
+    _ends[key] = _End(owner, partial(start_new_thread, _ended, (key, function, arguments)))
+
+
+def _ended(end: int, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    _ends.pop(end, None)
+    function(*arguments)
 
 
 def _start(function: Callable[..., None], *arguments: Any) -> None:
@@ -145,6 +174,8 @@ def _start(function: Callable[..., None], *arguments: Any) -> None:
         raise TargetError(f"the system gives no further thread: {error}") from error
 
 
+_ends: dict[int, _End] = {}
+_numbers = count()
 _running: dict[int, Call[Any]] = {}
 _exits = 0  # how often the process has begun to end
 
@@ -155,6 +186,7 @@ def _at_exit() -> None:
     (3.12 does not)."""
     global _exits
     _exits += 1
+    _ends.clear()
     for call in list(_running.values()):
         if not call.cancel():
             call.wait()

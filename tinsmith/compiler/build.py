@@ -33,7 +33,7 @@ from tinsmith.passes.manager import find_matches, run_passes
 from tinsmith.passes.report import Matches, Report
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.shelf import Shelf
-from tinsmith.runtime.net import Signature
+from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
 
 
@@ -75,7 +75,7 @@ class Compilation:
     def sized(self, signature: Signature) -> tuple[Graph, Matches | None]:
         """The canonical graph of a signature, and, where that says more than the model, where rules
         may apply in it; `reports` then tells what passes did. Raises TypeRuleError where sizes do
-        not fit: generated code would read beyond the end of the smaller."""
+        not fit; the planner looks again, at what the machine's passes make of the graph."""
         types = self.types(signature)
         graph = self._copier.copy(types)
         matches = self.matches if types else None
@@ -85,9 +85,8 @@ class Compilation:
             self.reports.append(
                 run_passes(graph, "portable", self.column, self.passes, matches=matches)
             )
-        # What nobody has edited was inferred when the graph was copied.
-        edited = graph.nodes if matches is None else dict.fromkeys(graph.edited or ())
-        check_types(n for n in edited if n in graph)
+            # What nobody has edited was inferred when the graph was copied.
+            check_types(n for n in dict.fromkeys(graph.edited or ()) if n in graph)
         return graph, matches
 
     def place(self, signature: Signature) -> Graph:
@@ -170,7 +169,7 @@ class Compilation:
             compiled = self.compile(placed, known.read(), room=room, shelf=shelf)
         texts = {
             "placed": str(placed),
-            "explain": json.dumps(explain_steps(compiled.built, reports)),
+            "explain": json.dumps([e.to_json() for e in explain_steps(compiled.built, reports)]),
             "tuned": tuned,
             "idle": self._idle(placed),
         }

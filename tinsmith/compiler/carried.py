@@ -28,7 +28,7 @@ from tinsmith.formats.mapped import open_file
 from tinsmith.graph import Graph
 from tinsmith.hashing import blake2b
 from tinsmith.plan.shelf import Blob
-from tinsmith.runtime.net import Signature
+from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,13 @@ from tinsmith.errors import (
 )
 from tinsmith.formats.mapped import check_unchanged
 from tinsmith.graph import Graph
+from tinsmith.graph.copy import with_outputs
 from tinsmith.graph.text import graph_weights
+from tinsmith.progress import check_progress
+from tinsmith.runtime.explanation import Explanation
 from tinsmith.runtime.forks import working
-from tinsmith.runtime.net import Net, Signature
+from tinsmith.runtime.inputs import Signature
+from tinsmith.runtime.net import Net
 from tinsmith.runtime.program import Program
 
 
@@ -60,6 +64,7 @@ def compile(
     tune: bool = False,
     cache: bool = True,
     trust: bool = False,
+    progress: Callable[[int, int, str], object] | bool | None = None,
 ) -> Net:
     """Compile a model for this machine.
 
@@ -78,6 +83,11 @@ def compile(
                the winners are kept in the cache directory, for this and all models
     cache      keep compiled programs on disk, and use them; TINSMITH_CACHE says where
     trust      run the machine code that a .tin file carries; without it, code is made anew
+    progress   a function (done, total, what), called by the compiling thread as "reading",
+               "passes", "steps" (nodes that get a kernel) and "kernels" (machine code) go on, also
+               where a call compiles for new shapes; what it raises ends the compilation. None: a
+               line on standard error, where that is a terminal and it takes longer than 0.3 s.
+               False: nothing
 
     Options left out are those that trusted code was made with. Given ones that differ are refused
     by OptionError, and code of another release or for another machine by UntrustedCode.
@@ -94,6 +104,7 @@ def compile(
         if name is not None:
             check_name(option, name, known)
     check_flags(tune=tune, cache=cache, trust=trust)
+    check_progress(progress)
     threads = None if threads is None else whole_threads(threads)
     if not isinstance(model, Graph | str | os.PathLike):
         model = load(model)
@@ -109,7 +120,7 @@ def compile(
             "passes": passes, "precision": precision, "memory": memory,
         }  # fmt: skip
         given = {name: value for name, value in asked.items() if value is not None}
-        return Model(model, target, given, tune, cache, trust).net()
+        return Model(model, target, given, tune, cache, trust, progress).net()
 
 
 def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False) -> None:
@@ -164,18 +175,17 @@ def _whole(graph: Graph, name: str, backend: Backend, job: Job) -> Net:
     def none(_: Signature) -> Program:
         raise AssertionError(f"the backend {name!r} builds no program")
 
-    def explain(_: Program | None) -> dict[str, str]:
-        return {n.name: f"{n.name}: {n.op.name} -> reference (backend {name})" for n in graph}
+    def others(names: Sequence[str]) -> Net:
+        copy = with_outputs(graph, names)
+        copy.sweep()
+        return _whole(copy, name, backend, job)
+
+    def explain(_: Program | None) -> list[Explanation]:
+        return [Explanation(n.name, n.op.name, "reference", f"backend {name}") for n in graph]
 
     inputs = {v.name: v.type for v in graph.inputs}
     names = [v.name for v in graph.outputs]
     return Net(
-        graph.name,
-        inputs,
-        names,
-        none,
-        lambda *_: str(graph),
-        explain,
-        run,
-        source=lambda: graph,
-    )
+        graph.name, inputs, names, none, lambda *_: str(graph), explain, run,
+        source=lambda: graph, others=others,
+    )  # fmt: skip

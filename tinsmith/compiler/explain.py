@@ -2,61 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from tinsmith.backends import BACKENDS
+from tinsmith.kernels.select import Candidate
 from tinsmith.ops.region import Part
 from tinsmith.passes.report import Report
 from tinsmith.plan.place import Placed
 from tinsmith.plan.planner import Built
+from tinsmith.plan.tensors import Tensor
+from tinsmith.rewrite import Refusal
+from tinsmith.runtime.explanation import Explanation
+
+Said = Mapping[str, Sequence[tuple[int, Refusal]]]
+"""What passes told, by node, each with its place in the order in which they told it."""
 
 
-def explain_steps(built: Built, reports: Sequence[Report] = ()) -> dict[str, str]:
-    """Text for each step, by its name and by the names of the nodes that are fused into it or went
-    into those."""
-    found: dict[str, str] = {}
+def explain_steps(built: Built, reports: Sequence[Report] = ()) -> list[Explanation]:
+    """What is told of each step, which goes by its own name and those of the nodes that are fused
+    into it or went into those."""
     gone = _gone(reports)
-    for step in built.placed:
-        lines = [f"{step.name}: {step.op} -> {step.kernel}"]
-        if step.origin:
-            lines.append(f"  origin     {step.origin}")
-        names = _inner(step)
-        if step.node is not None and step.node.op is Part:
-            told = BACKENDS[step.kernel].explain(step.node.attrs["body"])
-            lines.append(f"  holds      {', '.join(names.values())}")
-            lines += [f"  computed   {told}"] if told else []
-        elif names:
-            lines.append(f"  fused      {', '.join(names.values())}")
-        held = {was: rule for n in (step.name, *names) for was, rule in gone.get(n, ())}
-        if held:
-            lines.append(f"  took in    {', '.join(f'{n} ({rule})' for n, rule in held.items())}")
-        if step.choice is not None and step.site is not None and step.node is not None:
-            lines.append(f"  chosen     {step.kernel} {step.choice.detail}".rstrip())
-            lines.append(f"  estimated  {step.choice.cost * 1e6:.1f} us on one core")
-            if step.region:
-                lines.append(f"  in turns   {step.turns} turns, each with its part of the batch")
-            if step.measured is not None and step.measured.note:
-                lines.append(f"  measured   {step.measured.note}")
-            reads = ", ".join(
-                "-" if t is None else f"{t.name} {t.settled.layout}" for t in step.reads
-            )
-            lines.append(f"  reads      {reads}")
-            lines.append(
-                f"  writes     {', '.join(f'{t.name} {t.settled.layout}' for t in step.writes)}"
-            )
-        if step.reason:
-            lines.append(f"  because    {step.reason}")
-        lines += [f"  candidate  {c}" for c in step.candidates]
-        for note in (n for report in reports for n in report.notes):
-            if note.node in (step.name, *names):
-                lines.append(f"  note       {note.rule}: {note.reason}")
-        refusals = (r for report in reports for r in report.refusals)
-        mine = [(r.rule, r.reason) for r in refusals if r.node in (step.name, *names)]
-        lines += [f"  not        {rule}: {reason}" for rule, reason in dict.fromkeys(mine)]
-        text = "\n".join(lines)
-        for key in (step.name, *names, *names.values(), *held):
-            found.setdefault(key, text)
+    notes = _by_node(note for report in reports for note in report.notes)
+    refusals = _by_node(r for report in reports for r in report.refusals)
+    return [_explained(step, gone, notes, refusals) for step in built.placed]
+
+
+def _explained(
+    step: Placed, gone: Mapping[str, list[tuple[str, str]]], notes: Said, refusals: Said
+) -> Explanation:
+    names = _inner(step)
+    own = (step.name, *names)
+    held = {was: rule for n in own for was, rule in gone.get(n, ())}
+    chosen: dict[str, Any] = {}
+    if step.choice is not None and step.site is not None and step.node is not None:
+        chosen = {
+            "detail": step.choice.detail,
+            "estimated_us": step.choice.cost * 1e6,
+            "turns": step.turns if step.region else 0,
+            "measured": step.measured.note if step.measured is not None else "",
+            "reads": [_tensor(t) for t in step.reads],
+            "writes": [_tensor(t) for t in step.writes],
+        }
+    elif step.node is not None and step.node.op is Part:
+        chosen = {"detail": BACKENDS[step.kernel].explain(step.node.attrs["body"])}
+    refused = dict.fromkeys((r.rule, r.reason) for r in _of(refusals, own))
+    return Explanation(
+        step.name,
+        step.op,
+        step.kernel,
+        because=step.reason,
+        origin=str(step.origin),
+        fused=list(names.values()),
+        took_in=[{"node": n, "rule": rule} for n, rule in held.items()],
+        candidates=[_candidate(c) for c in step.candidates],
+        notes=[{"rule": n.rule, "reason": n.reason} for n in _of(notes, own)],
+        refused=[{"rule": rule, "reason": reason} for rule, reason in refused],
+        aliases=[*names, *names.values(), *held],
+        **chosen,
+    )
+
+
+def _tensor(t: Tensor | None) -> dict[str, Any]:
+    return {"name": t and t.name, "layout": t and str(t.settled.layout)}
+
+
+def _candidate(c: Candidate) -> dict[str, Any]:
+    made = c.choice
+    return {
+        "kernel": c.kernel,
+        "tier": c.tier.name.lower(),
+        "estimated_us": None if made is None else made.cost * 1e6,
+        "says": c.reason if made is None else made.detail,
+    }
+
+
+def _by_node(told: Iterable[Refusal]) -> Said:
+    found: dict[str, list[tuple[int, Refusal]]] = {}
+    for place, one in enumerate(told):
+        found.setdefault(one.node, []).append((place, one))
     return found
+
+
+def _of(told: Said, names: Iterable[str]) -> list[Refusal]:
+    """What was told of any of these nodes, in its order."""
+    mine = {place: one for name in names for place, one in told.get(name, ())}
+    return [mine[place] for place in sorted(mine)]
 
 
 def _gone(reports: Sequence[Report]) -> dict[str, list[tuple[str, str]]]:
@@ -78,9 +109,9 @@ def _inner(step: Placed) -> dict[str, str]:
     found: dict[str, str] = {}
     work = [] if step.node is None else [step.node]
     while work:
-        node = work.pop(0)
+        node = work.pop()
         if "region" in node.op.traits:
-            work = [*node.attrs["body"].nodes, *work]
+            work.extend(reversed(node.attrs["body"].nodes))
         elif node is not step.node:
             found[node.name] = f"{node.op.name} {node.origin.name or node.name}"
     return found

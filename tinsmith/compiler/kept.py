@@ -14,7 +14,7 @@ from tinsmith.compiler.store import Store
 from tinsmith.errors import ModelFileError
 from tinsmith.formats.container import Draft
 from tinsmith.registry import Registry
-from tinsmith.runtime.net import Signature
+from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
 
 

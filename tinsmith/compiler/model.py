@@ -3,9 +3,11 @@ now."""
 
 from __future__ import annotations
 
+import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -20,11 +22,16 @@ from tinsmith.compiler.kept import Kept, kept_of
 from tinsmith.compiler.options import Options
 from tinsmith.compiler.sections import NOTES, Interface, Told
 from tinsmith.compiler.source import Source
-from tinsmith.errors import OptionError
+from tinsmith.errors import ModelFileError, OptionError
 from tinsmith.graph import Graph
+from tinsmith.graph.copy import with_outputs
+from tinsmith.plain import decode
 from tinsmith.plan.shelf import Shelf
+from tinsmith.progress import Listener, reported, tell
+from tinsmith.runtime.explanation import Explanation
 from tinsmith.runtime.forks import working
-from tinsmith.runtime.net import Net, Signature
+from tinsmith.runtime.inputs import Signature
+from tinsmith.runtime.net import Net
 from tinsmith.runtime.program import Program
 
 if TYPE_CHECKING:
@@ -53,8 +60,10 @@ class Model:
         tune: bool,
         cache: bool,
         trust: bool,
+        progress: Listener | bool | None,
     ) -> None:
         self._model, self._tune, self._cache = model, tune, cache
+        self._progress = progress
         self._source = Source("" if isinstance(model, Graph) else model)
         self.notes: list[str] = []
         self._carried = self._found(target, {**given, "tune": True} if tune else given, trust)
@@ -109,16 +118,25 @@ class Model:
             return self._model
         from tinsmith.frontends import load
 
+        tell(0, 1, "reading")
         graph = load(self._source.path)
         self._source.check()
         return graph
 
+    def _telling(self) -> AbstractContextManager[None]:
+        given = self._model.name if isinstance(self._model, Graph) else self._source.given
+        return reported(self._progress, f"compiling {given}")
+
     def net(self) -> Net:
+        with self._telling():
+            return self._net()
+
+    def _net(self) -> Net:
         found = self._interface()
         net = Net(
             found.name, found.inputs, found.outputs, self.build, self.stage, self.explain,
             notes=self.notes, report=lambda: self.compilation.reports, sections=self.sections,
-            source=lambda: self.compilation.imported,
+            source=lambda: self.compilation.imported, others=self.others,
         )  # fmt: skip
         if self._carried is not None:
             net.program(self._carried.signatures[-1])
@@ -142,7 +160,7 @@ class Model:
     @still
     def build(self, signature: Signature) -> Program:
         """The program for a signature: carried, kept, or made now."""
-        with working(), self._lock, budget.told("compiling this model"):
+        with working(), self._lock, self._telling(), budget.told("compiling this model"):
             program, told = self._known(signature) or self._new(signature)
             self._told[program] = told
             return program
@@ -189,6 +207,16 @@ class Model:
             self.notes += [why] if why else []
         return made.program, made.told
 
+    @still
+    def others(self, names: Sequence[str]) -> Net:
+        """The same model, compiled for other outputs."""
+        with budget.told("compiling this model"):
+            graph = with_outputs(self.compilation.imported, names)
+            given = vars(self._options)
+            return Model(
+                graph, self._machine, given, self._tune, self._cache, False, self._progress
+            ).net()
+
     def sections(self, programs: Mapping[Signature, Program]) -> dict[str, Any] | None:
         """Programs of this model as sections of a .tin file; None where one cannot be written."""
         with working(), self._lock:
@@ -202,10 +230,15 @@ class Model:
         made = self.compilation
         return str(made.imported if name == "imported" else made.canonical)
 
-    def explain(self, program: Program | None) -> dict[str, str]:
-        import json
-
-        return {} if program is None else dict(json.loads(self._told[program]("explain")))
+    def explain(self, program: Program | None) -> list[Explanation]:
+        if program is None:
+            return []
+        try:
+            return decode(list[Explanation], json.loads(self._told[program]("explain")))
+        except ValueError as error:
+            raise ModelFileError(
+                f"{self._source.given} has corrupt explanations: {error}"
+            ) from error
 
 
 def _text(signature: Signature) -> str:

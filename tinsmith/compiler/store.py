@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from tinsmith.codegen.cache import Cache, compiler_version, read_note, write_note
+from tinsmith.codegen.cache import STALE, Cache, compiler_version, read_note, write_note
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.workers import begin
 from tinsmith.compiler.sections import (
@@ -44,6 +45,9 @@ LIMIT_FACTOR = 8
 
 RECENT = 2.0  # seconds within which a file's times do not tell two versions apart
 DAY = 86400.0
+
+TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}")
+"""The names that notes and containers have while they are written."""
 
 
 @cache
@@ -242,11 +246,15 @@ class Store:
         self._blobs[own.tag] = own
 
     def _trim(self) -> None:
-        rows = []
+        """Make room, and drop what processes that were killed have left unfinished."""
+        rows, now = [], time.time()
         for row in os.scandir(self._folder):
             with contextlib.suppress(FileNotFoundError):  # another process drops them, too
                 info = row.stat(follow_symlinks=False)
-                rows.append((info.st_mtime, info.st_size, row.path))
+                if now - info.st_mtime > STALE and TEMPORARY.fullmatch(row.name):
+                    _drop(Path(row.path))
+                else:
+                    rows.append((info.st_mtime, info.st_size, row.path))
         excess = sum(size for _, size, _ in rows) - self._limit // 2
         for _, size, path in sorted(rows):
             if excess <= 0:

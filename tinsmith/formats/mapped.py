@@ -80,6 +80,23 @@ class Files(dict[Path, State]):
         return mapped
 
 
+def opened(source: Any) -> tuple[str, memoryview, Files]:
+    """The file name ("" for bytes), the bytes, and the files of a model that is given by its path
+    or as bytes. Raises ModelFileError."""
+    files = Files()
+    if isinstance(source, bytes | bytearray | memoryview):
+        return "", memoryview(source).cast("B"), files
+    path = Path(source)
+    if not path.exists():
+        raise ModelFileError(f"there is no file {str(path)!r}")
+    if not path.is_file():
+        raise ModelFileError(f"{str(path)!r} is not a file")
+    try:
+        return path.name, memoryview(files.map(path)), files
+    except OSError as error:
+        raise ModelFileError(f"{str(path)!r} cannot be read: {error}") from error
+
+
 def mappings(arrays: Iterable[np.ndarray[Any, Any]]) -> set[MappedFile]:
     """The files from which arrays are mapped."""
     found: set[MappedFile] = set()

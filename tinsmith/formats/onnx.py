@@ -20,7 +20,7 @@ import numpy as np
 from tinsmith import budget
 from tinsmith.errors import ExternalDataError, ModelFileError
 from tinsmith.formats import describe
-from tinsmith.formats.mapped import Files
+from tinsmith.formats.mapped import Files, opened
 from tinsmith.formats.protobuf import BYTES, VARINT, encode_varint, fields
 from tinsmith.graph import dtype_of
 
@@ -168,7 +168,12 @@ class OnnxModel:
                 f"{label} needs {size} bytes, its entry in {path.name!r} has {length}"
             )
         if path not in self._mapped:
-            self._mapped[path] = _map(self.files, path, label)
+            try:
+                self._mapped[path] = self.files.map(path)
+            except OSError as error:
+                raise ExternalDataError(
+                    f"{label}: {str(path)!r} cannot be read: {error}"
+                ) from error
         data = self._mapped[path]
         if offset < 0 or offset + size > len(data):
             raise ExternalDataError(
@@ -185,12 +190,8 @@ def read(source: Any) -> OnnxModel:
     """
     if hasattr(source, "opset_import") and hasattr(source, "graph"):
         return OnnxModel(source)
-    files = Files()
-    if isinstance(source, bytes | bytearray | memoryview):
-        file, folder, data = "", None, memoryview(source).cast("B")
-    else:
-        path = Path(source)
-        file, folder, data = path.name, path.parent, _open(files, path)
+    file, data, files = opened(source)
+    folder = Path(source).parent if file else None
     name = file or "the model"
     head = bytes(data[: 1 << 12])
     if not sniff(head):
@@ -231,25 +232,6 @@ def _messages() -> Any:
                 spec.loader.exec_module(module)
                 return sys.modules.setdefault(name, module)
     return importlib.import_module(name)
-
-
-def _open(files: Files, path: Path) -> memoryview:
-    if not path.exists():
-        raise ModelFileError(f"there is no file {str(path)!r}")
-    if not path.is_file():
-        raise ModelFileError(f"{str(path)!r} is not a file")
-    try:
-        return memoryview(_map(files, path, str(path)))
-    except OSError as error:
-        raise ModelFileError(f"{str(path)!r} cannot be read: {error}") from error
-
-
-def _map(files: Files, path: Path, label: str) -> Any:
-    """The bytes of a file, memory-mapped."""
-    try:
-        return files.map(path)
-    except OSError as error:
-        raise ExternalDataError(f"{label}: {str(path)!r} cannot be read: {error}") from error
 
 
 def _lift(data: memoryview) -> tuple[bytes, dict[int, memoryview]]:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 
 import numpy as np
 
-from tinsmith.errors import TypeRuleError
+from tinsmith.errors import TypeRuleError, UnknownName
 from tinsmith.graph.core import Graph, Node, Value
 from tinsmith.graph.origin import at_node
 from tinsmith.graph.types import Dim, Type
 
 SMALL = 16
 """Type rules read the numbers of integers, and of floats that are no more than so many."""
+
+
+def with_outputs(graph: Graph, names: Iterable[str]) -> Graph:
+    """A copy of a graph whose outputs are the values of these names: inputs, constants, outputs of
+    nodes. Nodes that they do not need stay. Raises UnknownName."""
+    copy = Copier(graph).copy({})
+    values = {v.name: v for v in copy.values()}
+    for name in names:
+        if name not in values:
+            raise UnknownName(f"value of {graph.name}", name, values)
+    copy.outputs = [values[name] for name in names]
+    return copy
 
 
 class Copier:

@@ -16,6 +16,7 @@ from tinsmith.errors import GraphError, TypeRuleError
 from tinsmith.graph.order import in_order
 from tinsmith.graph.origin import Origin, at_node
 from tinsmith.graph.types import Dim, Type, compatible
+from tinsmith.graph.uses import Outputs, Uses
 
 
 class OpLike(Protocol):
@@ -48,9 +49,7 @@ class Value:
     ) -> None:
         self.graph, self.type, self.name = graph, type, name
         self.producer, self.index, self.const = producer, index, const
-        self.uses: list[
-            Node
-        ] = []  # one entry for each use: a node that reads it twice is there twice
+        self.uses = Uses()
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -116,7 +115,7 @@ class Graph:
     def __init__(self, name: str = "", file: str = "") -> None:
         self.name, self.file = name, file
         self.inputs: list[Value] = []
-        self.outputs: list[Value] = []
+        self._outputs = Outputs()
         self.meta: dict[str, Any] = {}
         self.files: Mapping[Path, tuple[int, ...]] = {}
         """The files that it was read from, in their states when they were opened."""
@@ -140,6 +139,15 @@ class Graph:
         return new
 
     # ---- building
+
+    @property
+    def outputs(self) -> Outputs:
+        """The values that leave the graph, in order."""
+        return self._outputs
+
+    @outputs.setter
+    def outputs(self, values: Iterable[Value]) -> None:
+        self._outputs = Outputs(values)
 
     def unique(self, name: str) -> str:
         """`name`, or `name.1`, `name.2`, ... where it is taken."""
@@ -269,18 +277,14 @@ class Graph:
         self._note(old.producer)
         self._note(new.producer)
         for user in dict.fromkeys(old.uses):
-            if user is new.producer:
-                continue
-            count = user.inputs.count(old)
-            user.inputs = tuple(new if v is old else v for v in user.inputs)
-            self._note(user)
-            new.uses.extend([user] * count)
-            old.uses = [u for u in old.uses if u is not user]
-        if any(v is old for v in self.outputs):
-            takes_over = (
-                new.producer is not None and not any(v is new for v in self.outputs) and keep_name
-            )
-            self.outputs = [new if v is old else v for v in self.outputs]
+            if user is not new.producer:
+                count = old.uses.pop(user)
+                user.inputs = _put(user.inputs, old, new, count)
+                new.uses.append(user, count)
+                self._note(user)
+        if old in self._outputs:
+            takes_over = new.producer is not None and new not in self._outputs and keep_name
+            self._outputs.replace(old, new)
             if takes_over:
                 old.name, new.name = new.name, old.name
         self._order = None
@@ -306,13 +310,12 @@ class Graph:
         """Drop nodes that nothing uses, but no checks; how many. `start` names where to look first,
         if known."""
         dropped = 0
-        outputs = set(map(id, self.outputs))
         work = list(self._nodes if start is None else start)
         while work:
             node = work.pop()
             if node not in self._nodes or "check" in node.op.traits:
                 continue
-            if any(v.uses or id(v) in outputs for v in node.outputs):
+            if any(v.uses or v in self._outputs for v in node.outputs):
                 continue
             work += self.remove(node)
             dropped += 1
@@ -391,7 +394,31 @@ class Graph:
 
         return Copier(self).copy(types or {})
 
+    def _repr_html_(self) -> str:
+        from tinsmith.html import table
+
+        rows: list[Sequence[object]] = [("input", v.name, "", v.type) for v in self.inputs]
+        rows += [
+            (n.op.name, n.name, ", ".join("-" if v is None else v.name for v in n.inputs),
+             ", ".join(str(v.type) for v in n.outputs))
+            for n in self.nodes
+        ]  # fmt: skip
+        rows += [("output", v.name, "", v.type) for v in self.outputs]
+        columns = ["operator", "name", "reads", "type"]
+        return table(f"graph {self.name}", columns, rows, left=columns)
+
     def __str__(self) -> str:
         from tinsmith.graph.text import format_graph
 
         return format_graph(self)
+
+
+def _put(
+    inputs: tuple[Value | None, ...], old: Value, new: Value, count: int
+) -> tuple[Value | None, ...]:
+    """The inputs of a node with `new` in the `count` places of `old`; a node may have thousands."""
+    found, at = list(inputs), -1
+    for _ in range(count):
+        at = inputs.index(old, at + 1)
+        found[at] = new
+    return tuple(found)

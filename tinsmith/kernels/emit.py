@@ -35,8 +35,9 @@ class View:
         return p + constant
 
     def load(self, index: Sequence[Val | int], lanes: int, mask: Val | None = None) -> Val:
-        """`lanes` elements along the channel lanes (blocked) or the last axis (plain) from the
-        place; one element in all lanes where that axis is broadcast."""
+        """A vector of `lanes` neighbouring elements that begins at `index`: channels of one block
+        on a blocked tensor, elements of the last axis on a plain one. Where the tensor has size 1
+        there (it is broadcast), its one element in every lane."""
         place = self.at(*index)
         if self.spec.lane == 0:
             return place.splat(lanes)

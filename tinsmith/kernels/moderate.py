@@ -1,4 +1,4 @@
-"""Constants and data whose sums, and products of sums, stay finite."""
+"""Constants and data that are finite, and whose sums, and products of sums, stay so."""
 
 from __future__ import annotations
 
@@ -14,3 +14,8 @@ scale each by less than 1e4, so that products of smaller ones are finite."""
 def are_moderate(w: np.ndarray[Any, Any]) -> bool:
     """Whether all elements are smaller than LARGE in magnitude: none is infinite or NaN."""
     return bool(np.min(w) > -LARGE and np.max(w) < LARGE)
+
+
+def are_finite(w: np.ndarray[Any, Any]) -> bool:
+    """Whether no element is infinite or NaN: zeros may be multiplied by it."""
+    return bool(np.isfinite(w).all())

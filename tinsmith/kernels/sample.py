@@ -9,7 +9,7 @@ from math import prod
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.math import floor, rint, trunc
-from tinsmith.codegen.types import F32
+from tinsmith.codegen.types import Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.layout import plain_strides
 from tinsmith.ops.deform import MODES
@@ -49,14 +49,15 @@ class Grid:
         return (0.0, size - 1.0) if self.aligned else (-0.5, size - 0.5)
 
 
-@kernel("GridSample", Tier.VECTOR, dtypes="float32")
+@kernel("GridSample", Tier.VECTOR, dtypes="float32 float64")
 def grid_sample(site: Site) -> Choice:
-    """The elements around a point and their weights are found once, for all channels."""
+    """The elements around a point and their weights are found once, for all channels. Places and
+    weights are computed in the precision of the grid, sums in that of the elements."""
     site.need_no_epilogue("it has no epilogue")
     x, grid = site.input(0), site.input(1)
     mode, padding = MODES[site.attr("mode")], site.attr("padding_mode")
     sizes = x.dims[2:]
-    if len(sizes) not in RANKS[mode] or grid.dtype != x.dtype:
+    if len(sizes) not in RANKS[mode] or grid.dtype.name not in ("float32", "float64"):
         raise Skip(f"x is {x.type}, the grid {grid.type}, the mode {mode}")
     if not x.type.size or not site.out.type.size:
         raise Skip("there is nothing to sample")
@@ -88,14 +89,14 @@ def _point(em: Emit, over: Grid, n: Val, point: Val, points: int) -> None:
     out = (em.outs[0].pointer + n * (channels * points) + point).fixed()
 
     def inner() -> None:
-        sums = _Inside(b, over, places)
+        sums = _Inside(b, over, places, picture.elem)
         with b.loop(0, channels) as c:
             (out + c * points).store(sums.at((picture + c * size + sums.start).fixed()))
 
     def edge() -> None:
-        corners = _corners(b, over, places)
+        corners = _corners(b, over, places, picture.elem)
         with b.loop(0, channels) as c:
-            plane, total = (picture + c * size).fixed(), b.const(0, F32)
+            plane, total = (picture + c * size).fixed(), b.const(0, picture.elem)
             for where, inside, weight in corners:
                 value = inside.select((plane + where).load(), 0.0)
                 total = value.fma(weight, total)
@@ -116,27 +117,27 @@ def _place(over: Grid, g: Val, size: int) -> Val:
     return rint(place) if over.mode == "nearest" else place
 
 
-def _weights(over: Grid, rest: Val) -> Val:
+def _weights(over: Grid, rest: Val, elem: Ty) -> Val:
     """The weights of the elements around a place, `rest` behind the one before it, as a vector."""
-    b, lanes = rest.b, len(over.reach)
+    b, lanes, own = rest.b, len(over.reach), rest.ty
     if over.mode == "nearest":
-        return b.const(1, F32)
+        return b.const(1, elem)
     rest = rest.splat(lanes)
     if over.mode == "linear":
-        return rest * b.vector((-1, 1), F32) + b.vector((1, 0), F32)
-    distance = rest * b.vector((1, 1, -1, -1), F32) + b.vector((1, 0, 1, 2), F32)
-    total = b.vector(CUBIC[3], F32)
+        return (rest * b.vector((-1, 1), own) + b.vector((1, 0), own)).to(elem.kind)
+    distance = rest * b.vector((1, 1, -1, -1), own) + b.vector((1, 0, 1, 2), own)
+    total = b.vector(CUBIC[3], own)
     for row in CUBIC[2::-1]:
-        total = total * distance + b.vector(row, F32)
-    return total
+        total = total * distance + b.vector(row, own)
+    return total.to(elem.kind)
 
 
 class _Inside:
     """Points around which all elements lie inside: the innermost of them are one vector."""
 
-    def __init__(self, b: Builder, over: Grid, places: Sequence[Val]) -> None:
+    def __init__(self, b: Builder, over: Grid, places: Sequence[Val], elem: Ty) -> None:
         lows = [floor(p) for p in places]
-        weights = [_weights(over, p - low) for p, low in zip(places, lows, strict=True)]
+        weights = [_weights(over, p - low, elem) for p, low in zip(places, lows, strict=True)]
         self.lanes, self.start = len(over.reach), b.index(0)
         for low, step in zip(lows, over.steps(), strict=True):
             self.start = self.start + (low.to("i64") + over.reach[0]) * step
@@ -162,9 +163,9 @@ class _Inside:
         return (total * self.inner).reduce("add") if self.lanes > 1 else total
 
 
-def _corners(b: Builder, over: Grid, places: Sequence[Val]) -> list[Corner]:
+def _corners(b: Builder, over: Grid, places: Sequence[Val], elem: Ty) -> list[Corner]:
     """The elements around a point, some of which may lie outside."""
-    axes = [_axis(over, place, size) for place, size in zip(places, over.sizes, strict=True)]
+    axes = [_axis(over, place, size, elem) for place, size in zip(places, over.sizes, strict=True)]
     steps, found = over.steps(), []
     for corner in product(*axes):
         where, inside, weight = corner[0]
@@ -175,7 +176,7 @@ def _corners(b: Builder, over: Grid, places: Sequence[Val]) -> list[Corner]:
     return found
 
 
-def _axis(over: Grid, place: Val, size: int) -> list[Corner]:
+def _axis(over: Grid, place: Val, size: int, elem: Ty) -> list[Corner]:
     """The elements of an axis around a place."""
     low, high = over.edges(size)
     if over.padding == "border" and over.mode != "cubic":
@@ -183,7 +184,7 @@ def _axis(over: Grid, place: Val, size: int) -> list[Corner]:
     elif over.padding == "reflection":
         place = _reflect(place, low, high)
     first = floor(place)
-    weights = _weights(over, place - first)
+    weights = _weights(over, place - first, elem)
     return [
         _end(over, first + float(o), size, weights.lane(k) if len(over.reach) > 1 else weights)
         for k, o in enumerate(over.reach)
@@ -200,7 +201,7 @@ def _reflect(place: Val, low: float, high: float) -> Val:
     """Places outside [low, high] folded back at the borders."""
     span = high - low
     if span == 0:
-        return place.b.const(low, F32)
+        return place.b.const(low, place.ty)
     before, behind = place < low, place > high
     beyond = before.select(low - place, place - high)
     turns = floor(beyond / span)

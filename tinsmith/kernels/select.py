@@ -30,14 +30,6 @@ class Candidate:
     choice: Choice | None
     reason: str = ""
 
-    def __str__(self) -> str:
-        if self.choice is None:
-            return f"{self.kernel:28} {self.tier.name.lower():10} -  {self.reason}"
-        detail = f"  {self.choice.detail}" if self.choice.detail else ""
-        return (
-            f"{self.kernel:28} {self.tier.name.lower():10} {self.choice.cost * 1e6:9.1f} us{detail}"
-        )
-
 
 def parse_overrides(text: str | Mapping[str, str] | None) -> dict[str, str]:
     """`kernels=` or the environment's `TINSMITH_KERNELS` as {operator or node: kernel}; "*" is all.

@@ -24,6 +24,8 @@ Region = tuple[Node | None, tuple[Value | None, ...], tuple[Value, ...], Expr | 
 
 Number = (bool, int, float)
 
+MOVES = 32  # steps that are followed up from a product's operand
+
 
 class Maker:
     """Builds expressions in which equal subexpressions are one object."""
@@ -316,9 +318,11 @@ def _compacted(tracer: _Tracer, expr: Expr) -> tuple[Expr, tuple[Value, ...]]:
 
 
 def is_whole(value: Value | None) -> bool:
-    """Whether a value is integers as floats, perhaps shifted and cut: products of such are exact,
-    as long as no algorithm makes fractions or larger sums of them."""
-    while value is not None and value.producer is not None and value.dtype == np.float32:
+    """Whether a value is integers as floats, perhaps shifted and cut (in `MOVES` steps): products
+    of such are exact, as long as no algorithm makes fractions or larger sums of them."""
+    for _ in range(MOVES):
+        if value is None or value.producer is None or value.dtype != np.float32:
+            return False
         node = value.producer
         value = node.inputs[0] if node.inputs else None
         if node.op.name == "Cast" and value is not None and value.dtype.kind in "iu":

@@ -162,7 +162,7 @@ class Op:
         bound = {k: _frozen(attrs.get(k, default)) for k, default in self.attrs.items()}
         for name, kind, fits in self._checks:
             value = bound[name]
-            if not (fits(value) or (value is None and self.attrs[name] is None)):
+            if value is not self.attrs[name] and not fits(value):
                 shown = repr(value)[:80]
                 raise TypeRuleError(f"{self.name}'s attribute {name!r} must be {kind}, not {shown}")
         return bound

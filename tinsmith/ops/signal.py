@@ -37,9 +37,10 @@ def _pair(y: Any) -> Any:
 def DFT(x, dft_length=None, axis=None, *, inverse=False, onesided=False):
     """y[k] = sum of x[n] * e^(-2 pi i k n / N) along `axis` (default -2), N = dft_length
 
-    The last axis of x and y holds the real and imaginary part, or of x the real one alone. x is
-    cut or padded with zeros to N. The inverse has e^(+...) / N. Onesided, the forward transform
-    of a real x returns k <= N / 2, and the inverse takes them and returns a real y.
+    The last axis holds the parts of complex numbers: [real, imaginary], or [real] for a real x.
+    x is cut, or padded with zeros, to N along `axis`. With `inverse` the exponent has the other
+    sign, and the sum is divided by N. With `onesided` the forward transform of a real x gives only
+    k = 0 .. N / 2, and the inverse takes these and gives a real y.
     """
     place = -2 if axis is None else scalar(axis)
     place = place + x.ndim if place < 0 else place

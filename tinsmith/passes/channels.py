@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from itertools import pairwise
 
 import numpy as np
@@ -40,10 +41,13 @@ class GatherChannels:
         lanes: dict[Value, list[Lane]] = {}
         for node in moves:
             regions.add(node, moves)
-            sources = [lanes.get(v) or [(v, c) for c in range(_channels(v))] for v in _data(node)]
+            data = _data(node)
             for v, picked in zip(node.outputs, _picked(node) or [], strict=True):
-                lanes[v] = [sources[i][c] for i, c in picked]
-        wanted = {regions.find(n) for n in moves if _between_convolutions(n)}
+                lanes[v] = [
+                    lanes[data[i]][c] if data[i] in lanes else (data[i], c) for i, c in picked
+                ]
+        convolved = _convolved(graph) if moves else set()
+        wanted = {regions.find(n) for n in moves if _between_convolutions(n, convolved)}
         changes = 0
         made: dict[tuple[Lane, ...], Value] = {}
         for node in moves:
@@ -100,7 +104,7 @@ class GatherChannels:
         origins = list(dict.fromkeys(v for v, _ in lanes))
         readers = list(dict.fromkeys(u for u in value.uses if u not in moves))
         behind: set[Node] = set()
-        if _absorbs(value, outputs, behind, set(moves)):
+        if _absorbs(value, outputs, behind, moves):
             rank = {v: i for i, v in enumerate(origins)}
             order = sorted(range(len(lanes)), key=lambda k: (rank[lanes[k][0]], lanes[k][1]))
             if order != list(range(len(lanes))):
@@ -214,44 +218,55 @@ def _sliced(node: Node, size: int, rank: int) -> list[list[tuple[int, int]]] | N
     return [[(0, c) for c in places]]
 
 
-def _between_convolutions(node: Node) -> bool:
+def _convolved(graph: Graph) -> set[Node | None]:
+    """Convolutions, and elementwise nodes that end one."""
+    found: set[Node | None] = set()
+    for node in graph.nodes:
+        above = next((v.producer for v in node.inputs if v is not None and v.producer), None)
+        elementwise = "elementwise" in node.op.traits
+        if node.op.name in CONVOLVED or (elementwise and above in found):
+            found.add(node)
+    return found
+
+
+def _between_convolutions(node: Node, convolved: set[Node | None]) -> bool:
     """Whether a convolution (behind elementwise nodes) makes what it reads, or reads its result."""
-    for v in _data(node):
-        producer = v.producer
-        while producer is not None and "elementwise" in producer.op.traits:
-            above = next((x for x in producer.inputs if x is not None and x.producer), None)
-            producer = above.producer if above is not None else None
-        if producer is not None and producer.op.name in CONVOLVED:
-            return True
+    if any(v.producer in convolved for v in _data(node)):
+        return True
     return any(u.op.name in CONVOLVED for v in node.outputs for u in v.uses)
 
 
-def _absorbs(value: Value, outputs: set[Value], seen: set[Node], last: set[Node] | None) -> bool:
+def _absorbs(value: Value, outputs: set[Value], seen: set[Node], last: Container[Node]) -> bool:
     """Whether all readers of a value (besides `last`) end in convolutions whose constant weights
     may take their input channels in another order; `seen` collects the nodes on the way."""
-    if value in outputs:
-        return False
-    for reader in dict.fromkeys(value.uses):
-        if last is not None and reader in last:
-            continue
-        if reader.inputs.count(value) != 1 or reader.inputs[0] is not value:
+    work = [value]
+    while work:
+        v = work.pop()
+        if v in outputs:
             return False
-        seen.add(reader)
-        if reader.op.name == "Conv":
-            if any(v is None or v.const is None for v in reader.inputs[1:]):
-                return False
-            if reader.group == 1:
+        for reader in dict.fromkeys(v.uses):
+            if v is value and reader in last:
                 continue
-            if reader.group != value.shape[1] or shape_of(reader.inputs[1])[0] != reader.group:  # type: ignore[index,union-attr]
+            if not _keeps_channels(reader, v):
                 return False
-        elif len(reader.outputs) != 1 or not (
-            reader.op.name in POOLS
-            or ("activation" in reader.op.traits and len(reader.inputs) == 1)
-        ):
-            return False
-        if not _absorbs(reader.output, outputs, seen, None):
-            return False
+            seen.add(reader)
+            if reader.op.name != "Conv" or reader.group != 1:
+                work.append(reader.output)
     return True
+
+
+def _keeps_channels(reader: Node, value: Value) -> bool:
+    """Whether a node can take the channels of its input in another order: a convolution, or one
+    that computes each channel by itself."""
+    if reader.inputs.count(value) != 1 or reader.inputs[0] is not value:
+        return False
+    if reader.op.name != "Conv":
+        activates = "activation" in reader.op.traits and len(reader.inputs) == 1
+        return len(reader.outputs) == 1 and (reader.op.name in POOLS or activates)
+    if any(v is None or v.const is None for v in reader.inputs[1:]):
+        return False
+    size = value.shape[1] if value.shape else None
+    return reader.group == 1 or reader.group == size == shape_of(reader.inputs[1])[0]  # type: ignore[arg-type]
 
 
 def _permute(graph: Graph, node: Node, order: np.ndarray) -> None:

@@ -123,7 +123,7 @@ class _Widening:
             new.type = old.type.like(dtype=FLOAT32) if half else old.type
             result = self._added(node, new, old.dtype.name) if half else new
             self.graph.replace(old, result)
-            if not any(v is result for v in self.graph.outputs):
+            if result not in self.graph.outputs:
                 old.name, new.name = new.name, old.name
             if half:
                 self.wide[result] = new

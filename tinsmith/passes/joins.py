@@ -23,13 +23,16 @@ class NestConcats:
 
     def run(self, graph: Graph, context: Context) -> int:
         made: dict[tuple[int, tuple[Value | None, ...]], Value] = {}
+        counts: dict[tuple[int, tuple[Value | None, ...]], set[int]] = {}  # by the first two
         changes = 0
         for node in graph.nodes:
             if node.op.name != "Concat" or not node.output.shape:
                 continue
             axis, inputs = node.axis % len(node.output.shape), node.inputs
             made.setdefault((axis, inputs), node.output)
-            for count in range(len(inputs) - 1, 1, -1):
+            like = counts.setdefault((axis, inputs[:2]), set())
+            like.add(len(inputs))
+            for count in sorted((n for n in like if 1 < n < len(inputs)), reverse=True):
                 first = made.get((axis, inputs[:count]))
                 if first is None:
                     continue

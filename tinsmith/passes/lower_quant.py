@@ -1,4 +1,4 @@
-"""Quantisation as elementwise arithmetic, and products of integers as exact products of floats."""
+"""Quantisation as elementwise arithmetic."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from tinsmith.passes.facts import shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, opt, p
 
-rules = RuleSet("lower-quant", "Quantised operators become arithmetic that has native kernels.")
+rules = RuleSet("lower-quant", "Quantising and dequantising become elementwise arithmetic.")
 register("machine")(rules)
 
 FLOAT32 = np.dtype(np.float32)
 SMALL = ("int8", "uint8", "int16", "uint16")
 Array = np.ndarray[Any, Any]
-EXACT = 1 << 24  # up to here every whole number is a float32
 
 
 def _along(v: Value, x: Value, axis: int, block_size: int) -> Value | Array:
@@ -33,11 +32,12 @@ def _along(v: Value, x: Value, axis: int, block_size: int) -> Value | Array:
         dims[axis % rank] = -1
     if v.const is not None:
         return v.const.astype(FLOAT32).reshape(dims)
-    v = _float(v)
+    v = floated(v)
     return v if shape == () else OPS["Reshape"](v, dims)
 
 
-def _float(v: Value) -> Any:
+def floated(v: Value) -> Any:
+    """A value as float32: an array where it is known."""
     if v.const is not None:
         return v.const.astype(FLOAT32)
     return v if v.dtype == FLOAT32 else OPS["Cast"](v, to="float32")
@@ -116,66 +116,3 @@ def dynamic_quantize(x: Value, q: Node) -> tuple[Value, ...]:
     y = OPS["Add"](OPS["Round"](OPS["Div"](x, scale)), place)
     y = OPS["Cast"](clipped(y, np.dtype(np.uint8)), to="uint8")
     return y, scale, OPS["Cast"](place, to="uint8")
-
-
-@rules.rule(
-    p.MatMulInteger("a", "b", opt("a_zero"), opt("b_zero")).named("m"),
-    a=given("uint8", 3, 4),
-    b=np.arange(-10, 10, dtype=np.int8).reshape(4, 5),
-    a_zero=np.array(3, np.uint8),
-    b_zero=np.array([1, 0, 0, 2, 5], np.int8),
-)
-def matmul_integer(
-    a: Value, b: Value, a_zero: Value | None, b_zero: Value | None, m: Node
-) -> Value:
-    """matmul_integer(a, b) -> sum of int(float(a_i) @ float(b_i)) over parts of K, each exact."""
-    if a.const is not None and b.const is not None:
-        raise Skip("both operands are constants")
-    left, right = shape_of(a), shape_of(b)
-    if len(left) < 2 or len(right) < 2 or not isinstance(left[-1], int):
-        raise Skip("an operand is a vector, or its inner dimension is not known")
-    if a.dtype.name not in ("int8", "uint8") or b.dtype.name not in ("int8", "uint8"):
-        raise Skip(f"the operands are {a.dtype} and {b.dtype}")
-    if a_zero is not None and shape_of(a_zero) not in ((), (1,)):
-        raise Skip("each row of a has its own zero point")
-    if b_zero is not None and len(shape_of(b_zero)) > 1:
-        raise Skip("the matrices of b have their own zero points")
-    inner, part = left[-1], EXACT // (largest(a, a_zero) * largest(b, b_zero))
-    whole = _shifted(a, a_zero), _shifted(b, b_zero)
-    total = None
-    for start in range(0, inner, part):
-        x, w = whole
-        if inner > part:
-            x, w = (_cut(v, start, min(start + part, inner), axis)
-                    for v, axis in ((x, len(left) - 1), (w, len(right) - 2)))  # fmt: skip
-        product = OPS["Cast"](OPS["MatMul"](x, w), to="int32")
-        total = product if total is None else OPS["Add"](total, product)
-    if total is None:
-        raise Skip("the inner dimension is 0")
-    return total
-
-
-def largest(v: Value, zero: Value | Array | None) -> int:
-    """A bound of |v - zero|, not below 1."""
-    info = np.iinfo(v.dtype)
-    most = max(-info.min, info.max) if zero is None else info.max - info.min
-    known = zero.const if isinstance(zero, Value) else zero
-    if v.const is not None and (zero is None or known is not None):
-        shift = 0 if known is None else np.asarray(known, np.int64)
-        most = int(np.max(np.abs(v.const.astype(np.int64) - shift), initial=1))
-    return max(most, 1)
-
-
-def _shifted(v: Value, zero: Value | None) -> Any:
-    if _is_zero(zero):
-        return _float(v)
-    assert zero is not None
-    if v.const is not None and zero.const is not None:
-        return _float(v) - _float(zero)
-    return OPS["Sub"](_float(v), _float(zero))
-
-
-def _cut(v: Any, start: int, end: int, axis: int) -> Any:
-    if isinstance(v, np.ndarray):
-        return v[(slice(None),) * axis + (slice(start, end),)]
-    return OPS["Slice"](v, *(np.array([n], np.int64) for n in (start, end, axis)))

@@ -39,6 +39,7 @@ from tinsmith.errors import (
 from tinsmith.graph import Graph, Node
 from tinsmith.graph.verify import verify as verify_graph
 from tinsmith.passes.report import Matches, Report
+from tinsmith.progress import tell
 from tinsmith.records import dataclass
 from tinsmith.registry import Registry
 from tinsmith.rewrite import Refusal, RuleSet, Start, rewrite
@@ -359,7 +360,8 @@ def _round(
     """Whether anything changed. Passes that have found nothing to do in the graph as it is are
     `settled`, and do not run."""
     changed = False
-    for name, one in passes:
+    for number, (name, one) in enumerate(passes):
+        tell(number, len(passes), "passes")
         if name in settled:
             continue
         needs = getattr(one, "operators", None)

@@ -44,11 +44,20 @@ class Report:
             total[name] = total.get(name, 0) + count
         return total
 
-    def __str__(self) -> str:
+    def _rows(self) -> list[tuple[str, int, str]]:
+        """Each pass, how often it changed something, and its milliseconds."""
         times: dict[str, float] = {}
         for name, _, seconds in self.entries:
             times[name] = times.get(name, 0.0) + seconds
-        return "\n".join(f"{n:28} {c:6} {times[n] * 1e3:9.2f} ms" for n, c in self.changes.items())
+        return [(name, count, f"{times[name] * 1e3:.2f}") for name, count in self.changes.items()]
+
+    def __str__(self) -> str:
+        return "\n".join(f"{n:28} {count:6} {ms:>9} ms" for n, count, ms in self._rows())
+
+    def _repr_html_(self) -> str:
+        from tinsmith.html import table
+
+        return table("passes", ["pass", "changes", "ms"], self._rows())
 
 
 @dataclass(frozen=True)

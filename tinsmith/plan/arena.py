@@ -45,7 +45,7 @@ def take_over(placed: list[Placed], outputs: list[Tensor]) -> None:
             if not x.root.region == y.root.region == step.region:
                 continue
             whole = x.root.settled
-            same = x.settled == y.settled and whole.size == y.settled.size and x.shift() == 0
+            same = x.settled == y.settled and whole.size == y.settled.size and x.shift == 0
             if last[x.root] == i and same and not others:
                 y.parent = x.root
                 last[x.root] = last.pop(y, i)

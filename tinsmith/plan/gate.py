@@ -47,30 +47,37 @@ def _checked_alone(node: Node, graph: Graph) -> Value | None:
     if node.op.name != "Declared" or not is_native(node.output):
         return None
     x = node.inputs[0]
-    if x is None or x.producer is None or x.uses != [node] or x in graph.outputs:
+    if x is None or x.producer is None or list(x.uses) != [node] or x in graph.outputs:
         return None
     return x
 
 
-def follows(node: Node) -> bool:
-    """Whether the static types of a node's outputs follow from its type rule over what it reads:
-    else only kernels that check the sizes may compute it, or its reference, whose results are
-    compared with the plan. Raises TypeRuleError where they contradict it."""
-    if not all(v.type.is_static for v in node.outputs):
-        return True  # computed by its reference, into memory of its own
-    if node.op.name in REGIONS:
-        return _region_follows(node.attrs["body"], node.inputs, node.outputs)
-    if "control" in node.op.traits:
-        return False
-    return [v.type for v in node.outputs] == list(checked_types(node))
+class Gate:
+    """Looks at each node of a graph that is planned, and that nobody edits meanwhile, once."""
 
+    def __init__(self) -> None:
+        self._known: dict[Node, bool] = {}
 
-def _region_follows(body: Graph, inputs: Sequence[Value | None], outputs: Sequence[Value]) -> bool:
-    return (
-        _types(inputs) == _types(body.inputs)
-        and _types(outputs) == _types(body.outputs)
-        and all(map(follows, body.nodes))
-    )
+    def follows(self, node: Node) -> bool:
+        """Whether the static types of a node's outputs follow from its type rule over what it
+        reads: else only kernels that check the sizes may compute it, or its reference, whose
+        results are compared with the plan. Raises TypeRuleError where they contradict it."""
+        known = self._known.get(node)
+        if known is None:
+            known = self._known[node] = self._follows(node)
+        return known
+
+    def _follows(self, node: Node) -> bool:
+        if not all([v.type.is_static for v in node.outputs]):
+            return True  # computed by its reference, into memory of its own
+        if node.op.name in REGIONS:
+            body = node.attrs["body"]
+            same = _types(node.inputs) == _types(body.inputs)
+            same = same and _types(node.outputs) == _types(body.outputs)
+            return same and all(map(self.follows, body.nodes))
+        if "control" in node.op.traits:
+            return False
+        return [v.type for v in node.outputs] == list(checked_types(node))
 
 
 def _types(values: Sequence[Value | None]) -> list[Type | None]:

@@ -5,6 +5,9 @@ holds pointers: arena, weights, workspace, sync block, time stamps, counters, th
 outputs. Where there is room for time stamps (not null), each thread has `stamp_words` there, and
 adds the cycles of every step to the step's word; word 0 is when the last step ended.
 
+Where a call is `entered`, `void enter(ptr table, ptr array0, ...)` is the whole of it: it gets the
+objects of the inputs and the outputs, numpy's as C sees them, and runs segment 0.
+
 With several threads every call has a line of counters: the tiles that are done, and for each
 thread the pieces of its own part that have been taken. A thread works off its own part, so that
 what it wrote before is in its cache, and then helps the others; it goes on when all tiles are done
@@ -30,6 +33,8 @@ from tinsmith.codegen.types import I1, I64, PTR, U8
 from tinsmith.plan.plan import (
     ARENA,
     COUNTERS,
+    ENTER,
+    HEADER,
     LINE,
     PORTS,
     STAMPS,
@@ -62,6 +67,8 @@ def main_text(plan: Plan, target: Target) -> str:
     native = [steps for kind, steps in plan.segments() if kind == "native"]
     for index, steps in enumerate(native):
         _segment(module, plan, steps, f"seg{index}")
+    if plan.entered:
+        _enter(module, plan)
     return module.text()
 
 
@@ -168,6 +175,20 @@ def _segment(module: Module, plan: Plan, steps: list[Step], name: str) -> None:
             for k, step in group:
                 emit.step(k, step)
     emit.flush()
+    b.ret()
+
+
+def _enter(module: Module, plan: Plan) -> None:
+    """The whole call: puts the addresses of the arrays that are read or written into the table."""
+    count = len(plan.inputs) + len(plan.outputs)
+    b = module.function(ENTER, [("table", PTR), *((f"array{k}", PTR) for k in range(count))])
+    table = b.pointer("table", PTR)
+    header = (table.cast(I64) + HEADER).load()
+    read = plan.addressed()
+    for k in (k for k in range(count) if k in read or k >= len(plan.inputs)):
+        data = (b.pointer(f"array{k}", U8) + header).cast(PTR)
+        (table + (PORTS + k)).store(data.load())
+    b.call(Function("seg0", [("table", PTR), ("tid", I64)]), [table, 0])
     b.ret()
 
 

@@ -11,10 +11,14 @@ import itertools
 from bisect import insort
 from collections.abc import Sequence
 
+import numpy as np
+
 from tinsmith.records import dataclass
 
 ALIGNMENT = 64
 EXHAUSTIVE = 7
+FEW = 256
+"""Buffers up to which a loop finds places sooner than calls of numpy do."""
 
 
 @dataclass
@@ -43,21 +47,55 @@ def assign_offsets(buffers: Sequence[Buffer]) -> int:
 
 
 def _place(order: Sequence[Buffer]) -> int:
-    placed: list[tuple[int, int, int, int]] = []  # (offset, end in memory, first and last step)
+    many = len(order) > FEW
+    rows = np.empty((4, len(order) if many else 0), np.int64)
+    placed: list[Row] = []
     peak = 0
-    for buffer in order:
-        size, start, end, offset = align(buffer.nbytes), buffer.start, buffer.end, 0
-        for at, behind, first, last in placed:
-            if first > end or last < start:
-                continue
-            if offset + size <= at:
-                break
-            if behind > offset:
-                offset = behind
+    for count, buffer in enumerate(order):
+        size, start, end = align(buffer.nbytes), buffer.start, buffer.end
+        if many:
+            offset = _lowest_of_many(rows[:, :count], size, start, end)
+        else:
+            offset = _lowest(placed, size, start, end)
         buffer.offset = offset
-        insort(placed, (offset, offset + size, start, end))
+        row = offset, offset + size, start, end
+        if many:
+            k = int(np.searchsorted(rows[0, :count], offset))
+            rows[:, k + 1 : count + 1] = rows[:, k:count]
+            rows[:, k] = row
+        else:
+            insort(placed, row)
         peak = max(peak, offset + size)
     return peak
+
+
+Row = tuple[int, int, int, int]
+"""Where a buffer was placed: offset, end in memory, first and last step."""
+
+
+def _lowest(placed: Sequence[Row], size: int, start: int, end: int) -> int:
+    """The lowest offset that is free in steps [start, end]; `placed` is sorted by offset."""
+    offset = 0
+    for at, behind, first, last in placed:
+        if first > end or last < start:
+            continue
+        if offset + size <= at:
+            break
+        if behind > offset:
+            offset = behind
+    return offset
+
+
+def _lowest_of_many(rows: np.ndarray, size: int, start: int, end: int) -> int:
+    """`_lowest` of the columns of an array."""
+    at, behind, first, last = rows
+    alive = np.flatnonzero((first <= end) & (last >= start))
+    if not alive.size:
+        return 0
+    tops = np.maximum.accumulate(behind[alive])
+    below = np.concatenate(([0], tops[:-1]))
+    free = np.flatnonzero(at[alive] - below >= size)
+    return int(below[free[0]] if free.size else tops[-1])
 
 
 def lower_bound(buffers: Sequence[Buffer]) -> int:

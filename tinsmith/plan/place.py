@@ -16,7 +16,7 @@ from tinsmith.kernels.counted import with_room
 from tinsmith.kernels.layout import PLAIN, Layout
 from tinsmith.kernels.select import REFERENCE, UNPROVEN, Candidate, forced
 from tinsmith.plan.blocks import ONE_BY_ONE, judge
-from tinsmith.plan.gate import follows, is_native
+from tinsmith.plan.gate import is_native
 from tinsmith.plan.offers import best_of, offer_of, rivals_of
 from tinsmith.plan.parts import free_concat, free_split
 from tinsmith.plan.placed import Placed
@@ -24,6 +24,7 @@ from tinsmith.plan.placement import Placement, dims_of
 from tinsmith.plan.settle import Settling
 from tinsmith.plan.tensors import Tensor
 from tinsmith.plan.turns import Turn, part_in, whole_of
+from tinsmith.progress import tell
 
 
 def place(
@@ -36,7 +37,8 @@ def place(
     starts = {turn.nodes[0]: turn for turn in turns}
     done: set[Node] = set()
     settling = Settling(placement, graph, settled)
-    for node in graph.nodes:
+    for number, node in enumerate(graph.nodes):
+        tell(number, len(graph), "steps")
         if node in done:
             continue
         nodes = [node]
@@ -58,7 +60,7 @@ def place_node(placement: Placement, node: Node, results: set[Value]) -> None:
     if node.op.name == "Part":
         name = node.attrs["backend"]
         _place_reference(placement, node, [], f"the backend {name!r} computes it", name)
-    elif not follows(node):
+    elif not placement.gate.follows(node):
         place_native(placement, node, results, proven=False)
     elif node.op.name == "Block":
         _place_block(placement, node, results)

@@ -16,7 +16,7 @@ from tinsmith.kernels.layout import PLAIN, Layout, to_layout
 from tinsmith.kernels.relayout import RELAYOUT, relayout
 from tinsmith.kernels.trace import make_site
 from tinsmith.plan.alike import Alike
-from tinsmith.plan.gate import is_native
+from tinsmith.plan.gate import Gate, is_native
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.tensors import Tensor
@@ -33,7 +33,9 @@ class Placement:
         threads: int = 1,
         preferences: Preferences | None = None,
         small: bool = False,
+        gate: Gate | None = None,
     ) -> None:
+        self.gate = gate or Gate()
         self.overrides, self.precision = overrides, precision
         self.preferences, self.small = preferences or {}, small
         self._machine = target
@@ -50,8 +52,9 @@ class Placement:
     def again(self, threads: int) -> Placement:
         """Another one, which has placed nothing, for so many threads."""
         return Placement(
-            self._machine, self.overrides, self.precision, threads, self.preferences, self.small
-        )
+            self._machine, self.overrides, self.precision, threads, self.preferences, self.small,
+            self.gate,
+        )  # fmt: skip
 
     def share(self, threads: int) -> None:
         """Let so many threads share the nodes that are placed from now on."""

@@ -6,9 +6,14 @@ from typing import Any, NamedTuple
 
 from tinsmith.plain import decode
 
-ARENA, WEIGHTS, WORKSPACE, SYNC, STAMPS, COUNTERS, PORTS = 0, 1, 2, 3, 4, 5, 6
+ARENA, WEIGHTS, WORKSPACE, SYNC, STAMPS, COUNTERS, HEADER, PORTS = range(8)
 """Slots of the table of pointers that generated code gets; from PORTS on inputs, outputs, then
-shared weights."""
+shared weights. HEADER holds a number: after so many bytes of an array object comes the address of
+its elements."""
+ENTER = "enter"
+"""The function that is a whole call, where the plan is `entered`."""
+MOST_ENTERED = 64
+"""A call of as many arrays is one of a function; ctypes takes no more than some hundred."""
 
 LINE = 8
 """Counters are so many words apart: threads do not write to one cache line."""
@@ -122,6 +127,24 @@ class Plan(NamedTuple):
     outputs: tuple[Operand, ...]
     steps: tuple[Step, ...]
     memory: Memory
+
+    @property
+    def entered(self) -> bool:
+        """Whether a call is one function on the calling thread, which takes the array objects."""
+        runs = self.segments()
+        return (
+            self.threads == 1
+            and [kind for kind, _ in runs] == ["native"]
+            and not runs[0][1][-1].writes
+            and all(o.ref is not None and o.ref.space == "output" for o in self.outputs)
+            and all(port.dtype != "object" for port in (*self.inputs, *self.outputs))
+            and len(self.inputs) + len(self.outputs) <= MOST_ENTERED
+        )
+
+    def addressed(self) -> set[int]:
+        """The inputs whose memory native code reads, by index."""
+        calls = (c for s in self.steps for c in s.calls)
+        return {r.index for c in calls for r in c.refs if r.space == "input"}
 
     def segments(self) -> list[tuple[str, list[Step]]]:
         """In order: runs of native steps, and reference steps one by one, with their kind. A step

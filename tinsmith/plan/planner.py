@@ -262,7 +262,7 @@ def _output(name: str, tensor: Tensor, state: _State, offsets: dict[Tensor, int]
 
 def _ref(t: Tensor, state: _State, offsets: dict[Tensor, int]) -> Ref:
     root = t.root
-    before = root.settled.before * root.dtype.itemsize + t.shift()
+    before = root.settled.before * root.dtype.itemsize + t.shift
     if root.region:
         return Ref("workspace", offsets[root] + before)
     if root.space == "weights":

@@ -52,8 +52,8 @@ class Key(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Where an array lies: a blob (None: that of the program which is being made), and a byte
-    offset; its element type and bytes."""
+    """Where a packed array lies: `offset` bytes into `blob`. `blob` is None while the array belongs
+    to the program that is being made, whose blob does not exist yet. `nbytes` is its size."""
 
     blob: Blob | None
     offset: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -36,15 +38,35 @@ class Tensor:
     spec: Spec | None = None
     in_turns: bool = False
     region: int = 0
+    far: Tensor | None = None
+    """Some tensor above, which was the root when last asked for."""
+    seen: Tensor | None = None
+    """The part that one turn sees, this one or above, once settled."""
+    shift: int = 0
+    """Bytes from the root's element (0, ...) to this tensor's, once settled."""
+
+    @property
+    def line(self) -> Iterator[Tensor]:
+        """The tensor and all above it, up to the root. There may be thousands."""
+        t: Tensor | None = self
+        while t is not None:
+            yield t
+            t = t.parent
 
     @property
     def root(self) -> Tensor:
-        return self if self.parent is None else self.parent.root
+        t, passed = self, []
+        while (above := t.far or t.parent) is not None:
+            passed.append(t)
+            t = above
+        for below in passed:
+            below.far = t
+        return t
 
     @property
     def top(self) -> Tensor:
         """The root, or the part of it that one turn sees."""
-        return self if self.parent is None or self.in_turns else self.parent.top
+        return self.seen or self.root
 
     @property
     def is_static(self) -> bool:
@@ -62,23 +84,20 @@ class Tensor:
 
     @property
     def is_pinned(self) -> bool:
-        if self.pinned or self.parent is None:
-            return self.pinned
-        return self.parent.is_pinned or self.part is None
+        return any(t.pinned or (t.parent is not None and t.part is None) for t in self.line)
 
     def pin(self) -> None:
         """Refuse halos from now on (a reader relies on gapless memory)."""
-        self.pinned = True
-        if self.parent is not None:
-            self.parent.pin()
+        for t in self.line:
+            t.pinned = True
 
     def widen(self, wanted: Layout) -> None:
         """Ask for at least this halo."""
-        if self.block and any(map(any, wanted.halo)):
-            merged = Layout(self.block, self.halo).widened(wanted)
-            self.halo = merged.halo
-            if self.parent is not None:
-                self.parent.widen(merged)
+        for t in self.line:
+            if not t.block or not any(map(any, wanted.halo)):
+                return
+            wanted = Layout(t.block, t.halo).widened(wanted)
+            t.halo = wanted.halo
 
     @property
     def has_halo(self) -> bool:
@@ -86,22 +105,27 @@ class Tensor:
 
     def settle(self) -> None:
         """Fix `spec`, from the root down; call when every reader has been placed."""
-        if self.spec is not None:
-            return
+        for t in reversed(list(takewhile(lambda t: t.spec is None, self.line))):
+            t._settle()
+
+    def _settle(self) -> None:
         if self.parent is None:
             layout = Layout(self.block, self.halo) if self.block else PLAIN
             self.spec = spec_of(self.dtype, self.dims, layout)
             return
-        self.parent.settle()
-        above = self.parent.spec
-        assert above is not None
-        if self.part is None or not self.block:
+        above, part = self.parent.settled, self.part
+        if part is None or not self.block:
             self.spec = spec_of(self.dtype, self.dims, Layout(self.block))
-            return
-        self.halo = above.layout.halo
-        whole = spec_of(self.dtype, self.dims, above.layout)
-        size = whole.size if self.dims[0] == 1 else -1
-        self.spec = Spec(self.dtype, self.dims, above.layout, above.strides, 1, above.before, size)
+            step = part or 0
+        else:
+            self.halo = above.layout.halo
+            whole = spec_of(self.dtype, self.dims, above.layout)
+            size = whole.size if self.dims[0] == 1 else -1
+            at = above.strides, 1, above.before, size
+            self.spec = Spec(self.dtype, self.dims, above.layout, *at)
+            step = part // self.block * above.strides[1]
+        self.shift = self.parent.shift + step * self.dtype.itemsize
+        self.seen = self if self.in_turns else self.parent.seen
 
     @property
     def settled(self) -> Spec:
@@ -111,24 +135,11 @@ class Tensor:
     @property
     def lies_inside(self) -> bool:
         """Whether no part of a whole batch is above it."""
-        return not self.in_turns and (self.parent is None or self.parent.lies_inside)
+        return not any(t.in_turns for t in self.line)
 
     def stride(self) -> int:
         """Bytes from the part that one turn sees to that of the next."""
-        if self.parent is None:
+        t = self.top
+        if t.parent is None:
             return 0
-        if not self.in_turns:
-            return self.parent.stride()
-        return self.parent.settled.strides[0] * self.dims[0] * self.dtype.itemsize
-
-    def shift(self) -> int:
-        """Bytes from the root's element (0, ...) to this tensor's."""
-        if self.parent is None:
-            return 0
-        above = self.parent.shift()
-        if not self.part:
-            return above
-        step = self.part * self.dtype.itemsize
-        if self.block:
-            step = self.part // self.block * self.settled.strides[1] * self.dtype.itemsize
-        return above + step
+        return t.parent.settled.strides[0] * t.dims[0] * t.dtype.itemsize

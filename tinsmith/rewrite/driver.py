@@ -46,9 +46,10 @@ def rewrite(
 ) -> Rewritten:
     """Apply rules, in their order, at every node until nothing fires; edits the graph in place.
 
-    `start` tells that no pattern matches elsewhere, where that is known (see `matching`). Raises
-    RewriteLimit, naming the rules that kept firing, after `limit` rewrites (by default ten for
-    every node and a thousand), and PassError, naming rule and node, where a rule fails.
+    `start` (from `matching`) tells where patterns may match, so that other nodes need not be looked
+    at; None looks at all. Raises RewriteLimit, naming the rules that kept firing,
+    after `limit` rewrites (by default 1,000 + 10 for each node), and PassError, naming rule and
+    node, where a rule fails.
     """
     if not isinstance(rules, RuleSet):
         rules = RuleSet("rules", rules=list(rules))
@@ -71,6 +72,11 @@ def matching(graph: Graph, rules: RuleSet) -> tuple[list[Node], list[Refusal]]:
             if refusal is not None:
                 misses.append(refusal)
     return nodes, misses
+
+
+FEW = 64
+"""Readers of a value up to which all are looked at again when it loses one: what a pattern spans
+must not be read from outside, so with more of them none matches. No pattern has as many nodes."""
 
 
 class _Driver:
@@ -164,6 +170,9 @@ class _Driver:
         """Put the new values in the place of the root's outputs; the nodes that are gone with it,
         or None where nothing changes."""
         before = self.upstream(root)
+        moved = [
+            u for old, v in zip(root.outputs, new, strict=True) if old is not v for u in old.uses
+        ]
         if not replace_outputs(self.graph, root, new):
             return None
         neighbours = {v.producer for n in before for v in n.inputs if v is not None}
@@ -176,8 +185,7 @@ class _Driver:
         self.graph._order = None
         touched = [n for n in neighbours if n is not None and n in self.graph]
         touched += [v.producer for v in new if v.producer is not None]
-        touched += [u for v in new for u in v.uses]
-        self.push_downstream(touched, priority)
+        self.push_downstream([*touched, *moved], priority, touched)
         return dropped
 
     def upstream(self, root: Node) -> list[Node]:
@@ -190,14 +198,18 @@ class _Driver:
             seen.update(dict.fromkeys(level))
         return list(seen)
 
-    def push_downstream(self, start: list[Node], priority: float) -> None:
-        """Look again at everything whose pattern may reach what has changed."""
+    def push_downstream(
+        self, start: list[Node], priority: float, same: Iterable[Node] = ()
+    ) -> None:
+        """Look again at everything whose pattern may reach what has changed. The nodes of `start`
+        that compute the `same` as before, but for other readers, count where these are few."""
         seen = dict.fromkeys(start)
         level = list(seen)
+        many = {n for n in same if any(len(v.uses) > FEW for v in n.outputs)}
         for distance in range(self.reach + 1):
             for n in level:
                 self.push(n, priority + distance * 1e-6)
-            below = [u for n in level for v in n.outputs for u in v.uses]
+            below = [u for n in level if n not in many for v in n.outputs for u in v.uses]
             level = [n for n in dict.fromkeys(below) if n not in seen]
             seen.update(dict.fromkeys(level))
 
@@ -208,10 +220,9 @@ def replace_outputs(graph: Graph, root: Node, new: tuple[Value, ...]) -> bool:
     A graph output must keep its name: an input, a constant or another graph output cannot take
     its place.
     """
-    outputs = {id(v) for v in graph.outputs}
     pairs = [(old, v) for old, v in zip(root.outputs, new, strict=True) if old is not v]
     for old, value in pairs:
-        if id(old) in outputs and (value.producer is None or id(value) in outputs):
+        if old in graph.outputs and (value.producer is None or value in graph.outputs):
             return False
     for old, value in pairs:
         if value.const is None:
@@ -244,5 +255,5 @@ def inherit(root: Node, new: tuple[Value, ...], made: list[Node], dropped: list[
         if producer not in heirs and id(root.origin) in by_origin:
             by_origin.pop(id(root.origin))
             producer.name, root.name = root.name, producer.name
-        if old.name != value.name and not any(o is value for o in value.graph.outputs):
+        if old.name != value.name and value not in value.graph.outputs:
             old.name, value.name = value.name, old.name

@@ -104,7 +104,7 @@ class Rule:
                 raise Skip("the rule declined")
             new = got if isinstance(got, tuple) else (got,)
             if not isinstance(got, tuple) and len(node.outputs) > 1:
-                live = [v for v in node.outputs if v.uses or _is_output(graph, v)]
+                live = [v for v in node.outputs if v.uses or v in graph.outputs]
                 if live != [node.outputs[root.out]]:
                     raise Skip(f"{node.name!r} has other outputs that are used")
                 new = tuple(got if i == root.out else v for i, v in enumerate(node.outputs))
@@ -143,10 +143,6 @@ class Rule:
         return f"<rule {self.name}: {self.formula}>"
 
 
-def _is_output(graph: Graph, v: Value) -> bool:
-    return any(o is v for o in graph.outputs)
-
-
 def _escapes(graph: Graph, node: Node, env: Env) -> str:
     """The name of a value inside the match that something outside reads, or ''."""
     inside = set(interior(env))
@@ -154,7 +150,7 @@ def _escapes(graph: Graph, node: Node, env: Env) -> str:
         if n is node:
             continue
         for v in n.outputs:
-            if _is_output(graph, v) or not inside.issuperset(v.uses):
+            if v in graph.outputs or not inside.issuperset(v.uses):
                 return v.name
     return ""
 

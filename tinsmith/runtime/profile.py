@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
+from textwrap import fill
 from time import perf_counter
 from typing import Any
 
@@ -61,23 +62,65 @@ class Profile:
         return sum(r.share for r in self.rows if r.kernel == "reference")
 
     def __str__(self) -> str:
-        unit, factor = ("us", 1e3) if all(r.ms < 0.1 for r in self.rows) else ("ms", 1)
-        head = f"{'step':40} {'kernel':24} {unit:>8} {'share':>6} "
-        head += f"{'GFLOP/s':>8} {'of peak':>7} {'GB/s':>7}"
+        return self.text(80)
+
+    def text(self, width: int | None = None) -> str:
+        """The table in so many columns: names that are longer lose their beginnings. With None as
+        wide as it must be."""
+        unit, numbers = self._numbers()
+        kernels = max(len(name) for name in ("kernel", *(r.kernel for r in self.rows)))
+        names = max(len(name) for name in ("step", *(r.name for r in self.rows)))
+        if width is not None:
+            room = width - NUMBERS_WIDTH
+            kernels = min(kernels, room - min(names, room // 2))
+            names = min(names, room - kernels)
         lines = [
-            f"{self.model}, {self.threads} thread{'s' * (self.threads > 1)}: "
-            f"{self.total_ms:.4f} ms a call (median), {self.steps_ms:.4f} ms in steps, "
-            f"peak {self.peak_gflops:.0f} GFLOP/s",
-            head,
-        ]
-        for r in self.rows:
-            peak = "" if r.peak_share is None else f"{100 * r.peak_share:6.0f}%"
-            rate = f"{r.gflops:8.1f}" if r.gflops else " " * 8
-            lines.append(
-                f"{r.name[:40]:40} {r.kernel[:24]:24} {r.ms * factor:8.4f} {100 * r.share:5.1f}% "
-                f"{rate} {peak:>7} {r.gbytes_per_s:7.1f}"
+            f"{_end(name, names):{names}} {_end(kernel, kernels):{kernels}} "
+            f"{time:>8} {share:>6} {rate:>7} {peak:>7} {memory:>6}"
+            for name, kernel, (time, share, rate, peak, memory) in (
+                ("step", "kernel", (unit, *COLUMNS)),
+                *((r.name, r.kernel, row) for r, row in zip(self.rows, numbers, strict=True)),
             )
-        return "\n".join(lines)
+        ]
+        return "\n".join([self._head if width is None else fill(self._head, width), *lines])
+
+    def _repr_html_(self) -> str:
+        from tinsmith.html import table
+
+        unit, numbers = self._numbers()
+        rows = [(r.name, r.kernel, *row) for r, row in zip(self.rows, numbers, strict=True)]
+        return table(self._head, ["step", "kernel", unit, *COLUMNS], rows, left=["kernel"])
+
+    @property
+    def _head(self) -> str:
+        return (
+            f"{self.model}, {self.threads} thread{'s' * (self.threads > 1)}: "
+            f"{self.total_ms:.4f} ms a call, {self.steps_ms:.4f} ms in steps, "
+            f"peak {self.peak_gflops:.0f} GFLOP/s"
+        )
+
+    def _numbers(self) -> tuple[str, list[tuple[str, str, str, str, str]]]:
+        """The unit of times, and of each row time, share, and rates."""
+        unit, factor = ("us", 1e3) if all(r.ms < 0.1 for r in self.rows) else ("ms", 1)
+        return unit, [
+            (
+                f"{r.ms * factor:.4f}"[:8],
+                f"{100 * r.share:.1f}%",
+                f"{r.gflops:.1f}" if r.gflops else "",
+                "" if r.peak_share is None else f"{100 * r.peak_share:.0f}%",
+                f"{r.gbytes_per_s:.1f}",
+            )
+            for r in self.rows
+        ]
+
+
+COLUMNS = ("share", "GFLOP/s", "of peak", "GB/s")
+NUMBERS_WIDTH = 41  # of the columns after the names, with what is between
+
+
+def _end(name: str, width: int) -> str:
+    """A name in so many characters: the end tells more of the names of layers."""
+    return name if len(name) <= width else f"…{name[1 - width :]}"
 
 
 def profile_session(
@@ -93,7 +136,7 @@ def profile_session(
     while len(runs) < max(1, repeat) or perf_counter() - began < LONG:
         cycles: dict[int, int] = {}
         start = perf_counter()
-        session.run(arrays, cycles)
+        session.run_checked(arrays, cycles)
         totals.append(perf_counter() - start)
         runs.append(cycles)
     rate = (session.counter - first) / (perf_counter() - began) or 1.0

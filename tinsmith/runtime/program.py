@@ -7,7 +7,8 @@ thread at a time.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple, NoReturn, Protocol
@@ -17,9 +18,6 @@ import numpy as np
 from tinsmith.errors import (
     BudgetExceeded,
     DataError,
-    InputNameError,
-    InputShapeError,
-    InputTypeError,
     OutOfMemory,
     ReferenceFailed,
     TinsmithError,
@@ -27,6 +25,8 @@ from tinsmith.errors import (
 from tinsmith.plan.plan import (
     ARENA,
     COUNTERS,
+    ENTER,
+    HEADER,
     PORTS,
     STAMPS,
     SYNC,
@@ -34,10 +34,11 @@ from tinsmith.plan.plan import (
     WORKSPACE,
     Operand,
     Plan,
-    Port,
     Step,
 )
 from tinsmith.plan.shelf import Blob
+from tinsmith.runtime import outputs
+from tinsmith.runtime.inputs import check_ports
 from tinsmith.runtime.memory import aligned
 from tinsmith.runtime.results import Results
 from tinsmith.runtime.threads import Lease, Team
@@ -131,11 +132,36 @@ def shown(value: Any) -> str:
     )
 
 
-def _address(array: Array) -> int:
+def _data_at() -> int:
+    """After how many bytes of an array object the address of its elements comes: behind the header
+    of all objects. That is part of numpy's C interface, and every compiled extension relies on it
+    (PyArray_DATA). 0 where it is not so."""
+    at, array = object.__basicsize__, np.empty(1)
+    found = ctypes.c_void_p.from_address(id(array) + at).value
+    return at if found == array.__array_interface__["data"][0] else 0
+
+
+DATA_AT = _data_at()
+_addressof, _first_byte = ctypes.addressof, ctypes.c_char.from_buffer
+
+
+def _addresses(arrays: Sequence[Any]) -> Iterable[int]:
+    """Where arrays begin; 0 for what is none: a list, or None."""
     try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
-    except (TypeError, ValueError):  # it is read-only, or empty
-        return int(array.__array_interface__["data"][0])
+        return list(map(_addressof, map(_first_byte, arrays)))
+    except (TypeError, ValueError):  # one is none, or read-only, or empty
+        return map(_address, arrays)
+
+
+def _address(array: Any) -> int:
+    try:
+        return _addressof(_first_byte(array))
+    except (TypeError, ValueError):
+        return int(array.__array_interface__["data"][0]) if isinstance(array, np.ndarray) else 0
+
+
+def _nothing() -> None:
+    """No memory: the result comes when the run is over."""
 
 
 def _window(memory: Array, offset: int, operand: Operand) -> Array:
@@ -173,7 +199,8 @@ class Session(OfThisProcess):
         plan = program.plan
         self._arena = aligned(plan.memory.peak + SLACK)
         self._workspace = aligned(plan.memory.workspace + SLACK)
-        shared = PORTS + len(plan.inputs) + len(plan.outputs)
+        ports = len(plan.inputs) + len(plan.outputs)
+        shared = PORTS + ports
         own, *others = [_address(b.data) if b.data.size else 0 for b in program.blobs]
         self._table = np.array([0] * shared + others, np.int64)
         self._stamps = np.zeros((plan.threads, plan.stamp_words), np.int64)
@@ -187,16 +214,24 @@ class Session(OfThisProcess):
         self._calls: list[Step | Native] = [
             s if isinstance(s, Step) else (s[0], _SEGMENT(s[0]), s[1]) for s in program.segments
         ]
-        self._out = [
-            Results(o.dims, _extended(o.dtype))
-            if o.ref is not None and o.ref.space == "output"
-            else None
-            for o in plan.outputs
+        self._late = [
+            (k, o) for k, o in enumerate(plan.outputs) if o.ref is None or o.ref.space != "output"
         ]
-        self._late = [(k, o) for k, o in enumerate(plan.outputs) if self._out[k] is None]
+        late = {k for k, _ in self._late}
+        self._results = [
+            None if k in late else Results(o.dims, _extended(o.dtype))
+            for k, o in enumerate(plan.outputs)
+        ]
+        self._new = [_nothing if made is None else made.maker for made in self._results]
+        self._put_ports = struct.Struct(f"{ports}q").pack_into
+        self._enter: Callable[..., None] | None = None
+        if DATA_AT and plan.entered and program.library is not None:
+            arrays = [ctypes.py_object] * ports
+            enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *arrays)
+            self._enter = enter(program.library.address(ENTER))
+            self._table[HEADER] = DATA_AT
         self._team: Team | None = None
         self._jobs: int | None = None  # of the team, when this session's last run ended
-        self._first_output = PORTS + len(plan.inputs)
         self._faults = [
             (self._arena[s.fault_at : s.fault_at + 4], s) for s in plan.steps if s.fault
         ]
@@ -205,7 +240,7 @@ class Session(OfThisProcess):
     def nbytes(self) -> int:
         """Bytes of the session's own memory, with what it keeps for results."""
         memory = self.program.plan.memory
-        kept = sum(made.nbytes for made in self._out if made is not None)
+        kept = sum(made.nbytes for made in self._results if made is not None)
         return memory.peak + memory.workspace + 8 * self._words + kept
 
     @property
@@ -222,18 +257,27 @@ class Session(OfThisProcess):
         gets memory of its own. Raises InputNameError for another number of arrays or a mapping,
         InputTypeError and InputShapeError for other arrays, OutOfMemory where memory cannot be had.
         """
-        self._check(inputs)
+        check_ports(self.program.plan, inputs, self._addressed)
         return self.run_checked(inputs, cycles)
 
+    @cached_property
+    def _addressed(self) -> set[int]:
+        return self.program.plan.addressed()
+
     def run_checked(
-        self, inputs: Sequence[Array], cycles: dict[int, int] | None = None
+        self,
+        inputs: Sequence[Array],
+        cycles: dict[int, int] | None = None,
+        into: Sequence[Array | None] | None = None,
     ) -> list[Array]:
-        """`run`, for inputs that are known to be such arrays: others crash, or give nonsense."""
+        """`run`, for inputs that are known to be such arrays: others crash, or give nonsense. With
+        `into`, the results lie in its arrays, as far as it has some: raises OutputError where one
+        does not fit."""
         if self._busy:
-            return self.program.session().run_checked(inputs, cycles)
+            return self.program.session().run_checked(inputs, cycles, into)
         try:
             self._busy = True
-            return self._run(inputs, cycles)
+            return self._run(inputs, cycles) if into is None else self._run_into(inputs, into)
         except (MemoryError, OverflowError) as error:
             if isinstance(error, TinsmithError):
                 raise
@@ -243,72 +287,65 @@ class Session(OfThisProcess):
         finally:
             self._busy = False
 
-    @cached_property
-    def _addressed(self) -> list[tuple[int, Port]]:
-        """The inputs whose memory native code reads, by index."""
-        calls = (c for s in self.program.plan.steps for c in s.calls)
-        read = {r.index for c in calls for r in c.refs if r.space == "input"}
-        return [(i, p) for i, p in enumerate(self.program.plan.inputs) if i in read]
-
-    def _check(self, inputs: Sequence[Array]) -> None:
-        plan = self.program.plan
-        if isinstance(inputs, Mapping):
-            raise InputNameError(
-                f"a session of {plan.model} takes a list of arrays, in the order of the inputs"
-                f" {[port.name for port in plan.inputs]}, not a mapping"
-            )
-        if len(inputs) != len(plan.inputs):
-            raise InputNameError(
-                f"{plan.model} takes {len(plan.inputs)} inputs; {len(inputs)} arrays are given"
-            )
-        for i, port in self._addressed:
-            array, dtype = inputs[i], _extended(port.dtype)
-            what = f"the input {port.name!r} of this program of {plan.model}"
-            if not isinstance(array, np.ndarray) or array.dtype != dtype:
-                found = getattr(array, "dtype", type(array).__name__)
-                raise InputTypeError(f"{what} must be an array of {port.dtype}, not {found}")
-            if array.shape != port.dims:
-                raise InputShapeError(
-                    f"{what} must have shape {list(port.dims)}, not {list(array.shape)}; a call of "
-                    "the net takes every shape that the model does"
-                )
-            if not array.flags.c_contiguous:
-                raise InputTypeError(f"{what} is not contiguous; numpy.ascontiguousarray(...) is")
-
-    def _run(self, inputs: Sequence[Array], cycles: dict[int, int] | None) -> list[Array]:
-        table = self._table
-        if cycles is None:
-            table[STAMPS] = 0
-        for i, array in enumerate(inputs):
-            table[PORTS + i] = _address(array) if isinstance(array, np.ndarray) else 0
-        outputs: list[Array] = []
-        for k, made in enumerate(self._out):
-            array = made.array() if made is not None else None
-            outputs.append(array)  # type: ignore[arg-type]
-            if array is not None:
-                table[self._first_output + k] = _address(array)
+    def _run(
+        self,
+        inputs: Sequence[Array],
+        cycles: dict[int, int] | None = None,
+        outputs: list[Any] | None = None,
+    ) -> list[Array]:
+        """`outputs`: where results go, if that is not new memory."""
+        if outputs is None:
+            outputs = [new() for new in self._new]
         for word, _ in self._faults:
             word[:] = 0
-        run = _Run(inputs, outputs, {}, cycles)
-        threads = self.program.plan.threads
-        if threads == 1:
-            for call in self._calls:
-                self._one(call, None, run)
+        if self._enter is not None and cycles is None:
+            self._enter(self._pointer, *inputs, *outputs)
         else:
-            assert self.program.team is not None
-            with Lease(threads, self.program.team) as team:
-                self._leave(team)
-                table[SYNC] = team.address
-                for call in self._calls:
-                    self._one(call, team, run)
-                self._jobs = team.jobs
+            self._through(_Run(inputs, outputs, {}, cycles))
         for word, step in self._faults:
             if word.any():
                 raise DataError(f"{step.origin}: {step.fault}")
+        return outputs
+
+    def _run_into(self, inputs: Sequence[Array], into: Sequence[Array | None]) -> list[Array]:
+        """A run whose results lie in arrays of the caller: written there by native code where that
+        may, else copied when all is done."""
+        ports = self.program.plan.outputs
+        places: list[Any] = []
+        for array, made, new, port in zip(into, self._results, self._new, ports, strict=True):
+            if array is not None:
+                dims = None if made is None else made.dims
+                outputs.check(port.name, array, _extended(port.dtype), dims)
+            whole = made is not None and outputs.direct(array, inputs)
+            places.append(np.asarray(array) if whole else new())
+        found = self._run(inputs, outputs=places)
+        return [
+            one if array is None else outputs.copy_into(port.name, array, one)
+            for port, array, one in zip(ports, into, found, strict=True)
+        ]
+
+    def _through(self, run: _Run) -> None:
+        """Run one segment after the other, and read the results that come last."""
+        table: Any = self._table
+        self._put_ports(table, 8 * PORTS, *_addresses([*run.inputs, *run.outputs]))
+        try:
+            threads, address = self.program.plan.threads, self.program.team
+            if threads == 1 or address is None:
+                for call in self._calls:
+                    self._one(call, None, run)
+            else:
+                with Lease(threads, address) as team:
+                    self._leave(team)
+                    self._table[SYNC] = team.address
+                    for call in self._calls:
+                        self._one(call, team, run)
+                    self._jobs = team.jobs
+        finally:
+            if run.cycles is not None:
+                self._table[STAMPS] = 0
         for k, operand in self._late:
             found = self._read(operand, run)
-            outputs[k] = owned(found) if isinstance(found, list) else found
-        return outputs
+            run.outputs[k] = owned(found) if isinstance(found, list) else found
 
     def _leave(self, team: Team) -> None:
         """Before another team runs this session: late workers of the last one must have left, or

@@ -8,7 +8,8 @@ gives it out again where only the session itself refers to it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -45,10 +46,14 @@ class Results:
         """Bytes that are kept, whether a caller holds them or not."""
         return sum(raw.nbytes for raw in self._kept)
 
-    def array(self) -> Array:
-        """An uninitialised array, of memory that nobody else refers to. Raises MemoryError."""
-        if self.bytes < LEAST_BYTES:
-            return np.empty(self.dims, self.dtype)
+    @property
+    def maker(self) -> Callable[[], Array]:
+        """What gives an uninitialised array, of memory that nobody else refers to, or raises
+        MemoryError."""
+        small = self.bytes < LEAST_BYTES
+        return partial(np.empty, self.dims, self.dtype) if small else self._array
+
+    def _array(self) -> Array:
         for at, start in enumerate(self._starts):
             if _references(self._kept, at) == ALONE:
                 return self._view(self._kept[at], start)

@@ -24,7 +24,7 @@ import numpy as np
 
 from tinsmith.codegen import sync
 from tinsmith.codegen.target import usable_cores
-from tinsmith.codegen.workers import begin
+from tinsmith.codegen.workers import after, begin
 from tinsmith.errors import TargetError
 
 SPINS = 400  # of some 25 ns each: about ten microseconds
@@ -37,6 +37,69 @@ _JOB = ctypes.CFUNCTYPE(
 _WORKER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 
 
+class _Crew:
+    """A team's workers, what they look at, and how they are ended: also without the team."""
+
+    def __init__(self, threads: int, address: Callable[[str], int]) -> None:
+        self.threads, self.process = threads, os.getpid()
+        self.raw = np.zeros(sync.BLOCK_BYTES + 64, np.uint8)
+        shift = -self.raw.ctypes.data % 64
+        self._block = self.raw[shift : shift + sync.BLOCK_BYTES]
+        self._gate_word = self._block[:8].view(np.uint64)
+        self.address = self._block.ctypes.data
+        self._semaphores = _Semaphores(self, threads)
+        if threads <= usable_cores():
+            for offset in (sync.SPINS, sync.PATIENCE):
+                self.put(offset, SPINS, np.int32)
+            self.put(sync.LINGER, LINGER, np.int32)
+        self.code = address  # keeps it loaded
+        self.submit = _JOB(address("team_submit"))
+        worker = _WORKER(address("team_worker"))
+        self.workers = [
+            threading.Thread(
+                target=worker, args=(self.address, t), name=f"tinsmith-{t}", daemon=True
+            )
+            for t in range(1, threads)
+        ]
+
+    def put(self, offset: int, value: int, dtype: type[np.integer[Any]] = np.int64) -> None:
+        size = np.dtype(dtype).itemsize
+        self._block[offset : offset + size].view(dtype)[0] = value
+
+    @property
+    def gate(self) -> int:
+        return int(self._gate_word[0])
+
+    def start(self) -> None:
+        try:
+            for thread in self.workers:
+                thread.start()
+        except BaseException as error:
+            self.abandon()  # a thread that was just started may look at it
+            if isinstance(error, RuntimeError):
+                raise TargetError(f"the system gives no {self.threads} threads: {error}") from error
+            raise
+
+    def stop(self) -> None:
+        """End the workers; the team cannot be used afterwards."""
+        if self.process != os.getpid() or not self.workers:
+            return  # they are the parent's, or have ended
+        self.abandon()  # for good, if this is interrupted
+        self.put(sync.STOP, 1, np.int32)
+        if not self.gate & sync.OPEN:  # else a stop that was interrupted has opened it
+            self.submit(self.address, self.threads, 0, 0, 0, 0)
+        workers, self.workers = self.workers, []
+        for thread in workers:
+            if thread.ident is not None:
+                thread.join(2.0)
+        if all(thread.ident is not None and not thread.is_alive() for thread in workers):
+            del _abandoned[id(self.raw)]
+
+    def abandon(self) -> None:
+        """Keep what a worker may still look at: the sync block, its code, what wakes it."""
+        _abandoned[id(self.raw)] = self.raw, self.code, self._semaphores
+
+
 class Team:
     """`threads` - 1 workers and the caller. Not thread-safe: one job at a time."""
 
@@ -44,39 +107,11 @@ class Team:
         if not 1 <= threads <= sync.MAX_THREADS:
             raise TargetError(f"threads must be between 1 and {sync.MAX_THREADS}, not {threads}")
         self.threads = threads
-        self._process = os.getpid()
+        self.crew = _Crew(threads, address)
+        self.address, self._submit = self.crew.address, self.crew.submit
         self._owners: tuple[object, ...] = ()
-        self._raw = np.zeros(sync.BLOCK_BYTES + 64, np.uint8)
-        shift = -self._raw.ctypes.data % 64
-        self._block = self._raw[shift : shift + sync.BLOCK_BYTES]
-        self._gate_word = self._block[:8].view(np.uint64)
-        self.address = self._block.ctypes.data
-        self._semaphores = _Semaphores(self, threads)
-        if threads <= usable_cores():
-            for offset in (sync.SPINS, sync.PATIENCE):
-                self._put(offset, SPINS, np.int32)
-            self._put(sync.LINGER, LINGER, np.int32)
-        self._code = address  # keeps it loaded
-        self._submit = _JOB(address("team_submit"))
-        worker = _WORKER(address("team_worker"))
-        self._workers = [
-            threading.Thread(
-                target=worker, args=(self.address, t), name=f"tinsmith-{t}", daemon=True
-            )
-            for t in range(1, threads)
-        ]
-        try:
-            for thread in self._workers:
-                thread.start()
-        except BaseException as error:
-            self._abandon()  # a thread that was just started may look at it
-            if isinstance(error, RuntimeError):
-                raise TargetError(f"the system gives no {threads} threads: {error}") from error
-            raise
-
-    def _put(self, offset: int, value: int, dtype: type[np.integer[Any]] = np.int64) -> None:
-        size = np.dtype(dtype).itemsize
-        self._block[offset : offset + size].view(dtype)[0] = value
+        after(self, self.crew.stop)
+        self.crew.start()
 
     def run(self, job: int, argument: int, counters: int, words: int, owner: object) -> None:
         """Run the generated function at address `job` on all threads, after clearing `words`
@@ -91,64 +126,41 @@ class Team:
 
     def release(self) -> None:
         """Forget the owners of jobs that nobody is inside any more."""
-        if not self._gate & sync.INSIDE:  # it is closed: nobody comes in
+        if not self.crew.gate & sync.INSIDE:  # it is closed: nobody comes in
             self._owners = ()
-
-    @property
-    def _gate(self) -> int:
-        return int(self._gate_word[0])
 
     @property
     def jobs(self) -> int:
         """How many jobs were submitted, modulo 2**32."""
-        return self._gate // sync.NUMBER
+        return self.crew.gate // sync.NUMBER
 
     def settle(self, jobs: int) -> None:
         """Wait until nobody is inside the first `jobs` jobs any more."""
-        if self._process != os.getpid():
+        if self.crew.process != _process:
             return  # in a forked child there is nobody
-        while (gate := self._gate) & sync.INSIDE and gate // sync.NUMBER == jobs:
+        while (gate := self.crew.gate) & sync.INSIDE and gate // sync.NUMBER == jobs:
             time.sleep(0)
 
     def stop(self) -> None:
         """End the workers; the team cannot be used afterwards."""
-        if self._process != os.getpid() or not self._workers:
-            return  # they are the parent's, or have ended
-        self._abandon()  # for good, if this is interrupted
-        self._put(sync.STOP, 1, np.int32)
-        if not self._gate & sync.OPEN:  # else a stop that was interrupted has opened it
-            self._submit(self.address, self.threads, 0, 0, 0, 0)
-        workers, self._workers = self._workers, []
-        for thread in workers:
-            if thread.ident is not None:
-                thread.join(2.0)
-        if all(thread.ident is not None and not thread.is_alive() for thread in workers):
-            del _abandoned[id(self._raw)]
-
-    def _abandon(self) -> None:
-        """Keep what a worker may still look at: the sync block, its code, what wakes it."""
-        _abandoned[id(self._raw)] = self._raw, self._code, self._semaphores
-
-    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        if getattr(self, "_workers", None) and not ending():  # module globals may be gone then
-            self.stop()
+        self.crew.stop()
 
 
 class _Semaphores:
     """Fills in the functions to wait, post, yield and nap: of POSIX, else Python's own."""
 
-    def __init__(self, team: Team, threads: int) -> None:
+    def __init__(self, crew: _Crew, threads: int) -> None:
         if sys.platform == "linux":
             libc = ctypes.CDLL(None)
             for t in range(threads):
-                libc.sem_init(ctypes.c_void_p(team.address + sync.SEMAPHORES + 64 * t), 0, 0)
+                libc.sem_init(ctypes.c_void_p(crew.address + sync.SEMAPHORES + 64 * t), 0, 0)
             functions = (libc.sem_wait, libc.sem_post, libc.sched_yield, libc.usleep)
         else:
-            functions = self._portable(team.address + sync.SEMAPHORES, threads)
+            functions = self._portable(crew.address + sync.SEMAPHORES, threads)
         self._keep = functions
         offsets = (sync.WAIT, sync.POST, sync.YIELD, sync.NAP)
         for offset, function in zip(offsets, functions, strict=True):
-            team._put(offset, ctypes.cast(function, ctypes.c_void_p).value or 0)
+            crew.put(offset, ctypes.cast(function, ctypes.c_void_p).value or 0)
 
     def _portable(self, base: int, threads: int) -> tuple[Any, ...]:
         made = [threading.Semaphore(0) for _ in range(threads)]
@@ -172,6 +184,7 @@ class _Semaphores:
         return one(wait), one(post), ctypes.CFUNCTYPE(ctypes.c_int)(give_way), few(nap)
 
 
+_process = os.getpid()
 _free: dict[int, list[Team]] = {}
 _abandoned: dict[int, tuple[object, ...]] = {}  # what workers may look at, by their sync block
 
@@ -191,11 +204,11 @@ class Lease:
         return self._team
 
     def __exit__(self, *_: object) -> None:
-        if self._team._process != os.getpid():
+        if self._team.crew.process != _process:
             return  # the workers were not forked
         self._team.release()
         free = _free.setdefault(self._threads, [])
-        if len(free) < max(KEPT, usable_cores()):
+        if len(free) < KEPT or len(free) < usable_cores():
             free.append(self._team)
         else:
             self._team.stop()
@@ -203,6 +216,8 @@ class Lease:
 
 def _forget() -> None:
     """In a forked child: the parent's workers do not exist here."""
+    global _process
+    _process = os.getpid()
     _free.clear()
 
 

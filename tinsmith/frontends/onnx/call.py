@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tinsmith.errors import TinsmithError, TypeRuleError
+from tinsmith.errors import ModelFileError
 from tinsmith.formats.onnx import DTYPES
-from tinsmith.graph import Origin, Value
-from tinsmith.ops import OPS
-from tinsmith.ops.declared import refuse
-from tinsmith.registry import Registry
+from tinsmith.frontends.importing import Importer, Importers, Unsupported
+from tinsmith.frontends.nodes import SourceNode
+from tinsmith.graph import Value
 
 if TYPE_CHECKING:
     from tinsmith.frontends.onnx.scope import Scope
@@ -28,11 +25,14 @@ class TensorList:
         self.items, self.dtype = tuple(items), dtype
 
 
-Array = np.ndarray[Any, Any]
 Result = Value | TensorList | tuple[Value | None, ...]
-Importer = Callable[["Call"], Result]
 
-IMPORTERS: Registry[Importer] = Registry("ONNX operator", "tinsmith.frontends.onnx")
+IMPORTERS = Importers(
+    "ONNX operator",
+    "tinsmith.frontends.onnx",
+    "What helps: export with only standard operators, or register an importer: "
+    "tinsmith.frontends.onnx.call.importer('domain.Type')",
+)
 """Operator type -> importer; the name is "domain.Type" outside the default domain."""
 
 TAKES_LISTS: set[str] = set()
@@ -40,9 +40,8 @@ TAKES_LISTS: set[str] = set()
 
 STANDARD = ("", "ai.onnx")
 
-
-class Unsupported(TinsmithError):
-    """A node that cannot be imported; its message says why. Collected, never seen by users."""
+_HARMLESS = {"consumed_inputs"}
+"""Attributes of older opsets that mean nothing in newer ones, where files still have them."""
 
 
 def importer(*names: str, lists: bool = False) -> Callable[[Importer], Importer]:
@@ -50,71 +49,39 @@ def importer(*names: str, lists: bool = False) -> Callable[[Importer], Importer]
 
     `lists` says that it takes a TensorList; other importers see a value that is a sequence.
     """
-
-    def register(function: Importer) -> Importer:
-        TAKES_LISTS.update(names if lists else ())
-        for name in names:
-            IMPORTERS.register(name, function)
-        return function
-
-    return register
+    TAKES_LISTS.update(names if lists else ())
+    return IMPORTERS(*names)
 
 
 def qualified(domain: str, type: str) -> str:
     return type if domain in STANDARD else f"{domain}.{type}"
 
 
-class Call:
-    """One ONNX node: its inputs as Values, its attributes as Python values, and `emit`.
+def check_text(model: str, *names: Any) -> None:
+    """Raises ModelFileError for a name that is not UTF-8, which comes out of protobuf as bytes."""
+    if bad := [n for n in names if not isinstance(n, str)]:
+        raise ModelFileError(f"{model} holds a name that is no text: {bad[0]}")
 
-    `inputs` has None where an optional input is absent; `outputs` has "" where an output is not
-    wanted. An importer returns the Value of each output, in order; None for an unwanted one.
-    """
 
-    def __init__(
-        self,
-        scope: Scope,
-        proto: Any,
-        inputs: list[Value | None],
-        attrs: dict[str, Any],
-        origin: Origin,
-    ) -> None:
-        self.scope, self.proto, self.inputs, self.attrs = scope, proto, inputs, attrs
-        self.origin = origin
-        self.type: str = proto.op_type
+class Call(SourceNode):
+    """One ONNX node: `attrs` are its attributes as Python values."""
+
+    scope: Scope
+
+    def __init__(self, scope: Scope, proto: Any) -> None:
+        names = (proto.op_type, proto.name, proto.domain, proto.overload)
+        attrs = [a.name for a in proto.attribute]
+        check_text(scope.shared.name, *names, *proto.input, *proto.output, *attrs)
+        self.proto = proto
         self.domain: str = "" if proto.domain in STANDARD else proto.domain
-        self.outputs: list[str] = list(proto.output)
         self.opset = scope.opset(self.domain)
-        self.label = scope.label(proto)
-        self.read: set[str] = set()
-
-    # ---- what the node says
-
-    def arg(self, index: int) -> Value | None:
-        """An input, or None where it is absent."""
-        return self.inputs[index] if index < len(self.inputs) else None
-
-    def __getitem__(self, index: int) -> Value:
-        """An input that must be there."""
-        value = self.arg(index)
-        if value is None:
-            raise Unsupported(f"its input {index} is missing")
-        return value
-
-    def attr(self, name: str, default: Any = None) -> Any:
-        self.read.add(name)
-        return self.attrs.get(name, default)
-
-    def ignore(self, *names: str) -> None:
-        """These attributes mean nothing in inference."""
-        self.read.update(names)
-
-    def required(self, name: str) -> Any:
-        """An attribute that must be there."""
-        self.read.add(name)
-        if name not in self.attrs:
-            raise Unsupported(f"its attribute {name!r} is missing")
-        return self.attrs[name]
+        super().__init__(
+            scope, proto.op_type, proto.name, proto.input, proto.output,
+            edition=f"opset {self.opset}",
+        )  # fmt: skip
+        self.key = qualified(self.domain, self.type)
+        self.origin = scope.origin or self.origin
+        self.needs = reads(proto)
 
     def dtype(self, name: str, default: str | None = None) -> str | None:
         """The dtype name for an attribute that holds a TensorProto.DataType."""
@@ -126,52 +93,40 @@ class Call:
             raise Unsupported(f"the element type {code} is unknown")
         return DTYPES[code]
 
-    def wants(self, index: int) -> bool:
-        """Whether the node names this output."""
-        return index < len(self.outputs) and bool(self.outputs[index])
-
-    def constant(self, index: int, what: str) -> Array | None:
-        """The array of an input that must be constant; None where it is absent."""
-        value = self.arg(index)
-        if value is None:
-            return None
-        if value.const is None:
-            raise Unsupported(f"its {what} ({value.name!r}) is not a constant")
-        return value.const
-
-    def used(self, index: int) -> bool:
-        """Whether anything reads this output."""
-        return self.wants(index) and self.scope.is_read(self.outputs[index])
-
-    # ---- what the importer builds
-
-    def emit(self, op: str, *inputs: Any, **attrs: Any) -> Any:
-        """Add a node; its output, or the tuple of outputs. Arrays become constants. What does not
-        fit in a body, which may never run, is an error of the run."""
-        values = tuple(self.const(v) if isinstance(v, np.ndarray) else v for v in inputs)
-        graph, name = self.scope.graph, f"{self.label}/{op}"
-        try:
-            node = graph.add(OPS[op], *values, name=name, origin=self.origin, **attrs)
-        except TypeRuleError as error:
-            if not self.scope.nested:
-                raise
-            node = refuse(graph, OPS[op], values, attrs, error, name, self.origin)
-        return node.outputs[0] if len(node.outputs) == 1 else node.outputs
-
     def whole(self, value: Any) -> Any:
         """A TensorList as one value of the graph, a sequence; anything else as it is."""
         return self.scope.whole(value, self.label, self.origin)
 
-    def const(self, array: Any, dtype: Any = None) -> Value:
-        return self.scope.graph.const(np.asanyarray(array, dtype), f"{self.label}/const")
+    def check_attrs(self) -> None:
+        """Refuse attributes that an operator does not have; note those of which nobody can tell.
 
-    def ints(self, *numbers: int) -> Value:
-        """A constant int64 vector."""
-        return self.const(np.array(numbers, np.int64))
+        Names that begin with _ are notes that tools leave for themselves.
+        """
+        from tinsmith.frontends.onnx.functions import schema_of
 
-    def number(self, number: float, like: Value) -> Value:
-        """A scalar constant of the dtype of `like`."""
-        return self.const(np.array(number, like.dtype))
+        unread = self.unread()
+        schema = schema_of(self.type, self.opset, self.domain) if unread else None
+        known = sorted(schema.attributes) if schema else []
+        for name in unread:
+            if name in known:
+                continue
+            if schema is None or name.startswith("_") or name in _HARMLESS:
+                self.note(f"its attribute {name!r} is not known and was not used")
+                continue
+            raise Unsupported(
+                f"its attribute {name!r} is not one of {self.type} in opset {self.opset}: "
+                f"{', '.join(known) or 'none'}"
+            )
 
-    def note(self, text: str) -> None:
-        self.scope.note(f"{self.origin}: {text}")
+
+def reads(proto: Any) -> set[str]:
+    """The names that a node reads, those its subgraphs take from outside included."""
+    names = {name for name in proto.input if name}
+    for a in proto.attribute:
+        for graph in [*a.graphs, *([a.g] if a.HasField("g") else [])]:
+            inner = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+            inner |= {o for n in graph.node for o in n.output}
+            inner |= {t.values.name for t in graph.sparse_initializer}
+            read = {v.name for v in graph.output}.union(*map(reads, graph.node))
+            names |= read - inner
+    return names

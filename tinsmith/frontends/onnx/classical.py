@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.frontends.onnx.call import Array, Call, Importer, Result, Unsupported, importer
+from tinsmith.frontends.nodes import Array
+from tinsmith.frontends.onnx.call import Call, Importer, Result, Unsupported, importer
 from tinsmith.frontends.onnx.trees import Trees, from_lists, from_tensors
 from tinsmith.graph import Value
 from tinsmith.ops.classical import AGGREGATES

@@ -16,30 +16,36 @@ _MS = "com.microsoft."
 @importer(_MS + "Attention")
 def attention(call: Call) -> Result:
     """Inputs: x, weights of q, k and v side by side, their bias, mask, past, attention bias."""
-    x, heads = call[0], call.required("num_heads")
+    total = call.emit("MatMul", call[0], call[1])
+    if call.arg(2) is not None:
+        total = call.emit("Add", total, call[2])
+    return packed_attention(call, total, call.arg(3), call.arg(4), call.arg(5))
+
+
+def packed_attention(
+    call: Call, total: Value, mask: Value | None, past: Value | None, added: Value | None
+) -> Result:
+    """Attention of q, k and v side by side, [N,T,Q+K+V]; `past` is [2,N,H,P,E]."""
+    heads = call.required("num_heads")
     if call.attr("do_rotary", 0) or call.attr("past_present_share_buffer", 0):
         raise Unsupported("do_rotary and past_present_share_buffer are not supported")
     call.ignore("rotary_embedding_dim")
-    width = call[1].shape[1] if call[1].shape else None
+    width = total.shape[-1] if total.shape else None
     if not isinstance(width, int):
         raise Unsupported("its weights need a known shape")
     sizes = call.attr("qkv_hidden_sizes") or [width // 3] * 3
-    total = call.emit("MatMul", x, call[1])
-    if call.arg(2) is not None:
-        total = call.emit("Add", total, call[2])
     q, k, v = call.emit("Split", total, call.ints(*sizes), axis=-1)
-    past: list[Value | None] = [None, None]
-    if call.arg(4) is not None:
-        parts = call.emit("Split", call[4], call.ints(1, 1), axis=0)
-        past = [call.emit("Squeeze", p, call.ints(0)) for p in parts]
-    keys = _keys(call, k, past[0])
-    mask = _bias(call, call.arg(3), call.arg(5), x, keys)
-    y = _attend(call, q, k, v, mask, past, heads, call.wants(1))
+    both: list[Value | None] = [None, None]
+    if past is not None:
+        parts = call.emit("Split", past, call.ints(1, 1), axis=0)
+        both = [call.emit("Squeeze", p, call.ints(0)) for p in parts]
+    bias = _bias(call, mask, added, total, _keys(call, k, both[0]))
+    y = _attend(call, q, k, v, bias, both, heads, call.wants(1))
     if not call.wants(1):
         return y
     y, *present = y
-    both = [call.emit("Unsqueeze", p, call.ints(0)) for p in present]
-    return y, call.emit("Concat", *both, axis=0)
+    pair = [call.emit("Unsqueeze", p, call.ints(0)) for p in present]
+    return y, call.emit("Concat", *pair, axis=0)
 
 
 @importer(_MS + "MultiHeadAttention")

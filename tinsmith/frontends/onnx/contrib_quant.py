@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from tinsmith.frontends.onnx.arithmetic import gemm_of
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
+from tinsmith.frontends.onnx.contrib_attention import packed_attention
+from tinsmith.frontends.onnx.neural import AVERAGE_POOL
+from tinsmith.frontends.onnx.rows import renamed
 from tinsmith.graph import Value
 
 _MS = "com.microsoft."
@@ -42,6 +45,29 @@ def global_average(call: Call) -> Result:
     if call.attr("channels_last", 0):
         raise Unsupported("channels_last is not supported")
     return _low(call, call.emit("GlobalPool", _real(call, 0)), 3, call[0])
+
+
+@importer(_MS + "QLinearAveragePool")
+def average_pool(call: Call) -> Result:
+    if call.attr("channels_last", 0):
+        raise Unsupported("channels_last is not supported")
+    y = call.emit("AveragePool", _real(call, 0), **renamed(call, "AveragePool", AVERAGE_POOL))
+    return _low(call, y, 3, call[0])
+
+
+@importer(_MS + "QLinearWhere")
+def where(call: Call) -> Result:
+    """Inputs: a condition, then both choices and the result's scale and zero point."""
+    y = call.emit("Where", call[0], _real(call, 1), _real(call, 4))
+    return _low(call, y, 7, call[1])
+
+
+@importer(_MS + "QAttention")
+def attention(call: Call) -> Result:
+    """Inputs: x and weights, the bias, their scales, a mask, their zero points, the past."""
+    scales = call.emit("Mul", call[3], call[4])
+    total = _scaled_product(call, call[0], call[1], scales, call.arg(6), call.arg(7), call.arg(2))
+    return packed_attention(call, total, call.arg(5), call.arg(8), None)
 
 
 @importer(_MS + "QLinearSoftmax")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tinsmith.frontends.importing import Skipped
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 from tinsmith.frontends.onnx.model import import_body
-from tinsmith.frontends.onnx.scope import Scope, Skipped
+from tinsmith.frontends.onnx.scope import Scope
 from tinsmith.graph import Dim, Graph, OptionalType, SequenceType, Type, Value, bare, same_kind
 from tinsmith.ops import OPS, fresh
 from tinsmith.ops.sequence import item_of

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tinsmith.frontends.importing import Broken, Skipped
 from tinsmith.frontends.onnx.call import STANDARD, Call, Result, TensorList, Unsupported
 from tinsmith.frontends.onnx.protos import attribute, type_proto
 from tinsmith.graph import Holder
@@ -30,10 +31,10 @@ def schema_of(type: str, opset: int, domain: str) -> Any:
 
 
 def find_function(scope: Scope, proto: Any, call: Call | None) -> Any:
-    """The FunctionProto that ONNX gives for an operator, or None.
+    """The body (a FunctionProto) by which ONNX defines an operator in terms of others, or None.
 
-    A body that depends on the input types is made only where `call` knows them; without `call`
-    the answer tells whether there is such a body.
+    Some bodies depend on the types of the inputs: these are made for those of `call`. Without a
+    `call`, the result only tells whether there is a body, by being true or false.
     """
     domain = "" if proto.domain in STANDARD else proto.domain
     opset = scope.opset(domain)
@@ -86,10 +87,10 @@ def _resolved(call: Call) -> Any:
 
 def expand(call: Call, body: Any) -> Result:
     """Import the nodes of a function in place of its call."""
-    from tinsmith.frontends.onnx.scope import ABSENT, Broken, Scope, Skipped
+    from tinsmith.frontends.onnx.scope import ABSENT, Scope
 
     outer = call.scope
-    call.read.update(call.attrs)
+    call.ignore(*call.attrs)
     prefix = call.label
     if prefix.count("/") > _DEPTH * 4 or outer.depth >= _DEPTH:
         raise Unsupported(
@@ -112,7 +113,7 @@ def expand(call: Call, body: Any) -> Result:
             inner.named.update(value.items if isinstance(value, TensorList) else [value])
     for name in body.input:
         inner.env.setdefault(name, ABSENT)
-    inner.run(list(body.node), list(body.output))
+    inner.import_nodes(body.node, body.output)
     results = [inner.look_up(name) for name in body.output]
     if any(isinstance(v, Broken) for v in results):
         raise Skipped("")

@@ -18,6 +18,7 @@ _POOL = {
     "auto_pad": "auto_pad",
     "ceil_mode": "ceil_mode",
 }
+AVERAGE_POOL = {**_POOL, "count_include_pad": "count_include_pad"}
 
 
 @importer("MaxPool")
@@ -29,8 +30,7 @@ def max_pool(call: Call) -> Result:
 
 @importer("AveragePool")
 def average_pool(call: Call) -> Result:
-    names = {**_POOL, "count_include_pad": "count_include_pad"}
-    return call.emit("AveragePool", call[0], **renamed(call, "AveragePool", names))
+    return call.emit("AveragePool", call[0], **renamed(call, "AveragePool", AVERAGE_POOL))
 
 
 @importer("LpPool")

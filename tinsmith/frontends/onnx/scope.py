@@ -1,73 +1,19 @@
-"""The names that nodes see, and the import of a list of nodes into one graph."""
+"""The names that ONNX nodes see, and the import of a list of them into one graph."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import field
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
-from tinsmith import budget
-from tinsmith.errors import (
-    BudgetExceeded,
-    GraphError,
-    ModelFileError,
-    TinsmithError,
-    TypeRuleError,
-)
+from tinsmith.errors import TypeRuleError
 from tinsmith.formats.onnx import OnnxModel
+from tinsmith.frontends import nodes
+from tinsmith.frontends.importing import Broken, Import, Importer, Unsupported
 from tinsmith.frontends.onnx.attributes import DOMAINS, checked
-from tinsmith.frontends.onnx.call import (
-    IMPORTERS,
-    STANDARD,
-    TAKES_LISTS,
-    Call,
-    TensorList,
-    Unsupported,
-    qualified,
-)
+from tinsmith.frontends.onnx.call import IMPORTERS, TAKES_LISTS, Call, TensorList
 from tinsmith.frontends.onnx.protos import attribute, type_of
-from tinsmith.graph import Graph, Origin, Type, Value
-from tinsmith.graph.types import compatible
-from tinsmith.ops.declared import claim, declare
-from tinsmith.records import dataclass
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Why one node was not imported."""
-
-    type: str
-    domain: str
-    opset: int
-    node: str
-    reason: str
-
-
-@dataclass
-class Import:
-    """What all scopes of one model share."""
-
-    model: OnnxModel
-    functions: dict[tuple[str, str, str], Any]
-    problems: list[Problem] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    count: int = 0  # nodes that were imported, some more than once
-
-
-def check_text(model: str, *names: Any) -> None:
-    """Raises ModelFileError for a name that is not UTF-8, which comes out of protobuf as bytes."""
-    if bad := [n for n in names if not isinstance(n, str)]:
-        raise ModelFileError(f"{model} holds a name that is no text: {bad[0]}")
-
-
-class Broken:
-    """Stands for a value whose node was not imported, so that its readers are passed over."""
-
-
-BROKEN = Broken()
-
-_MISFITS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError)
-"""What importers, type rules and ONNX's own code raise on attributes of the wrong kind."""
+from tinsmith.graph import Graph, Origin, Value
 
 _REFUSED = {
     "ai.onnx.ml": "this operator of classical machine learning (ai.onnx.ml) is not supported",
@@ -75,8 +21,12 @@ _REFUSED = {
 }
 
 
-_HARMLESS = {"consumed_inputs"}
-"""Attributes of older opsets that mean nothing in newer ones, where files still have them."""
+class OnnxImport(Import):
+    """What all scopes of one model share. `functions` are its own, by domain, type, overload."""
+
+    def __init__(self, model: OnnxModel, functions: dict[tuple[str, str, str], Any]) -> None:
+        super().__init__(IMPORTERS, model.file, model.files)
+        self.model, self.functions = model, functions
 
 
 class Absent:
@@ -86,20 +36,20 @@ class Absent:
 ABSENT = Absent()
 
 
-class Skipped(Unsupported):
-    """A node that reads what was not imported, where that was recorded already."""
+class Scope(nodes.Scope):
+    """One list of ONNX nodes while it is imported: the values that they see by name, and the graph
+    that they become part of.
 
-
-class Scope:
-    """The values that a list of nodes sees by name, and the graph they are imported into.
-
-    A subgraph has a parent, whose values become inputs of the subgraph's graph when they are
-    read (`captured`). The body of a function has none, and shares its caller's graph.
+    The scope of a subgraph (a branch of If, a body of Loop) has a graph of its own, and a parent. A
+    value of the parent that it reads becomes an input of its graph (`captured`). The scope of a
+    function's body has no parent, sees only the function's inputs, and adds to its caller's graph.
     """
+
+    shared: OnnxImport
 
     def __init__(
         self,
-        shared: Import,
+        shared: OnnxImport,
         graph: Graph,
         opsets: dict[str, int],
         *,
@@ -109,39 +59,15 @@ class Scope:
         origin: Origin | None = None,
         depth: int = 0,
     ) -> None:
-        self.shared, self.graph, self.opsets, self.parent = shared, graph, opsets, parent
-        self.prefix, self.attrs, self.origin, self.depth = prefix, attrs, origin, depth
-        self.broken = False
-        self.nested = parent is not None
-        """Whether the nodes are those of a body, which may never run."""
-        self.env: dict[str, Any] = {}
+        super().__init__(shared, graph, nested=parent is not None, prefix=prefix)
+        self.opsets, self.parent, self.attrs = opsets, parent, attrs
+        self.origin, self.depth = origin, depth
         self.captured: dict[Value, Value] = {}  # outer value -> input of this graph
-        self.declared: dict[str, Type] = {}
-        self.named: set[Value] = set()
-        self.labels: dict[int, str] = {}
-        self.reads: set[str] = set()
 
     # ---- names
 
     def opset(self, domain: str) -> int:
-        return self.opsets.get("" if domain in STANDARD else domain, 1)
-
-    def label(self, proto: Any) -> str:
-        name = proto.name or next((o for o in proto.output if o), proto.op_type)
-        return f"{self.prefix}/{name}" if self.prefix else name
-
-    def note(self, text: str) -> None:
-        if text not in self.shared.notes:
-            self.shared.notes.append(text)
-
-    def is_read(self, name: str) -> bool:
-        """Whether a node of this scope, or its result, reads this value."""
-        return name in self.reads
-
-    def bind(self, name: str, value: Value | Broken) -> None:
-        if name in self.env:
-            raise GraphError(f"{self.shared.model.name} computes the value {name!r} twice")
-        self.env[name] = value
+        return self.opsets.get(domain, 1)
 
     def look_up(self, name: str) -> Any:
         """The value of that name as this graph sees it, BROKEN or ABSENT; None where nothing has
@@ -178,6 +104,10 @@ class Scope:
         self.captured[outer] = inner
         return inner
 
+    def read(self, name: str, node: nodes.SourceNode) -> Any:
+        value = super().read(name, node)
+        return None if value is ABSENT else value
+
     # ---- graphs
 
     def declare(self, infos: Iterable[Any]) -> None:
@@ -190,60 +120,19 @@ class Scope:
             if declared is not None:
                 self.declared[info.name] = declared
 
-    def formal(self, value: Value, info: Any) -> Value:
-        """An input of a body, behind a check of the rank that is declared of it."""
+    def formal(self, value: Value, info: Any) -> None:
+        """Put an input of a body behind a check of the rank that is declared of it."""
         self.declare([info])
-        return self.checked(value, info.name, self.declared.get(info.name))
+        self.env[info.name] = self.checked(value, info.name, self.declared.get(info.name))
 
-    def add_constant(self, name: str, array: Any) -> None:
-        value = self.graph.const(array, name)
-        value.name = name
-        self.named.add(value)
-        self.bind(name, value)
-
-    def run(self, nodes: list[Any], results: list[str]) -> None:
-        """Import nodes, in any order that the file lists them in."""
-        self.shared.count += len(nodes)
-        budget.check("nodes", self.shared.count, f"{self.shared.model.name}, functions expanded")
-        reserved = {v.name for v in self.graph.inputs}
-        for proto in nodes:
-            names = (
-                proto.op_type,
-                proto.name,
-                proto.domain,
-                proto.overload,
-                *proto.input,
-                *proto.output,
-            )
-            check_text(self.shared.model.name, *names, *(a.name for a in proto.attribute))
-            self.reads.update(_reads(proto))
-            if not self.prefix:
-                self.labels[id(proto)] = self.graph.unique_node(self.label(proto))
-                for name in proto.output:
-                    if name and name not in reserved:
-                        reserved.add(self.graph.unique(name))
-        self.reads.update(results)
-        for proto in _sorted(nodes, self):
-            self.import_node(proto)
+    def import_nodes(self, protos: Sequence[Any], results: Iterable[str]) -> None:
+        self.run(protos, partial(Call, self), results)
 
     def output(self, name: str) -> Value | Broken:
-        """The value of a graph output, under its own name."""
         value = self.look_up(name)
-        if value is None:
-            raise GraphError(
-                f"the output {name!r} of {self.shared.model.name} is computed by no node"
-            )
-        value = self.whole(value, name, Origin(self.shared.model.file, name, "output"))
-        if isinstance(value, Broken) or value.name == name:
-            return value
-        if value.const is not None:
-            alias = self.graph.const(value.const)
-        else:
-            from tinsmith.ops import OPS
-
-            alias = self.graph.add(OPS["Identity"], value, name=name).outputs[0]
-        alias.name = name
-        return alias
+        if isinstance(value, TensorList):
+            self.env[name] = self.whole(value, name, Origin(self.shared.file, name, "output"))
+        return super().output(name)
 
     def whole(self, value: Any, label: str, origin: Origin) -> Any:
         """A TensorList as one value of the graph, a sequence; anything else as it is."""
@@ -260,52 +149,23 @@ class Scope:
 
     # ---- nodes
 
-    def import_node(self, proto: Any) -> None:
+    def importer_of(self, node: Call) -> Importer:
+        """An importer function, or what expands a function of the model, or of ONNX."""
         from tinsmith.frontends.onnx.functions import find_function
 
-        domain = "" if proto.domain in STANDARD else proto.domain
-        label = self.label(proto)
-        origin = self.origin or Origin(self.shared.model.file, label, proto.op_type)
+        local = self.shared.functions.get((node.domain, node.type, node.proto.overload))
+        function = None if local else IMPORTERS.get(node.key)
+        if local is None and function is None and not find_function(self, node.proto, None):
+            raise Unsupported(_REFUSED.get(node.domain, ""))
+        return partial(self._call, function, local)
 
-        def fail(reason: str) -> None:
-            problem = Problem(proto.op_type, domain, self.opset(domain), label, reason)
-            self.shared.problems.append(problem)
-
-        results: Any = None
-        try:
-            inputs = [self._read(name, proto) if name else None for name in proto.input]
-            inputs = [None if v is ABSENT else v for v in inputs]
-            local = self.shared.functions.get((domain, proto.op_type, proto.overload))
-            function = None if local else IMPORTERS.get(qualified(domain, proto.op_type))
-            if local is None and function is None and not find_function(self, proto, None):
-                fail(_REFUSED.get(domain, ""))
-            elif not any(isinstance(v, Broken) for v in inputs):
-                if function and proto.op_type not in TAKES_LISTS:
-                    inputs = [self.whole(v, label, origin) for v in inputs]
-                attrs = self.attributes(proto)
-                if local is None and domain in DOMAINS:
-                    attrs = {k: checked(proto.op_type, k, v) for k, v in attrs.items()}
-                call = Call(self, proto, inputs, attrs, origin)
-                results = function(call) if function else self._expand(call, local)
-                self._unread(call)
-        except Skipped:
-            pass
-        except TinsmithError as error:
-            if isinstance(error, GraphError | BudgetExceeded):
-                raise
-            fail(str(error))
-        except _MISFITS as error:
-            fail(f"its inputs or attributes are not as expected ({type(error).__name__}: {error})")
-        self._bind_results(proto, results, label)
-
-    def _read(self, name: str, proto: Any) -> Any:
-        value = self.look_up(name)
-        if value is None:
-            raise GraphError(
-                f"{self.label(proto)!r} ({proto.op_type}) of {self.shared.model.name} "
-                f"reads {name!r}, which is neither an input, a weight, nor an output of a node"
-            )
-        return value
+    def _call(self, function: Importer | None, local: Any, call: Call) -> Any:
+        if function and call.type not in TAKES_LISTS:
+            call.inputs = [call.whole(v) for v in call.inputs]
+        call.attrs = self.attributes(call.proto)
+        if local is None and call.domain in DOMAINS:
+            call.attrs = {k: checked(call.type, k, v) for k, v in call.attrs.items()}
+        return function(call) if function else self._expand(call, local)
 
     def _expand(self, call: Call, local: Any) -> Any:
         from tinsmith.frontends.onnx.functions import expand, find_function
@@ -324,113 +184,3 @@ class Scope:
             elif self.attrs is not None and a.ref_attr_name in self.attrs:
                 found[a.name] = self.attrs[a.ref_attr_name]
         return found
-
-    def _unread(self, call: Call) -> None:
-        """Refuse attributes that an operator does not have; note those of which nobody can tell.
-
-        Names that begin with _ are notes that tools leave for themselves.
-        """
-        from tinsmith.frontends.onnx.functions import schema_of
-
-        unread = call.attrs.keys() - call.read
-        schema = schema_of(call.type, call.opset, call.domain) if unread else None
-        for name in sorted(unread - set(schema.attributes if schema else ())):
-            if schema is None or name.startswith("_") or name in _HARMLESS:
-                call.note(f"its attribute {name!r} is not known and was not used")
-                continue
-            known = ", ".join(sorted(schema.attributes)) or "none"
-            raise Unsupported(
-                f"its attribute {name!r} is not one of {call.type} in opset {call.opset}: {known}"
-            )
-
-    def _bind_results(self, proto: Any, results: Any, label: str) -> None:
-        values = results if isinstance(results, tuple) else (results,)
-        for i, name in enumerate(proto.output):
-            if not name:
-                continue
-            value = values[i] if i < len(values) else None
-            if value is None:
-                self.bind(name, BROKEN)
-                if results is not None and name in self.reads:
-                    domain = "" if proto.domain in STANDARD else proto.domain
-                    reason = f"its output {i} ({name!r}) is not supported"
-                    self.shared.problems.append(
-                        Problem(proto.op_type, domain, self.opset(domain), label, reason)
-                    )
-                continue
-            if isinstance(value, Value) and value not in self.named:
-                value = self._name(value, name, proto if i == 0 else None)
-            self.bind(name, value)
-
-    def _name(self, value: Value, name: str, proto: Any) -> Value:
-        """The value of a node that gets a name; what the model declares of it is checked."""
-        self.named.add(value)
-        if self.prefix:
-            value.name = self.graph.unique(f"{self.prefix}/{name}")
-            return value
-        value.name = name
-        if value.producer is not None and proto is not None:
-            value.producer.name = self.labels[id(proto)]
-        return self.checked(value, name, self.declared.get(name))
-
-    def checked(self, value: Value, name: str, declared: Type | None) -> Value:
-        """A value behind a check of what is declared of it and does not follow from what is known;
-        what contradicts that is noted."""
-        node = value.producer
-        if declared is None or value.const is not None:
-            return value
-        if not compatible(value.type, declared):
-            if node is not None:
-                file = self.shared.model.name
-                self.note(f"{file} declares {name!r} as {declared}; it is {value.type}")
-            return value
-        # What is free now will tell its sizes.
-        told = node is not None and all(v is None or v.type.is_static for v in node.inputs)
-        shape = claim(value.type, declared, numbers=told)
-        if shape is None:
-            return value
-        origin = Origin(self.shared.model.file, name, "input") if node is None else node.origin
-        value = declare(value, shape, origin)
-        self.named.add(value)
-        return value
-
-
-def _reads(proto: Any) -> set[str]:
-    """The names that a node reads, those its subgraphs take from outside included."""
-    names = {name for name in proto.input if name}
-    for a in proto.attribute:
-        for graph in [*a.graphs, *([a.g] if a.HasField("g") else [])]:
-            inner = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-            inner |= {o for n in graph.node for o in n.output}
-            inner |= {t.values.name for t in graph.sparse_initializer}
-            reads = {v.name for v in graph.output}.union(*map(_reads, graph.node))
-            names |= reads - inner
-    return names
-
-
-def _sorted(nodes: list[Any], scope: Scope) -> list[Any]:
-    """The nodes in an order in which each comes after those it reads; the given one if it is."""
-    producer = {name: i for i, proto in enumerate(nodes) for name in proto.output if name}
-    needs = [{producer[name] for name in _reads(proto) if name in producer} for proto in nodes]
-    if all(j < i for i, need in enumerate(needs) for j in need):
-        return nodes
-    users: list[list[int]] = [[] for _ in nodes]
-    for i, need in enumerate(needs):
-        for j in need:
-            users[j].append(i)
-    waiting = [len(need) for need in needs]
-    ready = [i for i, count in enumerate(waiting) if not count]
-    order = []
-    while ready:
-        i = ready.pop(0)
-        order.append(i)
-        for user in users[i]:
-            waiting[user] -= 1
-            if not waiting[user]:
-                ready.append(user)
-    if len(order) != len(nodes):
-        stuck = [scope.label(nodes[i]) for i, count in enumerate(waiting) if count][:5]
-        raise GraphError(
-            f"{scope.shared.model.name} has a cycle through {', '.join(map(repr, stuck))}"
-        )
-    return [nodes[i] for i in order]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tinsmith.frontends.onnx.call import Array, Call, Result, Unsupported, importer
+from tinsmith.frontends.nodes import Array
+from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
 
 
 @importer("Constant")

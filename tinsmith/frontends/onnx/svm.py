@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.frontends.onnx.call import Array, Call, Result, Unsupported
+from tinsmith.frontends.nodes import Array
+from tinsmith.frontends.onnx.call import Call, Result, Unsupported
 from tinsmith.frontends.onnx.classical import labels_of, ml, post_transform
 from tinsmith.graph import Value
 

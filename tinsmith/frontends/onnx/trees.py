@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinsmith.frontends.onnx.call import Array, Call, Unsupported
+from tinsmith.frontends.nodes import Array
+from tinsmith.frontends.onnx.call import Call, Unsupported
 from tinsmith.ops.classical import MODES
 
 

@@ -22,7 +22,7 @@ from tinsmith.kernels._kernel import (
 from tinsmith.kernels.layout import plain_strides
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 
-CHUNK = 1 << 13  # elements of a tile of the copy
+CHUNK = 1 << 13  # elements of a tile of the copy, and of a line over it at most
 
 
 @kernel("ScatterND", Tier.VECTOR)
@@ -62,9 +62,8 @@ def _choice(site: Site, rows: np.ndarray, inner: int) -> Choice:
     y, updates = site.out, site.input(2)
     if not rows.size:
         raise Skip("nothing is scattered")
-    last = {int(row): k for k, row in enumerate(rows)}
-    targets = np.array([t * inner for t in last], np.int64)
-    sources = np.array([k * inner for k in last.values()], np.int64)
+    lines, sources, length = _lines(rows, CHUNK // inner if inner else 1)
+    targets, sources, inner = lines * inner, sources * inner, length * inner
     line = plan_copy((inner,), (1,), (1,), y.dtype.itemsize * 8)
 
     def scatter(em: Emit) -> None:
@@ -82,6 +81,20 @@ def _choice(site: Site, rows: np.ndarray, inner: int) -> Choice:
         (copy_all(y), Phase(len(targets), scatter)),
         (packed_table("targets", targets), packed_table("sources", sources)),
     )
+
+
+def _lines(rows: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Rows that lie one behind the other, here and there, are copied as one: the target and the
+    source of each line, and how many rows, not above `most`, all of them have. Of equal targets
+    the last stays."""
+    kept = np.arange(len(rows))
+    if (np.diff(rows) <= 0).any():
+        kept = np.sort(len(rows) - 1 - np.unique(rows[::-1], return_index=True)[1])
+        rows = rows[kept]
+    ends = np.flatnonzero((np.diff(rows) != 1) | (np.diff(kept) != 1)) + 1
+    common = int(np.gcd.reduce(np.diff(ends, prepend=0, append=len(rows))))
+    length = max((n for n in range(1, min(common, most) + 1) if common % n == 0), default=1)
+    return rows[::length], kept[::length], length
 
 
 def copy_all(y: Value) -> Phase:

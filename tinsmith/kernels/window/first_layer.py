@@ -16,7 +16,7 @@ from tinsmith.kernels.layout import LINE, PLAIN, Layout, block_of
 from tinsmith.kernels.window.contract import contract, initial
 from tinsmith.kernels.window.direct import grid, store_tile, tap_levels, traffic
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
-from tinsmith.kernels.window.padded import copy_rows
+from tinsmith.kernels.window.padded import copy_rows, room
 from tinsmith.kernels.window.panels import Panel, every_panel
 from tinsmith.kernels.window.tiles import Panels, Sink, panels, tiling, walk
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias, pack_panels
@@ -73,7 +73,7 @@ def conv_first_layer(site: Site) -> Choice:
             planes * band.count, lambda em: emit_first_layer(em, geo, cut, blocks, band)
         ),
         packed=tuple(packed),
-        workspace=4 * geo.channels * band.channel if band.copied else 0,
+        workspace=4 * room(geo.channels * band.channel) if band.copied else 0,
         detail=f"tile {plan}x{cut}, bands of {band.rows} rows",
     )
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
+from tinsmith.kernels.layout import LINE
+from tinsmith.kernels.rows import blocks, run
 from tinsmith.kernels.window.geometry import Geometry, Triple
 
 
@@ -16,7 +18,7 @@ def copy_rows(
     geo: Geometry,
     corner: Sequence[Val | int],
     extent: tuple[int, int],
-    channels: int,
+    channels: Val | int,
     channel: int,
     step: Triple,
     fill: float = 0.0,
@@ -25,7 +27,8 @@ def copy_rows(
 
     `corner` is the first (plane, row, column) of the input, which may lie outside; `extent` the
     rows and columns to copy. The copy is [channels][kernel planes][rows][columns], dense; in the
-    image, channels are `channel` and axes `step` elements apart.
+    image, channels are `channel` and axes `step` elements apart. Rows are filled by whole vectors,
+    each before the next one, so that the last reaches beyond the copy (see `room`).
     """
     front, top, first = corner
     lines, pitch = extent
@@ -37,32 +40,46 @@ def copy_rows(
     right = _less(b, pitch, left) - inside
 
     def filled(to: Ptr, count: Val | int) -> None:
-        if not (isinstance(count, int) and count == 0):
-            b.vectors(
-                count, lanes, lambda i, n, mask: (to + i).store(b.splat(fill, F32, n), mask)
-            )  # fmt: skip
+        run(b, 0, (count + (lanes - 1)) // lanes, lambda i: (to + i * lanes).store(around))
 
+    around = b.splat(fill, F32, lanes)
     with b.loop(0, channels) as c, b.loop(0, geo.kernel[0]) as k, b.loop(0, lines) as i:
-        to = space + c * (geo.kernel[0] * flat) + k * flat + i * pitch
+        to = (space + c * (geo.kernel[0] * flat) + k * flat + i * pitch).fixed()
         z, y = b.index(front) + k * geo.dilation[0], b.index(top) + i
         within = (z >= 0) & (z < geo.size[0]) & (y >= 0) & (y < geo.size[1])
         source = image + c * channel + z * step[0] + y * step[1] + skipped
 
         def copy() -> None:
             filled(to, left)
-            if not (isinstance(inside, int) and inside == 0):
-                at = to + left
-                b.vectors(
-                    inside,
-                    lanes,
-                    lambda i, n, mask: (at + i).store((source + i).load(n, mask), mask),
-                )
+            _copy(b, source.fixed(), (to + left).fixed(), inside)
             filled(to + left + inside, right)
 
         def clear() -> None:
             filled(to, pitch)
 
         b.choose(within, copy, clear)
+
+
+def room(elements: int) -> int:
+    """Elements of a workspace for the copy of so many, with what may be written behind it."""
+    return -(-elements // LINE) * LINE + LINE
+
+
+def _copy(b: Builder, source: Ptr, to: Ptr, count: Val | int) -> None:
+    """Copy a row: whole vectors, of which the last overlaps another, where there are any."""
+    lanes = b.target.lanes
+
+    def whole() -> None:
+        with blocks(b, count, lanes) as i:
+            (to + i).store((source + i).load(lanes))
+
+    def short() -> None:
+        b.vectors(count, lanes, lambda i, n, mask: (to + i).store((source + i).load(n, mask), mask))
+
+    if isinstance(count, Val):
+        b.choose(count >= lanes, whole, short)
+    elif count:
+        (whole if count >= lanes else short)()
 
 
 def _less(b: Builder, a: int, c: Val | int) -> Val | int:

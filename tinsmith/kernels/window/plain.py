@@ -20,7 +20,7 @@ from tinsmith.kernels.rows import blocks
 from tinsmith.kernels.window.contract import Level, nest
 from tinsmith.kernels.window.direct import traffic
 from tinsmith.kernels.window.geometry import Geometry, steps
-from tinsmith.kernels.window.padded import copy_rows
+from tinsmith.kernels.window.padded import copy_rows, room
 from tinsmith.kernels.window.tiles import Pieces
 from tinsmith.records import dataclass
 
@@ -59,18 +59,21 @@ class Tile:
     cost: float
 
 
-def segments(geo: Geometry, channels: int) -> Segments:
-    """The cut of an output plane whose input is `channels` deep, or Skip."""
+def segments(
+    geo: Geometry, channels: int, most: int = WORKSPACE, longest: int = LONGEST, least: int = 1
+) -> Segments:
+    """The cut of an output plane whose input is `channels` deep, or Skip: into segments of at most
+    so many columns, as many rows as `most` bytes of input allow, and at least so many bands."""
     if geo.stride[2] > MOST_STRIDE:
         raise Skip(f"a stride of {geo.stride[2]} leaves too little of a vector")
     copied = any(geo.begin) or any(geo.after) or geo.stride[2] > 1
-    parts = -(-geo.out[2] // LONGEST)
+    parts = -(-geo.out[2] // longest)
     wide = -(-geo.out[2] // parts)
     pitch = (wide - 1) * geo.stride[2] + (geo.kernel[2] - 1) * geo.dilation[2] + 1
     line = 4 * channels * geo.kernel[0] * pitch
     span = (geo.kernel[1] - 1) * geo.dilation[1] + 1
-    rows = max(1, (WORKSPACE // line - span) // geo.stride[1] + 1)
-    bands = min(geo.out[1], max(1, -(-geo.out[1] // rows)))
+    rows = max(1, (most // line - span) // geo.stride[1] + 1)
+    bands = min(geo.out[1], max(least, -(-geo.out[1] // rows)))
     high = -(-geo.out[1] // bands)
     lines = (high - 1) * geo.stride[1] + span
     return Segments(
@@ -158,7 +161,7 @@ def plain_choice(
         writes=(PLAIN,),
         phases=one_phase(pieces, lambda em: _emit(em, windows, work(em, tile.width))),
         packed=tuple(packed),
-        workspace=4 * copied,
+        workspace=4 * room(copied) if copied else 0,
         repeats=_tiles_overlap(geo, cut, tile),
         detail=f"tile {tile.rows}x{tile.vectors} vectors of {tile.width}",
     )
@@ -175,12 +178,69 @@ def _tiles_overlap(geo: Geometry, cut: Segments, tile: Tile) -> bool:
 
 
 def _emit(em: Emit, windows: Windows, work: Sum) -> None:
-    """Tiles are (batch, group, output plane, band, part), the part innermost."""
-    b, source, geo, cut = em.b, em.ins[0], windows.geo, windows.cut
+    """Tiles are those of `each_segment`."""
+
+    def body(at: Segment) -> None:
+        done, rows = 0, at.rows(em, 0, windows.inputs, windows.fill)
+        for size in (size for count, size in windows.panels for _ in range(count)):
+            _panel(em, windows, work, at, rows, done, size)
+            done += size
+
+    each_segment(em, windows.geo, windows.cut, windows.inputs, body)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The input rows of a segment: the first window begins at `x`; rows are `pitch` elements apart,
+    channels and the taps along each axis as far as `reach` says."""
+
+    x: Ptr
+    reach: tuple[int, int, int, int]
+    pitch: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment of image `n` and group `g`: `high` rows and `wide` columns from the output `place`
+    on. The group's input channels begin at `image`."""
+
+    geo: Geometry
+    cut: Segments
+    n: Val | int
+    g: Val | int
+    place: tuple[Val | int, Val | int, Val | int]
+    high: Val | int
+    wide: Val | int
+    image: Ptr
+
+    def rows(self, em: Emit, first: Val | int, count: Val | int, fill: float = 0.0) -> Rows:
+        """The input rows of so many channels, copied to the beginning of the workspace if they are
+        to be, with `fill` around the image."""
+        source, geo, cut = em.ins[0], self.geo, self.cut
+        assert source is not None
+        _, channel, step = steps(source.spec, geo.rank)
+        axes = zip(self.place, geo.stride, geo.begin, strict=True)
+        corner = [o * s - p for o, s, p in axes]
+        image = self.image + first * channel
+        if cut.copied:
+            x, extent, plane = em.workspace.cast(F32), (cut.lines, cut.pitch), cut.plane()
+            copy_rows(em.b, image, x, geo, corner, extent, count, channel, step, fill)
+            reach = (geo.kernel[0] * plane, plane, geo.dilation[1] * cut.pitch, geo.dilation[2])
+            return Rows(x.fixed(), reach, cut.pitch)
+        x = image + corner[0] * step[0] + corner[1] * step[1] + corner[2]
+        d0, d1, d2 = (k * s for k, s in zip(geo.dilation, step, strict=True))
+        return Rows(x.fixed(), (channel, d0, d1, d2), step[1])
+
+
+def each_segment(
+    em: Emit, geo: Geometry, cut: Segments, inputs: int, body: Callable[[Segment], None]
+) -> None:
+    """Tiles are (batch, group of `inputs` channels, output plane, band, part), the part
+    innermost."""
+    b, source = em.b, em.ins[0]
     assert source is not None
-    inputs, panels = windows.inputs, windows.panels
-    batch, channel, step = steps(source.spec, geo.rank)
-    groups, outputs = geo.channels // inputs, sum(n * size for n, size in panels)
+    batch, channel, _ = steps(source.spec, geo.rank)
+    groups = geo.channels // inputs
     with b.loop(em.begin, em.end) as t:
         part, rest = t % cut.parts, t // cut.parts
         band, rest = rest % cut.bands, rest // cut.bands
@@ -189,23 +249,7 @@ def _emit(em: Emit, windows: Windows, work: Sum) -> None:
         first, high = _part(b, band, geo.out[1], cut.bands)
         left, wide = _part(b, part, geo.out[2], cut.parts)
         image = source.pointer + n * batch + g * (inputs * channel)
-        corner = [
-            o * s - p for o, s, p in zip((d, first, left), geo.stride, geo.begin, strict=True)
-        ]
-        if cut.copied:
-            x, extent = em.workspace.cast(F32), (cut.lines, cut.pitch)
-            copy_rows(b, image, x, geo, corner, extent, inputs, channel, step, windows.fill)
-            channel_step, pitch = geo.kernel[0] * cut.plane(), cut.pitch
-            reach = (channel_step, cut.plane(), geo.dilation[1] * pitch, geo.dilation[2])
-        else:
-            x, pitch = image + corner[0] * step[0] + corner[1] * step[1] + corner[2], step[1]
-            reach = (channel, *(k * s for k, s in zip(geo.dilation, step, strict=True)))
-        base = (n, g * outputs, d, first, left)
-        segment = _Segment(em, windows, work, x.fixed(), reach, pitch, base)
-        done = 0
-        for size in (size for count, size in panels for _ in range(count)):
-            segment.panel(done, size, high, wide)
-            done += size
+        body(Segment(geo, cut, n, g, (d, first, left), high, wide, image))
 
 
 def _part(b: Builder, index: Val | int, length: int, count: int) -> tuple[Val | int, Val | int]:
@@ -216,65 +260,60 @@ def _part(b: Builder, index: Val | int, length: int, count: int) -> tuple[Val | 
     return first, (b.index(index) + 1) * length // count - first
 
 
-@dataclass(frozen=True)
-class _Segment:
-    """A segment whose input begins at `x`, its rows `pitch` elements apart, and its channels and
-    the taps along each axis as far as `reach` says; `base` is its first output."""
+def _panel(
+    em: Emit, windows: Windows, work: Sum, at: Segment, source: Rows, done: int, size: int
+) -> None:
+    """All tiles of `size` output channels, the group's from number `done` on."""
+    geo, tile, (d, first, left) = windows.geo, windows.tile, at.place
+    channel = at.g * sum(n * each for n, each in windows.panels)
+    weights = None
+    if em.site.has(1):
+        depth = windows.inputs * geo.taps
+        weights = (em.packed[0] + channel * depth + done * depth).fixed()
+    start = work.start(channel + done, size)
+    grid = list(product(range(tile.rows), range(tile.vectors), range(size)))
 
-    em: Emit
-    windows: Windows
-    work: Sum
-    x: Ptr
-    reach: Sequence[int]
-    pitch: int
-    base: tuple[Val | int, ...]
+    with (
+        blocks(em.b, at.high, tile.rows) as r,
+        blocks(em.b, at.wide, tile.vectors * tile.width) as c,
+    ):
+        corner = (source.x + r * (geo.stride[1] * source.pitch) + c * geo.stride[2]).fixed()
+        sums = _sums(em.b, windows, work, source, corner, weights, start)
+        for (i, j, k), value in zip(grid, sums, strict=True):
+            place = (d, first + (r + i), left + (c + j * tile.width))
+            index = geo.place((at.n, channel + (done + k), *place))
+            em.finish(work.finish(value, place), index)
 
-    def panel(self, done: int, size: int, high: Val | int, wide: Val | int) -> None:
-        """All tiles of `size` output channels, the group's from number `done` on."""
-        em, geo, tile, work = self.em, self.windows.geo, self.windows.tile, self.work
-        n, channel, d, first, left = self.base
-        weights = None
-        if em.site.has(1):
-            depth = self.windows.inputs * geo.taps
-            weights = (em.packed[0] + channel * depth + done * depth).fixed()
-        start = work.start(channel + done, size)
-        grid = list(product(range(tile.rows), range(tile.vectors), range(size)))
 
-        with (
-            blocks(em.b, high, tile.rows) as r,
-            blocks(em.b, wide, tile.vectors * tile.width) as c,
-        ):
-            corner = (self.x + r * (geo.stride[1] * self.pitch) + c * geo.stride[2]).fixed()
-            for (i, j, k), value in zip(grid, self.sums(corner, weights, start), strict=True):
-                place = (d, first + (r + i), left + (c + j * tile.width))
-                index = geo.place((n, channel + (done + k), *place))
-                em.finish(work.finish(value, place), index)
+def _sums(
+    b: Builder, windows: Windows, work: Sum, source: Rows, corner: Ptr, weights: Ptr | None,
+    start: list[Val],
+) -> list[Val]:  # fmt: skip
+    """The sums of one tile, output channels innermost."""
+    geo, tile = windows.geo, windows.tile
+    outputs, across = len(start), geo.kernel[2]
+    row = 0 if weights is None else outputs
+    unroll = max(u for u in range(1, MOST_UNROLLED + 1) if across % u == 0)
+    counts = (windows.inputs, *geo.kernel[:2], across // unroll)
+    levels = [
+        Level(count, far * (unroll if i == 3 else 1), row * prod(counts[i + 1 :]) * unroll)
+        for i, (count, far) in enumerate(zip(counts, source.reach, strict=True))
+    ]
+    down, right = geo.stride[1] * source.pitch, tile.width * geo.stride[2]
 
-    def sums(self, corner: Ptr, weights: Ptr | None, start: list[Val]) -> list[Val]:
-        """The sums of one tile, output channels innermost."""
-        geo, tile = self.windows.geo, self.windows.tile
-        outputs, across = len(start), geo.kernel[2]
-        row = 0 if weights is None else outputs
-        unroll = max(u for u in range(1, MOST_UNROLLED + 1) if across % u == 0)
-        counts = (self.windows.inputs, *geo.kernel[:2], across // unroll)
-        levels = [
-            Level(count, far * (unroll if i == 3 else 1), row * prod(counts[i + 1 :]) * unroll)
-            for i, (count, far) in enumerate(zip(counts, self.reach, strict=True))
-        ]
-        down, right = geo.stride[1] * self.pitch, tile.width * geo.stride[2]
+    def body(x: Ptr, w: Ptr, acc: list[Val], _: Val | int) -> list[Val]:
+        for u in range(unroll):
+            xs = [
+                _strided(
+                    x + (i * down + j * right + u * source.reach[3]), tile.width, geo.stride[2]
+                )
+                for i, j in product(range(tile.rows), range(tile.vectors))
+            ]
+            acc = work.body(None if weights is None else w + u * outputs, xs, acc, outputs)
+        return acc
 
-        def body(x: Ptr, w: Ptr, acc: list[Val], _: Val | int) -> list[Val]:
-            for u in range(unroll):
-                xs = [
-                    _strided(x + (i * down + j * right + u * self.reach[3]), tile.width,
-                             geo.stride[2])
-                    for i, j in product(range(tile.rows), range(tile.vectors))
-                ]  # fmt: skip
-                acc = self.work.body(None if weights is None else w + u * outputs, xs, acc, outputs)
-            return acc
-
-        start = start * (tile.rows * tile.vectors)
-        return nest(self.em.b, levels, corner, weights or corner, start, body)
+    start = start * (tile.rows * tile.vectors)
+    return nest(b, levels, corner, weights or corner, start, body)
 
 
 def _strided(x: Ptr, width: int, stride: int) -> Val:

@@ -28,6 +28,7 @@ from tinsmith.kernels._kernel import (
     packed_table,
 )
 from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.moderate import are_finite
 from tinsmith.kernels.window.direct import (
     EFFICIENCY,
     Reduction,
@@ -107,9 +108,18 @@ def inside(phase: AxisPhase, size: int, stride: int, gap: int) -> list[AxisPhase
     return found
 
 
-def phases(site: Site, exact: bool = False) -> Phases:
-    """The phases of a ConvTranspose site, or Skip. Where it is `exact`, no weight is multiplied by
-    what lies around the input."""
+@dataclass(frozen=True)
+class Axes:
+    """The three axes of a transposed convolution: the phases of each, and how far apart their taps
+    are in the input. `geometry` has all extents as given, and `begin` what is cut from the sum."""
+
+    geometry: Geometry
+    phases: tuple[tuple[AxisPhase, ...], ...]
+    gaps: Triple
+
+
+def axes_of(site: Site) -> Axes:
+    """The axes of a ConvTranspose site, or Skip."""
     x, w = site.input(0).dims, site.input(1).dims
     names = ("stride", "pad", "dilation", "output_padding", "output_shape", "auto_pad")
     win = transposed_window(x[2:], w[2:], *(site.attr(name) for name in names))
@@ -118,29 +128,35 @@ def phases(site: Site, exact: bool = False) -> Phases:
         raise Skip(f"there are {rank} spatial axes")
     if 0 in (*x, *w, *out):
         raise Skip("there is nothing to compute")
-    size, kernel, stride = triple(x[2:]), triple(win.kernel), triple(win.stride)
-    dilation, begin, outs = triple(win.dilation), triple(win.begin, 0), triple(out)
-    axes = [axis_phases(*of) for of in zip(outs, kernel, stride, dilation, begin, strict=True)]
-    gaps = [d // gcd(d, s) for d, s in zip(dilation, stride, strict=True)]
+    geo = Geometry(
+        rank, x[0], x[1], w[1] * site.attr("group"), triple(x[2:]), triple(out),
+        triple(win.kernel), triple(win.stride), triple(win.dilation), triple(win.begin, 0),
+    )  # fmt: skip
+    each = zip(geo.out, geo.kernel, geo.stride, geo.dilation, geo.begin, strict=True)
+    gaps = [d // gcd(d, s) for d, s in zip(geo.dilation, geo.stride, strict=True)]
+    return Axes(geo, tuple(tuple(axis_phases(*of)) for of in each), triple(gaps))
+
+
+def phases(site: Site, exact: bool = False) -> Phases:
+    """The phases of a ConvTranspose site, or Skip. Where it is `exact`, no weight is multiplied by
+    what lies around the input."""
+    found = axes_of(site)
+    geo, gaps, axes = found.geometry, found.gaps, found.phases
     if exact:
-        each = zip(axes, size, stride, gaps, strict=True)
-        axes = [[run for p in axis for run in inside(p, *rest)] for axis, *rest in each]
+        each = zip(axes, geo.size, geo.stride, gaps, strict=True)
+        axes = tuple(tuple(run for p in axis for run in inside(p, *rest)) for axis, *rest in each)
     together: dict[tuple[Triple, Triple], list[tuple[AxisPhase, AxisPhase, AxisPhase]]] = {}
     for a, c, d in itertools.product(*axes):
         counts = (a.count, c.count, d.count)
         together.setdefault((counts, (len(a.taps), len(c.taps), len(d.taps))), []).append((a, c, d))
     before, after = [], []
-    for axis, extent, gap in zip(axes, size, gaps, strict=True):
+    for axis, extent, gap in zip(axes, geo.size, gaps, strict=True):
         used = [p for p in axis if p.taps]
         before.append(max([0, *(-p.first for p in used)]))
         last = [p.first + p.count - 1 + (len(p.taps) - 1) * gap for p in used]
         after.append(max([0, *(n - extent + 1 for n in last)]))
-    geo = Geometry(
-        rank, x[0], x[1], w[1] * site.attr("group"), size, outs, kernel, (1, 1, 1), dilation,
-        triple(before),
-    )  # fmt: skip
     groups = tuple(Group(o, k, tuple(m)) for (o, k), m in together.items())
-    return Phases(replace(geo, stride=stride), groups, triple(gaps), triple(after))
+    return Phases(replace(geo, begin=triple(before)), groups, gaps, triple(after))
 
 
 @kernel("ConvTranspose", Tier.SHAPED, dtypes="float32")
@@ -148,8 +164,8 @@ def conv_transposed(site: Site) -> Choice:
     """Transposed convolution as one direct convolution for each phase of the stride."""
     w = site.const(1, "the weights")
     bias = site.const(2, "the bias") if site.has(2) else None
-    # Numbers stand for weights that only a run knows: times infinity, zeros around x are NaN.
-    exact = w.dtype != np.float32
+    # Zeros around x times infinity are NaN. Numbers stand for weights that only a run knows.
+    exact = w.dtype != np.float32 or not are_finite(w)
     plan, width, groups = phases(site, exact), block_of(site.target), site.attr("group")
     geo = plan.geometry
     widths = Widths(groups, geo.channels // groups, geo.out_channels // groups)
@@ -160,7 +176,7 @@ def conv_transposed(site: Site) -> Choice:
     flops = 2.0 * width * way.cost / prod(largest.out[1:]) * geo.batch * plan.products
     tile = tiling(site.target, *largest.out[1:], cut.main if cut.count else cut.tail, depth)
     count = bands(geo.batch * way.sides * cut.total, tile.most_bands, flops=flops)
-    packed = [Packed("weights", _pack, (w, widths, plan, way))]
+    packed = [Packed("weights", _pack, (w, widths, plan, way), fits=are_finite)]
     packed.append(Packed("phases", _table, (plan,)))
     packed.append(packed_table("groups", way.ids()))
     if bias is not None:

@@ -51,7 +51,7 @@ class Editor:
     def retire(self, old: Value, make: Callable[[], Value]) -> None:
         """Drop what gives `old`; what `make` gives, under its shape, stands in where it is read."""
         producer = old.producer
-        if old.uses or any(v is old for v in self.graph.outputs):
+        if old.uses or old in self.graph.outputs:
             assert old.shape is not None
             self.put(old, self.reshape(make(), old.shape))
         if producer is not None:

@@ -1,0 +1,328 @@
+"""The nodes of a file while they are imported into a graph, and the values they see by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tinsmith.errors import GraphError, TypeRuleError
+from tinsmith.frontends.importing import BROKEN, Broken, Import, Importer, Skipped, Unsupported
+from tinsmith.graph import Graph, Origin, Type, Value
+from tinsmith.graph.types import compatible
+from tinsmith.ops import OPS
+from tinsmith.ops.declared import claim, declare, drop_idle, refuse
+
+Array = np.ndarray[Any, Any]
+Result = Value | tuple[Value | None, ...]
+Record = TypeVar("Record")
+
+
+class SourceNode:
+    """One node of a file: what it says, and `emit`, which adds ours in its place.
+
+    `inputs` and `outputs` are the names of values, "" for one that is absent; while an importer
+    runs, the attribute `inputs` has the Values, None for one that is absent. `attrs` are its
+    attributes, by whatever the format knows them. `key` is what it is called in the table of
+    importers and in messages; `edition` see `Import.fail`.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        type: str,
+        name: str,
+        inputs: Iterable[str] = (),
+        outputs: Iterable[str] = (),
+        attrs: Mapping[Any, Any] | None = None,
+        edition: str = "",
+    ) -> None:
+        self.scope, self.type, self.key, self.edition = scope, type, type, edition
+        self.input_names, self.outputs = list(inputs), list(outputs)
+        self.inputs: list[Value | None] = []
+        self.attrs: dict[Any, Any] = dict(attrs or {})
+        name = name or next((o for o in self.outputs if o), type)
+        self.label = f"{scope.prefix}/{name}" if scope.prefix else name
+        self.origin = Origin(scope.shared.file, self.label, type)
+        self.needs = {n for n in self.input_names if n}
+        """The names of all values that must be there before it."""
+        self.own_name = ""
+        """The name that the graph keeps for the node that gives its first output."""
+        self._read: set[Any] = set()
+
+    # ---- what the node says
+
+    def arg(self, index: int) -> Value | None:
+        """An input, or None where it is absent."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def __getitem__(self, index: int) -> Value:
+        """An input that must be there."""
+        value = self.arg(index)
+        if value is None:
+            raise Unsupported(f"its input {index} is missing")
+        return value
+
+    def attr(self, name: Hashable, default: Any = None) -> Any:
+        self._read.add(name)
+        return self.attrs.get(name, default)
+
+    def ignore(self, *names: Hashable) -> None:
+        """These attributes mean nothing in inference."""
+        self._read.update(names)
+
+    def required(self, name: Hashable) -> Any:
+        """An attribute that must be there."""
+        self._read.add(name)
+        if name not in self.attrs:
+            raise Unsupported(f"its attribute {name!r} is missing")
+        return self.attrs[name]
+
+    def unread(self) -> list[Any]:
+        """The attributes that its importer has not asked for."""
+        return sorted(self.attrs.keys() - self._read, key=str)
+
+    def check_attrs(self) -> None:
+        """Raises Unsupported for attributes that nobody asked for: what they mean would be lost."""
+        if names := self.unread():
+            raise Unsupported(
+                f"it has attributes that are not known: {', '.join(map(repr, names))}"
+            )
+
+    def wants(self, index: int) -> bool:
+        """Whether the node names this output."""
+        return index < len(self.outputs) and bool(self.outputs[index])
+
+    def used(self, index: int) -> bool:
+        """Whether anything reads this output."""
+        return self.wants(index) and self.scope.is_read(self.outputs[index])
+
+    def constant(self, index: int, what: str) -> Array | None:
+        """The array of an input that must be constant; None where it is absent."""
+        value = self.arg(index)
+        if value is None:
+            return None
+        if value.const is None:
+            raise Unsupported(f"its {what} ({value.name!r}) is not a constant")
+        return value.const
+
+    # ---- what the importer builds
+
+    def emit(self, op: str, *inputs: Any, **attrs: Any) -> Any:
+        """Add a node; its output, or the tuple of outputs. Arrays become constants. What does not
+        fit in a body, which may never run, is an error of the run."""
+        values = tuple(self.const(v) if isinstance(v, np.ndarray) else v for v in inputs)
+        graph, name = self.scope.graph, f"{self.label}/{op}"
+        try:
+            node = graph.add(OPS[op], *values, name=name, origin=self.origin, **attrs)
+        except TypeRuleError as error:
+            if not self.scope.nested:
+                raise
+            node = refuse(graph, OPS[op], values, attrs, error, name, self.origin)
+        return node.outputs[0] if len(node.outputs) == 1 else node.outputs
+
+    def const(self, array: Any, dtype: Any = None) -> Value:
+        return self.scope.graph.const(np.asanyarray(array, dtype), f"{self.label}/const")
+
+    def ints(self, *numbers: int) -> Value:
+        """A constant int64 vector."""
+        return self.const(np.array(numbers, np.int64))
+
+    def number(self, number: float, like: Value) -> Value:
+        """A scalar constant of the dtype of `like`."""
+        return self.const(np.array(number, like.dtype))
+
+    def note(self, text: str) -> None:
+        self.scope.shared.note(f"{self.origin}: {text}")
+
+
+class Scope:
+    """The values that a list of nodes sees by name, and the graph they are imported into.
+
+    `nested` says that the nodes are those of a body, which may never run. `prefix` stands before
+    the names of nodes that stand in a function, and are imported in place of its call.
+    """
+
+    def __init__(
+        self, shared: Import, graph: Graph, *, nested: bool = False, prefix: str = ""
+    ) -> None:
+        self.shared, self.graph, self.nested, self.prefix = shared, graph, nested, prefix
+        self.declared: dict[str, Type] = {}
+        """What the file says of values that nodes compute: checked, where it does not follow."""
+        self.broken = False
+        self.env: dict[str, Any] = {}
+        self.named: set[Value] = set()
+        self.reads: set[str] = set()
+
+    # ---- names
+
+    def is_read(self, name: str) -> bool:
+        """Whether a node of this scope, or its result, reads this value."""
+        return name in self.reads
+
+    def bind(self, name: str, value: Any) -> None:
+        if name in self.env:
+            raise GraphError(f"{self.shared.name} computes the value {name!r} twice")
+        self.env[name] = value
+
+    def look_up(self, name: str) -> Any:
+        """The value of that name, or BROKEN; None where nothing has that name."""
+        return self.env.get(name)
+
+    def read(self, name: str, node: SourceNode) -> Any:
+        """The value of that name, which a node reads. Raises GraphError where there is none."""
+        value = self.look_up(name)
+        if value is None:
+            raise GraphError(
+                f"{node.label!r} ({node.type}) of {self.shared.name} "
+                f"reads {name!r}, which is neither an input, a weight, nor an output of a node"
+            )
+        return value
+
+    # ---- what is not computed by nodes
+
+    def add_input(self, name: str, type: Type) -> Value:
+        """A new input of the graph, under that name."""
+        value = self.graph.input(name, type)
+        self.named.add(value)
+        self.bind(name, value)
+        return value
+
+    def add_constant(self, name: str, array: Any) -> Value:
+        value = self.graph.const(array, name)
+        value.name = name
+        self.named.add(value)
+        self.bind(name, value)
+        return value
+
+    def set_outputs(self, names: Sequence[str]) -> None:
+        """The graph's outputs, after all nodes; `broken` tells whether some were not imported."""
+        found = [self.output(name) for name in names]
+        self.broken = any(isinstance(v, Broken) for v in found)
+        self.graph.outputs = [v for v in found if isinstance(v, Value)]
+        drop_idle(self.graph)
+
+    def output(self, name: str) -> Value | Broken:
+        """The value of a graph output, under its own name."""
+        value = self.look_up(name)
+        if value is None:
+            raise GraphError(f"the output {name!r} of {self.shared.name} is computed by no node")
+        if isinstance(value, Broken) or value.name == name:
+            return value
+        if value.const is not None:
+            alias = self.graph.const(value.const)
+        else:
+            alias = self.graph.add(OPS["Identity"], value, name=name).outputs[0]
+        alias.name = name
+        return alias
+
+    # ---- nodes
+
+    def run(
+        self,
+        records: Sequence[Record],
+        make: Callable[[Record], SourceNode],
+        results: Iterable[str],
+    ) -> None:
+        """Import nodes, in any order that the file lists them in: `make` gives that of a record.
+        `results` are the values that are read besides."""
+        self.shared.count_nodes(len(records))
+        reserved = {v.name for v in self.graph.inputs}
+        nodes = [make(record) for record in records]
+        self.reads.update(*(node.needs for node in nodes), results)
+        if not self.prefix:
+            for node in nodes:  # the file's names come before those that importers make
+                node.own_name = self.graph.unique_node(node.label)
+                for name in node.outputs:
+                    if name and name not in reserved:
+                        reserved.add(self.graph.unique(name))
+        for node in _sorted(nodes, self.shared.name):
+            self._bind_results(node, self.shared.attempt(node, self._imported))
+
+    def importer_of(self, node: SourceNode) -> Importer | None:
+        """What imports a node; None where nothing does."""
+        return self.shared.importers.get(node.key)
+
+    def _imported(self, node: SourceNode) -> Any:
+        node.inputs = [self.read(name, node) if name else None for name in node.input_names]
+        function = self.importer_of(node)
+        if function is None:
+            raise Unsupported("")
+        if any(isinstance(v, Broken) for v in node.inputs):
+            raise Skipped("")
+        results = function(node)
+        node.check_attrs()
+        return results
+
+    def _bind_results(self, node: SourceNode, results: Any) -> None:
+        failed = isinstance(results, Broken)
+        values = results if isinstance(results, tuple) else (results,)
+        for i, name in enumerate(node.outputs):
+            if not name:
+                continue
+            value = values[i] if not failed and i < len(values) else None
+            if value is None:
+                self.bind(name, BROKEN)
+                if not failed and name in self.reads:
+                    reason = f"its output {i} ({name!r}) is not supported"
+                    self.shared.fail(node.key, node.label, reason, node.edition)
+                continue
+            if isinstance(value, Value) and value not in self.named:
+                value = self._name(value, name, node if i == 0 else None)
+            self.bind(name, value)
+
+    def _name(self, value: Value, name: str, node: SourceNode | None) -> Value:
+        """The value of a node that gets a name; what the model declares of it is checked."""
+        self.named.add(value)
+        if self.prefix:
+            value.name = self.graph.unique(f"{self.prefix}/{name}")
+            return value
+        value.name = name
+        if value.producer is not None and node is not None:
+            value.producer.name = node.own_name
+        return self.checked(value, name, self.declared.get(name))
+
+    def checked(self, value: Value, name: str, declared: Type | None) -> Value:
+        """A value behind a check of what is declared of it and does not follow from what is known;
+        what contradicts that is noted."""
+        node = value.producer
+        if declared is None or value.const is not None:
+            return value
+        if not compatible(value.type, declared):
+            if node is not None:
+                file = self.shared.name
+                self.shared.note(f"{file} declares {name!r} as {declared}; it is {value.type}")
+            return value
+        # What is free now will tell its sizes.
+        told = node is not None and all(v is None or v.type.is_static for v in node.inputs)
+        shape = claim(value.type, declared, numbers=told)
+        if shape is None:
+            return value
+        origin = Origin(self.shared.file, name, "input") if node is None else node.origin
+        value = declare(value, shape, origin)
+        self.named.add(value)
+        return value
+
+
+def _sorted(nodes: list[SourceNode], model: str) -> list[SourceNode]:
+    """The nodes in an order in which each comes after those it reads; the given one if it is."""
+    producer = {name: i for i, node in enumerate(nodes) for name in node.outputs if name}
+    needs = [{producer[name] for name in node.needs if name in producer} for node in nodes]
+    if all(j < i for i, need in enumerate(needs) for j in need):
+        return nodes
+    users: list[list[int]] = [[] for _ in nodes]
+    for i, need in enumerate(needs):
+        for j in need:
+            users[j].append(i)
+    waiting = [len(need) for need in needs]
+    ready = [i for i, count in enumerate(waiting) if not count]
+    for i in ready:
+        for user in users[i]:
+            waiting[user] -= 1
+            if not waiting[user]:
+                ready.append(user)
+    if len(ready) != len(nodes):
+        stuck = [nodes[i].label for i, count in enumerate(waiting) if count][:5]
+        raise GraphError(f"{model} has a cycle through {', '.join(map(repr, stuck))}")
+    return [nodes[i] for i in ready]

@@ -1,0 +1,115 @@
+"""Who reads a value, and which values leave a graph: both are asked, and change, at every edit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, MutableSequence
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tinsmith.graph.core import Node, Value
+
+
+class Uses:
+    """The uses of a value, nodes in the order of their first use; one that reads the value twice is
+    there twice. However many there are, one is found, added or dropped in constant time."""
+
+    __slots__ = ("_counts", "_more")
+
+    def __init__(self) -> None:
+        self._counts: dict[Node, int] = {}
+        self._more = 0  # uses beyond the first of each node
+
+    def append(self, node: Node, count: int = 1) -> None:
+        known = self._counts.get(node, 0)
+        self._counts[node] = known + count
+        self._more += count if known else count - 1
+
+    def remove(self, node: Node) -> None:
+        """Drop one use by a node. Raises KeyError where there is none."""
+        left = self._counts[node] - 1
+        if left:
+            self._counts[node] = left
+            self._more -= 1
+        else:
+            del self._counts[node]
+
+    def pop(self, node: Node) -> int:
+        """Drop all uses by a node; how many there were."""
+        count = self._counts.pop(node)
+        self._more -= count - 1
+        return count
+
+    def clear(self) -> None:
+        self._counts.clear()
+        self._more = 0
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._counts
+
+    def __iter__(self) -> Iterator[Node]:
+        if not self._more:
+            return iter(self._counts)
+        return chain.from_iterable(repeat(n, count) for n, count in self._counts.items())
+
+    def __getitem__(self, index: int) -> Node:
+        return next(iter(self)) if index == 0 else list(self)[index]
+
+    def __len__(self) -> int:
+        return len(self._counts) + self._more
+
+    def __bool__(self) -> bool:
+        return bool(self._counts)
+
+
+class Outputs(MutableSequence["Value"]):
+    """The values that leave a graph: a list that knows at once what is in it."""
+
+    def __init__(self, values: Iterable[Value] = ()) -> None:
+        self._values = list(values)
+        self._places: dict[Value, list[int]] | None = None
+
+    def _known(self) -> dict[Value, list[int]]:
+        """Where each value is; made when it is asked for."""
+        if self._places is None:
+            self._places = {}
+            for i, v in enumerate(self._values):
+                self._places.setdefault(v, []).append(i)
+        return self._places
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Put `new` wherever `old` is."""
+        places = self._known().pop(old)
+        for i in places:
+            self._values[i] = new
+        self._known().setdefault(new, []).extend(places)
+
+    def insert(self, index: int, value: Value) -> None:
+        self._values.insert(index, value)
+        self._places = None
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._values[index] = value
+        self._places = None
+
+    def __delitem__(self, index: int | slice) -> None:
+        del self._values[index]
+        self._places = None
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._values[index]
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[Value]:
+        return iter(self._values)
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._known()
+
+    def __eq__(self, other: object) -> bool:
+        return self._values == (other._values if isinstance(other, Outputs) else other)
+
+    def __repr__(self) -> str:
+        return repr(self._values)

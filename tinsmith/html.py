@@ -1,0 +1,36 @@
+"""Small tables for notebooks: what `_repr_html_` gives. What a model names is text, not HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+MOST = 200
+"""Rows of a table; of more, the first, and how many there are."""
+
+
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    left: Sequence[str] = (),
+) -> str:
+    """Rows under their column names, as HTML without scripts, styles or links of its own. Columns
+    named in `left`, and the first, align left."""
+    listed = list(rows)
+    ways = ["left" if i == 0 or name in left else "right" for i, name in enumerate(columns)]
+    body = [_row("td", row, ways) for row in listed[:MOST]]
+    if len(listed) > MOST:
+        body.append(_row("td", [f"and {len(listed) - MOST} more"], ["left"]))
+    head = f"<thead>{_row('th', columns, ways)}</thead>"
+    caption = f'<caption style="text-align:left">{escape(title)}</caption>'
+    return f"<table>{caption}{head}<tbody>{''.join(body)}</tbody></table>"
+
+
+def _row(tag: str, cells: Iterable[object], ways: Sequence[str]) -> str:
+    shown = [
+        f'<{tag} style="text-align:{way}">{escape(str(cell))}</{tag}>'
+        for cell, way in zip(cells, ways, strict=False)
+    ]
+    return f"<tr>{''.join(shown)}</tr>"

@@ -1,0 +1,110 @@
+"""How far work has come: told to a function of the caller, or in a line on the terminal.
+
+What works calls `tell`; it need not know who listens. Each thread has its own listener.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tinsmith.errors import OptionError
+
+Listener = Callable[[int, int, str], object]
+PATIENCE = 0.3
+"""Seconds of work that no terminal hears of."""
+PAUSE = 0.05
+"""Seconds between two lines: terminals are slow."""
+
+_local = threading.local()
+
+
+def tell(done: int, total: int, what: str) -> None:
+    """`done` of `total` parts of what is under way in this thread are done. Raises what the
+    listener raises."""
+    listener = getattr(_local, "listener", None)
+    if listener is not None:
+        listener(done, total, what)
+
+
+def check_progress(progress: object) -> None:
+    """Raises OptionError for what cannot listen."""
+    if progress is not None and progress is not False and not callable(progress):
+        raise OptionError(
+            f"progress must be a function (done, total, what), None or False, not {progress!r}"
+        )
+
+
+@contextmanager
+def reported(
+    progress: Listener | bool | None, title: str, patience: float = PATIENCE
+) -> Iterator[None]:
+    """What is told inside goes to `progress`: a function, False for nobody, None for whoever
+    listens outside, else a line on standard error that begins with `title`, where that is a
+    terminal."""
+    outer = getattr(_local, "listener", None)
+    line = None
+    if progress is None:
+        if outer is None and sys.stderr is not None and sys.stderr.isatty():
+            line = outer = _Line(title, patience)
+        listener = outer
+    else:
+        listener = _Steadfast(progress) if callable(progress) else None
+    before = getattr(_local, "listener", None)
+    try:
+        _local.listener = listener
+        yield
+    finally:
+        _local.listener = before
+        if line is not None:
+            line.clear()
+
+
+class _Steadfast:
+    """A function of the caller, and the error that it has raised: where that is caught on its way
+    out, it comes again with the next call."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._error: BaseException | None = None
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        if self._error is not None:
+            raise self._error
+        try:
+            self._function(done, total, what)
+        except BaseException as error:
+            self._error = error
+            raise
+
+
+class _Line:
+    """The last line of the terminal; nothing is left of it."""
+
+    def __init__(self, title: str, patience: float) -> None:
+        self._title, self._shown = title, False
+        self._next = time.monotonic() + patience
+        if patience <= 0:
+            self._show(title)
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        if time.monotonic() >= self._next:
+            self._show(f"{self._title}: {what} {done} of {total}")
+
+    def _show(self, text: str) -> None:
+        from shutil import get_terminal_size
+
+        shown = [c if c.isprintable() else "?" for c in text]  # models name themselves
+        text = "".join(shown[: get_terminal_size().columns - 1])
+        sys.stderr.write(f"\r\x1b[2K{text}")
+        sys.stderr.flush()
+        self._shown, self._next = True, time.monotonic() + PAUSE
+
+    def clear(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()

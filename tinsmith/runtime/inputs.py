@@ -1,0 +1,249 @@
+"""What a model takes: the names and types of its inputs, and checks of what is given for them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from tinsmith.errors import (
+    InputError,
+    InputNameError,
+    InputShapeError,
+    InputTypeError,
+    size_text,
+    suggest,
+)
+from tinsmith.graph import Holder, OptionalType, SequenceType, Type, compatible, dtype_of
+from tinsmith.plan.plan import Plan
+
+Array = np.ndarray[Any, Any]
+Signature = tuple[tuple[int, ...] | None, ...]
+"""The shape of each input; None for one that is no tensor."""
+
+BY_NAME = "net(**inputs) takes a dict's arrays by their names"
+
+
+class Inputs:
+    """The inputs of one model, whose name messages tell. Immutable."""
+
+    def __init__(self, model: str, types: Mapping[str, Type]) -> None:
+        self.model, self.types = model, dict(types)
+        self.names = list(self.types)
+        self.dtypes = [t.dtype for t in self.types.values()]
+        self.shapes = [t.shape for t in self.types.values()]
+        self.fixed: Signature | None = None
+        """The shapes, where the model leaves none free."""
+        if all(t.is_static for t in self.types.values()):
+            self.fixed = tuple(t.dims for t in self.types.values())
+        self._holders = any(isinstance(t, Holder) for t in self.types.values())
+
+    def __str__(self) -> str:
+        return ", ".join(f"{n}: {t}" for n, t in self.types.items())
+
+    def signature(self, arrays: Sequence[Any]) -> Signature:
+        """The shapes of arrays that `arrays` gave."""
+        if self.fixed is not None:
+            return self.fixed
+        types = self.types.values()
+        return tuple(
+            None if isinstance(t, Holder) else a.shape for t, a in zip(types, arrays, strict=True)
+        )
+
+    def as_signature(self, shapes: Any) -> Signature:
+        """Shapes given as any sequences of whole numbers."""
+        try:
+            if isinstance(shapes, Mapping | str):
+                raise TypeError
+            return tuple(None if dims is None else tuple(map(index, dims)) for dims in shapes)
+        except TypeError:
+            raise InputShapeError(
+                f"a program of {self.model} needs a shape, such as (1, 3, 224, 224), for each of "
+                f"{', '.join(self.names)} in that order, not {shapes!r}"
+            ) from None
+
+    def check_signature(self, signature: Signature) -> None:
+        """Raises InputShapeError for shapes that the model does not take."""
+        if len(signature) != len(self.names):
+            raise InputShapeError(
+                f"{self.model} has {len(self.names)} inputs, shapes are given for {len(signature)}"
+            )
+        for i, (dims, type_) in enumerate(zip(signature, self.types.values(), strict=True)):
+            if dims is not None:
+                self._check_shape(i, dims)
+            elif not isinstance(type_, Holder):
+                raise InputShapeError(f"the input {self.names[i]!r} of {self.model} needs a shape")
+        self._check_symbols(signature)
+
+    def arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Array]:
+        """Plain, contiguous arrays in the model's order, of inputs given in order and by name.
+        Raises InputNameError, InputTypeError, InputShapeError."""
+        names = self.names
+        if kwargs or len(args) != len(names):
+            args = self._ordered(args, kwargs)
+        arrays = []
+        for i, array in enumerate(args):
+            if self._holders and isinstance(self.types[names[i]], Holder):
+                arrays.append(self._held(names[i], array, self.types[names[i]]))
+                continue
+            if (
+                type(array) is not np.ndarray
+                or (array.dtype is not self.dtypes[i] and not self._native(array.dtype, i))
+                or not array.flags.c_contiguous
+            ):
+                array = self._converted(names[i], array, self.dtypes[i])
+            if array.shape != self.shapes[i]:
+                self._check_shape(i, array.shape)
+            arrays.append(array)
+        if self.fixed is None:
+            self._check_symbols(self.signature(arrays))
+        return arrays
+
+    def _native(self, dtype: np.dtype[Any], i: int) -> bool:
+        return dtype == self.dtypes[i] and dtype.isnative
+
+    def _ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        names = self.names
+        wanted = str(self) or "no inputs"
+        if len(args) > len(names):
+            raise InputNameError(f"{self.model} takes {wanted}; {len(args)} arrays are given")
+        if len(args) == 1 and isinstance(args[0], Mapping):
+            raise InputTypeError(
+                f"{self.model} takes {wanted}, not {type(args[0]).__name__}; {BY_NAME}"
+            )
+        given = dict(zip(names, args, strict=False))
+        for key, value in kwargs.items():
+            if key not in self.types:
+                raise InputNameError(
+                    f"{self.model} has no input named {key!r}.{suggest(key, names)} "
+                    f"It takes {wanted}."
+                )
+            if key in given:
+                raise InputNameError(f"the input {key!r} of {self.model} is given twice")
+            given[key] = value
+        if missing := [n for n in names if n not in given]:
+            raise InputNameError(
+                f"{self.model} needs {', '.join(map(repr, missing))}; it takes {wanted}"
+            )
+        return [given[n] for n in names]
+
+    def _converted(self, name: str, array: Any, wanted: np.dtype[Any]) -> Array:
+        if not isinstance(array, np.ndarray):
+            type_ = self.types.get(name)
+            number = isinstance(array, np.generic | int | float | bool)
+            if number and type_ is not None and type_.shape == ():
+                return self._scalar(name, array, wanted)
+            by_name = isinstance(array, Mapping)
+            hint = BY_NAME if by_name else "numpy.asarray(...) makes one"
+            raise InputTypeError(
+                f"the input {name!r} of {self.model} must be a numpy array of {type_ or wanted}, "
+                f"not {type(array).__name__}; {hint}"
+            )
+        native = array.dtype.newbyteorder("=")
+        if native != wanted and not (wanted.kind == "O" and array.dtype.kind in "UTSO"):
+            raise InputTypeError(
+                f"the input {name!r} of {self.model} must have dtype {wanted.name}, not "
+                f"{array.dtype.name}; x.astype({wanted.name!r}) converts"
+            )
+        try:
+            return np.ascontiguousarray(array, wanted).reshape(array.shape)
+        except MemoryError as error:
+            raise InputError(
+                f"the input {name!r} of {self.model} is not contiguous, and "
+                f"{size_text(array.nbytes)} for a copy cannot be had"
+            ) from error
+
+    def _held(self, name: str, given: Any, wanted: Type) -> Any:
+        """A sequence or an optional as the graph's references take it."""
+        if isinstance(wanted, OptionalType):
+            return None if given is None else self._held(name, given, wanted.item)
+        if isinstance(wanted, SequenceType):
+            if not isinstance(given, list | tuple):
+                raise InputTypeError(
+                    f"the input {name!r} of {self.model} must be a list of arrays ({wanted}), "
+                    f"not {type(given).__name__}"
+                )
+            return [self._held(f"{name}[{i}]", a, wanted.item) for i, a in enumerate(given)]
+        array = self._converted(name, given, wanted.dtype)
+        if not compatible(wanted, Type(array.dtype, array.shape)):
+            raise InputShapeError(
+                f"the input {name!r} of {self.model} must be {wanted}, not {list(array.shape)}"
+            )
+        return array
+
+    def _scalar(self, name: str, number: Any, wanted: np.dtype[Any]) -> Array:
+        """A Python number as an array, if the input's dtype can hold it."""
+        try:
+            array = np.asarray(number, wanted)
+            exact = wanted.kind == "f" or array == number
+        except (OverflowError, ValueError, TypeError):
+            exact = False
+        if not exact:
+            raise InputTypeError(
+                f"the input {name!r} of {self.model} is {wanted.name}, which cannot hold {number!r}"
+            )
+        return array
+
+    def _check_shape(self, i: int, dims: tuple[int, ...]) -> None:
+        shape = self.shapes[i]
+        if shape is None:
+            return
+        if not _fits(shape, dims):
+            name = self.names[i]
+            hint = ""
+            if len(dims) == 4 and _fits(shape, (dims[0], dims[3], dims[1], dims[2])):
+                hint = "; array.transpose(0, 3, 1, 2) fits, if its channels are last"
+            elif _fits(shape, (1, *dims)):
+                hint = "; array[None] fits: a batch of one"
+            raise InputShapeError(
+                f"the input {name!r} of {self.model} must have shape "
+                f"[{', '.join(map(str, shape))}], not {list(dims)}{hint}"
+            )
+
+    def _check_symbols(self, signature: Signature) -> None:
+        sizes: dict[str, tuple[int, str]] = {}
+        for name, shape, dims in zip(self.names, self.shapes, signature, strict=True):
+            for d, n in zip(shape or (), dims or (), strict=False):
+                if isinstance(d, str) and sizes.setdefault(d, (n, name))[0] != n:
+                    first, where = sizes[d]
+                    raise InputShapeError(
+                        f"the dimension {d!r} of {self.model} is {first} in {where!r} and "
+                        f"{n} in {name!r}"
+                    )
+
+
+def _fits(shape: Sequence[str | int], dims: Sequence[int]) -> bool:
+    return len(shape) == len(dims) and all(
+        isinstance(d, str) or d == n for d, n in zip(shape, dims, strict=True)
+    )
+
+
+def check_ports(plan: Plan, inputs: Sequence[Any], read: Collection[int]) -> None:
+    """Raises InputNameError, InputTypeError, InputShapeError for what a program's code, which has
+    the inputs of the indices `read`, cannot read as it is."""
+    if isinstance(inputs, Mapping):
+        raise InputNameError(
+            f"a session of {plan.model} takes a list of arrays, in the order of the inputs"
+            f" {[port.name for port in plan.inputs]}, not a mapping"
+        )
+    if len(inputs) != len(plan.inputs):
+        raise InputNameError(
+            f"{plan.model} takes {len(plan.inputs)} inputs; {len(inputs)} arrays are given"
+        )
+    for i, port in enumerate(plan.inputs):
+        array, dtype = inputs[i], dtype_of(port.dtype)
+        if i not in read:
+            continue
+        what = f"the input {port.name!r} of this program of {plan.model}"
+        if not isinstance(array, np.ndarray) or array.dtype != dtype:
+            found = getattr(array, "dtype", type(array).__name__)
+            raise InputTypeError(f"{what} must be an array of {port.dtype}, not {found}")
+        if array.shape != port.dims:
+            raise InputShapeError(
+                f"{what} must have shape {list(port.dims)}, not {list(array.shape)}; a call of "
+                "the net takes every shape that the model does"
+            )
+        if not array.flags.c_contiguous:
+            raise InputTypeError(f"{what} is not contiguous; numpy.ascontiguousarray(...) is")
