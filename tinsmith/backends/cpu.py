@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -125,10 +126,15 @@ class Heap:
         self._parts.append((offset, array))
 
     def finish(self, nbytes: int) -> Array:
-        blob = aligned(nbytes + SLACK, zeroed=True)  # a file may carry it, gaps and all
+        blob, end = aligned(nbytes + SLACK), nbytes + SLACK
+        self._parts.sort(key=itemgetter(0))
         while self._parts:  # each is freed when it has been copied
             offset, array = self._parts.pop()
-            blob[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)
+            last = offset + array.nbytes
+            blob[offset:last] = array.reshape(-1).view(np.uint8)
+            blob[last:end] = 0  # a file may carry it, gaps and all
+            end = offset
+        blob[:end] = 0
         return blob
 
 
