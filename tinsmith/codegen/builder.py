@@ -9,7 +9,7 @@ A kernel reads like its algorithm:
     b.ret()
 
 The text is final code: no IR-level pass runs over it, so phis are written by hand (loop-carried
-values), addresses are folded while emitting, and there are no allocas. Index arithmetic takes
+values), addresses are folded while emitting, and kernels use no stack. Index arithmetic takes
 Python ints wherever a bound is known and emits nothing for them.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 
 from tinsmith.codegen.pointers import Ptr
 from tinsmith.codegen.target import Target
-from tinsmith.codegen.types import F32, I1, I32, I64, QUICK, Ty
+from tinsmith.codegen.types import F32, I1, I32, I64, PTR, QUICK, Ty
 from tinsmith.codegen.values import Val, literal
 from tinsmith.errors import CodegenError
 
@@ -166,6 +166,15 @@ class Builder:
     def pointer(self, name: str, elem: Ty) -> Ptr:
         """A parameter of type PTR as a typed pointer."""
         return Ptr(self, self.args[name].ref, elem)
+
+    def null(self, elem: Ty) -> Ptr:
+        """The pointer to nothing."""
+        return Ptr(self, "null", elem)
+
+    def stack(self, elem: Ty, count: int) -> Ptr:
+        """Memory of this call, of so many elements, not initialised."""
+        text = f"alloca [{count} x {elem.llvm}], align {elem.nbytes}"
+        return Ptr(self, self.emit(PTR, text).ref, elem)
 
     def minimum(self, a: Val | int, b: Val | int) -> Val | int:
         """The smaller of two indices."""

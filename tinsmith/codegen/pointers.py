@@ -48,6 +48,10 @@ class Ptr:
         than one with an index beside it, which makes two operations of a product from memory."""
         return Val(self.b, PTR, self.address)
 
+    def is_some(self) -> Val:
+        """Whether it is not null."""
+        return self.b.emit(I1, f"icmp ne ptr {self.address}, null")
+
     def of(self, value: Val) -> Ptr:
         """A pointer to the same type, at an address that was a `value`."""
         return Ptr(self.b, value.ref, self.elem)

@@ -29,7 +29,7 @@ from itertools import groupby
 from tinsmith.codegen.builder import Builder, Function, Module, Ptr, Val
 from tinsmith.codegen.sync import await_text, declarations
 from tinsmith.codegen.target import Target
-from tinsmith.codegen.types import I1, I64, PTR, U8
+from tinsmith.codegen.types import I64, PTR, U8
 from tinsmith.plan.plan import (
     ARENA,
     COUNTERS,
@@ -92,17 +92,12 @@ def _stamp(module: Module) -> None:
     """Add the cycles since the last stamp to word `index`, where there are stamps (not null)."""
     b = module.function(STAMP.name, STAMP.params)
     stamps, index = b.pointer("stamps", I64), b.args["index"]
-    with b.when(_is_some(b, stamps)):
+    with b.when(stamps.is_some()):
         now = b.intrinsic("llvm.readcyclecounter", I64)
         place = stamps + index
         place.store(place.load() + now - stamps.load())
         stamps.store(now)
     b.ret()
-
-
-def _is_some(b: Builder, p: Ptr) -> Val:
-    """Whether a pointer is not null."""
-    return b.emit(I1, f"icmp ne ptr {p.address}, null")
 
 
 def _take(module: Module, threads: int) -> None:
@@ -148,12 +143,11 @@ def _segment(module: Module, plan: Plan, steps: list[Step], name: str) -> None:
     used = {(r.space, r.index) for s in steps for c in s.calls for r in c.refs}
     stamps = (table + STAMPS).load_pointer(I64)
     if plan.threads > 1:
-        row, wanted = stamps + b.args["tid"] * plan.stamp_words, _is_some(b, stamps)
-        chosen = f"select i1 {wanted.ref}, ptr {row.address}, ptr null"
-        stamps = Ptr(b, b.emit(PTR, chosen).ref, I64)
-    own = Ptr(b, "null", I64)
+        row, wanted = stamps + b.args["tid"] * plan.stamp_words, stamps.is_some()
+        stamps = row.of(wanted.select(row.value, b.null(I64).value))
+    own = b.null(I64)
     if plan.threads > 1:
-        own = Ptr(b, b.emit(PTR, f"alloca [{OWN} x i64], align 8").ref, I64)
+        own = b.stack(I64, OWN)
         for word in range(OWN):
             (own + word).store(b.index(0))
     emit = _Segment(
