@@ -27,7 +27,7 @@ from dataclasses import field
 from itertools import groupby
 
 from tinsmith.codegen.builder import Builder, Function, Module, Ptr, Val
-from tinsmith.codegen.sync import await_text, declarations
+from tinsmith.codegen.sync import AWAIT, add_await
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I64, PTR, U8
 from tinsmith.plan.plan import (
@@ -48,7 +48,6 @@ from tinsmith.plan.plan import (
 )
 from tinsmith.records import dataclass
 
-AWAIT = Function("await", [("counter", PTR), ("goal", I64), ("block", PTR)])
 STAMP = Function("stamp", [("stamps", PTR), ("index", I64)])
 NUMBERS = ("sweeps", "groups", "tiles", "pieces", "tid")
 TAKE = Function("take", [("own", PTR), ("done", PTR), *((name, I64) for name in NUMBERS)])
@@ -76,11 +75,10 @@ def helpers_text(threads: int, target: Target) -> str:
     """LLVM IR of what all segment functions for so many threads call."""
     module = Module(target)
     _stamp(module)
-    if threads == 1:
-        return module.text()
-    _take(module, threads)
-    head, _, rest = module.text().partition("define ")
-    return f"{head}{declarations(target)}\n{await_text(target)}\ndefine {rest}"
+    if threads > 1:
+        _take(module, threads)
+        add_await(module)
+    return module.text()
 
 
 def _declare(module: Module, function: Function) -> None:
@@ -111,7 +109,7 @@ def _take(module: Module, threads: int) -> None:
     sweeps, groups, tiles, pieces, tid = (b.args[name] for name in NUMBERS)
     begin, end = (own + BEGIN).load(), (own + END).load()
     with b.when(begin < end):
-        done.atomic_add((end - begin) * ((own + LAST).load() - (own + FIRST).load()), "release")
+        done.atomic("add", (end - begin) * ((own + LAST).load() - (own + FIRST).load()), "release")
     for word in (BEGIN, END):
         (own + word).store(b.index(0))
     with b.repeat() as leave_if:
@@ -121,7 +119,7 @@ def _take(module: Module, threads: int) -> None:
         leave_if(over)
         whose = (tid + tried) % threads
         start, stop = whose * tiles // threads, (whose + 1) * tiles // threads
-        taken = (done + (whose + 1) * LINE).atomic_add(1)
+        taken = (done + (whose + 1) * LINE).atomic("add", 1)
         group, piece = taken // pieces, taken % pieces
         found = (group < groups) & (start < stop)
         (own + FIRST).store(group * sweeps // groups)
@@ -333,7 +331,7 @@ def _in_turns(
     with b.loop(0, call.repeat) as step:
         with b.when(begin < end):
             run(begin, end, step)
-            done.atomic_add(end - begin, "release")
+            done.atomic("add", end - begin, "release")
         b.call(AWAIT, [done, (step + 1) * call.tiles, sync])
 
 
