@@ -7,13 +7,14 @@ blocks beside it.
 from __future__ import annotations
 
 from math import prod
+from operator import itemgetter
 
 from tinsmith.codegen import wide
 from tinsmith.codegen.builder import Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, View, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.rows import Position, run
+from tinsmith.kernels.walk import Position, digits, run
 
 
 @kernel("LRN", Tier.VECTOR, dtypes="float32")
@@ -44,15 +45,11 @@ def _emit(em: Emit, blocks: int, lines: int) -> None:
     """Tiles are rows of pixels of one block."""
     b, x = em.b, em.ins[0]
     assert x is not None
-    outer = x.spec.spatial[:-1]
+    outer = [(extent, d) for d, extent in enumerate(x.spec.spatial[:-1])]
     with b.loop(em.begin, em.end) as tile:
         line, plane = tile % lines, tile // lines
         n, c = plane // blocks, plane % blocks
-        index: list[Position] = []
-        for extent in reversed(outer):
-            index.insert(0, line % extent)
-            line = line // extent
-        row = (n, c, *index)
+        row = (n, c, *(i for _, i in sorted(digits(line, outer), key=itemgetter(0))))
         if blocks == 1:
             _row(em, x, row, False, False)
         else:

@@ -7,16 +7,15 @@ move as V x V squares that are transposed in registers; other sizes move one by 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.kernels._kernel import Choice, Emit, Phase, Site
 from tinsmith.kernels.layout import Layout, Spec, spec_of
-from tinsmith.kernels.places import merged
-from tinsmith.kernels.rows import Position, extent, moved, places, run, share
 from tinsmith.kernels.transpose import transpose
+from tinsmith.kernels.walk import Position, Walk, run
 
 
 class RelayoutOp:
@@ -72,14 +71,10 @@ def _emit(em: Emit, block: int, parts: int, row: Row) -> None:
     b, source, target = em.b, em.ins[0], em.outs[0]
     assert source is not None
     skip = 2 if block else 0
-    dims = target.spec.dims[skip:]
-    strides = [source.spec.strides[skip:], target.spec.strides[skip:]]
-    axes = merged(dims, strides) or [(1, 0)]
-    last = len(dims) - 1
-    if dims and dims[-1] == 1 and any(s[axes[-1][1]] != s[last] for s in strides):
-        axes.append((1, last))  # rows of one pixel: an outer axis is not contiguous
-    outer, length = axes[:-1], axes[-1][0]
-    units = -(-length // (block or em.target.lanes))
+    walk = Walk(
+        target.spec.dims[skip:], [v.spec.strides[skip:] for v in (source, target)], innermost=True
+    )
+    units = -(-walk.length // (block or em.target.lanes))
     blocks = -(-target.spec.dims[1] // block) if block else 1
     with b.loop(em.begin, em.end) as tile:
         part, place = (tile % parts, tile // parts) if parts > 1 else (0, tile)
@@ -89,19 +84,11 @@ def _emit(em: Emit, block: int, parts: int, row: Row) -> None:
             c = b.index(place % blocks)
             src = _plane(src, source.spec, n, c, block).fixed()
             dst = _plane(dst, target.spec, n, c, block).fixed()
-        if not outer:
-            lo, hi = share(part, parts, units)
-            row(em, src, dst, c, lo, hi, length)
-        else:
-            first, last = share(part, parts, extent(outer))
 
-            def one(r: Position, src: Ptr = src, dst: Ptr = dst, c: Val = c) -> None:
-                index = places(r, outer)
-                here = moved(src, strides[0], index).fixed()
-                there = moved(dst, strides[1], index).fixed()
-                row(em, here, there, c, 0, units, length)
+        def line(starts: Sequence[Ptr], lo: Position, hi: Position, c: Val = c) -> None:
+            row(em, *starts, c, lo, hi, walk.length)
 
-            run(b, first, last, one)
+        walk.shared(b, (src, dst), part, parts, line, units)
 
 
 def _plane(p: Ptr, spec: Spec, n: Position, c: Position, block: int) -> Ptr:

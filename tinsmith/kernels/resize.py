@@ -28,7 +28,7 @@ from tinsmith.kernels.resize_axes import (
     with_vectors,
 )
 from tinsmith.kernels.resize_plain import plain
-from tinsmith.kernels.rows import Position, run
+from tinsmith.kernels.walk import Position, run
 from tinsmith.ops.resize import Table, axis_tables
 
 MOST_TAPS = 64  # input elements of an output element

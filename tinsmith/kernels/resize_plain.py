@@ -22,8 +22,8 @@ from tinsmith.kernels.resize_axes import (
     weighted_sum,
     with_vectors,
 )
-from tinsmith.kernels.rows import Position, blocks, run
 from tinsmith.kernels.sharing import PARTS
+from tinsmith.kernels.walk import Position, blocks, run
 
 
 def plain(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:

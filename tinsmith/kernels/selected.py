@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import I64, Ty
@@ -11,6 +10,7 @@ from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tie
 from tinsmith.kernels.layout import plain_strides
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 from tinsmith.kernels.sharing import parts_for
+from tinsmith.kernels.walk import around
 
 LOOK, TAKE = 0.2e-9, 1e-9  # seconds to look at an element, and to note the place of one
 TOGETHER = 16  # elements that are looked at at once
@@ -111,10 +111,7 @@ def compress_slices(site: Site) -> Choice:
     """The places where the condition holds are noted, then slices are copied from there."""
     x, axis, given = site.input(0), site.attr("axis"), site.input(1).type.size
     _need_count(site, given)
-    outer, extent, inner = 1, x.type.size, 1
-    if axis is not None:
-        axis %= len(x.dims)
-        outer, extent, inner = prod(x.dims[:axis]), x.dims[axis], prod(x.dims[axis + 1 :])
+    outer, extent, inner = (1, x.type.size, 1) if axis is None else around(x.dims, axis)
     moved = site.target.time(0, 2 * outer * given * inner * x.dtype.itemsize)
     parts = parts_for(given, moved + outer * given * TAKE)
     line = plan_copy((inner,), (1,), (1,), x.dtype.itemsize * 8)

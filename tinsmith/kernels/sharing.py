@@ -3,9 +3,12 @@ channel, or channels."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from tinsmith.codegen.builder import Val
 from tinsmith.codegen.target import foreign_time
 from tinsmith.graph import Value
-from tinsmith.kernels._kernel import Site
+from tinsmith.kernels._kernel import Emit, Phase, Site, one_phase
 
 PARTS = 16
 """Parallel parts that work is cut into, where it has so many."""
@@ -19,6 +22,18 @@ def parts_for(count: int, seconds: float, most: int = PARTS) -> int:
     """Into how many tiles, at most `most`, to cut `count` equal units of work that take so many
     seconds together."""
     return max(1, min(count, most if seconds > ALONE else 1))
+
+
+def each_unit(units: int, seconds: float, body: Callable[[Emit, Val], None]) -> tuple[Phase, ...]:
+    """`body(em, unit)` for each of `units` equal units of work, which take so many seconds
+    together, as one parallel loop."""
+    tiles = parts_for(units, seconds)
+
+    def emit(em: Emit) -> None:
+        with em.b.loop(em.begin * units // tiles, em.end * units // tiles) as unit:
+            body(em, unit)
+
+    return one_phase(tiles, emit)
 
 
 def by_positions(

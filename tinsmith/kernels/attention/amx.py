@@ -38,8 +38,8 @@ from tinsmith.kernels.attention.operands import (
 from tinsmith.kernels.attention.softmax import Put
 from tinsmith.kernels.attention.tables import Start
 from tinsmith.kernels.dot.panels import part
-from tinsmith.kernels.places import Position
 from tinsmith.kernels.sharing import parts_for
+from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 
 TOGETHER = 3

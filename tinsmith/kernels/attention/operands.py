@@ -14,7 +14,7 @@ from tinsmith.kernels._kernel import PLAIN, Emit, Layout, Packed, Site, Skip
 from tinsmith.kernels.attention.softmax import Put, Term, exponentials
 from tinsmith.kernels.attention.tables import Book, RowMap, distinct, row_map
 from tinsmith.kernels.layout import LINE
-from tinsmith.kernels.places import Position
+from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 
 FARTHEST = np.finfo(np.float32).max

@@ -27,8 +27,8 @@ from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, part
 from tinsmith.kernels.dot.skeleton import Operands, Tile, offsets, product
 from tinsmith.kernels.dot.tiles import Columns, Rows, choose, split_columns
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.places import Position
 from tinsmith.kernels.sharing import PARTS, parts_for
+from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 
 TILE_VECTORS = 2

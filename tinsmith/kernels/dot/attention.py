@@ -33,11 +33,11 @@ from tinsmith.kernels.dot.skeleton import (
     product,
 )
 from tinsmith.kernels.dot.tiles import Columns, Tiling, accumulators, choose, split_columns
+from tinsmith.kernels.fold import LARGEST, SUM, fold_row, keep
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.places import Position, shifted, spread
-from tinsmith.kernels.rowfold import LARGEST, SUM, fold_row, keep
 from tinsmith.kernels.sharing import PARTS, parts_for
 from tinsmith.kernels.transpose import transpose
+from tinsmith.kernels.walk import Position, shifted, spread
 from tinsmith.records import dataclass
 
 NINF = float("-inf")

@@ -35,8 +35,8 @@ from tinsmith.kernels.dot.skeleton import (
 )
 from tinsmith.kernels.dot.tiles import Columns, Tiling, choose
 from tinsmith.kernels.layout import LINE, block_of
-from tinsmith.kernels.places import Position
 from tinsmith.kernels.sharing import PARTS, by_positions
+from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 
 FEW_ROWS = 4

@@ -14,6 +14,7 @@ from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tie
 from tinsmith.kernels.layout import block_of, plain_strides
 from tinsmith.kernels.move.scatter import copy_all
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
+from tinsmith.kernels.walk import digits
 
 ELEMENT = 4e-9  # seconds to find one place, about
 COMBINE = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
@@ -32,10 +33,8 @@ def _need_plain(site: Site) -> None:
 
 def _base(row: Val, dims: Sequence[int], steps: Sequence[int]) -> Val:
     """The distance that belongs to a flat number of a place in `dims`; axes of step 0 stay."""
-    total, left = row - row, row
-    for k in range(len(dims) - 1, -1, -1):
-        at = left % dims[k] if k else left
-        left = left // dims[k] if k else left
+    total = row - row
+    for k, at in digits(row, [(extent, k) for k, extent in enumerate(dims)]):
         if steps[k] and not isinstance(at, int):
             total = total + at * steps[k]
     return total

@@ -10,8 +10,8 @@ from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.dot.panels import each_row_panel
 from tinsmith.kernels.dot.skeleton import Operands, product
 from tinsmith.kernels.dot.tiles import split_rows
-from tinsmith.kernels.places import Position
 from tinsmith.kernels.recurrent.layer import Layer
+from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 
 ROWS = 4

@@ -16,9 +16,9 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit, Packed, Phase
 from tinsmith.kernels.dot.matmul import pack_columns
 from tinsmith.kernels.dot.tiles import Columns
-from tinsmith.kernels.places import Position
 from tinsmith.kernels.recurrent.layer import Layer
 from tinsmith.kernels.transpose import transpose
+from tinsmith.kernels.walk import Position
 
 PACKING = 3e-10
 """Seconds of one weight that is packed when the model runs, about."""

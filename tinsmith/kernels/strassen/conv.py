@@ -11,8 +11,8 @@ import numpy as np
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.places import Position
 from tinsmith.kernels.strassen.choice import choice_of, shapes
+from tinsmith.kernels.walk import Position
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
 from tinsmith.kernels.window.tiles import Sink
 

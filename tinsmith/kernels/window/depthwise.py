@@ -18,8 +18,8 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.rows import run
 from tinsmith.kernels.sharing import by_positions
+from tinsmith.kernels.walk import run
 from tinsmith.kernels.window.contract import Level, initial, nest
 from tinsmith.kernels.window.direct import grid, store_tile, traffic
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps

@@ -28,7 +28,7 @@ from tinsmith.kernels._kernel import (
     one_phase,
 )
 from tinsmith.kernels.layout import LINE, Layout, block_of
-from tinsmith.kernels.rows import run
+from tinsmith.kernels.walk import run
 from tinsmith.kernels.window.contract import HERE, Fetch, Level, Tap, contract, initial
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
 from tinsmith.kernels.window.order import Order, PanelPlace, Which, each_panel, order_of

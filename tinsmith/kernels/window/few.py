@@ -15,7 +15,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.rows import run
+from tinsmith.kernels.walk import run
 from tinsmith.kernels.window.contract import Level, nest
 from tinsmith.kernels.window.direct import flattened, tap_levels, traffic
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps

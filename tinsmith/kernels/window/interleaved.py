@@ -20,8 +20,8 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, View, one_phase, packed_table
 from tinsmith.kernels.layout import Layout, Spec, block_of, spec_of
 from tinsmith.kernels.move.channels import Mix, mix_of
-from tinsmith.kernels.rows import run
 from tinsmith.kernels.transpose import blend
+from tinsmith.kernels.walk import run
 from tinsmith.kernels.window.direct import EFFICIENCY, convolve, over_blocks, traffic
 from tinsmith.kernels.window.geometry import Geometry, Widths, steps
 from tinsmith.kernels.window.order import PanelPlace

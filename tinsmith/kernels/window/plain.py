@@ -16,7 +16,7 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.target import Target, overlap
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Site, Skip, one_phase
-from tinsmith.kernels.rows import blocks
+from tinsmith.kernels.walk import blocks
 from tinsmith.kernels.window.contract import Level, nest
 from tinsmith.kernels.window.direct import traffic
 from tinsmith.kernels.window.geometry import Geometry, steps

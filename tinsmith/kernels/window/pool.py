@@ -14,8 +14,8 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel, one_phase, packed_table
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.rows import run
 from tinsmith.kernels.sharing import by_positions
+from tinsmith.kernels.walk import run
 from tinsmith.kernels.window.direct import traffic
 from tinsmith.kernels.window.fold import MAXIMUM, SUM, Carried, Fold, Part, fold_range
 from tinsmith.kernels.window.geometry import Geometry, Triple, pool_geometry, steps
