@@ -10,8 +10,10 @@ from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.move.strided import emit_fill
 from tinsmith.kernels.walk import Position
 
-MOST = 64  # taps: each has a loop of its own
-STEP = 1.2e-9  # seconds of one sum, where vectors cannot be used
+MOST = 64
+"""Taps of a block at most: each has a loop of its own in the code (estimated)."""
+STEP = 1.2e-9
+"""Seconds of one sum, where vectors cannot be used (estimated)."""
 
 
 @kernel("Col2Im", Tier.VECTOR, dtypes="float32")

@@ -27,8 +27,8 @@ from tinsmith.kernels.layout import lanes_of, spec_of
 from tinsmith.kernels.sharing import PARTS, by_positions, whole_shares
 from tinsmith.kernels.walk import Position, Walk, run, share
 
-PART = 32 << 10  # bytes of output of a tile, at least
-WORK = 20e-6  # seconds of a tile, about
+PART = 32 << 10  # bytes of output of a tile, at least (estimated)
+WORK = 20e-6  # seconds of a tile, about (estimated)
 
 Operand = tuple[Ptr, int, bool]
 

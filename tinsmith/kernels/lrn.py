@@ -16,6 +16,9 @@ from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, View, kerne
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.walk import Position, digits, run
 
+ROOTS, POWER = 12, 90
+"""Operations of base ** -beta by square roots, and of any other power (estimated)."""
+
 
 @kernel("LRN", Tier.VECTOR, dtypes="float32")
 def lrn_blocked(site: Site) -> Choice:
@@ -32,7 +35,7 @@ def lrn_blocked(site: Site) -> Choice:
     lines = prod(dims[2:-1])
     layout = Layout(block)
     values = dims[0] * blocks * block * prod(dims[2:])
-    flops = site.attr("size") + (12 if _quick(site.attr("beta")) else 90)
+    flops = site.attr("size") + (ROOTS if _quick(site.attr("beta")) else POWER)
     return Choice(
         cost=0.2e-6 + site.target.time(2.0 * flops * values, 12.0 * values, 0.5),
         reads=site.reads([layout], layout),

@@ -220,11 +220,10 @@ def _sum(em: Emit, x: View, n: Position, c: Position, mean: Val | None = None) -
 
 def _store(em: Emit, x: View, n: Position, c: Position, mean: Val, factor: Val, shift: Val) -> None:
     """y = (x - mean) * factor + shift for all pixels of a block."""
-    b, width = em.b, x.spec.layout.block
-    walk = walk_of(em, 2, len(x.spec.dims), (x,))
+    width = x.spec.layout.block
 
-    def pixel(line: Position, i: Position) -> None:
-        place = [n, c, *walk.element(line, i)[2:]]
+    def pixel(index: list[Position]) -> None:
+        place = [n, c, *index[2:]]
         em.finish((x.at(*place).load(width) - mean).fma(factor, shift), place)
 
-    run(b, 0, walk.lines, lambda line: run(b, 0, walk.length, lambda i: pixel(line, i)))
+    walk_of(em, 2, len(x.spec.dims), (x,)).each(em.b, pixel)

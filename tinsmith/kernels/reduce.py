@@ -43,7 +43,8 @@ from tinsmith.kernels.walk import Blocks, Part, Position, digits, finish_run, me
 from tinsmith.records import dataclass
 
 BLOCK = 4
-"""Vectors that are folded side by side where the innermost run is kept."""
+"""Vectors that are folded side by side where the innermost run is kept, which hides the latency of
+an addition (estimated)."""
 
 Before = Callable[[Val, int], Val]
 """What is folded, of an element and the number of its accumulator."""

@@ -38,7 +38,7 @@ class RelayoutOp:
 
 
 RELAYOUT = RelayoutOp()
-PART = 32 << 10  # bytes of a tile, about
+PART = 32 << 10  # bytes of a tile, about (estimated)
 
 
 def relayout(site: Site, src: Layout, dst: Layout) -> Choice:

@@ -14,7 +14,8 @@ from tinsmith.kernels.sharing import each_unit
 from tinsmith.kernels.walk import Blocks, Part, Position, around, finish_run, shifted, shifted_to
 
 VECTORS = 4
-"""Vectors of neighbours that are summed side by side."""
+"""Vectors of neighbours that are summed side by side, which hides the latency of an addition
+(estimated)."""
 
 
 def _scan(site: Site, fold: Fold) -> Choice:

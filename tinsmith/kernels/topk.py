@@ -14,10 +14,10 @@ from tinsmith.kernels.move.strided import emit_fill
 from tinsmith.kernels.walk import around
 from tinsmith.records import dataclass
 
-STEP = 3e-9  # seconds of one level of a heap, about
-LONG = 512  # elements of a row that is sorted as a whole faster than by a heap
-LOOK = 0.2e-9  # seconds to look at an element that is not kept
-FEW = 16  # entries that are kept sorted, for each lane
+STEP = 3e-9  # seconds of one level of a heap (estimated)
+LONG = 512  # elements of a row that is sorted as a whole faster than by a heap (estimated)
+LOOK = 0.2e-9  # seconds to look at an element that is not kept (estimated)
+FEW = 16  # entries that are kept sorted, for each lane (estimated)
 
 Entry = tuple[Val, ...]
 """u64s whose order, the first before the second, is that of elements: better ones are larger."""

@@ -142,6 +142,18 @@ class Walk:
             index[self.first + d] = i
         return index
 
+    def each(self, b: Builder, body: Callable[[list[Position]], None]) -> None:
+        """`body(index)` at every element, in one loop for each axis."""
+
+        def level(axes: Sequence[Axis], entries: list[tuple[int, Position]]) -> None:
+            if not axes:
+                body(self._index(entries))
+                return
+            (extent, d), *rest = axes
+            run(b, 0, extent, lambda i: level(rest, [*entries, (d, i)]))
+
+        level(self.axes, [])
+
     def starts(self, pointers: Sequence[Ptr], line: Position) -> list[Ptr]:
         """Where a line begins in every tensor, of which `pointers` tell the first elements."""
         index = list(digits(line, self.outer))

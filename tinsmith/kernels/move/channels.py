@@ -14,8 +14,8 @@ from tinsmith.kernels.sharing import PARTS, by_positions, whole_shares
 from tinsmith.kernels.transpose import blend
 from tinsmith.kernels.walk import Position, Walk, run
 
-PART = 32 << 10  # bytes of output of a tile, about
-SHUFFLE = 0.4e-9  # seconds of a two-source shuffle, about
+PART = 32 << 10  # bytes of output of a tile, about (estimated)
+SHUFFLE = 0.4e-9  # seconds of a two-source shuffle (estimated)
 
 Lane = tuple[int, int]  # input, channel
 Mix = list[tuple[int, int, list[int]]]  # input, its block, and for each output lane its lane or -1

@@ -24,8 +24,8 @@ from tinsmith.kernels._kernel import (
 from tinsmith.kernels.layout import block_of, spec_of
 from tinsmith.kernels.walk import Position, Walk, run
 
-UNROLLED = 8  # channel blocks that are copied without a loop
-PART = 32 << 10  # bytes of a tile, about
+UNROLLED = 8  # channel blocks at most that are copied without a loop (estimated)
+PART = 32 << 10  # bytes of a tile, about (estimated)
 
 
 @kernel("Transpose", Tier.VECTOR)
