@@ -40,8 +40,7 @@ def col2im(site: Site) -> Choice:
     planes = y.type.size // size
 
     def emit(em: Emit) -> None:
-        b, source = em.b, em.ins[0]
-        assert source is not None
+        b, source = em.b, em.input(0)
         with b.loop(em.begin, em.end) as plane:
             out = (em.outs[0].pointer + plane * size).fixed()
             x = (source.pointer + plane * (taps * points)).fixed()

@@ -104,7 +104,7 @@ def arg_reduce(site: Site) -> Choice:
 
 def _row(em: Emit, search: Search, row: Position, n: int, lanes: int) -> None:
     b = em.b
-    x = (em.ins[0].pointer + row * n).fixed()  # type: ignore[union-attr]
+    x = (em.input(0).pointer + row * n).fixed()
     steps = b.vector(list(range(lanes)), I32)
     best = (x.load(lanes), steps) if n >= lanes else search.start(b, lanes)
 
@@ -147,7 +147,7 @@ def _place_across(search: Search, columns: list[Val]) -> Val:
 
 def _vectors(em: Emit, search: Search, split: Around, blocks: Blocks, unit: Val) -> None:
     b, inner, outer = em.b, split.inner, unit // blocks.number
-    x = (em.ins[0].pointer + outer * (split.n * inner)).fixed()  # type: ignore[union-attr]
+    x = (em.input(0).pointer + outer * (split.n * inner)).fixed()
 
     def column(first: Position, parts: Sequence[Part]) -> None:
         here = (x + first).fixed()

@@ -201,7 +201,7 @@ class ShortRows:
     def emit(self, em: Emit, unit: Position, fold: Callable[[list[Val]], Val]) -> None:
         """Store `fold(columns)`, one element for each row of the unit, to output 0."""
         first = em.b.minimum(unit * self.lanes, self.count - self.lanes)
-        x = (em.ins[0].pointer + first * self.length).fixed()  # type: ignore[union-attr]
+        x = (em.input(0).pointer + first * self.length).fixed()
         finish_run(em, fold(columns(x, self.length, self.lanes)), 0, first, None)
 
 

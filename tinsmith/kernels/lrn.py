@@ -7,7 +7,6 @@ blocks beside it.
 from __future__ import annotations
 
 from math import prod
-from operator import itemgetter
 
 from tinsmith.codegen import wide
 from tinsmith.codegen.builder import Val
@@ -46,13 +45,12 @@ def lrn_blocked(site: Site) -> Choice:
 
 def _emit(em: Emit, blocks: int, lines: int) -> None:
     """Tiles are rows of pixels of one block."""
-    b, x = em.b, em.ins[0]
-    assert x is not None
+    b, x = em.b, em.input(0)
     outer = [(extent, d) for d, extent in enumerate(x.spec.spatial[:-1])]
     with b.loop(em.begin, em.end) as tile:
         line, plane = tile % lines, tile // lines
         n, c = plane // blocks, plane % blocks
-        row = (n, c, *(i for _, i in sorted(digits(line, outer), key=itemgetter(0))))
+        row = (n, c, *reversed([i for _, i in digits(line, outer)]))
         if blocks == 1:
             _row(em, x, row, False, False)
         else:

@@ -83,7 +83,7 @@ def _choice(site: Site, runs: Runs, statistics: Statistics, stats: bool = False)
     cost = site.target.time(10.0 * size, 8.0 * size, 0.5) + 1e-7
 
     def emit(em: Emit, unit: Val) -> None:
-        row = (em.ins[0].pointer + unit * n).fixed()  # type: ignore[union-attr]
+        row = (em.input(0).pointer + unit * n).fixed()
         x = Remembered(row)
         mean, factor = statistics(em, x, n)
         if stats:
@@ -108,7 +108,7 @@ def _normalise(
     """y = (x - mean) * factor * scale + shift over one run."""
     b, lanes, first, dims = em.b, block_of(em.target), runs.first, runs.dims
     present = [p for p in (runs.scale, runs.shift) if p is not None]
-    others = [spread(em.ins[i], dims, d) for i, d in present]  # type: ignore[arg-type]
+    others = [spread(em.input(i), dims, d) for i, d in present]
     where = walk_of(em, 0, first, others).index(unit // runs.groups)
     if first < len(dims):
         where.append(unit % runs.groups * runs.part[first])

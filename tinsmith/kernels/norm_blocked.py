@@ -84,8 +84,7 @@ class _Norm:
 
     def _units(self, em: Emit, body: Callable[[View, Val, Position, Position], None]) -> None:
         """`body(x, unit, image, block)` for each unit of the tiles."""
-        x = em.ins[0]
-        assert x is not None
+        x = em.input(0)
         with em.b.loop(em.begin, em.end) as unit:
             body(x, unit, unit // self.blocks, unit % self.blocks)
 
@@ -119,8 +118,7 @@ class _Norm:
 
     def _arrays(self, em: Emit) -> tuple[Ptr, Ptr, int]:
         """Two of the arrays of scratch, and the length of one image in them."""
-        x = em.ins[0]
-        assert x is not None
+        x = em.input(0)
         length = self.blocks * x.spec.layout.block
         first = em.scratch.cast(F32)
         return first, first + x.spec.dims[0] * length, length

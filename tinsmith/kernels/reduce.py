@@ -164,8 +164,9 @@ class Plan:
     @property
     def blocks(self) -> Blocks | None:
         """The innermost run, if it is kept, in blocks that are folded side by side."""
-        kept = self.inner and not self.inner.reduced
-        return Blocks(self.inner.extent, self.lanes, BLOCK) if kept else None
+        if self.inner is None or self.inner.reduced:
+            return None
+        return Blocks(self.inner.extent, self.lanes, BLOCK)
 
     @property
     def short(self) -> ShortRows | None:
@@ -258,7 +259,7 @@ def nest(
 def _fold_rows(em: Emit, plan: Plan, unit: Position) -> None:
     """One result: the innermost run is reduced (or there is no run at all)."""
     b = em.b
-    x = (em.ins[0].pointer + outer_offset(plan, unit)).fixed()  # type: ignore[union-attr]
+    x = (em.input(0).pointer + outer_offset(plan, unit)).fixed()
     n = plan.inner.extent if plan.inner else 1
 
     def total(fold: Fold, before: Before) -> list[Val]:
@@ -289,7 +290,7 @@ def _fold_across(plan: Plan, columns: list[Val]) -> Val:
 def _fold_vectors(em: Emit, plan: Plan, blocks: Blocks, unit: Val) -> None:
     """A block of results side by side: the innermost run is kept."""
     b, (row, block) = em.b, (unit // blocks.number, unit % blocks.number)
-    x = (em.ins[0].pointer + outer_offset(plan, row)).fixed()  # type: ignore[union-attr]
+    x = (em.input(0).pointer + outer_offset(plan, row)).fixed()
 
     def several(first: Position, parts: Sequence[Part]) -> None:
         def total(fold: Fold, before: Before) -> list[Val]:

@@ -68,8 +68,7 @@ Row = Callable[[Emit, Ptr, Ptr, Val, Position, Position, int], None]
 def _emit(em: Emit, block: int, parts: int, row: Row) -> None:
     """Visit the rows of every tile: `row(em, src, dst, c, lo, hi, length)` moves the vectors
     [lo, hi) of a row of `length` pixels (or elements); c is the channel block."""
-    b, source, target = em.b, em.ins[0], em.outs[0]
-    assert source is not None
+    b, source, target = em.b, em.input(0), em.outs[0]
     skip = 2 if block else 0
     walk = Walk(
         target.spec.dims[skip:], [v.spec.strides[skip:] for v in (source, target)], innermost=True
@@ -86,7 +85,8 @@ def _emit(em: Emit, block: int, parts: int, row: Row) -> None:
             dst = _plane(dst, target.spec, n, c, block).fixed()
 
         def line(starts: Sequence[Ptr], lo: Position, hi: Position, c: Val = c) -> None:
-            row(em, *starts, c, lo, hi, walk.length)
+            here, there = starts
+            row(em, here, there, c, lo, hi, walk.length)
 
         walk.shared(b, (src, dst), part, parts, line, units)
 
@@ -103,8 +103,7 @@ def _plane(p: Ptr, spec: Spec, n: Position, c: Position, block: int) -> Ptr:
 def _straight(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, n: int) -> None:
     """A contiguous copy of the vectors [lo, hi) of a row of n elements (or pixels of V lanes)."""
     b, target = em.b, em.outs[0]
-    source = em.ins[0]
-    assert source is not None
+    source = em.input(0)
     block = target.spec.layout.block
     if block:
         run(b, lo, hi, lambda i: _copy_pixels(b, src, dst, i, n, block))
@@ -149,8 +148,7 @@ def _copy_pixels(b: Builder, src: Ptr, dst: Ptr, unit: Position, n: int, block: 
 def _square(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, n: int) -> None:
     """Move the squares [lo, hi) of a row of n pixels between channel planes and pixel vectors."""
     b, target = em.b, em.outs[0]
-    source = em.ins[0]
-    assert source is not None
+    source = em.input(0)
     to_blocked = not target.spec.layout.is_plain
     block = (target if to_blocked else source).spec.layout.block
     plain = (source if to_blocked else target).spec

@@ -82,8 +82,7 @@ def _blocked(site: Site, axes: list[Axis], detail: str) -> Choice:
     lines = prod(a.out for a in axes[:-1])
 
     def emit(em: Emit) -> None:
-        source, out = em.ins[0], em.outs[0]
-        assert source is not None
+        source, out = em.input(0), em.outs[0]
         steps = [source.spec.strides[2:], out.spec.strides[2:]]
         with em.b.loop(em.begin, em.end) as tile:
             flat, plane = tile % lines, tile // lines

@@ -35,7 +35,7 @@ def _scan(site: Site, fold: Fold) -> Choice:
     def emit(em: Emit, unit: Val) -> None:
         b, outer = em.b, unit // blocks.number
         here = shifted_to(em, 0, axis, outer)
-        source = (em.ins[0].pointer + outer * (n * inner)).fixed()  # type: ignore[union-attr]
+        source = (em.input(0).pointer + outer * (n * inner)).fixed()
 
         def columns(first: Position, parts: Sequence[Part]) -> None:
             start = [b.const(fold.identity, ty.x(p.lanes).of(wide)) for p in parts]

@@ -62,8 +62,7 @@ def places_by_parts(site: Site) -> Choice:
     parts = -(-size // part)
 
     def note(em: Emit) -> None:
-        b, source = em.b, em.ins[0]
-        assert source is not None
+        b, source = em.b, em.input(0)
         with b.loop(em.begin, em.end) as tile:
             first = tile * part
             at = (source.pointer + first).fixed()
@@ -117,8 +116,7 @@ def compress_slices(site: Site) -> Choice:
     line = plan_copy((inner,), (1,), (1,), x.dtype.itemsize * 8)
 
     def note(em: Emit) -> None:
-        condition = em.ins[1]
-        assert condition is not None
+        condition = em.input(1)
         notes = _notes(em, 1).fixed()
         each_held(
             em.b,
@@ -129,8 +127,7 @@ def compress_slices(site: Site) -> Choice:
         )
 
     def copy(em: Emit) -> None:
-        b, source, count = em.b, em.ins[0], em.outs[1].pointer.load()
-        assert source is not None
+        b, source, count = em.b, em.input(0), em.outs[1].pointer.load()
         with b.loop(em.begin, em.end) as tile:
             o, share = tile // parts, tile % parts
             first, last = (count * k // parts for k in (b.index(share), b.index(share) + 1))

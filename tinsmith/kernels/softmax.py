@@ -76,7 +76,7 @@ def log_softmax(site: Site) -> Choice:
 def _rows(axis: int, n: int, log: bool) -> Unit:
     def emit(em: Emit, row: Val) -> None:
         b, lanes = em.b, block_of(em.target)
-        x = Remembered((em.ins[0].pointer + row * n).fixed())  # type: ignore[union-attr]
+        x = Remembered((em.input(0).pointer + row * n).fixed())
         kept = Remembered(em.workspace.cast(F32), is_short(n, lanes))
 
         def largest(i: Position, size: int, mask: Val | None, accs: list[Val]) -> list[Val]:
@@ -116,7 +116,7 @@ def _columns(axis: int, split: Around, blocks: Blocks, log: bool) -> Unit:
     def emit(em: Emit, unit: Val) -> None:
         b, outer = em.b, unit // blocks.number
         here = shifted_to(em, 0, axis, outer)
-        x = (em.ins[0].pointer + outer * (n * inner)).fixed()  # type: ignore[union-attr]
+        x = (em.input(0).pointer + outer * (n * inner)).fixed()
         kept = em.workspace.cast(F32)
 
         def several(first: Position, parts: Sequence[Part]) -> None:

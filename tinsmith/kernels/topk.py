@@ -45,8 +45,7 @@ def topk(site: Site) -> Choice:
     row_bytes = 0 if inner == 1 else -(-x.dtype.itemsize * n // 64) * 64
 
     def emit(em: Emit) -> None:
-        b, source = em.b, em.ins[0]
-        assert source is not None
+        b, source = em.b, em.input(0)
         values, places = (v.pointer for v in em.outs)
         copy = em.workspace.cast(source.pointer.elem)
         first = (em.workspace + row_bytes).cast(U64)

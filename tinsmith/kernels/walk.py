@@ -310,7 +310,8 @@ class Blocks:
         def some(first: Position, count: int) -> None:
             parts = [Part(at, lanes, None) for at in range(0, count - lanes + 1, lanes)]
             whole = len(parts) * lanes
-            parts += [Part(whole + at, *of) for at, *of in b.pieces(count - whole, lanes)]
+            for at, size, mask in b.pieces(count - whole, lanes):
+                parts.append(Part(whole + at, size, mask))
             body(first, parts)
 
         if not rest:

@@ -43,8 +43,7 @@ def matmul_amx(site: Site) -> Choice:
 
 
 def _source(k: int, em: Emit) -> Source:
-    view = em.ins[0]
-    assert view is not None
+    view = em.input(0)
     return Source(view.pointer, 0, SIDE, k, k, True)
 
 

@@ -85,7 +85,7 @@ def offset(index: list[Position], strides: tuple[int, ...]) -> Position:
 
 def at_item(em: Emit, p: Problem, item: Position) -> tuple[Ptr, Ptr, Emit]:
     """The operands' first elements, and the emission shifted to one product of the batch."""
-    a, b = em.ins[0].pointer, em.ins[1].pointer  # type: ignore[union-attr]
+    a, b = em.input(0).pointer, em.input(1).pointer
     if not p.batch:
         return a, b, em
     views = walk_of(em, 0, len(p.batch)).strides

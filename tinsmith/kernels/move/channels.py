@@ -45,8 +45,7 @@ def _planes(site: Site) -> Choice:
     def emit(em: Emit) -> None:
         with em.b.loop(em.begin, em.end) as image:
             for i, src, gap, dst, row in parts:
-                source = em.ins[i]
-                assert source is not None
+                source = em.input(i)
                 x = source.pointer + image * gap + src
                 emit_copy(em.b, row, x, em.outs[0].pointer + image * step + dst, 0, 1)
 
@@ -118,8 +117,7 @@ def _mix_rows(em: Emit, mix: Mix, k: int, image: Position, part: Position, parts
     block = out.spec.layout.block
     views = [out]
     for i, _, _ in mix:
-        view = em.ins[i]
-        assert view is not None
+        view = em.input(i)
         views.append(view)
     numbers = [k, *(source for _, source, _ in mix)]
     planes = [

@@ -55,8 +55,7 @@ def gather_elements(site: Site) -> Choice:
     rows, lanes = prod(counts[:-1]), block_of(site.target) // 2
 
     def emit(em: Emit) -> None:
-        b, source, table = em.b, em.ins[0], em.ins[1]
-        assert source is not None and table is not None
+        b, source, table = em.b, em.input(0), em.input(1)
         x, y = source.pointer.cast(word), em.outs[0].pointer.cast(word)
         with b.loop(em.begin, em.end) as row:
             line = (x + _base(row, counts[:-1], fixed[:-1])).fixed()
@@ -89,8 +88,7 @@ def gather_slices(site: Site) -> Choice:
     line = plan_copy((inner,), (1,), (1,), site.input(0).dtype.itemsize * 8)
 
     def emit(em: Emit) -> None:
-        b, source, table = em.b, em.ins[0], em.ins[1]
-        assert source is not None and table is not None
+        b, source, table = em.b, em.input(0), em.input(1)
         with b.loop(em.begin, em.end) as row:
             x = source.pointer
             if batch:
@@ -119,8 +117,7 @@ def scatter_elements(site: Site) -> Choice:
     combine = _combination(site)
 
     def scatter(em: Emit) -> None:
-        b, table, updates = em.b, em.ins[1], em.ins[2]
-        assert table is not None and updates is not None
+        b, table, updates = em.b, em.input(1), em.input(2)
         with b.loop(0, prod(counts)) as k:
             index = em.place(table.pointer + k, dims[axis])
             to = em.outs[0].pointer + _base(k, counts, fixed) + index * steps[axis]
@@ -140,8 +137,7 @@ def scatter_slices(site: Site) -> Choice:
     combine = _combination(site)
 
     def scatter(em: Emit) -> None:
-        b, table, updates = em.b, em.ins[1], em.ins[2]
-        assert table is not None and updates is not None
+        b, table, updates = em.b, em.input(1), em.input(2)
         with b.loop(0, rows) as row:
             to = em.outs[0].pointer
             for k in range(depth):

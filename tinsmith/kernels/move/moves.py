@@ -49,9 +49,8 @@ def _choice(
 
     def emit(em: Emit) -> None:
         for (copy, which, src, dst), base in zip(parts, bases, strict=False):
-            view = em.ins[which if into_one else 0]
+            view = em.input(which if into_one else 0)
             out = em.outs[0 if into_one else which]
-            assert view is not None
             if len(parts) == 1:
                 emit_copy(em.b, copy, view.pointer + src, out.pointer + dst, em.begin, em.end)
                 continue
@@ -221,8 +220,7 @@ def gather_constant(site: Site) -> Choice:
     row = plan_copy((inner,), (1,), (1,), bits)
 
     def emit(em: Emit) -> None:
-        source = em.ins[0]
-        assert source is not None
+        source = em.input(0)
         with em.b.loop(em.begin, em.end) as tile:
             o, k = tile // count, tile % count
             offset = (em.packed[0] + k).load()
@@ -253,8 +251,7 @@ def gather_rows(site: Site) -> Choice:
 
     def emit(em: Emit) -> None:
         b = em.b
-        source, table = em.ins[0], em.ins[1]
-        assert source is not None and table is not None
+        source, table = em.input(0), em.input(1)
         with b.loop(em.begin, em.end) as tile:
             o, k = tile // count, tile % count
             index = em.place(table.pointer + k, extent)

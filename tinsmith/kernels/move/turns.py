@@ -66,8 +66,7 @@ def _choice(site: Site, to_rows: bool) -> Choice:
 
 def _emit(em: Emit, to_rows: bool, parts: int) -> None:
     """Tiles are (image, share of its rows, or of its pixels where nothing lies between rows)."""
-    b, source = em.b, em.ins[0]
-    assert source is not None
+    b, source = em.b, em.input(0)
     image, flat = (source, em.outs[0]) if to_rows else (em.outs[0], source)
     walk = Walk(image.spec.spatial, [image.spec.strides[2:], flat.spec.strides[1:-1]])
     with b.loop(em.begin, em.end) as tile:

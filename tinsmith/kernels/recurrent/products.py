@@ -99,7 +99,7 @@ def _input_products(layer: Layer, tiling: Tiling, seconds: float) -> Phase:
 
     def emit(em: Emit) -> None:
         b = em.b
-        x = em.ins[0].pointer  # type: ignore[union-attr]
+        x = em.input(0).pointer
         with b.loop(em.begin, em.end) as tile:
             d, t = tile // cells.count, tile % cells.count
             weights = em.packed[0] + d * (depth * columns.padded)

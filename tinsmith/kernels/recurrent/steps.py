@@ -85,8 +85,7 @@ class Step:
         return self._alive(row).select(new, old.load(self.layer.lanes))
 
     def _alive(self, row: Position) -> Val:
-        lens = self.em.ins[4]
-        assert lens is not None
+        lens = self.em.input(4)
         return self.t < (lens.pointer + row).load().to("i64")
 
 

@@ -144,7 +144,7 @@ def _pack_matrices(em: Emit, layer: Layer, columns: Columns, at: Block, w: Ptr, 
     (d, block, units), b, v = at, em.b, layer.lanes
     gates, hidden, inputs = layer.gates, layer.hidden, layer.inputs
     row = d * (gates * hidden) + block * v
-    from_w, from_r = (em.ins[i].pointer for i in (1, 2))  # type: ignore[union-attr]
+    from_w, from_r = (em.input(i).pointer for i in (1, 2))
     last = sum(columns.tail) or columns.size
     with b.loop(0, gates) as g:
         column = (block * gates + g) * v

@@ -44,8 +44,7 @@ class PixelEnds:
     """Pixels of blocked images, counted through the batch and all spatial axes."""
 
     def __init__(self, em: Emit, geo: Geometry) -> None:
-        assert em.ins[0] is not None
-        self.em, self.geo, self.input = em, geo, em.ins[0]
+        self.em, self.geo, self.input = em, geo, em.input(0)
         self.lanes = block_of(em.target)
         _, self.step, _ = steps(self.input.spec, geo.rank)
         self.reads_even = set(geo.stride) == {1} and _is_even(self.input, geo)

@@ -26,8 +26,7 @@ class PlainEnds:
     """Rows of plain arrays, `k` elements each."""
 
     def __init__(self, em: Emit, k: int) -> None:
-        assert em.ins[0] is not None
-        self.em, self.k, self.input = em, k, em.ins[0].pointer
+        self.em, self.k, self.input = em, k, em.input(0).pointer
         self.step = block_of(em.target)
         self.lead = len(em.site.out.dims) - 1
 

@@ -130,8 +130,7 @@ def tiling(target: Target, geo: Geometry) -> Tiling:
 
 def emit_depthwise(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
     """Tiles are (batch, channel block, band), the band innermost."""
-    b, source, width = em.b, em.ins[0], block_of(em.target)
-    assert source is not None
+    b, source, width = em.b, em.input(0), block_of(em.target)
     batch, plane, step = steps(source.spec, geo.rank)
     plan = tiling(em.target, geo)
     stride = [k * s for k, s in zip(geo.stride, step, strict=True)]

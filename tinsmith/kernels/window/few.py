@@ -74,8 +74,7 @@ def _pack(w: np.ndarray, width: int) -> np.ndarray:
 
 def emit_few(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
     """Tiles are (batch, band), the band innermost."""
-    b, source, width, outputs = em.b, em.ins[0], block_of(em.target), geo.out_channels
-    assert source is not None
+    b, source, width, outputs = em.b, em.input(0), block_of(em.target), geo.out_channels
     geo = flattened(em, geo)
     batch, plane, step = steps(source.spec, geo.rank)
     stride = [k * s for k, s in zip(geo.stride, step, strict=True)]

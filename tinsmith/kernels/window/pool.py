@@ -150,8 +150,7 @@ def emit_pool(
 ) -> None:
     """Tiles are (batch, band of rows, channel block), the block innermost; the last comes first:
     that of its input which was written last is still in the cache."""
-    b, source = em.b, em.ins[0]
-    assert source is not None
+    b, source = em.b, em.input(0)
     batch, plane, step = steps(source.spec, geo.rank)
     stride = [k * s for k, s in zip(geo.stride, step, strict=True)]
     back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
