@@ -12,10 +12,10 @@ from tinsmith.kernels.move.strided import emit_copy, plan_copy
 from tinsmith.kernels.sharing import parts_for
 from tinsmith.kernels.walk import around
 
-LOOK, TAKE = 0.2e-9, 1e-9  # seconds to look at an element, and to note the place of one
-TOGETHER = 16  # elements that are looked at at once
+LOOK, TAKE = 0.2e-9, 1e-9  # seconds to look at an element, to note one (estimated)
+TOGETHER = 16  # elements that are looked at at once (estimated)
 PLACE = Ty("u32")
-MOST = 1 << 31  # elements whose places can be noted
+MOST = 1 << 31  # elements whose places u32 can note
 NUMBERS = "bool float32 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64"
 
 

@@ -11,11 +11,13 @@ from tinsmith.graph import Value
 from tinsmith.kernels._kernel import Emit, Phase, Site, one_phase
 
 PARTS = 16
-"""Parallel parts that work is cut into, where it has so many."""
+"""Parallel parts that work is cut into, where it has so many (estimated)."""
 ALONE = 10e-6
-"""Seconds of work up to which one thread does all of it."""
-AGAIN = 0.1  # of the time that weights take, which most of the arithmetic hides
-BEYOND = 20 * 64  # bytes that are prefetched beyond the end of what a thread touches of a plane
+"""Seconds of work up to which one thread does all of it (estimated)."""
+AGAIN = 0.1
+"""Part of the time that weights take which arithmetic does not hide (estimated)."""
+BEYOND = 20 * 64
+"""Bytes that are prefetched beyond the end of what a thread touches of a plane (estimated)."""
 
 
 def parts_for(count: int, seconds: float, most: int = PARTS) -> int:

@@ -104,7 +104,15 @@ def moved(p: Ptr, strides: Strides, index: Iterable[tuple[int, Position]]) -> Pt
 
 
 class Walk:
-    """Dimensions `first` .. of tensors, of which `dims` and each of `strides` tell those alone.
+    """How to visit dimensions `first` .. of some tensors; `dims`, and the `strides` of each tensor,
+    tell these dimensions alone.
+
+    `outer` axes count the `lines`, each of `length` elements along dimension `lane`; `steps` are
+    those of each tensor along a line. Of a (2, 3, 4) tensor and a (3, 4) one that is broadcast,
+
+        Walk((2, 3, 4), [(12, 4, 1), (0, 4, 1)])
+
+    has two lines of 12 elements, along dimension 2, and steps 1 and 1.
 
     `innermost`: lines have the steps of the last dimension, even where that has one element only
     and the tensors step otherwise through the dimension before.
@@ -119,9 +127,8 @@ class Walk:
     ) -> None:
         self.strides, self.first, self.rank = strides, first, first + len(dims)
         self.axes, last = merged(dims, strides), len(dims) - 1
-        if innermost and self.axes and dims[last] == 1:
-            at = self.axes[-1][1]
-            self.axes += [(1, last)] * any(s[at] != s[last] for s in strides)
+        if innermost and self.axes and any(s[self.axes[-1][1]] != s[last] for s in strides):
+            self.axes.append((1, last))
         *self.outer, (self.length, lane) = self.axes or [(1, last)]
         self.lane = first + lane
         self.steps = [s[lane] if s else 1 for s in strides]
