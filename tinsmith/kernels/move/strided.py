@@ -138,8 +138,10 @@ def emit_fill(
     b: Builder, value: Val, dst: Ptr, begin: Val | int, end: Val | int, lanes: int
 ) -> None:
     """dst[begin : end] = value."""
-    known = isinstance(begin, int) and isinstance(end, int)
-    count = end - begin if known else b.index(end) - b.index(begin)
+    if isinstance(begin, int) and isinstance(end, int):
+        count: Val | int = end - begin
+    else:
+        count = b.index(end) - b.index(begin)
     place = (dst + begin).fixed()
 
     def body(i: Val | int, width: int, mask: Val | None) -> None:
