@@ -71,8 +71,7 @@ def _choice(site: Site, rows: np.ndarray, inner: int) -> Choice:
     line = plan_copy((inner,), (1,), (1,), y.dtype.itemsize * 8)
 
     def scatter(em: Emit) -> None:
-        source = em.ins[2]
-        assert source is not None
+        source = em.input(2)
         with em.b.loop(em.begin, em.end) as k:
             to, come = ((p + k).load() for p in em.packed)
             emit_copy(em.b, line, source.pointer + come, em.outs[0].pointer + to, 0, 1)
@@ -108,8 +107,7 @@ def copy_all(y: Value) -> Phase:
     chunk, tail = (plan_copy((n,), (1,), (1,), bits) for n in (CHUNK, rest))
 
     def copy(em: Emit) -> None:
-        b, source = em.b, em.ins[0]
-        assert source is not None
+        b, source = em.b, em.input(0)
         x, out = source.pointer, em.outs[0].pointer
 
         def whole(tile: Val) -> None:

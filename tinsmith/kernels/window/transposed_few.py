@@ -28,7 +28,7 @@ from tinsmith.kernels._kernel import (
 )
 from tinsmith.kernels.moderate import are_finite
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
-from tinsmith.kernels.rows import blocks, run
+from tinsmith.kernels.walk import blocks, run
 from tinsmith.kernels.window.contract import Level, nest
 from tinsmith.kernels.window.plain import Rows, Segment, each_segment
 from tinsmith.kernels.window.transposed import axes_of
