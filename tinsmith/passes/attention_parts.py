@@ -86,9 +86,8 @@ def _attention(node: Node, add: Add) -> tuple[Value, ...]:
     before = 0 if past_key is None else past_key.dims[2]
     heads = q.dims[1] if q.rank == 4 else node.q_num_heads
     groups = k.dims[1] if k.rank == 4 else node.kv_num_heads
-    of = _Heads(q.dims[0], groups, heads // groups, q.dims[-2 if q.rank == 4 else 1],
-                before + k.dims[-2])  # fmt: skip
-    terms: list[Any] = [] if mask is None else [_covering(mask, of)]
+    of = _Heads(q.dims[0], groups, heads // groups, q.dims[-2], before + k.dims[-2])
+    terms: list[Any] = [] if mask is None else [_covering(add, mask, of)]
     if past_key is not None or node.with_present:
         k, v = (_by_head(add, x, groups) for x in (k, v))
     if past_key is not None and past_value is not None:
@@ -112,15 +111,23 @@ def _attention(node: Node, add: Add) -> tuple[Value, ...]:
     return y, *present, scores
 
 
-def _covering(mask: Value, of: _Heads) -> Value:
-    """The mask, or Skip."""
+def _covering(add: Add, mask: Value, of: _Heads) -> Value:
+    """The mask for all keys, or Skip: those that it lacks are not seen."""
     if mask.dtype.name not in ("bool", "float32"):
         raise Skip(f"the mask is {mask.dtype}")
-    whole = of.batch, of.groups * of.shared, of.queries, of.keys
-    given = (1,) * (4 - len(mask.dims)) + mask.dims
-    if len(given) > 4 or any(d not in (1, w) for d, w in zip(given, whole, strict=True)):
-        raise Skip(f"the mask {mask.dims} does not cover all {of.keys} keys")
-    return mask
+    *outer, keys = mask.dims
+    whole = of.batch, of.groups * of.shared, of.queries
+    lead = (1,) * (3 - len(outer)) + tuple(outer)
+    if (
+        keys > of.keys
+        or len(lead) > 3
+        or any(d not in (1, w) for d, w in zip(lead, whole, strict=True))
+    ):
+        raise Skip(f"the mask {mask.dims} does not fit scores {(*whole, of.keys)}")
+    if keys in (1, of.keys):
+        return mask
+    unseen = False if mask.dtype == np.bool_ else -np.inf
+    return add("Concat", mask, np.full((*outer, of.keys - keys), unseen, mask.dtype), axis=-1)
 
 
 def _window(node: Node, before: int) -> tuple[int | None, int | None]:
@@ -153,7 +160,6 @@ def _over_rows(
     lead = (of.batch, of.groups, of.shared)[: 2 if together else 3]
     items = of.groups if together else of.groups * of.shared
     rows = of.queries * of.shared if together else of.queries
-
     keyed, heads = (of.batch, of.groups, 1)[: len(lead)], of.groups * of.shared
     parts = [(q.dims, heads, lead), (k.dims, of.groups, keyed), (v.dims, of.groups, keyed),
              (node.outputs[0].dims, heads, lead)]  # fmt: skip

@@ -91,15 +91,11 @@ class Tiles:
         _, values, _, scores, sums = rooms
 
         def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
-            right, step, on = (
-                (values + c * (self.of.keys * self.values.size)).fixed(),
-                sum(widths),
-                None,
-            )
+            right, step, on = values + c * (self.of.keys * self.values.size), sum(widths), None
             if self.in_place:
-                right, step = (v.at(0) + column).fixed(), v.stride
+                right, step = v.at(0) + column, v.stride
                 on = b.first_lanes(valid, widths[-1]) if valid != widths[-1] else None
-            at = Operands(scores, self.pitch, right, step, self.of.keys, on)
+            at = Operands(scores, self.pitch, right.fixed(), step, self.of.keys, on)
             for i, line in enumerate(product(b, at, height, widths)):
                 out = (y.at(b.index(row) + i) + column).fixed()
                 factor = (sums + i).load()
@@ -115,8 +111,7 @@ def _tiles(target: Target, of: Extents, v: RowMap) -> Tiles:
     lanes = block_of(target)
     few = of.queries * TILE_VECTORS < accumulators(target)
     tiling = choose(target, of.queries, of.keys, of.width, most_vectors=6 if few else TILE_VECTORS)
-    most = accumulators(target) // tiling.rows.size if few else len(tiling.columns.widths)
-    vectors = most if tiling.columns.full or few else TILE_VECTORS
+    vectors = max(1, accumulators(target) // tiling.rows.size)
     values = split_columns(of.value_width, lanes, vectors, target.has_exact_tails)
     few = tiling.rows.count <= FEW
     in_place = v.stride is not None and (few or v.stride <= NEAR * of.value_width)
