@@ -187,9 +187,9 @@ def test_powers_that_would_be_denormal_are_zero(target):
 
 
 @pytest.mark.parametrize("target", levels())
-@pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("queries", [1, 2, 3, 4, 7, 16, 27])
-@pytest.mark.parametrize("value_width", [5, 8, 100])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("queries", [1, 3, 4, 7, 27])
+@pytest.mark.parametrize("value_width", [5, 100])
 def test_few_queries(queries, value_width, threads, target):
     """Wide tiles, and values that are read where they lie: no lane beyond a row's last element."""
     arrays, attrs = operands(1, 2, queries, 35, 24, value_width)
