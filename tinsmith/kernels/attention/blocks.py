@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from itertools import accumulate
-from typing import Protocol
+from typing import Any, Protocol
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.math import LOG2E
@@ -37,6 +37,8 @@ class Products(Protocol):
              of a block, its scores, the reciprocals of its sums, and whatever else is needed
     pitch    elements from the scores of one query to those of the next
     lanes    of a vector of exponentials
+
+    Numbers of queries are known when code is written, or values, as the variant's blocks have them.
     """
 
     @property
@@ -53,7 +55,7 @@ class Products(Protocol):
         ...
 
     def each_block(
-        self, b: Builder, lo: Position, hi: Position, body: Callable[[Position, Position], None]
+        self, b: Builder, lo: Position, hi: Position, body: Callable[[Any, Any], None]
     ) -> None:
         """body(first query, queries) for the blocks [lo, hi)."""
         ...
@@ -63,7 +65,7 @@ class Products(Protocol):
         ...
 
     def scores(
-        self, b: Builder, q: Start, row: Position, height: Position, scale: float, rooms: Rooms
+        self, b: Builder, q: Start, row: Any, height: Any, scale: float, rooms: Rooms
     ) -> None:
         """Of the queries from `row` on, times a factor."""
         ...
@@ -72,9 +74,7 @@ class Products(Protocol):
         """What keeps the exponentials of a row; None: they take the place of its scores."""
         ...
 
-    def results(
-        self, b: Builder, v: Start, y: Start, row: Position, height: Position, rooms: Rooms
-    ) -> None:
+    def results(self, b: Builder, v: Start, y: Start, row: Any, height: Any, rooms: Rooms) -> None:
         """Sums of values, times the reciprocals of the sums of their factors."""
         ...
 
