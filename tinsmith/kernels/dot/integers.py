@@ -22,7 +22,6 @@ from tinsmith.kernels._kernel import (
     Packed,
     Phase,
     Site,
-    Skip,
     Tier,
     kernel,
 )
@@ -188,7 +187,9 @@ def _pack_panels(em: Emit, plan: Plan) -> None:
     b, columns, p = em.b, plan.tiling.columns, plan.problem
     source, scratch = _pointer(em, 1), em.scratch.cast(I32)
 
-    def panel(matrix: Position, c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
+    def panel(
+        matrix: Position, c: Position, column: Position, widths: tuple[int, ...], valid: int
+    ) -> None:
         right = (source + matrix * (p.k * p.n) + column).fixed()
         to = scratch + matrix * plan.panels + c * (plan.depth * columns.size)
         table = scratch + matrix * (2 * columns.padded) + column
@@ -204,9 +205,7 @@ def _pack_panels(em: Emit, plan: Plan) -> None:
 
     with b.loop(em.begin, em.end) as t:
         matrix, c = t // columns.count, t % columns.count
-        each_column_panel(
-            b, columns, c, b.index(c) + 1, lambda *of: panel(matrix, *of)
-        )
+        each_column_panel(b, columns, c, b.index(c) + 1, lambda *of: panel(matrix, *of))
 
 
 Cut = tuple[tuple[int, ...], list[int], "list[Val | None]"]
@@ -322,7 +321,9 @@ def _item(em: Emit, plan: Plan, item: Position) -> tuple[Position, Position, Emi
         return 0, 0, em
     left = tuple(s // p.k for s in p.left)
     right = tuple(s // (p.k * p.n) for s in p.right)
-    index = unravel(item, p.batch, [left, right, *strides_of([*em.extras, em.outs[0]], 0, len(p.batch))])
+    index = unravel(
+        item, p.batch, [left, right, *strides_of([*em.extras, em.outs[0]], 0, len(p.batch))]
+    )
     here = shifted(em, [*index, *(0,) * (len(em.site.out.dims) - len(p.batch))])
     return offset(index, left), offset(index, right), here
 

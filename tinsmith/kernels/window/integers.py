@@ -29,7 +29,7 @@ from tinsmith.kernels.dot.tiles import choose
 from tinsmith.kernels.dot.zeros import side_of, taken_off
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.places import Position, unravel
-from tinsmith.kernels.sharing import PARTS, parts_for
+from tinsmith.kernels.sharing import PARTS
 from tinsmith.kernels.window.geometry import conv_geometry, steps
 from tinsmith.kernels.window.integers_pack import pack_computed, pack_input
 from tinsmith.kernels.window.integers_plan import Plan, cut_groups, pack_tables, pack_weights
@@ -175,14 +175,14 @@ def _multiply(em: Emit, plan: Plan) -> None:
         image, c = rest // panels, rest % panels
 
         def panel(c: Position, column: Position, widths: tuple[int, ...], _: int) -> None:
-            group = image % plan.cut.groups  # noqa: B023
+            group = image % plan.cut.groups
             weights, table = _weights(em, plan, group, column)
             left = plan.left.zeros(em, 0, 1) if plan.off_columns else None
-            one = _Panel(em, plan, image, group, column, widths, weights, table, left)  # noqa: B023
+            one = _Panel(em, plan, image, group, column, widths, weights, table, left)
             if plan.flat:
-                each_row_panel(b, plan.tiling.rows, lo, hi, lambda p, h: one.tile(0, p, h))  # noqa: B023
+                each_row_panel(b, plan.tiling.rows, lo, hi, lambda p, h: one.tile(0, p, h))
                 return
-            with b.loop(lo, hi) as run:  # noqa: B023
+            with b.loop(lo, hi) as run:
                 count = plan.tiling.rows.count
                 each_row_panel(b, plan.tiling.rows, 0, count, lambda p, h: one.tile(run, p, h))
 

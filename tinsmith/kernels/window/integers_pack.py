@@ -55,11 +55,11 @@ def _row(em: Emit, plan: Plan, place: tuple[Position, ...], to: Ptr, zero: Val |
         sink = (to + (w + begin) * pixel).fixed()
 
         def move(block: Position, valid: int, count: int) -> None:
-            x = (source + block * view.spec.strides[1]).load(plan.block)  # noqa: B023
+            x = (source + block * view.spec.strides[1]).load(plan.block)
             value = plan.left.stored(x, zero)
             if valid < plan.block:
                 value = b.first_lanes(valid, plan.block).select(value, b.zero(value.ty))
-            (sink + block * plan.block).store(value, count=count)  # noqa: B023
+            (sink + block * plan.block).store(value, count=count)
 
         _blocks(em, plan, move)
 
@@ -94,7 +94,7 @@ def _padding(em: Emit, plan: Plan, to: Ptr, pixels: int, zero: Val | None) -> No
             value = line
             if valid < plan.block:
                 value = b.first_lanes(valid, plan.block).select(value, b.zero(value.ty))
-            (sink + block * plan.block).store(value, count=count)  # noqa: B023
+            (sink + block * plan.block).store(value, count=count)
 
         _blocks(em, plan, fill)
 
