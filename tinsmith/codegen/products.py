@@ -34,6 +34,7 @@ Step = Callable[[Val, Val, Val], Val]
 """(sums, a lane of `a` in all lanes, a lane of `b` for each sum) -> sums."""
 
 BITS = 32  # of a lane
+MANY = 32  # registers
 I8, U8, I16 = Ty("i8"), Ty("u8"), Ty("i16")
 _NUMPY = {"i8": np.int8, "u8": np.uint8, "i16": np.int16, "f32": np.float32}
 
@@ -76,9 +77,10 @@ class Product:
         """A lane whose elements, of the type of `left` or `right`, are all 1."""
         return sum(1 << i * kind.bits for i in range(self.group))
 
-    def peak(self, target: Target) -> float:
-        """Operations/s of one core."""
-        return self.rate * target.peak
+    def vectors(self, target: Target) -> int:
+        """The most vectors of columns of a tile: where registers are few, a step that has a product
+        of its own beside its sums leaves no room for more vectors of `b` than two."""
+        return 2 if target.registers < MANY and self.lane != self.left else 6
 
 
 # ---- steps

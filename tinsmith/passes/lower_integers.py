@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import shape_of
+from tinsmith.passes.facts import filled_dims, shape_of
 from tinsmith.passes.lower_quant import FLOAT32, clipped, given
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, opt, p
@@ -38,11 +40,64 @@ def _need_float32(*scales: Any) -> None:
 
 def _requantised(sums: Value, factor: Any, zero: Any) -> Value:
     """saturate(round(sums * factor) + zero), of the type of `zero`."""
-    y = OPS["Round"](OPS["Mul"](OPS["Cast"](sums, to="float32"), factor))
+    y = sums if sums.dtype == FLOAT32 else OPS["Cast"](sums, to="float32")
+    y = OPS["Round"](OPS["Mul"](y, factor))
     zero = _column(zero, 1)
     if not isinstance(zero, np.ndarray) or zero.any():
         y = OPS["Add"](y, OPS["Cast"](zero, to="float32"))
     return OPS["Cast"](clipped(y, zero.dtype), to=zero.dtype.name)
+
+
+FEW = 4  # channels of a group up to which products of bytes leave most of a lane empty
+EXACT = 1 << 24  # up to here every whole number is a float32
+LARGEST = 255  # of the magnitudes of bytes less their zero points
+
+
+@rules.rule(
+    p.ConvInteger("x", "w", opt("x_zero"), opt("w_zero")).named("conv"),
+    x=given("uint8", 1, 4, 5, 5),
+    w=np.arange(-36, 36, dtype=np.int8).reshape(4, 2, 3, 3),
+    x_zero=np.array(3, np.uint8),
+    w_zero=np.array([1, 0, -2, 5], np.int8),
+    conv={"pad": (1, 1, 1, 1), "group": 2},
+)
+def few_channels(
+    x: Value, w: Value, x_zero: Value | None, w_zero: Value | None, conv: Node
+) -> Value:
+    """conv_integer(x, w) -> int(conv(float(x - xz), float(w - wz))), with few channels a group."""
+    dims = filled_dims(w)
+    if not _has_few(w, conv):
+        raise Skip(f"its {conv.group} groups have {dims[1:]} weights for each output")
+    return OPS["Cast"](_floats(x, x_zero, w, w_zero, conv), to="int32")
+
+
+def _has_few(w: Value, conv: Node) -> bool:
+    """Whether there are groups, of few channels, whose sums float32 holds exactly."""
+    dims = filled_dims(w)
+    return conv.group > 1 and dims[1] <= FEW and _most(dims) <= EXACT
+
+
+def _most(dims: Sequence[int]) -> int:
+    """A bound of the sums for each output of weights of these dims."""
+    return prod(dims[1:]) * LARGEST**2
+
+
+def _floats(x: Value, x_zero: Value | None, w: Value, w_zero: Value | None, conv: Node) -> Value:
+    """The sums of a convolution with few channels, as float32."""
+    tail = (1,) * (len(filled_dims(w)) - 1)
+    left = _real(x, None if x_zero is None else _column(_known(x_zero), 1))
+    right = _real(w, None if w_zero is None else _column(_known(w_zero), *tail))
+    return OPS["Conv"](left, right, **_window(conv))
+
+
+def _real(v: Value, zero: Any) -> Any:
+    """Bytes less their zero points, as float32."""
+    real = OPS["Cast"](_known(v), to="float32")
+    return real if zero is None else OPS["Sub"](real, OPS["Cast"](zero, to="float32"))
+
+
+def _window(conv: Node) -> dict[str, Any]:
+    return {n: getattr(conv, n) for n in ("stride", "pad", "dilation", "group", "auto_pad")}
 
 
 @rules.rule(
@@ -64,10 +119,17 @@ def qlinear_conv(
     """qlinear_conv(x, w, b) -> quantise((conv_integer(x, w) + b) * xs * ws / ys), sums exact."""
     _need_float32(xs, ws, ys)
     tail = (1,) * (len(shape_of(x)) - 2)
-    attrs = {n: getattr(conv, n) for n in ("stride", "pad", "dilation", "group", "auto_pad")}
-    y = OPS["ConvInteger"](x, w, xz, wz, **attrs)
-    if b is not None:
-        y = OPS["Add"](y, _column(_known(b), *tail))
+    begin = None if b is None else _column(_known(b), *tail)
+    if _has_few(w, conv):
+        y = _floats(x, xz, w, wz, conv)
+        room = EXACT - _most(filled_dims(w))
+        if isinstance(begin, np.ndarray) and np.abs(begin.astype(np.int64)).max() <= room:
+            begin = begin.astype(FLOAT32)
+        elif begin is not None:
+            y = OPS["Cast"](y, to="int32")
+    else:
+        y = OPS["ConvInteger"](x, w, xz, wz, **_window(conv))
+    y = y if begin is None else OPS["Add"](y, begin)
     factor = OPS["Mul"](_column(_known(xs), 1), _column(_known(ws), *tail))
     return _requantised(y, OPS["Div"](factor, _column(_known(ys), 1)), _known(yz))
 

@@ -104,7 +104,7 @@ def matmul_integer(site: Site) -> Choice:
     left, right = side_of(site, 0, row, each), side_of(site, 1, row, p.n)
     w = _constant(site)
     zero = site.input(3).const if site.has(3) else None
-    tiling = choose(target, p.m, p.n, row.depth(p.k))
+    tiling = choose(target, p.m, p.n, row.depth(p.k), most_vectors=row.vectors(target))
     stride = spread_stride(row.depth(p.k), tiling.rows.size)
     off_rows = not right.is_zero
     if w is not None:

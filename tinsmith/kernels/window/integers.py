@@ -85,7 +85,7 @@ def _plan(site: Site, geo: Any, row: Any, block: int) -> Plan:
     flat = geo.is_pointwise and not any(geo.after)
     pixels, rows = (prod(geo.out), 1) if flat else (geo.out[2], geo.out[0] * geo.out[1])
     depth = geo.taps * cut.lanes
-    tiling = choose(site.target, pixels, cut.columns, depth)
+    tiling = choose(site.target, pixels, cut.columns, depth, most_vectors=row.vectors(site.target))
     units = geo.batch * cut.groups * tiling.columns.count
     parts = max(1, min(tiling.rows.count if flat else rows, -(-PARTS // units)))
     if site.target.time(2.0 * units * rows * pixels * depth, 0) < 1e-5:
