@@ -52,7 +52,8 @@ def test_products(m, k, n, target, rows):
 
 
 BATCHES = [((2, 3, 5, 6), (6, 7)), ((2, 3, 5, 6), (3, 6, 7)), ((5, 6), (2, 6, 7)), ((6,), (6, 7)),
-           ((2, 5, 6), (6,)), ((2, 1, 4, 9), (1, 3, 9, 20)), ((1, 60, 70), (1, 70, 40))]  # fmt: skip
+           ((2, 5, 6), (6,)), ((2, 1, 4, 9), (1, 3, 9, 20)),
+           ((1, 60, 70), (1, 70, 40))]  # fmt: skip
 
 
 @pytest.mark.parametrize("left, right", BATCHES)
@@ -98,7 +99,8 @@ def test_what_follows_is_computed_with_the_sums(op, shapes, kernel, rows):
     left, right, columns = shapes
     factor = RNG.uniform(1e-4, 1e-3, columns).astype(np.float32)
     epilogue = [("Cast", None, {"to": "float32"}), ("Mul", factor), ("Tanh",),
-                ("Mul", np.full((), 100, np.float32)), ("Round",), ("Cast", None, {"to": "int8"})]  # fmt: skip
+                ("Mul", np.full((), 100, np.float32)), ("Round",),
+                ("Cast", None, {"to": "int8"})]  # fmt: skip
     check(op, [ends("uint8", *left), ends("int8", *right)], kernel=kernel, epilogue=epilogue,
           consts=[1])  # fmt: skip
 

@@ -8,7 +8,6 @@ from tests.passes.build import Builder, native
 from tinsmith import ops
 from tinsmith.graph import Type
 from tinsmith.ops import OPS
-from tinsmith.passes import run_passes
 
 RNG = np.random.default_rng(8)
 

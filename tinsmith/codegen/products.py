@@ -115,6 +115,8 @@ def _element(v: Val, i: int, kind: Ty) -> Val:
 PMADDWD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd",
            16: "llvm.x86.avx512.pmaddw.d.512"}  # fmt: skip
 """Sums of two products of 16 bits, by lanes (Intel 64 and IA-32 Architectures SDM, volume 2)."""
+WHOLE = ("scalar", "sse2", "avx2", "avx512")
+"""Instruction sets of x86-64 that have whole numbers in vectors as wide as those of floats."""
 VPDPBUSD = {lanes: f"llvm.x86.avx512.vpdpbusd.{BITS * lanes}" for lanes in (4, 8, 16)}
 """Four products of unsigned by signed bytes, added to 32 bits without saturation (ibidem)."""
 
@@ -147,9 +149,9 @@ PRODUCTS: dict[str, Product] = {
     row.name: row
     for row in (
         Product("float32", frozenset({("float32", "float32")}), F32, F32, F32, F32, fused),
-        _pairs("pairs", step=spelled(I16, I16)),
+        _pairs("pairs", step=spelled(I16, I16), rate=0.7),
         _pairs("pmaddwd", step=multiply_pairs, rate=1.6,
-               needs=lambda target: target.triple.startswith("x86_64")),
+               needs=lambda target: target.vectors in WHOLE),
         Product("vpdpbusd", _BYTES, U8, I8, I32, I32, multiply_bytes, rate=4.0,
                 needs=lambda target: target.has_byte_products),
     )

@@ -45,7 +45,8 @@ class FuseElementwise:
     """An anchor and the elementwise nodes after it, or elementwise nodes alone, become Fused.
 
     A region has one result, read from outside or a graph output; everything in it has the result's
-    shape and one element type, but for what follows sums of products of bytes. One-element constants live inside the body, all else comes in.
+    shape and one element type, but for what follows sums of products of bytes. One-element
+    constants live inside the body, all else comes in.
 
     max_nodes: how large a region may become.
     anchors: operators besides those with the trait `anchor` whose results are finished in place.

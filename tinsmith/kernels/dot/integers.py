@@ -7,6 +7,7 @@ constant: then they are packed while the model is compiled.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -267,7 +268,7 @@ def _summed(at: Operands, widths: tuple[int, ...]) -> list[Val]:
 
 def _multiply(em: Emit, plan: Plan) -> None:
     """Tiles are (product of the batch, cell), the cell innermost."""
-    b, p, columns = em.b, plan.problem, plan.tiling.columns
+    b, columns = em.b, plan.tiling.columns
     lanes = em.scratch.cast(I32)
     with b.loop(em.begin, em.end) as t:
         item, cell = t // plan.cells.count, t % plan.cells.count
@@ -280,15 +281,13 @@ def _multiply(em: Emit, plan: Plan) -> None:
             table = (lanes + plan.tables_at + matrix * (2 * columns.padded)).fixed()
         rlo, rhi = part(cell % plan.cells.rows, plan.cells.rows, plan.tiling.rows.count)
         clo, chi = part(cell // plan.cells.rows, plan.cells.columns, columns.count)
-        each_row_panel(
-            b, plan.tiling.rows, rlo, rhi,
-            lambda row, height: _row_panel(here, plan, rows, (panels, table), row, height, clo, chi),
-        )  # fmt: skip
+        tile = partial(_row_panel, here, plan, rows, (panels, table), (clo, chi))
+        each_row_panel(b, plan.tiling.rows, rlo, rhi, tile)
 
 
 def _row_panel(
-    em: Emit, plan: Plan, rows: Ptr, right: tuple[Ptr, Ptr], row: Position, height: int,
-    clo: Position, chi: Position,
+    em: Emit, plan: Plan, rows: Ptr, right: tuple[Ptr, Ptr], panels: tuple[Position, Position],
+    row: Position, height: int,
 ) -> None:  # fmt: skip
     b, p, columns = em.b, plan.problem, plan.tiling.columns
     a = (rows + row * plan.stride).fixed()
@@ -310,7 +309,7 @@ def _row_panel(
         sums = taken_off(em, sums, totals, lefts, table, columns.padded)
         finish_tile(em, sums, row, column, valid, em.workspace.cast(I32), p.row_dims)
 
-    each_column_panel(b, columns, clo, chi, panel)
+    each_column_panel(b, columns, *panels, panel)
 
 
 def _item(em: Emit, plan: Plan, item: Position) -> tuple[Position, Position, Emit]:

@@ -3,9 +3,9 @@
     for k: for i in rows: for j in vectors: acc[i][j] += a[i][k] . b[k][j]
 
 What a lane holds, and how products are added, is a row of `codegen/products.py`: of float32 a lane
-is one element, of bytes a group of them. A lies in rows (`a_row` lanes apart, k contiguous); B has k
-`b_row` apart and columns contiguous, so packed panels ([panel][k][columns]) and plain matrices are
-read alike.
+is one element, of bytes a group of them. A lies in rows (`a_row` lanes apart, k contiguous); B has
+k `b_row` apart and columns contiguous, so packed panels ([panel][k][columns]) and plain matrices
+are read alike.
 """
 
 from __future__ import annotations
