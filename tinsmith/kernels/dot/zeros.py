@@ -136,8 +136,8 @@ def pack_table(w: Array, zero: Array | None, name: str, columns: Columns) -> Arr
 
 
 def taken_off(
-    em: Emit, tile: Tile, rows: Sequence[Val] | None, lefts: Sequence[Val] | None, table: Ptr,
-    padded: int,
+    em: Emit, tile: Tile, rows: Sequence[Val] | None, lefts: Sequence[Val | None] | None,
+    table: Ptr, padded: int,
 ) -> Tile:  # fmt: skip
     """Sums less what zero points contribute: `rows` are the sums of A's rows (None: zero points of
     columns are 0), `lefts` A's zero points (None: they are 0), one int32 for each row of the tile;
@@ -153,8 +153,9 @@ def taken_off(
         for j, v in enumerate(line):
             if rows is not None:
                 v = v - zeros[j] * rows[i].splat(v.ty.lanes)
-            if lefts is not None:
-                v = v - sums[j] * lefts[i].splat(v.ty.lanes)
+            left = None if lefts is None else lefts[i]
+            if left is not None:
+                v = v - sums[j] * left.splat(v.ty.lanes)
             values[j] = v
         found.append(values)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from tinsmith.codegen.builder import Ptr, Val
@@ -64,10 +65,9 @@ def _row(em: Emit, plan: Plan, place: tuple[Position, ...], to: Ptr, zero: Val |
         _blocks(em, plan, move)
 
 
-def _blocks(em: Emit, plan: Plan, body: object) -> None:
+def _blocks(em: Emit, plan: Plan, body: Callable[[Position, int, int], None]) -> None:
     """`body(block, channels, elements)` for the channel blocks of a pixel: how many channels there
     are, and how many elements they take when they are packed."""
-    assert callable(body)
     whole, rest = divmod(plan.cut.inputs, plan.block)
     if whole == 1:
         body(0, plan.block, plan.block)
