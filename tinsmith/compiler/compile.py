@@ -70,8 +70,8 @@ def compile(
 
     threads    of the cpu backend; 1 where nothing is said
     backend    "cpu" (generated code) or "numpy" (the reference of every operator)
-    target     "host", or an instruction set this machine has: "amx", "avx512", "avx2", "sse2",
-               "scalar"
+    target     "host", or an instruction set this machine has: "amx", "avx512vnni", "avx512",
+               "avxvnni", "avx2", "sse2", "scalar"
     kernels    overrides, as TINSMITH_KERNELS: "Conv=reference,layer1.0.conv1=conv_direct"
     passes     which passes run, e.g. "-fuse-elementwise" (see `tinsmith passes`)
     precision  "default", or "strict" (no Strassen, no matrix registers, only small Winograd tiles:
