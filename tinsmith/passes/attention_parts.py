@@ -25,8 +25,7 @@ Add = Callable[..., Value]
 @register("machine", name=NAME, devices=("cpu",))
 @dataclass(frozen=True)
 class SplitAttention:
-    """Attention becomes attention over rows, and what prepares its operands; so does rotary
-    embedding."""
+    """Attention becomes attention over rows, rotary embedding moves and elementwise nodes."""
 
     def run(self, graph: Graph, context: Context) -> int:
         changes = 0
