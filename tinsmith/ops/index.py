@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Shape, Type, Value
+from tinsmith.ops._move import Part, by_table, placed
 from tinsmith.ops._op import axis_of, need, op
 from tinsmith.ops._rules import INTS, need_dtype, need_same, unify
 
@@ -50,6 +51,17 @@ def _need_in_range(indices: Value, size: Dim, x: Value) -> None:
     )
 
 
+@Gather.moves
+def _(y: Value, x: Value, indices: Any, *, axis: int) -> Part | None:
+    axis, places = axis % len(x.shape or ()), indices.astype(np.int64).reshape(-1)
+    size = (x.shape or ())[axis]
+    if isinstance(size, int):
+        places = np.where(places < 0, places + size, places)
+    elif np.any(places < 0):
+        return None
+    return placed(x, {axis: places})
+
+
 @op("move")
 def GatherElements(x, indices, *, axis=0):
     """y[i, j, ...] = x[i, j, ...] with the place on `axis` replaced by indices[i, j, ...]"""
@@ -82,6 +94,9 @@ def _need_elements(x: Value, indices: Value, axis: int) -> None:
         need(fits, f"indices {indices.type} are larger than {x.type} on axis {i}")
 
 
+by_table(GatherElements)
+
+
 @op("move")
 def GatherND(x, indices, *, batch_dims=0):
     """y[b, i] = x[b, indices[b, i, 0], indices[b, i, 1], ...]: a slice of x for each index tuple"""
@@ -106,6 +121,9 @@ def _(x: Value, indices: Value, *, batch_dims: int) -> Type:
         for a, b in zip(x.shape[:batch_dims], indices.shape[:batch_dims], strict=True)
     )
     return Type(x.dtype, batch + indices.shape[batch_dims:-1] + x.shape[batch_dims + depth :])
+
+
+by_table(GatherND)
 
 
 def _tuple_length(x: Value, indices: Value, batch_dims: int = 0) -> int | None:

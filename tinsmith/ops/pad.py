@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Type, Value
+from tinsmith.ops._move import Array, Move, placed
 from tinsmith.ops._op import fresh, need, op
 from tinsmith.ops._rules import (
     INTS,
@@ -55,13 +56,17 @@ def _padded(x: Any, pairs: list[tuple[int, int]], value: Any, mode: Any) -> Any:
     need_room(dims, x.dtype)
     if mode != "constant":
         return np.pad(x, grow, mode=mode)
-    fill = np.asarray("" if x.dtype.kind == "O" else 0, x.dtype)
-    if value is not None:
-        fill = np.asarray(value).reshape(-1)[:1].astype(x.dtype)
     y = np.empty(dims, x.dtype)
-    y[...] = fill
+    y[...] = _fill(value, x.dtype)
     y[tuple(slice(a, a + n) for n, (a, _) in zip(x.shape, grow, strict=True))] = x
     return y
+
+
+def _fill(value: Any, dtype: Any) -> Any:
+    """What lies outside, as an array of one element."""
+    if value is None:
+        return np.full(1, "" if dtype.kind == "O" else 0, dtype)
+    return np.asarray(value).reshape(-1)[:1].astype(dtype)
 
 
 @Pad.type
@@ -92,6 +97,29 @@ def _(x: Value, pads: Value, value: Value | None, axes: Value | None, *, mode: s
     return Type(x.dtype, tuple(dims))
 
 
+@Pad.moves
+def _(y: Value, x: Value, pads: Any, value: Any, axes: Any, *, mode: str) -> Move | None:
+    if not x.type.is_static:
+        return None
+    where = range(len(x.dims)) if axes is None else axes.reshape(-1).tolist()
+    pairs = _pairs(pads.reshape(-1).tolist(), where, len(x.dims))
+    return _padded_move(y, x, pairs, _fill(value, x.dtype), mode)
+
+
+def _padded_move(
+    y: Value, x: Value, pairs: list[tuple[int, int]], fill: Any, mode: str = "constant"
+) -> Move:
+    """Each axis is read at its places and beyond, or at those that stand for places beyond."""
+    places: dict[int, range | Array] = {}
+    for axis, ((a, b), n) in enumerate(zip(pairs, x.dims, strict=True)):
+        if mode == "constant" and (a or b):
+            places[axis] = range(-a, n + b)
+        elif a or b:
+            kept, grown = np.arange(max(-a, 0), n - max(-b, 0)), (max(a, 0), max(b, 0))
+            places[axis] = np.pad(kept, grown, mode=mode) if any(grown) else kept  # type: ignore[call-overload]
+    return Move(y.dims, (placed(x, places),), fill=fill if mode == "constant" else None)
+
+
 @op("move")
 def CenterCropPad(x, shape, *, axes=None):
     """y = the middle of x, cut or padded with zeros to `shape` along `axes`
@@ -99,12 +127,17 @@ def CenterCropPad(x, shape, *, axes=None):
     What is odd: cutting starts half an element early, padding puts one more at the end.
     """
     where = range(x.ndim) if axes is None else axes
-    pairs = [(0, 0)] * x.ndim
-    for axis, want in zip(where, np.asarray(shape).reshape(-1).tolist(), strict=True):
-        gap = want - x.shape[axis]
+    pairs = _centred(x.shape, np.asarray(shape).reshape(-1).tolist(), where)
+    return _padded(x, pairs, None, "constant")
+
+
+def _centred(dims: Any, wanted: Any, where: Any) -> list[tuple[int, int]]:
+    pairs = [(0, 0)] * len(dims)
+    for axis, want in zip(where, wanted, strict=True):
+        gap = want - dims[axis]
         before = gap // 2 if gap >= 0 else -(-gap // 2)
         pairs[axis] = (before, gap - before)
-    return _padded(x, pairs, None, "constant")
+    return pairs
 
 
 @CenterCropPad.type
@@ -120,3 +153,12 @@ def _(x: Value, shape: Value, *, axes: tuple[int, ...] | None) -> Type:
     for i, axis in enumerate(where):
         dims[axis] = fresh() if wanted is None else wanted[i]
     return Type(x.dtype, tuple(dims))
+
+
+@CenterCropPad.moves
+def _(y: Value, x: Value, shape: Any, *, axes: tuple[int, ...] | None) -> Move | None:
+    if not x.type.is_static:
+        return None
+    where = range(len(x.dims)) if axes is None else axes
+    pairs = _centred(x.dims, shape.reshape(-1).tolist(), where)
+    return _padded_move(y, x, pairs, _fill(None, x.dtype))
