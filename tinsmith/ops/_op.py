@@ -48,6 +48,7 @@ import numpy as np
 
 from tinsmith.errors import TypeRuleError, suggest
 from tinsmith.graph import Dim, Holder, Node, Type, Value
+from tinsmith.ops import _apart
 from tinsmith.ops._kinds import checks_of
 from tinsmith.ops._move import Move, Part, view
 from tinsmith.registry import Registry
@@ -109,6 +110,7 @@ class Op:
         self._most: Callable[..., int] | None = None
         self.derivatives: Gradient | None = None
         self._moves: Callable[..., Any] | None = None
+        self._apart: Callable[[Node], _apart.Apart] | None = None
 
     def type(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: the type rule. Called with the input Values (None where absent) and all
@@ -149,6 +151,12 @@ class Op:
         known.
         """
         self._moves = rule
+        return rule
+
+    def apart(self, rule: Callable[[Node], _apart.Apart]) -> Callable[[Node], _apart.Apart]:
+        """Decorator: from a node to the axes of its outputs that are computed apart (`_apart.py`).
+        Needless where the operator is elementwise or moves."""
+        self._apart = rule
         return rule
 
     # ---- what the graph calls
@@ -239,6 +247,14 @@ class Op:
             Move(y.shape, (m,)) if isinstance(m, Part) else m  # type: ignore[arg-type]
             for y, m in zip(node.outputs, got, strict=True)
         )
+
+    def axes_apart(self, node: Node) -> _apart.Apart:
+        """The axes that a node of this operator computes apart, as far as that is known."""
+        if self._apart is not None:
+            return self._apart(node)
+        if "elementwise" in self.traits:
+            return _apart.elementwise(node)
+        return _apart.moved(node) if self.traits & {"view", "move"} else {}
 
     def _args(self, inputs: tuple[Value | None, ...]) -> tuple[Value | None, ...]:
         """The inputs, with None for those that are not given."""

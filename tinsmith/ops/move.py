@@ -160,7 +160,7 @@ def _(x: Value, split: Value | None, *, axis: int, num_outputs: int | None) -> t
 def _(y: Value, x: Value, split: Array | None, *, axis: int, num_outputs: Any) -> Part | None:
     """As far as it is known how many places come before and are its own."""
     assert y.producer is not None
-    if len(y.producer.outputs) == 1:
+    if len(y.producer.outputs) == 1 and split is None:
         return placed(x, {})
     sizes: list[Any] = [v.shape[axis] for v in y.producer.outputs[: y.index + 1] if v.shape]
     if not all(isinstance(n, int) for n in sizes):
@@ -341,6 +341,8 @@ def _(x: Value, *, blocksize: int, mode: str) -> Type:
 
 @DepthToSpace.moves
 def _(y: Value, x: Value, *, blocksize: int, mode: str) -> Part | None:
+    if blocksize == 1:
+        return placed(x, {})
     return split_moved(*_to_space(x.dims, blocksize, mode)) if x.type.is_static else None
 
 
@@ -371,6 +373,8 @@ def _(x: Value, *, blocksize: int, mode: str) -> Type:
 
 @SpaceToDepth.moves
 def _(y: Value, x: Value, *, blocksize: int, mode: str) -> Part | None:
+    if blocksize == 1:
+        return placed(x, {})
     return split_moved(*_to_depth(x.dims, blocksize, mode)) if x.type.is_static else None
 
 

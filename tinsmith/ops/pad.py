@@ -99,25 +99,28 @@ def _(x: Value, pads: Value, value: Value | None, axes: Value | None, *, mode: s
 
 @Pad.moves
 def _(y: Value, x: Value, pads: Any, value: Any, axes: Any, *, mode: str) -> Move | None:
-    if not x.type.is_static:
-        return None
-    where = range(len(x.dims)) if axes is None else axes.reshape(-1).tolist()
-    pairs = _pairs(pads.reshape(-1).tolist(), where, len(x.dims))
+    rank = len(x.shape or ())
+    where = range(rank) if axes is None else axes.reshape(-1).tolist()
+    pairs = _pairs(pads.reshape(-1).tolist(), where, rank)
     return _padded_move(y, x, pairs, _fill(value, x.dtype), mode)
 
 
 def _padded_move(
     y: Value, x: Value, pairs: list[tuple[int, int]], fill: Any, mode: str = "constant"
-) -> Move:
+) -> Move | None:
     """Each axis is read at its places and beyond, or at those that stand for places beyond."""
     places: dict[int, range | Array] = {}
-    for axis, ((a, b), n) in enumerate(zip(pairs, x.dims, strict=True)):
-        if mode == "constant" and (a or b):
+    for axis, ((a, b), n) in enumerate(zip(pairs, x.shape or (), strict=True)):
+        if not a and not b:
+            continue
+        if isinstance(n, str):
+            return None
+        if mode == "constant":
             places[axis] = range(-a, n + b)
-        elif a or b:
+        else:
             kept, grown = np.arange(max(-a, 0), n - max(-b, 0)), (max(a, 0), max(b, 0))
             places[axis] = np.pad(kept, grown, mode=mode) if any(grown) else kept  # type: ignore[call-overload]
-    return Move(y.dims, (placed(x, places),), fill=fill if mode == "constant" else None)
+    return Move(y.shape or (), (placed(x, places),), fill=fill if mode == "constant" else None)
 
 
 @op("move")
