@@ -16,8 +16,10 @@ from tinsmith.ops._apart import axes_apart
 from tinsmith.ops._move import Move, moves_of
 
 load_samples()
+JOINED = {"sources": ((1, 2, 2), (0, 0, 3), (1, 0, 1))}
 MOVERS = [name for name in OPS if OPS[name].traits & {"move", "view"}]
 MOVED = [s for s in SAMPLES if s.op in MOVERS]
+MOVED.append(Sample("ChannelGather", (data((2, 3, 2)), data((2, 4, 2))), JOINED))
 
 
 def node_of(sample: Sample, symbols: int = 0) -> Node:

@@ -73,13 +73,11 @@ def planes(node: Node) -> Apart:
 
 def but_one(node: Node) -> Apart:
     """All axes of the first input but the one that `axis` names."""
-    x = node.inputs[0]
-    rank = 0 if x is None or x.shape is None else len(x.shape)
-    return {d: (d,) for d in range(rank) if d != node.axis % rank}
+    axis, rank = node.axis, len(node.output.shape or ())
+    return {d: (d,) for d in range(rank) if d != axis % rank}
 
 
 def before(node: Node) -> Apart:
     """The axes of the first input before the one that `axis` names."""
-    x = node.inputs[0]
-    rank = 0 if x is None or x.shape is None else len(x.shape)
-    return {d: (d,) for d in range(node.axis % rank if rank else 0)}
+    rank = len(node.output.shape or (1,))
+    return {d: (d,) for d in range(node.axis % rank)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -178,19 +179,22 @@ def Slice(x, starts, ends, axes=None, steps=None):
     Negative numbers count from the end of the axis; then start and end are clamped: to
     [0, size] for a positive step, to [0, size - 1] and [-1, size - 1] for a negative one.
     """
-    numbers = [None if v is None else np.asarray(v).reshape(-1).tolist() for v in (starts, ends)]
-    first, last = numbers
-    assert first is not None and last is not None
-    where = range(len(first)) if axes is None else np.asarray(axes).reshape(-1).tolist()
-    by = [1] * len(first) if steps is None else np.asarray(steps).reshape(-1).tolist()
-    need_data(0 not in by, f"a step is 0: {by}")
-    for start, end, axis, step in zip(first, last, where, by, strict=True):
+    for start, end, axis, step in _cuts(starts, ends, axes, steps):
+        need_data(step, f"the step of axis {axis} is 0")
         places = slice_range(start, end, step, x.shape[axis])
         index: list[Any] = [slice(None)] * x.ndim
         stop = None if places.stop < 0 else places.stop
         index[axis] = slice(places.start, stop, step) if len(places) else slice(0, 0)
         x = x[tuple(index)]
     return x
+
+
+def _cuts(starts: Any, ends: Any, axes: Any, steps: Any) -> Iterator[tuple[int, ...]]:
+    """(start, end, axis, step) of each cut, from the operands of a Slice."""
+    count = np.size(starts)
+    given = (starts, ends, range(count) if axes is None else axes, steps)
+    rows = [[1] * count if v is None else np.asarray(v).reshape(-1).tolist() for v in given]
+    return zip(*rows, strict=True)
 
 
 def slice_range(start: int, end: int, step: int, size: int) -> range:
@@ -246,11 +250,8 @@ def _sliced(start: int, end: int, step: int, size: Dim) -> Dim:
 @Slice.moves
 def _(y: Value, x: Value, starts: Array, ends: Array, axes: Any, steps: Any) -> Part | None:
     shape, places = x.shape or (), dict[int, range | Array]()
-    count = starts.size
-    where = range(count) if axes is None else axes.reshape(-1).tolist()
-    by = [1] * count if steps is None else steps.reshape(-1).tolist()
-    for axis, start, end, step in zip(where, starts.flat, ends.flat, by, strict=True):
-        size, start, end, axis = shape[axis], int(start), int(end), axis % len(shape)
+    for start, end, axis, step in _cuts(starts, ends, axes, steps):
+        size, axis = shape[axis], axis % len(shape)
         if isinstance(size, int):
             found = slice_range(start, end, step, size)
             if found != range(size):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Type, Value
-from tinsmith.ops._move import Array, Move, placed
+from tinsmith.ops._move import Array, Move, by_table, placed
 from tinsmith.ops._op import fresh, need, op
 from tinsmith.ops._rules import (
     INTS,
@@ -28,15 +28,15 @@ def Pad(x, pads, value=None, axes=None, *, mode="constant"):
 
     `mode`: constant (`value`, default 0), reflect (without the edge), edge, wrap (as a torus).
     """
-    numbers = [int(p) for p in np.asarray(pads).reshape(-1)]
-    where = range(x.ndim) if axes is None else [int(a) for a in np.asarray(axes).reshape(-1)]
-    return _padded(x, _pairs(numbers, where, x.ndim), value, mode)
+    return _padded(x, _pairs(pads, axes, x.ndim), value, mode)
 
 
-def _pairs(numbers: Any, where: Any, rank: int) -> list[tuple[int, int]]:
+def _pairs(pads: Any, axes: Any, rank: int) -> list[tuple[int, int]]:
+    numbers = np.asarray(pads).reshape(2, -1).tolist()
+    where = range(rank) if axes is None else np.asarray(axes).reshape(-1).tolist()
     pairs = [(0, 0)] * rank
-    for i, axis in enumerate(where):
-        pairs[axis] = (numbers[i], numbers[len(where) + i])
+    for axis, before, after in zip(where, *numbers, strict=True):
+        pairs[axis] = (before, after)
     return pairs
 
 
@@ -99,28 +99,20 @@ def _(x: Value, pads: Value, value: Value | None, axes: Value | None, *, mode: s
 
 @Pad.moves
 def _(y: Value, x: Value, pads: Any, value: Any, axes: Any, *, mode: str) -> Move | None:
-    rank = len(x.shape or ())
-    where = range(rank) if axes is None else axes.reshape(-1).tolist()
-    pairs = _pairs(pads.reshape(-1).tolist(), where, rank)
-    return _padded_move(y, x, pairs, _fill(value, x.dtype), mode)
-
-
-def _padded_move(
-    y: Value, x: Value, pairs: list[tuple[int, int]], fill: Any, mode: str = "constant"
-) -> Move | None:
     """Each axis is read at its places and beyond, or at those that stand for places beyond."""
     places: dict[int, range | Array] = {}
-    for axis, ((a, b), n) in enumerate(zip(pairs, x.shape or (), strict=True)):
+    shape, fill = x.shape or (), _fill(value, x.dtype) if mode == "constant" else None
+    for axis, ((a, b), n) in enumerate(zip(_pairs(pads, axes, len(shape)), shape, strict=True)):
         if not a and not b:
             continue
         if isinstance(n, str):
             return None
-        if mode == "constant":
-            places[axis] = range(-a, n + b)
-        else:
-            kept, grown = np.arange(max(-a, 0), n - max(-b, 0)), (max(a, 0), max(b, 0))
-            places[axis] = np.pad(kept, grown, mode=mode) if any(grown) else kept  # type: ignore[call-overload]
-    return Move(y.shape or (), (placed(x, places),), fill=fill if mode == "constant" else None)
+        places[axis] = range(-a, n + b)
+        if fill is None:
+            kept: Any = range(max(-a, 0), n - max(-b, 0))
+            grown: Any = (max(a, 0), max(b, 0))
+            places[axis] = np.pad(kept, grown, mode=mode) if any(grown) else np.array(kept)
+    return Move(y.shape or (), (placed(x, places),), fill=fill)
 
 
 @op("move")
@@ -130,17 +122,15 @@ def CenterCropPad(x, shape, *, axes=None):
     What is odd: cutting starts half an element early, padding puts one more at the end.
     """
     where = range(x.ndim) if axes is None else axes
-    pairs = _centred(x.shape, np.asarray(shape).reshape(-1).tolist(), where)
+    pairs = [(0, 0)] * x.ndim
+    for axis, want in zip(where, np.asarray(shape).reshape(-1).tolist(), strict=True):
+        gap = want - x.shape[axis]
+        before = gap // 2 if gap >= 0 else -(-gap // 2)
+        pairs[axis] = (before, gap - before)
     return _padded(x, pairs, None, "constant")
 
 
-def _centred(dims: Any, wanted: Any, where: Any) -> list[tuple[int, int]]:
-    pairs = [(0, 0)] * len(dims)
-    for axis, want in zip(where, wanted, strict=True):
-        gap = want - dims[axis]
-        before = gap // 2 if gap >= 0 else -(-gap // 2)
-        pairs[axis] = (before, gap - before)
-    return pairs
+by_table(CenterCropPad)
 
 
 @CenterCropPad.type
@@ -156,12 +146,3 @@ def _(x: Value, shape: Value, *, axes: tuple[int, ...] | None) -> Type:
     for i, axis in enumerate(where):
         dims[axis] = fresh() if wanted is None else wanted[i]
     return Type(x.dtype, tuple(dims))
-
-
-@CenterCropPad.moves
-def _(y: Value, x: Value, shape: Any, *, axes: tuple[int, ...] | None) -> Move | None:
-    if not x.type.is_static:
-        return None
-    where = range(len(x.dims)) if axes is None else axes
-    pairs = _centred(x.dims, shape.reshape(-1).tolist(), where)
-    return _padded_move(y, x, pairs, _fill(None, x.dtype))

@@ -9,6 +9,7 @@ import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
+from tinsmith.ops._apart import axes_apart
 from tinsmith.ops._move import moves_of
 from tinsmith.passes.facts import shape_of
 from tinsmith.passes.manager import Context, register
@@ -237,8 +238,8 @@ def _keeps_channels(reader: Node, value: Value) -> bool:
     if reader.inputs.count(value) != 1 or reader.inputs[0] is not value:
         return False
     if reader.op.name != "Conv":
-        activates = "activation" in reader.op.traits and len(reader.inputs) == 1
-        return len(reader.outputs) == 1 and (reader.op.name in POOLS or activates)
+        first, *others = axes_apart(reader).get(1, (None,))
+        return len(reader.outputs) == 1 and first == 1 and all(axis is None for axis in others)
     if any(v is None or v.const is None for v in reader.inputs[1:]):
         return False
     size = value.shape[1] if value.shape else None

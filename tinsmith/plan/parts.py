@@ -45,18 +45,16 @@ def free_concat(node: Node, homes: Mapping[Value, Tensor]) -> Parts | None:
         return None
     whole = Tensor(y.name, y.dtype, y.dims, block)
     parts = Parts(whole)
-    start = 0
+    starts = _starts(values, axis, block)
     for v in values:
         home = homes.get(v)
         own = home is not None and home.parent is None and home.space == "arena"
         if own and home is not None and home.block == block and not home.is_pinned:
             parts.aliases.append((v, home))
         else:
-            parts.pending.append((v, start))
-        start += _extent(v.dims, axis, block)
+            parts.pending.append((v, starts[v]))
     if not parts.aliases:
         return None
-    starts = _starts(values, axis, block)
     for v, home in parts.aliases:
         home.parent, home.part = whole, starts[v]
         whole.widen(Layout(block, home.halo))
@@ -114,15 +112,11 @@ def _cuts_cleanly(
     )
 
 
-def _extent(dims: tuple[int, ...], axis: int, block: int) -> int:
-    return dims[1] if block else prod(dims[axis:])
-
-
 def _starts(values: list[Value], axis: int, block: int) -> dict[Value, int]:
     starts, at = {}, 0
     for v in values:
         starts[v] = at
-        at += _extent(v.dims, axis, block)
+        at += v.dims[1] if block else prod(v.dims[axis:])
     return starts
 
 

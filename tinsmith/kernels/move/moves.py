@@ -5,11 +5,13 @@ All on plain layouts and elements of 1, 2, 4 or 8 bytes.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
+from tinsmith.codegen.builder import Val
 from tinsmith.codegen.types import Ty
 from tinsmith.kernels._kernel import (
     PLAIN,
@@ -24,7 +26,9 @@ from tinsmith.kernels._kernel import (
 )
 from tinsmith.kernels.layout import lanes_of, spec_of
 from tinsmith.kernels.move.strided import Copy, emit_copy, emit_fill, plan_copy
+from tinsmith.kernels.resize import choices_for
 from tinsmith.ops._move import Move, Part, moves_of
+from tinsmith.ops.resize import Table
 
 Copied = tuple[Copy, int, int, int]
 """A copy, the operand or output it concerns, and both sides' first elements."""
@@ -104,24 +108,19 @@ def _part(part: Part, move: Move, at: int, bits: int) -> tuple[Copy, int, int]:
     return plan_copy([len(r) for r in inside], src, dst, bits), first, place
 
 
-def _strided(op: str, name: str, doc: str) -> None:
-    """Register the copies that an operator's moves come to, where all places are even steps."""
-
-    def rule(site: Site) -> Choice:
-        parts: list[Copied] = []
-        moves = moved(site)
-        for i, move in enumerate(moves):
-            at = 0
-            for part in move.parts:
-                if prod(map(int, part.box)) or len(move.parts) == 1:
-                    copy, first, place = _part(part, move, at, _bits(site))
-                    parts.append((copy, part.source if len(moves) == 1 else i, first, place))
-                at += int(part.box[move.axis])
-        extra = () if moves[0].fill is None else (_filled(site, moves[0].fill),)
-        return _choice(site, parts, reads={p.source for m in moves for p in m.parts}, extra=extra)
-
-    rule.__name__, rule.__doc__ = name, doc
-    kernel(op, Tier.VECTOR)(rule)
+def copies(site: Site) -> Choice:
+    """Strided copies, transposed in registers where the contiguous axis changes; a fill."""
+    parts: list[Copied] = []
+    moves = moved(site)
+    for i, move in enumerate(moves):
+        at = 0
+        for part in move.parts:
+            if prod(map(int, part.box)) or len(move.parts) == 1:
+                copy, first, place = _part(part, move, at, _bits(site))
+                parts.append((copy, part.source if len(moves) == 1 else i, first, place))
+            at += int(part.box[move.axis])
+    extra = () if moves[0].fill is None else (_filled(site, moves[0].fill),)
+    return _choice(site, parts, reads={p.source for m in moves for p in m.parts}, extra=extra)
 
 
 def _filled(site: Site, fill: np.ndarray) -> Phase:
@@ -138,32 +137,30 @@ def _filled(site: Site, fill: np.ndarray) -> Phase:
     return Phase(-(-total // chunk), emit)
 
 
-for _op, _name, _doc in (
-    ("Transpose", "", "A strided copy; register transposes where the contiguous axis changes."),
-    ("Slice", "", "A copy from constant starts with constant steps, negative ones included."),
-    ("Expand", "", "A copy that stands still along broadcast axes."),
-    ("Tile", "", "A copy that stands still along the repeats of each axis."),
-    ("Concat", "", "One copy for each input, into its part of the output."),
-    ("Split", "", "One copy for each output, from its part of the input."),
-    ("Pad", "pad_constant", "Fill, then copy what remains of the input; negative pads cut."),
-    ("DepthToSpace", "", "Split axes, permuted: a strided copy."),
-    ("SpaceToDepth", "", "Split axes, permuted: a strided copy."),
-    ("ChannelShuffle", "", "Split axes, permuted: a strided copy."),
-):
-    _strided(_op, _name or f"{_op.lower()}_strided", _doc)
+kernel("Pad", Tier.VECTOR, name="pad_constant")(copies)
+for _op in ("Transpose", "Slice", "Expand", "Tile", "Concat", "Split"):
+    kernel(_op, Tier.VECTOR, name=f"{_op.lower()}_strided")(copies)
+for _op in ("DepthToSpace", "SpaceToDepth", "ChannelShuffle"):
+    kernel(_op, Tier.VECTOR, name=f"{_op.lower()}_strided")(copies)
 
 
-@kernel("Gather", Tier.VECTOR)
-def gather_constant(site: Site) -> Choice:
-    """Rows at constant indices: their offsets are a table."""
+@kernel("Pad", Tier.VECTOR)
+def pad_indexed(site: Site) -> list[Choice]:
+    """Reflected, repeated and wrapped edges, by a table of places for each axis."""
+    if (mode := site.attr("mode")) == "constant":
+        raise Skip("the pads are constants")
+    axes = moved(site)[0].parts[0].axes
+    cut = [(k, np.asarray(a.places)) for k, a in enumerate(axes) if a.places is not None]
+    tables = [Table(k, at[:, None], None, np.zeros(len(at), bool)) for k, at in cut]
+    return choices_for(site, tables, mode)
+
+
+def _gather(
+    site: Site, axis: int, count: int, offset: Callable[[Emit, Val | int], Val], **choice: Any
+) -> Choice:
+    """Rows of what lies behind an axis: row k of each outer one begins `offset(em, k)` after it."""
     x, y = site.input(0), site.out
-    if site.input(1).const is None:
-        raise Skip("the indices are computed: one out of range could not be reported")
-    cut = moved(site)[0].parts[0].cut(x.dims)
-    assert cut is not None and isinstance(cut[1], np.ndarray)
-    axis, indices = cut
     extent, inner, outer = x.dims[axis], prod(x.dims[axis + 1 :]), prod(x.dims[:axis])
-    offsets, count = indices * inner, len(indices)
     row = plan_copy((inner,), (1,), (1,), _bits(site))
 
     def emit(em: Emit) -> None:
@@ -171,49 +168,49 @@ def gather_constant(site: Site) -> Choice:
         assert source is not None
         with em.b.loop(em.begin, em.end) as tile:
             o, k = tile // count, tile % count
-            offset = (em.packed[0] + k).load()
-            x_row = source.pointer + o * (extent * inner) + offset
+            at = offset(em, k)
+            x_row = source.pointer + o * (extent * inner) + at
             emit_copy(em.b, row, x_row, em.outs[0].pointer + tile * inner, 0, 1)
 
-    cost = 1e-6 + site.target.time(0, 2 * y.type.nbytes) + outer * count * 2e-9
-    return Choice(
-        cost,
-        (PLAIN, None),
-        (PLAIN,),
-        (Phase(outer * count, emit),),
-        (packed_table("offsets", offsets),),
-    )
+    each = choice.pop("each")
+    cost = 1e-6 + site.target.time(0, 2 * y.type.nbytes) + outer * count * each
+    return Choice(cost, writes=(PLAIN,), phases=(Phase(outer * count, emit),), **choice)
+
+
+@kernel("Gather", Tier.VECTOR)
+def gather_constant(site: Site) -> Choice:
+    """Rows at constant indices: their offsets are a table."""
+    x = site.input(0)
+    if site.input(1).const is None:
+        raise Skip("the indices are computed: one out of range could not be reported")
+    cut = moved(site)[0].parts[0].cut(x.dims)
+    assert cut is not None and isinstance(cut[1], np.ndarray)
+    axis, indices = cut
+    offsets = indices * prod(x.dims[axis + 1 :])
+    return _gather(
+        site, axis, len(indices), lambda em, k: (em.packed[0] + k).load(), each=2e-9,
+        reads=(PLAIN, None), packed=(packed_table("offsets", offsets),),
+    )  # fmt: skip
 
 
 @kernel("Gather", Tier.VECTOR)
 def gather_rows(site: Site) -> Choice:
     """Rows at indices that are known when the model runs, each checked against the extent."""
-    x, indices, y = site.input(0), site.input(1), site.out
+    x, indices = site.input(0), site.input(1)
     if indices.const is not None:
         raise Skip("the indices are constant")
     if indices.dtype.kind not in "iu":
         raise Skip(f"the indices are {indices.dtype.name}")
     axis = site.attr("axis") % len(x.dims)
-    extent, inner, outer = x.dims[axis], prod(x.dims[axis + 1 :]), prod(x.dims[:axis])
-    count = indices.type.size
-    row = plan_copy((inner,), (1,), (1,), _bits(site))
+    extent, inner = x.dims[axis], prod(x.dims[axis + 1 :])
 
-    def emit(em: Emit) -> None:
-        b = em.b
-        source, table = em.ins[0], em.ins[1]
-        assert source is not None and table is not None
-        with b.loop(em.begin, em.end) as tile:
-            o, k = tile // count, tile % count
-            index = em.place(table.pointer + k, extent)
-            x_row = source.pointer + o * (extent * inner) + index * inner
-            emit_copy(b, row, x_row, em.outs[0].pointer + tile * inner, 0, 1)
+    def offset(em: Emit, k: Val | int) -> Val:
+        table = em.ins[1]
+        assert table is not None
+        return em.place(table.pointer + k, extent) * inner
 
-    return Choice(
-        cost=1e-6 + site.target.time(0, 2 * y.type.nbytes) + outer * count * 4e-9,
-        reads=(PLAIN, PLAIN),
-        writes=(PLAIN,),
-        phases=(Phase(outer * count, emit),),
-        scratch=64,
+    return _gather(
+        site, axis, indices.type.size, offset, each=4e-9, reads=(PLAIN, PLAIN), scratch=64,
         detail=f"rows of {inner}",
         fault=f"an index is out of range: it must lie in [-{extent}, {extent})",
-    )
+    )  # fmt: skip
