@@ -43,8 +43,11 @@ class Along:
     def __str__(self) -> str:
         if self.places is None:
             return str(self.axis)
-        shown = self.places if isinstance(self.places, range) else self.places.tolist()
-        return f"*{len(shown)}" if self.axis is None else f"{self.axis} at {shown}"
+        if self.axis is None:
+            return f"*{len(self.places)}"
+        p = self.places
+        even = isinstance(p, range)
+        return f"{self.axis}[{p.start}:{p.stop}:{p.step}]" if even else f"{self.axis}{p.tolist()}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +55,7 @@ class Part:
     """A box that is read from input `source`, taken as an array of `dims`."""
 
     source: int
-    dims: tuple[Dim, ...]
+    dims: tuple[Any, ...]  # numbers and symbols
     axes: tuple[Along, ...]
 
     def __str__(self) -> str:
@@ -60,7 +63,7 @@ class Part:
         return f"input {self.source} as [{dims}], axes ({'; '.join(map(str, self.axes))})"
 
     @property
-    def box(self) -> tuple[Dim, ...]:
+    def box(self) -> tuple[Any, ...]:
         """How many places there are along each axis of the box."""
         return tuple(self._count(a) for a in self.axes)
 
@@ -86,7 +89,7 @@ class Part:
         repeated = tuple(k for k, a in enumerate(self.axes) if a.axis is None)
         return np.broadcast_to(np.expand_dims(x, repeated), self.box)
 
-    def cut(self, shape: Sequence[Dim] | None) -> tuple[int, range | Array | None] | None:
+    def cut(self, shape: Sequence[Dim] | None) -> tuple[int, Any] | None:
         """(axis, places): the one axis of an input of `shape` that is not read in order, and the
         places on it; (0, None) where all are. None where more happens."""
         if shape is None or any(a.axis is None for a in self.axes):
@@ -113,6 +116,11 @@ class Part:
         numbers = np.arange(shape[first])
         return first, Part(0, between, inner).read(numbers).reshape(-1)
 
+    def is_whole(self, shape: Sequence[Dim] | None) -> bool:
+        """Whether it is all of an input of `shape`, in order."""
+        cut = self.cut(shape)
+        return cut is not None and cut[1] is None
+
     def _keeps(self, place: int, axis: int, size: Dim) -> bool:
         """Whether the box has at `place` all of that axis, which has that size in the input."""
         a, rank = self.axes[place], len(self.dims)
@@ -123,7 +131,7 @@ class Part:
 class Move:
     """One result of `dims`: its parts along `axis`, and what places outside an input give."""
 
-    dims: tuple[Dim, ...]
+    dims: tuple[Any, ...]
     parts: tuple[Part, ...]
     axis: int = 0
     fill: Any = None

@@ -101,6 +101,7 @@ def _(x: Value, pads: Value, value: Value | None, axes: Value | None, *, mode: s
 def _(y: Value, x: Value, pads: Any, value: Any, axes: Any, *, mode: str) -> Move | None:
     """Each axis is read at its places and beyond, or at those that stand for places beyond."""
     places: dict[int, range | Array] = {}
+    how: Any = mode
     shape, fill = x.shape or (), _fill(value, x.dtype) if mode == "constant" else None
     for axis, ((a, b), n) in enumerate(zip(_pairs(pads, axes, len(shape)), shape, strict=True)):
         if not a and not b:
@@ -111,7 +112,7 @@ def _(y: Value, x: Value, pads: Any, value: Any, axes: Any, *, mode: str) -> Mov
         if fill is None:
             kept: Any = range(max(-a, 0), n - max(-b, 0))
             grown: Any = (max(a, 0), max(b, 0))
-            places[axis] = np.pad(kept, grown, mode=mode) if any(grown) else np.array(kept)
+            places[axis] = np.pad(kept, grown, mode=how) if any(grown) else np.array(kept)
     return Move(y.shape or (), (placed(x, places),), fill=fill)
 
 

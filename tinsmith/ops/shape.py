@@ -275,7 +275,8 @@ def _(x: Value, *, groups: int) -> Type:
 
 @ChannelShuffle.moves
 def _(y: Value, x: Value, *, groups: int) -> Part | None:
-    n, channels, *rest = x.shape or ()
+    shape: Any = x.shape
+    n, channels, *rest = shape
     if not isinstance(channels, int):
         return None
     split = (n, groups, channels // groups, *rest)

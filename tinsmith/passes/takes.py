@@ -31,8 +31,8 @@ def gather_neighbours(x: Value, g: Node) -> Value:
     axis, places = cut
     if any(d != 1 for d in shape[:axis]) or not isinstance(shape[axis], int):
         raise Skip("the slice would lie in pieces, or the size is not known")
-    first, last = int(places[0]), int(places[-1]) + 1  # type: ignore[index]
-    if list(places) != list(range(first, last)):  # type: ignore[arg-type]
+    first, last = int(places[0]), int(places[-1]) + 1
+    if list(places) != list(range(first, last)):
         raise Skip("the places are not neighbours")
     bounds = [np.array([k], np.int64) for k in (first, last, axis)]
     part = OPS["Slice"](x, *bounds)

@@ -33,7 +33,7 @@ def free_concat(node: Node, homes: Mapping[Value, Tensor]) -> Parts | None:
     values = [v for v in node.inputs if v is not None]
     if move is None or len(values) < 2 or [p.source for p in move.parts] != [*range(len(values))]:
         return None
-    if any(p.cut(v.dims) != (0, None) for p, v in zip(move.parts, values, strict=True)):
+    if not all(p.is_whole(v.dims) for p, v in zip(move.parts, values, strict=True)):
         return None
     y, axis = node.output, move.axis
     if len(set(values)) != len(values) or any(

@@ -87,12 +87,12 @@ def _part(part: Part, move: Move, at: int, bits: int) -> tuple[Copy, int, int]:
     """The copy of what lies inside the input, and both sides' first elements; `at` is the place of
     the part in the result."""
     inside: list[range] = []
-    src, first, steps = [], 0, _strides(part.dims)  # type: ignore[arg-type]
+    src, first, steps = [], 0, _strides(part.dims)
     for a, count in zip(part.axes, part.box, strict=True):
         if not isinstance(a.places, range | None):
             raise Skip("the places are no even steps")
-        size, step = (1, 0) if a.axis is None else (int(part.dims[a.axis]), steps[a.axis])
-        places = range(int(count)) if a.places is None or a.axis is None else a.places
+        size, step = (1, 0) if a.axis is None else (part.dims[a.axis], steps[a.axis])
+        places = range(count) if a.places is None or a.axis is None else a.places
         lo = max(-places.start, 0) if move.fill is not None else 0
         hi = min(len(places), size - places.start) if move.fill is not None else len(places)
         if move.fill is not None and hi <= lo:
@@ -101,7 +101,7 @@ def _part(part: Part, move: Move, at: int, bits: int) -> tuple[Copy, int, int]:
         first += (places.start + lo * places.step) * step
         src.append(places.step * step)
     joins = len(move.parts) > 1 or move.fill is not None
-    dst = _strides(move.dims if joins else part.box)  # type: ignore[arg-type]
+    dst = _strides(move.dims if joins else part.box)
     place = sum(r.start * s for r, s in zip(inside, dst, strict=True))
     if len(move.parts) > 1:
         place += at * dst[move.axis]
@@ -115,10 +115,10 @@ def copies(site: Site) -> Choice:
     for i, move in enumerate(moves):
         at = 0
         for part in move.parts:
-            if prod(map(int, part.box)) or len(move.parts) == 1:
+            if prod(part.box) or len(move.parts) == 1:
                 copy, first, place = _part(part, move, at, _bits(site))
                 parts.append((copy, part.source if len(moves) == 1 else i, first, place))
-            at += int(part.box[move.axis])
+            at += part.box[move.axis]
     extra = () if moves[0].fill is None else (_filled(site, moves[0].fill),)
     return _choice(site, parts, reads={p.source for m in moves for p in m.parts}, extra=extra)
 
@@ -184,7 +184,7 @@ def gather_constant(site: Site) -> Choice:
     if site.input(1).const is None:
         raise Skip("the indices are computed: one out of range could not be reported")
     cut = moved(site)[0].parts[0].cut(x.dims)
-    assert cut is not None and isinstance(cut[1], np.ndarray)
+    assert cut is not None
     axis, indices = cut
     offsets = indices * prod(x.dims[axis + 1 :])
     return _gather(

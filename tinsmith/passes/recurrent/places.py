@@ -77,7 +77,7 @@ def place_of(index: Any) -> int | None:
 def taken(node: Node, value: Value) -> tuple[int, int | Array] | None:
     """(axis, places) of what reads one axis of its first input at constant places, such as Slice,
     Split and Gather; one int where the axis goes."""
-    move, base = moves_of(node)[value.index], node.inputs[0] if node.inputs else None
+    move, base = moves_of(node)[value.index], next(iter(node.inputs), None)
     if move is None or move.fill is not None or base is None or base.shape is None:
         return None
     cut = move.parts[0].cut(base.shape) if len(move.parts) == 1 else None
