@@ -124,7 +124,7 @@ def drop_move_of_nothing(x: Value, y: Node) -> Value:
     move = moves_of(y)[0]
     if len(y.outputs) > 1 or move is None or x.shape != move.dims:
         raise Skip(f"{x.type} becomes {y.output.type}")
-    if len(move.parts) > 1 or not move.parts[0].is_whole(x.shape):
+    if len(move.parts) != 1 or not move.parts[0].is_whole(x.shape):
         raise Skip("elements move")
     return x
 
