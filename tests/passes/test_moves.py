@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from tests.ops.moved import MOVED, node_of
 from tests.ops.samples import Sample, data, i64
-from tests.ops.test_moves import MOVED, node_of
 from tinsmith import ops
 from tinsmith.ops.control import run_graph
 from tinsmith.passes import run_passes
