@@ -216,14 +216,16 @@ def kernel(
     isas: str = "",
     checks: bool = False,
     backend: str = CPU,
+    name: str = "",
 ) -> Callable[[Rule], Rule]:
-    """Decorator that registers a kernel under its function's name. `dtypes` of the first input
-    and `isas` are space-separated; empty takes all. `checks` and `backend` as in `Kernel`."""
+    """Decorator that registers a kernel under `name`, by default its function's. `dtypes` of the
+    first input and `isas` are space-separated; empty takes all. `checks`, `backend`: see `Kernel`.
+    """
 
     def register(rule: Rule) -> Rule:
-        name = rule.__name__
+        own = name or rule.__name__
         kinds, sets = frozenset(dtypes.split()), frozenset(isas.split())
-        KERNELS.register(name, Kernel(name, op, tier, kinds, sets, rule, backend, checks))
+        KERNELS.register(own, Kernel(own, op, tier, kinds, sets, rule, backend, checks))
         return rule
 
     return register

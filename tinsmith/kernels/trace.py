@@ -19,6 +19,7 @@ from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.types import name_of
 from tinsmith.kernels._kernel import Site, Skip
 from tinsmith.kernels.simplify import simplify
+from tinsmith.ops._move import moves_of
 
 Region = tuple[Node | None, tuple[Value | None, ...], tuple[Value, ...], Expr | None]
 
@@ -327,7 +328,8 @@ def is_whole(value: Value | None) -> bool:
         value = node.inputs[0] if node.inputs else None
         if node.op.name == "Cast" and value is not None and value.dtype.kind in "iu":
             return True
-        if node.op.name not in ("Sub", "Slice", "Pad", "Reshape", "Transpose"):
+        sources = {p.source for m in moves_of(node) if m for p in m.parts}
+        if node.op.name != "Sub" and sources != {0}:
             return False
     return False
 

@@ -47,8 +47,10 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import TypeRuleError, suggest
-from tinsmith.graph import Dim, Holder, Type, Value
+from tinsmith.graph import Dim, Holder, Node, Type, Value
+from tinsmith.ops import _apart
 from tinsmith.ops._kinds import checks_of
+from tinsmith.ops._move import Move, Part, view
 from tinsmith.registry import Registry
 
 TRAITS = frozenset(
@@ -107,6 +109,8 @@ class Op:
         self._cost: Callable[..., float] | None = None
         self._most: Callable[..., int] | None = None
         self.derivatives: Gradient | None = None
+        self._moves: Callable[..., Any] | None = None
+        self._apart: Callable[[Node], _apart.Apart] | None = None
 
     def type(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: the type rule. Called with the input Values (None where absent) and all
@@ -135,6 +139,24 @@ class Op:
         output, its derivative has the shape of the output: `ops/gradient.py` sums it.
         """
         self.derivatives = rule
+        return rule
+
+    def moves(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorator: where the elements of an output come from, as a Part or a Move of `_move.py`;
+        None where only the run tells. Needless with the trait `view`.
+
+        Called for each output: with its Value, the inputs, and the attributes by keyword. Shapes
+        are known, up to symbols. Inputs that do not hold data (all but the first, unless they are
+        variadic) come as their arrays, None where absent; where one is not constant nothing is
+        known.
+        """
+        self._moves = rule
+        return rule
+
+    def apart(self, rule: Callable[[Node], _apart.Apart]) -> Callable[[Node], _apart.Apart]:
+        """Decorator: from a node to the axes of its outputs that are computed apart (`_apart.py`).
+        Needless where the operator is elementwise or moves."""
+        self._apart = rule
         return rule
 
     # ---- what the graph calls
@@ -178,8 +200,7 @@ class Op:
                 raise TypeRuleError(f"operator {self.name} has no type rule")
             present = [v for v in inputs if v is not None]
             return (Type(present[0].dtype, broadcast(*(v.shape for v in present))),)
-        args = inputs if self.variadic else inputs + (None,) * (len(self.inputs) - len(inputs))
-        got = self._rule(*args, **attrs)
+        got = self._rule(*self._args(inputs), **attrs)
         return got if isinstance(got, tuple) else (got,)
 
     def evaluate(
@@ -201,17 +222,49 @@ class Op:
     ) -> float:
         """Arithmetic operations of one application; one for each output element without a rule."""
         if self._cost is not None:
-            args = inputs if self.variadic else inputs + (None,) * (len(self.inputs) - len(inputs))
-            return float(self._cost(*args, **attrs))
+            return float(self._cost(*self._args(inputs), **attrs))
         if self.traits & {"view", "move"}:
             return 0.0
         return float(sum(v.type.size for v in outputs if v.type.is_static))
+
+    def moved(self, node: Node) -> tuple[Move | None, ...]:
+        """What each output of a node of this operator moves; None where that is not known."""
+        unknown = (None,) * len(node.outputs)
+        if not self.traits & {"view", "move"}:
+            return unknown
+        args: list[Any] = list(self._args(node.inputs))
+        data = [v for v in args if v is not None] if self.variadic else args[:1]
+        if any(v is None or v.shape is None for v in (*data, *node.outputs)):
+            return unknown
+        if self._moves is None:
+            return tuple(view(y, data[0]) for y in node.outputs)
+        for i in range(len(data), len(args)):
+            if args[i] is not None and args[i].const is None:
+                return unknown
+            args[i] = None if args[i] is None else args[i].const
+        got = [self._moves(y, *args, **node.attrs) for y in node.outputs]
+        return tuple(
+            Move(y.shape, (m,)) if isinstance(m, Part) else m  # type: ignore[arg-type]
+            for y, m in zip(node.outputs, got, strict=True)
+        )
+
+    def axes_apart(self, node: Node) -> _apart.Apart:
+        """The axes that a node of this operator computes apart, as far as that is known."""
+        if self._apart is not None:
+            return self._apart(node)
+        if "elementwise" in self.traits:
+            return _apart.elementwise(node)
+        return _apart.moved(node) if self.traits & {"view", "move"} else {}
+
+    def _args(self, inputs: tuple[Value | None, ...]) -> tuple[Value | None, ...]:
+        """The inputs, with None for those that are not given."""
+        return inputs if self.variadic else inputs + (None,) * (len(self.inputs) - len(inputs))
 
     def most(self, inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> int | None:
         """The most that the dim can be which only the run can tell; None: that is not known."""
         if self._most is None:
             return None
-        return self._most(*inputs, *(None,) * (len(self.inputs) - len(inputs)), **attrs)
+        return self._most(*self._args(inputs), **attrs)
 
     # ---- what authors call
 

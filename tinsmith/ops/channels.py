@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tinsmith.graph import Type, Value
+from tinsmith.ops._move import Move, placed
 from tinsmith.ops._op import need, op
 from tinsmith.ops._rules import need_same, unify
 
@@ -32,3 +33,9 @@ def _(*xs: Value, sources: tuple[tuple[int, int, int], ...]) -> Type:
         need(not isinstance(size, int) or lo + n <= size, f"the source {(i, lo, n)} ends too late")
     dims[1] = sum(n for _, _, n in sources)
     return Type(xs[0].dtype, tuple(dims))
+
+
+@ChannelGather.moves
+def _(y: Value, *xs: Value, sources: tuple[tuple[int, int, int], ...]) -> Move:
+    parts = tuple(placed(xs[i], {1: range(lo, lo + n)}, i) for i, lo, n in sources)
+    return Move(y.shape or (), parts, 1)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Type, Value
+from tinsmith.ops._apart import images
 from tinsmith.ops._op import fresh, need, op
 from tinsmith.ops.precision import widen
 from tinsmith.ops.window import AUTO_PADS, Window, padded, spatial_attr, taps, window, windows
@@ -283,3 +284,7 @@ def _(
 @ConvTranspose.cost
 def _(x, w, b=None, *, group, **_):
     return 2 * x.type.size * prod(w.dims[1:])
+
+
+Conv.apart(images)
+ConvTranspose.apart(images)

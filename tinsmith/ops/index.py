@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from tinsmith.graph import Dim, Shape, Type, Value
+from tinsmith.ops._move import Part, placed, split_moved
 from tinsmith.ops._op import axis_of, need, op
 from tinsmith.ops._rules import INTS, need_dtype, need_same, unify
 
@@ -50,6 +52,17 @@ def _need_in_range(indices: Value, size: Dim, x: Value) -> None:
     )
 
 
+@Gather.moves
+def _(y: Value, x: Value, indices: Any, *, axis: int) -> Part | None:
+    axis, places = axis % len(x.shape or ()), indices.astype(np.int64).reshape(-1)
+    size = (x.shape or ())[axis]
+    if isinstance(size, int):
+        places = np.where(places < 0, places + size, places)
+    elif np.any(places < 0):
+        return None
+    return placed(x, {axis: places})
+
+
 @op("move")
 def GatherElements(x, indices, *, axis=0):
     """y[i, j, ...] = x[i, j, ...] with the place on `axis` replaced by indices[i, j, ...]"""
@@ -82,6 +95,23 @@ def _need_elements(x: Value, indices: Value, axis: int) -> None:
         need(fits, f"indices {indices.type} are larger than {x.type} on axis {i}")
 
 
+@GatherElements.moves
+def _(y: Value, x: Value, indices: Any, *, axis: int) -> Part | None:
+    index = list(np.indices(indices.shape))
+    index[axis] = indices
+    return _looked_up(x, index)
+
+
+def _looked_up(x: Value, index: list[Any]) -> Part | None:
+    """The axes of `index` as one, read at the places that it names."""
+    if not x.type.is_static or not index:
+        return None
+    outer, inner = x.dims[: len(index)], x.dims[len(index) :]
+    wrapped = tuple(np.where(i < 0, i + n, i) for i, n in zip(index, outer, strict=True))
+    flat = np.ravel_multi_index(wrapped, outer).reshape(-1) if wrapped[0].size else np.arange(0)
+    return split_moved((prod(outer), *inner), range(1 + len(inner)), {0: flat})
+
+
 @op("move")
 def GatherND(x, indices, *, batch_dims=0):
     """y[b, i] = x[b, indices[b, i, 0], indices[b, i, 1], ...]: a slice of x for each index tuple"""
@@ -106,6 +136,12 @@ def _(x: Value, indices: Value, *, batch_dims: int) -> Type:
         for a, b in zip(x.shape[:batch_dims], indices.shape[:batch_dims], strict=True)
     )
     return Type(x.dtype, batch + indices.shape[batch_dims:-1] + x.shape[batch_dims + depth :])
+
+
+@GatherND.moves
+def _(y: Value, x: Value, indices: Any, *, batch_dims: int) -> Part | None:
+    batch = np.indices(indices.shape[:-1])[:batch_dims]
+    return _looked_up(x, [*batch, *np.moveaxis(indices.astype(np.int64), -1, 0)])
 
 
 def _tuple_length(x: Value, indices: Value, batch_dims: int = 0) -> int | None:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import DataError
-from tinsmith.graph import Dim, Type, Value
+from tinsmith.graph import Dim, Node, Type, Value
+from tinsmith.ops._apart import Apart
 from tinsmith.ops._op import broadcast, fresh, need, op
 from tinsmith.ops.precision import is_float, widen
 
@@ -203,3 +204,21 @@ def _(x):
 @Inverse.cost
 def _(x):
     return x.type.size * x.dims[-1] * 2
+
+
+@MatMul.apart
+def _(node: Node) -> Apart:
+    """Rows of a, columns of b, and the products of a batch."""
+    a, b = (v.shape if v is not None else None for v in node.inputs)
+    if a is None or b is None or len(a) < 2 or len(b) < 2:
+        return {}
+    rank = max(len(a), len(b))
+    found: Apart = {rank - 2: (len(a) - 2, None), rank - 1: (None, len(b) - 1)}
+    for d, size in enumerate(node.output.shape or ()):
+        ks = [d - rank + len(a), d - rank + len(b)]
+        own = [1 if k < 0 else shape[k] for k, shape in zip(ks, (a, b), strict=True)]
+        if d < rank - 2 and all(n in (1, size) for n in own):
+            found[d] = tuple(
+                k if k >= 0 and n == size else None for k, n in zip(ks, own, strict=True)
+            )
+    return found

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from tinsmith import budget
 from tinsmith.graph import Dim, Type, Value
+from tinsmith.ops._move import Along, Array, Move, Part, by_table, placed, split_moved
 from tinsmith.ops._op import axis_of, fresh, need, op
 from tinsmith.ops._rules import (
     INTS,
@@ -51,6 +53,15 @@ def _(x: Value, repeats: Value) -> Type:
     return Type(x.dtype, tuple(product(p) for p in zip(x.shape, counts, strict=True)))
 
 
+@Tile.moves
+def _(y: Value, x: Value, repeats: Array) -> Part:
+    """Before each axis comes one along which it repeats."""
+    axes: list[Along] = []
+    for k, count in enumerate(repeats.reshape(-1).tolist()):
+        axes += [Along(k)] if count == 1 else [Along(None, range(count)), Along(k)]
+    return Part(0, x.shape or (), tuple(axes))
+
+
 @op("move")
 def Concat(*xs, axis):
     """y = the inputs one after the other along `axis`"""
@@ -84,6 +95,12 @@ def _(*xs: Value, axis: int) -> Type:
     else:
         dims[axis] = fresh() if sum(numbers) else next(d for d in along if isinstance(d, str))
     return Type(xs[0].dtype, tuple(dims))
+
+
+@Concat.moves
+def _(y: Value, *xs: Value, axis: int) -> Move:
+    shape = y.shape or ()
+    return Move(shape, tuple(placed(x, {}, i) for i, x in enumerate(xs)), axis % len(shape))
 
 
 @op("move")
@@ -140,6 +157,18 @@ def _(x: Value, split: Value | None, *, axis: int, num_outputs: int | None) -> t
     return tuple(Type(x.dtype, (*shape[:axis], p, *shape[axis + 1 :])) for p in pieces)
 
 
+@Split.moves
+def _(y: Value, x: Value, split: Array | None, *, axis: int, num_outputs: Any) -> Part | None:
+    """As far as it is known how many places come before and are its own."""
+    assert y.producer is not None
+    if len(y.producer.outputs) == 1 and split is None:
+        return placed(x, {})
+    sizes: list[Any] = [v.shape[axis] for v in y.producer.outputs[: y.index + 1] if v.shape]
+    if not all(isinstance(n, int) for n in sizes):
+        return None
+    return placed(x, {axis % len(x.shape or ()): range(sum(sizes[:-1]), sum(sizes))})
+
+
 # ---- Slice
 
 
@@ -150,19 +179,22 @@ def Slice(x, starts, ends, axes=None, steps=None):
     Negative numbers count from the end of the axis; then start and end are clamped: to
     [0, size] for a positive step, to [0, size - 1] and [-1, size - 1] for a negative one.
     """
-    numbers = [None if v is None else np.asarray(v).reshape(-1).tolist() for v in (starts, ends)]
-    first, last = numbers
-    assert first is not None and last is not None
-    where = range(len(first)) if axes is None else np.asarray(axes).reshape(-1).tolist()
-    by = [1] * len(first) if steps is None else np.asarray(steps).reshape(-1).tolist()
-    need_data(0 not in by, f"a step is 0: {by}")
-    for start, end, axis, step in zip(first, last, where, by, strict=True):
+    for start, end, axis, step in _cuts(starts, ends, axes, steps):
+        need_data(step, f"the step of axis {axis} is 0")
         places = slice_range(start, end, step, x.shape[axis])
         index: list[Any] = [slice(None)] * x.ndim
         stop = None if places.stop < 0 else places.stop
         index[axis] = slice(places.start, stop, step) if len(places) else slice(0, 0)
         x = x[tuple(index)]
     return x
+
+
+def _cuts(starts: Any, ends: Any, axes: Any, steps: Any) -> Iterator[tuple[int, ...]]:
+    """(start, end, axis, step) of each cut, from the operands of a Slice."""
+    count = np.size(starts)
+    given = (starts, ends, range(count) if axes is None else axes, steps)
+    rows = [[1] * count if v is None else np.asarray(v).reshape(-1).tolist() for v in given]
+    return zip(*rows, strict=True)
 
 
 def slice_range(start: int, end: int, step: int, size: int) -> range:
@@ -215,6 +247,22 @@ def _sliced(start: int, end: int, step: int, size: Dim) -> Dim:
     return size if whole or reverse else fresh()
 
 
+@Slice.moves
+def _(y: Value, x: Value, starts: Array, ends: Array, axes: Any, steps: Any) -> Part | None:
+    shape, places = x.shape or (), dict[int, range | Array]()
+    for start, end, axis, step in _cuts(starts, ends, axes, steps):
+        size, axis = shape[axis], axis % len(shape)
+        if isinstance(size, int):
+            found = slice_range(start, end, step, size)
+            if found != range(size):
+                places[axis] = found
+        elif step == 1 and start >= 0 and end == start + 1:
+            places[axis] = range(start, end)  # or none, where the axis is too short
+        elif _sliced(start, end, step, size) != size or step != 1:
+            return None
+    return placed(x, places)
+
+
 # ---- triangles, sequences, blocks
 
 
@@ -235,6 +283,9 @@ def _(x: Value, k: Value | None, *, upper: bool) -> Type:
     count = None if k is None or not k.type.is_static else k.type.size
     need(count in (None, 1), f"k must hold one number, it holds {count}")
     return x.type
+
+
+by_table(Trilu)
 
 
 @op("move")
@@ -260,6 +311,9 @@ def _(x: Value, sequence_lens: Value, *, batch_axis: int, time_axis: int) -> Typ
     return x.type
 
 
+by_table(ReverseSequence)
+
+
 @op("move")
 def DepthToSpace(x, *, blocksize, mode="DCR"):
     """y[n, c, h * b + i, w * b + j] = x[n, (i * b + j) * C' + c, h, w], b = blocksize, C' = C / b^2
@@ -267,12 +321,16 @@ def DepthToSpace(x, *, blocksize, mode="DCR"):
     With mode "CRD" the channel read is c * b^2 + i * b + j.
     """
     n, c, h, w = x.shape
-    b = blocksize
+    split, order = _to_space(x.shape, blocksize, mode)
+    y = np.transpose(np.reshape(x, split), order)
+    return np.reshape(y, (n, c // blocksize**2, h * blocksize, w * blocksize))
+
+
+def _to_space(shape: Any, b: int, mode: str) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    n, c, h, w = shape
     if mode == "DCR":
-        y = np.transpose(np.reshape(x, (n, b, b, c // (b * b), h, w)), (0, 3, 4, 1, 5, 2))
-    else:
-        y = np.transpose(np.reshape(x, (n, c // (b * b), b, b, h, w)), (0, 1, 4, 2, 5, 3))
-    return np.reshape(y, (n, c // (b * b), h * b, w * b))
+        return (n, b, b, c // b**2, h, w), (0, 3, 4, 1, 5, 2)
+    return (n, c // b**2, b, b, h, w), (0, 1, 4, 2, 5, 3)
 
 
 @DepthToSpace.type
@@ -282,6 +340,13 @@ def _(x: Value, *, blocksize: int, mode: str) -> Type:
     return Type(x.dtype, (n, depth, product((h, blocksize)), product((w, blocksize))))
 
 
+@DepthToSpace.moves
+def _(y: Value, x: Value, *, blocksize: int, mode: str) -> Part | None:
+    if blocksize == 1:
+        return placed(x, {})
+    return split_moved(*_to_space(x.dims, blocksize, mode)) if x.type.is_static else None
+
+
 @op("move")
 def SpaceToDepth(x, *, blocksize, mode="DCR"):
     """y[n, (i * b + j) * C + c, h, w] = x[n, c, h * b + i, w * b + j], b = blocksize
@@ -289,10 +354,15 @@ def SpaceToDepth(x, *, blocksize, mode="DCR"):
     With mode "CRD" the channel written is c * b^2 + i * b + j.
     """
     n, c, h, w = x.shape
-    b = blocksize
-    y = np.reshape(x, (n, c, h // b, b, w // b, b))
-    y = np.transpose(y, (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4))
-    return np.reshape(y, (n, c * b * b, h // b, w // b))
+    split, order = _to_depth(x.shape, blocksize, mode)
+    y = np.transpose(np.reshape(x, split), order)
+    return np.reshape(y, (n, c * blocksize**2, h // blocksize, w // blocksize))
+
+
+def _to_depth(shape: Any, b: int, mode: str) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    n, c, h, w = shape
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    return (n, c, h // b, b, w // b, b), order
 
 
 @SpaceToDepth.type
@@ -300,6 +370,13 @@ def _(x: Value, *, blocksize: int, mode: str) -> Type:
     n, c, h, w = _image(x, blocksize, mode)
     depth = product((c, blocksize**2))
     return Type(x.dtype, (n, depth, _divided(h, blocksize, x), _divided(w, blocksize, x)))
+
+
+@SpaceToDepth.moves
+def _(y: Value, x: Value, *, blocksize: int, mode: str) -> Part | None:
+    if blocksize == 1:
+        return placed(x, {})
+    return split_moved(*_to_depth(x.dims, blocksize, mode)) if x.type.is_static else None
 
 
 def _image(x: Value, blocksize: int, mode: str) -> tuple[Dim, ...]:

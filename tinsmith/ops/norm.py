@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Type, Value
+from tinsmith.ops._apart import before, but_one, images
 from tinsmith.ops._op import axis_of, broadcast, need, op
 from tinsmith.ops.precision import is_float, widen
 
@@ -240,3 +241,10 @@ def _(x, *, axes, eps):
         for axis in axes:
             axis_of(axis, len(x.shape))
     return x.type
+
+
+for _norm in (InstanceNorm, GroupNorm, LRN):
+    _norm.apart(images)
+for _norm in (LayerNorm, RMSNorm):
+    _norm.apart(before)
+LpNorm.apart(but_one)

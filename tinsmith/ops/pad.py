@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Type, Value
+from tinsmith.ops._move import Array, Move, by_table, placed
 from tinsmith.ops._op import fresh, need, op
 from tinsmith.ops._rules import (
     INTS,
@@ -27,15 +28,15 @@ def Pad(x, pads, value=None, axes=None, *, mode="constant"):
 
     `mode`: constant (`value`, default 0), reflect (without the edge), edge, wrap (as a torus).
     """
-    numbers = [int(p) for p in np.asarray(pads).reshape(-1)]
-    where = range(x.ndim) if axes is None else [int(a) for a in np.asarray(axes).reshape(-1)]
-    return _padded(x, _pairs(numbers, where, x.ndim), value, mode)
+    return _padded(x, _pairs(pads, axes, x.ndim), value, mode)
 
 
-def _pairs(numbers: Any, where: Any, rank: int) -> list[tuple[int, int]]:
+def _pairs(pads: Any, axes: Any, rank: int) -> list[tuple[int, int]]:
+    numbers = np.asarray(pads).reshape(2, -1).tolist()
+    where = range(rank) if axes is None else np.asarray(axes).reshape(-1).tolist()
     pairs = [(0, 0)] * rank
-    for i, axis in enumerate(where):
-        pairs[axis] = (numbers[i], numbers[len(where) + i])
+    for axis, before, after in zip(where, *numbers, strict=True):
+        pairs[axis] = (before, after)
     return pairs
 
 
@@ -55,13 +56,17 @@ def _padded(x: Any, pairs: list[tuple[int, int]], value: Any, mode: Any) -> Any:
     need_room(dims, x.dtype)
     if mode != "constant":
         return np.pad(x, grow, mode=mode)
-    fill = np.asarray("" if x.dtype.kind == "O" else 0, x.dtype)
-    if value is not None:
-        fill = np.asarray(value).reshape(-1)[:1].astype(x.dtype)
     y = np.empty(dims, x.dtype)
-    y[...] = fill
+    y[...] = _fill(value, x.dtype)
     y[tuple(slice(a, a + n) for n, (a, _) in zip(x.shape, grow, strict=True))] = x
     return y
+
+
+def _fill(value: Any, dtype: Any) -> Any:
+    """What lies outside, as an array of one element."""
+    if value is None:
+        return np.full(1, "" if dtype.kind == "O" else 0, dtype)
+    return np.asarray(value).reshape(-1)[:1].astype(dtype)
 
 
 @Pad.type
@@ -92,6 +97,25 @@ def _(x: Value, pads: Value, value: Value | None, axes: Value | None, *, mode: s
     return Type(x.dtype, tuple(dims))
 
 
+@Pad.moves
+def _(y: Value, x: Value, pads: Any, value: Any, axes: Any, *, mode: str) -> Move | None:
+    """Each axis is read at its places and beyond, or at those that stand for places beyond."""
+    places: dict[int, range | Array] = {}
+    how: Any = mode
+    shape, fill = x.shape or (), _fill(value, x.dtype) if mode == "constant" else None
+    for axis, ((a, b), n) in enumerate(zip(_pairs(pads, axes, len(shape)), shape, strict=True)):
+        if not a and not b:
+            continue
+        if isinstance(n, str):
+            return None
+        places[axis] = range(-a, n + b)
+        if fill is None:
+            kept: Any = range(max(-a, 0), n - max(-b, 0))
+            grown: Any = (max(a, 0), max(b, 0))
+            places[axis] = np.pad(kept, grown, mode=how) if any(grown) else np.array(kept)
+    return Move(y.shape or (), (placed(x, places),), fill=fill)
+
+
 @op("move")
 def CenterCropPad(x, shape, *, axes=None):
     """y = the middle of x, cut or padded with zeros to `shape` along `axes`
@@ -105,6 +129,9 @@ def CenterCropPad(x, shape, *, axes=None):
         before = gap // 2 if gap >= 0 else -(-gap // 2)
         pairs[axis] = (before, gap - before)
     return _padded(x, pairs, None, "constant")
+
+
+by_table(CenterCropPad)
 
 
 @CenterCropPad.type

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Type, Value
+from tinsmith.ops._apart import planes
 from tinsmith.ops._op import fresh, need, op
 from tinsmith.ops._rules import need_room
 from tinsmith.ops.precision import is_float, widen
@@ -260,3 +261,7 @@ def _(x, indices, output_shape=None, *, kernel, stride, pad):
         rank = x.rank
         return x.type.like(shape=None if rank is None else tuple(fresh() for _ in range(rank)))
     return x.type.like(shape=(*x.shape[:2], *_unpooled(x.shape[2:], kernel, stride, pad)))
+
+
+for _pool in (MaxPool, AveragePool, LpPool, GlobalPool):
+    _pool.apart(planes)

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim, Type, Value
+from tinsmith.graph import Dim, Node, Type, Value
+from tinsmith.ops._apart import Apart
 from tinsmith.ops._op import axis_of, need, op
 from tinsmith.ops._rules import (
     BOOL,
@@ -192,3 +193,14 @@ def _running_rule(x: Value, axis: Value, **_: Any) -> Type:
 
 CumSum.type(_running_rule)
 CumProd.type(_running_rule)
+
+
+@Reduce.apart
+def _(node: Node) -> Apart:
+    """The axes that stay, at the places that they have in the output."""
+    x, axes = node.inputs[0], const_ints(node.inputs[1] if len(node.inputs) > 1 else None)
+    if x is None or x.shape is None or not axes:
+        return {}
+    rank = len(x.shape)
+    kept = [a for a in range(rank) if a not in axes_of(axes, rank)]
+    return {(a if node.keepdims else k): (a,) for k, a in enumerate(kept)}

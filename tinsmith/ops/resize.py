@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from math import floor
 from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Dim, Value
+from tinsmith.graph import Dim, Node, Value
+from tinsmith.ops._apart import Apart
 from tinsmith.ops._op import axis_of, fresh, need, op
 from tinsmith.ops._rules import need_room
 from tinsmith.ops.precision import is_float, widen
@@ -315,3 +317,16 @@ def _(
 def _given(v: Value | None) -> Any:
     """An operand, or None where it is absent or (as older opsets write it) empty."""
     return None if v is None or v.shape == (0,) else v
+
+
+@Resize.apart
+def _(node: Node) -> Apart:
+    """The axes of which nothing says a size, and whose scale is 1."""
+    x, scales = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
+    if x is None or x.shape is None or node.coordinate_transformation_mode == "tf_crop_and_resize":
+        return {}
+    chosen = range(len(x.shape)) if node.axes is None else node.axes
+    numbers = [] if scales is None or scales.const is None else scales.const.tolist()
+    scaled = {a % len(x.shape) for a, s in zip_longest(chosen, numbers) if s != 1}
+    sizes = zip(x.shape, node.output.shape or (), strict=False)
+    return {d: (d,) for d, (n, m) in enumerate(sizes) if n == m and d not in scaled}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Type, Value
+from tinsmith.ops._move import Along, Part, split_moved
 from tinsmith.ops._op import broadcast, fresh, need, op
 from tinsmith.ops._rules import (
     INTS,
@@ -150,6 +151,14 @@ def _(x: Value, *, perm: tuple[int, ...] | None) -> Type:
     return Type(x.dtype, x.shape[::-1] if perm is None else tuple(x.shape[p] for p in perm))
 
 
+@Transpose.moves
+def _(y: Value, x: Value, *, perm: tuple[int, ...] | None) -> Part:
+    rank = len(x.shape or ())
+    return split_moved(
+        x.shape or (), range(rank)[::-1] if perm is None else [p % rank for p in perm]
+    )
+
+
 @op("view")
 def Squeeze(x, axes=None):
     """y = x without the axes named, which must have size 1; without all such axes if None"""
@@ -229,6 +238,21 @@ def _(x: Value, shape: Value) -> Type:
     return Type(x.dtype, tuple(fresh() if isinstance(d, str) or d == 1 else d for d in padded))
 
 
+@Expand.moves
+def _(y: Value, x: Value, shape: Any) -> Part | None:
+    """Axes of size 1 give way to such along which everything repeats."""
+    dims, given = y.shape or (), x.shape or ()
+    pairs = list(zip((1,) * (len(dims) - len(given)) + given, dims, strict=True))
+    if any(d != n and (d != 1 or isinstance(n, str)) for d, n in pairs):
+        return None
+    kept = [k for k, (d, n) in enumerate(pairs) if d == n]
+    axes = [
+        Along(kept.index(k)) if d == n else Along(None, range(int(n)))
+        for k, (d, n) in enumerate(pairs)
+    ]
+    return Part(0, tuple(dims[k] for k in kept), tuple(axes))
+
+
 @op("move")
 def ChannelShuffle(x, *, groups):
     """y[n, i * groups + g] = x[n, g * (C / groups) + i]: C channels on axis 1"""
@@ -247,3 +271,13 @@ def _(x: Value, *, groups: int) -> Type:
         f"{channels} channels do not divide into {groups} groups",
     )
     return x.type
+
+
+@ChannelShuffle.moves
+def _(y: Value, x: Value, *, groups: int) -> Part | None:
+    shape: Any = x.shape
+    n, channels, *rest = shape
+    if not isinstance(channels, int):
+        return None
+    split = (n, groups, channels // groups, *rest)
+    return split_moved(split, (0, 2, 1, *range(3, len(split))))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Type, Value
+from tinsmith.ops._apart import but_one
 from tinsmith.ops._op import axis_of, need, op
 from tinsmith.ops.precision import is_float, widen
 
@@ -78,3 +79,7 @@ def _(x, *, axis):
 @LogSoftmax.cost
 def _(x, *, axis):
     return 20 * x.type.size
+
+
+for _one in (Softmax, LogSoftmax, Hardmax):
+    _one.apart(but_one)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
-from tinsmith.ops.move import slice_range
+from tinsmith.ops._apart import axes_apart
+from tinsmith.ops._move import moves_of
 from tinsmith.passes.facts import shape_of
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
@@ -41,11 +42,9 @@ class GatherChannels:
         lanes: dict[Value, list[Lane]] = {}
         for node in moves:
             regions.add(node, moves)
-            data = _data(node)
             for v, picked in zip(node.outputs, _picked(node) or [], strict=True):
-                lanes[v] = [
-                    lanes[data[i]][c] if data[i] in lanes else (data[i], c) for i, c in picked
-                ]
+                origins = [(node.inputs[i], c) for i, places in picked for c in places]
+                lanes[v] = [lanes[x][c] if x in lanes else (x, c) for x, c in origins if x]
         convolved = _convolved(graph) if moves else set()
         wanted = {regions.find(n) for n in moves if _between_convolutions(n, convolved)}
         changes = 0
@@ -61,7 +60,8 @@ class GatherChannels:
 
     def _moves(self, graph: Graph, outputs: set[Value]) -> dict[Node, None]:
         """The nodes to be replaced: those that need a copy, and free ones between or after them."""
-        able = [n for n in graph.nodes if _picked(n) is not None]
+        made = OPS["ChannelGather"]
+        able = [n for n in graph.nodes if n.op is not made and _picked(n) is not None]
         costly = {n for n in able if self._needs_copy(n)}
         for node in reversed(able):
             users = [u for v in node.outputs for u in v.uses]
@@ -69,26 +69,25 @@ class GatherChannels:
             if users and not read and all(u in costly for u in users):
                 costly.add(node)
         for node in able:
-            first = node.inputs[0]
-            cuts = node.op.name in ("Split", "Slice") and first is not None
-            if cuts and first.producer in costly:  # type: ignore[union-attr]
+            sources = _data(node)
+            if len(sources) == 1 and sources[0].producer in costly:
                 costly.add(node)
         return {n: None for n in able if n in costly}
 
     def _needs_copy(self, node: Node) -> bool:
-        if node.op.name in ("ChannelShuffle", "Gather"):
-            return True
-        if node.op.name == "Concat":
-            cuts = np.cumsum([_channels(v) for v in _data(node)])[:-1]
-        elif node.op.name == "Split":
-            cuts = np.cumsum([_channels(v) for v in node.outputs])[:-1]
-        else:
-            places = [c for _, c in _picked(node)[0]]  # type: ignore[index]
-            if any(b - a != 1 for a, b in pairwise(places)):
-                return True
-            size = _channels(_data(node)[0])
-            cuts = np.array([places[0], 0 if places[-1] + 1 == size else places[-1] + 1])
-        return bool(np.any(cuts % self.aligned))
+        """Whether channels are not taken in blocks that lie in blocks, of inputs or outputs."""
+        for picked in _picked(node) or []:
+            at = 0
+            for i, places in picked:
+                if not isinstance(places, range) or (len(places) > 1 and places.step != 1):
+                    return True
+                size, stop = _channels(node.inputs[i]), places.stop  # type: ignore[arg-type]
+                if at % self.aligned or places.start % self.aligned:
+                    return True
+                if stop % self.aligned and stop != size:
+                    return True
+                at += len(places)
+        return False
 
     def _emit(
         self,
@@ -165,57 +164,35 @@ def _channels(value: Value) -> int:
 
 
 def _data(node: Node) -> list[Value]:
-    values = node.inputs if node.op.name == "Concat" else node.inputs[:1]
-    return [v for v in values if v is not None]
+    """The inputs whose channels a move picks."""
+    places = dict.fromkeys(i for picked in _picked(node) or [] for i, _ in picked)
+    return [v for i in places if (v := node.inputs[i]) is not None]
 
 
-def _picked(node: Node) -> list[list[tuple[int, int]]] | None:
-    """For each output of a move the input and channel of each of its channels; None for nodes that
-    do not move float32 channels of known number."""
-    name = node.op.name
-    if name not in ("Concat", "ChannelShuffle", "Split", "Slice", "Gather") or not node.outputs:
-        return None
-    data = _data(node)
-    for v in (*data, *node.outputs):
-        if v.dtype != np.float32 or v.shape is None or len(v.shape) not in (4, 5):
+def _picked(node: Node) -> list[list[tuple[int, Any]]] | None:
+    """For each output of a move the inputs and the places of its channels in them, one after the
+    other; None for nodes that do not move float32 channels of known number."""
+    found = []
+    for y, move in zip(node.outputs, moves_of(node), strict=True):
+        if move is None or move.fill is not None or not _has_channels(y):
             return None
-        if not isinstance(v.shape[1], int) or v.shape[1] == 0:
-            return None
-    size, rank = _channels(data[0]) if data else 0, len(node.output.shape or ())
-    if name == "ChannelShuffle":
-        order = np.arange(size).reshape(node.groups, -1).T.reshape(-1)
-        return [[(0, int(c)) for c in order]]
-    if name == "Slice":
-        return _sliced(node, size, rank)
-    if node.axis % rank != 1:
-        return None
-    if name == "Concat":
-        return [[(i, c) for i, v in enumerate(data) for c in range(_channels(v))]]
-    if name == "Gather":
-        indices = node.inputs[1]
-        if indices is None or indices.const is None or indices.const.ndim != 1:
-            return None
-        places = [int(c) for c in indices.const]
-        if any(not -size <= c < size for c in places):
-            return None
-        return [[(0, c % size) for c in places]]
-    starts = np.cumsum([0, *(_channels(v) for v in node.outputs)])
-    return [[(0, c) for c in range(a, b)] for a, b in pairwise(map(int, starts))]
+        lanes = []
+        for part in move.parts:
+            x = node.inputs[part.source]
+            cut = part.cut(x.shape) if x is not None and _has_channels(x) else None
+            joined = len(move.parts) > 1 and move.axis == 1
+            if cut is None or x is None or (cut[0] != 1 if cut[1] is not None else not joined):
+                return None
+            if len(move.dims) != x.rank or not (joined or len(move.parts) == 1):
+                return None
+            lanes.append((part.source, range(_channels(x)) if cut[1] is None else cut[1]))
+        found.append(lanes)
+    return found or None
 
 
-def _sliced(node: Node, size: int, rank: int) -> list[list[tuple[int, int]]] | None:
-    """A Slice along axis 1 alone."""
-    operands = (*node.inputs[1:], *(None,) * 4)[:4]
-    if any(v is not None and v.const is None for v in operands):
-        return None
-    starts, ends, axes, steps = (
-        None if v is None or v.const is None else [int(e) for e in v.const.reshape(-1)]
-        for v in operands
-    )
-    if starts is None or ends is None or len(starts) != 1 or axes is None or axes[0] % rank != 1:
-        return None
-    places = slice_range(starts[0], ends[0], steps[0] if steps else 1, size)
-    return [[(0, c) for c in places]]
+def _has_channels(v: Value) -> bool:
+    sized = v.dtype == np.float32 and v.shape is not None and len(v.shape) in (4, 5)
+    return sized and isinstance(v.shape[1], int) and v.shape[1] > 0  # type: ignore[index]
 
 
 def _convolved(graph: Graph) -> set[Node | None]:
@@ -261,8 +238,8 @@ def _keeps_channels(reader: Node, value: Value) -> bool:
     if reader.inputs.count(value) != 1 or reader.inputs[0] is not value:
         return False
     if reader.op.name != "Conv":
-        activates = "activation" in reader.op.traits and len(reader.inputs) == 1
-        return len(reader.outputs) == 1 and (reader.op.name in POOLS or activates)
+        first, *others = axes_apart(reader).get(1, (None,))
+        return len(reader.outputs) == 1 and first == 1 and all(axis is None for axis in others)
     if any(v is None or v.const is None for v in reader.inputs[1:]):
         return False
     size = value.shape[1] if value.shape else None

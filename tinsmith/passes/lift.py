@@ -11,7 +11,7 @@ from tinsmith.graph import Dim, Graph, Node, Type, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import reshaped, shape_of, target_of
 from tinsmith.passes.manager import register
-from tinsmith.rewrite import RuleSet, Skip, p
+from tinsmith.rewrite import RuleSet, Skip, p, with_
 
 rules = RuleSet("lift-over-moves", "Elementwise nodes go up over moves to their anchor.")
 register("machine")(rules)
@@ -58,23 +58,16 @@ def _under(y: Value, dims: Sequence[Dim]) -> Any:
 
 
 @rules.rule(
-    p.trait("activation")(p.Reshape("x", ...).named("r")).named("f"),
+    p.trait("activation")(p.Reshape("x", ...).named("r") | p.Transpose("x").named("t")).named("f"),
     x=_product,
     r={"#1": np.array([2, 3, 5])},
+    t={"perm": (1, 0)},
 )
 def lift_activation(x: Value, f: Node) -> Value:
-    """f(reshape(x)) -> reshape(f(x)), where an anchor makes x."""
+    """f(reshape(x)) -> reshape(f(x)), and the same for transpose, where an anchor makes x."""
     _feeds_from_anchor(x, moves=True)
-    return reshaped(OPS[f.op.name](x, **f.attrs), shape_of(f.output))
-
-
-@rules.rule(
-    p.trait("activation")(p.Transpose("x").named("t")).named("f"), x=_product, t={"perm": (1, 0)}
-)
-def lift_activation_over_turn(x: Value, t: Node, f: Node) -> Value:
-    """f(transpose(x)) -> transpose(f(x)), where an anchor makes x."""
-    _feeds_from_anchor(x, moves=True)
-    return OPS["Transpose"](OPS[f.op.name](x, **f.attrs), perm=t.perm)
+    assert f.inputs[0] is not None and f.inputs[0].producer is not None
+    return with_(f.inputs[0].producer, x=OPS[f.op.name](x, **f.attrs))
 
 
 @rules.rule(

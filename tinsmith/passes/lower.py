@@ -8,6 +8,7 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
+from tinsmith.ops._move import moves_of
 from tinsmith.passes.facts import Array, filled_dims, shape_of, static_dims
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
@@ -104,40 +105,20 @@ def lp_norm(x: Value, norm: Node) -> Value:
 
 
 @rules.rule(
-    p.GatherND("x", const("places")).named("g"),
-    x=(3, 4, 5),
-    places=np.array([[[0, -1], [2, 1]], [[1, 1], [-3, 0]]]),
-)
-def gather_nd(x: Value, places: Array, g: Node) -> Value:
-    """gather_nd(x, places) -> gather(reshape(x, [rows, ...]), rows of the places)."""
-    dims = static_dims(x)
-    if g.batch_dims or not places.size:
-        raise Skip("it gathers in batches, or nothing")
-    count = places.shape[-1]
-    outer, inner = dims[:count], dims[count:]
-    wrapped = np.where(places < 0, places + np.array(outer), places)
-    flat = np.ravel_multi_index(tuple(np.moveaxis(wrapped, -1, 0)), outer)
-    rows = OPS["Reshape"](x, np.array([prod(outer), *inner], np.int64))
-    return OPS["Gather"](rows, np.asarray(flat, np.int64), axis=0)
-
-
-@rules.rule(
-    p.GatherElements("x", const("places")).named("g"),
+    p.GatherND("x", const("places")).named("g") | p.GatherElements("x", const("places")).named("g"),
     x=(3, 4),
-    places=np.array([[0, -1, 2], [1, 1, 0]]),
-    g={"axis": 1},
+    places=np.array([[0, -1], [2, 1], [-3, 0]]),
+    g=({}, {"axis": 1}),
 )
-def gather_elements(x: Value, places: Array, g: Node) -> Value:
-    """gather_elements(x, places) -> gather(reshape(x, [-1]), flat places)."""
-    dims = static_dims(x)
-    if not places.size:
-        raise Skip("it gathers nothing")
-    axis = g.axis % len(dims)
-    index = list(np.indices(places.shape))
-    index[axis] = np.where(places < 0, places + dims[axis], places)
-    flat = np.ravel_multi_index(tuple(index), dims)
-    line = OPS["Reshape"](x, np.array([prod(dims)], np.int64))
-    return OPS["Gather"](line, np.asarray(flat, np.int64), axis=0)
+def gather_places(x: Value, g: Node) -> Value:
+    """gather_nd(x, places), gather_elements(x, places) -> gather(reshape(x), places in that)."""
+    move = moves_of(g)[0]
+    if move is None or not g.inputs[1].const.size:  # type: ignore[union-attr]
+        raise Skip("the size is not known, or it gathers nothing")
+    (part,) = move.parts
+    outer = g.output.dims[: len(move.dims) + 1 - len(part.dims)]
+    rows = OPS["Reshape"](x, np.array(part.dims, np.int64))
+    return OPS["Gather"](rows, np.asarray(part.axes[0].places).reshape(outer), axis=0)
 
 
 @rules.rule(p.Hardmax("x").named("h"), x=(2, 5, 3), h={"axis": 1})

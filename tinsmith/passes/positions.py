@@ -11,26 +11,10 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
+from tinsmith.ops._move import moves_of
 from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
-
-MOVES = frozenset(
-    {
-        "Expand",
-        "Flatten",
-        "Gather",
-        "Identity",
-        "Reshape",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "Tile",
-        "Transpose",
-        "Unsqueeze",
-    }
-)
-"""Operators whose first input is moved, in a way that constants describe; and Concat."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +70,14 @@ class Positions:
         node = value.producer
         if node is None or not is_move(node):
             return self.own(value)
-        moved = node.inputs if node.op.name == "Concat" else node.inputs[:1]
-        parts = [self.source(v) for v in moved if v is not None]
-        if len({p.base for p in parts}) != 1:
+        move = moves_of(node)[value.index]
+        assert move is not None
+        parts = {p.source: self.source(node.inputs[p.source]) for p in move.parts}  # type: ignore[arg-type]
+        if len({p.base for p in parts.values()}) != 1:
             return self.own(value)
-        arrays = [p.at for p in parts]
-        arrays += [None if v is None else v.const for v in node.inputs[len(moved) :]]
-        attrs = tuple(node.attrs.items())
-        return Source(parts[0].base, self.once(_moved, node.op.name, attrs, *arrays)[value.index])
+        arrays = [parts[i].at if i in parts else v and v.const for i, v in enumerate(node.inputs)]
+        at = self.once(_moved, node.op.name, tuple(node.attrs.items()), *arrays)
+        return Source(parts[move.parts[0].source].base, at[value.index])
 
     def own(self, value: Value) -> Source:
         """A value as its own source."""
@@ -120,15 +104,13 @@ def _counted(dims: tuple[int, ...]) -> Array:
 
 
 def is_move(node: Node) -> bool:
-    """Whether the outputs only hold elements of the first input (of any input, for Concat), at
-    places that are known; all shapes static."""
-    if node.op.name != "Concat":
-        if node.op.name not in MOVES or any(v and v.const is None for v in node.inputs[1:]):
-            return False
-        if node.inputs[0] is None:
-            return False
-    values = [v for v in (*node.inputs, *node.outputs) if v is not None]
-    return all(v.type.is_static and v.type.size for v in values)
+    """Whether the outputs only hold elements of inputs, at places that are known; all shapes
+    static."""
+    moves = moves_of(node)
+    if any(m is None or m.fill is not None for m in moves):
+        return False
+    values = [*node.outputs, *(node.inputs[p.source] for m in moves if m for p in m.parts)]
+    return all(v is not None and v.type.is_static and v.type.size for v in values)
 
 
 def after_moves(value: Value, outputs: set[Value], positions: Positions) -> list[Value]:
@@ -158,7 +140,7 @@ def _joined(users: list[Node], outputs: set[Value]) -> Value | None:
     if len(joins) != 1 or any(v in outputs for v in results):
         return None
     (join,) = joins
-    return join.output if join.op.name == "Concat" else None
+    return join.output if is_move(join) and len(join.outputs) == 1 else None
 
 
 @dataclass(frozen=True)

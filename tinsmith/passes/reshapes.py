@@ -8,11 +8,12 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
+from tinsmith.ops._move import moves_of
 from tinsmith.ops.conv import transposed_window
 from tinsmith.ops.window import window
-from tinsmith.passes.facts import Array, ints, is_of_shapes, reshaped, shape_of, target_of
+from tinsmith.passes.facts import Array, is_of_shapes, reshaped, shape_of, target_of
 from tinsmith.passes.manager import register
-from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
+from tinsmith.rewrite import RuleSet, Skip, p, with_
 
 rules = RuleSet("canonicalise-shapes", "No-op shapes and moves dropped, chains collapsed.")
 register("portable")(rules)
@@ -25,21 +26,6 @@ def i64(*numbers: int) -> Array:
 
 
 # ---- reshape: Flatten, Squeeze, Unsqueeze and Reshape become one Reshape with known numbers
-
-
-@rules.rule(
-    p.Reshape("x", ...).named("y")
-    | p.Flatten("x").named("y")
-    | p.Squeeze("x", ...).named("y")
-    | p.Unsqueeze("x", ...).named("y"),
-    x=(1, 2, 3),
-    y=({"#1": i64(1, 2, 3)}, None, None, None),
-)
-def drop_reshape_to_same(x: Value, y: Node) -> Value:
-    """reshape(x) -> x, where the shape does not change."""
-    if shape_of(x) != y.output.shape:
-        raise Skip(f"{x.type} becomes {y.output.type}")
-    return x
 
 
 @rules.rule(
@@ -88,14 +74,6 @@ def explicit_permutation(x: Value, t: Node) -> Value:
     return with_(t, perm=tuple(reversed(range(len(shape_of(x))))))
 
 
-@rules.rule(p.Transpose("x").named("t"), x=X, t={"perm": (0, 1, 2)})
-def drop_identity_transpose(x: Value, t: Node) -> Value:
-    """transpose(x) -> x, where no axis moves."""
-    if t.perm != tuple(range(len(shape_of(x)))):
-        raise Skip(f"the permutation is {t.perm}")
-    return x
-
-
 @rules.rule(
     p.Transpose(p.Transpose("x").named("inner").shared()).named("outer"),
     x=X,
@@ -126,69 +104,28 @@ def reshape_from_transpose(x: Value, t: Node) -> Value:
 
 
 @rules.rule(
-    p.Slice("x", "starts", "ends", opt("axes"), opt("steps")).named("y"),
-    x=X,
-    starts=i64(0),
-    ends=i64(1 << 40),
-    axes=i64(1),
-    steps=i64(1),
+    p.trait("move")("x", ...).named("y") | p.trait("view")("x", ...).named("y"),
+    x=(2, 3, 4, 5),
+    y={
+        "Slice": {"#1": i64(0), "#2": i64(1 << 40), "#3": i64(1), "#4": i64(1)},
+        "Split": {"num_outputs": 1},
+        "Concat": {"axis": 1},
+        "Pad": {"#1": i64(*[0] * 8)},
+        "Expand": {"#1": i64(1, 4, 5)},
+        "Tile": {"#1": i64(1, 1, 1, 1)},
+        "Transpose": {"perm": (0, 1, 2, 3)},
+        "DepthToSpace": {"blocksize": 1},
+        "SpaceToDepth": {"blocksize": 1},
+        "Reshape": {"#1": i64(2, 3, 4, 5)},
+    },
 )
-def drop_slice_of_all(x: Value, steps: Value | None, y: Node) -> Value:
-    """slice(x) -> x, where everything is taken."""
-    if steps is not None and any(s != 1 for s in ints(steps, "steps")):
-        raise Skip("a step is not 1")
-    if shape_of(x) != y.output.shape:
+def drop_move_of_nothing(x: Value, y: Node) -> Value:
+    """move(x) -> x, where all elements keep their places."""
+    move = moves_of(y)[0]
+    if len(y.outputs) > 1 or move is None or x.shape != move.dims:
         raise Skip(f"{x.type} becomes {y.output.type}")
-    return x
-
-
-@rules.rule(p.Split("x", ...).named("s"), x=X, s={"num_outputs": 1})
-def drop_split_in_one(x: Value, s: Node) -> Value:
-    """split(x) -> x, where there is one part."""
-    if len(s.outputs) > 1:
-        raise Skip(f"there are {len(s.outputs)} parts")
-    return x
-
-
-@rules.rule(p.Concat("x").named("c"), x=X, c={"axis": 1})
-def drop_concat_of_one(x: Value) -> Value:
-    """concat(x) -> x."""
-    return x
-
-
-@rules.rule(p.Pad("x", const("pads"), ...).named("y"), x=X, pads=i64(0, 0, 0, 0, 0, 0))
-def drop_pad_of_nothing(x: Value, pads: Array) -> Value:
-    """pad(x) -> x, where every pad is 0."""
-    if np.any(pads):
-        raise Skip(f"the pads are {pads.tolist()}")
-    return x
-
-
-@rules.rule(p.Expand("x", const("shape")).named("y"), x=X, shape=i64(1, 4))
-def drop_expand_to_same(x: Value, y: Node) -> Value:
-    """expand(x) -> x, where the shape is known and does not change."""
-    if shape_of(x) != y.output.shape:
-        raise Skip(f"{x.type} becomes {y.output.type}")
-    return x
-
-
-@rules.rule(p.Tile("x", const("repeats")), x=X, repeats=i64(1, 1, 1))
-def drop_tile_once(x: Value, repeats: Array) -> Value:
-    """tile(x) -> x, where every repeat is 1."""
-    if np.any(repeats != 1):
-        raise Skip(f"the repeats are {repeats.tolist()}")
-    return x
-
-
-@rules.rule(
-    p.DepthToSpace("x").named("d") | p.SpaceToDepth("x").named("d"),
-    x=(1, 4, 2, 2),
-    d={"blocksize": 1},
-)
-def drop_block_of_one(x: Value, d: Node) -> Value:
-    """depth_to_space(x) -> x, where the block is one element."""
-    if d.blocksize != 1:
-        raise Skip(f"the block is {d.blocksize}")
+    if len(move.parts) != 1 or not move.parts[0].is_whole(x.shape):
+        raise Skip("elements move")
     return x
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.infer import checked_types
 from tinsmith.ops import fresh
+from tinsmith.ops._move import moves_of
 from tinsmith.passes.fold import evaluate, is_constant, is_pure, mismatch, put
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
@@ -93,8 +94,10 @@ def _of(v: Value | None, known: dict[Value, Content]) -> Content | None:
 
 def _content(node: Node, known: dict[Value, Content]) -> Content | None:
     rule = _CONTENT.get(node.op.name)
-    if rule is None or len(node.outputs) != 1 or node.outputs[0].dtype.kind not in "iub":
+    if len(node.outputs) != 1 or node.outputs[0].dtype.kind not in "iub":
         return None
+    if rule is None:
+        return _moved(node, known)
     if node.op.name in ("Shape", "Size"):
         return rule(node)
     inputs = [_of(v, known) for v in node.inputs]
@@ -135,28 +138,17 @@ def _size(node: Node) -> Content | None:
     return np.array(x.type.size, object) if x is not None and x.type.is_static else None
 
 
-def _gather(node: Node, x: Content, indices: Content) -> Content | None:
-    if node.axis % max(x.ndim, 1) != 0 or x.ndim != 1 or not _all_ints(indices):
+def _moved(node: Node, known: dict[Value, Content]) -> Content | None:
+    """What a node holds that only moves what its inputs hold."""
+    (move,) = moves_of(node)
+    if move is None or move.fill is not None or not node.output.type.is_static:
         return None
-    return np.asarray(x[indices.astype(np.int64)], object)
-
-
-def _slice(node: Node, x: Content, *rest: Content | None) -> Content | None:
-    parts = [None if r is None else [int(i) for i in r.reshape(-1)] for r in rest]
-    parts += [None] * (4 - len(parts))
-    starts, ends, axes, steps = parts
-    if x.ndim != 1 or starts is None or ends is None or (axes not in (None, [0], [-1])):
-        return None
-    return x[starts[0] : ends[0] : (steps or [1])[0]]
-
-
-def _all_ints(c: Content) -> bool:
-    return all(isinstance(d, int) for d in c.reshape(-1))
-
-
-def _reshape(node: Node, x: Content, *_: Any) -> Content | None:
-    out = node.outputs[0].type
-    return x.reshape(out.dims) if out.is_static else None
+    contents = [_of(v, known) for v in node.inputs]
+    for part in move.parts:
+        x, content = node.inputs[part.source], contents[part.source]
+        if x is None or content is None or content.shape != x.shape:
+            return None
+    return move.apply(contents) if node.output.type.size <= MAX_CONTENT else None
 
 
 def _cast(node: Node, x: Content) -> Content | None:
@@ -221,14 +213,7 @@ def _where(node: Node, condition: Content, x: Content, y: Content) -> Content | 
 _CONTENT: dict[str, Any] = {
     "Shape": _shape,
     "Size": _size,
-    "Gather": _gather,
-    "Slice": _slice,
-    "Concat": lambda node, *xs: np.concatenate(xs) if all(x.ndim == 1 for x in xs) else None,
-    "Reshape": _reshape,
-    "Squeeze": _reshape,
-    "Unsqueeze": _reshape,
     "Cast": _cast,
-    "Identity": lambda node, x: x,
     "Declared": lambda node, x: x,
     "Add": _each(_add),
     "Sub": _each(_sub),

@@ -12,6 +12,7 @@ from math import prod
 
 from tinsmith.graph import Node, Value
 from tinsmith.kernels.layout import Layout
+from tinsmith.ops._move import moves_of
 from tinsmith.plan.tensors import Tensor
 from tinsmith.records import dataclass
 
@@ -28,11 +29,13 @@ class Parts:
 
 def free_concat(node: Node, homes: Mapping[Value, Tensor]) -> Parts | None:
     """Let the inputs of a Concat be written straight into its output; None where none can."""
-    if node.op.name != "Concat" or len(node.inputs) < 2:
-        return None
+    move = moves_of(node)[0]
     values = [v for v in node.inputs if v is not None]
-    y = node.output
-    axis = node.attrs["axis"] % len(y.dims)
+    if move is None or len(values) < 2 or [p.source for p in move.parts] != [*range(len(values))]:
+        return None
+    if not all(p.is_whole(v.dims) for p, v in zip(move.parts, values, strict=True)):
+        return None
+    y, axis = node.output, move.axis
     if len(set(values)) != len(values) or any(
         v.const is None and not homes[v].is_static for v in values
     ):
@@ -42,18 +45,16 @@ def free_concat(node: Node, homes: Mapping[Value, Tensor]) -> Parts | None:
         return None
     whole = Tensor(y.name, y.dtype, y.dims, block)
     parts = Parts(whole)
-    start = 0
+    starts = _starts(values, axis, block)
     for v in values:
         home = homes.get(v)
         own = home is not None and home.parent is None and home.space == "arena"
         if own and home is not None and home.block == block and not home.is_pinned:
             parts.aliases.append((v, home))
         else:
-            parts.pending.append((v, start))
-        start += _extent(v.dims, axis, block)
+            parts.pending.append((v, starts[v]))
     if not parts.aliases:
         return None
-    starts = _starts(values, axis, block)
     for v, home in parts.aliases:
         home.parent, home.part = whole, starts[v]
         whole.widen(Layout(block, home.halo))
@@ -61,7 +62,7 @@ def free_concat(node: Node, homes: Mapping[Value, Tensor]) -> Parts | None:
 
 
 def free_split(node: Node, homes: Mapping[Value, Tensor]) -> Parts | None:
-    """Let the outputs of a Split, or of a Slice along one axis, lie inside its input."""
+    """Let the outputs of a cut along one axis (Split, Slice) lie inside its input."""
     cut = _cut_of(node)
     if cut is None:
         return None
@@ -70,10 +71,11 @@ def free_split(node: Node, homes: Mapping[Value, Tensor]) -> Parts | None:
     if home is None or not home.is_static or home.dims != x.dims:
         return None
     shapes = [v.dims for v in node.outputs]
-    if not _cuts_cleanly(shapes, axis, home.block, x.dims[axis], [r[0] for r in ranges]):
+    starts = [places.start for places in ranges]
+    if not _cuts_cleanly(shapes, axis, home.block, x.dims[axis], starts):
         return None
     parts = Parts(home)
-    for v, (lo, _) in zip(node.outputs, ranges, strict=True):
+    for v, lo in zip(node.outputs, starts, strict=True):
         start = lo if home.block else lo * prod(x.dims[axis + 1 :])
         part = Tensor(
             v.name, v.dtype, v.dims, home.block, parent=home, part=start, space=home.space
@@ -110,45 +112,24 @@ def _cuts_cleanly(
     )
 
 
-def _extent(dims: tuple[int, ...], axis: int, block: int) -> int:
-    return dims[1] if block else prod(dims[axis:])
-
-
 def _starts(values: list[Value], axis: int, block: int) -> dict[Value, int]:
     starts, at = {}, 0
     for v in values:
         starts[v] = at
-        at += _extent(v.dims, axis, block)
+        at += v.dims[1] if block else prod(v.dims[axis:])
     return starts
 
 
-def _cut_of(node: Node) -> tuple[Value, int, list[tuple[int, int]]] | None:
-    """The input, axis and [start, end) of each output, where they are constants and steps are 1."""
+def _cut_of(node: Node) -> tuple[Value, int, list[range]] | None:
+    """The input, axis and places of each output, where these are neighbours on that axis."""
     x = node.inputs[0] if node.inputs else None
     if x is None or x.const is not None or not all(v.type.is_static for v in (x, *node.outputs)):
         return None
-    if node.op.name == "Split":
-        axis, at, ranges = node.attrs["axis"] % len(x.dims), 0, []
-        for v in node.outputs:
-            ranges.append((at, at + v.dims[axis]))
-            at = ranges[-1][1]
-        return x, axis, ranges
-    if node.op.name != "Slice":
-        return None
-    changed = [i for i, (a, b) in enumerate(zip(x.dims, node.output.dims, strict=True)) if a != b]
-    operands = (*node.inputs[1:], *(None,) * 4)[:4]
-    if len(changed) != 1 or any(v is not None and v.const is None for v in operands):
-        return None
-    starts, _, axes, steps = map(_numbers, operands)
-    if starts is None or (steps is not None and any(s != 1 for s in steps)):
-        return None
-    axis = changed[0]
-    named = [a % len(x.dims) for a in axes] if axes is not None else list(range(len(starts)))
-    lo = starts[named.index(axis)]
-    lo = max(0, lo + x.dims[axis]) if lo < 0 else min(lo, x.dims[axis])
-    return x, axis, [(lo, lo + node.output.dims[axis])]
-
-
-def _numbers(value: Value | None) -> list[int] | None:
-    """The elements of a constant; None where it is absent."""
-    return None if value is None or value.const is None else [int(e) for e in value.const.flat]
+    cuts = []
+    for move in moves_of(node):
+        cut = move.parts[0].cut(x.dims) if move and len(move.parts) == 1 else None
+        if cut is None or not isinstance(cut[1], range) or cut[1].step != 1:
+            return None
+        cuts.append(cut)
+    axes = {axis for axis, _ in cuts}
+    return (x, axes.pop(), [places for _, places in cuts]) if len(axes) == 1 else None

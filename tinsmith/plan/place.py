@@ -91,11 +91,11 @@ def _place_view(placement: Placement, node: Node) -> bool:
 
 
 def _place_parts(placement: Placement, node: Node) -> bool:
-    """Concat and Split (or Slice) whose parts lie inside the whole."""
-    if node.op.name not in ("Concat", "Split", "Slice"):
-        return False
-    if forced(node.name, node.op.name, placement.overrides) or not all(
-        v is None or is_native(v) for v in (*node.inputs, *node.outputs)
+    """A node that joins or cuts (Concat, Split, Slice), whose parts lie inside the whole."""
+    if (
+        "move" not in node.op.traits
+        or forced(node.name, node.op.name, placement.overrides)
+        or not all(v is None or is_native(v) for v in (*node.inputs, *node.outputs))
     ):
         return False
     parts = free_split(node, placement.homes) or free_concat(node, placement.homes)
@@ -103,7 +103,7 @@ def _place_parts(placement: Placement, node: Node) -> bool:
         return False
     for value, tensor in parts.aliases:
         placement.set(value, tensor)
-    if node.op.name == "Concat":
+    if node.output not in placement.homes:
         placement.set(node.output, parts.whole)
     for value, start in parts.pending:
         whole = parts.whole

@@ -92,7 +92,8 @@ class Sampler:
                 sample = sample[self.alternative]
                 if sample is None:
                     raise Unsampled
-            op: Any = OPS[call.head] if not call.is_trait else self.of_trait(call.head)
+            op: Any = OPS[call.head] if not call.is_trait else self.of_trait(call.head, sample)
+            sample = sample.get(op.name, sample)
             args: list[Any] = [self.build(a) for a in call.args]
             for key, value in sample.items():
                 if key.startswith("#"):
@@ -102,8 +103,10 @@ class Sampler:
             self.env[call.key] = self.graph.add(op, *args, **{**own, **call.attrs})
         return self.env[call.key].outputs[call.out]
 
-    def of_trait(self, trait: str) -> Any:
+    def of_trait(self, trait: str, named: Any) -> Any:
+        """One of the operators with the trait: of those that the sample names, if it names any."""
         ops = [o for o in OPS.rows() if trait in o.traits]
+        ops = [o for o in ops if o.name in named] or ops
         return ops[self.choose(len(ops))]
 
 

@@ -7,9 +7,9 @@ from itertools import groupby
 from math import prod
 
 from tinsmith.codegen.builder import Ptr
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Layout, Phase, Site, Tier, kernel
+from tinsmith.kernels._kernel import Choice, Emit, Layout, Phase, Site, Tier, kernel
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.move.strided import emit_copy, plan_copy
+from tinsmith.kernels.move.moves import copies
 from tinsmith.kernels.sharing import PARTS, by_positions, whole_shares
 from tinsmith.kernels.transpose import blend
 from tinsmith.kernels.walk import Position, Walk, run
@@ -24,33 +24,10 @@ Mix = list[tuple[int, int, list[int]]]  # input, its block, and for each output 
 @kernel("ChannelGather", Tier.VECTOR)
 def channel_gather(site: Site) -> list[Choice]:
     """Lane shuffles between channel blocks, or copies of whole planes on plain data."""
-    site.need_no_epilogue("a copy has no epilogue")
-    choices = [_planes(site)]
+    choices = [copies(site)]
     if site.out.dtype.itemsize == 4:
         choices.append(_blocks(site))
     return choices
-
-
-def _planes(site: Site) -> Choice:
-    n, _, *spatial = site.out.dims
-    plane = prod(spatial)
-    bits = site.out.dtype.itemsize * 8
-    step = site.out.dims[1] * plane
-    parts, at = [], 0
-    for i, lo, count in site.attr("sources"):
-        row = plan_copy((count * plane,), (1,), (1,), bits)
-        parts.append((i, lo * plane, site.input(i).dims[1] * plane, at * plane, row))
-        at += count
-
-    def emit(em: Emit) -> None:
-        with em.b.loop(em.begin, em.end) as image:
-            for i, src, gap, dst, row in parts:
-                source = em.input(i)
-                x = source.pointer + image * gap + src
-                emit_copy(em.b, row, x, em.outs[0].pointer + image * step + dst, 0, 1)
-
-    cost = 0.2e-6 + site.target.time(0, 2 * site.out.type.nbytes) + n * len(parts) * 5e-9
-    return Choice(cost, (PLAIN,) * len(site.inputs), (PLAIN,), (Phase(n, emit),))
 
 
 def channels_of(sources: Sequence[tuple[int, int, int]]) -> list[Lane]:

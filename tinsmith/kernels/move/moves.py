@@ -5,11 +5,13 @@ All on plain layouts and elements of 1, 2, 4 or 8 bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
+from tinsmith.codegen.builder import Val
 from tinsmith.codegen.types import Ty
 from tinsmith.kernels._kernel import (
     PLAIN,
@@ -24,9 +26,12 @@ from tinsmith.kernels._kernel import (
 )
 from tinsmith.kernels.layout import lanes_of, spec_of
 from tinsmith.kernels.move.strided import Copy, emit_copy, emit_fill, plan_copy
+from tinsmith.kernels.resize import choices_for
 from tinsmith.kernels.walk import around
+from tinsmith.ops._move import Move, Part, moves_of
+from tinsmith.ops.resize import Table
 
-Part = tuple[Copy, int, int, int]
+Copied = tuple[Copy, int, int, int]
 """A copy, the operand or output it concerns, and both sides' first elements."""
 
 
@@ -39,11 +44,10 @@ def _bits(site: Site) -> int:
 
 
 def _choice(
-    site: Site, parts: Sequence[Part], reads: Sequence[int] = (0,), extra: tuple[Phase, ...] = ()
+    site: Site, parts: Sequence[Copied], reads: Container[int], extra: tuple[Phase, ...]
 ) -> Choice:
     """One phase over the tiles of all parts: part k copies operand `which` (Concat) to output 0,
     or operand 0 to output `which` (Split)."""
-    site.need_no_epilogue("a copy has no epilogue")
     into_one = len(site.outputs) == 1
     bases = np.cumsum([0, *(c.tiles for c, *_ in parts)]).tolist()
 
@@ -69,250 +73,141 @@ def _choice(
     return Choice(cost, wanted, (PLAIN,) * len(site.outputs), (*extra, Phase(bases[-1], emit)))
 
 
-@kernel("Transpose", Tier.VECTOR)
-def transpose_strided(site: Site) -> Choice:
-    """A strided copy; register transposes where the contiguous axis changes."""
-    x, y = site.input(0), site.out
-    perm = site.attr("perm") or tuple(reversed(range(len(x.dims))))
-    src = _strides(x.dims)
-    copy = plan_copy(y.dims, [src[p] for p in perm], _strides(y.dims), _bits(site))
-    return _choice(site, [(copy, 0, 0, 0)])
+def moved(site: Site) -> tuple[Move, ...]:
+    """What the node's outputs are; Skip where that is not known before the model runs."""
+    site.need_no_epilogue("a copy has no epilogue")
+    assert site.anchor is not None
+    moves = [m for m in moves_of(site.anchor) if m is not None]
+    if len(moves) < len(site.outputs):
+        raise Skip("which elements go where is known only when the model runs")
+    return tuple(moves)
 
 
-@kernel("Slice", Tier.VECTOR)
-def slice_strided(site: Site) -> Choice:
-    """A copy from constant starts with constant steps, negative ones included."""
-    x, y = site.input(0), site.out
-    starts = site.const(1, "starts").reshape(-1)
-    axes = site.const(3, "axes").reshape(-1) if site.has(3) else range(len(starts))
-    steps = site.const(4, "steps").reshape(-1) if site.has(4) else [1] * len(starts)
-    if site.has(2):
-        site.const(2, "ends")
-    src = list(_strides(x.dims))
-    first = 0
-    for axis, start, step in zip(axes, starts, steps, strict=True):
-        axis, start, step, extent = (
-            int(axis) % len(x.dims),
-            int(start),
-            int(step),
-            x.dims[int(axis)],
-        )
-        start = start + extent if start < 0 else start
-        start = min(max(start, 0), extent if step > 0 else extent - 1)
-        first += start * src[axis]
-        src[axis] *= step
-    copy = plan_copy(y.dims, src, _strides(y.dims), _bits(site))
-    return _choice(site, [(copy, 0, first, 0)])
+def _part(part: Part, move: Move, at: int, bits: int) -> tuple[Copy, int, int]:
+    """The copy of what lies inside the input, and both sides' first elements; `at` is the place of
+    the part in the result."""
+    inside: list[range] = []
+    src, first, steps = [], 0, _strides(part.dims)
+    for a, count in zip(part.axes, part.box, strict=True):
+        if not isinstance(a.places, range | None):
+            raise Skip("the places are no even steps")
+        size, step = (1, 0) if a.axis is None else (part.dims[a.axis], steps[a.axis])
+        places = range(count) if a.places is None or a.axis is None else a.places
+        lo = max(-places.start, 0) if move.fill is not None else 0
+        hi = min(len(places), size - places.start) if move.fill is not None else len(places)
+        if move.fill is not None and hi <= lo:
+            raise Skip("nothing of the input remains")
+        inside.append(range(lo, hi))
+        first += (places.start + lo * places.step) * step
+        src.append(places.step * step)
+    joins = len(move.parts) > 1 or move.fill is not None
+    dst = _strides(move.dims if joins else part.box)
+    place = sum(r.start * s for r, s in zip(inside, dst, strict=True))
+    if len(move.parts) > 1:
+        place += at * dst[move.axis]
+    return plan_copy([len(r) for r in inside], src, dst, bits), first, place
 
 
-@kernel("Expand", Tier.VECTOR)
-def expand_strided(site: Site) -> Choice:
-    """A copy that stands still along broadcast axes."""
-    x, y = site.input(0), site.out
-    if site.input(1).const is None:
-        raise Skip("the shape is known only when the model runs")
-    dims = (1,) * (len(y.dims) - len(x.dims)) + x.dims
-    src = [
-        0 if d == 1 and o != 1 else s for d, o, s in zip(dims, y.dims, _strides(dims), strict=True)
-    ]
-    return _choice(site, [(plan_copy(y.dims, src, _strides(y.dims), _bits(site)), 0, 0, 0)])
+def copies(site: Site) -> Choice:
+    """Strided copies, transposed in registers where the contiguous axis changes; a fill."""
+    parts: list[Copied] = []
+    moves = moved(site)
+    for i, move in enumerate(moves):
+        at = 0
+        for part in move.parts:
+            if prod(part.box) or len(move.parts) == 1:
+                copy, first, place = _part(part, move, at, _bits(site))
+                parts.append((copy, part.source if len(moves) == 1 else i, first, place))
+            at += part.box[move.axis]
+    extra = () if moves[0].fill is None else (_filled(site, moves[0].fill),)
+    return _choice(site, parts, reads={p.source for m in moves for p in m.parts}, extra=extra)
 
 
-@kernel("Tile", Tier.VECTOR)
-def tile_strided(site: Site) -> Choice:
-    """Each axis is split into (repeats, extent); the source stands still along repeats."""
-    x, y = site.input(0), site.out
-    repeats = [o // d for o, d in zip(y.dims, x.dims, strict=True)]
-    dims, src, dst = [], [], []
-    for r, d, s, t in zip(repeats, x.dims, _strides(x.dims), _strides(y.dims), strict=True):
-        dims += [r, d]
-        src += [0, s]
-        dst += [d * t, t]
-    return _choice(site, [(plan_copy(dims, src, dst, _bits(site)), 0, 0, 0)])
+def _filled(site: Site, fill: np.ndarray) -> Phase:
+    """All of the output filled with one element."""
+    total, chunk, ty = site.out.type.size, 4096, Ty(f"u{_bits(site)}")
+    word = np.asarray(fill, site.out.dtype).reshape(1).view(f"u{ty.nbytes}")[0]
+
+    def emit(em: Emit) -> None:
+        b = em.b
+        end = b.minimum(b.index(em.end) * chunk, total)
+        begin, lanes = b.index(em.begin) * chunk, lanes_of(em.target, ty.nbytes)
+        emit_fill(b, b.const(int(word), ty), em.outs[0].pointer.cast(ty), begin, end, lanes)
+
+    return Phase(-(-total // chunk), emit)
 
 
-@kernel("Concat", Tier.VECTOR)
-def concat_strided(site: Site) -> Choice:
-    """One copy for each input, into its part of the output."""
-    y = site.out
-    axis = site.attr("axis") % len(y.dims)
-    dst = _strides(y.dims)
-    parts: list[Part] = []
-    at = 0
-    for i, v in enumerate(site.inputs):
-        assert v is not None
-        if prod(v.dims):
-            copy = plan_copy(v.dims, _strides(v.dims), dst, _bits(site))
-            parts.append((copy, i, 0, at * dst[axis]))
-        at += v.dims[axis]
-    return _choice(site, parts, reads=range(len(site.inputs)))
-
-
-@kernel("Split", Tier.VECTOR)
-def split_strided(site: Site) -> Choice:
-    """One copy for each output, from its part of the input."""
-    x = site.input(0)
-    axis = site.attr("axis") % len(x.dims)
-    src = _strides(x.dims)
-    parts: list[Part] = []
-    at = 0
-    for i, v in enumerate(site.outputs):
-        copy = plan_copy(v.dims, src, _strides(v.dims), _bits(site))
-        parts.append((copy, i, at * src[axis], 0))
-        at += v.dims[axis]
-    return _choice(site, parts)
+kernel("Pad", Tier.VECTOR, name="pad_constant")(copies)
+for _op in ("Transpose", "Slice", "Expand", "Tile", "Concat", "Split"):
+    kernel(_op, Tier.VECTOR, name=f"{_op.lower()}_strided")(copies)
+for _op in ("DepthToSpace", "SpaceToDepth", "ChannelShuffle"):
+    kernel(_op, Tier.VECTOR, name=f"{_op.lower()}_strided")(copies)
 
 
 @kernel("Pad", Tier.VECTOR)
-def pad_constant(site: Site) -> Choice:
-    """Fill, then copy what remains of the input; negative pads cut."""
+def pad_indexed(site: Site) -> list[Choice]:
+    """Reflected, repeated and wrapped edges, by a table of places for each axis."""
+    if (mode := site.attr("mode")) == "constant":
+        raise Skip("the pads are constants")
+    axes = moved(site)[0].parts[0].axes
+    cut = [(k, np.asarray(a.places)) for k, a in enumerate(axes) if a.places is not None]
+    tables = [Table(k, at[:, None], None, np.zeros(len(at), bool)) for k, at in cut]
+    return choices_for(site, tables, mode)
+
+
+def _gather(
+    site: Site, axis: int, count: int, offset: Callable[[Emit, Val | int], Val], **choice: Any
+) -> Choice:
+    """Rows of what lies behind an axis: row k of each outer one begins `offset(em, k)` after it."""
     x, y = site.input(0), site.out
-    if site.attr("mode") != "constant":
-        raise Skip(f"mode is {site.attr('mode')}")
-    pads = [int(p) for p in site.const(1, "pads").reshape(-1)]
-    if site.has(3):
-        axes = [int(a) % len(x.dims) for a in site.const(3, "axes").reshape(-1)]
-    else:
-        axes = list(range(len(x.dims)))
-    value = site.const(2, "value").reshape(-1)[0] if site.has(2) else x.dtype.type(0)
-    before = [0] * len(x.dims)
-    after = [0] * len(x.dims)
-    for i, axis in enumerate(axes):
-        before[axis], after[axis] = pads[i], pads[i + len(axes)]
-    dims = [d + min(lo, 0) + min(hi, 0) for d, lo, hi in zip(x.dims, before, after, strict=True)]
-    if min(dims) <= 0:
-        raise Skip("nothing of the input remains")
-    src, dst = _strides(x.dims), _strides(y.dims)
-    first = sum(-min(lo, 0) * s for lo, s in zip(before, src, strict=True))
-    place = sum(max(lo, 0) * s for lo, s in zip(before, dst, strict=True))
-    total, chunk = y.type.size, 4096
-    word = np.asarray(value, x.dtype).reshape(1).view(f"u{x.dtype.itemsize}")[0]
-
-    def fill(em: Emit) -> None:
-        out = em.outs[0].pointer
-        ty = Ty(f"u{_bits(site)}")
-        end = em.b.minimum(em.b.index(em.end) * chunk, total)
-        emit_fill(
-            em.b,
-            em.b.const(int(word), ty),
-            out.cast(ty),
-            em.b.index(em.begin) * chunk,
-            end,
-            lanes_of(em.target, ty.nbytes),
-        )
-
-    copy = plan_copy(dims, src, dst, _bits(site))
-    return _choice(site, [(copy, 0, first, place)], extra=(Phase(-(-total // chunk), fill),))
-
-
-@kernel("Gather", Tier.VECTOR)
-def gather_constant(site: Site) -> Choice:
-    """Rows at constant indices: their offsets are a table."""
-    x, y = site.input(0), site.out
-    if site.input(1).const is None:
-        raise Skip("the indices are computed: one out of range could not be reported")
-    indices = site.const(1, "indices").reshape(-1).astype(np.int64)
-    outer, extent, inner = around(x.dims, site.attr("axis"))
-    if indices.size and (indices.min() < -extent or indices.max() >= extent):
-        raise Skip("an index is out of range")
-    offsets = np.where(indices < 0, indices + extent, indices) * inner
-    bits, count = _bits(site), len(indices)
-    row = plan_copy((inner,), (1,), (1,), bits)
+    outer, extent, inner = around(x.dims, axis)
+    row = plan_copy((inner,), (1,), (1,), _bits(site))
 
     def emit(em: Emit) -> None:
         source = em.input(0)
         with em.b.loop(em.begin, em.end) as tile:
             o, k = tile // count, tile % count
-            offset = (em.packed[0] + k).load()
-            x_row = source.pointer + o * (extent * inner) + offset
+            at = offset(em, k)
+            x_row = source.pointer + o * (extent * inner) + at
             emit_copy(em.b, row, x_row, em.outs[0].pointer + tile * inner, 0, 1)
 
-    cost = 1e-6 + site.target.time(0, 2 * y.type.nbytes) + outer * count * 2e-9
-    return Choice(
-        cost,
-        (PLAIN, None),
-        (PLAIN,),
-        (Phase(outer * count, emit),),
-        (packed_table("offsets", offsets),),
-    )
+    each = choice.pop("each")
+    cost = 1e-6 + site.target.time(0, 2 * y.type.nbytes) + outer * count * each
+    return Choice(cost, writes=(PLAIN,), phases=(Phase(outer * count, emit),), **choice)
+
+
+@kernel("Gather", Tier.VECTOR)
+def gather_constant(site: Site) -> Choice:
+    """Rows at constant indices: their offsets are a table."""
+    x = site.input(0)
+    if site.input(1).const is None:
+        raise Skip("the indices are computed: one out of range could not be reported")
+    cut = moved(site)[0].parts[0].cut(x.dims)
+    assert cut is not None
+    axis, indices = cut
+    offsets = indices * prod(x.dims[axis + 1 :])
+    return _gather(
+        site, axis, len(indices), lambda em, k: (em.packed[0] + k).load(), each=2e-9,
+        reads=(PLAIN, None), packed=(packed_table("offsets", offsets),),
+    )  # fmt: skip
 
 
 @kernel("Gather", Tier.VECTOR)
 def gather_rows(site: Site) -> Choice:
     """Rows at indices that are known when the model runs, each checked against the extent."""
-    x, indices, y = site.input(0), site.input(1), site.out
+    x, indices = site.input(0), site.input(1)
     if indices.const is not None:
         raise Skip("the indices are constant")
     if indices.dtype.kind not in "iu":
         raise Skip(f"the indices are {indices.dtype.name}")
-    outer, extent, inner = around(x.dims, site.attr("axis"))
-    count = indices.type.size
-    row = plan_copy((inner,), (1,), (1,), _bits(site))
+    axis = site.attr("axis")
+    _, extent, inner = around(x.dims, axis)
 
-    def emit(em: Emit) -> None:
-        b = em.b
-        source, table = em.input(0), em.input(1)
-        with b.loop(em.begin, em.end) as tile:
-            o, k = tile // count, tile % count
-            index = em.place(table.pointer + k, extent)
-            x_row = source.pointer + o * (extent * inner) + index * inner
-            emit_copy(b, row, x_row, em.outs[0].pointer + tile * inner, 0, 1)
+    def offset(em: Emit, k: Val | int) -> Val:
+        return em.place(em.input(1).pointer + k, extent) * inner
 
-    return Choice(
-        cost=1e-6 + site.target.time(0, 2 * y.type.nbytes) + outer * count * 4e-9,
-        reads=(PLAIN, PLAIN),
-        writes=(PLAIN,),
-        phases=(Phase(outer * count, emit),),
-        scratch=64,
+    return _gather(
+        site, axis, indices.type.size, offset, each=4e-9, reads=(PLAIN, PLAIN), scratch=64,
         detail=f"rows of {inner}",
         fault=f"an index is out of range: it must lie in [-{extent}, {extent})",
-    )
-
-
-def _rearranged(op: str, split: Callable[[Site], tuple[list[int], list[int]]]) -> None:
-    """Register a copy for an operator that is Reshape - Transpose - Reshape: `split` gives the
-    split input dims and their order in the output."""
-
-    def rule(site: Site) -> Choice:
-        dims, order = split(site)
-        src = _strides(dims)
-        out = [dims[i] for i in order]
-        copy = plan_copy(out, [src[i] for i in order], _strides(out), _bits(site))
-        return _choice(site, [(copy, 0, 0, 0)])
-
-    rule.__name__ = f"{op.lower()}_strided"
-    rule.__doc__ = "Split axes, permuted: a strided copy."
-    kernel(op, Tier.VECTOR)(rule)
-
-
-def _depth_to_space(site: Site) -> tuple[list[int], list[int]]:
-    n, c, h, w = _four(site)
-    k = site.attr("blocksize")
-    if site.attr("mode") == "DCR":
-        return [n, k, k, c // (k * k), h, w], [0, 3, 4, 1, 5, 2]
-    return [n, c // (k * k), k, k, h, w], [0, 1, 4, 2, 5, 3]
-
-
-def _space_to_depth(site: Site) -> tuple[list[int], list[int]]:
-    n, c, h, w = _four(site)
-    k = site.attr("blocksize")
-    order = [0, 3, 5, 1, 2, 4] if site.attr("mode") == "DCR" else [0, 1, 3, 5, 2, 4]
-    return [n, c, h // k, k, w // k, k], order
-
-
-def _channel_shuffle(site: Site) -> tuple[list[int], list[int]]:
-    n, c, *rest = site.input(0).dims
-    g = site.attr("groups")
-    return [n, g, c // g, prod(rest)], [0, 2, 1, 3]
-
-
-def _four(site: Site) -> tuple[int, int, int, int]:
-    dims = site.input(0).dims
-    if len(dims) != 4:
-        raise Skip(f"the rank is {len(dims)}")
-    return dims  # type: ignore[return-value]
-
-
-_rearranged("DepthToSpace", _depth_to_space)
-_rearranged("SpaceToDepth", _space_to_depth)
-_rearranged("ChannelShuffle", _channel_shuffle)
+    )  # fmt: skip

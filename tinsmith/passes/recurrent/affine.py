@@ -16,7 +16,7 @@ import numpy as np
 
 from tinsmith.graph import Dim, Node, Value
 from tinsmith.passes.facts import Array
-from tinsmith.passes.recurrent.places import VIEWS, Source, at_width, place_of, source_of, taken
+from tinsmith.passes.recurrent.places import Source, at_width, is_view, place_of, source_of, taken
 from tinsmith.records import dataclass
 
 MAX_DEPTH = 40
@@ -167,7 +167,7 @@ class Affine:
         """The value as an affine function; of itself where nothing is known about it."""
         if value not in self._forms:
             node = value.producer
-            rule = None if node is None else _RULES.get(node.op.name)
+            rule = None if node is None else _rule(node)
             found = None
             if rule is not None and depth < MAX_DEPTH and value.shape is not None:
                 found = rule(self, node, value, depth + 1)
@@ -285,8 +285,8 @@ class Affine:
     def _take(self, node: Node, value: Value, depth: int) -> Form | None:
         """Slice, Split, Gather: of features, or one place of a leading axis (the time)."""
         x = node.inputs[0]
-        form = None if x is None else self.form(x, depth)
         found = taken(node, value)
+        form = None if x is None or found is None else self.form(x, depth)
         if form is None or found is None or x is None or value.shape is None:
             return None
         axis, index = found
@@ -350,6 +350,11 @@ def _leading(shape: tuple[Dim, ...], count: int) -> int | None:
     return None
 
 
+def _rule(node: Node) -> Any:
+    moving = Affine._view if is_view(node) else Affine._take if "move" in node.op.traits else None
+    return _RULES.get(node.op.name, moving)
+
+
 _RULES: dict[str, Any] = {
     "Add": Affine._add,
     "Sub": Affine._add,
@@ -359,6 +364,4 @@ _RULES: dict[str, Any] = {
     "MatMul": Affine._product,
     **dict.fromkeys(("Sigmoid", "Tanh"), Affine._activation),
     "Transpose": Affine._transpose,
-    **dict.fromkeys(VIEWS, Affine._view),
-    **dict.fromkeys(("Slice", "Split", "Gather"), Affine._take),
 }

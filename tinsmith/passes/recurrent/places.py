@@ -8,10 +8,16 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Node, Value
+from tinsmith.ops._move import moves_of
 from tinsmith.passes.facts import Array
 from tinsmith.records import dataclass
 
-VIEWS = frozenset(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"))
+
+def is_view(node: Node) -> bool:
+    """Whether a node shows its first input, under another shape."""
+    return "view" in node.op.traits and all(
+        v is not None and v.dtype == node.output.dtype for v in node.inputs[:1]
+    )
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ def source_of(value: Value) -> Source | None:
 
 def _under(value: Value, allowed: Callable[[Value], Any]) -> Value:
     """The value that the views above show, as long as that is allowed."""
-    while (node := value.producer) is not None and node.op.name in VIEWS:
+    while (node := value.producer) is not None and is_view(node):
         inner = node.inputs[0]
         if inner is None or inner.shape is None or not allowed(inner):
             break
@@ -69,51 +75,16 @@ def place_of(index: Any) -> int | None:
 
 
 def taken(node: Node, value: Value) -> tuple[int, int | Array] | None:
-    """(axis, places) of a Slice, Split or Gather along one axis; one int where the axis goes."""
-    base = node.inputs[0]
-    if node.op.name not in ("Gather", "Slice", "Split") or base is None or base.shape is None:
+    """(axis, places) of what reads one axis of its first input at constant places, such as Slice,
+    Split and Gather; one int where the axis goes."""
+    move, base = moves_of(node)[value.index], next(iter(node.inputs), None)
+    if move is None or move.fill is not None or base is None or base.shape is None:
         return None
-    rank = len(base.shape)
-    if node.op.name == "Gather":
-        indices, axis = node.inputs[1], node.axis % rank
-        size = base.shape[axis]
-        if indices is None or indices.const is None or indices.const.ndim > 1:
-            return None
-        given = indices.const.astype(np.int64)
-        if not isinstance(size, int):
-            if np.any(given < 0):
-                return None
-        else:
-            given = np.where(given < 0, given + size, given)
-        return axis, int(given) if given.ndim == 0 else given
-    if node.op.name == "Split":
-        axis = node.axis % rank
-        if base.rank is None or any(v.shape is None for v in node.outputs):
-            return None
-        sizes = [v.shape[axis] for v in node.outputs]  # type: ignore[index]
-        before = sizes[: value.index + 1]
-        if not all(isinstance(d, int) for d in before):
-            return None
-        start = sum(before[:-1])  # type: ignore[arg-type]
-        return axis, np.arange(start, start + before[-1])  # type: ignore[operator]
-    return _sliced(node, base)
-
-
-def _sliced(node: Node, base: Value) -> tuple[int, Array] | None:
-    operands = [None if v is None else v.const for v in node.inputs[1:]]
-    if any(c is None for c, v in zip(operands, node.inputs[1:], strict=True) if v is not None):
+    cut = move.parts[0].cut(base.shape) if len(move.parts) == 1 else None
+    if cut is None or cut[1] is None or len(move.dims) > len(base.shape):
         return None
-    starts, ends, axes, steps = (*operands, None, None)[:4]
-    if starts is None or ends is None or starts.size != 1 or base.shape is None:
-        return None
-    axis = 0 if axes is None else int(axes.reshape(-1)[0]) % len(base.shape)
-    step = 1 if steps is None else int(steps.reshape(-1)[0])
-    lo, hi, size = int(starts.reshape(-1)[0]), int(ends.reshape(-1)[0]), base.shape[axis]
-    if isinstance(size, int):
-        return axis, np.arange(size)[lo:hi:step]
-    if lo < 0 or hi <= lo or step != 1 or hi - lo > 1:
-        return None
-    return axis, np.array([lo])  # a place of an axis whose size the run tells
+    axis, places = cut
+    return axis, int(places[0]) if len(move.dims) < len(base.shape) else np.asarray(places)
 
 
 def is_zero(value: Value) -> bool:
@@ -125,6 +96,5 @@ def is_zero(value: Value) -> bool:
         return False
     if node.op.name == "ConstantOfShape":
         return node.value == 0
-    inner = node.inputs[0] if node.inputs else None
-    through = node.op.name in VIEWS or node.op.name in ("Expand", "Tile", "Gather", "Slice")
-    return through and inner is not None and is_zero(inner)
+    data = [v for v in node.inputs if v is not None and v.dtype == value.dtype]
+    return bool(node.op.traits & {"view", "move"} and data) and all(map(is_zero, data))

@@ -10,7 +10,7 @@ import numpy as np
 from tinsmith.graph import Dim, Node, Value
 from tinsmith.passes.recurrent.course import Course
 from tinsmith.passes.recurrent.edit import Editor
-from tinsmith.passes.recurrent.places import VIEWS, under_views
+from tinsmith.passes.recurrent.places import is_view, under_views
 
 Shape = tuple[Dim, ...]
 
@@ -183,6 +183,6 @@ def _joins(values: Iterable[Value]) -> Iterator[Node]:
         for user in work.pop().uses:
             if user.op.name == "Concat":
                 found[user] = None
-            elif user.op.name in VIEWS:
+            elif is_view(user):
                 work += user.outputs
     yield from found

@@ -8,7 +8,7 @@ import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.passes.manager import run_passes
-from tinsmith.passes.recurrent.places import under_views
+from tinsmith.passes.recurrent.places import place_of, taken, under_views
 from tinsmith.records import dataclass
 from tinsmith.rewrite import Skip
 
@@ -192,16 +192,12 @@ def is_size_of(count: Value, base: Value, axis: int) -> bool:
     node = count.producer
     if node is None or base.shape is None:
         return False
-    if node.op.name in ("Gather", "Slice") and node.inputs[0] is not None:
-        shape = _under_casts(node.inputs[0]).producer
-        which = node.inputs[1]
-        if shape is None or shape.op.name != "Shape" or which is None or which.const is None:
+    found = taken(node, count)
+    if found is not None and node.inputs[0] is not None:
+        shape, at = _under_casts(node.inputs[0]).producer, place_of(found[1])
+        if shape is None or shape.op.name != "Shape" or at is None:
             return False
-        if node.op.name == "Slice" and count.type.is_static and count.type.size != 1:
-            return False
-        first = shape.start or 0
-        at = int(which.const.reshape(-1)[0])
-        return shape.inputs[0] is base and at >= 0 and first >= 0 and first + at == axis
+        return shape.inputs[0] is base and shape.start >= 0 and shape.start + at == axis
     if node.op.name == "Shape" and node.inputs[0] is base:
         start = node.start % len(base.shape)
         return start == axis and count.type.is_static and count.type.size == 1

@@ -1,0 +1,195 @@
+"""What operators move where, as data.
+
+A part of a result is read from one input in three steps: the input is taken as an array of other
+dims, in the same order; each axis of that is read at certain places; and the axes come in another
+order, perhaps with axes between them along which everything repeats. With x' the input under
+`dims`, p_k the places of axis k, and a(k) the axis that comes at place k:
+
+    box[i_0, i_1, ...] = x'[j],  j_a(k) = p_k(i_k);    part = box, under the dims of the result
+
+A result is its parts, one after the other along `axis`. Every operator with the trait `move` or
+`view` says by `Op.moves` what its results are in these terms: passes, the plan and the kernels of
+copies ask that, and know no operator by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinsmith.graph import Dim, Node, Value
+from tinsmith.records import dataclass
+
+if TYPE_CHECKING:
+    from tinsmith.ops._op import Op
+
+Array = np.ndarray[Any, Any]
+
+MOST = 1 << 20
+"""Places that are worked out one by one, at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class Along:
+    """One axis of a box: the axis that it reads, None where everything repeats, and the places on
+    it, None for all in order. A place outside the axis gives the fill, if the move has one."""
+
+    axis: int | None
+    places: range | Array | None = None
+
+    def __str__(self) -> str:
+        if self.places is None:
+            return str(self.axis)
+        if self.axis is None:
+            return f"*{len(self.places)}"
+        p = self.places
+        even = isinstance(p, range)
+        return f"{self.axis}[{p.start}:{p.stop}:{p.step}]" if even else f"{self.axis}{p.tolist()}"
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A box that is read from input `source`, taken as an array of `dims`."""
+
+    source: int
+    dims: tuple[Any, ...]  # numbers and symbols
+    axes: tuple[Along, ...]
+
+    def __str__(self) -> str:
+        dims = ", ".join(map(str, self.dims))
+        return f"input {self.source} as [{dims}], axes ({'; '.join(map(str, self.axes))})"
+
+    @property
+    def box(self) -> tuple[Any, ...]:
+        """How many places there are along each axis of the box."""
+        return tuple(self._count(a) for a in self.axes)
+
+    def _count(self, a: Along) -> Dim:
+        if a.places is not None:
+            return len(a.places)
+        assert a.axis is not None
+        return self.dims[a.axis]
+
+    def read(self, x: Array, fill: Any = None) -> Array:
+        """The box of an array."""
+        x = x.reshape(self.dims)
+        for a in self.axes:
+            if a.axis is None or a.places is None:
+                continue
+            places, size = np.asarray(a.places, np.int64), x.shape[a.axis]
+            outside = (places < 0) | (places >= size)
+            if fill is not None and outside.any():
+                grown = [(0, int(k == a.axis)) for k in range(x.ndim)]
+                x, places = np.pad(x, grown, constant_values=fill), np.where(outside, size, places)
+            x = x.take(places, a.axis)
+        x = x.transpose([a.axis for a in self.axes if a.axis is not None])
+        repeated = tuple(k for k, a in enumerate(self.axes) if a.axis is None)
+        return np.broadcast_to(np.expand_dims(x, repeated), self.box)
+
+    def cut(self, shape: Sequence[Dim] | None) -> tuple[int, Any] | None:
+        """(axis, places): the one axis of an input of `shape` that is not read in order, and the
+        places on it; (0, None) where all are. None where more happens."""
+        if shape is None or any(a.axis is None for a in self.axes):
+            return None
+        rank, axes = len(shape), self.axes
+        first = 0
+        while first < min(rank, len(axes)) and self._keeps(first, first, shape[first]):
+            first += 1
+        last = 0  # from the end
+        while last < min(rank, len(axes)) - first and self._keeps(
+            -1 - last, -1 - last, shape[~last]
+        ):
+            last += 1
+        if first == rank == len(axes):
+            return 0, None
+        if rank - first - last != 1:
+            return None
+        middle, between = axes[first : len(axes) - last], self.dims[first : len(self.dims) - last]
+        if len(middle) == len(between) == 1 and between[0] == shape[first]:
+            return first, middle[0].places
+        if not isinstance(shape[first], int) or prod(map(int, between)) != shape[first]:
+            return None
+        inner = tuple(Along(a.axis - first, a.places) for a in middle if a.axis is not None)
+        numbers = np.arange(shape[first])
+        return first, Part(0, between, inner).read(numbers).reshape(-1)
+
+    def is_whole(self, shape: Sequence[Dim] | None) -> bool:
+        """Whether it is all of an input of `shape`, in order."""
+        cut = self.cut(shape)
+        return cut is not None and cut[1] is None
+
+    def _keeps(self, place: int, axis: int, size: Dim) -> bool:
+        """Whether the box has at `place` all of that axis, which has that size in the input."""
+        a, rank = self.axes[place], len(self.dims)
+        return a.places is None and a.axis == axis % rank and self.dims[axis] == size
+
+
+@dataclass(frozen=True, eq=False)
+class Move:
+    """One result of `dims`: its parts along `axis`, and what places outside an input give."""
+
+    dims: tuple[Any, ...]
+    parts: tuple[Part, ...]
+    axis: int = 0
+    fill: Any = None
+
+    def __str__(self) -> str:
+        return f" then along {self.axis} ".join(map(str, self.parts))
+
+    def apply(self, arrays: Sequence[Array | None]) -> Array:
+        """The result, of the arrays of all inputs; all dims are numbers.
+
+        Applied to the numbers of the elements of its input, a move tells where each element comes
+        from; applied to the result of another move, it is the composition of both.
+        """
+        read = []
+        for p in self.parts:
+            x = arrays[p.source]
+            assert x is not None
+            box = p.read(x, self.fill)
+            read.append(box if len(self.parts) > 1 else box.reshape(self.dims))
+        return read[0] if len(read) == 1 else np.concatenate(read, self.axis)
+
+
+def placed(x: Value, places: dict[int, range | Array], source: int = 0) -> Part:
+    """An input at certain places of some axes."""
+    return split_moved(x.shape or (), range(x.rank or 0), places, source)
+
+
+def split_moved(
+    dims: Sequence[Dim],
+    order: Sequence[int],
+    places: dict[int, range | Array] | None = None,
+    source: int = 0,
+) -> Part:
+    """An input, taken as an array of `dims`, with its axes in another order."""
+    return Part(source, tuple(dims), tuple(Along(k, (places or {}).get(k)) for k in order))
+
+
+def view(y: Value, x: Value) -> Move | None:
+    """All elements of `x` in order, as those of `y`."""
+    return Move(y.shape, (placed(x, {}),)) if x.dtype == y.dtype else None  # type: ignore[arg-type]
+
+
+def by_table(operator: Op) -> None:
+    """Declare the move of an operator that reads its first input at places which the reference
+    tells: it is applied to the numbers of the elements. 0 is what it fills with."""
+
+    @operator.moves
+    def _(y: Value, x: Value, *rest: Array | None, **attrs: Any) -> Move | None:
+        if not x.type.is_static or x.type.size > MOST or not y.type.is_static:
+            return None
+        numbers = np.arange(1, x.type.size + 1).reshape(x.dims)
+        got = operator.reference(numbers, *rest, **attrs)
+        part = split_moved((x.type.size,), (0,), {0: got.reshape(-1) - 1})
+        return Move(y.dims, (part,), fill=x.dtype.type(0))
+
+
+def moves_of(node: Node) -> tuple[Move | None, ...]:
+    """What each output of a node is in terms of its inputs; None where it is more than moved, or
+    where only the run tells."""
+    declared = getattr(node.op, "moved", None)
+    return (None,) * len(node.outputs) if declared is None else declared(node)
