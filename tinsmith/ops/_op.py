@@ -47,7 +47,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import TypeRuleError, suggest
-from tinsmith.graph import Dim, Holder, Type, Value
+from tinsmith.graph import Dim, Holder, Type, Value, shown
 from tinsmith.ops._kinds import checks_of
 from tinsmith.registry import Registry
 
@@ -252,13 +252,6 @@ def as_value(data: Any) -> Any:
 
 def _array(data: Any) -> Any:
     return None if data is None else np.asanyarray(data)
-
-
-def shown(data: Any) -> str:
-    """A value of a run in a message: its element type and shape."""
-    if data is None:
-        return "-"
-    return f"{len(data)} tensors" if isinstance(data, list) else f"{data.dtype}{list(data.shape)}"
 
 
 def _frozen(value: Any) -> Any:
