@@ -22,11 +22,11 @@ from typing import Any
 import click
 import numpy as np
 
+from tinsmith.cli._model import literal
 from tinsmith.cli._picture import SUFFIXES, Picture
 from tinsmith.cli._sound import SUFFIXES as SOUNDS
 from tinsmith.cli._sound import read_sound
 from tinsmith.errors import InputNameError, InputShapeError, InputTypeError
-from tinsmith.cli._model import literal
 from tinsmith.formats.npz import parts, read_arrays, whole
 from tinsmith.graph import Type, compatible
 from tinsmith.runtime.inputs import as_input
@@ -129,8 +129,8 @@ class Inputs:
             if (value := literal(source)) is not None:
                 return as_input("the model", name, value, self.types[name])
             raise click.BadParameter(
-                f"{source!r} is no file; inputs are .npy, .npz, a picture, .wav, a number, 'random' "
-                "or 'zeros'"
+                f"{source!r} is no file; inputs are .npy, .npz, a picture, .wav, a number, "
+                "'random' or 'zeros'"
             )
         if is_picture(source):
             return self.picture.read(path, self.types[name], name)

@@ -39,7 +39,8 @@ def slow_notes(built: Built, overrides: Mapping[str, str]) -> list[str]:
     names = dict.fromkeys(n.op.name for n in rest)
     few = ", ".join([*names][:FEW]) + (", ..." if len(names) > FEW else "")
     why = f"{rest[0].op.name} {rest[0].name!r}: {slow[rest[0]]}"
-    return [*said, f"{counted(len(rest), 'step')}{of} in numpy, by reference: {few}; net.explain() says why ({why})"]
+    text = f"{counted(len(rest), 'step')}{of} in numpy, by reference: {few}"
+    return [*said, f"{text}; net.explain() says why ({why})"]
 
 
 def _graphs(node: Node) -> list[Graph]:
@@ -54,15 +55,15 @@ def _holding(node: Node, count: int) -> str:
     """What is said of an If, a Loop, a Scan; and what decides it, where that is not computed from
     much."""
     text = (
-        f"{node.op.name} {node.name!r} runs the {counted(count, 'node')} of its graphs in numpy, by reference: "
-        "generated code has neither branches nor loops"
+        f"{node.op.name} {node.name!r} runs the {counted(count, 'node')} of its graphs in numpy, "
+        "by reference: generated code has neither branches nor loops"
     )
     asked = _asked(node.inputs[:1])
     small = [v.name for v in asked if v.type.is_static and v.type.size == 1]
     if node.op.name == "If" and asked and len(small) == len(asked):
         values = ", ".join(f"{n!r}: VALUE" for n in small)
-        text += f"; where its condition is always the same, fix it: compile(..., fixed={{{values}}})"
-        text += ", or " + " ".join(f"--fix {n}=VALUE" for n in small)
+        options = " ".join(f"--fix {n}=VALUE" for n in small)
+        text += f"; compile(..., fixed={{{values}}}), or {options}, takes one branch for good"
     return text
 
 

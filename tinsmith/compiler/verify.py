@@ -15,8 +15,8 @@ from tinsmith.backends import DEFAULT, backends_of
 from tinsmith.compiler.bisect import MODEL, Bisection, Culprit
 from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.compare import Array, Difference, compare, compare_all
-from tinsmith.compiler.compile import compile as compile_model
 from tinsmith.compiler.compile import ModelLike, load
+from tinsmith.compiler.compile import compile as compile_model
 from tinsmith.compiler.fixed import fixed_values, with_fixed
 from tinsmith.compiler.model import machine_of
 from tinsmith.compiler.options import Options, check_keywords, keywords_of
@@ -221,8 +221,8 @@ def arrays_for(
 
 
 def draw(name: str, type: Type, random: np.random.Generator | None) -> Array:
-    """Random numbers of a type, zeros without `random`: free dimensions are 1. Bytes are pixels, other integers small,
-    since they are indices most often. Raises InputTypeError."""
+    """Random numbers of a type, zeros without `random`: free dimensions are 1. Bytes are pixels,
+    other integers small, since they are indices most often. Raises InputTypeError."""
     if type.shape is None or type.dtype == object:
         raise InputTypeError(
             f"cannot make up the input {name!r}: it is a {type}; give it an array ({name}=FILE)"

@@ -47,7 +47,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import TypeRuleError, suggest
-from tinsmith.graph import Dim, Holder, Type, Value, shown
+from tinsmith.graph import Dim, Holder, Type, Value
 from tinsmith.ops._kinds import checks_of
 from tinsmith.registry import Registry
 

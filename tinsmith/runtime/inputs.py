@@ -213,7 +213,7 @@ def as_input(model: str, name: str, value: Any, type: Type) -> Array:
     try:
         if isinstance(type, Holder):
             raise TypeError
-        given = np.asarray(value, object if wanted == object else None)
+        given = np.asarray(value, object if wanted.kind == "O" else None)
         with np.errstate(invalid="ignore"):  # NaN as an integer
             array = given.astype(wanted)
         exact = wanted.kind not in "biu" or bool((array == given).all())
@@ -222,7 +222,8 @@ def as_input(model: str, name: str, value: Any, type: Type) -> Array:
     if not exact:
         shown = str(type) if type.shape else wanted.name
         raise InputTypeError(
-            f"the input {name!r} of {model} is {shown}, which cannot hold {value!r}"
+            f"the input {name!r} of {model} is {shown}, which cannot hold "
+            f"{value.tolist() if isinstance(value, np.ndarray) else value!r}"
         )
     if type.is_static and array.size == type.size == 1:
         array = array.reshape(type.dims)
