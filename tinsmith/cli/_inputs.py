@@ -98,7 +98,7 @@ class Inputs:
                     f"{list(array.shape)} by {source}; leave it out, or give what has this size"
                 )
         if source not in MADE_UP:
-            pairs = zip(free, np.shape(array), strict=False)
+            pairs = zip(free, array.shape if free else (), strict=False)
             self.given |= {d: n for d, n in pairs if isinstance(d, str)}
         self.arrays[name], self.notes[name] = array, source
 

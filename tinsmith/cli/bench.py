@@ -75,7 +75,9 @@ def command(
     arrays = fed.arrays
     with _show.working("measuring"), fed.blamed():
         times = measure(built.net, arrays, seconds, warm_up, repeat)
-    shapes = {n: list(np.shape(a)) for n, a in arrays.items()}
+    shapes = {
+        n: list(a.shape) if isinstance(a, np.ndarray) else [len(a)] for n, a in arrays.items()
+    }
     row = summary(built, build, times, arrays)
     profile = None
     if layers and built.net.has_programs:

@@ -32,7 +32,7 @@ def slow_notes(built: Built, overrides: Mapping[str, str]) -> list[str]:
     if part > MOST * total:
         of = f", {part / total:.0%} of the operations,"
     elif unsized > MOST * len(steps):
-        of = ", most of them of sizes that only a run tells,"
+        of = ", mostly of sizes that only a run tells,"
     else:
         return said
     rest.sort(key=lambda n: -work.get(n, 0.0))
