@@ -13,8 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tinsmith as ts
-from tests.cli.harness import LABELS, MODEL, SEVEN, parsed, tinsmith
-from tests.cli.test_inputs import read
+from tests.cli.harness import LABELS, MODEL, SEVEN, parsed, read, tinsmith
 from tinsmith import ops
 from tinsmith.cli import run as running
 from tinsmith.compiler.compare import compare
