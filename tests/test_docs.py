@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
 import re
 import shlex
@@ -108,6 +109,38 @@ def test_the_commands_run(name: str, folder: Path) -> None:
         "        assert not done.code, f'{line} ended with {done.code}'\n"
     )
     run(["-c", program], folder)
+
+
+def sessions(page: Path) -> list[tuple[str, str]]:
+    """(command, what is shown of its output) of the console blocks."""
+    found: list[tuple[str, str]] = []
+    for _, text in blocks(page, "console"):
+        for part in re.split(r"^\$ ", text.replace("\\\n", " "), flags=re.MULTILINE)[1:]:
+            line, _, shown = part.partition("\n")
+            found.append((line, shown))
+    return found
+
+
+TABLES = ("tinsmith kernels ", "tinsmith passes", "tinsmith ops ")
+"""Commands that print the same on every machine."""
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "shown"),
+    [
+        (str(p.relative_to(ROOT)), command, shown)
+        for p in PAGES
+        for command, shown in sessions(p)
+        if command.startswith(TABLES) and shown
+    ],
+)
+def test_the_tables_are_as_they_are_shown(name: str, command: str, shown: str) -> None:
+    """`...` stands for anything, and any white space for any other."""
+    from tests.cli.harness import tinsmith
+
+    got = tinsmith(*shlex.split(command)[1:]).stdout
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    assert doctest.OutputChecker().check_output(shown, got, flags), f"{name} shows another\n{got}"
 
 
 def test_the_tour_runs(folder: Path) -> None:

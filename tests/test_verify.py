@@ -316,7 +316,7 @@ def test_the_command(file, tmp_path):
 def test_outputs_of_other_inputs_are_not_blamed_on_the_importer(file, tmp_path):
     np.savez(tmp_path / "want.npz", y=np.zeros((9, 16), np.float32))
     said = command(file, "--dim", "n=8", "--against", tmp_path / "want.npz", code=3)
-    assert "[8, 16], not [9, 16]: are the outputs those of other inputs?" in said
+    assert "[8, 16], not float32[9, 16]\nx was random: are the expected outputs those" in said
 
 
 def test_the_command_bisects(file, tmp_path, wrong_kernels):

@@ -60,6 +60,11 @@ def limit(name: str) -> int:
     return _limits(os.environ.get(VARIABLE, ""))[name]
 
 
+def check_setting() -> None:
+    """Raises OptionError where TINSMITH_BUDGET cannot be understood."""
+    _limits(os.environ.get(VARIABLE, ""))
+
+
 def check(name: str, asked: int, what: str) -> None:
     """Raise BudgetExceeded where `what` ("the functions of net.onnx") takes more than a limit."""
     most = limit(name)

@@ -22,7 +22,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
     names = [str(k) for k in known]
     close = [n for n in sorted(names) if name and n.startswith(str(name))][:5]
-    close = close or difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
+    close = close or difflib.get_close_matches(str(name), names, n=3, cutoff=0.6)
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
@@ -30,6 +30,11 @@ def size_text(nbytes: float) -> str:
     """'1.5 GiB', or in MiB where that is less than a tenth of one."""
     small = nbytes < 2**30 / 10
     return f"{nbytes / 2**20:.1f} MiB" if small else f"{nbytes / 2**30:.1f} GiB"
+
+
+def counted(number: int, noun: str) -> str:
+    """'1 step', '2 steps'."""
+    return f"{number} {noun}" + "s" * (number != 1)
 
 
 def told(error: Exception) -> str:
@@ -64,8 +69,9 @@ class UnknownName(TinsmithError, KeyError):
         return str(self.args[0])
 
 
-class OptionError(TinsmithError, TypeError):
-    """An argument of a public function, or a setting in the environment, is of the wrong kind."""
+class OptionError(TinsmithError, TypeError, ValueError):
+    """An argument of a public function, or a setting in the environment, is of the wrong kind, or
+    out of range."""
 
 
 class BudgetExceeded(TinsmithError):
@@ -100,6 +106,14 @@ class GraphSyntaxError(TinsmithError):
 
 class ModelFileError(TinsmithError):
     """A model file is missing, unreadable, truncated, or not of a known format."""
+
+
+class MissingFile(ModelFileError, FileNotFoundError):
+    """There is no file of that name."""
+
+
+class ModelKindError(ModelFileError, TypeError):
+    """What is given as a model is nothing that one is read from."""
 
 
 class FileNameError(ModelFileError):
@@ -187,7 +201,7 @@ class InputError(TinsmithError):
     """An input that does not fit the model; says what was expected."""
 
 
-class InputNameError(InputError):
+class InputNameError(InputError, TypeError):
     """An input is missing, unknown, or given twice."""
 
 

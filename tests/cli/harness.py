@@ -6,9 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from click.testing import CliRunner, Result
 
 from tinsmith.cli import main
+from tinsmith.cli._inputs import Inputs
+from tinsmith.cli._picture import Picture
+from tinsmith.graph import Type
 
 DIGITS = Path(__file__).resolve().parent.parent.parent / "examples" / "digits"
 MODEL = str(DIGITS / "digits.onnx")
@@ -27,3 +31,10 @@ def tinsmith(*arguments: Any, code: int = 0) -> Result:
 
 def parsed(*arguments: Any) -> Any:
     return json.loads(tinsmith(*arguments, "--json").stdout)
+
+
+def read(types: dict[str, Type], *arguments: str, **options: object) -> dict[str, np.ndarray]:
+    """The arrays that arguments of a command give to inputs of these types."""
+    dims = options.pop("dims", {})
+    picture = Picture(**options)  # type: ignore[arg-type]
+    return Inputs(types, dims, 0, picture).read(arguments)  # type: ignore[arg-type]

@@ -201,7 +201,7 @@ def test_run_says_what_is_not_finite(two_by_two: str, tmp_path: Path) -> None:
 
 def test_labels_that_fit_no_output_are_an_error(two_by_two: str) -> None:
     got = tinsmith("run", two_by_two, "--labels", LABELS, code=1)
-    assert "names 10 classes" in got.stderr
+    assert "10 labels, 3 classes" in got.stderr
     got = tinsmith("run", two_by_two, "--top", 2, code=1)
     assert "no output looks like them: sum [1, 3], scaled [1, 3]; --labels FILE" in got.stderr
 

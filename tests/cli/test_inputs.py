@@ -9,9 +9,8 @@ import click
 import numpy as np
 import pytest
 
+from tests.cli.harness import read
 from tinsmith.cli._classes import best, read_labels, scores_of
-from tinsmith.cli._inputs import Inputs
-from tinsmith.cli._picture import Picture
 from tinsmith.errors import (
     InputNameError,
     InputShapeError,
@@ -24,12 +23,6 @@ from tinsmith.graph import Type
 
 IMAGE = {"image": Type("float32", ("N", 1, 8, 8))}
 TWO = {"a": Type("float32", (2, 3)), "b": Type("int64", ("N",))}
-
-
-def read(types: dict[str, Type], *arguments: str, **options: object) -> dict[str, np.ndarray]:
-    dims = options.pop("dims", {})
-    picture = Picture(**options)  # type: ignore[arg-type]
-    return Inputs(types, dims, 0, picture).read(arguments)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -219,7 +212,7 @@ def test_without_pillow_the_error_says_what_to_install(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(MissingPackage, match=r"pip install tinsmith\[images\]"):
+    with pytest.raises(MissingPackage, match="pip install pillow"):
         read(IMAGE, "white.png")
     assert issubclass(MissingPackage, TinsmithError)
 

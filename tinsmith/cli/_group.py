@@ -31,6 +31,12 @@ from tinsmith.errors import (
 )
 
 INTERRUPTED = 130
+INSTEAD = {
+    "profile": " `tinsmith bench` measures every layer.",
+    "tune": " --tune of `run`, `bench` and all others that compile times the kernels.",
+    "compile": " `tinsmith run` compiles, and keeps what it compiled for all that follow.",
+}
+"""What is said where one looks for these commands."""
 USAGE = (
     FileNameError,
     InputNameError,
@@ -75,7 +81,7 @@ class Commands(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             if args and not args[0].startswith("-"):
-                hint = suggest(args[0], self.list_commands(ctx))
+                hint = INSTEAD.get(args[0]) or suggest(args[0], self.list_commands(ctx))
                 raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx) from error
             raise
 

@@ -4,10 +4,13 @@
     data.npz         the arrays whose names are inputs; a lone one that numpy has named goes where
                      x.npy would
     cat.jpg          decoded, resized to the input's height and width, scaled (see `Picture`)
+    word.wav         samples of PCM (see `_sound`)
+    16000, [1,2]     a number, or a list of them
     random, zeros    generated
     name=ANY         any of these, for the input of that name
 
-Inputs that nothing is given for are random. Several pictures make up a batch.
+Inputs that nothing is given for are random, of the sizes that others give to their free dimensions.
+Several pictures make up a batch.
 """
 
 from __future__ import annotations
@@ -19,12 +22,17 @@ from typing import Any
 import click
 import numpy as np
 
+from tinsmith.cli._model import literal
 from tinsmith.cli._picture import SUFFIXES, Picture
+from tinsmith.cli._sound import SUFFIXES as SOUNDS
+from tinsmith.cli._sound import read_sound
 from tinsmith.errors import InputNameError, InputShapeError, InputTypeError
-from tinsmith.formats.npz import read_arrays
+from tinsmith.formats.npz import parts, read_arrays, whole
 from tinsmith.graph import Type, compatible
+from tinsmith.runtime.inputs import as_input
 
 Array = np.ndarray[Any, Any]
+MADE_UP = ("random", "zeros")
 UNNAMED = "arr_0"
 """What numpy calls the array of an .npz that nobody has named."""
 
@@ -43,6 +51,8 @@ class Inputs:
         self.random = np.random.default_rng(seed)
         self.arrays: dict[str, Array] = {}
         self.notes: dict[str, str] = {}
+        self.given: dict[str, int] = {}
+        """Free dimensions that arrays which were given have sizes for."""
         self.unused: dict[str, str] = {}
         """Arrays of archives that no input takes, with the archive."""
 
@@ -74,18 +84,22 @@ class Inputs:
             self.put(name, self.generate("random", name), "random")
         return {name: self.arrays[name] for name in self.types}
 
-    def put(self, name: str, array: Array, source: str) -> None:
+    def put(self, name: str, array: Any, source: str) -> None:
         if name in self.arrays:
             raise InputNameError(
                 f"the input {name!r} is given twice: by {self.notes[name]} and {source}"
             )
-        for axis, symbol in enumerate(self.free_types[name].shape or ()):
+        free = self.free_types[name].shape or ()
+        for axis, symbol in enumerate(free):
             size = self.dims.get(symbol) if isinstance(symbol, str) else None
             if size is not None and array.shape[axis : axis + 1] != (size,):
                 raise InputShapeError(
                     f"--dim {symbol}={size} does not fit the input {name!r}, which is "
                     f"{list(array.shape)} by {source}; leave it out, or give what has this size"
                 )
+        if source not in MADE_UP:
+            pairs = zip(free, array.shape if free else (), strict=False)
+            self.given |= {d: n for d, n in pairs if isinstance(d, str)}
         self.arrays[name], self.notes[name] = array, source
 
     def free(self) -> list[str]:
@@ -108,16 +122,23 @@ class Inputs:
 
     def one(self, source: str, name: str) -> Array:
         """One array from one argument, for the input `name`."""
-        if source in ("random", "zeros"):
+        if source in MADE_UP:
             return self.generate(source, name)
         path = Path(source)
         if not source or not path.exists():
+            if (value := literal(source)) is not None:
+                return as_input("the model", name, value, self.types[name])
             raise click.BadParameter(
-                f"{source!r} is no file; inputs are .npy, .npz, a picture, 'random' or 'zeros'"
+                f"{source!r} is no file; inputs are .npy, .npz, a picture, .wav, a number, "
+                "'random' or 'zeros'"
             )
         if is_picture(source):
             return self.picture.read(path, self.types[name], name)
+        if path.suffix.lower() in SOUNDS:
+            return read_sound(path, self.types[name], name)
         arrays = read_arrays(path)
+        if (own := whole(name, arrays)) is not None:
+            return own
         if len(arrays) != 1:
             raise InputNameError(
                 f"{source} holds {len(arrays)} arrays ({', '.join(arrays)}); one is wanted here"
@@ -137,9 +158,10 @@ class Inputs:
         if not Path(source).exists():
             return [source]
         arrays = read_arrays(source)
-        named = [n for n in arrays if n in self.types]
+        found = {n: whole(n, arrays) for n in self.types}
+        named = [n for n, value in found.items() if value is not None]
         for name in named:
-            self.put(name, arrays[name], source)
+            self.put(name, found[name], source)
         if not named and list(arrays) != [UNNAMED]:
             known = ", ".join(self.types)
             hint = f"; {next(iter(self.types))}={source} takes it" if len(arrays) == 1 else ""
@@ -148,7 +170,8 @@ class Inputs:
                 f"names: {known}{hint}"
             )
         if named:
-            self.unused |= {n: source for n in arrays if n not in named}
+            taken = {part for n in named for part in parts(n, found[n])}
+            self.unused |= {n: source for n in arrays if n not in taken}
         return [] if named else [source]
 
     def batch(self, sources: Sequence[str]) -> None:
@@ -169,30 +192,17 @@ class Inputs:
 
     def generate(self, how: str, name: str) -> Array:
         """Random numbers (or zeros) of the input's type; free dimensions are 1."""
-        type_ = self.types[name]
-        if type_.shape is None or type_.dtype == object:
-            raise InputTypeError(
-                f"cannot make up the input {name!r}: it is a {type_}; give {name}=FILE"
-            )
-        shape = tuple(d if isinstance(d, int) else 1 for d in type_.shape)
-        try:
-            return self.drawn(how, shape, type_)
-        except (MemoryError, ValueError) as error:  # the latter where bytes overflow an integer
-            raise InputShapeError(
-                f"the input {name!r} of {list(shape)} does not fit into memory; give smaller --dim"
-            ) from error
+        from tinsmith.compiler.verify import draw
 
-    def drawn(self, how: str, shape: tuple[int, ...], type_: Type) -> Array:
-        if how == "zeros":
-            return np.zeros(shape, type_.dtype)
-        kind = type_.dtype.kind
-        if kind == "b":
-            return self.random.random(shape) < 0.5
-        if kind in "iu":
-            # Pixels where they are bytes; else small, since integers are indices most often.
-            top = 256 if type_.dtype == np.uint8 else 10
-            return self.random.integers(0, top, shape).astype(type_.dtype)
-        return self.random.standard_normal(shape, np.float32).astype(type_.dtype)
+        type_ = sized(self.types[name], self.given)
+        try:
+            return draw(name, type_, None if how == "zeros" else self.random)
+        except (MemoryError, ValueError) as error:  # the latter where bytes overflow an integer
+            if isinstance(error, InputTypeError):
+                raise
+            raise InputShapeError(
+                f"the input {name!r} of {type_} does not fit into memory; give smaller --dim"
+            ) from error
 
 
 def sized(type_: Type, dims: Mapping[str, int]) -> Type:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
@@ -13,14 +14,16 @@ import click
 
 from tinsmith.backends import BACKENDS, DEFAULT, backends_of
 from tinsmith.cli import _show
-from tinsmith.errors import InputShapeError, ReferenceFailed, TypeRuleError
-from tinsmith.graph import Type
+from tinsmith.errors import DataError, InputShapeError, ReferenceFailed, TypeRuleError
+from tinsmith.graph import Graph, Type
 from tinsmith.records import dataclass
 
 if TYPE_CHECKING:
     from tinsmith.runtime.net import Net
 
 MODEL = click.Path(exists=True, readable=True, dir_okay=False)
+UNFIT = (TypeRuleError, ReferenceFailed, DataError)
+"""Errors that sizes or values of inputs cause."""
 LARGEST = 2**31 - 1
 """The largest size that --dim takes."""
 
@@ -66,6 +69,14 @@ class Build:
     tune: bool = False
     cache: bool = True
     trust: bool = False
+    fixed: Mapping[str, Any] | None = None
+
+    def load(self, path: str) -> Graph:
+        """The graph as it is imported, without the inputs that are fixed."""
+        import tinsmith as ts
+        from tinsmith.compiler.fixed import fixed_values, with_fixed
+
+        return with_fixed(ts.load(path), fixed_values(self.fixed))[0]
 
     def compile(self, path: str, dims: tuple[str, ...] | None = None) -> Built:
         """Compile, with progress on a terminal. Raises TinsmithError, click errors for usage.
@@ -84,18 +95,17 @@ class Build:
                         net.program(signature_of(net.name, net.inputs, chosen))
         return Built(path, net, (time.perf_counter() - start) * 1e3)
 
-    def compile_for(self, path: str, given: Given) -> tuple[Built, dict[str, Any], dict[str, str]]:
-        """Compile for the shapes of the given inputs; their arrays, and where each came from."""
+    def compile_for(self, path: str, given: Given) -> tuple[Built, Fed]:
+        """Compile for the shapes of the given inputs, which are read."""
         built = self.compile(path)
         net = built.net
-        arrays, notes = given.read(net.inputs)
+        fed = given.read(net.inputs)
         start = time.perf_counter()
         if net.has_programs:
-            unchosen = assuming(made_up(net.inputs, notes), sizes(given.dims, net.inputs))
-            with _show.working(f"compiling {path}"), unchosen:
-                net.program_for(**arrays)
+            with _show.working(f"compiling {path}"), fed.blamed():
+                net.program_for(**fed.arrays)
         more = (time.perf_counter() - start) * 1e3
-        return Built(path, net, built.compile_ms + more), arrays, notes
+        return Built(path, net, built.compile_ms + more), fed
 
     def threads_of(self, net: Net) -> int:
         """How many threads may compute: as was said, or those that trusted code was made for."""
@@ -161,6 +171,13 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Time the candidates of every kind of layer, and keep "
             "the winners for this machine.",
         ),
+        click.option(
+            "--fix",
+            "fixed",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Make an input a constant: a number, or a list such as [1,2].",
+        ),
         click.option("--no-cache", is_flag=True, help="Compile anew, and keep nothing."),
         click.option(
             "--trust",
@@ -173,12 +190,35 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         kwargs["cache"] = not kwargs.pop("no_cache")
         taken = {f.name: kwargs.pop(f.name) for f in fields(Build)}
+        taken["fixed"] = fixed(taken["fixed"])
         check_names(taken["precision"], taken["target"])
         return command(*args, build=Build(**taken), **kwargs)
 
     for option in reversed(options):
         wrapped = option(wrapped)
     return wrapped
+
+
+def fixed(texts: Sequence[str]) -> dict[str, Any] | None:
+    """`("sr=16000",)` as {"sr": 16000}; None where there are none."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        if not name or literal(value) is None:
+            raise click.BadParameter(f"{text!r} is not NAME=NUMBER", param_hint="--fix")
+        if name in found:
+            raise click.BadParameter(f"{name} is given twice", param_hint="--fix")
+        found[name] = literal(value)
+    return found or None
+
+
+def literal(text: str) -> Any:
+    """A number, true, false, or a list of these, as JSON writes them; None for anything else."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, int | float | list) else None
 
 
 def check_names(precision: str | None, target: str | None) -> None:
@@ -203,15 +243,49 @@ class Given:
 
     def read(
         self, types: Mapping[str, Type], held: Mapping[str, Any] | None = None, source: str = ""
-    ) -> tuple[dict[str, Any], dict[str, str]]:
-        """The arrays by input name, and where each came from; `held` are there already."""
+    ) -> Fed:
+        """The inputs; `held` are there already, from a `source`."""
         from tinsmith.cli._inputs import Inputs
         from tinsmith.cli._picture import Picture
 
         reader = Inputs(types, sizes(self.dims, types), self.seed, Picture(self.scale, self.fit))
         for name, array in (held or {}).items():
             reader.put(name, array, source)
-        return reader.read(self.inputs), reader.notes
+        arrays = reader.read(self.inputs)
+        return Fed(arrays, reader.notes, dict(types), {**reader.given, **reader.dims})
+
+
+@dataclass(frozen=True)
+class Fed:
+    """The arrays of a call by input name, `notes` on where each came from, the types of the
+    inputs, and the sizes that were chosen for free dimensions."""
+
+    arrays: dict[str, Any]
+    notes: dict[str, str]
+    types: dict[str, Type]
+    chosen: Mapping[str, int]
+
+    @property
+    def random(self) -> list[str]:
+        """The inputs that were made up at random, integers first: they may be sizes or places."""
+        names = [n for n in self.types if self.notes[n] == "random"]
+        return sorted(names, key=lambda n: self.types[n].dtype.kind not in "iu")
+
+    @contextmanager
+    def blamed(self) -> Iterator[None]:
+        """Where values or sizes do not fit, the error says which of them nobody has chosen."""
+        from tinsmith.cli._inputs import MADE_UP
+
+        made_up = {n: t for n, t in self.types.items() if self.notes[n] in MADE_UP}
+        from tinsmith.compiler.verify import were_random
+
+        try:
+            with assuming(made_up, self.chosen):
+                yield
+        except UNFIT as error:
+            if names := self.random:
+                error.add_note(f"{were_random(names)}: give {names[0]}=FILE, or a number")
+            raise
 
 
 def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -261,11 +335,6 @@ def free_dimensions(types: Mapping[str, Type]) -> list[str]:
     return [d for d in dims if not isinstance(d, int)]
 
 
-def made_up(types: Mapping[str, Type], notes: Mapping[str, str]) -> dict[str, Type]:
-    """The inputs whose arrays were generated, by the notes on where each came from."""
-    return {n: t for n, t in types.items() if notes[n] in ("random", "zeros")}
-
-
 def sizes(dims: tuple[str, ...], types: Mapping[str, Type]) -> dict[str, int]:
     """`("N=4",)` as {"N": 4}, for a model with inputs of these types."""
     free = free_dimensions(types)
@@ -300,7 +369,12 @@ def assumed(types: Mapping[str, Type], chosen: Mapping[str, int]) -> dict[str, i
 def assumption(sizes: Mapping[str, int]) -> str:
     """What is said of sizes that were assumed."""
     shown = ", ".join(f"{d} = {n}" for d, n in sizes.items())
-    return f"{shown}; --dim {next(iter(sizes))}=SIZE chooses"
+    return f"{shown}; {dim_options(sizes)} chooses"
+
+
+def dim_options(names: Iterable[str]) -> str:
+    """How all these free dimensions are given sizes."""
+    return " ".join(f"--dim {name}=SIZE" for name in names)
 
 
 def signature_of(
@@ -323,10 +397,10 @@ def assuming(types: Mapping[str, Type], chosen: Mapping[str, int]) -> Iterator[N
     """Shapes that do not fit together are an error that says which sizes nobody has chosen."""
     try:
         yield
-    except (TypeRuleError, ReferenceFailed) as error:
+    except UNFIT as error:
         free = list(assumed(types, chosen))
         if free:
-            error.add_note(f"{', '.join(free)} counted as 1, which --dim {free[0]}=SIZE changes")
+            error.add_note(f"{', '.join(free)} counted as 1, which {dim_options(free)} changes")
         raise
 
 

@@ -1,4 +1,4 @@
-"""Pictures as model inputs. Needs Pillow, which `pip install tinsmith[images]` brings."""
+"""Pictures as model inputs. Needs Pillow."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Picture:
 
     def decode(self, path: Path, channels: int, height: Dim, width: Dim) -> np.ndarray[Any, Any]:
         try:
-            from PIL import Image, ImageOps
+            from PIL import Image, ImageOps, UnidentifiedImageError
         except ImportError:
             raise MissingPackage(
                 f"reading {path.name} needs Pillow, which is not installed; "
-                "try: pip install tinsmith[images]"
+                "try: python -m pip install pillow"
             ) from None
         try:
             with (
@@ -62,7 +62,9 @@ class Picture:
                     image = image.convert("RGBA")
                 image = image.convert(MODES[channels])
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise ModelFileError(f"{path} cannot be read as a picture: {error}") from error
+            unknown = isinstance(error, UnidentifiedImageError)  # it names an object of Python
+            why = "its content is that of no picture that Pillow knows" if unknown else error
+            raise ModelFileError(f"{path} cannot be read as a picture: {why}") from error
         for said in dict.fromkeys(str(w.message) for w in odd):
             warn(f"{path}: {said}")
         wanted = (

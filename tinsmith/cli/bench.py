@@ -19,6 +19,7 @@ from tinsmith.cli._model import (
     build_options,
     input_options,
 )
+from tinsmith.errors import counted
 
 MARKS = {50: "median_ms", 90: "p90_ms", 99: "p99_ms"}
 
@@ -59,7 +60,9 @@ def command(
     """Measure MODEL on random inputs (or INPUTS, as for `run`), warmed up.
 
     Of a layer, `share` is its part of the time, and `of peak` its part of the most multiply-adds
-    of vectors that the threads which run could do; matrix registers (AMX) do more.
+    of vectors that the threads which run could do. Operations are those of the direct algorithm:
+    fast ones (Winograd's, Strassen's) do fewer, and matrix registers (AMX) more at once, so that a
+    share may exceed 100%.
 
     \b
     Examples:
@@ -68,10 +71,13 @@ def command(
       tinsmith bench model.onnx --tune
       tinsmith bench model.onnx --dim batch=8 --json > result.json
     """
-    built, arrays, _ = build.compile_for(model, given)
-    with _show.working("measuring"):
+    built, fed = build.compile_for(model, given)
+    arrays = fed.arrays
+    with _show.working("measuring"), fed.blamed():
         times = measure(built.net, arrays, seconds, warm_up, repeat)
-    shapes = {n: list(a.shape) for n, a in arrays.items()}
+    shapes = {
+        n: list(a.shape) if isinstance(a, np.ndarray) else [len(a)] for n, a in arrays.items()
+    }
     row = summary(built, build, times, arrays)
     profile = None
     if layers and built.net.has_programs:
@@ -135,7 +141,7 @@ def print_summary(row: dict[str, Any], shapes: dict[str, list[int]], built: Buil
     shown = {
         "model": built.path,
         "inputs": ", ".join(f"{n} {s}" for n, s in shapes.items()),
-        "machine": f"{row['target']}, {row['threads']} thread{'s' * (row['threads'] > 1)}",
+        "machine": f"{row['target']}, {counted(row['threads'], 'thread')}",
         "median": _show.ms(row["median_ms"]),
         "spread": f"min {_show.ms(row['min_ms'])}, {marks}, {row['runs']} runs",
         "work": f"{_show.count(row['flops'])} operations, {row['gflops']:.1f} G a second, "

@@ -2,31 +2,52 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import click
 
 from tinsmith.cli import _show
-from tinsmith.cli._model import MODEL, Build, assumed, assumption, build_options, sizes
+from tinsmith.cli._model import (
+    MODEL,
+    Build,
+    Given,
+    assumed,
+    assumption,
+    build_options,
+    input_options,
+    sizes,
+)
 
 
 @click.command(short_help="Say what was fused and why not, and which kernel won at what cost.")
 @click.argument("model", type=MODEL)
 @click.argument("node", required=False)
-@click.option("--dim", "dims", multiple=True, metavar="NAME=SIZE", help="Size of a free dimension.")
+@input_options
 @build_options
 @_show.json_option
-def command(model: str, node: str | None, dims: tuple[str, ...], build: Build, json_: bool) -> None:
+def command(model: str, node: str | None, given: Given, build: Build, json_: bool) -> None:
     """Say how MODEL is computed: passes, fusions, kernels; or all about one NODE.
 
-    Free dimensions count as 1 unless --dim gives them a size. Nodes have the names that they have
-    in the model; `tinsmith inspect MODEL --at placed` lists them.
+    It is for the shapes of INPUTS, which are given as for `run`; without, free dimensions count as
+    1 unless --dim gives them a size. Nodes have the names that they have in the model; `tinsmith
+    inspect MODEL --at placed` lists them. What is a file, or name=..., is an input.
 
     \b
     Examples:
       tinsmith explain model.onnx
       tinsmith explain model.onnx layer3.0.conv2
+      tinsmith explain model.onnx layer3.0.conv2 cat.jpg
     """
-    net = build.compile(model, dims).net
-    unsaid = assumed(net.inputs, sizes(dims, net.inputs)) if build.backend == "cpu" else {}
+    if node is not None and ("=" in node or Path(node).exists()):
+        node, given = None, replace(given, inputs=(node, *given.inputs))
+    unsaid: dict[str, int] = {}
+    if given.inputs:
+        net = build.compile_for(model, given)[0].net
+    else:
+        net = build.compile(model, given.dims).net
+        if build.backend == "cpu":
+            unsaid = assumed(net.inputs, sizes(given.dims, net.inputs))
     if json_:
         steps = [one.to_json() for one in net.explanations(node)]
         document = {"model": model, "node": node, "assumed": unsaid, "notes": net.notes}

@@ -59,10 +59,8 @@ def command(
         if unsaid:  # the text itself can be read back
             click.echo(f"assumed {assumption(unsaid)}", err=True)
         return click.echo(text)
-    import tinsmith as ts
-
     with _show.working(f"reading {model}"):
-        graph = ts.load(model)
+        graph = build.load(model)
     types = types_of(graph)
     chosen = sizes(dims, types)
     with assuming(types, chosen):
@@ -86,9 +84,7 @@ def stage_text(
         net = build.compile(model, dims).net
         sized = build.backend == "cpu"
         return net.graph(stage), assumed(net.inputs, sizes(dims, net.inputs)) if sized else {}
-    import tinsmith as ts
-
-    graph = ts.load(model)
+    graph = build.load(model)
     types = types_of(graph)
     chosen = sizes(dims, types)
     if stage == "imported":

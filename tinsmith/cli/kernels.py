@@ -6,7 +6,7 @@ import click
 
 from tinsmith.cli import _show
 from tinsmith.cli.ops import kernel_rows_of, without_kernel
-from tinsmith.errors import UnknownName
+from tinsmith.errors import UnknownName, counted
 
 
 @click.command(short_help="List the kernels, of all operators or of one.")
@@ -57,7 +57,7 @@ def command(name: str | None, json_: bool) -> None:
     if not rows and name is not None:
         return click.echo(without_kernel(OPS[name]))
     return _show.table(
-        f"{len(rows)} kernels",
+        counted(len(rows), "kernel"),
         ["operator", "kernel", "tier", "dtypes", "needs", "what it does"],
         [
             (

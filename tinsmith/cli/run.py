@@ -16,13 +16,16 @@ from tinsmith.cli._model import (
     MODEL,
     Build,
     Built,
+    Fed,
     Given,
     build_options,
     input_options,
     outputs_of,
 )
-from tinsmith.errors import InputShapeError
-from tinsmith.formats.npz import npz_path, write_npz
+from tinsmith.errors import InputShapeError, ModelFileError, counted
+from tinsmith.formats.npz import KEYS, npz_path, parts, write_npz
+from tinsmith.graph import shown as kind
+from tinsmith.runtime.program import owned
 
 TOP, ROWS = 5, 16
 """How many classes of a row are shown, and how many rows."""
@@ -40,6 +43,7 @@ TOP, ROWS = 5, 16
     help=f"How many classes to show; {TOP}, where nothing is said.",
 )
 @click.option("--save", type=click.Path(dir_okay=False), help="Write the outputs to this .npz.")
+@click.option("--save-inputs", is_flag=True, help="With --save: write the inputs there, too.")
 @build_options
 @_show.json_option
 def command(
@@ -48,6 +52,7 @@ def command(
     labels: str | None,
     top: int | None,
     save: str | None,
+    save_inputs: bool,
     build: Build,
     json_: bool,
 ) -> None:
@@ -59,7 +64,12 @@ def command(
                         without a name ('arr_0') where x.npy would
       cat.jpg           decoded, resized, scaled as --scale says; several, and nothing else
                         in order, make up a batch
+      word.wav          PCM, from -1 to 1; nothing is resampled
+      16000, [1,2]      numbers
       random, zeros     generated; what is not given is random
+
+    Outputs that hold arrays are saved as several: of a list s, s[0], s[1], ...; of maps m, the
+    table m of their numbers, and m.keys.
 
     Outputs that look like class scores, or have one for each of --labels, show their best classes;
     scores that are no probabilities go through softmax for that, which the output's line says.
@@ -73,33 +83,44 @@ def command(
     """
     names = read_labels(Path(labels)) if labels else None
     target = npz_path(save) if save else None
-    built, arrays, notes = build.compile_for(model, given)
-    with _show.working("running"):
+    if target is not None and not target.parent.is_dir():
+        raise ModelFileError(f"{str(target)!r} cannot be written: there is no such folder")
+    if save_inputs and target is None:
+        raise click.UsageError("--save-inputs needs --save FILE")
+    built, fed = build.compile_for(model, given)
+    arrays, notes = fed.arrays, fed.notes
+    with _show.working("running"), fed.blamed():
         outputs, first, again = run_twice(built.net, arrays)
     shown = {n: describe(a, names, top or TOP) for n, a in outputs.items()}
     if not any("classes" in row for row in shown.values()):
         check_unused(shown, labels, names, top)
-    saved = write_npz(target, outputs) if target else None
     if json_:
-        return _show.as_json(document(built, build, arrays, notes, shown, first, again))
-    for name, array in arrays.items():
-        click.echo(f"input   {name}: {array.dtype}{list(array.shape)} from {notes[name]}")
+        _show.as_json(document(built, build, arrays, notes, shown, first, again))
+    else:
+        print_all(built, build, fed, shown, times(built, first, again))
+    if target is not None:
+        write_npz(target, {**(arrays if save_inputs else {}), **outputs})
+        if not json_:
+            click.echo(f"saved   {target}")
+
+
+def print_all(built: Built, build: Build, fed: Fed, shown: dict[str, Any], spent: str) -> None:
+    """What `run` says for people."""
+    for name, array in fed.arrays.items():
+        click.echo(f"input   {name}: {value_text(array)} from {fed.notes[name]}")
     for name, row in shown.items():
         print_output(name, row)
     threads = build.threads_of(built.net)
-    click.echo(f"time    {times(built, first, again)}, {threads} thread{'s' * (threads > 1)}")
+    click.echo(f"time    {spent}, {counted(threads, 'thread')}")
     click.echo(f"graph   {changes(built)}")
     for note in built.net.notes:
         click.echo(f"note    {note}")
-    if saved:
-        click.echo(f"saved   {saved}")
-    return None
 
 
 def run_twice(net: Any, arrays: dict[str, Any]) -> tuple[dict[str, Any], float, float]:
     """The outputs, the ms of the first call, and those of the second, which sets nothing up."""
     start = time.perf_counter()
-    outputs = {n: np.array(a) for n, a in outputs_of(net, net(**arrays)).items()}
+    outputs = {n: owned(a) for n, a in outputs_of(net, net(**arrays)).items()}
     first = time.perf_counter()
     net(**arrays)
     return outputs, (first - start) * 1e3, (time.perf_counter() - first) * 1e3
@@ -112,9 +133,11 @@ def check_unused(
     none."""
     shapes = ", ".join(f"{n} {row['shape']}" for n, row in shown.items())
     if names:
+        rows = (row["shape"] for row in shown.values())
+        most = next((f", {s[1]} classes" for s in rows if s[1:] and s[1] != len(names)), "")
         raise InputShapeError(
-            f"{labels} names {len(names)} classes, but no output has rows of a finite score for "
-            f"each: {shapes}"
+            f"{len(names)} labels{most}: no output has rows of a finite score for each name in "
+            f"{labels}: {shapes}"
         )
     if top:
         raise InputShapeError(
@@ -124,7 +147,10 @@ def check_unused(
 
 
 def describe(array: Any, labels: list[str] | None, top: int) -> dict[str, Any]:
-    """An output as plain data: type, range, and its best classes where it has classes."""
+    """An output as plain data: type, range, and its best classes where it has classes. Of maps, the
+    table of their numbers, whose labels are the keys."""
+    if not isinstance(array, np.ndarray):
+        return describe_held(array, labels, top)
     row: dict[str, Any] = {"dtype": str(array.dtype), "shape": list(array.shape)}
     if array.size and array.dtype.kind in "fiub":
         numbers = array.astype(np.float64)
@@ -141,9 +167,30 @@ def describe(array: Any, labels: list[str] | None, top: int) -> dict[str, Any]:
     return row
 
 
+def describe_held(value: Any, labels: list[str] | None, top: int) -> dict[str, Any]:
+    """The same of a sequence, a map, or an optional that holds nothing."""
+    held = parts("", value)
+    kind = "map" if isinstance(value, dict) else "optional" if value is None else "sequence"
+    row = {"dtype": kind, "shape": [] if value is None else [len(value)], "type": value_text(value)}
+    if "" in held:
+        keys = list(map(str, held[KEYS].tolist()))
+        table = describe(np.atleast_2d(held[""]), labels or keys, top)
+        row |= {n: v for n, v in table.items() if n not in row}
+    elif sum(a.size for a in held.values()) <= 8:
+        row["values"] = value
+    return row
+
+
+def value_text(value: Any) -> str:
+    """Element type and shape of an array as --json has them, or how much is held."""
+    return f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else kind(value)
+
+
 def print_output(name: str, row: dict[str, Any]) -> None:
-    line = f"output  {name}: {row['dtype']}{row['shape']}"
-    if "values" in row:
+    line = f"output  {name}: {row.get('type') or row['dtype'] + str(row['shape'])}"
+    if "type" in row and "values" in row:
+        line += f" = {row['values']}"
+    elif "values" in row:
         line += f" = {np.array2string(np.asarray(row['values']), precision=6, separator=', ')}"
     elif "min" in row:
         line += f", min {row['min']:.6g}, mean {row['mean']:.6g}, max {row['max']:.6g}"
@@ -175,17 +222,17 @@ def changes(built: Built) -> str:
 
     if not built.net.has_programs:
         nodes = len(built.net.source())
-        return f"{nodes} nodes, as they are: the reference of each, in numpy"
+        return f"{counted(nodes, 'node')}, as they are: the reference of each, in numpy"
     program = built.net.program()
     steps = [s for s in program.plan.steps if s.kind != "view"]
     others = Counter(s.kernel for s in steps if s.kind == "reference")
     slow = others.pop(REFERENCE, 0)
-    text = f"{len(steps)} steps" + (f", {slow} of them in numpy" if slow else "")
+    text = counted(len(steps), "step") + (f", {slow} of them in numpy" if slow else "")
     text += "".join(f", {n} by {backend}" for backend, n in others.items())
     if program.stored:
         return f"{text}; compiled by an earlier run"
     did = ", ".join(f"{name} {n}" for name, n in passes_of(built).items())
-    text = f"{len(built.net.source())} nodes became {text}"
+    text = f"{counted(len(built.net.source()), 'node')} became {text}"
     return f"{text}; {did}" if did else text
 
 
@@ -214,8 +261,8 @@ def document(
         "threads": build.threads_of(built.net),
         "backend": build.backend,
         "inputs": {
-            n: {"dtype": str(a.dtype), "shape": a.shape, "source": notes[n]}
-            for n, a in arrays.items()
+            n: {"dtype": row["dtype"], "shape": row["shape"], "source": notes[n]}
+            for n, row in ((n, describe(a, None, 1)) for n, a in arrays.items())
         },
         "outputs": outputs,
         "compile_ms": built.compile_ms,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -30,7 +31,8 @@ DIFFERS = 3
     type=Number(1e6),
     default=1e-3,
     show_default=True,
-    help="Greatest error, relative to the greatest element of the output.",
+    help="Greatest error, relative to the greatest element of the output, or of each part of one "
+    "that holds several arrays. Integers and text must be equal.",
 )
 @click.option("--bisect/--no-bisect", default=True, help="On a difference, find where it begins.")
 @click.option(
@@ -56,7 +58,8 @@ def command(
 
     Where an output differs, the first node that does is looked for, with everything before it as
     it is in the whole model; that node and its inputs are saved, to be run again. INPUTS are given
-    as for `run`; with an .npz that names inputs too, those are taken. The exit code is 0 where
+    as for `run`; with an .npz that names inputs too, those are taken: `run --save-inputs` writes
+    such files. The exit code is 0 where
     all outputs agree, 3 where one differs.
 
     \b
@@ -67,7 +70,8 @@ def command(
       tinsmith verify model.onnx --dim batch=4 --threads 2 --kernels Conv=conv_direct
     """
     import tinsmith as ts
-    from tinsmith.compiler.verify import ONNXRUNTIME, REFERENCE, expected_of
+    from tinsmith.compiler.verify import ONNXRUNTIME, REFERENCE, expected_of, were_random
+    from tinsmith.formats.npz import whole
 
     if is_whole(backends_of(build.backend)):
         raise click.BadParameter("only generated code is verified", param_hint="--backend")
@@ -76,22 +80,24 @@ def command(
             f"{against!r} is no file; give '{REFERENCE}', '{ONNXRUNTIME}' or an .npz of outputs",
             param_hint="--against",
         )
-    graph = ts.load(model)
     expected, _ = expected_of(against)
-    types = {v.name: v.type for v in graph.inputs}
-    held = {} if given.inputs else {n: a for n, a in expected.items() if n in types}
-    arrays, _ = given.read(types, held, against)
+    types = {v.name: v.type for v in build.load(model).inputs}
+    inputs = {n: value for n in types if (value := whole(n, expected)) is not None}
+    fed = given.read(types, {} if given.inputs else inputs, against)
     options = build.options()
-    with _show.working(f"verifying {model}"):
+    with _show.working(f"verifying {model}"), fed.blamed():
         found = ts.verify(
             model,
-            arrays,
+            fed.arrays,
             against=against,
             tolerance=tolerance,
             bisect=bisect,
             save=save,
             **options,
         )
+    if expected and fed.random and not found.ok:
+        why = f"{were_random(fed.random)}: are the expected outputs those of other inputs?"
+        found = replace(found, note=why)
     if json_:
         _show.as_json(found.to_json())
     else:

@@ -20,7 +20,7 @@ from tinsmith.compiler.options import Options
 from tinsmith.compiler.winners import Winners
 from tinsmith.errors import ModelFileError, NoKernel, TinsmithError
 from tinsmith.formats.npz import write_npz
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Graph, Holder, Node, Value
 from tinsmith.kernels.select import REFERENCE
 from tinsmith.ops.control import run_graph
 from tinsmith.passes.manager import list_passes, run_passes
@@ -90,7 +90,10 @@ class Bisection:
     ) -> None:
         self.compilation, self.tolerance = compilation, tolerance
         self.inputs = [inputs[v.name] for v in compilation.imported.inputs]
-        self.signature = tuple(a.shape for a in self.inputs)
+        self.signature = tuple(
+            None if isinstance(v.type, Holder) else inputs[v.name].shape
+            for v in compilation.imported.inputs
+        )
         cache = open_cache() if compilation.cache else None
         self.known = Winners(cache, compilation.target).read()
         self.kernels: dict[str, str] = {}
@@ -229,7 +232,7 @@ class Bisection:
         except NoKernel:  # it was chosen for a layout that a cut graph does not have
             forced = {}
             program = self.compilation.compile(graph, self.known).program
-        given = [np.ascontiguousarray(a) for a in inputs]
+        given = [np.ascontiguousarray(a) if isinstance(a, np.ndarray) else a for a in inputs]
         return program.session().run(given), forced
 
 

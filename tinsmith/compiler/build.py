@@ -21,6 +21,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.compiler.explain import explain_steps
 from tinsmith.compiler.options import Options
 from tinsmith.compiler.sections import Told
+from tinsmith.compiler.slow import slow_notes
 from tinsmith.compiler.winners import Winners
 from tinsmith.formats.mapped import check_unchanged, mappings, release
 from tinsmith.graph import Graph, Type
@@ -172,6 +173,7 @@ class Compilation:
             "explain": json.dumps([e.to_json() for e in explain_steps(compiled.built, reports)]),
             "tuned": tuned,
             "idle": self._idle(placed),
+            "slow": "\n".join(slow_notes(compiled.built, self.overrides)),
         }
         return Made(compiled.program, lambda name: texts.get(name, ""))
 

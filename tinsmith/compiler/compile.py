@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tinsmith import budget
 from tinsmith.backends import DEFAULT, Backend, Job, backends_of, is_whole
 from tinsmith.codegen.target import Target
 from tinsmith.compiler.collector import still
+from tinsmith.compiler.fixed import fixed_values, with_fixed
 from tinsmith.compiler.model import Model
 from tinsmith.compiler.options import (
     MEMORY,
@@ -38,21 +39,32 @@ from tinsmith.runtime.net import Net
 from tinsmith.runtime.program import Program
 
 
-def load(path: Any) -> Graph:
-    """Read a model of any supported format (recognised by its content) as a Graph.
+class Proto(Protocol):
+    """An `onnx.ModelProto`."""
+
+    def SerializeToString(self, *, deterministic: bool = ...) -> bytes: ...
+
+
+ModelLike = Graph | str | os.PathLike[str] | bytes | bytearray | memoryview | Proto
+"""What a model is read from."""
+
+
+def load(model: ModelLike) -> Graph:
+    """Read a model of any supported format (recognised by its content) as a Graph: a path, the
+    bytes of a file, or an `onnx.ModelProto`.
 
     Raises ModelFileError, ExternalDataError or ImportFailed.
     """
     with working():
         from tinsmith.frontends import load as load_model
 
-        return load_model(path)
+        return load_model(model)
 
 
 @refuse_others
 @still
 def compile(
-    model: Graph | str | os.PathLike[str],
+    model: ModelLike,
     *,
     threads: int | None = None,
     backend: str | Sequence[str] = DEFAULT,
@@ -64,9 +76,11 @@ def compile(
     tune: bool = False,
     cache: bool = True,
     trust: bool = False,
+    fixed: Mapping[str, Any] | None = None,
     progress: Callable[[int, int, str], object] | bool | None = None,
 ) -> Net:
-    """Compile a model for this machine.
+    """Compile a model for this machine: a path, a graph, an `onnx.ModelProto`, or the bytes of a
+    file.
 
     threads    that compute; 1 where nothing is said
     backend    "cpu" (generated code), "numpy" (the reference of every operator), or another that is
@@ -83,6 +97,8 @@ def compile(
                the winners are kept in the cache directory, for this and all models
     cache      keep compiled programs on disk, and use them; TINSMITH_CACHE says where
     trust      run the machine code that a .tin file carries; without it, code is made anew
+    fixed      values of inputs, {"sr": 16000}: constants that the net no longer takes, so that
+               branches and shapes that depend on them are known when it is compiled
     progress   a function (done, total, what), called by the compiling thread as "reading",
                "passes", "steps" (nodes that get a kernel) and "kernels" (machine code) go on, also
                where a call compiles for new shapes; what it raises ends the compilation. None: a
@@ -96,8 +112,8 @@ def compile(
     program is in the cache is not parsed at all.
 
     Raises OptionError for a value of another type, UnknownName for a name that there is not,
-    PassChoiceError for `passes` that are not understood, TargetError for a number of threads, or
-    a target, that cannot be had, NoBackend for a node that none of the backends takes.
+    PassChoiceError for `passes` that are not understood, TargetError for a target that cannot be
+    had, NoBackend for a node that none of the backends takes, InputError for what cannot be fixed.
     """
     backends = backends_of(backend)
     for option, name, known in (("precision", precision, PRECISIONS), ("memory", memory, MEMORY)):
@@ -106,13 +122,15 @@ def compile(
     check_flags(tune=tune, cache=cache, trust=trust)
     check_progress(progress)
     threads = None if threads is None else whole_threads(threads)
+    values = fixed_values(fixed)
     if not isinstance(model, Graph | str | os.PathLike):
         model = load(model)
     with working(), budget.told("compiling this model"):
+        budget.check_setting()
         forced = (os.environ.get("TINSMITH_KERNELS") or None) if kernels is None else kernels
         if is_whole(backends):
             [(name, whole)] = backends.items()
-            graph = model if isinstance(model, Graph) else load(model)
+            graph, _ = with_fixed(model if isinstance(model, Graph) else load(model), values)
             check_unused(graph, forced, passes)
             return _whole(graph, name, whole, Job(None, threads or 1))
         asked = {
@@ -120,7 +138,7 @@ def compile(
             "passes": passes, "precision": precision, "memory": memory,
         }  # fmt: skip
         given = {name: value for name, value in asked.items() if value is not None}
-        return Model(model, target, given, tune, cache, trust, progress).net()
+        return Model(model, target, given, tune, cache, trust, progress, values).net()
 
 
 def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False) -> None:

@@ -22,10 +22,12 @@ class Kept:
     """The programs of one model that the store has: under the contents of all files that it is in,
     which `source` checks from now on."""
 
-    def __init__(self, store: Store, source: Source, target: Target, options: Options) -> None:
+    def __init__(
+        self, store: Store, source: Source, target: Target, options: Options, fixed: str
+    ) -> None:
         self._store, self._source, self._target = store, source, target
         digest = source.digest(store)
-        self._base = self._key = store.key(digest, source.path.name, target, options)
+        self._base = self._key = store.key(digest, source.path.name, target, options, fixed)
 
     def interface(self) -> Interface | None:
         """The model as callers see it; None where that is not known, or where a file cannot be
@@ -58,12 +60,13 @@ class Kept:
         return self._store.put(self._key, signature, self._target, program, told, draft)
 
 
-def kept_of(source: Source, target: Target, options: Options) -> Kept | None:
-    """None where nothing can be kept: there is no cache or no such file, or another package has
-    registered operators, passes or kernels, whose meaning is no part of a key."""
+def kept_of(source: Source, target: Target, options: Options, fixed: str) -> Kept | None:
+    """`fixed` tells the values of fixed inputs. None where nothing can be kept: there is no cache
+    or no such file, or another package has registered operators, passes or kernels, whose meaning
+    is no part of a key."""
     if any(table.outside for table in Registry.tables):
         return None
     code_cache = open_cache()
     if code_cache is None or not source.is_file():  # loading it says so
         return None
-    return Kept(Store(code_cache), source, target, options)
+    return Kept(Store(code_cache), source, target, options, fixed)

@@ -18,6 +18,7 @@ from tinsmith.backends.cpu import HOST
 from tinsmith.codegen.target import Target, level
 from tinsmith.compiler.carried import Carried, bundle, carried, carrier
 from tinsmith.compiler.collector import still
+from tinsmith.compiler.fixed import fixed_key, with_fixed
 from tinsmith.compiler.kept import Kept, kept_of
 from tinsmith.compiler.options import Options
 from tinsmith.compiler.sections import NOTES, Interface, Told
@@ -61,9 +62,10 @@ class Model:
         cache: bool,
         trust: bool,
         progress: Listener | bool | None,
+        fixed: Mapping[str, Any],
     ) -> None:
         self._model, self._tune, self._cache = model, tune, cache
-        self._progress = progress
+        self._progress, self._fixed = progress, fixed
         self._source = Source("" if isinstance(model, Graph) else model)
         self.notes: list[str] = []
         self._carried = self._found(target, {**given, "tune": True} if tune else given, trust)
@@ -94,6 +96,11 @@ class Model:
                 "compile(..., trust=True), or --trust, runs it"
             )
             return None
+        if self._fixed:
+            raise OptionError(
+                f"fixed: the machine code that {self._model} carries takes all inputs; compile it "
+                "without trust"
+            )
         programs = carried(found, None if target is None else machine, wanted)
         self._source.seen()
         return programs
@@ -101,7 +108,7 @@ class Model:
     def _keep(self) -> Kept | None:
         if not self._cache or isinstance(self._model, Graph):
             return None
-        return kept_of(self._source, self._machine, self._options)
+        return kept_of(self._source, self._machine, self._options, fixed_key(self._fixed))
 
     @property
     def compilation(self) -> Compilation:
@@ -109,7 +116,7 @@ class Model:
             if self._made is None:
                 from tinsmith.compiler.build import Compilation
 
-                graph = self._loaded()
+                graph, _ = with_fixed(self._loaded(), self._fixed)
                 self._made = Compilation(graph, self._machine, self._options, self._cache)
             return self._made
 
@@ -182,8 +189,13 @@ class Model:
             return None
         program, told = found
         self._shelf.add(program.blobs[0])
-        self.notes += filter(None, map(told, NOTES))
+        self._note(told)
         return found
+
+    def _note(self, told: Told) -> None:
+        """Note what is told of a program, once for all shapes."""
+        lines = [line for name in NOTES for line in told(name).splitlines()]
+        self.notes += [line for line in lines if line not in self.notes]
 
     def _new(self, signature: Signature) -> tuple[Program, Told]:
         """A program, its weights in the file where it will be kept: mapped, they need not stay in
@@ -201,7 +213,7 @@ class Model:
                     raise
                 draft = None
         made = made or self.compilation.build(signature, self._tune, shelf=self._shelf)
-        self.notes += filter(None, map(made.told, NOTES))
+        self._note(made.told)
         if self._kept is not None:
             why = self._kept.put(signature, made.program, made.told, draft)
             self.notes += [why] if why else []
@@ -214,7 +226,7 @@ class Model:
             graph = with_outputs(self.compilation.imported, names)
             given = vars(self._options)
             return Model(
-                graph, self._machine, given, self._tune, self._cache, False, self._progress
+                graph, self._machine, given, self._tune, self._cache, False, self._progress, {}
             ).net()
 
     def sections(self, programs: Mapping[Signature, Program]) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import Any, ParamSpec, TypeVar
 
 from tinsmith.backends import DEFAULT
-from tinsmith.errors import OptionError, TargetError, UnknownName, suggest
+from tinsmith.errors import OptionError, UnknownName, suggest
 from tinsmith.graph import Graph
 from tinsmith.records import dataclass
 
@@ -75,13 +75,10 @@ def check_flags(**flags: object) -> None:
 
 
 def whole_threads(threads: object) -> int:
-    """A number of threads, of whatever integer type. Raises OptionError, TargetError."""
-    if isinstance(threads, bool) or not isinstance(threads, Integral):
-        raise OptionError(f"threads must be a whole number from 1 to 64, not {threads!r}")
-    number = int(threads)
-    if not 1 <= number <= 64:
-        raise TargetError(f"threads must be a whole number from 1 to 64, not {number}")
-    return number
+    """A number of threads, of whatever integer type. Raises OptionError."""
+    if isinstance(threads, Integral) and not isinstance(threads, bool) and 1 <= threads <= 64:  # type: ignore[operator]
+        return int(threads)
+    raise OptionError(f"threads must be a whole number from 1 to 64, not {threads!r}")
 
 
 def check_unused(graph: Graph, kernels: str | Mapping[str, str] | None, passes: str | None) -> None:

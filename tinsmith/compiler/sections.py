@@ -22,7 +22,7 @@ from tinsmith.plan.plan import Plan
 from tinsmith.plan.shelf import Blob
 from tinsmith.runtime.program import Program
 
-NOTES = ("tuned", "idle")  # sections with what a net notes
+NOTES = ("tuned", "idle", "slow")  # sections with what a net notes
 TOLD = ("placed", "explain")  # sections with the placed graph, and the explanations as JSON
 
 Told = Callable[[str], str]

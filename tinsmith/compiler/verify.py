@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,21 @@ from tinsmith.backends import DEFAULT, backends_of
 from tinsmith.compiler.bisect import MODEL, Bisection, Culprit
 from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.compare import Array, Difference, compare, compare_all
+from tinsmith.compiler.compile import ModelLike, load
 from tinsmith.compiler.compile import compile as compile_model
-from tinsmith.compiler.compile import load
+from tinsmith.compiler.fixed import fixed_values, with_fixed
 from tinsmith.compiler.model import machine_of
 from tinsmith.compiler.options import Options, check_keywords, keywords_of
 from tinsmith.errors import (
+    FEW,
     InputNameError,
     InputTypeError,
     MissingPackage,
     ModelFileError,
     OptionError,
 )
-from tinsmith.formats.npz import read_arrays
-from tinsmith.graph import Graph, Type
+from tinsmith.formats.npz import read_arrays, whole
+from tinsmith.graph import Graph, Holder, OptionalType, Type
 from tinsmith.ops.control import run_graph
 from tinsmith.records import dataclass
 
@@ -65,7 +67,7 @@ class Verification:
 
 
 def verify(
-    model: Graph | str | os.PathLike[str],
+    model: ModelLike,
     inputs: Mapping[str, Any] | Sequence[Any] | None = None,
     *,
     against: str | os.PathLike[str] | Mapping[str, Any] = REFERENCE,
@@ -82,25 +84,27 @@ def verify(
     against   "reference" (numpy), "onnxruntime", an .npz file of expected outputs by name, or a
               mapping of them
     bisect    on a difference, find the first node that differs, or the pass that changed the result
+    tolerance the greatest error that agrees, relative to the greatest element of the output; of
+              each tensor of a sequence, and of the numbers of maps. Integers and text must be equal
     save      a folder for that node alone and its inputs, to be run again
-    options   of `compile`: threads, backend, target, kernels, passes, precision, cache
+    options   of `compile`: threads, backend, target, kernels, passes, precision, cache, fixed
 
     Raises InputError, ImportFailed, MissingPackage.
     """
     _check_numbers(tolerance, seed)
     check_keywords("verify", options, (*keywords_of(verify), *keywords_of(compile_model)))
-    graph = model if isinstance(model, Graph) else load(model)
+    graph, fixed = with_fixed(load(model), fixed_values(options.get("fixed")))
     expected, against_name = expected_of(against)
-    arrays = arrays_for(graph, inputs, expected, seed)
+    arrays, drawn = arrays_for(graph, inputs, expected, seed)
     net = compile_model(model, **options)
     got = dict(zip(net.output_names, net.run(arrays), strict=True))
     exact: dict[str, Array] | None = None
     if against_name == REFERENCE:
         want = exact = _reference(graph, arrays)
     elif against_name == ONNXRUNTIME:
-        want = _onnxruntime(model, arrays, list(got))
+        want = _onnxruntime(model, {**arrays, **fixed}, list(got))
     else:
-        want = {n: np.asarray(a) for n, a in expected.items() if n in got}
+        want = {n: v for n in got if (v := whole(n, expected)) is not None}
         if not want:
             raise InputNameError(
                 f"{against_name} holds {', '.join(expected) or 'nothing'}, but no output of the "
@@ -115,9 +119,9 @@ def verify(
     culprit, note = None, ""
     wrong = [d for d in compare_all(exact, want, tolerance) if not d.ok]
     if wrong:
-        note = _unlike(wrong, exact, want)
+        note = _unlike(wrong, exact, want, () if against_name == ONNXRUNTIME else drawn)
         if against_name == ONNXRUNTIME:
-            culprit = _against_engine(model, graph, arrays, tolerance)
+            culprit = _against_engine(model, graph, {**arrays, **fixed}, tolerance)
     else:
         culprit = _bisect(graph, arrays, exact, tolerance, save, options)
         if culprit is None:
@@ -125,8 +129,23 @@ def verify(
     return Verification(name, against_name, tolerance, outputs, culprit, note)
 
 
-def _unlike(wrong: Sequence[Difference], exact: Mapping[str, Any], want: Mapping[str, Any]) -> str:
-    """What it may mean that the reference does not give what is expected either."""
+def were_random(names: Iterable[str]) -> str:
+    """What is said of inputs that nobody gave, where something is wrong."""
+    listed = list(names)
+    shown = ", ".join(listed[:FEW]) + (f" and {len(listed) - FEW} more" if listed[FEW:] else "")
+    return f"{shown} {'was' if len(listed) == 1 else 'were'} random"
+
+
+def _unlike(
+    wrong: Sequence[Difference],
+    exact: Mapping[str, Any],
+    want: Mapping[str, Any],
+    drawn: Collection[str],
+) -> str:
+    """What it may mean that the reference does not give what is expected either; `drawn` names the
+    inputs that were random where outputs of others may be expected."""
+    if drawn:
+        return f"{were_random(drawn)}: are the expected outputs those of other inputs?"
     for name in (d.name for d in wrong):
         got, wanted = (getattr(a.get(name), "shape", None) for a in (exact, want))
         if got is not None and wanted is not None and got != wanted:
@@ -169,8 +188,9 @@ def _bisect(
 
 def arrays_for(
     graph: Graph, inputs: Any, expected: Mapping[str, Any], seed: int
-) -> dict[str, Array]:
-    """An array for every input: given, from the file of expected outputs, or random."""
+) -> tuple[dict[str, Any], list[str]]:
+    """A value for every input: given, from the file of expected outputs, or random; and the names
+    of those that are random."""
     names = [v.name for v in graph.inputs]
     if inputs is None:
         inputs = {}
@@ -190,22 +210,26 @@ def arrays_for(
             f"{graph.name} has no input named {unknown[0]!r}; its inputs are {', '.join(names)}"
         )
     random = np.random.default_rng(seed)
-    found = {}
+    found, drawn = {}, []
     for v in graph.inputs:
-        if v.name in given:
-            found[v.name] = np.asarray(given[v.name])
-        elif v.name in expected:
-            found[v.name] = np.asarray(expected[v.name])
-        else:
-            found[v.name] = draw(v.name, v.type, random)
-    return found
+        value = given[v.name] if v.name in given else whole(v.name, expected)
+        if value is None and not isinstance(v.type, OptionalType):
+            drawn.append(v.name)
+            value = draw(v.name, v.type, random)
+        found[v.name] = value if isinstance(v.type, Holder) else np.asarray(value)
+    return found, drawn
 
 
-def draw(name: str, type: Type, random: np.random.Generator) -> Array:
-    """Random numbers of a type: free dimensions are 1, integers small, since many are indices."""
+def draw(name: str, type: Type, random: np.random.Generator | None) -> Array:
+    """Random numbers of a type, zeros without `random`: free dimensions are 1. Bytes are pixels,
+    other integers small, since they are indices most often. Raises InputTypeError."""
     if type.shape is None or type.dtype == object:
-        raise InputTypeError(f"cannot make up the input {name!r}, a {type}: give it an array")
+        raise InputTypeError(
+            f"cannot make up the input {name!r}: it is a {type}; give it an array ({name}=FILE)"
+        )
     dims = tuple(d if isinstance(d, int) else 1 for d in type.shape)
+    if random is None:
+        return np.zeros(dims, type.dtype)
     if type.dtype.kind == "b":
         return random.random(dims) < 0.5
     if type.dtype.kind in "iu":
@@ -247,18 +271,28 @@ def _session(model: Any, extra: Sequence[str] = ()) -> Any:
         raise MissingPackage(
             "comparing with ONNX Runtime needs it: python -m pip install onnxruntime"
         ) from error
-    if not isinstance(model, str | os.PathLike) or not Path(model).is_file():
-        raise ModelFileError("comparing with ONNX Runtime needs the .onnx file, not a graph")
-    source: Any = os.fspath(model)
+    source: Any = model
+    if isinstance(model, str | os.PathLike) and Path(model).is_file():
+        source = os.fspath(model)
+    elif not isinstance(model, bytes):
+        raise ModelFileError("comparing with ONNX Runtime needs an .onnx file, or its bytes")
     if extra:
         import onnx
 
-        proto = onnx.load(source)
+        proto = _proto(source)
         proto.graph.output.extend(onnx.ValueInfoProto(name=n) for n in extra)
         source = proto.SerializeToString()
     options = ort.SessionOptions()
     options.log_severity_level = 3
     return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def _proto(source: Any, **options: Any) -> Any:
+    import onnx
+
+    if isinstance(source, bytes):
+        return onnx.load_from_string(source)
+    return onnx.load(os.fspath(source), **options)
 
 
 def _onnxruntime(model: Any, arrays: Mapping[str, Array], names: list[str]) -> dict[str, Array]:
@@ -272,9 +306,7 @@ def _against_engine(
     model: Any, graph: Graph, arrays: Mapping[str, Array], tolerance: float
 ) -> Culprit | None:
     """The first node of the imported graph whose reference differs from ONNX Runtime's value."""
-    import onnx
-
-    proto = onnx.load(os.fspath(model), load_external_data=False)
+    proto = _proto(model, load_external_data=False)
     known = {n for node in proto.graph.node for n in node.output}
     known -= {o.name for o in proto.graph.output}
     whole = graph.clone()

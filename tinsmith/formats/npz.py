@@ -1,4 +1,12 @@
-"""Arrays in .npy and .npz files: written under any names, read without trusting the file."""
+"""Arrays in .npy and .npz files: written under any names, read without trusting the file.
+
+What holds arrays is several of them: `parts` names them, `whole` puts them together again.
+
+    a list s            s[0], s[1], ...
+    a map m             m, its numbers, and m.keys
+    a list m of maps    the same, with a row for each map, where all have the same keys
+    an empty list, or an optional that holds nothing, is none at all
+"""
 
 from __future__ import annotations
 
@@ -13,6 +21,8 @@ import numpy as np
 from tinsmith.errors import FileNameError, ModelFileError
 from tinsmith.formats import HEAD, describe
 from tinsmith.formats.mapped import open_file
+
+KEYS = ".keys"
 
 ARRAY_MAGICS = (b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")
 """How .npy files begin, and .npz files with and without arrays."""
@@ -31,18 +41,60 @@ def npz_path(path: str | os.PathLike[str]) -> Path:
 
 
 def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Path:
-    """Write arrays by name, whatever the names are (`numpy.savez` has one of its own), as
-    `numpy.load` reads them; the file, by `npz_path`. Raises ModelFileError."""
+    """Write values by name, whatever the names are (`numpy.savez` has one of its own), as
+    `numpy.load` reads them: their `parts`, text as that. To a temporary file beside it, which is
+    then renamed; the file, by `npz_path`. Raises ModelFileError."""
     file = npz_path(path)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
-        with zipfile.ZipFile(file, "w", allowZip64=True) as out:
-            for name, array in arrays.items():
+        with zipfile.ZipFile(temporary, "x", allowZip64=True) as out:
+            for name, array in (p for n, v in arrays.items() for p in parts(n, v).items()):
                 with out.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                    np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
+                    plain = array.astype(str) if array.dtype == object else array
+                    np.lib.format.write_array(entry, plain, allow_pickle=False)
+        os.replace(temporary, file)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise ModelFileError(f"{str(file)!r} cannot be written: {why}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
     return file
+
+
+def parts(name: str, value: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays that a value is, by name; see above."""
+    if value is None:
+        return {}
+    if isinstance(value, Mapping):
+        table = {key: value[key] for key in sorted(value)}
+        return {name: np.array([*table.values()]), name + KEYS: np.array([*table])}
+    if not isinstance(value, list | tuple):
+        return {name: np.asanyarray(value)}
+    if value and all(isinstance(m, Mapping) and m.keys() == value[0].keys() for m in value):
+        keys = sorted(value[0])
+        rows = np.array([[m[key] for key in keys] for m in value])
+        return {name: rows, name + KEYS: np.array(keys)}
+    return {n: a for i, v in enumerate(value) for n, a in parts(f"{name}[{i}]", v).items()}
+
+
+def whole(name: str, arrays: Mapping[str, Any]) -> Any:
+    """The value of a name whose `parts` are among the arrays; None where there are none. Raises
+    ModelFileError for keys that are not one for each number."""
+    if name not in arrays:
+        items: list[Any] = []
+        while any(n.startswith(f"{name}[{len(items)}]") for n in arrays):
+            items.append(whole(f"{name}[{len(items)}]", arrays))
+        return items or None
+    if (keys := arrays.get(name + KEYS)) is None:
+        return arrays[name]
+    numbers = np.asarray(arrays[name])
+    if numbers.ndim not in (1, 2) or np.shape(keys) != numbers.shape[-1:]:
+        raise ModelFileError(
+            f"{name!r} holds {list(numbers.shape)} numbers, {name + KEYS!r} {np.size(keys)} keys"
+        )
+    rows = numbers.reshape(-1, np.size(keys)).tolist()
+    maps = [dict(zip(np.asarray(keys).tolist(), row, strict=True)) for row in rows]
+    return maps if numbers.ndim == 2 else maps[0]
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:

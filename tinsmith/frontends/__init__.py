@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tinsmith import budget
-from tinsmith.errors import ModelFileError
+from tinsmith.errors import MissingFile, ModelFileError, ModelKindError
 from tinsmith.formats import FOREIGN, HEAD, describe
 from tinsmith.formats.mapped import open_file
 from tinsmith.graph import Graph
@@ -67,7 +67,7 @@ def _loaded(source: Any) -> Graph:
         for row in FRONTENDS.rows():
             if row.accepts(source):
                 return row.load(source)
-        raise ModelFileError(
+        raise ModelKindError(
             f"cannot load a model from {type(source).__name__}: "
             "give a path, the bytes of a file, or an onnx.ModelProto"
         )
@@ -83,7 +83,7 @@ def _head(path: Path) -> bytes:
     except (OSError, ValueError) as error:  # too long, or with a null character
         raise ModelFileError(f"{str(path)[:200]!r} is no path: {error}") from error
     if not there:
-        raise ModelFileError(f"there is no file {str(path)!r}")
+        raise MissingFile(f"there is no file {str(path)!r}")
     if path.is_dir():
         raise ModelFileError(f"{str(path)!r} is a folder, not a model file")
     try:

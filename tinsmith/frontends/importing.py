@@ -155,11 +155,12 @@ class Import:
         for p in self.problems:
             groups[p.type, p.edition, p.reason].append(p.node)
         count = len(self.problems)
-        lines = [f"{self.name} cannot be imported; {count} nodes are not understood:"]
-        for (type, edition, reason), nodes in groups.items():
-            where = ", ".join(map(repr, nodes[:3])) + (", ..." if len(nodes) > 3 else "")
+        nodes = "1 node is" if count == 1 else f"{count} nodes are"
+        lines = [f"{self.name} cannot be imported; {nodes} not understood:"]
+        for (type, edition, reason), named in groups.items():
+            where = ", ".join(map(repr, named[:3])) + (", ..." if len(named) > 3 else "")
             shown = f"{type} ({edition})" if edition else type
-            lines.append(f"  {shown} x{len(nodes)}: {reason or self._missing(type)} [{where}]")
+            lines.append(f"  {shown} x{len(named)}: {reason or self._missing(type)} [{where}]")
         if self.importers.help and any(not p.reason for p in self.problems):
             lines.append(self.importers.help)
         return "\n".join(lines)

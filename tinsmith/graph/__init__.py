@@ -13,7 +13,9 @@ from tinsmith.graph.types import (
     bare,
     compatible,
     dtype_of,
+    kind_of,
     same_kind,
+    shown,
 )
 
 __all__ = [
@@ -31,5 +33,7 @@ __all__ = [
     "bare",
     "compatible",
     "dtype_of",
+    "kind_of",
     "same_kind",
+    "shown",
 ]

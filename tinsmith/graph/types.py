@@ -144,6 +144,24 @@ class MapType(Holder):
 HOLDERS: dict[str, type[Holder]] = {t.word: t for t in (SequenceType, OptionalType, MapType)}
 
 
+def shown(value: Any) -> str:
+    """A value in a message: element type and shape, or how much a sequence or a map holds."""
+    if value is None:
+        return "-"
+    if isinstance(value, dict):
+        return f"map[{len(value)}]"
+    if isinstance(value, list | tuple):
+        kinds = dict.fromkeys("map" if isinstance(v, dict) else kind_of(v) for v in value)
+        return f"sequence[{len(value)}]" + (f" of {' and '.join(kinds)}" if kinds else "")
+    return f"{kind_of(value)}{list(np.shape(value))}"
+
+
+def kind_of(array: Any) -> str:
+    """The element type of an array, in a message."""
+    dtype = np.asarray(array).dtype
+    return "string" if dtype.kind in "OUST" else dtype.name
+
+
 def same_kind(a: Type, b: Type) -> bool:
     """Whether both are tensors of one element type, or hold what is of the same kind."""
     if isinstance(a, Holder) or isinstance(b, Holder):

@@ -307,13 +307,6 @@ def _array(data: Any) -> Any:
     return None if data is None else np.asanyarray(data)
 
 
-def shown(data: Any) -> str:
-    """A value of a run in a message: its element type and shape."""
-    if data is None:
-        return "-"
-    return f"{len(data)} tensors" if isinstance(data, list) else f"{data.dtype}{list(data.shape)}"
-
-
 def _frozen(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_frozen(v) for v in value)

@@ -29,9 +29,10 @@ from tinsmith.graph import (
     Value,
     bare,
     same_kind,
+    shown,
 )
 from tinsmith.graph.types import says_more
-from tinsmith.ops._op import as_value, axis_of, broadcast, fresh, need, op, shown
+from tinsmith.ops._op import as_value, axis_of, broadcast, fresh, need, op
 from tinsmith.ops.declared import Refused
 from tinsmith.ops.sequence import item_of
 

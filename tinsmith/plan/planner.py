@@ -114,10 +114,10 @@ class _State:
     def flops(self, s: Placed) -> float:
         """Arithmetic operations of a step; those of alike nodes are counted once."""
         if s.computed is None:
-            return _flops(s.node)
+            return flops_of(s.node)
         known = self._flops.get(s.computed)
         if known is None:
-            known = self._flops[s.computed] = _flops(s.node)
+            known = self._flops[s.computed] = flops_of(s.node)
         return known
 
     @property
@@ -389,9 +389,10 @@ def _operand(t: Tensor, state: _State, offsets: dict[Tensor, int]) -> Operand:
     return Operand(t.name, name_of(t.dtype), t.dims, ref)
 
 
-def _flops(node: Node | None) -> float:
+def flops_of(node: Node | None) -> float:
+    """The operations of a node whose types are static."""
     if node is None:
         return 0.0
     if node.op.name in ("Fused", "Block"):
-        return sum(_flops(n) for n in node.attrs["body"].nodes)
+        return sum(flops_of(n) for n in node.attrs["body"].nodes)
     return node.op.flops(node.inputs, node.outputs, node.attrs)  # type: ignore[attr-defined]

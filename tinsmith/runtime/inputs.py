@@ -134,7 +134,7 @@ class Inputs:
             type_ = self.types.get(name)
             number = isinstance(array, np.generic | int | float | bool)
             if number and type_ is not None and type_.shape == ():
-                return self._scalar(name, array, wanted)
+                return as_input(self.model, name, array, type_)
             by_name = isinstance(array, Mapping)
             hint = BY_NAME if by_name else "numpy.asarray(...) makes one"
             raise InputTypeError(
@@ -173,19 +173,6 @@ class Inputs:
             )
         return array
 
-    def _scalar(self, name: str, number: Any, wanted: np.dtype[Any]) -> Array:
-        """A Python number as an array, if the input's dtype can hold it."""
-        try:
-            array = np.asarray(number, wanted)
-            exact = wanted.kind == "f" or array == number
-        except (OverflowError, ValueError, TypeError):
-            exact = False
-        if not exact:
-            raise InputTypeError(
-                f"the input {name!r} of {self.model} is {wanted.name}, which cannot hold {number!r}"
-            )
-        return array
-
     def _check_shape(self, i: int, dims: tuple[int, ...]) -> None:
         shape = self.shapes[i]
         if shape is None:
@@ -197,6 +184,11 @@ class Inputs:
                 hint = "; array.transpose(0, 3, 1, 2) fits, if its channels are last"
             elif _fits(shape, (1, *dims)):
                 hint = "; array[None] fits: a batch of one"
+            elif dims and _fits(shape[1:], dims[1:]):
+                hint = (
+                    "; the model's file fixes its first size: give as many at a time, or export "
+                    "it with a free one (torch.onnx.export(..., dynamic_shapes=...))"
+                )
             raise InputShapeError(
                 f"the input {name!r} of {self.model} must have shape "
                 f"[{', '.join(map(str, shape))}], not {list(dims)}{hint}"
@@ -212,6 +204,35 @@ class Inputs:
                         f"the dimension {d!r} of {self.model} is {first} in {where!r} and "
                         f"{n} in {name!r}"
                     )
+
+
+def as_input(model: str, name: str, value: Any, type: Type) -> Array:
+    """A number, a list of them, or an array as an array of an input's type, if that can hold it; a
+    number also for one of a single element. Raises InputTypeError, InputShapeError."""
+    wanted = type.dtype
+    try:
+        if isinstance(type, Holder):
+            raise TypeError
+        given = np.asarray(value, object if wanted.kind == "O" else None)
+        with np.errstate(invalid="ignore"):  # NaN as an integer
+            array = given.astype(wanted)
+        exact = wanted.kind not in "biu" or bool((array == given).all())
+    except (OverflowError, ValueError, TypeError):
+        exact, array = False, np.empty(0)
+    if not exact:
+        shown = str(type) if type.shape else wanted.name
+        raise InputTypeError(
+            f"the input {name!r} of {model} is {shown}, which cannot hold "
+            f"{value.tolist() if isinstance(value, np.ndarray) else value!r}"
+        )
+    if type.is_static and array.size == type.size == 1:
+        array = array.reshape(type.dims)
+    if type.shape is not None and not _fits(type.shape, array.shape):
+        raise InputShapeError(
+            f"the input {name!r} of {model} must have shape [{', '.join(map(str, type.shape))}], "
+            f"not {list(array.shape)}"
+        )
+    return array
 
 
 def _fits(shape: Sequence[str | int], dims: Sequence[int]) -> bool:

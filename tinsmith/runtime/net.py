@@ -65,7 +65,7 @@ class Net(OfThisProcess):
     ) -> None:
         self.name = name
         self.inputs = dict(inputs)
-        self.output_names = list(outputs)
+        self.input_names, self.output_names = list(inputs), list(outputs)
         self.notes = notes if isinstance(notes, list) else list(notes)
         self._build, self._stages, self._explain = build, stages, explain
         self._runner, self._report, self._sections = runner, report, sections

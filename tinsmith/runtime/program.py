@@ -22,6 +22,7 @@ from tinsmith.errors import (
     ReferenceFailed,
     TinsmithError,
 )
+from tinsmith.graph import shown
 from tinsmith.plan.plan import (
     ARENA,
     COUNTERS,
@@ -117,19 +118,12 @@ class Program(OfThisProcess):
 
 
 def owned(value: Any) -> Any:
-    """A copy of what a reference step gave: an array, a list of arrays, or None."""
+    """A copy of what a reference step gave: an array, a map, a list of either, or None."""
     if isinstance(value, list):
-        return [dict(a) if isinstance(a, dict) else np.array(a) for a in value]
+        return list(map(owned, value))
+    if isinstance(value, dict):
+        return dict(value)
     return None if value is None else np.array(value)
-
-
-def shown(value: Any) -> str:
-    """A value in a message: element type and shape, or how many tensors a sequence has."""
-    if value is None:
-        return "-"
-    return (
-        f"{len(value)} tensors" if isinstance(value, list) else f"{value.dtype}{list(value.shape)}"
-    )
 
 
 def _data_at() -> int:

@@ -16,9 +16,6 @@ from tinsmith.graph import Graph, Holder, MapType, Type
 KNOWN = 22
 """The opset of the oldest onnx that is supported: up to here the package need not be asked."""
 
-OF_EXPORTERS = frozenset({"main_graph", "torch_jit", "torch-jit-export", "tf2onnx"})
-"""Names that exporters give to every model alike."""
-
 
 def import_model(model: OnnxModel) -> Graph:
     """The graph of a model; ImportFailed lists everything that could not be imported.
@@ -34,8 +31,9 @@ def import_model(model: OnnxModel) -> Graph:
         ("" if f.domain in STANDARD else f.domain, f.name, f.overload): f for f in proto.functions
     }
     shared = OnnxImport(model, functions)
-    graph = Graph(_named(proto.graph.name, model.file), model.file)
+    graph = Graph(Path(model.file).stem or proto.graph.name, model.file)
     graph.meta["format"] = "onnx"
+    graph.meta["graph"] = proto.graph.name
     graph.meta["opset"] = opsets[""]
     if proto.producer_name:
         graph.meta["producer"] = f"{proto.producer_name} {proto.producer_version}".strip()
@@ -57,11 +55,6 @@ def _names(proto: Any) -> Iterator[Any]:
         yield from (f.name, f.domain, f.overload, *f.input, *f.output, *f.attribute)
         yield from (o.domain for o in f.opset_import)
         yield from (a.name for a in f.attribute_proto)
-
-
-def _named(name: str, file: str) -> str:
-    """The name of a model: its own, or its file's where an exporter named it like all others."""
-    return Path(file).stem if file and name in OF_EXPORTERS | {""} else name
 
 
 def import_body(parent: Scope, proto: Any, inputs: list[Type | None], name: str) -> Scope:

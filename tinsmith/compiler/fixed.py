@@ -1,0 +1,55 @@
+"""Inputs that are fixed when a model is compiled: `compile(model, fixed={"sr": 16000})`.
+
+They become constants before any pass runs, so that what depends on them alone is computed then:
+branches are taken, shapes are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tinsmith.errors import InputNameError, OptionError, suggest
+from tinsmith.graph import Graph, Type
+from tinsmith.runtime.inputs import as_input
+
+Array = np.ndarray[Any, Any]
+
+
+def fixed_values(fixed: Any) -> dict[str, Array]:
+    """What `compile` is given, as arrays by name. Raises OptionError."""
+    if fixed is None:
+        return {}
+    try:
+        return {str(name): np.array(value) for name, value in fixed.items()}
+    except (AttributeError, ValueError) as error:
+        raise OptionError(
+            f"fixed must be a dict of numbers or arrays by the names of inputs, not {fixed!r}"
+        ) from error
+
+
+def with_fixed(graph: Graph, fixed: Mapping[str, Array]) -> tuple[Graph, dict[str, Array]]:
+    """A graph without the inputs that are fixed, which are constants of their names; the graph
+    itself where there are none. And their arrays, as the inputs take them. Raises InputError."""
+    types = {v.name: v.type for v in graph.inputs}
+    if unknown := [name for name in fixed if name not in types]:
+        raise InputNameError(
+            f"{graph.name} has no input named {unknown[0]!r} to be fixed."
+            f"{suggest(unknown[0], types)} It takes {', '.join(types) or 'none'}."
+        )
+    arrays = {n: as_input(graph.name, n, value, types[n]) for n, value in fixed.items()}
+    if not arrays:
+        return graph, {}
+    copy = graph.clone({n: Type(a.dtype, a.shape) for n, a in arrays.items()})
+    for v in copy.inputs:
+        v.const = arrays.get(v.name)
+    copy.inputs = [v for v in copy.inputs if v.const is None]
+    return copy, arrays
+
+
+def fixed_key(fixed: Mapping[str, Array]) -> str:
+    """Tells these values from others, in the key of stored programs."""
+    rows = sorted((name, a.dtype.str, a.shape, a.tolist()) for name, a in fixed.items())
+    return repr(rows) if rows else ""

@@ -1,0 +1,84 @@
+"""What a net notes where most of a program's work is not done by generated code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tinsmith.errors import FEW, counted
+from tinsmith.graph import Graph, Node, Value
+from tinsmith.kernels.select import REFERENCE, forced
+from tinsmith.plan.planner import Built, flops_of
+
+MOST = 0.5
+"""The part of the operations, or of the steps, from which on it is noted."""
+
+
+def slow_notes(built: Built, overrides: Mapping[str, str]) -> list[str]:
+    """A line for each step that holds a graph, and one where other steps by reference have most of
+    the operations that are known, or are most of the steps where these are not. Steps that were
+    asked to run by reference are left out."""
+    steps = [s for s in built.placed if s.kind != "view" and s.node is not None]
+    slow = {
+        s.node: s.reason
+        for s in steps
+        if s.kernel == REFERENCE and s.node and not forced(s.name, s.op, overrides)
+    }
+    holding = {n: sum(map(len, graphs)) for n in slow if (graphs := _graphs(n))}
+    said = [_holding(n, count) for n, count in holding.items() if count]
+    rest = [n for n in slow if n not in holding]
+    work = {s.node: flops_of(s.node) for s in steps if s.node and _is_static(s.node)}
+    total, part = sum(work.values()), sum(work.get(n, 0.0) for n in rest)
+    unsized = sum(n not in work for n in rest)
+    if part > MOST * total:
+        of = f", {part / total:.0%} of the operations,"
+    elif unsized > MOST * len(steps):
+        of = ", mostly of sizes that only a run tells,"
+    else:
+        return said
+    rest.sort(key=lambda n: -work.get(n, 0.0))
+    names = dict.fromkeys(n.op.name for n in rest)
+    few = ", ".join([*names][:FEW]) + (", ..." if len(names) > FEW else "")
+    why = f"{rest[0].op.name} {rest[0].name!r}: {slow[rest[0]]}"
+    text = f"{counted(len(rest), 'step')}{of} in numpy, by reference: {few}"
+    return [*said, f"{text}; net.explain() says why ({why})"]
+
+
+def _graphs(node: Node) -> list[Graph]:
+    return [g for g in node.attrs.values() if isinstance(g, Graph)]
+
+
+def _is_static(node: Node) -> bool:
+    return all(v.type.is_static for v in (*node.inputs, *node.outputs) if v is not None)
+
+
+def _holding(node: Node, count: int) -> str:
+    """What is said of an If, a Loop, a Scan; and what decides it, where that is not computed from
+    much."""
+    text = (
+        f"{node.op.name} {node.name!r} runs the {counted(count, 'node')} of its graphs in numpy, "
+        "by reference: generated code has neither branches nor loops"
+    )
+    asked = _asked(node.inputs[:1])
+    small = [v.name for v in asked if v.type.is_static and v.type.size == 1]
+    if node.op.name == "If" and asked and len(small) == len(asked):
+        values = ", ".join(f"{n!r}: VALUE" for n in small)
+        options = " ".join(f"--fix {n}=VALUE" for n in small)
+        text += f"; compile(..., fixed={{{values}}}), or {options}, takes one branch for good"
+    return text
+
+
+def _asked(values: Sequence[Value | None]) -> list[Value]:
+    """The inputs of the graph that values are computed from."""
+    found: dict[Value, None] = {}
+    seen: set[Value] = set()
+    work = [v for v in values if v is not None]
+    while work:
+        v = work.pop()
+        if v in seen or v.const is not None:
+            continue
+        seen.add(v)
+        if v.producer is None:
+            found[v] = None
+        else:
+            work += [i for i in v.producer.inputs if i is not None]
+    return list(found)
