@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
@@ -33,16 +34,11 @@ def copy_rows(
     front, top, first = corner
     lines, pitch = extent
     flat = lines * pitch
-    lanes = b.target.lanes
-    left = b.minimum(b.maximum(0 - first, 0), pitch)
-    skipped = b.maximum(first, 0)
-    inside = b.maximum(b.minimum(_less(b, geo.size[2], skipped), _less(b, pitch, left)), 0)
-    right = _less(b, pitch, left) - inside
+    left, skipped, inside, right = parts_of(b, first, pitch, geo.size[2])
 
     def filled(to: Ptr, count: Val | int) -> None:
-        run(b, 0, (count + (lanes - 1)) // lanes, lambda i: (to + i * lanes).store(around))
+        fill_row(b, to, count, fill)
 
-    around = b.splat(fill, F32, lanes)
     with b.loop(0, channels) as c, b.loop(0, geo.kernel[0]) as k, b.loop(0, lines) as i:
         to = (space + c * (geo.kernel[0] * flat) + k * flat + i * pitch).fixed()
         z, y = b.index(front) + k * geo.dilation[0], b.index(top) + i
@@ -51,7 +47,10 @@ def copy_rows(
 
         def copy() -> None:
             filled(to, left)
-            _copy(b, source.fixed(), (to + left).fixed(), inside)
+            x, place = source.fixed(), (to + left).fixed()
+            each_vector(
+                b, inside, lambda i, n, mask: (place + i).store((x + i).load(n, mask), mask)
+            )
             filled(to + left + inside, right)
 
         def clear() -> None:
@@ -60,21 +59,39 @@ def copy_rows(
         b.choose(within, copy, clear)
 
 
+def parts_of(b: Builder, first: Val | int, pitch: int, size: int) -> tuple[Val | int, ...]:
+    """The elements of a row from column `first` on, which may lie outside: how many there are
+    before the image's, how many of the image are left out, how many are the image's, and how many
+    come after these."""
+    left = b.minimum(b.maximum(0 - first, 0), pitch)
+    skipped = b.maximum(first, 0)
+    inside = b.maximum(b.minimum(_less(b, size, skipped), _less(b, pitch, left)), 0)
+    return left, skipped, inside, _less(b, pitch, left) - inside
+
+
+def fill_row(b: Builder, to: Ptr, count: Val | int, fill: float = 0.0) -> None:
+    """Whole vectors, which may reach beyond so many elements."""
+    lanes = b.target.lanes
+    around = b.splat(fill, F32, lanes)
+    run(b, 0, (count + (lanes - 1)) // lanes, lambda i: (to + i * lanes).store(around))
+
+
 def room(elements: int) -> int:
     """Elements of a workspace for the copy of so many, with what may be written behind it."""
     return -(-elements // LINE) * LINE + LINE
 
 
-def _copy(b: Builder, source: Ptr, to: Ptr, count: Val | int) -> None:
-    """Copy a row: whole vectors, of which the last overlaps another, where there are any."""
+def each_vector(b: Builder, count: Val | int, body: Callable[[Any, int, Val | None], None]) -> None:
+    """`body(index, lanes, mask)` over a row: whole vectors, of which the last overlaps another,
+    where there are any."""
     lanes = b.target.lanes
 
     def whole() -> None:
         with blocks(b, count, lanes) as i:
-            (to + i).store((source + i).load(lanes))
+            body(i, lanes, None)
 
     def short() -> None:
-        b.vectors(count, lanes, lambda i, n, mask: (to + i).store((source + i).load(n, mask), mask))
+        b.vectors(count, lanes, body)
 
     if isinstance(count, Val):
         b.choose(count >= lanes, whole, short)

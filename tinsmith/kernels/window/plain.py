@@ -195,7 +195,7 @@ class Rows:
     channels and the taps along each axis as far as `reach` says."""
 
     x: Ptr
-    reach: tuple[int, int, int, int]
+    reach: tuple[Val | int, int, int, int]
     pitch: int
 
 
@@ -304,9 +304,7 @@ def _sums(
     def body(x: Ptr, w: Ptr, acc: list[Val], _: Val | int) -> list[Val]:
         for u in range(unroll):
             xs = [
-                _strided(
-                    x + (i * down + j * right + u * source.reach[3]), tile.width, geo.stride[2]
-                )
+                strided(x + (i * down + j * right + u * source.reach[3]), tile.width, geo.stride[2])
                 for i, j in product(range(tile.rows), range(tile.vectors))
             ]
             acc = work.body(None if weights is None else w + u * outputs, xs, acc, outputs)
@@ -316,7 +314,7 @@ def _sums(
     return nest(b, levels, corner, weights or corner, start, body)
 
 
-def _strided(x: Ptr, width: int, stride: int) -> Val:
+def strided(x: Ptr, width: int, stride: int) -> Val:
     """`width` elements, `stride` apart, from whole vectors; the last one is read to its end."""
     value = x.load(width)
     if width == 1:
