@@ -284,7 +284,7 @@ def guarded(side: str = "after") -> Iterator[None]:
 
     try:
         with (
-            patch.object(cpu, "make_plan", make_plan),
+            patch.object(planner, "make_plan", make_plan),
             patch.object(planner._State, "_put", spread),
             patch.object(cpu.Heap, "finish", finish),
             patch.object(programs, "Session", _Session),

@@ -89,7 +89,7 @@ def signature_of(name, shape):
 
 
 def compilation(model):
-    return Compilation(ts.load(model), host(), Options(1, None, None, "default", "default"), False)
+    return Compilation(ts.load(model), host(), Options(), False)
 
 
 CASES = [(name, shape) for name, (_, shapes) in MODELS.items() for shape in shapes]

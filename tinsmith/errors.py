@@ -152,6 +152,14 @@ class TargetError(TinsmithError):
     """A machine or instruction set that is unknown or cannot be used here."""
 
 
+class NoBackend(TinsmithError):
+    """None of the backends that were asked for computes a node."""
+
+
+class BackendFailed(TinsmithError):
+    """A backend cannot compile its part of a graph, or gave something else than was planned."""
+
+
 class Cancelled(TinsmithError):
     """What another thread was to do was dropped before it began, as where the process ends."""
 

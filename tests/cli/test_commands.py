@@ -11,9 +11,10 @@ import pytest
 from rich.console import Console
 
 from tests.cli.harness import DIGITS, LABELS, MODEL, SEVEN, parsed, tinsmith
+from tinsmith.backends import BACKENDS
 from tinsmith.cli import _show
 from tinsmith.codegen.target import ISAS
-from tinsmith.compiler.options import BACKENDS, PRECISIONS
+from tinsmith.compiler.options import PRECISIONS
 from tinsmith.ops import OPS
 from tinsmith.runtime.explanation import Explanation
 

@@ -121,12 +121,12 @@ def test_a_folder_that_cannot_be_made_does_not_hide_what_was_found(bad: Path) ->
 def test_every_command_finds_what_an_earlier_one_compiled(
     arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tinsmith.compiler import build
+    from tinsmith.backends import cpu
 
     monkeypatch.setenv("TINSMITH_CACHE", str(tmp_path / "cache"))
     command, *rest = arguments.split()
     tinsmith(command, MODEL, *rest)
-    monkeypatch.setattr(build, "compile_placed", None)  # what compiles fails from here on
+    monkeypatch.setattr(cpu, "compile_placed", None)  # what compiles fails from here on
     tinsmith(command, MODEL, *rest)
 
 

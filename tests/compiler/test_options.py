@@ -26,7 +26,11 @@ MODEL = Path(__file__).resolve().parent.parent.parent / "examples" / "digits" / 
         ({"threads": True}, OptionError, "whole number"),
         ({"threads": 0}, TargetError, "from 1 to 64, not 0"),
         ({"threads": 65}, TargetError, "from 1 to 64, not 65"),
-        ({"backend": None}, OptionError, "backend must be one of 'cpu', 'numpy', not None"),
+        (
+            {"backend": None},
+            OptionError,
+            "backend must be one of 'cpu', 'numpy', or several of them, not None",
+        ),
         ({"backend": "gpu"}, UnknownName, "Did you mean 'cpu'"),
         ({"precision": ["strict"]}, OptionError, "precision must be one of 'default', 'strict'"),
         ({"memory": 1}, OptionError, "memory must be one of"),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+import tinsmith as ts
+from benchmarks.models import PANEL
+from benchmarks.places import Places
 from tests.models import GRAPHS
 from tinsmith.codegen.elf import link
 from tinsmith.codegen.jit import assembly, compile_object
@@ -30,6 +33,18 @@ def test_programs_for_aarch64_link(name: str, threads: int) -> None:
     assert library[:4] == b"\x7fELF" and int.from_bytes(library[18:20], "little") == AARCH64
     kinds = {s.kind for s in built.plan.steps}
     assert "native" in kinds and ("reference" not in kinds or name == "mixed")
+
+
+@pytest.mark.parametrize("name", PANEL)
+def test_the_panel_links_for_aarch64_without_undefined_symbols(name: str) -> None:
+    file = Places.find().models / f"{name}.onnx"
+    if not file.exists():
+        pytest.skip(f"{file} is missing; python -m benchmarks.setup makes it")
+    target = level("neon")
+    built = make_plan(placed(ts.load(file)), target, 2)
+    library = link([compile_object(text, target) for text in built.codes.values()])
+    assert int.from_bytes(library[18:20], "little") == AARCH64
+    assert {s.kind for s in built.plan.steps} == {"native", "view"}
 
 
 def test_neon_code_uses_vectors() -> None:

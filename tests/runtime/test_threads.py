@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tinsmith.codegen import sync
+from tinsmith.codegen.builder import Module
 from tinsmith.codegen.library import load_library
 from tinsmith.codegen.target import host
 from tinsmith.runtime import threads
@@ -185,9 +186,9 @@ def test_a_team_larger_than_the_machine_never_spins(
 ) -> None:
     monkeypatch.setattr(threads, "usable_cores", lambda: 1)
     team, counter = Team(2, address), np.zeros(1, np.int64)
-    head = f'target triple = "{host().triple}"\n{sync.declarations(host())}'
-    text = f"{head}\n{sync.await_text(host())}\nattributes #0 = {{ nounwind }}\n"
-    library = load_library({"await": text}, host())
+    module = Module(host())
+    sync.add_await(module)
+    library = load_library({"await": module.text()}, host())
     wait = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(library.address("await"))
     timer = threading.Timer(0.05, lambda: counter.fill(1))
     timer.start()

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from tinsmith.backends import BACKENDS, DEFAULT, Backend, Job
 from tinsmith.backends.library import load_code, team_address
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.library import Compiler
 from tinsmith.codegen.sync import team_text
 from tinsmith.codegen.target import Target, need_runnable
-from tinsmith.graph import Graph
-from tinsmith.plan.main import helpers_text
-from tinsmith.plan.pick import Preferences
-from tinsmith.plan.planner import Built, make_plan
+from tinsmith.graph import Graph, Node
 from tinsmith.plan.shelf import Blob, Shelf
 from tinsmith.records import dataclass
 from tinsmith.runtime.memory import aligned
 from tinsmith.runtime.program import SLACK, Program
+
+if TYPE_CHECKING:
+    from tinsmith.plan.pick import Preferences
+    from tinsmith.plan.planner import Built
 
 Array = np.ndarray[Any, Any]
 
@@ -30,6 +34,31 @@ class Compiled:
 
     program: Program
     built: Built
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """Run once; see `Session.run`."""
+        return self.program.session().run(arrays)
+
+
+class Cpu(Backend):
+    """Machine code in this process. What no kernel computes, its programs compute by reference."""
+
+    column = DEFAULT
+
+    def need_target(self, target: Target) -> None:
+        need_runnable(target)
+
+    def takes(self, node: Node) -> str:
+        return ""
+
+    def compile(self, graph: Graph, job: Job) -> Compiled:
+        return compile_placed(graph, **{f.name: getattr(job, f.name) for f in fields(job)})
+
+
+HOST = Cpu()
+"""The backend that calls are made to: the parts of all others are steps of its programs."""
+
+BACKENDS.register(DEFAULT, HOST)
 
 
 def compile_placed(
@@ -51,6 +80,9 @@ def compile_placed(
 
     Raises TargetError where this process cannot run code for the target.
     """
+    from tinsmith.plan.main import helpers_text
+    from tinsmith.plan.planner import make_plan
+
     need_runnable(target)
     room = room or Heap()
     with Compiler(target, open_cache() if cache else None) as compiler:
@@ -94,10 +126,15 @@ class Heap:
         self._parts.append((offset, array))
 
     def finish(self, nbytes: int) -> Array:
-        blob = aligned(nbytes + SLACK, zeroed=True)  # a file may carry it, gaps and all
+        blob, end = aligned(nbytes + SLACK), nbytes + SLACK
+        self._parts.sort(key=itemgetter(0))
         while self._parts:  # each is freed when it has been copied
             offset, array = self._parts.pop()
-            blob[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)
+            last = offset + array.nbytes
+            blob[offset:last] = array.reshape(-1).view(np.uint8)
+            blob[last:end] = 0  # a file may carry it, gaps and all
+            end = offset
+        blob[:end] = 0
         return blob
 
 

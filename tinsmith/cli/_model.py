@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tinsmith.backends import BACKENDS, DEFAULT, backends_of
 from tinsmith.cli import _show
 from tinsmith.errors import InputShapeError, ReferenceFailed, TypeRuleError
 from tinsmith.graph import Type
@@ -39,12 +40,24 @@ class Number(click.FloatRange):
         return found
 
 
+class Backends(click.ParamType):
+    """Names of backends, of which none is loaded before it is asked for."""
+
+    name = "backend"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return f"[{'|'.join(BACKENDS)}]"
+
+    def convert(self, value: str, param: Any, ctx: Any) -> str:
+        return ",".join(backends_of(value))
+
+
 @dataclass(frozen=True)
 class Build:
     """How to compile: the values of `build_options`."""
 
     threads: int | None = None
-    backend: str = "cpu"
+    backend: str = DEFAULT
     target: str | None = None
     kernels: str | None = None
     passes: str | None = None
@@ -66,7 +79,7 @@ class Build:
             net = ts.compile(path, **self.options())
             if dims is not None:
                 chosen = sizes(dims, net.inputs)
-                if self.backend == "cpu":
+                if net.has_programs:
                     with assuming(net.inputs, chosen):
                         net.program(signature_of(net.name, net.inputs, chosen))
         return Built(path, net, (time.perf_counter() - start) * 1e3)
@@ -77,7 +90,7 @@ class Build:
         net = built.net
         arrays, notes = given.read(net.inputs)
         start = time.perf_counter()
-        if self.backend == "cpu":
+        if net.has_programs:
             unchosen = assuming(made_up(net.inputs, notes), sizes(given.dims, net.inputs))
             with _show.working(f"compiling {path}"), unchosen:
                 net.program_for(**arrays)
@@ -88,7 +101,7 @@ class Build:
         """How many threads may compute: as was said, or those that trusted code was made for."""
         if self.threads is not None:
             return self.threads
-        return net.program().plan.threads if self.backend == "cpu" else 1
+        return net.program().plan.threads if net.has_programs else 1
 
     def options(self) -> dict[str, Any]:
         """The arguments of `tinsmith.compile`, without those that nobody gave."""
@@ -118,10 +131,11 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--backend",
-            metavar="[cpu|numpy]",
-            default="cpu",
+            type=Backends(),
+            default=DEFAULT,
             show_default=True,
-            help="'cpu' for machine code, 'numpy' for the reference.",
+            help="'cpu' for machine code, 'numpy' for the reference; of several, 'A,B', each node's"
+            " is the first that takes it.",
         ),
         click.option(
             "--target",
@@ -159,7 +173,7 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         kwargs["cache"] = not kwargs.pop("no_cache")
         taken = {f.name: kwargs.pop(f.name) for f in fields(Build)}
-        check_names(**{name: taken[name] for name in ("backend", "precision", "target")})
+        check_names(taken["precision"], taken["target"])
         return command(*args, build=Build(**taken), **kwargs)
 
     for option in reversed(options):
@@ -167,12 +181,11 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def check_names(backend: str, precision: str | None, target: str | None) -> None:
+def check_names(precision: str | None, target: str | None) -> None:
     """Raises UnknownName for a name that the option does not take."""
     from tinsmith.codegen.target import ISAS, level
-    from tinsmith.compiler.options import BACKENDS, PRECISIONS, check_name
+    from tinsmith.compiler.options import PRECISIONS, check_name
 
-    check_name("backend", backend, BACKENDS)
     check_name("precision", precision or "default", PRECISIONS)
     check_name("target", target or "host", ("host", "native", *ISAS))
     level(target or "host")  # raises TargetError where no code can be made for this machine

@@ -74,7 +74,7 @@ def command(
     shapes = {n: list(a.shape) for n, a in arrays.items()}
     row = summary(built, build, times, arrays)
     profile = None
-    if layers and build.backend == "cpu":
+    if layers and built.net.has_programs:
         with _show.working("measuring the layers"):
             profile = built.net.profile(*arrays.values(), repeat=max(3, min(20, len(times))))
     if json_:
@@ -124,7 +124,7 @@ def summary(
         "compile_ms": built.compile_ms,
         "flops": flops,
         "gflops": rate / 1e9,
-        "memory": built.net.memory._asdict() if build.backend == "cpu" else None,
+        "memory": built.net.memory._asdict() if built.net.has_programs else None,
         "notes": built.net.notes,
         "peak_share": rate / (peak(machine) * threads),
     }
@@ -142,7 +142,7 @@ def print_summary(row: dict[str, Any], shapes: dict[str, list[int]], built: Buil
         f"{row['peak_share']:.0%} of the peak",
         "set up": f"compile {_show.ms(row['compile_ms'])}",
     }
-    if row["backend"] == "cpu":
+    if built.net.has_programs:
         memory = built.net.memory
         shown["memory"] = f"{_show.size(memory.peak)} for activations, "
         shown["memory"] += f"{_show.size(memory.weights)} for weights, "

@@ -67,8 +67,7 @@ def command(
     chosen = sizes(dims, types)
     with assuming(types, chosen):
         facts = facts_of(graph, chosen)
-    plan = memory and build.backend == "cpu"
-    planned = planned_memory(model, build, dims, types) if plan else None
+    planned = planned_memory(model, build, dims, types) if memory else None
     code = carries(Path(model))
     if json_:
         return _show.as_json(document(model, graph, facts, planned) | {"code": code_row(code)})
@@ -120,9 +119,13 @@ def types_of(graph: Any) -> dict[str, Any]:
 def planned_memory(
     model: str, build: Build, dims: tuple[str, ...], types: dict[str, Any]
 ) -> dict[str, int] | None:
-    """Bytes, as the plan has them; None, with a warning, where nobody chose sizes and 1 fails."""
+    """Bytes, as the plan has them; None where there is no plan, or, with a warning, where nobody
+    chose sizes and 1 fails."""
     try:
-        found = build.compile(model, dims).net.memory
+        net = build.compile(model, dims).net
+        if not net.has_programs:
+            return None
+        found = net.memory
     except (TypeRuleError, ReferenceFailed) as error:
         if dims or not free_dimensions(types):
             raise

@@ -45,6 +45,7 @@ def command(name: str | None, json_: bool) -> None:
             "name": k.name,
             "op": k.op,
             "tier": k.tier.name.lower(),
+            "backend": k.backend,
             "dtypes": sorted(k.dtypes),
             "isas": sorted(k.isas),
             "summary": k.summary,

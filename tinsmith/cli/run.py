@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def command(
         print_output(name, row)
     threads = build.threads_of(built.net)
     click.echo(f"time    {times(built, first, again)}, {threads} thread{'s' * (threads > 1)}")
-    click.echo(f"graph   {changes(built, build)}")
+    click.echo(f"graph   {changes(built)}")
     for note in built.net.notes:
         click.echo(f"note    {note}")
     if saved:
@@ -168,15 +169,19 @@ def times(built: Built, first: float, again: float) -> str:
     return ", ".join(f"{name} {_show.ms(value)}" for name, value in parts.items())
 
 
-def changes(built: Built, build: Build) -> str:
+def changes(built: Built) -> str:
     """`17 nodes became 6 steps, 1 of them in numpy; fold-constants 4, fuse-elementwise 3`."""
-    if build.backend == "numpy":
+    from tinsmith.kernels.select import REFERENCE
+
+    if not built.net.has_programs:
         nodes = len(built.net.source())
         return f"{nodes} nodes, as they are: the reference of each, in numpy"
     program = built.net.program()
     steps = [s for s in program.plan.steps if s.kind != "view"]
-    slow = sum(s.kind == "reference" for s in steps)
+    others = Counter(s.kernel for s in steps if s.kind == "reference")
+    slow = others.pop(REFERENCE, 0)
     text = f"{len(steps)} steps" + (f", {slow} of them in numpy" if slow else "")
+    text += "".join(f", {n} by {backend}" for backend, n in others.items())
     if program.stored:
         return f"{text}; compiled by an earlier run"
     did = ", ".join(f"{name} {n}" for name, n in passes_of(built).items())
@@ -203,7 +208,7 @@ def document(
     again: float,
 ) -> dict[str, Any]:
     """What --json prints. `changes` is null where the program was compiled by an earlier run."""
-    stored = build.backend == "cpu" and built.net.program().stored
+    stored = built.net.has_programs and built.net.program().stored
     return {
         "model": built.path,
         "threads": build.threads_of(built.net),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from tinsmith.backends import backends_of, is_whole
 from tinsmith.cli import _show
 from tinsmith.cli._model import MODEL, Build, Given, Number, build_options, input_options
 
@@ -68,7 +69,7 @@ def command(
     import tinsmith as ts
     from tinsmith.compiler.verify import ONNXRUNTIME, REFERENCE, expected_of
 
-    if build.backend != "cpu":
+    if is_whole(backends_of(build.backend)):
         raise click.BadParameter("only generated code is verified", param_hint="--backend")
     if against not in (REFERENCE, ONNXRUNTIME) and not Path(against).exists():
         raise click.BadParameter(
@@ -81,7 +82,6 @@ def command(
     held = {} if given.inputs else {n: a for n, a in expected.items() if n in types}
     arrays, _ = given.read(types, held, against)
     options = build.options()
-    del options["backend"]
     with _show.working(f"verifying {model}"):
         found = ts.verify(
             model,

@@ -9,7 +9,7 @@ A kernel reads like its algorithm:
     b.ret()
 
 The text is final code: no IR-level pass runs over it, so phis are written by hand (loop-carried
-values), addresses are folded while emitting, and there are no allocas. Index arithmetic takes
+values), addresses are folded while emitting, and kernels use no stack. Index arithmetic takes
 Python ints wherever a bound is known and emits nothing for them.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 
 from tinsmith.codegen.pointers import Ptr
 from tinsmith.codegen.target import Target
-from tinsmith.codegen.types import F32, I1, I32, I64, QUICK, Ty
+from tinsmith.codegen.types import F32, I1, I32, I64, PTR, QUICK, Ty
 from tinsmith.codegen.values import Val, literal
 from tinsmith.errors import CodegenError
 
@@ -130,13 +130,35 @@ class Builder:
 
     def call(self, function: Function, args: Sequence[Val | Ptr | int]) -> None:
         """Call a function built by `Module.function`, of this module or (declared) of another."""
+        self.call_at(f"@{function.name}", function, args)
+
+    def call_at(
+        self,
+        address: str,
+        kind: Function,
+        args: Sequence[Val | Ptr | int],
+        result: Ty | None = None,
+    ) -> Val:
+        """Call the function at an address, which takes what `kind` takes; what it returns."""
         shown = []
-        for (_, ty), a in zip(function.params, args, strict=True):
+        for (_, ty), a in zip(kind.params, args, strict=True):
             ref = (
                 a.address if isinstance(a, Ptr) else a.ref if isinstance(a, Val) else literal(a, ty)
             )
             shown.append(f"{ty.llvm} {ref}")
-        self.line(f"call void @{function.name}({', '.join(shown)})")
+        given = ", ".join(shown)
+        if result is not None:
+            return self.emit(result, f"call {result.llvm} {address}({given})")
+        self.line(f"call void {address}({given})")
+        return Val(self, I32, "poison")
+
+    def pause(self) -> None:
+        """Tell the core that this is a loop that waits for another thread."""
+        arch = self.target.triple.split("-")[0]
+        if arch == "x86_64":
+            self.intrinsic("llvm.x86.sse2.pause", None)
+        elif arch in ("aarch64", "arm64"):
+            self.intrinsic("llvm.aarch64.hint", None, [self.const(1, I32)])
 
     def barrier(self) -> None:
         """LLVM moves no load or store across this place, for which there is no instruction."""
@@ -166,6 +188,15 @@ class Builder:
     def pointer(self, name: str, elem: Ty) -> Ptr:
         """A parameter of type PTR as a typed pointer."""
         return Ptr(self, self.args[name].ref, elem)
+
+    def null(self, elem: Ty) -> Ptr:
+        """The pointer to nothing."""
+        return Ptr(self, "null", elem)
+
+    def stack(self, elem: Ty, count: int) -> Ptr:
+        """Memory of this call, of so many elements, not initialised."""
+        text = f"alloca [{count} x {elem.llvm}], align {elem.nbytes}"
+        return Ptr(self, self.emit(PTR, text).ref, elem)
 
     def minimum(self, a: Val | int, b: Val | int) -> Val | int:
         """The smaller of two indices."""

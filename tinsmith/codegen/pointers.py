@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tinsmith.codegen.types import I1, PTR, Ty
@@ -9,7 +10,7 @@ from tinsmith.codegen.values import Val
 from tinsmith.errors import CodegenError
 
 if TYPE_CHECKING:
-    from tinsmith.codegen.builder import Builder
+    from tinsmith.codegen.builder import Builder, Function
 
 
 class Ptr:
@@ -47,6 +48,10 @@ class Ptr:
         """The address as a value that a loop can carry. On x86 an address that is carried is better
         than one with an index beside it, which makes two operations of a product from memory."""
         return Val(self.b, PTR, self.address)
+
+    def is_some(self) -> Val:
+        """Whether it is not null."""
+        return self.b.emit(I1, f"icmp ne ptr {self.address}, null")
 
     def of(self, value: Val) -> Ptr:
         """A pointer to the same type, at an address that was a `value`."""
@@ -147,13 +152,41 @@ class Ptr:
 
         b.choose(count >= lanes, lambda: self.store(value), some)
 
-    def atomic_add(self, value: Val | int, order: str = "monotonic") -> Val:
-        """Add to the integer at this address as one operation; what was there before. `order` is
-        LLVM's: "release" lets who sees the sum see all that this thread has stored."""
+    def atomic(self, how: str, value: Val | int, order: str = "monotonic") -> Val:
+        """Change the integer at this address as one operation (LLVM's `how`: add, sub, and, xchg);
+        what was there before. `order` is LLVM's: "release" lets who sees the result see all that
+        this thread has stored."""
         ty = self.elem
-        amount = value.ref if isinstance(value, Val) else str(value)
-        text = f"atomicrmw add ptr {self.address}, {ty.llvm} {amount} {order}, align {ty.nbytes}"
+        given = value.ref if isinstance(value, Val) else str(value)
+        text = f"atomicrmw {how} ptr {self.address}, {ty.llvm} {given} {order}, align {ty.nbytes}"
         return self.b.emit(ty, text)
+
+    def compare_exchange(self, old: Val, new: Val, order: str) -> Val:
+        """Replace what is at this address if it is `old`, as one operation; whether it was."""
+        ty = self.elem
+        pair = self.b.emit(
+            ty, f"cmpxchg ptr {self.address}, {ty.llvm} {old.ref}, {ty.llvm} {new.ref} {order} "
+            f"monotonic, align {ty.nbytes}",
+        )  # fmt: skip
+        return self.b.emit(I1, f"extractvalue {{ {ty.llvm}, i1 }} {pair.ref}, 1")
+
+    def load_atomic(self, order: str) -> Val:
+        """What other threads may write meanwhile."""
+        ty = self.elem
+        text = f"load atomic {ty.llvm}, ptr {self.address} {order}, align {ty.nbytes}"
+        return self.b.emit(ty, text)
+
+    def store_atomic(self, value: Val, order: str) -> None:
+        """Write what other threads may read meanwhile."""
+        ty = self.elem
+        place = f"ptr {self.address} {order}, align {ty.nbytes}"
+        self.b.line(f"store atomic {ty.llvm} {value.ref}, {place}")
+
+    def call(
+        self, kind: Function, args: Sequence[Val | Ptr | int], result: Ty | None = None
+    ) -> Val:
+        """Call the function at this address, which takes what `kind` takes; what it returns."""
+        return self.b.call_at(self.address, kind, args, result)
 
     def prefetch(self, write: bool = False, locality: int = 3) -> None:
         text = f"ptr {self.address}, i32 {int(write)}, i32 {locality}, i32 1"

@@ -24,7 +24,11 @@ t: FLAGS + 64 t is 1 while it sleeps, SEMAPHORES + 64 t is its semaphore.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+from tinsmith.codegen.builder import Builder, Function, Module, Ptr, Val
 from tinsmith.codegen.target import Target
+from tinsmith.codegen.types import I32, I64, PTR, U8, Ty
 
 NUMBER, OPEN, INSIDE = 1 << 32, 1 << 31, (1 << 31) - 1
 """Of the gate: what a job adds to it, the flag, and the mask of those inside."""
@@ -38,103 +42,17 @@ YIELDS, MICROSECONDS = 200, 50
 LEAST_SPINS = 64
 """Most waits for another thread's last tile take less, and so make the next spins longer again."""
 
-_PAUSE = {
-    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
-    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
-}
-
-
-def _at(name: str, offset: int) -> str:
-    return f"  {name} = getelementptr i8, ptr %c, i64 {offset}\n"
-
-
-def _pause(target: Target) -> tuple[str, str]:
-    return _PAUSE.get(target.triple.split("-")[0].replace("arm64", "aarch64"), ("", ""))
-
-
-def _spin(pause: str, look: str, before: str, *, ready: str, idle: str, back: str) -> str:
-    """Blocks `spin` to `again`: `look`, which sets %ready, is repeated %spins times, from block
-    `before`; then they go to `idle`, and look once more for each time that one of the blocks
-    `back` returns. %i1 counts all looks."""
-    returns = "".join(f", [ %i1, %{block} ]" for block in back.split())
-    return f"""\
-spin:
-  %i = phi i32 [ 0, %{before} ], [ %i1, %again ]{returns}
-{look}
-  br i1 %ready, label %{ready}, label %pause
-pause:
-  {pause}
-  %i1 = add i32 %i, 1
-  %more = icmp slt i32 %i1, %spins
-  br i1 %more, label %again, label %{idle}
-again:
-  br label %spin
-"""
-
-
-def _give_way() -> str:
-    """Blocks `hand` to `handed`, for who has spun in vain: yield or nap, then on to `spin`."""
-    return f"""\
-hand:
-  %tired = sub i32 %i1, %spins
-  %long = icmp sgt i32 %tired, {YIELDS}
-  br i1 %long, label %rest, label %give
-{_yield("handed")}rest:
-{_at("%pn", NAP)}  %nap = load ptr, ptr %pn, align 8
-  %slept = call i32 %nap(i32 {MICROSECONDS})
-  br label %handed
-handed:
-  br label %spin
-"""
-
-
-def _yield(then: str) -> str:
-    """Block `give`."""
-    return f"""\
-give:
-{_at("%py", YIELD)}  %yield = load ptr, ptr %py, align 8
-  %ignored = call i32 %yield()
-  br label %{then}
-"""
-
-
-def await_text(target: Target) -> str:
-    """`void @await(ptr counter, i64 goal, ptr block)`: returns once the
-    i64 counter has reached the goal, with all that was stored before it did."""
-    _, pause = _pause(target)
-    look = """\
-  %v = load atomic i64, ptr %counter acquire, align 8
-  %ready = icmp sge i64 %v, %goal"""
-    return f"""
-define void @await(ptr %counter, i64 %goal, ptr %c) #0 {{
-entry:
-{_at("%pp", PATIENCE)}  %spins = load atomic i32, ptr %pp monotonic, align 4
-  br label %spin
-{_spin(pause, look, "entry", ready="out", idle="hand", back="handed")}{_give_way()}out:
-  %at.once = icmp eq i32 %i, 0
-  br i1 %at.once, label %done, label %learn
-learn:
-{_at("%pm", SPINS)}  %most = load i32, ptr %pm, align 4
-  %half = lshr i32 %spins, 1
-  %few = icmp slt i32 %half, {LEAST_SPINS}
-  %some = select i1 %few, i32 {LEAST_SPINS}, i32 %half
-  %above = icmp sgt i32 %some, %most
-  %less = select i1 %above, i32 %most, i32 %some
-  %in.vain = icmp sge i32 %i, %spins
-  %next = select i1 %in.vain, i32 %less, i32 %most
-  %same = icmp eq i32 %next, %spins
-  br i1 %same, label %done, label %store
-store:
-  store atomic i32 %next, ptr %pp monotonic, align 4
-  br label %done
-done:
-  ret void
-}}
-"""
-
-
-def declarations(target: Target) -> str:
-    return _pause(target)[0]
+AWAIT = Function("await", [("counter", PTR), ("goal", I64), ("block", PTR)])
+WORKER = Function("team_worker", [("block", PTR), ("tid", I64)])
+SUBMIT = Function(
+    "team_submit",
+    [("block", PTR), ("threads", I64), ("job", PTR), ("argument", PTR), ("counters", PTR),
+     ("words", I64)],
+)  # fmt: skip
+_JOB = Function("", [("argument", PTR), ("tid", I64)])
+_SEMAPHORE = Function("", [("semaphore", PTR)])
+_YIELD = Function("", [])
+_NAP = Function("", [("microseconds", I32)])
 
 
 def team_text(target: Target) -> str:
@@ -146,142 +64,141 @@ def team_text(target: Target) -> str:
     nobody is inside any more, `words` i64 counters are cleared. Where the stop flag is set, there
     is no job: the gate stays open, and workers that come in end.
     """
-    declare, pause = _pause(target)
-    return f"""target triple = "{target.triple}"
-{declare}
-{_worker_text(pause)}{_submit_text(pause)}attributes #0 = {{ nounwind }}
-"""
+    module = Module(target)
+    _add_worker(module)
+    _add_submit(module)
+    return module.text()
 
 
-def _worker_text(pause: str) -> str:
-    look = f"""\
-  %v = load atomic i64, ptr %c acquire, align 8
-{_asks("%ready", "%v")}"""
-    return f"""\
-define void @team_worker(ptr %c, i64 %tid) #0 {{
-entry:
-  %o = mul i64 %tid, 64
-  %fo = add i64 %o, {FLAGS}
-  %flag = getelementptr i8, ptr %c, i64 %fo
-  %so = add i64 %o, {SEMAPHORES}
-  %sem = getelementptr i8, ptr %c, i64 %so
-{_at("%stopp", STOP)}{_at("%jobp", JOB)}{_at("%argp", ARGUMENT)}{_at("%ps", SPINS)}\
-{_at("%pl", LINGER)}  br label %next
-next:
-  %old = phi i64 [ 0, %entry ], [ %old, %enter ], [ %number, %run ]
-  %spins = load i32, ptr %ps, align 4
-  %lingers = load i32, ptr %pl, align 4
-  br label %spin
-{_spin(pause, look, "next", ready="enter", idle="linger", back="give sleep")}linger:
-  %yields = sub i32 %i1, %spins
-  %tired = icmp sgt i32 %yields, %lingers
-  br i1 %tired, label %park, label %give
-{_yield("spin")}park:
-  %x = atomicrmw xchg ptr %flag, i32 1 seq_cst
-  %v2 = load atomic i64, ptr %c seq_cst, align 8
-{_asks("%late", "%v2")}
-  br i1 %late, label %unpark, label %sleep
-unpark:
-  %y = atomicrmw xchg ptr %flag, i32 0 seq_cst
-  %mine = icmp eq i32 %y, 1
-  br i1 %mine, label %enter, label %sleep
-sleep:
-{_at("%pw", WAIT)}  %wait = load ptr, ptr %pw, align 8
-  %r = call i32 %wait(ptr %sem)
-  %woken = icmp eq i32 %r, 0
-  br i1 %woken, label %spin, label %sleep
-enter:
-  %e = load atomic i64, ptr %c monotonic, align 8
-{_asks("%open", "%e")}
-  br i1 %open, label %try, label %next
-try:
-  %e1 = add i64 %e, 1
-  %pair = cmpxchg ptr %c, i64 %e, i64 %e1 acquire monotonic
-  %in = extractvalue {{ i64, i1 }} %pair, 1
-  br i1 %in, label %go, label %enter
-go:
-  %stop = load atomic i32, ptr %stopp acquire, align 4
-  %quit = icmp ne i32 %stop, 0
-  br i1 %quit, label %out, label %run
-run:
-  %job = load ptr, ptr %jobp, align 8
-  %arg = load ptr, ptr %argp, align 8
-  call void %job(ptr %arg, i64 %tid)
-  %left = atomicrmw sub ptr %c, i64 1 release
-  %number = udiv i64 %e, {NUMBER}
-  br label %next
-out:
-  %gone = atomicrmw sub ptr %c, i64 1 release
-  ret void
-}}
-"""
+def add_await(module: Module) -> None:
+    """`void await(ptr counter, i64 goal, ptr block)`: returns once the i64 counter has reached the
+    goal, with all that was stored before it did."""
+    b = module.function(AWAIT.name, AWAIT.params)
+    block, counter = _Block(b), b.pointer("counter", I64)
+    patience = block.at(PATIENCE, I32)
+    spins = patience.load_atomic("monotonic")
+    looks = b.stack(I32, 1)
+    looks.store(b.zero(I32))
+    with b.repeat() as leave_if:
+        leave_if(counter.load_atomic("acquire") >= b.args["goal"])
+        _after_a_look(b, looks, spins, block.give_way)
+    looked = looks.load()
+    with b.when(looked > 0):  # the next spin is half as long if this was in vain, else the longest
+        most, half = block.load(SPINS, I32), spins // 2
+        less = half.max(LEAST_SPINS).min(most)
+        new = (looked >= spins).select(less, most)
+        with b.when(new.ne(spins)):
+            patience.store_atomic(new, "monotonic")
+    b.ret()
 
 
-def _asks(name: str, gate: str) -> str:
-    """Sets `name` to whether a gate is open for another job than number %old."""
-    return f"""\
-  {name}.n = udiv i64 {gate}, {NUMBER}
-  {name}.other = icmp ne i64 {name}.n, %old
-  {name}.flag = and i64 {gate}, {OPEN}
-  {name}.open = icmp ne i64 {name}.flag, 0
-  {name} = and i1 {name}.other, {name}.open"""
+def _add_worker(module: Module) -> None:
+    b = module.function(WORKER.name, WORKER.params)
+    block, tid = _Block(b), b.args["tid"]
+    flag, semaphore = block.of_thread(FLAGS, tid), block.of_thread(SEMAPHORES, tid)
+    old, entered, looks = b.stack(I64, 1), b.stack(I64, 1), b.stack(I32, 1)
+    old.store(b.zero(I64))
+
+    def asks(gate: Val) -> Val:
+        """Whether a gate is open for another job than the last."""
+        return (gate // NUMBER).ne(old.load()) & (gate & OPEN).ne(0)
+
+    with b.repeat() as leave_if:
+        looks.store(b.zero(I32))
+        spins, lingers = block.load(SPINS, I32), block.load(LINGER, I32)
+        with b.repeat() as go_on_if:
+            go_on_if(asks(block.gate.load_atomic("acquire")))
+
+            def linger(vain: Val) -> None:
+                b.choose(vain > lingers, sleep, lambda: block.call(YIELD, _YIELD))
+
+            def sleep() -> None:
+                flag.atomic("xchg", 1, "seq_cst")
+                with b.when(asks(block.gate.load_atomic("seq_cst"))):
+                    go_on_if(flag.atomic("xchg", 0, "seq_cst").eq(1))
+                with b.repeat() as awake_if:
+                    awake_if(block.call(WAIT, _SEMAPHORE, [semaphore]).eq(0))
+
+            _after_a_look(b, looks, spins, linger)
+        entered.store(b.zero(I64))
+        with b.repeat() as stop_if:
+            gate = block.gate.load_atomic("monotonic")
+            stop_if(asks(gate).eq(0))
+            inside = block.gate.compare_exchange(gate, gate + 1, "acquire")
+            entered.store(inside.select(gate, 0))
+            stop_if(inside)
+        with b.when(entered.load().ne(0)):
+            quit_ = block.at(STOP, I32).load_atomic("acquire").ne(0)
+            with b.when(quit_):
+                block.gate.atomic("sub", 1, "release")
+            leave_if(quit_)
+            block.call_job(tid)
+            block.gate.atomic("sub", 1, "release")
+            old.store(entered.load() // NUMBER)
+    b.ret()
 
 
-def _submit_text(pause: str) -> str:
-    look = f"""\
-  %gate = load atomic i64, ptr %c acquire, align 8
-  %inside = and i64 %gate, {INSIDE}
-  %ready = icmp eq i64 %inside, 0"""
-    return f"""\
-define void @team_submit(ptr %c, i64 %n, ptr %job, ptr %arg, ptr %counters, i64 %words) #0 {{
-entry:
-{_at("%jobp", JOB)}{_at("%argp", ARGUMENT)}{_at("%stopp", STOP)}{_at("%ps", SPINS)}\
-  %spins = load i32, ptr %ps, align 4
-  br label %spin
-{_spin(pause, look, "entry", ready="cleared", idle="hand", back="handed")}{_give_way()}cleared:
-  %some = icmp sgt i64 %words, 0
-  br i1 %some, label %clear, label %start
-clear:
-  %w = phi i64 [ 0, %cleared ], [ %w1, %clear ]
-  %pw = getelementptr i64, ptr %counters, i64 %w
-  store i64 0, ptr %pw, align 8
-  %w1 = add i64 %w, 1
-  %wm = icmp slt i64 %w1, %words
-  br i1 %wm, label %clear, label %start
-start:
-  store ptr %job, ptr %jobp, align 8
-  store ptr %arg, ptr %argp, align 8
-  %open = add i64 %gate, {NUMBER + OPEN}
-  %before = atomicrmw xchg ptr %c, i64 %open seq_cst
-  %many = icmp sgt i64 %n, 1
-  br i1 %many, label %each, label %work
-each:
-  %t = phi i64 [ 1, %start ], [ %t1, %after ]
-  %o = mul i64 %t, 64
-  %fo = add i64 %o, {FLAGS}
-  %flag = getelementptr i8, ptr %c, i64 %fo
-  %y = atomicrmw xchg ptr %flag, i32 0 seq_cst
-  %asleep = icmp eq i32 %y, 1
-  br i1 %asleep, label %wake, label %after
-wake:
-  %so = add i64 %o, {SEMAPHORES}
-  %sem = getelementptr i8, ptr %c, i64 %so
-{_at("%pp", POST)}  %post = load ptr, ptr %pp, align 8
-  %r = call i32 %post(ptr %sem)
-  br label %after
-after:
-  %t1 = add i64 %t, 1
-  %m = icmp slt i64 %t1, %n
-  br i1 %m, label %each, label %work
-work:
-  %stop = load atomic i32, ptr %stopp acquire, align 4
-  %quit = icmp ne i32 %stop, 0
-  br i1 %quit, label %out, label %run
-run:
-  call void %job(ptr %arg, i64 0)
-  %last = atomicrmw and ptr %c, i64 {~OPEN} release
-  br label %out
-out:
-  ret void
-}}
-"""
+def _add_submit(module: Module) -> None:
+    b = module.function(SUBMIT.name, SUBMIT.params)
+    block, threads = _Block(b), b.args["threads"]
+    looks, spins = b.stack(I32, 1), block.load(SPINS, I32)
+    looks.store(b.zero(I32))
+    with b.repeat() as leave_if:
+        gate = block.gate.load_atomic("acquire")
+        leave_if((gate & INSIDE).eq(0))
+        _after_a_look(b, looks, spins, block.give_way)
+    with b.loop(0, b.args["words"]) as word:
+        (b.pointer("counters", I64) + word).store(b.zero(I64))
+    block.at(JOB, PTR).store(b.args["job"])
+    block.at(ARGUMENT, PTR).store(b.args["argument"])
+    block.gate.atomic("xchg", gate + (NUMBER + OPEN), "seq_cst")
+    with b.loop(1, threads) as thread:
+        asleep = block.of_thread(FLAGS, thread).atomic("xchg", 0, "seq_cst").eq(1)
+        with b.when(asleep):
+            block.call(POST, _SEMAPHORE, [block.of_thread(SEMAPHORES, thread)])
+    with b.when(block.at(STOP, I32).load_atomic("acquire").eq(0)):
+        block.call_job(b.index(0))
+        block.gate.atomic("and", ~OPEN, "release")
+    b.ret()
+
+
+def _after_a_look(b: Builder, looks: Ptr, spins: Val, give_way: Callable[[Val], None]) -> None:
+    """Pause after a look in vain, and count it; from look number `spins` on `give_way(vain)`, too,
+    with how many looks more there have been."""
+    b.pause()
+    looked = looks.load() + 1
+    looks.store(looked)
+    with b.when(looked >= spins):
+        give_way(looked - spins)
+
+
+class _Block:
+    """The sync block of a function, which has it as its parameter `block`."""
+
+    def __init__(self, b: Builder) -> None:
+        self.b, self.gate = b, b.pointer("block", I64)
+
+    def at(self, offset: int, elem: Ty) -> Ptr:
+        return (self.gate.cast(U8) + offset).cast(elem)
+
+    def of_thread(self, offset: int, tid: Val) -> Ptr:
+        return (self.gate.cast(U8) + (tid * 64 + offset)).cast(I32)
+
+    def load(self, offset: int, ty: Ty) -> Val:
+        return self.at(offset, ty).load()
+
+    def call(self, offset: int, kind: Function, args: Sequence[Ptr | int] = ()) -> Val:
+        """What the function whose address lies in the block returns, an i32."""
+        return self.at(offset, PTR).load_pointer(U8).call(kind, args, I32)
+
+    def call_job(self, tid: Val) -> None:
+        argument = self.at(ARGUMENT, PTR).load_pointer(U8)
+        self.at(JOB, PTR).load_pointer(U8).call(_JOB, [argument, tid])
+
+    def give_way(self, vain: Val) -> None:
+        """Let others have the core: after YIELDS looks in vain, for MICROSECONDS."""
+        self.b.choose(
+            vain > YIELDS,
+            lambda: self.call(NAP, _NAP, [MICROSECONDS]),
+            lambda: self.call(YIELD, _YIELD),
+        )

@@ -21,6 +21,7 @@ from tinsmith.compiler.winners import Winners
 from tinsmith.errors import ModelFileError, NoKernel, TinsmithError
 from tinsmith.formats.npz import write_npz
 from tinsmith.graph import Graph, Node, Value
+from tinsmith.kernels.select import REFERENCE
 from tinsmith.ops.control import run_graph
 from tinsmith.passes.manager import list_passes, run_passes
 from tinsmith.records import dataclass
@@ -105,6 +106,7 @@ class Bisection:
         node = self._first(placed, values)
         if node is None:
             return None
+        by = {s.name: s.kernel for s in built.placed}.get(node.name, REFERENCE)
         difference = self._differs(placed, node, values)
         alone = _alone(placed, node)
         feeds = {v.name: values[v.name] for v in alone.inputs}
@@ -121,8 +123,8 @@ class Bisection:
             except ModelFileError as error:  # what was found is worth more than its files
                 note = str(error)
         return Culprit(
-            kind, node.name, _op(node), self.kernels.get(node.name, "reference"),
-            str(node.origin), difference, replay, self._options(forced) if replay else (), note,
+            kind, node.name, _op(node), by, str(node.origin), difference,
+            replay, self._options(forced) if replay else (), note,
         )  # fmt: skip
 
     def _options(self, forced: Mapping[str, str]) -> tuple[str, ...]:
@@ -131,6 +133,7 @@ class Bisection:
         values = {
             "tolerance": self.tolerance,
             "kernels": ",".join(f"{node}={kernel}" for node, kernel in forced.items()),
+            "backend": "" if options.backend == Options.backend else options.backend,
             "target": "" if isa == host().isa else isa,
             "threads": "" if options.threads == Options.threads else options.threads,
             "passes": options.passes,
@@ -145,16 +148,16 @@ class Bisection:
         """The first pass after which the references no longer give what they gave before."""
         if (found := self._wrong(placed, want)) is None:
             return None
-        spec = self.compilation.passes
+        spec, column = self.compilation.passes, self.compilation.column
         imported = self.compilation.imported
         types = self.compilation.types(self.signature)
         for stage in ("portable", "machine"):
-            for entry in list_passes(stage, "cpu", spec):
+            for entry in list_passes(stage, column, spec):
                 graph = imported.clone(types)
                 stop = f"{spec},stop-after={entry.name}".lstrip(",")
                 if stage == "machine":
-                    run_passes(graph, "portable", "cpu", spec)
-                run_passes(graph, stage, "cpu", stop)
+                    run_passes(graph, "portable", column, spec)
+                run_passes(graph, stage, column, stop)
                 if (wrong := self._wrong(graph, want)) is not None:
                     return Culprit(PASS, entry.name, difference=wrong)
         return Culprit(PASS, "(all passes together)", difference=found)

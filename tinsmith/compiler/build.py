@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 
-from tinsmith.backends.cpu import Array, Compiled, Heap, Room, compile_placed
+from tinsmith.backends import Job, backends_of
+from tinsmith.backends.cpu import HOST, Array, Compiled, Heap, Room
+from tinsmith.backends.part import Running
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.target import Target
 from tinsmith.compiler.explain import explain_steps
@@ -25,6 +28,7 @@ from tinsmith.graph.copy import Copier
 from tinsmith.graph.infer import check_types
 from tinsmith.graph.text import graph_weights, nested_weights
 from tinsmith.kernels.select import check_overrides, idle, parse_overrides
+from tinsmith.ops.region import Part
 from tinsmith.passes.manager import find_matches, run_passes
 from tinsmith.passes.report import Matches, Report
 from tinsmith.plan.pick import Preferences
@@ -52,9 +56,10 @@ class Compilation:
         cache: bool,
     ) -> None:
         self.imported, self.target, self.options, self.cache = graph, target, options, cache
+        self.backends, self.column = backends_of(options.backend), HOST.column
         self.passes = passes = options.passes
         self.canonical = graph.clone()
-        self.reports: list[Report] = [run_passes(self.canonical, "portable", "cpu", passes)]
+        self.reports: list[Report] = [run_passes(self.canonical, "portable", self.column, passes)]
         self._copier = Copier(self.canonical)
         self.overrides = parse_overrides(options.kernels)
         check_overrides(self.overrides, {n.name for n in (*graph.nodes, *self.canonical.nodes)})
@@ -77,7 +82,9 @@ class Compilation:
         self.reports = self.reports[:1]
         if matches is not None:
             self.reports.append(matches.report)
-            self.reports.append(run_passes(graph, "portable", "cpu", self.passes, matches=matches))
+            self.reports.append(
+                run_passes(graph, "portable", self.column, self.passes, matches=matches)
+            )
             # What nobody has edited was inferred when the graph was copied.
             check_types(n for n in dict.fromkeys(graph.edited or ()) if n in graph)
         return graph, matches
@@ -85,13 +92,24 @@ class Compilation:
     def place(self, signature: Signature) -> Graph:
         """The graph of a signature after all passes; `reports` then tells what they did."""
         placed, matches = self.sized(signature)
-        self.reports.append(run_passes(placed, "machine", "cpu", self.passes, matches=matches))
+        if self.is_split:
+            from tinsmith.compiler.split import split
+
+            self.reports.append(split(placed, self.backends))
+        self.reports.append(
+            run_passes(placed, "machine", self.column, self.passes, matches=matches)
+        )
         return placed
+
+    @property
+    def is_split(self) -> bool:
+        """Whether other backends than the one whose programs run may get nodes."""
+        return list(self.backends.values()) != [HOST]
 
     @cached_property
     def matches(self) -> Matches:
         """Where rules may apply once shapes are known."""
-        return find_matches(self.canonical, "cpu", self.passes)
+        return find_matches(self.canonical, self.column, self.passes)
 
     def compile(
         self,
@@ -103,22 +121,22 @@ class Compilation:
     ) -> Compiled:
         """A program for a placed graph; `forced` names kernels of single nodes, `room` is where its
         weights go that are not on the `shelf`."""
-        compiled = compile_placed(
-            placed,
-            self.target,
-            threads=self.options.threads,
+        made = Job(self.target, self.options.threads, self.options.precision, self.cache)
+        job = replace(
+            made,
             overrides={**self.overrides, **(forced or {})},
-            precision=self.options.precision,
-            cache=self.cache,
             preferences=preferences,
             small=self.options.memory == "small",
             room=_LettingGo(room or Heap(), self._constants),
             shelf=shelf,
         )
+        compiled = HOST.compile(placed, job)
         # A model's file may change: a program does not read it, but for the bodies of its loops.
         program = compiled.program
         program.constants |= {n: np.array(a) for n, a in program.constants.items() if mappings([a])}
-        for name, (_, attrs) in program.nodes.items():
+        for name, (op, attrs) in program.nodes.items():
+            if op is Part:
+                program.nodes[name] = Running(compiled.built.nodes[name], made), attrs
             if arrays := [a for a in nested_weights(attrs.values()) if mappings([a])]:
                 program.checks[name] = partial(check_unchanged, arrays)
         return compiled
@@ -158,14 +176,19 @@ class Compilation:
         return Made(compiled.program, lambda name: texts.get(name, ""))
 
     def _idle(self, placed: Graph) -> str:
-        """What is said of kernels that were asked for in vain."""
-        names = ", ".join(map(repr, idle(self.overrides, placed)))
-        if not names:
-            return ""
-        return (
-            f"kernels: {names} had no effect: other nodes compute this now, after all passes;"
-            " net.explain() names them"
-        )
+        """What is said of kernels and backends that were asked for in vain."""
+        said = []
+        if names := ", ".join(map(repr, idle(self.overrides, placed))):
+            said.append(
+                f"kernels: {names} had no effect: other nodes compute this now, after all passes;"
+                " net.explain() names them"
+            )
+        if self.is_split:
+            from tinsmith.compiler.split import idle as unused
+
+            if names := ", ".join(map(repr, unused(placed, self.backends))):
+                said.append(f"backend: {names} had no effect: the others take all nodes")
+        return "\n".join(said)
 
     @cached_property
     def _constants(self) -> list[Array]:

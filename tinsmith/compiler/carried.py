@@ -42,6 +42,7 @@ class Kept(TypedDict):
     """`Options`."""
 
     threads: int
+    backend: str
     kernels: str | dict[str, str] | None
     passes: str
     precision: str

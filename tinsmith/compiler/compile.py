@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tinsmith import budget
+from tinsmith.backends import DEFAULT, Backend, Job, backends_of, is_whole
 from tinsmith.codegen.target import Target
 from tinsmith.compiler.collector import still
 from tinsmith.compiler.model import Model
 from tinsmith.compiler.options import (
-    BACKENDS,
     MEMORY,
     PRECISIONS,
     check_flags,
@@ -55,7 +55,7 @@ def compile(
     model: Graph | str | os.PathLike[str],
     *,
     threads: int | None = None,
-    backend: str = "cpu",
+    backend: str | Sequence[str] = DEFAULT,
     target: str | Target | None = None,
     kernels: str | Mapping[str, str] | None = None,
     passes: str | None = None,
@@ -68,8 +68,10 @@ def compile(
 ) -> Net:
     """Compile a model for this machine.
 
-    threads    of the cpu backend; 1 where nothing is said
-    backend    "cpu" (generated code) or "numpy" (the reference of every operator)
+    threads    that compute; 1 where nothing is said
+    backend    "cpu" (generated code), "numpy" (the reference of every operator), or another that is
+               registered; or several, "toy,cpu" or ("toy", "cpu"): each node goes to the first that
+               takes it
     target     "host", or an instruction set this machine has: "amx", "avx512", "avx2", "sse2",
                "scalar"
     kernels    overrides, as TINSMITH_KERNELS: "Conv=reference,layer1.0.conv1=conv_direct"
@@ -95,9 +97,9 @@ def compile(
 
     Raises OptionError for a value of another type, UnknownName for a name that there is not,
     PassChoiceError for `passes` that are not understood, TargetError for a number of threads, or
-    a target, that cannot be had.
+    a target, that cannot be had, NoBackend for a node that none of the backends takes.
     """
-    check_name("backend", backend, BACKENDS)
+    backends = backends_of(backend)
     for option, name, known in (("precision", precision, PRECISIONS), ("memory", memory, MEMORY)):
         if name is not None:
             check_name(option, name, known)
@@ -108,13 +110,14 @@ def compile(
         model = load(model)
     with working(), budget.told("compiling this model"):
         forced = (os.environ.get("TINSMITH_KERNELS") or None) if kernels is None else kernels
-        if backend == "numpy":
+        if is_whole(backends):
+            [(name, whole)] = backends.items()
             graph = model if isinstance(model, Graph) else load(model)
             check_unused(graph, forced, passes)
-            return _numpy_net(graph)
+            return _whole(graph, name, whole, Job(None, threads or 1))
         asked = {
-            "threads": threads, "kernels": forced, "passes": passes, "precision": precision,
-            "memory": memory,
+            "threads": threads, "backend": ",".join(backends), "kernels": forced,
+            "passes": passes, "precision": precision, "memory": memory,
         }  # fmt: skip
         given = {name: value for name, value in asked.items() if value is not None}
         return Model(model, target, given, tune, cache, trust, progress).net()
@@ -147,9 +150,10 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
         program = None if isinstance(model, Graph) else model.sections()
         if program is None:
             raise ModelFileError(
-                f"{path}: there is no code that can be saved: a graph has none, nor the numpy "
-                "backend, and steps by reference that hold a graph or text cannot be written "
-                "(net.explain() lists them first); leave out code=True"
+                f"{path}: there is no code that can be saved: a graph has none, nor have backends "
+                "that compute models as they are; parts of other backends and steps by reference "
+                "that hold a graph or text cannot be written (net.explain() lists them first); "
+                "leave out code=True"
             )
         sections |= program
     try:
@@ -159,26 +163,29 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
         raise ModelFileError(f"{str(path)!r} cannot be written: {why}") from error
 
 
-def _numpy_net(graph: Graph) -> Net:
-    from tinsmith.backends.numpy import NumpyProgram
-
+def _whole(graph: Graph, name: str, backend: Backend, job: Job) -> Net:
+    """A net of a backend that computes the model as it is."""
     constants = list(graph_weights(graph, max_inline=0).values())
-    program = NumpyProgram(graph, lambda: check_unchanged(constants))
+    runner = backend.compile(graph, job)
+
+    def run(arrays: Sequence[Any]) -> list[Any]:
+        check_unchanged(constants)
+        return runner.run(arrays)
 
     def none(_: Signature) -> Program:
-        raise AssertionError("the numpy backend builds no program")
+        raise AssertionError(f"the backend {name!r} builds no program")
 
     def others(names: Sequence[str]) -> Net:
         copy = with_outputs(graph, names)
         copy.sweep()
-        return _numpy_net(copy)
+        return _whole(copy, name, backend, job)
 
     def explain(_: Program | None) -> list[Explanation]:
-        return [Explanation(n.name, n.op.name, "reference", "backend numpy") for n in graph]
+        return [Explanation(n.name, n.op.name, "reference", f"backend {name}") for n in graph]
 
     inputs = {v.name: v.type for v in graph.inputs}
     names = [v.name for v in graph.outputs]
     return Net(
-        graph.name, inputs, names, none, lambda *_: str(graph), explain, program.run,
+        graph.name, inputs, names, none, lambda *_: str(graph), explain, run,
         source=lambda: graph, others=others,
     )  # fmt: skip

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tinsmith.backends import BACKENDS
 from tinsmith.kernels.select import Candidate
+from tinsmith.ops.region import Part
 from tinsmith.passes.report import Report
 from tinsmith.plan.place import Placed
 from tinsmith.plan.planner import Built
@@ -42,6 +44,8 @@ def _explained(
             "reads": [_tensor(t) for t in step.reads],
             "writes": [_tensor(t) for t in step.writes],
         }
+    elif step.node is not None and step.node.op is Part:
+        chosen = {"detail": BACKENDS[step.kernel].explain(step.node.attrs["body"])}
     refused = dict.fromkeys((r.rule, r.reason) for r in _of(refusals, own))
     return Explanation(
         step.name,
@@ -106,7 +110,7 @@ def _inner(step: Placed) -> dict[str, str]:
     work = [] if step.node is None else [step.node]
     while work:
         node = work.pop()
-        if node.op.name in ("Fused", "Block"):
+        if "region" in node.op.traits:
             work.extend(reversed(node.attrs["body"].nodes))
         elif node is not step.node:
             found[node.name] = f"{node.op.name} {node.origin.name or node.name}"

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from tinsmith import budget
-from tinsmith.codegen.target import Target, level, need_runnable
+from tinsmith.backends import DEFAULT, backends_of
+from tinsmith.backends.cpu import HOST
+from tinsmith.codegen.target import Target, level
 from tinsmith.compiler.carried import Carried, bundle, carried, carrier
 from tinsmith.compiler.collector import still
 from tinsmith.compiler.kept import Kept, kept_of
@@ -36,12 +38,14 @@ if TYPE_CHECKING:
     from tinsmith.compiler.build import Compilation
 
 
-def machine_of(target: str | Target | None) -> Target:
-    """The machine that `compile`'s `target` means. Raises TargetError where its code cannot run."""
+def machine_of(target: str | Target | None, backend: str = DEFAULT) -> Target:
+    """The machine that `compile`'s `target` means. Raises TargetError where one of the backends can
+    make nothing for it."""
     if target is not None and not isinstance(target, str | Target):
         raise OptionError(f"target must be a name such as 'avx2', not {target!r}")
     machine = target if isinstance(target, Target) else level(target or "host")
-    need_runnable(machine)
+    for each in {HOST, *backends_of(backend).values()}:
+        each.need_target(machine)
     return machine
 
 
@@ -66,7 +70,7 @@ class Model:
         if self._carried is not None:
             self._machine, self._options = self._carried.machine, self._carried.options
         else:
-            self._machine = machine_of(target)
+            self._machine = machine_of(target, given.get("backend", DEFAULT))
             # No kernels rather than None, which would ask the environment again.
             self._options = Options(**{"kernels": "", **given})
         # What trusted code does without: the key of the file.
@@ -80,7 +84,7 @@ class Model:
         self, target: str | Target | None, wanted: Mapping[str, Any], trust: bool
     ) -> Carried | None:
         """The programs that the file carries, if they are trusted."""
-        machine = machine_of(target)
+        machine = machine_of(target, wanted.get("backend", DEFAULT))
         found = None if isinstance(self._model, Graph) else carrier(Path(self._model))
         if found is None:
             return None

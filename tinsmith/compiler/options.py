@@ -7,11 +7,11 @@ from functools import wraps
 from numbers import Integral
 from typing import Any, ParamSpec, TypeVar
 
+from tinsmith.backends import DEFAULT
 from tinsmith.errors import OptionError, TargetError, UnknownName, suggest
 from tinsmith.graph import Graph
 from tinsmith.records import dataclass
 
-BACKENDS = ("cpu", "numpy")
 PRECISIONS = ("default", "strict")
 MEMORY = ("default", "small")
 P = ParamSpec("P")
@@ -23,6 +23,7 @@ class Options:
     """What, besides the model and the machine, decides which program comes out; see `compile`."""
 
     threads: int = 1
+    backend: str = DEFAULT
     kernels: str | Mapping[str, str] | None = None
     passes: str = ""
     precision: str = "default"
@@ -84,7 +85,7 @@ def whole_threads(threads: object) -> int:
 
 
 def check_unused(graph: Graph, kernels: str | Mapping[str, str] | None, passes: str | None) -> None:
-    """Refuse what the cpu backend would refuse, for a backend that has no use for these options."""
+    """Refuse what is refused elsewhere, for a backend that has no use for these options."""
     if passes is not None:
         from tinsmith.passes.manager import parse_spec
 

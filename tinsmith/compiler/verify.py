@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.backends import DEFAULT, backends_of
 from tinsmith.compiler.bisect import MODEL, Bisection, Culprit
 from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.compare import Array, Difference, compare, compare_all
@@ -82,7 +83,7 @@ def verify(
               mapping of them
     bisect    on a difference, find the first node that differs, or the pass that changed the result
     save      a folder for that node alone and its inputs, to be run again
-    options   of `compile`: threads, target, kernels, passes, precision, cache
+    options   of `compile`: threads, backend, target, kernels, passes, precision, cache
 
     Raises InputError, ImportFailed, MissingPackage.
     """
@@ -149,11 +150,14 @@ def _bisect(
     save: Any,
     options: Mapping[str, Any],
 ) -> Culprit | None:
-    names = {f.name for f in fields(Options)}
+    names = {f.name for f in fields(Options)} - {"backend"}
+    backend = ",".join(backends_of(options.get("backend", DEFAULT)))
     compilation = Compilation(
         graph,
-        machine_of(options.get("target")),
-        Options(**{n: v for n, v in options.items() if n in names and v is not None}),
+        machine_of(options.get("target"), backend),
+        Options(
+            backend=backend, **{n: v for n, v in options.items() if n in names and v is not None}
+        ),
         options.get("cache", True),
     )
     search = Bisection(compilation, arrays, tolerance)

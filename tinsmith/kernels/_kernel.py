@@ -1,10 +1,10 @@
 """The contract between a kernel and the planner.
 
-A kernel is a row of one table: operator, tier, dtypes, what the machine must have, and a function
-that looks at a `Site` (one node, or one fused region, with static shapes on one machine) and either
-raises `Skip("why")` or returns a `Choice` (or several): its cost, the layouts it reads and writes,
-the weights it wants packed, and phases, which generate its code once the planner has settled where
-every operand lies.
+A kernel is a row of one table: operator, tier, backend, dtypes, what the machine must have, and a
+function that looks at a `Site` (one node, or one fused region, with static shapes on one machine)
+and either raises `Skip("why")` or returns a `Choice` (or several): its cost, the layouts it reads
+and writes, the weights it wants packed, and phases, which generate its code once the planner has
+settled where every operand lies.
 
     @kernel("Conv", Tier.SHAPED, dtypes="float32")
     def conv_direct(site):
@@ -166,6 +166,9 @@ class Choice:
 
 Rule = Callable[[Site], "Choice | list[Choice]"]
 
+CPU = "cpu"
+"""The column of the rows that generate code for the processor."""
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -177,6 +180,8 @@ class Kernel:
     dtypes: frozenset[str]
     isas: frozenset[str]
     rule: Rule
+    backend: str = CPU
+    """The backend that it is for: only that one reads the row."""
     checks: bool = False
     """Whether its code checks sizes that only the run can prove: it counts what it finds, or
     reports a fault where an operand asks for other sizes than those planned."""
@@ -204,29 +209,35 @@ ELEMENTWISE = "Elementwise"
 
 
 def kernel(
-    op: str, tier: Tier, *, dtypes: str = "", isas: str = "", checks: bool = False
+    op: str,
+    tier: Tier,
+    *,
+    dtypes: str = "",
+    isas: str = "",
+    checks: bool = False,
+    backend: str = CPU,
 ) -> Callable[[Rule], Rule]:
     """Decorator that registers a kernel under its function's name. `dtypes` of the first input
-    and `isas` are space-separated; empty takes all. `checks` as in `Kernel`."""
+    and `isas` are space-separated; empty takes all. `checks` and `backend` as in `Kernel`."""
 
     def register(rule: Rule) -> Rule:
         name = rule.__name__
         kinds, sets = frozenset(dtypes.split()), frozenset(isas.split())
-        KERNELS.register(name, Kernel(name, op, tier, kinds, sets, rule, checks))
+        KERNELS.register(name, Kernel(name, op, tier, kinds, sets, rule, backend, checks))
         return rule
 
     return register
 
 
-def kernels_for(op: str) -> tuple[Kernel, ...]:
-    """All kernels of an operator, best tier first, then by name."""
+def kernels_for(op: str, backend: str = CPU) -> tuple[Kernel, ...]:
+    """All kernels that a backend has of an operator, best tier first, then by name."""
     KERNELS.load()
-    return _kernels_for(op, KERNELS.edition)
+    return _kernels_for(op, backend, KERNELS.edition)
 
 
 @lru_cache(512)
-def _kernels_for(op: str, edition: int) -> tuple[Kernel, ...]:
-    rows = (k for k in KERNELS.rows() if k.op == op)
+def _kernels_for(op: str, backend: str, edition: int) -> tuple[Kernel, ...]:
+    rows = (k for k in KERNELS.rows() if k.op == op and k.backend == backend)
     return tuple(sorted(rows, key=lambda k: (-k.tier, k.name)))
 
 

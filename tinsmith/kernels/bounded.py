@@ -14,8 +14,7 @@ def bounded_copy(site: Site) -> Choice:
     least, most, count = site.attr("least"), site.attr("most"), site.out.type.size
 
     def emit(em: Emit) -> None:
-        source = em.ins[0]
-        assert source is not None
+        source = em.input(0)
         with em.b.loop(em.begin, em.end) as i:
             number = (source.pointer + i).load()
             wide = number.to("i64")
@@ -33,8 +32,7 @@ def required_copy(site: Site) -> Choice:
     value, count = bool(site.attr("value")), site.out.type.size
 
     def emit(em: Emit) -> None:
-        source = em.ins[0]
-        assert source is not None
+        source = em.input(0)
         with em.b.loop(em.begin, em.end) as i:
             held = (source.pointer + i).load()
             em.fault(held.eq(0) if value else held.ne(0))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from math import prod
 
-from tinsmith.codegen.builder import Ptr
+from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.move.strided import emit_fill
+from tinsmith.kernels.walk import Position
 
-MOST = 64  # taps: each has a loop of its own
-STEP = 1.2e-9  # seconds of one sum, where vectors cannot be used
+MOST = 64
+"""Taps of a block at most: each has a loop of its own in the code (estimated)."""
+STEP = 1.2e-9
+"""Seconds of one sum, where vectors cannot be used (estimated)."""
 
 
 @kernel("Col2Im", Tier.VECTOR, dtypes="float32")
@@ -36,12 +40,11 @@ def col2im(site: Site) -> Choice:
     planes = y.type.size // size
 
     def emit(em: Emit) -> None:
-        b, source = em.b, em.ins[0]
-        assert source is not None
+        b, source = em.b, em.input(0)
         with b.loop(em.begin, em.end) as plane:
             out = (em.outs[0].pointer + plane * size).fixed()
             x = (source.pointer + plane * (taps * points)).fixed()
-            _clear(em, out, size)
+            emit_fill(b, b.zero(out.elem), out, 0, size, block_of(em.target))
             for i, rows in enumerate(axes[0]):
                 for j, columns in enumerate(axes[1]):
                     tap = (x + (i * len(axes[1]) + j) * points).fixed()
@@ -60,17 +63,6 @@ def _span(offset: int, stride: int, size: int, count: int) -> tuple[int, int, in
     return first, max(first, last), offset + first * stride
 
 
-def _clear(em: Emit, out: Ptr, size: int) -> None:
-    b, lanes = em.b, block_of(em.target)
-    full = size // lanes
-    if full:
-        with b.loop(0, full) as i:
-            (out + i * lanes).store(b.zero(out.elem.x(lanes)))
-    if size % lanes:
-        with b.loop(full * lanes, size) as i:
-            (out + i).store(b.zero(out.elem))
-
-
 def _add(
     em: Emit,
     tap: Ptr,
@@ -86,15 +78,12 @@ def _add(
     count = right - left
     if last <= first or not count:
         return
-    full = count // lanes if stride[1] == 1 else 0
     with b.loop(0, last - first) as r:
         come = (tap + (r * widths[0] + (first * widths[0] + left))).fixed()
         to = (out + (r * (stride[0] * widths[1]) + (row * widths[1] + column))).fixed()
-        if full:
-            with b.loop(0, full) as i:
-                here = to + i * lanes
-                here.store(here.load(lanes) + (come + i * lanes).load(lanes))
-        if count - full * lanes:
-            with b.loop(full * lanes, count) as i:
-                here = to + i * stride[1]
-                here.store(here.load() + (come + i).load())
+
+        def sums(i: Position, lanes: int, mask: Val | None) -> None:
+            here = to + i * stride[1]
+            here.store(here.load(lanes, mask) + (come + i).load(lanes, mask), mask)
+
+        b.vectors(count, lanes if stride[1] == 1 else 1, sums)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
-from typing import Any
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.expr import Expr, emit_expr
@@ -24,14 +24,12 @@ from tinsmith.kernels._kernel import (
     kernel,
 )
 from tinsmith.kernels.layout import lanes_of, spec_of
-from tinsmith.kernels.places import merged
-from tinsmith.kernels.rows import Position, extent, moved, places, run, share
 from tinsmith.kernels.sharing import PARTS, by_positions, whole_shares
+from tinsmith.kernels.walk import Position, Walk, run, share
 
-PART = 32 << 10  # bytes of output of a tile, at least
-WORK = 20e-6  # seconds of a tile, about
+PART = 32 << 10  # bytes of output of a tile, at least (estimated)
+WORK = 20e-6  # seconds of a tile, about (estimated)
 
-Index = Sequence[tuple[int, Position]]
 Operand = tuple[Ptr, int, bool]
 
 
@@ -157,21 +155,16 @@ def _emit_plain(em: Emit, parts: int) -> None:
     b = em.b
     assert em.site.epilogue is not None
     views = [*em.extras, em.outs[0]]
-    strides = [v.spec.strides or (1,) for v in views]
-    axes = merged(em.outs[0].spec.dims, strides) or [(1, 0)]
-    outer, (length, inner) = axes[:-1], axes[-1]
-    steps = [s[inner] for s in strides]
+    walk = Walk(em.outs[0].spec.dims, [v.spec.strides for v in views])
+    steps = walk.steps
     even = all(s in (0, 1) for s in steps[:-1]) and steps[-1] == 1
     lanes = _lanes_for(em, em.site.epilogue) if even else 1
-    full, rest = length // lanes, length % lanes
-    rows = extent(outer)
-    pieces = max(1, parts // rows) if outer else 1
+    full, rest = divmod(walk.length, lanes)
+    pieces = max(1, parts // walk.lines) if walk.outer else 1
 
-    def row(index: Index, lo: Position, hi: Position, last: Val | bool) -> None:
-        operands = [
-            (moved(v.pointer, s, index).fixed(), step, step == 0)
-            for v, s, step in zip(views, strides, steps, strict=True)
-        ]
+    def row(line: Position, lo: Position, hi: Position, last: Val | bool) -> None:
+        starts = walk.starts([v.pointer for v in views], line)
+        operands = [(p, step, step == 0) for p, step in zip(starts, steps, strict=True)]
         loop = _Loop(em, lanes, lanes, operands)
         if full:
             loop.vectors(lo, hi)
@@ -183,17 +176,17 @@ def _emit_plain(em: Emit, parts: int) -> None:
                 _tail(loop, full * lanes, rest)
 
     with b.loop(em.begin, em.end) as tile:
-        if not outer:
+        if not walk.outer:
             lo, hi = share(tile, parts, full)
-            row([], lo, hi, tile.eq(parts - 1) if parts > 1 else True)
+            row(0, lo, hi, tile.eq(parts - 1) if parts > 1 else True)
         elif pieces > 1:
             piece, r = tile % pieces, tile // pieces
-            with b.when(b.index(r) < rows):
+            with b.when(b.index(r) < walk.lines):
                 lo, hi = share(piece, pieces, full)
-                row(places(r, outer), lo, hi, b.index(piece).eq(pieces - 1))
+                row(r, lo, hi, b.index(piece).eq(pieces - 1))
         else:
-            first, end = share(tile, parts, rows)
-            run(b, first, end, lambda r: row(places(r, outer), 0, full, True))
+            first, end = share(tile, parts, walk.lines)
+            run(b, first, end, lambda r: row(r, 0, full, True))
 
 
 def _tail(loop: _Loop, start: int, rest: int) -> None:
@@ -209,16 +202,12 @@ def _emit_blocked(em: Emit, parts: int) -> None:
     b, out = em.b, em.outs[0]
     block, channels, blocks = out.spec.layout.block, out.spec.dims[1], out.spec.blocks
     views = [*em.extras, out]
-    strides = [v.spec.strides[2:] or (0,) for v in views]
-    axes = merged(out.spec.spatial, strides) or [(1, 0)]
-    outer, (length, inner) = axes[:-1], axes[-1]
+    walk = Walk(out.spec.spatial, [v.spec.strides[2:] for v in views])
     clear = channels % block != 0 and not em.keeps_zero
 
-    def row(planes: Sequence[Ptr], index: Index, lo: Position, hi: Position, mask: Any) -> None:
-        operands = [
-            (moved(p, s, index).fixed(), s[inner], v.spec.lane == 0)
-            for v, p, s in zip(views, planes, strides, strict=True)
-        ]
+    def row(starts: Sequence[Ptr], lo: Position, hi: Position, mask: Val | None) -> None:
+        lanes = [v.spec.lane == 0 for v in views]
+        operands = list(zip(starts, walk.steps, lanes, strict=True))
         loop = _Loop(em, block, 1, operands)
         if mask is not None:
             loop.finish = lambda value: mask.select(value, b.zero(value.ty))
@@ -229,16 +218,7 @@ def _emit_blocked(em: Emit, parts: int) -> None:
         n, c = place // blocks, place % blocks
         planes = [_plane(v, n, c) for v in views]
         mask = b.first_lanes(b.index(channels) - b.index(c) * block, block) if clear else None
-        if not outer:
-            lo, hi = share(part, parts, length)
-            row(planes, [], lo, hi, mask)
-        else:
-            first, end = share(part, parts, extent(outer))
-
-            def visit(r: Position, planes: Any = planes, mask: Any = mask) -> None:
-                row(planes, places(r, outer), 0, length, mask)
-
-            run(b, first, end, visit)
+        walk.shared(b, planes, part, parts, partial(row, mask=mask))
 
 
 def _plane(view: View, n: Position, c: Position) -> Ptr:

@@ -68,6 +68,12 @@ class Emit:
     def target(self) -> Target:
         return self.b.target
 
+    def input(self, k: int) -> View:
+        """Operand number k, where it is one that the choice reads."""
+        view = self.ins[k]
+        assert view is not None, f"operand {k} is not read"
+        return view
+
     def epilogue(self, acc: Val, index: Sequence[Val | int], mask: Val | None = None) -> Val:
         """The epilogue applied to a vector of results at a place of output 0 (see `View.load`)."""
         if self.site.epilogue is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from math import prod
 
@@ -9,11 +10,11 @@ import numpy as np
 
 from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.types import I32, Ty
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, elem, kernel, one_phase
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, elem, kernel
+from tinsmith.kernels.fold import short_rows
 from tinsmith.kernels.layout import lanes_of
-from tinsmith.kernels.places import Position, at_outer, each_vector, finish_run
-from tinsmith.kernels.sharing import parts_for
-from tinsmith.kernels.short_rows import short_rows
+from tinsmith.kernels.sharing import each_unit
+from tinsmith.kernels.walk import Around, Blocks, Part, Position, around, finish_run, shifted_to
 
 Pair = tuple[Val, Val]
 """Values, and their indices as i32."""
@@ -70,45 +71,40 @@ def arg_reduce(site: Site) -> Choice:
     """The index of the extreme along one axis, in vectors along the innermost dimensions."""
     x = site.input(0)
     dims, nbytes = x.dims, x.dtype.itemsize
-    axis = site.attr("axis") % len(dims)
-    outer, n, inner = prod(dims[:axis]), dims[axis], prod(dims[axis + 1 :])
-    if prod(dims) == 0 or site.out.type.size != outer * inner:
+    split = around(dims, site.attr("axis"))
+    n, inner = split.n, split.inner
+    if prod(dims) == 0 or site.out.type.size != split.outer * inner:
         raise Skip("the input is empty, or the output has another size")
     if n >= 1 << 31:
         raise Skip("the axis has 2^31 elements or more")
     search = Search(x.dtype, elem(x), site.attr("kind") == "max", bool(site.attr("select_last")))
-    target = site.target
-    lanes = lanes_of(target, max(nbytes, 4))
-    size = outer * n * inner
-    cost = target.time(8.0 * size, float(nbytes * size), 0.5) + 1e-7
-    short = short_rows(outer, n, lanes) if inner == 1 else None
-    blocks = 1 if inner == 1 else -(-inner // lanes)
-    units = short.units if short else outer * blocks
-    tiles = parts_for(units, cost)
+    lanes = lanes_of(site.target, max(nbytes, 4))
+    cost = site.target.time(8.0 * prod(dims), float(nbytes * prod(dims)), 0.5) + 1e-7
+    short = short_rows(split.outer, n, lanes) if inner == 1 else None
+    blocks = Blocks(inner, lanes, 1)
+    units = short.units if short else split.outer * blocks.number
 
-    def emit(em: Emit) -> None:
-        b = em.b
-        with b.loop(em.begin * units // tiles, em.end * units // tiles) as unit:
-            if short:
-                short.emit(em, unit, partial(_place_across, search))
-            elif inner == 1:
-                _row(em, search, unit, n, lanes)
-            else:
-                _vectors(em, search, unit // blocks, unit % blocks, n, inner, lanes)
+    def emit(em: Emit, unit: Val) -> None:
+        if short:
+            short.emit(em, unit, partial(_place_across, search))
+        elif inner == 1:
+            _row(em, search, unit, n, lanes)
+        else:
+            _vectors(em, search, split, blocks, unit)
 
     return Choice(
         cost=cost,
         reads=site.reads((PLAIN,), PLAIN),
         writes=(PLAIN,),
-        phases=one_phase(tiles, emit),
+        phases=each_unit(units, cost, emit),
         repeats=short is not None and short.overlap,
-        detail=f"{outer} x {n} x {inner}",
+        detail=str(split),
     )
 
 
 def _row(em: Emit, search: Search, row: Position, n: int, lanes: int) -> None:
     b = em.b
-    x = (em.ins[0].pointer + row * n).fixed()  # type: ignore[union-attr]
+    x = (em.input(0).pointer + row * n).fixed()
     steps = b.vector(list(range(lanes)), I32)
     best = (x.load(lanes), steps) if n >= lanes else search.start(b, lanes)
 
@@ -136,7 +132,7 @@ def _row(em: Emit, search: Search, row: Position, n: int, lanes: int) -> None:
         low, high = ((value.part(at, half), where.part(at, half)) for at in (0, half))
         value, where = search.pick(low, high)
     rank = len(em.site.out.dims)
-    at_outer(em, rank, row).finish(where.to("i64"), [0] * rank)
+    shifted_to(em, 0, rank, row).finish(where.to("i64"), [0] * rank)
 
 
 def _place_across(search: Search, columns: list[Val]) -> Val:
@@ -149,22 +145,23 @@ def _place_across(search: Search, columns: list[Val]) -> Val:
     return best[1].to("i64")
 
 
-def _vectors(
-    em: Emit, search: Search, outer: Position, block: Position, n: int, inner: int, lanes: int
-) -> None:
-    b = em.b
-    x = (em.ins[0].pointer + outer * (n * inner)).fixed()  # type: ignore[union-attr]
+def _vectors(em: Emit, search: Search, split: Around, blocks: Blocks, unit: Val) -> None:
+    b, inner, outer = em.b, split.inner, unit // blocks.number
+    x = (em.input(0).pointer + outer * (split.n * inner)).fixed()
 
-    def column(first: Position, size: int, mask: Val | None) -> None:
+    def column(first: Position, parts: Sequence[Part]) -> None:
         here = (x + first).fixed()
-        best = here.load(size, mask), b.zero(I32.x(size))
-        if n == 1:
-            finish_run(em, best[1].to("i64"), 0, outer * inner + first, mask)
-            return
-        with b.loop(1, n, 1, best) as loop:
-            value = (here + loop.index * inner).load(size, mask)
-            where = loop.index.to("i32").splat(size)
-            loop.next(search.advance((loop.vars[0], loop.vars[1]), value, where))
-        finish_run(em, loop.out[1].to("i64"), 0, outer * inner + first, mask)
+        best: list[Val] = []
+        for p in parts:
+            best += [(here + p.offset).load(p.lanes, p.mask), b.zero(I32.x(p.lanes))]
+        with b.loop(1, split.n, 1, best) as loop:
+            line, held = here + loop.index * inner, []
+            for p, value, where in zip(parts, loop.vars[::2], loop.vars[1::2], strict=True):
+                later = (line + p.offset).load(p.lanes, p.mask)
+                row = loop.index.to("i32").splat(p.lanes)
+                held += search.advance((value, where), later, row)
+            loop.next(held)
+        for p, where in zip(parts, loop.out[1::2], strict=True):
+            finish_run(em, where.to("i64"), 0, outer * inner + first + p.offset, p.mask)
 
-    each_vector(b, block, inner, lanes, column)
+    blocks.emit(b, unit % blocks.number, column)

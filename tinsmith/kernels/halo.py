@@ -8,7 +8,7 @@ from tinsmith.codegen.types import I64, PTR, from_dtype
 from tinsmith.hashing import blake2b
 from tinsmith.kernels.build import Code
 from tinsmith.kernels.layout import Spec
-from tinsmith.kernels.rows import Position, run, share
+from tinsmith.kernels.walk import Position, run, share
 
 
 def zero_halo(spec: Spec, target: Target, parts: int = 1) -> tuple[Code, int]:

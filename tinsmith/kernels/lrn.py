@@ -13,7 +13,10 @@ from tinsmith.codegen.builder import Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, View, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.rows import Position, run
+from tinsmith.kernels.walk import Position, digits, run
+
+ROOTS, POWER = 12, 90
+"""Operations of base ** -beta by square roots, and of any other power (estimated)."""
 
 
 @kernel("LRN", Tier.VECTOR, dtypes="float32")
@@ -31,7 +34,7 @@ def lrn_blocked(site: Site) -> Choice:
     lines = prod(dims[2:-1])
     layout = Layout(block)
     values = dims[0] * blocks * block * prod(dims[2:])
-    flops = site.attr("size") + (12 if _quick(site.attr("beta")) else 90)
+    flops = site.attr("size") + (ROOTS if _quick(site.attr("beta")) else POWER)
     return Choice(
         cost=0.2e-6 + site.target.time(2.0 * flops * values, 12.0 * values, 0.5),
         reads=site.reads([layout], layout),
@@ -42,17 +45,12 @@ def lrn_blocked(site: Site) -> Choice:
 
 def _emit(em: Emit, blocks: int, lines: int) -> None:
     """Tiles are rows of pixels of one block."""
-    b, x = em.b, em.ins[0]
-    assert x is not None
-    outer = x.spec.spatial[:-1]
+    b, x = em.b, em.input(0)
+    outer = [(extent, d) for d, extent in enumerate(x.spec.spatial[:-1])]
     with b.loop(em.begin, em.end) as tile:
         line, plane = tile % lines, tile // lines
         n, c = plane // blocks, plane % blocks
-        index: list[Position] = []
-        for extent in reversed(outer):
-            index.insert(0, line % extent)
-            line = line // extent
-        row = (n, c, *index)
+        row = (n, c, *reversed([i for _, i in digits(line, outer)]))
         if blocks == 1:
             _row(em, x, row, False, False)
         else:

@@ -25,7 +25,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import Site, Skip
 from tinsmith.kernels.moderate import LARGE
-from tinsmith.kernels.places import Position
+from tinsmith.kernels.walk import Position
 
 Array = np.ndarray[Any, Any]
 

@@ -20,20 +20,11 @@ from tinsmith.kernels._kernel import (
     Tier,
     View,
     kernel,
-    one_phase,
 )
+from tinsmith.kernels.fold import SUM, Remembered, each_part, fold_row, keep
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.places import (
-    Index,
-    Position,
-    each_line,
-    shifted,
-    spread,
-    strides_of,
-    unravel,
-)
-from tinsmith.kernels.rowfold import SUM, Remembered, each_part, fold_row, keep
-from tinsmith.kernels.sharing import parts_for
+from tinsmith.kernels.sharing import each_unit
+from tinsmith.kernels.walk import Index, Position, each_line, shifted, shifted_view, spread, walk_of
 from tinsmith.records import dataclass
 
 Statistics = Callable[[Emit, Remembered, int], "tuple[Val | None, Val]"]
@@ -90,24 +81,22 @@ def _choice(site: Site, runs: Runs, statistics: Statistics, stats: bool = False)
     size = prod(runs.dims)
     units, n = runs.units, runs.n
     cost = site.target.time(10.0 * size, 8.0 * size, 0.5) + 1e-7
-    tiles = parts_for(units, cost)
 
-    def emit(em: Emit) -> None:
-        with em.b.loop(em.begin * units // tiles, em.end * units // tiles) as unit:
-            row = (em.ins[0].pointer + unit * n).fixed()  # type: ignore[union-attr]
-            x = Remembered(row)
-            mean, factor = statistics(em, x, n)
-            if stats:
-                assert mean is not None
-                (em.outs[1].pointer + unit).store(mean)
-                (em.outs[2].pointer + unit).store(factor)
-            _normalise(em, runs, x, unit, mean, factor)
+    def emit(em: Emit, unit: Val) -> None:
+        row = (em.input(0).pointer + unit * n).fixed()
+        x = Remembered(row)
+        mean, factor = statistics(em, x, n)
+        if stats:
+            assert mean is not None
+            (em.outs[1].pointer + unit).store(mean)
+            (em.outs[2].pointer + unit).store(factor)
+        _normalise(em, runs, x, unit, mean, factor)
 
     return Choice(
         cost=cost,
         reads=site.reads([PLAIN if v is not None else None for v in site.inputs], PLAIN),
         writes=(PLAIN,) * len(site.outputs),
-        phases=one_phase(tiles, emit),
+        phases=each_unit(units, cost, emit),
         inplace=0,
         detail=f"{units} runs of {n}",
     )
@@ -119,13 +108,11 @@ def _normalise(
     """y = (x - mean) * factor * scale + shift over one run."""
     b, lanes, first, dims = em.b, block_of(em.target), runs.first, runs.dims
     present = [p for p in (runs.scale, runs.shift) if p is not None]
-    others = [spread(em.ins[i], dims, d) for i, d in present]  # type: ignore[arg-type]
-    views = strides_of([*em.extras, em.outs[0], *others], 0, first)
-    where = unravel(unit // runs.groups, dims[:first], views)
+    others = [spread(em.input(i), dims, d) for i, d in present]
+    where = walk_of(em, 0, first, others).index(unit // runs.groups)
     if first < len(dims):
-        where.append(unit % runs.groups * (dims[first] // runs.groups))
-    where += [0] * (len(dims) - len(where))
-    others = [View(v.at(*where).fixed(), v.spec) for v in others]
+        where.append(unit % runs.groups * runs.part[first])
+    others = [shifted_view(v, where) for v in others]
 
     def line(here: Emit, others: list[View], start: Position, length: int, index: Index) -> None:
         scale = others[0] if runs.scale else None
@@ -153,22 +140,23 @@ def _normalise(
     each_line(shifted(em, where), runs.part, others, line, first)
 
 
-def _sum(em: Emit, n: int, term: Callable[[Position, int, Val | None], Val]) -> Val:
+def _total(em: Emit, x: Remembered, n: int, term: Callable[[Val], Val]) -> Val:
+    """The sum of `term` of the elements of a run."""
+
     def step(i: Position, size: int, mask: Val | None, accs: list[Val]) -> list[Val]:
-        return [accs[0] + keep(mask, term(i, size, mask), 0.0)]
+        return [accs[0] + keep(mask, term(x.load(i, size, mask)), 0.0)]
 
     return fold_row(em.b, n, block_of(em.target), [SUM], step)[0]
 
 
+def _square(v: Val) -> Val:
+    return v * v
+
+
 def _standard(eps: float) -> Statistics:
     def statistics(em: Emit, x: Remembered, n: int) -> tuple[Val, Val]:
-        mean = _sum(em, n, lambda i, size, mask: x.load(i, size, mask)) * (1.0 / n)
-
-        def squared(i: Position, size: int, mask: Val | None) -> Val:
-            d = x.load(i, size, mask) - mean.splat(size)
-            return d * d
-
-        variance = _sum(em, n, squared) * (1.0 / n)
+        mean = _total(em, x, n, lambda v: v) * (1.0 / n)
+        variance = _total(em, x, n, lambda v: _square(v - mean.splat(v.ty.lanes))) * (1.0 / n)
         return mean, em.b.const(1.0, F32) / (variance + eps).sqrt()
 
     return statistics
@@ -176,11 +164,7 @@ def _standard(eps: float) -> Statistics:
 
 def _rms(eps: float) -> Statistics:
     def statistics(em: Emit, x: Remembered, n: int) -> tuple[None, Val]:
-        def squared(i: Position, size: int, mask: Val | None) -> Val:
-            v = x.load(i, size, mask)
-            return v * v
-
-        square = _sum(em, n, squared) * (1.0 / n)
+        square = _total(em, x, n, _square) * (1.0 / n)
         return None, em.b.const(1.0, F32) / (square + eps).sqrt()
 
     return statistics
@@ -188,11 +172,7 @@ def _rms(eps: float) -> Statistics:
 
 def _length(p: int) -> Statistics:
     def statistics(em: Emit, x: Remembered, n: int) -> tuple[None, Val]:
-        def power(i: Position, size: int, mask: Val | None) -> Val:
-            v = x.load(i, size, mask)
-            return v.abs() if p == 1 else v * v
-
-        total = _sum(em, n, power)
+        total = _total(em, x, n, Val.abs if p == 1 else _square)
         length = total if p == 1 else total.sqrt()
         one = em.b.const(1.0, F32)
         return None, length.eq(0.0).select(em.b.zero(F32), one / length)

@@ -16,9 +16,10 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.rows import Position, run
+from tinsmith.kernels.walk import Position, run, walk_of
 
-SUMS = 4  # independent sums of a row
+SUMS = 4
+"""Independent sums of a row, which hide the latency of an addition (estimated)."""
 
 
 @kernel("InstanceNorm", Tier.VECTOR, dtypes="float32")
@@ -83,8 +84,7 @@ class _Norm:
 
     def _units(self, em: Emit, body: Callable[[View, Val, Position, Position], None]) -> None:
         """`body(x, unit, image, block)` for each unit of the tiles."""
-        x = em.ins[0]
-        assert x is not None
+        x = em.input(0)
         with em.b.loop(em.begin, em.end) as unit:
             body(x, unit, unit // self.blocks, unit % self.blocks)
 
@@ -98,13 +98,8 @@ class _Norm:
 
         def one(x: View, unit: Val, n: Position, c: Position) -> None:
             width = x.spec.layout.block
-            mean = self._within(_sum(em, x, n, c, lambda v: v)) * (1.0 / self._count(em))
-
-            def squared(v: Val) -> Val:
-                d = v - mean
-                return d * d
-
-            spread = self._within(_sum(em, x, n, c, squared)) * (1.0 / self._count(em))
+            mean = self._within(_sum(em, x, n, c)) * (1.0 / self._count(em))
+            spread = self._within(_sum(em, x, n, c, mean)) * (1.0 / self._count(em))
             factor = b.splat(1.0, F32, width) / (spread + self.eps).sqrt()
             scale, shift = ((p + c * width).load(width) for p in em.packed)
             _store(em, x, n, c, mean, factor * scale, shift)
@@ -123,8 +118,7 @@ class _Norm:
 
     def _arrays(self, em: Emit) -> tuple[Ptr, Ptr, int]:
         """Two of the arrays of scratch, and the length of one image in them."""
-        x = em.ins[0]
-        assert x is not None
+        x = em.input(0)
         length = self.blocks * x.spec.layout.block
         first = em.scratch.cast(F32)
         return first, first + x.spec.dims[0] * length, length
@@ -133,7 +127,7 @@ class _Norm:
         first, _, _ = self._arrays(em)
 
         def one(x: View, unit: Val, n: Position, c: Position) -> None:
-            (first + unit * x.spec.layout.block).store(_sum(em, x, n, c, lambda v: v))
+            (first + unit * x.spec.layout.block).store(_sum(em, x, n, c))
 
         self._units(em, one)
 
@@ -146,12 +140,7 @@ class _Norm:
         def one(x: View, unit: Val, n: Position, c: Position) -> None:
             width = x.spec.layout.block
             mean = (first + unit * width).load(width)
-
-            def squared(v: Val) -> Val:
-                d = v - mean
-                return d * d
-
-            (second + unit * width).store(_sum(em, x, n, c, squared))
+            (second + unit * width).store(_sum(em, x, n, c, mean))
 
         self._units(em, one)
 
@@ -191,34 +180,30 @@ class _Norm:
         self._units(em, one)
 
 
-def _lines(em: Emit, x: View, body: Callable[[list[Position]], None]) -> None:
-    """`body` with the indices of all spatial axes but the last, for each row of pixels."""
-
-    def level(dims: Sequence[int], index: list[Position]) -> None:
-        if not dims:
-            body(index)
-        else:
-            run(em.b, 0, dims[0], lambda i: level(dims[1:], [*index, i]))
-
-    level(x.spec.spatial[:-1], [])
-
-
-def _sum(em: Emit, x: View, n: Position, c: Position, term: Callable[[Val], Val]) -> Val:
-    """The sums of a block over its pixels, lane by lane; rows first, then their sums."""
+def _sum(em: Emit, x: View, n: Position, c: Position, mean: Val | None = None) -> Val:
+    """The sums of a block over its pixels, lane by lane, or with a mean those of the squares of the
+    distances from it; rows first, then their sums."""
     b, width = em.b, x.spec.layout.block
     zero = b.zero(F32.x(width))
     step, length = x.spec.strides[-1], x.spec.spatial[-1]
     whole = length // SUMS * SUMS
+
+    def term(at: Ptr) -> Val:
+        value = at.load(width)
+        if mean is None:
+            return value
+        value = value - mean
+        return value * value
 
     def row(start: Ptr) -> Val:
         sums = [zero] * SUMS
         if whole:
             with b.loop(0, whole, SUMS, carry=sums) as loop:
                 at = start + loop.index * step
-                loop.next([s + term((at + k * step).load(width)) for k, s in enumerate(loop.vars)])
+                loop.next([s + term(at + k * step) for k, s in enumerate(loop.vars)])
             sums = loop.out
         for k in range(whole, length):
-            sums[k % SUMS] = sums[k % SUMS] + term((start + k * step).load(width))
+            sums[k % SUMS] = sums[k % SUMS] + term(start + k * step)
         return (sums[0] + sums[1]) + (sums[2] + sums[3])
 
     def level(dims: Sequence[int], index: list[Position]) -> Val:
@@ -233,13 +218,10 @@ def _sum(em: Emit, x: View, n: Position, c: Position, term: Callable[[Val], Val]
 
 def _store(em: Emit, x: View, n: Position, c: Position, mean: Val, factor: Val, shift: Val) -> None:
     """y = (x - mean) * factor + shift for all pixels of a block."""
-    width, length = x.spec.layout.block, x.spec.spatial[-1]
+    width = x.spec.layout.block
 
-    def line(index: list[Position]) -> None:
-        def pixel(i: Position) -> None:
-            place = (n, c, *index, i)
-            em.finish((x.at(*place).load(width) - mean).fma(factor, shift), place)
+    def pixel(index: list[Position]) -> None:
+        place = [n, c, *index[2:]]
+        em.finish((x.at(*place).load(width) - mean).fma(factor, shift), place)
 
-        run(em.b, 0, length, pixel)
-
-    _lines(em, x, line)
+    walk_of(em, 2, len(x.spec.dims), (x,)).each(em.b, pixel)

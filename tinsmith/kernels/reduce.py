@@ -24,17 +24,27 @@ from tinsmith.kernels._kernel import (
     Skip,
     Tier,
     kernel,
-    one_phase,
 )
-from tinsmith.kernels.layout import lanes_of
-from tinsmith.kernels.places import Position, Sizes, at_outer, each_block, finish_run
-from tinsmith.kernels.rowfold import MAX, MIN, PRODUCT, SUM, Fold, combine, fold_row, keep
-from tinsmith.kernels.sharing import parts_for
-from tinsmith.kernels.short_rows import ShortRows, short_rows
+from tinsmith.kernels.fold import (
+    MAX,
+    MIN,
+    PRODUCT,
+    SUM,
+    Fold,
+    ShortRows,
+    combine,
+    fold_row,
+    keep,
+    short_rows,
+)
+from tinsmith.kernels.layout import lanes_of, plain_strides
+from tinsmith.kernels.sharing import each_unit
+from tinsmith.kernels.walk import Blocks, Part, Position, digits, finish_run, merged, shifted_to
 from tinsmith.records import dataclass
 
 BLOCK = 4
-"""Vectors that are folded side by side where the innermost run is kept."""
+"""Vectors that are folded side by side where the innermost run is kept, which hides the latency of
+an addition (estimated)."""
 
 Before = Callable[[Val, int], Val]
 """What is folded, of an element and the number of its accumulator."""
@@ -100,20 +110,9 @@ class Run:
 
 def runs_of(dims: Sequence[int], reduced: set[int]) -> list[Run]:
     """The alternating runs of a dense tensor, outermost first; extents of 1 vanish."""
-    runs: list[Run] = []
-    for d, extent in enumerate(dims):
-        if extent == 1:
-            continue
-        flag = d in reduced
-        if runs and runs[-1].reduced == flag:
-            runs[-1] = Run(runs[-1].extent * extent, 0, flag)
-        else:
-            runs.append(Run(extent, 0, flag))
-    step, placed = 1, []
-    for run in reversed(runs):
-        placed.append(Run(run.extent, step, run.reduced))
-        step *= run.extent
-    return placed[::-1]
+    steps = plain_strides(dims)
+    result = [0 if d in reduced else step for d, step in enumerate(steps)]
+    return [Run(e, steps[d], d in reduced) for e, d in merged(dims, [steps, result])]
 
 
 def axes_of_site(site: Site, rank: int) -> set[int]:
@@ -148,25 +147,26 @@ class Plan:
     count: int
 
     @property
-    def inner_kept(self) -> Run | None:
-        """The innermost run, where it is kept."""
-        return self.runs[-1] if self.runs and not self.runs[-1].reduced else None
-
-    @property
-    def inner_reduced(self) -> Run | None:
-        return self.runs[-1] if self.runs and self.runs[-1].reduced else None
+    def inner(self) -> Run | None:
+        """The innermost run, whose elements are the lanes."""
+        return self.runs[-1] if self.runs else None
 
     @property
     def loops(self) -> list[Run]:
         """Reduced runs that are loops: all but an innermost one."""
-        inner = self.inner_reduced
-        return [r for r in self.runs if r.reduced and r is not inner]
+        return [r for r in self.runs[:-1] if r.reduced]
 
     @property
     def outer(self) -> list[Run]:
         """Kept runs but an innermost one."""
-        inner = self.inner_kept
-        return [r for r in self.runs if not r.reduced and r is not inner]
+        return [r for r in self.runs[:-1] if not r.reduced]
+
+    @property
+    def blocks(self) -> Blocks | None:
+        """The innermost run, if it is kept, in blocks that are folded side by side."""
+        if self.inner is None or self.inner.reduced:
+            return None
+        return Blocks(self.inner.extent, self.lanes, BLOCK)
 
     @property
     def short(self) -> ShortRows | None:
@@ -183,28 +183,23 @@ def reduce(site: Site) -> Choice:
     x, plan = site.input(0), plan_of(site)
     nbytes = float(x.type.nbytes + site.out.type.nbytes)
     cost = site.target.time(2.0 * prod(x.dims), nbytes, 0.25) + 1e-7
-    inner = plan.inner_kept
-    width = _block(plan)
-    blocks = 1 if inner is None else -(-inner.extent // width)
     rows = prod(r.extent for r in plan.outer)
-    short = plan.short
-    units = short.units if short else rows * blocks
-    tiles = parts_for(units, cost)
+    short, blocks = plan.short, plan.blocks
+    units = short.units if short else rows * (blocks.number if blocks else 1)
 
-    def emit(em: Emit) -> None:
-        with em.b.loop(em.begin * units // tiles, em.end * units // tiles) as unit:
-            if short:
-                short.emit(em, unit, functools.partial(_fold_across, plan))
-            elif inner is None:
-                _fold_rows(em, plan, unit)
-            else:
-                _fold_vectors(em, plan, inner, unit // blocks, unit % blocks)
+    def emit(em: Emit, unit: Val) -> None:
+        if short:
+            short.emit(em, unit, functools.partial(_fold_across, plan))
+        elif blocks:
+            _fold_vectors(em, plan, blocks, unit)
+        else:
+            _fold_rows(em, plan, unit)
 
     return Choice(
         cost=cost,
         reads=site.reads_first(PLAIN, PLAIN),
         writes=(PLAIN,),
-        phases=one_phase(tiles, emit),
+        phases=each_unit(units, cost, emit),
         repeats=short is not None and short.overlap,
         detail=" ".join(f"{'-' if r.reduced else '+'}{r.extent}" for r in plan.runs),
     )
@@ -237,23 +232,11 @@ def plan_of(site: Site) -> Plan:
     )
 
 
-def _block(plan: Plan) -> int:
-    """Elements of the innermost kept run that one unit takes."""
-    inner = plan.inner_kept
-    if inner is None:
-        return 1
-    return plan.lanes * min(BLOCK, -(-inner.extent // plan.lanes))
-
-
 def outer_offset(plan: Plan, flat: Position) -> Position:
     """Where a flat index over the outer kept runs begins in the input."""
     offset: Position = 0
-    runs = plan.outer
-    for k in range(len(runs) - 1, -1, -1):
-        digit = flat if k == 0 else flat % runs[k].extent
-        offset = digit * runs[k].stride + offset
-        if k:
-            flat = flat // runs[k].extent
+    for k, digit in digits(flat, [(r.extent, k) for k, r in enumerate(plan.outer)]):
+        offset = digit * plan.outer[k].stride + offset
     return offset
 
 
@@ -276,8 +259,8 @@ def nest(
 def _fold_rows(em: Emit, plan: Plan, unit: Position) -> None:
     """One result: the innermost run is reduced (or there is no run at all)."""
     b = em.b
-    x = (em.ins[0].pointer + outer_offset(plan, unit)).fixed()  # type: ignore[union-attr]
-    n = plan.inner_reduced.extent if plan.inner_reduced else 1
+    x = (em.input(0).pointer + outer_offset(plan, unit)).fixed()
+    n = plan.inner.extent if plan.inner else 1
 
     def total(fold: Fold, before: Before) -> list[Val]:
         def row(at: Ptr, accs: list[Val]) -> list[Val]:
@@ -292,7 +275,7 @@ def _fold_rows(em: Emit, plan: Plan, unit: Position) -> None:
 
     result = plan.kind.evaluate(total, plan.fold, plan.count)[0]
     rank = len(em.site.out.dims)
-    at_outer(em, rank, unit).finish(result, [0] * rank)
+    shifted_to(em, 0, rank, unit).finish(result, [0] * rank)
 
 
 def _fold_across(plan: Plan, columns: list[Val]) -> Val:
@@ -304,29 +287,25 @@ def _fold_across(plan: Plan, columns: list[Val]) -> Val:
     return plan.kind.evaluate(total, plan.fold, plan.count)[0]
 
 
-def _fold_vectors(em: Emit, plan: Plan, inner: Run, unit: Position, block: Position) -> None:
-    """Up to BLOCK vectors of results: the innermost run is kept."""
-    b, lanes = em.b, plan.lanes
-    x = (em.ins[0].pointer + outer_offset(plan, unit)).fixed()  # type: ignore[union-attr]
-    width = _block(plan)
+def _fold_vectors(em: Emit, plan: Plan, blocks: Blocks, unit: Val) -> None:
+    """A block of results side by side: the innermost run is kept."""
+    b, (row, block) = em.b, (unit // blocks.number, unit % blocks.number)
+    x = (em.input(0).pointer + outer_offset(plan, row)).fixed()
 
-    def several(first: Position, sizes: Sizes) -> None:
+    def several(first: Position, parts: Sequence[Part]) -> None:
         def total(fold: Fold, before: Before) -> list[Val]:
             def step(at: Ptr, accs: list[Val]) -> list[Val]:
-                found, offset = [], 0
-                for k, (acc, (size, mask)) in enumerate(zip(accs, sizes, strict=True)):
-                    value = before((at + offset).load(size, mask), k)
-                    found.append(combine(fold, acc, value))
-                    offset += size
-                return found
+                return [
+                    combine(fold, acc, before((at + p.offset).load(p.lanes, p.mask), k))
+                    for k, (acc, p) in enumerate(zip(accs, parts, strict=True))
+                ]
 
-            start = [b.const(fold.identity, plan.ty.x(size)) for size, _ in sizes]
+            start = [b.const(fold.identity, plan.ty.x(p.lanes)) for p in parts]
             return nest(b, plan.loops, (x + first).fixed(), start, step)
 
-        flat = unit * inner.extent + first
+        flat = row * blocks.count + first
         results = plan.kind.evaluate(total, plan.fold, plan.count)
-        for result, (size, mask) in zip(results, sizes, strict=True):
-            finish_run(em, result, 0, flat, mask)
-            flat = flat + size
+        for result, p in zip(results, parts, strict=True):
+            finish_run(em, result, 0, flat + p.offset, p.mask)
 
-    each_block(b, block, inner.extent, lanes, width // lanes, several)
+    blocks.emit(b, block, several)

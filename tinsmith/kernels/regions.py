@@ -108,8 +108,7 @@ class _Axis:
 
 def _region(em: Emit, rooms: list[_Room], region: Val) -> None:
     b, site = em.b, em.site
-    x, rois, pictures = em.ins
-    assert x is not None and rois is not None and pictures is not None
+    x, rois, pictures = map(em.input, range(3))
     mean = site.attr("mode") == "avg"
     shifted = site.attr("coordinate_transformation_mode") == "half_pixel"
     corner = rois.pointer + region * 4

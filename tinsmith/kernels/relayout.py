@@ -7,16 +7,15 @@ move as V x V squares that are transposed in registers; other sizes move one by 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.kernels._kernel import Choice, Emit, Phase, Site
 from tinsmith.kernels.layout import Layout, Spec, spec_of
-from tinsmith.kernels.places import merged
-from tinsmith.kernels.rows import Position, extent, moved, places, run, share
 from tinsmith.kernels.transpose import transpose
+from tinsmith.kernels.walk import Position, Walk, run
 
 
 class RelayoutOp:
@@ -39,7 +38,7 @@ class RelayoutOp:
 
 
 RELAYOUT = RelayoutOp()
-PART = 32 << 10  # bytes of a tile, about
+PART = 32 << 10  # bytes of a tile, about (estimated)
 
 
 def relayout(site: Site, src: Layout, dst: Layout) -> Choice:
@@ -69,17 +68,12 @@ Row = Callable[[Emit, Ptr, Ptr, Val, Position, Position, int], None]
 def _emit(em: Emit, block: int, parts: int, row: Row) -> None:
     """Visit the rows of every tile: `row(em, src, dst, c, lo, hi, length)` moves the vectors
     [lo, hi) of a row of `length` pixels (or elements); c is the channel block."""
-    b, source, target = em.b, em.ins[0], em.outs[0]
-    assert source is not None
+    b, source, target = em.b, em.input(0), em.outs[0]
     skip = 2 if block else 0
-    dims = target.spec.dims[skip:]
-    strides = [source.spec.strides[skip:], target.spec.strides[skip:]]
-    axes = merged(dims, strides) or [(1, 0)]
-    last = len(dims) - 1
-    if dims and dims[-1] == 1 and any(s[axes[-1][1]] != s[last] for s in strides):
-        axes.append((1, last))  # rows of one pixel: an outer axis is not contiguous
-    outer, length = axes[:-1], axes[-1][0]
-    units = -(-length // (block or em.target.lanes))
+    walk = Walk(
+        target.spec.dims[skip:], [v.spec.strides[skip:] for v in (source, target)], innermost=True
+    )
+    units = -(-walk.length // (block or em.target.lanes))
     blocks = -(-target.spec.dims[1] // block) if block else 1
     with b.loop(em.begin, em.end) as tile:
         part, place = (tile % parts, tile // parts) if parts > 1 else (0, tile)
@@ -89,19 +83,12 @@ def _emit(em: Emit, block: int, parts: int, row: Row) -> None:
             c = b.index(place % blocks)
             src = _plane(src, source.spec, n, c, block).fixed()
             dst = _plane(dst, target.spec, n, c, block).fixed()
-        if not outer:
-            lo, hi = share(part, parts, units)
-            row(em, src, dst, c, lo, hi, length)
-        else:
-            first, last = share(part, parts, extent(outer))
 
-            def one(r: Position, src: Ptr = src, dst: Ptr = dst, c: Val = c) -> None:
-                index = places(r, outer)
-                here = moved(src, strides[0], index).fixed()
-                there = moved(dst, strides[1], index).fixed()
-                row(em, here, there, c, 0, units, length)
+        def line(starts: Sequence[Ptr], lo: Position, hi: Position, c: Val = c) -> None:
+            here, there = starts
+            row(em, here, there, c, lo, hi, walk.length)
 
-            run(b, first, last, one)
+        walk.shared(b, (src, dst), part, parts, line, units)
 
 
 def _plane(p: Ptr, spec: Spec, n: Position, c: Position, block: int) -> Ptr:
@@ -116,8 +103,7 @@ def _plane(p: Ptr, spec: Spec, n: Position, c: Position, block: int) -> Ptr:
 def _straight(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, n: int) -> None:
     """A contiguous copy of the vectors [lo, hi) of a row of n elements (or pixels of V lanes)."""
     b, target = em.b, em.outs[0]
-    source = em.ins[0]
-    assert source is not None
+    source = em.input(0)
     block = target.spec.layout.block
     if block:
         run(b, lo, hi, lambda i: _copy_pixels(b, src, dst, i, n, block))
@@ -162,8 +148,7 @@ def _copy_pixels(b: Builder, src: Ptr, dst: Ptr, unit: Position, n: int, block: 
 def _square(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, n: int) -> None:
     """Move the squares [lo, hi) of a row of n pixels between channel planes and pixel vectors."""
     b, target = em.b, em.outs[0]
-    source = em.ins[0]
-    assert source is not None
+    source = em.input(0)
     to_blocked = not target.spec.layout.is_plain
     block = (target if to_blocked else source).spec.layout.block
     plain = (source if to_blocked else target).spec

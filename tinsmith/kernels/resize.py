@@ -28,7 +28,7 @@ from tinsmith.kernels.resize_axes import (
     with_vectors,
 )
 from tinsmith.kernels.resize_plain import plain
-from tinsmith.kernels.rows import Position, run
+from tinsmith.kernels.walk import Position, run
 from tinsmith.ops.resize import Table, axis_tables
 
 MOST_TAPS = 64  # input elements of an output element
@@ -82,8 +82,7 @@ def _blocked(site: Site, axes: list[Axis], detail: str) -> Choice:
     lines = prod(a.out for a in axes[:-1])
 
     def emit(em: Emit) -> None:
-        source, out = em.ins[0], em.outs[0]
-        assert source is not None
+        source, out = em.input(0), em.outs[0]
         steps = [source.spec.strides[2:], out.spec.strides[2:]]
         with em.b.loop(em.begin, em.end) as tile:
             flat, plane = tile % lines, tile // lines

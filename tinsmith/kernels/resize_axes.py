@@ -10,7 +10,7 @@ import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.kernels._kernel import Emit, Packed, Site, packed_table
-from tinsmith.kernels.rows import Position
+from tinsmith.kernels.walk import Position, digits
 from tinsmith.ops.resize import Table
 from tinsmith.records import dataclass
 
@@ -103,9 +103,8 @@ def rows_at(
     axes; `steps` are the strides of input and output."""
     b = em.b
     rows: list[Row] = [(src, None)]
-    for k in range(len(axes) - 2, -1, -1):
+    for k, at in digits(flat, [(a.out, k) for k, a in enumerate(axes[:-1])]):
         axis = axes[k]
-        at, flat = (flat, 0) if k == 0 else (flat % axis.out, flat // axis.out)
         dst = dst + at * steps[1][k]
         if axis.table is None:
             rows = [(p + at * steps[0][k], w) for p, w in rows]

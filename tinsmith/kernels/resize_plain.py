@@ -22,8 +22,8 @@ from tinsmith.kernels.resize_axes import (
     weighted_sum,
     with_vectors,
 )
-from tinsmith.kernels.rows import Position, blocks, run
 from tinsmith.kernels.sharing import PARTS
+from tinsmith.kernels.walk import Position, blocks, run
 
 
 def plain(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
@@ -43,8 +43,7 @@ def _summed(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
     summed = not direct and any(a.weighted for a in axes[:-1])
 
     def emit(em: Emit) -> None:
-        source = em.ins[0]
-        assert source is not None
+        source = em.input(0)
         with em.b.loop(em.begin, em.end) as tile:
             flat, image = tile % lines, tile // lines
             src = source.pointer + image * whole[0]
@@ -93,8 +92,7 @@ def _stretched(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
     own = packed_of(axes)
 
     def emit(em: Emit) -> None:
-        b, source, room = em.b, em.ins[0], em.workspace.cast(F32)
-        assert source is not None
+        b, source, room = em.b, em.input(0), em.workspace.cast(F32)
         with b.loop(em.begin, em.end) as tile:
             band, image = tile % count, tile // count
             src = source.pointer + image * (down.size * along.size)

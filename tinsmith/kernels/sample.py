@@ -79,8 +79,7 @@ def grid_sample(site: Site) -> Choice:
 
 def _point(em: Emit, over: Grid, n: Val, point: Val, points: int) -> None:
     """All channels of one point of one picture."""
-    b, source, table = em.b, em.ins[0], em.ins[1]
-    assert source is not None and table is not None
+    b, source, table = em.b, em.input(0), em.input(1)
     channels, rank = em.site.input(0).dims[1], len(over.sizes)
     size = prod(over.sizes)
     at = table.pointer + (n * points + point) * rank

@@ -2,67 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
+from tinsmith.codegen.builder import Val
 from tinsmith.codegen.types import from_dtype
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel
+from tinsmith.kernels.fold import PRODUCT, SUM, Fold, combine
 from tinsmith.kernels.layout import lanes_of
-from tinsmith.kernels.places import Position, Sizes, at_outer, each_block, finish_run, shifted
-from tinsmith.kernels.rowfold import PRODUCT, SUM, Fold, combine
-from tinsmith.kernels.sharing import parts_for
+from tinsmith.kernels.sharing import each_unit
+from tinsmith.kernels.walk import Blocks, Part, Position, around, finish_run, shifted, shifted_to
 
 VECTORS = 4
-"""Vectors of neighbours that are summed side by side."""
+"""Vectors of neighbours that are summed side by side, which hides the latency of an addition
+(estimated)."""
 
 
 def _scan(site: Site, fold: Fold) -> Choice:
     x = site.input(0)
-    dims = x.dims
+    dims, ty = x.dims, from_dtype(x.dtype)
     axis = int(site.const(1, "the axis").reshape(-1)[0]) % len(dims)
-    outer, n, inner = prod(dims[:axis]), dims[axis], prod(dims[axis + 1 :])
     if prod(dims) == 0 or site.out.dims != dims:
         raise Skip("the input is empty, or the output has another shape")
+    split = around(dims, axis)
+    n, inner = split.n, split.inner
     exclusive, reverse = site.attr("exclusive"), site.attr("reverse")
-    target = site.target
-    lanes = lanes_of(target, x.dtype.itemsize)
-    cost = target.time(8.0 * prod(dims), 2.0 * x.type.nbytes, 0.25 / lanes) + 1e-7
-    vectors = min(VECTORS, -(-inner // lanes))
-    blocks = -(-inner // (lanes * vectors))
-    units = outer * blocks
-    tiles = parts_for(units, cost)
-    wide = "f64" if x.dtype.name == "float32" else from_dtype(x.dtype).kind
+    lanes = lanes_of(site.target, x.dtype.itemsize)
+    cost = site.target.time(8.0 * prod(dims), 2.0 * x.type.nbytes, 0.25 / lanes) + 1e-7
+    blocks = Blocks(inner, lanes if inner > 1 else 1, VECTORS)
+    wide = "f64" if x.dtype.name == "float32" else ty.kind
 
-    def emit(em: Emit) -> None:
-        b, ty = em.b, from_dtype(x.dtype)
-        with b.loop(em.begin * units // tiles, em.end * units // tiles) as unit:
-            outer_index = unit // blocks
-            here = at_outer(em, axis, outer_index)
-            source = (em.ins[0].pointer + outer_index * (n * inner)).fixed()  # type: ignore[union-attr]
+    def emit(em: Emit, unit: Val) -> None:
+        b, outer = em.b, unit // blocks.number
+        here = shifted_to(em, 0, axis, outer)
+        source = (em.input(0).pointer + outer * (n * inner)).fixed()
 
-            def columns(first: Position, sizes: Sizes) -> None:
-                start = [b.const(fold.identity, ty.x(size).of(wide)) for size, _ in sizes]
-                with b.loop(0, n, 1, start) as loop:
-                    row = b.index(n - 1) - loop.index if reverse else loop.index
-                    line = (source + row * inner + first).fixed()
-                    place = [*(0,) * axis, row, *(0,) * (len(dims) - axis - 1)]
-                    there, offset, sums = shifted(here, place), 0, []
-                    for before, (size, mask) in zip(loop.vars, sizes, strict=True):
-                        value = (line + offset).load(size, mask).to(wide)
-                        sums.append(combine(fold, before, value))
-                        y = (before if exclusive else sums[-1]).to(ty.kind)
-                        finish_run(there, y, axis + 1, first + offset, mask)
-                        offset += size
-                    loop.next(sums)
+        def columns(first: Position, parts: Sequence[Part]) -> None:
+            start = [b.const(fold.identity, ty.x(p.lanes).of(wide)) for p in parts]
+            with b.loop(0, n, 1, start) as loop:
+                row = b.index(n - 1) - loop.index if reverse else loop.index
+                line = (source + row * inner + first).fixed()
+                there, sums = shifted(here, [*(0,) * axis, row]), []
+                for before, p in zip(loop.vars, parts, strict=True):
+                    value = (line + p.offset).load(p.lanes, p.mask).to(wide)
+                    sums.append(combine(fold, before, value))
+                    y = (before if exclusive else sums[-1]).to(ty.kind)
+                    finish_run(there, y, axis + 1, first + p.offset, p.mask)
+                loop.next(sums)
 
-            each_block(b, unit % blocks, inner, lanes if inner > 1 else 1, vectors, columns)
+        blocks.emit(b, unit % blocks.number, columns)
 
     return Choice(
         cost=cost,
         reads=site.reads((PLAIN, None), PLAIN),
         writes=(PLAIN,),
-        phases=one_phase(tiles, emit),
+        phases=each_unit(split.outer * blocks.number, cost, emit),
         inplace=0,
-        detail=f"{outer} x {n} x {inner}",
+        detail=str(split),
     )
 
 

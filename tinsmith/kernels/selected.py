@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import I64, Ty
@@ -11,11 +10,12 @@ from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tie
 from tinsmith.kernels.layout import plain_strides
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 from tinsmith.kernels.sharing import parts_for
+from tinsmith.kernels.walk import around
 
-LOOK, TAKE = 0.2e-9, 1e-9  # seconds to look at an element, and to note the place of one
-TOGETHER = 16  # elements that are looked at at once
+LOOK, TAKE = 0.2e-9, 1e-9  # seconds to look at an element, to note one (estimated)
+TOGETHER = 16  # elements that are looked at at once (estimated)
 PLACE = Ty("u32")
-MOST = 1 << 31  # elements whose places can be noted
+MOST = 1 << 31  # elements whose places u32 can note
 NUMBERS = "bool float32 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64"
 
 
@@ -62,8 +62,7 @@ def places_by_parts(site: Site) -> Choice:
     parts = -(-size // part)
 
     def note(em: Emit) -> None:
-        b, source = em.b, em.ins[0]
-        assert source is not None
+        b, source = em.b, em.input(0)
         with b.loop(em.begin, em.end) as tile:
             first = tile * part
             at = (source.pointer + first).fixed()
@@ -111,17 +110,13 @@ def compress_slices(site: Site) -> Choice:
     """The places where the condition holds are noted, then slices are copied from there."""
     x, axis, given = site.input(0), site.attr("axis"), site.input(1).type.size
     _need_count(site, given)
-    outer, extent, inner = 1, x.type.size, 1
-    if axis is not None:
-        axis %= len(x.dims)
-        outer, extent, inner = prod(x.dims[:axis]), x.dims[axis], prod(x.dims[axis + 1 :])
+    outer, extent, inner = (1, x.type.size, 1) if axis is None else around(x.dims, axis)
     moved = site.target.time(0, 2 * outer * given * inner * x.dtype.itemsize)
     parts = parts_for(given, moved + outer * given * TAKE)
     line = plan_copy((inner,), (1,), (1,), x.dtype.itemsize * 8)
 
     def note(em: Emit) -> None:
-        condition = em.ins[1]
-        assert condition is not None
+        condition = em.input(1)
         notes = _notes(em, 1).fixed()
         each_held(
             em.b,
@@ -132,8 +127,7 @@ def compress_slices(site: Site) -> Choice:
         )
 
     def copy(em: Emit) -> None:
-        b, source, count = em.b, em.ins[0], em.outs[1].pointer.load()
-        assert source is not None
+        b, source, count = em.b, em.input(0), em.outs[1].pointer.load()
         with b.loop(em.begin, em.end) as tile:
             o, share = tile // parts, tile % parts
             first, last = (count * k // parts for k in (b.index(share), b.index(share) + 1))

@@ -3,22 +3,39 @@ channel, or channels."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from tinsmith.codegen.builder import Val
 from tinsmith.codegen.target import foreign_time
 from tinsmith.graph import Value
-from tinsmith.kernels._kernel import Site
+from tinsmith.kernels._kernel import Emit, Phase, Site, one_phase
 
 PARTS = 16
-"""Parallel parts that work is cut into, where it has so many."""
+"""Parallel parts that work is cut into, where it has so many (estimated)."""
 ALONE = 10e-6
-"""Seconds of work up to which one thread does all of it."""
-AGAIN = 0.1  # of the time that weights take, which most of the arithmetic hides
-BEYOND = 20 * 64  # bytes that are prefetched beyond the end of what a thread touches of a plane
+"""Seconds of work up to which one thread does all of it (estimated)."""
+AGAIN = 0.1
+"""Part of the time that weights take which arithmetic does not hide (estimated)."""
+BEYOND = 20 * 64
+"""Bytes that are prefetched beyond the end of what a thread touches of a plane (estimated)."""
 
 
 def parts_for(count: int, seconds: float, most: int = PARTS) -> int:
     """Into how many tiles, at most `most`, to cut `count` equal units of work that take so many
     seconds together."""
     return max(1, min(count, most if seconds > ALONE else 1))
+
+
+def each_unit(units: int, seconds: float, body: Callable[[Emit, Val], None]) -> tuple[Phase, ...]:
+    """`body(em, unit)` for each of `units` equal units of work, which take so many seconds
+    together, as one parallel loop."""
+    tiles = parts_for(units, seconds)
+
+    def emit(em: Emit) -> None:
+        with em.b.loop(em.begin * units // tiles, em.end * units // tiles) as unit:
+            body(em, unit)
+
+    return one_phase(tiles, emit)
 
 
 def by_positions(

@@ -2,70 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 
 from tinsmith.codegen import math as m
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, View, kernel, one_phase
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, View, kernel
+from tinsmith.kernels.fold import LARGEST, SUM, Remembered, each_part, fold_row, is_short, keep
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.places import (
+from tinsmith.kernels.sharing import each_unit
+from tinsmith.kernels.walk import (
+    Around,
+    Blocks,
     Index,
+    Part,
     Position,
-    Sizes,
-    at_outer,
-    each_block,
+    around,
     each_line,
     finish_run,
     shifted,
+    shifted_to,
 )
-from tinsmith.kernels.rowfold import LARGEST, SUM, Remembered, each_part, fold_row, is_short, keep
-from tinsmith.kernels.sharing import parts_for
 
 Unit = Callable[[Emit, Val], None]
 
 FLOPS = 30.0
-"""Instructions for one element of either, with one exponential."""
+"""Operations for one element of either, with one exponential (estimated)."""
+VECTORS = 4
+"""Neighbouring vectors that are computed side by side, where half of L1 holds their columns: their
+exponentials then hide each other's latency (estimated)."""
 
 
-def _shape(site: Site) -> tuple[int, int, int]:
-    """(outer, n, inner) of the axis, or Skip."""
-    dims = site.input(0).dims
+def _choice(site: Site, log: bool) -> Choice:
+    dims, axis = site.input(0).dims, site.attr("axis")
     if site.out.dims != dims:
         raise Skip(f"the output {site.out.dims} is not the input's shape {dims}")
     if prod(dims) == 0:
         raise Skip("the input is empty")
-    axis = site.attr("axis") % len(dims)
-    return prod(dims[:axis]), dims[axis], prod(dims[axis + 1 :])
-
-
-def _choice(site: Site, log: bool) -> Choice:
-    outer, n, inner = _shape(site)
-    target = site.target
-    size = outer * n * inner
-    cost = target.time(FLOPS * size, 8.0 * size, 0.5) + 1e-7
-    lanes = block_of(target)
-    if inner == 1:
-        units, emit, workspace = outer, _rows(site, n, log), 4 * -(-n // lanes) * lanes
+    split, lanes = around(dims, axis), block_of(site.target)
+    cost = site.target.time(FLOPS * prod(dims), 8.0 * prod(dims), 0.5) + 1e-7
+    if split.inner == 1:
+        units, emit = split.outer, _rows(axis % len(dims), split.n, log)
+        kept = -(-split.n // lanes) * lanes
     else:
-        width = lanes * _width(site, n, inner)
-        units = outer * -(-inner // width)
-        emit, workspace = _columns(site, n, inner, log), 4 * n * width
-    tiles = parts_for(units, cost)
-
-    def run(em: Emit) -> None:
-        with em.b.loop(em.begin * units // tiles, em.end * units // tiles) as unit:
-            emit(em, unit)
-
+        fit = site.target.l1 // 2 // (4 * split.n * lanes)
+        blocks = Blocks(split.inner, lanes, max(1, min(VECTORS, fit)))
+        units, emit = split.outer * blocks.number, _columns(axis % len(dims), split, blocks, log)
+        kept = split.n * blocks.width
     return Choice(
         cost=cost,
         reads=site.reads((PLAIN,), PLAIN),
         writes=(PLAIN,),
-        phases=one_phase(tiles, run),
-        workspace=workspace,
+        phases=each_unit(units, cost, emit),
+        workspace=4 * kept,
         inplace=0,
-        detail=f"{outer} x {n} x {inner}",
+        detail=str(split),
     )
 
 
@@ -81,13 +73,11 @@ def log_softmax(site: Site) -> Choice:
     return _choice(site, log=True)
 
 
-def _rows(site: Site, n: int, log: bool) -> Unit:
-    axis = site.attr("axis") % len(site.out.dims)
-
+def _rows(axis: int, n: int, log: bool) -> Unit:
     def emit(em: Emit, row: Val) -> None:
         b, lanes = em.b, block_of(em.target)
-        x = Remembered((em.ins[0].pointer + row * n).fixed())  # type: ignore[union-attr]
-        kept = Kept(em.workspace.cast(F32), is_short(n, lanes))
+        x = Remembered((em.input(0).pointer + row * n).fixed())
+        kept = Remembered(em.workspace.cast(F32), is_short(n, lanes))
 
         def largest(i: Position, size: int, mask: Val | None, accs: list[Val]) -> list[Val]:
             return [keep(mask, x.load(i, size, mask), LARGEST.identity).max(accs[0])]
@@ -114,92 +104,55 @@ def _rows(site: Site, n: int, log: bool) -> Unit:
 
             each_part(b, length, lanes, vector)
 
-        each_line(at_outer(em, axis, row), em.site.out.dims, (), line, axis)
+        each_line(shifted_to(em, 0, axis, row), em.site.out.dims, (), line, axis)
 
     return emit
 
 
-class Kept:
-    """The exponentials of a row: values of a short one, workspace of a long one."""
-
-    def __init__(self, buffer: Ptr, short: bool) -> None:
-        self.buffer, self.short = buffer, short
-        self._values: dict[tuple[int, int], Val] = {}
-
-    def store(self, at: Position, value: Val) -> None:
-        if self.short and isinstance(at, int):
-            self._values[at, value.ty.lanes] = value
-        else:
-            (self.buffer + at).store(value)
-
-    def load(self, at: Position, size: int) -> Val:
-        found = self._values.get((at, size)) if isinstance(at, int) else None
-        return found if found is not None else (self.buffer + at).load(size)
-
-    def flush(self) -> None:
-        """Put all values into the buffer, to be read at other places than they were computed."""
-        for (at, _), value in self._values.items():
-            (self.buffer + at).store(value)
-        self._values.clear()
-
-
-def _width(site: Site, n: int, inner: int) -> int:
-    """Neighbouring vectors that are computed together: more while they fit a part of L1."""
-    lanes = block_of(site.target)
-    return max(1, min(4, -(-inner // lanes), site.target.l1 // 2 // (4 * n * lanes)))
-
-
-def _columns(site: Site, n: int, inner: int, log: bool) -> Unit:
+def _columns(axis: int, split: Around, blocks: Blocks, log: bool) -> Unit:
     """Vectors along the inner dimensions; the axis is a loop."""
-    axis = site.attr("axis") % len(site.out.dims)
-    lanes, width = block_of(site.target), _width(site, n, inner)
-    blocks = -(-inner // (lanes * width))
+    n, inner = split.n, split.inner
 
     def emit(em: Emit, unit: Val) -> None:
-        b = em.b
-        outer = unit // blocks
-        here = at_outer(em, axis, outer)
-        x = (em.ins[0].pointer + outer * (n * inner)).fixed()  # type: ignore[union-attr]
+        b, outer = em.b, unit // blocks.number
+        here = shifted_to(em, 0, axis, outer)
+        x = (em.input(0).pointer + outer * (n * inner)).fixed()
         kept = em.workspace.cast(F32)
 
-        def several(first: Position, sizes: Sizes) -> None:
-            pitch = sum(size for size, _ in sizes)
-            factors = _factors(b, (x + first).fixed(), kept, n, inner, sizes, log)
+        def several(first: Position, parts: Sequence[Part]) -> None:
+            pitch = sum(p.lanes for p in parts)
+            factors = _factors(b, (x + first).fixed(), kept, split, parts, log)
             with b.loop(0, n) as row:
-                place = [*(0,) * axis, row, *(0,) * (len(site.out.dims) - axis - 1)]
-                there = shifted(here, place)
-                at = 0
-                for factor, (size, mask) in zip(factors, sizes, strict=True):
-                    value = (kept + (row * pitch + at)).load(size)
+                there = shifted(here, [*(0,) * axis, row])
+                for factor, p in zip(factors, parts, strict=True):
+                    value = (kept + (row * pitch + p.offset)).load(p.lanes)
                     y = value - factor if log else value * factor
-                    finish_run(there, y, axis + 1, first + at, mask)
-                    at += size
+                    finish_run(there, y, axis + 1, first + p.offset, p.mask)
 
-        each_block(b, unit % blocks, inner, lanes, width, several)
+        blocks.emit(b, unit % blocks.number, several)
 
     return emit
 
 
 def _factors(
-    b: Builder, x: Ptr, kept: Ptr, n: int, inner: int, sizes: Sizes, log: bool
+    b: Builder, x: Ptr, kept: Ptr, split: Around, parts: Sequence[Part], log: bool
 ) -> list[Val]:
     """For each vector of columns the reciprocal of the sum (or its logarithm); leaves their
     exponentials (or the distances from the largest) in `kept`, which is dense."""
-    pitch = sum(size for size, _ in sizes)
-    starts = [sum(size for size, _ in sizes[:k]) for k in range(len(sizes))]
-    with b.loop(0, n, 1, [b.const(float("-inf"), F32.x(size)) for size, _ in sizes]) as loop:
+    n, inner, pitch = split.n, split.inner, sum(p.lanes for p in parts)
+    with b.loop(0, n, 1, [b.const(float("-inf"), F32.x(p.lanes)) for p in parts]) as loop:
         tops = []
-        for at, (size, mask), top in zip(starts, sizes, loop.vars, strict=True):
-            value = (x + loop.index * inner + at).load(size, mask)
-            (kept + loop.index * pitch + at).store(value)
+        for p, top in zip(parts, loop.vars, strict=True):
+            value = (x + loop.index * inner + p.offset).load(p.lanes, p.mask)
+            (kept + loop.index * pitch + p.offset).store(value)
             tops.append(value.max(top))
         loop.next(tops)
     tops = loop.out
     with b.loop(0, n, 1, [b.zero(top.ty) for top in tops]) as loop:
         sums = []
-        for at, (size, _), top, total in zip(starts, sizes, tops, loop.vars, strict=True):
-            place = kept + loop.index * pitch + at
-            less = place.load(size) - top
+        for p, top, total in zip(parts, tops, loop.vars, strict=True):
+            place = kept + loop.index * pitch + p.offset
+            less = place.load(p.lanes) - top
             e = m.exp_below(less)
             place.store(less if log else e)
             sums.append(total + e)

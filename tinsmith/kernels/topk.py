@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import log, prod
+from math import log
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.table import NATIVE
@@ -11,12 +11,13 @@ from tinsmith.codegen.types import I1, I64, U64
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.move.strided import emit_fill
+from tinsmith.kernels.walk import around
 from tinsmith.records import dataclass
 
-STEP = 3e-9  # seconds of one level of a heap, about
-LONG = 512  # elements of a row that is sorted as a whole faster than by a heap
-LOOK = 0.2e-9  # seconds to look at an element that is not kept
-FEW = 16  # entries that are kept sorted, for each lane
+STEP = 3e-9  # seconds of one level of a heap (estimated)
+LONG = 512  # elements of a row that is sorted as a whole faster than by a heap (estimated)
+LOOK = 0.2e-9  # seconds to look at an element that is not kept (estimated)
+FEW = 16  # entries that are kept sorted, for each lane (estimated)
 
 Entry = tuple[Val, ...]
 """u64s whose order, the first before the second, is that of elements: better ones are larger."""
@@ -28,8 +29,7 @@ def topk(site: Site) -> Choice:
     site.need_no_epilogue("two results have no epilogue")
     x, y = site.input(0), site.out
     axis = site.attr("axis") % len(x.dims)
-    n, k = x.dims[axis], y.dims[axis]
-    outer, inner = prod(x.dims[:axis]), prod(x.dims[axis + 1 :])
+    (outer, n, inner), k = around(x.dims, axis), y.dims[axis]
     if site.input(1).const is None:
         raise Skip("k is not a constant")
     if x.dtype.name not in NATIVE:
@@ -45,8 +45,7 @@ def topk(site: Site) -> Choice:
     row_bytes = 0 if inner == 1 else -(-x.dtype.itemsize * n // 64) * 64
 
     def emit(em: Emit) -> None:
-        b, source = em.b, em.ins[0]
-        assert source is not None
+        b, source = em.b, em.input(0)
         values, places = (v.pointer for v in em.outs)
         copy = em.workspace.cast(source.pointer.elem)
         first = (em.workspace + row_bytes).cast(U64)

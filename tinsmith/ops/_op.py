@@ -33,6 +33,7 @@ Traits:
     check         its only output is its first input, or the run ends with an error: it stays where
                   nothing reads it
     control       holds subgraphs as attributes (If, Loop, Scan, Fused)
+    region        is its subgraph, computed as one (Fused, Block, Part); no passes run in that
     holder        takes or gives sequences (lists of arrays) and optionals (None, or what they
                   hold); operators with neither this trait nor `control` take tensors only
 """
@@ -63,6 +64,7 @@ TRAITS = frozenset(
         "impure",
         "check",
         "control",
+        "region",
         "holder",
     )
 )

@@ -1,4 +1,4 @@
-"""Regions: several nodes as one, which passes make for one kernel to compute."""
+"""Regions: several nodes as one, which one kernel, or another backend, computes."""
 
 from __future__ import annotations
 
@@ -6,21 +6,28 @@ from tinsmith.ops._op import op
 from tinsmith.ops.control import flops_of_graph, infer_graph, run_graph
 
 
-@op("control")
+@op("control", "region")
 def Fused(*xs, body):
     """y = body(*xs): nodes that one kernel computes together; at most one of them is an anchor"""
     return tuple(run_graph(body, xs))
 
 
-@op("control")
+@op("control", "region")
 def Block(*xs, body):
     """y = body(*xs): several anchors, Fused or alone, that one kernel may compute together"""
     return tuple(run_graph(body, xs))
 
 
+@op("control", "region")
+def Part(*xs, body, backend):
+    """y = body(*xs): nodes that the backend of this name computes"""
+    return tuple(run_graph(body, xs))
+
+
 @Fused.type
 @Block.type
-def _(*xs, body):
+@Part.type
+def _(*xs, body, backend=""):
     if [x.type for x in xs] == [v.type for v in body.inputs]:
         return tuple(v.type for v in body.outputs)
     return tuple(infer_graph(body, xs))
@@ -28,5 +35,6 @@ def _(*xs, body):
 
 @Fused.cost
 @Block.cost
-def _(*xs, body):
+@Part.cost
+def _(*xs, body, backend=""):
     return flops_of_graph(body)

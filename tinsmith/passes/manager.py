@@ -310,7 +310,7 @@ def run_passes(
         report.add(run_passes(sub, stage, device, spec, verify=verify, rounds=rounds))
 
     for node in graph.nodes:
-        if "control" in node.op.traits and node.op.name not in ("Fused", "Block"):
+        if "control" in node.op.traits and "region" not in node.op.traits:
             for key, value in node.attrs.items():
                 node.attrs[key] = _own(value, node, run, report)
     settled: set[str] = set()

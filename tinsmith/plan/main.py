@@ -27,9 +27,9 @@ from dataclasses import field
 from itertools import groupby
 
 from tinsmith.codegen.builder import Builder, Function, Module, Ptr, Val
-from tinsmith.codegen.sync import await_text, declarations
+from tinsmith.codegen.sync import AWAIT, add_await
 from tinsmith.codegen.target import Target
-from tinsmith.codegen.types import I1, I64, PTR, U8
+from tinsmith.codegen.types import I64, PTR, U8
 from tinsmith.plan.plan import (
     ARENA,
     COUNTERS,
@@ -48,7 +48,6 @@ from tinsmith.plan.plan import (
 )
 from tinsmith.records import dataclass
 
-AWAIT = Function("await", [("counter", PTR), ("goal", I64), ("block", PTR)])
 STAMP = Function("stamp", [("stamps", PTR), ("index", I64)])
 NUMBERS = ("sweeps", "groups", "tiles", "pieces", "tid")
 TAKE = Function("take", [("own", PTR), ("done", PTR), *((name, I64) for name in NUMBERS)])
@@ -76,11 +75,10 @@ def helpers_text(threads: int, target: Target) -> str:
     """LLVM IR of what all segment functions for so many threads call."""
     module = Module(target)
     _stamp(module)
-    if threads == 1:
-        return module.text()
-    _take(module, threads)
-    head, _, rest = module.text().partition("define ")
-    return f"{head}{declarations(target)}\n{await_text(target)}\ndefine {rest}"
+    if threads > 1:
+        _take(module, threads)
+        add_await(module)
+    return module.text()
 
 
 def _declare(module: Module, function: Function) -> None:
@@ -92,17 +90,12 @@ def _stamp(module: Module) -> None:
     """Add the cycles since the last stamp to word `index`, where there are stamps (not null)."""
     b = module.function(STAMP.name, STAMP.params)
     stamps, index = b.pointer("stamps", I64), b.args["index"]
-    with b.when(_is_some(b, stamps)):
+    with b.when(stamps.is_some()):
         now = b.intrinsic("llvm.readcyclecounter", I64)
         place = stamps + index
         place.store(place.load() + now - stamps.load())
         stamps.store(now)
     b.ret()
-
-
-def _is_some(b: Builder, p: Ptr) -> Val:
-    """Whether a pointer is not null."""
-    return b.emit(I1, f"icmp ne ptr {p.address}, null")
 
 
 def _take(module: Module, threads: int) -> None:
@@ -116,7 +109,7 @@ def _take(module: Module, threads: int) -> None:
     sweeps, groups, tiles, pieces, tid = (b.args[name] for name in NUMBERS)
     begin, end = (own + BEGIN).load(), (own + END).load()
     with b.when(begin < end):
-        done.atomic_add((end - begin) * ((own + LAST).load() - (own + FIRST).load()), "release")
+        done.atomic("add", (end - begin) * ((own + LAST).load() - (own + FIRST).load()), "release")
     for word in (BEGIN, END):
         (own + word).store(b.index(0))
     with b.repeat() as leave_if:
@@ -126,7 +119,7 @@ def _take(module: Module, threads: int) -> None:
         leave_if(over)
         whose = (tid + tried) % threads
         start, stop = whose * tiles // threads, (whose + 1) * tiles // threads
-        taken = (done + (whose + 1) * LINE).atomic_add(1)
+        taken = (done + (whose + 1) * LINE).atomic("add", 1)
         group, piece = taken // pieces, taken % pieces
         found = (group < groups) & (start < stop)
         (own + FIRST).store(group * sweeps // groups)
@@ -148,12 +141,11 @@ def _segment(module: Module, plan: Plan, steps: list[Step], name: str) -> None:
     used = {(r.space, r.index) for s in steps for c in s.calls for r in c.refs}
     stamps = (table + STAMPS).load_pointer(I64)
     if plan.threads > 1:
-        row, wanted = stamps + b.args["tid"] * plan.stamp_words, _is_some(b, stamps)
-        chosen = f"select i1 {wanted.ref}, ptr {row.address}, ptr null"
-        stamps = Ptr(b, b.emit(PTR, chosen).ref, I64)
-    own = Ptr(b, "null", I64)
+        row, wanted = stamps + b.args["tid"] * plan.stamp_words, stamps.is_some()
+        stamps = row.of(wanted.select(row.value, b.null(I64).value))
+    own = b.null(I64)
     if plan.threads > 1:
-        own = Ptr(b, b.emit(PTR, f"alloca [{OWN} x i64], align 8").ref, I64)
+        own = b.stack(I64, OWN)
         for word in range(OWN):
             (own + word).store(b.index(0))
     emit = _Segment(
@@ -339,7 +331,7 @@ def _in_turns(
     with b.loop(0, call.repeat) as step:
         with b.when(begin < end):
             run(begin, end, step)
-            done.atomic_add(end - begin, "release")
+            done.atomic("add", end - begin, "release")
         b.call(AWAIT, [done, (step + 1) * call.tiles, sync])
 
 

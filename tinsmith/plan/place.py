@@ -57,7 +57,10 @@ def place(
 
 def place_node(placement: Placement, node: Node, results: set[Value]) -> None:
     """Add the steps of one node; `results` are the values that leave the program."""
-    if not placement.gate.follows(node):
+    if node.op.name == "Part":
+        name = node.attrs["backend"]
+        _place_reference(placement, node, [], f"the backend {name!r} computes it", name)
+    elif not placement.gate.follows(node):
         place_native(placement, node, results, proven=False)
     elif node.op.name == "Block":
         _place_block(placement, node, results)
@@ -183,7 +186,13 @@ def _take(placement: Placement, value: Value, room: Tensor) -> None:
     placement.set(value, tensor)
 
 
-def _place_reference(placement: Placement, node: Node, found: list[Candidate], reason: str) -> None:
+def _place_reference(
+    placement: Placement,
+    node: Node,
+    found: list[Candidate],
+    reason: str,
+    kernel: str = REFERENCE,
+) -> None:
     reads: list[Tensor | None] = []
     for v in node.inputs:
         if v is None:
@@ -204,7 +213,7 @@ def _place_reference(placement: Placement, node: Node, found: list[Candidate], r
             or "no kernel is registered"
         )
     placement.steps.append(
-        Placed(node.name, node.op.name, "reference", REFERENCE, str(node.origin), node,
+        Placed(node.name, node.op.name, "reference", kernel, str(node.origin), node,
                reads=reads, writes=writes, candidates=found, reason=reason)
     )  # fmt: skip
 

@@ -27,7 +27,7 @@ class Explanation:
     took_in: Pairs = field(default_factory=list)
     """Nodes of the model that rules put into others: `node`, `rule`."""
     detail: str = ""
-    """How the kernel does it: tiles, variant."""
+    """How the kernel, or another backend, does it: tiles, variant."""
     estimated_us: float | None = None
     """Microseconds on one core, by the cost model."""
     turns: int = 0
@@ -54,6 +54,8 @@ class Explanation:
         if self.estimated_us is not None:
             lines.append(("chosen", f"{self.kernel} {self.detail}".rstrip()))
             lines.append(("estimated", f"{self.estimated_us:.1f} us on one core"))
+        else:
+            lines.append(("computed", self.detail))
         if self.turns:
             lines.append(("in turns", f"{self.turns} turns, each with its part of the batch"))
         lines.append(("measured", self.measured))

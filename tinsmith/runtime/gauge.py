@@ -13,11 +13,10 @@ import numpy as np
 from tinsmith.codegen.builder import Module
 from tinsmith.codegen.cores import Rates
 from tinsmith.codegen.library import load_library
-from tinsmith.codegen.sync import await_text, declarations, team_text
+from tinsmith.codegen.sync import AWAIT, add_await, team_text
 from tinsmith.codegen.target import Target, usable_cores
 from tinsmith.codegen.types import F32, I64, PTR, U8
 from tinsmith.codegen.workers import Workers, begin
-from tinsmith.plan.main import AWAIT
 from tinsmith.runtime.threads import Team
 
 ROUNDS, PHASES = 20_000, 100
@@ -155,14 +154,11 @@ def phase_of_two(target: Target, lines: int = 0) -> float:
             with b.loop(0, lines) as line:
                 one = (half + line * LINE).fixed()
                 one.store(one.load() + 1.0)
-        done.atomic_add(1, "release")
+        done.atomic("add", 1, "release")
         b.call(AWAIT, [done, (phase + 1) * 2, block])
     b.ret()
-    head, _, rest = module.text().partition("define ")
-    codes = {
-        "phases": f"{head}{declarations(target)}\n{await_text(target)}\ndefine {rest}",
-        "team": team_text(target),
-    }
+    add_await(module)
+    codes = {"phases": module.text(), "team": team_text(target)}
     library = load_library(codes, target)
     team = begin(Team, 2, library.address).result()
     counter = np.zeros(1, np.int64)

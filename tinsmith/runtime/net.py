@@ -231,7 +231,10 @@ class Net(OfThisProcess):
         """The program for an input signature; built once, and kept while it is among the last that
         were asked for, or that a thread has called."""
         if self._runner is not None:
-            raise TinsmithError("the numpy backend has no program; compile with backend='cpu'")
+            raise TinsmithError(
+                f"{self.name} is computed as it was imported, and has no program; leave out"
+                " `backend`"
+            )
         signature = self._own_shapes() if signature is None else self._takes.as_signature(signature)
         with working(), self._lock:
             program = self._programs.get(signature)
@@ -262,11 +265,15 @@ class Net(OfThisProcess):
     # ---- telling
 
     @property
+    def has_programs(self) -> bool:
+        """Whether it is computed by programs, rather than as it was imported."""
+        return self._runner is None
+
+    @property
     def outputs(self) -> dict[str, Type]:
         """Name -> type of the outputs; for free shapes, those last compiled for."""
         if self._runner is not None:
-            graph: Graph = self._runner.__self__.graph  # type: ignore[attr-defined]
-            return {v.name: v.type for v in graph.outputs}
+            return {v.name: v.type for v in self.source().outputs}
         plan = self.program().plan
         found = {
             n: Type(dtype_of(o.dtype), o.dims if o.ref is not None else None)

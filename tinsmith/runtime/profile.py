@@ -59,7 +59,7 @@ class Profile:
     @property
     def reference_share(self) -> float:
         """The share of the time that steps run in numpy take."""
-        return sum(r.share for r in self.rows if r.kind == "reference")
+        return sum(r.share for r in self.rows if r.kernel == "reference")
 
     def __str__(self) -> str:
         return self.text(80)

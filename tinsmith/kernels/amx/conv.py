@@ -69,8 +69,7 @@ def _taps(plan: Plan) -> np.ndarray[Any, Any]:
 
 
 def _source(geo: Geometry, em: Emit) -> Source:
-    view = em.ins[0]
-    assert view is not None
+    view = em.input(0)
     image, half, (_, row, place) = steps(view.spec, geo.rank)
     corner = view.pointer + -(geo.begin[1] * row + geo.begin[2] * place)
     return Source(corner, image, half, row, place, lies_flat(em, geo))

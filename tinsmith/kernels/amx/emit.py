@@ -19,8 +19,8 @@ from tinsmith.kernels._kernel import Emit, Phase
 from tinsmith.kernels.amx.plan import POSITION, RESULTS, Plan
 from tinsmith.kernels.amx.split import Source, split
 from tinsmith.kernels.amx.sums import REGISTER, Ahead, ahead_of, sums
-from tinsmith.kernels.rows import Position, run
 from tinsmith.kernels.stages import Stage, stage
+from tinsmith.kernels.walk import Position, run
 from tinsmith.records import dataclass
 
 UNROLL = 4

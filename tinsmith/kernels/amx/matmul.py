@@ -12,7 +12,7 @@ from tinsmith.kernels.amx.plan import Axis, Plan, best_plan
 from tinsmith.kernels.amx.split import Source
 from tinsmith.kernels.amx.weights import can_be_split, need_halves, pack_columns, packed_bytes
 from tinsmith.kernels.dot.matmul import FEW_ROWS, flat_rows, right_matrix
-from tinsmith.kernels.places import merged, shifted, strides_of, unravel
+from tinsmith.kernels.walk import shifted, walk_of
 
 
 @kernel("MatMul", Tier.SHAPED, dtypes="float32", isas="amx")
@@ -43,30 +43,26 @@ def matmul_amx(site: Site) -> Choice:
 
 
 def _source(k: int, em: Emit) -> Source:
-    view = em.ins[0]
-    assert view is not None
+    view = em.input(0)
     return Source(view.pointer, 0, SIDE, k, k, True)
 
 
 def _finish(n: int, em: Emit, results: Results) -> None:
     b, dims = em.b, em.site.out.dims
-    lead = len(dims) - 1
-    views = strides_of([*em.extras, em.outs[0]], 0, lead)
+    rows = walk_of(em, 0, len(dims) - 1)
     valid = n - results.vector * SIDE
     mask = b.first_lanes(valid, SIDE) if n % SIDE else None
-    even = len(merged(dims[:lead], views)) <= 1
     nothing = [0] * len(dims)
 
     def place(row: Val) -> list[Val | int]:
-        return [*unravel(row, dims[:lead], views), results.vector * SIDE]
+        return [*rows.index(row), results.vector * SIDE]
 
     def one(i: Val, k: int) -> None:
         acc = (results.sums + (i - results.first) * SIDE + k * SIDE).load(SIDE)
         row = results.row + i
-        if even:
-            here, step = shifted(em, place(row)), unravel(k, dims[:lead], views)
-            here.finish(acc, [*step, 0], mask)
-        else:
+        if rows.outer:
             shifted(em, place(row + k)).finish(acc, nothing, mask)
+        else:
+            shifted(em, place(row)).finish(acc, [*rows.index(k), 0], mask)
 
     each_position(b, results.first, results.last, one)

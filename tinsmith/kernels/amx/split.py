@@ -7,7 +7,7 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.matrix import DEPTH, SIDE
 from tinsmith.codegen.types import BF16, F32
 from tinsmith.kernels.amx.plan import Plan
-from tinsmith.kernels.rows import Position
+from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 
 

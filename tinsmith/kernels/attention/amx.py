@@ -38,8 +38,8 @@ from tinsmith.kernels.attention.operands import (
 from tinsmith.kernels.attention.softmax import Put
 from tinsmith.kernels.attention.tables import Start
 from tinsmith.kernels.dot.panels import part
-from tinsmith.kernels.places import Position
 from tinsmith.kernels.sharing import parts_for
+from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 
 TOGETHER = 3
@@ -128,7 +128,7 @@ def _products_time(target: Target, s: Shape) -> float:
 
 def _emit(em: Emit, s: Shape, operands: RowOperands, groups: int) -> None:
     b, of, maps, book = em.b, s.of, operands.maps, em.packed[0]
-    q, k, v = (em.ins[i].pointer for i in range(3))  # type: ignore[union-attr]
+    q, k, v = (em.input(i).pointer for i in range(3))
     y, all_slabs = em.outs[0].pointer, operands.slabs(em)
     work = em.workspace.cast(U8)
     keys, values, *rooms = ((work + p).fixed() for p in s.places[:-1])

@@ -19,9 +19,8 @@ from tinsmith.kernels.amx.plan import POSITION, Plan
 from tinsmith.kernels.amx.split import load_some, put
 from tinsmith.kernels.amx.sums import REGISTER
 from tinsmith.kernels.attention.tables import Start
-from tinsmith.kernels.places import Position
-from tinsmith.kernels.rows import run
 from tinsmith.kernels.transpose import transpose
+from tinsmith.kernels.walk import Position, run
 
 VECTORS = 2  # of a panel
 BLOCK = 2 * VECTORS * REGISTER  # bytes of a channel block of a panel

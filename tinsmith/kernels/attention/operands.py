@@ -14,7 +14,7 @@ from tinsmith.kernels._kernel import PLAIN, Emit, Layout, Packed, Site, Skip
 from tinsmith.kernels.attention.softmax import Put, Term, exponentials
 from tinsmith.kernels.attention.tables import Book, RowMap, distinct, row_map
 from tinsmith.kernels.layout import LINE
-from tinsmith.kernels.places import Position
+from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 
 FARTHEST = np.finfo(np.float32).max
@@ -103,8 +103,7 @@ class RowOperands:
         """What is added to scores, and where that of all items begins."""
         packed = iter(em.packed[1:])
         return [
-            (a, em.ins[a.index].pointer if a.const is None else next(packed))  # type: ignore[union-attr]
-            for a in self.added
+            (a, em.input(a.index).pointer if a.const is None else next(packed)) for a in self.added
         ]
 
     def slabs_of(self, em: Emit, slabs: list[Slab], item: Val) -> list[Slab]:

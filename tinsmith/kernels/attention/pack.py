@@ -7,8 +7,8 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels.attention.tables import Start
 from tinsmith.kernels.dot.tiles import Columns
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.places import Position
 from tinsmith.kernels.transpose import transpose
+from tinsmith.kernels.walk import Position
 
 
 def pack_keys(b: Builder, k: Ptr, rows: Start, width: int, columns: Columns, to: Ptr) -> None:

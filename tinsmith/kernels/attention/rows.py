@@ -27,8 +27,8 @@ from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, part
 from tinsmith.kernels.dot.skeleton import Operands, Tile, offsets, product
 from tinsmith.kernels.dot.tiles import Columns, Rows, choose, split_columns
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.places import Position
 from tinsmith.kernels.sharing import PARTS, parts_for
+from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 
 TILE_VECTORS = 2
@@ -94,7 +94,7 @@ def attention_rows(site: Site) -> Choice:
 def _emit(em: Emit, s: Shape, operands: RowOperands, groups: int) -> None:
     b, of, maps = em.b, s.of, operands.maps
     book = em.packed[0]
-    q, k, v = (em.ins[i].pointer for i in range(3))  # type: ignore[union-attr]
+    q, k, v = (em.input(i).pointer for i in range(3))
     y, all_slabs = em.outs[0].pointer, operands.slabs(em)
     work = em.workspace.cast(F32)
     keys, values, queries, scores, sums = ((work + p).fixed() for p in s.places)

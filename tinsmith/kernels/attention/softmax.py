@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from tinsmith.codegen import math as m
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
-from tinsmith.kernels.places import Position
-from tinsmith.kernels.rowfold import LARGEST, SUM, fold_row, keep
+from tinsmith.kernels.fold import LARGEST, SUM, fold_row, keep
+from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 
 

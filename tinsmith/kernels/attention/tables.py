@@ -13,7 +13,7 @@ import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.kernels._kernel import Packed, packed_table
-from tinsmith.kernels.places import Position
+from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]

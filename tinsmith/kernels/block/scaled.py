@@ -42,8 +42,7 @@ def conv_scaled(site: Site) -> Choice:
             raise Skip(f"{v.name} is read in two layouts")
 
     def scale(em: Emit) -> None:
-        view = em.ins[inputs.index(factors)]
-        assert view is not None
+        view = em.input(inputs.index(factors))
         emit_scale(em, view, cut, blocks)
 
     def convolve(phase: Phase, em: Emit) -> None:

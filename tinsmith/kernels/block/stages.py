@@ -107,8 +107,7 @@ class Stages:
         return tuple(found)
 
     def _view(self, em: Emit, v: Value | None) -> View:
-        view = em.ins[self.site.attr("body").inputs.index(v)]
-        assert view is not None
+        view = em.input(self.site.attr("body").inputs.index(v))
         return view
 
     def emit(

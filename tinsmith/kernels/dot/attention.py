@@ -33,11 +33,11 @@ from tinsmith.kernels.dot.skeleton import (
     product,
 )
 from tinsmith.kernels.dot.tiles import Columns, Tiling, accumulators, choose, split_columns
+from tinsmith.kernels.fold import LARGEST, SUM, fold_row, keep
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.places import Position, shifted, spread
-from tinsmith.kernels.rowfold import LARGEST, SUM, fold_row, keep
 from tinsmith.kernels.sharing import PARTS, parts_for
 from tinsmith.kernels.transpose import transpose
+from tinsmith.kernels.walk import Position, shifted, spread
 from tinsmith.records import dataclass
 
 NINF = float("-inf")
@@ -191,7 +191,7 @@ def _head(
     """One head for the query panels [panels)."""
     b = em.b
     packed, scores, factors, rest = kept.split(em.workspace)
-    q, k, v = (view.pointer for view in em.ins[:3])  # type: ignore[union-attr]
+    q, k, v = (em.input(i).pointer for i in range(3))
     group = h // p.shared
     q, k, v = p.q.at(q, n, h), p.k.at(k, n, group), p.v.at(v, n, group)
     _pack_keys(b, k, p, tiling.columns, packed)

@@ -12,7 +12,7 @@ from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel,
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, product
 from tinsmith.kernels.dot.tiles import Columns, Tiling, choose
 from tinsmith.kernels.layout import spec_of
-from tinsmith.kernels.places import Position, shifted, strides_of, unravel
+from tinsmith.kernels.walk import Position, Walk, shifted, walk_of
 from tinsmith.records import dataclass
 
 PACK_ROWS = 48
@@ -85,12 +85,12 @@ def offset(index: list[Position], strides: tuple[int, ...]) -> Position:
 
 def at_item(em: Emit, p: Problem, item: Position) -> tuple[Ptr, Ptr, Emit]:
     """The operands' first elements, and the emission shifted to one product of the batch."""
-    a, b = em.ins[0].pointer, em.ins[1].pointer  # type: ignore[union-attr]
+    a, b = em.input(0).pointer, em.input(1).pointer
     if not p.batch:
         return a, b, em
-    views = strides_of([*em.extras, em.outs[0]], 0, len(p.batch))
-    index = unravel(item, p.batch, [p.left, p.right, *views])
-    here = shifted(em, [*index, *(0,) * (len(em.site.out.dims) - len(p.batch))])
+    views = walk_of(em, 0, len(p.batch)).strides
+    index = Walk(p.batch, [p.left, p.right, *views]).index(item)
+    here = shifted(em, index)
     return (a + offset(index, p.left)).fixed(), (b + offset(index, p.right)).fixed(), here
 
 

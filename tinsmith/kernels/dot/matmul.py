@@ -35,8 +35,8 @@ from tinsmith.kernels.dot.skeleton import (
 )
 from tinsmith.kernels.dot.tiles import Columns, Tiling, choose
 from tinsmith.kernels.layout import LINE, block_of
-from tinsmith.kernels.places import Position
 from tinsmith.kernels.sharing import PARTS, by_positions
+from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 
 FEW_ROWS = 4
@@ -124,7 +124,7 @@ def spread_stride(k: int, rows: int) -> int:
 def copy_rows(em: Emit, rows: int, k: int, stride: int, groups: int) -> None:
     """The phase that copies A to scratch with another stride; its tiles are groups of rows."""
     b = em.b
-    a, to = em.ins[0].pointer, em.scratch.cast(F32)  # type: ignore[union-attr]
+    a, to = em.input(0).pointer, em.scratch.cast(F32)
     with b.loop(em.begin, em.end) as t:
         lo, hi = part(t, groups, rows)
         copy_spread(b, a, k, to, stride, lo, hi)
@@ -216,7 +216,7 @@ def packed_choice(
 
     def emit(em: Emit) -> None:
         b = em.b
-        a = em.scratch.cast(F32) if copied else em.ins[0].pointer  # type: ignore[union-attr]
+        a = em.scratch.cast(F32) if copied else em.input(0).pointer
         weights = em.packed[0]
         buffer = em.workspace.cast(F32)
 

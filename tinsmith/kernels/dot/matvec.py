@@ -8,10 +8,10 @@ from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kern
 from tinsmith.kernels.dot.batched import at_item, problem
 from tinsmith.kernels.dot.panels import each_row_panel, part
 from tinsmith.kernels.dot.tiles import split_rows
+from tinsmith.kernels.fold import SUM, fold_row
 from tinsmith.kernels.layout import lanes_of
-from tinsmith.kernels.places import Position, shifted, strides_of, unravel
-from tinsmith.kernels.rowfold import SUM, fold_row
 from tinsmith.kernels.sharing import PARTS
+from tinsmith.kernels.walk import Position, shifted_to
 
 ROWS = 4
 """Rows that share one pass over the column."""
@@ -28,6 +28,7 @@ def matvec(site: Site) -> Choice:
     flops, nbytes = 2.0 * p.items * p.m * p.k, itemsize * p.items * (p.m * p.k + p.k + p.m)
     cost = target.time(flops * itemsize / 4, nbytes, 0.5)
     groups = min(rows.count, max(1, PARTS // p.items)) if cost > 5e-6 else 1
+    nothing = (0,) * len(site.out.dims)
     first, last = p.row_dims
 
     def emit(em: Emit) -> None:
@@ -51,7 +52,7 @@ def matvec(site: Site) -> Choice:
                 chains = max(1, 8 // height)
                 sums = fold_row(b, p.k, lanes, [SUM] * height, step, chains, ty)
                 for i, total in enumerate(sums):
-                    _finish(here, total, row + i, first, last)
+                    shifted_to(here, first, last, row + i).finish(total, nothing)
 
             each_row_panel(b, rows, lo, hi, panel)
 
@@ -62,11 +63,3 @@ def matvec(site: Site) -> Choice:
         phases=one_phase(p.items * groups, emit),
         detail=f"{rows.size} rows at a time, batch {p.items}",
     )
-
-
-def _finish(em: Emit, value: Val, row: Position, first: int, last: int) -> None:
-    """Epilogue and store of one element, at a flat row of dimensions first .. last - 1."""
-    dims = em.site.out.dims
-    views = strides_of([*em.extras, em.outs[0]], first, last - first)
-    index = [*(0,) * first, *unravel(row, dims[first:last], views), *(0,) * (len(dims) - last)]
-    shifted(em, index).finish(value, (0,) * len(dims))

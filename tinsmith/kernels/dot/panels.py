@@ -7,8 +7,8 @@ from collections.abc import Callable
 from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.target import Target
 from tinsmith.kernels.dot.tiles import Columns, Rows, Tiling
-from tinsmith.kernels.places import Position
 from tinsmith.kernels.sharing import PARTS, parts_for
+from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 
 

@@ -18,7 +18,7 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Emit, Site
 from tinsmith.kernels.layout import LINE
-from tinsmith.kernels.places import Position, merged, shifted, strides_of, unravel
+from tinsmith.kernels.walk import Position, shifted, walk_of
 from tinsmith.records import dataclass
 
 UNROLL = 4
@@ -226,15 +226,13 @@ def finish_tile(
     where the epilogue is heavy.
     """
     first, last = row_dims
-    dims = em.site.out.dims
-    rows = dims[first:last]
-    views = strides_of([*em.extras, em.outs[0]], first, last - first)
-    has_columns = last < len(dims)
+    rows = walk_of(em, first, last)
+    has_columns = last < len(em.site.out.dims)
 
     def at(r: Position, c: Position) -> list[Position]:
-        return [*(0,) * first, *unravel(r, rows, views), *((c,) if has_columns else ())]
+        return [*rows.index(r), *((c,) if has_columns else ())]
 
-    base = shifted(em, at(row, column)) if len(merged(rows, views)) <= 1 else None
+    base = None if rows.outer else shifted(em, at(row, column))
 
     def finish(r: Position, values: Sequence[Val]) -> None:
         if base is None:

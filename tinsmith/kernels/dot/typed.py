@@ -9,8 +9,8 @@ from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, part
 from tinsmith.kernels.dot.skeleton import Operands, buffer_bytes, finish_tile, product
 from tinsmith.kernels.dot.tiles import accumulators, split_columns, split_rows
 from tinsmith.kernels.layout import lanes_of
-from tinsmith.kernels.places import Position
 from tinsmith.kernels.sharing import PARTS, parts_for
+from tinsmith.kernels.walk import Position
 
 VECTORS = 3
 """Vectors of columns in a tile."""

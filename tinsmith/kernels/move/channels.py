@@ -10,13 +10,12 @@ from tinsmith.codegen.builder import Ptr
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Layout, Phase, Site, Tier, kernel
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
-from tinsmith.kernels.places import merged
-from tinsmith.kernels.rows import Position, extent, moved, places, run, share
 from tinsmith.kernels.sharing import PARTS, by_positions, whole_shares
 from tinsmith.kernels.transpose import blend
+from tinsmith.kernels.walk import Position, Walk, run
 
-PART = 32 << 10  # bytes of output of a tile, about
-SHUFFLE = 0.4e-9  # seconds of a two-source shuffle, about
+PART = 32 << 10  # bytes of output of a tile, about (estimated)
+SHUFFLE = 0.4e-9  # seconds of a two-source shuffle (estimated)
 
 Lane = tuple[int, int]  # input, channel
 Mix = list[tuple[int, int, list[int]]]  # input, its block, and for each output lane its lane or -1
@@ -46,8 +45,7 @@ def _planes(site: Site) -> Choice:
     def emit(em: Emit) -> None:
         with em.b.loop(em.begin, em.end) as image:
             for i, src, gap, dst, row in parts:
-                source = em.ins[i]
-                assert source is not None
+                source = em.input(i)
                 x = source.pointer + image * gap + src
                 emit_copy(em.b, row, x, em.outs[0].pointer + image * step + dst, 0, 1)
 
@@ -119,34 +117,22 @@ def _mix_rows(em: Emit, mix: Mix, k: int, image: Position, part: Position, parts
     block = out.spec.layout.block
     views = [out]
     for i, _, _ in mix:
-        view = em.ins[i]
-        assert view is not None
+        view = em.input(i)
         views.append(view)
     numbers = [k, *(source for _, source, _ in mix)]
     planes = [
         (v.pointer + image * v.spec.strides[0] + c * v.spec.strides[1]).fixed()
         for v, c in zip(views, numbers, strict=True)
     ]
-    strides = [v.spec.strides[2:] for v in views]
-    axes = merged(out.spec.spatial, strides) or [(1, 0)]
-    outer, (length, inner) = axes[:-1], axes[-1]
+    walk = Walk(out.spec.spatial, [v.spec.strides[2:] for v in views])
     picks = [picked for _, _, picked in mix]
 
     def row(starts: Sequence[Ptr], lo: Position, hi: Position) -> None:
         def pixel(p: Position) -> None:
-            steps = [p * (s[inner] if strides[0] else 0) for s in strides]
+            steps = [p * step for step in walk.steps]
             loaded = [(x + s).load(block) for x, s in zip(starts[1:], steps[1:], strict=True)]
             (starts[0] + steps[0]).store(blend(loaded, picks))
 
         run(b, lo, hi, pixel)
 
-    if not outer:
-        row(planes, *share(part, parts, length))
-        return
-    first, last = share(part, parts, extent(outer))
-
-    def line(r: Position) -> None:
-        index = places(r, outer)
-        row([moved(p, s, index).fixed() for p, s in zip(planes, strides, strict=True)], 0, length)
-
-    run(b, first, last, line)
+    walk.shared(b, planes, part, parts, row)

@@ -14,6 +14,7 @@ from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tie
 from tinsmith.kernels.layout import block_of, plain_strides
 from tinsmith.kernels.move.scatter import copy_all
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
+from tinsmith.kernels.walk import digits
 
 ELEMENT = 4e-9  # seconds to find one place, about
 COMBINE = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
@@ -32,10 +33,8 @@ def _need_plain(site: Site) -> None:
 
 def _base(row: Val, dims: Sequence[int], steps: Sequence[int]) -> Val:
     """The distance that belongs to a flat number of a place in `dims`; axes of step 0 stay."""
-    total, left = row - row, row
-    for k in range(len(dims) - 1, -1, -1):
-        at = left % dims[k] if k else left
-        left = left // dims[k] if k else left
+    total = row - row
+    for k, at in digits(row, [(extent, k) for k, extent in enumerate(dims)]):
         if steps[k] and not isinstance(at, int):
             total = total + at * steps[k]
     return total
@@ -56,8 +55,7 @@ def gather_elements(site: Site) -> Choice:
     rows, lanes = prod(counts[:-1]), block_of(site.target) // 2
 
     def emit(em: Emit) -> None:
-        b, source, table = em.b, em.ins[0], em.ins[1]
-        assert source is not None and table is not None
+        b, source, table = em.b, em.input(0), em.input(1)
         x, y = source.pointer.cast(word), em.outs[0].pointer.cast(word)
         with b.loop(em.begin, em.end) as row:
             line = (x + _base(row, counts[:-1], fixed[:-1])).fixed()
@@ -90,8 +88,7 @@ def gather_slices(site: Site) -> Choice:
     line = plan_copy((inner,), (1,), (1,), site.input(0).dtype.itemsize * 8)
 
     def emit(em: Emit) -> None:
-        b, source, table = em.b, em.ins[0], em.ins[1]
-        assert source is not None and table is not None
+        b, source, table = em.b, em.input(0), em.input(1)
         with b.loop(em.begin, em.end) as row:
             x = source.pointer
             if batch:
@@ -120,8 +117,7 @@ def scatter_elements(site: Site) -> Choice:
     combine = _combination(site)
 
     def scatter(em: Emit) -> None:
-        b, table, updates = em.b, em.ins[1], em.ins[2]
-        assert table is not None and updates is not None
+        b, table, updates = em.b, em.input(1), em.input(2)
         with b.loop(0, prod(counts)) as k:
             index = em.place(table.pointer + k, dims[axis])
             to = em.outs[0].pointer + _base(k, counts, fixed) + index * steps[axis]
@@ -141,8 +137,7 @@ def scatter_slices(site: Site) -> Choice:
     combine = _combination(site)
 
     def scatter(em: Emit) -> None:
-        b, table, updates = em.b, em.ins[1], em.ins[2]
-        assert table is not None and updates is not None
+        b, table, updates = em.b, em.input(1), em.input(2)
         with b.loop(0, rows) as row:
             to = em.outs[0].pointer
             for k in range(depth):

@@ -24,6 +24,7 @@ from tinsmith.kernels._kernel import (
 )
 from tinsmith.kernels.layout import lanes_of, spec_of
 from tinsmith.kernels.move.strided import Copy, emit_copy, emit_fill, plan_copy
+from tinsmith.kernels.walk import around
 
 Part = tuple[Copy, int, int, int]
 """A copy, the operand or output it concerns, and both sides' first elements."""
@@ -48,9 +49,8 @@ def _choice(
 
     def emit(em: Emit) -> None:
         for (copy, which, src, dst), base in zip(parts, bases, strict=False):
-            view = em.ins[which if into_one else 0]
+            view = em.input(which if into_one else 0)
             out = em.outs[0 if into_one else which]
-            assert view is not None
             if len(parts) == 1:
                 emit_copy(em.b, copy, view.pointer + src, out.pointer + dst, em.begin, em.end)
                 continue
@@ -209,11 +209,10 @@ def pad_constant(site: Site) -> Choice:
 def gather_constant(site: Site) -> Choice:
     """Rows at constant indices: their offsets are a table."""
     x, y = site.input(0), site.out
-    axis = site.attr("axis") % len(x.dims)
     if site.input(1).const is None:
         raise Skip("the indices are computed: one out of range could not be reported")
     indices = site.const(1, "indices").reshape(-1).astype(np.int64)
-    extent, inner, outer = x.dims[axis], prod(x.dims[axis + 1 :]), prod(x.dims[:axis])
+    outer, extent, inner = around(x.dims, site.attr("axis"))
     if indices.size and (indices.min() < -extent or indices.max() >= extent):
         raise Skip("an index is out of range")
     offsets = np.where(indices < 0, indices + extent, indices) * inner
@@ -221,8 +220,7 @@ def gather_constant(site: Site) -> Choice:
     row = plan_copy((inner,), (1,), (1,), bits)
 
     def emit(em: Emit) -> None:
-        source = em.ins[0]
-        assert source is not None
+        source = em.input(0)
         with em.b.loop(em.begin, em.end) as tile:
             o, k = tile // count, tile % count
             offset = (em.packed[0] + k).load()
@@ -247,15 +245,13 @@ def gather_rows(site: Site) -> Choice:
         raise Skip("the indices are constant")
     if indices.dtype.kind not in "iu":
         raise Skip(f"the indices are {indices.dtype.name}")
-    axis = site.attr("axis") % len(x.dims)
-    extent, inner, outer = x.dims[axis], prod(x.dims[axis + 1 :]), prod(x.dims[:axis])
+    outer, extent, inner = around(x.dims, site.attr("axis"))
     count = indices.type.size
     row = plan_copy((inner,), (1,), (1,), _bits(site))
 
     def emit(em: Emit) -> None:
         b = em.b
-        source, table = em.ins[0], em.ins[1]
-        assert source is not None and table is not None
+        source, table = em.input(0), em.input(1)
         with b.loop(em.begin, em.end) as tile:
             o, k = tile // count, tile % count
             index = em.place(table.pointer + k, extent)

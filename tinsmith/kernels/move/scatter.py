@@ -31,12 +31,10 @@ def scatter_nd_constant(site: Site) -> Choice:
     dims = site.input(0).dims
     places = site.const(1, "the places")
     count = places.shape[-1]
-    outer = np.array(dims[:count], np.int64).reshape(-1)
-    wrapped = np.where(places < 0, places + outer, places).reshape(-1, count)
-    if (wrapped < 0).any() or (wrapped >= outer).any():
-        raise Skip("a place is out of range")
-    steps = np.array(plain_strides(dims[:count]), np.int64)
-    return _choice(site, (wrapped * steps).sum(axis=1), prod(dims[count:]))
+    rows = np.zeros(places.shape[:-1], np.int64)
+    for axis, step in enumerate(plain_strides(dims[:count])):
+        rows += step * _wrapped(places[..., axis], dims[axis])
+    return _choice(site, rows.reshape(-1), prod(dims[count:]))
 
 
 @kernel("ScatterElements", Tier.VECTOR)
@@ -46,12 +44,18 @@ def scatter_elements_constant(site: Site) -> Choice:
     places = site.const(1, "the places")
     axis = site.attr("axis") % len(dims)
     index = list(np.indices(places.shape))
-    index[axis] = np.where(places < 0, places + dims[axis], places)
-    if (index[axis] < 0).any() or (index[axis] >= dims[axis]).any():
-        raise Skip("a place is out of range")
+    index[axis] = _wrapped(places, dims[axis])
     steps = plain_strides(dims)
     flat = sum(i * s for i, s in zip(index, steps, strict=True))
     return _choice(site, np.asarray(flat).reshape(-1), 1)
+
+
+def _wrapped(places: np.ndarray, extent: int) -> np.ndarray:
+    """Places along an axis, of which negative ones count from its end."""
+    least, most = (places.min(), places.max()) if places.size else (0, 0)
+    if least < -extent or most >= max(extent, 1):
+        raise Skip("a place is out of range")
+    return places if least >= 0 else np.where(places < 0, places + extent, places)
 
 
 def _choice(site: Site, rows: np.ndarray, inner: int) -> Choice:
@@ -67,8 +71,7 @@ def _choice(site: Site, rows: np.ndarray, inner: int) -> Choice:
     line = plan_copy((inner,), (1,), (1,), y.dtype.itemsize * 8)
 
     def scatter(em: Emit) -> None:
-        source = em.ins[2]
-        assert source is not None
+        source = em.input(2)
         with em.b.loop(em.begin, em.end) as k:
             to, come = ((p + k).load() for p in em.packed)
             emit_copy(em.b, line, source.pointer + come, em.outs[0].pointer + to, 0, 1)
@@ -104,8 +107,7 @@ def copy_all(y: Value) -> Phase:
     chunk, tail = (plan_copy((n,), (1,), (1,), bits) for n in (CHUNK, rest))
 
     def copy(em: Emit) -> None:
-        b, source = em.b, em.ins[0]
-        assert source is not None
+        b, source = em.b, em.input(0)
         x, out = source.pointer, em.outs[0].pointer
 
         def whole(tile: Val) -> None:

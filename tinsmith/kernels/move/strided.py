@@ -13,8 +13,8 @@ from math import prod
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import Ty
 from tinsmith.kernels.layout import lanes_of
-from tinsmith.kernels.rows import blocks
 from tinsmith.kernels.transpose import blend, transpose
+from tinsmith.kernels.walk import blocks, digits, merged
 from tinsmith.records import dataclass
 
 
@@ -50,35 +50,24 @@ def plan_copy(dims: Sequence[int], src: Sequence[int], dst: Sequence[int], bits:
     """Order the loops by the destination, merge what steps evenly, find the source's columns."""
     axes = [Axis(d, s, t) for d, s, t in zip(dims, src, dst, strict=True) if d != 1]
     axes.sort(key=lambda a: -abs(a.dst))
-    merged: list[Axis] = []
-    for a in axes:
-        if merged:
-            outer = merged[-1]
-            if outer.dst == a.dst * a.extent and outer.src == a.src * a.extent:
-                merged[-1] = Axis(outer.extent * a.extent, a.src, a.dst)
-                continue
-        merged.append(a)
-    merged = merged or [Axis(1, 1, 1)]
-    inner = merged[-1]
-    columns = None
+    both = [a.src for a in axes], [a.dst for a in axes]
+    few = merged([a.extent for a in axes], both)
+    axes = [Axis(extent, *(side[i] for side in both)) for extent, i in few] or [Axis(1, 1, 1)]
+    inner, columns = axes[-1], None
     if inner.src not in (0, 1) and inner.dst == 1:
-        columns = next((i for i, a in enumerate(merged[:-1]) if a.src == 1), None)
-    return Copy(tuple(merged), columns, bits)
+        columns = next((i for i, a in enumerate(axes[:-1]) if a.src == 1), None)
+    return Copy(tuple(axes), columns, bits)
 
 
 def emit_copy(b: Builder, copy: Copy, src: Ptr, dst: Ptr, begin: Val | int, end: Val | int) -> None:
     """Copy the tiles [begin, end); `src` and `dst` point at the elements of index 0."""
     word = Ty(f"u{copy.bits}")
     src, dst = src.cast(word), dst.cast(word)
-    outer = [(i, a) for i, a in enumerate(copy.axes[:-1]) if i != copy.columns]
+    outer = [(a.extent, i) for i, a in enumerate(copy.axes[:-1]) if i != copy.columns]
     with b.loop(begin, end) as tile:
-        left: Val | int = tile
         x, y = src, dst
-        for k in range(len(outer) - 1, -1, -1):
-            axis = outer[k][1]
-            at = left if k == 0 else left % axis.extent
-            left = left if k == 0 else left // axis.extent
-            x, y = x + at * axis.src, y + at * axis.dst
+        for i, at in digits(tile, outer):
+            x, y = x + at * copy.axes[i].src, y + at * copy.axes[i].dst
         inner = copy.axes[-1]
         if copy.columns is not None:
             _transpose(b, copy.axes[copy.columns], inner, x, y, copy.bits)
@@ -149,7 +138,10 @@ def emit_fill(
     b: Builder, value: Val, dst: Ptr, begin: Val | int, end: Val | int, lanes: int
 ) -> None:
     """dst[begin : end] = value."""
-    count = b.index(end) - b.index(begin)
+    if isinstance(begin, int) and isinstance(end, int):
+        count: Val | int = end - begin
+    else:
+        count = b.index(end) - b.index(begin)
     place = (dst + begin).fixed()
 
     def body(i: Val | int, width: int, mask: Val | None) -> None:

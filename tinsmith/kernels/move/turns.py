@@ -22,11 +22,10 @@ from tinsmith.kernels._kernel import (
     one_phase,
 )
 from tinsmith.kernels.layout import block_of, spec_of
-from tinsmith.kernels.places import merged
-from tinsmith.kernels.rows import Position, extent, moved, places, run, share
+from tinsmith.kernels.walk import Position, Walk, run
 
-UNROLLED = 8  # channel blocks that are copied without a loop
-PART = 32 << 10  # bytes of a tile, about
+UNROLLED = 8  # channel blocks at most that are copied without a loop (estimated)
+PART = 32 << 10  # bytes of a tile, about (estimated)
 
 
 @kernel("Transpose", Tier.VECTOR)
@@ -67,36 +66,21 @@ def _choice(site: Site, to_rows: bool) -> Choice:
 
 def _emit(em: Emit, to_rows: bool, parts: int) -> None:
     """Tiles are (image, share of its rows, or of its pixels where nothing lies between rows)."""
-    b, source = em.b, em.ins[0]
-    assert source is not None
+    b, source = em.b, em.input(0)
     image, flat = (source, em.outs[0]) if to_rows else (em.outs[0], source)
-    dims, strides = image.spec.spatial, [image.spec.strides[2:], flat.spec.strides[1:-1]]
-    axes = merged(dims, strides) or [(1, 0)]
-    outer, (length, d) = axes[:-1], axes[-1]
-    steps = [s[d] for s in strides]
+    walk = Walk(image.spec.spatial, [image.spec.strides[2:], flat.spec.strides[1:-1]])
     with b.loop(em.begin, em.end) as tile:
         part, n = (tile % parts, tile // parts) if parts > 1 else (0, tile)
         starts = [(v.pointer + n * v.spec.strides[0]).fixed() for v in (image, flat)]
 
         def line(starts: Sequence[Ptr], lo: Position, hi: Position) -> None:
             def pixel(i: Position) -> None:
-                a, z = ((p + i * s).fixed() for p, s in zip(starts, steps, strict=True))
+                a, z = ((p + i * s).fixed() for p, s in zip(starts, walk.steps, strict=True))
                 _pixel(em, image, a, z, to_rows)
 
             run(b, lo, hi, pixel)
 
-        def row(r: Position) -> None:
-            index = places(r, outer)
-            line(
-                [moved(p, s, index).fixed() for p, s in zip(starts, strides, strict=True)],
-                0,
-                length,
-            )
-
-        if outer:
-            run(b, *share(part, parts, extent(outer)), row)
-        else:
-            line(starts, *share(part, parts, length))
+        walk.shared(b, starts, part, parts, line)
 
 
 def _pixel(em: Emit, image: View, blocked: Ptr, flat: Ptr, to_rows: bool) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tinsmith.codegen.builder import Val
 from tinsmith.kernels._kernel import Choice, Site, Tier, kernel
-from tinsmith.kernels.places import Position
 from tinsmith.kernels.recurrent.layer import layer_of
 from tinsmith.kernels.recurrent.products import layer_choice
 from tinsmith.kernels.recurrent.steps import Step
+from tinsmith.kernels.walk import Position
 
 
 @kernel("LSTM", Tier.SHAPED, dtypes="float32")

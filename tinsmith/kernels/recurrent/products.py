@@ -7,10 +7,10 @@ from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, grid, part
 from tinsmith.kernels.dot.skeleton import Operands, product
 from tinsmith.kernels.dot.tiles import Tiling, choose
-from tinsmith.kernels.places import Position
 from tinsmith.kernels.recurrent.layer import Layer
 from tinsmith.kernels.recurrent.steps import Cell, States, buffers
 from tinsmith.kernels.recurrent.weights import PACKING, floats, packed, packing, with_weights_at
+from tinsmith.kernels.walk import Position
 
 
 def layer_choice(layer: Layer, states: int, cell: Cell, divisible: bool = True) -> Choice:
@@ -99,7 +99,7 @@ def _input_products(layer: Layer, tiling: Tiling, seconds: float) -> Phase:
 
     def emit(em: Emit) -> None:
         b = em.b
-        x = em.ins[0].pointer  # type: ignore[union-attr]
+        x = em.input(0).pointer
         with b.loop(em.begin, em.end) as tile:
             d, t = tile // cells.count, tile % cells.count
             weights = em.packed[0] + d * (depth * columns.padded)

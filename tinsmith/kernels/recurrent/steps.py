@@ -10,8 +10,8 @@ from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.dot.panels import each_row_panel
 from tinsmith.kernels.dot.skeleton import Operands, product
 from tinsmith.kernels.dot.tiles import split_rows
-from tinsmith.kernels.places import Position
 from tinsmith.kernels.recurrent.layer import Layer
+from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 
 ROWS = 4
@@ -85,8 +85,7 @@ class Step:
         return self._alive(row).select(new, old.load(self.layer.lanes))
 
     def _alive(self, row: Position) -> Val:
-        lens = self.em.ins[4]
-        assert lens is not None
+        lens = self.em.input(4)
         return self.t < (lens.pointer + row).load().to("i64")
 
 

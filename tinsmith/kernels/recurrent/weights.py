@@ -16,9 +16,9 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit, Packed, Phase
 from tinsmith.kernels.dot.matmul import pack_columns
 from tinsmith.kernels.dot.tiles import Columns
-from tinsmith.kernels.places import Position
 from tinsmith.kernels.recurrent.layer import Layer
 from tinsmith.kernels.transpose import transpose
+from tinsmith.kernels.walk import Position
 
 PACKING = 3e-10
 """Seconds of one weight that is packed when the model runs, about."""
@@ -144,7 +144,7 @@ def _pack_matrices(em: Emit, layer: Layer, columns: Columns, at: Block, w: Ptr, 
     (d, block, units), b, v = at, em.b, layer.lanes
     gates, hidden, inputs = layer.gates, layer.hidden, layer.inputs
     row = d * (gates * hidden) + block * v
-    from_w, from_r = (em.ins[i].pointer for i in (1, 2))  # type: ignore[union-attr]
+    from_w, from_r = (em.input(i).pointer for i in (1, 2))
     last = sum(columns.tail) or columns.size
     with b.loop(0, gates) as g:
         column = (block * gates + g) * v

@@ -11,8 +11,8 @@ import numpy as np
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.places import Position
 from tinsmith.kernels.strassen.choice import choice_of, shapes
+from tinsmith.kernels.walk import Position
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
 from tinsmith.kernels.window.tiles import Sink
 
@@ -44,8 +44,7 @@ class PixelEnds:
     """Pixels of blocked images, counted through the batch and all spatial axes."""
 
     def __init__(self, em: Emit, geo: Geometry) -> None:
-        assert em.ins[0] is not None
-        self.em, self.geo, self.input = em, geo, em.ins[0]
+        self.em, self.geo, self.input = em, geo, em.input(0)
         self.lanes = block_of(em.target)
         _, self.step, _ = steps(self.input.spec, geo.rank)
         self.reads_even = set(geo.stride) == {1} and _is_even(self.input, geo)

@@ -18,11 +18,11 @@ from tinsmith.kernels.dot.panels import each_column_panel
 from tinsmith.kernels.dot.skeleton import Ahead, Operands, Tile, offsets, product
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.moderate import LARGE
-from tinsmith.kernels.places import Position
 from tinsmith.kernels.strassen.form import left_factors
 from tinsmith.kernels.strassen.plain import plain, zeros
 from tinsmith.kernels.strassen.shape import Shape
 from tinsmith.kernels.strassen.steps import FIELDS, Room
+from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 
 SMALL = 2.0**-13  # of the largest norm in a panel: larger rows round away what smaller ones hold

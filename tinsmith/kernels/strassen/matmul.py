@@ -9,8 +9,8 @@ from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Tier, kernel
 from tinsmith.kernels.dot.matmul import flat_rows, right_matrix
 from tinsmith.kernels.dot.skeleton import finish_row, offsets
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.places import Position, shifted, strides_of, unravel
 from tinsmith.kernels.strassen.choice import choice_of, shapes
+from tinsmith.kernels.walk import Position, shifted_to
 
 
 @kernel("MatMul", Tier.SHAPED, dtypes="float32")
@@ -26,10 +26,9 @@ class PlainEnds:
     """Rows of plain arrays, `k` elements each."""
 
     def __init__(self, em: Emit, k: int) -> None:
-        assert em.ins[0] is not None
-        self.em, self.k, self.input = em, k, em.ins[0].pointer
+        self.em, self.k, self.input = em, k, em.input(0).pointer
         self.step = block_of(em.target)
-        self.lead = em.site.out.dims[:-1]
+        self.lead = len(em.site.out.dims) - 1
 
     def source(self, row: Position) -> Ptr:
         return self.input + row * self.k
@@ -37,6 +36,5 @@ class PlainEnds:
     def store(self, row: Position, column: Position, values: Sequence[Val]) -> None:
         em, scales = self.em, (self.em.packed[2] + column).fixed()
         values = [v * (scales + first).load(v.ty.lanes) for first, v in offsets(values)]
-        views = strides_of([*em.extras, em.outs[0]], 0, len(self.lead))
-        here = shifted(em, [*unravel(row, self.lead, views), column])
-        finish_row(here, values, [0] * (len(self.lead) + 1), values[-1].ty.lanes)
+        here = shifted_to(em, 0, self.lead, row, column)
+        finish_row(here, values, [0] * (self.lead + 1), values[-1].ty.lanes)

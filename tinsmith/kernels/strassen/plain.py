@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
-from tinsmith.kernels.places import Position
 from tinsmith.kernels.strassen.form import PRODUCTS
+from tinsmith.kernels.walk import Position
 
 NOTHING = 2.0**-21
 """Of a column's largest element, which is 1 to 2: blocks added up again from more than two factors

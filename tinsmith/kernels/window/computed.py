@@ -166,6 +166,5 @@ def _vectors(width: int) -> Callable[[Emit], None]:
 
 
 def _weights(em: Emit) -> Ptr:
-    view = em.ins[1]
-    assert view is not None
+    view = em.input(1)
     return view.pointer

@@ -18,8 +18,8 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.rows import run
 from tinsmith.kernels.sharing import by_positions
+from tinsmith.kernels.walk import run
 from tinsmith.kernels.window.contract import Level, initial, nest
 from tinsmith.kernels.window.direct import grid, store_tile, traffic
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
@@ -130,8 +130,7 @@ def tiling(target: Target, geo: Geometry) -> Tiling:
 
 def emit_depthwise(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
     """Tiles are (batch, channel block, band), the band innermost."""
-    b, source, width = em.b, em.ins[0], block_of(em.target)
-    assert source is not None
+    b, source, width = em.b, em.input(0), block_of(em.target)
     batch, plane, step = steps(source.spec, geo.rank)
     plan = tiling(em.target, geo)
     stride = [k * s for k, s in zip(geo.stride, step, strict=True)]

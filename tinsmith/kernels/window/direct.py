@@ -28,7 +28,7 @@ from tinsmith.kernels._kernel import (
     one_phase,
 )
 from tinsmith.kernels.layout import LINE, Layout, block_of
-from tinsmith.kernels.rows import run
+from tinsmith.kernels.walk import run
 from tinsmith.kernels.window.contract import HERE, Fetch, Level, Tap, contract, initial
 from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
 from tinsmith.kernels.window.order import Order, PanelPlace, Which, each_panel, order_of
@@ -139,9 +139,7 @@ def flattened(em: Emit, geo: Geometry) -> Geometry:
 
 def lies_flat(em: Emit, geo: Geometry) -> bool:
     """Whether a convolution is pointwise, and nothing lies between the rows of its operands."""
-    views = [em.ins[0], em.outs[0], *em.extras]
-    for view in views:
-        assert view is not None
+    for view in (em.input(0), em.outs[0], *em.extras):
         _, _, (plane, row, pixel) = steps(view.spec, geo.rank)
         flat_rows = geo.rank < 2 or row == pixel * geo.out[2]
         flat_planes = geo.rank < 3 or plane == row * geo.out[1]
@@ -160,8 +158,7 @@ def emit_direct(
     which: Which,
 ) -> None:
     """Tiles are those of `each_panel`."""
-    source = em.ins[0]
-    assert source is not None
+    source = em.input(0)
     geo = flattened(em, geo)
     batch, plane, step = steps(source.spec, geo.rank)
     back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
@@ -255,8 +252,7 @@ def over_blocks(
     """The reduction over channel blocks, taps, and the channels of a block, outermost first. Pixels
     are prefetched `early` blocks before their turn. With `sides`, a channel is that of so many
     groups side by side."""
-    b, source = em.b, em.ins[0]
-    assert source is not None
+    b, source = em.b, em.input(0)
     _, plane, step = steps(source.spec, geo.rank)
     stored = blocks.stored * sum(lanes)
     levels = [Level(blocks.count, plane, geo.taps * stored)]
@@ -315,8 +311,7 @@ def convolve(
     `depth` is the number of products of an output. Output (d, r, c) goes to (d, r, c) * spread,
     where `sink` takes whole blocks also of what the panel computes in halves.
     """
-    b, source, lanes = em.b, em.ins[0], at.lanes
-    assert source is not None
+    b, source, lanes = em.b, em.input(0), at.lanes
     step = steps(source.spec, geo.rank)[2]
     stride = [k * s for k, s in zip(geo.stride, step, strict=True)]
     plan = tiling(em.target, geo.out[1], geo.out[2], lanes, max(1, depth))

@@ -15,7 +15,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.rows import run
+from tinsmith.kernels.walk import run
 from tinsmith.kernels.window.contract import Level, nest
 from tinsmith.kernels.window.direct import flattened, tap_levels, traffic
 from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
@@ -74,8 +74,7 @@ def _pack(w: np.ndarray, width: int) -> np.ndarray:
 
 def emit_few(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
     """Tiles are (batch, band), the band innermost."""
-    b, source, width, outputs = em.b, em.ins[0], block_of(em.target), geo.out_channels
-    assert source is not None
+    b, source, width, outputs = em.b, em.input(0), block_of(em.target), geo.out_channels
     geo = flattened(em, geo)
     batch, plane, step = steps(source.spec, geo.rank)
     stride = [k * s for k, s in zip(geo.stride, step, strict=True)]

@@ -122,8 +122,7 @@ def emit_first_layer(
 
 def _rows_of(em: Emit, geo: Geometry, band: Band, n: Val, d: Val, first: Val) -> Rows:
     """The rows for the outputs from (d, first) of image n; copied, if they are to be."""
-    b, source = em.b, em.ins[0]
-    assert source is not None
+    b, source = em.b, em.input(0)
     batch, channel, step = steps(source.spec, geo.rank)
     image = source.pointer + n * batch
     if not band.copied:

@@ -8,6 +8,7 @@ from tinsmith.codegen.builder import Ptr
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.walk import Walk
 from tinsmith.kernels.window.fold import MAXIMUM, SUM, Carried, Fold, fold_range
 from tinsmith.kernels.window.geometry import steps
 
@@ -36,12 +37,13 @@ def global_pool(site: Site) -> Choice:
 
 def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
     """Tiles are (batch, channel block)."""
-    b, source = em.b, em.ins[0]
-    assert source is not None
+    b, source = em.b, em.input(0)
     rank = len(source.spec.spatial)
     batch, plane, step = steps(source.spec, rank)
     width = source.spec.layout.block
-    extents, strides = _merged(source.spec.spatial, step[3 - rank :])
+    walk = Walk(source.spec.spatial, [step[3 - rank :]])
+    extents = [*(extent for extent, _ in walk.outer), walk.length]
+    strides = [*(walk.strides[0][d] for _, d in walk.outer), walk.steps[0]]
     sums = min(8, extents[-1])
     whole = extents[-1] // sums * sums
 
@@ -72,15 +74,3 @@ def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
             parts = pairs + parts[2 * half :]
         value = parts[0] if fold is MAXIMUM else parts[0] * (1.0 / prod(source.spec.spatial))
         em.finish(value, (n, block, *(0,) * rank))
-
-
-def _merged(sizes: tuple[int, ...], strides: tuple[int, ...]) -> tuple[list[int], list[int]]:
-    """Axes, with those merged between which nothing lies."""
-    extents, gaps = [sizes[-1]], [strides[-1]]
-    for size, stride in zip(sizes[-2::-1], strides[-2::-1], strict=True):
-        if stride == extents[0] * gaps[0]:
-            extents[0] *= size
-        else:
-            extents.insert(0, size)
-            gaps.insert(0, stride)
-    return extents, gaps

@@ -20,8 +20,8 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, View, one_phase, packed_table
 from tinsmith.kernels.layout import Layout, Spec, block_of, spec_of
 from tinsmith.kernels.move.channels import Mix, mix_of
-from tinsmith.kernels.rows import run
 from tinsmith.kernels.transpose import blend
+from tinsmith.kernels.walk import run
 from tinsmith.kernels.window.direct import EFFICIENCY, convolve, over_blocks, traffic
 from tinsmith.kernels.window.geometry import Geometry, Widths, steps
 from tinsmith.kernels.window.order import PanelPlace
@@ -193,8 +193,7 @@ def _reach(geo: Geometry, axis: int, outputs: Any) -> Any:
 def _emit_interleaved(em: Emit, geo: Geometry, plan: Interleaved, room: Spec, count: int) -> None:
     """Tiles are (set, batch, plane, band), the band innermost, whose panels share what it copied.
     Where a block holds one channel of each group, the input is read where it lies."""
-    b, cut, width, source = em.b, plan.cut, plan.width, em.ins[0]
-    assert source is not None
+    b, cut, width, source = em.b, plan.cut, plan.width, em.input(0)
     copied = plan.widths.inputs > 1
     space = View(em.workspace.cast(F32), room) if copied else source
     inner, flat = replace(em, ins=(space, *em.ins[1:])), replace(geo, out=(1, *geo.out[1:]))

@@ -150,8 +150,7 @@ def over_groups(em: Emit, geo: Geometry, plan: Mixed, at: PanelPlace, ids: Ptr) 
 
     The taps are outside the channels, which may lie across two blocks.
     """
-    b, source, widths, lanes = em.b, em.ins[0], plan.widths, at.lanes
-    assert source is not None
+    b, source, widths, lanes = em.b, em.input(0), plan.widths, at.lanes
     _, plane, step = steps(source.spec, geo.rank)
     width, row = block_of(em.target), sum(lanes)
     levels = tap_levels(geo, step, widths.inputs * row)
@@ -191,8 +190,7 @@ def over_groups(em: Emit, geo: Geometry, plan: Mixed, at: PanelPlace, ids: Ptr) 
 
 def _emit_mixed(em: Emit, geo: Geometry, plan: Mixed, count: int) -> None:
     """Tiles are (panel, batch, band), the band innermost."""
-    source = em.ins[0]
-    assert source is not None
+    source = em.input(0)
     batch, _, step = steps(source.spec, geo.rank)
     back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
 

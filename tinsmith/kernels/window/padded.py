@@ -8,7 +8,7 @@ from typing import Any
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels.layout import LINE
-from tinsmith.kernels.rows import blocks, run
+from tinsmith.kernels.walk import blocks, run
 from tinsmith.kernels.window.geometry import Geometry, Triple
 
 

@@ -16,7 +16,7 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.target import Target, overlap
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Site, Skip, one_phase
-from tinsmith.kernels.rows import blocks
+from tinsmith.kernels.walk import blocks
 from tinsmith.kernels.window.contract import Level, nest
 from tinsmith.kernels.window.direct import traffic
 from tinsmith.kernels.window.geometry import Geometry, steps
@@ -216,8 +216,7 @@ class Segment:
     def rows(self, em: Emit, first: Val | int, count: Val | int, fill: float = 0.0) -> Rows:
         """The input rows of so many channels, copied to the beginning of the workspace if they are
         to be, with `fill` around the image."""
-        source, geo, cut = em.ins[0], self.geo, self.cut
-        assert source is not None
+        source, geo, cut = em.input(0), self.geo, self.cut
         _, channel, step = steps(source.spec, geo.rank)
         axes = zip(self.place, geo.stride, geo.begin, strict=True)
         corner = [o * s - p for o, s, p in axes]
@@ -237,8 +236,7 @@ def each_segment(
 ) -> None:
     """Tiles are (batch, group of `inputs` channels, output plane, band, part), the part
     innermost."""
-    b, source = em.b, em.ins[0]
-    assert source is not None
+    b, source = em.b, em.input(0)
     batch, channel, _ = steps(source.spec, geo.rank)
     groups = geo.channels // inputs
     with b.loop(em.begin, em.end) as t:

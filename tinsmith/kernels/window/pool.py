@@ -14,8 +14,8 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel, one_phase, packed_table
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.rows import run
 from tinsmith.kernels.sharing import by_positions
+from tinsmith.kernels.walk import run
 from tinsmith.kernels.window.direct import traffic
 from tinsmith.kernels.window.fold import MAXIMUM, SUM, Carried, Fold, Part, fold_range
 from tinsmith.kernels.window.geometry import Geometry, Triple, pool_geometry, steps
@@ -150,8 +150,7 @@ def emit_pool(
 ) -> None:
     """Tiles are (batch, band of rows, channel block), the block innermost; the last comes first:
     that of its input which was written last is still in the cache."""
-    b, source = em.b, em.ins[0]
-    assert source is not None
+    b, source = em.b, em.input(0)
     batch, plane, step = steps(source.spec, geo.rank)
     stride = [k * s for k, s in zip(geo.stride, step, strict=True)]
     back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))

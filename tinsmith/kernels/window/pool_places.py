@@ -49,8 +49,7 @@ def _distances(geo: Geometry, order: int) -> Triple:
 
 def _emit(em: Emit, geo: Geometry, blocks: int) -> None:
     """Tiles are rows of the output: (batch, channel block, depth, height)."""
-    b, source = em.b, em.ins[0]
-    assert source is not None
+    b, source = em.b, em.input(0)
     batch, plane, step = steps(source.spec, geo.rank)
     width, size = source.spec.layout.block, prod(geo.size)
     distances = _distances(geo, em.site.attr("storage_order"))

@@ -272,8 +272,7 @@ def _table(plan: Phases) -> np.ndarray:
 
 def emit_transposed(em: Emit, plan: Phases, way: Way, count: int) -> None:
     """Tiles are (group, panel, batch, band); each does its band of every phase."""
-    source, geo = em.ins[0], plan.geometry
-    assert source is not None
+    source, geo = em.input(0), plan.geometry
     batch, plane, _ = steps(source.spec, geo.rank)
     beside = way.blocks.count * plane if way.blocks else 0
 
@@ -301,8 +300,7 @@ def _emit_group(
     sink: Sink,
 ) -> None:
     """A band of each phase of a group, whose weights and rows of the table begin here."""
-    b, source, geo, taps = em.b, em.ins[0], plan.geometry, prod(group.kernel)
-    assert source is not None
+    b, source, geo, taps = em.b, em.input(0), plan.geometry, prod(group.kernel)
     step = steps(source.spec, geo.rank)[2]
     sub = replace(geo, out=group.out, kernel=group.kernel, stride=(1, 1, 1), dilation=plan.dilation)
 

@@ -29,7 +29,7 @@ from tinsmith.kernels._kernel import (
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.moderate import are_finite, are_moderate
 from tinsmith.kernels.move.strided import emit_copy, emit_fill, plan_copy
-from tinsmith.kernels.rows import blocks, run
+from tinsmith.kernels.walk import blocks, run
 from tinsmith.kernels.window.contract import Level, nest
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.plain import Rows, Segment, each_segment
@@ -167,8 +167,7 @@ def _segment(em: Emit, few: Few, number: int, at: Segment) -> None:
 def _rows(em: Emit, few: Few, at: Segment, first: Val | int, count: Val | int) -> Rows:
     """The input rows of so many channels of a segment. Of a row that is cut in parts, those that
     tiles do not leave are read where they are."""
-    b, geo, cut, source = em.b, few.places, few.cut, em.ins[0]
-    assert source is not None
+    b, geo, cut, source = em.b, few.places, few.cut, em.input(0)
     if not few.reads_inside:
         return at.rows(em, first, count)
     _, channel, _ = steps(source.spec, geo.rank)

@@ -17,7 +17,7 @@ from tinsmith.codegen.types import F32, I32
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.moderate import LARGE
 from tinsmith.kernels.move.strided import emit_fill
-from tinsmith.kernels.rows import blocks, run
+from tinsmith.kernels.walk import blocks, run
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.padded import each_vector, fill_row, parts_of
 from tinsmith.kernels.window.plain import Rows, Segment, strided
@@ -32,8 +32,7 @@ DROPPED = 17  # bits of logarithms, so that their sums stay below 2^31
 def are_alike(em: Emit, few: Few, at: Segment, space: Ptr) -> Val:
     """Whether the inputs of a segment, or some more, are finite and of one size; `space` is for
     `judged` elements."""
-    b, source, geo, cut = em.b, em.ins[0], at.geo, at.cut
-    assert source is not None
+    b, source, geo, cut = em.b, em.input(0), at.geo, at.cut
     lanes, space = b.target.lanes, space.cast(I32)
     _, channel, step = steps(source.spec, geo.rank)
     whole, vectors, total = cut.parts == 1, *judged(geo, cut, lanes)
@@ -109,8 +108,7 @@ def mix(
 def _mix_rows(em: Emit, few: Few, way: Way, at: Segment, c: Val | int, z: Val, to: Ptr) -> None:
     """The sequences of one plane, each of sums of neighbouring rows of the image; rows of zeros lie
     around it."""
-    b, geo, source = em.b, at.geo, em.ins[0]
-    assert source is not None
+    b, geo, source = em.b, at.geo, em.input(0)
     _, channel, step = steps(source.spec, geo.rank)
     lanes = em.target.lanes
     high, pitch = few.mixed(lanes)

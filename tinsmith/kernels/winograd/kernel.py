@@ -185,8 +185,7 @@ Turn = Callable[[Array, Plan], Array]
 
 
 def first_input(em: Emit) -> View:
-    view = em.ins[0]
-    assert view is not None
+    view = em.input(0)
     return view
 
 

@@ -96,8 +96,7 @@ def emit_halves(em: Emit, geo: Geometry, image: Spec) -> None:
     A vector of a source row holds pairs (even, odd) of V / 2 places; V / 2 such vectors, of
     different source rows and channels, are transposed to the lanes of V / 2 places.
     """
-    b, source = em.b, em.ins[0]
-    assert source is not None
+    b, source = em.b, em.input(0)
     width = image.layout.block
     pairs, high, wide = width // 2, *image.spatial
     batch, channel, row, _ = source.spec.strides

@@ -1,4 +1,8 @@
-"""Folding one contiguous row of elements to scalars, with vectors, several chains, and any tail."""
+"""Folding rows of elements to one element each: sums, products, extremes.
+
+`fold_row` folds one contiguous row along the lanes of vectors, in several independent chains, and
+takes any length. `short_rows` are those that would not fill a vector: each lane holds another row.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,9 @@ from functools import partial, reduce
 from tinsmith.codegen.builder import Builder, Ptr
 from tinsmith.codegen.types import F32, Ty
 from tinsmith.codegen.values import Val
-from tinsmith.kernels.places import Position
+from tinsmith.kernels.emit import Emit
+from tinsmith.kernels.transpose import columns
+from tinsmith.kernels.walk import Position, finish_run
 from tinsmith.records import dataclass
 
 Step = Callable[[Position, int, "Val | None", list[Val]], Sequence[Val]]
@@ -53,7 +59,8 @@ def keep(mask: Val | None, value: Val, otherwise: float) -> Val:
 
 
 SHORT = 8
-"""Rows of at most so many vectors are not loops: their values can stay in registers."""
+"""Vectors of a row up to which it is no loop: its values then stay in registers, half of the 16 of
+AVX2 (estimated)."""
 
 
 def is_short(n: int, lanes: int) -> bool:
@@ -61,18 +68,34 @@ def is_short(n: int, lanes: int) -> bool:
 
 
 class Remembered:
-    """Loads from a row, each at most once where positions are numbers (in short rows)."""
+    """A row in memory, of which a short one is read and written at most once: what was loaded or
+    stored where positions are numbers stays in registers."""
 
-    def __init__(self, row: Ptr) -> None:
-        self.row = row
+    def __init__(self, row: Ptr, short: bool = True) -> None:
+        self.row, self.short = row, short
         self._seen: dict[tuple[int, int], Val] = {}
 
-    def load(self, at: Position, size: int, mask: Val | None) -> Val:
+    def load(self, at: Position, size: int, mask: Val | None = None) -> Val:
         if not isinstance(at, int):
             return (self.row + at).load(size, mask)
         if (at, size) not in self._seen:
-            self._seen[at, size] = (self.row + at).load(size, mask)
+            value = (self.row + at).load(size, mask)
+            if not self.short:
+                return value
+            self._seen[at, size] = value
         return self._seen[at, size]
+
+    def store(self, at: Position, value: Val) -> None:
+        if self.short and isinstance(at, int):
+            self._seen[at, value.ty.lanes] = value
+        else:
+            (self.row + at).store(value)
+
+    def flush(self) -> None:
+        """Write what was stored, to be read from other positions than it was stored at."""
+        for (at, _), value in self._seen.items():
+            (self.row + at).store(value)
+        self._seen.clear()
 
 
 def each_part(
@@ -148,3 +171,42 @@ def _pairwise(fold: Fold, values: list[Val]) -> Val:
             values[half - 1 : half] if len(values) % 2 else []
         )
     return values[0]
+
+
+# ---- short rows
+
+LONGEST = 8
+"""Elements of a row up to which taking columns out of vectors pays (estimated: a column of n takes
+n - 1 shuffles)."""
+
+
+@dataclass(frozen=True)
+class ShortRows:
+    """`count` rows of `length` elements, one after the other, of which `lanes` are a unit; the last
+    unit overlaps the one before."""
+
+    count: int
+    length: int
+    lanes: int
+
+    @property
+    def units(self) -> int:
+        return -(-self.count // self.lanes)
+
+    @property
+    def overlap(self) -> bool:
+        """Whether the last unit finishes rows of the one before again."""
+        return self.count % self.lanes > 0
+
+    def emit(self, em: Emit, unit: Position, fold: Callable[[list[Val]], Val]) -> None:
+        """Store `fold(columns)`, one element for each row of the unit, to output 0."""
+        first = em.b.minimum(unit * self.lanes, self.count - self.lanes)
+        x = (em.input(0).pointer + first * self.length).fixed()
+        finish_run(em, fold(columns(x, self.length, self.lanes)), 0, first, None)
+
+
+def short_rows(count: int, length: int, lanes: int) -> ShortRows | None:
+    """The rows as short ones; None where they are too long, or too few to fill a vector."""
+    if length > LONGEST or lanes == 1 or count < lanes:
+        return None
+    return ShortRows(count, length, lanes)

@@ -1,0 +1,63 @@
+"""A part of a graph that another backend computes, as a step of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tinsmith.backends import BACKENDS, Job
+from tinsmith.errors import BackendFailed, TinsmithError
+from tinsmith.graph import Node
+from tinsmith.ops.region import Part
+from tinsmith.runtime.program import shown
+
+
+class Running:
+    """What computes a Part node: its backend's runner, whose results are compared with the types
+    that were planned. Raises BackendFailed where it fails, or gives others."""
+
+    name = Part.name
+
+    def __init__(self, node: Node, job: Job) -> None:
+        body, backend = node.attrs["body"], node.attrs["backend"]
+        self._what = f"{node.origin}: the backend {backend!r}"
+        self._outputs = body.outputs
+        try:
+            self._runner = BACKENDS[backend].compile(body, job)
+        except TinsmithError:
+            raise
+        except Exception as error:
+            raise self._failed(f"cannot compile {len(body)} nodes", error) from error
+
+    def evaluate(self, arrays: tuple[Any, ...], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+        try:
+            results = self._runner.run(arrays)
+        except TinsmithError:
+            raise
+        except Exception as error:
+            given = ", ".join(map(shown, arrays))
+            raise self._failed(f"failed on {given}", error) from error
+        if not isinstance(results, list | tuple) or len(results) != len(self._outputs):
+            raise BackendFailed(
+                f"{self._what} must give a list of {len(self._outputs)} arrays, and gave "
+                f"{type(results).__name__} of {np.size(results)}"
+            )
+        for v, a in zip(self._outputs, results, strict=True):
+            if v.dtype == object:
+                continue
+            if not isinstance(a, np.ndarray) or a.dtype != v.dtype or not _fits(v.shape, a.shape):
+                found = shown(a) if isinstance(a, np.ndarray) else type(a).__name__
+                raise BackendFailed(f"{self._what} gave {found} for {v.name!r}, which is {v.type}")
+        return tuple(results)
+
+    def _failed(self, what: str, error: Exception) -> BackendFailed:
+        return BackendFailed(f"{self._what} {what}: {type(error).__name__}: {error}")
+
+
+def _fits(shape: Any, dims: tuple[int, ...]) -> bool:
+    return shape is None or (
+        len(shape) == len(dims)
+        and all(isinstance(d, str) or d == n for d, n in zip(shape, dims, strict=True))
+    )

@@ -1,0 +1,101 @@
+"""Which backend computes which node: a graph is split between those that were asked for.
+
+Each node goes to the first that takes it. Nodes that go to the backend whose program runs the
+graph stay as they are; those of any other become Part nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tinsmith.backends import DEFAULT, Backend
+from tinsmith.backends.cpu import HOST
+from tinsmith.errors import NoBackend
+from tinsmith.graph import Graph, Node, Value
+from tinsmith.ops.region import Part
+from tinsmith.passes.report import Report
+from tinsmith.rewrite import Refusal
+
+
+def split(graph: Graph, backends: Mapping[str, Backend]) -> Report:
+    """Split a graph, in place. The report says who declined which node, and why. Raises NoBackend
+    for a node that none of the backends takes."""
+    report = Report()
+    owners = {node: _owner(node, backends, report) for node in graph.nodes}
+    for (backend, _), nodes in _groups(owners).items():
+        _part(graph, nodes, backend)
+    return report
+
+
+def idle(graph: Graph, backends: Mapping[str, Backend]) -> list[str]:
+    """The backends that compute nothing of a split graph."""
+    named = {n.attrs["backend"] for n in graph.nodes if n.op is Part}
+    if any(n.op is not Part for n in graph.nodes):
+        named |= {name for name, backend in backends.items() if backend is HOST}
+    return [name for name in backends if name not in named]
+
+
+def _owner(node: Node, backends: Mapping[str, Backend], report: Report) -> str:
+    """The backend that gets a node; "" for the one whose program runs the graph."""
+    if "check" in node.op.traits:
+        return ""
+    reasons = []
+    for name, backend in backends.items():
+        if not (why := backend.takes(node)):
+            return "" if backend is HOST else name
+        reasons.append(f"{name}: {why}")
+        report.refusals.append(Refusal(f"backend {name}", node.name, why, (node.name,)))
+    raise NoBackend(
+        f"{node.origin}: no backend that was asked for computes {node.op.name} ("
+        f"{'; '.join(reasons)}); backend={','.join([*backends, DEFAULT])!r} lets "
+        f"{DEFAULT!r} do it"
+    )
+
+
+def _groups(owners: Mapping[Node, str]) -> dict[tuple[str, int], list[Node]]:
+    """The nodes of each part, by its backend and a number that grows along every path that leaves
+    a part: so no part waits for itself."""
+    levels: dict[Node, int] = {}
+    groups: dict[tuple[str, int], list[Node]] = {}
+    for node, owner in owners.items():
+        before = [v.producer for v in node.inputs if v is not None and v.producer is not None]
+        level = max((levels[p] + (owners[p] != owner) for p in before), default=0)
+        levels[node] = level
+        if owner:
+            groups.setdefault((owner, level), []).append(node)
+    return groups
+
+
+def _part(graph: Graph, nodes: list[Node], backend: str) -> None:
+    """Put nodes into a Part node, which gives what others read of them, under the same names."""
+    body = Graph(f"{graph.name} on {backend}", graph.file)
+    inside: dict[Value, Value] = {}
+    read: list[Value] = []
+    for node in nodes:
+        for v in node.inputs:
+            if v is None or v in inside:
+                continue
+            if v.const is not None:
+                inside[v] = body.const(v.const, v.name)
+            else:
+                inside[v] = body.input(v.name, v.type)
+                read.append(v)
+        inputs = tuple(None if v is None else inside[v] for v in node.inputs)
+        copy = body.adopt(node, inputs)
+        inside.update(zip(node.outputs, copy.outputs, strict=True))
+    own = set(nodes)
+    given = [
+        v for n in nodes for v in n.outputs if v in graph.outputs or not own.issuperset(v.uses)
+    ]
+    body.outputs = [inside[v] for v in given]
+    part = graph.add(
+        Part, *read, name=backend, outputs=[v.name for v in given], origin=nodes[0].origin,
+        before=nodes[0], body=body, backend=backend,
+    )  # fmt: skip
+    for old, new in zip(given, part.outputs, strict=True):
+        named = old.name
+        graph.replace(old, new)
+        if new.name != named:
+            old.name, new.name = new.name, old.name
+    for node in reversed(nodes):
+        graph.remove(node)

@@ -1,0 +1,350 @@
+"""Walks: how kernels visit the elements of tensors of any rank, as lines of vectors.
+
+A kernel without windows visits all elements of some dimensions, in several tensors at once that
+may lie differently: parts of larger ones, broadcast operands, images with a halo. The terms:
+
+axis         a run of dimensions through which every tensor steps evenly, merged into one. Dense
+             tensors have one axis; a matrix and a row that is broadcast over it have two.
+lane axis    the innermost axis. Vectors run along it; one pass along it is a *line*.
+outer axes   all others. One flat number counts the lines, so that a tile may be any range of
+             them; `digits` takes it apart where an address needs that.
+rest         what a line has left after its full vectors: one vector under a mask, narrower
+             vectors, or single elements, whichever the machine is good at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from math import prod
+from typing import NamedTuple
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.kernels.emit import Emit, View
+from tinsmith.records import dataclass
+
+Position = Val | int
+Axis = tuple[int, int]  # extent, and the dimension whose strides are the axis's
+Strides = Sequence[int]  # of one tensor, in elements, one a dimension
+
+
+# ---- loops
+
+
+def run(b: Builder, lo: Position, hi: Position, body: Callable[[Position], None]) -> None:
+    """A loop over [lo, hi) that vanishes where it is known to run once or never."""
+    if isinstance(lo, int) and isinstance(hi, int) and hi - lo <= 1:
+        if hi > lo:
+            body(lo)
+        return
+    with b.loop(lo, hi) as i:
+        body(i)
+
+
+def share(part: Position, parts: int, count: int) -> tuple[Position, Position]:
+    """The range of `count` units that is one of `parts` about equal parts."""
+    if parts == 1:
+        return 0, count
+    return part * count // parts, (part + 1) * count // parts
+
+
+@contextmanager
+def blocks(b: Builder, count: Position, size: int) -> Iterator[Position]:
+    """The starts of blocks that cover `count` elements, which are no fewer than the `size` of one:
+    the last may overlap another."""
+    if isinstance(count, int) and count == size:
+        yield 0
+        return
+    with b.loop(0, (count + (size - 1)) // size) as k:
+        yield b.minimum(k * size, count - size)
+
+
+# ---- axes
+
+
+def merged(dims: Sequence[int], strides: Sequence[Strides]) -> list[Axis]:
+    """`dims` as few axes, outermost first, for tensors with these strides. Extents of 1 vanish.
+
+    merged((2, 3, 4), [(12, 4, 1), (0, 4, 1)]) is [(2, 0), (12, 2)]: the second tensor, which is
+    broadcast along dimension 0, keeps that apart.
+    """
+    axes: list[Axis] = []
+    for d, extent in enumerate(dims):
+        if extent == 1:
+            continue
+        if axes:
+            outer, at = axes[-1]
+            if all(s[at] == s[d] * extent for s in strides):
+                axes[-1] = (outer * extent, d)
+                continue
+        axes.append((extent, d))
+    return axes
+
+
+def digits(flat: Position, axes: Sequence[Axis]) -> Iterator[tuple[int, Position]]:
+    """(dimension, index) of a flat number within the axes, innermost first."""
+    for k in range(len(axes) - 1, 0, -1):
+        extent, d = axes[k]
+        index, flat = flat % extent, flat // extent
+        yield d, index
+    if axes:
+        yield axes[0][1], flat
+
+
+def moved(p: Ptr, strides: Strides, index: Iterable[tuple[int, Position]]) -> Ptr:
+    """The address after steps along some dimensions."""
+    constant = 0
+    for d, i in index:
+        if isinstance(i, int):
+            constant += i * strides[d]
+        elif strides[d]:
+            p = p + i * strides[d]
+    return p + constant
+
+
+class Walk:
+    """How to visit dimensions `first` .. of some tensors; `dims`, and the `strides` of each tensor,
+    tell these dimensions alone.
+
+    `outer` axes count the `lines`, each of `length` elements along dimension `lane`; `steps` are
+    those of each tensor along a line. Of a (2, 3, 4) tensor and a (3, 4) one that is broadcast,
+
+        Walk((2, 3, 4), [(12, 4, 1), (0, 4, 1)])
+
+    has two lines of 12 elements, along dimension 2, and steps 1 and 1.
+
+    `innermost`: lines have the steps of the last dimension, even where that has one element only
+    and the tensors step otherwise through the dimension before.
+    """
+
+    def __init__(
+        self,
+        dims: Sequence[int],
+        strides: Sequence[Strides],
+        first: int = 0,
+        innermost: bool = False,
+    ) -> None:
+        self.strides, self.first, self.rank = strides, first, first + len(dims)
+        self.axes, last = merged(dims, strides), len(dims) - 1
+        if innermost and self.axes and any(s[self.axes[-1][1]] != s[last] for s in strides):
+            self.axes.append((1, last))
+        *self.outer, (self.length, lane) = self.axes or [(1, last)]
+        self.lane = first + lane
+        self.steps = [s[lane] if s else 1 for s in strides]
+        self.lines = prod(extent for extent, _ in self.outer)
+
+    def index(self, flat: Position) -> list[Position]:
+        """The index of a flat number over all axes, for `View.at`: zeros up to dimension `first`.
+        An entry may exceed its dimension where that is merged with others."""
+        return self._index(digits(flat, self.axes))
+
+    def element(self, line: Position, i: Position) -> list[Position]:
+        """The index of element i of a line."""
+        return self._index([*digits(line, self.outer), (self.lane - self.first, i)])
+
+    def _index(self, entries: Iterable[tuple[int, Position]]) -> list[Position]:
+        index: list[Position] = [0] * self.rank
+        for d, i in entries:
+            index[self.first + d] = i
+        return index
+
+    def each(self, b: Builder, body: Callable[[list[Position]], None]) -> None:
+        """`body(index)` at every element, in one loop for each axis."""
+
+        def level(axes: Sequence[Axis], entries: list[tuple[int, Position]]) -> None:
+            if not axes:
+                body(self._index(entries))
+                return
+            (extent, d), *rest = axes
+            run(b, 0, extent, lambda i: level(rest, [*entries, (d, i)]))
+
+        level(self.axes, [])
+
+    def starts(self, pointers: Sequence[Ptr], line: Position) -> list[Ptr]:
+        """Where a line begins in every tensor, of which `pointers` tell the first elements."""
+        index = list(digits(line, self.outer))
+        return [moved(p, s, index).fixed() for p, s in zip(pointers, self.strides, strict=True)]
+
+    def shared(
+        self,
+        b: Builder,
+        pointers: Sequence[Ptr],
+        part: Position,
+        parts: int,
+        body: Callable[[Sequence[Ptr], Position, Position], None],
+        units: int | None = None,
+    ) -> None:
+        """Share `part` of `parts`: `body(starts, lo, hi)` for each of its lines, with lo = 0 and hi
+        the `units` of a line (its elements, if not given); a single line is itself shared."""
+        units = self.length if units is None else units
+        if self.outer:
+            first, last = share(part, parts, self.lines)
+            run(b, first, last, lambda line: body(self.starts(pointers, line), 0, units))
+        else:
+            body(pointers, *share(part, parts, units))
+
+
+# ---- walks over the output
+
+
+def walk_of(
+    em: Emit, first: int, last: int, others: Sequence[View] = (), dims: Sequence[int] = ()
+) -> Walk:
+    """The walk over dimensions first .. last - 1 of output 0, through that, the extras and other
+    views of as many dimensions. `dims`: the extents, where these are not the output's."""
+    views = (*em.extras, em.outs[0], *others)
+    dims = (dims or em.site.out.dims)[first:last]
+    return Walk(dims, [v.spec.strides[first:last] for v in views], first)
+
+
+def shifted(em: Emit, index: Sequence[Position]) -> Emit:
+    """The same emission with element `index` of the output as its new (0, ..., 0): `finish` and
+    `epilogue` with constant indices then address by constants only."""
+    out, *more = em.outs
+    extras = tuple(shifted_view(v, index) for v in em.extras)
+    return replace(em, extras=extras, outs=(shifted_view(out, index), *more))
+
+
+def shifted_view(view: View, index: Sequence[Position]) -> View:
+    return View(view.at(*index).fixed(), view.spec)
+
+
+def shifted_to(em: Emit, first: int, last: int, flat: Position, *after: Position) -> Emit:
+    """The emission shifted to a flat number over dimensions first .. last - 1 of the output, and to
+    the indices `after` in the next ones."""
+    return shifted(em, [*walk_of(em, first, last).index(flat), *after])
+
+
+def spread(view: View, dims: Sequence[int], first: int) -> View:
+    """A plain operand whose dimensions are `dims[first:]` (or some of these from `first` on), or 1
+    where it broadcasts, as a view of `dims`."""
+    own = view.spec.dims
+    steps = [0 if e == 1 else s for e, s in zip(own, view.spec.strides, strict=True)]
+    wide = (*(0,) * first, *steps, *(0,) * (len(dims) - first - len(own)))
+    return View(view.pointer, replace(view.spec, dims=tuple(dims), strides=wide))
+
+
+def along(view: View, d: int) -> View:
+    """The view for vectors along dimension d: one element in all lanes where it broadcasts."""
+    return View(view.pointer, replace(view.spec, lane=0 if view.spec.strides[d] == 0 else 1))
+
+
+Index = Callable[[Position], list[Position]]
+Line = Callable[[Emit, list[View], Position, int, Index], None]
+
+
+def each_line(
+    em: Emit, dims: Sequence[int], others: Sequence[View], body: Line, first: int = 0
+) -> None:
+    """Walk dimensions `first` .. of `dims` as lines through which every plain view steps evenly.
+
+    `dims` may be smaller than the output's (a part of it, at which `em` is shifted). For each line
+    calls `body(em, others, position, length, index)`: emission and other views shifted to its
+    start, the flat position of that, and `index(i)`, the index of its element i for `finish` and
+    `load`. Vectors may run along a line: lane handling is adapted to its dimension.
+    """
+    walk = walk_of(em, first, len(dims), others, dims)
+
+    def line(number: Position) -> None:
+        start = number * walk.length
+        where = walk.index(start)
+        here = shifted(em, where)
+        here = replace(here, extras=tuple(along(v, walk.lane) for v in here.extras))
+        there = [along(shifted_view(v, where), walk.lane) for v in others]
+        body(here, there, start, walk.length, lambda i: walk.element(0, i))
+
+    run(em.b, 0, walk.lines, line)
+
+
+def finish_run(em: Emit, value: Val, first: int, flat: Position, mask: Val | None) -> None:
+    """Epilogue and store of a vector of neighbours in dimensions `first` .. of a plain output, from
+    flat position `flat` of these on; `em` is shifted to the place in the dimensions before."""
+    dims = em.site.out.dims
+    walk = walk_of(em, first, len(dims))
+    if not walk.outer:
+        lined = replace(em, extras=tuple(along(v, walk.lane) for v in em.extras)) if dims else em
+        lined.finish(value, walk.index(flat), mask)
+        return
+    total = prod(dims[first:])
+    for lane in range(value.ty.lanes):
+        at, one = flat + lane, value.lane(lane) if value.ty.lanes > 1 else value
+        if mask is None:
+            em.finish(one, walk.index(at))
+        else:
+            with em.b.when(em.b.index(at) < total):
+                em.finish(one, walk.index(at))
+
+
+# ---- neighbours side by side
+
+
+class Part(NamedTuple):
+    """A vector of a block: elements of the block before it, its lanes, and which of these count
+    (None: all)."""
+
+    offset: int
+    lanes: int
+    mask: Val | None
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A line of `count` elements cut into blocks of up to `vectors` vectors of `lanes`, of which
+    all vectors are computed side by side."""
+
+    count: int
+    lanes: int
+    vectors: int
+
+    @property
+    def width(self) -> int:
+        """The elements of all blocks but the last, which may have fewer."""
+        return self.lanes * min(self.vectors, -(-self.count // self.lanes))
+
+    @property
+    def number(self) -> int:
+        return -(-self.count // self.width)
+
+    def emit(
+        self, b: Builder, block: Position, body: Callable[[Position, list[Part]], None]
+    ) -> None:
+        """`body(first, parts)` for one block, which begins with element `first`; the last vectors
+        of the last block are masked or narrower."""
+        lanes = self.lanes
+        full, rest = divmod(self.count, self.width)
+
+        def some(first: Position, count: int) -> None:
+            parts = [Part(at, lanes, None) for at in range(0, count - lanes + 1, lanes)]
+            whole = len(parts) * lanes
+            for at, size, mask in b.pieces(count - whole, lanes):
+                parts.append(Part(whole + at, size, mask))
+            body(first, parts)
+
+        if not rest:
+            some(block * self.width, self.width)
+        elif not full:
+            some(0, rest)
+        else:
+            b.choose(
+                b.index(block) < full,
+                lambda: some(block * self.width, self.width),
+                lambda: some(full * self.width, rest),
+            )
+
+
+class Around(NamedTuple):
+    """A dense tensor around one of its dimensions, of extent n: [outer][n][inner]."""
+
+    outer: int
+    n: int
+    inner: int
+
+    def __str__(self) -> str:
+        return f"{self.outer} x {self.n} x {self.inner}"
+
+
+def around(dims: Sequence[int], axis: int) -> Around:
+    """The dimensions before `axis`, which may count from the end, that one, and those after it."""
+    axis %= len(dims)
+    return Around(prod(dims[:axis]), dims[axis], prod(dims[axis + 1 :]))
