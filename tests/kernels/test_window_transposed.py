@@ -115,6 +115,13 @@ def test_sums_of_few_outputs_do_not_spill(case, target):
     assert spills(machine_code("ConvTranspose", *case, "conv_transposed_few", target)) == []
 
 
+@pytest.mark.parametrize("channels", [5, 200])
+@pytest.mark.parametrize("size", [(9, 16), (16, 33), (5, 40)])
+def test_what_is_around_the_image_stays_where_channels_come_in_parts(size, channels):
+    case = conv_transposed(2, channels, 3, size, (4, 6), stride=(2, 3), pad=PAD)
+    check("ConvTranspose", *case, kernel="conv_transposed_few", consts=(1, 2))
+
+
 FEWER = {f"F({a.m},{a.r})": a for a in savings(4, 4, "default")}
 FMA = [level_param(name) for name in ("avx512", "avx2")]
 
@@ -138,6 +145,14 @@ def only(monkeypatch):
         monkeypatch.setattr(transposed_few, "plan_few", plan)
 
     return use
+
+
+@pytest.mark.parametrize("target", FMA)
+@pytest.mark.parametrize("algorithm", ["F(2,2)", "F(3,3)", "F(4,2)"])
+def test_sums_by_fewer_products_do_not_spill(algorithm, target, only):
+    only(FEWER[algorithm])
+    case = conv_transposed(1, 56, 1, (32, 128), (9, 9), stride=(4, 4), pad=(3, 3, 2, 2))
+    assert spills(machine_code("ConvTranspose", *case, "conv_transposed_few", target)) == []
 
 
 @pytest.mark.parametrize("target", FMA)

@@ -11,6 +11,8 @@ from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.walk import blocks, run
 from tinsmith.kernels.window.geometry import Geometry, Triple
 
+UNROLLED = 4  # vectors of a row
+
 
 def copy_rows(
     b: Builder,
@@ -57,6 +59,42 @@ def copy_rows(
             filled(to, pitch)
 
         b.choose(within, copy, clear)
+
+
+def copy_inside(
+    b: Builder,
+    image: Ptr,
+    space: Ptr,
+    geo: Geometry,
+    corner: Sequence[Val | int],
+    extent: tuple[int, int],
+    channels: Val | int,
+    channel: int,
+    step: Triple,
+) -> None:
+    """The same of neighbouring planes, but for what lies around the image: `space` holds that."""
+    depth, (lines, pitch), lanes = geo.kernel[0], extent, b.target.lanes
+    before, front, planes, _ = parts_of(b, corner[0], depth, geo.size[0])
+    above, top, rows, _ = parts_of(b, corner[1], lines, geo.size[1])
+    left, skipped, inside, _ = parts_of(b, corner[2], pitch, geo.size[2])
+    source = image + front * step[0] + top * step[1] + skipped
+    target = space + ((before * lines + above) * pitch + left)
+
+    def row(c: Val | int, z: Val | int, y: Val | int) -> None:
+        x = (source + c * channel + z * step[0] + y * step[1]).fixed()
+        to = (target + ((c * depth + z) * lines + y) * pitch).fixed()
+
+        def piece(i: Any, n: int, mask: Val | None) -> None:
+            (to + i).store((x + i).load(n, mask), mask)
+
+        if isinstance(inside, int) and lanes <= inside <= UNROLLED * lanes:
+            for i in range(0, inside, lanes):
+                piece(min(i, inside - lanes), lanes, None)
+        else:
+            each_vector(b, inside, piece)
+
+    with b.loop(0, channels) as c:
+        run(b, 0, planes, lambda z: run(b, 0, rows, lambda y: row(c, z, y)))
 
 
 def parts_of(b: Builder, first: Val | int, pitch: int, size: int) -> tuple[Val | int, ...]:

@@ -159,6 +159,8 @@ def _segment(em: Emit, few: Few, number: int, at: Segment) -> None:
 
     if few.depth < few.inputs:
         emit_fill(b, b.zero(F32), buffer, 0, sums, em.target.lanes)
+        if not few.saves:  # (what is around the image stays there)
+            emit_fill(b, b.zero(F32), em.workspace.cast(F32), 0, copied, em.target.lanes)
     run(b, 0, -(-few.inputs // few.depth), part)
     line = buffer + sums
     run(b, 0, at.high, lambda r: _finish(em, few, way, at, r, buffer + r * few.row, line))
@@ -168,14 +170,15 @@ def _rows(em: Emit, few: Few, at: Segment, first: Val | int, count: Val | int) -
     """The input rows of so many channels of a segment. Of a row that is cut in parts, those that
     tiles do not leave are read where they are."""
     b, geo, cut, source = em.b, few.places, few.cut, em.input(0)
+    rows = at.rows if not few.cut.copied or few.depth == few.inputs else at.rows_inside
     if not few.reads_inside:
-        return at.rows(em, first, count)
+        return rows(em, first, count)
     _, channel, _ = steps(source.spec, geo.rank)
     start = b.index(at.place[2] - geo.begin[2])
     inner = (start >= 0) & (start + (few.pitch + geo.kernel[2] - 1) <= geo.size[2])
 
     def copy() -> None:
-        at.rows(em, first, count)
+        rows(em, first, count)
 
     b.choose(inner, lambda: None, copy)
     image, copied = at.image + first * channel + start, em.workspace.cast(F32)

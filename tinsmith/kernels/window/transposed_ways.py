@@ -16,7 +16,7 @@ from tinsmith.kernels.window.geometry import Triple, triple
 from tinsmith.kernels.window.tiles import cut
 from tinsmith.kernels.window.transposed import Axes
 from tinsmith.kernels.winograd.choose import GROWTH
-from tinsmith.kernels.winograd.matrices import Bilinear, bilinear, supported
+from tinsmith.kernels.winograd.matrices import Bilinear, bilinear, floats, supported
 from tinsmith.records import dataclass
 
 MOST_PLACES, MOST_TAPS = 4, 4  # of one algorithm
@@ -91,12 +91,15 @@ def savings(taps: int, places: int, precision: str) -> list[Bilinear]:
     ]
 
 
+@functools.lru_cache(maxsize=16)
 def way_of(axes: Axes, least: Triple, outputs: int, algorithm: Bilinear, axis: int) -> Way:
     """All columns, those that see the same offsets side by side; `least` is the first offset of
     each axis, which counts as 0."""
     sequences: dict[Terms, int] = {}
     found: list[tuple[int, list[tuple[int, Triple, Terms]]]] = []
     step, count, across = algorithm.m, algorithm.products, len(axes.phases[2])
+    factors = floats(algorithm.g).tolist()
+    of = [[(j, c) for j, c in enumerate(row) if c] for row in floats(algorithm.bt).tolist()]
     each = enumerate(product(range(outputs), product(*axes.phases)))
     for k, (m, phases) in each:
         seen = [
@@ -105,9 +108,9 @@ def way_of(axes: Axes, least: Triple, outputs: int, algorithm: Bilinear, axis: i
         ]
         for i in range(count):
             column: list[tuple[int, Triple, Terms]] = []
-            for offset, weights in _terms(axes.geometry.kernel, m, seen, algorithm, axis, i):
+            for offset, weights in _terms(axes.geometry.kernel, m, seen, axis, factors[i]):
                 start = offset[axis]
-                inputs = [(start + j, float(c)) for j, c in enumerate(algorithm.bt[i]) if c]
+                inputs = [(start + j, c) for j, c in of[i]]
                 ahead = inputs[0][0] // step
                 terms = tuple((at - ahead * step, c) for at, c in inputs)
                 s = sequences.setdefault(terms, len(sequences))
@@ -138,13 +141,13 @@ def _terms(
     kernel: Triple,
     channel: int,
     seen: list[list[tuple[int, int]]],
-    algorithm: Bilinear,
     axis: int,
-    number: int,
+    factors: list[float],
 ) -> Iterator[tuple[Triple, Terms]]:
-    """What product `number` of a column is of: (offset of the first input, weight) for each block
-    of neighbouring taps of the axis. `seen` are (offset, tap) of each axis."""
-    along, size = seen[axis], algorithm.r
+    """What a product of a column is of: (offset of the first input, weight) for each block of
+    neighbouring taps of the axis, which have these factors. `seen` are (offset, tap) of each
+    axis."""
+    along, size = seen[axis], len(factors)
     firsts = range(len(along) % size - size if len(along) % size else 0, len(along), size)
     blocks = [along[max(0, f) : f + size] for f in firsts]
     others = [[[pair] for pair in pairs] for pairs in seen]
@@ -153,11 +156,9 @@ def _terms(
         weights = []
         for j, inner in enumerate(places[axis]):
             (_, a), (_, c), (_, d) = (inner if i == axis else p[0] for i, p in enumerate(places))
-            factor = float(algorithm.g[number][j])
-            if factor:
-                weights.append(
-                    (((channel * kernel[0] + a) * kernel[1] + c) * kernel[2] + d, factor)
-                )
+            if factors[j]:
+                number = ((channel * kernel[0] + a) * kernel[1] + c) * kernel[2] + d
+                weights.append((number, factors[j]))
         if weights:
             yield triple([p[0][0] for p in places]), tuple(weights)
 
