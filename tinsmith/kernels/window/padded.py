@@ -73,7 +73,7 @@ def copy_inside(
     step: Triple,
 ) -> None:
     """The same of neighbouring planes, but for what lies around the image: `space` holds that."""
-    depth, (lines, pitch), lanes = geo.kernel[0], extent, b.target.lanes
+    depth, (lines, pitch) = geo.kernel[0], extent
     before, front, planes, _ = parts_of(b, corner[0], depth, geo.size[0])
     above, top, rows, _ = parts_of(b, corner[1], lines, geo.size[1])
     left, skipped, inside, _ = parts_of(b, corner[2], pitch, geo.size[2])
@@ -87,11 +87,7 @@ def copy_inside(
         def piece(i: Any, n: int, mask: Val | None) -> None:
             (to + i).store((x + i).load(n, mask), mask)
 
-        if isinstance(inside, int) and lanes <= inside <= UNROLLED * lanes:
-            for i in range(0, inside, lanes):
-                piece(min(i, inside - lanes), lanes, None)
-        else:
-            each_vector(b, inside, piece)
+        each_vector(b, inside, piece, UNROLLED)
 
     with b.loop(0, channels) as c:
         run(b, 0, planes, lambda z: run(b, 0, rows, lambda y: row(c, z, y)))
@@ -119,12 +115,21 @@ def room(elements: int) -> int:
     return -(-elements // LINE) * LINE + LINE
 
 
-def each_vector(b: Builder, count: Val | int, body: Callable[[Any, int, Val | None], None]) -> None:
+def each_vector(
+    b: Builder,
+    count: Val | int,
+    body: Callable[[Any, int, Val | None], None],
+    unrolled: int = 1,
+) -> None:
     """`body(index, lanes, mask)` over a row: whole vectors, of which the last overlaps another,
-    where there are any."""
+    where there are any; without a loop where it is known that there are at most so many."""
     lanes = b.target.lanes
 
     def whole() -> None:
+        if isinstance(count, int) and count <= unrolled * lanes:
+            for i in range(0, count, lanes):
+                body(min(i, count - lanes), lanes, None)
+            return
         with blocks(b, count, lanes) as i:
             body(i, lanes, None)
 

@@ -19,7 +19,7 @@ from tinsmith.kernels.moderate import LARGE
 from tinsmith.kernels.move.strided import emit_fill
 from tinsmith.kernels.walk import blocks, run
 from tinsmith.kernels.window.geometry import steps
-from tinsmith.kernels.window.padded import each_vector, fill_row, parts_of
+from tinsmith.kernels.window.padded import UNROLLED, each_vector, fill_row, parts_of
 from tinsmith.kernels.window.plain import Rows, Segment, strided
 from tinsmith.kernels.window.transposed_plan import Few, judged
 from tinsmith.kernels.window.transposed_ways import Way
@@ -99,15 +99,17 @@ def mix(
     with b.loop(0, count) as c, b.loop(0, planes) as z:
         to = space + ((c * planes + z) * number) * plane
         if copied is None:
-            _mix_rows(em, few, way, at, first + c, z, to)
+            _mix_rows(em, few, way, at, first + c, z, to, b.index(first) > 0)
         else:
             _mix_columns(em, few, way, copied, c, z, to)
     return Rows(space.fixed(), (planes * number * plane, plane, pitch, 1), pitch)
 
 
-def _mix_rows(em: Emit, few: Few, way: Way, at: Segment, c: Val | int, z: Val, to: Ptr) -> None:
+def _mix_rows(
+    em: Emit, few: Few, way: Way, at: Segment, c: Val | int, z: Val, to: Ptr, filled: Val
+) -> None:
     """The sequences of one plane, each of sums of neighbouring rows of the image; rows of zeros lie
-    around it."""
+    around it, and zeros around the inputs of a row, which may be `filled` in already."""
     b, geo, source = em.b, at.geo, em.input(0)
     _, channel, step = steps(source.spec, geo.rank)
     lanes = em.target.lanes
@@ -126,8 +128,12 @@ def _mix_rows(em: Emit, few: Few, way: Way, at: Segment, c: Val | int, z: Val, t
             row = image + d * step[0] + line * step[1]
             rows[i] = row.of(within.select(row.value, zeros.value))
         place = to + y * pitch
-        for s in range(len(way.sequences)):  # to the next row's inputs, and before its own
-            fill_row(b, place + (s * (high * pitch) + pitch) + (left - after), after)
+
+        def around() -> None:  # to the next row's inputs, and before its own
+            for s in range(len(way.sequences)):
+                fill_row(b, place + (s * (high * pitch) + pitch) + (left - after), after)
+
+        b.choose(filled, lambda: None, around)
 
         def piece(x: Val | int, n: int, mask: Val | None) -> None:
             values = {i: (row + x).load(n, mask) for i, row in rows.items()}
@@ -135,7 +141,7 @@ def _mix_rows(em: Emit, few: Few, way: Way, at: Segment, c: Val | int, z: Val, t
                 total = _sum([(values[i], factor) for i, factor in terms])
                 (place + left + s * (high * pitch) + x).store(total, mask)
 
-        each_vector(b, inside, piece)
+        each_vector(b, inside, piece, UNROLLED)
 
 
 def _mix_columns(em: Emit, few: Few, way: Way, copied: Rows, c: Val, z: Val, to: Ptr) -> None:
