@@ -219,7 +219,7 @@ class Segment:
         to be, with `fill` around the image."""
         geo, cut = self.geo, self.cut
         if cut.copied:
-            copy_rows(em.b, *self._copy(em, first, count), fill)
+            copy_rows(em.b, *self._copy(em, first, count), fill=fill)
             return self.copied(em)
         _, channel, step = steps(em.input(0).spec, geo.rank)
         corner = self._corner()
