@@ -1,8 +1,8 @@
 """The peak arithmetic of one core, measured: a loop of independent multiply-adds in registers.
 
-`python -m benchmarks.peak` prints it, with `--row` what a row of the
-table of cores has. The panel writes it into its JSON, and the spread of the
-repeated measurements tells how much else the machine was doing.
+`python -m benchmarks.peak` prints it, with `--row` what a row of the table of cores has, with
+`--products` what rows of the table of products reach. The panel writes it into its JSON, and the
+spread of the repeated measurements tells how much else the machine was doing.
 """
 
 from __future__ import annotations
@@ -49,8 +49,28 @@ def row(times: int = 20) -> str:
     )
 
 
+def products(times: int = 30) -> str:
+    """What the rows of the table of products reach on this machine, beside float32."""
+    from tinsmith.codegen.products import PRODUCTS
+    from tinsmith.codegen.target import host
+    from tinsmith.runtime.gauge import fma_loop
+
+    target, best = host(), {}
+    loops = {row.name: fma_loop(target, 0, row) for row in PRODUCTS.values() if row.needs(target)}
+    for _ in range(times):  # in turns: the clock changes
+        for name, (run, operations) in loops.items():
+            start = time.perf_counter()
+            run()
+            rate = operations / (time.perf_counter() - start) / 1e9
+            best[name] = max(rate, best.get(name, 0.0))
+    lines = (f"{n:10} {rate:7.1f} GOP/s  {rate / best['float32']:.2f}" for n, rate in best.items())
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--row"]:
+    if sys.argv[1:] == ["--products"]:
+        print(products())
+    elif sys.argv[1:] == ["--row"]:
         print(row())
     else:
         found = measure()

@@ -29,6 +29,7 @@ LEAST_AGREED, LEAST_REFUSED, MOST_ELIDED = 0.4, 0.1, 0.01  # of the models of a 
 NEVER_FED = {
     "Block": "passes make it, of nodes that have been imported",
     "Fused": "passes make it, of nodes that have been imported",
+    "Part": "splits between backends make it, of nodes that have been imported",
     "TreeEnsemble": "its tables come from attributes",
 }
 """Operators whose sizes may depend on data, but on none that a file can feed, and why."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tinsmith.codegen.library import load_library
+from tests.kernels.matrix_registers import load as load_library
 from tinsmith.codegen.target import Target, level, runnable
 from tinsmith.graph import Graph, Node, Type
 from tinsmith.kernels._kernel import KERNELS, Choice, Site

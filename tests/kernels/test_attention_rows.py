@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels.harness import check, level_param, levels, one_node
+from tests.kernels.harness import check, levels, one_node, prepare
+from tests.kernels.matrix_registers import can_run
 from tinsmith.codegen.target import host, level
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.attention.tables import Book, row_map
@@ -28,7 +29,7 @@ WIDE = [shape for shape in SHAPES if min(shape[4:]) >= 16] + [
     (2, 3, 50, 16, 32, 48),
     (1, 2, 47, 65, 40, 17),
 ]
-AMX = level_param("amx")
+AMX = pytest.param("amx", marks=[] if can_run() else pytest.mark.skip("no vectors here"))
 
 
 def _rng(*key):
@@ -120,6 +121,82 @@ def test_terms(queries, keys, wide, constant, target):
     arrays += [bias, np.tile(np.arange(heads, dtype=np.int32), batch)]
     arrays += [mask, np.repeat(np.arange(batch, dtype=np.int32), heads)]
     run(arrays, attrs, target, (7, 8, 9, 10) if constant else (8, 10))
+
+
+CHANGES = {
+    "cap": {"softcap": 2.0},
+    "causal": {"high": 0},
+    "causal after a past": {"high": 13},
+    "window": {"low": -3, "high": 2},
+    "from": {"low": 1},
+    "unseen by all": {"low": 200},
+    "all": {"softcap": 0.7, "low": -9, "high": 9},
+}
+
+
+@pytest.mark.parametrize("target", [*levels(), AMX])
+@pytest.mark.parametrize("queries, keys", [(1, 20), (5, 7), (50, 70)])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("masked", [False, True])
+def test_changes(queries, keys, change, masked, target):
+    arrays, attrs = operands(2, 2, queries, keys, 16, 20)
+    if masked:
+        mask = _rng(queries, keys).random((2, queries, keys)) < 0.6
+        mask[0, 0] = False
+        arrays += [mask, np.repeat(np.arange(2, dtype=np.int32), 2)]
+    run(arrays, attrs | CHANGES[change] | {"zeros": True}, target, (8,) if masked else ())
+
+
+@pytest.mark.parametrize("target", [*levels(), AMX])
+@pytest.mark.parametrize("rows, keys", [(9, 37), (1, 37), (9, 1)])
+@pytest.mark.parametrize("constant", [True, False])
+def test_masks_of_truth_values(rows, keys, constant, target):
+    arrays, attrs = operands(2, 1, 9, 37, 16, 16)
+    bias = _rng(rows, keys).standard_normal((1, 9, 37)).astype(np.float32)
+    mask = _rng(keys, rows).random((2, rows, keys)) < 0.7
+    arrays += [bias, np.zeros(2, np.int32), mask, np.arange(2, dtype=np.int32)]
+    run(arrays, attrs | {"zeros": True}, target, (8, 9, 10) if constant else (8, 10))
+
+
+@pytest.mark.parametrize("target", [*levels(), AMX])
+@pytest.mark.parametrize("zeros", [True, False])
+def test_queries_that_see_nothing(zeros, target):
+    arrays, attrs = operands(1, 2, 9, 20, 16, 16)
+    mask = np.zeros((1, 9, 20), np.float32)
+    mask[:, 4] = -np.inf
+    arrays += [mask, np.zeros(2, np.int32)]
+    run(arrays, attrs | {"zeros": zeros}, target, (8,))
+    with np.errstate(invalid="ignore"):
+        found = OPS["RowAttention"](*arrays, **attrs, zeros=zeros)[:, 4]
+    assert (found == 0).all() if zeros else np.isnan(found).all()
+
+
+@pytest.mark.parametrize("target", [*levels(), AMX])
+def test_powers_that_would_be_denormal_are_zero(target):
+    arrays, attrs = operands(1, 1, 9, 20, 16, 16)
+    arrays[0][:] = 0
+    arrays[1][..., 16:] = np.where(np.arange(20) < 3, 0, 1e30)[:, None, None]
+    mask = np.where(np.arange(20) < 3, 0, -100).astype(np.float32).reshape(1, 1, 20)
+    arrays += [mask, np.zeros(1, np.int32)]  # e^-100 is a denormal number
+    node = one_node("RowAttention", arrays, attrs, (3, 4, 5, 6, 8))
+    feeds = {f"x{i}": a for i, a in enumerate(arrays)}
+    kernel = "attention_amx" if target == "amx" else "attention_rows"
+    bench = prepare(node, feeds, kernel, target)
+    bench.run()
+    assert not bench.outputs[0][0].any()
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("queries", [1, 3, 4, 7, 27])
+@pytest.mark.parametrize("value_width", [5, 100])
+def test_few_queries(queries, value_width, threads, target):
+    """Wide tiles, and values that are read where they lie: no lane beyond a row's last element."""
+    arrays, attrs = operands(1, 2, queries, 35, 24, value_width)
+    arrays[2] = np.ascontiguousarray(arrays[1][..., 24:])
+    arrays[5] = (arrays[5] - 24) // (24 + value_width) * value_width
+    arrays[1] = np.where(np.arange(24 + value_width) < 24, arrays[1], np.nan).astype(np.float32)
+    run(arrays, attrs, target, threads=threads)
 
 
 @pytest.mark.parametrize("target", [*levels(), AMX])

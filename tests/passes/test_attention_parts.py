@@ -7,7 +7,11 @@ import pytest
 
 from tests.passes.build import Builder, check, native, ops_of
 from tinsmith import ops
+from tinsmith.codegen.target import level
 from tinsmith.graph import Type
+from tinsmith.kernels._kernel import KERNELS
+from tinsmith.kernels.trace import make_site
+from tinsmith.passes import run_passes
 
 ONLY = "-fuse-elementwise"
 
@@ -99,12 +103,69 @@ def test_rotary(flat, width, interleaved, placed):
     assert "RotaryEmbedding" not in ops_of(g)
 
 
-def test_plain_attention_stays():
+@pytest.mark.parametrize("groups", [4, 2, 1])
+@pytest.mark.parametrize("queries, keys", [(1, 20), (5, 7), (33, 40)])
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("causal, cap", [(False, 0.0), (True, 0.0), (True, 2.0)])
+@pytest.mark.parametrize("mask", [None, "bool", "float32"])
+def test_attention_alone_is_one_node(groups, queries, keys, flat, causal, cap, mask):
+    b = Builder()
+    n, heads, e, f = 2, 4, 8, 12
+    shapes = [(n, heads, queries, e), (n, groups, keys, e), (n, groups, keys, f)]
+    if flat:
+        shapes = [(a, t, h * w) for a, h, t, w in shapes]
+    q, k, v = (b.x(*s, name=name) for s, name in zip(shapes, "qkv", strict=True))
+    given = None if mask is None else b.graph.input("m", Type(np.dtype(mask), (n, 1, 1, keys)))
+    g = b.out(ops.Attention(q, k, v, given, is_causal=causal, softcap=cap, q_num_heads=heads,
+                            kv_num_heads=groups))  # fmt: skip
+    native(g, built(g))
+    check(g, "machine", spec=ONLY)
+    assert set(ops_of(g)) <= {"RowAttention", "Reshape"}
+    found = next(node for node in g.nodes if node.op.name == "RowAttention")
+    assert found.inputs[3].dims[0] == n * (heads if causal else groups)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float32"])
+@pytest.mark.parametrize("covered", [1, 4, 7])
+def test_a_mask_that_lacks_keys(dtype, covered):
+    b = Builder()
+    q, k, v = (b.x(2, 4, t, 8, name=name) for t, name in zip((3, 7, 7), "qkv", strict=True))
+    given = b.graph.input("m", Type(np.dtype(dtype), (4, 3, covered)))
+    g = b.out(ops.Attention(q, k, v, given))
+    native(g, built(g))
+
+
+def test_a_mask_of_more_keys_says_so():
     b = Builder()
     q, k, v = (b.x(1, 2, 3, 4, name=n) for n in "qkv")
-    g = b.out(ops.Attention(q, k, v, is_causal=True))
-    check(g, "machine", spec=ONLY)
+    g = b.out(ops.Attention(q, k, v, b.x(3, 4, name="m")))
+    report = run_passes(g, "machine", spec=ONLY)
+    assert any("does not fit" in r.reason for r in report.refusals)
     assert ops_of(g) == ["Attention"]
+
+
+def test_moves_around_attention_are_gone():
+    b = Builder()
+    x = b.x(2, 9, 32, name="x")
+    wide = ops.MatMul(x, b.w(32, 3 * 32))
+    parts = ops.Split(wide, b.i(32, 32, 32), axis=2)
+    q, k, v = (ops.Transpose(ops.Reshape(p, b.i(2, 9, 4, 8)), perm=(0, 2, 1, 3)) for p in parts)
+    y = ops.Transpose(ops.Attention(q, k, v, is_causal=True), perm=(0, 2, 1, 3))
+    g = b.out(ops.MatMul(ops.Reshape(y, b.i(2, 9, 32)), b.w(32, 32)))
+    native(g, [x * np.float32(0.1) for x in built(g)])
+    check(g, "machine", spec=ONLY)
+    assert ops_of(g) == ["MatMul", "RowAttention", "MatMul"]
+
+
+def test_matrix_registers_are_offered_attention():
+    b = Builder()
+    q, k, v = (b.x(1, 8, 128, 64, name=n) for n in "qkv")
+    g = b.out(ops.Attention(q, k, v, is_causal=True))
+    run_passes(g, "machine", spec=ONLY)
+    (node,) = g.nodes
+    site = make_site(node, level("amx"))
+    costs = [KERNELS[name].offer(site)[0].cost for name in ("attention_rows", "attention_amx")]
+    assert costs[1] < costs[0]
 
 
 def test_what_stays_says_why():

@@ -8,7 +8,6 @@ from tests.passes.build import Builder, native
 from tinsmith import ops
 from tinsmith.graph import Type
 from tinsmith.ops import OPS
-from tinsmith.passes import run_passes
 
 RNG = np.random.default_rng(8)
 
@@ -136,22 +135,29 @@ def test_zero_points_and_scales_of_rows():
     native(b.graph, feeds, exact=True)
 
 
-def test_sums_are_cut_by_the_weights_themselves():
-    """Weights that are mostly small need fewer parts than the largest of them would."""
-    for share, count in ((0.05, 1), (1.0, 6)):
-        b, x = built((1, 256, 6, 6), "uint8")
-        w = np.where(RNG.random((16, 256, 3, 3)) < share, 127, 3).astype(np.int8)
-        zero = b.graph.input("z", Type(np.dtype(np.uint8), ()))
-        g = b.out(ops.ConvInteger(x, b.graph.const(w, "w"), zero))
-        run_passes(g, "machine")
-        assert str(g).count(" Conv(") == count
+def test_what_follows_the_sums_is_computed_with_them():
+    b, x = built((1, 40, 6, 6), "uint8")
+    w = b.graph.const(extreme("int8", 24, 40, 3, 3), "w")
+    g = b.out(ops.QLinearConv(x, b.c(0.5), b.c(120, np.uint8), w, b.c(0.1), b.c(0, np.int8),
+                              b.c(900.0), b.c(101, np.uint8)))  # fmt: skip
+    net = ts.compile(g, cache=False)
+    kernels = [s.kernel for s in net.program().plan.steps if s.kernel != "relayout"]
+    assert kernels == ["conv_integer"]
 
 
-def test_large_products_of_whole_numbers_use_no_algorithm_that_rounds():
+@pytest.mark.parametrize("biased", [0, 1000, 1 << 29])
+def test_groups_of_few_channels_are_computed_in_floats(biased):
+    b, x = built((1, 32, 9, 9), "uint8")
+    w = b.graph.const(extreme("int8", 32, 1, 3, 3), "w")
+    bias = b.c(RNG.integers(-biased, biased, 32), np.int32) if biased else None
+    g = b.out(ops.QLinearConv(x, b.c(0.5), b.c(120, np.uint8), w, b.c(0.1), b.c(0, np.int8),
+                              b.c(90.0), b.c(101, np.uint8), bias, group=32))  # fmt: skip
+    native(g, [extreme("uint8", 1, 32, 9, 9)], exact=True)
+    assert "conv_depthwise" in ts.compile(g, cache=False).explain()
+
+
+def test_large_products_of_whole_numbers_are_exact():
     b, a = built((512, 512), "uint8")
     w = b.graph.const(extreme("int8", 512, 512), "w")
     g = b.out(ops.MatMulInteger(a, w))
-    x = extreme("uint8", 512, 512)
-    native(g, [x], exact=True)
-    net = ts.compile(g, cache=False)
-    assert "exact precision asks for the products themselves" in net.explain()
+    native(g, [extreme("uint8", 512, 512)], exact=True)

@@ -139,7 +139,7 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--target",
-            metavar="[host|scalar|sse2|avx2|avx512|amx|neon]",
+            metavar="[host|scalar|sse2|avx2|avxvnni|avx512|avx512vnni|amx|neon]",
             help="Generate for these instructions rather than for all that this machine has.",
         ),
         click.option("--kernels", help="Force kernels: 'Conv=reference,NODE=KERNEL'."),

@@ -35,9 +35,11 @@ class Isa(NamedTuple):
     rounding: bool = True  # floor, ceil and rint are one instruction
     vectors: str = ""  # the set whose vector instructions these are, where it is another
     matrices: bool = False  # registers of 16 x 16 float32, and products of bfloat16 into them
+    byte_products: bool = False  # vpdpbusd: four products of bytes are added to each lane
     core: str = "Skylake"  # the row of `cores` that a processor without one of its own gets
 
 
+AVX2 = frozenset({"avx2", "fma", "bmi2", "f16c"})
 AVX512 = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"})
 
 ISAS = {
@@ -47,12 +49,16 @@ ISAS = {
         Isa("sse2", "x86_64", "x86-64", "", 4, 16, False, False, frozenset({"sse2"}),
             rounding=False),
         Isa("avx2", "x86_64", "x86-64-v3", "", 8, 16, True, False,
-            frozenset({"avx2", "fma", "bmi2", "f16c"}), core="Zen 3"),
+            AVX2, core="Zen 3"),
+        Isa("avxvnni", "x86_64", "x86-64-v3", "+avxvnni", 8, 16, True, False,
+            AVX2 | {"avx_vnni"}, vectors="avx2", byte_products=True, core="Alder Lake"),
         Isa("avx512", "x86_64", "x86-64-v4", "", 16, 32, True, True, AVX512,
             core="Zen 4"),
-        Isa("amx", "x86_64", "x86-64-v4", "+avx512bf16,+amx-tile,+amx-bf16", 16, 32, True, True,
-            AVX512 | {"avx512_bf16", "amx_tile", "amx_bf16"}, vectors="avx512", matrices=True,
-            core="Sapphire Rapids"),
+        Isa("avx512vnni", "x86_64", "x86-64-v4", "+avx512vnni", 16, 32, True, True,
+            AVX512 | {"avx512_vnni"}, vectors="avx512", byte_products=True, core="Zen 4"),
+        Isa("amx", "x86_64", "x86-64-v4", "+avx512vnni,+avx512bf16,+amx-tile,+amx-bf16", 16, 32,
+            True, True, AVX512 | {"avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16"},
+            vectors="avx512", matrices=True, byte_products=True, core="Sapphire Rapids"),
         Isa("neon", "aarch64", "generic", "+neon", 4, 32, True, False, frozenset(), core="Arm"),
     )
 }  # fmt: skip
@@ -72,6 +78,7 @@ class Target:
     has_masks: bool
     has_rounding: bool
     vectors: str  # the instruction set whose vector instructions it has
+    has_byte_products: bool
     # What follows chooses kernels, and comes from the table of `cores`.
     peak: float  # fp32 flop/s of one core
     l2_bandwidth: float  # bytes/s of one core
@@ -213,7 +220,7 @@ def host() -> Target:
     fitting = [isa for isa in ISAS.values() if not _obstacle(isa)]
     if not fitting:
         raise TargetError(f"no instruction set is known for machines of type {_arch()!r}")
-    return _make(max(fitting, key=lambda isa: (isa.lanes, isa.matrices)))
+    return _make(max(fitting, key=lambda isa: (isa.lanes, isa.matrices, isa.byte_products)))
 
 
 PERMIT, MATRIX_STATE, SYSCALL = 0x1023, 18, 158  # ARCH_REQ_XCOMP_PERM, XTILEDATA, arch_prctl
@@ -248,6 +255,7 @@ def _make(isa: Isa) -> Target:
         isa=isa.name, triple=_triple(isa.arch, native), cpu=isa.cpu, features=isa.features,
         lanes=isa.lanes, registers=isa.registers, has_fma=isa.fma, has_masks=isa.masks,
         has_rounding=isa.rounding, vectors=isa.vectors or isa.name,
+        has_byte_products=isa.byte_products,
         **rates_of(core, isa.core, isa.lanes, isa.fma)._asdict(),
     )  # fmt: skip
     if not native:

@@ -72,8 +72,8 @@ def compile(
     backend    "cpu" (generated code), "numpy" (the reference of every operator), or another that is
                registered; or several, "toy,cpu" or ("toy", "cpu"): each node goes to the first that
                takes it
-    target     "host", or an instruction set this machine has: "amx", "avx512", "avx2", "sse2",
-               "scalar"
+    target     "host", or an instruction set this machine has: "amx", "avx512vnni", "avx512",
+               "avxvnni", "avx2", "sse2", "scalar"
     kernels    overrides, as TINSMITH_KERNELS: "Conv=reference,layer1.0.conv1=conv_direct"
     passes     which passes run, e.g. "-fuse-elementwise" (see `tinsmith passes`)
     precision  "default", or "strict" (no Strassen, no matrix registers, only small Winograd tiles:

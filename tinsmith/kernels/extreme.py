@@ -154,7 +154,7 @@ def _vectors(em: Emit, search: Search, split: Around, blocks: Blocks, unit: Val)
         best: list[Val] = []
         for p in parts:
             best += [(here + p.offset).load(p.lanes, p.mask), b.zero(I32.x(p.lanes))]
-        with b.loop(1, split.n, 1, best) as loop:
+        with b.loop(1, b.index(split.n), 1, best) as loop:  # n may be 1: no number for the loop
             line, held = here + loop.index * inner, []
             for p, value, where in zip(parts, loop.vars[::2], loop.vars[1::2], strict=True):
                 later = (line + p.offset).load(p.lanes, p.mask)

@@ -43,7 +43,7 @@ KINDS: dict[str, tuple[str, Check]] = {
 """Kind -> what it is called, and whether a value, never None, is of it."""
 
 _NAMES = {
-    "int": """axis blocksize classes end groups hidden_size ignore_index kv_num_heads
+    "int": """axis blocksize classes end groups hidden_size high ignore_index kv_num_heads low
         max_gram_length max_skip_count maxsplit min_gram_length num_heads num_outputs
         num_scan_inputs q_num_heads size value_width width""",
     "float": "clip max min scale seed",

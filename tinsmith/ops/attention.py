@@ -16,7 +16,7 @@ from tinsmith.ops.softmax import softmax
 Array = np.ndarray[Any, Any]
 
 
-@op("anchor")
+@op()
 def Attention(
     q,
     k,

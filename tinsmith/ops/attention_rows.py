@@ -1,4 +1,4 @@
-"""Attention over rows that lie anywhere in their arrays: what passes make of attention in parts."""
+"""Attention over rows that lie anywhere in their arrays: what passes make of every attention."""
 
 from __future__ import annotations
 
@@ -31,12 +31,18 @@ def RowAttention(
     value_width,
     shape,
     scale=1.0,
+    softcap=0.0,
+    low=None,
+    high=None,
+    zeros=False,
 ):
-    """y_i = softmax(scale * q_i k_i^T + bias[bias_at[i]] + mask[mask_at[i]]) v_i, for every item i
+    """y_i = softmax(cap(scale q_i k_i^T) + bias[bias_at[i]] + mask[mask_at[i]]) v_i, of every item
 
     Row n of q_i are the `width` elements from q_rows[i, n] on in the flat q, and so on for k, v
     (of value_width) and y, which has the given shape; y_rows must cover it exactly. The tables
-    [items, rows] are integers. bias and mask are [slabs, queries or 1, keys or 1].
+    [items, rows] are integers. cap(s) = softcap * tanh(s / softcap), or s where softcap is 0. bias
+    and mask are [slabs, queries or 1, keys or 1], added, or bool: may attend. Query n sees the keys
+    from n + low to n + high (None: no bound). A query that sees no key gives NaN, with `zeros` 0.
     """
     dtype = q.dtype
 
@@ -45,10 +51,20 @@ def RowAttention(
 
     heads = rows(q, q_rows, width), rows(k, k_rows, width), rows(v, v_rows, value_width)
     scores = np.matmul(heads[0], heads[1].swapaxes(1, 2)) * heads[0].dtype.type(scale)
-    for term, at in ((bias, bias_at), (mask, mask_at)):
-        if term is not None:
+    if softcap > 0:
+        scores = np.tanh(scores / softcap) * scores.dtype.type(softcap)
+    place = np.arange(scores.shape[2]) - np.arange(scores.shape[1])[:, None]
+    seen = np.ones(place.shape, bool) if low is None else place >= low
+    seen = seen if high is None else seen & (place <= high)
+    terms = [(seen[None], slice(None)), (bias, bias_at), (mask, mask_at)]
+    for term, at in terms:
+        if term is not None and term.dtype == np.bool_:
+            scores = np.where(term[at], scores, -np.inf)
+        elif term is not None:
             scores = scores + widen(term)[at]
-    result = np.matmul(softmax(scores), heads[2])
+    blind = zeros & np.isneginf(scores).all(-1, keepdims=True)
+    weights = np.where(blind, 0, softmax(np.where(blind, 0, scores))).astype(heads[2].dtype)
+    result = np.matmul(weights, heads[2])
     y = np.zeros(prod(shape), dtype)
     y[y_rows[:, :, None] + np.arange(value_width)] = result.astype(dtype, copy=False)
     return y.reshape(shape)

@@ -31,24 +31,10 @@ from tinsmith.rewrite import Skip
 MOST_TERMS = 2
 
 
-@dataclass(frozen=True)
-class Core:
-    """softmax(scale * left @ right + terms) @ v, over `lead` dimensions."""
-
-    softmax: Node
-    left: Value
-    right: Value
-    v: Value
-    y: Value
-    scale: float
-    terms: tuple[tuple[Value, Array], ...]  # [slabs, queries or 1, keys or 1], slab of each item
-    lead: tuple[int, ...]
-
-
 @register("machine", devices=("cpu",))
 @dataclass(frozen=True)
 class LowerAttention:
-    """softmax(q k^T * scale + bias) v, with the moves around it, becomes one node.
+    """softmax(q k^T * scale + bias) v becomes one node, and takes in the moves around it.
 
     max_keys: attention over more keys than this stays as it is.
     """
@@ -58,22 +44,22 @@ class LowerAttention:
     def run(self, graph: Graph, context: Context) -> int:
         changes, once = 0, Once()
         for node in list(graph.nodes):
-            if node.op.name != "Softmax" or node not in graph:
-                continue
-            try:
-                core = _core(graph, node, self.max_keys, once)
-                _lower(graph, core, Positions(once))
-                changes += 1
-            except Skip as why:
-                context.refuse("lower-attention", node.name, str(why))
+            if node.op.name == "Softmax" and node in graph:
+                try:
+                    node = _found(graph, node, self.max_keys, once)
+                    changes += 1
+                except Skip as why:
+                    context.refuse("lower-attention", node.name, str(why))
+            if node.op.name == "RowAttention":
+                changes += _take_in_moves(graph, node, Positions(once))
         return changes
 
 
 # ---- finding
 
 
-def _core(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Core:
-    """The attention around a softmax, or Skip."""
+def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
+    """The attention around a softmax as one node, or Skip."""
     outputs = set(graph.outputs)
     x, weights = softmax.inputs[0], softmax.output
     assert x is not None
@@ -96,7 +82,28 @@ def _core(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Core:
     lead = _lead(left, right, x)
     if not v.type.is_static or product.output.dims[:-2] != x.dims[:-2]:
         raise Skip("the values have further batch dimensions")
-    return Core(softmax, left, right, v, product.output, scale, terms, lead)
+    order = (*range(len(right.dims) - 2), len(right.dims) - 1, len(right.dims) - 2)
+    k = OPS["Transpose"](right, perm=order, before=softmax)
+    tables = [once(own_rows, x.dims, lead) for x in (left, k, v, product.output)]
+    y = OPS["RowAttention"](
+        left, k, v, *tables, *[part for term in terms for part in term],
+        width=left.dims[-1], value_width=v.dims[-1], shape=product.output.dims, scale=scale,
+        name=softmax.name, origin=softmax.origin, before=softmax,
+    )  # fmt: skip
+    graph.replace(product.output, y)
+    graph.sweep([product])
+    return y.producer
+
+
+def own_rows(dims: tuple[int, ...], lead: tuple[int, ...]) -> Array:
+    """Where the rows of an array of these dimensions begin in it, for each item of `lead`."""
+    return rows_at(np.arange(prod(dims), dtype=np.int32).reshape(dims), lead)
+
+
+def rows_at(at: Array, lead: tuple[int, ...]) -> Array:
+    """The tables' entries where element [..., row, i] of an operand is number `at` of an array."""
+    rows = at.shape[-2]
+    return np.ascontiguousarray(np.broadcast_to(at[..., 0], (*lead, rows)).reshape(-1, rows))
 
 
 def _lead(left: Value, right: Value, scores: Value) -> tuple[int, ...]:
@@ -135,7 +142,7 @@ def _scores(
             scale *= factor
         elif name == "Add" and b is not None:
             value, term = _inner(node, a, b)
-            terms.append(once(_term, term, value.dims, scale))
+            terms.append(once(term_of, term, value.dims, scale))
         else:
             raise Skip(f"{name} stands between the product and the softmax")
 
@@ -179,14 +186,15 @@ def _leads_to_product(value: Value) -> bool:
     return False
 
 
-def _term(term: Value, shape: tuple[int, ...], scale: float) -> tuple[Value, Array]:
+def term_of(term: Value, shape: tuple[int, ...], scale: float) -> tuple[Value, Array]:
     """A term as [slabs, queries or 1, keys or 1], and the slab of each item."""
     dims = (1,) * (len(shape) - len(term.dims)) + term.dims
     slabs = np.arange(prod(dims[:-2]), dtype=np.int32).reshape(dims[:-2])
     table = np.broadcast_to(slabs, shape[:-2]).reshape(-1)
     wanted = (-1, *dims[-2:])
     if term.const is not None:
-        array = np.ascontiguousarray((term.const * np.float32(scale)).reshape(wanted))
+        array = term.const if scale == 1 else term.const * np.float32(scale)
+        array = np.ascontiguousarray(array.reshape(wanted))
         return term.graph.const(array, term.name), table
     if scale != 1:
         raise Skip(f"the factor {scale} is applied after {term.name!r} is added")
@@ -211,67 +219,33 @@ def _few(terms: list[tuple[Value, Array]]) -> tuple[tuple[Value, Array], ...]:
 # ---- rewriting
 
 
-@dataclass
-class _Rows:
-    """The rows of an operand: [items, rows] offsets into `base`."""
-
-    base: Value
-    table: Array
-    width: int
-
-
-def _lower(graph: Graph, core: Core, positions: Positions) -> None:
+def _take_in_moves(graph: Graph, node: Node, positions: Positions) -> bool:
+    """Let the node read and write rows where they lie before and after moves."""
     outputs = set(graph.outputs)
-    readers = {core.y.producer, _reader_of(core)}
-    swapped = _swapped(core.right)
-    rows = [
-        _rows(positions, core.left, core.lead, False),
-        _rows(positions, core.right, core.lead, True),
-        _rows(positions, core.v, core.lead, False),
-    ]
-    if rows[1] is None:
-        rows[1] = _rows(positions, swapped(), core.lead, False)
-    found = [r for r in rows if r is not None]
-    rebased = {r.base: _before_dense(r.base, outputs, readers, positions) for r in found}
-    for r in found:
-        move = rebased[r.base]
+    widths = [node.width, node.width, node.value_width]
+    rows = [_moved(positions, node, i, width) for i, width in enumerate(widths)]
+    rebased = {base: _before_dense(base, outputs, {node}, positions) for base, _ in rows}
+    for i, (base, table) in enumerate(rows):
+        move = rebased[base]
         if move is not None:
-            width = move[0].dims[-1]
-            r.base, r.table = move[0], positions.once(_reordered, r.table, move[1], width)
-    _finish(graph, core, found, outputs, positions)
+            rows[i] = move[0], positions.once(_reordered, table, move[1], move[0].dims[-1])
+    return _finish(graph, node, rows, outputs, positions)
 
 
-def _reader_of(core: Core) -> Node:
-    pair = (core.left, core.right)
-    return next(n for n in core.left.uses if n.op.name == "MatMul" and n.inputs == pair)
+def _moved(positions: Positions, node: Node, index: int, width: int) -> tuple[Value, Array]:
+    """The farthest value that holds an operand's rows in one piece each, and where they begin."""
+    own, table = node.inputs[index], node.inputs[3 + index]
+    assert own is not None and table is not None and table.const is not None
+    source = positions.source(own)
+    moved = positions.once(_moved_rows, source.at, table.const, width)
+    return (own, table.const) if moved is None else (source.base, moved)
 
 
-def _swapped(right: Value) -> Any:
-    order = (*range(len(right.dims) - 2), len(right.dims) - 1, len(right.dims) - 2)
-    return lambda: OPS["Transpose"](right, perm=order)
-
-
-def _rows(positions: Positions, value: Value, lead: tuple[int, ...], turned: bool) -> _Rows | None:
-    """The rows of an operand of a product (`turned`: its columns); None where columns are not
-    contiguous anywhere."""
-    for source in (positions.source(value), positions.own(value)):
-        table = positions.once(_row_table, source.at, lead, turned)
-        if table is not None:
-            return _Rows(source.base, table, value.dims[-2 if turned else -1])
-    return None
-
-
-def _row_table(at: Array, lead: tuple[int, ...], turned: bool) -> Array | None:
-    if turned:
-        at = at.swapaxes(-1, -2)
-    return _contiguous(np.broadcast_to(at, (*lead, *at.shape[-2:])).reshape(-1, *at.shape[-2:]))
-
-
-def _contiguous(at: Array) -> Array | None:
-    """The first position of each row, where a row's positions follow each other."""
-    if not np.array_equal(at[..., 1:], at[..., :-1] + 1):
-        return None
-    return np.ascontiguousarray(at[..., 0], np.int32)
+def _moved_rows(at: Array, table: Array, width: int) -> Array | None:
+    """Where rows begin whose elements are numbers `at` of another array; None where some are in
+    pieces there."""
+    at = at.reshape(-1)[table[..., None] + np.arange(width, dtype=np.int32)]
+    return np.ascontiguousarray(at[..., 0]) if (np.diff(at) == 1).all() else None
 
 
 def _reordered(table: Array, place: Array, width: int) -> Array:
@@ -322,11 +296,12 @@ def _flat(bias: Value) -> Any:
 
 
 def _finish(
-    graph: Graph, core: Core, rows: list[_Rows], outputs: set[Value], positions: Positions
-) -> None:
-    """Add the node, whose result takes the place of the farthest value that it can."""
-    q, k, v = rows
-    old, table = _result_rows(core, outputs, positions)
+    graph: Graph, node: Node, rows: list[tuple[Value, Array]], outputs: set[Value],
+    positions: Positions,
+) -> bool:  # fmt: skip
+    """Put a node of these rows, whose result takes the place of the farthest value that it can, in
+    the place of `node`; False, and nothing done, where it would be the same."""
+    old, table = _result_rows(node, outputs, positions)
     dims = old.dims
     layer = dense_after(old, outputs)
     end = old
@@ -339,34 +314,35 @@ def _finish(
                 table = positions.once(_reordered, table, positions.once(np.argsort, order), width)
                 dims, end = (*candidate.dims[:-1], width), candidate
                 break
-    terms: list[Any] = []
-    for value, slab in core.terms:
-        terms += [value, slab]
-    last = core.softmax
+    q, k, v = (base for base, _ in rows)
+    if end is node.output and (q, k, v) == node.inputs[:3]:
+        return False
     y = OPS["RowAttention"](
-        q.base, k.base, v.base, q.table, k.table, v.table, table, *terms,
-        width=q.width, value_width=v.width, shape=dims, scale=core.scale,
-        name=last.name, origin=last.origin, before=last,
+        q, k, v, *(at for _, at in rows), table, *node.inputs[7:], **{**node.attrs, "shape": dims},
+        name=node.name, origin=node.origin, before=node,
     )  # fmt: skip
     if end is not old:
         assert layer is not None
         y = _dense_again(layer, y)
     graph.replace(end, y)
-    graph.sweep([n for n in (end.producer,) if n is not None])
+    graph.sweep([n for n in (end.producer, node) if n is not None])
+    return True
 
 
-def _result_rows(core: Core, outputs: set[Value], positions: Positions) -> tuple[Value, Array]:
-    """The farthest value that holds the result, with contiguous rows, and where they begin."""
-    for value in reversed(after_moves(core.y, outputs, positions)):
-        table = positions.once(_places, positions.source(value).at, core.y.dims)
-        if table is not None:
-            return value, table
+def _result_rows(node: Node, outputs: set[Value], positions: Positions) -> tuple[Value, Array]:
+    """The farthest value that holds the result's rows in one piece each, and where they begin."""
+    table = node.inputs[6]
+    assert table is not None and table.const is not None
+    for value in reversed(after_moves(node.output, outputs, positions)):
+        place = positions.once(_inverse, positions.source(value).at)
+        moved = positions.once(_moved_rows, place, table.const, node.value_width)
+        if moved is not None:
+            return value, moved
     raise AssertionError("a value holds its own rows")
 
 
-def _places(at: Array, dims: tuple[int, ...]) -> Array | None:
-    """Where the rows of what has these dims are, if they are rows where element i is the element
-    `at[i]` of it."""
+def _inverse(at: Array) -> Array:
+    """Which element has each number."""
     place = np.empty(at.size, np.int32)
     place[at.reshape(-1)] = np.arange(at.size, dtype=np.int32)
-    return _contiguous(place.reshape(-1, *dims[-2:]))
+    return place

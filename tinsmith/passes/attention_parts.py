@@ -1,16 +1,19 @@
-"""Attention with a past, windows, lengths or scores as outputs, and rotary embedding, in parts that
-have native kernels: joins, masks, products, elementwise arithmetic."""
+"""Attention, and rotary embedding, in parts that have native kernels: joins, masks, elementwise
+arithmetic, and attention over rows, or products and a softmax where scores are outputs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
+from itertools import chain
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
+from tinsmith.passes.attention import rows_at, term_of
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import Skip, replace_outputs
@@ -22,7 +25,7 @@ Add = Callable[..., Value]
 @register("machine", name=NAME, devices=("cpu",))
 @dataclass(frozen=True)
 class SplitAttention:
-    """Attention that keeps or shows more than its result, and rotary embedding, become parts."""
+    """Attention becomes attention over rows, rotary embedding moves and elementwise nodes."""
 
     def run(self, graph: Graph, context: Context) -> int:
         changes = 0
@@ -47,9 +50,8 @@ class SplitAttention:
 
 def _add(graph: Graph, node: Node, op: str, *inputs: Any, **attrs: Any) -> Any:
     """A node at the place of `node`; its output, or the tuple of its outputs."""
-    made = graph.add(
-        OPS[op], *inputs, name=f"{node.name}/{op}", origin=node.origin, before=node, **attrs
-    )
+    attrs = {"name": f"{node.name}/{op}", "origin": node.origin, "before": node} | attrs
+    made = graph.add(OPS[op], *inputs, **attrs)
     return made.outputs[0] if len(made.outputs) == 1 else made.outputs
 
 
@@ -60,39 +62,127 @@ def _ints(*numbers: int) -> np.ndarray[Any, Any]:
 # ---- attention
 
 
-def _attention(node: Node, add: Add) -> tuple[Value, ...] | None:
+@dataclass(frozen=True)
+class _Heads:
+    """Batch, key heads, query heads that share one, queries and keys of an attention."""
+
+    batch: int
+    groups: int
+    shared: int
+    queries: int
+    keys: int
+
+
+def _attention(node: Node, add: Add) -> tuple[Value, ...]:
     q, k, v, mask, past_key, past_value, lengths = (*node.inputs, *[None] * 7)[:7]
     assert q is not None and k is not None and v is not None
-    windows = node.left_window_size, node.right_window_size
-    if (past_key is None and lengths is None and windows == (-1, -1)
-            and not node.with_present and not node.with_qk):  # fmt: skip
-        return None
     if q.dtype != np.float32:
         raise Skip(f"the operands are {q.dtype}")
     if str(node.softmax_precision or "float32") != "float32":
         raise Skip(f"the softmax is in {node.softmax_precision}")
     if min(x.type.size for x in (q, k, v)) == 0:
         raise Skip("an operand is empty")
+    before = 0 if past_key is None else past_key.dims[2]
+    heads = q.dims[1] if q.rank == 4 else node.q_num_heads
+    groups = k.dims[1] if k.rank == 4 else node.kv_num_heads
+    of = _Heads(q.dims[0], groups, heads // groups, q.dims[-2], before + k.dims[-2])
+    terms: list[Any] = [] if mask is None else [_covering(add, mask, of)]
     if past_key is not None or node.with_present:
-        k, v = (_by_head(add, x, node.kv_num_heads) for x in (k, v))
+        k, v = (_by_head(add, x, groups) for x in (k, v))
     if past_key is not None and past_value is not None:
         k, v = add("Concat", past_key, k, axis=2), add("Concat", past_value, v, axis=2)
-    queries, keys = (x.dims[2 if x.rank == 4 else 1] for x in (q, k))
-    before = 0 if past_key is None else past_key.dims[2]
-    causal = bool(node.is_causal)
-    plain = lengths is None and windows == (-1, -1) and not (causal and before)
-    if not plain or (causal and node.with_qk):
-        seen = _seen(add, queries, keys, before, lengths, (causal, *windows))
-        mask, causal = _masked(add, mask, seen, keys), False
+    low, high = _window(node, before)
+    if lengths is not None:
+        terms.append(_seen(add, of, lengths, low, high))
+        low = high = None
+    low = low if low is not None and low + of.queries > 1 else None
+    high = high if high is not None and high + 1 < of.keys else None
     present: tuple[Value, ...] = ()
     if node.with_present:
         present = tuple(x if x.producer is not None and past_key else add("Identity", x)
                         for x in (k, v))  # fmt: skip
-    if node.with_qk:
-        y, scores = _in_products(node, add, q, k, v, mask)
-        return y, *present, scores
-    attrs = {n: getattr(node, n) for n in ("scale", "softcap", "q_num_heads", "kv_num_heads")}
-    return add("Attention", q, k, v, mask, is_causal=causal, **attrs), *present
+    if not node.with_qk:
+        return _over_rows(node, add, (q, k, v), of, terms, low, high), *present
+    steps = np.arange(of.keys) - np.arange(of.queries)[:, None]
+    terms += [steps >= low] if low is not None else []
+    terms += [steps <= high] if high is not None else []
+    y, scores = _in_products(node, add, q, k, v, terms)
+    return y, *present, scores
+
+
+def _covering(add: Add, mask: Value, of: _Heads) -> Value:
+    """The mask for all keys, or Skip: those that it lacks are not seen."""
+    if mask.dtype.name not in ("bool", "float32"):
+        raise Skip(f"the mask is {mask.dtype}")
+    *outer, keys = mask.dims
+    whole = of.batch, of.groups * of.shared, of.queries
+    lead = (1,) * (3 - len(outer)) + tuple(outer)
+    if (
+        keys > of.keys
+        or len(lead) > 3
+        or any(d not in (1, w) for d, w in zip(lead, whole, strict=True))
+    ):
+        raise Skip(f"the mask {mask.dims} does not fit scores {(*whole, of.keys)}")
+    if keys in (1, of.keys):
+        return mask
+    unseen = False if mask.dtype == np.bool_ else -np.inf
+    return add("Concat", mask, np.full((*outer, of.keys - keys), unseen, mask.dtype), axis=-1)
+
+
+def _window(node: Node, before: int) -> tuple[int | None, int | None]:
+    """From and to which key query n sees, less n; None where that is no bound."""
+    left, right = node.left_window_size, node.right_window_size
+    ahead = [right] * (right >= 0) + [0] * bool(node.is_causal)
+    return before - left if left >= 0 else None, before + min(ahead) if ahead else None
+
+
+def _seen(add: Add, of: _Heads, lengths: Value, low: int | None, high: int | None) -> Value:
+    """Which keys each query sees, [N,1,Q,K]: those of the batch element, the last of which are the
+    queries' own."""
+    key, row = np.arange(of.keys), np.arange(of.queries)[:, None]
+    length = add("Reshape", lengths, _ints(-1, 1, 1, 1))
+    length = add("Cast", length, to="int64") if length.dtype != np.int64 else length
+    first = add("Sub", length, np.int64(of.queries))
+    seen = add("Less", key.reshape(1, 1, 1, -1), length)
+    if high is not None:
+        seen = add("And", seen, add("LessOrEqual", key - row - high, first))
+    return seen if low is None else add("And", seen, add("GreaterOrEqual", key - row - low, first))
+
+
+def _over_rows(
+    node: Node, add: Add, operands: tuple[Value, Value, Value], of: _Heads, terms: list[Any],
+    low: int | None, high: int | None,
+) -> Value:  # fmt: skip
+    """Each query head is an item; or all that share a key head, where nothing tells them apart."""
+    q, k, v = operands
+    together = low is None and high is None and all(d == 1 for t in terms for d in t.dims[-3:-1])
+    lead = (of.batch, of.groups, of.shared)[: 2 if together else 3]
+    items = of.groups if together else of.groups * of.shared
+    rows = of.queries * of.shared if together else of.queries
+    keyed, heads = (of.batch, of.groups, 1)[: len(lead)], of.groups * of.shared
+    parts = [(q.dims, heads, lead), (k.dims, of.groups, keyed), (v.dims, of.groups, keyed),
+             (node.outputs[0].dims, heads, lead)]  # fmt: skip
+    added = [term_of(t, (of.batch, items, rows, of.keys), 1.0) for t in terms]
+    width, value_width = (x.dims[-1] if x.rank == 4 else x.dims[-1] // h
+                          for x, h in ((q, heads), (v, of.groups)))  # fmt: skip
+    return add(
+        "RowAttention", q, k, v, *(_table(*part, lead) for part in parts), *chain(*added),
+        width=width, value_width=value_width, shape=node.outputs[0].dims,
+        scale=width**-0.5 if node.scale is None else node.scale, softcap=node.softcap,
+        low=low, high=high, zeros=True, name=node.name,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _table(
+    dims: tuple[int, ...], heads: int, own: tuple[int, ...], lead: tuple[int, ...]
+) -> np.ndarray[Any, Any]:
+    """Where the rows of an array [N,H,T,E] or [N,T,H*E] begin, whose heads are those of `own`, for
+    each item of `lead`."""
+    at = np.arange(prod(dims), dtype=np.int32).reshape(dims)
+    if len(dims) == 3:
+        at = at.reshape(*dims[:2], heads, -1).swapaxes(1, 2)
+    return rows_at(at.reshape(*own, -1, at.shape[-1]), lead)
 
 
 def _by_head(add: Add, x: Value, heads: int | None) -> Value:
@@ -103,46 +193,7 @@ def _by_head(add: Add, x: Value, heads: int | None) -> Value:
     return add("Transpose", add("Reshape", x, _ints(n, t, heads, wide // heads)), perm=(0, 2, 1, 3))
 
 
-def _seen(
-    add: Add, queries: int, keys: int, before: int, lengths: Value | None, limits: Any
-) -> Value | np.ndarray[Any, Any] | None:
-    """Which keys each query sees, as far as its place says: [Q,K], or [N,1,Q,K] with lengths.
-    None where it sees all."""
-    causal, left, right = limits
-    key, row = np.arange(keys), np.arange(queries)[:, None]
-    low = key - row + left if left >= 0 else None  # to be at least the first query's place
-    high = key - row if causal else None  # to be at most that
-    if right >= 0:
-        near = key - row - right
-        high = near if high is None else np.maximum(high, near)
-    if lengths is None:
-        seen = np.ones((queries, keys), bool)
-        seen = seen if high is None else seen & (high <= before)
-        seen = seen if low is None else seen & (low >= before)
-        return None if seen.all() else seen
-    length = add("Reshape", lengths, _ints(-1, 1, 1, 1))
-    length = add("Cast", length, to="int64") if length.dtype != np.int64 else length
-    first = add("Sub", length, np.int64(queries))
-    some = add("Less", key.reshape(1, 1, 1, keys), length)
-    if high is not None:
-        some = add("And", some, add("LessOrEqual", high, first))
-    return some if low is None else add("And", some, add("GreaterOrEqual", low, first))
-
-
-def _masked(
-    add: Add, mask: Value | None, seen: Value | np.ndarray[Any, Any] | None, keys: int
-) -> Value | np.ndarray[Any, Any] | None:
-    """The mask, where also `seen` holds."""
-    if mask is None or seen is None:
-        return mask if seen is None else seen
-    if mask.dims[-1:] not in ((1,), (keys,)):
-        raise Skip(f"the mask {mask.dims} does not cover all {keys} keys")
-    if mask.dtype == np.bool_:
-        return add("And", mask, seen)
-    return add("Where", seen, mask, np.array(-np.inf, mask.dtype))
-
-
-def _in_products(node: Node, add: Add, q: Value, k: Value, v: Value, mask: Any) -> Any:
+def _in_products(node: Node, add: Add, q: Value, k: Value, v: Value, terms: list[Any]) -> Any:
     """(y, scores): products and a softmax. Rows that see nothing give 0."""
     rank = q.rank
     q = _by_head(add, q, node.q_num_heads)
@@ -158,15 +209,13 @@ def _in_products(node: Node, add: Add, q: Value, k: Value, v: Value, mask: Any) 
         cap = np.float32(node.softcap)
         scores = add("Mul", add("Tanh", add("Div", scores, cap)), cap)
     shown.append(scores)
-    if mask is None:
-        shown.append(scores)
+    for term in terms:
+        told = ("Where", term, scores, np.float32(-np.inf)), ("Add", scores, term)
+        scores = add(*told[term.dtype != np.bool_])
+    shown.append(scores)
+    if not terms:
         weights = add("Softmax", scores, axis=-1)
     else:
-        mask = add("Identity", mask) if isinstance(mask, np.ndarray) else mask
-        if mask.dtype == np.bool_:
-            mask = add("Where", mask, np.float32(0), np.float32(-np.inf))
-        scores = add("Add", scores, mask)
-        shown.append(scores)
         top = add("Reduce", scores, _ints(3), kind="max")
         blind = add("Equal", top, np.float32(-np.inf))
         weights = add("Softmax", add("Where", blind, np.float32(0), scores), axis=-1)

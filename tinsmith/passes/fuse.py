@@ -45,7 +45,8 @@ class FuseElementwise:
     """An anchor and the elementwise nodes after it, or elementwise nodes alone, become Fused.
 
     A region has one result, read from outside or a graph output; everything in it has the result's
-    shape and one element type. One-element constants live inside the body, all else comes in.
+    shape and one element type, but for what follows sums of products of bytes. One-element
+    constants live inside the body, all else comes in.
 
     max_nodes: how large a region may become.
     anchors: operators besides those with the trait `anchor` whose results are finished in place.
@@ -103,7 +104,7 @@ class FuseElementwise:
         queued = set(out.uses)
         while heap and len(region) < self.max_nodes:
             node = heapq.heappop(heap)[1]
-            if node in taken or not _fits(node, out):
+            if node in taken or not _follows(node, anchor):
                 continue
             region[node] = None
             for user in node.output.uses:
@@ -153,6 +154,23 @@ def _fits(node: Node, result: Value) -> bool:
     )  # fmt: skip
 
 
+BYTES = ("int8", "uint8")
+AFTER_BYTES = (*BYTES, "int16", "uint16", "int32", "float32", "bool")
+"""Element types that sums of products of bytes are turned into where they are finished."""
+
+
+def _follows(node: Node, anchor: Node) -> bool:
+    """Whether a node may be the last instructions of an anchor, or come before them. Sums of bytes
+    are whole numbers, and become floats or bytes there."""
+    out = anchor.output
+    if out.dtype != np.int32 or any(v and v.dtype.name not in BYTES for v in anchor.inputs):
+        return _fits(node, out)
+    if "elementwise" not in node.op.traits or len(node.outputs) != 1:
+        return False
+    kinds = {v.dtype.name for v in (node.output, *node.inputs) if v is not None}
+    return kinds <= set(AFTER_BYTES) and out.shape is not None and node.output.shape == out.shape
+
+
 def _leaves(node: Node, region: dict[Node, None], outputs: set[Value]) -> bool:
     out = node.output
     return out in outputs or any(u not in region for u in out.uses)
@@ -165,7 +183,7 @@ def _why_not(node: Node, outputs: set[Value], taken: set[Node]) -> str:
     if out in outputs:
         return "its result is a graph output"
     users = list(dict.fromkeys(out.uses))
-    unfit = [u for u in users if not _fits(u, out)]
+    unfit = [u for u in users if not _follows(u, node)]
     if unfit:
         first = unfit[0]
         kind = (

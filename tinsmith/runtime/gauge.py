@@ -13,6 +13,7 @@ import numpy as np
 from tinsmith.codegen.builder import Module
 from tinsmith.codegen.cores import Rates
 from tinsmith.codegen.library import load_library
+from tinsmith.codegen.products import FLOAT32, Product
 from tinsmith.codegen.sync import AWAIT, add_await, team_text
 from tinsmith.codegen.target import Target, usable_cores
 from tinsmith.codegen.types import F32, I64, PTR, U8
@@ -97,18 +98,21 @@ def peak_of(target: Target, lanes: int) -> float:
     return flops / _best(multiply, 15)
 
 
-def fma_loop(target: Target, lanes: int = 0) -> tuple[Callable[[], None], float]:
-    """(a call that multiplies and adds in registers, its floating-point operations), in vectors of
-    `lanes`, or of the target's."""
+def fma_loop(
+    target: Target, lanes: int = 0, row: Product = FLOAT32
+) -> tuple[Callable[[], None], float]:
+    """(a call that adds products in registers, as a row of the table says, its operations), in
+    vectors of `lanes`, or of the target's."""
     lanes = lanes or target.lanes
     chains = min(target.registers - 4, 24)  # hides the latency of two pipes; one for the factor
     module = Module(target)
     b = module.function("fma_peak", [("x", PTR)])
-    x = b.pointer("x", F32)
+    x = b.pointer("x", row.lane)
     factor = x.splat(lanes)
     sums = [(x + lanes * (i + 1)).load(lanes) for i in range(chains)]
     with b.loop(0, ROUNDS, carry=sums) as loop:
-        loop.next([s.fma(factor, factor) for s in loop.vars])
+        # what is multiplied changes, or LLVM would do it once
+        loop.next([row.step(s, s if row.group > 1 else factor, factor) for s in loop.vars])
     for i, s in enumerate(loop.out):
         (x + lanes * (i + 1)).store(s)
     b.ret()
@@ -116,7 +120,7 @@ def fma_loop(target: Target, lanes: int = 0) -> tuple[Callable[[], None], float]
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library.address("fma_peak"))
     data = np.full(lanes * (chains + 1), 0.5, np.float32)
     run = lambda keep=library: call(data.ctypes.data)  # type: ignore[misc]  # noqa: E731
-    return run, 2.0 * ROUNDS * chains * lanes
+    return run, 2.0 * ROUNDS * chains * lanes * row.group
 
 
 def read_loop(target: Target) -> Callable[[int, int], None]:

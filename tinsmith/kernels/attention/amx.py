@@ -1,43 +1,34 @@
-"""Attention in one pass on matrix registers: both products are those of bfloat16 halves.
+"""Attention on matrix registers: both products are those of bfloat16 halves.
 
-As `attention_rows`, a block of queries at a time: keys and values of an item are split once; then
-queries, and exponentials, in the order of positions that `amx.split` gives an input.
+Keys and values of an item are split once; queries, and exponentials, a block at a time, in the
+order of positions that `amx.split` gives an input.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from itertools import accumulate
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from tinsmith.codegen import matrix
-from tinsmith.codegen.builder import Builder, Ptr, Val
-from tinsmith.codegen.math import LOG2E
+from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.matrix import CONFIGURATION, DEPTH, SIDE
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import BF16, F32, U8
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel, one_phase
+from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel
 from tinsmith.kernels.amx.plan import FINISHING, POSITION, SPLITTING, Axis, Plan, slots
 from tinsmith.kernels.amx.split import put
 from tinsmith.kernels.amx.sums import REGISTER, sums
 from tinsmith.kernels.amx.weights import need_default_precision
+from tinsmith.kernels.attention.blocks import Rooms, offer, pitch_of, softmax_time
 from tinsmith.kernels.attention.halves import (
     VECTORS,
     split_keys,
     split_queries,
     split_values,
 )
-from tinsmith.kernels.attention.operands import (
-    Extents,
-    RowOperands,
-    extents_of,
-    operands_of,
-    score_pitch,
-    softmax_rows,
-    softmax_time,
-)
+from tinsmith.kernels.attention.operands import Extents, extents_of, operands_of
 from tinsmith.kernels.attention.softmax import Put
 from tinsmith.kernels.attention.tables import Start
-from tinsmith.kernels.dot.panels import part
 from tinsmith.kernels.sharing import parts_for
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
@@ -52,46 +43,98 @@ POWERS = 60.0  # issue slots of 32 exponentials that are split, from and to the 
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Extents; the plans of the two products of ROWS queries."""
+class Registers:
+    """`blocks.Products` on matrix registers: the plans of both, for blocks of ROWS queries."""
 
     of: Extents
-    scores: Plan
-    results: Plan
+    keyed: Plan
+    valued: Plan
+    lanes = DEPTH
 
     @property
-    def query_blocks(self) -> int:
+    def blocks(self) -> int:
         return -(-self.of.queries // ROWS)
 
     @property
     def pitch(self) -> int:
-        """Elements from the scores of one query to those of the next."""
-        return score_pitch(self.scores.outputs * SIDE)
+        return pitch_of(self.keyed.outputs * SIDE)
 
     @property
-    def places(self) -> list[int]:
-        """Where keys, values, queries, scores, exponentials, results, and reciprocals of sums begin
-        in the workspace, and its end, in bytes."""
-        sizes = (
-            self.scores.weight_bytes,
-            self.results.weight_bytes,
-            self.scores.size * POSITION,
+    def rooms(self) -> tuple[int, ...]:
+        """After the usual ones: exponentials, and a tile of results."""
+        halves = self.keyed.weight_bytes, self.valued.weight_bytes, self.keyed.size * POSITION
+        return (
+            *halves,
             self.pitch * 4 * ROWS,
-            self.results.size * POSITION,
-            VECTORS * REGISTER,
             ROWS * 4,
+            self.valued.size * POSITION,
+            VECTORS * REGISTER,
         )
-        return list(accumulate(sizes, initial=CONFIGURATION))
+
+    def registers(self, em: Emit) -> AbstractContextManager[None]:
+        return matrix.matrices(em.b, em.workspace)
+
+    def each_block(
+        self, b: Builder, lo: Position, hi: Position, body: Callable[[Position, Val], None]
+    ) -> None:
+        with b.loop(lo, hi) as block:
+            row = b.index(block * ROWS)
+            body(row, b.index(b.minimum(ROWS, self.of.queries - row)))
+
+    def pack(self, b: Builder, k: Start, v: Start, rooms: Rooms) -> None:
+        split_keys(b, self.keyed, k, self.of.keys, rooms[0])
+        split_values(b, self.valued, v, self.of.value_width, rooms[1])
+
+    def scores(
+        self, b: Builder, q: Start, row: Val, height: Val, scale: float, rooms: Rooms
+    ) -> None:
+        plan, (keys, _, queries, to) = self.keyed, (r.cast(U8) for r in rooms[:4])
+        split_queries(b, plan, q, row, height, scale, queries)
+        with b.loop(0, plan.panels) as panel, b.loop(0, (height + (SIDE - 1)) // SIDE) as register:
+            x = (queries + register * REGISTER).fixed()
+            w = (keys + panel * plan.panel_bytes).fixed()
+            at = (to + panel * (VECTORS * SIDE * 4) + register * (SIDE * self.pitch * 4)).fixed()
+            zero = b.index(0)
+            sums(b, plan, zero, x, w, None, at, SIDE * 4, VECTORS, None, None, self.pitch * 4)
+
+    def put(self, b: Builder, row: Val, rooms: Rooms) -> Put:
+        """Keeps them as halves."""
+        plan, to = self.valued, (rooms[5].cast(BF16) + row * DEPTH).fixed()
+
+        def one(i: Position, e: Val) -> None:
+            x, y = (e.shuffle(None, range(at, at + SIDE)) for at in (0, SIDE))
+            put(plan, (to + i * plan.block).fixed(), matrix.halve(b, x, y, endless=False))
+
+        return one
+
+    def results(self, b: Builder, v: Start, y: Start, row: Val, height: Val, rooms: Rooms) -> None:
+        plan, width = self.valued, self.of.value_width
+        values, powers, tile = (rooms[i].cast(U8) for i in (1, 5, 6))
+        with b.loop(0, plan.panels) as panel, b.loop(0, (height + (SIDE - 1)) // SIDE) as register:
+            x = (powers + register * REGISTER).fixed()
+            w = (values + panel * plan.panel_bytes).fixed()
+            sums(b, plan, b.index(0), x, w, None, tile, REGISTER, VECTORS, None, None)
+            first = register * SIDE
+            with b.loop(0, b.minimum(SIDE, height - first)) as i:
+                factor = (rooms[4] + first + i).load().splat(SIDE)
+                out = y.at(row + first + i).fixed()
+                for n in range(VECTORS):
+                    column = panel * (VECTORS * SIDE) + n * SIDE
+                    value = (tile.cast(F32) + (n * SIDE * SIDE) + i * SIDE).load(SIDE)
+                    mask = None
+                    if width % (VECTORS * SIDE):
+                        mask = b.first_lanes(b.index(width) - column, SIDE)
+                    (out + column).store(value * factor, mask)
 
 
-def _shape(of: Extents) -> Shape:
+def _registers(of: Extents) -> Registers:
     """Every register of queries is a part of its own: no sums wait in memory (`Plan.pieces`)."""
 
     def plan(channels: int, outputs: int) -> Plan:
         panels = -(-outputs // (VECTORS * SIDE))
         return Plan(1, channels, panels * VECTORS, Axis(ROWS), Axis(1), parts=TOGETHER)
 
-    return Shape(of, plan(of.width, of.keys), plan(of.keys, of.value_width))
+    return Registers(of, plan(of.width, of.keys), plan(of.keys, of.value_width))
 
 
 @kernel("RowAttention", Tier.SHAPED, dtypes="float32", isas="amx")
@@ -101,98 +144,18 @@ def attention_amx(site: Site) -> Choice:
     of, target = extents_of(site), site.target
     if min(of.width, of.value_width) < SIDE:
         raise Skip(f"rows of {of.width} and {of.value_width} do not fill a register's row")
-    shape, operands = _shape(of), operands_of(site)
-    cost = _products_time(target, shape) + softmax_time(target, of)
+    products = _registers(of)
+    cost = _products_time(target, products) + softmax_time(target, of)
     most = TEAM * site.threads
-    groups = min(shape.query_blocks, -(-parts_for(most, cost, most) // of.items))
-    return Choice(
-        cost=cost,
-        reads=site.reads(operands.reads(site), PLAIN),
-        writes=(PLAIN,),
-        phases=one_phase(of.items * groups, lambda em: _emit(em, shape, operands, groups)),
-        packed=operands.packed,
-        workspace=shape.places[-1],
-        detail=str(of),
-    )
+    groups = min(products.blocks, -(-parts_for(most, cost, most) // of.items))
+    return offer(site, of, operands_of(site), products, cost, groups, str(of), CONFIGURATION)
 
 
-def _products_time(target: Target, s: Shape) -> float:
+def _products_time(target: Target, s: Registers) -> float:
     """Seconds of the products and all that is split for them, once, on one core."""
     of = s.of
-    total = -(-of.queries // SIDE) / TOGETHER * (slots(s.scores) + slots(s.results))
-    total += PACKING * of.keys * (s.scores.blocks + s.results.outputs / VECTORS)
-    total += of.queries * (SPLITTING * s.scores.blocks + POWERS * s.results.blocks)
-    total += of.queries * FINISHING * s.results.outputs
+    total = -(-of.queries // SIDE) / TOGETHER * (slots(s.keyed) + slots(s.valued))
+    total += PACKING * of.keys * (s.keyed.blocks + s.valued.outputs / VECTORS)
+    total += of.queries * (SPLITTING * s.keyed.blocks + POWERS * s.valued.blocks)
+    total += of.queries * FINISHING * s.valued.outputs
     return of.items * total * 2.0 * target.lanes / target.peak + target.time(0, of.nbytes)
-
-
-def _emit(em: Emit, s: Shape, operands: RowOperands, groups: int) -> None:
-    b, of, maps, book = em.b, s.of, operands.maps, em.packed[0]
-    q, k, v = (em.input(i).pointer for i in range(3))
-    y, all_slabs = em.outs[0].pointer, operands.slabs(em)
-    work = em.workspace.cast(U8)
-    keys, values, *rooms = ((work + p).fixed() for p in s.places[:-1])
-    scale = em.site.attr("scale") * LOG2E
-    with matrix.matrices(b, em.workspace), b.loop(em.begin, em.end) as t:
-        item, group = b.index(t // groups), b.index(t % groups)
-        with b.when(group.eq(0) | t.eq(em.begin)):
-            split_keys(b, s.scores, k, maps.k.start(book, item), of.keys, keys)
-            split_values(b, s.results, v, maps.v.start(book, item), of.value_width, values)
-        q_rows, y_rows = maps.q.start(book, item), maps.y.start(book, item)
-        slabs = operands.slabs_of(em, all_slabs, item)
-        with b.loop(*part(group, groups, s.query_blocks)) as block:
-            row = b.index(block * ROWS)
-            height = b.index(b.minimum(ROWS, of.queries - row))
-            queries, scores, powers, tile, inverse = rooms
-            split_queries(b, s.scores, q, q_rows, row, height, scale, queries)
-            _scores(em, s, queries, keys, scores, height)
-            softmax_rows(
-                b, of.keys, row, height, scores.cast(F32), s.pitch, inverse.cast(F32), slabs,
-                DEPTH, partial(_put_powers, b, s.results, powers),
-            )  # fmt: skip
-            _results(em, s, powers, values, tile, inverse.cast(F32), row, height, y, y_rows)
-
-
-def _put_powers(b: Builder, plan: Plan, powers: Ptr, row: Val) -> Put:
-    """What keeps the exponentials of a row, as halves."""
-    to = (powers.cast(BF16) + row * DEPTH).fixed()
-
-    def one(i: Position, e: Val) -> None:
-        x, y = (e.shuffle(None, range(at, at + SIDE)) for at in (0, SIDE))
-        put(plan, (to + i * plan.block).fixed(), matrix.halve(b, x, y, endless=False))
-
-    return one
-
-
-def _scores(em: Emit, s: Shape, queries: Ptr, keys: Ptr, to: Ptr, height: Val) -> None:
-    """Of `height` queries, in rows of `pitch` elements."""
-    b, plan = em.b, s.scores
-    with b.loop(0, plan.panels) as panel, b.loop(0, (height + (SIDE - 1)) // SIDE) as register:
-        x = (queries + register * REGISTER).fixed()
-        w = (keys + panel * plan.panel_bytes).fixed()
-        at = (to + panel * (VECTORS * SIDE * 4) + register * (SIDE * s.pitch * 4)).fixed()
-        zero = b.index(0)
-        sums(b, plan, zero, x, w, None, at, SIDE * 4, VECTORS, None, None, s.pitch * 4)
-
-
-def _results(
-    em: Emit, s: Shape, powers: Ptr, values: Ptr, tile: Ptr, inverse: Ptr, row: Val, height: Val,
-    y: Ptr, y_rows: Start,
-) -> None:  # fmt: skip
-    """Sums of values, times the reciprocals of the sums of their factors."""
-    b, plan, width = em.b, s.results, s.of.value_width
-    with b.loop(0, plan.panels) as panel, b.loop(0, (height + (SIDE - 1)) // SIDE) as register:
-        x = (powers + register * REGISTER).fixed()
-        w = (values + panel * plan.panel_bytes).fixed()
-        sums(b, plan, b.index(0), x, w, None, tile, REGISTER, VECTORS, None, None)
-        first = register * SIDE
-        with b.loop(0, b.minimum(SIDE, height - first)) as i:
-            factor = (inverse + first + i).load().splat(SIDE)
-            out = (y + y_rows.at(row + first + i)).fixed()
-            for n in range(VECTORS):
-                column = panel * (VECTORS * SIDE) + n * SIDE
-                value = (tile.cast(F32) + (n * SIDE * SIDE) + i * SIDE).load(SIDE)
-                mask = None
-                if width % (VECTORS * SIDE):
-                    mask = b.first_lanes(b.index(width) - column, SIDE)
-                (out + column).store(value * factor, mask)

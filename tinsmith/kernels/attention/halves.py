@@ -28,12 +28,12 @@ INTERLEAVED = [lane + half for lane in range(SIDE) for half in (0, SIDE)]
 
 
 def split_queries(
-    b: Builder, plan: Plan, q: Ptr, rows: Start, first: Val, count: Val, scale: float, to: Ptr
+    b: Builder, plan: Plan, q: Start, first: Val, count: Val, scale: float, to: Ptr
 ) -> None:
     """`count` rows from `first` on, times a factor."""
     factor = b.const(scale, F32.x(SIDE))
     with b.loop(0, count) as i:
-        source = (q + rows.at(first + i)).fixed()
+        source = q.at(first + i).fixed()
         out = (to.cast(BF16) + i * DEPTH).fixed()
 
         def block(c: Position, count: int, source: Ptr = source, out: Ptr = out) -> None:
@@ -44,12 +44,12 @@ def split_queries(
         _each_block(b, plan.channels, block)
 
 
-def split_keys(b: Builder, plan: Plan, k: Ptr, rows: Start, keys: int, to: Ptr) -> None:
+def split_keys(b: Builder, plan: Plan, k: Start, keys: int, to: Ptr) -> None:
     """The rows of all keys, transposed in pairs of elements; padding repeats the last key."""
     with b.loop(0, plan.outputs) as vector:
         out = _vector(plan, to, vector)
-        places = [rows.at(b.index(b.minimum(vector * SIDE + r, keys - 1))) for r in range(SIDE)]
-        sources = [(k + place).fixed() for place in places]
+        lanes = [b.index(b.minimum(vector * SIDE + r, keys - 1)) for r in range(SIDE)]
+        sources = [k.at(lane).fixed() for lane in lanes]
 
         def block(c: Position, count: int, out: Ptr = out, sources: list[Ptr] = sources) -> None:
             pairs = [matrix.halve(b, *_load(b, s + c * DEPTH, count)) for s in sources]
@@ -62,12 +62,12 @@ def split_keys(b: Builder, plan: Plan, k: Ptr, rows: Start, keys: int, to: Ptr) 
         _each_block(b, plan.channels, block)
 
 
-def split_values(b: Builder, plan: Plan, v: Ptr, rows: Start, width: int, to: Ptr) -> None:
+def split_values(b: Builder, plan: Plan, v: Start, width: int, to: Ptr) -> None:
     """The rows of all values, interleaved in pairs; what does not exist is zero."""
     vectors = -(-width // SIDE)
 
     def pair(i: Position, several: bool) -> None:
-        sources = [(v + rows.at(i * 2 + r)).fixed() for r in range(1 + several)]
+        sources = [v.at(i * 2 + r).fixed() for r in range(1 + several)]
         for n in range(vectors):
             mask = b.first_lanes(width - n * SIDE, SIDE) if width - n * SIDE < SIDE else None
             upper, *lower = [(s + n * SIDE).load(SIDE, mask) for s in sources]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.math import LOG2E
-from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import PLAIN, Emit, Layout, Packed, Site, Skip
-from tinsmith.kernels.attention.softmax import Put, Term, exponentials
+from tinsmith.kernels.attention.softmax import Cap, Change, Term, Window
 from tinsmith.kernels.attention.tables import Book, RowMap, distinct, row_map
-from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 
@@ -55,7 +52,7 @@ class Extents:
 @dataclass(frozen=True)
 class Added:
     """A bias or mask [slabs, queries or 1, keys or 1]: input number, or a constant that is packed
-    (already in units of log2); `at`: where in the book the slab of each item begins."""
+    (numbers already in units of log2); `at`: where in the book the slab of each item begins."""
 
     index: int
     const: np.ndarray[Any, Any] | None
@@ -83,11 +80,15 @@ class Maps:
 
 @dataclass(frozen=True)
 class RowOperands:
-    """`book` holds the tables of all `maps` and terms, and is the first packed array."""
+    """`book` holds the tables of all `maps` and terms, and is the first packed array. `softcap` is
+    in units of log2; `low` and `high` are those of the operator."""
 
     book: Book
     maps: Maps
     added: tuple[Added, ...]
+    softcap: float
+    low: int | None
+    high: int | None
 
     @property
     def packed(self) -> tuple[Packed, ...]:
@@ -110,34 +111,13 @@ class RowOperands:
         """Where that of one item begins."""
         return [(a, (p + (em.packed[0] + a.at + item).load()).fixed()) for a, p in slabs]
 
-
-EXPONENTIAL, EFFICIENCY = 20.0, 0.5
-"""Operations of a score's exponential, maximum and sum, and how much of the peak they reach."""
-
-
-def softmax_time(target: Target, of: Extents) -> float:
-    """Seconds of the softmax of all scores on one core."""
-    return target.time(EXPONENTIAL * of.scores, 0, EFFICIENCY)
-
-
-def score_pitch(keys: int) -> int:
-    """Elements from a row of so many scores to the next, which must not all lie in few sets of the
-    first-level cache."""
-    return keys + LINE if keys * 4 % 1024 == 0 else keys
-
-
-def softmax_rows(
-    b: Builder, keys: int, row: Position, height: Position, scores: Ptr, pitch: int, sums: Ptr,
-    slabs: list[Slab], lanes: int, put: Callable[[Val], Put] | None = None,
-) -> None:  # fmt: skip
-    """Turn `height` rows of scores, `pitch` elements apart, into exponentials, as `exponentials`
-    does (put(i) is its `put` for row i), and keep the reciprocals of their sums. The rows are those
-    of the queries from `row` on."""
-    with b.loop(0, height) as i:
-        terms = [a.term(slab, row, i) for a, slab in slabs]
-        line = (scores + i * pitch).fixed()
-        inverse = exponentials(b, line, keys, lanes, terms, put and put(i))
-        (sums + i).store(inverse)
+    def changes(self, slabs: list[Slab], row: Position, i: Val) -> list[Change]:
+        """What changes the scores of query row + i, in order."""
+        changes: list[Change] = [Cap(self.softcap)] if self.softcap > 0 else []
+        changes += [a.term(slab, row, i) for a, slab in slabs]
+        if (self.low, self.high) != (None, None):
+            changes.append(Window(i.b.index(row) + i, self.low, self.high))
+        return changes
 
 
 def extents_of(site: Site) -> Extents:
@@ -153,7 +133,8 @@ def operands_of(site: Site) -> RowOperands:
     book = Book()
     maps = Maps(*(row_map(book, _table(site, i)) for i in (3, 4, 5, 6)))
     added = [a for a in (_added(site, i, book) for i in (7, 9)) if a is not None]
-    return RowOperands(book, maps, tuple(added))
+    softcap, low, high = (site.attr(name) for name in ("softcap", "low", "high"))
+    return RowOperands(book, maps, tuple(added), softcap * LOG2E, low, high)
 
 
 def _table(site: Site, index: int) -> np.ndarray[Any, Any]:
@@ -172,7 +153,8 @@ def _added(site: Site, index: int, book: Book) -> Added | None:
     if array is not None:
         array, which = distinct(array)
         at = which[at]
-        scaled = array.astype(np.float64) * LOG2E
-        array = np.where(abs(scaled) > FARTHEST, array, scaled).astype(np.float32)
+        if array.dtype != np.bool_:
+            scaled = array.astype(np.float64) * LOG2E
+            array = np.where(abs(scaled) > FARTHEST, array, scaled).astype(np.float32)
     dims = value.dims if array is None else array.shape
     return Added(index, array, tuple(dims), book.put(at * (dims[1] * dims[2])))

@@ -11,7 +11,7 @@ from tinsmith.kernels.transpose import transpose
 from tinsmith.kernels.walk import Position
 
 
-def pack_keys(b: Builder, k: Ptr, rows: Start, width: int, columns: Columns, to: Ptr) -> None:
+def pack_keys(b: Builder, k: Start, width: int, columns: Columns, to: Ptr) -> None:
     """The transposed rows as [panel][element][keys of the panel]; padding repeats the last key."""
     lanes = block_of(b.target)
     if columns.full:
@@ -19,17 +19,16 @@ def pack_keys(b: Builder, k: Ptr, rows: Start, width: int, columns: Columns, to:
         with b.loop(0, columns.full * vectors) as group:
             panel, slot = group // vectors, group % vectors
             sink = to + panel * (width * columns.size) + slot * lanes
-            _key_group(b, k, rows, width, group * lanes, lanes, columns, sink.fixed(), columns.size)
+            _key_group(b, k, width, group * lanes, lanes, columns, sink.fixed(), columns.size)
     at, line = columns.full * columns.size, sum(columns.tail)
     for j, size in enumerate(columns.tail):
         sink = to + (columns.full * width * columns.size + j * lanes)
-        _key_group(b, k, rows, width, at + j * lanes, size, columns, sink.fixed(), line)
+        _key_group(b, k, width, at + j * lanes, size, columns, sink.fixed(), line)
 
 
 def _key_group(
     b: Builder,
-    k: Ptr,
-    rows: Start,
+    k: Start,
     width: int,
     first: Position,
     size: int,
@@ -44,7 +43,7 @@ def _key_group(
         row = first + min(r, size - 1)
         if isinstance(row, int):
             row = min(row, columns.total - 1)
-        return (k + rows.at(row)).fixed()
+        return k.at(row).fixed()
 
     sources = [source(r) for r in range(lanes)]
     whole = width // lanes * lanes
@@ -62,13 +61,13 @@ def _key_group(
                 (out + r).store((sources[r] + d).load())
 
 
-def pack_values(b: Builder, v: Ptr, rows: Start, depth: int, columns: Columns, to: Ptr) -> None:
+def pack_values(b: Builder, v: Start, depth: int, columns: Columns, to: Ptr) -> None:
     """The rows as [panel][row][columns of the panel], padded with zeros."""
     panels = [(c, columns.widths, columns.widths[-1]) for c in range(columns.full)]
     if columns.tail:
         panels.append((columns.full, columns.tail, columns.valid))
     with b.loop(0, depth) as row:
-        source = (v + rows.at(row)).fixed()
+        source = v.at(row).fixed()
         for c, widths, valid in panels:
             sink = (to + c * depth * columns.size + row * sum(widths)).fixed()
             at = 0
@@ -80,11 +79,11 @@ def pack_values(b: Builder, v: Ptr, rows: Start, depth: int, columns: Columns, t
 
 
 def copy_queries(
-    b: Builder, q: Ptr, rows: Start, row: Position, height: int, width: int, scale: float, to: Ptr
+    b: Builder, q: Start, row: Position, height: int, width: int, scale: float, to: Ptr
 ) -> None:
     """`height` rows from `row` on, side by side, times a factor."""
     with b.loop(0, height) as i:
-        source, sink = (q + rows.at(b.index(row) + i)).fixed(), (to + i * width).fixed()
+        source, sink = q.at(b.index(row) + i).fixed(), (to + i * width).fixed()
 
         def move(d: Position, size: int, mask: Val | None) -> None:
             value = (source + d).load(size, mask)

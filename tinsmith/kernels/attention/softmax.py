@@ -1,35 +1,75 @@
-"""The softmax of one row of scores, in units of log2."""
+"""The softmax of one row of scores, and what changes scores before it, in units of log2."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from tinsmith.codegen import math as m
 from tinsmith.codegen.builder import Builder, Ptr, Val
-from tinsmith.codegen.types import F32
+from tinsmith.codegen.types import F32, I32, U8
 from tinsmith.kernels.fold import LARGEST, SUM, fold_row, keep
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 
+NOTHING = float("-inf")
+
+
+class Change(Protocol):
+    """What changes the scores of a row: `apply(score, i, mask)` are those from column i on."""
+
+    def apply(self, score: Val, i: Position, mask: Val | None) -> Val: ...
+
 
 @dataclass(frozen=True)
 class Term:
-    """What is added to a row of scores: elements from `at` on, or one element for all columns."""
+    """What is added to a row of scores: elements from `at` on, or one element for all columns;
+    bytes tell which scores count."""
 
     at: Ptr
     wide: bool
     factor: float = 1.0
 
-    def add(self, score: Val, i: Position, mask: Val | None) -> Val:
+    def apply(self, score: Val, i: Position, mask: Val | None) -> Val:
         lanes = score.ty.lanes
         if not self.wide:
             value = self.at.load().splat(lanes)
         else:
             value = (self.at + i).load(lanes, mask if lanes > 1 else None)
+        if self.at.elem == U8:
+            return value.ne(0).select(score, NOTHING)
         if self.factor != 1.0:
             scaled = value * self.factor  # what would overflow stays as it is: see `operands`
             value = (scaled.abs() < float("inf")).select(scaled, value)
         return score + value
+
+
+@dataclass(frozen=True)
+class Cap:
+    """Scores that nowhere exceed a limit."""
+
+    limit: float
+
+    def apply(self, score: Val, i: Position, mask: Val | None) -> Val:
+        return m.tanh(score * (1 / self.limit)) * self.limit
+
+
+@dataclass(frozen=True)
+class Window:
+    """The columns from `row` + low to `row` + high count; None is no bound."""
+
+    row: Val
+    low: int | None
+    high: int | None
+
+    def apply(self, score: Val, i: Position, mask: Val | None) -> Val:
+        b, lanes = score.b, score.ty.lanes
+        steps = b.vector(list(range(lanes)), I32) if lanes > 1 else b.const(0, I32)
+        column = b.index(i).to("i32").splat(lanes) + steps
+        first = self.row.to("i32").splat(lanes)
+        if self.low is not None:
+            score = (column >= first + self.low).select(score, NOTHING)
+        return score if self.high is None else (column <= first + self.high).select(score, NOTHING)
 
 
 Put = Callable[[Position, Val], None]
@@ -37,20 +77,23 @@ Put = Callable[[Position, Val], None]
 
 
 def exponentials(
-    b: Builder, row: Ptr, n: int, lanes: int, terms: Sequence[Term], put: Put | None = None
-) -> Val:
-    """Turn a row of scores, plus terms, into 2^(score - largest); the reciprocal of their sum.
-    They go to where the scores were, or to `put`, with zeros beyond the last."""
+    b: Builder, row: Ptr, n: int, lanes: int, changes: Sequence[Change], zeros: bool,
+    put: Put | None = None,
+) -> Val:  # fmt: skip
+    """Turn a row of scores, changed, into 2^(score - largest); the reciprocal of their sum. They go
+    to where the scores were, or to `put`, with zeros beyond the last. Where no score counts, all
+    are NaN, or, with `zeros`, 0."""
 
     def largest(i: Position, size: int, mask: Val | None, tops: list[Val]) -> list[Val]:
         score = (row + i).load(size)
-        for term in terms:
-            score = term.add(score, i, mask)
-        if terms:
+        for change in changes:
+            score = change.apply(score, i, mask)
+        if changes:
             (row + i).store(score)
-        return [keep(mask, score, float("-inf")).max(tops[0])]
+        return [keep(mask, score, NOTHING).max(tops[0])]
 
     top = fold_row(b, n, lanes, [LARGEST], largest)[0]
+    top = top.eq(NOTHING).select(b.zero(F32), top) if zeros else top
 
     def power(i: Position, size: int, mask: Val | None, sums: list[Val]) -> list[Val]:
         e = m.exp2_below((row + i).load(size) - top.splat(size))
@@ -61,4 +104,6 @@ def exponentials(
             put(i, kept)
         return [sums[0] + kept]
 
-    return b.const(1.0, F32) / fold_row(b, n, lanes, [SUM], power)[0]
+    total = fold_row(b, n, lanes, [SUM], power)[0]
+    inverse = b.const(1.0, F32) / total
+    return total.eq(0.0).select(b.zero(F32), inverse) if zeros else inverse

@@ -49,30 +49,31 @@ class RowMap:
     stride: int | None
     shared: bool  # one pattern for all items
 
-    def start(self, book: Ptr, item: Val) -> Start:
-        """The rows of one item; once per item, outside loops over rows."""
+    def start(self, base: Ptr, book: Ptr, item: Val) -> Start:
+        """The rows of one item in the array at `base`; once per item, outside loops over rows."""
         first = (book + self.first + item).load()
         if self.stride is not None:
-            return Start(first, None, self.stride)
+            return Start(base, first, None, self.stride)
         if self.shared:
-            return Start(first, (book + self.patterns).fixed(), 0)
+            return Start(base, first, (book + self.patterns).fixed(), 0)
         which = (book + self.which + item).load()
-        return Start(first, (book + self.patterns + which * self.rows).fixed(), 0)
+        return Start(base, first, (book + self.patterns + which * self.rows).fixed(), 0)
 
 
 @dataclass(frozen=True)
 class Start:
-    """The rows of one item: their first offset, and either a stride or distances."""
+    """The rows of one item: their first offset in the array, and either a stride or distances."""
 
+    base: Ptr
     first: Val
     distances: Ptr | None
     stride: int
 
-    def at(self, row: Position) -> Val:
-        """The offset of a row in its array, in elements."""
+    def at(self, row: Position) -> Ptr:
+        """Where a row begins."""
         if self.distances is None:
-            return self.first + row * self.stride
-        return self.first + (self.distances + row).load()
+            return self.base + (self.first + row * self.stride)
+        return self.base + (self.first + (self.distances + row).load())
 
 
 def distinct(parts: Array) -> tuple[Array, Array]:

@@ -1,9 +1,11 @@
-"""The register-tiled product: rows of A, one element at a time, times vectors of B.
+"""The register-tiled product: rows of A, one lane at a time, times vectors of B.
 
-    for k: for i in rows: for j in vectors: acc[i][j] += a[i][k] * b[k][j]
+    for k: for i in rows: for j in vectors: acc[i][j] += a[i][k] . b[k][j]
 
-A lies in rows (`a_row` elements apart, k contiguous); B has k `b_row` apart and columns
-contiguous, so packed panels ([panel][k][columns]) and plain matrices are read alike.
+What a lane holds, and how products are added, is a row of `codegen/products.py`: of float32 a lane
+is one element, of bytes a group of them. A lies in rows (`a_row` lanes apart, k contiguous); B has
+k `b_row` apart and columns contiguous, so packed panels ([panel][k][columns]) and plain matrices
+are read alike.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from dataclasses import replace
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.expr import Expr
 from tinsmith.codegen.functions import flops_of
+from tinsmith.codegen.products import FLOAT32, Product
 from tinsmith.codegen.types import F32
 from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Emit, Site
@@ -54,6 +57,8 @@ class Operands:
     mask: Val | None = None  # of the last vector of B, where lanes beyond it must not be read
     ahead: tuple[Ahead, ...] = ()
     unit: float | None = None  # B is words of `kernels/narrow.py`: what one counts when it is read
+    row: Product = FLOAT32
+    ones: bool = False  # every element of B is 1: sums of A's rows
 
     def moved(self, k: int) -> Operands:
         """From k on, a multiple of 4 where B is narrow."""
@@ -63,6 +68,11 @@ class Operands:
 
     def weights(self, first: int, last: int, widths: Sequence[int]) -> Iterator[list[Val]]:
         """The vectors of B for each k, in order."""
+        if self.ones:
+            lane = self.row.one(self.row.right)
+            one = [self.b.b.const(lane, self.row.lane.x(width)) for width in widths]
+            yield from [one] * (last - first)
+            return
         if self.unit is not None:
             assert self.mask is None, "panels of words are whole"
             start = self.moved(first).b
@@ -110,7 +120,7 @@ def product(
     chains = 1
     while chains * 2 <= unroll and unroll % (chains * 2) == 0 and max(count, full) * chains < 8:
         chains *= 2
-    start = [b.zero(at.b.elem.x(w)) for _ in range(rows * chains) for w in widths]
+    start = [b.zero(at.row.sums.x(w)) for _ in range(rows * chains) for w in widths]
     if add is not None and at.unit is None:
         start[:count] = [value for line in add for value in line]
     whole = at.depth // unroll * unroll
@@ -175,7 +185,7 @@ def _steps(
             wide = {w: x.splat(w) for w in dict.fromkeys(widths)}
             for j, width in enumerate(widths):
                 s = chain + i * n + j
-                sums[s] = wide[width].fma(vectors[j], sums[s])
+                sums[s] = at.row.step(sums[s], wide[width], vectors[j])
     return sums
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.products import multiply_adds
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, elem, kernel, one_phase
 from tinsmith.kernels.dot.batched import PACK_ROWS, Problem, at_item, problem
 from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, part
@@ -25,6 +26,7 @@ def matmul_typed(site: Site) -> Choice:
         raise Skip("one column: matvec folds the rows")
     target = site.target
     ty, nbytes = elem(site.out), site.out.dtype.itemsize
+    one = multiply_adds(ty)
     lanes = lanes_of(target, nbytes)
     columns = split_columns(p.n, lanes, VECTORS, target.has_exact_tails)
     rows = split_rows(p.m, accumulators(target) // max(VECTORS, len(columns.tail)))
@@ -51,7 +53,7 @@ def matmul_typed(site: Site) -> Choice:
                     start, b_row, mask = store, sum(widths), None
 
                 def tile(row: Position, height: int) -> None:
-                    at = Operands((a + row * p.k).fixed(), p.k, start, b_row, p.k, mask)
+                    at = Operands((a + row * p.k).fixed(), p.k, start, b_row, p.k, mask, row=one)
                     sums = product(b, at, height, widths)
                     finish_tile(here, sums, row, column, valid, buffer, p.row_dims)
 

@@ -1,0 +1,220 @@
+"""Products of bytes: machine code of every row of the table against exact sums."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.kernels.harness import check, level_param, levels
+from tinsmith.codegen import products
+from tinsmith.codegen.products import PRODUCTS, product_of, spelled
+from tinsmith.codegen.target import ISAS, level
+
+RNG = np.random.default_rng(17)
+SIGNS = list(itertools.product(("uint8", "int8"), repeat=2))
+
+
+def ends(dtype, *shape):
+    """Mostly the ends of the range, so that sums are long and would saturate."""
+    info = np.iinfo(dtype)
+    return RNG.choice([info.min, info.max, info.max, 0, 5], shape).astype(dtype)
+
+
+@pytest.fixture(params=["own", "bytes"])
+def rows(request, monkeypatch):
+    """The rows that a machine has, or, everywhere, the one of bytes by its definition."""
+    if request.param == "bytes":
+        row = PRODUCTS["vpdpbusd"]
+        step = spelled(row.left, row.right)
+        monkeypatch.setitem(PRODUCTS, row.name, replace(row, step=step, needs=lambda target: True))
+    return request.param
+
+
+def zero(kind, dtype, many):
+    return None if kind is None else ends(dtype) if kind == "one" else ends(dtype, many)
+
+
+ZEROS = [(None, None), ("one", "one"), ("many", "many"), (None, "many"), ("one", None)]
+CONSTANT = [(), (1,), (1, 3)]
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("m, k, n", [(1, 1, 1), (5, 7, 9), (33, 40, 20), (2, 129, 70)])
+def test_products(m, k, n, target, rows):
+    for at, (a, b) in enumerate(ZEROS * 2):
+        left, right = SIGNS[at % 4]
+        arrays = [ends(left, m, k), ends(right, k, n), zero(a, left, m), zero(b, right, n)]
+        consts = [i for i in CONSTANT[at % 3] if arrays[i] is not None]
+        check("MatMulInteger", arrays, kernel="matmul_integer", target=target, consts=consts)
+
+
+BATCHES = [((2, 3, 5, 6), (6, 7)), ((2, 3, 5, 6), (3, 6, 7)), ((5, 6), (2, 6, 7)), ((6,), (6, 7)),
+           ((2, 5, 6), (6,)), ((2, 1, 4, 9), (1, 3, 9, 20)),
+           ((1, 60, 70), (1, 70, 40))]  # fmt: skip
+
+
+@pytest.mark.parametrize("left, right", BATCHES)
+def test_batches(left, right, rows):
+    for at, signs in enumerate(SIGNS):
+        threads, consts = 1 + at % 2, [1] * (at // 2)
+        arrays = [ends(signs[0], *left), ends(signs[1], *right), ends(signs[0]), ends(signs[1])]
+        check("MatMulInteger", arrays, kernel="matmul_integer", threads=threads, consts=consts)
+
+
+CONVS = [
+    ((1, 3, 9, 9), (8, 3, 3, 3), {"pad": (1, 1, 1, 1)}),
+    ((2, 20, 7, 6), (12, 20, 1, 1), {}),
+    ((1, 16, 9, 8), (20, 16, 3, 3), {"pad": (1, 2, 1, 0)}),
+    ((2, 13, 5, 5), (16, 13, 2, 2), {"stride": (2, 2)}),
+    ((1, 16, 9, 9), (16, 1, 3, 3), {"group": 16, "pad": (1, 1, 1, 1)}),
+    ((1, 16, 12), (8, 4, 5), {"group": 4, "auto_pad": "SAME_UPPER"}),
+    ((1, 32, 9, 9), (64, 16, 3, 3), {"group": 2, "dilation": (2, 2), "pad": (2, 2, 2, 2)}),
+    ((1, 24, 4, 5, 6), (9, 24, 2, 3, 2), {"pad": (0, 1, 1, 1, 1, 0), "stride": (1, 2, 1)}),
+    ((1, 12, 7, 7), (30, 4, 3, 3), {"group": 3, "stride": (2, 1)}),
+    ((1, 5, 1, 1), (3, 5, 1, 1), {}),
+]
+
+
+@pytest.mark.parametrize("target", levels())
+@pytest.mark.parametrize("x, w, attrs", CONVS)
+def test_convolutions(x, w, attrs, target, rows):
+    for at, (a, b) in enumerate(ZEROS):
+        signs = SIGNS[(at + len(w) + w[1]) % 4]
+        a = None if a is None else "one"
+        arrays = [ends(signs[0], *x), ends(signs[1], *w), zero(a, signs[0], 1),
+                  zero(b, signs[1], w[0])]  # fmt: skip
+        consts = [i for i in CONSTANT[at % 3] if arrays[i] is not None]
+        check("ConvInteger", arrays, attrs, kernel="conv_integer", target=target, consts=consts,
+              extra_halo=at % 2, threads=1 + at // 2 % 2)  # fmt: skip
+
+
+@pytest.mark.parametrize("op, shapes, kernel", [
+    ("MatMulInteger", [(7, 50), (50, 20), (20,)], "matmul_integer"),
+    ("ConvInteger", [(1, 20, 6, 5), (12, 20, 3, 3), (12, 1, 1)], "conv_integer"),
+])  # fmt: skip
+def test_what_follows_is_computed_with_the_sums(op, shapes, kernel, rows):
+    left, right, columns = shapes
+    factor = RNG.uniform(1e-4, 1e-3, columns).astype(np.float32)
+    epilogue = [("Cast", None, {"to": "float32"}), ("Mul", factor), ("Tanh",),
+                ("Mul", np.full((), 100, np.float32)), ("Round",),
+                ("Cast", None, {"to": "int8"})]  # fmt: skip
+    check(op, [ends("uint8", *left), ends("int8", *right)], kernel=kernel, epilogue=epilogue,
+          consts=[1])  # fmt: skip
+
+
+# ---- steps: one tile's innermost statement, beside the sums that it is defined to give
+
+
+def stepped(row, target, lanes):
+    """Sums, a, b of random groups, and what one step makes of them on a machine."""
+    import ctypes
+
+    from tinsmith.codegen.builder import Module
+    from tinsmith.codegen.library import load_library
+    from tinsmith.codegen.types import I32, PTR
+
+    module = Module(target)
+    b = module.function("step", [("x", PTR)])
+    at = b.pointer("x", I32)
+    acc, x, w = [(at + i * lanes).load(lanes) for i in range(3)]
+    (at + 3 * lanes).store(row.step(acc, x, w))
+    b.ret()
+    kinds = {"i16": np.int16, "u8": np.uint8, "i8": np.int8}
+    memory = np.zeros((4, lanes), np.int32)
+    memory[0] = RNG.integers(-(2**31), 2**31, lanes)
+    a, c = (ends(kinds[t.kind], lanes, row.group) for t in (row.left, row.right))
+    memory[1], memory[2] = a.view(np.int32)[:, 0], c.view(np.int32)[:, 0]
+    library = load_library({"step": module.text()}, target)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library.address("step"))(memory.ctypes.data)
+    return memory[0], a, c, memory[3]
+
+
+def exact(acc, a, c):
+    """In Python's own integers, modulo 2^32."""
+    found = []
+    for start, left, right in zip(acc.tolist(), a.tolist(), c.tolist(), strict=True):
+        total = start + sum(x * y for x, y in zip(left, right, strict=True))
+        found.append((total + 2**31) % 2**32 - 2**31)
+    return found
+
+
+INTEGERS = [name for name, row in PRODUCTS.items() if row.lane.kind == "i32"]
+
+
+@pytest.mark.parametrize("isa", [level_param(isa) for isa in ISAS])
+@pytest.mark.parametrize("name", INTEGERS)
+def test_steps_are_the_sums_that_they_are_defined_to_be(name, isa):
+    target, row = level(isa), PRODUCTS[name]
+    steps = [row.step] if row.needs(target) else []
+    for step, lanes in itertools.product([*steps, spelled(row.left, row.right)], (4, 8, 16)):
+        if lanes > max(4, target.lanes):
+            continue
+        for _ in range(5):
+            acc, a, c, got = stepped(replace(row, step=step), target, lanes)
+            assert got.tolist() == exact(acc, a, c)
+
+
+@pytest.mark.parametrize("isa, instruction", [
+    ("sse2", "pmaddwd"), ("avx2", "vpmaddwd"), ("avx512", "vpmaddwd"), ("avxvnni", "vpdpbusd"),
+    ("avx512vnni", "vpdpbusd"), ("amx", "vpdpbusd"),
+])  # fmt: skip
+@pytest.mark.parametrize("op", ["MatMulInteger", "ConvInteger"])
+def test_machines_have_their_instructions(op, isa, instruction):
+    """Generated for machines that need not be here, and assembled by LLVM."""
+    target = level(isa)
+    for lanes, text in assembled(op, target):
+        register = {4: "%xmm", 8: "%ymm", 16: "%zmm"}[lanes]
+        found = [line for line in text.splitlines() if f"\t{instruction}\t" in line]
+        assert any(register in line for line in found), f"no {instruction} of {register}"
+        assert "call" not in text
+
+
+def assembled(op, target):
+    """(lanes of whole vectors, assembly) of the phase that multiplies."""
+    import llvmlite.binding as llvm
+
+    from tests.kernels.harness import one_node, site_of
+    from tinsmith.kernels._kernel import KERNELS
+    from tinsmith.kernels.build import build_phase
+    from tinsmith.kernels.layout import block_of, spec_of
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    arrays = [ends("uint8", 40, 64), ends("int8", 64, 96)]
+    if op == "ConvInteger":
+        arrays = [ends("uint8", 1, 64, 14, 14), ends("int8", 64, 64, 3, 3)]
+    site = site_of(one_node(op, arrays, {}, consts=[1]), target)
+    choice = KERNELS[{"M": "matmul_integer", "C": "conv_integer"}[op[0]]].offer(site)[0]
+    reads = [None if layout is None else spec_of(v.dtype, v.dims, layout)
+             for v, layout in zip(site.operands, choice.reads, strict=True)]  # fmt: skip
+    writes = [spec_of(site.out.dtype, site.out.dims, choice.writes[0])]
+    dtypes = [p.make().dtype for p in choice.packed]
+    code = build_phase(site, choice, len(choice.phases) - 1, reads, writes, dtypes)
+    module = llvm.parse_assembly(code.text)
+    module.verify()
+    kind = llvm.Target.from_triple(target.triple)
+    machine = kind.create_target_machine(cpu=target.cpu, features=target.features, opt=3)
+    yield block_of(target), machine.emit_assembly(module)
+
+
+def test_the_fastest_row_that_a_machine_has_is_taken():
+    names = {isa: product_of(level(isa), "uint8", "int8").name for isa in ISAS}
+    assert names == {"scalar": "pmaddwd", "sse2": "pmaddwd", "avx2": "pmaddwd", "avx512": "pmaddwd",
+                     "avxvnni": "vpdpbusd", "avx512vnni": "vpdpbusd", "amx": "vpdpbusd",
+                     "neon": "pairs"}  # fmt: skip
+    assert all(product_of(level(isa), "float32", "float32") is products.FLOAT32 for isa in ISAS)
+
+
+def test_lanes_are_groups_in_the_order_of_k():
+    for name in INTEGERS:
+        row = PRODUCTS[name]
+        w = np.arange(1, 22, dtype=np.int8).reshape(7, 3)
+        lanes = products.packed_lanes(w, row)
+        assert lanes.shape == (row.depth(7), 3)
+        back = lanes[:, :, None].copy().view(products._NUMPY[row.right.kind])
+        got = back.reshape(*lanes.shape, row.group).transpose(0, 2, 1).reshape(-1, 3)
+        np.testing.assert_array_equal(got[:7], w)
+        assert not got[7:].any()

@@ -1,0 +1,194 @@
+"""What a machine adds to sums of products at a time: a table with a row for each way.
+
+Everything heavy is `acc[i][j] += a[i][k..k+g] . b[k..k+g][j]`. A row says which element types both
+operands have when they are packed, how many elements of k a lane of 32 bits holds (the group g, 1
+for float32), in what the sums are kept, the instructions of one step, and what these need of a
+machine. Skeletons (tiles, panels, threads, prefetches, epilogues) count k in lanes, and are written
+once for all rows.
+
+Packed, a row of `a` has its elements in the order of k; `b` has [k / g][column][g]. Whatever lies
+beyond the end of k is 0 in one of them.
+
+Bytes: sums of (a - a_zero) (b - b_zero). A row whose elements are wider than bytes has zero points
+taken off when operands are packed (`centred`). Of the others `a` is unsigned and `b` signed:
+operands of the other signedness are packed as x XOR 0x80, which is x + 128 or x - 128, as are their
+zero points, and these are taken off the sums (`kernels/dot/zeros.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tinsmith.codegen.target import Target
+from tinsmith.codegen.types import F32, I32, Ty
+from tinsmith.codegen.values import Val
+from tinsmith.errors import CodegenError
+from tinsmith.records import dataclass
+
+Array = np.ndarray[Any, Any]
+Step = Callable[[Val, Val, Val], Val]
+"""(sums, a lane of `a` in all lanes, a lane of `b` for each sum) -> sums."""
+
+BITS = 32  # of a lane
+MANY = 32  # registers
+I8, U8, I16 = Ty("i8"), Ty("u8"), Ty("i16")
+_NUMPY = {"i8": np.int8, "u8": np.uint8, "i16": np.int16, "f32": np.float32}
+
+
+@dataclass(frozen=True)
+class Product:
+    """A row of the table.
+
+    takes   element types of both operands in a model
+    left, right   element types of packed operands; `lane` is what a group of them is loaded as
+    rate    how many times the operations of float32 multiply-adds it does in the same time,
+            additions of a step included
+    """
+
+    name: str
+    takes: frozenset[tuple[str, str]]
+    left: Ty
+    right: Ty
+    lane: Ty
+    sums: Ty
+    step: Step
+    rate: float = 1.0
+    needs: Callable[[Target], bool] = lambda target: True
+
+    @property
+    def group(self) -> int:
+        """Elements of k in a lane."""
+        return self.lane.bits // self.left.bits
+
+    @property
+    def centred(self) -> bool:
+        """Whether zero points are taken off bytes when these are packed."""
+        return self.left.bits > 8
+
+    def depth(self, k: int) -> int:
+        """Lanes of k elements."""
+        return -(-k // self.group)
+
+    def one(self, kind: Ty) -> int:
+        """A lane whose elements, of the type of `left` or `right`, are all 1."""
+        return sum(1 << i * kind.bits for i in range(self.group))
+
+    def vectors(self, target: Target) -> int:
+        """The most vectors of columns of a tile: where registers are few, a step that has a product
+        of its own beside its sums leaves no room for more vectors of `b` than two."""
+        return 2 if target.registers < MANY and self.lane != self.left else 6
+
+
+# ---- steps
+
+
+def fused(acc: Val, x: Val, w: Val) -> Val:
+    """One product of each lane: a multiply-add."""
+    return x.fma(w, acc)
+
+
+def spelled(left: Ty, right: Ty) -> Step:
+    """The products of a group one after the other, on any machine: what the instructions of other
+    rows are defined to give."""
+
+    def step(acc: Val, x: Val, w: Val) -> Val:
+        for i in range(BITS // left.bits):
+            acc = acc + _element(x, i, left) * _element(w, i, right)
+        return acc
+
+    return step
+
+
+def _element(v: Val, i: int, kind: Ty) -> Val:
+    """Element i of the group in each lane, as int32."""
+    above = BITS - (i + 1) * kind.bits
+    raised = v << above if above else v
+    if kind.is_signed:
+        return raised >> (BITS - kind.bits)
+    return Val(v.b, raised.ty.of("u32"), raised.ref).__rshift__(BITS - kind.bits).to("i32")
+
+
+PMADDWD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd",
+           16: "llvm.x86.avx512.pmaddw.d.512"}  # fmt: skip
+"""Sums of two products of 16 bits, by lanes (Intel 64 and IA-32 Architectures SDM, volume 2)."""
+WHOLE = ("scalar", "sse2", "avx2", "avx512")
+"""Instruction sets of x86-64 that have whole numbers in vectors as wide as those of floats."""
+VPDPBUSD = {lanes: f"llvm.x86.avx512.vpdpbusd.{BITS * lanes}" for lanes in (4, 8, 16)}
+"""Four products of unsigned by signed bytes, added to 32 bits without saturation (ibidem)."""
+
+
+def multiply_pairs(acc: Val, x: Val, w: Val) -> Val:
+    lanes = acc.ty.lanes
+    both = [v.bitcast(I16.x(2 * lanes)) for v in (x, w)]
+    return acc + acc.b.intrinsic(PMADDWD[lanes], acc.ty, both)
+
+
+def multiply_bytes(acc: Val, x: Val, w: Val) -> Val:
+    lanes = acc.ty.lanes
+    return acc.b.intrinsic(
+        VPDPBUSD[lanes], acc.ty, [acc, x.bitcast(U8.x(4 * lanes)), w.bitcast(I8.x(4 * lanes))]
+    )
+
+
+# ---- the table
+
+
+def multiply_adds(ty: Ty) -> Product:
+    """One product a lane, of operands and sums of one type."""
+    return Product(ty.kind, frozenset(), ty, ty, ty, ty, fused)
+
+
+_BYTES = frozenset((a, b) for a in ("int8", "uint8") for b in ("int8", "uint8"))
+_pairs = partial(Product, takes=_BYTES, left=I16, right=I16, lane=I32, sums=I32)
+
+PRODUCTS: dict[str, Product] = {
+    row.name: row
+    for row in (
+        Product("float32", frozenset({("float32", "float32")}), F32, F32, F32, F32, fused),
+        _pairs("pairs", step=spelled(I16, I16), rate=0.7),
+        _pairs("pmaddwd", step=multiply_pairs, rate=1.6,
+               needs=lambda target: target.vectors in WHOLE),
+        Product("vpdpbusd", _BYTES, U8, I8, I32, I32, multiply_bytes, rate=4.0,
+                needs=lambda target: target.has_byte_products),
+    )
+}  # fmt: skip
+"""By name. Rates are measured on Zen 4 by `python -m benchmarks.peak --products`; that of vpdpbusd
+is what Zen 4 and Intel's processors are documented to do."""
+
+FLOAT32 = PRODUCTS["float32"]
+
+
+def product_of(target: Target, left: str, right: str) -> Product:
+    """The fastest row of a machine for operands of these element types, by their names in numpy."""
+    rows = [p for p in PRODUCTS.values() if (left, right) in p.takes and p.needs(target)]
+    if not rows:
+        raise CodegenError(f"there are no products of {left} and {right} on {target.isa}")
+    return max(rows, key=lambda p: p.rate)
+
+
+# ---- packing
+
+
+def packed_lanes(right: Array, row: Product) -> Array:
+    """A matrix (k, n) of whole numbers that are a row's elements of `b`, as lanes (k / g, n)."""
+    k, n = right.shape
+    g = row.group
+    wide = np.zeros((row.depth(k) * g, n), _NUMPY[row.right.kind])
+    wide[:k] = right
+    lanes = np.ascontiguousarray(wide.reshape(-1, g, n).transpose(0, 2, 1))
+    return lanes.view(np.int32).reshape(-1, n)
+
+
+def joined(elements: list[Val], row: Product) -> Val:
+    """Lanes of `b` from vectors of their elements, as int32, in the order of k."""
+    bits, lane = row.right.bits, None
+    for i, v in enumerate(elements):
+        part = v if (i + 1) * bits == BITS else v & ((1 << bits) - 1)
+        part = part << (i * bits) if i else part
+        lane = part if lane is None else lane | part
+    assert lane is not None, "a lane has at least one element"
+    return lane

@@ -1,0 +1,326 @@
+"""Matrix products of bytes, exact in int32: the dense skeleton over rows of `codegen/products.py`.
+
+Rows of A are packed into scratch, as elements of the product; so are panels of B, unless it is
+constant: then they are packed while the model is compiled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.products import Product, joined, product_of
+from tinsmith.codegen.types import I32
+from tinsmith.kernels._kernel import (
+    PLAIN,
+    Choice,
+    Emit,
+    Packed,
+    Phase,
+    Site,
+    Tier,
+    kernel,
+)
+from tinsmith.kernels.dot.batched import Problem, offset, problem
+from tinsmith.kernels.dot.matmul import spread_stride
+from tinsmith.kernels.dot.panels import Grid, each_column_panel, each_row_panel, grid, part
+from tinsmith.kernels.dot.skeleton import (
+    Operands,
+    buffer_bytes,
+    finish_tile,
+    product,
+)
+from tinsmith.kernels.dot.tiles import Tiling, choose
+from tinsmith.kernels.dot.zeros import Side, known, pack_lanes, pack_table, side_of, taken_off
+from tinsmith.kernels.layout import LINE, lanes_of
+from tinsmith.kernels.sharing import parts_for
+from tinsmith.kernels.walk import Position, Walk, shifted, walk_of
+from tinsmith.records import dataclass
+
+Array = np.ndarray[Any, Any]
+SUMMED = 4  # lanes that sums of rows are computed in, all alike
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A product of bytes, and where its packed operands lie in scratch: rows of A `stride` lanes
+    apart, then panels of B, then for each B a table of its zero points and sums of columns."""
+
+    problem: Problem
+    row: Product
+    tiling: Tiling
+    cells: Grid
+    left: Side
+    right: Side
+    each: int  # rows of one matrix of A, which zero points of rows are for
+    rows: int  # of all matrices of A
+    matrices: int  # of B
+    stride: int
+    constant: bool  # B, which is packed beforehand
+    off_rows: bool  # zero points of B may be other than 0, and are taken off sums
+    off_columns: bool  # zero points of A
+
+    @property
+    def depth(self) -> int:
+        return self.row.depth(self.problem.k)
+
+    @property
+    def right_at(self) -> int:
+        """Lanes of scratch before the panels of B."""
+        return -(-self.rows * self.stride // LINE) * LINE
+
+    @property
+    def panels(self) -> int:
+        """Lanes of the panels of one B."""
+        return self.depth * self.tiling.columns.padded
+
+    @property
+    def tables_at(self) -> int:
+        return self.right_at + self.matrices * self.panels
+
+    @property
+    def has_table(self) -> bool:
+        return self.off_rows or self.off_columns
+
+    @property
+    def scratch(self) -> int:
+        if self.constant:
+            return 4 * self.right_at
+        tables = 2 * self.matrices * self.tiling.columns.padded if self.has_table else 0
+        return 4 * (self.tables_at + tables)
+
+
+@kernel("MatMulInteger", Tier.SHAPED, dtypes="int8 uint8")
+def matmul_integer(site: Site) -> Choice:
+    """Register-tiled products of bytes, exact in int32, with zero points of rows and columns."""
+    p, target = problem(site), site.target
+    a, b = site.input(0), site.input(1)
+    row = product_of(target, a.dtype.name, b.dtype.name)
+    each = a.dims[-2] if len(a.dims) > 1 else 1
+    left, right = side_of(site, 0, row, each), side_of(site, 1, row, p.n)
+    w = _constant(site)
+    zero = site.input(3).const if site.has(3) else None
+    tiling = choose(target, p.m, p.n, row.depth(p.k), most_vectors=row.vectors(target))
+    stride = spread_stride(row.depth(p.k), tiling.rows.size)
+    off_rows = not right.is_zero
+    if w is not None:
+        off_rows = bool(known(w, zero, row).zeros.any())
+    moved = a.type.nbytes + 4.0 * p.items * p.m * p.n
+    if w is None:
+        moved += b.type.nbytes + 8.0 * b.type.size / row.group
+    busy = 2.0 * p.items * p.m * p.n * p.k / row.rate
+    cost = target.time(busy, moved, tiling.efficiency) + 1e-7
+    cells = grid(target, tiling, row.depth(p.k), cost / p.items, p.items)
+    plan = Plan(
+        p, row, tiling, cells, left, right, each, prod(a.dims[:-1]), prod(b.dims[:-2]), stride,
+        w is not None, off_rows, not left.is_zero,
+    )  # fmt: skip
+    packed = () if w is None else _packed(plan, w, zero)
+    parts = parts_for(plan.rows, cost)
+    phases = [Phase(parts, lambda em: _pack_rows(em, plan, parts), barrier=w is not None)]
+    if w is None:
+        panels = plan.matrices * tiling.columns.count
+        phases.append(Phase(panels, lambda em: _pack_panels(em, plan)))
+    phases.append(Phase(p.items * cells.count, lambda em: _multiply(em, plan)))
+    read = [PLAIN if site.has(i) else None for i in range(len(site.inputs))]
+    if w is not None:
+        read[1::2] = [None] * len(read[1::2])
+    return Choice(
+        cost=cost,
+        reads=site.reads(read, PLAIN),
+        writes=(PLAIN,),
+        phases=tuple(phases),
+        packed=packed,
+        workspace=buffer_bytes(site, tiling.rows.size, tiling.columns.size),
+        scratch=plan.scratch,
+        detail=f"{row.name}, {tiling}, batch {p.items}",
+    )
+
+
+def _constant(site: Site) -> Array | None:
+    """B where it is one constant matrix whose zero points are constants as well."""
+    w = site.input(1).const
+    if w is None or w.ndim < 2 or prod(w.shape[:-2]) != 1:
+        return None
+    if site.has(3) and site.input(3).const is None:
+        return None
+    return w.reshape(w.shape[-2:])
+
+
+def _packed(plan: Plan, w: Array, zero: Array | None) -> tuple[Packed, ...]:
+    args = (w, zero, plan.row.name, plan.tiling.columns)
+    lanes = Packed("lanes", pack_lanes, args, 4 * plan.panels)
+    return (lanes, Packed("table", pack_table, args)) if plan.has_table else (lanes,)
+
+
+# ---- packing
+
+
+def _pack_rows(em: Emit, plan: Plan, parts: int) -> None:
+    """Rows of A, in `parts` tiles."""
+    b, group = em.b, plan.row.group
+    source, sink = em.input(0).pointer, em.scratch.cast(plan.left.packed)
+    with b.loop(em.begin, em.end) as t:
+        lo, hi = part(t, parts, plan.rows)
+        with b.loop(lo, hi) as i:
+            zero = plan.left.zeros(em, i % plan.each, 1) if plan.left.centred else None
+            to = (sink + i * (plan.stride * group)).fixed()
+            _pack_row(em, plan, (source + i * plan.problem.k).fixed(), to, zero)
+
+
+def _pack_row(em: Emit, plan: Plan, source: Ptr, to: Ptr, zero: Val | None) -> None:
+    def move(at: Position, lanes: int, mask: Val | None) -> None:
+        value = plan.left.stored((source + at).load(lanes, mask), zero)
+        (to + at).store(value, mask)
+
+    em.b.vectors(plan.problem.k, lanes_of(em.target, to.elem.nbytes), move)
+    for at in range(plan.problem.k, plan.depth * plan.row.group):
+        (to + at).store(em.b.zero(to.elem))
+
+
+def _pack_panels(em: Emit, plan: Plan) -> None:
+    """Panels of B, of which each is a tile, and their tables."""
+    b, columns, p = em.b, plan.tiling.columns, plan.problem
+    source, scratch = em.input(1).pointer, em.scratch.cast(I32)
+
+    def panel(
+        matrix: Position, c: Position, column: Position, widths: tuple[int, ...], valid: int
+    ) -> None:
+        right = (source + matrix * (p.k * p.n) + column).fixed()
+        to = scratch + matrix * plan.panels + c * (plan.depth * columns.size)
+        table = scratch + matrix * (2 * columns.padded) + column
+        to, table = (to + plan.right_at).fixed(), (table + plan.tables_at).fixed()
+        counts = [*widths[:-1], valid]
+        zeros, at = [], 0
+        for width, count in zip(widths, counts, strict=True):
+            zeros.append(plan.right.zeros(em, b.index(column) + at, width, count))
+            at += width
+        _pack_panel(em, plan, right, to, (widths, counts, zeros))
+        if plan.has_table:
+            _fill_table(em, plan, to, table, widths, zeros)
+
+    with b.loop(em.begin, em.end) as t:
+        matrix, c = t // columns.count, t % columns.count
+        each_column_panel(b, columns, c, b.index(c) + 1, lambda *of: panel(matrix, *of))
+
+
+Cut = tuple[tuple[int, ...], list[int], "list[Val | None]"]
+"""The vectors of a panel: widths, columns that there are, and zero points."""
+
+
+def _pack_panel(em: Emit, plan: Plan, right: Ptr, to: Ptr, cut: Cut) -> None:
+    k, n, group = plan.problem.k, plan.problem.n, plan.row.group
+    size = sum(cut[0])
+
+    def lanes(first: Position, elements: int, sink: Ptr) -> None:
+        at = 0
+        for width, count, zero in zip(*cut, strict=True):
+            found = []
+            for e in range(elements):
+                x = (right + first * n + (e * n + at)).load(width, count=count)
+                found.append(plan.right.element(x, zero))
+            (sink + at).store(joined(found, plan.row))
+            at += width
+
+    if k >= group:
+        with em.b.loop(0, k // group) as i:
+            lanes(i * group, group, (to + i * size).fixed())
+    if k % group:
+        lanes(k // group * group, k % group, to + k // group * size)
+
+
+def _fill_table(
+    em: Emit, plan: Plan, panel: Ptr, table: Ptr, widths: tuple[int, ...], zeros: list[Val | None]
+) -> None:
+    """Zero points of a packed panel, and sums of its columns less these."""
+    b, size = em.b, sum(widths)
+    ones = Operands(panel, 0, panel, size, plan.depth, row=plan.row)
+    sums = _summed(ones, widths)
+    at = 0
+    for total, zero in zip(sums, zeros, strict=True):
+        zero = b.zero(total.ty) if zero is None else zero
+        (table + at).store(zero)
+        (table + (at + plan.tiling.columns.padded)).store(total - zero * plan.problem.k)
+        at += total.ty.lanes
+
+
+def _summed(at: Operands, widths: tuple[int, ...]) -> list[Val]:
+    """Sums of the columns of a packed panel."""
+    b, row = at.a.b, at.row
+    start = [b.zero(row.sums.x(w)) for w in widths]
+    with b.loop(0, at.depth, carry=start) as loop:
+        line, sums, offset = at.b + loop.index * at.b_row, [], 0
+        for acc, w in zip(loop.vars, widths, strict=True):
+            one = b.const(row.one(row.left), row.lane.x(w))
+            sums.append(row.step(acc, one, (line + offset).load(w)))
+            offset += w
+        loop.next(sums)
+    return loop.out
+
+
+# ---- products
+
+
+def _multiply(em: Emit, plan: Plan) -> None:
+    """Tiles are (product of the batch, cell), the cell innermost."""
+    b, columns = em.b, plan.tiling.columns
+    lanes = em.scratch.cast(I32)
+    with b.loop(em.begin, em.end) as t:
+        item, cell = t // plan.cells.count, t % plan.cells.count
+        a_row, matrix, here = _item(em, plan, item)
+        rows = (lanes + a_row * plan.stride).fixed()
+        if plan.constant:
+            panels, table = em.packed[0].cast(I32), em.packed[-1].cast(I32)
+        else:
+            panels = (lanes + plan.right_at + matrix * plan.panels).fixed()
+            table = (lanes + plan.tables_at + matrix * (2 * columns.padded)).fixed()
+        rlo, rhi = part(cell % plan.cells.rows, plan.cells.rows, plan.tiling.rows.count)
+        clo, chi = part(cell // plan.cells.rows, plan.cells.columns, columns.count)
+        tile = partial(_row_panel, here, plan, rows, (panels, table), (clo, chi))
+        each_row_panel(b, plan.tiling.rows, rlo, rhi, tile)
+
+
+def _row_panel(
+    em: Emit, plan: Plan, rows: Ptr, right: tuple[Ptr, Ptr], panels: tuple[Position, Position],
+    row: Position, height: int,
+) -> None:  # fmt: skip
+    b, p, columns = em.b, plan.problem, plan.tiling.columns
+    a = (rows + row * plan.stride).fixed()
+    base = Operands(a, plan.stride, a, 0, plan.depth, row=plan.row)
+    totals = lefts = None
+    if plan.off_rows:
+        ones = replace(base, ones=True)
+        totals = [line[0].lane(0) for line in product(b, ones, height, (SUMMED,))]
+    if plan.off_columns:
+        places = [row + i if plan.left.count == 1 else (row + i) % plan.each for i in range(height)]
+        lefts = [plan.left.zeros(em, at, 1) for at in places]
+
+    def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
+        at = replace(
+            base, b=(right[0] + c * (plan.depth * columns.size)).fixed(), b_row=sum(widths)
+        )
+        sums = product(b, at, height, widths, plan.tiling.accumulators)
+        table = right[1] + column
+        sums = taken_off(em, sums, totals, lefts, table, columns.padded)
+        finish_tile(em, sums, row, column, valid, em.workspace.cast(I32), p.row_dims)
+
+    each_column_panel(b, columns, *panels, panel)
+
+
+def _item(em: Emit, plan: Plan, item: Position) -> tuple[Position, Position, Emit]:
+    """The first row of A and the number of B of one product of the batch, and the emission shifted
+    to it."""
+    p = plan.problem
+    if not p.batch:
+        return 0, 0, em
+    left = tuple(s // p.k for s in p.left)
+    right = tuple(s // (p.k * p.n) for s in p.right)
+    views = walk_of(em, 0, len(p.batch)).strides
+    index = Walk(p.batch, [left, right, *views]).index(item)
+    here = shifted(em, index)
+    return offset(index, left), offset(index, right), here

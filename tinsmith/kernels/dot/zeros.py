@@ -1,0 +1,160 @@
+"""Zero points of products of bytes: where they are, and what is done about them.
+
+Sums are wanted of (a - a_zero) (b - b_zero). A product of wide elements takes zero points off while
+operands are packed. Another packs bytes a' = a + shift, b' = b + shift of its own signedness, and
+
+    sum (a - a_zero)(b - b_zero) = sum a' b' - b_zero' rows - a_zero' columns
+
+where `rows` are the sums of a', `columns` those of b' - b_zero', and zero points are shifted as
+their operands. Everything is modulo 2^32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.products import PRODUCTS, Product, packed_lanes
+from tinsmith.codegen.types import I32, Ty
+from tinsmith.kernels._kernel import Emit, Site, Skip
+from tinsmith.kernels.dot.matmul import pack_columns
+from tinsmith.kernels.dot.skeleton import Tile, offsets
+from tinsmith.kernels.dot.tiles import Columns
+from tinsmith.kernels.walk import Position
+from tinsmith.records import dataclass
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One operand of a product of bytes.
+
+    operand, zero   their numbers among the inputs; `zero` is None where there is no zero point
+    count   zero points: 1, or one for each row or column
+    packed  the element type when it is packed
+    signed  of the operand itself
+    """
+
+    operand: int
+    zero: int | None
+    count: int
+    packed: Ty
+    signed: bool
+
+    @property
+    def centred(self) -> bool:
+        return self.packed.bits > 8
+
+    @property
+    def shift(self) -> int:
+        """What is added to elements and zero points, where they stay bytes."""
+        if self.centred or self.packed.is_signed == self.signed:
+            return 0
+        return 128 if self.signed else -128
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether it is known that nothing is to be taken off sums for it."""
+        return self.centred or (self.zero is None and not self.shift)
+
+    def zeros(self, em: Emit, at: Position, lanes: int, count: int | None = None) -> Val | None:
+        """Zero points from number `at` on, as int32 shifted; None where they are 0."""
+        if self.zero is None:
+            return em.b.const(self.shift, I32.x(lanes)) if self.shift else None
+        view = em.input(self.zero)
+        if self.count == 1:
+            return (view.pointer.load().to("i32") + self.shift).splat(lanes)
+        return (view.pointer + at).load(lanes, count=count).to("i32") + self.shift
+
+    def element(self, x: Val, zero: Val | None) -> Val:
+        """Elements as they are packed, as int32; `zero` as `zeros` gives it."""
+        wide = x.to("i32")
+        if not self.centred:
+            return wide + self.shift
+        return wide if zero is None else wide - zero
+
+    def stored(self, x: Val, zero: Val | None) -> Val:
+        """Elements as they are packed, in their own type; `zero` is one int32."""
+        if not self.centred:
+            return x ^ 128 if self.shift else x
+        wide = x.to(self.packed.kind)
+        return wide if zero is None else wide - zero.to(self.packed.kind).splat(x.ty.lanes)
+
+
+def side_of(site: Site, operand: int, row: Product, places: int) -> Side:
+    """The side of input number `operand`, whose zero point is two inputs further; `places` are its
+    rows or columns. Skip where the zero point has another shape."""
+    value, zero = site.input(operand), operand + 2
+    packed = (row.left, row.right)[operand]
+    if not site.has(zero):
+        return Side(operand, None, 1, packed, value.dtype.kind == "i")
+    given = site.input(zero)
+    count = given.type.size
+    if count != 1 and (given.rank != 1 or count != places):
+        raise Skip(f"the zero points {given.dims} are not one for each of {places} places")
+    return Side(operand, zero, int(count), packed, value.dtype.kind == "i")
+
+
+@dataclass(frozen=True)
+class Known:
+    """Constant weights (k, n) less their zero points, or shifted, with their zero points."""
+
+    elements: Array
+    zeros: Array  # (n,), shifted
+    columns: Array  # sums of elements less `zeros`
+
+
+def known(w: Array, zero: Array | None, row: Product) -> Known:
+    """`w` (k, n) and its zero points, as a row of the table has them; sums are modulo 2^32."""
+    n = w.shape[1]
+    zeros = np.zeros(n, np.int64) if zero is None else np.broadcast_to(zero.reshape(-1), n)
+    wide, zeros = w.astype(np.int64), zeros.astype(np.int64)
+    if row.centred:
+        return Known(wide - zeros, np.zeros(n, np.int64), np.zeros(n, np.int64))
+    shift = -128 if w.dtype.kind == "u" else 0
+    sums = (wide - zeros).sum(axis=0)
+    return Known(wide + shift, zeros + shift, sums)
+
+
+def pack_lanes(w: Array, zero: Array | None, name: str, columns: Columns) -> Array:
+    """Weights (k, n) as [panel][k / g][columns of the panel] of the row `name` of the table."""
+    row = PRODUCTS[name]
+    return pack_columns(packed_lanes(known(w, zero, row).elements, row), columns)
+
+
+def pack_table(w: Array, zero: Array | None, name: str, columns: Columns) -> Array:
+    """Zero points of columns, then sums of columns, of the row `name`; padding is 0."""
+    found = known(w, zero, PRODUCTS[name])
+    table = np.zeros((2, columns.padded), np.int64)
+    table[0, : columns.total], table[1, : columns.total] = found.zeros, found.columns
+    return table.astype(np.int32)
+
+
+def taken_off(
+    em: Emit, tile: Tile, rows: Sequence[Val] | None, lefts: Sequence[Val | None] | None,
+    table: Ptr, padded: int,
+) -> Tile:  # fmt: skip
+    """Sums less what zero points contribute: `rows` are the sums of A's rows (None: zero points of
+    columns are 0), `lefts` A's zero points (None: they are 0), one int32 for each row of the tile;
+    `table` has zero points of its columns, and `padded` further on the sums of columns."""
+    if rows is None and lefts is None:
+        return tile
+    places = [(at, v.ty.lanes) for at, v in offsets(tile[0])]
+    zeros = [(table + at).load(n) for at, n in places] if rows is not None else []
+    sums = [(table + (padded + at)).load(n) for at, n in places] if lefts is not None else []
+    found = []
+    for i, line in enumerate(tile):
+        values = list(line)
+        for j, v in enumerate(line):
+            if rows is not None:
+                v = v - zeros[j] * rows[i].splat(v.ty.lanes)
+            left = None if lefts is None else lefts[i]
+            if left is not None:
+                v = v - sums[j] * left.splat(v.ty.lanes)
+            values[j] = v
+        found.append(values)
+    return found

@@ -1,0 +1,192 @@
+"""What a convolution of bytes computes, and how it is cut.
+
+The input is packed into scratch with its padding, the channels of a pixel side by side, so that a
+row of a window is one stretch of k. Groups whose channels do not fill whole blocks on both sides
+are merged, with weights that contribute nothing in between.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tinsmith.codegen.products import PRODUCTS, Product, packed_lanes
+from tinsmith.kernels.dot.matmul import pack_columns
+from tinsmith.kernels.dot.tiles import Tiling
+from tinsmith.kernels.dot.zeros import Side, known
+from tinsmith.kernels.layout import LINE
+from tinsmith.kernels.window.geometry import Geometry, Triple
+from tinsmith.records import dataclass
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Channels of one group, after merging: `groups` of `inputs` to `outputs`, in lanes of `row`;
+    `columns` are the outputs with the padding of their last block."""
+
+    groups: int
+    inputs: int
+    outputs: int
+    lanes: int
+    columns: int
+
+
+def cut_groups(geo: Geometry, groups: int, row: Product, block: int) -> Cut:
+    """The fewest groups merged into one whose channels are whole blocks; at last all of them."""
+    inputs, outputs = geo.channels // groups, geo.out_channels // groups
+    together = next(
+        q
+        for q in range(1, groups + 1)
+        if groups % q == 0 and (q == groups or not (q * inputs % block or q * outputs % block))
+    )
+    inputs, outputs = inputs * together, outputs * together
+    columns = -(-outputs // block) * block
+    return Cut(groups // together, inputs, outputs, row.depth(inputs), columns)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A convolution of bytes, and where things lie in scratch: the packed input, then sums of
+    windows, then weights and their tables where these are computed."""
+
+    geo: Geometry
+    cut: Cut
+    row: Product
+    tiling: Tiling  # of the pixels of a run by the columns of a group
+    left: Side
+    right: Side
+    parts: int  # of the runs of an image's group, for threads
+    block: int  # channels of a block
+    constant: bool  # weights and their zero points, which are packed beforehand
+    off_rows: bool  # zero points of weights may be other than 0
+    off_columns: bool  # the input's zero point
+
+    @property
+    def flat(self) -> bool:
+        """Whether all pixels of an image are one run."""
+        return self.geo.is_pointwise and not any(self.geo.after)
+
+    @property
+    def size(self) -> Triple:
+        """The extents of the input with its padding."""
+        both = zip(self.geo.begin, self.geo.size, self.geo.after, strict=True)
+        depth, height, width = (b + n + a for b, n, a in both)
+        return depth, height, width
+
+    @property
+    def images(self) -> int:
+        """Groups of all images."""
+        return self.geo.batch * self.cut.groups
+
+    @property
+    def runs(self) -> int:
+        """Of neighbouring pixels of the output, in one image."""
+        return 1 if self.flat else self.geo.out[0] * self.geo.out[1]
+
+    @property
+    def pixels(self) -> int:
+        """Of a run."""
+        return prod(self.geo.out) if self.flat else self.geo.out[2]
+
+    @property
+    def joined(self) -> bool:
+        """Whether the taps of a window's row are neighbours in the packed input."""
+        return self.geo.dilation[2] == 1 or self.geo.kernel[2] == 1
+
+    @property
+    def taps(self) -> Triple:
+        """Stretches of k in a window, along each axis."""
+        depth, height, width = self.geo.kernel
+        return depth, height, 1 if self.joined else width
+
+    @property
+    def depth(self) -> int:
+        """Lanes of a stretch."""
+        return self.cut.lanes * (self.geo.kernel[2] if self.joined else 1)
+
+    @property
+    def steps(self) -> Triple:
+        """Lanes from one tap to the next on each axis."""
+        _, height, width = self.size
+        d = self.geo.dilation
+        return (d[0] * height * width * self.cut.lanes, d[1] * width * self.cut.lanes,
+                d[2] * self.cut.lanes)  # fmt: skip
+
+    @property
+    def image(self) -> int:
+        """Lanes of the packed input of one group of an image."""
+        return prod(self.size) * self.cut.lanes
+
+    @property
+    def panels(self) -> int:
+        """Lanes of the weights of a group."""
+        return self.geo.taps * self.cut.lanes * self.cut.columns
+
+    @property
+    def sums_at(self) -> int:
+        return -(-self.images * self.image // LINE) * LINE
+
+    @property
+    def weights_at(self) -> int:
+        sums = self.images * self.runs * self.pixels if self.off_rows else 0
+        return -(-(self.sums_at + sums) // LINE) * LINE
+
+    @property
+    def tables_at(self) -> int:
+        return self.weights_at + self.cut.groups * self.panels
+
+    @property
+    def has_table(self) -> bool:
+        return self.off_rows or self.off_columns
+
+    @property
+    def scratch(self) -> int:
+        """Bytes."""
+        if self.constant:
+            return 4 * self.weights_at
+        return 4 * (self.tables_at + 2 * self.cut.groups * self.cut.columns * self.has_table)
+
+
+# ---- constant weights
+
+
+def _matrices(w: Array, zero: Array | None, cut: Cut) -> tuple[list[Array], list[Array]]:
+    """For each group (taps * inputs, outputs) and its zero points: weights between groups that were
+    merged are their zero points."""
+    outputs, own, *kernel = w.shape
+    zeros = np.zeros(1, w.dtype) if zero is None else zero.reshape(-1)
+    zeros = np.broadcast_to(zeros, outputs)
+    full = np.empty((outputs, cut.inputs, prod(kernel)), w.dtype)
+    full[:] = zeros[:, None, None]
+    each = outputs // (cut.groups * cut.inputs // own)
+    for o in range(outputs):
+        first = o % cut.outputs // each * own
+        full[o, first : first + own] = w[o].reshape(own, -1)
+    groups = full.reshape(cut.groups, cut.outputs, cut.inputs, -1).transpose(0, 3, 2, 1)
+    matrices = [g.reshape(-1, cut.outputs) for g in groups]
+    return matrices, list(zeros.reshape(cut.groups, cut.outputs))
+
+
+def pack_weights(w: Array, zero: Array | None, name: str, cut: Cut, tiling: Tiling) -> Array:
+    """[group][panel][tap][lane of channels][columns of the panel] of the row `name`."""
+    row, found = PRODUCTS[name], []
+    for matrix, zeros in zip(*_matrices(w, zero, cut), strict=True):
+        elements = known(matrix, zeros, row).elements.reshape(-1, cut.inputs, cut.outputs)
+        wide = np.zeros((len(elements), cut.lanes * row.group, cut.columns), np.int64)
+        wide[:, : cut.inputs, : cut.outputs] = elements
+        lanes = packed_lanes(wide.reshape(-1, cut.columns), row)
+        found.append(pack_columns(lanes, tiling.columns))
+    return np.concatenate(found)
+
+
+def pack_tables(w: Array, zero: Array | None, name: str, cut: Cut) -> Array:
+    """[group] of the zero points, then the sums, of columns; padding is 0."""
+    table = np.zeros((cut.groups, 2, cut.columns), np.int64)
+    for at, (matrix, zeros) in enumerate(zip(*_matrices(w, zero, cut), strict=True)):
+        found = known(matrix, zeros, PRODUCTS[name])
+        table[at, 0, : cut.outputs], table[at, 1, : cut.outputs] = found.zeros, found.columns
+    return table.astype(np.int32)
