@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels.harness import check, levels, one_node, site_of
+from tests.kernels.harness import check, level_param, levels, one_node, site_of
 from tests.kernels.window_cases import RELU6, conv_transposed, machine_code, normal, spills
 from tests.kernels.window_shapes import PAD, TRANSPOSED, TRANSPOSED_FEW
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
+from tinsmith.kernels.window import transposed_few, transposed_plan
+from tinsmith.kernels.window.transposed_ways import savings
 
 
 @pytest.mark.parametrize("target", levels())
@@ -111,3 +113,92 @@ def test_zeros_around_the_image_meet_no_infinite_weight(target):
 )
 def test_sums_of_few_outputs_do_not_spill(case, target):
     assert spills(machine_code("ConvTranspose", *case, "conv_transposed_few", target)) == []
+
+
+@pytest.mark.parametrize("channels", [5, 200])
+@pytest.mark.parametrize("size", [(9, 16), (16, 33), (5, 40)])
+def test_what_is_around_the_image_stays_where_channels_come_in_parts(size, channels):
+    case = conv_transposed(2, channels, 3, size, (4, 6), stride=(2, 3), pad=PAD)
+    check("ConvTranspose", *case, kernel="conv_transposed_few", consts=(1, 2))
+
+
+FEWER = {f"F({a.m},{a.r})": a for a in savings(4, 4, "default")}
+FMA = [level_param(name) for name in ("avx512", "avx2")]
+
+
+def fewer(name, target):
+    """The arrays of a shape of `TRANSPOSED_FEW`, and the detail of what is chosen for it."""
+    arrays, attrs = TRANSPOSED_FEW[name]
+    site = site_of(one_node("ConvTranspose", arrays, attrs, (1, 2)), level(target))
+    return arrays, attrs, KERNELS["conv_transposed_few"].offer(site)[0].detail
+
+
+@pytest.fixture
+def only(monkeypatch):
+    """Makes one algorithm the only one, and chosen wherever there is a plan for it."""
+
+    def use(algorithm):
+        plan = transposed_plan.plan_few.__wrapped__
+        found = {"default": [algorithm]}
+        monkeypatch.setattr(transposed_plan, "savings", lambda _, __, p: found.get(p, []))
+        monkeypatch.setattr(transposed_plan, "seconds", lambda _, few: 1.0 if few.saves else 2.0)
+        monkeypatch.setattr(transposed_few, "plan_few", plan)
+
+    return use
+
+
+@pytest.mark.parametrize("target", FMA)
+@pytest.mark.parametrize("algorithm", ["F(2,2)", "F(3,3)", "F(4,2)"])
+def test_sums_by_fewer_products_do_not_spill(algorithm, target, only):
+    only(FEWER[algorithm])
+    case = conv_transposed(1, 56, 1, (32, 128), (9, 9), stride=(4, 4), pad=(3, 3, 2, 2))
+    assert spills(machine_code("ConvTranspose", *case, "conv_transposed_few", target)) == []
+
+
+@pytest.mark.parametrize("target", FMA)
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("algorithm", FEWER)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "9x9 stride 2", "9x9 stride 3", "frames, 4 taps", "frames in parts, 2 taps", "3x3 of rows",
+        "frames, taps of unequal counts", "stride 1", "3-D", "groups", "pad beyond the kernel",
+    ],
+)  # fmt: skip
+def test_fewer_products(name, algorithm, threads, target, only):
+    only(FEWER[algorithm])
+    arrays, attrs, detail = fewer(name, target)
+    assert algorithm in detail
+    check(
+        "ConvTranspose", arrays, attrs, kernel="conv_transposed_few", target=target, consts=(1, 2),
+        threads=threads,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("target", FMA)
+@pytest.mark.parametrize("large", [np.inf, np.nan, 1e6, 1e20, 0.0])
+@pytest.mark.parametrize("name", ["frames, 4 taps", "3x3 of rows"])
+def test_inputs_of_unlike_sizes_are_computed_by_the_definition(name, large, target, only):
+    only(FEWER["F(3,4)" if "frames" in name else "F(4,2)"])
+    (x, w, b), attrs, detail = fewer(name, target)
+    assert "F(" in detail
+    x, small = x.copy(), x.copy()
+    x[0, 3, ..., 5] = large
+    small[0, :, ..., 6:] *= 0 if large else 1e-30
+    with np.errstate(all="ignore"):
+        for data in (x, small):
+            check(
+                "ConvTranspose", [data, w, b], attrs, kernel="conv_transposed_few", target=target,
+                consts=(1, 2),
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize("target", FMA)
+def test_large_weights_are_multiplied_as_they_are(target, only):
+    only(FEWER["F(3,4)"])
+    (x, w, b), attrs, detail = fewer("frames, 4 taps", target)
+    assert "F(" in detail
+    w = w.copy()
+    w[0, 0, 0] = 1e30
+    site = site_of(one_node("ConvTranspose", [x, w, b], attrs, (1, 2)), level(target))
+    assert "F(" not in KERNELS["conv_transposed_few"].offer(site)[0].detail

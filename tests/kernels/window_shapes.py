@@ -102,6 +102,9 @@ TRANSPOSED_FEW = {
         1, 4, 2, (3, 2, 9), (2, 3, 3), stride=(2, 1, 2), output_padding=(1, 0, 1)
     ),
     "groups": conv_transposed(2, 9, 6, (4, 9), (3, 3), stride=(2, 2), group=3, pad=PAD),
+    "frames, 4 taps": conv_transposed(2, 40, 1, (61,), (64,), stride=(16,)),
+    "frames in parts, 2 taps": conv_transposed(2, 70, 1, (900,), (16,), stride=(8,), pad=(3, 5)),
+    "3x3 of rows": conv_transposed(2, 24, 3, (13, 21), (6, 9), stride=(2, 3), pad=(2, 3, 1, 0)),
     "one pixel": conv_transposed(1, 33, 2, (1, 1), (4, 4)),
     "pad beyond the kernel": conv_transposed(1, 3, 3, (9, 19), (2, 2), pad=(3, 3, 2, 2)),
 }

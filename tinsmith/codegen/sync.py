@@ -110,7 +110,7 @@ def _add_worker(module: Module) -> None:
             go_on_if(asks(block.gate.load_atomic("acquire")))
 
             def linger(vain: Val) -> None:
-                b.choose(vain > lingers, sleep, lambda: block.call(YIELD, _YIELD))
+                b.choose(vain > lingers, sleep, block.let_others)
 
             def sleep() -> None:
                 flag.atomic("xchg", 1, "seq_cst")
@@ -197,8 +197,11 @@ class _Block:
 
     def give_way(self, vain: Val) -> None:
         """Let others have the core: after YIELDS looks in vain, for MICROSECONDS."""
-        self.b.choose(
-            vain > YIELDS,
-            lambda: self.call(NAP, _NAP, [MICROSECONDS]),
-            lambda: self.call(YIELD, _YIELD),
-        )
+        self.b.choose(vain > YIELDS, self.nap, self.let_others)
+
+    def nap(self) -> None:
+        self.call(NAP, _NAP, [MICROSECONDS])
+
+    def let_others(self) -> None:
+        """Yield the core to whoever waits for it."""
+        self.call(YIELD, _YIELD)

@@ -74,6 +74,22 @@ def blend(vectors: Sequence[Val], picks: Sequence[Sequence[int]]) -> Val:
     return value if picked == list(range(width)) else value.shuffle(None, picked)
 
 
+def joined(vectors: Sequence[Val]) -> list[Val]:
+    """Lane 0 of so many vectors, a power of two, then lane 1 of each, and so on: as many vectors.
+
+    Pairs are interleaved, so that shuffles need few constants: those would stay in registers, also
+    through loops around.
+    """
+    if len(vectors) == 1:
+        return list(vectors)
+    width, found = vectors[0].ty.lanes, []
+    for a, b in zip(joined(vectors[::2]), joined(vectors[1::2]), strict=True):
+        for start in (0, width // 2):
+            lanes = range(start, start + width // 2)
+            found.append(a.shuffle(b, [q + side for q in lanes for side in (0, width)]))
+    return found
+
+
 def columns(x: Ptr, count: int, lanes: int) -> list[Val]:
     """The `count` columns of `lanes` rows, which lie at x one after the other."""
     vectors = [(x + i * lanes).load(lanes) for i in range(count)]

@@ -13,7 +13,7 @@ from math import prod
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import Ty
 from tinsmith.kernels.layout import lanes_of
-from tinsmith.kernels.transpose import blend, transpose
+from tinsmith.kernels.transpose import blend, joined, transpose
 from tinsmith.kernels.walk import blocks, digits, merged
 from tinsmith.records import dataclass
 
@@ -127,6 +127,10 @@ def _interleave(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr, lanes: in
         else:
             source, place = (x + at * few).fixed(), (y + at).fixed()
             vectors = [(source + k * lanes).load(lanes) for k in range(few)]
+        if joins and few & (few - 1) == 0:
+            for k, value in enumerate(joined(vectors)):
+                (place + k * lanes).store(value)
+            return
         for k in range(few):
             flat = [k * lanes + i if joins else i * few + k for i in range(lanes)]
             split = [(f % few, f // few) if joins else divmod(f, lanes) for f in flat]

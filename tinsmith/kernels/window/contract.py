@@ -26,7 +26,7 @@ class Level:
     """One loop of a reduction: how many times, and how far it moves the input and the weights."""
 
     count: Val | int
-    input: int
+    input: Val | int
     weights: int
 
 

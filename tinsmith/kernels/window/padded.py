@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.walk import blocks, run
 from tinsmith.kernels.window.geometry import Geometry, Triple
+
+UNROLLED = 4  # vectors of a row
 
 
 def copy_rows(
@@ -33,16 +36,11 @@ def copy_rows(
     front, top, first = corner
     lines, pitch = extent
     flat = lines * pitch
-    lanes = b.target.lanes
-    left = b.minimum(b.maximum(0 - first, 0), pitch)
-    skipped = b.maximum(first, 0)
-    inside = b.maximum(b.minimum(_less(b, geo.size[2], skipped), _less(b, pitch, left)), 0)
-    right = _less(b, pitch, left) - inside
+    left, skipped, inside, right = parts_of(b, first, pitch, geo.size[2])
 
     def filled(to: Ptr, count: Val | int) -> None:
-        run(b, 0, (count + (lanes - 1)) // lanes, lambda i: (to + i * lanes).store(around))
+        fill_row(b, to, count, fill)
 
-    around = b.splat(fill, F32, lanes)
     with b.loop(0, channels) as c, b.loop(0, geo.kernel[0]) as k, b.loop(0, lines) as i:
         to = (space + c * (geo.kernel[0] * flat) + k * flat + i * pitch).fixed()
         z, y = b.index(front) + k * geo.dilation[0], b.index(top) + i
@@ -51,7 +49,10 @@ def copy_rows(
 
         def copy() -> None:
             filled(to, left)
-            _copy(b, source.fixed(), (to + left).fixed(), inside)
+            x, place = source.fixed(), (to + left).fixed()
+            each_vector(
+                b, inside, lambda i, n, mask: (place + i).store((x + i).load(n, mask), mask)
+            )
             filled(to + left + inside, right)
 
         def clear() -> None:
@@ -60,21 +61,80 @@ def copy_rows(
         b.choose(within, copy, clear)
 
 
+def copy_inside(
+    b: Builder,
+    image: Ptr,
+    space: Ptr,
+    geo: Geometry,
+    corner: Sequence[Val | int],
+    extent: tuple[int, int],
+    channels: Val | int,
+    channel: int,
+    step: Triple,
+) -> None:
+    """The same of neighbouring planes, but for what lies around the image: `space` holds that."""
+    depth, (lines, pitch) = geo.kernel[0], extent
+    before, front, planes, _ = parts_of(b, corner[0], depth, geo.size[0])
+    above, top, rows, _ = parts_of(b, corner[1], lines, geo.size[1])
+    left, skipped, inside, _ = parts_of(b, corner[2], pitch, geo.size[2])
+    source = image + front * step[0] + top * step[1] + skipped
+    target = space + ((before * lines + above) * pitch + left)
+
+    def row(c: Val | int, z: Val | int, y: Val | int) -> None:
+        x = (source + c * channel + z * step[0] + y * step[1]).fixed()
+        to = (target + ((c * depth + z) * lines + y) * pitch).fixed()
+
+        def piece(i: Any, n: int, mask: Val | None) -> None:
+            (to + i).store((x + i).load(n, mask), mask)
+
+        each_vector(b, inside, piece, UNROLLED)
+
+    with b.loop(0, channels) as c:
+        run(b, 0, planes, lambda z: run(b, 0, rows, lambda y: row(c, z, y)))
+
+
+def parts_of(b: Builder, first: Val | int, pitch: int, size: int) -> tuple[Val | int, ...]:
+    """The elements of a row from column `first` on, which may lie outside: how many there are
+    before the image's, how many of the image are left out, how many are the image's, and how many
+    come after these."""
+    left = b.minimum(b.maximum(0 - first, 0), pitch)
+    skipped = b.maximum(first, 0)
+    inside = b.maximum(b.minimum(_less(b, size, skipped), _less(b, pitch, left)), 0)
+    return left, skipped, inside, _less(b, pitch, left) - inside
+
+
+def fill_row(b: Builder, to: Ptr, count: Val | int, fill: float = 0.0) -> None:
+    """Whole vectors, which may reach beyond so many elements."""
+    lanes = b.target.lanes
+    around = b.splat(fill, F32, lanes)
+    run(b, 0, (count + (lanes - 1)) // lanes, lambda i: (to + i * lanes).store(around))
+
+
 def room(elements: int) -> int:
     """Elements of a workspace for the copy of so many, with what may be written behind it."""
     return -(-elements // LINE) * LINE + LINE
 
 
-def _copy(b: Builder, source: Ptr, to: Ptr, count: Val | int) -> None:
-    """Copy a row: whole vectors, of which the last overlaps another, where there are any."""
+def each_vector(
+    b: Builder,
+    count: Val | int,
+    body: Callable[[Any, int, Val | None], None],
+    unrolled: int = 1,
+) -> None:
+    """`body(index, lanes, mask)` over a row: whole vectors, of which the last overlaps another,
+    where there are any; without a loop where it is known that there are at most so many."""
     lanes = b.target.lanes
 
     def whole() -> None:
+        if isinstance(count, int) and count <= unrolled * lanes:
+            for i in range(0, count, lanes):
+                body(min(i, count - lanes), lanes, None)
+            return
         with blocks(b, count, lanes) as i:
-            (to + i).store((source + i).load(lanes))
+            body(i, lanes, None)
 
     def short() -> None:
-        b.vectors(count, lanes, lambda i, n, mask: (to + i).store((source + i).load(n, mask), mask))
+        b.vectors(count, lanes, body)
 
     if isinstance(count, Val):
         b.choose(count >= lanes, whole, short)

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Sequence
 from itertools import product
 from math import ceil, prod
+from typing import Any
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.target import Target, overlap
@@ -20,7 +21,7 @@ from tinsmith.kernels.walk import blocks
 from tinsmith.kernels.window.contract import Level, nest
 from tinsmith.kernels.window.direct import traffic
 from tinsmith.kernels.window.geometry import Geometry, steps
-from tinsmith.kernels.window.padded import copy_rows, room
+from tinsmith.kernels.window.padded import copy_inside, copy_rows, room
 from tinsmith.kernels.window.tiles import Pieces
 from tinsmith.records import dataclass
 
@@ -195,7 +196,7 @@ class Rows:
     channels and the taps along each axis as far as `reach` says."""
 
     x: Ptr
-    reach: tuple[int, int, int, int]
+    reach: tuple[Val | int, int, int, int]
     pitch: int
 
 
@@ -216,19 +217,41 @@ class Segment:
     def rows(self, em: Emit, first: Val | int, count: Val | int, fill: float = 0.0) -> Rows:
         """The input rows of so many channels, copied to the beginning of the workspace if they are
         to be, with `fill` around the image."""
-        source, geo, cut = em.input(0), self.geo, self.cut
-        _, channel, step = steps(source.spec, geo.rank)
-        axes = zip(self.place, geo.stride, geo.begin, strict=True)
-        corner = [o * s - p for o, s, p in axes]
-        image = self.image + first * channel
+        geo, cut = self.geo, self.cut
         if cut.copied:
-            x, extent, plane = em.workspace.cast(F32), (cut.lines, cut.pitch), cut.plane()
-            copy_rows(em.b, image, x, geo, corner, extent, count, channel, step, fill)
-            reach = (geo.kernel[0] * plane, plane, geo.dilation[1] * cut.pitch, geo.dilation[2])
-            return Rows(x.fixed(), reach, cut.pitch)
+            copy_rows(em.b, *self._copy(em, first, count), fill=fill)
+            return self.copied(em)
+        _, channel, step = steps(em.input(0).spec, geo.rank)
+        corner = self._corner()
+        image = self.image + first * channel
         x = image + corner[0] * step[0] + corner[1] * step[1] + corner[2]
         d0, d1, d2 = (k * s for k, s in zip(geo.dilation, step, strict=True))
         return Rows(x.fixed(), (channel, d0, d1, d2), step[1])
+
+    def rows_inside(self, em: Emit, first: Val | int, count: Val | int) -> Rows:
+        """The same, where the workspace holds already what lies around the image."""
+        copy_inside(em.b, *self._copy(em, first, count))
+        return self.copied(em)
+
+    def copied(self, em: Emit) -> Rows:
+        """The rows of a copy."""
+        geo, cut = self.geo, self.cut
+        plane = cut.plane()
+        reach = (geo.kernel[0] * plane, plane, geo.dilation[1] * cut.pitch, geo.dilation[2])
+        return Rows(em.workspace.cast(F32).fixed(), reach, cut.pitch)
+
+    def _corner(self) -> list[Val | int]:
+        """The first input of the first window, which may lie outside the image."""
+        axes = zip(self.place, self.geo.stride, self.geo.begin, strict=True)
+        return [o * s - p for o, s, p in axes]
+
+    def _copy(self, em: Emit, first: Val | int, count: Val | int) -> tuple[Any, ...]:
+        """What is to be copied, from where and to where, of so many channels."""
+        geo, cut = self.geo, self.cut
+        _, channel, step = steps(em.input(0).spec, geo.rank)
+        image, space = self.image + first * channel, em.workspace.cast(F32)
+        extent = cut.lines, cut.pitch
+        return image, space, geo, self._corner(), extent, count, channel, step
 
 
 def each_segment(
@@ -302,9 +325,7 @@ def _sums(
     def body(x: Ptr, w: Ptr, acc: list[Val], _: Val | int) -> list[Val]:
         for u in range(unroll):
             xs = [
-                _strided(
-                    x + (i * down + j * right + u * source.reach[3]), tile.width, geo.stride[2]
-                )
+                strided(x + (i * down + j * right + u * source.reach[3]), tile.width, geo.stride[2])
                 for i, j in product(range(tile.rows), range(tile.vectors))
             ]
             acc = work.body(None if weights is None else w + u * outputs, xs, acc, outputs)
@@ -314,7 +335,7 @@ def _sums(
     return nest(b, levels, corner, weights or corner, start, body)
 
 
-def _strided(x: Ptr, width: int, stride: int) -> Val:
+def strided(x: Ptr, width: int, stride: int) -> Val:
     """`width` elements, `stride` apart, from whole vectors; the last one is read to its end."""
     value = x.load(width)
     if width == 1:

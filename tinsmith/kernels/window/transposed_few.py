@@ -26,17 +26,20 @@ from tinsmith.kernels._kernel import (
     kernel,
     one_phase,
 )
-from tinsmith.kernels.moderate import are_finite
-from tinsmith.kernels.move.strided import emit_copy, plan_copy
+from tinsmith.kernels.layout import LINE
+from tinsmith.kernels.moderate import are_finite, are_moderate
+from tinsmith.kernels.move.strided import emit_copy, emit_fill, plan_copy
 from tinsmith.kernels.walk import blocks, run
 from tinsmith.kernels.window.contract import Level, nest
+from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.plain import Rows, Segment, each_segment
 from tinsmith.kernels.window.transposed import axes_of
-from tinsmith.kernels.window.transposed_plan import Few, Kind, Tile, plan_few
+from tinsmith.kernels.window.transposed_mix import are_alike, mix, unmix
+from tinsmith.kernels.window.transposed_plan import Few, Tile, plan_few, seconds
+from tinsmith.kernels.window.transposed_ways import Kind, Terms, Way
 from tinsmith.records import dataclass
 
 MOST_OUTPUTS = 8  # channels of a group
-EFFICIENCY = 0.9
 
 
 @kernel("ConvTranspose", Tier.SHAPED, dtypes="float32")
@@ -49,66 +52,69 @@ def conv_transposed_few(site: Site) -> Choice:
         raise Skip(f"{w.shape[1]} channels of a group are enough for vectors of channels")
     if not are_finite(w):
         raise Skip("a weight is infinite or NaN, and zeros around the image would meet it")
-    few = plan_few(target, site.threads, axes, groups)
+    precision = site.precision if are_moderate(w) else "exact"
+    few = plan_few(target, site.threads, axes, groups, precision)
     places, pieces, tile = few.places, few.cut, few.tile
-    segments_ = groups * places.batch * places.out[0] * pieces.bands * pieces.parts
-    products = groups * places.batch * places.out[0] * tile.cost
-    time = target.time(2.0 * target.lanes * products, 0, EFFICIENCY)
-    time += target.time(0, 8.0 * segments_ * few.sizes[0] * few.inputs / few.depth)
+    tiles = groups * places.batch * places.out[0] * pieces.bands * pieces.parts
     moved = site.input(0).type.nbytes + site.out.type.nbytes
+    packed = [Packed("bias", _pack_bias, (bias, few))]
+    for number in range(len(few.ways)):
+        packed.append(Packed("weights", _pack, (w, few, number), fits=are_moderate))
+        packed.append(Packed("columns", _table, (few, number)))
+    fewer = f", {few.ways[0].algorithm.name}" if few.saves else ""
     return Choice(
-        cost=overlap(time, target.time(0, moved)),
+        cost=overlap(seconds(target, few), target.time(0, moved)),
         reads=site.reads_first(PLAIN, PLAIN),
         writes=(PLAIN,),
-        phases=one_phase(segments_, lambda em: _emit(em, few)),
-        packed=(
-            Packed("weights", _pack, (w, few), fits=are_finite),
-            Packed("bias", _pack_bias, (bias, few)),
-            Packed("columns", _table, (few,)),
-        ),
-        workspace=4 * sum(few.sizes),
-        detail=f"tile {tile.rows}x{tile.vectors} vectors of {tile.width}, {few.columns} columns",
+        phases=one_phase(tiles, lambda em: _emit(em, few)),
+        packed=tuple(packed),
+        workspace=4 * sum(few.sizes(target.lanes)),
+        detail=f"tile {tile.rows}x{tile.vectors} vectors of {tile.width}, "
+        f"{len(few.ways[0].columns)} columns{fewer}",
     )
 
 
 # ---- packed arrays
 
 
-def _pack(w: np.ndarray, few: Few) -> np.ndarray:
+def _pack(w: np.ndarray, few: Few, number: int) -> np.ndarray:
     """[C, outputs, *taps] as [group][part of the input channels][kind][panel][input channel][step]
-    [column that sees it]."""
+    [column that sees it], of one of the ways."""
     flat = w.reshape(-1, few.inputs, prod(w.shape[1:]))
-    taps = [
-        [panel[k].taps[panel[k].offsets.index(o)] for o, seen in kind.steps for k in seen]
-        for kind in few.tile.kinds
+    panels = [
+        _weights(
+            flat, [panel[k].weights[panel[k].offsets.index(o)] for o, s in kind.steps for k in s]
+        )
+        for kind in few.tile.kinds[number]
         for panel in kind.panels
     ]
     return np.concatenate(
         [
-            group[first : first + few.depth, of].reshape(-1)
-            for group in flat
+            panel[g, first : first + few.depth].reshape(-1)
+            for g in range(len(flat))
             for first in range(0, few.inputs, few.depth)
-            for of in taps
+            for panel in panels
         ]
     )
 
 
-def _numbers(few: Few) -> np.ndarray:
-    """The columns in the order of kinds and panels."""
-    return np.array([c.number for k in few.tile.kinds for p in k.panels for c in p], np.int64)
+def _weights(flat: np.ndarray, sums: list[Terms]) -> np.ndarray:
+    """Sums of taps, [group, input channel, number of the sum]; rounded once."""
+    total = np.zeros((*flat.shape[:2], len(sums)))
+    for j in range(max(map(len, sums), default=0)):
+        terms = [terms[j] if j < len(terms) else (0, 0.0) for terms in sums]
+        total += flat[..., [tap for tap, _ in terms]] * np.array([v for _, v in terms])
+    return total.astype(flat.dtype)
 
 
 def _pack_bias(bias: np.ndarray | None, few: Few) -> np.ndarray:
-    """[groups * outputs], or zeros, as [group][column of each panel]."""
-    channels = _numbers(few) // prod(few.phases)
-    if bias is None:
-        bias = np.zeros(few.axes.geometry.out_channels, np.float32)
-    return bias.reshape(-1, few.outputs)[:, channels].reshape(-1)
+    return np.zeros(few.axes.geometry.out_channels, np.float32) if bias is None else bias
 
 
-def _table(few: Few) -> np.ndarray:
+def _table(few: Few, number: int) -> np.ndarray:
     """Where each column of each panel begins in the buffer."""
-    return _numbers(few) * few.pitch
+    numbers = [c.number for k in few.tile.kinds[number] for p in k.panels for c in p]
+    return np.array(numbers, np.int64) * few.pitch
 
 
 # ---- the code
@@ -116,26 +122,69 @@ def _table(few: Few) -> np.ndarray:
 
 def _emit(em: Emit, few: Few) -> None:
     """Tiles are those of `each_segment`."""
-    b, (copied, sums, _), tile = em.b, few.sizes, few.tile
-    buffer = em.workspace.cast(F32) + copied
-    products = sum(len(k.panels) * k.products for k in tile.kinds)  # of an input channel
 
     def body(at: Segment) -> None:
-        def part(k: Val | int) -> None:
-            first = k * few.depth
-            count = b.minimum(few.depth, few.inputs - first) if isinstance(k, Val) else few.depth
-            rows = at.rows(em, first, count)
-            weights = em.packed[0] + (at.g * few.inputs + first) * products
-            with _steps(em, few, at.high, tile.rows) as r:
-                for kind in tile.kinds:
-                    _panels(em, few, kind, Part(at, rows, weights, count), r, buffer)
-
-        if few.adds:
-            _start(em, few, at, buffer)
-        run(b, 0, -(-few.inputs // few.depth), part)
-        run(b, 0, at.high, lambda r: _finish(em, few, at, r, buffer + r * few.row, buffer + sums))
+        if few.saves:
+            space = em.workspace.cast(F32) + few.sizes(em.target.lanes)[0]
+            alike = are_alike(em, few, at, space)
+            em.b.choose(alike, lambda: _segment(em, few, 0, at), lambda: _segment(em, few, 1, at))
+        else:
+            _segment(em, few, 0, at)
 
     each_segment(em, few.places, few.cut, few.inputs, body)
+
+
+def _segment(em: Emit, few: Few, number: int, at: Segment) -> None:
+    """The outputs of a segment, in one of the ways."""
+    b, (copied, sequences, sums, _) = em.b, few.sizes(em.target.lanes)
+    way, kinds, tile = few.ways[number], few.tile.kinds[number], few.tile
+    space = em.workspace.cast(F32) + copied
+    buffer = space + sequences
+    products = sum(len(k.panels) * k.products for k in kinds)  # of an input channel
+
+    ahead = few.depth if few.reads_inside and few.depth < few.inputs else 0
+
+    def part(k: Val | int) -> None:
+        first = k * few.depth
+        count = b.minimum(few.depth, few.inputs - first) if isinstance(k, Val) else few.depth
+        if few.saves:
+            rows = mix(em, few, way, at, first, count, space)
+        else:
+            rows = _rows(em, few, at, first, count)
+        weights = em.packed[1 + 2 * number] + (at.g * few.inputs + first) * products
+        with _steps(em, few, at.high, tile.rows) as r:
+            for kind in kinds:
+                table = em.packed[2 + 2 * number] + kind.first
+                _panels(em, few, kind, Part(at, rows, weights, count, table, ahead), r, buffer)
+
+    if few.depth < few.inputs:
+        emit_fill(b, b.zero(F32), buffer, 0, sums, em.target.lanes)
+        if not few.saves:  # (what is around the image stays there)
+            emit_fill(b, b.zero(F32), em.workspace.cast(F32), 0, copied, em.target.lanes)
+    run(b, 0, -(-few.inputs // few.depth), part)
+    line = buffer + sums
+    run(b, 0, at.high, lambda r: _finish(em, few, way, at, r, buffer + r * few.row, line))
+
+
+def _rows(em: Emit, few: Few, at: Segment, first: Val | int, count: Val | int) -> Rows:
+    """The input rows of so many channels of a segment. Of a row that is cut in parts, those that
+    tiles do not leave are read where they are."""
+    b, geo, cut, source = em.b, few.places, few.cut, em.input(0)
+    rows = at.rows if not few.cut.copied or few.depth == few.inputs else at.rows_inside
+    if not few.reads_inside:
+        return rows(em, first, count)
+    _, channel, _ = steps(source.spec, geo.rank)
+    start = b.index(at.place[2] - geo.begin[2])
+    inner = (start >= 0) & (start + (few.pitch + geo.kernel[2] - 1) <= geo.size[2])
+
+    def copy() -> None:
+        rows(em, first, count)
+
+    b.choose(inner, lambda: None, copy)
+    image, copied = at.image + first * channel + start, em.workspace.cast(F32)
+    x = image.of(inner.select(image.value, copied.value))
+    apart = inner.select(b.index(channel), b.index(cut.plane()))
+    return Rows(x, (apart, 0, 0, 1), 0)
 
 
 def _steps(em: Emit, few: Few, count: Val | int, size: int) -> AbstractContextManager[Val | int]:
@@ -143,48 +192,39 @@ def _steps(em: Emit, few: Few, count: Val | int, size: int) -> AbstractContextMa
     return em.b.loop(0, count, size) if few.adds else blocks(em.b, count, size)
 
 
-def _start(em: Emit, few: Few, at: Segment, buffer: Ptr) -> None:
-    """Each column's bias, all over the buffer of a segment."""
-    b = em.b
-    with b.loop(0, at.high) as r, b.loop(0, few.columns) as c:
-        bias = (em.packed[1] + at.g * few.columns + c).load()
-        line = (buffer + r * few.row + (em.packed[2] + c).load()).fixed()
-
-        def piece(i: Val | int, lanes: int, mask: Val | None) -> None:
-            (line + i).store(bias.splat(lanes), mask)
-
-        b.vectors(few.pitch, em.target.lanes, piece)
-
-
 @dataclass(frozen=True)
 class Part:
-    """`count` input channels of a segment: their rows, and where their weights, of all kinds of
-    panels, begin."""
+    """`count` input channels of a segment: their rows, where their weights, of all kinds of
+    panels, begin, and where a kind's columns are in the buffer. Rows of channels `ahead` are asked
+    for early, if that is not 0."""
 
     at: Segment
     source: Rows
     weights: Ptr
     count: Val | int
+    table: Ptr
+    ahead: int
 
 
 def _panels(em: Emit, few: Few, kind: Kind, part: Part, r: Val | int, buffer: Ptr) -> None:
     """The products of a part and all panels of a kind, into the buffer, for a tile's rows from `r`
     on."""
-    b, tile, g = em.b, few.tile, part.at.g
+    b, tile = em.b, few.tile
     weights, depth = part.weights + part.count * kind.weights, part.count * kind.products
-    table, bias = em.packed[2] + kind.first, em.packed[1] + g * few.columns + kind.first
     grid = list(product(range(tile.rows), range(tile.vectors), range(kind.columns)))
 
     def panel(k: Val | int) -> None:
         w, first = (weights + k * depth).fixed(), k * kind.columns
-        lines = [buffer + r * few.row + (table + first + q).load() for q in range(kind.columns)]
+        lines = [
+            buffer + r * few.row + (part.table + first + q).load() for q in range(kind.columns)
+        ]
         with _steps(em, few, part.at.wide, tile.vectors * tile.width) as c:
             corner = (part.source.x + r * part.source.pitch + c).fixed()
             to = [lines[q] + c + (i * few.row + j * tile.width) for i, j, q in grid]
-            if few.adds:
+            if few.depth < few.inputs:
                 start = [place.load(tile.width) for place in to]
             else:
-                start = [(bias + first + q).splat(tile.width) for _, _, q in grid]
+                start = [b.zero(F32.x(tile.width))] * len(grid)
             done = _sums(em, tile, kind, part, corner, w, start)
             for place, value in zip(to, done, strict=True):
                 place.store(value)
@@ -204,6 +244,8 @@ def _sums(
 
     def body(x: Ptr, w: Ptr, acc: list[Val], _: Val | int) -> list[Val]:
         sums, done = list(acc), 0
+        for line in range(0, tile.vectors * tile.width if part.ahead else 0, LINE):
+            (x + line + source.reach[0] * part.ahead).prefetch(locality=2)
         for offset, seen in kind.steps:
             em.b.barrier()  # else LLVM loads for all steps first, and runs out of registers
             here = sum(o * step for o, step in zip(offset, source.reach[1:], strict=True))
@@ -219,34 +261,45 @@ def _sums(
     return nest(em.b, levels, corner, weights, start, body)
 
 
-def _finish(em: Emit, few: Few, at: Segment, r: Val | int, buffer: Ptr, line: Ptr) -> None:
+def _finish(
+    em: Emit, few: Few, way: Way, at: Segment, r: Val | int, buffer: Ptr, line: Ptr
+) -> None:
     """The outputs of all columns at row `r` of a segment, which are in the buffer."""
-    b, geo, (planes, rows, across) = em.b, few.axes.geometry, few.phases
-    d, first, left = at.place
-    turn = plan_copy((few.pitch, across), (1, few.pitch), (across, 1), 32)
-    count = b.minimum(at.wide * across, (0 - left * across) + geo.out[2])
+    b, geo, (planes, rows, across), pitch = em.b, few.axes.geometry, few.phases, few.pitch
+    (d, first, left), (_, high, wide) = at.place, few.step
+    whole = across * wide
+    turn = plan_copy((pitch, whole), (1, pitch), (whole, 1), 32)
+    count = b.minimum(at.wide * whole, (0 - left * whole) + geo.out[2])
 
     def row(k: Val | int) -> None:
-        z, y = k // rows % planes, k % rows
+        source = (buffer + k * (way.products * across * pitch)).fixed()
+        if few.saves:
+            unmix(b, few, way, source)
         channel = at.g * few.outputs + k // (planes * rows)
-        z, y = d * geo.stride[0] + z, (first + r) * geo.stride[1] + y
-        source = (buffer + k * (across * few.pitch)).fixed()
+        bias = (em.packed[0] + channel).load()
+        z = d * geo.stride[0] + k // rows % planes
 
-        def store() -> None:
-            if across > 1:
-                emit_copy(b, turn, source, line, 0, turn.tiles)
-            whole = line if across > 1 else source
+        def place(i: Val | int) -> None:
+            y = ((first + r) * high + i) * geo.stride[1] + k % rows
+            outputs = source + i * (across * pitch)
 
-            def piece(i: Val | int, lanes: int, mask: Val | None) -> None:
-                index = geo.place((at.n, channel, z, y, left * across + i))
-                em.finish((whole + i).load(lanes, mask), index, mask)
+            def store() -> None:
+                if whole > 1:
+                    emit_copy(b, turn, outputs, line, 0, turn.tiles)
+                values = line if whole > 1 else outputs
 
-            b.vectors(count, em.target.lanes, piece)
+                def piece(x: Val | int, lanes: int, mask: Val | None) -> None:
+                    index = geo.place((at.n, channel, z, y, left * whole + x))
+                    em.finish((values + x).load(lanes, mask) + bias.splat(lanes), index, mask)
 
-        if geo.out[0] % planes or geo.out[1] % rows:
-            with b.when((b.index(z) < geo.out[0]) & (b.index(y) < geo.out[1])):
+                b.vectors(count, em.target.lanes, piece)
+
+            if geo.out[0] % planes or geo.out[1] % (rows * high):
+                with b.when((b.index(z) < geo.out[0]) & (b.index(y) < geo.out[1])):
+                    store()
+            else:
                 store()
-        else:
-            store()
+
+        run(b, 0, high, place)
 
     run(b, 0, few.outputs * planes * rows, row)

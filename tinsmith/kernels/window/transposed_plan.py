@@ -1,8 +1,6 @@
-"""Plans of transposed convolutions to few channels: places, columns, panels and tiles.
+"""Plans of transposed convolutions to few channels: places, ways, segments and tiles.
 
-Along an axis of stride s, the outputs from s*t to s*t + s - 1 belong to place t. A column is one of
-those on each axis, of one output channel: at every place it sees the same taps, at the same offsets
-of the input.
+See `transposed_ways` for places and columns.
 """
 
 from __future__ import annotations
@@ -18,8 +16,10 @@ from tinsmith.kernels.sharing import ALONE
 from tinsmith.kernels.window.geometry import Geometry, Triple, triple
 from tinsmith.kernels.window.padded import room
 from tinsmith.kernels.window.plain import LONGEST, Segments, segments
-from tinsmith.kernels.window.tiles import cut
+from tinsmith.kernels.window.tiles import L2_BYTES
 from tinsmith.kernels.window.transposed import Axes
+from tinsmith.kernels.window.transposed_ways import Kind, Way, kinds, savings, way_of
+from tinsmith.kernels.winograd.matrices import bilinear
 from tinsmith.records import dataclass
 
 MOST_COLUMNS = 4096
@@ -27,64 +27,47 @@ MOST_PRODUCTS = 1024  # of the loop bodies of all kinds of panels
 TILES_EACH = 4  # that a thread gets
 ROOM = 4  # the share of the second-level cache that the input of a segment should not exceed
 NEAR = 0.75  # the share of the first-level cache that what is read again and again may take
-LEAST = 16  # channels that are worth a pass over the sums
+LEAST = 4  # channels that may be worth a pass over the sums
+ONE_ROW = 16  # channels of one row that the first-level cache should hold
+MOST_BYTES = 1 << 40
 MOST_ALONE = 4  # columns of one vector with 16 registers: weights then take as many loads
-FINISHING = 6.0  # issue slots of a vector of outputs, from the buffer on
-
-Step = tuple[Triple, tuple[int, ...]]
-"""An offset of the input, and the columns of a panel that see it."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """One of a place's outputs: its taps, as offsets of the input and places in the weights."""
-
-    number: int  # of (channel, phase on each axis), flat
-    offsets: tuple[Triple, ...]
-    taps: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Kind:
-    """Panels of columns that see the same offsets, and so share their code; `first` columns are
-    those of the kinds before, which have `weights` for each input channel."""
-
-    steps: tuple[Step, ...]
-    panels: tuple[tuple[Column, ...], ...]
-    first: int
-    weights: int
-
-    @property
-    def columns(self) -> int:
-        return len(self.panels[0])
-
-    @property
-    def products(self) -> int:
-        """For each place and input channel."""
-        return sum(len(seen) for _, seen in self.steps)
+SHOWN = 1.0  # of the time that inputs take from the second-level cache
+COPYING = 12.0  # bytes of memory traffic that take as long as copying an element
+FINISHING, JUDGING, MIXING = 6.0, 4.0, 0.9
+"""Issue slots of a vector: of outputs, from the buffer on; of inputs, to tell whether they are of
+one size; of an operation, load or store of sums of inputs. These and the two above were fitted to
+layers' times on AMD EPYC (Zen 4, 2 cores), AVX2, one thread. The estimates of
+`python -m benchmarks.micro --isa avx2 --only conv_transposed_few` are there 1 to 11 % below the
+times, and 14 % above by fewer products."""
+WORTH = 0.9  # of the time by the definition that fewer products may take, as they err more
+TRIED = 1.5  # times the products of the algorithm that has the fewest
+HEIGHTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)  # rows of places of a segment, tried
+EFFICIENCY = 0.9
 
 
 @dataclass(frozen=True)
 class Tile:
-    """`rows` of `vectors` neighbouring vectors of `width` places, for each kind of panels; `cost`
-    in products of whole vectors, over a plane of places."""
+    """`rows` of `vectors` neighbouring vectors of `width` places, for each kind of panels of each
+    way; `cost` in products of whole vectors, over a plane of places, the first way's."""
 
     rows: int
     vectors: int
     width: int
-    kinds: tuple[Kind, ...]
+    kinds: tuple[tuple[Kind, ...], ...]
     cost: float
 
 
 @dataclass(frozen=True)
 class Few:
     """The plan: `places` is a convolution of the input whose outputs are the places and whose
-    kernel reaches all offsets."""
+    kernel reaches all offsets. The first of the `ways` is by fewer products, where there are two,
+    and the last by the definition, for inputs that are not of one size."""
 
     axes: Axes
     places: Geometry
     inputs: int  # channels of a group, as `outputs`
     outputs: int
+    ways: tuple[Way, ...]
     cut: Segments
     depth: int  # input channels at a time
     tile: Tile
@@ -95,20 +78,32 @@ class Few:
         return z, y, x
 
     @property
-    def columns(self) -> int:
-        return self.outputs * prod(self.phases)
+    def step(self) -> Triple:
+        """The places of each axis that are computed as one."""
+        first = self.ways[0]
+        return triple([first.step if a == first.axis else 1 for a in range(3)])
+
+    @property
+    def saves(self) -> bool:
+        return len(self.ways) > 1
+
+    @property
+    def reads_inside(self) -> bool:
+        """Whether the input is one row, of whose parts those inside are not copied."""
+        places, cut = self.places, self.cut
+        one = places.size[:2] == places.kernel[:2] == (1, 1)
+        return one and cut.parts > 1 and cut.copied and not self.saves
 
     @property
     def adds(self) -> bool:
-        """Whether the buffer holds sums of some input channels to which others are added, so that
-        tiles may not overlap. They then go beyond the rows and columns of a segment."""
-        return self.depth < self.inputs
+        """Whether the buffer holds sums to which others are added, so that tiles may not overlap.
+        They then go beyond the rows and columns of a segment."""
+        return self.saves or self.depth < self.inputs
 
     @property
     def extent(self) -> tuple[int, int]:
         """The rows and columns of the largest segment in the buffer."""
-        cut, (_, rows, columns) = self.cut, self.places.out
-        high, wide = -(-rows // cut.bands), -(-columns // cut.parts)
+        high, wide = largest(self.places, self.cut)
         if self.adds:
             across = self.tile.vectors * self.tile.width
             high = -(-high // self.tile.rows) * self.tile.rows
@@ -123,102 +118,170 @@ class Few:
     @property
     def row(self) -> int:
         """Elements of all columns of a row of places, in the buffer."""
-        return self.columns * self.pitch
+        return max(len(way.columns) for way in self.ways) * self.pitch
 
-    @property
-    def sizes(self) -> Triple:
-        """Elements of the input's copy, of the buffer, and of a row of outputs."""
-        copied = self.cut.copied and room(self.depth * self.places.kernel[0] * self.cut.plane())
-        line = self.pitch * self.phases[2] if self.phases[2] > 1 else 0
-        return copied, self.extent[0] * self.row, line
+    def mixed(self, lanes: int) -> tuple[int, int]:
+        """The rows of a sequence of a segment's inputs, and their distance, in whole vectors."""
+        return mixed(self.places, self.cut, self.ways, lanes)
+
+    def sizes(self, lanes: int) -> tuple[int, int, int, int]:
+        """Elements of the input's copy, of its sequences, of the buffer, and of a row of
+        outputs."""
+        across = self.phases[2] * self.step[2]
+        planes, cut = self.depth * self.places.kernel[0], self.cut
+        copied = cut.copied and room(planes * cut.plane())
+        sequences = 0
+        if self.saves:  # the copy is read beyond its last row; without one, there is a row of zeros
+            copied += room(2 * self.step[2] * lanes + cut.pitch)
+            most = max(len(way.sequences) for way in self.ways)
+            high, pitch = self.mixed(lanes)
+            sequences = room((planes * most * high + 1) * pitch)
+            sequences = max(sequences, room(judged(self.places, cut, lanes)[1]))
+        line = self.pitch * across if across > 1 else 0
+        return copied, sequences, self.extent[0] * self.row, line
+
+
+def largest(places: Geometry, cut: Segments) -> tuple[int, int]:
+    """The rows and columns of the largest segment."""
+    return -(-places.out[1] // cut.bands), -(-places.out[2] // cut.parts)
+
+
+def judged(places: Geometry, cut: Segments, lanes: int) -> tuple[int, int]:
+    """The vectors of inputs that are judged at a time, and the elements of a channel in whole
+    vectors."""
+    wide = places.size[2] if cut.parts == 1 else max(lanes, cut.pitch)
+    vectors = next(v for v in (4, 2, 1) if v * lanes <= min(places.size[2], wide))
+    total = min(cut.lines, places.size[1]) * wide + vectors * lanes
+    return vectors, -(-total // lanes) * lanes
+
+
+def mixed(places: Geometry, cut: Segments, ways: tuple[Way, ...], lanes: int) -> tuple[int, int]:
+    high, wide = largest(places, cut)
+    rows, columns = (max(way.reach[a] for way in ways) for a in (1, 2))
+    return high - 1 + rows, -(-(wide - 1 + columns) // lanes) * lanes
 
 
 @functools.lru_cache(maxsize=256)
-def plan_few(target: Target, threads: int, axes: Axes, groups: int) -> Few:
-    """The plan for so many threads, or Skip."""
+def plan_few(target: Target, threads: int, axes: Axes, groups: int, precision: str) -> Few:
+    """The plan for so many threads, or Skip. With the precision "exact" all weights are taps."""
     geo = axes.geometry
-    inputs, outputs = geo.channels // groups, geo.out_channels // groups
+    outputs = geo.out_channels // groups
     columns = outputs * prod(map(len, axes.phases))
     if columns > MOST_COLUMNS:
         raise Skip(f"a place has {columns} outputs, more than {MOST_COLUMNS}")
-    least, reach, out = [], [], []
-    for axis, gap in zip(axes.phases, axes.gaps, strict=True):
-        used = [p for p in axis if p.taps]
-        least.append(min([p.first for p in used], default=0))
-        ends = [p.first + (len(p.taps) - 1) * gap for p in used]
-        reach.append(max(ends, default=least[-1]) - least[-1] + 1)
-        out.append(axis[0].count)
-    begin = triple([-n for n in least])
-    one = (1, 1, 1)
-    places = replace(
-        geo, out=triple(out), kernel=triple(reach), stride=one, dilation=one, begin=begin
+    least = triple([min([p.first for p in axis if p.taps], default=0) for axis in axes.phases])
+    axis = 1 if axes.phases[1][0].count > 1 else 2
+    taps = [len(p.taps) for p in axes.phases[axis]]
+    best = _plan(target, threads, axes, groups, (way_of(axes, least, outputs, bilinear(1, 1), 2),))
+    time = WORTH * seconds(target, best)
+    if geo.size[2] < target.lanes or axes.gaps[axis] > 1 or not target.has_fma:
+        return best  # (without multiply-adds the sums of inputs do not stay in 16 registers)
+    tried = {
+        a: a.products / a.m * sum(-(-n // a.r) for n in taps)
+        for a in savings(max(taps), axes.phases[axis][0].count, precision)
+        if columns * a.products <= MOST_COLUMNS
+    }
+    for algorithm, products in tried.items():
+        if products > TRIED * min(tried.values()):
+            continue
+        each = (algorithm, bilinear(algorithm.m, 1))
+        ways = tuple(way_of(axes, least, outputs, a, axis) for a in each)
+        try:
+            found = _plan(target, threads, axes, groups, ways)
+        except Skip:
+            continue
+        if seconds(target, found) < time:
+            best, time = found, seconds(target, found)
+    return best
+
+
+def seconds(target: Target, few: Few) -> float:
+    """How long the arithmetic takes, and the copies."""
+    places, groups = few.places, few.places.channels // few.inputs
+    planes = groups * places.batch * places.out[0]
+    products = planes * few.tile.cost
+    copied = planes * few.cut.bands * few.cut.parts * few.sizes(target.lanes)[0]
+    time = target.time(2.0 * target.lanes * products, 0, EFFICIENCY)
+    return time + target.time(0, COPYING * copied * few.inputs / few.depth)
+
+
+def _plan(target: Target, threads: int, axes: Axes, groups: int, ways: tuple[Way, ...]) -> Few:
+    """The best plan for these ways, or Skip."""
+    geo, lanes = axes.geometry, target.lanes
+    inputs, outputs = geo.channels // groups, geo.out_channels // groups
+    places = _places(axes, ways)
+    out, saves = places.out, len(ways) > 1
+    time = target.time(
+        2.0 * geo.batch * geo.channels * prod(out) * sum(len(c.offsets) for c in ways[0].columns), 0
     )
-    found = _columns(axes, triple(least), outputs)
-    seconds = target.time(
-        2.0 * geo.batch * geo.channels * prod(out) * sum(len(c.taps) for c in found), 0
-    )
-    tiles = TILES_EACH * threads if threads > 1 and seconds > ALONE else 1
+    tiles = TILES_EACH * threads if threads > 1 and time > ALONE else 1
     bands = min(out[1], -(-tiles // (geo.batch * groups * out[0])))
     parts = 1
     if tiles > 1 and out[1] == 1:
-        parts = min(-(-threads // (geo.batch * groups)), -(-out[2] // target.lanes))
-    pieces = _segments(target, places, inputs, bands, parts)
-    line = 4 * places.kernel[0] * pieces.plane()
-    depth = int(NEAR * target.l1 / line)
-    depth = min(inputs, depth if depth >= LEAST else inputs)
-    if depth < inputs:
-        pieces = replace(pieces, copied=True)
-    tile = _tile(target, places, pieces, inputs, depth, found)
-    return Few(axes, places, inputs, outputs, pieces, depth, tile)
+        parts = min(-(-threads // (geo.batch * groups)), -(-out[2] // lanes))
+    best: Few | None = None
+    for high in HEIGHTS:
+        if best is not None and high // 2 >= out[1]:
+            break
+        pieces = _segments(target, places, inputs, max(bands, -(-out[1] // high)), parts, ways)
+        line = 4 * places.kernel[0] * pieces.plane()
+        if saves:
+            near = len(ways[0].sequences) * prod(mixed(places, pieces, ways, lanes))
+            line = 4 * places.kernel[0] * near
+        for depth in _depths(target, inputs, line, 2 if saves else 1) or (
+            [inputs] if best is None else []
+        ):
+            copied = depth < inputs or any(places.begin) or any(places.after)
+            pieces = replace(pieces, copied=ways[0].axis == 2 if saves else copied)
+            tile = _tile(target, places, pieces, inputs, depth, ways, depth * line > target.l1)
+            found = Few(axes, places, inputs, outputs, ways, pieces, depth, tile)
+            if best is None or seconds(target, found) < seconds(target, best):
+                best = found
+    assert best is not None
+    return best
 
 
-def _segments(target: Target, places: Geometry, inputs: int, bands: int, parts: int) -> Segments:
-    """The cut of a plane of places in at least so many bands and parts."""
-    most = target.l2 // ROOM
-    longest = most // (4 * inputs * prod(places.kernel[:2]))
+def _depths(target: Target, inputs: int, nbytes: int, most: int) -> set[int]:
+    """Input channels at a time that may do, each of so many bytes; all of them take at most so
+    many times what the input of a segment should."""
+    near, far = int(NEAR * target.l1 / nbytes), target.l2 // ROOM // nbytes
+    found = {n for n in (near, far) if LEAST <= n < inputs}
+    return found | {inputs} if inputs <= most * far else found
+
+
+def _places(axes: Axes, ways: tuple[Way, ...]) -> Geometry:
+    """The convolution whose outputs are places, those that are computed as one of them."""
+    first, one = ways[0], (1, 1, 1)
+    least = [min([p.first for p in axis if p.taps], default=0) for axis in axes.phases]
+    out, reach, stride = [], [], []
+    for a, axis in enumerate(axes.phases):
+        step = first.step if a == first.axis else 1
+        out.append(-(-axis[0].count // step))
+        stride.append(step)
+        reach.append(max(way.span if a == way.axis else way.reach[a] for way in ways))
+    return replace(
+        axes.geometry, out=triple(out), kernel=triple(reach), stride=triple(stride), dilation=one,
+        begin=triple([-n for n in least]),
+    )  # fmt: skip
+
+
+def _segments(
+    target: Target,
+    places: Geometry,
+    inputs: int,
+    bands: int,
+    parts: int,
+    ways: tuple[Way, ...],
+) -> Segments:
+    """The cut of a plane of places in so many bands and at least so many parts."""
+    kernel = prod(places.kernel[:2])
+    count = len(ways[0].sequences) if len(ways) > 1 else 1
+    longest = target.l2 // ROOM // (4 * inputs * kernel)
     if places.out[1] == 1:
-        longest = int(NEAR * target.l1 / (8 * LEAST * prod(places.kernel[:2])))
+        longest = int(NEAR * target.l1 / (4 * max(2, count) * ONE_ROW * kernel))
     longest = max(2 * target.lanes, (longest - places.kernel[2]) // target.lanes * target.lanes)
     longest = min(LONGEST, longest, -(-places.out[2] // parts))
-    return segments(places, inputs, most, longest, bands)
-
-
-def _columns(axes: Axes, least: Triple, outputs: int) -> tuple[Column, ...]:
-    """All columns, those that see the same offsets side by side."""
-    found: list[Column] = []
-    planes, rows, across = axes.geometry.kernel
-    for m, phases in product(range(outputs), product(*axes.phases)):
-        seen = [
-            [(p.first - low + j * gap, tap) for j, tap in enumerate(p.taps)]
-            for p, gap, low in zip(phases, axes.gaps, least, strict=True)
-        ]
-        offsets, taps = [], []
-        for (z, i), (y, j), (x, k) in product(*seen):
-            offsets.append((z, y, x))
-            taps.append(((m * planes + i) * rows + j) * across + k)
-        found.append(Column(len(found), tuple(offsets), tuple(taps)))
-    return tuple(sorted(found, key=lambda c: (c.offsets, c.number)))
-
-
-@functools.lru_cache(maxsize=64)
-def _kinds(columns: tuple[Column, ...], most: int) -> tuple[Kind, ...]:
-    """The columns in panels of at most so many."""
-    together: dict[tuple[int, tuple[Step, ...]], list[tuple[Column, ...]]] = {}
-    done = 0
-    for size in (size for count, size in cut(len(columns), most) for _ in range(count)):
-        panel = tuple(columns[done : done + size])
-        offsets = sorted({o for c in panel for o in c.offsets})
-        seen = [tuple(k for k, c in enumerate(panel) if o in c.offsets) for o in offsets]
-        steps = tuple(zip(offsets, seen, strict=True))
-        together.setdefault((size, steps), []).append(panel)
-        done += size
-    kinds: list[Kind] = []
-    first = weights = 0
-    for (_, steps), panels in together.items():
-        kinds.append(Kind(steps, tuple(panels), first, weights))
-        first += len(panels) * kinds[-1].columns
-        weights += len(panels) * kinds[-1].products
-    return tuple(kinds)
+    return segments(places, inputs, MOST_BYTES, longest, bands)
 
 
 def _tile(
@@ -227,34 +290,59 @@ def _tile(
     pieces: Segments,
     inputs: int,
     depth: int,
-    columns: tuple[Column, ...],
+    ways: tuple[Way, ...],
+    far: bool,
 ) -> Tile:
-    """The best tile, or Skip."""
+    """The best tile, or Skip. What it reads comes from the second-level cache where it is `far`."""
     best: Tile | None = None
+    saves = len(ways) > 1
+    columns = len(ways[0].columns)
     for rows, vectors, width in product(range(1, 5), range(1, 9), _widths(target, pieces)):
         sums = rows * vectors
         most = _most_columns(target, sums)
-        if rows > pieces.rows or vectors * width > pieces.columns or most < 1:
+        beyond = width - 1 if saves else 0
+        if rows > pieces.rows or vectors * width > pieces.columns + beyond or most < 1:
             continue
-        kinds = _kinds(columns, min(len(columns), most))
-        if sums * sum(kind.products for kind in kinds) > MOST_PRODUCTS:
+        each = tuple(kinds(way, min(len(way.columns), most)) for way in ways)
+        if any(sums * sum(kind.products for kind in of) > MOST_PRODUCTS for of in each):
             continue
         share = 0.5 if target.pipes == 1 and width < target.lanes else 1.0
-        work = sum(len(k.panels) * _slots(target, k, sums, share, depth) for k in kinds)
+        reads = [0.0] * len(each[0])
+        if far:
+            reads = [4.0 * _elements(k, rows, vectors * width) for k in each[0]]
+        work = sum(
+            len(k.panels) * _slots(target, k, sums, share, depth, n, depth < inputs)
+            for k, n in zip(each[0], reads, strict=True)
+        )
         across = pieces.parts * ceil(ceil(places.out[2] / pieces.parts) / (vectors * width))
         down = pieces.bands * ceil(ceil(places.out[1] / pieces.bands) / rows)
         cost = across * down * work * inputs / depth
         if best is None or cost < best.cost:
-            best = Tile(rows, vectors, width, kinds, cost)
+            best = Tile(rows, vectors, width, each, cost)
     if best is None:
-        raise Skip(f"{len(columns)} outputs of a place have too many different taps")
-    outputs = len(columns) * prod(places.out[1:])
-    return replace(best, cost=best.cost + FINISHING * outputs / target.lanes)
+        raise Skip(f"{columns} outputs of a place have too many different taps")
+    outputs = columns * prod(places.out[1:])
+    cost = best.cost + FINISHING * outputs / target.lanes
+    if saves:
+        cost += _mixing(target, places, pieces, inputs, ways)
+    return replace(best, cost=cost)
+
+
+def _mixing(
+    target: Target, places: Geometry, pieces: Segments, inputs: int, ways: tuple[Way, ...]
+) -> float:
+    """Issue slots of telling whether the inputs of a plane are of one size, and of their sums."""
+    way, count = ways[0], pieces.bands * pieces.parts * inputs * places.kernel[0]
+    rows, columns = mixed(places, pieces, ways, target.lanes)
+    loads = way.algorithm.reach * (2 * way.step - 1 if way.axis == 2 else 1)
+    each = loads + sum(len(terms) + 1 for terms in way.sequences)
+    judged = JUDGING * pieces.plane() / target.lanes
+    return count * (MIXING * each * rows * columns / target.lanes + judged)
 
 
 def _most_columns(target: Target, sums: int) -> int:
     """Columns of a panel whose `sums` each stay in registers, with their input and a weight."""
-    registers = 27 if target.registers >= 32 else 16 if target.has_fma else 11
+    registers = 27 if target.registers >= 32 else 16 if target.has_fma else 10
     most = (registers - sums - 1) // sums
     return min(most, MOST_ALONE) if sums == 1 and target.registers < 32 else most
 
@@ -267,9 +355,23 @@ def _widths(target: Target, pieces: Segments) -> list[int]:
     return [width, width // 2] if target.pipes == 1 and width == 16 else [width]
 
 
-def _slots(target: Target, kind: Kind, sums: int, share: float, depth: int) -> float:
-    """Issue slots of a tile for one panel; a vector takes `share` of a multiply-add's."""
+def _elements(kind: Kind, rows: int, across: int) -> int:
+    """What a tile reads of an input channel for one panel."""
+    lines: dict[tuple[int, int], list[int]] = {}
+    for (z, y, x), _ in kind.steps:
+        for r in range(rows):
+            lines.setdefault((z, y + r), []).append(x)
+    return sum(across + max(xs) - min(xs) for xs in lines.values())
+
+
+def _slots(
+    target: Target, kind: Kind, sums: int, share: float, depth: int, nbytes: float, adds: bool
+) -> float:
+    """Issue slots of a tile for one panel; a vector takes `share` of a multiply-add's. It reads so
+    many bytes of a channel from the second-level cache, and all sums where it adds to them."""
+    stream = target.pipes * nbytes / L2_BYTES
     loads = 0.5 * target.pipes * (len(kind.steps) * sums + kind.products)
     chain = 5.0 * target.pipes * kind.products / kind.columns
-    work = max(kind.products * sums * share, loads, chain) + 1.0
-    return depth * work + 3.0 * kind.columns * sums + 8.0
+    work = max(kind.products * sums * share, loads, chain) + SHOWN * stream + 1.0
+    each = 3.0 + (target.pipes * 8.0 * target.lanes / L2_BYTES if adds else 0.0)
+    return depth * work + each * kind.columns * sums + 8.0

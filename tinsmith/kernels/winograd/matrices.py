@@ -48,6 +48,10 @@ class Bilinear:
         """Values of data that m results need."""
         return self.stride * (self.m - 1) + self.r
 
+    @property
+    def name(self) -> str:
+        return f"F({self.m},{self.r}) in {self.products}"
+
     @functools.cached_property
     def growth(self) -> float:
         """How much larger than the plain sum of products the numbers summed can be: the largest
