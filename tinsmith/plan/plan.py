@@ -16,7 +16,9 @@ MOST_ENTERED = 64
 """A call of as many arrays is one of a function; ctypes takes no more than some hundred."""
 
 LINE = 8
-"""Counters are so many words apart: threads do not write to one cache line."""
+"""Words (of 8 bytes) from one counter to the next: threads do not write to one cache line."""
+SLACK = 4096
+"""Bytes after arena, weights and workspace that code may read, but not write (docs/kernels.md)."""
 
 
 class Ref(NamedTuple):

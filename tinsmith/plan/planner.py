@@ -26,13 +26,12 @@ from tinsmith.plan.pick import Preferences
 from tinsmith.plan.place import place
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.placement import Placement
-from tinsmith.plan.plan import Call, Memory, Operand, Plan, Port, Ref, Step
+from tinsmith.plan.plan import SLACK, Call, Memory, Operand, Plan, Port, Ref, Step
 from tinsmith.plan.shelf import Blob, Kept, Key, Shelf, key_of
 from tinsmith.plan.tensors import Tensor
 from tinsmith.plan.when import choose_turns, forced_turns
 from tinsmith.records import dataclass
 
-SLACK = 4096
 MAIN, HELPERS = "main", "helpers"
 WORTH_DIVIDING = 20e-6
 """Programs of fewer seconds run on the calling thread: waking others would cost more."""

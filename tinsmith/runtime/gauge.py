@@ -17,13 +17,13 @@ from tinsmith.codegen.sync import await_text, declarations, team_text
 from tinsmith.codegen.target import Target, usable_cores
 from tinsmith.codegen.types import F32, I64, PTR, U8
 from tinsmith.codegen.workers import Workers, begin
+from tinsmith.kernels.layout import LINE
 from tinsmith.plan.main import AWAIT
 from tinsmith.runtime.threads import Team
 
 ROUNDS, PHASES = 20_000, 100
 STREAMS = 8
 PIECE = 1 << 17  # floats that are read at a time from memory
-LINE = 16  # floats of a cache line
 
 
 def measure(target: Target) -> Rates:

@@ -28,6 +28,7 @@ from tinsmith.plan.plan import (
     ENTER,
     HEADER,
     PORTS,
+    SLACK,
     STAMPS,
     SYNC,
     WEIGHTS,
@@ -43,7 +44,6 @@ from tinsmith.runtime.memory import aligned
 from tinsmith.runtime.results import Results
 from tinsmith.runtime.threads import Lease, Team
 
-SLACK = 4096
 _SEGMENT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 
 Array = np.ndarray[Any, Any]

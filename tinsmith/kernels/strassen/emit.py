@@ -31,8 +31,7 @@ definition: the sums round away what they hold. docs/numerics.md has the error a
 DISTANCE = 4096
 """How far ahead right factors that are used once are prefetched, in elements (16 KiB). Set on Zen 4
 (docs/kernels.md: weights from memory); the command was not recorded."""
-AHEAD = 2  # vectors by which lines of left factors are prefetched before they are written;
-estimated
+AHEAD = 2  # how many vectors ahead lines of left factors are prefetched for writing; estimated
 
 
 class Ends(Protocol):
