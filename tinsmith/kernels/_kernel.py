@@ -102,9 +102,8 @@ class Phase:
     """One parallel loop over `tiles`.
 
     barrier  all tiles are done before the next phase begins. Without it a thread goes on to the
-    next
-             phase as soon as no tile is left to take; then neither phase may read or write what the
-             other writes.
+             next phase as soon as no tile is left to take; then neither phase may read or write
+             what the other writes.
     repeat   how often the loop runs, each time after the last (`em.step` tells which); each thread
              gets the same tiles every time
     sweep    so many consecutive tiles pass once over the positions of the outputs, and the next
@@ -131,9 +130,8 @@ class Choice:
     reads      for each of `site.operands`: the layout (halo: the least that is needed) in which the
                kernel reads it; None if it is not read at run time
     writes     for each output: its layout. A kernel that writes blocked data must cope with any
-    halo
-               and strides that the planner settles (`em.outs[i].spec`); the planner zeroes halos,
-               the kernel keeps padding lanes zero (`em.finish` does)
+               halo and strides that the planner settles (`em.outs[i].spec`); the planner zeroes
+               halos, the kernel keeps padding lanes zero (`em.finish` does)
     packed     constant arrays in the kernel's own order
     workspace  bytes for each thread
     scratch    bytes for the step, shared by its threads

@@ -62,9 +62,7 @@ class Emit:
     end: Val
     finished: list[Val]  # values that the epilogue was applied to
     step: Val | int = 0
-    lanewise: bool = (
-        False  # whether each lane of the result depends on the same lane of input alone
-    )
+    lanewise: bool = False  # each lane of the result depends on the same lane of the input alone
 
     @property
     def target(self) -> Target:

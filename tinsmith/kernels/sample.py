@@ -15,10 +15,8 @@ from tinsmith.kernels.layout import plain_strides
 from tinsmith.ops.deform import MODES
 from tinsmith.records import dataclass
 
-POINT, CORNER = (
-    6e-9,
-    1.2e-9,
-)  # seconds to locate a point, and to read one of its elements; estimated
+POINT, CORNER = 6e-9, 1.2e-9
+"""Seconds to locate a point, and to read one of its elements. Estimated."""
 RANKS = {"nearest": (1, 2, 3), "linear": (1, 2, 3), "cubic": (1, 2)}
 REACH = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
 """By mode, the elements that are read along each axis, relative to the one at or below the

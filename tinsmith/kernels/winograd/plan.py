@@ -116,8 +116,7 @@ class Plan:
     halves   products are in split precision (bfloat16 parts), on matrix registers
     words    weights are packed to 24 bits each (`kernels/narrow.py`)
     channels_together  if not 0, weights are kept as taps and transformed for this many channels at
-    a
-             time, output block by output block (`taps.py`); `vectors` is then 1, `micro` unused
+             a time, output block by output block (`taps.py`); `vectors` is then 1, `micro` unused
     """
 
     geo: Geometry
