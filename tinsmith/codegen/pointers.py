@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Ptr:
-    """A typed address. `p + n` moves by n elements; constant offsets are kept and folded."""
+    """A typed address. `p + n` moves by n elements; constant offsets are collected and folded."""
 
     __slots__ = ("b", "elem", "offset", "ref")
 
@@ -44,12 +44,12 @@ class Ptr:
 
     @property
     def value(self) -> Val:
-        """The address as a value that a loop can carry. On x86 an address that is carried is better
-        than one with an index beside it, which makes two operations of a product from memory."""
+        """The address as a value that a loop can carry. On x86 a carried address is better than one
+        with an index: that would make two operations of a multiply-add from memory."""
         return Val(self.b, PTR, self.address)
 
     def of(self, value: Val) -> Ptr:
-        """A pointer to the same type, at an address that was a `value`."""
+        """A pointer of the same type at an address from `value`."""
         return Ptr(self.b, value.ref, self.elem)
 
     def load(
@@ -59,8 +59,8 @@ class Ptr:
         align: int | None = None,
         count: int | None = None,
     ) -> Val:
-        """`lanes` consecutive elements; those from number `count` on, and lanes off in `mask`, are
-        not read and give 0."""
+        """`lanes` consecutive elements. Elements from index `count` on, and lanes that are off in
+        `mask`, are not read and give 0."""
         ty = self.elem.x(lanes)
         if count is not None and count < lanes:
             return self._load_some(lanes, count)
@@ -87,8 +87,8 @@ class Ptr:
         return self.load().splat(lanes)
 
     def gather(self, places: Val, mask: Val | None = None) -> Val:
-        """The elements at as many distances as `places` has lanes; those that are off in `mask`
-        are not read and give 0."""
+        """The elements at the offsets in `places`. Lanes that are off in `mask` are not read and
+        give 0."""
         lanes, ty = places.ty.lanes, self.elem.x(places.ty.lanes)
         if lanes == 1:
             return (self + places).load()
@@ -107,7 +107,8 @@ class Ptr:
         align: int | None = None,
         count: Val | int | None = None,
     ) -> None:
-        """Write the lanes of a value, but those off in `mask`, and those from number `count` on."""
+        """Write the lanes of a value, except those off in `mask` and those from index `count`
+        on."""
         lanes = value.ty.lanes
         if isinstance(count, Val) or (count is not None and count < lanes):
             self._store_some(value, count)
@@ -148,8 +149,8 @@ class Ptr:
         b.choose(count >= lanes, lambda: self.store(value), some)
 
     def atomic_add(self, value: Val | int, order: str = "monotonic") -> Val:
-        """Add to the integer at this address as one operation; what was there before. `order` is
-        LLVM's: "release" lets who sees the sum see all that this thread has stored."""
+        """Atomically add to the integer at this address; returns what was there before. `order` is
+        LLVM's: with "release" a thread that sees the sum sees all that this thread has stored."""
         ty = self.elem
         amount = value.ref if isinstance(value, Val) else str(value)
         text = f"atomicrmw add ptr {self.address}, {ty.llvm} {amount} {order}, align {ty.nbytes}"

@@ -1,7 +1,7 @@
-"""Own vector functions of float32 that compute in float64: rare ones, correct to <= 1 ulp.
+"""Vector functions of float32 that compute in float64: for rare functions, right to <= 1 ulp.
 
-Inner steps are good to about 1e-11, so that the result is the float32 nearest to the true value
-but for one case in thousands. `fmod`, `floor` and friends are exact.
+Inner steps are right to about 1e-11, so that the result is the float32 nearest to the true value in
+all but one of thousands of cases. `fmod`, `floor` and similar ones are exact.
 """
 
 from __future__ import annotations
