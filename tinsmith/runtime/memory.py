@@ -1,4 +1,4 @@
-"""Memory of a session, from a cache line on."""
+"""The memory of a session, aligned to cache lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Array = np.ndarray[Any, Any]
 
 
 def aligned(nbytes: int, *, zeroed: bool = False) -> Array:
-    """Bytes from a 64-byte boundary, as they are unless `zeroed`. Raises OutOfMemory where they
+    """Uninitialised bytes from a 64-byte boundary on; zeros if `zeroed`. Raises OutOfMemory if they
     cannot be had."""
     try:
         raw = (np.zeros if zeroed else np.empty)(nbytes + 64, np.uint8)
