@@ -18,6 +18,7 @@ from tinsmith.records import dataclass
 POINT, CORNER = 6e-9, 1.2e-9
 """Seconds to locate a point, and to read one of its elements. Estimated."""
 RANKS = {"nearest": (1, 2, 3), "linear": (1, 2, 3), "cubic": (1, 2)}
+"""By mode, the numbers of spatial axes that there is code for."""
 REACH = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
 """By mode, the elements that are read along each axis, relative to the one at or below the
 point."""

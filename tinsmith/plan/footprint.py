@@ -14,7 +14,7 @@ from tinsmith.graph import Graph, Node, Value
 EXPANDED = 5
 """How many times the bytes of their taps Winograd's packed weights take (F(6x6,3x3) with 24 bits:
 5.3), unless they are kept as taps."""
-MIB = 1 << 20
+MIB = 1 << 20  # bytes
 MOST = 64 * MIB
 """A working set beyond this counts as infinite: the last-level cache then keeps no weights, however
 they are packed. It is OURS * EMPTY bytes (`Target.kept`), where 24 bits shrink weights to 3/4."""
