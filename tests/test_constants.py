@@ -31,7 +31,7 @@ SILENT: dict[str, set[str]] = {
     "kernels/window/transposed_few.py": {"EFFICIENCY"},
     "kernels/window/transposed_plan.py": {"MOST_COLUMNS"},
 }
-"""By file, the constants that say nothing yet. None may be added; one that speaks goes from here."""
+"""By file, the constants that say nothing yet. None may be added; one that speaks is taken out."""
 
 
 def _is_number(node: ast.expr) -> bool:
@@ -57,7 +57,7 @@ def _names(target: ast.expr) -> Iterator[str]:
 
 
 def silent(text: str) -> set[str]:
-    """The numeric constants of a module that have neither a docstring nor a comment on their lines."""
+    """The numeric constants of a module with neither a docstring nor a comment on their lines."""
     found: set[str] = set()
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     comments = {

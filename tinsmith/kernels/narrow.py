@@ -2,8 +2,8 @@
 
 If weights come from memory, their bytes determine the time. Each column of a weight matrix is
 turned into 24-bit integers times a power of two that the column shares. That is about as exact as
-float32, whose sums round away more. Of four consecutive weights of a column, three take the upper
-24 bits of one word each; the fourth is spread over the lower 8 bits of these words:
+float32, whose sums round away more. Of four consecutive weights of a column (a k-group), three
+take the upper 24 bits of one word each; the fourth is spread over the lower 8 bits of these words:
 
     word 0:  k      | bits 16-23 of k + 3
     word 1:  k + 1  | bits  8-15 of k + 3
