@@ -231,7 +231,7 @@ class Builder:
     ) -> Iterator[Any]:
         """`for index in range(start, stop, step)`.
 
-        Without `carry` yields the index; with it (none of them, even) yields a Loop, whose `next`
+        Without `carry` yields the index. With it (even if it is empty) yields a Loop, whose `next`
         must be called.
         Where both bounds are numbers there must be at least one iteration.
         """

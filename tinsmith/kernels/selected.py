@@ -12,7 +12,7 @@ from tinsmith.kernels.layout import plain_strides
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 from tinsmith.kernels.sharing import parts_for
 
-LOOK, TAKE = 0.2e-9, 1e-9  # seconds to look at an element, to note the place of one; estimated
+LOOK, TAKE = 0.2e-9, 1e-9  # seconds to look at an element, and to note its place; estimated
 TOGETHER = 16  # elements that are tested together; estimated
 PLACE = Ty("u32")
 MOST = 1 << 31  # the most elements whose places can be noted (in u32)

@@ -11,11 +11,11 @@ from tinsmith.codegen.types import I1, I64, U64
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.move.strided import emit_fill
+from tinsmith.kernels.selected import LOOK
 from tinsmith.records import dataclass
 
 STEP = 3e-9  # seconds of one level of a heap; estimated
 LONG = 512  # longer rows, of which most elements are kept, are sorted faster as a whole; estimated
-LOOK = 0.2e-9  # seconds to look at an element that is not kept; estimated
 FEW = 16  # the most entries of the sorted list, for each vector lane; estimated
 
 Entry = tuple[Val, ...]

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.runtime.memory import LINE
+
 Array = np.ndarray[Any, Any]
 
 LEAST_BYTES = 1 << 15
@@ -22,7 +24,6 @@ LEAST_BYTES = 1 << 15
 KEPT = 2
 """For how many values of one result memory is kept: callers hold the last one while the next is
 computed. Estimated."""
-LINE = 64  # bytes of a cache line
 
 
 def _references(kept: Sequence[Any], at: int) -> int:

@@ -202,6 +202,8 @@ def register_tiles(
     panel, how the tiles are cut into register tiles, and the slots of one input channel. `words`:
     the slots that unpack 24-bit weights are included."""
     best: tuple[float, int, Partition] | None = None
+    # The most accumulators, and registers beside them for a panel's weights. The factors below are
+    # the loads of data, for each vector of a panel, and a narrower last panel. Estimated.
     most, spare = (26, 4) if target.registers >= 32 else (12, 2) if target.has_fma else (6, 2)
     for vectors in range(1, min(outputs, 6) + 1):
         size = min(most, most + spare - vectors) // vectors
@@ -242,6 +244,8 @@ def _slots(target: Target, tiles: int, vectors: int, depth: int) -> float:
     if target.pipes == 1:
         start = STARTING * max(0, done - APART)
         return max(done, ARRIVING * vectors, SHORTEST) + start / depth
+    # Two pipes: data and weights are loaded; a step takes `least` at least; 20 slots for a tile and
+    # 1.5 for each accumulator start and store it. Estimated.
     least = 10.0 if target.has_fma else 8.0
     return max(done, 1.0 * (tiles + vectors), least) + (20 + 1.5 * done) / depth
 

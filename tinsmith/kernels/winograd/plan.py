@@ -21,7 +21,7 @@ from tinsmith.codegen.builder import Val
 from tinsmith.kernels import narrow
 from tinsmith.kernels.amx.plan import Axis
 from tinsmith.kernels.amx.plan import Plan as Product
-from tinsmith.kernels.layout import Halo
+from tinsmith.kernels.layout import LINE, Halo
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.weights import ChannelBlocks
 from tinsmith.kernels.winograd.matrices import Bilinear
@@ -254,16 +254,16 @@ class Plan:
         """Elements from one position of V to the next."""
         if self.of_taps:
             return self.tile_row
-        return self.groups * (1 + self.halves) * self.tile_row + 16
+        return self.groups * (1 + self.halves) * self.tile_row + LINE
 
     @property
     def m_step(self) -> int:
-        return self.tile_row if self.of_taps else self.outputs * self.tile_row + 16
+        return self.tile_row if self.of_taps else self.outputs * self.tile_row + LINE
 
     @property
     def block_step(self) -> int:
         """Elements from one channel block of V (or M) to the next."""
-        return self.positions * self.tile_row + 16 if self.of_taps else self.tile_row
+        return self.positions * self.tile_row + LINE if self.of_taps else self.tile_row
 
     @property
     def m_start(self) -> int:
@@ -281,7 +281,7 @@ class Plan:
     def size(self) -> int:
         """Elements of V, M and the sizes of tiles together."""
         sizes = self.tiles * (self.channels.count * self.width + 1) + 1
-        return self.sizes_start + -(-sizes // 16) * 16
+        return self.sizes_start + -(-sizes // LINE) * LINE
 
     @property
     def nbytes(self) -> int:
