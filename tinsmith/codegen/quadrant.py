@@ -15,7 +15,7 @@ from tinsmith.codegen.values import Val
 ROUND64 = 6755399441055744.0  # 1.5 * 2**52: adding it rounds a float64 to a whole number
 LARGE = 1048576.0  # 2**20: larger angles take the path by chunks of 24 bits
 
-_TWO_OVER_PI = (
+_TWO_OVER_PI = (  # the bits of 2 / pi, 24 in each
     0xA2F983, 0x6E4E44, 0x1529FC, 0x2757D1, 0xF534DD,
     0xC0DB62, 0x95993C, 0x439041, 0xFE5163, 0xABDEBB,
 )  # fmt: skip
