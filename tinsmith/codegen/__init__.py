@@ -1,1 +1,2 @@
-"""Python -> machine code: builder, expressions, ISA tables, jit, cache. Knows no operator."""
+"""Python -> machine code: builder, expressions, instruction sets, LLVM, cache. Knows no
+operator."""

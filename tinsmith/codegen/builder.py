@@ -27,7 +27,7 @@ from tinsmith.errors import CodegenError
 
 
 class Loop:
-    """What `Builder.loop` yields: `index`, the carried values `vars`, and afterwards `out`."""
+    """What `Builder.loop` yields: `index`, the carried values `vars`, and after the loop `out`."""
 
     def __init__(self, index: Val, carried: list[Val]) -> None:
         self.index, self.vars = index, carried
@@ -47,9 +47,10 @@ class Function:
 
 
 class Module:
-    """LLVM IR text for one target: functions, and the declarations that they need.
+    """The LLVM IR text for one target: functions, and the declarations that they need.
 
-    What does little but call others may be `quick` to compile: LLVM then optimises nothing.
+    A module that does little but call others may be `quick` to compile: LLVM then optimises
+    nothing.
     """
 
     def __init__(self, target: Target, *, quick: bool = False) -> None:
@@ -161,7 +162,7 @@ class Builder:
             self.intrinsic("llvm.aarch64.hint", None, [self.const(1, I32)])
 
     def barrier(self) -> None:
-        """LLVM moves no load or store across this place, for which there is no instruction."""
+        """A place across which LLVM moves no load or store. It makes no instruction."""
         self.line('call void asm sideeffect "", "~{memory}"()')
 
     # ---- values
@@ -210,7 +211,7 @@ class Builder:
         return self.index(a).max(self.index(b))
 
     def first_lanes(self, count: Val | int, lanes: int) -> Val:
-        """A mask whose first `count` lanes are on (i64 or int; more than `lanes` is all on)."""
+        """A mask whose first `count` lanes are on; with `count` above `lanes` all are."""
         if isinstance(count, int):
             return self.vector([int(i < count) for i in range(lanes)], I1)
         steps = self.vector(list(range(lanes)), I32)
@@ -219,8 +220,8 @@ class Builder:
         return steps < clipped.to("i32").splat(lanes)
 
     def pieces(self, count: int, lanes: int) -> list[tuple[int, int, Val | None]]:
-        """(offset, lanes, mask) of the vectors that hold the first `count` elements of a vector of
-        `lanes`: one under a mask where the target has cheap masks, else narrower ones."""
+        """(offset, lanes, mask) of vectors that cover the first `count` elements of a vector of
+        `lanes`: one masked vector if the target has cheap masks, else several narrower ones."""
         if count == lanes:
             return [(0, lanes, None)]
         if self.target.has_masks and count:
@@ -261,7 +262,7 @@ class Builder:
     ) -> Iterator[Any]:
         """`for index in range(start, stop, step)`.
 
-        Without `carry` yields the index; with it (none of them, even) yields a Loop, whose `next`
+        Without `carry` yields the index. With it (even if it is empty) yields a Loop, whose `next`
         must be called.
         Where both bounds are numbers there must be at least one iteration.
         """
@@ -310,7 +311,7 @@ class Builder:
 
     @contextmanager
     def repeat(self) -> Iterator[Callable[[Val], None]]:
-        """Run the body again and again, until what it is given is called with an i1 that holds."""
+        """Repeat the body until the function that it is given is called with an i1 that holds."""
         body, after = self._label("repeat"), self._label("end")
         self.line(f"br label %{body}")
         self._place(body)
@@ -335,7 +336,7 @@ class Builder:
         self._place(after)
 
     def choose(self, condition: Val, yes: Callable[[], None], no: Callable[[], None]) -> None:
-        """Run one of two bodies by a scalar i1."""
+        """Run one of two bodies, by a scalar i1."""
         first, second, after = self._label("then"), self._label("else"), self._label("end")
         self.line(f"br i1 {condition.ref}, label %{first}, label %{second}")
         self._place(first)

@@ -1,11 +1,11 @@
 """Machine code on disk: a directory that the user can see, bound and clear.
 
-Cached code is code that runs. The directory is made with mode 0700 and refused where somebody
-else owns it or may write to it; an entry is used only after its hash has been checked. Any number
-of processes may share it: entries appear by rename, and a damaged one is removed and counts as
-absent. A full or read-only disk costs nothing but the cache's use.
+Cached code is code that runs. The directory is made with mode 0700, and refused if somebody else
+owns it or may write to it; an entry is used only after its hash was checked. Any number of
+processes may share it: entries appear by rename, and a damaged entry is removed and counts as
+absent. If the disk is full or read-only, nothing is cached; compilation goes on.
 
-TINSMITH_CACHE names another directory, or is "off"; TINSMITH_CACHE_SIZE bounds it (bytes, or with
+TINSMITH_CACHE names another directory, or is "off". TINSMITH_CACHE_SIZE bounds it (bytes, or with
 K, M, G; default 512M): the entries not used for the longest time go first.
 """
 
@@ -27,10 +27,11 @@ from tinsmith.version import __version__
 _MARK = b"tinsmith"
 _TRAILER = 32 + len(_MARK)
 _SUFFIX = ".so"  # entries end in a trailer that loaders of shared libraries do not look at
-_DEFAULT_SIZE = 512 << 20
+_DEFAULT_SIZE = 512 << 20  # bytes; estimated
 
 STALE = 3600.0
-"""Seconds after which nobody finishes an entry."""
+"""Seconds after which an unfinished entry is taken to belong to a process that was killed.
+Estimated."""
 
 
 class Cache:
@@ -57,7 +58,7 @@ class Cache:
         return self.path / f"{key}{_SUFFIX}"
 
     def get(self, key: str) -> bytes | None:
-        """The data of an entry, or None where there is none that is whole."""
+        """The data of an entry; None if there is none, or if it is damaged."""
         file = self.file(key)
         try:
             raw = file.read_bytes()
@@ -73,7 +74,7 @@ class Cache:
         return data
 
     def put(self, key: str, data: bytes) -> bool:
-        """Store an entry; False where the disk does not take it."""
+        """Store an entry. False if the disk does not take it."""
         import tempfile
 
         try:
@@ -115,8 +116,8 @@ class Cache:
         return len(self._entries())
 
     def trim(self) -> int:
-        """Drop the entries not used for the longest time until the bound holds, and those that
-        processes that were killed have left unfinished; how many."""
+        """Drop the entries not used for the longest time until the bound holds, and unfinished ones
+        of killed processes. Returns how many."""
         entries, stale = sorted(self._entries()), time.time() - STALE
         excess, dropped = sum(size for _, size, _ in entries) - self.limit, 0
         for written, size, file in entries:
@@ -129,7 +130,7 @@ class Cache:
         return dropped
 
     def clear(self) -> int:
-        """Drop all entries; how many. Code that is loaded keeps running."""
+        """Drop all entries; returns how many. Code that is loaded keeps running."""
         dropped = 0
         for _, _, file in self._entries():
             with contextlib.suppress(OSError):
@@ -192,7 +193,7 @@ def _make(path: Path) -> None:
 
 
 def open_cache() -> Cache | None:
-    """The user's cache, or None where it is off or cannot be used (which is said once)."""
+    """The user's cache; None if it is off or cannot be used (which a warning says once)."""
     named = os.environ.get("TINSMITH_CACHE", "")
     if named.lower() in ("off", "none", "0"):
         return None
@@ -207,12 +208,11 @@ def _open(named: str, size: str) -> Cache | None:
         warn(f"{error}. Code is compiled anew by each process.")
         return None
 
-
-# ---- notes: small texts beside the code, which count only if they are whole
+    # ---- notes: small texts beside the code, which count only if they are undamaged
 
 
 def read_note(path: Path) -> str | None:
-    """The text of a note, or None where there is none that is whole."""
+    """The text of a note; None if there is none, or if it is damaged."""
     try:
         seal, _, text = path.read_bytes().partition(b"\n")
     except OSError:
@@ -221,7 +221,7 @@ def read_note(path: Path) -> str | None:
 
 
 def write_note(path: Path, text: str) -> None:
-    """Store a note; a full or read-only disk only means that it is not kept."""
+    """Store a note. If the disk is full or read-only, it is not kept."""
     data = text.encode()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:

@@ -16,10 +16,14 @@ from typing import NamedTuple
 
 
 class Rates(NamedTuple):
-    """Of one core: fp32 flop/s, and bytes/s read from L2, L3 and memory; `dram_together` of all
-    cores at once, not less. `wait`: seconds in which two threads tell each other that a phase is
-    done. `wide`: how much more arithmetic vectors of 16 do than vectors of 8 (1 where there are
-    none)."""
+    """The speed of one core.
+
+    peak            fp32 flop/s
+    l2_bandwidth    bytes/s that it reads from L2; likewise from L3 and from memory (dram)
+    dram_together   bytes/s that all cores together read from memory
+    wait            seconds in which two threads tell each other that a phase is done
+    wide            flop/s with vectors of 16 floats over those with 8; 1 if there are none of 16
+    """
 
     peak: float
     l2_bandwidth: float
@@ -31,10 +35,16 @@ class Rates(NamedTuple):
 
 
 class Core(NamedTuple):
-    """A row: `pipes` are the multiply-adds of 4, of 8 and of 16 floats that begin in a cycle,
-    `apart` tells that additions have as many pipes of their own. `clock` is in GHz, with vectors;
-    `l2` and `l3` are bytes a cycle, `memory` and `together` GB/s of one core and of several, `wait`
-    is in ns."""
+    """A row of the table.
+
+    clock     GHz, in code with vectors
+    pipes     multiply-adds of vectors of 4, of 8 and of 16 floats that begin in a cycle
+    l2, l3    bytes a cycle
+    memory    GB/s of one core; `together`: of all cores
+    wait      ns
+    apart     whether additions have as many pipes of their own
+    measured  by `python -m benchmarks.peak --row` on such a core; other rows are estimated
+    """
 
     name: str
     clock: float
@@ -48,7 +58,7 @@ class Core(NamedTuple):
     measured: bool = False
 
     def rates(self, lanes: int, fma: bool) -> Rates:
-        """The rates of code with vectors of so many floats, with or without fused multiply-adds."""
+        """The rates of code with vectors of `lanes` floats, with or without fused multiply-adds."""
         hertz = self.clock * 1e9
         pipes = self.pipes[_width(lanes)]
         products = pipes if fma or self.apart else pipes / 2
@@ -66,12 +76,12 @@ class Core(NamedTuple):
 
 
 def _width(lanes: int) -> int:
-    """The place in `pipes` of vectors of so many floats."""
+    """The index into `pipes` for vectors of `lanes` floats."""
     return 0 if lanes <= 4 else 1 if lanes <= 8 else 2
 
 
 LOADS = 2
-"""Vectors that a core loads in a cycle, at least."""
+"""Vectors that every core of the table can load in a cycle, at least."""
 
 CORES = {
     core.name: core
@@ -131,11 +141,11 @@ MODELS: dict[tuple[str, int], tuple[tuple[range, str], ...]] = {
         for model in models
     ),
 }
-"""Vendor and family, as cpuid tells them, -> models of these, and their rows."""
+"""(vendor, family), as cpuid tells them -> (range of models, name of the row)."""
 
 
 def core_of(vendor: str, family: int, model: int) -> Core | None:
-    """The row of a processor; None for one that is not in the table."""
+    """The row of a processor; None if it is not in the table."""
     for models, name in MODELS.get((vendor, family), ()):
         if model in models:
             return CORES[name]
@@ -143,8 +153,8 @@ def core_of(vendor: str, family: int, model: int) -> Core | None:
 
 
 def rates_of(core: Core | None, generic: str, lanes: int, fma: bool) -> Rates:
-    """The rates of vectors of so many floats on a core, or, where that is not known, or has none of
-    these, on the one of the name `generic`."""
+    """The rates of vectors of `lanes` floats on a core. If the core is unknown, or has no such
+    vectors, those of the row named `generic`."""
     if core is None or not core.pipes[_width(lanes)]:
         core = CORES[generic]
     return core.rates(lanes, fma)

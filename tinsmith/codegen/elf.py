@@ -1,9 +1,9 @@
 """A small linker: relocatable ELF objects -> one loadable shared library, in pure Python.
 
 `link` merges x86-64 or AArch64 objects as LLVM writes them (`pic`, `small`), resolves symbols
-across objects, and writes a library that `dlopen` takes. There are no imports: an undefined
-symbol is an error. Constants, code and data get segments of their own, so no page is both
-writable and executable. Unwind tables are left out.
+between them, and writes a library for `dlopen`. There are no imports: an undefined symbol is an
+error. Constants, code and data have segments of their own, so that no page is both writable and
+executable. Unwind tables are left out.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tinsmith.errors import CodegenError
 from tinsmith.records import dataclass
 
 _PAGE = 0x10000  # the largest page of any system: addresses and file offsets agree modulo this
-_HEADER = 64 + 5 * 56
+_HEADER = 64 + 5 * 56  # bytes of the ELF header and five program headers
 _ZEROS = 16 << 20  # the largest section without contents
-_WRITE, _ALLOC, _EXEC = 1, 2, 4
-_SYMTAB, _RELA, _NOBITS, _UNWIND = 2, 4, 8, 0x70000001
-_ABS, _COMMON = 0xFFF1, 0xFFF2
+_WRITE, _ALLOC, _EXEC = 1, 2, 4  # flags of sections
+_SYMTAB, _RELA, _NOBITS, _UNWIND = 2, 4, 8, 0x70000001  # types of sections
+_ABS, _COMMON = 0xFFF1, 0xFFF2  # special section indices
 
 
 @dataclass
@@ -157,7 +157,7 @@ class _Names:
 
 
 def _content(obj: _Object, s: _Symbol) -> object:
-    """The bytes of a symbol, and what its relocations refer to."""
+    """The bytes of a symbol and the targets of its relocations: equal contents are equal code."""
     if s.section not in obj.sections:
         return s.value
     end = s.value + s.size
@@ -177,7 +177,8 @@ def _content(obj: _Object, s: _Symbol) -> object:
 
 
 class _Image:
-    """The file as it grows; `address` runs ahead of the file offset from segment to segment."""
+    """The file as it grows. From segment to segment `address` runs further ahead of the file
+    offset."""
 
     def __init__(self) -> None:
         self.data = bytearray(_HEADER)
@@ -203,7 +204,7 @@ class _Image:
         self.segments[-1] = (rights, start, len(self.data))
 
     def reserve(self, size: int) -> tuple[int, int]:
-        """Room for so many bytes: (file offset, address)."""
+        """Space for `size` bytes: (file offset, address)."""
         self.align(8)
         at = len(self.data), self.address
         self.data += bytes(size)
@@ -240,7 +241,7 @@ def link(objects: Sequence[bytes], soname: str = "libtinsmith.so") -> bytes:
     """One shared library that exports every global function of the objects.
 
     Equal objects, and equal definitions of one symbol, are taken once. Raises CodegenError for
-    undefined symbols (all are named), contradicting definitions, and damaged objects.
+    undefined symbols (it names all), contradicting definitions, and damaged objects.
     """
     if not objects:
         raise CodegenError("there are no objects to link")
@@ -314,7 +315,7 @@ class _Link:
                 yield obj, r
 
     def _target(self, obj: _Object, r: _Relocation) -> tuple[int, str | int]:
-        """What a word of the offset table stands for."""
+        """What a word of the global offset table refers to."""
         s = obj.symbols[r.symbol]
         return (-1, s.name) if s.bind else (obj.index, r.symbol)
 

@@ -1,6 +1,6 @@
-"""Immutable expressions: what an elementwise computation does at one place.
+"""Immutable expressions: what an elementwise computation does to each element.
 
-An expression is a DAG of named functions over leaves and constants, each node with the dtype that
+An expression is a DAG of named functions over leaves and constants; each node has the dtype that
 numpy would give it. `emit_expr` turns it into instructions on vectors, `evaluate` into numpy.
 """
 
@@ -19,15 +19,15 @@ from tinsmith.hashing import blake2b
 from tinsmith.records import dataclass
 
 SHOWN = 120
-"""Characters of an expression's text."""
+"""The most characters of an expression's printed text."""
 
 
 @dataclass(frozen=True, eq=False)
 class Expr:
     """`name` is a numpy function's name ("add", "exp", "where", "astype"), "leaf" or "const".
 
-    leaf:  `param` is the operand's index;  const: `param` is the number.
-    Shared subexpressions are shared objects, and are computed once.
+    `param` of a leaf is the operand's index, of a const the number. Equal subexpressions are one
+    object, and are computed once.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Expr:
 
     @cached_property
     def key(self) -> str:
-        """Text that two expressions share if and only if they compute the same."""
+        """A text that is the same for two expressions if and only if they compute the same."""
         inner = ",".join(a.key for a in self.args)
         param = "" if self.param is None else repr(self.param)
         text = f"{self.name}:{name_of(self.dtype)}{param}({inner})"
@@ -77,7 +77,7 @@ class Expr:
         return value(self)
 
     def __str__(self) -> str:
-        """The expression as a tree, cut short: shared parts may make it exponentially long."""
+        """The expression as a tree, cut short: written out, shared parts may grow exponentially."""
         text = ""
         for piece in self._pieces():
             text += piece
@@ -107,10 +107,10 @@ def const(value: float | int | bool, dtype: Any = "float32") -> Expr:
 
 
 def emit_expr(b: Builder, expr: Expr, leaves: Sequence[Val]) -> Val:
-    """Instructions for the expression over vectors (all of one number of lanes).
+    """Instructions for the expression over vectors, which all have the same number of lanes.
 
-    A leaf of dtype bool may be given as it lies in memory (u8) or as i1; a result of dtype bool is
-    i1, which `Ptr.store` writes as one byte.
+    A leaf of dtype bool may be u8, as it lies in memory, or i1. A result of dtype bool is i1, which
+    `Ptr.store` writes as one byte.
     """
     from tinsmith.codegen.functions import emit_function
 

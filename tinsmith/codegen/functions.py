@@ -108,11 +108,11 @@ def _sign(x: Val) -> Val:
 
 
 def _quotient(x: Val, y: Val) -> tuple[Val, Val, Val]:
-    """Truncated quotient and remainder of integers that never trap, and where y was replaced."""
+    """Truncated quotient and remainder of integers, which never trap; and where y was replaced."""
     zero = y.eq(0)
     odd = zero | y.eq(-1) if y.ty.is_signed else zero
     divisor = odd.select(1, y)
-    by_number = _is_const(y) and y.ty.bits <= 32  # which LLVM makes a product
+    by_number = _is_const(y) and y.ty.bits <= 32  # LLVM turns the division into a product
     q = x / divisor if by_number else _exact_quotient(x, divisor)
     r = x - q * divisor
     if y.ty.is_signed:
@@ -121,10 +121,11 @@ def _quotient(x: Val, y: Val) -> tuple[Val, Val, Val]:
 
 
 def _exact_quotient(x: Val, y: Val) -> Val:
-    """Truncated quotient of integers, of which vectors are divided as floats.
+    """The truncated quotient of integers. Vectors are divided as floats.
 
-    Where floats hold both, their quotient is further from the next whole number than it is rounded
-    by. Those of 64 bits take the rest of a first quotient for a second; then one may be missing.
+    If floats hold both integers exactly, their quotient differs from the next whole number by more
+    than its rounding error. For 64 bits a second quotient is computed, of what the first leaves;
+    one may then be missing.
     """
     bits, kind = x.ty.bits, x.ty.kind
     if x.ty.lanes == 1:

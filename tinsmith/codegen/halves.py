@@ -1,9 +1,9 @@
 """float16 and bfloat16: how they are kept, and their conversion from and to float32.
 
-Halves are 16 bits in memory and in registers: they are moved and converted, never computed with.
-Conversions round to nearest, ties to even, keep denormals, and overflow to infinity; a NaN stays
-one with its sign. Only where the machine converts float16 itself is it left to LLVM, which
-elsewhere calls a library.
+They are 16 bits in memory and in registers, and are moved and converted, never computed with.
+Conversions round to nearest, ties to even, keep denormals, and overflow to infinity; NaN stays NaN
+and keeps its sign. LLVM converts float16 only if the machine has instructions for it: elsewhere it
+would call a library.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 HALVES = ("f16", "bf16")
 CONVERTING = ("avx2", "avx512", "neon")  # instruction sets that convert float16
 
-_SIGN = 0x8000
-_INF32, _INF16 = 0x7F800000, 0x7C00
+_SIGN = 0x8000  # the sign bit of either kind
+_INF32, _INF16 = 0x7F800000, 0x7C00  # the bits of infinity in float32 and in float16
 
 
 def bits_of(value: float, kind: str) -> int:
-    """The 16 bits of a number that the kind can hold."""
+    """The 16 bits of a number that the kind represents exactly."""
     if kind == "bf16":
         return struct.unpack("<I", struct.pack("<f", value))[0] >> 16
     return struct.unpack("<H", struct.pack("<e", value))[0]
 
 
 def widened(x: Val) -> Val:
-    """The float32 equal to a half."""
+    """The float32 that equals a float16 or bfloat16."""
     wide = Ty("u32", x.ty.lanes)
     if x.ty.kind == "bf16":
         return (_integer(x).to("u32") << 16).bitcast(wide.of("f32"))
@@ -49,7 +49,7 @@ def widened(x: Val) -> Val:
 
 
 def narrowed(x: Val, kind: str) -> Val:
-    """The half nearest to a float32."""
+    """The float16 or bfloat16 nearest to a float32."""
     if kind == "bf16":
         return _to_bfloat16(x)
     if x.b.target.vectors in CONVERTING:
@@ -60,8 +60,8 @@ def narrowed(x: Val, kind: str) -> Val:
 
 
 def to_odd(x: Val) -> Val:
-    """A float64 as float32, inexact ones to an odd last bit: rounding that again is as exact as
-    rounding once."""
+    """A float64 as float32, rounded to odd (inexact results get an odd last bit): rounding that
+    once more gives the same as rounding the float64 directly."""
     near = x.to("f32")
     back = near.to("f64")
     bits = near.bitcast(near.ty.of("i32"))

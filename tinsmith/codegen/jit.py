@@ -42,7 +42,7 @@ def _machine(target: Target, effort: int = 2) -> Any:
 
 
 class _Machines(threading.local):
-    """Machines of one thread: what one has worked out of its target serves every module."""
+    """LLVM's target machines of one thread. One is reused for every module of its target."""
 
     def __init__(self) -> None:
         self.of = cache(_machine)
@@ -53,8 +53,8 @@ _machines = _Machines()
 
 @contextmanager
 def _module(text: str, layout: Any) -> Iterator[Any]:
-    """The module of a text. It is disposed of at the end, before its context can be: garbage is
-    collected in any order. Raises CodegenError."""
+    """The parsed module of a text. It is disposed of before its context, which garbage collection
+    would not guarantee. Raises CodegenError."""
     llvm, module = _llvm(), None
     try:
         try:
@@ -71,9 +71,9 @@ def _module(text: str, layout: Any) -> Iterator[Any]:
 
 @contextmanager
 def _as_written() -> Iterator[None]:
-    """Loops keep the address arithmetic that they are written with. LLVM's own choice among its
-    forms (loop strength reduction) took most of the compilation of deep loops, and the code was no
-    faster. An option of the whole process: others that use LLVM get it back.
+    """Keep loops' address arithmetic as written. LLVM's loop strength reduction took most of the
+    time of compiling deep loops, and the code was no faster. It is an option of the whole process,
+    which is restored for others that use LLVM.
     """
     global _emitting
     llvm = _llvm()
@@ -92,7 +92,7 @@ def _as_written() -> Iterator[None]:
 
 def compile_object(text: str, target: Target) -> bytes:
     """The relocatable object for a module's text. Thread-safe: each call has its own context, each
-    thread its own machine."""
+    thread its own target machine."""
     machine = _machines.of(target, 0 if QUICK in text else 2)
     with _module(text, machine.target_data) as module:
         return _emit(machine, module)
@@ -122,7 +122,7 @@ def _emit(machine: Any, module: Any) -> bytes:
 
 
 def assembly(text: str, target: Target) -> str:
-    """The assembly for a module's text, for tests and for the curious."""
+    """The assembly for a module's text, for tests and for reading."""
     machine = _machine(target)
     with _module(text, machine.target_data) as module, _as_written():
         return str(machine.emit_assembly(module))

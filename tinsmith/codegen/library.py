@@ -1,8 +1,8 @@
 """Texts of LLVM IR -> functions in this process, through the cache.
 
-A program's functions are linked into one shared library. Found in the cache, it is loaded without
-importing LLVM; else the objects that the cache lacks are compiled on all cores. Where the system
-has no ELF, LLVM's own linker loads the objects instead.
+The functions of a program are linked into one shared library. If the cache has that, it is loaded
+without importing LLVM; otherwise the objects that the cache lacks are compiled on all cores. On
+systems without ELF, LLVM's own linker loads the objects.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _serial = itertools.count(1)
 
 
 class SharedLibrary:
-    """A shared library in this process; keep it while its code may run."""
+    """A shared library in this process. Keep it as long as its code may run."""
 
     def __init__(self, data: bytes) -> None:
         import _ctypes
 
         self.data = data
         self._handle = _opened(data)
-        # A process maps some 10,000 libraries at most: those of passing shapes must not stay.
+        # A process maps some 10,000 libraries at most: unload those that are no longer used.
         after(self, _ctypes.dlclose, self._handle._handle)
 
     def address(self, symbol: str) -> int:
@@ -66,8 +66,8 @@ def _opened(data: bytes) -> Any:
 
 
 def _detour(number: int) -> str:
-    """A way from a folder to itself for each number. The loader knows libraries by their path, and
-    the numbers of files are reused."""
+    """A relative path from a folder to itself, different for each number. The loader identifies
+    libraries by path, and the numbers of file descriptors are reused."""
     return f"{number:b}".replace("0", "/").replace("1", "/.")
 
 
@@ -76,10 +76,10 @@ def uses_elf(target: Target) -> bool:
 
 
 class Compiler:
-    """Compiles texts on all cores but one while more of them come: `add` returns at once; then on
-    all, while somebody waits. The caller's thread never compiles: an interrupt there would leave
-    LLVM's lock held. What the cache holds is not compiled. Use it as a context manager; leaving
-    drops what nobody waited for."""
+    """Compiles texts on other threads: on all cores but one while more texts come (`add` returns at
+    once), on all cores while somebody waits. What the cache holds is not compiled. The caller's
+    thread never compiles, as an interrupt there would leave LLVM's lock held. Use it as a context
+    manager; leaving drops what nobody waited for."""
 
     def __init__(self, target: Target, cache: Cache | None = None) -> None:
         self.target, self.cache = target, cache
@@ -97,8 +97,8 @@ class Compiler:
             self._found[text] = known
 
     def objects(self, codes: Mapping[str, str]) -> dict[str, bytes]:
-        """The object of each text, by symbol. Raises CodegenError where LLVM refuses one."""
-        calls, self._calls = self._calls, {}  # an interrupt must leave none that is cancelled
+        """The object of each text, by symbol. Raises CodegenError if LLVM refuses one."""
+        calls, self._calls = self._calls, {}  # after an interrupt none must be left cancelled
         self._calls = {text: call for text, call in calls.items() if not call.cancel()}
         self._pools.append(Workers(usable_cores()))
         for text in sorted([*calls, *codes.values()], key=len, reverse=True):
@@ -144,10 +144,10 @@ Key = tuple[str, str, str]  # the cache, the target, the text
 
 
 class _Known:
-    """The objects that this process has needed last: for another shape of a model's inputs, most
-    are needed again."""
+    """The objects that this process has used last: another shape of a model's inputs needs most of
+    them again."""
 
-    LIMIT = 16 << 20  # bytes
+    LIMIT = 16 << 20  # bytes; estimated
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -185,11 +185,11 @@ def forget() -> None:
 
 
 class _Turns:
-    """Shorter turns of Python's threads while code is compiled: a compiling thread asks for the
-    interpreter's lock some ten times a kernel, and waits for a whole turn each time. Only threads
-    that no interrupt strikes enter."""
+    """Shorter time slices of Python's threads while code is compiled: a compiling thread asks for
+    the interpreter's lock some ten times a kernel, and each time waits for a whole slice. Entered
+    only by threads that no interrupt strikes."""
 
-    SECONDS = 0.0003
+    SECONDS = 0.0003  # of a time slice; estimated
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -218,9 +218,9 @@ def load_library(
     cache: Cache | None = None,
     compiler: Compiler | None = None,
 ) -> Any:
-    """All functions of the texts, in this process: an object with `address(symbol)` and `data`.
-    `compiler` has begun with some of them. Raises CodegenError where code refers to what nothing
-    defines.
+    """Load all functions of the texts into this process: an object with `address(symbol)` and
+    `data`. `compiler` has begun with some of them. Raises CodegenError if code refers to an
+    undefined symbol.
     """
     if compiler is None:
         with Compiler(target, cache) as compiler:

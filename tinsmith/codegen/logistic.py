@@ -1,7 +1,7 @@
-"""1 + e^-x, which sigmoid and its relatives divide by: 2^(j / n) from a table in registers.
+"""1 + e^-x, the divisor of sigmoid and its relatives: 2^(j / n) comes from a table in registers.
 
-x * -log2(e) is rounded to multiples of 1 / n, so that a short polynomial is enough for the rest;
-the low bits of the rounded number choose the table's entry, and the others are the exponent.
+x * -log2(e) is rounded to a multiple of 1 / n, so that a short polynomial covers the remainder. The
+low bits of the rounded number select the table's entry; the others are the exponent.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def _without_table(x: Val) -> Val:
 
 
 def _entries(x: Val) -> int:
-    """Of the longest table that one instruction looks up; 0: there is none."""
+    """The entries of the longest table that one instruction looks up; 0 if there is none."""
     if has_tables(x):
         return ENTRIES
     return 8 if x.b.target.vectors in ("avx2", "avx512") and x.ty.lanes == 8 else 0
 
 
 def _powers(entries: int, shift: int) -> list[int]:
-    """The bits of 2^(j / entries), less j << shift."""
+    """The bits of 2^(j / entries) as float32, minus j << shift."""
     numbers = np.exp2(np.arange(entries) / entries).astype(np.float32).view(np.int32)
     return [int(bits) - (j << shift) for j, bits in enumerate(numbers)]

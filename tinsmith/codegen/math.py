@@ -1,9 +1,9 @@
-"""Own vector functions in float32: exp, log, tanh, erf and what activations need.
+"""Vector functions in float32: exp, log, tanh, erf, and what activations need.
 
-Each takes and gives vectors of any number of lanes, calls nothing, and treats infinities,
-denormals and NaN as numpy does unless its docstring says otherwise. Errors are in ulp of the
-result, over all float32 inputs; `tests/codegen/test_math.py` measures them. Polynomials are
-Remez-like fits of our own. Functions that are never hot go through float64: see `wide`.
+Each takes and gives vectors of any number of lanes, calls nothing, and treats infinities, denormals
+and NaN as numpy does unless its docstring says otherwise. Errors are in ulp of the result, over all
+float32 inputs; `tests/codegen/test_math.py` measures them. The polynomials were fitted here, as by
+Remez' algorithm. Functions that are never hot compute in float64: see `wide`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ INF = float("inf")
 NAN = float("nan")
 
 ROUND32 = 12582912.0  # 1.5 * 2**23: adding it rounds to a whole number, kept in the low bits
-ROUND32_BITS = 0x4B400000
-LOG2E = 1.4426950408889634
-LN2 = 0.6931471805599453
+ROUND32_BITS = 0x4B400000  # the bits of ROUND32
+LOG2E = 1.4426950408889634  # log2(e)
+LN2 = 0.6931471805599453  # log(2)
 LN2_HI = 0.693359375  # few bits: a product with a small whole number is exact
-LN2_LO = -2.1219444005469057e-4
+LN2_LO = -2.1219444005469057e-4  # log(2) - LN2_HI
 
 _EXPM1 = (  # (e^r - 1 - r) / r^2 on |r| <= ln(2) / 2, relative error 2.4e-10 of e^r - 1
     0.5000000046525395, 0.16666666817446396, 0.04166635416339418,
@@ -42,7 +42,7 @@ _EXP2 = (  # (2^r - 1) / r on |r| <= 1/2, relative error 9.2e-8 of 2^r
     0.6931469775990712, 0.2402224208528939, 0.055507337433887034, 0.009671512643582025,
     0.0013264727155819429,
 )  # fmt: skip
-_GELU_EDGE = 5.4
+_GELU_EDGE = 5.4  # beyond it erf(y / sqrt(2)) is 1 in float32
 _GELU = (  # erf(y / sqrt(2)) / (2 y) in t = 2 (y / 5.4)^2 - 1, y <= 5.4; above 1/2 at the end
     0.13092811401655663, -0.06532798883503044, 0.04849938640624413, -0.03920910098882048,
     0.03212117319867117, -0.025724363962178698, 0.01960893119919822, -0.014052935885618876,
@@ -52,7 +52,7 @@ _GELU = (  # erf(y / sqrt(2)) / (2 y) in t = 2 (y / 5.4)^2 - 1, y <= 5.4; above 
 
 
 def horner(x: Val, coefficients: Sequence[float]) -> Val:
-    """The polynomial with the given coefficients, lowest first."""
+    """The polynomial with these coefficients, lowest power first."""
     total = x.b.const(coefficients[-1], x.ty)
     for c in reversed(coefficients[:-1]):
         total = total.fma(x, c)
@@ -130,7 +130,7 @@ def trunc(x: Val) -> Val:
 
 
 def split(x: Val) -> tuple[Val, Val]:
-    """x = n * ln(2) + r with |r| <= ln(2) / 2: n as ROUND32 + n, and r. |x| <= 2**21."""
+    """x = n * ln(2) + r with |r| <= ln(2) / 2, for |x| <= 2**21: ROUND32 + n, and r."""
     t = x.fma(LOG2E, ROUND32)
     n = t - ROUND32
     return t, n.fma(-LN2_LO, n.fma(-LN2_HI, x))
@@ -142,7 +142,7 @@ def expm1_near(r: Val) -> Val:
 
 
 def two_to(t: Val, bias: int = 127) -> Val:
-    """2^n for n kept as ROUND32 + n; the result's exponent is offset by `bias` - 127."""
+    """2^n for n given as ROUND32 + n, times 2^(`bias` - 127)."""
     return ((bits_of(t) << 23) + (bias << 23)).bitcast(t.ty)
 
 
@@ -151,7 +151,7 @@ def _has_scalef(x: Val) -> bool:
 
 
 def _scale(p: Val, t: Val) -> Val:
-    """p * 2^n, rounded once, for -256 < n < 256 kept as ROUND32 + n."""
+    """p * 2^n, rounded once, for -256 < n < 256 given as ROUND32 + n."""
     if _has_scalef(p):
         return scalef(p, t - ROUND32)
     n = bits_of(t) - ROUND32_BITS
@@ -201,8 +201,8 @@ def exp_below(x: Val) -> Val:
 def exp2_below(x: Val) -> Val:
     """2^x for x <= 0, relative error 2e-7, in few instructions; 0 from about 2^-126 down.
 
-    Denormal numbers are no use to sums of which one term is 1, and slow some processors down
-    a hundredfold, here and in the products that follow.
+    Denormals add nothing to sums that contain a 1, and slow some processors down a hundredfold,
+    here and in the products that follow.
     """
     kept = at_least(x, -127.0)
     t = kept + ROUND32
@@ -222,7 +222,7 @@ def expm1(x: Val) -> Val:
 
 
 def tanh(x: Val) -> Val:
-    """<= 2.5 ulp."""
+    """The hyperbolic tangent, <= 2.5 ulp."""
     t, r = split(at_most(x.abs(), 10.0) * 2.0)
     power = two_to(t)
     m = power.fma(expm1_near(r), power - 1.0)  # e^(2 |x|) - 1
@@ -231,7 +231,7 @@ def tanh(x: Val) -> Val:
 
 # ---- logarithms
 
-_SQRT_HALF_BITS = 0x3F3504F3
+_SQRT_HALF_BITS = 0x3F3504F3  # the bits of sqrt(1/2)
 
 
 def _decompose(x: Val) -> tuple[Val, Val]:
@@ -250,7 +250,7 @@ def _log_sum(f: Val, e: Val) -> Val:
 
 
 def _log_edges(y: Val, x: Val, u: Val) -> Val:
-    """The result for u = 0, u < 0 and u that is infinite or NaN."""
+    """The result for u = 0, for u < 0, and for u that is infinite or NaN; `y` elsewhere."""
     y = (u < INF).select(y, x)
     y = u.eq(0.0).select(-INF, y)
     return (u < 0.0).select(NAN, y)
@@ -279,7 +279,7 @@ def log1p(x: Val) -> Val:
 
 
 def erf(x: Val) -> Val:
-    """<= 2 ulp."""
+    """The error function, <= 2 ulp."""
     size = x.abs()
     square = x * x
     near = x.fma(horner(square, _ERF_NEAR), x)

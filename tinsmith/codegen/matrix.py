@@ -1,9 +1,9 @@
-"""Matrix registers: sixteen rows of 64 bytes, which products of bfloat16 are added to.
+"""Matrix registers (AMX): sixteen rows of 64 bytes; products of bfloat16 are added to them.
 
-`multiply(b, c, a, w)` adds to the float32 [16][16] in register c the products of [16][32] bfloat16
-in a and [16][16][2] in w: w[i][n] holds elements 2 i and 2 i + 1 of column n. There are eight
-registers, named by number; no value of the builder stands for one. (Intel 64 and IA-32
-Architectures Software Developer's Manual, volume 1, chapter 18.)
+`multiply(b, c, a, w)` adds the product of [16][32] bfloat16 in register a and [16][16][2] in
+register w to the float32 [16][16] in register c; w[i][n] holds elements 2 i and 2 i + 1 of column
+n. There are eight registers, named by number; no value of the builder stands for one. (Intel 64 and
+IA-32 Architectures Software Developer's Manual, volume 1, chapter 18.)
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from contextlib import contextmanager
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import BF16, U8
 
-REGISTERS = 8
-SIDE = 16  # rows of a register, and float32 of a row
-DEPTH = 32  # bfloat16 of a row
-CONFIGURATION = 64  # bytes
-LARGEST = 3.3961774e38  # what is no smaller would be rounded to an infinite bfloat16
+REGISTERS = 8  # matrix registers of a core
+SIDE = 16  # rows of a register, and float32 in a row
+DEPTH = 32  # bfloat16 in a row
+CONFIGURATION = 64  # bytes that configure the registers
+LARGEST = 3.3961774e38  # the nearest bfloat16 of larger numbers is infinite
 
 _IMMEDIATE = "i8 immarg"
 
 
 @contextmanager
 def matrices(b: Builder, room: Ptr) -> Iterator[None]:
-    """Whole registers may be used within. `room`: CONFIGURATION bytes, for the palette, the bytes
-    of each register's rows (in two bytes, the lower one first), and its number of rows."""
+    """Whole registers may be used within. `room`: CONFIGURATION bytes, into which go the palette,
+    the bytes of each register's rows (two bytes each, the lower first), and its number of rows."""
     palette, row = [1, *[0] * 15], [64, 0]
     sizes = [*palette, *row * REGISTERS, *[0] * 16, *[SIDE] * REGISTERS, *[0] * 8]
     room.cast(U8).store(b.vector(sizes, U8))
@@ -40,7 +40,7 @@ def clear(b: Builder, register: int) -> None:
 
 
 def load(b: Builder, register: int, at: Ptr, stride: int) -> None:
-    """Sixteen rows of 64 bytes, `stride` bytes apart."""
+    """Load sixteen rows of 64 bytes, `stride` bytes apart."""
     _move(b, "llvm.x86.tileloadd64", register, at, stride)
 
 
@@ -59,12 +59,13 @@ def multiply(b: Builder, c: int, a: int, w: int) -> None:
 
 
 def halve(b: Builder, x: Val, y: Val, endless: bool = True) -> tuple[Val, Val]:
-    """Two vectors of 16 float32 as 32 bfloat16 `high` and 32 `low` whose sum they are, but for a
-    relative error of 2^-17 (G. Henry, P. T. P. Tang, A. Heinecke, 2019, arXiv:1904.06376).
+    """Split two vectors of 16 float32 into 32 bfloat16 `high` and 32 `low` parts; their sum is
+    right to a relative error of 2^-17 (G. Henry, P. T. P. Tang, A. Heinecke, 2019,
+    arXiv:1904.06376).
 
-    Where `endless`, what is infinite, too large or no number is in `low` alone, so that products by
-    `high` of a matrix meet it once, and infinity times the zeros in `low` of that matrix gives no
-    NaN. Otherwise it gives NaN.
+    With `endless`, numbers that are infinite, too large or NaN go into `low` alone: they then meet
+    `high` of the other matrix once, and never its `low`, whose zeros would make NaN of infinities.
+    Without it they give NaN.
     """
     both = [(v.abs() < LARGEST).select(v, 0.0) if endless else v for v in (x, y)]
     high = _join(b, *both)
@@ -73,7 +74,7 @@ def halve(b: Builder, x: Val, y: Val, endless: bool = True) -> tuple[Val, Val]:
 
 
 def _join(b: Builder, x: Val, y: Val) -> Val:
-    """The nearest bfloat16 of x's lanes, then of y's."""
+    """The bfloat16 nearest to the lanes of x, then of y."""
     name, inner, native = "llvm.x86.avx512bf16.cvtne2ps2bf16.512", x.ty.llvm, f"<{DEPTH} x bfloat>"
     b.module.declare(name, f"declare {native} @{name}({inner}, {inner})")
     ty = BF16.x(DEPTH)

@@ -1,6 +1,7 @@
-"""Smooth functions by a short polynomial for each of many intervals, from tables in registers.
+"""Smooth functions by piecewise polynomials: a short one for each of many intervals.
 
-The look-up of a coefficient is one instruction of a unit that multiplications leave free.
+Coefficients are looked up in registers, by an instruction whose execution unit multiplications do
+not use.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from tinsmith.codegen.math import gelu as without_tables
 from tinsmith.codegen.types import F32, Ty
 from tinsmith.codegen.values import Val
 
-ENTRIES = 16
+ENTRIES = 16  # intervals: entries of a table in a vector of 16 lanes
 
 
 def has_tables(x: Val) -> bool:
-    """Whether a look-up among ENTRIES coefficients is one instruction for this vector."""
+    """Whether one instruction looks up one of ENTRIES coefficients for each lane of this vector."""
     return x.b.target.vectors == "avx512" and x.ty.lanes == ENTRIES
 
 
 def look_up(index: Val, table: Sequence[int | float], elem: Ty) -> Val:
-    """table[index] for each lane, of as many entries as lanes; the index's higher bits do not
-    count."""
+    """table[index] for each lane. The table has as many entries as there are lanes; higher bits of
+    the index are ignored."""
     values = index.b.vector(table, elem)
     kind = "sf" if elem.is_float else "si"
     name, order = f"llvm.x86.avx512.permvar.{kind}.512", (values, index)
@@ -35,7 +36,7 @@ def look_up(index: Val, table: Sequence[int | float], elem: Ty) -> Val:
 
 
 _GELU_PITCH = 2.78125  # intervals in 1; the last one starts at 5.21
-_GELU_DEGREE = 4
+_GELU_DEGREE = 4  # of the polynomial in each interval
 
 
 def gelu(x: Val) -> Val:
@@ -66,7 +67,7 @@ def _gelu_tables() -> tuple[tuple[float, ...], ...]:
 
 
 def fit(function: Callable[[float], float], degree: int) -> list[float]:
-    """The polynomial on [-1/2, 1/2] that agrees with the function at Chebyshev's points."""
+    """The polynomial on [-1/2, 1/2] that equals the function at the Chebyshev points."""
     points = [math.cos(math.pi * (2 * k + 1) / (2 * degree + 2)) / 2 for k in range(degree + 1)]
     values = [function(u) for u in points]
     for level in range(1, degree + 1):  # divided differences

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Ptr:
-    """A typed address. `p + n` moves by n elements; constant offsets are kept and folded."""
+    """A typed address. `p + n` moves by n elements; constant offsets are collected and folded."""
 
     __slots__ = ("b", "elem", "offset", "ref")
 
@@ -45,8 +45,8 @@ class Ptr:
 
     @property
     def value(self) -> Val:
-        """The address as a value that a loop can carry. On x86 an address that is carried is better
-        than one with an index beside it, which makes two operations of a product from memory."""
+        """The address as a value that a loop can carry. On x86 a carried address is better than one
+        with an index: that would make two operations of a multiply-add from memory."""
         return Val(self.b, PTR, self.address)
 
     def is_some(self) -> Val:
@@ -54,7 +54,7 @@ class Ptr:
         return self.b.emit(I1, f"icmp ne ptr {self.address}, null")
 
     def of(self, value: Val) -> Ptr:
-        """A pointer to the same type, at an address that was a `value`."""
+        """A pointer of the same type at an address from `value`."""
         return Ptr(self.b, value.ref, self.elem)
 
     def load(
@@ -64,8 +64,8 @@ class Ptr:
         align: int | None = None,
         count: int | None = None,
     ) -> Val:
-        """`lanes` consecutive elements; those from number `count` on, and lanes off in `mask`, are
-        not read and give 0."""
+        """`lanes` consecutive elements. Elements from index `count` on, and lanes that are off in
+        `mask`, are not read and give 0."""
         ty = self.elem.x(lanes)
         if count is not None and count < lanes:
             return self._load_some(lanes, count)
@@ -92,8 +92,8 @@ class Ptr:
         return self.load().splat(lanes)
 
     def gather(self, places: Val, mask: Val | None = None) -> Val:
-        """The elements at as many distances as `places` has lanes; those that are off in `mask`
-        are not read and give 0."""
+        """The elements at the offsets in `places`. Lanes that are off in `mask` are not read and
+        give 0."""
         lanes, ty = places.ty.lanes, self.elem.x(places.ty.lanes)
         if lanes == 1:
             return (self + places).load()
@@ -112,7 +112,8 @@ class Ptr:
         align: int | None = None,
         count: Val | int | None = None,
     ) -> None:
-        """Write the lanes of a value, but those off in `mask`, and those from number `count` on."""
+        """Write the lanes of a value, except those off in `mask` and those from index `count`
+        on."""
         lanes = value.ty.lanes
         if isinstance(count, Val) or (count is not None and count < lanes):
             self._store_some(value, count)

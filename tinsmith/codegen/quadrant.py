@@ -1,8 +1,8 @@
-"""Which quarter turn an angle lies in, and how far: exact for every float32.
+"""The quarter turn in which an angle lies, and the remaining angle: exact for every float32.
 
-An angle up to 2^20 loses a multiple of pi / 2 given in three parts. A larger one is multiplied by
-2 / pi in chunks of 24 bits, whose products with a float32 are exact in float64; each product is
-taken modulo 4 before it is added. That path is entered only where some lane needs it.
+From an angle up to 2^20 a multiple of pi / 2, given in three parts, is subtracted. A larger angle
+is multiplied by 2 / pi in chunks of 24 bits, whose products with a float32 are exact in float64;
+each product is reduced modulo 4 before it is added. That path runs only if some lane needs it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import math
 from tinsmith.codegen.math import bits_of, rint
 from tinsmith.codegen.values import Val
 
-ROUND64 = 6755399441055744.0  # 1.5 * 2**52
-LARGE = 1048576.0
+ROUND64 = 6755399441055744.0  # 1.5 * 2**52: adding it rounds a float64 to a whole number
+LARGE = 1048576.0  # 2**20: larger angles take the path by chunks of 24 bits
 
-_TWO_OVER_PI = (
+_TWO_OVER_PI = (  # the bits of 2 / pi, 24 in each
     0xA2F983, 0x6E4E44, 0x1529FC, 0x2757D1, 0xF534DD,
     0xC0DB62, 0x95993C, 0x439041, 0xFE5163, 0xABDEBB,
 )  # fmt: skip
@@ -33,8 +33,8 @@ _PI2_3 = 6.123233995736766e-17 + (math.pi / 2 - _PI2_1 - _PI2_2)
 
 
 def quadrant(x: Val) -> tuple[Val, Val]:
-    """x = q * pi / 2 + r with |r| <= pi / 4 for a float32 number given as float64: the integer q,
-    whose two low bits count, and r. NaN for infinite x."""
+    """x = q * pi / 2 + r with |r| <= pi / 4, for a float32 number given as float64: returns the
+    integer q, of which only the two low bits are right, and r. NaN for infinite x."""
     t = x.fma(2 / math.pi, ROUND64)
     n = t - ROUND64
     r = n.fma(-_PI2_3, n.fma(-_PI2_2, n.fma(-_PI2_1, x)))
@@ -46,7 +46,7 @@ def quadrant(x: Val) -> tuple[Val, Val]:
 
 
 def _reduced(x: Val) -> tuple[Val, Val]:
-    """The quarter turns of x modulo 4, as a whole number and the rest as an angle."""
+    """The quarter turns of x modulo 4: a whole number, and the remainder as an angle."""
     total = x.b.zero(x.ty)
     for k, chunk in enumerate(_TWO_OVER_PI):
         part = x * math.ldexp(chunk, -24 * (k + 1))
@@ -60,5 +60,5 @@ def _reduced(x: Val) -> tuple[Val, Val]:
 
 
 def _modulo(v: Val) -> Val:
-    """v less the nearest multiple of 4; exact."""
+    """v minus the nearest multiple of 4, exact."""
     return rint(v * 0.25).fma(-4.0, v)

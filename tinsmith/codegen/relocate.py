@@ -1,4 +1,4 @@
-"""Relocations of x86-64 and AArch64 objects: what each writes, and into how many bits."""
+"""Relocations of x86-64 and AArch64 objects: what each type writes, and into how many bits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tinsmith.errors import CodegenError
 
-X86_64, AARCH64 = 62, 183
+X86_64, AARCH64 = 62, 183  # ELF numbers of machines
 RELATIVE = {X86_64: 8, AARCH64: 1027}
 """Type of the dynamic relocation that adds the load address to a stored word."""
 

@@ -1,25 +1,25 @@
 """Fork-join in generated code, without C and without system call numbers.
 
 Workers are Python threads parked inside `team_worker`. Nobody waits for a thread to arrive: a job
-counts the tiles that are claimed and done, and closes its gate when all are; a worker that the
-system has set aside until then misses the job. One that has come in holds up no more than the tiles
-it took, and the next job until it has left.
+counts the tiles that are taken and done, and closes its gate when all are done. A worker that the
+system has not scheduled by then misses the job. A worker that has entered delays the job only by
+the tiles that it took, and the next job until it has left.
 
-Waiting is a bounded spin, then yields, then a semaphore (between jobs) or naps (inside a job). Who
-calls again at once finds workers awake, and what else wants their core has it meanwhile. Inside a
-job a thread that is waited for so long has probably been set aside for another process, and once
-this core is idle, the system moves it here. Threads of a team that share a core, because another
-process has the second, would spin in vain every time: inside a job a spin that was in vain halves
-the next, until one is not. Semaphore, yield and nap are function pointers in the sync block, so the
-code is the same on every system.
+Waiting is a bounded spin, then yields, then a semaphore (between jobs) or naps (inside a job). So a
+caller that calls again at once finds the workers awake, and other processes get the core otherwise.
+Inside a job, a thread that others wait for so long has probably been descheduled in favour of
+another process; napping frees this core, to which the system can move it. If threads of a team
+share one core, because another process has the second, every spin would be in vain: inside a job
+each spin in vain halves the next one, until one succeeds. Semaphore, yield and nap are function
+pointers in the sync block, so that the code is the same on every system.
 
-A post may come late, to a worker that took its job without sleeping, did it and went to sleep
-since, or when the job is over: whoever wakes looks at the gate first.
+A post may come late: to a worker that took its job without sleeping, or when the job is over. So a
+worker that wakes up looks at the gate first.
 
-Sync block, in bytes: 0 gate (i64: the number of the last job, OPEN, and how many workers are
-inside), 192 stop flag, 256 job function, 264 job argument, 320 wait, 328 post, 336 yield, 344 nap,
-352 most spins (i32), 356 most yields between jobs (i32), 448 spins inside a job (i32); for thread
-t: FLAGS + 64 t is 1 while it sleeps, SEMAPHORES + 64 t is its semaphore.
+The sync block, in bytes: 0 gate (i64: the number of the last job, the flag OPEN, and how many
+workers are inside), 192 stop flag, 256 job function, 264 job argument, 320 wait, 328 post, 336
+yield, 344 nap, 352 most spins (i32), 356 most yields between jobs (i32), 448 spins inside a job
+(i32). For thread t: FLAGS + 64 t is 1 while it sleeps, SEMAPHORES + 64 t is its semaphore.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import I32, I64, PTR, U8, Ty
 
 NUMBER, OPEN, INSIDE = 1 << 32, 1 << 31, (1 << 31) - 1
-"""Of the gate: what a job adds to it, the flag, and the mask of those inside."""
-STOP, JOB, ARGUMENT = 192, 256, 264
-WAIT, POST, YIELD, NAP, SPINS, LINGER, PATIENCE = 320, 328, 336, 344, 352, 356, 448
-FLAGS, SEMAPHORES = 4096, 8192
-MAX_THREADS = 64
+"""Parts of the gate: what one job adds, the flag, and the mask of the workers inside."""
+STOP, JOB, ARGUMENT = 192, 256, 264  # offsets in the sync block, in bytes; a cache line is 64
+WAIT, POST, YIELD, NAP, SPINS, LINGER, PATIENCE = 320, 328, 336, 344, 352, 356, 448  # likewise
+FLAGS, SEMAPHORES = 4096, 8192  # likewise; 64 bytes for each thread
+MAX_THREADS = 64  # of a team
 BLOCK_BYTES = SEMAPHORES + 64 * MAX_THREADS
 YIELDS, MICROSECONDS = 200, 50
-"""How often is yielded, some 100 us altogether, before naps of so many microseconds."""
+"""Inside a job: yields, some 100 us altogether, before naps of MICROSECONDS each. Estimated."""
 LEAST_SPINS = 64
-"""Most waits for another thread's last tile take less, and so make the next spins longer again."""
+"""The fewest spins inside a job. Most waits for another thread's last tile are shorter, and so
+lengthen the next spins again. Estimated."""
 
 AWAIT = Function("await", [("counter", PTR), ("goal", I64), ("block", PTR)])
 WORKER = Function("team_worker", [("block", PTR), ("tid", I64)])
@@ -59,10 +60,10 @@ def team_text(target: Target) -> str:
     """A module with `team_worker(block, tid)` and
     `team_submit(block, threads, job, argument, counters, words)`.
 
-    A job is `void job(ptr argument, i64 tid)`; it returns on thread 0 when its work is done, and
-    its memory must stay until the next submission has returned. Before a job starts, and once
-    nobody is inside any more, `words` i64 counters are cleared. Where the stop flag is set, there
-    is no job: the gate stays open, and workers that come in end.
+    A job is `void job(ptr argument, i64 tid)`. It returns on thread 0 when its work is done; its
+    memory must stay until the next submission has returned. Before a job starts, and when nobody is
+    inside any more, `words` i64 counters are cleared. If the stop flag is set, there is no job: the
+    gate stays open, and workers that enter end.
     """
     module = Module(target)
     _add_worker(module)

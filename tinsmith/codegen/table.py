@@ -1,4 +1,4 @@
-"""What a row of the function table is, and what is asked of the table. `functions` fills it."""
+"""A row of the function table, and questions to the table. `functions` fills it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ NATIVE = frozenset().union(*_CLASSES.values())
 
 @dataclass(frozen=True)
 class Function:
-    """A row: `numpy(expr, *arrays)`, `emit(b, expr, args, lanes)`, the dtypes of its first
-    operand that have native code, and about how many flops one element takes."""
+    """A row: `numpy(expr, *arrays)`, `emit(b, expr, args, lanes)`, the dtypes of its first operand
+    that have native code, and the approximate flops of one element."""
 
     name: str
     numpy: Callable[..., Any]
@@ -51,8 +51,9 @@ def kind_of(dtype: np.dtype[Any]) -> str:
 def function(
     name: str, classes: str, flops: float = 1.0, numpy: Callable[..., Any] | None = None
 ) -> Callable[[Callable[..., Val]], Callable[..., Val]]:
-    """Register `emit(*args)` under a numpy function's name for the given classes of dtypes:
-    f float32, d float64, i signed, u unsigned, b bool, h halves, which are only moved."""
+    """Register `emit(*args)` under a numpy function's name, for the given classes of dtypes: f
+    float32, d float64, i signed, u unsigned, b bool, h float16 and bfloat16 (which are only
+    moved)."""
     dtypes = frozenset().union(*(_CLASSES[c] for c in classes))
     meaning = numpy or getattr(np, name)
 
@@ -70,7 +71,7 @@ def function(
 
 
 def unsupported(expr: Any) -> str | None:
-    """Why the expression has no native code; None where it has."""
+    """Why the expression has no native code; None if it has."""
     seen: set[int] = set()
 
     def check(e: Any) -> str | None:
@@ -98,12 +99,12 @@ def unsupported(expr: Any) -> str | None:
 
 
 def flops_of(expr: Any) -> float:
-    """About how many flops the expression takes for one element; shared parts count once."""
+    """The approximate flops of the expression for one element; shared parts count once."""
     return sum(FUNCTIONS[e.name].flops for e in expr.nodes() if e.name in FUNCTIONS)
 
 
 def emit_function(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Val:
-    """Instructions for one node of an expression over the values of its operands."""
+    """Instructions for one node of an expression, given the values of its operands."""
     if expr.name == "const":
         return b.const(expr.param, Ty(kind_of(expr.dtype), lanes))
     row = FUNCTIONS.get(expr.name)

@@ -30,10 +30,10 @@ class Isa(NamedTuple):
     lanes: int  # f32 elements of a vector register
     registers: int
     fma: bool
-    masks: bool  # cheap masked loads and stores
+    masks: bool  # whether masked loads and stores are cheap
     needs: frozenset[str]  # what /proc/cpuinfo must list for the host to run it
     rounding: bool = True  # floor, ceil and rint are one instruction
-    vectors: str = ""  # the set whose vector instructions these are, where it is another
+    vectors: str = ""  # the set whose vector instructions it has, if that is another one
     matrices: bool = False  # registers of 16 x 16 float32, and products of bfloat16 into them
     byte_products: bool = False  # vpdpbusd: four products of bytes are added to each lane
     core: str = "Skylake"  # the row of `cores` that a processor without one of its own gets
@@ -79,28 +79,29 @@ class Target:
     has_rounding: bool
     vectors: str  # the instruction set whose vector instructions it has
     has_byte_products: bool
-    # What follows chooses kernels, and comes from the table of `cores`.
+    # The rates below choose kernels. They come from the table of `cores`.
     peak: float  # fp32 flop/s of one core
     l2_bandwidth: float  # bytes/s of one core
     l3_bandwidth: float
     dram_bandwidth: float
     dram_together: float  # of all cores at once
-    wait: float  # seconds that a phase more takes; 0 where one thread works alone
-    wide: float  # how much faster whole vectors of 16 are than half ones; 2 with two pipes
+    wait: float  # seconds from phase to phase; 0 if one thread works alone
+    wide: float  # speed of vectors of 16 floats over that of 8; 2 with two pipes for both
     model: str = ""
     l1: int = 32 << 10
     l2: int = 512 << 10
     l3: int = 8 << 20
-    footprint: float = inf  # bytes that one run of a program goes through
+    footprint: float = inf  # bytes that one run of a program goes through (`plan/footprint.py`)
 
     @property
     def has_exact_tails(self) -> bool:
-        """Whether the end of a row is better read and written in narrower vectors, exactly as many
-        elements as it has: where one vector under a mask is not cheap."""
+        """Whether the end of a row should be read and written in narrower vectors, exactly as many
+        elements as it has: if a masked vector is not cheap."""
         return not self.has_masks
 
     def time(self, flops: float, nbytes: float, efficiency: float = 1.0) -> float:
-        """Seconds on one core for so much arithmetic and memory traffic, whichever is slower."""
+        """Seconds on one core by the roofline model: arithmetic or memory traffic, whichever takes
+        longer."""
         bandwidth = (
             self.l2_bandwidth
             if nbytes < self.l2
@@ -111,24 +112,25 @@ class Target:
         return max(flops / (self.peak * efficiency), nbytes / bandwidth)
 
     def kept(self, growth: float = 1.0) -> float:
-        """The share of weights that the last-level cache holds from the run before, which are
-        packed as `growth` times the bytes that the model's have."""
+        """The share of packed weights that the last-level cache still holds from the run before.
+        `growth`: the bytes of packed weights over those of the model's."""
         filled = growth * self.footprint / max(1, min(self.l3, OURS))
         return min(1.0, max(0.0, (EMPTY - filled) / (EMPTY - FULL)))
 
     def weights_rate(self, threads: int = 1, growth: float = 1.0) -> float:
-        """Bytes/s at which each of several threads reads weights, while all do: those that are kept
-        from the last-level cache, and others from memory."""
+        """Bytes/s at which each of `threads` threads reads weights while all do: from the
+        last-level cache as far as they are kept there, the rest from memory."""
         kept, far = self.kept(growth), self.dram_bandwidth / self.crowding(threads)
         return 1 / (kept / self.l3_bandwidth + (1 - kept) / far)
 
     def crowding(self, threads: int) -> float:
-        """How much longer a thread waits for memory while as many read."""
+        """By which factor reading from memory is slower for each of `threads` threads that read."""
         return max(1.0, self.dram_bandwidth / (self.dram_together / threads))
 
     @property
     def pipes(self) -> int:
-        """Multiply-adds of whole vectors that begin in a cycle; two up to 8 lanes are assumed."""
+        """Multiply-adds of whole vectors that begin in a cycle. For up to 8 lanes two are
+        assumed."""
         return 2 if self.lanes < 16 or self.wide > 1.5 else 1
 
     @property
@@ -141,12 +143,15 @@ class Target:
 
 
 OURS = 32 << 20
-"""Of a larger last-level cache other processes and tenants are assumed to have the rest."""
+"""The most bytes of a last-level cache that are counted on: other processes and tenants are assumed
+to use the rest. Estimated."""
 FULL, EMPTY = 0.4, 1.4
-"""A cache that is gone through once a run gives weights as fast as it can up to the first share of
-its size (of Zen 4's 32 MiB, 80 GB/s at 12 MiB, 72 at 16, 57 at 24, 53 at 32), and as memory does
-from the second on (34 at 48)."""
-FOREIGN = 0.6  # of the last-level cache's rate, with which a core reads what another just wrote
+"""Working set of a run over the size of the last-level cache. Up to FULL weights come at the
+cache's rate; from EMPTY on at that of memory; in between linearly. Measured on Zen 4 (32 MiB): 80
+GB/s at 12 MiB, 72 at 16, 57 at 24, 53 at 32, 34 at 48; the command was not recorded."""
+FOREIGN = 0.6
+"""The rate at which a core reads what another has just written, over that of the last-level cache.
+Estimated; `python -m benchmarks.apart` measures the time of one cache line."""
 
 
 def foreign_time(target: Target, nbytes: float) -> float:
@@ -155,20 +160,26 @@ def foreign_time(target: Target, nbytes: float) -> float:
 
 
 def overlap(busy: float, fetching: float) -> float:
-    """Time of arithmetic and of memory traffic that mostly happen at once."""
+    """The time of arithmetic and memory traffic that mostly overlap: the longer one, and 0.4 of the
+    shorter (estimated)."""
     return max(busy, fetching) + 0.4 * min(busy, fetching)
 
 
 SOFT = 3
+"""The exponent in `streamed` that blends arithmetic and arriving weights: 1 would be their sum,
+infinity their maximum. Measured; neither machine nor command was recorded."""
 
 
 def streamed(
     busy: float, arriving: float, passes: int, exposed: float, crowded: float = 1.0
 ) -> float:
-    """Time of arithmetic in so many passes over weights, which arrive from memory in the first:
-    the share of it that arithmetic leaves them shows, and of that at most `exposed`. They take
-    `crowded` times as long while other threads read too; as long as arithmetic, they add a quarter
-    to it, and less the further both are apart (SOFT: between a sum and a maximum, as measured)."""
+    """The time of `passes` passes of arithmetic over weights that arrive from memory in the first.
+
+    `busy` is the time of the arithmetic, `arriving` that of the weights alone. Both overlap:
+    together they take (busy^SOFT + arriving^SOFT)^(1/SOFT), which is a quarter more than one of
+    them if they are equal. The share exposed * min(1, arriving * passes / busy) of the shorter time
+    is not hidden, and is added. `crowded`: the factor on `arriving` while other threads read.
+    """
     shown = exposed * min(1.0, arriving * passes / busy)
     both = (busy**SOFT + (crowded * arriving) ** SOFT) ** (1 / SOFT)
     return both + shown * min(busy, arriving)
@@ -201,7 +212,7 @@ def need_runnable(target: Target) -> None:
 
 
 def _obstacle(isa: Isa) -> str:
-    """Why this process cannot run code for an instruction set, or nothing."""
+    """Why this process cannot run code for an instruction set; "" if it can."""
     if isa.arch != _arch():
         return f"that is for {isa.arch}, this is {_arch()}"
     if missing := sorted(isa.needs - _flags()):
@@ -270,7 +281,7 @@ def _make(isa: Isa) -> Target:
 
 
 def _core() -> Core | None:
-    """The row of this machine's processor in the table of cores, where it has one."""
+    """The row of this machine's processor in the table of cores; None if it has none."""
     info = _cpuinfo()
     try:
         return core_of(info["vendor_id"], int(info["cpu family"]), int(info["model"]))
@@ -328,7 +339,7 @@ def _model() -> str:
 
 @functools.cache
 def _caches() -> dict[int, int]:
-    """Bytes of the data or unified cache of each level, as Linux tells them."""
+    """The bytes of the data or unified cache of each level, as Linux tells them."""
     sizes: dict[int, int] = {}
     for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         try:

@@ -15,7 +15,7 @@ _LLVM = {
     "i8": "i8", "u8": "i8", "i16": "i16", "u16": "i16", "i32": "i32", "u32": "i32",
     "i64": "i64", "u64": "i64",
 }  # fmt: skip
-_BITS = {"ptr": 64, "bf16": 16, "i1": 8}
+_BITS = {"ptr": 64, "bf16": 16, "i1": 8}  # bits in memory; others have theirs in the name
 _NUMPY = {
     "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "bool": "u8",
     "int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16", "int32": "i32", "uint32": "u32",
@@ -23,7 +23,7 @@ _NUMPY = {
 }  # fmt: skip
 
 QUICK = "noinline optnone"
-"""LLVM's attributes of functions that are compiled without optimisation."""
+"""LLVM's attributes for functions that are to be compiled without optimisation."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Ty:
 
     @cached_property
     def is_float(self) -> bool:
-        """Whether there is floating-point arithmetic on it: halves are only moved and converted."""
+        """Whether arithmetic on it is floating-point. Not for float16 and bfloat16, which are only
+        moved and converted."""
         return self.kind in ("f64", "f32")
 
     @cached_property
@@ -85,7 +86,7 @@ class Ty:
 
 @cache
 def _ty(kind: str, lanes: int) -> Ty:
-    """One object for each type, which works out what it is only once."""
+    """One object for each type: what it computes of itself is kept."""
     return Ty(kind, lanes)
 
 

@@ -38,7 +38,7 @@ def _clamp32(value: float) -> float:
 
 
 class Val:
-    """An SSA value. Operators emit instructions; numbers on the other side become splats."""
+    """An SSA value. Operators emit instructions; plain numbers as operands are broadcast."""
 
     __slots__ = ("b", "ref", "ty")
 

@@ -1,7 +1,7 @@
-"""Own vector functions of float32 that compute in float64: rare ones, correct to <= 1 ulp.
+"""Vector functions of float32 that compute in float64: for rare functions, right to <= 1 ulp.
 
-Inner steps are good to about 1e-11, so that the result is the float32 nearest to the true value
-but for one case in thousands. `fmod`, `floor` and friends are exact.
+Inner steps are right to about 1e-11, so that the result is the float32 nearest to the true value in
+all but one of thousands of cases. `fmod`, `floor` and similar ones are exact.
 """
 
 from __future__ import annotations
@@ -10,13 +10,9 @@ import math
 import struct
 from collections.abc import Callable
 
-from tinsmith.codegen.math import INF, NAN, bits_of, copysign, horner, rint, with_sign
-from tinsmith.codegen.quadrant import quadrant
+from tinsmith.codegen.math import INF, LN2, LOG2E, NAN, bits_of, copysign, horner, rint, with_sign
+from tinsmith.codegen.quadrant import ROUND64, quadrant
 from tinsmith.codegen.values import Val
-
-ROUND64 = 6755399441055744.0  # 1.5 * 2**52
-LOG2E = 1.4426950408889634
-LN2 = 0.6931471805599453
 
 _EXPM1 = (  # (e^r - 1 - r) / r^2 on |r| <= ln(2) / 2, relative error 5.3e-12
     0.4999999999973516, 0.1666666675475174, 0.04166666695596581, 0.00833328888623184,

@@ -1,9 +1,9 @@
-"""Calls on other threads that leave nothing locked where Ctrl-C strikes who waits for them.
+"""Calls on other threads such that Ctrl-C in a waiting thread leaves no lock held.
 
 Python raises KeyboardInterrupt between any two calls of the main thread, also inside `threading`
-and `concurrent.futures`: these are written in Python, and a condition that was just taken then
-stays locked, so that the thread that wants it next never ends. Here the main thread takes C's locks
-alone, which an interrupt either finds taken, with someone to give them back, or not yet.
+and `concurrent.futures`. These are written in Python: a condition that was just acquired then stays
+locked, and the next thread that wants it waits for ever. Here the main thread only takes C's locks,
+where an interrupt comes either before the lock is taken, or while somebody is there to release it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ T = TypeVar("T")
 
 
 class _End(weakref.ref[Any]):
-    """Makes a call of a function that is written in C once nobody holds `owner`, while itself is
-    held. What is raised in a finalizer, Python drops, and Ctrl-C with it: here none of Python runs
-    there, and nothing else looks for interrupts."""
+    """Calls a C function once nobody holds `owner`, while this object is held. Python drops what is
+    raised in a finalizer, Ctrl-C included: as no Python code runs here, none can be raised."""
 
     __slots__ = ("call",)
 
@@ -42,7 +41,7 @@ _begin = methodcaller("call")
 
 
 class Call(Generic[T]):
-    """A call that one thread makes and any may wait for. Safe between threads."""
+    """A call that one thread makes and any thread may wait for. Thread-safe."""
 
     def __init__(self, function: Callable[..., T], *arguments: Any) -> None:
         self._function: Callable[[], T] | None = partial(function, *arguments)
@@ -52,12 +51,13 @@ class Call(Generic[T]):
         self._error: BaseException | None = None
 
     def cancel(self) -> bool:
-        """Whether nobody has begun it, and nobody will. It ends when its thread comes to it."""
+        """Whether the call has not begun, and now never will. It ends when its thread reaches
+        it."""
         return self._claim.acquire(False)
 
     def run(self, exits: int) -> None:
         """Make the call, unless it was cancelled, or the process has begun to end since `exits` was
-        read; once, on a thread that no interrupt strikes."""
+        read. Called once, on a thread that no interrupt strikes."""
         _running[id(self)] = self  # first: `_at_exit` finds it, or has counted before it is begun
         function, self._function = cast("Callable[[], T]", self._function), None
         try:
@@ -71,12 +71,12 @@ class Call(Generic[T]):
             self._done.release()
 
     def wait(self) -> None:
-        """Return when it has ended."""
+        """Wait until it has ended."""
         with self._done:
             pass
 
     def result(self) -> T:
-        """What it returned, once it has; raises what it raised, or Cancelled."""
+        """What the function returned, once it has. Raises what it raised, or Cancelled."""
         self.wait()
         if self._error is not None:
             raise self._error
@@ -84,7 +84,8 @@ class Call(Generic[T]):
 
 
 class _Line:
-    """The calls that wait for the threads of a pool. These hold no pool: they end when it goes."""
+    """The queue of calls of a pool. Its threads hold this and not the pool, so that they end with
+    the pool."""
 
     def __init__(self, pool: Workers) -> None:
         self.queue: SimpleQueue[Call[Any] | None] = SimpleQueue()
@@ -111,9 +112,9 @@ class _Line:
 
 
 class Workers:
-    """Up to so many threads, which start when there are calls for them, and make these in the order
-    of their submission, until `close`; those of an object that nobody holds end by themselves, as
-    if it were closed.
+    """Up to `threads` threads, which start when there are calls for them, and make the calls in the
+    order of submission until `close`. If nobody holds the object any more, its threads end as if it
+    were closed.
 
     Submit and close from one thread at a time.
     """
@@ -123,7 +124,7 @@ class Workers:
         self._threads, self._started = threads, 0
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Call[T]:
-        """A call that a thread will make. Raises TargetError where the system gives none."""
+        """A call that a thread will make. Raises TargetError if the system gives no thread."""
         call = Call(function, *arguments)
         self._line.open.append(None)
         if self._started < min(self._threads, len(self._line.open)):
@@ -140,7 +141,7 @@ class Workers:
                 raise
 
     def close(self) -> None:
-        """Cancel the calls that nobody has begun; returns when the others have ended."""
+        """Cancel the calls that have not begun, and wait until the others have ended."""
         self._line.close()
         for end in list(self._line.ends):  # a thread that is still to come begins no call
             with end:
@@ -148,7 +149,7 @@ class Workers:
 
 
 def begin(function: Callable[..., T], *arguments: Any) -> Call[T]:
-    """A call that a thread of its own makes. Raises TargetError where the system gives none."""
+    """A call on a thread of its own. Raises TargetError if the system gives no thread."""
     call = Call(function, *arguments)
     _start(call.run, _exits)
     return call
@@ -157,7 +158,8 @@ def begin(function: Callable[..., T], *arguments: Any) -> Call[T]:
 def after(owner: object, function: Callable[..., object], *arguments: Any) -> None:
     """Call a function on a thread of its own once nobody holds `owner`, unless the process ends.
 
-    Where the system gives no thread, it is not called."""
+    If the system gives no thread, the function is not called.
+    """
     key = next(_numbers)
     _ends[key] = _End(owner, partial(start_new_thread, _ended, (key, function, arguments)))
 
@@ -181,9 +183,9 @@ _exits = 0  # how often the process has begun to end
 
 
 def _at_exit() -> None:
-    """What runs may be inside LLVM, which must not be unloaded meanwhile. Other functions that were
-    registered to run at exit may come later, and compile, where Python still starts threads then
-    (3.12 does not)."""
+    """Wait for running calls, which may be inside LLVM: that must not be unloaded meanwhile. Other
+    functions registered to run at exit may come later, and compile, where Python still starts
+    threads then (3.12 does not)."""
     global _exits
     _exits += 1
     _ends.clear()

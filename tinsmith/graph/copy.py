@@ -12,12 +12,13 @@ from tinsmith.graph.origin import at_node
 from tinsmith.graph.types import Dim, Type
 
 SMALL = 16
-"""Type rules read the numbers of integers, and of floats that are no more than so many."""
+"""The most elements of floating-point constants whose values type rules read (of integers they read
+all)."""
 
 
 def with_outputs(graph: Graph, names: Iterable[str]) -> Graph:
-    """A copy of a graph whose outputs are the values of these names: inputs, constants, outputs of
-    nodes. Nodes that they do not need stay. Raises UnknownName."""
+    """A copy of a graph whose outputs are the values of these names (inputs, constants, or outputs
+    of nodes). Nodes that they do not need stay. Raises UnknownName."""
     copy = Copier(graph).copy({})
     values = {v.name: v for v in copy.values()}
     for name in names:
@@ -28,7 +29,7 @@ def with_outputs(graph: Graph, names: Iterable[str]) -> Graph:
 
 
 class Copier:
-    """Copies one graph, which is not edited meanwhile, again and again."""
+    """Copies one graph repeatedly. The graph must not be edited meanwhile."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -36,8 +37,8 @@ class Copier:
         self._numbers: dict[Hashable, int] = {}
 
     def copy(self, types: Mapping[str, Type]) -> Graph:
-        """A copy with the same names that shares constants; `types` gives inputs another type, and
-        all types that depend on them follow. Raises TypeRuleError where they do not fit."""
+        """A copy with the same names that shares constants. `types` gives inputs other types; all
+        types that depend on them follow. Raises TypeRuleError if they do not fit."""
         graph = self.graph
         new = Graph(graph.name, graph.file)
         new.meta, new.files = dict(graph.meta), graph.files
@@ -72,7 +73,8 @@ class Copier:
         return new
 
     def _kind(self, node: Node) -> int:
-        """A number that nodes have in common whose output types depend alike on their inputs'."""
+        """The number of the node's equivalence class: equal for nodes whose output types depend in
+        the same way on their input types."""
         number = self._kinds.get(node)
         if number is None:
             number = self._numbers.setdefault(_kind(node), len(self._numbers))
@@ -81,14 +83,14 @@ class Copier:
 
 
 class _Typing:
-    """The types in one copy. Nodes that are alike are inferred once."""
+    """The types in one copy. Types are inferred once for an equivalence class and input types."""
 
     def __init__(self, kind: Callable[[Node], int], sizes: Mapping[Dim, Dim]) -> None:
         self.kind, self.sizes = kind, sizes
         self.known: dict[Hashable, tuple[Type, ...]] = {}
 
     def result(self, node: Node, inputs: tuple[Value | None, ...]) -> list[Type]:
-        """The output types of the copy of a node over `inputs`."""
+        """The output types of the copy of a node, whose inputs are `inputs`."""
         key = (self.kind(node), *[None if v is None else v.type for v in inputs])
         inferred = self.known.get(key)
         if inferred is None:
@@ -96,7 +98,7 @@ class _Typing:
                 inferred = node.op.infer(inputs, node.attrs)
             except TypeRuleError as error:
                 raise at_node(error, node.origin, node.op, inputs) from error
-            if all(type.is_static for type in inferred):  # no two unknown sizes are the same
+            if all(type.is_static for type in inferred):  # unknown sizes must stay distinct
                 self.known[key] = inferred
         return [
             v.type if v.type == type else self._told(v.type, type)
@@ -104,7 +106,7 @@ class _Typing:
         ]
 
     def _told(self, old: Type, new: Type) -> Type:
-        """The new type, with the sizes that are known of symbols in the old one."""
+        """The new type, with the sizes that are known for symbols in the old one."""
         if new.is_static or old.shape is None or new.shape is None:
             return new
         if len(old.shape) != len(new.shape):
@@ -127,8 +129,8 @@ def _sizes(graph: Graph, types: Mapping[str, Type]) -> dict[Dim, Dim]:
 
 
 def _kind(node: Node) -> Hashable:
-    """What the output types depend on besides the input types: equal only for nodes that are
-    alike."""
+    """A key of a node's equivalence class: what its output types depend on besides its input
+    types."""
     if node.op.traits & {"control", "holder"}:
         return node
     kind = (node.op.name, tuple(node.attrs.items()), tuple(map(_content, node.inputs)))

@@ -20,7 +20,7 @@ from tinsmith.graph.uses import Outputs, Uses
 
 
 class OpLike(Protocol):
-    """What the graph needs of an operator; `tinsmith.ops` provides them."""
+    """What the graph needs of an operator; the operators are in `tinsmith.ops`."""
 
     name: str
     traits: frozenset[str]
@@ -118,17 +118,17 @@ class Graph:
         self._outputs = Outputs()
         self.meta: dict[str, Any] = {}
         self.files: Mapping[Path, tuple[int, ...]] = {}
-        """The files that it was read from, in their states when they were opened."""
+        """The files that the graph was read from, with their states at that time."""
         self._nodes: dict[Node, None] = {}
         self._order: list[Node] | None = []
         self._names: Counter[str] = Counter()
         self._taken: set[str] = set()
         self._seq = 0.0
         self.edited: list[Node] | None = None
-        """Where it is a list: nodes that were added, or whose inputs or users changed, go there."""
+        """If this is a list, nodes that were added, or whose inputs or users changed, go there."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
-        """A graph of its own over the same constants, which nobody changes."""
+        """A new graph over the same constants, which nobody changes."""
         from tinsmith.graph.copy import Copier
 
         memo[id(self)] = new = Copier(self).copy({})
@@ -182,8 +182,8 @@ class Graph:
     ) -> Node:
         """Append a node. Inputs are Values, None, or arrays and numbers (which become constants).
 
-        `before` places it where that node stands in the order. Raises TypeRuleError, naming node
-        and file, where inputs or attributes do not fit the operator.
+        `before`: take that node's place in the order. Raises TypeRuleError, naming node and file,
+        if inputs or attributes do not fit the operator.
         """
         values = tuple(v if v is None or isinstance(v, Value) else self.const(v) for v in inputs)
         while values and values[-1] is None:
@@ -231,7 +231,7 @@ class Graph:
         origin: Origin,
         names: Sequence[str],
     ) -> Node:
-        """Append a node as it is: nothing is checked, and the names must be free."""
+        """Append a node as it is: nothing is checked, and its names must be free."""
         self._seq += 1
         node = Node(self, op, values, attrs, name, origin, self._seq)
         node.outputs = tuple(
@@ -245,7 +245,7 @@ class Graph:
         return node
 
     def take_names(self) -> None:
-        """Note which names are taken, after `attach`."""
+        """Record which names are taken. Call it after `attach`."""
         self._taken = {v.name for v in self.values()}
         self._taken.update("\0" + node.name for node in self._nodes)
 
@@ -265,8 +265,8 @@ class Graph:
     def replace(self, old: Value, new: Value, *, keep_name: bool = True) -> None:
         """Let every use of `old`, and every graph output, read `new` instead.
 
-        A graph output keeps its name: `new` takes it over, or stays behind an Identity by the
-        caller where both are outputs. Raises GraphError where the types do not agree.
+        A graph output keeps its name: `new` takes it over. If both are outputs, the caller puts an
+        Identity between them. Raises GraphError if the types do not agree.
         """
         if old is new:
             return
@@ -290,7 +290,7 @@ class Graph:
         self._order = None
 
     def set_input(self, node: Node, index: int, new: Value | None) -> None:
-        """Let one input of one node read `new`; the output types must not change."""
+        """Let one input of one node read `new`. The output types must not change."""
         old = node.inputs[index]
         node.inputs = (*node.inputs[:index], new, *node.inputs[index + 1 :])
         if old is not None:
@@ -307,8 +307,8 @@ class Graph:
             self.edited.append(node)
 
     def sweep(self, start: Iterable[Node] | None = None) -> int:
-        """Drop nodes that nothing uses, but no checks; how many. `start` names where to look first,
-        if known."""
+        """Drop nodes that nothing uses, except checks; returns how many. `start`: the nodes to look
+        at first, if known."""
         dropped = 0
         work = list(self._nodes if start is None else start)
         while work:
@@ -322,7 +322,7 @@ class Graph:
         return dropped
 
     def remove(self, node: Node) -> list[Node]:
-        """Drop a node whose outputs nothing uses; the nodes that it read."""
+        """Drop a node whose outputs nothing uses; returns the nodes whose outputs it read."""
         del self._nodes[node]
         self._order = None
         read: list[Node] = []
@@ -338,7 +338,7 @@ class Graph:
 
     @property
     def newest(self) -> float:
-        """The sequence number of the node added last; nodes added later have greater ones."""
+        """The sequence number of the node added last. Nodes added later have greater ones."""
         return self._seq
 
     @property
@@ -379,7 +379,7 @@ class Graph:
             yield from node.outputs
 
     def node(self, name: str) -> Node:
-        """The node of that name, or the one that produces the value of that name."""
+        """The node of that name, or the producer of the value of that name."""
         from tinsmith.errors import UnknownName
 
         for node in self.nodes:
@@ -388,8 +388,8 @@ class Graph:
         raise UnknownName("node", name, [n.name for n in self.nodes])
 
     def clone(self, types: Mapping[str, Type] | None = None) -> Graph:
-        """A copy that shares constants; `types` gives inputs another type, and all types that
-        depend on them follow."""
+        """A copy that shares constants. `types` gives inputs other types; all types that depend on
+        them follow."""
         from tinsmith.graph.copy import Copier
 
         return Copier(self).copy(types or {})
@@ -416,7 +416,7 @@ class Graph:
 def _put(
     inputs: tuple[Value | None, ...], old: Value, new: Value, count: int
 ) -> tuple[Value | None, ...]:
-    """The inputs of a node with `new` in the `count` places of `old`; a node may have thousands."""
+    """A node's inputs, with `new` in the `count` places of `old`. A node may have thousands."""
     found, at = list(inputs), -1
     for _ in range(count):
         at = inputs.index(old, at + 1)

@@ -1,6 +1,6 @@
-"""Output types inferred again from what the inputs are now, and how these differ from the stored.
+"""Infers output types again from the present inputs, and compares them with the stored types.
 
-Passes always rely on this: generated code would read beyond the end of what does not fit.
+Every pass relies on this: generated code would read beyond the end of a tensor that does not fit.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tinsmith.graph.types import Type, compatible
 
 
 def checked_types(node: Node) -> Sequence[Type]:
-    """The types of a node's outputs, inferred from what its inputs are now. Raises TypeRuleError,
-    naming node and origin, where these do not fit it, or give other outputs than were inferred
+    """The types of a node's outputs, inferred from its present inputs. Raises TypeRuleError, naming
+    node and origin, if the inputs do not fit, or if the outputs contradict those that were inferred
     before all sizes were known."""
     try:
         inferred = node.op.infer(node.inputs, node.attrs)
@@ -27,15 +27,15 @@ def checked_types(node: Node) -> Sequence[Type]:
 
 
 def check_types(nodes: Iterable[Node]) -> None:
-    """Raise TypeRuleError, as `checked_types` does, where a node's inputs do not fit it. Control
-    nodes are passed over: their types follow from the nodes in their graphs."""
+    """Raise TypeRuleError, as `checked_types` does, if a node's inputs do not fit it. Control nodes
+    are skipped: their types follow from the nodes in their graphs."""
     for node in nodes:
         if "control" not in node.op.traits:
             checked_types(node)
 
 
 def mismatches(node: Node, inferred: Sequence[Type]) -> Iterator[str]:
-    """How the outputs that a node has differ from the types inferred."""
+    """How the inferred types differ from the types of the node's outputs, one message each."""
     if len(inferred) != len(node.outputs):
         yield f"it has {len(node.outputs)} outputs, but its operator gives {len(inferred)}"
         return

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def in_order(nodes: Iterable[Node], name: str) -> list[Node]:
-    """Nodes after those whose outputs they read, else by sequence number, else as given. Raises
-    GraphError, naming the graph, where they read each other."""
+    """The nodes in topological order; among those that may come next by sequence number, then as
+    given. Raises GraphError, naming the graph, if there is a cycle."""
     order = sorted(nodes, key=lambda n: n.seq)
     done: set[Node] = set()
     for node in order:
@@ -26,7 +26,7 @@ def in_order(nodes: Iterable[Node], name: str) -> list[Node]:
 
 
 def _by_need(nodes: list[Node], name: str) -> list[Node]:
-    """The order where sequence numbers alone do not give one."""
+    """Topological order, for nodes whose sequence numbers do not give one."""
     waiting = {
         n: len({id(v.producer) for v in n.inputs if v is not None and v.producer is not None})
         for n in nodes

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a node comes from: every message, profile row and error prints it."""
+    """Where a node comes from: printed in messages, profile rows and errors."""
 
     file: str = ""
     name: str = ""
@@ -28,6 +28,6 @@ class Origin:
 def at_node(
     error: TypeRuleError, origin: Origin, op: OpLike, values: Sequence[Value | None]
 ) -> TypeRuleError:
-    """The error with the node that it is about."""
+    """The error, with the node that it is about."""
     shown = ", ".join("-" if v is None else str(v.type) for v in values)
     return TypeRuleError(f"{origin}: {op.name}({shown}): {error}")

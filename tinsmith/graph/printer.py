@@ -130,7 +130,7 @@ def format_graph(graph: Graph, max_inline: int = 8) -> str:
 
 
 def graph_weights(graph: Graph, max_inline: int = 8, prefix: str = "") -> dict[str, np.ndarray]:
-    """The arrays that the text form leaves out, nested graphs included: what to store beside it."""
+    """The arrays that the text leaves out, including nested graphs: to be stored beside it."""
     found: dict[str, np.ndarray] = {}
     for v in graph.constants():
         assert v.const is not None

@@ -8,12 +8,12 @@
       return a, b
     }
 
-Attributes at their defaults are left out, `-` is an absent input, `@name` is the node's name
-where it is not that of the first output, `from` its origin where it is not the node itself.
+Attributes with default values are left out. `-` is an absent input; `@name` is the node's name, if
+it differs from that of the first output; `from` is its origin, if that is not the node itself.
 Constants of more than `max_inline` elements are found by name among the weights (`graph_weights`);
-`key "..."` gives that name where it differs, as it does in nested graphs. What holds tensors has
-a type such as `sequence(float32[N,3])` or `optional(sequence(int64[*]))`. What a type says of an
-output beyond what follows from the inputs of its node is checked by a Declared node, not believed.
+`key "..."` gives that name if it differs, as in nested graphs. Values that hold tensors have types
+such as `sequence(float32[N,3])` or `optional(sequence(int64[*]))`. If the text states more of an
+output's type than follows from the node's inputs, a Declared node checks that when the model runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tinsmith.graph.types import HOLDERS, Dim, Holder, Type, compatible, dtype_o
 __all__ = ["format_graph", "graph_weights", "nested_weights", "parse_graph"]
 
 LONGEST = 1000
-"""Characters that a number may have."""
+"""The most characters of a number; longer ones are refused. Estimated."""
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n]+|\#[^\n]*)
@@ -296,8 +296,9 @@ class _Parser:
         return self.stated(node, types)
 
     def stated(self, node: Node, types: list[Type]) -> list[Value]:
-        """The outputs of a node whose types the text states: sizes get their names there, but for
-        names that others have, and what it says beyond the type rule is checked."""
+        """The outputs of a node whose types the text states. Sizes get their names there, unless
+        other sizes have these; what is stated beyond the type rule is checked when the model
+        runs."""
         from tinsmith.ops.declared import claim, declare
 
         names: dict[Dim, Dim] = {}
@@ -312,8 +313,8 @@ class _Parser:
         return values
 
     def renamed(self, type: Type, stated: Type, names: dict[Dim, Dim]) -> Type:
-        """A type with the names that the text has for its sizes, known ones included, where these
-        are no others' names. Names in items of holders say nothing, and are as stated."""
+        """A type with the names that the text gives to its sizes, known ones included, unless other
+        sizes have these names. Names inside holders mean nothing, and are kept as stated."""
         if isinstance(type, Holder) and isinstance(stated, Holder):
             return type.__class__(self.renamed(type.item, stated.item, {}))
         if type.shape is None or stated.shape is None:
@@ -328,7 +329,7 @@ class _Parser:
         return type.like(shape=tuple(dims))
 
     def defines(self) -> bool:
-        """Whether the string ahead starts the next statement."""
+        """Whether the string at this place begins the next statement."""
         following = self.tokens[self.i + 1]
         return following[0] == "punct" and following[1] in "=,"
 
@@ -351,7 +352,7 @@ class _Parser:
 
 
 def parse_graph(text: str, weights: Mapping[str, Any] | None = None) -> Graph:
-    """The graph that `format_graph` printed; `weights` holds the constants it left out.
+    """The graph that `format_graph` printed. `weights` holds the constants that the text left out.
 
     Raises GraphSyntaxError, with line and column.
     """

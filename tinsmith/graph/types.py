@@ -14,7 +14,7 @@ from tinsmith.errors import TypeRuleError
 from tinsmith.records import dataclass
 
 Dim = int | str
-"""A dimension: a number, or a symbol ("N") that is known only when the model is called."""
+"""A dimension: a number, or a symbol ("N") whose size is known only when the model is called."""
 
 Shape = tuple[Dim, ...]
 
@@ -35,7 +35,7 @@ def dtype_of(name: Any) -> np.dtype[Any]:
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
-    """The dtype of that name in a file; ValueError where nothing computes with such values."""
+    """The dtype of that name in a file. Raises ValueError if nothing computes with such values."""
     try:
         dtype = dtype_of(name)
         if dtype.name == name and dtype.kind not in "mMSU" and (dtype.kind != "V" or dtype.num > 0):
@@ -53,10 +53,10 @@ def name_of(dtype: np.dtype[Any]) -> str:
 
 @dataclass(frozen=True)
 class Type:
-    """Element type and shape. `shape` is None where even the rank is unknown.
+    """Element type and shape. `shape` is None if even the rank is unknown.
 
-    Strings have the dtype `object`. Two equal symbols in one graph mean equal sizes. What is no
-    tensor has a `Holder`. Raises TypeRuleError for more dims than an array can have.
+    Strings have the dtype `object`. Equal symbols in one graph mean equal sizes. Values that are
+    not tensors have a `Holder`. Raises TypeRuleError for more dims than an array can have.
     """
 
     dtype: np.dtype[Any]
@@ -105,10 +105,11 @@ class Type:
 
 @dataclass(frozen=True, init=False)
 class Holder(Type):
-    """The type of a value that holds tensors and is none itself; `item` is the type of each.
+    """The type of a value that holds tensors (a sequence, an optional, a map) and is not one
+    itself; `item` is the type of each.
 
-    As a tensor it has no shape, so no pass and no kernel sees anything in it. A symbol in `item`
-    says nothing: the sizes of two items may differ.
+    It has no shape, so passes and kernels leave it alone. A symbol in `item` means nothing: the
+    sizes of two items may differ.
     """
 
     item: Type
@@ -136,7 +137,7 @@ class OptionalType(Holder):
 
 class MapType(Holder):
     """Numbers by key, integers or strings; `item` is the type of a number. A Python dict when the
-    model runs, which only leaves it: no operator reads one."""
+    model runs. It can only be an output: no operator reads one."""
 
     word = "map"
 
@@ -163,19 +164,19 @@ def kind_of(array: Any) -> str:
 
 
 def same_kind(a: Type, b: Type) -> bool:
-    """Whether both are tensors of one element type, or hold what is of the same kind."""
+    """Whether both are tensors of one element type, or holders of the same kind of values."""
     if isinstance(a, Holder) or isinstance(b, Holder):
         return isinstance(a, Holder) and type(a) is type(b) and same_kind(a.item, b.item)  # type: ignore[union-attr]
     return a.dtype == b.dtype
 
 
 def bare(type: Type) -> Type:
-    """What an optional holds; any other type itself."""
+    """The type that an optional holds; any other type itself."""
     return type.item if isinstance(type, OptionalType) else type
 
 
 def says_more(stated: Type, known: Type) -> bool:
-    """Whether a type has sizes, or a rank, that another one, compatible with it, has not."""
+    """Whether `stated` has sizes, or a rank, that `known` (compatible with it) has not."""
     stated, known = bare(stated), bare(known)
     if isinstance(stated, Holder) and isinstance(known, Holder):
         return says_more(stated.item, known.item)
@@ -186,7 +187,8 @@ def says_more(stated: Type, known: Type) -> bool:
 
 
 def compatible(old: Type, new: Type) -> bool:
-    """Whether a value of type `new` may stand where `old` stood: equal wherever both are known."""
+    """Whether a value of type `new` may replace one of type `old`: equal wherever both are
+    known."""
     if isinstance(old, Holder) or isinstance(new, Holder):
         return same_kind(old, new) and compatible(old.item, new.item)  # type: ignore[union-attr]
     if old.dtype != new.dtype:

@@ -1,4 +1,4 @@
-"""Who reads a value, and which values leave a graph: both are asked, and change, at every edit."""
+"""Who reads a value, and which values leave a graph: asked and changed at every edit."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 class Uses:
-    """The uses of a value, nodes in the order of their first use; one that reads the value twice is
-    there twice. However many there are, one is found, added or dropped in constant time."""
+    """The uses of a value: nodes in the order of their first use; a node that reads the value twice
+    is there twice. Finding, adding and dropping one takes constant time, however many there are."""
 
     __slots__ = ("_counts", "_more")
 
@@ -63,14 +63,14 @@ class Uses:
 
 
 class Outputs(MutableSequence["Value"]):
-    """The values that leave a graph: a list that knows at once what is in it."""
+    """The values that leave a graph: a list in which a value is found in constant time."""
 
     def __init__(self, values: Iterable[Value] = ()) -> None:
         self._values = list(values)
         self._places: dict[Value, list[int]] | None = None
 
     def _known(self) -> dict[Value, list[int]]:
-        """Where each value is; made when it is asked for."""
+        """The places of each value; computed when needed."""
         if self._places is None:
             self._places = {}
             for i, v in enumerate(self._values):
@@ -78,7 +78,7 @@ class Outputs(MutableSequence["Value"]):
         return self._places
 
     def replace(self, old: Value, new: Value) -> None:
-        """Put `new` wherever `old` is."""
+        """Replace `old` by `new` everywhere."""
         places = self._known().pop(old)
         for i in places:
             self._values[i] = new

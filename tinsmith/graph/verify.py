@@ -1,4 +1,4 @@
-"""Checks that a graph is well formed; passes run it between each other when asked."""
+"""Checks that a graph is well formed. Passes run it after each other if asked to."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tinsmith.graph.types import Type, says_more
 def verify(graph: Graph, *, types: bool = True, proven: bool = False) -> None:
     """Raise GraphError, naming node and origin, unless the graph is well formed.
 
-    Checked: acyclic, every value read is an input, a constant or an output of a node of this
-    graph, the use lists are exact, names of values and of nodes are unique, arrays agree with the
-    types of their constants, and (with `types`) what the type rules infer agrees with what is
-    stored; with `proven` no more than that is stored, as in graphs that were just imported or
-    parsed: passes prove more by arithmetic. Nested graphs are checked too.
+    Checked: there is no cycle; every value read is an input, a constant or an output of a node of
+    this graph; the use lists are exact; names of values and of nodes are unique; arrays agree with
+    the types of their constants. With `types`, stored types agree with what the type rules infer;
+    with `proven` besides, stored types say no more than that (true after import or parsing; passes
+    prove more by arithmetic). Nested graphs are checked too.
     """
     for node in graph._nodes:
         for v in node.inputs:
@@ -94,7 +94,7 @@ def _names(graph: Graph, nodes: list[Node]) -> None:
 
 def _types(graph: Graph, node: Node, proven: bool) -> None:
     try:
-        bound = node.op.bind(node.inputs, node.attrs)  # whoever edits attributes may err
+        bound = node.op.bind(node.inputs, node.attrs)  # attributes may have been edited wrongly
         inferred = node.op.infer(node.inputs, bound)
     except TypeRuleError as error:
         _fail(graph, node, str(error))

@@ -41,7 +41,8 @@ from tinsmith.registry import Registry
 
 
 class Tier(IntEnum):
-    """How special a kernel is. Costs compare only within one tier; the best tier wins."""
+    """How specialised a kernel is (docs/kernels.md, How one is chosen). The best tier wins; costs
+    compare only within a tier."""
 
     REFERENCE = 0
     VECTOR = 1
@@ -57,16 +58,15 @@ class Packed:
     """A constant array that a kernel reads in its own order: `pack(*args)`, made once when the plan
     is built.
 
-    It is data, not a closure, so that it can be compared, shared and made elsewhere. `pack` is a
-    function that a module defines. `args` are constants of the site as a whole, perhaps reshaped,
-    and hashable values. Equal functions of equal arguments are packed once for all programs of a
-    model.
+    It is data, not a closure, so that it can be compared, shared, and made elsewhere. `pack` is a
+    function defined in a module. `args` are whole constants of the site, perhaps reshaped, and
+    hashable values. Equal functions of equal arguments are packed once for all programs of a model.
 
-    Nodes that are alike are costed once. So nothing that a kernel says of a site depends on the
-    numbers of its larger float constants (`kernels/memo.py`), but for what `fits` tells of each
-    array in `args`: a node whose arrays do not fit is costed on its own.
+    A kernel is asked once for nodes that compute alike (`plan/alike.py`). Its answer must therefore
+    not depend on the values of large float constants (`kernels/memo.py`), except through `fits`: a
+    node is asked for on its own if `fits` is false for one of its arrays in `args`.
 
-    `nbytes` is the size of the result where making it takes long; 0: it is not known.
+    `nbytes` is the size of the result, given if making it takes long; 0 means unknown.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Packed:
 
     @property
     def arrays(self) -> list[Array]:
-        """The constants of the site among the arguments."""
+        """The arrays among the arguments: constants of the site."""
         return [a for a in self.args if isinstance(a, np.ndarray)]
 
     def make(self) -> Array:
@@ -88,7 +88,7 @@ class Packed:
 
 
 def packed_table(name: str, numbers: Array) -> Packed:
-    """Numbers that a kernel works out itself, as a flat packed array."""
+    """Numbers that a kernel computes itself, as a flat packed array."""
     flat = np.ascontiguousarray(numbers).reshape(-1)
     return Packed(name, _from_bytes, (flat.tobytes(), flat.dtype.str), flat.nbytes)
 
@@ -99,15 +99,16 @@ def _from_bytes(data: bytes, dtype: str) -> Array:
 
 @dataclass(frozen=True)
 class Phase:
-    """One parallel loop over `tiles`; all are done before the next phase begins, unless there is no
-    `barrier`: then threads go on to the next phase when no tile is left to take; neither may read
-    or write what the other writes.
+    """One parallel loop over `tiles`.
 
-    With `repeat` the loop runs so many times in sequence, each done before the next begins
-    (`em.step` tells which time it is), and each thread always gets the same tiles.
-    `sweep`: so many tiles, one after the other, pass over the positions of the outputs, and the
-    next as many over the same positions (0: all tiles are one sweep). Threads share each sweep;
-    there is a whole number of them.
+    barrier  all tiles are done before the next phase begins. Without it a thread goes on to the
+             next phase as soon as no tile is left to take; then neither phase may read or write
+             what the other writes.
+    repeat   how often the loop runs, each time after the last (`em.step` tells which); each thread
+             gets the same tiles every time
+    sweep    so many consecutive tiles pass once over the positions of the outputs, and the next
+             `sweep` tiles pass over them again. Threads share each sweep, so that each keeps its
+             positions. 0: all tiles are one sweep. `tiles` is a multiple of `sweep`.
     """
 
     tiles: int
@@ -125,19 +126,23 @@ class Phase:
 class Choice:
     """One way to compute a site.
 
-    reads      for each operand of `site.operands`: the layout (halo: the least that is needed) in
-               which the kernel reads it, or None where it is not read at run time
-    writes     for each output: the layout. A blocked writer must cope with any halo and strides
-               that the planner settles (`em.outs[i].spec`); the planner zeroes halos, the kernel
-               keeps the padding lanes zero (`em.finish` does).
-    workspace  bytes for each thread; `scratch` bytes shared by all threads for this step
-    fault      what it means if the kernel has set the first four bytes of its scratch (they are 0
-               before a run): the run then raises DataError with this text
-    by_channels  whether threads share the channels of the outputs rather than their positions,
-               where that is known
-    inplace    index of an operand whose buffer the output may take over, if its spec is equal
-    repeats    whether some places of the outputs are finished more than once, as where tiles
-               overlap: then no extra's buffer may be taken over
+    cost       seconds on one core
+    reads      for each of `site.operands`: the layout (halo: the least that is needed) in which the
+               kernel reads it; None if it is not read at run time
+    writes     for each output: its layout. A kernel that writes blocked data must cope with any
+               halo and strides that the planner settles (`em.outs[i].spec`); the planner zeroes
+               halos, the kernel keeps padding lanes zero (`em.finish` does)
+    packed     constant arrays in the kernel's own order
+    workspace  bytes for each thread
+    scratch    bytes for the step, shared by its threads
+    by_channels  whether threads share the channels of the outputs rather than their positions, if
+               that is known
+    inplace    index of an operand whose buffer the output may take over, if both lie alike
+    repeats    whether some elements of the outputs are finished more than once (overlapping tiles):
+               then no extra's buffer may be taken over
+    detail     a few words for `explain`: tile sizes, the variant
+    fault      the message of the DataError that the run raises if the kernel has set the first four
+               bytes of its scratch (they are 0 before a run)
     """
 
     cost: float
@@ -158,8 +163,8 @@ class Choice:
         assert not self.phases or self.phases[-1].barrier, "the next step would not wait"
 
     def may_take_over(self, inputs: int) -> list[int]:
-        """The operands, of which the first `inputs` are the anchor's, whose buffers output 0 may
-        take over, if their specs are equal."""
+        """The indices of operands whose buffers output 0 may take over, if they lie alike. The
+        first `inputs` operands are the anchor's."""
         found = [] if self.inplace is None else [self.inplace]
         return found if self.repeats else [*found, *range(inputs, len(self.reads))]
 
@@ -167,12 +172,12 @@ class Choice:
 Rule = Callable[[Site], "Choice | list[Choice]"]
 
 CPU = "cpu"
-"""The column of the rows that generate code for the processor."""
+"""The `backend` of kernels that generate code for the processor."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A row of the table."""
+    """A row of the kernel table."""
 
     name: str
     op: str
@@ -181,17 +186,17 @@ class Kernel:
     isas: frozenset[str]
     rule: Rule
     backend: str = CPU
-    """The backend that it is for: only that one reads the row."""
+    """The name of the backend that may use it."""
     checks: bool = False
     """Whether its code checks sizes that only the run can prove: it counts what it finds, or
-    reports a fault where an operand asks for other sizes than those planned."""
+    reports a fault if an operand asks for other sizes than were planned."""
 
     @property
     def summary(self) -> str:
         return (self.rule.__doc__ or "").strip().split("\n")[0]
 
     def offer(self, site: Site) -> list[Choice]:
-        """The choices of this kernel for a site. Raises Skip where there is none."""
+        """The choices of this kernel for a site. Raises Skip if there is none."""
         if self.isas and site.target.isa not in self.isas:
             raise Skip(f"needs {' or '.join(sorted(self.isas))}, the target is {site.target.isa}")
         first = site.inputs[0] if site.inputs else None

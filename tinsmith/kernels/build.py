@@ -17,12 +17,12 @@ from tinsmith.records import dataclass
 
 @dataclass(frozen=True)
 class Code:
-    """One native function: its symbol, its module's text, the number of its pointers, and whether
-    it applies the epilogue.
+    """One native function: its symbol, its module's text, how many pointers it takes, and whether
+    it applies the epilogue (`finishes`).
 
-    Signature: void symbol(ptr..., i64 begin, i64 end), and i64 step where the phase is repeated;
-    the pointers are the operands that are read (inputs, then extras), the outputs, the packed
-    arrays, workspace and scratch.
+    Signature: void symbol(ptr..., i64 begin, i64 end), and an i64 step if the phase is repeated.
+    The pointers are the operands that are read (inputs, then extras), outputs, packed arrays,
+    workspace and scratch.
     """
 
     symbol: str
@@ -39,10 +39,10 @@ def build_phase(
     writes: Sequence[Spec],
     packed: Sequence[np.dtype],
 ) -> Code:
-    """Emit phase `phase` of a choice, given where each operand and output lies.
+    """Emit phase number `phase` of a choice, given where each operand and output lies.
 
     `reads` is in the order of `site.operands` (None: not read). The symbol is a hash of the text,
-    so equal code is compiled once.
+    so that equal code is compiled once.
     """
     module = Module(site.target)
     present = [i for i, spec in enumerate(reads) if spec is not None]

@@ -1,4 +1,4 @@
-"""What the code of a kernel is made with: its operands, and how results are finished."""
+"""What a kernel's code is written with: its operands, and the epilogue that finishes results."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tinsmith.records import dataclass
 
 
 class View:
-    """An operand inside a kernel: a pointer to its element (0, ..., 0) and where the rest lies."""
+    """An operand inside a kernel: a pointer to its element (0, ..., 0), and its strides."""
 
     def __init__(self, pointer: Ptr, spec: Spec) -> None:
         self.pointer, self.spec = pointer, spec
 
     def at(self, *index: Val | int) -> Ptr:
-        """The address of an element: (n, channel block, *spatial) on blocked, else one index a
-        dimension; missing trailing indices are 0."""
+        """The address of an element. Indices are (n, channel block, *spatial) for blocked tensors,
+        else one for each dimension; missing trailing indices are 0."""
         p, constant = self.pointer, 0
         for i, stride in zip(index, self.spec.strides, strict=False):
             if stride == 0:
@@ -36,8 +36,8 @@ class View:
 
     def load(self, index: Sequence[Val | int], lanes: int, mask: Val | None = None) -> Val:
         """A vector of `lanes` neighbouring elements that begins at `index`: channels of one block
-        on a blocked tensor, elements of the last axis on a plain one. Where the tensor has size 1
-        there (it is broadcast), its one element in every lane."""
+        for blocked tensors, elements of the last axis for plain ones. If the tensor has extent 1
+        there, its one element is broadcast to every lane."""
         place = self.at(*index)
         if self.spec.lane == 0:
             return place.splat(lanes)
@@ -47,8 +47,8 @@ class View:
 @dataclass
 class Emit:
     """What the function of a `Phase` works with. `ins` has one View for each of `site.inputs` (None
-    where it is not read), `extras` one for each extra, broadcast to the output's dims; `packed` is
-    in the order of `Choice.packed`, as pointers to the element type of the packed array."""
+    if it is not read), `extras` one for each extra, broadcast to the output's dims. `packed` are
+    pointers in the order of `Choice.packed`, to the element type of each array."""
 
     b: Builder
     site: Site
@@ -60,9 +60,9 @@ class Emit:
     scratch: Ptr
     begin: Val
     end: Val
-    finished: list[Val]  # results that the epilogue was applied to
+    finished: list[Val]  # values that the epilogue was applied to
     step: Val | int = 0
-    lanewise: bool = False  # no lane of the anchor's result depends on another of its input
+    lanewise: bool = False  # each lane of the result depends on the same lane of the input alone
 
     @property
     def target(self) -> Target:
@@ -97,13 +97,14 @@ class Emit:
         out.at(*index).store(value, mask if value.ty.lanes > 1 else None)
 
     def fault(self, bad: Val) -> None:
-        """Where a scalar i1 holds, let the run raise DataError with the text of `Choice.fault`."""
+        """Report a fault if the scalar i1 `bad` holds: the run then raises DataError with
+        `Choice.fault`."""
         with self.b.when(bad):
             self.scratch.cast(I32).store(self.b.const(1, I32))
 
     def place(self, at: Ptr, extent: int, lanes: int = 1, mask: Val | None = None) -> Val:
-        """The places on an axis that indices in memory, which may count from the end, name, as
-        i64. Where there is none that is a fault, and the place is 0."""
+        """Read indices from memory (negative ones count from the end), and check them against
+        `extent`. Gives i64; an index out of range is a fault, and gives 0."""
         index = at.load(lanes, mask).to("i64")
         index = (index < 0).select(index + extent, index)
         bad = index.to("u64") >= extent
@@ -126,8 +127,8 @@ class Emit:
 
     @property
     def keeps_zero(self) -> bool:
-        """Whether the anchor leaves zeros in the padding lanes, its epilogue maps zeros (result and
-        extras) to exactly +0, and the extras are zero in the padding lanes."""
+        """Whether padding lanes need not be cleared: the anchor leaves zeros there, the extras are
+        zero there, and the epilogue maps zeros to exactly +0."""
         site = self.site
         if not self.lanewise and _fills_padding(site):
             return False
@@ -143,8 +144,9 @@ class Emit:
 
 
 def _fills_padding(site: Site) -> bool:
-    """Whether the anchor may leave more than zeros in the padding lanes: sums over channels, whose
-    weights there are zeros (infinity times zero is NaN), and maxima of nothing but padding."""
+    """Whether the anchor may leave other values than zero in the padding lanes. So do sums over
+    channels (their weights are zero there, but infinity times zero is NaN), and maxima over windows
+    of nothing but padding."""
     anchor = site.anchor
     if anchor is None:
         return False

@@ -12,13 +12,13 @@ from tinsmith.kernels.walk import Position, run, share
 
 
 def zero_halo(spec: Spec, target: Target, parts: int = 1) -> tuple[Code, int]:
-    """Code that zeroes everything but the elements, and its tiles: for each (n, block), `parts`
-    about equal shares of the first spatial axis, as a sweep; the first and the last also zero what
-    is before and after all elements.
+    """Code that zeroes everything but the elements of a blocked tensor, and its number of tiles:
+    for each (n, channel block) `parts` about equal shares of the first spatial axis, as a sweep.
+    The first and the last share also zero what lies before and behind all elements.
 
-    The pointer is that of element (0, ..., 0). Rows of a plane are contiguous with their halos, so
-    a plane's halo is: all before the first row's elements, the gap between two rows (right halo of
-    one, left halo of the next), and all after the last.
+    The pointer is that of element (0, ..., 0). The rows of a plane are contiguous with their halos,
+    so the halo of a plane is: everything before the first row, the gaps between rows (right halo of
+    one, left halo of the next), and everything behind the last row.
     """
     module = Module(target)
     b = module.function("kernel", [("x", PTR), ("begin", I64), ("end", I64)])
@@ -45,14 +45,14 @@ def zero_halo(spec: Spec, target: Target, parts: int = 1) -> tuple[Code, int]:
 
 
 def _reach(spec: Spec, axis: int) -> int:
-    """Elements that one index of a spatial axis spans, with the halos between its rows."""
+    """Elements from one index of a spatial axis to the next, halos included."""
     inner = zip(spec.spatial[axis + 1 :], spec.strides[3 + axis :], strict=True)
     return sum((d - 1) * s for d, s in inner) + spec.layout.block
 
 
 def _gaps(b: Builder, spec: Spec, at: Ptr, axis: int, lo: Position, hi: Position) -> None:
-    """What lies between the elements of the indices [lo, hi) of a spatial axis, and after them but
-    for the last of all."""
+    """Zero the gaps between elements for the indices [lo, hi) of a spatial axis: also the gap
+    behind the last index, unless that is the last of the axis."""
     pitch, reach, last = spec.strides[2 + axis], _reach(spec, axis), spec.spatial[axis] - 1
 
     def inside(i: Position) -> None:

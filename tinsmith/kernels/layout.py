@@ -1,9 +1,9 @@
 """How a tensor lies in memory.
 
-Plain is numpy's row-major order. Blocked (`nChw{V}c`) cuts axis 1 into blocks of V channels and
-stores a block's V lanes innermost: element (n, c, h, w) is at [n][c // V][h][w][c % V]. Channels
-are padded to a multiple of V with lanes that are always zero, and each spatial axis may be
-surrounded by a halo of zeros that the consumer asked for (so that windows need no edge code).
+Plain is numpy's row-major order. Blocked (`nChw{V}c`) cuts axis 1 into blocks of V channels, and
+the V channels (lanes) of a block are innermost: element (n, c, h, w) is at [n][c // V][h][w][c %
+V]. Channels are padded to a multiple of V with lanes that are always zero. Each spatial axis may be
+surrounded by a halo of zeros that a reader asked for, so that windows need no code for edges.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from tinsmith.codegen.target import Target
 from tinsmith.records import dataclass
 
 Halo = tuple[tuple[int, int], ...]
-LINE = 16  # float32 of a cache line
+LINE = 16  # float32 in a cache line
 
 
 @dataclass(frozen=True)
 class Layout:
-    """`block` is 0 for plain, else V; `halo` holds (before, after) for each spatial axis, or ()."""
+    """`block` is 0 for plain, else V. `halo` has (before, after) for each spatial axis, or is
+    ()."""
 
     block: int = 0
     halo: Halo = ()
@@ -33,7 +34,7 @@ class Layout:
         return self.block == 0
 
     def covers(self, wanted: Layout) -> bool:
-        """Whether a reader that asked for `wanted` can read this: same block, at least its halo."""
+        """Whether a reader that asks for `wanted` can read this: same block, at least its halo."""
         if self.block != wanted.block:
             return False
         mine = self.halo or ((0, 0),) * len(wanted.halo)
@@ -60,17 +61,18 @@ def block_of(target: Target) -> int:
 
 
 def lanes_of(target: Target, nbytes: int) -> int:
-    """Elements of `nbytes` bytes in a vector as long as a block of float32."""
+    """How many elements of `nbytes` bytes a vector has that is as long as a block of float32."""
     return block_of(target) * 4 // nbytes
 
 
 @dataclass(frozen=True)
 class Spec:
-    """Where the elements of one tensor lie, in elements from element (0, ..., 0).
+    """Where the elements of one tensor lie. Strides and offsets are in elements, from element
+    (0, ..., 0).
 
-    plain:   `strides` has one entry a dimension
+    plain:   `strides` has one entry for each dimension
     blocked: `strides` is (n, channel block, *spatial); lanes are 1 apart
-    A stride of 0 broadcasts; `lane` is the distance between vector lanes (0 or 1).
+    Stride 0 broadcasts an axis; `lane` is the distance between vector lanes (0 or 1).
     """
 
     dtype: np.dtype[Any]
@@ -96,7 +98,7 @@ class Spec:
 
     @property
     def padded(self) -> tuple[int, ...]:
-        """Extents in memory order of `strides`, and the lanes of a block."""
+        """The extents that belong to `strides`, and behind them the lanes of a block."""
         if self.layout.is_plain:
             return self.dims
         return (self.dims[0], self.blocks, *self.spatial, self.layout.block)
@@ -122,7 +124,7 @@ def plain_strides(dims: Sequence[int]) -> tuple[int, ...]:
 
 
 def spec_of(dtype: Any, dims: tuple[int, ...], layout: Layout = PLAIN) -> Spec:
-    """The dense specification of a tensor in a layout."""
+    """The spec of a tensor in a layout, without gaps."""
     dtype = np.dtype(dtype)
     if layout.is_plain:
         return Spec(dtype, dims, layout, plain_strides(dims), size=prod(dims))

@@ -1,10 +1,10 @@
-"""Code that was generated before: a settled choice is emitted once in a process.
+"""Generated code is kept: equal choices are emitted once in a process.
 
-Layers that are alike, and plans of other input shapes, share their kernels; generating their text
-takes most of the time of planning. The contract that makes this safe: what a kernel emits depends
-on its site's operators, types, layouts, epilogue and target, and on the *values* of constants only
-where they are integers or have at most `SMALL` elements. Larger floating-point constants reach
-code as packed arrays, never as text.
+Layers of the same shape, and plans for other input shapes, share kernels; generating their text is
+most of the time of planning. The contract that makes this safe: what a kernel emits depends on its
+site's operators, types, layouts, epilogue and target, and on the *values* of constants only if they
+are integers or have at most `SMALL` elements. Larger floating-point constants reach code as packed
+arrays, never as text.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tinsmith.kernels._kernel import KERNELS, Choice, Site
 from tinsmith.kernels.build import Code, build_phase
 from tinsmith.kernels.layout import Spec
 
-SMALL = 16
-LIMIT = 48 << 20  # characters of text that are kept
+SMALL = 16  # the most elements of a floating-point constant whose values code may depend on
+LIMIT = 48 << 20  # characters of text that are kept; estimated
 
 _kept: OrderedDict[Any, Code] = OrderedDict()
 _size = 0
@@ -40,7 +40,7 @@ def phase_code(
     packed: Sequence[np.dtype[Any]],
     key: Any,
 ) -> Code:
-    """`build_phase`, or what it gave for the same arguments before. `key` is `choice_key`'s."""
+    """`build_phase`, or its result for the same arguments before. `key` is from `choice_key`."""
     global _size
     whole = (key, phase, tuple(reads), tuple(writes), tuple(packed))
     with _lock:
@@ -60,7 +60,7 @@ def phase_code(
 
 
 def forget() -> None:
-    """Drop everything that is kept."""
+    """Drop all code that is kept."""
     global _size
     with _lock:
         _kept.clear()
@@ -68,9 +68,9 @@ def forget() -> None:
 
 
 def choice_key(site: Site, kernel: str, index: int, choice: Choice, computed: Hashable) -> Any:
-    """What the code of a choice depends on, besides where its operands lie: two choices of equal
-    keys emit equal code. `index` is the choice's place among those of the site, `computed` tells
-    what that computes, if it is known, as `site_key` does."""
+    """What the code of a choice depends on, besides where its operands lie: equal keys mean equal
+    code. `index` is the choice's place among those of the site. `computed` is `site_key` of the
+    site, or whatever else identifies what it computes, if that is known."""
     row = KERNELS.get(kernel)
     return (
         kernel,
@@ -88,8 +88,8 @@ def choice_key(site: Site, kernel: str, index: int, choice: Choice, computed: Ha
 
 
 def site_key(site: Site, small: int = SMALL) -> tuple[Any, ...]:
-    """What a site computes: operator, attributes, types, epilogue, and the values of constants
-    that are integers or have at most `small` elements."""
+    """What a site computes: operator, attributes, types, epilogue, and the values of constants that
+    are integers or have at most `small` elements."""
     anchor = site.anchor
     return (
         None if anchor is None else (anchor.op.name, _attrs(anchor.attrs)),
@@ -101,8 +101,8 @@ def site_key(site: Site, small: int = SMALL) -> tuple[Any, ...]:
 
 
 def node_key(node: Node) -> tuple[Any, ...]:
-    """What a node computes, as `site_key` for its site: kernels trace the references of operators,
-    which may be registered again."""
+    """What a node computes, as `site_key` for its site. Includes the reference functions, which
+    kernels trace: an operator may be registered again with others."""
     return (
         node.op.name,
         tuple(_references(node)),
@@ -139,7 +139,7 @@ def _attrs(attrs: Any) -> Any:
 
 
 def _graph(graph: Graph) -> Any:
-    """What a nested graph computes, whatever its values are called."""
+    """What a nested graph computes, whatever the names of its values."""
     number: dict[Value, int] = {v: i for i, v in enumerate(graph.inputs)}
 
     def operand(v: Value | None) -> Any:

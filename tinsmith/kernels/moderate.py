@@ -1,4 +1,4 @@
-"""Constants and data that are finite, and whose sums, and products of sums, stay so."""
+"""Constants and data so moderate that their sums, and products of sums, stay finite."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 LARGE = 1e15
-"""Larger elements might overflow: algorithms that add up data or weights before they multiply them
-scale each by less than 1e4, so that products of smaller ones are finite."""
+"""Elements must be smaller. Algorithms that add up data or weights before they multiply scale each
+by less than 1e4, so that products of such sums (1e19 times 1e19) are finite in float32."""
 
 
 def are_moderate(w: np.ndarray[Any, Any]) -> bool:
@@ -17,5 +17,5 @@ def are_moderate(w: np.ndarray[Any, Any]) -> bool:
 
 
 def are_finite(w: np.ndarray[Any, Any]) -> bool:
-    """Whether no element is infinite or NaN: zeros may be multiplied by it."""
+    """Whether no element is infinite or NaN, so that their products with zeros are zeros."""
     return bool(np.isfinite(w).all())

@@ -1,16 +1,16 @@
-"""Constant weights in three quarters of their bytes: four of 24 bits in three words of 32.
+"""Constant weights packed to 24 bits: four weights in three 32-bit words.
 
-Where weights come from memory, their bytes are the time that they take. A column of weights becomes
-whole numbers of 24 bits, times a power of two that they share: about as exact as float32, whose
-sums round away more. Of four that follow each other in a column, three are the upper 24 bits of a
-word each, and the fourth is in the lower 8 bits of all three:
+If weights come from memory, their bytes determine the time. Each column of a weight matrix is
+turned into 24-bit integers times a power of two that the column shares. That is about as exact as
+float32, whose sums round away more. Of four consecutive weights of a column (a k-group), three
+take the upper 24 bits of one word each; the fourth is spread over the lower 8 bits of these words:
 
     word 0:  k      | bits 16-23 of k + 3
     word 1:  k + 1  | bits  8-15 of k + 3
     word 2:  k + 2  | bits  0-7  of k + 3
 
-Words of neighbouring columns are neighbours, so a vector of words is as many columns as a vector of
-weights, and nothing moves across lanes. After the words of a panel comes a row of the powers.
+Words of neighbouring columns lie side by side: a vector of words covers as many columns as a vector
+of weights, and nothing moves across lanes. A panel's words are followed by one row with the powers.
 """
 
 from __future__ import annotations
@@ -30,51 +30,55 @@ from tinsmith.kernels.walk import Position
 Array = np.ndarray[Any, Any]
 
 TOGETHER, WORDS = 4, 3
-"""So many weights of a column are in so many words."""
-BITS = 24  # of a weight
-LEAST_POWER = -100  # of two, for columns of zeros
+"""TOGETHER weights of a column are packed into WORDS words."""
+BITS = 24  # of one weight
+LEAST_POWER = -100  # the exponent of the power of two for columns of zeros
 UNIT = 2.0**-31
-"""What a word is a multiple of, in parts of its column's power of two."""
+"""A word as a 32-bit integer, times UNIT, times its column's power of two, is the weight."""
 SMALLEST = 1e-20
-"""Of the largest weights of columns that are not 0: no power of two is denormal."""
-LEAST = 256 << 10  # bytes; fewer seldom come from memory
+"""The least size of the largest weight of a column (other than zeros): no power of two becomes
+denormal."""
+LEAST = 256 << 10  # bytes of weights; fewer seldom come from memory; estimated
 EVEN, EVENLY = 2.0**-9, 2.0**-5
-"""The least root mean square of what one element of the left operand meets, beside that of the
-columns' largest elements: what is rounded away, half a unit at most, is then 2^-14.8 of it or less,
-in the root mean square. Evenly: of Winograd's convolutions, whose transforms amplify it."""
-STRETCH = 1 << 15  # elements
+"""How much smaller than the columns' largest elements a row of weights may be: the least ratio of
+root mean squares, row over largest elements. An element of the left operand multiplies one row, and
+rounding errs by up to half a unit of 2^-23 of the column's largest element: relative to the row's
+weights that is at most 2^-14.8 in the root mean square. EVENLY is for Winograd's convolutions,
+whose transforms amplify the error."""
+STRETCH = 1 << 15  # elements that are packed at a time, so that they stay in cache; estimated
 
 
 def unpacking(target: Target) -> float:
-    """Multiply-adds that could have been issued while a vector of words becomes weights: its three
-    instructions go where those go, or beside them where a pipe has them to itself."""
+    """The issue slots of multiply-adds that unpacking one vector of words takes: its three
+    instructions compete with multiply-adds, or run beside them on a pipe of their own.
+    Estimated."""
     return 1.0 if target.pipes == 1 else 2.0 if target.lanes < 16 else 3.0
 
 
 def unit(depth: int) -> float:
-    """What a word counts where nothing bounds the left operand: sums over `depth` products overflow
-    only where their results do."""
+    """The factor for a word when nothing bounds the left operand: so small that sums over `depth`
+    products overflow only if their results do."""
     return UNIT / (1 << (depth - 1).bit_length())
 
 
 def words(depth: int) -> int:
-    """Rows of words of `depth` rows of weights, a multiple of 4."""
+    """Rows of words that `depth` rows of weights take; `depth` is a multiple of 4."""
     return depth // TOGETHER * WORDS
 
 
 def rows_of(depth: int, as_words: bool) -> int:
-    """Rows of four bytes a weight that `depth` rows of weights take, as words or as they are."""
+    """Rows of 32-bit elements that `depth` rows of weights take, as words or as float32."""
     return words(depth) if as_words else depth
 
 
 def rows(depth: int) -> int:
-    """Rows of a panel: its words, and the powers."""
+    """Rows of a packed panel: its words, and one row of powers."""
     return words(depth) + 1
 
 
 def need_words(site: Site, w: Array, depth: int, even: float = EVEN) -> None:
-    """Skip unless the weights `w` (k, n), whose sums run over multiples of `depth`, may be kept as
-    words, and gain."""
+    """Raise Skip unless the weights `w` (k, n) may be packed as words, and gain by it. Their sums
+    run over multiples of `depth` weights."""
     if not site.target.has_fma:
         raise Skip(f"{site.target.isa} unpacks words as slowly as memory gives whole weights")
     if site.precision != "default":
@@ -88,8 +92,8 @@ def need_words(site: Site, w: Array, depth: int, even: float = EVEN) -> None:
 
 
 def fits(w: Array, even: float = EVEN) -> bool:
-    """Whether the weights (k, n) keep what they hold: all are finite, and no row of them is small
-    beside the largest elements of its columns (see `EVEN`)."""
+    """Whether the weights (k, n) keep their precision: all are finite, and no row is small beside
+    the largest elements of the columns (see `EVEN`)."""
     largest = np.maximum(np.max(w, axis=0), -np.min(w, axis=0))
     if not np.max(largest) < LARGE or np.any((largest > 0) & (largest < SMALLEST)):
         return False
@@ -99,7 +103,8 @@ def fits(w: Array, even: float = EVEN) -> bool:
 
 
 def pack(w: Array) -> Array:
-    """(..., depth, columns) as words (..., rows(depth), columns), called float32 as the weights."""
+    """(..., depth, columns) as words (..., rows(depth), columns), with dtype float32 like
+    weights."""
     *lead, depth, columns = w.shape
     packed = np.empty((*lead, rows(depth), columns), np.int32)
     flat, out = w.reshape(-1, depth, columns), packed.reshape(-1, rows(depth), columns)
@@ -128,9 +133,9 @@ def _pack(w: Array, out: Array) -> None:
 def lines(
     at: Ptr, count: int, row: int, widths: Sequence[int], unit: float = 1.0
 ) -> Iterator[list[Val]]:
-    """The weights of `count` k, a multiple of 4, as vectors of `widths` columns; `row` columns make
-    a row. A word, as a whole number of 32 bits, counts `unit`: with UNIT weights are parts of their
-    columns' powers."""
+    """Unpack `count` consecutive weights of each column (a multiple of 4): for each, vectors of
+    `widths` columns. A row has `row` columns. Words are multiplied by `unit` as 32-bit integers:
+    with UNIT the results are weights divided by their columns' powers."""
     at = at.cast(I32)
     starts = [sum(widths[:j]) for j in range(len(widths))]
     places = list(zip(starts, widths, strict=True))
@@ -144,7 +149,7 @@ def lines(
 
 
 def _fourth(three: Sequence[Val]) -> Val:
-    """The weight whose parts three words hold."""
+    """The fourth weight, from the parts in three words."""
     first, *others = [_part(word, i) for i, word in enumerate(three)]
     for part in others:
         first = first | part
@@ -152,7 +157,7 @@ def _fourth(three: Sequence[Val]) -> Val:
 
 
 def _part(word: Val, i: int) -> Val:
-    """What word i holds of the fourth weight, in its place."""
+    """The bits of the fourth weight that word i holds, moved to their place."""
     moved = word << (24 - 8 * i)
     return moved if i == 0 else moved & (0xFF << (24 - 8 * i))
 
@@ -163,7 +168,7 @@ def _number(word: Val, unit: float) -> Val:
 
 
 def line(at: Ptr, k: Val, row: Position, width: int) -> Val:
-    """The weights of one k, as `lines` gives them."""
+    """The weights of row k, as `lines` gives them."""
     at = at.cast(I32)
     first = at + k // TOGETHER * (WORDS * row)
     own = [(first + i * row).load(width) for i in range(WORDS)]
@@ -177,7 +182,8 @@ def line(at: Ptr, k: Val, row: Position, width: int) -> Val:
 def powers(
     at: Ptr, depth: int, row: Position, widths: Sequence[int], unit: float = 1.0
 ) -> list[Val]:
-    """What sums of the weights of a panel at `at` are multiplied by, for vectors of columns."""
+    """The factors by which sums over a panel's weights are multiplied, for vectors of columns; the
+    panel is at `at`, and was read with `unit`."""
     powers = at + (rows(depth) - 1) * row
     starts = [sum(widths[:j]) for j in range(len(widths))]
     found = [(powers + start).load(width) for start, width in zip(starts, widths, strict=True)]

@@ -12,8 +12,8 @@ from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.window.fold import larger
 from tinsmith.records import dataclass
 
-TOGETHER = 8  # blocks of channels that one pass over the elements of a cell sums
-FAR = 1e9  # samples so far away are outside of every picture
+TOGETHER = 8  # channel blocks that one pass over the elements of a cell sums; estimated
+FAR = 1e9  # the most samples outside of an image that are counted: so many fit an integer
 
 
 @kernel("RoiAlign", Tier.VECTOR, dtypes="float32")
@@ -51,10 +51,11 @@ def roi_align(site: Site) -> Choice:
 
 @dataclass(frozen=True)
 class _Room:
-    """Memory for the elements of one axis under each of its cells.
+    """Memory for the input elements of each cell along one axis.
 
-    `size` elements, `ratio` samples a cell (0: one for each element). Samples follow each other
-    along the axis, so that elements come in order, each once, behind two words that end a cell.
+    `size` elements on the axis, `ratio` samples in a cell (0: as many as the cell has elements).
+    Samples ascend along the axis, so their elements come in order, each once. Two words that no
+    element has separate the cells.
     """
 
     cells: int
@@ -78,8 +79,8 @@ class _Room:
 
 @dataclass(frozen=True)
 class _Axis:
-    """For each cell where its elements begin and end; of each element its place, and the least and
-    greatest weight it has (their sum, for the mean, in `low`)."""
+    """For each cell the range of its entries; for each entry its place on the axis, and the least
+    and the greatest weight that a sample gives it (for the mean: the sum of weights, in `low`)."""
 
     room: _Room
     spans: Ptr
@@ -91,7 +92,8 @@ class _Axis:
         return (self.spans + cell * 2).load(), (self.spans + cell * 2 + 1).load()
 
     def add(self, count: Val, place: Val, weight: Val, mean: bool) -> Val:
-        """One more element, or more weight for one of the last two; the new count."""
+        """Add a sample's weight: to one of the last two entries, if it has this place, else as a
+        new entry. Returns the new count."""
         last, former = ((self.places + count + k).load() for k in (-1, -2))
         at = former.eq(place).select(count - 2, count)
         at = last.eq(place).select(count - 1, at)
@@ -149,7 +151,8 @@ def _region(em: Emit, rooms: list[_Room], region: Val) -> None:
 
 
 def _place_samples(b: Builder, axis: _Axis, start: Val, end: Val, shifted: bool, mean: bool) -> Val:
-    """Find the elements under all cells between two places; the number of samples in a cell."""
+    """Collect the elements of all cells between two places; returns the number of samples in a
+    cell."""
     room = axis.room
     extent = end - start if shifted else (end - start).max(1.0)
     cell = extent / float(room.cells)
@@ -162,7 +165,7 @@ def _place_samples(b: Builder, axis: _Axis, start: Val, end: Val, shifted: bool,
         (axis.places + used + 1).store(b.index(-1))
         base = start + loop.index.to("f32") * cell
         first, last = b.index(0), count
-        if ratio <= 0:  # most samples of a large region may be outside
+        if ratio <= 0:  # of a large region most samples may be outside the image
             step = cell / many
             before = ((-1.0 - base) / step).max(0.0).min(FAR).to("i64")
             after = ((float(room.size) - base) / step).max(0.0).min(FAR).to("i64")
@@ -194,7 +197,7 @@ def _cell(
     spans: tuple[Span, Span],
     mean: bool,
 ) -> list[Val]:
-    """The weighted sums (or maxima) of a cell for some blocks of channels."""
+    """The weighted sums (or maxima) of one cell for `count` blocks of channels."""
     lanes, steps = source.spec.layout.block, source.spec.strides
     start = b.splat(0.0 if mean else float("-inf"), F32, lanes)
     rows, columns = axes

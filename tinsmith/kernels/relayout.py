@@ -1,8 +1,8 @@
-"""Copies of a tensor from one layout into another, of equal dims and element type.
+"""Copies of a tensor from one layout to another, of the same dims and element type.
 
-The planner asks `relayout` for them where a reader wants what the writer did not write: plain to
-blocked and back, between halos, and out of or into a part of a larger tensor. Four-byte elements
-move as V x V squares that are transposed in registers; other sizes move one by one.
+The planner asks `relayout` for a copy if a reader wants another layout than the writer made: plain
+to blocked and back, another halo, out of or into a part of a larger tensor. Four-byte elements move
+as V x V squares that are transposed in registers; elements of other sizes move one by one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tinsmith.kernels.walk import Position, Walk, run
 
 
 class RelayoutOp:
-    """What the graph needs of an operator; relayouts never appear in a model's graph."""
+    """What the graph needs of an operator. Relayouts never appear in a model's graph."""
 
     name = "Relayout"
     traits = frozenset({"move"})
@@ -38,7 +38,7 @@ class RelayoutOp:
 
 
 RELAYOUT = RelayoutOp()
-PART = 32 << 10  # bytes of a tile, about (estimated)
+PART = 32 << 10  # bytes of a tile; estimated
 
 
 def relayout(site: Site, src: Layout, dst: Layout) -> Choice:
@@ -92,16 +92,15 @@ def _emit(em: Emit, block: int, parts: int, row: Row) -> None:
 
 
 def _plane(p: Ptr, spec: Spec, n: Position, c: Position, block: int) -> Ptr:
-    """The first pixel of a channel block."""
+    """The address of the first pixel of a channel block."""
     step = spec.strides[1] * (block if spec.layout.is_plain else 1)
     return p + n * spec.strides[0] + c * step
 
-
-# ---- rows of equal order
+    # ---- rows in the same element order
 
 
 def _straight(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, n: int) -> None:
-    """A contiguous copy of the vectors [lo, hi) of a row of n elements (or pixels of V lanes)."""
+    """Copy the vectors [lo, hi) of a contiguous row of n elements (or pixels of V lanes)."""
     b, target = em.b, em.outs[0]
     source = em.input(0)
     block = target.spec.layout.block
@@ -129,7 +128,7 @@ def _straight(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, 
 
 
 def _innermost(spec: Spec) -> int:
-    """The stride of the innermost axis that has an extent."""
+    """The stride of the innermost axis whose extent is more than 1."""
     return next(
         (s for d, s in zip(reversed(spec.dims), reversed(spec.strides), strict=True) if d > 1), 1
     )
@@ -173,7 +172,7 @@ def _square(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, n:
 
 
 class _Mover:
-    """Moves `count` channels of some pixels; the other lanes of a pixel are zero."""
+    """Moves `count` channels of some pixels. The other lanes of a blocked pixel are set to zero."""
 
     def __init__(
         self, em: Emit, src: Ptr, dst: Ptr, to_blocked: bool, block: int, step: int, pixels: int
@@ -183,7 +182,8 @@ class _Mover:
         self.block, self.step, self.pixels = block, step, pixels
 
     def square(self, pixel: Position, count: int) -> None:
-        """V pixels. The last square of a row overlaps the one before, so it is never cut."""
+        """V pixels. The last square of a row overlaps the one before it, so that none is
+        partial."""
         b, block = self.b, self.block
         if self.to_blocked:
             rows = [(self.src + pixel + k * self.step).load(block) for k in range(count)]
@@ -198,7 +198,7 @@ class _Mover:
             (self.dst + pixel + k * self.step).store(rows[k])
 
     def pixel(self, count: int) -> None:
-        """One pixel whose channels are contiguous on both sides."""
+        """One pixel whose channels are contiguous in source and destination."""
         b, block = self.b, self.block
         if count == block:
             self.dst.store(self.src.load(block))
@@ -210,7 +210,7 @@ class _Mover:
                 (self.dst + k).store(b.zero(self.dst.elem))
 
     def slowly(self, lo: Position, hi: Position, count: int) -> None:
-        """Rows that are shorter than a vector, or elements one by one."""
+        """Pixels [lo, hi) of rows that are shorter than a vector, or elements one by one."""
         b, block, pixels = self.b, self.block, self.pixels
         if self.src.elem.nbytes == 4 and not b.target.has_exact_tails:
             self._short(count)
@@ -228,7 +228,7 @@ class _Mover:
         run(b, lo * block, b.minimum(hi * block, pixels), one)
 
     def _short(self, count: int) -> None:
-        """A row that is shorter than V pixels."""
+        """A row of fewer than V pixels."""
         b, block, pixels = self.b, self.block, self.pixels
         if self.to_blocked:
             rows = [(self.src + k * self.step).load(block, count=pixels) for k in range(count)]

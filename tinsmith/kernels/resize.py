@@ -1,8 +1,9 @@
-"""Resize: copies by index (nearest) and weighted sums (linear, cubic) from tables for each axis.
+"""Resize: copies by index (nearest) and weighted sums (linear, cubic), from one table for each
+axis.
 
-The tables are those of the reference. Rows of the output are independent: the tables of the outer
-axes choose which rows of the input are summed with which weights; the table of the innermost axis
-is then applied along the row. Plain rows that become more are stretched before they are summed.
+The tables are those of the numpy reference. The tables of the outer axes say which input rows are
+summed with which weights to one output row; the table of the innermost axis is then applied along
+the row. Plain images that grow are stretched along their rows before rows are summed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tinsmith.kernels.resize_plain import plain
 from tinsmith.kernels.walk import Position, run
 from tinsmith.ops.resize import Table, axis_tables
 
-MOST_TAPS = 64  # input elements of an output element
+MOST_TAPS = 64  # the most input elements of one output element; estimated
 
 
 @kernel("Resize", Tier.VECTOR)
@@ -49,7 +50,8 @@ def resize_separable(site: Site) -> list[Choice]:
 
 
 def choices_for(site: Site, tables: Sequence[Table], detail: str) -> list[Choice]:
-    """The product of tables on plain data, and on blocked data where only spatial axes change."""
+    """The choices on plain data, and on blocked data if only spatial axes change, for tables whose
+    weights are multiplied."""
     x, y = site.input(0), site.out
     if not tables:
         raise Skip("nothing changes")
@@ -104,7 +106,7 @@ def _blocked(site: Site, axes: list[Axis], detail: str) -> Choice:
 def _pixels(
     em: Emit, axis: Axis, rows: Sequence[Row], dst: Ptr, src_step: int, dst_step: int, block: int
 ) -> None:
-    """One row of pixel vectors."""
+    """Compute one row of output pixels, each a vector of `block` channels."""
     b = em.b
 
     def vertical(at: Position) -> Val:

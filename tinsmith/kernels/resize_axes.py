@@ -1,4 +1,4 @@
-"""The axes of a resize: their tables, and what an element or a row of the result is summed from."""
+"""The axes of a resize: their tables, and which inputs make an element or a row of the result."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tinsmith.kernels.walk import Position, digits
 from tinsmith.ops.resize import Table
 from tinsmith.records import dataclass
 
-MOST_RUNS = 4  # of neighbours that code of their own copies
+MOST_RUNS = 4  # the most runs of copied neighbours that get code of their own; estimated
 
 Row = tuple[Ptr, Val | None]  # an input row and its weight
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis: extents, and the table, which is absent where the axis does not change. `index`
-    is the number of its first packed array (places, then weights)."""
+    """One axis: extents before and after, and its table (None if the axis does not change). `index`
+    is that of its first packed array: places, then weights."""
 
     size: int
     out: int
@@ -38,14 +38,14 @@ class Axis:
         return self.table is not None and self.table.weights is not None
 
     def in_vectors(self, lanes: int) -> int:
-        """Results along a row that are copied in vectors."""
+        """How many results of a row are copied in whole vectors."""
         if self.repeats and self.size >= lanes > 1:
             return self.out
         return sum(hi - lo for lo, hi, _ in self.copied(lanes))
 
     @property
     def repeats(self) -> int:
-        """How often in turn each element is copied; 0 where it is otherwise."""
+        """How often each element is repeated, where all are repeated equally; else 0."""
         times, rest = divmod(self.out, self.size)
         if self.table is None or self.weighted or rest or times < 2:
             return 0
@@ -53,8 +53,8 @@ class Axis:
         return times if np.array_equal(self.table.places[:, 0], even) else 0
 
     def copied(self, least: int) -> list[tuple[int, int, int]]:
-        """Runs of at least so many results that copy neighbours: from, to, and the first's place.
-        No runs where there are many."""
+        """Runs of at least `least` results that copy neighbouring elements, as (first result, end,
+        place of the first element). None at all if there are more than MOST_RUNS."""
         if self.table is None or self.weighted:
             return []
         places = self.table.places[:, 0]
@@ -64,7 +64,7 @@ class Axis:
 
 
 def axes_of(site: Site, tables: Sequence[Table], lead: int) -> list[Axis]:
-    """The axes from `lead` on."""
+    """The axes of the site's input from axis `lead` on."""
     named = {t.axis: t for t in tables}
     axes, index = [], 0
     for d in range(lead, len(site.out.dims)):
@@ -86,7 +86,7 @@ def packed_of(axes: Sequence[Axis]) -> tuple[Packed, ...]:
 
 
 def cost_of(site: Site, axes: Sequence[Axis], each: float) -> float:
-    """Seconds, where one tap of all results takes `each` nanoseconds."""
+    """Seconds, if one tap of all results takes `each` nanoseconds."""
     moved = site.input(0).type.nbytes + site.out.type.nbytes
     return 0.3e-6 + site.target.time(0, moved) + each * 1e-9 * prod(a.taps for a in axes)
 
@@ -99,7 +99,7 @@ def rows_at(
     dst: Ptr,
     steps: Sequence[Sequence[int]],
 ) -> tuple[list[Row], Ptr]:
-    """The input rows with their weights, and the output row, at flat position `flat` of the outer
+    """The input rows with their weights, and the output row, at flat index `flat` of the outer
     axes; `steps` are the strides of input and output."""
     b = em.b
     rows: list[Row] = [(src, None)]
@@ -122,7 +122,7 @@ def rows_at(
 
 
 def weighted_sum(terms: Sequence[tuple[Val, Val | None]]) -> Val:
-    """Values times their weights (all or none have one), added."""
+    """The sum of values times their weights (either all have a weight, or none)."""
     total: Val | None = None
     for value, weight in terms:
         if weight is None:
@@ -137,7 +137,7 @@ def with_vectors(rows: Sequence[Row], lanes: int) -> list[Row]:
 
 
 def taps_at(em: Emit, axis: Axis, i: Position) -> list[tuple[Val, Val | None]]:
-    """The places and weights of element i of an axis."""
+    """The places of the inputs of element i of an axis, with their weights."""
     first = em.b.index(i) * axis.taps
     places = (em.packed[axis.index] + first).fixed()
     weights = (em.packed[axis.index + 1] + first).fixed() if axis.weighted else None

@@ -27,13 +27,13 @@ from tinsmith.kernels.walk import Position, blocks, run
 
 
 def plain(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
-    """The choice for plain tensors, whose axes from `lead` on are `axes`."""
+    """The choice for plain tensors; `axes` are the axes from `lead` on."""
     return (_stretched if _grows(axes) else _summed)(site, axes, lead, detail)
 
 
 def _summed(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
-    """Where the innermost axis changes, the sum of the input rows goes to the workspace first, and
-    its elements are picked from there."""
+    """Sum input rows first. If the innermost axis changes, the sum goes to the workspace, and the
+    elements of the result are picked from there."""
     images = prod(site.out.dims[:lead])
     lines = prod(a.out for a in axes[:-1])
     steps = [plain_strides([a.size for a in axes]), plain_strides([a.out for a in axes])]
@@ -72,14 +72,15 @@ def _summed(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
 
 
 def _grows(axes: Sequence[Axis]) -> bool:
-    """Whether interpolated rows become more, so that stretching comes before summing."""
+    """Whether rows are interpolated and become more, so that stretching before summing is
+    cheaper."""
     down, along = axes if len(axes) == 2 else (None, None)
     return bool(down and along and down.weighted and along.weighted and down.out > down.size)
 
 
 def _stretched(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
-    """Rows of plain images that get more of them: the rows of the input that a band of results
-    reads are stretched into the workspace, and results are sums of those."""
+    """Stretch first: the input rows that a band of results reads are stretched into the workspace,
+    and the results are sums of those. For plain images that get more rows."""
     down, along = axes
     images = prod(site.out.dims[:lead])
     nbytes = 4 * down.size * along.out
@@ -121,7 +122,7 @@ def _stretched(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
 
 
 def _share(k: int, count: int, length: int) -> slice:
-    """Part k of `count` equal parts of a length."""
+    """Part k of `count` equal parts of `length` elements."""
     return slice(k * length // count, (k + 1) * length // count)
 
 
@@ -138,7 +139,8 @@ def _vertical(em: Emit, rows: Sequence[Row], count: int, dst: Ptr) -> None:
 
 
 def _along(em: Emit, axis: Axis, row: Ptr, dst: Ptr) -> None:
-    """The elements of a row: vectors where neighbours are copied, or each several times in turn."""
+    """Pick the elements of a row along the axis: in vectors where neighbours are copied, or where
+    each is repeated."""
     b = em.b
     lanes = lanes_of(em.target, dst.elem.nbytes)
 

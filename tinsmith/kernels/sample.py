@@ -1,4 +1,4 @@
-"""Reading pictures and volumes between their elements: grid sampling, one point at a time."""
+"""Grid sampling: reading images and volumes between their elements, one point at a time."""
 
 from __future__ import annotations
 
@@ -15,22 +15,26 @@ from tinsmith.kernels.layout import plain_strides
 from tinsmith.ops.deform import MODES
 from tinsmith.records import dataclass
 
-POINT, CORNER = 6e-9, 1.2e-9  # seconds to place a point, and to read one element of a corner
+POINT, CORNER = 6e-9, 1.2e-9
+"""Seconds to locate a point, and to read one of its elements. Estimated."""
 RANKS = {"nearest": (1, 2, 3), "linear": (1, 2, 3), "cubic": (1, 2)}
+"""By mode, the numbers of spatial axes that there is code for."""
 REACH = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
-"""The elements that are read on each axis, from the one at or before a place on."""
-A = -0.75
+"""By mode, the elements that are read along each axis, relative to the one at or below the
+point."""
+A = -0.75  # the parameter of cubic interpolation, as PyTorch and ONNX Runtime have it
 CUBIC = [(-4 * A, 1, 1, -4 * A), (8 * A, 0, 0, 8 * A), (-5 * A, -A - 3, -A - 3, -5 * A),
          (A, A + 2, A + 2, A)]  # fmt: skip
-"""The weight of each of four elements in powers of its distance, the least power first."""
+"""For each of the four elements, its weight as a polynomial of the distance, lowest power first."""
 
 Corner = tuple[Val, Val, Val]
-"""Where it is read (in range), whether it lies inside, its weight."""
+"""Where an element is read (an index in range), whether the point's own index is inside, and its
+weight."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """What is sampled: sizes of the axes, and how places are understood."""
+    """What is sampled: extents of the axes, and how coordinates are understood."""
 
     sizes: tuple[int, ...]
     mode: str
@@ -45,14 +49,15 @@ class Grid:
         return plain_strides(self.sizes)
 
     def edges(self, size: int) -> tuple[float, float]:
-        """The places of -1 and 1."""
+        """The places on an axis that the coordinates -1 and 1 stand for."""
         return (0.0, size - 1.0) if self.aligned else (-0.5, size - 0.5)
 
 
 @kernel("GridSample", Tier.VECTOR, dtypes="float32 float64")
 def grid_sample(site: Site) -> Choice:
-    """The elements around a point and their weights are found once, for all channels. Places and
-    weights are computed in the precision of the grid, sums in that of the elements."""
+    """Grid sampling. The elements around a point and their weights are found once, for all
+    channels. Places and weights are computed in the precision of the grid, sums in that of the
+    elements."""
     site.need_no_epilogue("it has no epilogue")
     x, grid = site.input(0), site.input(1)
     mode, padding = MODES[site.attr("mode")], site.attr("padding_mode")
@@ -78,7 +83,7 @@ def grid_sample(site: Site) -> Choice:
 
 
 def _point(em: Emit, over: Grid, n: Val, point: Val, points: int) -> None:
-    """All channels of one point of one picture."""
+    """All channels of one point of one image."""
     b, source, table = em.b, em.input(0), em.input(1)
     channels, rank = em.site.input(0).dims[1], len(over.sizes)
     size = prod(over.sizes)
@@ -111,13 +116,14 @@ def _point(em: Emit, over: Grid, n: Val, point: Val, points: int) -> None:
 
 
 def _place(over: Grid, g: Val, size: int) -> Val:
-    """Where g in [-1, 1] lies on an axis."""
+    """The place on an axis that coordinate g in [-1, 1] stands for."""
     place = (g + 1.0) * 0.5 * float(size - 1) if over.aligned else ((g + 1.0) * size - 1.0) * 0.5
     return rint(place) if over.mode == "nearest" else place
 
 
 def _weights(over: Grid, rest: Val, elem: Ty) -> Val:
-    """The weights of the elements around a place, `rest` behind the one before it, as a vector."""
+    """The weights of the elements around a place, as a vector; `rest` is the distance from the
+    element at or below it."""
     b, lanes, own = rest.b, len(over.reach), rest.ty
     if over.mode == "nearest":
         return b.const(1, elem)
@@ -132,7 +138,8 @@ def _weights(over: Grid, rest: Val, elem: Ty) -> Val:
 
 
 class _Inside:
-    """Points around which all elements lie inside: the innermost of them are one vector."""
+    """Points all of whose elements are inside the image: those along the last axis are one
+    vector."""
 
     def __init__(self, b: Builder, over: Grid, places: Sequence[Val], elem: Ty) -> None:
         lows = [floor(p) for p in places]
@@ -149,7 +156,7 @@ class _Inside:
             self.rows.append((sum(k * step for k, step in steps), share))
 
     def at(self, first: Ptr) -> Val:
-        """The sum of the elements from the first on, each times its weight."""
+        """The sum of the elements times their weights; `first` is the address of the first."""
         total: Val | None = None
         for distance, share in self.rows:
             values = (first + distance).load(self.lanes)
@@ -176,7 +183,7 @@ def _corners(b: Builder, over: Grid, places: Sequence[Val], elem: Ty) -> list[Co
 
 
 def _axis(over: Grid, place: Val, size: int, elem: Ty) -> list[Corner]:
-    """The elements of an axis around a place."""
+    """The elements along one axis around a place."""
     low, high = over.edges(size)
     if over.padding == "border" and over.mode != "cubic":
         place = ((place < low) | (place > high)).select(_clip(place, size), place)
@@ -191,13 +198,13 @@ def _axis(over: Grid, place: Val, size: int, elem: Ty) -> list[Corner]:
 
 
 def _clip(place: Val, size: int) -> Val:
-    """Into [0, size - 1]; NaN stays."""
+    """`place` limited to [0, size - 1]; NaN stays NaN."""
     place = (place < 0.0).select(0.0, place)
     return (place > size - 1.0).select(size - 1.0, place)
 
 
 def _reflect(place: Val, low: float, high: float) -> Val:
-    """Places outside [low, high] folded back at the borders."""
+    """`place` reflected at the borders of [low, high] until it is inside."""
     span = high - low
     if span == 0:
         return place.b.const(low, place.ty)

@@ -1,7 +1,7 @@
-"""Which kernels may compute a site, and what each of them said.
+"""Which kernels may compute a site, and what each of them answered.
 
-Look-up goes from the most special row to the reference: tier by tier, and within a tier by cost,
-then by name. `TINSMITH_KERNELS` and `compile(kernels=...)` force kernels:
+The best tier wins; within a tier the least cost; ties go to the first name. `TINSMITH_KERNELS` and
+`compile(kernels=...)` force kernels:
 
     reference                                   the numpy reference everywhere
     Conv=reference,layer1.0.conv1=conv_direct   one operator, one node (by name)
@@ -23,7 +23,7 @@ REFERENCE = "reference"
 
 @dataclass(frozen=True)
 class Candidate:
-    """One kernel's answer for one site: a choice, or the reason why not."""
+    """One kernel's answer for one site: a choice, or the reason why it declines."""
 
     kernel: str
     tier: Tier
@@ -64,8 +64,8 @@ def check_overrides(overrides: Mapping[str, str], nodes: set[str]) -> None:
 
 
 def idle(overrides: Mapping[str, str], placed: Graph) -> list[str]:
-    """The overrides that reach no node of a graph after all passes: other nodes compute what theirs
-    did."""
+    """The overrides that reach no node of `placed`, a graph after all passes: what they name was
+    fused into other nodes or replaced."""
     reached = {"*"} | _reached(placed)
     return [key for key in overrides if key not in reached]
 
@@ -95,11 +95,11 @@ UNPROVEN = "only the run can prove its sizes"
 
 
 def candidates(site: Site, force: str | None = None, checks: bool = False) -> list[Candidate]:
-    """Every kernel of the site's operator with its choices or its reason, best tier first; with
-    `checks`, only kernels that check sizes may have any.
+    """Every kernel of the site's operator with its choices or its reason, best tier first. With
+    `checks`, kernels that do not check sizes decline.
 
-    Raises KernelChoiceError where `force` names a kernel of another operator, NoKernel where that
-    declines the site.
+    Raises KernelChoiceError if `force` names a kernel of another operator, NoKernel if the forced
+    kernel declines the site.
     """
     op = site.anchor.op.name if site.anchor is not None else ELEMENTWISE
     rows = kernels_for(op)

@@ -12,10 +12,10 @@ from tinsmith.kernels.move.strided import emit_copy, plan_copy
 from tinsmith.kernels.sharing import parts_for
 from tinsmith.kernels.walk import around
 
-LOOK, TAKE = 0.2e-9, 1e-9  # seconds to look at an element, to note one (estimated)
-TOGETHER = 16  # elements that are looked at at once (estimated)
+LOOK, TAKE = 0.2e-9, 1e-9  # seconds to look at an element, and to note its place; estimated
+TOGETHER = 16  # elements that are tested together; estimated
 PLACE = Ty("u32")
-MOST = 1 << 31  # elements whose places u32 can note
+MOST = 1 << 31  # the most elements whose places can be noted (in u32)
 NUMBERS = "bool float32 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64"
 
 
@@ -26,8 +26,8 @@ def each_held(
     holds: Callable[[Val | int, int, Val | None], Val],
     put: Callable[[Val, Val], None],
 ) -> None:
-    """Call `put(n, i)` for the n-th i of `count` that `holds(i, lanes, mask)`; `size` gets their
-    number. What is put at n may be put again, until that i holds; n never exceeds i."""
+    """Call `put(n, i)` for the n-th index i below `count` for which `holds(i, lanes, mask)`; store
+    their number in `size`. A wrong `put` for n may come before the right one (n <= i always)."""
     size.store(b.index(0))
 
     def some(first: Val | int, lanes: int, mask: Val | None) -> None:
@@ -52,7 +52,8 @@ def _need_count(site: Site, elements: int) -> None:
 
 @kernel("NonZero", Tier.VECTOR, dtypes=NUMBERS, checks=True)
 def places_by_parts(site: Site) -> Choice:
-    """Parts of the elements note their flat places, which then become coordinates."""
+    """Threads note the flat indices of their parts of the elements; these then become
+    coordinates."""
     x = site.input(0)
     size, steps = x.type.size, plain_strides(x.dims)
     _need_count(site, size)
@@ -101,13 +102,13 @@ def places_by_parts(site: Site) -> Choice:
 
 
 def _notes(em: Emit, counts: int) -> Ptr:
-    """Where places are noted, after so many counts."""
+    """Where indices are noted in the scratch, behind `counts` counters."""
     return (em.scratch.cast(I64) + counts).cast(PLACE)
 
 
 @kernel("Compress", Tier.VECTOR, checks=True)
 def compress_slices(site: Site) -> Choice:
-    """The places where the condition holds are noted, then slices are copied from there."""
+    """The indices for which the condition holds are noted, then those slices are copied."""
     x, axis, given = site.input(0), site.attr("axis"), site.input(1).type.size
     _need_count(site, given)
     outer, extent, inner = (1, x.type.size, 1) if axis is None else around(x.dims, axis)

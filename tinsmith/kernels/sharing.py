@@ -1,5 +1,5 @@
-"""How threads share a kernel's work: in how many parts, and whether those are positions of every
-channel, or channels."""
+"""How threads share a kernel's work: into how many parts it is cut, and whether the parts are
+positions (of all channels) or channels (at all positions)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tinsmith.graph import Value
 from tinsmith.kernels._kernel import Emit, Phase, Site, one_phase
 
 PARTS = 16
-"""Parallel parts that work is cut into, where it has so many (estimated)."""
+"""How many parallel parts work is cut into, if it can be cut so far. Estimated."""
 ALONE = 10e-6
-"""Seconds of work up to which one thread does all of it (estimated)."""
+"""Seconds of work up to which one thread does all of it. Estimated."""
 AGAIN = 0.1
-"""Part of the time that weights take which arithmetic does not hide (estimated)."""
+"""The share of the time of reading weights that arithmetic does not hide. Estimated."""
 BEYOND = 20 * 64
-"""Bytes that are prefetched beyond the end of what a thread touches of a plane (estimated)."""
+"""Bytes that hardware prefetches behind the end of what a thread reads of a plane. Estimated."""
 
 
 def parts_for(count: int, seconds: float, most: int = PARTS) -> int:
-    """Into how many tiles, at most `most`, to cut `count` equal units of work that take so many
-    seconds together."""
+    """Into how many tiles to cut `count` equal units of work, which take `seconds` together: at
+    most `most`, and one if the work is short."""
     return max(1, min(count, most if seconds > ALONE else 1))
 
 
@@ -49,15 +49,22 @@ def by_positions(
     planes: int = 0,
     weights: float | None = None,
 ) -> bool:
-    """Whether threads should share the positions of each panel of channels, `units` of them, and
-    all read its `weights`, rather than share the `panels`, and read all channels of `source`;
-    without weights, a channel depends on itself only. `planes` are those of channels, read and
-    written, that lie apart; `read` and `weights` are in bytes."""
+    """Whether threads should share positions rather than channels.
+
+    By positions: each thread computes some of the `units` positions of every panel of output
+    channels; all threads read all `weights` (bytes). By channels: each thread computes some of the
+    `panels` panels, and all threads read all `read` bytes of `source`. Without `weights` an output
+    channel depends on its own input channel alone (depthwise).
+
+    Compared are the time of the busiest thread, and what threads read that another has written:
+    all of `source` if this kernel shares it another way than its producer did, else only the edges
+    of `planes`, the channel planes that are read or written apart from each other.
+    """
     threads, target = site.threads, site.target
     if threads == 1:
         return False
     others = (threads - 1) / threads
-    turned = others * read / threads  # that a thread needs of what was shared the other way
+    turned = others * read / threads  # what a thread reads if its producer shared the other way
     channels = source in site.by_channels
     near = BEYOND * planes + (turned if channels else 0.0)
     far = others * read if weights is not None else 0.0 if channels else turned
@@ -69,10 +76,10 @@ def by_positions(
 
 
 def whole_shares(parts: int, threads: int) -> int:
-    """At least so many parts, of which all threads get equally many."""
+    """The least multiple of `threads` that is at least `parts`: all threads get equally many."""
     return -(-parts // threads) * threads
 
 
 def uneven(parts: int, threads: int) -> float:
-    """How many times as long as an equal share the busiest thread's of so many parts takes."""
+    """The busiest thread's time divided by an equal share, for `parts` equal parts of work."""
     return whole_shares(parts, threads) / max(1, parts)

@@ -21,13 +21,13 @@ class Skip(Exception):
 
 @dataclass
 class Site:
-    """What a kernel sees: an anchor node (None for a purely elementwise region), its operands,
-    and the epilogue that must be applied to its result.
+    """What a kernel sees: an anchor node (None for a purely elementwise region), its operands, and
+    the epilogue that must be applied to its result.
 
-    `inputs` are the anchor's input Values (None where absent), `extras` the further operands of
-    the epilogue; `operands` is both. All shapes are static. `epilogue` is an Expr over
-    Leaf(0) = the anchor's result and Leaf(1 + k) = extras[k]; None where there is none. Without
-    anchor the leaves are the extras, from Leaf(0).
+    `inputs` are the anchor's inputs (None if absent), `extras` the other operands of the epilogue,
+    `operands` both in this order. All shapes are static. `epilogue` is an expression: Leaf(0) is
+    the anchor's result, Leaf(1 + k) is extras[k]. It is None if nothing was fused. Without an
+    anchor the leaves are the extras, from Leaf(0) on.
     """
 
     node: Node
@@ -38,9 +38,9 @@ class Site:
     epilogue: Expr | None
     target: Target
     precision: str = "default"
-    threads: int = 1  # that will share the work
+    threads: int = 1  # threads that will share the work
     layouts: dict[Value, Layout] = field(default_factory=dict)  # of values already produced
-    by_channels: set[Value] = field(default_factory=set)  # whose channels were shared by threads
+    by_channels: set[Value] = field(default_factory=set)  # those whose channels threads shared
 
     @property
     def operands(self) -> tuple[Value | None, ...]:
@@ -55,7 +55,7 @@ class Site:
         return self.anchor.attrs[name]
 
     def input(self, index: int) -> Value:
-        """The input, or Skip where it is absent."""
+        """The input. Raises Skip if it is absent."""
         if index >= len(self.inputs) or self.inputs[index] is None:
             raise Skip(f"input {index} is absent")
         return self.inputs[index]  # type: ignore[return-value]
@@ -64,14 +64,14 @@ class Site:
         return index < len(self.inputs) and self.inputs[index] is not None
 
     def const(self, index: int, what: str = "") -> np.ndarray[Any, Any]:
-        """The array of a constant input, or Skip."""
+        """The array of a constant input. Raises Skip for others."""
         value = self.input(index)
         if value.const is None:
             raise Skip(f"{what or f'input {index}'} ({value.name}) is not a constant")
         return value.const
 
     def need_no_epilogue(self, why: str) -> None:
-        """Skip for this reason if anything is fused to the node."""
+        """Raise Skip for this reason if anything is fused to the node."""
         if self.extras or self.epilogue is not None:
             raise Skip(why)
 
@@ -80,8 +80,8 @@ class Site:
         return self.layouts.get(value, PLAIN) if value is not None else PLAIN
 
     def extra_reads(self, layout: Layout) -> tuple[Layout, ...]:
-        """How the extras must lie where the output has `layout`: the same block, or plain where
-        their channel axis is broadcast (one element is then read for all lanes)."""
+        """The layouts that extras must have if the output has `layout`: blocked like it, or plain
+        if their channel axis has extent 1 (one element is then broadcast to all lanes)."""
         if layout.is_plain:
             return (PLAIN,) * len(self.extras)
         rank, channels = len(self.out.dims), self.out.dims[1]
@@ -98,7 +98,7 @@ class Site:
         return (*inputs, *self.extra_reads(layout))
 
     def reads_first(self, first: Layout, layout: Layout) -> tuple[Layout | None, ...]:
-        """`reads` where of the inputs only the first is read at run time."""
+        """`reads` if the first input alone is read at run time."""
         return self.reads([first, *(None for _ in self.inputs[1:])], layout)
 
 

@@ -1,4 +1,4 @@
-"""Stages as functions of their own, so that LLVM allocates registers for one at a time."""
+"""Parts of a kernel as functions of their own, so that LLVM allocates registers for each alone."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ Stage = Callable[..., None]
 
 
 def stage(em: Emit, name: str, params: str, body: Callable[..., None]) -> Stage:
-    """Emit `body(em, *indices)` as a function; returns what calls it with indices, from where `em`
-    is or, by `b`, from another function that has its parameters, such as another stage.
+    """Emit `body(em, *indices)` as a function, and return what calls it with indices: from where
+    `em` is, or (argument `b`) from another function with the same parameters, such as another
+    stage.
 
-    The function has the kernel's own parameters, and one index for each name in `params`, or a
-    pointer for each name that ends in `*`, which the body gets as one to F32.
-    Everything that `em` points to must be a parameter plus a constant.
+    The function has the kernel's own parameters, and one index for each name in `params`; a name
+    that ends in `*` is a pointer, which the body gets as a pointer to F32. Every pointer of `em`
+    must be a parameter plus a constant.
     """
     names = [(n.rstrip("*"), PTR if n.endswith("*") else I64) for n in params.split()]
     b = em.b.module.function(name, [*em.b.function.params, *names], internal=True)

@@ -1,4 +1,5 @@
-"""Non-maximum suppression: a heap of scores, whose best is compared with all kept boxes at once."""
+"""Non-maximum suppression: a heap of scores; the best box is compared with all kept ones at
+once."""
 
 from __future__ import annotations
 
@@ -7,16 +8,16 @@ from collections.abc import Sequence
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32, I64, U64, Ty
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
-from tinsmith.kernels.selected import each_held
+from tinsmith.kernels.selected import LOOK, each_held
 from tinsmith.records import dataclass
 
-LOOK, TAKE = 0.2e-9, 60e-9  # seconds to look at a score, and to take the best from the heap
+TAKE = 60e-9  # seconds to take the best score from the heap; estimated
 DTYPES = ("float32", "float32", "int64", "float32", "float32")
 
 
 @kernel("NonMaxSuppression", Tier.VECTOR, dtypes="float32", checks=True)
 def suppress(site: Site) -> Choice:
-    """One class after the other, its boxes by falling score, each against vectors of kept ones."""
+    """One class after the other: its boxes by falling score, each against vectors of kept boxes."""
     for value, name in zip(site.inputs, DTYPES, strict=False):
         if value is not None and value.dtype.name != name:
             raise Skip(f"{value.name} is {value.dtype.name}")
@@ -45,7 +46,7 @@ def suppress(site: Site) -> Choice:
 
 @dataclass(frozen=True)
 class _Room:
-    """Boxes of a class, how many may be kept, and that rounded up to whole vectors."""
+    """Workspace for one class: its boxes, the most that are kept, and that in whole vectors."""
 
     classes: int
     boxes: int
@@ -58,7 +59,7 @@ class _Room:
 
 
 def _one_class(em: Emit, over: _Room, tile: Val) -> None:
-    """The rows of one class, at the beginning of its room; their count in the scratch."""
+    """Write the rows of one class to the beginning of its scratch, and their count."""
     b, batch = em.b, tile // over.classes
     state = em.workspace.cast(I64)
     size, kept = state, state + 1
@@ -91,7 +92,7 @@ def _one_class(em: Emit, over: _Room, tile: Val) -> None:
 
 
 def _fill(heap: _Heap, size: Ptr, scores: Ptr, count: int, least: Val | None) -> None:
-    """The keys of the scores above `least`, in no order."""
+    """Collect the keys of the scores above `least`, in no order."""
     b = heap.b
     if least is None:
         with b.loop(0, count) as i:
@@ -109,9 +110,10 @@ def _fill(heap: _Heap, size: Ptr, scores: Ptr, count: int, least: Val | None) ->
 
 @dataclass(frozen=True)
 class _Heap:
-    """Keys, the least of which is at the top: the score's bits above the place of the box.
+    """A binary heap of u64 keys with the least at the top. A key is the score's bits, mapped so
+    that higher scores have lower keys, above the box's index.
 
-    Higher scores have lower keys, equal ones are told apart by their places, NaN comes last.
+    Equal scores are ordered by index; NaN comes last.
     """
 
     b: Builder
@@ -133,14 +135,14 @@ class _Heap:
             self.sink(top, (self.keys + top).load(), count)
 
     def take(self, count: Val) -> Val:
-        """The place of the best of `count`, which is taken out."""
+        """Take out the least of `count` keys; the index of its box."""
         best, last = self.keys.load(), (self.keys + (count - 1)).load()
         self.sink(self.b.index(0), last, count - 1)
         return (best & 0xFFFFFFFF).to("i64")
 
     def sink(self, start: Val, key: Val, count: Val) -> None:
-        """Put a key at `start`, or below, where all below it are greater, among the first
-        `count`."""
+        """Put a key at `start`, or further down, such that all keys below it are greater. The heap
+        has `count` keys."""
         below = _zeros(start + 1) - _zeros(count)  # levels
         with self.b.loop(0, below, carry=[start]) as loop:
             here = loop.vars[0]
@@ -161,7 +163,7 @@ def _zeros(x: Val) -> Val:
 
 
 def _box(b: Builder, at: Ptr, centred: bool) -> list[Val]:
-    """(low, low, high, high, area) of a box; which axis is first does not matter."""
+    """(low, low, high, high, area) of a box; the order of the axes does not matter."""
     first, second = [(at + k).load() for k in (0, 1)], [(at + k).load() for k in (2, 3)]
     if centred:
         halves = [size * 0.5 for size in second]
@@ -173,7 +175,7 @@ def _box(b: Builder, at: Ptr, centred: bool) -> list[Val]:
 
 
 def _overlaps(b: Builder, box: Sequence[Val], sides: Sequence[Ptr], count: Val, near: Val) -> Val:
-    """Whether a box overlaps one of the first `count` kept ones too much."""
+    """Whether a box overlaps one of the first `count` kept boxes by more than `near` allows."""
     lanes = b.target.lanes
     one = [v.splat(lanes) for v in box]
     none = b.zero(Ty("i1", lanes))
@@ -192,7 +194,7 @@ def _overlaps(b: Builder, box: Sequence[Val], sides: Sequence[Ptr], count: Val, 
 
 
 def _join(em: Emit, tiles: int, room: int) -> None:
-    """The rows of all classes one after the other, and their count."""
+    """Copy the rows of all classes one after the other, and store their count."""
     b, rows, counts = em.b, em.outs[0].pointer, em.scratch.cast(I64)
     with b.loop(0, tiles, carry=[b.index(0)]) as loop:
         total, count = loop.vars[0], (counts + loop.index).load()

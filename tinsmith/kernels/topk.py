@@ -1,4 +1,4 @@
-"""The k largest or smallest elements along an axis: sorted if they are few, else in a heap."""
+"""The k largest or smallest elements along an axis: a sorted list if k is small, else a heap."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from tinsmith.codegen.types import I1, I64, U64
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.move.strided import emit_fill
+from tinsmith.kernels.selected import LOOK
 from tinsmith.kernels.walk import around
 from tinsmith.records import dataclass
 
-STEP = 3e-9  # seconds of one level of a heap (estimated)
-LONG = 512  # elements of a row that is sorted as a whole faster than by a heap (estimated)
-LOOK = 0.2e-9  # seconds to look at an element that is not kept (estimated)
-FEW = 16  # entries that are kept sorted, for each lane (estimated)
+STEP = 3e-9  # seconds of one level of a heap; estimated
+LONG = 512  # longer rows, of which most elements are kept, are sorted faster as a whole; estimated
+FEW = 16  # the most entries of the sorted list, for each vector lane; estimated
 
 Entry = tuple[Val, ...]
-"""u64s whose order, the first before the second, is that of elements: better ones are larger."""
+"""The parts of an entry, each a u64, the most significant first: better entries are larger."""
 
 
 @kernel("TopK", Tier.VECTOR)
 def topk(site: Site) -> Choice:
-    """The best k of each row, sorted or in a heap; vectors with nothing better are passed over."""
+    """The best k of each row, sorted or in a heap; vectors with nothing better are skipped."""
     site.need_no_epilogue("two results have no epilogue")
     x, y = site.input(0), site.out
     axis = site.attr("axis") % len(x.dims)
@@ -75,7 +75,8 @@ def topk(site: Site) -> Choice:
 
 
 def _ordered(x: Val, largest: bool) -> Val:
-    """Elements as u32 or u64, the better the larger; NaN is larger than any number."""
+    """Elements as u32 or u64 that order as the elements do, the better the larger; NaN is
+    largest."""
     x = x.to("f32") if x.ty.is_half else x
     bits = max(32, x.ty.bits)
     top = 1 << (bits - 1)
@@ -98,7 +99,7 @@ class _Kept:
     b: Builder
     columns: Sequence[Ptr]
     count: int
-    worst: int  # the number of the worst one
+    worst: int  # the index of the worst entry
     largest: bool
 
     def at(self, number: Val | int, lanes: int = 1) -> Entry:
@@ -119,18 +120,18 @@ class _Kept:
         return ((key.to("u64") << 32) | (behind & 0xFFFFFFFF),)
 
     def place(self, entry: Entry) -> Val:
-        """The place of an entry on its axis."""
+        """The index on the axis that an entry stands for."""
         behind = entry[-1].to("i64") ^ -1
         return behind if len(self.columns) == 2 else behind & 0xFFFFFFFF
 
     def bar(self) -> Val:
-        """What `_ordered` must exceed to be kept."""
+        """The value that `_ordered` of an element must exceed for the element to be kept."""
         worst = (self.columns[0] + self.worst).load()
         return worst if len(self.columns) == 2 else (worst >> 32).to("u32")
 
 
 class _Sorted(_Kept):
-    """Few entries, from the best on: those behind a new one move by one place."""
+    """A sorted list, the best entry first. Inserting moves all entries behind by one place."""
 
     @property
     def lanes(self) -> int:
@@ -164,8 +165,8 @@ class _Sorted(_Kept):
 
 
 class _Heap(_Kept):
-    """Many entries, from number 1 on: each is worse than those at twice its number and next to
-    that. Those beyond the last are better than any."""
+    """A binary heap from index 1 on: entry i is worse than entries 2 i and 2 i + 1. Places behind
+    the last entry count as better than any."""
 
     @property
     def size(self) -> int:
@@ -177,7 +178,7 @@ class _Heap(_Kept):
             self.fill(self.count + 1, self.size, -1)
 
     def push(self, entry: Entry) -> None:
-        """An entry in the place of the root, or below, where all below it are better."""
+        """Replace the root by an entry: move it down until all below it are better."""
         with self.b.loop(0, self.count.bit_length() - 1, carry=[self.b.index(1)]) as loop:
             here = loop.vars[0]
             left = here * 2
@@ -210,7 +211,7 @@ def _less(a: Entry, b: Entry) -> Val:
 
 
 def _keep(kept: _Sorted | _Heap, x: Ptr, n: int) -> None:
-    """Push the first elements, then those that are better than the worst."""
+    """Push the first elements of a row, then those that are better than the worst kept."""
     b, k = kept.b, kept.count
     kept.clear()
     with b.loop(0, k) as i:

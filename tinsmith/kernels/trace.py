@@ -1,8 +1,8 @@
 """From numpy references to expressions: what an elementwise node, or a fused region, computes.
 
-The reference of an operator runs over `Traced` objects, which record the numpy functions applied
-to them with numpy's own type promotion. What a reference does beyond that (indexing, decisions
-that depend on data, dtypes without native code) makes it untraceable, and the site is skipped.
+The reference of an operator runs over `Traced` objects, which record the numpy functions that are
+applied to them, with numpy's own type promotion. A reference that does more (indexing, decisions
+that depend on data, dtypes without native code) cannot be traced, and the site is skipped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Region = tuple[Node | None, tuple[Value | None, ...], tuple[Value, ...], Expr | 
 
 Number = (bool, int, float)
 
-MOVES = 32  # steps that are followed up from a product's operand
+MOVES = 32  # the most nodes that `is_whole` follows upwards; estimated
 
 
 class Maker:
@@ -49,7 +49,7 @@ class Maker:
         return self._intern(Expr("astype", (e,), dtype))
 
     def call(self, name: str, args: Sequence[Expr], dtype: np.dtype[Any]) -> Expr:
-        """A function of operands that already have their loop's dtypes, simplified exactly."""
+        """A function call; its operands have the dtype in which it computes. Simplified exactly."""
         return simplify(self, name, tuple(args), dtype) or self._intern(
             Expr(name, tuple(args), dtype)
         )
@@ -200,7 +200,7 @@ def trace(node: Node, operands: Sequence[Traced | None]) -> Traced:
 
 
 class _Tracer:
-    """Traces the elementwise nodes of a region; leaves are given out in order of first use."""
+    """Traces the elementwise nodes of a region. Leaves are numbered in the order of first use."""
 
     def __init__(self, anchor: Node | None, outer: Mapping[Value, Value]) -> None:
         self.maker = Maker()
@@ -232,12 +232,12 @@ class _Tracer:
 
 
 def trace_region(node: Node) -> Region:
-    """(anchor, its inputs, the epilogue's further operands, the epilogue) of a node.
+    """(anchor, its inputs, the other operands of the epilogue, the epilogue) of a node.
 
-    An anchor alone has no epilogue; an elementwise node alone, or a region of them, has anchor
-    None and is all epilogue, over leaves 0, 1, ... = extras. With an anchor, leaf 0 is the
-    anchor's first output. Constants of one element become literals. Raises Skip where a part
-    cannot be traced or has no native code.
+    An anchor alone has no epilogue. An elementwise node or a region of them has anchor None and is
+    all epilogue, over leaves 0, 1, ... = extras. With an anchor, leaf 0 is the anchor's first
+    output. Constants of one element become literals. Raises Skip if a part cannot be traced or has
+    no native code.
     """
     body = node.attrs.get("body") if node.op.name == "Fused" else None
     if body is None:
@@ -289,7 +289,7 @@ def _finished(
 
 
 def _compacted(tracer: _Tracer, expr: Expr) -> tuple[Expr, tuple[Value, ...]]:
-    """The expression without the leaves that folding made needless."""
+    """The expression without the leaves that simplification has removed, and the remaining ones."""
     used: dict[int, None] = {}
     seen: set[int] = set()
     stack = [expr]
@@ -319,8 +319,9 @@ def _compacted(tracer: _Tracer, expr: Expr) -> tuple[Expr, tuple[Value, ...]]:
 
 
 def is_whole(value: Value | None) -> bool:
-    """Whether a value is integers as floats, perhaps shifted and cut (in `MOVES` steps): products
-    of such are exact, as long as no algorithm makes fractions or larger sums of them."""
+    """Whether a value is floats that hold whole numbers: integers that were cast, perhaps shifted
+    or cut on the way (`MOVES` nodes at most). Products of such are exact, if the algorithm makes no
+    fractions or larger sums of them."""
     for _ in range(MOVES):
         if value is None or value.producer is None or value.dtype != np.float32:
             return False
@@ -335,7 +336,7 @@ def is_whole(value: Value | None) -> bool:
 
 
 def make_site(node: Node, target: Target, precision: str = "default") -> Site:
-    """What kernels see of a node or fused region. Raises Skip where shapes are not static or the
+    """What kernels see of a node or fused region. Raises Skip if shapes are not static or the
     region cannot be traced."""
     for v in (*node.inputs, *node.outputs):
         if v is not None and not v.type.is_static:

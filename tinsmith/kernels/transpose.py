@@ -8,10 +8,10 @@ from tinsmith.codegen.builder import Ptr, Val
 
 
 def transpose(rows: Sequence[Val]) -> list[Val]:
-    """The columns of V vectors of V lanes, a power of two; vectors have up to four times 128 bits.
+    """The columns of V vectors of V lanes; V is a power of two, vectors have at most 512 bits.
 
-    Squares within 128-bit lanes first, then whole 128-bit lanes: each step is one shuffle
-    instruction on x86.
+    First squares within 128-bit lanes are transposed, then whole 128-bit lanes are exchanged: each
+    step is one shuffle instruction on x86.
     """
     lanes = len(rows)
     size = min(lanes, 128 // rows[0].ty.bits)
@@ -36,12 +36,12 @@ def _squares(rows: Sequence[Val], size: int) -> list[Val]:
 
 
 def _lanes(a: Val, b: Val, pattern: Sequence[int], size: int) -> Val:
-    """Whole 128-bit lanes of `size` elements picked from a and b."""
+    """128-bit lanes, each of `size` elements, picked from a and b."""
     return a.shuffle(b, [size * p + i for p in pattern for i in range(size)])
 
 
 def _across(parts: Sequence[Val], size: int) -> list[Val]:
-    """Lane q of each part, side by side, for every q."""
+    """For every q, lane q of each part side by side."""
     if len(parts) == 1:
         return list(parts)
     if len(parts) == 2:
@@ -60,7 +60,8 @@ def _across(parts: Sequence[Val], size: int) -> list[Val]:
 
 
 def blend(vectors: Sequence[Val], picks: Sequence[Sequence[int]]) -> Val:
-    """One vector: lane k is lane picks[j][k] of vectors[j], where that is not -1; else zero."""
+    """One vector, whose lane k is lane picks[j][k] of vectors[j]; -1 picks nothing, and lanes that
+    no vector gives are zero."""
     width = vectors[0].ty.lanes
     filled = [any(p[k] >= 0 for p in picks) for k in range(width)]
     value, picked = vectors[0], list(picks[0])
@@ -91,7 +92,7 @@ def joined(vectors: Sequence[Val]) -> list[Val]:
 
 
 def columns(x: Ptr, count: int, lanes: int) -> list[Val]:
-    """The `count` columns of `lanes` rows, which lie at x one after the other."""
+    """The `count` columns of `lanes` rows that lie at x one after the other."""
     vectors = [(x + i * lanes).load(lanes) for i in range(count)]
 
     def column(j: int) -> Val:

@@ -1,1 +1,1 @@
-"""Graph + chosen kernels -> Plan: order, layouts, memory, packed weights."""
+"""A placed graph and its kernels -> Plan: order of steps, layouts, memory, packed weights."""

@@ -1,8 +1,8 @@
-"""Nodes that are alike are costed once in a plan.
+"""Asks kernels once for all nodes of an equivalence class, because models repeat their layers.
 
-Models repeat their layers. What kernels say of a site depends on its operators, types, layouts and
-small constants (`site_key`), not on the arrays of weights: for the second of two such sites only
-the arrays are exchanged that a choice packs.
+Two nodes are equivalent (alike) if they have the same operator, types, layouts and small constants
+(`site_key`), whatever the values of their weights. Kernels are asked about the first; for the
+others their answers are reused, with each array that a choice packs replaced by the node's own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 
 
 Arrays = Sequence[tuple[Array, Array]]
-"""The constants of one site, and those of another in their places."""
+"""Pairs: a constant of one site, and the constant in the same place of an equivalent site."""
 
 
 @dataclass
@@ -36,8 +36,10 @@ class _Known:
 
     @cached_property
     def limits(self) -> list[tuple[Callable[[Array], bool], Array]] | None:
-        """What must hold of the arrays of a node of which the same is said; None where a choice
-        does not say which of the site's arrays it packs."""
+        """Conditions on a node's arrays under which these answers hold for it: pairs of
+        `Packed.fits` and the array of this site in whose place it is asked about the node's. None
+        if some choice packs an array that is not exactly one constant of the site: then the answers
+        are never reused."""
         own = _exchange(self.site, self.site)
         limits: dict[tuple[Callable[[Array], bool], int], Array] = {}
         for p in [p for c in self.found if c.choice is not None for p in c.choice.packed]:
@@ -49,7 +51,8 @@ class _Known:
 
 
 class Kind:
-    """What a node computes and how its operands lie. Its hash is computed once."""
+    """An equivalence class of nodes: what they compute, and how their operands lie. A dictionary
+    key whose hash is computed once."""
 
     __slots__ = ("_hash", "_key")
 
@@ -64,26 +67,27 @@ class Kind:
 
 
 class Alike:
-    """What kernels have said of the nodes of one plan."""
+    """The answers of kernels for the nodes of one plan, by equivalence class."""
 
     def __init__(self) -> None:
         self._known: dict[Kind, _Known] = {}
         self._kinds: dict[Kind, Kind] = {}
 
     def key(self, node: Node, layouts: Sequence[Layout], *context: Hashable) -> Kind:
-        """Equal for nodes of which kernels say the same."""
+        """The class of a node: equal for nodes for which kernels give the same answers."""
         first: dict[Value | None, int] = {}
         places = tuple([first.setdefault(v, i) for i, v in enumerate(node.inputs)])
         kind = Kind((node_key(node), places, tuple(layouts), *context))
         return self._kinds.setdefault(kind, kind)
 
     def keep(self, key: Kind, site: Site, found: list[Candidate]) -> None:
-        """Remember what was said of a site."""
+        """Remember the answers for a site."""
         self._known.setdefault(key, _Known(site, found))
 
     def again(self, key: Kind, node: Node) -> tuple[Site, list[Candidate], Arrays] | None:
-        """The site of a node, and the candidates of one that is alike with the arrays that stand in
-        the place of those they pack, where they mention no arrays but operands."""
+        """For a node of a class that is known: its site, the candidates, and the pairs by which to
+        exchange the arrays that these pack. None if kernels have to be asked again (see
+        `_Known.limits`)."""
         known = self._known.get(key)
         if known is None or known.limits is None:
             return None
@@ -97,7 +101,7 @@ class Alike:
 
 
 def packing(packed: Packed, arrays: Arrays) -> Packed:
-    """What packs other arrays in the same way."""
+    """The same packing of other arrays: `arrays` are the pairs (old, new)."""
     if not arrays:
         return packed
     args = [_exchanged(a, arrays) if isinstance(a, np.ndarray) else a for a in packed.args]
@@ -105,7 +109,7 @@ def packing(packed: Packed, arrays: Arrays) -> Packed:
 
 
 def _site(known: Site, node: Node) -> Site | None:
-    """The site of a node which is like that of another one."""
+    """The site of a node whose class is that of `known`; None if the two differ after all."""
     inner, outer = _body(known.node), _body(node)
     values: dict[Value | None, Value | None] = dict(
         zip(known.node.inputs, node.inputs, strict=True)
@@ -145,7 +149,7 @@ def _exchange(old: Site, new: Site) -> Arrays:
 
 
 def _is_same(array: Array, old: Array) -> bool:
-    """Whether an array is a constant as a whole, perhaps reshaped."""
+    """Whether `array` is the constant `old`, as a whole, perhaps reshaped."""
     if array is old or array.size != old.size or array.dtype != old.dtype:
         return array is old
     whole = array.flags.c_contiguous and old.flags.c_contiguous and array.size > 0
@@ -153,6 +157,6 @@ def _is_same(array: Array, old: Array) -> bool:
 
 
 def _exchanged(array: Array, arrays: Arrays) -> Array:
-    """What stands in the place of an array at the other node."""
+    """The array that takes the place of `array` at the other node."""
     old, new = next(pair for pair in arrays if _is_same(array, pair[0]))
     return new if array is old else np.ascontiguousarray(new).reshape(array.shape)

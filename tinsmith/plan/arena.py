@@ -1,4 +1,4 @@
-"""Where tensors lie in the arena, and what turns see alone in the workspace of their threads."""
+"""Where tensors lie: in the arena, or in the threads' workspace if only micro-batches see them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tinsmith.plan.tensors import Tensor
 
 
 def _last_reads(placed: list[Placed]) -> dict[Tensor, int]:
-    """For each root in the arena the last step that reads or writes any tensor of its family."""
+    """For each tensor that owns memory in the arena (a root): the last step that reads or writes it
+    or a tensor inside it."""
     last: dict[Tensor, int] = {}
     for i, step in enumerate(placed):
         for t in (*step.reads, *step.writes):
@@ -25,7 +26,7 @@ def _last_reads(placed: list[Placed]) -> dict[Tensor, int]:
 
 
 def take_over(placed: list[Placed], outputs: list[Tensor]) -> None:
-    """Let outputs lie where an operand lies that nobody needs afterwards."""
+    """Let outputs take over the memory of an operand that no later step needs."""
     last = _last_reads(placed)
     kept = {t.root for t in outputs}
     for i, step in enumerate(placed):
@@ -55,7 +56,8 @@ def take_over(placed: list[Placed], outputs: list[Tensor]) -> None:
 def arena_of(
     placed: list[Placed], outputs: list[Tensor]
 ) -> tuple[dict[Tensor, int], int, int, int]:
-    """Offsets of the arena's roots (and scratch), its size, the naive sum, the lower bound."""
+    """Offsets of the arena's roots and of steps' scratch, the arena's size, the sum of all sizes
+    without sharing, and the lower bound (`memory.lower_bound`), all in bytes."""
     buffers: dict[Tensor, Buffer] = {}
     naive = 0
     spans = _spans(placed)
@@ -100,8 +102,8 @@ def _spans(placed: list[Placed]) -> dict[int, tuple[int, int]]:
 
 
 def workspace_of(placed: list[Placed], offsets: dict[Tensor, int]) -> int:
-    """Bytes of each thread's workspace: what a kernel asks for, and behind what those of a region
-    ask for, the places of what only its turns see, which `offsets` gets."""
+    """Bytes of each thread's workspace: the most that any step's kernel asks for; in regions, the
+    tensors that only one micro-batch sees lie behind that. `offsets` gets their places."""
     most = _workspace(placed)
     for region, (first, last) in _spans(placed).items():
         buffers: dict[Tensor, Buffer] = {}
@@ -125,8 +127,8 @@ def _workspace(steps: list[Placed]) -> int:
 
 
 def check_values(graph: Graph) -> None:
-    """Raise PlanError where one result alone exceeds the machine's memory: choosing kernels for it
-    would make tables as large."""
+    """Raise PlanError if a single result exceeds the machine's memory. Called before kernels are
+    chosen, as these would make tables of such sizes."""
     memory = machine_memory()
     if memory is None:
         return
@@ -140,7 +142,7 @@ def check_values(graph: Graph) -> None:
 
 
 def check_size(graph: Graph, arena: int, offsets: Mapping[Tensor, int]) -> None:
-    """Raise PlanError, naming the largest tensor, where the arena exceeds the machine's memory."""
+    """Raise PlanError, naming the largest tensor, if the arena exceeds the machine's memory."""
     memory = machine_memory()
     if memory is not None and arena > memory:
         largest = max(offsets, key=lambda t: t.settled.nbytes)

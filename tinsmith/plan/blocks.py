@@ -1,7 +1,7 @@
 """Blocks: several anchors that one kernel computes, or that are placed one by one.
 
-The two are compared by the cost model; `explain` shows both. Where an override names a node of a
-block or its operator, the nodes are placed one by one.
+The cost model decides; `explain` shows both costs. If an override names a node of a block or its
+operator, the nodes are placed one by one.
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ from tinsmith.kernels.trace import make_site
 from tinsmith.plan.placement import Placement
 from tinsmith.records import dataclass
 
-EXPOSED = 1.2  # of the time to write and read what leaves L2; arithmetic does not hide it
+EXPOSED = 1.2
+"""The factor on the time to write and read what leaves L2, which arithmetic does not hide.
+Estimated."""
 MARGIN = 0.98
-"""A block must be estimated faster by this: kernels of their own have more ways to be chosen."""
+"""A block must be estimated to take less than this share of the time of its nodes one by one: those
+have more kernels to choose from. Estimated."""
 SMALL_MARGIN = 1.1
-"""With `memory="small"` it may be slower by this: what lies inside takes no room."""
+"""The same with `memory="small"`: the tensors inside a block need no memory. Estimated."""
 ONE_BY_ONE = "one by one"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a block runs: as one (`together`), or node by node; and why."""
+    """How a block runs: as one kernel (`together`) or node by node; and why."""
 
     together: bool
     reason: str
 
 
 def judge(placement: Placement, node: Node) -> Verdict:
-    """Whether a Block node is computed by one kernel."""
+    """Whether a Block node is computed by one kernel, and why."""
     body = node.attrs["body"]
     force = forced(node.name, "Block", placement.overrides)
     if force is not None and force in KERNELS and KERNELS[force].op == "Block":
@@ -62,7 +65,7 @@ def _is_forced(node: Node, placement: Placement) -> bool:
 
 
 def one_by_one(placement: Placement, node: Node) -> float:
-    """The cost of a block's nodes in kernels of their own. Raises Skip where one has none."""
+    """Seconds of a block's nodes in kernels of their own. Raises Skip if a node has none."""
     body = node.attrs["body"]
     layouts = dict(zip(body.inputs, map(placement.layout, node.inputs), strict=True))
     total = 0.0
@@ -76,18 +79,19 @@ def one_by_one(placement: Placement, node: Node) -> float:
 
 
 def _between(placement: Placement, nbytes: int) -> float:
-    """What the costs of two kernels do not tell: a result that leaves L2 before it is read is
-    awaited by both; threads wait for each other between the two, and read what others wrote."""
+    """Seconds between two kernels, which the costs of neither include: for a result of `nbytes`
+    that leaves L2 before it is read; and, with several threads, for waiting until all are done, and
+    for reading what another thread wrote."""
     target, threads = placement.target, placement.threads
     wait = EXPOSED * 2 * max(0, nbytes - target.l2 // 2) / target.l3_bandwidth
     if threads == 1:
         return wait
-    foreign = nbytes * (threads - 1) / threads  # shared by all threads
+    foreign = nbytes * (threads - 1) / threads  # bytes that another thread wrote, over all threads
     return wait + target.wait + foreign_time(target, foreign / threads)
 
 
 def _cheapest(placement: Placement, node: Node, layouts: dict[Value, Layout]) -> Choice:
-    """The best choice for a node of a block. Raises Skip where there is none."""
+    """The cheapest choice for a node of a block. Raises Skip if there is none."""
     try:
         site = make_site(node, placement.target, placement.precision)
         site.layouts, site.threads = layouts, placement.threads

@@ -1,7 +1,7 @@
-"""What a run of a program goes through: does the last-level cache hold its weights until the next?
+"""The working set of a run: does the last-level cache hold a program's weights until the next run?
 
-Kernels whose weights come from memory are chosen by the bytes of those; where they come from the
-last-level cache, which gives them two to three times as fast, arithmetic counts more.
+If weights come from memory, kernels are chosen by the bytes of their weights. The last-level cache
+gives them two to three times as fast, so arithmetic counts more.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from math import inf, prod
 from tinsmith.graph import Graph, Node, Value
 
 EXPANDED = 5
-"""By how much Winograd's weights outgrow the taps they are made of (F(6x6,3x3) as 24 bits: 5.3), if
-they are not kept as taps."""
-MIB = 1 << 20
+"""How many times the bytes of their taps Winograd's packed weights take (F(6x6,3x3) with 24 bits:
+5.3), unless they are kept as taps."""
+MIB = 1 << 20  # bytes
 MOST = 64 * MIB
-"""Beyond this, the cache keeps nothing of weights, however they are packed (`Target.kept`: OURS,
-EMPTY times as full, of weights that 24 bits shrink to three quarters)."""
+"""A working set beyond this counts as infinite: the last-level cache then keeps no weights, however
+they are packed. It is OURS * EMPTY bytes (`Target.kept`), where 24 bits shrink weights to 3/4."""
 
 
 def footprint(graph: Graph) -> float:
-    """Bytes that a run goes through, about: the weights as kernels may pack them, and the two
-    largest tensors that nodes make. In whole MiB, and infinite beyond MOST: graphs of nearly the
-    same then have kernels in common."""
+    """An estimate of the bytes that a run goes through: weights, as kernels may pack them, and the
+    two largest tensors that nodes make. Rounded up to whole MiB, and infinite beyond MOST, so that
+    graphs of nearly the same size share kernels."""
     weights: dict[Value, int] = {}
     windows: set[tuple[int, ...]] = set()
     for node in _with_parts(graph):
@@ -37,7 +37,7 @@ def footprint(graph: Graph) -> float:
 
 
 def _with_parts(graph: Graph) -> Iterator[Node]:
-    """All nodes, and those that fused ones are made of."""
+    """All nodes, and the nodes inside fused ones."""
     for node in graph.nodes:
         yield node
         if isinstance(body := node.attrs.get("body"), Graph):
@@ -45,5 +45,6 @@ def _with_parts(graph: Graph) -> Iterator[Node]:
 
 
 def _grows(dims: tuple[int, ...], windows: set[tuple[int, ...]]) -> bool:
-    """Whether Winograd's method may be used for a constant that is one of the convolutions'."""
+    """Whether Winograd's method may be used for weights of these dims. `windows` are the dims of
+    all weights of convolutions without groups."""
     return dims in windows and prod(dims[2:]) > 1 and dims[1] > 1

@@ -1,7 +1,8 @@
-"""The last line of defence before memory is planned: sizes that do not follow from what is read.
+"""Finds nodes whose sizes do not follow from what they read, before memory is planned for them.
 
-A type may tell sizes that only the run can prove: of a Reshape whose target is computed, where the
-model declares the result. Code that takes them for granted would read and write beyond the end.
+A type may state sizes that only the run can prove, such as those of a Reshape whose target is
+computed, if the model declares the result. Code that relied on them would read and write beyond the
+end of tensors.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ def is_native(value: Value) -> bool:
 
 
 def absorbed(graph: Graph) -> Graph:
-    """A graph in which what is declared of a result that nothing else reads is planned for that
-    result: its kernel checks the sizes, or they are compared with what its reference gives. The
-    graph itself, where there is nothing of the kind."""
+    """The graph with declared sizes taken into the node they are declared of, if nothing else reads
+    that node's result. Its kernel then checks the sizes, or they are compared with what its
+    reference gives. The same graph if there is nothing of the kind."""
     if not any(_checked_alone(node, graph) for node in graph.nodes):
         return graph
     graph = graph.clone()
@@ -43,7 +44,7 @@ def absorbed(graph: Graph) -> Graph:
 
 
 def _checked_alone(node: Node, graph: Graph) -> Value | None:
-    """What a check of sizes reads, where that is a node's result, and nothing else reads it."""
+    """The value that a check of sizes reads, if a node makes it and nothing else reads it."""
     if node.op.name != "Declared" or not is_native(node.output):
         return None
     x = node.inputs[0]
@@ -53,15 +54,15 @@ def _checked_alone(node: Node, graph: Graph) -> Value | None:
 
 
 class Gate:
-    """Looks at each node of a graph that is planned, and that nobody edits meanwhile, once."""
+    """Looks at each node of a graph once. Nobody may edit the graph meanwhile."""
 
     def __init__(self) -> None:
         self._known: dict[Node, bool] = {}
 
     def follows(self, node: Node) -> bool:
-        """Whether the static types of a node's outputs follow from its type rule over what it
-        reads: else only kernels that check the sizes may compute it, or its reference, whose
-        results are compared with the plan. Raises TypeRuleError where they contradict it."""
+        """Whether the static types of a node's outputs follow from its type rule and what it reads.
+        If not, only kernels that check sizes may compute it, or its reference, whose results are
+        compared with the plan. Raises TypeRuleError if types and rule contradict each other."""
         known = self._known.get(node)
         if known is None:
             known = self._known[node] = self._follows(node)
@@ -69,7 +70,7 @@ class Gate:
 
     def _follows(self, node: Node) -> bool:
         if not all([v.type.is_static for v in node.outputs]):
-            return True  # computed by its reference, into memory of its own
+            return True  # computed by its reference, to memory of its own
         if node.op.name in REGIONS:
             body = node.attrs["body"]
             same = _types(node.inputs) == _types(body.inputs)

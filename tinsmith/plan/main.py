@@ -1,23 +1,23 @@
 """The functions that run a plan's native segments: one call after the other, no dispatch.
 
-`void seg<i>(ptr table, i64 tid)` runs segment i; every thread of the team calls it. The table
-holds pointers: arena, weights, workspace, sync block, time stamps, counters, then inputs and
-outputs. Where there is room for time stamps (not null), each thread has `stamp_words` there, and
-adds the cycles of every step to the step's word; word 0 is when the last step ended.
+`void seg<i>(ptr table, i64 tid)` runs segment i; every thread of the team calls it. The table holds
+pointers: arena, weights, workspace, sync block, time stamps, counters, then inputs and outputs. If
+the pointer to time stamps is not null, each thread has `stamp_words` words there: word 0 is when
+the last step ended, the others add up the cycles of each step.
 
-Where a call is `entered`, `void enter(ptr table, ptr array0, ...)` is the whole of it: it gets the
-objects of the inputs and the outputs, numpy's as C sees them, and runs segment 0.
+If a plan is `entered`, `void enter(ptr table, ptr array0, ...)` is a whole call: it gets the array
+objects of inputs and outputs as C sees them, and runs segment 0.
 
-With several threads every call has a line of counters: the tiles that are done, and for each
-thread the pieces of its own part that have been taken. A thread works off its own part, so that
-what it wrote before is in its cache, and then helps the others; it goes on when all tiles are done
+With several threads every call of a kernel has counters: the tiles that are done, and, for each
+thread, how many pieces of that thread's part have been taken. A thread works off its own part
+first, whose data is in its cache, and then helps the others. It goes on when all tiles are done
 (after a call without a barrier: when none is left to take).
 
-Every plan has its own segments, so they must be cheap to compile: what is the same in all plans
+Every plan has its own segments, so they must be cheap to compile. What is the same in all plans
 (taking tiles, waiting, time stamps) are functions of a module of their own, which the cache holds.
 
-The steps of a region run in turns, one part of the batch after the other: what lies between them
-then stays in cache. A thread takes whole turns, so the steps inside need no counters.
+The steps of a region run once for each micro-batch (a turn), so that the tensors between them stay
+in cache. One thread computes a whole micro-batch, so the steps inside need no counters.
 """
 
 from __future__ import annotations
@@ -52,10 +52,11 @@ STAMP = Function("stamp", [("stamps", PTR), ("index", I64)])
 NUMBERS = ("sweeps", "groups", "tiles", "pieces", "tid")
 TAKE = Function("take", [("own", PTR), ("done", PTR), *((name, I64) for name in NUMBERS)])
 FIRST, LAST, BEGIN, END, TRIED, OWN = range(6)
-"""What a thread keeps while it takes tiles, in words: the sweeps that it has and the tiles of each,
-and whose it has looked at."""
+"""Words that a thread keeps while it takes tiles: the sweeps [FIRST, LAST) that it has taken, of
+each the tiles [BEGIN, END), and how many threads' parts it has TRIED. OWN words in all."""
 PIECES = 4
-"""Into how many pieces a thread's part of a call is cut at least, if it has as many tiles."""
+"""The least number of pieces into which a thread's part of a call is cut, if it has as many tiles.
+Estimated."""
 
 
 def main_text(plan: Plan, target: Target) -> str:
@@ -87,7 +88,7 @@ def _declare(module: Module, function: Function) -> None:
 
 
 def _stamp(module: Module) -> None:
-    """Add the cycles since the last stamp to word `index`, where there are stamps (not null)."""
+    """Add the cycles since the last stamp to word `index`, if there are stamps (not null)."""
     b = module.function(STAMP.name, STAMP.params)
     stamps, index = b.pointer("stamps", I64), b.args["index"]
     with b.when(stamps.is_some()):
@@ -99,10 +100,13 @@ def _stamp(module: Module) -> None:
 
 
 def _take(module: Module, threads: int) -> None:
-    """Count the tiles that a thread has as done and give it the next: of its own part, then of
-    what is left of the others'. A part is the same share of the `tiles` of each of the `sweeps`;
-    it is taken by pieces: some of the sweeps, in `groups`, and of each one of the `pieces` of the
-    share. None are left where BEGIN is not below END; the thread is then ready for the next call.
+    """Add the tiles that a thread has finished to the number that are done, and take the next: of
+    its own part, or else of another thread's.
+
+    Each thread's part is an equal share of the `tiles` of every one of the `sweeps`. It is taken in
+    pieces: a piece is one of `groups` groups of sweeps, and of each sweep one of `pieces` pieces of
+    the share. If nothing is left, BEGIN is not below END, and the words are ready for the next
+    call.
     """
     b = module.function(TAKE.name, TAKE.params)
     own, done = b.pointer("own", I64), b.pointer("done", I64)
@@ -171,7 +175,8 @@ def _segment(module: Module, plan: Plan, steps: list[Step], name: str) -> None:
 
 
 def _enter(module: Module, plan: Plan) -> None:
-    """The whole call: puts the addresses of the arrays that are read or written into the table."""
+    """The function of a whole call: it puts the addresses of input and output arrays into the
+    table."""
     count = len(plan.inputs) + len(plan.outputs)
     b = module.function(ENTER, [("table", PTR), *((f"array{k}", PTR) for k in range(count))])
     table = b.pointer("table", PTR)
@@ -186,7 +191,7 @@ def _enter(module: Module, plan: Plan) -> None:
 
 @dataclass
 class _Segment:
-    """What emits the steps of one segment. `waiting`: calls whose tiles may be under way."""
+    """Emits the steps of one segment. `waiting`: calls that may not be finished."""
 
     b: Builder
     module: Module
@@ -200,7 +205,7 @@ class _Segment:
     lines: int = 0
     functions: dict[str, Function] = field(default_factory=dict)
     places: dict[tuple[Ref, int], Ptr] = field(default_factory=dict)
-    """Addresses that the calls outside of turns share."""
+    """Addresses that calls outside of regions share."""
 
     def step(self, index: int, step: Step) -> None:
         b, tid = self.b, self.b.args["tid"]
@@ -221,7 +226,7 @@ class _Segment:
         self.stamp(index)
 
     def region(self, steps: list[tuple[int, Step]]) -> None:
-        """All steps for one turn after the other; threads take whole turns."""
+        """All steps of a region, for one micro-batch after the other; threads take whole ones."""
         turns = steps[0][1].turns
         if self.threads == 1:
             self.turns(steps, 0, turns)
@@ -254,12 +259,12 @@ class _Segment:
         self.waiting = []
 
     def stamp(self, index: int) -> None:
-        """Add the cycles since the last stamp to those of a step (-1: of none)."""
+        """Add the cycles since the last stamp to those of step `index` (-1: to none)."""
         self.b.call(STAMP, [self.stamps, index + 1])
 
     def share(self, done: Ptr, tiles: int, run: Callable[..., None], sweep: int = 0) -> None:
-        """Tiles for as long as any are left that no thread has taken. A sweep of fewer tiles than
-        there are threads would leave some without work: then all tiles are shared at once."""
+        """Take and run tiles as long as any are left. Sweeps of fewer tiles than threads would
+        leave some threads without work: then all tiles are shared at once."""
         b, own = self.b, self.own
         sweep = sweep if sweep >= self.threads else tiles
         sweeps, part = tiles // sweep, sweep // self.threads
@@ -276,7 +281,7 @@ class _Segment:
                     run(number * sweep + begin, number * sweep + end, 0)
 
     def caller(self, call: Call, turn: Val | None) -> Callable[..., None]:
-        """What emits the call of one function: `run(begin, end, step)`."""
+        """A function `run(begin, end, step)` that emits the call of one kernel."""
         function = self.functions.get(call.symbol)
         if function is None:
             params = [(f"p{i}", PTR) for i in range(len(call.refs))]
@@ -325,7 +330,8 @@ def _in_turns(
     tid: Val,
     run: Callable[..., None],
 ) -> None:
-    """Each thread takes the same part of the tiles at each repetition, and waits for the others."""
+    """Repeated calls: each thread runs the same tiles every time, and waits for the others
+    between."""
     begin = tid * call.tiles // threads
     end = (tid + 1) * call.tiles // threads
     with b.loop(0, call.repeat) as step:

@@ -1,8 +1,8 @@
-"""Offsets in one arena from lifetimes.
+"""Offsets in one arena, from the lifetimes of buffers.
 
 Greedy by size (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference",
 2020): the largest buffer first, each at the lowest offset where it overlaps no placed buffer that
-is alive at the same time. Graphs of few buffers are improved by a bounded exhaustive search.
+is alive at the same time. If there are few buffers, a bounded exhaustive search follows.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 
 from tinsmith.records import dataclass
 
-ALIGNMENT = 64
-EXHAUSTIVE = 7
+ALIGNMENT = 64  # bytes: a cache line
+EXHAUSTIVE = 7  # the most buffers for which all orders are tried; estimated
 FEW = 256
-"""Buffers up to which a loop finds places sooner than calls of numpy do."""
+"""The most buffers for which a Python loop finds places faster than calls of numpy. Estimated."""
 
 
 @dataclass
@@ -36,7 +36,7 @@ def align(nbytes: int) -> int:
 
 
 def assign_offsets(buffers: Sequence[Buffer]) -> int:
-    """Set every buffer's offset; the arena's size in bytes."""
+    """Set the offset of every buffer. Returns the arena's size in bytes."""
     by_size = sorted(buffers, key=lambda b: (-b.nbytes, b.start, b.end))
     peak = _place(by_size)
     bound = lower_bound(buffers)
@@ -70,11 +70,12 @@ def _place(order: Sequence[Buffer]) -> int:
 
 
 Row = tuple[int, int, int, int]
-"""Where a buffer was placed: offset, end in memory, first and last step."""
+"""A placed buffer: offset, end in memory, first and last step."""
 
 
 def _lowest(placed: Sequence[Row], size: int, start: int, end: int) -> int:
-    """The lowest offset that is free in steps [start, end]; `placed` is sorted by offset."""
+    """The lowest offset with `size` free bytes in steps [start, end]; `placed` is sorted by
+    offset."""
     offset = 0
     for at, behind, first, last in placed:
         if first > end or last < start:
@@ -87,7 +88,7 @@ def _lowest(placed: Sequence[Row], size: int, start: int, end: int) -> int:
 
 
 def _lowest_of_many(rows: np.ndarray, size: int, start: int, end: int) -> int:
-    """`_lowest` of the columns of an array."""
+    """`_lowest` for the rows of an array."""
     at, behind, first, last = rows
     alive = np.flatnonzero((first <= end) & (last >= start))
     if not alive.size:

@@ -15,20 +15,20 @@ from tinsmith.plan.placement import Placement
 
 
 class Offer(NamedTuple):
-    """The site of a node and its candidates, or the reason why there are none; and what tells the
-    node from all that are not like it, if that is known."""
+    """The answers of kernels for a node: its site and candidates, or the `reason` why there is
+    none. `computed` is the node's equivalence class (`alike.Kind`), if it is known."""
 
     site: Site | None
     found: list[Candidate]
     reason: str = ""
     computed: Hashable = None
     arrays: Arrays = ()
-    """What the candidates pack is to be exchanged by these."""
+    """Pairs (old, new): the arrays by which to replace those that the candidates pack."""
 
 
 def offer_of(placement: Placement, node: Node, force: str | None, checks: bool) -> Offer:
-    """What kernels offer for a node, `force` alone where it is given; with `checks`, those that
-    check sizes which only the run can prove."""
+    """What kernels offer for a node. `force`: only this kernel. `checks`: only kernels that check
+    sizes, because only the run can prove them."""
     if force == REFERENCE:
         return Offer(None, [], "forced")
     site, computed = None, None
@@ -58,7 +58,7 @@ def offer_of(placement: Placement, node: Node, force: str | None, checks: bool) 
 def rivals_of(
     placement: Placement, site: Site, found: list[Candidate], results: set[Value]
 ) -> list[tuple[float, Candidate]]:
-    """Seconds with conversions, and candidates, of the best tier; least first."""
+    """The candidates of the best tier with their seconds, conversions included; least first."""
     tier = max((c.tier for c in found if c.choice is not None), default=Tier.REFERENCE)
     rows = [
         (placement.total(site, c.choice, results), c)
@@ -71,7 +71,7 @@ def rivals_of(
 def best_of(
     placement: Placement, site: Site, rivals: list[tuple[float, Candidate]]
 ) -> tuple[Candidate | None, Preference | None]:
-    """The winner, and what was measured where that decided."""
+    """The winner; and the measured preference, if that decided."""
     ranking = [c for _, c in rivals]
     wanted = placement.preferences.get(site_signature(site)) if placement.preferences else None
     best = preferred(ranking, wanted)

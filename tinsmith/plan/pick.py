@@ -14,13 +14,13 @@ from tinsmith.kernels.select import Candidate
 from tinsmith.records import dataclass
 
 GROWTH, ALLOWANCE = 1.25, 64 << 10
-"""With `memory="small"`, packed constants take at most so many times their size, and so many bytes
-more (padding of few channels)."""
+"""With `memory="small"`, packed constants take at most GROWTH times their size, plus ALLOWANCE
+bytes for padding of few channels. Estimated."""
 
 
 @dataclass(frozen=True)
 class Preference:
-    """The measured winner of a site: a kernel, its choice's detail, and what was measured."""
+    """The measured winner of a site: a kernel, the detail of its choice, and the measurement."""
 
     kernel: str
     detail: str
@@ -31,9 +31,9 @@ Preferences = Mapping[str, Preference]
 
 
 def site_signature(site: Site) -> str:
-    """What sites share whose choices are equally fast: operator, attributes, shapes, epilogue, how
-    the operands lie, threads, precision. Stable between processes; the machine is not part of it.
-    """
+    """A key for sites whose choices are equally fast: operator, attributes, shapes, epilogue,
+    layouts of operands, threads, precision. Stable between processes; the machine is not part of
+    it."""
     layouts = tuple(
         str(site.layout(v)) if v is not None and v.const is None else "" for v in site.operands
     )
@@ -42,7 +42,7 @@ def site_signature(site: Site) -> str:
 
 
 def preferred(ranking: Sequence[Candidate], wanted: Preference | None) -> Candidate | None:
-    """The candidate that a preference names, as a measured one."""
+    """The candidate that a preference names, as one of the tier MEASURED; None if there is none."""
     if wanted is None:
         return None
     for c in ranking:
@@ -52,8 +52,8 @@ def preferred(ranking: Sequence[Candidate], wanted: Preference | None) -> Candid
 
 
 def lightest(site: Site, ranking: Sequence[Candidate]) -> Candidate | None:
-    """The first candidate whose packed arrays do not outgrow the constants that they replace; else
-    the one of the smallest."""
+    """The first candidate whose packed arrays do not outgrow the constants that they replace; if
+    all do, the one with the smallest."""
     own = sum(v.const.nbytes for v in site.operands if v is not None and v.const is not None)
     sizes: list[tuple[int, int]] = []
     for i, c in enumerate(ranking):
@@ -66,5 +66,5 @@ def lightest(site: Site, ranking: Sequence[Candidate]) -> Candidate | None:
 
 
 def packed_bytes(choice: Choice) -> int:
-    """Bytes of the arrays that a choice keeps."""
+    """Bytes of the packed arrays of a choice."""
     return sum(p.nbytes or np.asarray(p.make()).nbytes for p in choice.packed)

@@ -1,8 +1,8 @@
-"""Kernel and layout for every node, and the conversions between them.
+"""Chooses kernel and layouts for every node, and adds the conversions between layouts.
 
-Greedy in topological order: each node takes the choice of the best tier whose cost, with the
-conversions that its operands need, is least. Views, and concat and split where parts can lie in
-the whole, cost nothing.
+Greedy in topological order: each node gets the choice of the best tier that costs least, with the
+conversions that its operands need. Views cost nothing; nor do concat and split, if the parts can
+lie inside the whole.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tinsmith.progress import tell
 def place(
     placement: Placement, graph: Graph, turns: Iterable[Turn], settled: Callable[[Placed], None]
 ) -> list[Placed]:
-    """The steps of a graph, in which some runs of nodes compute the batch in turns; `settled`
-    is called with each as soon as its layouts are."""
+    """The steps of a graph. `turns` are runs of nodes that compute the batch in micro-batches.
+    `settled` is called with each step as soon as no later node can change its layouts."""
     placement.begin(graph)
     results = set(graph.outputs)
     starts = {turn.nodes[0]: turn for turn in turns}
@@ -56,7 +56,7 @@ def place(
 
 
 def place_node(placement: Placement, node: Node, results: set[Value]) -> None:
-    """Add the steps of one node; `results` are the values that leave the program."""
+    """Add the steps of one node. `results` are the values that leave the program."""
     if node.op.name == "Part":
         name = node.attrs["backend"]
         _place_reference(placement, node, [], f"the backend {name!r} computes it", name)
@@ -69,7 +69,7 @@ def place_node(placement: Placement, node: Node, results: set[Value]) -> None:
 
 
 def _place_view(placement: Placement, node: Node) -> bool:
-    """A node that moves no data where its input lies without gaps."""
+    """A node that moves no data, if its input has no gaps. Returns whether it was placed so."""
     if "view" not in node.op.traits or len(node.outputs) != 1:
         return False
     x, y = node.inputs[0], node.output
@@ -91,7 +91,8 @@ def _place_view(placement: Placement, node: Node) -> bool:
 
 
 def _place_parts(placement: Placement, node: Node) -> bool:
-    """A node that joins or cuts (Concat, Split, Slice), whose parts lie inside the whole."""
+    """A node that joins or cuts (Concat, Split, Slice), whose parts lie inside the whole. Returns
+    whether it was placed so."""
     if (
         "move" not in node.op.traits
         or forced(node.name, node.op.name, placement.overrides)
@@ -121,8 +122,8 @@ def _place_parts(placement: Placement, node: Node) -> bool:
 def place_native(
     placement: Placement, node: Node, results: set[Value], proven: bool = True
 ) -> None:
-    """Add a step that computes one node by a kernel, or else by its reference; where its sizes
-    are not `proven`, by a kernel that checks them."""
+    """Add a step that computes one node by a kernel, or by its reference if there is none. If its
+    sizes are not `proven`, only kernels that check them are considered."""
     force = forced(node.name, node.op.name, placement.overrides)
     room = with_room(node)
     offered, checks = (room.node, True) if room else (node, not proven)
@@ -176,8 +177,8 @@ def place_native(
 
 
 def _take(placement: Placement, value: Value, room: Tensor) -> None:
-    """Where what was counted is: at the beginning of `room`, to be copied from there if the
-    model states how much it is."""
+    """Where the results of a node that counts lie: at the beginning of `room`, which has space for
+    the most. If the model states the count, they are copied from there."""
     if not value.type.is_static:
         placement.set(value, Tensor(value.name, value.dtype, (), space="python"))
         return
@@ -219,7 +220,7 @@ def _place_reference(
 
 
 def _place_block(placement: Placement, node: Node, results: set[Value]) -> None:
-    """Place a Block node as one step, or the nodes of its body."""
+    """Place a Block node as one step, or its nodes one by one."""
     verdict = judge(placement, node)
     first = len(placement.steps)
     if verdict.together:
@@ -242,7 +243,7 @@ def _place_block(placement: Placement, node: Node, results: set[Value]) -> None:
 
 
 def _place_turns(placement: Placement, turn: Turn, results: set[Value]) -> None:
-    """Add the steps of one turn, marked as a region of their own."""
+    """Add the steps of one micro-batch, marked as a region of their own."""
     first = len(placement.steps)
     region = 1 + max((s.region for s in placement.steps), default=0)
     for outer, inner in turn.cut.items():

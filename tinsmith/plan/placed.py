@@ -1,4 +1,4 @@
-"""A step before memory is planned."""
+"""A step as it is placed, before memory is planned."""
 
 from __future__ import annotations
 
@@ -34,27 +34,29 @@ class Placed:
     scratch: Tensor | None = None
     reason: str = ""
     rivals: list[tuple[float, Candidate]] = field(default_factory=list)
-    """Seconds with conversions, and candidates of the best tier, least first."""
+    """The candidates of the best tier with their seconds, conversions included; least first."""
     measured: Preference | None = None
     region: int = 0
-    """The region whose turns run the step; 0 for none."""
+    """The number of the region that the step belongs to (its micro-batches run the step), or 0."""
     turns: int = 1
     computed: Hashable = None
-    """What tells the node from all that are not like it, where that was asked for."""
+    """The node's equivalence class (`alike.Kind`), if it is known."""
     counted: bool = False
-    """Whether the outputs have room for the most, and the last is the count of what is there."""
+    """Whether the outputs have space for the most elements, and the last output is their count."""
     stated: int = -1
-    """The count that the model states, or -1."""
+    """The count that the model states; -1 if it states none."""
     arrays: Arrays = ()
-    """What to pack in the place of the arrays that the choice, made for another node, mentions."""
+    """Pairs (old, new): the arrays to pack in place of those that the choice mentions, if the
+    choice was made for an equivalent node."""
 
     packed: list[Kept] = field(default_factory=list)
-    """Where the arrays lie that the choice packs, and the code of its phases, once made."""
+    """Where the arrays that the choice packs lie, once they are packed; `codes` likewise: the code
+    of its phases."""
     codes: list[Code] = field(default_factory=list)
 
     @property
     def tensors(self) -> list[Tensor]:
-        """What the step reads and writes of the program's memory."""
+        """The tensors in the program's memory that the step reads and writes."""
         return [t for t in (*self.reads, *self.writes) if t is not None and t.is_static]
 
     @property
@@ -63,10 +65,10 @@ class Placed:
 
     @property
     def packings(self) -> list[Packed]:
-        """What the choice packs, of the node's own arrays."""
+        """The packed arrays of the choice, for the node's own constants."""
         return [packing(p, self.arrays) for p in self.choice.packed] if self.choice else []
 
     @property
     def rank(self) -> int:
-        """The place of the choice among the candidates."""
+        """The position of the choice among the candidates."""
         return next((i for i, c in enumerate(self.candidates) if c.choice is self.choice), -1)

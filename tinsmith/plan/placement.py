@@ -1,6 +1,6 @@
-"""Where the values of a graph lie so far, in which layouts, and the steps that put them there.
+"""The state of a placement: where values lie so far, in which layouts, and the steps added so far.
 
-`place` decides; what it decides is written down here, and read from here by all who help it.
+`place` decides, and records its decisions here; its helpers read them from here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tinsmith.plan.tensors import Tensor
 
 
 class Placement:
-    """The placement of one static graph on one target, while it is made; used once."""
+    """The placement of one static graph on one target, while it is being made. Used once."""
 
     def __init__(
         self,
@@ -50,25 +50,25 @@ class Placement:
         self.alike = Alike()
 
     def again(self, threads: int) -> Placement:
-        """Another one, which has placed nothing, for so many threads."""
+        """An empty placement with the same options for another number of threads."""
         return Placement(
             self._machine, self.overrides, self.precision, threads, self.preferences, self.small,
             self.gate,
         )  # fmt: skip
 
     def share(self, threads: int) -> None:
-        """Let so many threads share the nodes that are placed from now on."""
+        """Let `threads` threads share the nodes that are placed from now on."""
         self.threads = threads
         self.target = self._machine if threads > 1 else replace(self._machine, wait=0.0)
 
     def begin(self, graph: Graph) -> None:
-        """Give the inputs their places."""
+        """Give the graph's inputs their tensors."""
         for i, v in enumerate(graph.inputs):
             space = "input" if is_native(v) else "python"
             self.homes[v] = Tensor(v.name, v.dtype, dims_of(v), space=space, index=i)
 
     def site(self, node: Node) -> Site:
-        """What kernels see of a node. Raises Skip where it is not static and native."""
+        """What kernels see of a node. Raises Skip if it is not static and native."""
         self.check(node)
         site = make_site(node, self.target, self.precision)
         site.layouts, site.threads = self._layouts, self.threads
@@ -76,7 +76,7 @@ class Placement:
         return site
 
     def check(self, node: Node) -> None:
-        """Raise Skip where a node is not static and native."""
+        """Raise Skip if a node is not static and native."""
         for v in (*node.inputs, *node.outputs):
             if v is None:
                 continue
@@ -91,7 +91,7 @@ class Placement:
                 raise Skip(f"{v.name} is empty")
 
     def total(self, site: Site, choice: Choice, results: set[Value]) -> float:
-        """The choice's cost with the conversions that it would need."""
+        """Seconds of a choice, with those of the conversions that it would need."""
         total = choice.cost
         for value, layout in zip(site.operands, choice.reads, strict=True):
             if value is None or layout is None or value.const is not None:
@@ -114,7 +114,7 @@ class Placement:
         return self._layouts.get(value, PLAIN) if value is not None else PLAIN
 
     def rename(self, names: Mapping[Value, Value | None]) -> None:
-        """Let each key lie where its value lies."""
+        """Let each key lie where its value lies (None: nowhere)."""
         for new, old in names.items():
             if old in self.homes:
                 self.homes[new] = self.homes[old]
@@ -123,11 +123,11 @@ class Placement:
                 self._copies[new] |= self._copies[old]
 
     def home(self, value: Value) -> Tensor:
-        """Where a value has been put."""
+        """The tensor in which a value was first put."""
         return self.homes[value]
 
     def tensors(self, value: Value) -> list[Tensor]:
-        """Where a value has been put, and its copies in other layouts."""
+        """The tensor in which a value was first put, and its copies in other layouts."""
         return [self.homes[value], *self._copies[value].values()]
 
     def set(self, value: Value, tensor: Tensor) -> None:
@@ -136,7 +136,7 @@ class Placement:
         self._layouts[value] = Layout(tensor.block)
 
     def read(self, value: Value, layout: Layout, dims: tuple[int, ...]) -> Tensor:
-        """The tensor from which a step reads a value in a layout; adds a conversion if need be."""
+        """The tensor from which a step reads a value in a layout. Adds a conversion if needed."""
         if value.const is not None:
             key = (dims, layout.block)
             found = self._copies[value].get(key)
@@ -159,7 +159,7 @@ class Placement:
         return self.copy(value, dims, layout)
 
     def copy(self, value: Value, dims: tuple[int, ...], layout: Layout) -> Tensor:
-        """A conversion of a value, shared by all readers of the same block."""
+        """A converted copy of a value, which all readers that want the same block share."""
         key = (dims, layout.block)
         copy = self._copies[value].get(key)
         if copy is None or not copy.covers(layout):
@@ -175,7 +175,7 @@ class Placement:
         return copy
 
     def convert(self, value: Value, source: Tensor, dest: Tensor) -> None:
-        """Add a step that copies `source` into `dest`, which has the same dims."""
+        """Add a step that copies `source` to `dest`, which has the same dims."""
         shaped = Value(value.graph, Type(value.dtype, dest.dims), dest.name)
         node = Node(value.graph, RELAYOUT, (shaped,), {}, dest.name, Origin(name=dest.name), 0.0)
         site = Site(node, node, (shaped,), (), (shaped,), None, self.target)
@@ -186,7 +186,7 @@ class Placement:
         )  # fmt: skip
 
     def deliver(self, value: Value, index: int) -> Tensor:
-        """Where output `index` is: written there directly where its producer can."""
+        """The tensor of program output `index`; its producer writes it directly, if it can."""
         if value.const is not None and not is_native(value):
             return Tensor(
                 value.name, value.dtype, dims_of(value), space="python", array=value.const

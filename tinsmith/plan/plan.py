@@ -1,4 +1,4 @@
-"""The plan: what runs in which order on which memory. Data only: frozen, printable, savable."""
+"""The plan: what runs in which order on which memory. Data only: frozen, printable, storable."""
 
 from __future__ import annotations
 
@@ -7,35 +7,40 @@ from typing import Any, NamedTuple
 from tinsmith.plain import decode
 
 ARENA, WEIGHTS, WORKSPACE, SYNC, STAMPS, COUNTERS, HEADER, PORTS = range(8)
-"""Slots of the table of pointers that generated code gets; from PORTS on inputs, outputs, then
-shared weights. HEADER holds a number: after so many bytes of an array object comes the address of
-its elements."""
+"""Slots of the table of pointers that generated code gets. From PORTS on: inputs, outputs, then
+weights shared with other programs. HEADER is a number, not a pointer: how many bytes into an array
+object the address of its elements is stored."""
 ENTER = "enter"
-"""The function that is a whole call, where the plan is `entered`."""
+"""The name of the function that is a whole call, if the plan is `entered`."""
 MOST_ENTERED = 64
-"""A call of as many arrays is one of a function; ctypes takes no more than some hundred."""
+"""The most arrays of such a function: ctypes takes no more than some hundred arguments."""
 
 LINE = 8
-"""Counters are so many words apart: threads do not write to one cache line."""
+"""Words (of 8 bytes) from one counter to the next: threads do not write to one cache line."""
+SLACK = 4096
+"""Bytes after arena, weights and workspace that code may read, but not write (docs/kernels.md)."""
 
 
 class Ref(NamedTuple):
     """An address: byte `offset` in a memory space ("arena", "weights", "workspace", "input" or
-    "output"); `index` tells which input or output, or whose weights: the program's own (0),
-    or those of an earlier program that it shares."""
+    "output"). `index` tells which input or output; for weights, whose: 0 for the program's own,
+    else those of an earlier program that it shares."""
 
     space: str
     offset: int = 0
     index: int = 0  # pyright: ignore[reportIncompatibleMethodOverride]
     stride: int = 0
-    """Bytes to where the next turn of a region finds it."""
+    """Bytes from one micro-batch of a region to the next."""
 
 
 class Call(NamedTuple):
-    """One native function over `tiles`; `barrier`: they, and those of the calls before, must be
-    done before the next call begins. `workspace` is the bytes of workspace that each thread owns
-    (0: none). `repeat`: so many times in sequence, each done before the next begins. `sweep`: how
-    many tiles threads share at a time (0: all)."""
+    """One kernel function over `tiles`.
+
+    barrier    its tiles, and those of the calls before, must be done before the next call begins
+    workspace  bytes of workspace for each thread (0: none)
+    repeat     how often it runs, each time after the last is done
+    sweep      how many tiles threads share at a time (0: all)
+    """
 
     symbol: str
     refs: tuple[Ref, ...]
@@ -47,8 +52,8 @@ class Call(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """A plain tensor that a reference step reads or writes: an address, or a named array that only
-    reference steps see (`ref` is None)."""
+    """A plain tensor that a reference step reads or writes: an address; or, if `ref` is None, a
+    named array that only reference steps see."""
 
     name: str
     dtype: str
@@ -57,14 +62,16 @@ class Operand(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One node of the placed graph (or a conversion between layouts).
+    """One node of the placed graph, or a conversion between layouts.
 
-    `fault`: what it means if the code has set the four bytes at `fault_at` of the arena.
-    kind: "native" (calls), "reference" (numpy), "view" (no work). `cost` is the model's seconds.
-    Steps of one `region` (not 0) follow each other, and run one after the other for each of its
-    `turns`, a whole turn on one thread; cost, flops and bytes are those of all turns.
-    A native step has `writes` only where it counts: a dim of -1 is what the last of them holds,
-    which must be `stated`, if the model does state it (not -1).
+    kind    "native" (calls), "reference" (numpy), or "view" (no work)
+    cost    estimated seconds
+    fault   what it means if the code has set the four bytes at `fault_at` of the arena
+    region  steps of one region (not 0) follow each other, and run one after the other for each of
+            its `turns` micro-batches, each of which one thread computes; cost, flops and bytes are
+            those of all micro-batches
+    writes  of a native step: only if it counts. A dim of -1 is then the number that the last of
+            them holds; that must be `stated`, if the model states it (-1: it does not)
     """
 
     name: str
@@ -87,8 +94,8 @@ class Step(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Bytes: the arena's `peak`, the sum of all its tensors without sharing (`naive`), the most
-    that is alive at one step (`lower_bound`), packed and constant weights, workspace, code."""
+    """Bytes of memory: the arena (`peak`), all its tensors without sharing (`naive`), the most that
+    is alive at one step (`lower_bound`), packed and constant weights, workspace, code."""
 
     peak: int
     naive: int
@@ -109,7 +116,7 @@ class Memory(NamedTuple):
 
 
 class Port(NamedTuple):
-    """An input or output of a program: name, dtype name, static shape."""
+    """An input or output of a program: name, name of the dtype, static shape."""
 
     name: str
     dtype: str
@@ -142,13 +149,13 @@ class Plan(NamedTuple):
         )
 
     def addressed(self) -> set[int]:
-        """The inputs whose memory native code reads, by index."""
+        """The indices of inputs whose memory native code reads."""
         calls = (c for s in self.steps for c in s.calls)
         return {r.index for c in calls for r in c.refs if r.space == "input"}
 
     def segments(self) -> list[tuple[str, list[Step]]]:
-        """In order: runs of native steps, and reference steps one by one, with their kind. A step
-        that counts is the last of its run."""
+        """Runs of native steps, and single reference steps, in order, each with its kind. A step
+        that counts ends its run."""
         runs: list[tuple[str, list[Step]]] = []
         for step in self.steps:
             if step.kind == "view":
@@ -162,12 +169,13 @@ class Plan(NamedTuple):
 
     @property
     def stamp_words(self) -> int:
-        """Words that a thread has for the time stamps of a segment."""
+        """Words for the time stamps of one thread in a segment."""
         return 1 + max((len(steps) for _, steps in self.segments()), default=0)
 
     @property
     def counter_words(self) -> int:
-        """i64 counters that the largest segment needs: for each call one line, and one a thread."""
+        """The counters (i64) of the largest segment: a line for each call, and one for each
+        thread."""
         if self.threads == 1:
             return 0
         calls = [
@@ -176,12 +184,12 @@ class Plan(NamedTuple):
         return max(calls, default=0) * LINE * (1 + self.threads)
 
     def to_json(self) -> list[Any]:
-        """Plain data for `from_json`: rows without names, so that it is small and read fast."""
+        """Plain data for `from_json`: rows without names, which are small and fast to read."""
         return list(self)
 
     @staticmethod
     def from_json(data: list[Any]) -> Plan:
-        """Raises Misfit where the data is no plan."""
+        """The plan in such data. Raises Misfit if it is no plan."""
         return decode(Plan, data)
 
     def __str__(self) -> str:

@@ -26,35 +26,35 @@ from tinsmith.plan.pick import Preferences
 from tinsmith.plan.place import place
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.placement import Placement
-from tinsmith.plan.plan import Call, Memory, Operand, Plan, Port, Ref, Step
+from tinsmith.plan.plan import SLACK, Call, Memory, Operand, Plan, Port, Ref, Step
 from tinsmith.plan.shelf import Blob, Kept, Key, Shelf, key_of
 from tinsmith.plan.tensors import Tensor
 from tinsmith.plan.when import choose_turns, forced_turns
 from tinsmith.records import dataclass
 
-SLACK = 4096
 MAIN, HELPERS = "main", "helpers"
 WORTH_DIVIDING = 20e-6
-"""Programs of fewer seconds run on the calling thread: waking others would cost more."""
+"""Seconds of a program below which it runs on the calling thread alone: waking other threads would
+cost more. Estimated."""
 
 
 @dataclass
 class Built:
-    """A plan with what a Program is made of: `codes` (symbol -> LLVM IR; MAIN holds the segment
+    """A plan with what a Program is made of: `codes` (symbol -> LLVM IR; MAIN has the segment
     functions), `weights` (byte offset, array), and the nodes of reference steps by step name."""
 
     plan: Plan
     codes: dict[str, str]
     weights: list[tuple[int, np.ndarray[Any, Any]]]
-    """Empty where a sink took them."""
+    """Empty if a sink took them."""
     nodes: dict[str, Node]
     constants: dict[str, np.ndarray[Any, Any]]
     placed: list[Placed]
     own_bytes: int = 0
-    """Bytes of the program's own weights; others lie in blobs of earlier programs (`shared`)."""
+    """Bytes of the program's own weights. Others lie in blobs of earlier programs (`shared`)."""
     shared: list[Blob] = field(default_factory=list)
     made: list[tuple[Key, Kept]] = field(default_factory=list)
-    """What later programs may find among the own weights."""
+    """The packed arrays among the own weights that later programs may share."""
 
     @property
     def rows(self) -> tuple[tuple[int, int], ...]:
@@ -63,7 +63,7 @@ class Built:
 
 
 class Sink(Protocol):
-    """Takes code and weights as they are made, so that compiling and writing go on meanwhile."""
+    """Takes code and weights as they are made, so that compiling and writing to disk overlap."""
 
     def code(self, symbol: str, text: str) -> None: ...
 
@@ -92,7 +92,7 @@ class _State:
                 self.sink.code(symbol, text)
 
     def packed(self, packed: Packed) -> Kept:
-        """Where lies what a kernel packs; it is made unless it has been before."""
+        """Where the array of `packed` lies. It is made, unless it has been before."""
         key = key_of(packed.pack, *packed.args)
         return self._known(key) or self._put(np.ascontiguousarray(packed.make()), key)
 
@@ -102,7 +102,7 @@ class _State:
         return self._known(key) or self._put(array, key)
 
     def ref(self, kept: Kept, before: int = 0) -> Ref:
-        """The address of an array, `before` bytes further on."""
+        """The address of byte `before` of an array."""
         if kept.blob is None:
             return Ref("weights", kept.offset + before)
         if kept.blob not in self.shared:
@@ -112,7 +112,7 @@ class _State:
         return Ref("weights", kept.offset + before, index)
 
     def flops(self, s: Placed) -> float:
-        """Arithmetic operations of a step; those of alike nodes are counted once."""
+        """Arithmetic operations of a step; equivalent nodes are counted once."""
         if s.computed is None:
             return flops_of(s.node)
         known = self._flops.get(s.computed)
@@ -122,12 +122,12 @@ class _State:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all weights that the program reads, each counted once."""
+        """Bytes of all weights that the program reads, each array once."""
         return self.own_bytes + sum(map(align, self.borrowed.values()))
 
     def _known(self, key: Key) -> Kept | None:
         known, kept = self.kept.get(key.name, (None, None))
-        if known is not None and known.lives:  # memory that is gone may have been used again
+        if known is not None and known.lives:  # freed memory may hold another array by now
             return kept
         kept = self.shelf.made(key)
         if kept is not None:
@@ -163,10 +163,10 @@ def make_plan(
 ) -> Built:
     """Plan a graph for a target. Nodes whose shapes are not static run as reference steps.
 
-    `preferences` names measured winners by the signatures of their sites; with `small`, kernels
-    whose packed weights outgrow the model's are left out. Weights that lie on the `shelf` are read
-    from there. `turns` tells in how many turns the batch is computed wherever it can be (1: at
-    once everywhere); None leaves it to the cost model.
+    `preferences` are measured winners, by the signatures of their sites. `small` leaves out kernels
+    whose packed weights outgrow the model's. Weights that the `shelf` has are shared. `turns` is
+    the number of micro-batches in which the batch is computed wherever that is possible (1: never);
+    None leaves it to the cost model.
     """
     check_values(graph)
     graph = absorbed(graph)
@@ -211,8 +211,8 @@ def make_plan(
 def _place(
     graph: Graph, placement: Placement, turns: int | None, state: _State
 ) -> list[Placed] | None:
-    """The steps of a graph, with their code; None, and nothing generated, where several threads
-    would share what one does in less time than it takes to wake the others."""
+    """The steps of a graph, with their code. None, with nothing generated, if the program is so
+    short that several threads would take longer than one."""
     if turns is None:
         regions = choose_turns(graph, placement.again, placement.threads)
     else:
@@ -346,7 +346,7 @@ def _step(
 
 
 def _counted(s: Placed, state: _State, offsets: dict[Tensor, int]) -> tuple[Operand, ...]:
-    """What a step that counts has found, but for outputs of stated sizes; and the count."""
+    """The outputs of a step that counts (but those of stated sizes), and the count itself."""
     assert s.node is not None
     *found, count = [_operand(t, state, offsets) for t in s.writes]
     pairs = [(o, v) for o, v in zip(found, s.node.outputs, strict=True) if not v.type.is_static]
@@ -376,8 +376,9 @@ def _zero_calls(
 
 
 def _halo_parts(spec: Spec, s: Placed) -> int:
-    """Into how many shares of its first spatial axis a halo is cut: where threads share positions
-    of what lies in it, or nobody says what they share, each zeroes what is next to its own."""
+    """Into how many shares of its first spatial axis the halo of a tensor is cut. If threads share
+    the positions of that tensor, or it is unknown what they share, each thread zeroes the halo
+    beside its own positions."""
     assert s.site is not None and s.choice is not None
     several = s.site.threads > 1 and s.turns == 1 and spec.dims[0] == 1
     near = several and not s.choice.by_channels and spec.spatial[0] >= s.site.threads

@@ -1,4 +1,4 @@
-"""Steps whose layouts no later node can change, found while later nodes are still being placed."""
+"""Finds steps whose layouts no later node can change, while later nodes are still being placed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tinsmith.plan.placement import Placement
 
 
 class Settling:
-    """Gives `take` each step of a placement, in order, once its tensors are settled.
+    """Calls `take` with each step of a placement, in order, as soon as its tensors are settled.
 
-    A reader may widen a tensor, or let it lie inside another one: tensors are settled when every
-    reader of every value that shares their memory has been placed.
+    A reader may widen a tensor's halo, or let the tensor lie inside another one. So a tensor is
+    settled when all readers of all values that share its memory have been placed.
     """
 
     def __init__(self, placement: Placement, graph: Graph, take: Callable[[Placed], None]) -> None:
@@ -28,7 +28,7 @@ class Settling:
         self._done = 0
 
     def after(self, nodes: Iterable[Node]) -> None:
-        """Go on where the next nodes of the graph have been placed."""
+        """Continue after `nodes`, the next nodes of the graph, have been placed."""
         for n in nodes:
             self._open.update(v for v in n.outputs if v in self._read)
             self._open.difference_update(self._closing.get(n, ()))
@@ -44,7 +44,7 @@ class Settling:
             self._settle(step)
 
     def finish(self) -> None:
-        """Go on to the end: all nodes have been placed."""
+        """Settle all remaining steps: all nodes have been placed."""
         for step in self._placement.steps[self._done :]:
             self._settle(step)
 

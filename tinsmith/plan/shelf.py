@@ -1,7 +1,7 @@
-"""Packed weights that programs share: an array is packed once, and lies once in memory.
+"""Packed weights that the programs of a model share: each array is packed once, and kept once.
 
-Programs of one model for different input shapes mostly pack the same arrays. Each program has a
-blob of its own, with what no earlier one has, and reads the rest from the blobs of earlier ones.
+Programs for different input shapes mostly pack the same arrays. Each program has a blob of its own
+with the arrays that no earlier program has, and reads the others from earlier programs' blobs.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
 OPEN = 8
-"""Programs read the blobs of at most so many others (the largest): a blob is kept as a whole."""
+"""The most other blobs (the largest) that a program reads from: a blob is kept in memory as a
+whole. Estimated."""
 
-PROBE = 256  # bytes that are compared before all are
+PROBE = 256  # bytes that are compared before whole arrays are; estimated
 
 
 @dataclass(eq=False)
 class Blob:
-    """Packed weights in one aligned buffer. `rows` has (offset, bytes) of each array; `file` is the
-    name of the stored program that holds them ("": none does), and `tag` tells that file from
-    others of its name."""
+    """Packed weights in one aligned buffer. `rows` has (offset, bytes) of each array. `file` is the
+    name of the stored program that holds them ("" for none), `tag` identifies that file's content:
+    another file may get the same name later."""
 
     data: Array
     rows: tuple[tuple[int, int], ...] = ()
@@ -40,20 +41,21 @@ class Blob:
 
 
 class Key(NamedTuple):
-    """What an array was made of: equal names mean equal arrays, while all owners of the memory
-    that they mention live."""
+    """What an array was made of. Equal names mean equal arrays, as long as all `owners` live: a
+    name contains addresses of memory that they own."""
 
     name: Hashable
     owners: tuple[Callable[[], Any], ...]
 
     @property
     def lives(self) -> bool:
+        """Whether all owners live."""
         return all(owner() is not None for owner in self.owners)
 
 
 class Kept(NamedTuple):
-    """Where a packed array lies: `offset` bytes into `blob`. `blob` is None while the array belongs
-    to the program that is being made, whose blob does not exist yet. `nbytes` is its size."""
+    """Where a packed array lies: `offset` bytes into `blob`, `nbytes` long. `blob` is None while
+    the array belongs to the program that is being made, whose blob does not exist yet."""
 
     blob: Blob | None
     offset: int
@@ -62,8 +64,8 @@ class Kept(NamedTuple):
 
 
 def key_of(*made: Array | Hashable) -> Key:
-    """The key of an array as it lies in memory, or of what a function, which is first, gives for
-    arrays and hashable values."""
+    """The key of an array as it lies in memory; or, if the first argument is a function, of its
+    result for the other arguments (arrays and hashable values)."""
     names: list[Hashable] = []
     owners: list[Callable[[], Any]] = []
     for arg in made:
@@ -85,7 +87,7 @@ def _memory(array: Array) -> tuple[Hashable, Callable[[], Any]]:
 
 
 class Shelf:
-    """The packed weights of the programs of one model. It keeps none of them alive. Not
+    """The packed weights of the programs of one model. It does not keep them alive. Not
     thread-safe."""
 
     def __init__(self) -> None:
@@ -94,7 +96,7 @@ class Shelf:
         self._made: dict[Hashable, tuple[Key, weakref.ref[Blob], Kept]] = {}
 
     def made(self, key: Key) -> Kept | None:
-        """Where what a key names lies already."""
+        """Where the array of a key lies, if some program has it."""
         known, ref, kept = self._made.get(key.name, (None, None, None))
         if known is None or ref is None or kept is None or not known.lives:
             return None
@@ -102,7 +104,7 @@ class Shelf:
         return None if blob is None or ref not in self._open else kept._replace(blob=blob)
 
     def same(self, array: Array) -> Kept | None:
-        """Where an array of the same bytes lies already."""
+        """Where an array of the same bytes lies, if some program has it."""
         flat = array.reshape(-1).view(np.uint8)
         head = flat[:PROBE].tobytes()
         for blob in filter(None, (ref() for ref in self._open)):

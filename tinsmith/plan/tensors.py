@@ -1,4 +1,4 @@
-"""Tensors in memory: layouts that settle when all readers are known, and who shares whose bytes."""
+"""Tensors in memory: their layouts, which settle when all readers are known, and shared memory."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from tinsmith.records import dataclass
 
 @dataclass(eq=False)
 class Tensor:
-    """One tensor as some step writes it and others read it.
+    """One tensor, as one step writes it and others read it.
 
-    space: "arena", "input", "output", "weights", or "python" (a numpy array that only reference
-    steps see). A tensor with a `parent` shares its memory: the whole of it under other dims
-    (`part` None), or the part that begins at `part` channels (blocked) or elements (plain).
-    `pinned` tensors take no halo. `array` is a constant's buffer, already in the layout.
-    `in_turns`: the part of the parent along axis 0 that a turn of a region sees. `region`: only
-    that region's turns see the tensor, each thread its own.
+    space     "arena", "input", "output", "weights", or "python" (an array that only reference steps
+              see)
+    parent    the tensor whose memory it shares: the whole of it under other dims (`part` is None),
+              or the part that begins at channel (blocked) or element (plain) `part`
+    pinned    it must not get a halo
+    array     the buffer of a constant, already in the layout
+    in_turns  it is the part of its parent, along axis 0, that one micro-batch of a region sees
+    region    if not 0: only micro-batches of that region see it, and each thread has its own
     """
 
     name: str
@@ -39,15 +41,15 @@ class Tensor:
     in_turns: bool = False
     region: int = 0
     far: Tensor | None = None
-    """Some tensor above, which was the root when last asked for."""
+    """A tensor above this one that was the root when last asked for (a shortcut)."""
     seen: Tensor | None = None
-    """The part that one turn sees, this one or above, once settled."""
+    """The part that one micro-batch sees: this tensor or one above it, once settled."""
     shift: int = 0
-    """Bytes from the root's element (0, ...) to this tensor's, once settled."""
+    """Bytes from element (0, ...) of the root to that of this tensor, once settled."""
 
     @property
     def line(self) -> Iterator[Tensor]:
-        """The tensor and all above it, up to the root. There may be thousands."""
+        """The tensor, its parent, and so on up to the root. There may be thousands."""
         t: Tensor | None = self
         while t is not None:
             yield t
@@ -65,7 +67,7 @@ class Tensor:
 
     @property
     def top(self) -> Tensor:
-        """The root, or the part of it that one turn sees."""
+        """The root, or the part of it that one micro-batch sees."""
         return self.seen or self.root
 
     @property
@@ -73,7 +75,7 @@ class Tensor:
         return self.space != "python"
 
     def covers(self, wanted: Layout) -> bool:
-        """Whether a reader that wants this layout can read the tensor, now or once widened."""
+        """Whether a reader that wants this layout can read the tensor, as it is or once widened."""
         if self.block != wanted.block:
             return False
         if not any(map(any, wanted.halo)):
@@ -87,12 +89,12 @@ class Tensor:
         return any(t.pinned or (t.parent is not None and t.part is None) for t in self.line)
 
     def pin(self) -> None:
-        """Refuse halos from now on (a reader relies on gapless memory)."""
+        """Refuse halos from now on: a reader relies on memory without gaps."""
         for t in self.line:
             t.pinned = True
 
     def widen(self, wanted: Layout) -> None:
-        """Ask for at least this halo."""
+        """Ask for at least the halo of `wanted`."""
         for t in self.line:
             if not t.block or not any(map(any, wanted.halo)):
                 return
@@ -104,7 +106,7 @@ class Tensor:
         return any(map(any, self.halo))
 
     def settle(self) -> None:
-        """Fix `spec`, from the root down; call when every reader has been placed."""
+        """Fix `spec`, from the root down. Call it when every reader has been placed."""
         for t in reversed(list(takewhile(lambda t: t.spec is None, self.line))):
             t._settle()
 
@@ -134,11 +136,11 @@ class Tensor:
 
     @property
     def lies_inside(self) -> bool:
-        """Whether no part of a whole batch is above it."""
+        """Whether neither it nor a tensor above it is a micro-batch's part of a whole batch."""
         return not any(t.in_turns for t in self.line)
 
     def stride(self) -> int:
-        """Bytes from the part that one turn sees to that of the next."""
+        """Bytes from the part that one micro-batch sees to that of the next."""
         t = self.top
         if t.parent is None:
             return 0

@@ -1,7 +1,8 @@
-"""When a batch is computed in turns: which runs of nodes, by the cost model.
+"""Which runs of nodes compute the batch in micro-batches, by the cost model.
 
-In turns, what lies between the nodes stays in cache, and each thread works on its own; at once,
-weights are read one time for all images. So early layers mostly pay in turns, late ones at once.
+In micro-batches (here: turns) the tensors between the nodes stay in cache, and each thread works on
+its own. With the whole batch at once, weights are read once for all images. So micro-batches mostly
+pay for early layers, the whole batch for late ones.
 """
 
 from __future__ import annotations
@@ -19,24 +20,28 @@ from tinsmith.plan.tensors import Tensor
 from tinsmith.plan.turns import Turn, one_turn, runs
 
 WRITTEN = 2.0
-"""How often what is written moves: a line is read before it is written back."""
+"""How many times its bytes a written tensor moves: a cache line is read before it is written
+back."""
 KEPT = 1 / 2
-"""Of the second-level cache: weights, and what comes next, take the rest."""
+"""The share of L2 in which a step finds what the one before left: weights, and what comes next,
+take the rest. Estimated."""
 PART = 1 / 16
-"""Of the last-level cache: other cores, and other machines on this one, use the rest."""
+"""The share of the last-level cache that one core has for this: other cores, and other machines on
+the same host, use the rest. Estimated."""
 SHARED = 0.03
-"""Of a step's time, which threads that share it lose: they do not end together."""
+"""The relative time that threads lose at the end of a step that they share. Estimated."""
 WORTH, LEAST = 0.01, 0.004
-"""A region must save at least these parts: of its own time, and of the program's."""
+"""A region must save at least the share WORTH of its own time, and LEAST of the program's.
+Estimated."""
 
 
 def forced_turns(graph: Graph, turns: int) -> list[Turn]:
-    """In so many turns wherever it can be."""
+    """All runs that can be computed in `turns` micro-batches."""
     return [one_turn(graph, run, turns) for run in runs(graph, turns)] if turns > 1 else []
 
 
 def choose_turns(graph: Graph, fresh: Callable[[int], Placement], threads: int) -> list[Turn]:
-    """The regions that the cost model wants. `fresh` makes placements for so many threads."""
+    """The regions that the cost model wants. `fresh` makes a placement for a number of threads."""
     turns = batch_of(graph)
     if turns < max(2, threads):
         return []
@@ -71,7 +76,7 @@ def choose_turns(graph: Graph, fresh: Callable[[int], Placement], threads: int) 
 
 
 def _leaves_cache(node: Node, target: Target) -> bool:
-    """Whether what the node reads and writes is more than a second-level cache keeps."""
+    """Whether what a node reads and writes is more than L2 keeps (`KEPT`)."""
     values = [v for v in (*node.inputs, *node.outputs) if v is not None and v.const is None]
     return sum(v.type.nbytes for v in values if v.type.is_static) > target.l2 * KEPT
 
@@ -85,8 +90,8 @@ def batch_of(graph: Graph) -> int:
 def intervals(
     gains: Sequence[float | None], costs: Sequence[float], least: float = 0.0
 ) -> list[tuple[int, int]]:
-    """The disjoint intervals [first, last) of the largest sums of gains that are worth it, and at
-    least `least`; nodes whose gain is None are in none."""
+    """The disjoint intervals [first, last) of nodes with the largest sums of gains. Each sum is at
+    least `least` and the share WORTH of the nodes' costs. Nodes whose gain is None are in none."""
     found: list[tuple[int, int]] = []
     work = [(0, len(gains))]
     while work:
@@ -115,8 +120,8 @@ def _best(gains: Sequence[float | None], begin: int, end: int) -> tuple[float, i
 
 
 def prices(placement: Placement, graph: Graph) -> dict[Node, float | None]:
-    """Seconds of each node on one core, the conversions before it included; None where it has no
-    kernel that may run in turns."""
+    """Seconds of each node on one core, with the conversions before it; None if it has no kernel
+    that may run in micro-batches."""
     rows: dict[Node, list[Placed]] = {}
     placement.begin(graph)
     for node in graph.nodes:
@@ -132,10 +137,10 @@ def prices(placement: Placement, graph: Graph) -> dict[Node, float | None]:
 
 
 class _Traffic:
-    """What costs of kernels do not tell: where the tensors come from that steps read and write.
+    """What the costs of kernels do not include: where the tensors come from.
 
-    A step finds what the one before has left: in the second-level cache, in this core's part of the
-    last-level one, or in memory, which all threads share.
+    A step finds what the one before it has left: in L2, in this core's share of the last-level
+    cache, or in memory, which all threads share.
     """
 
     def __init__(self, target: Target, threads: int) -> None:
@@ -151,8 +156,8 @@ class _Traffic:
 
 
 def _moved(step: Placed) -> float:
-    """Bytes that a step moves, but for weights; the costs of kernels tell those, and the costs of
-    elementwise kernels all."""
+    """Bytes of tensors that a step moves. Without weights, which the costs of kernels include; 0
+    for elementwise kernels, whose costs include everything."""
     if step.choice is None or (step.site is not None and step.site.anchor is None):
         return 0.0
     return _nbytes(step.reads) + WRITTEN * _nbytes(step.writes)

@@ -17,8 +17,8 @@ from tinsmith.rewrite.rule import Refusal, Rule, RuleSet, Trace, meet
 
 @dataclass
 class Rewritten:
-    """What `rewrite` did: how often each rule fired, the near misses, and what became of nodes that
-    have no successor: by their names in the model, the rule and the node that they went into."""
+    """What `rewrite` did: how often each rule fired, the near misses, and `absorbed`: nodes that
+    have no successor, by name in the model -> the rule, and the node that they were merged into."""
 
     counts: Counter[str] = field(default_factory=Counter)
     refusals: list[Refusal] = field(default_factory=list)
@@ -30,8 +30,8 @@ class Rewritten:
 
 
 class Start(NamedTuple):
-    """Where patterns may match: at some nodes, and as far as one reaches from those whose inputs
-    have changed."""
+    """Where patterns may match: at `nodes`, and as far from `changed` (nodes whose inputs have
+    changed) as a pattern reaches."""
 
     nodes: list[Node]
     changed: list[Node]
@@ -44,12 +44,12 @@ def rewrite(
     limit: int | None = None,
     start: Start | None = None,
 ) -> Rewritten:
-    """Apply rules, in their order, at every node until nothing fires; edits the graph in place.
+    """Apply rules, in their order, at every node until none fires. Edits the graph in place.
 
-    `start` (from `matching`) tells where patterns may match, so that other nodes need not be looked
-    at; None looks at all. Raises RewriteLimit, naming the rules that kept firing,
-    after `limit` rewrites (by default 1,000 + 10 for each node), and PassError, naming rule and
-    node, where a rule fails.
+    `start` (from `matching`) says where patterns may match, so that other nodes need not be looked
+    at; None looks at all. Raises RewriteLimit, naming the rules that kept firing, after `limit`
+    rewrites (default: 1,000, and 10 for each node), and PassError, naming rule and node, if a rule
+    fails.
     """
     if not isinstance(rules, RuleSet):
         rules = RuleSet("rules", rules=list(rules))
@@ -57,9 +57,9 @@ def rewrite(
 
 
 def matching(graph: Graph, rules: RuleSet) -> tuple[list[Node], list[Refusal]]:
-    """The nodes at which a pattern matches, whether or not its rule would fire, and the near misses
-    elsewhere. Patterns see operators, attributes and constants, but no shapes: so both are the same
-    for all shapes of the inputs."""
+    """The nodes at which a pattern matches, whether or not its rule would fire; and the near misses
+    at others. Patterns see operators, attributes and constants, but no shapes, so both hold for all
+    shapes of the inputs."""
     nodes: list[Node] = []
     misses: list[Refusal] = []
     for node in graph.nodes:
@@ -75,8 +75,9 @@ def matching(graph: Graph, rules: RuleSet) -> tuple[list[Node], list[Refusal]]:
 
 
 FEW = 64
-"""Readers of a value up to which all are looked at again when it loses one: what a pattern spans
-must not be read from outside, so with more of them none matches. No pattern has as many nodes."""
+"""If a value loses a reader, its other readers are looked at again if they are at most this many.
+With more no pattern matches: a pattern's inner values must not be read from outside, and no pattern
+has as many nodes."""
 
 
 class _Driver:
@@ -167,8 +168,8 @@ class _Driver:
     def substitute(
         self, root: Node, new: tuple[Value, ...], made: list[Node], priority: float
     ) -> list[Node] | None:
-        """Put the new values in the place of the root's outputs; the nodes that are gone with it,
-        or None where nothing changes."""
+        """Put the new values in place of the root's outputs. Returns the nodes that are gone with
+        it; None if nothing changes."""
         before = self.upstream(root)
         moved = [
             u for old, v in zip(root.outputs, new, strict=True) if old is not v for u in old.uses
@@ -201,8 +202,9 @@ class _Driver:
     def push_downstream(
         self, start: list[Node], priority: float, same: Iterable[Node] = ()
     ) -> None:
-        """Look again at everything whose pattern may reach what has changed. The nodes of `start`
-        that compute the `same` as before, but for other readers, count where these are few."""
+        """Look again at every node whose pattern may reach a change. Nodes of `start` that are in
+        `same` compute what they did, but have other readers: their readers count if they are
+        few."""
         seen = dict.fromkeys(start)
         level = list(seen)
         many = {n for n in same if any(len(v.uses) > FEW for v in n.outputs)}
@@ -215,10 +217,11 @@ class _Driver:
 
 
 def replace_outputs(graph: Graph, root: Node, new: tuple[Value, ...]) -> bool:
-    """Let users of the root's outputs read `new`; False, and nothing done, where that cannot be.
+    """Let users of the root's outputs read `new`. Returns False, with nothing done, if that is
+    impossible.
 
-    A graph output must keep its name: an input, a constant or another graph output cannot take
-    its place.
+    A graph output must keep its name: an input, a constant or another graph output cannot take its
+    place.
     """
     pairs = [(old, v) for old, v in zip(root.outputs, new, strict=True) if old is not v]
     for old, value in pairs:
@@ -232,7 +235,7 @@ def replace_outputs(graph: Graph, root: Node, new: tuple[Value, ...]) -> bool:
 
 
 def inherit(root: Node, new: tuple[Value, ...], made: list[Node], dropped: list[Node]) -> None:
-    """Names and origins of what was dropped go to what was made in its place."""
+    """Give the names and origins of dropped nodes to the nodes made in their place."""
     by_origin = {id(n.origin): n for n in dropped}
     heirs: set[Node] = set()
     for node in made:

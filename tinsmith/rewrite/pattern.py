@@ -7,10 +7,10 @@
     p.trait("activation")("x").named("f")           # any operator that carries the trait
     p.product("x", 0.5, 1 + p.Erf(...))             # a product in any order and association
 
-A string is a variable; `const` must be known at compile time and arrives as an array; `opt` may
-be absent; `.named` binds the node; `[i]` is the output i; keywords fix attributes; `...` ends an
-argument list whose rest is free. Commutative operators match both ways. A pattern object that
-is used twice must match the same node.
+A string is a variable. `const` must be known at compile time, and arrives as an array. `opt` may be
+absent. `.named` binds the node. `[i]` is output i. Keywords fix attributes. `...` ends an argument
+list whose rest is free. Commutative operators match both ways. A pattern object that is used twice
+must match the same node.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tinsmith.graph import Node, Value
 
 Env = dict[Any, Any]
 Why = Callable[..., tuple[()]]
-"""Records why a match failed: (environment so far, message template, its arguments)."""
+"""Records why a match failed: (bindings so far, message template, its arguments)."""
 
 
 class Pattern:
-    """A predicate over a Value that binds names; `match` yields every way to bind."""
+    """A predicate over a Value that binds names; `match` yields every way to bind them."""
 
     def match(self, value: Value | None, env: Env, why: Why) -> Iterator[Env]:
         raise NotImplementedError
@@ -115,7 +115,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 class Literal(Pattern):
-    """A constant of one element with that value, up to the rounding of its own dtype."""
+    """A constant of one element with this value, up to rounding in its own dtype."""
 
     def __init__(self, number: float) -> None:
         self.number = number
@@ -136,7 +136,7 @@ def is_number(array: np.ndarray[Any, Any], number: float) -> bool:
     kind = array.dtype.kind
     if kind in "iub":
         return bool(array.item() == number)
-    if kind in "fV":  # the small floats of ml_dtypes are of kind V
+    if kind in "fV":  # the small floats of ml_dtypes have kind V
         try:
             rounded = float(np.asarray(number).astype(array.dtype))
             return isclose(float(array.item()), rounded, rel_tol=1e-6)
@@ -167,7 +167,7 @@ class Call(Pattern):
         return self._copy(name=name)
 
     def shared(self) -> Call:
-        """Other nodes may use this one too: it stays where they do."""
+        """Let other nodes use the matched node, too: it then stays for them."""
         return self._copy(shareable=True)
 
     def __getitem__(self, out: int) -> Call:
@@ -178,7 +178,8 @@ class Call(Pattern):
         return self.head in op.traits if self.is_trait else op.name == self.head
 
     def promising(self, node: Node) -> bool:
-        """A cheap necessary condition: the operators below it feed this node."""
+        """A cheap necessary condition: the operators that the pattern wants below feed this
+        node."""
         for heads in self.wanted:
             for v in node.inputs:
                 if v is not None and v.producer is not None:
@@ -244,7 +245,7 @@ def interior(env: Env) -> tuple[Node, ...]:
 
 
 def _heads(pattern: Pattern) -> frozenset[str]:
-    """The operators and traits one of which must produce the value; empty where anything may."""
+    """The operators and traits of which one must produce the value; empty if any may."""
     heads: set[str] = set()
     for a in pattern.alternatives():
         if not isinstance(a, Call | Flat):
@@ -326,7 +327,7 @@ class Flat(Pattern):
 
 
 class Or(Pattern):
-    """Either pattern; the first that matches is tried first."""
+    """Either pattern, tried in the order given."""
 
     def __init__(self, *alternatives: Pattern) -> None:
         self._alternatives = alternatives

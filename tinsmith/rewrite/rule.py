@@ -9,11 +9,11 @@
 
 The function's parameters are names of the pattern: Values, arrays for `const`, Nodes for `.named`;
 `root` is the node at the top. It returns the Value that replaces the root's output, or a tuple of
-Values for all the root's outputs, or raises `Skip("why")`.
+Values for all of the root's outputs, or raises `Skip("why")`.
 
-The engine checks that interior nodes are used nowhere else and are no graph outputs, that the
-types agree, and that names and origins survive. The keywords of `rule` are a sample (shapes,
-arrays, or dicts of attributes for named nodes) from which the rule's own test is made.
+The engine checks that interior nodes are used nowhere else and are no graph outputs, that the types
+agree, and that names and origins survive. The keywords of `rule` are a sample (shapes, arrays, or
+dicts of attributes for named nodes) from which the rule's own test is made.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tinsmith.rewrite.pattern import Env, Pattern, interior
 
 
 class Skip(Exception):
-    """Raised by a rule that looked, and decided not to fire; says why."""
+    """Raised by a rule that matched and decides not to fire; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,8 @@ class Rule:
         )
 
     def apply(self, graph: Graph, node: Node, trace: Trace) -> tuple[Value, ...] | None:
-        """Values for the node's outputs (`...` where one stays), or None; `trace` knows why."""
+        """Values for the node's outputs (`...` for one that stays); None if the rule does not fire:
+        `trace` has the reason."""
         for root in self.roots:
             if not root.takes(node.op) or not root.promising(node):
                 continue
@@ -117,8 +118,8 @@ class Rule:
         return new
 
     def _differs(self, old: Value, new: object, start: float) -> str:
-        """Why `new` may not stand for `old`; '' where it may. A value that existed before must
-        have the very dimensions, since two symbols need not be equal."""
+        """Why `new` may not replace `old`; '' if it may. A value that existed before must have
+        exactly the same dimensions: two symbols need not be equal."""
         if old is new:
             return ""
         if not isinstance(new, Value):
@@ -144,7 +145,7 @@ class Rule:
 
 
 def _escapes(graph: Graph, node: Node, env: Env) -> str:
-    """The name of a value inside the match that something outside reads, or ''."""
+    """The name of a value inside the match that something outside reads; '' if there is none."""
     inside = set(interior(env))
     for n in inside:
         if n is node:
@@ -169,7 +170,7 @@ class Trace:
         return ()
 
     def refuse(self, env: Env, template: str, *args: Any) -> None:
-        """A full match that was declined: deeper than any partial one."""
+        """Record a full match that the rule declined: deeper than any partial one."""
         self.depth, self.found = 1 << 30, (env, template, args)
 
     def refusal(self, rule: str, node: Node) -> Refusal | None:
@@ -208,7 +209,7 @@ class RuleSet:
         **sample: Any,
     ) -> Callable[[Callable[..., Any]], Rule]:
         """Decorator: add a rule. `tolerance` is the relative error that its algebra may cause
-        beyond the rounding of single operations; `any_shape` lets it act on unknown ranks."""
+        beyond the rounding of single operations. `any_shape` lets it act on unknown ranks."""
 
         def decorate(build: Callable[..., Any]) -> Rule:
             made = rule(pattern, tolerance=tolerance, any_shape=any_shape, **sample)(build)
@@ -230,7 +231,7 @@ class RuleSet:
 def rule(
     pattern: Pattern, *, tolerance: float = 0.0, any_shape: bool = False, **sample: Any
 ) -> Callable[[Callable[..., Any]], Rule]:
-    """Decorator: a rule of its own, to be put into a RuleSet or given to `rewrite`."""
+    """Decorator: a rule on its own, to be put into a RuleSet or given to `rewrite`."""
     return lambda build: Rule(pattern, build, sample, tolerance=tolerance, any_shape=any_shape)
 
 
@@ -262,7 +263,8 @@ def like(value: Value, array: Any) -> np.ndarray[Any, Any]:
 
 
 def meet(old: Type, new: Type) -> Type:
-    """What both types say: numbers win over symbols, named symbols over nameless, else `old`."""
+    """What both types say: numbers win over symbols, named symbols over nameless ones, else
+    `old`."""
     if old.shape is None or new.shape is None:
         return new if old.shape is None else old
     dims = []

@@ -1,4 +1,4 @@
-"""Makes a graph from a rule's own pattern and sample, so that its test need not be written."""
+"""Makes graphs from a rule's own pattern and sample: its test need not be written."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tinsmith.rewrite.rule import Rule
 
 
 class Sampler:
-    """Builds one graph. `choices` answers, in the order asked, which alternative is taken, whether
-    an optional input is there, and which operator stands for a trait."""
+    """Builds one graph. `choices` answers the questions in the order in which they arise: which
+    alternative is taken, whether an optional input is there, which operator stands for a trait."""
 
     def __init__(self, rule: Rule, choices: tuple[int, ...], seed: int, dtype: str) -> None:
         self.rule, self.choices, self.asked = rule, choices, []  # type: ignore[var-annotated]
@@ -111,13 +111,13 @@ class Sampler:
 
 
 class Unsampled(Exception):
-    """The sample says that this alternative is not to be built."""
+    """Raised for an alternative that the sample says not to build."""
 
 
 def sample_graphs(
     rule: Rule, seed: int = 0, dtype: str = "float32", most: int = 24
 ) -> Iterator[tuple[Graph, list[np.ndarray[Any, Any]]]]:
-    """Graphs, with feeds for their inputs, one for each way to choose among the alternatives."""
+    """Graphs, with feeds for their inputs: one for each way to choose among the alternatives."""
     pending: list[tuple[int, ...]] = [()]
     for _ in range(most):
         if not pending:

@@ -1,1 +1,1 @@
-"""Running a plan: Net, Program, Session, threads, profile, compiled files."""
+"""Running a plan: nets, programs, sessions, threads, profiles."""

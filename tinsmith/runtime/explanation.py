@@ -13,37 +13,37 @@ Pairs = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Explanation:
-    """One step. Plain data: `Explanation(**vars(one))` is an equal one."""
+    """One step of a program. Plain data: `Explanation(**vars(one))` makes an equal one."""
 
     name: str
     op: str
     kernel: str
     because: str = ""
-    """Why no kernel was chosen, where none was."""
+    """Why no kernel was chosen; "" if one was."""
     origin: str = ""
     """The node of the model that the step comes from."""
     fused: list[str] = field(default_factory=list)
     """The nodes inside the step: operator and name."""
     took_in: Pairs = field(default_factory=list)
-    """Nodes of the model that rules put into others: `node`, `rule`."""
+    """Nodes of the model that rules merged into this one (printed as "took in"): `node`, `rule`."""
     detail: str = ""
-    """How the kernel, or another backend, does it: tiles, variant."""
+    """How the kernel, or another backend, computes it: tile sizes, variant."""
     estimated_us: float | None = None
-    """Microseconds on one core, by the cost model."""
+    """Microseconds on one core, estimated by the cost model."""
     turns: int = 0
-    """In how many turns, each with its part of the batch; 0 for at once."""
+    """In how many micro-batches the batch is computed; 0 for all at once."""
     measured: str = ""
     reads: Pairs = field(default_factory=list)
     """`name` and `layout` of each operand; both None for a constant that is packed."""
     writes: Pairs = field(default_factory=list)
     candidates: Pairs = field(default_factory=list)
-    """`kernel`, `tier`, `estimated_us` (None where it declines), `says`: how, or why not."""
+    """`kernel`, `tier`, `estimated_us` (None if it declines), `says`: its detail, or its reason."""
     notes: Pairs = field(default_factory=list)
-    """What passes say of it: `rule`, `reason`."""
+    """Remarks of passes on the node: `rule`, `reason`."""
     refused: Pairs = field(default_factory=list)
-    """Rules that do not apply: `rule`, `reason`."""
+    """Rules that nearly matched: `rule`, `reason`."""
     aliases: list[str] = field(default_factory=list)
-    """Other names that ask for this step."""
+    """Other names by which the step can be asked for."""
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -69,7 +69,7 @@ class Explanation:
 
 
 def by_name(found: Iterable[Explanation]) -> dict[str, Explanation]:
-    """Name -> step, for every name that asks for it; the first step of a name."""
+    """Name -> step, for every name by which a step can be asked for; of equal names the first."""
     names: dict[str, Explanation] = {}
     for one in found:
         for name in (one.name, *one.aliases):

@@ -1,7 +1,7 @@
-"""Forks of the process while other threads compile: the child has their locks, but not them.
+"""Forks of the process while other threads compile: the child inherits locks, but not their owners.
 
-In such a child, what takes locks (Tinsmith's, those of imports, LLVM's) raises ForkError instead of
-waiting for ever. What is compiled, and was run by the thread that forks, runs.
+In such a child, whatever takes locks (Tinsmith's, of imports, LLVM's) raises ForkError rather than
+wait for ever. What was compiled already, and was run by the thread that forks, still runs.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from _thread import RLock, get_ident
 
 from tinsmith.errors import ForkError
 
-_locks: dict[int, RLock] = {}  # of each thread, which holds it while it is at such work
+_locks: dict[int, RLock] = {}  # of each thread, held while it does such work
 _lost = False
 
 
 def working() -> RLock:
-    """`with working():` around what takes locks, imports, or calls LLVM; may be nested. An
-    interrupt leaves a lock of C's taken or not, with someone to give it back.
+    """`with working():` around whatever takes locks, imports, or calls LLVM. May be nested. An
+    interrupt cannot leave the lock held: it is one of C's (see `codegen/workers.py`).
     """
     if _lost:
         raise ForkError(

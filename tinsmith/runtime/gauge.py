@@ -1,5 +1,5 @@
-"""Generated loops that show what this machine's cores can do: multiply, add, read memory, wait for
-each other. For reports, and for rows of `codegen/cores.py`; nothing is chosen by it."""
+"""Generated loops that measure this machine's cores: arithmetic, reading memory, and waiting for
+each other. For reports and for rows of `codegen/cores.py`; no kernel is chosen by them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tinsmith.codegen.sync import AWAIT, add_await, team_text
 from tinsmith.codegen.target import Target, usable_cores
 from tinsmith.codegen.types import F32, I64, PTR, U8
 from tinsmith.codegen.workers import Workers, begin
+from tinsmith.kernels.layout import LINE
 from tinsmith.runtime.threads import Team
 
-ROUNDS, PHASES = 20_000, 100
-STREAMS = 8
-PIECE = 1 << 17  # floats that are read at a time from memory
-LINE = 16  # floats of a cache line
+ROUNDS, PHASES = 20_000, 100  # of a measured loop; estimated
+STREAMS = 8  # independent vectors that are read at a time; estimated
+PIECE = 1 << 17  # floats that are read from memory at a time; estimated
 
 
 def measure(target: Target) -> Rates:
@@ -45,9 +45,10 @@ def measure(target: Target) -> Rates:
 
 
 def _memory_rate(read: Callable[[int, int], None], data: np.ndarray[Any, Any]) -> float:
-    """Bytes/s read from memory: the quarter of short pieces that other processes disturbed least.
+    """Bytes/s read from memory: that of the quarter of short pieces which other processes disturbed
+    least.
 
-    A piece takes some ten microseconds, so that most lie between two turns of the scheduler.
+    A piece takes some ten microseconds, so that most lie within one time slice of the scheduler.
     """
     seconds = []
     for start in [*range(0, data.size - PIECE + 1, PIECE)] * 2:
@@ -60,8 +61,8 @@ def _memory_rate(read: Callable[[int, int], None], data: np.ndarray[Any, Any]) -
 def _rate_together(
     read: Callable[[int, int], None], data: np.ndarray[Any, Any], unit: int
 ) -> float:
-    """Bytes/s read by all usable cores at once, each its share of the data, in multiples of `unit`
-    floats; 0 where there is less for each. From memory, where the data is larger than all caches.
+    """Bytes/s that all usable cores read at once, each its share of the data, in multiples of
+    `unit` floats; 0 if there are fewer for each. The data should be larger than all caches.
     """
     cores = usable_cores()
     share = data.size // cores // unit * unit
@@ -82,7 +83,7 @@ def _rate_together(
 
 
 def _ones(nbytes: int) -> np.ndarray[Any, Any]:
-    """So many bytes of ones, or as many as a process of little memory gets."""
+    """Ones in `nbytes` bytes, or in as many as can be had if memory is short."""
     while True:
         try:
             return np.ones(nbytes // 4, np.float32)
@@ -104,7 +105,7 @@ def fma_loop(
     """(a call that adds products in registers, as a row of the table says, its operations), in
     vectors of `lanes`, or of the target's."""
     lanes = lanes or target.lanes
-    chains = min(target.registers - 4, 24)  # hides the latency of two pipes; one for the factor
+    chains = min(target.registers - 4, 24)  # hides the latency of two pipes; one is the factor
     module = Module(target)
     b = module.function("fma_peak", [("x", PTR)])
     x = b.pointer("x", row.lane)
@@ -145,8 +146,8 @@ def read_loop(target: Target) -> Callable[[int, int], None]:
 
 
 def phase_of_two(target: Target, lines: int = 0) -> float:
-    """Seconds from one phase to the next, where two threads tell each other that a phase is done.
-    In each they first read and write so many cache lines, which the other wrote in the last."""
+    """Seconds from phase to phase of two threads that tell each other that a phase is done. In each
+    phase both read and write `lines` cache lines, which the other wrote in the phase before."""
     module = Module(target)
     b = module.function("phases", [("table", PTR), ("tid", I64)])
     table = b.pointer("table", PTR)

@@ -1,4 +1,4 @@
-"""What a model takes: the names and types of its inputs, and checks of what is given for them."""
+"""The inputs of a model: their names and types, and checks of what a caller gives for them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tinsmith.plan.plan import Plan
 
 Array = np.ndarray[Any, Any]
 Signature = tuple[tuple[int, ...] | None, ...]
-"""The shape of each input; None for one that is no tensor."""
+"""The shape of each input; None for an input that is not a tensor."""
 
 BY_NAME = "net(**inputs) takes a dict's arrays by their names"
 
 
 class Inputs:
-    """The inputs of one model, whose name messages tell. Immutable."""
+    """The inputs of one model. `model` is its name in messages. Immutable."""
 
     def __init__(self, model: str, types: Mapping[str, Type]) -> None:
         self.model, self.types = model, dict(types)
@@ -44,7 +44,7 @@ class Inputs:
         return ", ".join(f"{n}: {t}" for n, t in self.types.items())
 
     def signature(self, arrays: Sequence[Any]) -> Signature:
-        """The shapes of arrays that `arrays` gave."""
+        """The shapes of arrays that `arrays` returned."""
         if self.fixed is not None:
             return self.fixed
         types = self.types.values()
@@ -53,7 +53,7 @@ class Inputs:
         )
 
     def as_signature(self, shapes: Any) -> Signature:
-        """Shapes given as any sequences of whole numbers."""
+        """A signature from shapes given as any sequences of whole numbers."""
         try:
             if isinstance(shapes, Mapping | str):
                 raise TypeError
@@ -65,7 +65,7 @@ class Inputs:
             ) from None
 
     def check_signature(self, signature: Signature) -> None:
-        """Raises InputShapeError for shapes that the model does not take."""
+        """Raise InputShapeError for shapes that the model does not take."""
         if len(signature) != len(self.names):
             raise InputShapeError(
                 f"{self.model} has {len(self.names)} inputs, shapes are given for {len(signature)}"
@@ -78,7 +78,7 @@ class Inputs:
         self._check_symbols(signature)
 
     def arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Array]:
-        """Plain, contiguous arrays in the model's order, of inputs given in order and by name.
+        """Plain, contiguous arrays in the model's order, from inputs given in order or by name.
         Raises InputNameError, InputTypeError, InputShapeError."""
         names = self.names
         if kwargs or len(args) != len(names):
@@ -156,7 +156,7 @@ class Inputs:
             ) from error
 
     def _held(self, name: str, given: Any, wanted: Type) -> Any:
-        """A sequence or an optional as the graph's references take it."""
+        """A sequence or an optional, in the form in which the graph's references take it."""
         if isinstance(wanted, OptionalType):
             return None if given is None else self._held(name, given, wanted.item)
         if isinstance(wanted, SequenceType):
@@ -242,8 +242,8 @@ def _fits(shape: Sequence[str | int], dims: Sequence[int]) -> bool:
 
 
 def check_ports(plan: Plan, inputs: Sequence[Any], read: Collection[int]) -> None:
-    """Raises InputNameError, InputTypeError, InputShapeError for what a program's code, which has
-    the inputs of the indices `read`, cannot read as it is."""
+    """Raise InputNameError, InputTypeError or InputShapeError for inputs that a program's code
+    cannot read as they are. `read` are the indices of the inputs that the code reads."""
     if isinstance(inputs, Mapping):
         raise InputNameError(
             f"a session of {plan.model} takes a list of arrays, in the order of the inputs"

@@ -1,7 +1,7 @@
-"""The multiply-adds that a core of this machine does at most, which reports show shares of.
+"""The most flop/s that a core of this machine reaches: the 100 % of reports.
 
-Measured when a report asks for it, with a generated loop, in some milliseconds, and kept in the
-code cache (`limits-*.json`; delete them to measure anew). No kernel is chosen by it.
+Measured when a report asks for it, with a generated loop, in some milliseconds; kept in the code
+cache (`limits-*.json`; delete these files to measure again). No kernel is chosen by it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _measuring = threading.RLock()
 
 
 def peak(target: Target) -> float:
-    """The fp32 flop/s of a core with a target's instruction set, measured at most once, by one
+    """The fp32 flop/s of one core with a target's instruction set. Measured at most once, by one
     thread at a time: two would disturb each other."""
     with working(), _measuring:
         return _peak(target)
@@ -43,7 +43,7 @@ def _peak(target: Target) -> float:
 
 
 def _kept(file: Path) -> float | None:
-    """The peak in a file; None where there is none."""
+    """The peak in a file; None if there is none."""
     try:
         found = float(json.loads(read_note(file) or "{}")["peak"])
         return found if isfinite(found) and found > 0 else None

@@ -1,4 +1,4 @@
-"""What `compile` returns: a model that runs, for every shape that it admits."""
+"""A compiled model: what `compile` returns. It runs for every shape that the model admits."""
 
 from __future__ import annotations
 
@@ -30,22 +30,23 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 PLANS, PLAN_BYTES = 16, 1 << 30
-"""How many programs of different input shapes a Net keeps, and of how many bytes together."""
+"""How many programs for different input shapes a Net keeps, and how many bytes of them.
+Estimated."""
 OTHERS = 4
-"""How many sets of other outputs a Net keeps programs for."""
+"""For how many other sets of outputs a Net keeps programs. Estimated."""
 
 
 class Net(OfThisProcess):
-    """A compiled model. Calling it is safe from any number of threads: each calling thread has a
-    session (its own memory) for each shape; programs and weights are shared.
+    """A compiled model. Any number of threads may call it: each calling thread has a session (its
+    own memory) for each shape; programs and weights are shared.
 
-    `net(x)`, `net(x, y)` or `net(name=x)`; arrays are plain numpy in the model's own layout and
-    order. A sequence is a list of arrays, an empty optional None, as inputs and as outputs. One
+    `net(x)`, `net(x, y)` or `net(name=x)`. Arrays are plain numpy arrays in the model's own layout
+    and order; a sequence is a list of arrays, an empty optional None, as input and as output. One
     output is returned as an array, several as a dict by name.
 
-    `net(x, out=y)` writes the result into an array of the caller, `out={"name": y}` that of one of
-    several outputs; `net(x, outputs=["name"])` computes other values of the model. Where the model
-    has inputs of these names, `net.run` takes both.
+    `net(x, out=y)` writes the result into the caller's array y, `out={"name": y}` one of several
+    outputs; `net(x, outputs=["name"])` computes other values of the model. If the model has inputs
+    of these names, use `net.run`, which takes both.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Net(OfThisProcess):
         self._lock = threading.Lock()
         self._local = threading.local()
         self._takes = Inputs(name, inputs)
-        # What every call reads.
+        # Read by every call.
         self._names, self._dtypes = self._takes.names, self._takes.dtypes
         self._count, self._free = len(self._names), self._takes.fixed is None
 
@@ -130,8 +131,8 @@ class Net(OfThisProcess):
         return self._computed(checked, names, out)
 
     def _ready(self, arrays: Sequence[Any]) -> Session | None:
-        """The calling thread's session for arrays that can be read as they are; None where they
-        must be looked at more closely, or have had no call."""
+        """The calling thread's session for arrays that can be read as they are. None if they have
+        to be checked more closely, or if this thread has not called with these shapes."""
         try:
             sessions = self._local.sessions
         except AttributeError:
@@ -154,7 +155,7 @@ class Net(OfThisProcess):
         return session
 
     def _general(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """A call of any arguments."""
+        """A call with any arguments: checks everything."""
         own = {k: kwargs.pop(k) for k in ("out", "outputs") if k in kwargs and k not in self.inputs}
         arrays, wanted = self._takes.arrays(args, kwargs), own.get("outputs")
         results = self._computed(arrays, wanted, own.get("out"))
@@ -162,7 +163,8 @@ class Net(OfThisProcess):
         return results[0] if len(results) == 1 else dict(zip(names, results, strict=True))
 
     def _computed(self, arrays: Sequence[Array], wanted: Any, out: Any) -> list[Array]:
-        """The outputs, or the values `wanted`, in `out` as far as that has arrays."""
+        """The outputs, or the values `wanted`; written into the arrays of `out`, as far as it has
+        any."""
         names = self.output_names if wanted is None else check_names(self.name, wanted)
         net = self._net_for(names)
         own = net.output_names
@@ -181,7 +183,7 @@ class Net(OfThisProcess):
     def _run(
         self, arrays: Sequence[Array], into: Sequence[Array | None] | None = None
     ) -> list[Array]:
-        """All outputs for checked arrays; where `into` has an array, in that."""
+        """All outputs for checked arrays. If `into` has an array for one, it is written there."""
         if self._runner is None:
             return self.session(self._takes.signature(arrays)).run_checked(arrays, into=into)
         results = self._runner(arrays)
@@ -193,7 +195,7 @@ class Net(OfThisProcess):
         ]
 
     def _net_for(self, names: Sequence[str]) -> Net:
-        """The net that computes these values: this one, if they are outputs."""
+        """The net that computes these values: this one, if they are its outputs."""
         if all(n in self.output_names for n in names):
             return self
         if self._others is None:
@@ -228,8 +230,8 @@ class Net(OfThisProcess):
         return session
 
     def program(self, signature: Signature | None = None) -> Program:
-        """The program for an input signature; built once, and kept while it is among the last that
-        were asked for, or that a thread has called."""
+        """The program for an input signature. Built once, and kept while it is among those that
+        were last asked for or called."""
         if self._runner is not None:
             raise TinsmithError(
                 f"{self.name} is computed as it was imported, and has no program; leave out"
@@ -247,11 +249,11 @@ class Net(OfThisProcess):
             return program
 
     def program_for(self, /, *args: Any, **kwargs: Any) -> Program:
-        """The program for the shapes of these inputs, given, and refused, as in a call."""
+        """The program for the shapes of these inputs, which are given and checked as in a call."""
         return self.program(self._takes.signature(self._takes.arrays(args, kwargs)))
 
     def _own_shapes(self) -> Signature:
-        """The model's own input shapes; of a model of free shapes, those last compiled for."""
+        """The model's own input shapes; if they are free, those it was last compiled for."""
         if self._takes.fixed is not None:
             return self._takes.fixed
         if self._programs:
@@ -262,16 +264,16 @@ class Net(OfThisProcess):
             "each input"
         )
 
-    # ---- telling
+    # ---- reporting
 
     @property
     def has_programs(self) -> bool:
-        """Whether it is computed by programs, rather than as it was imported."""
+        """Whether programs compute it, rather than the references of the imported graph."""
         return self._runner is None
 
     @property
     def outputs(self) -> dict[str, Type]:
-        """Name -> type of the outputs; for free shapes, those last compiled for."""
+        """Name -> type of the outputs; if shapes are free, those it was last compiled for."""
         if self._runner is not None:
             return {v.name: v.type for v in self.source().outputs}
         plan = self.program().plan
@@ -291,17 +293,17 @@ class Net(OfThisProcess):
 
     @property
     def report(self) -> Any:
-        """What each stage of passes changed: a list of reports (built anew after a warm start)."""
+        """What each stage of passes changed: a list of reports (made again after a warm start)."""
         return self._report()
 
     def source(self) -> Graph:
-        """The graph as it was imported. It must not be edited."""
+        """The graph as it was imported. Do not edit it."""
         assert self._source is not None
         return self._source()
 
     def sections(self) -> dict[str, Any] | None:
-        """The programs that are kept, the last used last, as sections of a .tin file; None where
-        they cannot be written. Raises InputShapeError where there are none yet."""
+        """The programs that are kept, the last used last, as sections of a .tin file; None if they
+        cannot be written. Raises InputShapeError if there are none yet."""
         if self._sections is None:
             return None
         self.program()
@@ -310,8 +312,8 @@ class Net(OfThisProcess):
         return self._sections(programs)
 
     def graph(self, stage: str = "imported") -> str:
-        """The model's text at a stage: imported, canonical, placed or plan. The last two are of one
-        signature, as `explain` is."""
+        """The model's text at a stage: imported, canonical, placed or plan. The last two are for
+        one signature, as `explain` is."""
         if stage not in ("imported", "canonical", "placed", "plan"):
             raise UnknownName("stage", stage, ["imported", "canonical", "placed", "plan"])
         if stage == "plan":
@@ -360,7 +362,7 @@ class Net(OfThisProcess):
 def _evict(
     kept: OrderedDict[Signature, Any], program: Callable[[Any], Program], own: Callable[[Any], int]
 ) -> None:
-    """Drop things from the front until the bounds hold; the last one always stays. Counted are the
+    """Drop the oldest things until the bounds hold; the last one always stays. What counts are the
     bytes that each has of its `own`, and the weights of all their programs, shared ones once."""
 
     def nbytes() -> int:

@@ -1,4 +1,4 @@
-"""Which results a caller wants, and the arrays of the caller that they are written into."""
+"""The outputs that a caller asks for, and the caller's arrays that they are written into."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from tinsmith.errors import OutputError, suggest
 
 Array = np.ndarray[Any, Any]
 
-EFFORT = 1000  # of telling strided views apart, as numpy counts it
+EFFORT = 1000  # of deciding whether strided views overlap: numpy's `max_work`; estimated
 
 
 def check_names(model: str, names: Any) -> list[str]:
-    """Names of values that a caller wants. Raises OutputError for anything but a list of them."""
+    """The names of values that a caller asks for. Raises OutputError unless it is a list of
+    names."""
     listed = isinstance(names, list | tuple) and all(isinstance(n, str) for n in names)
     if not listed or not names:
         hint = f"; [{names!r}] is one" if isinstance(names, str) else ""
@@ -29,8 +30,8 @@ def check_names(model: str, names: Any) -> list[str]:
 
 
 def arranged(model: str, names: Sequence[str], out: Any) -> list[Array | None]:
-    """What a caller gives as `out`, in the order of the results `names`; None for those that get
-    new arrays: an array for a single one, a dict by name, or a list with one for each."""
+    """The caller's `out` in the order of the results `names`, with None for results that get new
+    arrays. `out` is an array for a single result, a dict by name, or a list with one for each."""
     if isinstance(out, np.ndarray) and len(names) == 1:
         found: list[Any] = [out]
     elif isinstance(out, Mapping):
@@ -59,8 +60,8 @@ def arranged(model: str, names: Sequence[str], out: Any) -> list[Array | None]:
 
 
 def check(name: str, array: Array, dtype: np.dtype[Any], dims: Sequence[int] | None) -> None:
-    """Raises OutputError where an array cannot take a result of this type; `dims` may be unknown,
-    or hold negative numbers for sizes that are."""
+    """Raise OutputError if an array cannot take a result of this type. `dims` is None if unknown,
+    and has negative numbers for unknown sizes."""
     if array.dtype != dtype:
         raise OutputError(f"out for {name!r} must be of {dtype.name}, not {array.dtype.name}")
     if dims is not None and (
@@ -73,7 +74,7 @@ def check(name: str, array: Array, dtype: np.dtype[Any], dims: Sequence[int] | N
 
 
 def check_apart(names: Sequence[str], out: Sequence[Array | None]) -> None:
-    """Raises OutputError where two arrays share memory: one result would overwrite the other."""
+    """Raise OutputError if two arrays share memory: one result would overwrite the other."""
     given = [(n, a) for n, a in zip(names, out, strict=True) if a is not None]
     for i, (name, array) in enumerate(given):
         for other, earlier in given[:i]:
@@ -82,8 +83,8 @@ def check_apart(names: Sequence[str], out: Sequence[Array | None]) -> None:
 
 
 def direct(array: Array | None, inputs: Sequence[Any]) -> bool:
-    """Whether code may write into an array while it reads the inputs: else the result is copied
-    into it when the run is over."""
+    """Whether code may write into an array while it reads the inputs. If not, the result is copied
+    into it after the run."""
     return (
         array is not None
         and array.flags.carray
@@ -92,8 +93,8 @@ def direct(array: Array | None, inputs: Sequence[Any]) -> bool:
 
 
 def copy_into(name: str, array: Array, found: Any) -> Array:
-    """Copy a result into a caller's array, which is returned. Raises OutputError where it turns out
-    to have another type."""
+    """Copy a result into a caller's array, and return that. Raises OutputError if the result has
+    another type."""
     if not isinstance(found, np.ndarray):
         raise OutputError(f"{name!r} is no tensor, and cannot be written into an array")
     if found is not array:

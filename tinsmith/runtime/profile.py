@@ -21,7 +21,8 @@ from tinsmith.runtime.program import Session
 class Row:
     """One step: median milliseconds, its share of the run, arithmetic and memory rates.
 
-    `peak_share` is GFLOP/s over the peak of the threads used; None where a step has no arithmetic.
+    `peak_share` is GFLOP/s over the peak of all threads that were used; None if the step has no
+    arithmetic.
     """
 
     name: str
@@ -39,8 +40,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Profile:
-    """Rows in order of execution; prints as a table. `total_ms` is the median of whole calls, with
-    what Python does around the steps."""
+    """Rows in order of execution. Prints as a table. `total_ms` is the median of whole calls,
+    including what Python does around the steps."""
 
     model: str
     threads: int
@@ -58,15 +59,15 @@ class Profile:
 
     @property
     def reference_share(self) -> float:
-        """The share of the time that steps run in numpy take."""
+        """The share of the time that steps take which run as numpy references."""
         return sum(r.share for r in self.rows if r.kernel == "reference")
 
     def __str__(self) -> str:
         return self.text(80)
 
     def text(self, width: int | None = None) -> str:
-        """The table in so many columns: names that are longer lose their beginnings. With None as
-        wide as it must be."""
+        """The table, `width` columns wide: longer names lose their beginnings. None: as wide as
+        needed."""
         unit, numbers = self._numbers()
         kernels = max(len(name) for name in ("kernel", *(r.kernel for r in self.rows)))
         names = max(len(name) for name in ("step", *(r.name for r in self.rows)))
@@ -100,7 +101,7 @@ class Profile:
         )
 
     def _numbers(self) -> tuple[str, list[tuple[str, str, str, str, str]]]:
-        """The unit of times, and of each row time, share, and rates."""
+        """The unit of times; and for each row its time, share and rates."""
         unit, factor = ("us", 1e3) if all(r.ms < 0.1 for r in self.rows) else ("ms", 1)
         return unit, [
             (
@@ -115,18 +116,18 @@ class Profile:
 
 
 COLUMNS = ("share", "GFLOP/s", "of peak", "GB/s")
-NUMBERS_WIDTH = 41  # of the columns after the names, with what is between
+NUMBERS_WIDTH = 41  # characters of the columns after the names, with the space between them
 
 
 def _end(name: str, width: int) -> str:
-    """A name in so many characters: the end tells more of the names of layers."""
+    """A name in `width` characters: the ends of layers' names tell more than their beginnings."""
     return name if len(name) <= width else f"…{name[1 - width :]}"
 
 
 def profile_session(
     session: Session, arrays: Sequence[np.ndarray[Any, Any]], repeat: int
 ) -> Profile:
-    """Time every step with cycle counters, `repeat` times after one warm-up, or more often until
+    """Time every step with cycle counters: `repeat` times after one warm-up, or more often until
     the counter's rate is known."""
     session.run(arrays, {})
     began, first = perf_counter(), session.counter
@@ -166,20 +167,22 @@ def profile_session(
     return Profile(plan.model, plan.threads, median(totals) * 1e3, most / 1e9, tuple(rows))
 
 
-LONG = 5e-3  # seconds after which what Python does around a run is little of them
+LONG = 5e-3
+"""Seconds of a run from which on what Python does around it hardly counts. Estimated."""
 SEEN, QUANTILE = 0.5, 0.75
-"""A run counts if its steps account for at least SEEN of the share of its time that they account
-for in the run at QUANTILE: in the quarter above, others may have interrupted a step."""
+"""Runs that were interrupted are left out. A run counts if its steps account for at least SEEN
+times the share of its time that they account for in the run at QUANTILE. Estimated."""
 
 
 def step_seconds(
     totals: Sequence[float], runs: Sequence[Mapping[int, int]], rate: float
 ) -> dict[int, float]:
-    """The median seconds of each step, from what runs took and the cycles (negative: nanoseconds)
-    of their steps, of which the counter has `rate` in a second.
+    """The median seconds of each step.
 
-    The thread that has seen most of a run counts. Where all were kept from a core for a part of it,
-    that may be little, and the run is left out.
+    `totals` are the seconds of runs, `runs` the cycles of their steps by step id (negative numbers
+    are nanoseconds), `rate` the counter's cycles a second. Of each run the thread counts that was
+    running for most of it. If all threads were descheduled for a part, that may be little, and the
+    run is left out.
     """
     shares = []
     for total, run in zip(totals, runs, strict=True):

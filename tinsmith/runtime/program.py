@@ -29,6 +29,7 @@ from tinsmith.plan.plan import (
     ENTER,
     HEADER,
     PORTS,
+    SLACK,
     STAMPS,
     SYNC,
     WEIGHTS,
@@ -44,14 +45,13 @@ from tinsmith.runtime.memory import aligned
 from tinsmith.runtime.results import Results
 from tinsmith.runtime.threads import Lease, Team
 
-SLACK = 4096
 _SEGMENT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 
 Array = np.ndarray[Any, Any]
 
 
 class Library(Protocol):
-    """Loaded machine code; `data` are its bytes, where they are one library."""
+    """Loaded machine code. `data` are its bytes, if it is one library."""
 
     data: bytes
 
@@ -59,7 +59,7 @@ class Library(Protocol):
 
 
 class Reference(Protocol):
-    """What a reference step evaluates."""
+    """The operator that a reference step evaluates."""
 
     @property
     def name(self) -> str: ...
@@ -70,7 +70,7 @@ class Reference(Protocol):
 
 
 class OfThisProcess:
-    """What holds addresses of this process."""
+    """An object with addresses of this process: it cannot be pickled."""
 
     def __reduce__(self) -> NoReturn:
         raise TinsmithError(
@@ -83,10 +83,11 @@ class OfThisProcess:
 class Program(OfThisProcess):
     """Plan, code and weights, bound together.
 
-    `blobs` are its own weights, and those of other programs that it shares; `nodes` maps the names
-    of reference steps to (operator, attributes); `constants` holds the arrays that only those
-    read; `team` gives the addresses of the thread team's functions;
-    `stored` says that it was read from a file, not compiled by this process.
+    blobs      its own weights, and those of other programs that it shares
+    nodes      name of a reference step -> (operator, attributes)
+    constants  the arrays that only reference steps read
+    team       gives the addresses of the thread team's functions
+    stored     whether it was read from a file, not compiled by this process
     """
 
     def __init__(
@@ -127,9 +128,9 @@ def owned(value: Any) -> Any:
 
 
 def _data_at() -> int:
-    """After how many bytes of an array object the address of its elements comes: behind the header
-    of all objects. That is part of numpy's C interface, and every compiled extension relies on it
-    (PyArray_DATA). 0 where it is not so."""
+    """How many bytes into an array object the address of its elements is stored: behind the header
+    of all objects. This is part of numpy's C interface, on which every compiled extension relies
+    (PyArray_DATA). 0 if it is not so here."""
     at, array = object.__basicsize__, np.empty(1)
     found = ctypes.c_void_p.from_address(id(array) + at).value
     return at if found == array.__array_interface__["data"][0] else 0
@@ -140,10 +141,10 @@ _addressof, _first_byte = ctypes.addressof, ctypes.c_char.from_buffer
 
 
 def _addresses(arrays: Sequence[Any]) -> Iterable[int]:
-    """Where arrays begin; 0 for what is none: a list, or None."""
+    """The addresses of arrays; 0 for what is not an array (a list, or None)."""
     try:
         return list(map(_addressof, map(_first_byte, arrays)))
-    except (TypeError, ValueError):  # one is none, or read-only, or empty
+    except (TypeError, ValueError):  # one is not an array, or is read-only, or empty
         return map(_address, arrays)
 
 
@@ -155,7 +156,7 @@ def _address(array: Any) -> int:
 
 
 def _nothing() -> None:
-    """No memory: the result comes when the run is over."""
+    """No memory: the size of the result is known after the run."""
 
 
 def _window(memory: Array, offset: int, operand: Operand) -> Array:
@@ -176,7 +177,7 @@ Native = tuple[int, Callable[[int, int], None], list[Step]]
 
 
 class _Run(NamedTuple):
-    """One run: its arrays, what its steps have given so far, and their times if they are wanted."""
+    """One run: its arrays, the results of its steps so far, and their times if they are wanted."""
 
     inputs: Sequence[Array]
     outputs: list[Array]
@@ -225,31 +226,31 @@ class Session(OfThisProcess):
             self._enter = enter(program.library.address(ENTER))
             self._table[HEADER] = DATA_AT
         self._team: Team | None = None
-        self._jobs: int | None = None  # of the team, when this session's last run ended
+        self._jobs: int | None = None  # jobs of the team when this session's last run ended
         self._faults = [
             (self._arena[s.fault_at : s.fault_at + 4], s) for s in plan.steps if s.fault
         ]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the session's own memory, with what it keeps for results."""
+        """Bytes of the session's own memory, including what it keeps for results."""
         memory = self.program.plan.memory
         kept = sum(made.nbytes for made in self._results if made is not None)
         return memory.peak + memory.workspace + 8 * self._words + kept
 
     @property
     def counter(self) -> int:
-        """What the cycle counter was when the last timed run ended; 0 where none did."""
+        """The cycle counter at the end of the last timed run; 0 if there was none."""
         return int(self._stamps[:, 0].max())
 
     def run(self, inputs: Sequence[Array], cycles: dict[int, int] | None = None) -> list[Array]:
-        """Run on plain, contiguous arrays of the plan's dtypes and shapes, one for each input; new
-        output arrays, in memory that nothing else refers to.
+        """Run on plain, contiguous arrays of the plan's dtypes and shapes, one for each input.
+        Returns new output arrays, in memory that nothing else refers to.
 
         With `cycles`, adds each native step's cycles, and each reference step's nanoseconds
         (negative), by the step's `id`. A call from within a call (of a signal handler, a finaliser)
-        gets memory of its own. Raises InputNameError for another number of arrays or a mapping,
-        InputTypeError and InputShapeError for other arrays, OutOfMemory where memory cannot be had.
+        gets memory of its own. Raises InputNameError for a wrong number of arrays or a mapping,
+        InputTypeError and InputShapeError for other arrays, OutOfMemory if memory cannot be had.
         """
         check_ports(self.program.plan, inputs, self._addressed)
         return self.run_checked(inputs, cycles)
@@ -264,9 +265,8 @@ class Session(OfThisProcess):
         cycles: dict[int, int] | None = None,
         into: Sequence[Array | None] | None = None,
     ) -> list[Array]:
-        """`run`, for inputs that are known to be such arrays: others crash, or give nonsense. With
-        `into`, the results lie in its arrays, as far as it has some: raises OutputError where one
-        does not fit."""
+        """`run`, for inputs that were checked: others crash, or give nonsense. Results go to the
+        arrays of `into`, as far as it has any. Raises OutputError if a result does not fit one."""
         if self._busy:
             return self.program.session().run_checked(inputs, cycles, into)
         try:
@@ -287,7 +287,7 @@ class Session(OfThisProcess):
         cycles: dict[int, int] | None = None,
         outputs: list[Any] | None = None,
     ) -> list[Array]:
-        """`outputs`: where results go, if that is not new memory."""
+        """`outputs`: where results go, if not to new memory."""
         if outputs is None:
             outputs = [new() for new in self._new]
         for word, _ in self._faults:
@@ -302,8 +302,8 @@ class Session(OfThisProcess):
         return outputs
 
     def _run_into(self, inputs: Sequence[Array], into: Sequence[Array | None]) -> list[Array]:
-        """A run whose results lie in arrays of the caller: written there by native code where that
-        may, else copied when all is done."""
+        """A run whose results go to the caller's arrays: written there by native code if that is
+        safe, else copied at the end."""
         ports = self.program.plan.outputs
         places: list[Any] = []
         for array, made, new, port in zip(into, self._results, self._new, ports, strict=True):
@@ -319,7 +319,7 @@ class Session(OfThisProcess):
         ]
 
     def _through(self, run: _Run) -> None:
-        """Run one segment after the other, and read the results that come last."""
+        """Run all segments in order, and then read the results whose size only the run tells."""
         table: Any = self._table
         self._put_ports(table, 8 * PORTS, *_addresses([*run.inputs, *run.outputs]))
         try:
@@ -342,8 +342,8 @@ class Session(OfThisProcess):
             run.outputs[k] = owned(found) if isinstance(found, list) else found
 
     def _leave(self, team: Team) -> None:
-        """Before another team runs this session: late workers of the last one must have left, or
-        they would take part."""
+        """Called before another team runs this session: late workers of the last team must have
+        left, or they would take part."""
         if self._team is not None and self._team is not team:
             self._team.settle(self._team.jobs if self._jobs is None else self._jobs)
         self._team, self._jobs = team, None
@@ -364,14 +364,14 @@ class Session(OfThisProcess):
         if steps[-1].writes:
             self._take(steps[-1], run)
         if run.cycles is not None:
-            # The thread that was there for most of the time has seen what every step took.
+            # The thread that was running for most of the time has the times of all steps.
             seen = max(self._stamps[:, 1 : len(steps) + 1], key=np.sum)
             for step, spent in zip(steps, seen, strict=True):
                 run.cycles[id(step)] = run.cycles.get(id(step), 0) + int(spent)
 
     def _take(self, step: Step, run: _Run) -> None:
-        """Keep what a step that counts has written: as much as the last operand tells. Raises
-        DataError where the model states another number."""
+        """Keep the results of a step that counts: as many elements as its last operand says. Raises
+        DataError if the model states another number."""
         *found, last = step.writes
         count = int(self._read(last, run))
         if step.stated not in (-1, count):
@@ -420,7 +420,7 @@ class Session(OfThisProcess):
             ) from error
         for operand, result in zip(step.writes, results, strict=False):
             if operand.ref is None:
-                run.env[operand.name] = owned(result)  # a view would change under the caller
+                run.env[operand.name] = owned(result)  # the memory of a view would be used again
             elif result.shape != operand.dims:
                 raise DataError(
                     f"{step.origin}: it gives {shown(result)}, where {list(operand.dims)} was "

@@ -1,8 +1,8 @@
-"""Arrays for results, whose memory is used again once the caller has let go of all of them.
+"""Arrays for results, whose memory is reused once the caller has dropped all references to it.
 
-Large arrays from the allocator are new pages, each of which costs a fault when it is first written:
-more than computing what is written there. So a session keeps the memory of its last results, and
-gives it out again where only the session itself refers to it.
+Large arrays from the allocator are new pages, each of which costs a page fault when it is first
+written: more than computing what is written. So a session keeps the memory of its last results, and
+uses it again if only the session still refers to it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.runtime.memory import LINE
+
 Array = np.ndarray[Any, Any]
 
 LEAST_BYTES = 1 << 15
-"""Smaller results come from the allocator, which has their pages."""
+"""Smaller results come from the allocator, which keeps pages of that size. Estimated."""
 KEPT = 2
-"""Memory for so many values of one result: callers hold the last one while the next is made."""
-LINE = 64
+"""For how many values of one result memory is kept: callers hold the last one while the next is
+computed. Estimated."""
 
 
 def _references(kept: Sequence[Any], at: int) -> int:
@@ -29,7 +31,7 @@ def _references(kept: Sequence[Any], at: int) -> int:
 
 
 ALONE = _references([object()], 0) if hasattr(sys, "getrefcount") else -1
-"""What `_references` says of an object that only the list refers to."""
+"""The count that `_references` gives for an object to which only the list refers."""
 
 
 class Results:
@@ -48,8 +50,8 @@ class Results:
 
     @property
     def maker(self) -> Callable[[], Array]:
-        """What gives an uninitialised array, of memory that nobody else refers to, or raises
-        MemoryError."""
+        """A function that gives an uninitialised array in memory that nobody else refers to, or
+        raises MemoryError."""
         small = self.bytes < LEAST_BYTES
         return partial(np.empty, self.dims, self.dtype) if small else self._array
 

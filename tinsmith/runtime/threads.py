@@ -1,11 +1,11 @@
 """Teams of threads parked in generated code.
 
-A team runs one job at a time; the pool leases each running session a team of its own, so any
-number of sessions may run at once. Workers are daemon threads inside a ctypes call (the GIL is
-released) that spin for some microseconds, yield for some hundred more, then sleep. A team that
-nobody holds any more (Ctrl-C can come between any two instructions) ends its workers. After `fork`
-the child builds new teams; at interpreter exit the workers of teams that nobody holds are stopped
-and joined, others end with the process.
+A team runs one job at a time. The pool leases a team to each running session, so that any number of
+sessions may run at once. Workers are daemon threads inside a ctypes call, which releases the GIL;
+they spin for some microseconds, yield for some hundred more, then sleep. A team that nobody holds
+any more (Ctrl-C can come between any two instructions) ends its workers. After `fork` the child
+makes new teams. At interpreter exit, workers of teams that nobody holds are stopped and joined;
+others end with the process.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from tinsmith.codegen.target import usable_cores
 from tinsmith.codegen.workers import after, begin
 from tinsmith.errors import TargetError
 
-SPINS = 400  # of some 25 ns each: about ten microseconds
-KEPT = 8  # idle teams of a size, or as many as there are cores
-LINGER = 300  # yields of some 0.6 us, where nobody else wants the core: Python takes 50 us or more
+SPINS = 400  # between jobs; of some 25 ns each: about ten microseconds; estimated
+KEPT = 8  # idle teams of a size, or as many as there are cores, if these are more; estimated
+LINGER = 300
+"""Yields between jobs, of some 0.6 us each if nobody else wants the core: what Python does from one
+call to the next takes 50 us or more. Estimated."""
 
 _JOB = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3, ctypes.c_int64
@@ -38,7 +40,8 @@ _WORKER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 
 
 class _Crew:
-    """A team's workers, what they look at, and how they are ended: also without the team."""
+    """A team's workers, the memory that they look at, and how to end them, even without the
+    team."""
 
     def __init__(self, threads: int, address: Callable[[str], int]) -> None:
         self.threads, self.process = threads, os.getpid()
@@ -75,18 +78,18 @@ class _Crew:
             for thread in self.workers:
                 thread.start()
         except BaseException as error:
-            self.abandon()  # a thread that was just started may look at it
+            self.abandon()  # a thread that was just started may use it
             if isinstance(error, RuntimeError):
                 raise TargetError(f"the system gives no {self.threads} threads: {error}") from error
             raise
 
     def stop(self) -> None:
-        """End the workers; the team cannot be used afterwards."""
+        """End the workers. The team cannot be used afterwards."""
         if self.process != os.getpid() or not self.workers:
             return  # they are the parent's, or have ended
-        self.abandon()  # for good, if this is interrupted
+        self.abandon()  # for good, if an interrupt comes now
         self.put(sync.STOP, 1, np.int32)
-        if not self.gate & sync.OPEN:  # else a stop that was interrupted has opened it
+        if not self.gate & sync.OPEN:  # it is open if an earlier stop was interrupted
             self.submit(self.address, self.threads, 0, 0, 0, 0)
         workers, self.workers = self.workers, []
         for thread in workers:
@@ -96,7 +99,7 @@ class _Crew:
             del _abandoned[id(self.raw)]
 
     def abandon(self) -> None:
-        """Keep what a worker may still look at: the sync block, its code, what wakes it."""
+        """Keep what a worker may still use: the sync block, its code, and what wakes it."""
         _abandoned[id(self.raw)] = self.raw, self.code, self._semaphores
 
 
@@ -115,29 +118,29 @@ class Team:
 
     def run(self, job: int, argument: int, counters: int, words: int, owner: object) -> None:
         """Run the generated function at address `job` on all threads, after clearing `words`
-        counters; returns when its work is done.
+        counters. Returns when the job's work is done.
 
-        A worker may still be on its way out: `owner`, whose memory the job uses, is kept until
-        the next job, or until a lease ends that finds nobody inside.
+        A worker may still be about to leave: `owner`, whose memory the job uses, is kept until the
+        next job, or until a lease ends with no worker inside.
         """
         self._owners += (owner,)
         self._submit(self.address, self.threads, job, argument, counters, words)
         self._owners = (owner,)
 
     def release(self) -> None:
-        """Forget the owners of jobs that nobody is inside any more."""
-        if not self.crew.gate & sync.INSIDE:  # it is closed: nobody comes in
+        """Drop the owners of jobs that no worker is inside any more."""
+        if not self.crew.gate & sync.INSIDE:  # the gate is closed: nobody enters
             self._owners = ()
 
     @property
     def jobs(self) -> int:
-        """How many jobs were submitted, modulo 2**32."""
+        """The number of jobs submitted, modulo 2**32."""
         return self.crew.gate // sync.NUMBER
 
     def settle(self, jobs: int) -> None:
-        """Wait until nobody is inside the first `jobs` jobs any more."""
+        """Wait until no worker is inside the first `jobs` jobs any more."""
         if self.crew.process != _process:
-            return  # in a forked child there is nobody
+            return  # a forked child has no workers
         while (gate := self.crew.gate) & sync.INSIDE and gate // sync.NUMBER == jobs:
             time.sleep(0)
 
@@ -147,7 +150,7 @@ class Team:
 
 
 class _Semaphores:
-    """Fills in the functions to wait, post, yield and nap: of POSIX, else Python's own."""
+    """Sets the functions to wait, post, yield and nap: those of POSIX, or else Python's."""
 
     def __init__(self, crew: _Crew, threads: int) -> None:
         if sys.platform == "linux":
@@ -186,7 +189,7 @@ class _Semaphores:
 
 _process = os.getpid()
 _free: dict[int, list[Team]] = {}
-_abandoned: dict[int, tuple[object, ...]] = {}  # what workers may look at, by their sync block
+_abandoned: dict[int, tuple[object, ...]] = {}  # what workers may use, by their sync block
 
 
 class Lease:

@@ -1,1 +1,1 @@
-"""Several convolutions as one kernel, with what lies between them kept in the core's cache."""
+"""Several convolutions as one kernel, with the tensors between them kept in the core's cache."""

@@ -1,4 +1,4 @@
-"""The code of a block: steps of a few rows, through a ring of expanded rows in workspace."""
+"""The code of a block: steps of a few output rows, with expanded rows in a ring buffer."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from tinsmith.kernels.window.tiles import Sink, sweep, walk
 
 
 def tiles_of(stages: Stages, plan: BlockPlan) -> int:
-    """Tiles are (image, panel where panels are apart, band), the band innermost."""
+    """The number of tiles: (image, panel if panels are separate, band), the band innermost."""
     panels = plan.expand.cut.total if plan.parted and plan.expand else 1
     return stages.depthwise.geo.batch * panels * plan.bands
 
 
 def workspace(stages: Stages, plan: BlockPlan) -> int:
-    """Bytes: the ring, then what the last stage reads."""
+    """Bytes of workspace: the ring buffer, then the input of the last stage."""
     return 4 * (plan.ring + stages.shape.middle(plan.most))
 
 
 def emit_block(em: Emit, stages: Stages, plan: BlockPlan) -> None:
-    """Compute the tiles [begin, end); the ring is kept from band to band of an image."""
+    """Compute the tiles [begin, end). The ring's rows are reused from band to band of an image."""
     b = em.b
     if plan.expand is not None:
         _clear_edges(em, stages, plan)
@@ -65,7 +65,7 @@ def emit_block(em: Emit, stages: Stages, plan: BlockPlan) -> None:
 
 
 def _is_first(b: Builder, plan: BlockPlan, begins: Val, band: Val | int, row: Val) -> Val:
-    """Whether no step has left its last rows in the ring for this one."""
+    """Whether this step finds none of its rows in the ring: no step before it left them there."""
     if isinstance(band, int):
         return row.eq(0)
     (many, high), (_, low) = (*plan.rows, plan.rows[-1])[:2]
@@ -75,7 +75,7 @@ def _is_first(b: Builder, plan: BlockPlan, begins: Val, band: Val | int, row: Va
 
 
 def _clear_edges(em: Emit, stages: Stages, plan: BlockPlan) -> None:
-    """Zero the columns of the ring that lie beside the image; nothing else writes them."""
+    """Zero the columns of the ring beside the image, which nothing else writes."""
     b, width = em.b, stages.width
     geo = stages.depthwise.geo
     zero = b.zero(F32.x(width))
@@ -92,7 +92,7 @@ def _clear_edges(em: Emit, stages: Stages, plan: BlockPlan) -> None:
 def _convolve_panel(
     em: Emit, geo: Geometry, dense: Dense, panel: Panel, x: Ptr, sink: Sink
 ) -> None:
-    """A 1x1 convolution of one panel's channels; x is at the first pixel."""
+    """A 1x1 convolution to the channels of one panel; x is at the first pixel."""
     weights = em.packed[0] + panel.channel * dense.row
     bias = em.packed[1] + panel.channel if em.site.has(2) else None
     lanes, depth = halved(em.target, panel.lanes), dense.blocks.padded
@@ -121,13 +121,15 @@ class _Step:
         self.middle = (self.ring + plan.ring).fixed() if plan.ring else self.ring
 
     def slot(self, line: Val) -> Ptr:
-        """The ring's place of an expanded row, counted with the rows above the image."""
+        """Where an expanded row is in the ring; rows are counted from the padding above the
+        image."""
         return self.ring + (line % self.plan.slots) * self.plan.pitch
 
-    # ---- 1x1, into the ring
+    # ---- first stage: 1x1, into the ring
 
     def expand(self, first: Val) -> None:
-        """Bring the ring up to the last row that this step reads."""
+        """Compute the expanded rows that this step reads and the ring lacks. `first`: whether the
+        ring has none of them."""
         b, plan, geo = self.b, self.plan, self.geo
         top, height = geo.begin[1], geo.size[1]
         base = self.row * geo.stride[1]
@@ -174,7 +176,7 @@ class _Step:
             with b.loop(0, plan.pitch, width) as i:
                 (row + i).store(zero)
 
-    # ---- depthwise, from the ring or the input
+    # ---- second stage: depthwise, from the ring or the input
 
     def depthwise(self) -> None:
         b, stages, plan = self.b, self.stages, self.plan
@@ -233,8 +235,8 @@ class _Step:
         sweep(b, depthwise.tiling(em.target, geo), 0, 1, tile)
 
     def _lines(self, local: Val, block: Val) -> tuple[Callable[[Val | int], Ptr], int]:
-        """What gives the first input of a line of this step's windows, and the distance of
-        inputs."""
+        """A function that gives the address of the first input of a row of windows, and the
+        distance between neighbouring inputs."""
         geo, plan = self.geo, self.plan
         base = self.row * geo.stride[1]
         if plan.expand is not None:
@@ -250,7 +252,7 @@ class _Step:
         start = (start + base * step[1]).fixed()
         return (lambda i: start + i * step[1]), step[2]
 
-    # ---- 1x1, out of the block
+    # ---- last stage: 1x1, to the block's output
 
     def project(self) -> None:
         b, stages, plan = self.b, self.stages, self.plan

@@ -1,8 +1,8 @@
 """1x1, depthwise and 1x1 convolutions as one kernel.
 
-Rows of the expanded image go into a ring in workspace that stays in the core's cache; as soon as
-the window of the next output rows is complete they are filtered and projected. The expanded image
-never reaches memory. Rows beside the image are zeros of the expanded image.
+Rows of the expanded image go into a ring buffer that stays in the core's cache. As soon as all rows
+under the window of the next output rows are there, they are filtered and projected. The expanded
+image never reaches memory. Rows beyond the image are zeros of the expanded image.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""How a block is cut: rows at a time, bands, panels, and what that costs."""
+"""How a block is cut into steps, bands and panels, and what that costs.
+
+The constants that were fitted were fitted on Zen 4 with AVX-512; the command was not recorded.
+"""
 
 from __future__ import annotations
 
@@ -15,39 +18,44 @@ from tinsmith.kernels.window.tiles import Panels, Pieces, cut, panels, tiling
 from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks
 from tinsmith.records import dataclass
 
-EFFICIENCY = 0.98
-STEP_SECONDS = 0.1e-6  # around the loops of one step
-MOST_BANDS = 16
-MOST_PIXELS = 1024  # of a step
-ONE_ROW = 0.015  # slower by this where a step has one row: its loops are short
-KEPT = 0.6  # of L2, for what lies between the stages
-CROWDING = 0.12  # slower by this, times the square of the share of L2 that is used
-RESTART = 0.08e-6  # until a line of output of one channel block streams to outer caches
-REREAD = 0.4  # of the time to read from L2 what does not stay in L1, that is not hidden
-GRAIN = 0.04  # what is lost for want of tiles to share, with one tile a thread
+EFFICIENCY = 0.98  # the share of the multiply-add peak that is reached; estimated
+STEP_SECONDS = 0.1e-6  # seconds of the loops around one step; fitted
+MOST_BANDS = 16  # of an image; estimated
+MOST_PIXELS = 1024  # output pixels of a step; estimated
+ONE_ROW = 0.015  # the relative extra time of steps of one row, whose loops are short; fitted
+KEPT = 0.6  # the share of L2 that the tensors between the stages may take; estimated
+CROWDING = 0.12  # the relative extra time, times the square of the share of L2 in use; fitted
+RESTART = 0.08e-6
+"""Seconds until writing a new row of an output channel block streams to outer caches. Estimated."""
+REREAD = 0.4  # the share of time of reading from L2 what L1 lost that is not hidden; fitted
+GRAIN = 0.04  # the relative time lost to uneven sharing, with one tile a thread; estimated
 
 
 @dataclass(frozen=True)
 class Dense:
-    """How a 1x1 stage is computed: its panels and its input channels."""
+    """How a 1x1 stage is computed: its panels of output channels, and its input channels."""
 
     cut: Panels
     blocks: ChannelBlocks
 
     @property
     def row(self) -> int:
-        """Packed weights of one output vector's lanes, over all inputs."""
+        """Packed weights for one lane of an output vector, over all inputs."""
         return self.blocks.count * self.blocks.stored
 
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """`rows`: output rows of the depthwise convolution that are computed in one step.
+    """How a block is cut.
 
-    `bands` of steps divide an image. With `parted` (nothing follows the depthwise convolution)
-    each panel of expanded channels is on its own. The ring holds `slots` expanded rows of
-    `pitch` elements for each of `ring_blocks` channel blocks; `lead` expanded rows of a step
-    were computed by the one before it.
+    rows    output rows of the depthwise convolution in each step
+    bands   parts of an image, each a run of steps
+    parted  whether each panel of expanded channels is computed on its own: only if no stage follows
+            the depthwise convolution
+    slots   expanded rows in the ring buffer, each of `pitch` elements, for each of `ring_blocks`
+            channel blocks
+    lead    expanded rows of a step that the step before has computed
+    cost    seconds on one core
     """
 
     rows: Pieces
@@ -77,7 +85,7 @@ class BlockPlan:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a plan depends on: the geometries of the stages, lanes of a block, and threads."""
+    """What a plan depends on: the stages' geometries, lanes of a channel block, and threads."""
 
     expand: Geometry | None
     depthwise: Geometry
@@ -92,23 +100,23 @@ class Shape:
 
     @property
     def span(self) -> int:
-        """The rows that one row of outputs of the depthwise convolution reaches."""
+        """The input rows that one output row of the depthwise convolution reads."""
         return (self.depthwise.kernel[1] - 1) * self.depthwise.dilation[1] + 1
 
     def middle(self, rows: int) -> int:
-        """Elements between the depthwise convolution and the last one."""
+        """Elements of `rows` rows between the depthwise convolution and the last stage."""
         return (
             0 if self.project is None else self.blocks * self.width * rows * self.depthwise.out[2]
         )
 
     def window(self, rows: int) -> Geometry:
-        """The depthwise convolution of one step."""
+        """The depthwise convolution of a step of `rows` rows."""
         return replace(self.depthwise, batch=1, out=(1, rows, self.depthwise.out[2]))
 
 
 @functools.lru_cache(maxsize=512)
 def plan_block(target: Target, shape: Shape) -> BlockPlan:
-    """The cheapest way to cut a block, or Skip where nothing fits the cache."""
+    """The cheapest way to cut a block. Raises Skip if nothing fits the cache."""
     height, across = shape.depthwise.out[1:]
     best: BlockPlan | None = None
     for most in sorted({-(-height // n) for n in range(1, height + 1)}):
@@ -126,7 +134,7 @@ def plan_block(target: Target, shape: Shape) -> BlockPlan:
 
 
 def plan_rows(target: Target, shape: Shape, rows: Pieces, bands: int) -> BlockPlan | None:
-    """The plan for given steps and bands, or None where it does not fit the cache."""
+    """The plan for these steps and bands; None if it does not fit the cache."""
     geo, width, most = shape.depthwise, shape.width, rows[0][1]
     steps = sum(n for n, _ in rows)
     parted = shape.project is None
@@ -173,9 +181,9 @@ def plan_rows(target: Target, shape: Shape, rows: Pieces, bands: int) -> BlockPl
 def _with_weights(
     target: Target, shape: Shape, busy: float, steps: int, parts: int, kept: int
 ) -> float:
-    """Seconds of arithmetic that takes `busy`, with weights from memory for the first step, and for
-    others where those of one of `parts` do not stay in the cache, beside the `kept` bytes and the
-    images that pass through it."""
+    """Seconds of arithmetic that takes `busy` seconds alone, with its weights. The first step reads
+    them from memory, later steps from L3; these find them in L2 if the weights of one of `parts`
+    parts stay there, beside `kept` bytes and the slices of images that pass through it."""
     dense = (geo for geo in (shape.expand, shape.project) if geo is not None)
     weights = 4.0 * sum(geo.channels * geo.out_channels for geo in dense)
     first, last = shape.expand or shape.depthwise, shape.project or shape.depthwise
@@ -190,7 +198,7 @@ def _with_weights(
 def _traffic(
     target: Target, shape: Shape, out: Geometry, dense: Dense, most: int, steps: int
 ) -> float:
-    """Seconds for starting anew on the output's lines, and for what lies before the last stage."""
+    """Seconds for beginning new output rows, and for reading the last stage's input from L2."""
     nbytes = 4 * out.out_channels * out.points
     lines = -(-out.out_channels // shape.width)
     seconds = RESTART * min(1.0, nbytes / target.l2) * lines * steps * out.batch

@@ -1,7 +1,7 @@
-"""1x1 convolutions of channels that are scaled by numbers known only when the model runs.
+"""1x1 convolutions of an image whose channels are scaled by numbers that only the run knows.
 
-W (s x) = (W s) x: where the weights are fewer than the pixels they are scaled, and the image is
-read as it lies.
+W (s x) = (W s) x: if there are fewer weights than pixels, the weights are scaled instead, and the
+image is read as it lies.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def conv_scaled(site: Site) -> Choice:
 
 
 def _parts(site: Site) -> tuple[Value, Value, Site]:
-    """The image, its factors, and the convolution of their product; or Skip."""
+    """The image, its scale factors, and the site of the convolution. Raises Skip for other
+    sites."""
     first, *rest = site.attr("body").nodes
     if first.op.name != "Mul" or len(rest) != 1:
         raise Skip("it is no product before one convolution")
@@ -81,14 +82,14 @@ def _parts(site: Site) -> tuple[Value, Value, Site]:
 
 
 def _broadcast(view: View | None, conv: Site) -> View:
-    """An operand of the epilogue, as it sees it."""
+    """An operand of the epilogue, broadcast to the convolution's result."""
     assert view is not None
     spec = view.spec.broadcast_to(conv.out.dims)
     return View(view.pointer, replace(spec, lane=0) if spec.layout.is_plain else spec)
 
 
 def emit_scale(em: Emit, factors: View, cut: Panels, blocks: ChannelBlocks) -> None:
-    """The packed weights times the factors of their channels; tiles are channel blocks."""
+    """Write the packed weights times the factors of their channels; tiles are channel blocks."""
     b, source, scaled = em.b, em.packed[0], em.scratch.cast(F32)
     depth, first = blocks.count * blocks.stored, 0
     with b.loop(em.begin, em.end) as block:

@@ -21,8 +21,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Stage:
-    """One convolution of a block with its epilogue. Its packed arrays, from number `first` on, are
-    the weights, the bias where it has one, and the constants that the epilogue reads."""
+    """One convolution of a block with its epilogue. Its packed arrays begin at index `first`: the
+    weights, the bias if it has one, and the constants that the epilogue reads."""
 
     site: Site
     geo: Geometry
@@ -39,18 +39,18 @@ class Stage:
 
     @property
     def count(self) -> int:
-        """Of packed arrays."""
+        """The number of packed arrays."""
         return 1 + self.bias + len(self.constants)
 
     def spec(self, v: Value) -> Spec:
-        """How an operand of the epilogue lies, as dense as can be."""
+        """The layout of an operand of the epilogue, without gaps."""
         (layout,) = replace(self.site, extras=(v,)).extra_reads(Layout(block_of(self.site.target)))
         rank = len(self.site.out.dims)
         return spec_of(v.dtype, (1,) * (rank - len(v.dims)) + v.dims, layout)
 
     def packed(self, name: str, weights: tuple[Any, ...], bias: tuple[Any, ...]) -> list[Packed]:
-        """The weights and the bias, each by a function of the array and arguments that follow it;
-        then what the epilogue reads."""
+        """The packed weights and bias, each made by the function and arguments of its tuple; then
+        the constants that the epilogue reads."""
         w = self.site.const(1, "the weights")
         found = [Packed(f"{name} weights", weights[0], (w, *weights[1:]))]
         if self.bias:
@@ -92,7 +92,7 @@ class Stages:
         return self._view(em, self.all[0].site.inputs[0])
 
     def extras(self, em: Emit, stage: Stage) -> tuple[View, ...]:
-        """What the epilogue of a stage reads, broadcast to its result."""
+        """The operands of a stage's epilogue, broadcast to its result."""
         found = []
         for v in stage.site.extras:
             if v.const is not None:
@@ -113,7 +113,8 @@ class Stages:
     def emit(
         self, em: Emit, stage: Stage, source: View | None, out: View, place: tuple[Any, ...]
     ) -> Emit:
-        """`em` as the stage's kernel sees it, with its extras moved to a place of its result."""
+        """`em` as the stage's kernel sees it; `place` is where in its result the epilogue's
+        operands begin."""
         extras = tuple(View(v.at(*place).fixed(), v.spec) for v in self.extras(em, stage))
         packed = em.packed[stage.first : stage.first + 1 + stage.bias]
         return replace(
@@ -141,14 +142,14 @@ class Stages:
 
 
 def scratch_view(site: Site, at: Any, channels: int, strides: tuple[int, int, int]) -> View:
-    """A blocked image in workspace: `strides` of channel blocks, rows and pixels."""
+    """A blocked image in workspace at `at`; `strides` of channel blocks, rows and pixels."""
     dims = (1, channels, *site.out.dims[2:])
     layout = Layout(block_of(site.target))
     return View(at, Spec(site.out.dtype, dims, layout, (0, *strides)))
 
 
 def stages_of(site: Site) -> Stages:
-    """The stages of a block, or Skip where it is not one that can be computed by row bands."""
+    """The stages of a block. Raises Skip for blocks that cannot be computed by bands of rows."""
     body = site.attr("body")
     found: list[Stage] = []
     packed = 0

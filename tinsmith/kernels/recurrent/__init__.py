@@ -1,1 +1,1 @@
-"""RNN, GRU and LSTM layers: the products of all inputs as one dot, then step by step."""
+"""RNN, GRU and LSTM layers: the products of all inputs as one product, then step by step."""

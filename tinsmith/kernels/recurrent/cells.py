@@ -1,4 +1,4 @@
-"""The cells: what a step does with the products of its gates."""
+"""The cells of LSTM, GRU and RNN: from the products of a step's gates to the next state."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def gru_steps(site: Site) -> Choice:
         step.each_block(step.h, range(3), block)
 
     def reset_before(step: Step) -> None:
-        kept = step.c + layer.batch * layer.padded  # z of every unit, until n is known
+        kept = step.c + layer.batch * layer.padded  # z of every unit, until n is computed
 
         def gates(
             sums: list[Val], inputs: list[Val], row: Position, unit: Position, _: Val

@@ -1,4 +1,4 @@
-"""The activations of recurrent layers: the usual ones, or whatever a layer names, traced."""
+"""The activations of recurrent layers: sigmoid and tanh, or traced from what a layer names."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ USUAL: dict[str, Function] = {"sigmoid": sigmoid, "tanh": tanh}
 
 
 def gate_functions(site: Site, plain: Sequence[str], count: int) -> tuple[Function, ...]:
-    """The functions of one direction of a layer, `plain` where it names none; Skip where one has
-    no native code, or where the `count` directions differ."""
+    """The activations of one direction of a layer; `plain` if the layer names none. Raises Skip if
+    one has no native code, or if the `count` directions differ."""
     names = tuple(a.lower() for a in site.attr("activations") or tuple(plain) * count)
     clip = site.attr("clip")
     if clip is None and names == tuple(plain) * count:

@@ -1,4 +1,4 @@
-"""The sizes of a recurrent layer, and what the native kernel does not do."""
+"""The sizes and strides of a recurrent layer, and which layers the native kernels decline."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from tinsmith.records import dataclass
 
 @dataclass(frozen=True)
 class Layer:
-    """Sizes of one recurrent layer: T steps, N rows, I inputs, H units in blocks of V, D
-    directions; `gates` columns of each unit in the product. With `lens` the input 4 tells how many
-    steps each row has. `peepholes` is the number of their input, if there is one. `apart`: a bias
-    of the last gate is added inside the step. `batch_first`: x is (N, T, I), y (N, T, D, H),
-    states (N, D, H) rather than (T, N, I), (T, D, N, H) and (D, N, H)."""
+    """Sizes of one recurrent layer: T steps, N rows of the batch, I inputs, H hidden units in
+    blocks of V, D directions.
+
+    gates        columns of each unit in the products
+    lens         whether input 4 tells the number of steps of each row
+    peepholes    the index of the input with the peephole weights, or None
+    apart        whether a bias of the last gate is added inside the step
+    batch_first  x is (N, T, I), y (N, T, D, H) and states are (N, D, H); otherwise these are
+                 (T, N, I), (T, D, N, H) and (D, N, H)
+    """
 
     site: Site
     gates: int
@@ -34,13 +39,13 @@ class Layer:
 
     @property
     def product_strides(self) -> tuple[int, int]:
-        """From one step, and from one row, to the next, in the products of all inputs."""
+        """The strides of steps and rows in the products of all inputs, in elements."""
         step, row = (1, self.steps) if self.batch_first else (self.batch, 1)
         return step * self.columns, row * self.columns
 
     @property
     def output_strides(self) -> tuple[int, int, int]:
-        """From one step, direction and row to the next, in y."""
+        """The strides of steps, directions and rows in y, in elements."""
         ways, hidden = len(self.directions), self.hidden
         if self.batch_first:
             return ways * hidden, hidden, self.steps * ways * hidden
@@ -48,19 +53,19 @@ class Layer:
 
     @property
     def state_strides(self) -> tuple[int, int]:
-        """From one direction, and from one row, to the next, in initial and last states."""
+        """The strides of directions and rows in initial and last states, in elements."""
         if self.batch_first:
             return self.hidden, len(self.directions) * self.hidden
         return self.batch * self.hidden, self.hidden
 
     @property
     def weights(self) -> list[int]:
-        """The numbers of the inputs that hold weights."""
+        """The indices of the inputs that hold weights."""
         return [i for i in (1, 2, 3, self.peepholes) if i is not None and self.site.has(i)]
 
     @property
     def computed(self) -> bool:
-        """Whether some weights are known only when the model runs; all are packed then."""
+        """Whether some weights are known only when the model runs: then the run packs all."""
         return any(self.site.input(i).const is None for i in self.weights)
 
     @property
@@ -83,7 +88,7 @@ class Layer:
 def layer_of(
     site: Site, gates: int, states: int, plain: Sequence[str], apart: bool = False
 ) -> Layer:
-    """The layer of a site, or Skip for what the native kernel does not do."""
+    """The layer of a site. Raises Skip for what the native kernels do not compute."""
     if site.has(4) and site.input(4).dtype.kind not in "iu":
         raise Skip(f"sequence_lens is {site.input(4).dtype}")
     batch_first = bool(site.attr("layout"))

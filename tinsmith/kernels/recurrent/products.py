@@ -1,4 +1,4 @@
-"""A recurrent layer as phases: products of all inputs, then the steps."""
+"""A recurrent layer as phases: the products of all inputs, then the steps."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tinsmith.kernels.walk import Position
 
 
 def layer_choice(layer: Layer, states: int, cell: Cell, divisible: bool = True) -> Choice:
-    """The choice for a layer. `divisible`: the units of a step may be shared by threads (no unit
-    needs another's result of the same step)."""
+    """The choice for a layer. `divisible`: threads may share the units of a step, as no unit needs
+    another unit's result of the same step."""
     site, target = layer.site, layer.site.target
     ways = len(layer.directions)
     tiling = choose(target, layer.rows, layer.columns, layer.inputs)
@@ -68,7 +68,7 @@ def _whole_steps(layer: Layer, states: int, cell: Cell) -> Phase:
 
 
 def _shared_steps(layer: Layer, states: int, cell: Cell, shares: int) -> tuple[Phase, ...]:
-    """Each step's units divided among threads; each keeps its part of the weights in its L2."""
+    """The steps, with each step's units shared by threads: each keeps its weights in its L2."""
     ways = len(layer.directions)
 
     def begin(em: Emit) -> None:
@@ -93,7 +93,7 @@ def _shared_steps(layer: Layer, states: int, cell: Cell, shares: int) -> tuple[P
 
 
 def _input_products(layer: Layer, tiling: Tiling, seconds: float) -> Phase:
-    """x w^T + bias of all steps, into scratch as [direction][step and row as in x][columns]."""
+    """x w^T + bias of all steps, to scratch: [direction][step and row as in x][columns]."""
     cells = grid(layer.site.target, tiling, layer.inputs, seconds, len(layer.directions))
     depth, columns = layer.inputs, tiling.columns
 

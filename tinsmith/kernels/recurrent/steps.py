@@ -1,4 +1,4 @@
-"""The steps of a recurrent layer: states, and the products of one step block by block."""
+"""The steps of a recurrent layer: its states, and the products of one step, block by block."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tinsmith.kernels.recurrent.layer import Layer
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 
-ROWS = 4
+ROWS = 4  # the most rows of the batch in a register tile; estimated
 
 
 @dataclass
 class Step:
-    """One step of one direction, for the unit blocks [first, last), while it is emitted."""
+    """One step of one direction, for the unit blocks [first, last), while its code is emitted."""
 
     em: Emit
     layer: Layer
@@ -42,11 +42,12 @@ class Step:
         gates: Sequence[int],
         body: Callable[[list[Val], list[Val], Position, Position, Val], None],
     ) -> None:
-        """`body(products of the gates, input products of all gates, row, unit, block)`."""
+        """For each block of units emit `body(products of the gates, input products of all gates,
+        row, unit, block)`."""
         b, layer, v = self.em.b, self.layer, self.layer.lanes
         size = layer.gates * v
         with b.loop(self.first, self.last) as i:
-            # Back and forth: what the last step read at its end is still in the cache.
+            # Back and forth: what the step before read last is still in the cache.
             block = self.odd.ne(0).select(b.index(self.last) - 1 - (i - b.index(self.first)), i)
             panel = (self.r + block * (layer.hidden * size) + gates[0] * v).fixed()
 
@@ -66,7 +67,7 @@ class Step:
             )
 
     def output(self, h: Val, row: Position, unit: Position) -> None:
-        """Store h as the next state and as the step's output (only real units)."""
+        """Store h as the next state and as the step's output; padding units are left out."""
         layer, v = self.layer, self.layer.lanes
         place = row * layer.padded + unit
         (self.h_next + place).store(self.kept(h, (self.h + place).fixed(), row))
@@ -79,7 +80,7 @@ class Step:
         place.store(h, count=self.em.b.index(layer.hidden) - self.em.b.index(unit))
 
     def kept(self, new: Val, old: Ptr, row: Position) -> Val:
-        """The new state, or the old one where the row's sequence has ended."""
+        """The new state; the old one if the row's sequence has ended."""
         if not self.layer.lens:
             return new
         return self._alive(row).select(new, old.load(self.layer.lanes))
@@ -93,8 +94,8 @@ Cell = Callable[[Step], None]
 
 
 class States:
-    """Where the states of direction d lie in scratch: h twice (before and after a step), then the
-    cell state or work, then work; each [row][padded]."""
+    """The states of direction d in scratch: h before and after a step, the cell state (or work
+    space), then more work space; each is [row][padded]."""
 
     def __init__(self, em: Emit, layer: Layer, d: Val | int, count: int) -> None:
         self.em, self.layer, self.d, self.count = em, layer, d, count
@@ -106,14 +107,14 @@ class States:
         self.c = base + 2 * size
 
     def begin(self) -> None:
-        """Initial states, zeros where they are not given."""
+        """Load the initial states, zeros if they are not given."""
         b, v = self.em.b, self.layer.lanes
         for k, buffer in enumerate([self.h[0], self.c][: self.count]):
             _load_state(self.em, self.layer, self.d, 5 + k, buffer)
         clear(b, self.h[1], self.size, v)
 
     def step(self, s: Val, first: Position, last: Position, cell: Cell) -> None:
-        """Step number s of the blocks [first, last)."""
+        """Emit step number s for the blocks [first, last)."""
         em, layer, d = self.em, self.layer, self.d
         b = em.b
         t: Val = s
@@ -144,7 +145,7 @@ class States:
         )
 
     def finish(self) -> None:
-        """The last states as outputs."""
+        """Store the last states to the outputs."""
         em, layer, b = self.em, self.layer, self.em.b
         final = self.h[layer.steps % 2]
         way, line = layer.state_strides
@@ -156,7 +157,8 @@ class States:
 
 
 def buffers(states: int) -> int:
-    """Buffers of one direction: h twice, the other state or r * h, and z until n is known."""
+    """The number of buffers of one direction: two for h, one for the other state or r * h, and one
+    for z until n is computed."""
     return 3 if states > 1 else 4
 
 
@@ -173,7 +175,7 @@ def clear(b: Builder, at: Ptr, count: int, lanes: int) -> None:
 
 
 def _load_state(em: Emit, layer: Layer, d: Val | int, index: int, buffer: Ptr) -> None:
-    """The initial state of direction d into padded rows, zeros where it is not given."""
+    """Load the initial state of direction d into padded rows, zeros if it is not given."""
     b, v = em.b, layer.lanes
     clear(b, buffer, layer.batch * layer.padded, v)
     view = em.ins[index] if index < len(em.ins) else None

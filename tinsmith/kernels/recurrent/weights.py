@@ -1,7 +1,7 @@
 """The weights of a recurrent layer in the order in which its kernels read them.
 
 Gate columns are interleaved by blocks of V hidden units ([block][gate][V]), so that one register
-tile holds all gates of a block and the cell's arithmetic follows the product directly.
+tile holds all gates of a block, and the cell's arithmetic follows the product directly.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tinsmith.kernels.transpose import transpose
 from tinsmith.kernels.walk import Position
 
 PACKING = 3e-10
-"""Seconds of one weight that is packed when the model runs, about."""
+"""Seconds to pack one weight, if weights are known only when the model runs. Estimated."""
 
 
 def packed(layer: Layer, columns: Columns) -> tuple[Packed, ...]:
-    """Constant weights: the input products' in panels of `columns`, then their bias; the recurrent
-    ones as [direction][block][unit before][gate][V], then the bias that the last gate adds in the
-    step; then peepholes."""
+    """The packed arrays of constant weights, in order: the input products' weights in panels of
+    `columns`; their bias; the recurrent weights as [direction][block][unit before][gate][V]; the
+    bias that the last gate adds inside the step; peepholes."""
 
     site, lanes, ways = layer.site, layer.lanes, len(layer.directions)
     w = site.const(1).reshape(ways, layer.gates, layer.hidden, layer.inputs)
@@ -57,23 +57,24 @@ def _states(r: np.ndarray, lanes: int) -> np.ndarray:
 
 
 def _sums(b: np.ndarray, inner: int, lanes: int) -> np.ndarray:
-    """Of (D, 2, gates, H): both biases of the first `inner` gates, the first one of the others."""
+    """From biases (D, 2, gates, H): both biases of the first `inner` gates added, the first bias of
+    the others."""
     wb, rb = b.swapaxes(0, 1)
     return _interleave(np.concatenate([(wb + rb)[:, :inner], wb[:, inner:]], axis=1), lanes)
 
 
 def _last(b: np.ndarray, lanes: int) -> np.ndarray:
-    """Of (D, 2, gates, H): the second bias of the last gate."""
+    """From biases (D, 2, gates, H): the second bias of the last gate."""
     return _interleave(b[:, 1, -1:], lanes)
 
 
 def _gated(weights: np.ndarray, lanes: int) -> list[np.ndarray]:
-    """(D, gates, H, K) weights as a (K, columns) matrix for each direction."""
+    """Weights (D, gates, H, K) as one matrix (K, columns) for each direction."""
     return [_interleave(np.moveaxis(w, 2, 0), lanes) for w in weights]
 
 
 def _interleave(per_gate: np.ndarray, lanes: int) -> np.ndarray:
-    """(..., gates, H) as (..., blocks * gates * V), zero-padded."""
+    """(..., gates, H) as (..., blocks * gates * V), padded with zeros."""
     *lead, g, h = per_gate.shape
     blocks = -(-h // lanes)
     wide = np.zeros((*lead, g, blocks * lanes), np.float32)
@@ -89,7 +90,7 @@ def floats(layer: Layer, columns: Columns) -> list[int]:
 
 
 def with_weights_at(phase: Phase, layer: Layer, columns: Columns, start: int) -> Phase:
-    """The phase with the arrays of `packed` in scratch, from float `start` on."""
+    """The phase, reading the arrays of `packed` from scratch, where they begin at float `start`."""
 
     def emit(em: Emit) -> None:
         phase.emit(replace(em, packed=_places(em, layer, columns, start)))
@@ -103,7 +104,8 @@ def _places(em: Emit, layer: Layer, columns: Columns, start: int) -> tuple[Ptr, 
 
 
 def packing(layer: Layer, columns: Columns) -> Phase:
-    """Writes what `packed` makes to `em.packed`, from inputs; a tile is a block of a direction."""
+    """A phase that packs weights which the run computes, as `packed` packs constants; a tile is one
+    block of one direction."""
     full = layer.hidden // layer.lanes
 
     def emit(em: Emit) -> None:
@@ -123,7 +125,7 @@ def packing(layer: Layer, columns: Columns) -> Phase:
 def _pack_block(
     em: Emit, layer: Layer, columns: Columns, d: Position, block: Position, units: int
 ) -> None:
-    """One block, of which `units` are real."""
+    """Pack one block, of which `units` units are not padding."""
     sizes = floats(layer, columns)
     w, bias, r, rb, *peepholes = (p + d * n for p, n in zip(em.packed, sizes, strict=True))
     _pack_matrices(em, layer, columns, (d, block, units), w, r)
@@ -137,7 +139,7 @@ def _pack_block(
             _fill(b, to + (block * 3 + k) * v, units, v, lambda i, n, p=line: (p + i).load(n))
 
 
-Block = tuple[Position, Position, int]  # direction, block, how many of its units are real
+Block = tuple[Position, Position, int]  # direction, block, units of it that are not padding
 
 
 def _pack_matrices(em: Emit, layer: Layer, columns: Columns, at: Block, w: Ptr, r: Ptr) -> None:
@@ -181,13 +183,13 @@ def _pack_biases(em: Emit, layer: Layer, at: Block, bias: Ptr, rb: Ptr) -> None:
 def _vector(
     em: Emit, layer: Layer, number: int, rows: int, d: Position, block: Position
 ) -> Ptr | None:
-    """A block of the first row of direction d of an input (D, rows * H), if it is given."""
+    """One block in the first row of direction d of an input (D, rows * H); None if it is absent."""
     view = em.ins[number] if number < len(em.ins) else None
     return None if view is None else view.pointer + d * (rows * layer.hidden) + block * layer.lanes
 
 
 def _fill(b: Builder, to: Ptr, units: int, lanes: int, value: Callable[[int, int], Val]) -> None:
-    """V floats: `value(first, how many)` for the real units, zeros after them."""
+    """Store V floats: `value(first, how many)` for the real units, zeros after them."""
     if units == lanes:
         to.store(value(0, lanes))
         return
@@ -198,7 +200,7 @@ def _fill(b: Builder, to: Ptr, units: int, lanes: int, value: Callable[[int, int
 def _turn(
     b: Builder, source: Ptr, to: Ptr, depth: int, stride: Position, units: int, lanes: int
 ) -> None:
-    """to[k * stride + lane] = source[lane * depth + k], 0 beyond the real units."""
+    """Transpose: to[k * stride + lane] = source[lane * depth + k]; 0 beyond the real units."""
     squares = depth // lanes * lanes
     if squares:
         with b.loop(0, squares, lanes) as k:

@@ -1,1 +1,1 @@
-"""Strassen's algorithm, Winograd's variant: seven products of quarters for the work of eight."""
+"""Strassen's algorithm in Winograd's variant: seven products of quarters instead of eight."""

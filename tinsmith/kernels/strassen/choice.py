@@ -1,4 +1,4 @@
-"""What all products by Strassen's method have in common, wherever their rows lie."""
+"""What all products by Strassen's method share: whether it applies, scales, packing, the choice."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from tinsmith.kernels.strassen.shape import Shape, shape_of
 from tinsmith.kernels.strassen.steps import Room, table
 
 Array = np.ndarray[Any, Any]
-LEAST_ROWS = 24
-LEAST_DEPTH = 64
-LEAST_POWER = -126  # of two, that is no denormal number
+LEAST_ROWS = 24  # fewer rows save less than the additional sums take; estimated
+LEAST_DEPTH = 64  # the same for the extent of K; estimated
+LEAST_POWER = -126  # the least power of two that scales a column: the least normal float32 exponent
 
 
 def shapes(site: Site, m: int, w: Array, levels: Sequence[int], unit: int) -> list[Shape]:
-    """How `m` rows times a constant `w` may be cut; parts of K are multiples of `unit`. Or Skip."""
+    """The ways in which `m` rows times a constant `w` may be cut, one for each possible level;
+    parts of K are multiples of `unit`. Raises Skip if there is none."""
     if site.precision != "default":
         raise Skip(f"{site.precision} precision asks for the products themselves")
     (k, n), target = columns_of(w).shape, site.target
@@ -39,15 +40,15 @@ def shapes(site: Site, m: int, w: Array, levels: Sequence[int], unit: int) -> li
 
 
 def columns_of(w: Array) -> Array:
-    """The right operand (k, n) of a product, or of a pointwise convolution with weights
-    [n, k, 1, ...]."""
+    """The right operand (k, n): `w` itself, or weights [n, k, 1, ...] of a pointwise
+    convolution."""
     return w if w.ndim == 2 else w.reshape(w.shape[:2]).T
 
 
 def scales(w: Array) -> Array:
-    """What the results of each column are multiplied by, powers of two, or 0 if all are: columns
-    are packed with their largest elements between 1 and 2, as sums would round away those of small
-    ones."""
+    """The power of two by which each column's results are multiplied; 0 for a column of zeros. The
+    packed columns are divided by it, so that their largest elements are between 1 and 2: otherwise
+    sums of columns would round away the small ones."""
     w = columns_of(w)
     largest = np.maximum(np.max(w, axis=0), -np.min(w, axis=0))
     powers = np.exp2(np.maximum(np.frexp(largest)[1] - 1.0, LEAST_POWER))
@@ -55,7 +56,7 @@ def scales(w: Array) -> Array:
 
 
 def pack(w: Array, shape: Shape) -> Array:
-    """The right factors: [panel][product][depth][columns of the panel]."""
+    """The right factors as [panel][product][depth][columns of the panel], flat."""
     columns, side, depth = shape.tiling.columns, shape.side, shape.depth
     w = columns_of(w)
     powers = scales(w).astype(np.float64)
@@ -82,7 +83,8 @@ def choice_of(
     ends: Callable[[Emit], Ends],
     more: Sequence[Packed] = (),
 ) -> Choice:
-    """The choice for rows and results in `layout`; `more` is packed from number 3 on."""
+    """The choice for operands in `layout`. `ends` gives access to rows and results; `more` are
+    packed arrays, from index 3 on."""
     cuts, count = shape.cuts, shape.tiling.rows.count
     factors = w.nbytes * shape.products // shape.side**2
 

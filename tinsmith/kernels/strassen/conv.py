@@ -17,8 +17,8 @@ from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
 from tinsmith.kernels.window.tiles import Sink
 
 APART = 1.03
-"""What it costs that the channels of a pixel lie apart, and that weights take more of the caches,
-which a direct convolution leaves to its neighbours."""
+"""The factor on the cost for channels of a pixel that do not lie side by side, and for weights that
+take more cache than those of a direct convolution. Estimated."""
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
@@ -41,7 +41,7 @@ def conv_strassen(site: Site) -> list[Choice]:
 
 
 class PixelEnds:
-    """Pixels of blocked images, counted through the batch and all spatial axes."""
+    """`Ends` for pixels of blocked images, counted through the batch and all spatial axes."""
 
     def __init__(self, em: Emit, geo: Geometry) -> None:
         self.em, self.geo, self.input = em, geo, em.input(0)
@@ -73,14 +73,14 @@ class PixelEnds:
             sink.put(value.fma(scale, more), 0, o, 0, 0, 0)
 
     def _image(self, row: Position) -> tuple[Position, Position]:
-        """The image and the number of a pixel in it."""
+        """The image and the pixel's number in it."""
         if self.geo.batch == 1:
             return 0, row
         pixels = prod(self.geo.out)
         return row // pixels, row % pixels
 
     def _place(self, row: Position) -> tuple[Position, Position, Position, Position]:
-        """The image, and depth, height and width of a pixel."""
+        """The image, and depth, height and width of the pixel."""
         n, pixel = self._image(row)
         deep, high, wide = self.geo.out
         line = pixel // wide
@@ -88,7 +88,7 @@ class PixelEnds:
 
 
 def _is_even(view: View, geo: Geometry) -> bool:
-    """Whether all pixels of an image lie one vector apart."""
+    """Whether neighbouring pixels are one vector apart throughout an image."""
     strides = steps(view.spec, geo.rank)[2]
     want = (prod(geo.out[1:]), geo.out[2], 1)
     width = view.spec.layout.block

@@ -1,9 +1,9 @@
-"""The code of a product by Strassen's method, group of row panels by group of row panels.
+"""The code of a product by Strassen's method, for one group of row panels after the other.
 
-All left factors of a group are made once; then, panel of columns by panel of
-columns, one product after the other, each for all panels of the group, so that its right factor
-is read from afar only once. A product starts from the sums that it is added to, and leaves
-its own for those that follow (`steps.py`), or ends a unit of the result.
+All left factors of a group are computed first. Then, for each panel of columns, the products follow
+one another, each for all row panels of the group, so that its right factor is read from outer
+caches only once. A product starts from the sum that it is added to; its result is kept for later
+products (`steps.py`), or is a finished unit of the result.
 """
 
 from __future__ import annotations
@@ -25,30 +25,34 @@ from tinsmith.kernels.strassen.steps import FIELDS, Room
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 
-SMALL = 2.0**-13  # of the largest norm in a panel: larger rows round away what smaller ones hold
-DISTANCE = 4096  # elements by which right factors are asked for that are used only once
-AHEAD = 2  # vectors by which lines of left factors are asked for before they are written
+SMALL = 2.0**-13
+"""Rows whose norm is less than this part of the largest norm in their panel are computed by the
+definition: the sums round away what they hold. docs/numerics.md has the error at this limit."""
+DISTANCE = 4096
+"""How far ahead right factors that are used once are prefetched, in elements (16 KiB). Set on Zen 4
+(docs/kernels.md: weights from memory); the command was not recorded."""
+AHEAD = 2  # how many vectors ahead lines of left factors are prefetched for writing; estimated
 
 
 class Ends(Protocol):
-    """Where the rows of the left operand and of the result lie."""
+    """Access to the rows of the left operand and of the result; one class for each layout."""
 
     step: int
-    """Elements from one vector of the left operand's row to the next."""
+    """Elements from one vector of a row of the left operand to the next."""
 
     def source(self, row: Position) -> Ptr:
         """The first element of a row of the left operand."""
         ...
 
     def store(self, row: Position, column: Position, values: Sequence[Val]) -> None:
-        """Finish vectors of neighbouring results: once each, as the results may lie where what the
-        epilogue reads lies."""
+        """Apply the epilogue to neighbouring results, and store them. Once for each result, as the
+        epilogue may read what lies where the result goes."""
         ...
 
 
 @dataclass(frozen=True)
 class Work:
-    """The emission of one kernel: the panels [lo, hi) of columns, for any rows."""
+    """The emission of one kernel for the panels [lo, hi) of columns, and any rows."""
 
     b: Builder
     shape: Shape
@@ -64,16 +68,16 @@ class Work:
         return block_of(self.b.target)
 
     def room(self, at: Position) -> Ptr:
-        """A place of `Room`."""
+        """The address of offset `at` (see `Room`) in the workspace."""
         return (self.workspace.cast(F32) + at).fixed()
 
     def right(self, c: Position) -> Ptr:
-        """The right factors of panel c of columns."""
+        """The right factors of column panel c."""
         s = self.shape
         return (self.weights + c * (s.products * s.depth * s.tiling.columns.size)).fixed()
 
     def real(self, row: Position, height: int) -> Position:
-        """How many of the `height` rows from `row` on there are."""
+        """How many of the `height` rows beginning with `row` exist: the rest is padding."""
         if not self.shape.lacks:
             return height
         left = self.b.index(self.shape.m) - self.b.index(row)
@@ -82,7 +86,7 @@ class Work:
     def each_column_panel(
         self, body: Callable[[Position, Position, tuple[int, ...]], None]
     ) -> None:
-        """`body(panel, first column, widths of a unit)`."""
+        """Emit `body(panel, first column, widths of a unit)` for every panel of columns."""
         side = self.shape.side
         each_column_panel(
             self.b, self.shape.tiling.columns, self.lo, self.hi,
@@ -91,7 +95,8 @@ class Work:
 
 
 def clear(b: Builder, shape: Shape, workspace: Ptr) -> None:
-    """Zero the zeros: before anything else."""
+    """Zero the tiles from which products start that are added to nothing. Called before all
+    else."""
     lanes, room = block_of(b.target), Room(shape)
     with b.loop(0, shape.together) as number:
         at = (workspace.cast(F32) + room.slots + number * shape.slot).fixed()
@@ -100,7 +105,7 @@ def clear(b: Builder, shape: Shape, workspace: Ptr) -> None:
 
 
 def rows(w: Work, lo: Position, hi: Position) -> None:
-    """The panels [lo, hi) of rows."""
+    """Compute row panels [lo, hi), group by group."""
     s = w.shape
     if s.together == 1 or not isinstance(lo, int) or not isinstance(hi, int) or hi > s.together:
         with w.b.loop(lo, hi, s.together) as first:
@@ -110,7 +115,7 @@ def rows(w: Work, lo: Position, hi: Position) -> None:
 
 
 def _group(w: Work, lo: Position, hi: Position) -> None:
-    """The panels [lo, hi) of rows, whose left factors lie side by side."""
+    """Compute the row panels [lo, hi) as one group: their left factors are all kept at once."""
     b, s = w.b, w.shape
 
     def each(body: Callable[[_Panel], None]) -> None:
@@ -133,7 +138,8 @@ def _group(w: Work, lo: Position, hi: Position) -> None:
 
 @dataclass(frozen=True)
 class _Panel:
-    """`height` rows from `row` on of each unit, whose left factors lie at number `slot`."""
+    """A panel of rows: `height` rows of each unit, beginning with `row`; `slot` is its place in the
+    group."""
 
     w: Work
     slot: Position
@@ -142,29 +148,30 @@ class _Panel:
 
     @property
     def left(self) -> Ptr:
-        """The first left factor; the next lies after those of all panels."""
+        """The first left factor. The next one follows after those of all panels of the group."""
         return self.w.room(self.slot * self.w.shape.left)
 
     @property
     def sums(self) -> Ptr:
-        """What products leave to each other."""
+        """The tiles in which products keep sums for later products."""
         s = self.w.shape
         return self.w.room(self.slot * s.slot + Room(s).slots)
 
     @property
     def sizes(self) -> Ptr:
-        """The sums of the squares of the rows."""
+        """The sums of squares of the panel's rows."""
         s = self.w.shape
         return self.w.room(self.slot * (s.side * s.tiling.rows.size) + Room(s).sizes)
 
     @property
     def limit(self) -> Ptr:
-        """Rows whose size is not above this are computed by the definition."""
+        """Where the limit is kept: rows whose sum of squares is no larger are computed by the
+        definition."""
         return self.w.room(self.slot + Room(self.w.shape).limits)
 
     def repair(self) -> None:
-        """Compute rows by the definition that are small beside the others, or all where one is
-        large, infinite or NaN."""
+        """Compute by the definition the rows that are small beside the others; or all rows, if one
+        has large elements, infinities or NaN."""
         w, b = self.w, self.w.b
         limit = self.limit.load()
         with b.loop(0, w.real(self.row, self.height * w.shape.side)) as i:
@@ -178,7 +185,7 @@ class _Panel:
             b.choose(summed, lambda: None, alone)
 
     def _largest(self, row: Val) -> Val:
-        """The largest magnitude in a row of the left operand."""
+        """The largest magnitude in one row of the left operand."""
         w, b, s, lanes = self.w, self.w.b, self.w.shape, self.w.lanes
         line, full = w.ends.source(row).fixed(), s.k // lanes
         largest = b.zero(F32)
@@ -194,12 +201,13 @@ class _Panel:
         return largest
 
     def left_factors(self) -> None:
-        """Left factors, and sizes and their limit; the last row fills the panel."""
+        """Compute the left factors, the rows' sums of squares and their limit. If the panel has
+        fewer rows than `height`, the last row is repeated."""
         w, b, s, lanes = self.w, self.w.b, self.w.shape, self.w.lanes
         full = s.depth // lanes
 
         def factors(lines: list[Ptr], out: Ptr, size: int, squares: list[Val]) -> list[Val]:
-            """All that comes from `size` elements of each block."""
+            """Compute everything that follows from `size` elements of each block."""
             grid = [[(at + _away(w, part)).load(size) for part in range(s.side)] for at in lines]
             for q, value in enumerate(left_factors(grid)):
                 place = out + q * s.apart
@@ -245,7 +253,7 @@ def _plus_squares(values: list[Val], total: Val) -> Val:
 
 
 def _away(w: Work, part: int) -> int:
-    """Where part `part` of a row of the left operand begins."""
+    """The offset of part `part` of a row of the left operand."""
     depth = w.shape.depth
     if w.ends.step == w.lanes:
         return part * depth
@@ -255,14 +263,15 @@ def _away(w: Work, part: int) -> int:
 
 @dataclass(frozen=True)
 class _Unit:
-    """The products of a panel of rows and one of columns."""
+    """The products of one panel of rows and one panel of columns."""
 
     panel: _Panel
     column: Position
     widths: tuple[int, ...]
 
     def product(self, q: Val, right: Ptr) -> None:
-        """Product number q: from what it is added to, to what needs it."""
+        """Compute product q: load the sum that it is added to, multiply, and store it for those
+        that need it."""
         panel, w = self.panel, self.panel.w
         b, s = w.b, w.shape
         line = (w.table + q * len(FIELDS)).fixed()
@@ -271,7 +280,7 @@ class _Unit:
         left = (panel.left + q * s.apart).fixed()
         factor = (right + q * (s.depth * size)).fixed()
         later = factor + DISTANCE
-        if s.together > 1:  # each panel fetches its share of the next right factor
+        if s.together > 1:  # each panel prefetches its share of the next right factor
             later = factor + s.depth * size + panel.slot * (s.depth * size // s.together)
         ahead = [Ahead(later.fixed(), size, s.together, locality=2 if s.together == 1 else 3)]
         if s.far(b.target) > 0.5:
@@ -313,7 +322,7 @@ class _Unit:
         ]
 
     def _end(self, sums: Tile, at_row: Val, at_column: Val) -> None:
-        """Finish a unit of the result, row by row."""
+        """Finish one unit of the result, row by row."""
         panel, w = self.panel, self.panel.w
         b, s, size = w.b, w.shape, sum(self.widths)
         source = w.room(Room(s).result)
@@ -328,5 +337,5 @@ class _Unit:
 
 
 def places(widths: Sequence[int]) -> list[tuple[int, int]]:
-    """(first element, lanes) of neighbouring vectors."""
+    """(first element, lanes) of the vectors that lie side by side in a row of these widths."""
     return [(sum(widths[:j]), width) for j, width in enumerate(widths)]

@@ -1,4 +1,4 @@
-"""Winograd's form of Strassen's method, on square grids of blocks of anything that adds.
+"""Winograd's form of Strassen's method, on square grids of blocks of anything that can be added.
 
     S1 = A21 + A22   S2 = S1 - A11    S3 = A11 - A21   S4 = A12 - S2
     T1 = B12 - B11   T2 = B22 - T1    T3 = B22 - B12   T4 = B21 - T2
@@ -8,8 +8,9 @@
     P7 = A22 T4                                        C22 = P1 + P3 + P6 + P4
                                                        C21 = P1 + P3 + P6 + P7
 
-A grid of 2 x 2 makes seven products. On one of 4 x 4 each of the seven is of 2 x 2 grids again:
-that is the second level.
+A and B are the operands, C is the result; S and T with the quarters are left and right factors. A
+grid of 2 x 2 blocks makes seven products (level 1). On a grid of 4 x 4 each of the seven is again a
+product of 2 x 2 grids (level 2: 49 products).
 """
 
 from __future__ import annotations
@@ -19,15 +20,19 @@ from typing import Any
 
 from tinsmith.records import dataclass
 
-PRODUCTS = 7
+PRODUCTS = 7  # of one level
 Grid = Sequence[Sequence[Any]]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One of the seven products, in order. It is added to what place 1 holds, or starts from 0
-    (`on`); the sum is kept in place 1 or 2 (`keep`; 0: not). Where it ends a quarter of the result
-    (`quarter`: 0 for C11, 1 for C12, 2 for C21, 3 for C22), place 2 may have to be added (`add`).
+    """One of the seven products, in the order in which they are computed. Two tiles, place 1 and
+    place 2, keep sums between products.
+
+    on       whether it is added to what place 1 holds; otherwise it starts from 0
+    keep     the place (1 or 2) in which the sum is kept, or 0
+    quarter  the quarter of the result that it completes: 0 C11, 1 C12, 2 C21, 3 C22; None for none
+    add      whether place 2 has to be added to complete that quarter
     """
 
     on: bool
@@ -43,7 +48,7 @@ STEPS = (
 
 
 def left_factors(a: Grid) -> Iterator[Any]:
-    """The left factors of all products, in order; sums are made when they are asked for."""
+    """The left factors of all products, in order; each sum is computed when it is reached."""
     if len(a) == 1:
         yield a[0][0]
         return

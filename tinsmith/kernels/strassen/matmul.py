@@ -23,7 +23,7 @@ def matmul_strassen(site: Site) -> list[Choice]:
 
 
 class PlainEnds:
-    """Rows of plain arrays, `k` elements each."""
+    """`Ends` for rows of plain arrays, `k` elements each."""
 
     def __init__(self, em: Emit, k: int) -> None:
         self.em, self.k, self.input = em, k, em.input(0).pointer

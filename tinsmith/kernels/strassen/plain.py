@@ -1,8 +1,8 @@
-"""Rows that Strassen's sums would spoil: one by one, by the definition of the product.
+"""Rows that Strassen's sums would spoil, computed one by one by the definition of the product.
 
-An infinity or NaN in a row, or a number whose sums might overflow, must not reach other rows, nor
-must the rounding errors of large rows reach small ones. The right operand is not kept beside its
-factors: blocks are added up again from these.
+An infinity, a NaN, or a number whose sums might overflow must not reach other rows; nor may the
+rounding errors of large rows reach small ones. The right operand itself is not kept: its blocks are
+recovered by adding right factors.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from tinsmith.kernels.strassen.form import PRODUCTS
 from tinsmith.kernels.walk import Position
 
 NOTHING = 2.0**-21
-"""Of a column's largest element, which is 1 to 2: blocks added up again from more than two factors
-are this wrong, and an infinity times what should be 0 is NaN, not infinite."""
+"""Recovered elements below this are taken for 0. Columns are scaled so that their largest element
+is 1 to 2, and a block recovered from more than two factors has errors of this size; infinity times
+what should be 0 must be NaN, not infinite."""
 
 if TYPE_CHECKING:
     from tinsmith.kernels.strassen.emit import Work
 
 
 def plain(w: Work, row: Position) -> None:
-    """The results of a row by the definition."""
+    """Compute the results of one row by the definition."""
     b, s = w.b, w.shape
     line = w.ends.source(row).fixed()
 
@@ -35,7 +36,7 @@ def plain(w: Work, row: Position) -> None:
 
 
 def zeros(w: Work, row: Position) -> None:
-    """The results of a row of zeros."""
+    """Store the results of a row of zeros."""
     b, s = w.b, w.shape
 
     def columns(_: Position, column: Position, widths: tuple[int, ...]) -> None:
@@ -74,13 +75,14 @@ def _unit(w: Work, line: Ptr, c: Position, unit: Val, widths: tuple[int, ...]) -
 
 
 def _element(w: Work, k: Val) -> Val:
-    """Where element k of a row of the left operand lies."""
+    """The offset of element k in a row of the left operand."""
     return k if w.ends.step == w.lanes else k // w.lanes * w.ends.step + k % w.lanes
 
 
 def _block(b: Builder, level: int, k: Val, n: Val) -> list[tuple[Val, Val | None]]:
-    """The right factors that add up to block (k, n) of the right operand, each with the condition
-    under which it counts: B11, B21, T1 and B22 are factors 0, 1, 3 and 4, and B12 = B11 + T1."""
+    """The right factors whose sum is block (k, n) of the right operand, each with the condition
+    under which it is added. At one level B11, B21, T1 and B22 are factors 0, 1, 3 and 4, and
+    B12 = B11 + T1."""
     found: list[tuple[Val, Val | None]] = [(b.index(0), None)]
     for digit in reversed(range(level)):
         down, across = k // 2**digit % 2, n // 2**digit % 2

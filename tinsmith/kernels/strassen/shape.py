@@ -1,8 +1,10 @@
 """How a product with a constant right operand is cut for Strassen's method, and what that costs.
 
-Blocks are not the quarters of the matrices but of each tile: a panel of rows is 2 (or 4) units of
-rows, a panel of columns as many units of columns, so that all that belongs together is in cache
-together. K is cut into as many parts.
+The blocks of the method are not the quarters of the whole matrices, but of each tile: a panel of
+rows consists of 2 (at level 2: 4) units of rows, a panel of columns of as many units of columns, so
+that everything that one tile needs is in cache together. K is cut into as many parts.
+
+`python -m benchmarks.micro --only strassen` prints the estimate beside the time.
 """
 
 from __future__ import annotations
@@ -18,25 +20,37 @@ from tinsmith.kernels.sharing import PARTS
 from tinsmith.kernels.strassen.form import PRODUCTS
 from tinsmith.records import dataclass
 
-LEAST_TILES = 2  # for each of several threads
-NEAR = 0.5  # times L2: right factors that stay there
-LEFT = 0.3  # times L2: the left factors of panels of rows, or what products leave to each other
-REREAD, LOST = 0.1, 0.5  # times the traffic of right factors read again, and of far left factors
-EXPOSED_CYCLES = 4.0  # of each cache line of right factors that comes from memory
-NARROW, WIDE = 2, 6  # the most vectors of a tile
-WIDE_COST = 1.08  # right factors of wide tiles come from far, and tiles of few rows read more
-LATENCY = 20.0  # cycles around each product of a tile
-SUM_CYCLES = (5.0, 6.0)  # for a vector of one of the left factors, by level
-FINISH_CYCLES = 18.0  # for a vector of each quarter of a tile, through L1
-COMBINE_CYCLES = 1.5  # for each vector of a product of the lower of two levels
+LEAST_TILES = 2  # the fewest tiles of work for each of several threads; estimated
+NEAR = 0.5  # the share of L2 in which right factors stay from group to group; estimated
+LEFT = 0.3
+"""The share of L2 for the left factors of a group of row panels, and for the tiles that keep sums
+between products. Estimated."""
+REREAD, LOST = 0.1, 0.5
+"""The shares of the traffic that arithmetic does not hide: of right factors that are read again,
+and of left factors that L2 has evicted. Set on Zen 4; the command was not recorded."""
+EXPOSED_CYCLES = 4.0
+"""Cycles for each cache line of right factors from memory that arithmetic does not hide. Set on
+Zen 4; the command was not recorded."""
+NARROW, WIDE = 2, 6  # the most vectors in a row of a register tile: usually, and if threads wait
+WIDE_COST = 1.08
+"""The factor by which wide tiles are slower: their right factors come from outer caches, and tiles
+of few rows load more for each product. Estimated."""
+LATENCY = 20.0
+"""Cycles before and after each product of a register tile. Estimated (as are the three below)."""
+SUM_CYCLES = (5.0, 6.0)  # cycles for a vector of one left factor, at level 1 and at level 2
+FINISH_CYCLES = 18.0  # cycles for a vector of each quarter of a tile, through L1
+COMBINE_CYCLES = 1.5  # cycles for a vector of each product of the lower of two levels
 
 
 @dataclass(frozen=True)
 class Shape:
-    """m x k times k x n. `tiling` is that of one of the products: rows, depth and columns divided
-    by `side`. A tile of work is one of `cuts` shares of its panels of rows by one of `groups`
-    shares of its panels of columns; the left factors of `together` panels of rows are there at a
-    time."""
+    """A product (m x k) times (k x n), and how it is cut.
+
+    tiling    of one of the products, whose rows, depth and columns are those divided by `side`
+    groups    shares of the column panels; a tile of work is one of them by one of the row shares
+    cuts      shares of the row panels
+    together  row panels of a group, whose left factors are kept at the same time
+    """
 
     level: int
     m: int
@@ -49,7 +63,7 @@ class Shape:
 
     @property
     def side(self) -> int:
-        """Units of rows, of columns and of k that belong together."""
+        """2 to the level: the units in a panel of rows or columns, and the parts of K."""
         return 2**self.level
 
     @property
@@ -58,49 +72,50 @@ class Shape:
 
     @property
     def depth(self) -> int:
-        """Elements of K of one product."""
+        """The extent of K in one product."""
         return self.k // self.side
 
     @property
     def pitch(self) -> int:
-        """Elements from row to row of a left factor."""
+        """Elements from one row of a left factor to the next."""
         return spread_stride(self.depth, self.tiling.rows.size)
 
     @property
     def lacks(self) -> int:
-        """Rows that the last panel lacks."""
+        """How many rows the last panel has too few (padding)."""
         return self.tiling.rows.total * self.side - self.m
 
     @property
     def left(self) -> int:
-        """Elements of one left operand of a panel of rows."""
+        """Elements of one left factor of one panel of rows."""
         return self.tiling.rows.size * self.pitch
 
     @property
     def apart(self) -> int:
-        """Elements from one left factor to the next, those of all panels of a group between them.
-        An odd number of cache lines: all are written at once, and few may share a set."""
+        """Elements from one left factor to the next; the factors of all panels of a group lie
+        between. An odd number of cache lines: all factors are written at once, and few of these
+        lines may share a cache set."""
         return (-(-self.together * self.left // LINE) | 1) * LINE
 
     def far(self, target: Target) -> float:
-        """The share of the left factors of a group of panels that the second-level cache loses."""
+        """The share of a group's left factors that L2 evicts."""
         filled = 4 * self.products * self.apart / target.l2
         return min(1.0, max(0.0, (filled - LEFT) / (1 - LEFT)))
 
     @property
     def tile(self) -> int:
-        """Elements of one tile."""
+        """Elements of one tile: of the accumulators of one product."""
         return self.tiling.rows.size * self.tiling.columns.size
 
     @property
     def slot(self) -> int:
-        """Elements of what the products of a tile leave to each other: zeros, places 1 and 2, and
-        at two levels four times two more."""
+        """Elements of the tiles that keep sums between products: zeros, place 1 and place 2, and at
+        level 2 two more for each of the four quarters."""
         return (3 if self.level == 1 else 11) * self.tile
 
     @property
     def cycles(self) -> float:
-        """Issue slots of all products and sums; each group of columns makes all left factors."""
+        """Cycles of all products and sums. Each group of columns computes all left factors."""
         rows, columns = self.tiling.rows, self.tiling.columns
         lanes = (columns.widths if columns.full else columns.tail)[0]
         per_vector = 1.0 if lanes > 8 else 0.5  # 512-bit operations take both 256-bit pipes
@@ -115,7 +130,8 @@ class Shape:
         return products + (sums + finish) * per_vector
 
     def uneven(self, threads: int) -> float:
-        """The work of the busiest of `threads` that take tiles in order, in equal shares."""
+        """The work of the busiest of `threads` threads, which take tiles in order, divided by an
+        equal share."""
         rows, columns = self.tiling.rows.count, self.tiling.columns.count
         loads = [0] * threads
         for t in range(self.cuts * self.groups):
@@ -130,14 +146,17 @@ class Shape:
         return self.products / self.side**2 * self.k * self.n
 
     def is_near(self, target: Target) -> bool:
-        """Whether the second-level cache keeps the right factors of a group of columns."""
+        """Whether L2 keeps the right factors of a group of columns."""
         return 4.0 * self.stored / self.groups < NEAR * target.l2
 
     def seconds(self, target: Target, threads: int = 1) -> float:
-        """On one core, while so many work. The right factors come once from memory, which hides
-        the better the more there is to do for each line; for each further group of panels of rows
-        they come from where they then are, and so do left factors that the cache loses, for each
-        panel of columns. Who shares columns reads rows that others have written."""
+        """Seconds on one core, while `threads` cores work.
+
+        The right factors come from memory once; the more arithmetic there is for each line, the
+        better that is hidden. Every further group of row panels reads them from where they then
+        are; left factors that L2 evicts are read again for each panel of columns. Threads that
+        share columns read rows that other threads have written.
+        """
         flops_per_cycle = 2.0 * self.m * self.n * self.k / (self.side**3 * self.tiling.ideal)
         busy = target.time(self.cycles * flops_per_cycle, 4.0 * self.m * (self.k + self.n))
         rows, columns = self.tiling.rows, self.tiling.columns
@@ -158,7 +177,7 @@ class Shape:
 
 
 def shape_of(target: Target, level: int, m: int, k: int, n: int, threads: int = 1) -> Shape:
-    """How a product is cut. `k` and `n` must be multiples of 2 to the level."""
+    """How a product is cut at a level. `k` and `n` must be multiples of 2 to the level."""
     narrow = _shape(target, level, m, k, n, threads, NARROW)
     if narrow.uneven(threads) <= WIDE_COST:
         return narrow
@@ -183,8 +202,8 @@ def _shape(
 
 
 def _shared(shape: Shape, threads: int) -> list[Shape]:
-    """The ways in which threads may share the work: by rows, and by columns, too, at least where
-    there are few panels of rows."""
+    """The ways in which threads may share the work: by rows; by columns, too, if there are few row
+    panels."""
     if threads == 1:
         return [shape]
     rows, columns = shape.tiling.rows.count, shape.tiling.columns.count
@@ -199,7 +218,7 @@ def _shared(shape: Shape, threads: int) -> list[Shape]:
 
 
 def _together(shape: Shape, target: Target) -> list[int]:
-    """Of how many panels of rows the left factors may be there at a time."""
+    """How many row panels a group may have, so that their left factors fit."""
     share = 1 if shape.is_near(target) else -(-shape.tiling.rows.count // shape.cuts)
     most = min(share, max(1, int(target.l2 * LEFT) // (4 * shape.slot)))
     doubled = (min(most, 2**i) for i in range(most.bit_length() + 1))

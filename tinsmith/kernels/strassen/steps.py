@@ -1,4 +1,4 @@
-"""What each product of a tile starts from and where its sums go, as a table that the code reads."""
+"""A table that the code reads: where each product of a tile starts, and where its sums are kept."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from tinsmith.records import dataclass
 
 FIELDS = ("start", "keep", "done", "add", "outer", "outer_keep", "final", "outer_add", "row",
           "column")  # fmt: skip
-"""start      where the sums that it is added to lie, within a slot
-keep       where the sums stay (0: nowhere)
-done       whether they end a quarter of their level
-add        what that needs besides
-outer      at two levels: what the quarter is added to,
-outer_keep and where it stays (0: nowhere)
+"""The columns of the table. Places are offsets within a slot (`Room`).
+
+start      the tile that the product is added to
+keep       where the sum is kept (0: nowhere)
+done       whether it completes a quarter of its level
+add        the tile that has to be added to complete it
+outer      at level 2: the tile that the quarter is added to,
+outer_keep and where that sum is kept (0: nowhere)
 final      whether it is a unit of the result,
-outer_add  what that needs besides,
-row        and which one it is,
-column     of the units of a tile"""
+outer_add  the tile that has to be added to complete that,
+row        and the unit's row
+column     and column in the tile"""
 
 
 @dataclass(frozen=True)
 class Room:
-    """Where things lie in the workspace, in elements: the left factors of all panels of a group,
-    then for each panel a slot of tiles, then the rest."""
+    """Offsets in the workspace, in elements: the left factors of all panels of a group; a slot of
+    tiles for each panel; then the rest."""
 
     shape: Shape
 
@@ -37,26 +39,26 @@ class Room:
         return self.shape.products * self.shape.apart
 
     def place(self, number: int) -> int:
-        """Within a slot: zeros (0), or place 1 or 2 of the lowest level."""
+        """In a slot: the zeros (0), or place 1 or 2 of the lowest level."""
         return number * self.shape.tile
 
     def outer(self, number: int, quarter: int) -> int:
-        """Within a slot: a quarter of place 1 or 2 of the higher level."""
+        """In a slot: a quarter of place 1 or 2 of the higher of two levels."""
         return (3 + (number - 1) * 4 + quarter) * self.shape.tile
 
     @property
     def result(self) -> int:
-        """One unit of the result, before it is finished."""
+        """One unit of the result, before the epilogue."""
         return self.slots + self.shape.together * self.shape.slot
 
     @property
     def sizes(self) -> int:
-        """The sum of squares of each row of all panels of a group."""
+        """The sum of squares of each row, for all panels of a group."""
         return self.result + self.shape.tile
 
     @property
     def limits(self) -> int:
-        """For each panel the size from which on rows are computed by the definition."""
+        """For each panel, the sum of squares below which a row is computed by the definition."""
         s = self.shape
         return self.sizes + s.together * s.side * s.tiling.rows.size
 
@@ -66,7 +68,7 @@ class Room:
 
 
 def table(shape: Shape) -> np.ndarray[Any, Any]:
-    """A row of `FIELDS` for each product."""
+    """One row of `FIELDS` for each product."""
     room = Room(shape)
     outer = STEPS if shape.level == 2 else (None,)
     found = [_row(room, high, low) for high, low in product(outer, STEPS)]

@@ -22,14 +22,14 @@ from tinsmith.kernels.window.transposed_ways import Kind, Way, kinds, savings, w
 from tinsmith.kernels.winograd.matrices import bilinear
 from tinsmith.records import dataclass
 
-MOST_COLUMNS = 4096
+MOST_COLUMNS = 4096  # outputs of a place, at most; estimated
 MOST_PRODUCTS = 1024  # of the loop bodies of all kinds of panels
 TILES_EACH = 4  # that a thread gets
 ROOM = 4  # the share of the second-level cache that the input of a segment should not exceed
 NEAR = 0.75  # the share of the first-level cache that what is read again and again may take
 LEAST = 4  # channels that may be worth a pass over the sums
 ONE_ROW = 16  # channels of one row that the first-level cache should hold
-MOST_BYTES = 1 << 40
+MOST_BYTES = 1 << 40  # of a segment, where the search knows no limit
 MOST_ALONE = 4  # columns of one vector with 16 registers: weights then take as many loads
 SHOWN = 1.0  # of the time that inputs take from the second-level cache
 COPYING = 12.0  # bytes of memory traffic that take as long as copying an element
@@ -42,7 +42,7 @@ times, and 14 % above by fewer products."""
 WORTH = 0.9  # of the time by the definition that fewer products may take, as they err more
 TRIED = 1.5  # times the products of the algorithm that has the fewest
 HEIGHTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)  # rows of places of a segment, tried
-EFFICIENCY = 0.9
+EFFICIENCY = 0.9  # share of the peak that the products reach; estimated
 
 
 @dataclass(frozen=True)

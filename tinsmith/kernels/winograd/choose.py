@@ -1,9 +1,15 @@
-"""Which algorithms fit a convolution, how each is cut into blocks, and what it costs.
+"""Which Winograd algorithms fit a convolution, how each is cut into blocks of tiles, and its cost.
 
-The transforms take the time of their loads and stores, which caches bound, not that of their
-arithmetic: with copies in its place they take as long. Other strides between the positions of V
-and M, a tile's positions side by side, huge pages, or pieces of the next block's transform between
-the products of one do not help.
+U are the transformed weights, V the transformed data, M their products; a position is one element
+of the transform domain (`plan.py` has the layouts). F(m, r) computes m results of r taps.
+
+The transforms take the time of their loads and stores, which caches bound: with copies in place of
+their arithmetic they take as long. Tried without gain: other strides between the positions of V and
+M, all positions of a tile side by side, huge pages, and interleaving the next block's transform
+with the products of the current block.
+
+Slots are issue slots of multiply-adds. `python -m benchmarks.micro --only winograd` prints the
+estimate beside the time.
 """
 
 from __future__ import annotations
@@ -29,51 +35,63 @@ from tinsmith.kernels.winograd.taps import channels_together, fits, tap_operatio
 from tinsmith.kernels.winograd.weights import packed_bytes
 
 GROWTH = {"exact": 0.0, "strict": 8.0, "default": 1000.0, "halves": 25.0}
-"""The growth allowed, of both axes: F(2x2,3x3) has 7.1, F(2x4,3x3) 24.4, F(6x6,3x3) 924. With
-products of halves F(2x4,3x3) is about as exact as F(6x6,3x3) is without."""
+"""The largest error growth (`Bilinear.growth` of rows times that of columns) allowed at each
+precision. F(2x2,3x3) has 7.1, F(2x4,3x3) 24.4, F(6x6,3x3) 924. "halves" is split precision
+(bfloat16 hi and lo parts), in which F(2x4,3x3) is about as exact as F(6x6,3x3) is in float32
+(measured errors: docs/numerics.md)."""
 STEEPEST = {"halves": 9.2}
-"""The growth allowed of one axis: F(4,3) has 9.1; F(5,3) and F(4,5), of 21 and 24, leave twice the
-error of halves that F(2x4,3x3) does."""
-LARGEST = 7  # results of one axis
-MOST_PRODUCTS = 9  # of one axis
+"""The largest error growth allowed of either axis alone. F(4,3) has 9.1; F(5,3) and F(4,5), which
+have 21 and 24, leave twice the error of F(2x4,3x3) in split precision."""
+LARGEST = 7
+"""The most results along one axis of a tile that are considered. Estimated."""
+MOST_PRODUCTS = 9
+"""The most positions along one axis of a tile that are considered. Estimated."""
 LEAST_GAIN = 1.15
-EFFICIENCY = 0.95  # of the products
+"""The least factor by which an algorithm must reduce multiplications (`gain`). Estimated."""
+EFFICIENCY = 0.95
+"""The share of the multiply-add peak that the products reach. Estimated."""
 MAKING = (0.87, 0.63)
-"""Of products whose weights are made of taps, by the multiply-adds that begin in a cycle: loads and
-stores of sums take turns with them."""
+"""The same share where weights are transformed from taps in each run, by `Target.pipes` - 1: loads
+and stores of sums compete with the multiply-adds. Set on Zen 4; docs/kernels.md has the times."""
 FILLED, CROWDING = 0.6, 0.3
-"""The share of the second-level cache that the weights and a block's tensors, V and M may fill
-before V and M leave it, and the share of these that does for each e-fold beyond: pages lie
-anywhere, and some sets are full before others."""
+"""FILLED: the share of L2 that the weights, a block's V and M, and its input and results may take
+before V and M begin to be evicted. CROWDING: the share of V and M that is evicted for each factor e
+beyond that (pages lie anywhere, so some cache sets are full before others). Estimated."""
 MOST_REREAD = 0.5
-"""Of the second-level cache: where a position of V is larger, each panel of products of halves
-reads it from the last-level cache anew, and where V is, each block of outputs whose weights are
-made of taps. Other products take long enough to hide that."""
+"""A share of L2. If one position of V is larger, each panel of split-precision products reads it
+from L3 again; if all of V is larger, so does each block of outputs whose weights are made of taps.
+Other products take long enough to hide these reads. Estimated."""
 MOST_SHARE = 1 / 3
-"""Of a block's tiles: a datum that is part of more of them makes their typical size large, and no
-tile stands out (`outliers`). One that is S times as large as others is then found where S exceeds
-RATIO ** (1 / (1 - share)), 1,400 for a third: below, other windows lose 3e-2 of it at most. It may
-be more of a block that holds the whole input, and a little more of those that have a tile less."""
-EXPOSED = 0.35  # of the time that weights take from the last-level cache; prefetches hide the rest
+"""The largest share of a block's tiles that one input element may be part of: if it were part of
+more, it would raise the block's typical tile size, and no tile would stand out (`outliers.py`). An
+element S times as large as the others is found if S > RATIO ** (1 / (1 - share)), which is 1,400 at
+1/3; one below that disturbs other windows by at most 3e-2 of their root mean square
+(docs/numerics.md). Blocks that hold the whole input, and those with a tile less, may exceed it."""
+EXPOSED = 0.35
+"""The share of the time of reading weights from L3 that prefetching does not hide. Set on Zen 4;
+the command was not recorded."""
 TURNING = 0.03
-"""How much longer blocks as long as a row take that go on in another: prefetches miss there."""
-HALVING = 16.0  # operations of a vector that is stored as halves
+"""The relative extra time of blocks about as long as a row of tiles that continue in the next row,
+where prefetches miss. Set on Zen 4; the command was not recorded."""
+HALVING = 16.0
+"""Instructions that split one vector into bfloat16 hi and lo parts and store them. Estimated."""
 ARRIVING, SHORTEST = 3.0, 5.0
-"""Slots that a vector of weights takes from L2, and the least of a step, where a core issues one
-multiply-add at a time (as measured on Zen 4)."""
+"""Slots that one vector of weights takes to arrive from L2, and the fewest slots of one step of a
+register tile, on cores that issue one multiply-add a cycle. Measured on Zen 4 with AVX-512; the
+command was not recorded."""
 APART, STARTING = 11, 3.0
-"""There, register tiles of more sums than APART no longer overlap: each sum more takes so many
-slots to start and to store."""
-TRANSFORMING = 0.75  # issue slots of one operation, load or store of a transform
+"""On the same cores, register tiles of more than APART accumulators no longer overlap with the next
+tile: each accumulator more takes STARTING slots to load and to store. Measured likewise."""
+TRANSFORMING = 0.75
+"""Slots of one instruction, load or store of a transform. Estimated."""
 BEYOND_L2, BEYOND_L3 = 1.15, 1.5
-"""How much longer transforms take of tensors that are larger than the second-level, and than the
-last-level cache."""
+"""The factor by which transforms slow down if the tensors exceed L2, and L3. Estimated."""
 
 
 @functools.lru_cache(maxsize=1024)
 def algorithms(geo: Geometry, precision: str) -> Sequence[tuple[Bilinear, Bilinear]]:
-    """The pairs (rows, columns) worth considering, tiles no larger than the output: squares, and
-    others that need fewer products."""
+    """The pairs (rows, columns) worth considering: square tiles, and others that need fewer
+    products in all. No tile is larger than the output."""
     found: dict[tuple[Bilinear, Bilinear], int] = {}
     apart = [-(-n // gap) for n, gap in zip(geo.out[1:], geo.dilation[1:], strict=True)]
     axes = list(zip(apart, geo.kernel[1:], geo.stride[1:], strict=True))
@@ -98,7 +116,7 @@ def algorithms(geo: Geometry, precision: str) -> Sequence[tuple[Bilinear, Biline
 
 
 def gain(rows: Bilinear, cols: Bilinear) -> float:
-    """Multiplications of the definition over those of the algorithm."""
+    """The multiplications of the definition divided by those of the algorithm."""
     return rows.m * rows.r * cols.m * cols.r / (rows.products * cols.products)
 
 
@@ -113,7 +131,8 @@ def best_plan(
     halves: bool = False,
     words: bool = False,
 ) -> tuple[Plan, float]:
-    """The best cut for an algorithm, and its cost as `cost` tells it."""
+    """The cheapest way to cut the convolution for an algorithm, and its cost in seconds
+    (`cost`)."""
     blocks = channel_blocks(geo.channels, width)
     draft = Plan(
         geo, rows, cols, width, blocks, tiles=1, blocks=1, vectors=1, micro=Partition(1, 1),
@@ -139,8 +158,8 @@ def best_plan(
 def taps_plan(
     target: Target, geo: Geometry, width: int, rows: Bilinear, cols: Bilinear, threads: int = 1
 ) -> tuple[Plan, float] | None:
-    """The cut and the cost of an algorithm whose weights are kept as taps, or None where its sums
-    are too many."""
+    """The plan and the cost in seconds of an algorithm whose weights are kept as taps; None if its
+    accumulators are more than `taps.MOST_SUMS`."""
     plan = Plan(
         geo, with_whole_taps(rows), with_whole_taps(cols), width,
         channel_blocks(geo.channels, width), tiles=1, blocks=1, vectors=1, micro=Partition(1, 1),
@@ -154,13 +173,14 @@ def taps_plan(
 
 
 def _counts(target: Target, draft: Plan) -> set[int]:
-    """Numbers of blocks worth considering: whose V and M fit caches, in even shares, of whole
-    images, of whole rows of tiles (or whole parts of one), or of pairs of matrix registers; and of
-    as few tiles as tell large ones, in whichever rows they lie."""
+    """The numbers of blocks worth considering. V and M of a block then fill one of several shares
+    of L2 (or one block holds everything); blocks are whole images, whole rows of tiles or parts of
+    one, or pairs of matrix registers; the last candidate has the fewest tiles that `MOST_SHARE`
+    allows."""
     per_tile = 4 * draft.positions * draft.width * (draft.channels.count + draft.outputs)
     room = max(4 * target.l2, target.l3 // 4)
     found = {n for n in (1, draft.geo.batch) if per_tile * draft.total <= room * n}
-    # Samples of a continuum, of which the least is four tiles of 32 channels in 1 MiB.
+    # Shares of L2. The least is four tiles of 32 channels in 1 MiB.
     for share in (0.065, 0.13, 0.25, 0.4, 0.6, 0.8, 1.1, 1.5):
         most = max(min(4, draft.total), int(target.l2 * share) // per_tile)
         if most >= draft.across:
@@ -178,9 +198,12 @@ def _counts(target: Target, draft: Plan) -> set[int]:
 def register_tiles(
     target: Target, tiles: int, outputs: int, depth: int, words: bool = False
 ) -> tuple[int, Partition, float]:
-    """Vectors of a panel, the cut of `tiles`, and the issue slots of one channel for a block; with
-    `words` those are counted with which they become weights."""
+    """The cheapest register tiling of a block of `tiles` tiles: vectors of output channels in a
+    panel, how the tiles are cut into register tiles, and the slots of one input channel. `words`:
+    the slots that unpack 24-bit weights are included."""
     best: tuple[float, int, Partition] | None = None
+    # The most accumulators, and registers beside them for a panel's weights. The factors below are
+    # the loads of data, for each vector of a panel, and a narrower last panel. Estimated.
     most, spare = (26, 4) if target.registers >= 32 else (12, 2) if target.has_fma else (6, 2)
     for vectors in range(1, min(outputs, 6) + 1):
         size = min(most, most + spare - vectors) // vectors
@@ -206,7 +229,7 @@ def register_tiles(
 
 
 def matrix_tiles(tiles: int, draft: Plan) -> tuple[int, Partition, float]:
-    """As `register_tiles`, of matrix registers."""
+    """The same as `register_tiles` for matrix registers."""
     count, product = -(-tiles // SIDE), replace(draft, tiles=tiles).product
     return (
         min(2, draft.outputs),
@@ -216,18 +239,20 @@ def matrix_tiles(tiles: int, draft: Plan) -> tuple[int, Partition, float]:
 
 
 def _slots(target: Target, tiles: int, vectors: int, depth: int) -> float:
-    """Multiply-adds that could have been issued in one step of a register tile."""
+    """Issue slots of one step (one input channel) of a register tile."""
     done = tiles * vectors
     if target.pipes == 1:
         start = STARTING * max(0, done - APART)
         return max(done, ARRIVING * vectors, SHORTEST) + start / depth
+    # Two pipes: data and weights are loaded; a step takes `least` at least; 20 slots for a tile and
+    # 1.5 for each accumulator start and store it. Estimated.
     least = 10.0 if target.has_fma else 8.0
     return max(done, 1.0 * (tiles + vectors), least) + (20 + 1.5 * done) / depth
 
 
 def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
-    """Seconds on one core, or as often those of the busiest of several threads, with weights that
-    come from memory for the first block of each."""
+    """Seconds on one core; with several threads, those of the busiest thread times their number.
+    The first block of each thread reads its weights from memory."""
     issue = 2.0 * plan.width / target.peak
     products = slots * plan.positions * plan.depth * issue
     weights = float(packed_bytes(plan))
@@ -244,7 +269,7 @@ def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
     if 4 * read > MOST_REREAD * target.l2:
         total += 4.0 * plan.m_start * (plan.panels - 1) * plan.blocks / target.l3_bandwidth
     total += transforms(target, plan) * issue
-    if plan.whole:  # the transform that has fewer units tells for both
+    if plan.whole:  # the transform with fewer units of work stands for both
         total *= uneven(plan.lines * min(plan.groups, plan.outputs), threads)
         products *= uneven(plan.units, threads)
         total += overlap(products, weights / target.weights_rate(threads))
@@ -260,8 +285,8 @@ def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
 
 
 def _foreign(plan: Plan, threads: int) -> float:
-    """Elements that threads read of what others have written. Those that share blocks of outputs
-    all read V."""
+    """Elements that threads read of what other threads have written. Threads that share output
+    blocks all read V."""
     others = threads - 1
     if plan.of_taps:
         return others * (plan.m_start + (plan.size - plan.m_start) / threads)
@@ -269,7 +294,7 @@ def _foreign(plan: Plan, threads: int) -> float:
 
 
 def transforms(target: Target, plan: Plan) -> float:
-    """Issue slots of both transforms; more where the tensors come from memory."""
+    """Issue slots of both transforms, more if the tensors exceed a cache."""
     rows, cols = plan.rows, plan.cols
     strip = min(plan.strip(target.l1), plan.tiles)
     into = data_program(rows).operations * (cols.reach - plan.column_overlap * (1 - 1 / strip))

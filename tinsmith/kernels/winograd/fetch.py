@@ -1,7 +1,7 @@
-"""Prefetching tensors that come from memory, spread evenly over the products of a block.
+"""Prefetches of tensors that come from memory, spread evenly over the products of a block.
 
-While a block is multiplied, the input of the next one and the places of its own results are asked
-for. Addresses that turn out to lie outside the tensors do no harm: prefetches never fault.
+While one block is multiplied, the input of the next block and the output lines of this one are
+prefetched. Addresses may lie outside the tensors: prefetches never fault.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.winograd.plan import Plan
 
 Prefetch = Callable[[Val], None]
-"""prefetch(i) asks for what register tile number i of a block is to ask for."""
-INTO_L1, INTO_L2 = 3, 2  # localities of prefetches
+"""prefetch(i) emits the prefetches that belong to register tile number i of a block."""
+INTO_L1, INTO_L2 = 3, 2  # localities of LLVM's prefetch: into L1 (highest), into L2
 
 
 def is_far(target: Target, nbytes: int) -> bool:
-    """Whether tensors of so many bytes together are asked for: caches may not hold them."""
+    """Whether tensors of `nbytes` bytes together are prefetched: caches may not hold them."""
     return nbytes >= target.l2 // 2
 
 
 def tensors(em: Emit, plan: Plan, source: View, start: Val, count: Val | int) -> Prefetch | None:
-    """What register tile number i of a block asks for, or None where nothing is far away, or tiles
-    do not lie side by side.
+    """What register tile number i of a block prefetches. None if the tensors fit the caches, or if
+    tiles do not lie side by side (dilation).
 
-    The block has `count` tiles from tile `start`.
+    The block has `count` tiles, beginning with tile `start`.
     """
     out = em.outs[0]
     apart = max(plan.geo.dilation) > 1 or plan.frames is not None
@@ -51,7 +51,7 @@ def tensors(em: Emit, plan: Plan, source: View, start: Val, count: Val | int) ->
 
 
 def _corner(plan: Plan, view: View, tile: Val, down: int, right: int, padded: bool) -> Ptr:
-    """The first place of a tile."""
+    """The address of the first element of a tile."""
     n, i, j = plan.coordinates(tile)
     batch, _, (_, row, pixel) = steps(view.spec, plan.geo.rank)
     at = view.pointer + n * batch + i * (plan.rows.m * down * row)
@@ -64,7 +64,8 @@ def _corner(plan: Plan, view: View, tile: Val, down: int, right: int, padded: bo
 def _ask(
     em: Emit, plan: Plan, view: View, at: Ptr, planes: int, rows: int, wide: int, write: bool
 ) -> Prefetch:
-    """Share `rows` lines of `wide` places a tile, in every plane, among the register tiles."""
+    """Divide `rows` lines of `wide` elements for each tile, in every plane, among the register
+    tiles."""
     b, line = em.b, LINE
     _, plane, (_, row, pixel) = steps(view.spec, plan.geo.rank)
     length = -(-plan.tiles * wide * pixel // line)

@@ -1,5 +1,8 @@
-"""Where the data and the results of a plan lie: in planes, or in frames of deeper images; and tiles
-that overhang these."""
+"""Where a plan's data and results lie in memory.
+
+A two-dimensional convolution is computed on planes; a three-dimensional one is turned into planes
+whose channels are the frames that a result reads. Tiles may extend beyond the last row and column.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from tinsmith.kernels.winograd.plan import Plan
 
 
 def image_at(plan: Plan, source: View, n: Val | int) -> Val | int:
-    """Elements to the data of an image of the plan."""
+    """The offset of image n of the plan, in elements."""
     batch, _, (depth, _, _) = steps(source.spec, len(source.spec.spatial))
     frames = plan.frames
     if frames is None:
@@ -23,8 +26,8 @@ def image_at(plan: Plan, source: View, n: Val | int) -> Val | int:
 
 
 def data_at(plan: Plan, source: View, n: Val | int, y: Val | int, x: Val | int) -> Ptr:
-    """The first place of the data of a tile, but for its channels (`channels_at`): of image n, with
-    results from row y and column x on."""
+    """The first element that a tile of image n reads, for channel block 0 (`channels_at` has the
+    others). The tile's first result is in row y, column x."""
     _, _, (_, row, pixel) = steps(source.spec, len(source.spec.spatial))
     at = source.pointer + -(plan.geo.begin[1] * row + plan.geo.begin[2] * pixel)
     at = at + image_at(plan, source, n)
@@ -32,7 +35,7 @@ def data_at(plan: Plan, source: View, n: Val | int, y: Val | int, x: Val | int) 
 
 
 def channels_at(plan: Plan, source: View, c: Val) -> Val:
-    """Elements to a channel block of an image of the plan."""
+    """The offset of channel block c of an image, in elements."""
     _, plane, (depth, _, _) = steps(source.spec, len(source.spec.spatial))
     frames = plan.frames
     if frames is None:
@@ -41,7 +44,7 @@ def channels_at(plan: Plan, source: View, c: Val) -> Val:
 
 
 def result_at(plan: Plan, n: Val | int, k: Val) -> tuple[Val | int, Val, Val | int]:
-    """Image, output block and depth of results."""
+    """Image, output channel block and depth of the results of the plan's image n, block k."""
     frames = plan.frames
     return (n, k, 0) if frames is None else (n // frames.out, k, n % frames.out)
 
@@ -49,7 +52,7 @@ def result_at(plan: Plan, n: Val | int, k: Val) -> tuple[Val | int, Val, Val | i
 def extent_inside(
     b: Builder, plan: Plan, y: Val | int, x: Val | int
 ) -> tuple[Val | int, Val | int]:
-    """Rows and columns of the tile with its first result at (y, x) that lie in the image."""
+    """How many rows and columns of the tile whose first result is at (y, x) lie in the image."""
     apart, beside = plan.vertical.dilation, plan.horizontal.dilation
     below = b.minimum(plan.rows.m, (plan.geo.out[1] + apart - 1 - b.index(y)) // apart)
     right = b.minimum(plan.cols.m, (plan.geo.out[2] + beside - 1 - b.index(x)) // beside)
@@ -63,8 +66,8 @@ def put_inside(
     out: Sink,
     result: Callable[[Val, Val], Ptr],
 ) -> None:
-    """Put the first rows and columns of a tile, `extent` of them, to `out`: what lies at
-    `result(row, column)`."""
+    """Write the results of a tile that lie in the image (`extent` rows and columns) to `out`;
+    `result(row, column)` is where they were stored."""
     below, right = extent
     apart, beside = plan.vertical.dilation, plan.horizontal.dilation
     with b.loop(0, below) as i, b.loop(0, right) as j:

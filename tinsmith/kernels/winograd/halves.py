@@ -1,7 +1,9 @@
-"""Winograd on matrix registers: V and U as bfloat16 halves, in the order of `kernels/amx`.
+"""Winograd on matrix registers: V and U in split precision, in the layouts of `kernels/amx`.
 
-V[position][pair of channel blocks][high, low][tile][32 channels], U[position] as `amx.weights.pack`
-has the weights of one tap. `choose.GROWTH` bounds what the transforms add to the error of halves.
+Split precision keeps a float32 as the sum of two bfloat16: a high and a low part. V is
+[position][pair of channel blocks][high, low][tile][32 channels]; U[position] is what
+`amx.weights.pack` makes of the weights of one tap. `choose.GROWTH` bounds how much the transforms
+amplify the error of the parts.
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ from tinsmith.kernels.winograd.product import by_width
 from tinsmith.kernels.winograd.weights import SMALL, Array
 
 WORD = Ty("u32")
-TOP = 0xFFFF0000  # the bits of a bfloat16 in a float32
+TOP = 0xFFFF0000  # mask: the bits of a float32 that are its bfloat16 high part
 
 
 def pack(w: Array, plan: Plan) -> Array:
-    """[K, C, r_h, r_w] as U, flat. Transformed in double precision, block by block."""
+    """The weights [K, C, r_h, r_w] as U, flat. Transformed in double precision, block by block."""
     both = np.kron(floats(plan.rows.g), floats(plan.cols.g))
     step = max(64, SMALL // both.size)
     packed, at = np.empty((plan.positions, plan.product.weight_bytes // 2), np.uint16), 0
@@ -48,8 +50,9 @@ def pack(w: Array, plan: Plan) -> Array:
 
 
 class Splitter:
-    """Where the halves of V go: those of two channel blocks lie side by side, so that the first is
-    kept in place of their high halves until the second is there."""
+    """Writes the high and low parts of V for a pair of channel blocks, which lie side by side. The
+    first block's vector is kept, whole, where the pair's high parts go, until the second
+    arrives."""
 
     def __init__(self, b: Builder, plan: Plan, space: Ptr, pair: Val, tile: Val) -> None:
         self.b, self.plan = b, plan
@@ -65,7 +68,7 @@ class Splitter:
         (line.cast(BF16) + self.plan.padded_tiles * DEPTH).store(low)
 
     def alone(self) -> None:
-        """There is no second block."""
+        """Finish a pair whose second block does not exist: that is zeros."""
         with self.b.loop(0, self.plan.positions) as position:
             self.second(position, self.b.zero(F32.x(SIDE)))
 
@@ -79,7 +82,8 @@ def product_stage(
     u1: Val,
     prefetch: Prefetch | None = None,
 ) -> None:
-    """Units (position, panel) [u0, u1) for a block; `prefetch(i)` runs in register i of tiles."""
+    """The products of units (position, panel) [u0, u1) of a block; `prefetch(i)` is emitted in
+    register tile i."""
     b, product, count = em.b, plan.product, plan.micro.count
     with matrix.matrices(b, configuration), b.loop(u0, u1) as u:
         position, panel = b.index(u // plan.panels), b.index(u % plan.panels)
@@ -108,7 +112,7 @@ def product_stage(
 
 
 def _ahead(em: Emit, plan: Plan, i: Val, wide: int) -> Ahead | None:
-    """What register i of a unit prefetches of the next one's weights."""
+    """What register tile i of a unit prefetches of the next unit's weights."""
     product = plan.product
     if 4 * plan.positions * product.weight_bytes <= em.target.l2:
         return None
@@ -116,7 +120,8 @@ def _ahead(em: Emit, plan: Plan, i: Val, wide: int) -> Ahead | None:
 
 
 def taken_back(em: Emit, plan: Plan, k: Val, channel: Val) -> Callable[[Val], Val]:
-    """What gives the transformed weights of output block k and a channel at a position."""
+    """A function that loads the transformed weights of output block k and one input channel, at a
+    position, as the sum of their parts."""
     b, product = em.b, plan.product
     panel, block, lane = k // 2, channel // DEPTH, channel % DEPTH
     wide = (panel < plan.outputs // 2).select(b.index(2), b.index(1))

@@ -1,9 +1,9 @@
-"""The transform of data, in strips: tiles side by side, one channel block at a time.
+"""The transform of data into V, in strips: tiles side by side, one channel block at a time.
 
-Rows are transformed in small groups for all columns, and each row of a group then along itself,
-so that a tile fits in 32 registers, or nearly (of 16, some are spilled to the stack). The columns
-that two tiles share are transformed once, and kept from one tile to the next; each group goes
-through the whole strip, whose data the first-level cache holds meanwhile.
+A tile needs 32 registers, or nearly (of 16, some values are spilled): a small group of rows is
+transformed down all columns, then each row of the group along itself. Columns that neighbouring
+tiles share are transformed once and carried from tile to tile. Each group of rows goes through the
+whole strip, whose data L1 holds meanwhile.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Put = Callable[[int, Val], None]
 def input_stage(
     em: Emit, plan: Plan, source: View, space: Ptr, g0: Val, g1: Val, t0: Val, t1: Val, base: Val
 ) -> None:
-    """Transform tiles [t0, t1) of groups [g0, g1) of channel blocks; V begins at tile `base`."""
+    """Transform tiles [t0, t1) for groups [g0, g1) of channel blocks. V begins at tile `base`."""
     b = em.b
     with b.loop(g0, g1) as g, _strips(em, plan, t0, t1) as (first, stop):
         strip = Strip(em, plan, source, Sizes(plan, space), base, first, stop)
@@ -46,8 +46,8 @@ def input_stage(
 
 @contextmanager
 def _strips(em: Emit, plan: Plan, t0: Val, t1: Val) -> Iterator[tuple[Val, Val]]:
-    """Run the body for the tiles [first, stop) of each strip; together, these are [t0, t1), which
-    must not be empty."""
+    """Emit the body for each strip: yields its tiles [first, stop). Together the strips are
+    [t0, t1), which must not be empty."""
     b, each, size = em.b, plan.horizontal.each, plan.strip(em.target.l1)
     pieces = -(-each // size)
 
@@ -61,7 +61,7 @@ def _strips(em: Emit, plan: Plan, t0: Val, t1: Val) -> Iterator[tuple[Val, Val]]
 
 
 def _pair(strip: Strip, space: Ptr, pair: Val) -> None:
-    """Transform both channel blocks of a pair to halves."""
+    """Transform the two channel blocks of a pair, in split precision."""
     b, plan = strip.em.b, strip.plan
 
     def splitter(t: Val) -> Splitter:
@@ -83,7 +83,7 @@ def _pair(strip: Strip, space: Ptr, pair: Val) -> None:
 
 @dataclass(frozen=True)
 class Strip:
-    """Tiles [first, stop), side by side; tile `base` is the first of V."""
+    """Tiles [first, stop), side by side. `base` is the tile with which V begins."""
 
     em: Emit
     plan: Plan
@@ -94,7 +94,7 @@ class Strip:
     stop: Val
 
     def transform(self, c: Val, put_at: Callable[[Val], Put]) -> None:
-        """Transform channel block c; `put_at(t)` stores what tile t gives."""
+        """Transform channel block c; `put_at(t)` gives the function that stores tile t."""
         plan, b, width = self.plan, self.em.b, self.plan.width
         _, _, (_, row, pixel) = steps(self.source.spec, len(self.source.spec.spatial))
         below, right = plan.geo.dilation[1] * row, plan.geo.dilation[2] * pixel
@@ -121,8 +121,8 @@ class Strip:
             started |= bool(squares)
 
     def _along(self, group: Sequence[int], done: Sequence[Sequence[Val]], put: Put) -> list[Val]:
-        """Transform the rows of a group along themselves, where done[q][k] is column q of the
-        k-th; returns the witnesses among the results."""
+        """Transform the rows of a group along themselves: done[q][k] is column q of the k-th row.
+        Returns those results that are witnesses (`outliers.py`)."""
         cols, seen = self.plan.cols, witnesses(self.plan.rows, self.plan.cols)
         found = []
         for k, p in enumerate(group):
@@ -133,7 +133,7 @@ class Strip:
         return found
 
     def _add_squares(self, at: Ptr, values: Sequence[Val], started: bool) -> None:
-        """The first group that has witnesses starts a tile's sum of squares, others add to it."""
+        """Add the squares of a tile's witnesses. The first group with witnesses starts the sum."""
         width = self.plan.width
         total = at.load(width) if started else self.em.b.zero(F32.x(width))
         for v in values:

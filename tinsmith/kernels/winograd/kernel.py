@@ -1,8 +1,8 @@
 """Winograd convolution of channel-blocked data: transform, multiply, transform back, in cache.
 
-Large images are cut into blocks of tiles whose transforms stay in the second-level cache; where
-one block holds all tiles, its three stages are phases of their own, so that threads can share
-them.
+Large images are cut into blocks of tiles whose V and M stay in L2; each block goes through all
+three stages at once. If one block holds all tiles, each stage is a phase of its own, so that
+threads can share it.
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ from tinsmith.kernels.winograd.weights import Array, pack, packed_bytes
 from tinsmith.records import dataclass
 
 LEAST_REGISTERS = 32
-"""With fewer, parts of every fourth weight of 24 bits would leave the registers of a tile."""
+"""The fewest vector registers for 24-bit weights: with fewer, the parts of every fourth weight
+would be spilled. Estimated."""
 SMALLEST = 1e-30
-"""Of the largest weight: transformed ones are to a thousandth of it, and must not be denormal."""
+"""The least size of the largest weight: transformed weights reach down to a thousandth of it, and
+must not be denormal."""
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
@@ -68,8 +70,8 @@ def winograd_taps(site: Site) -> list[Choice]:
 
 
 def choices(site: Site, precision: str, words: bool = False, of_taps: bool = False) -> list[Choice]:
-    """One for each algorithm whose growth `precision` allows; with `words` its weights are those of
-    `kernels/narrow.py`, if `of_taps` those of `taps.py`."""
+    """One choice for each algorithm whose error growth `precision` allows. `words`: with weights of
+    24 bits (`kernels/narrow.py`); `of_taps`: with weights kept as taps (`taps.py`)."""
     geo = plane_geometry(site)
     w = site.const(1, "the weights")
     width = block_of(site.target)
@@ -108,7 +110,7 @@ def choices(site: Site, precision: str, words: bool = False, of_taps: bool = Fal
 
 
 def by_frames(geo: Geometry, width: int) -> tuple[Frames, Geometry]:
-    """A convolution of deep images as one of planes."""
+    """A three-dimensional convolution as one of planes."""
     blocks, (high, wide) = -(-geo.channels // width), geo.kernel[1:]
     halo = geo.begin[0], geo.after[0]
     frames = Frames(geo.out[0], geo.kernel[0], blocks, geo.stride[0], geo.dilation[0], halo)
@@ -127,7 +129,7 @@ def by_frames(geo: Geometry, width: int) -> tuple[Frames, Geometry]:
 
 
 def planes(w: Array, plan: Plan) -> Array:
-    """[K, C, *taps] as the weights [K, C, r_h, r_w] of a plan's planes."""
+    """The weights [K, C, *taps] as those of a plan's planes, [K, C, r_h, r_w]."""
     high, wide = plan.geo.kernel[1:]
     if plan.frames is None:
         return w.reshape(*w.shape[:2], high, wide)
@@ -137,7 +139,8 @@ def planes(w: Array, plan: Plan) -> Array:
 
 
 def plane_geometry(site: Site) -> Geometry:
-    """The geometry of a convolution without groups whose planes have an algorithm, or Skip."""
+    """The geometry of a convolution that may have an algorithm: no groups, and no stride together
+    with dilation. Raises Skip for others."""
     if site.attr("group") != 1:
         raise Skip(f"group is {site.attr('group')}")
     geo = conv_geometry(site)
@@ -147,7 +150,7 @@ def plane_geometry(site: Site) -> Geometry:
 
 
 def is_normal(w: Array) -> bool:
-    """Whether some weight is so large that transformed weights are no denormal numbers."""
+    """Whether some weight is at least SMALLEST, so that transformed weights are not denormal."""
     return any(np.abs(part).max() >= SMALLEST for part in w)
 
 
@@ -164,7 +167,7 @@ def can_be_words(w: Array) -> bool:
 
 
 def need_normal(w: Array) -> None:
-    """Raise Skip where transformed weights might be denormal numbers, which are not as exact."""
+    """Raise Skip if transformed weights might be denormal, which would lose precision."""
     if not is_normal(w):
         raise Skip(f"all weights are below {SMALLEST:g}: transformed, they would be less exact")
 
@@ -191,28 +194,28 @@ def first_input(em: Emit) -> View:
 
 @dataclass(frozen=True)
 class Rooms:
-    """Where a kernel finds its blocked input, and the elements of scratch before V and M."""
+    """Where a kernel reads its blocked input, and how many elements of scratch precede V."""
 
     source: Source = first_input
     before: int = 0
 
     def space(self, em: Emit, plan: Plan) -> Ptr:
-        """V, and M behind it."""
+        """The address of V; M lies behind it."""
         return em.scratch.cast(F32) + self.before if plan.whole else em.workspace.cast(F32)
 
     def edge(self, em: Emit, plan: Plan) -> Ptr:
-        """Room for the results of one tile, and its taps."""
+        """Scratch for the results of one tile and the taps of one channel."""
         return em.workspace.cast(F32) + (0 if plan.whole else plan.size)
 
     def registers(self, em: Emit, plan: Plan) -> Ptr:
-        """Room for the configuration of matrix registers."""
+        """Scratch for the configuration of the matrix registers."""
         return self.edge(em, plan) + plan.edge
 
 
 def choice(
     site: Site, plan: Plan, turn: Turn, seconds: float, read: Layout, rooms: Rooms | None = None
 ) -> Choice:
-    """The choice for a plan; `turn` makes the weights of its two axes from those of the site."""
+    """The choice for a plan. `turn` converts the site's weights to those of the plan's two axes."""
     rooms = rooms or Rooms()
     bias = site.const(2, "the bias") if site.has(2) else None
     own = 4 * plan.edge + CONFIGURATION * plan.halves
@@ -229,7 +232,8 @@ def choice(
 
 
 def constants(plan: Plan, w: Array, turn: Turn, bias: Array | None) -> tuple[Packed, ...]:
-    """The weights, the bias, and what gives the taps of weights that are not kept as taps."""
+    """Packed arrays: the weights, the bias, and, unless weights are kept as taps, the matrix that
+    recovers taps from transformed weights (`repair.py`)."""
     make, fits = pack, can_be_words if plan.words else is_normal
     if plan.of_taps:
         make, fits = pack_taps, can_be_taps
@@ -248,7 +252,7 @@ def _turned(pack: Turn, turn: Turn, w: Array, plan: Plan) -> Array:
 
 
 def phases(plan: Plan, rooms: Rooms) -> tuple[Phase, ...]:
-    """One phase of blocks, or one for each stage."""
+    """One phase over blocks, or one phase for each of the three stages."""
     if not plan.whole:
         return (Phase(plan.blocks, lambda em: emit_blocks(em, plan, rooms)),)
     return (
@@ -280,7 +284,7 @@ def output_function(em: Emit, plan: Plan, rooms: Rooms) -> Stage:
 
 
 def emit_blocks(em: Emit, plan: Plan, rooms: Rooms) -> None:
-    """Tiles of the phase are blocks."""
+    """Compute blocks: the tiles of this phase are blocks."""
     b = em.b
     even = plan.total % plan.blocks == 0
 
@@ -303,7 +307,7 @@ def emit_blocks(em: Emit, plan: Plan, rooms: Rooms) -> None:
 
 
 def emit_inputs(em: Emit, plan: Plan, rooms: Rooms) -> None:
-    """Tiles of the phase are (group of channel blocks, row of tiles)."""
+    """Transform data: the tiles of this phase are (group of channel blocks, row of tiles)."""
     inputs = input_function(em, plan, rooms)
     with em.b.loop(em.begin, em.end) as unit:
         g, line = unit // plan.lines, em.b.index(unit % plan.lines)
@@ -311,7 +315,8 @@ def emit_inputs(em: Emit, plan: Plan, rooms: Rooms) -> None:
 
 
 def emit_products(em: Emit, plan: Plan, rooms: Rooms) -> None:
-    """Tiles of the phase are (position, panel), or output blocks."""
+    """Multiply: the tiles of this phase are (position, panel); output blocks, if weights are kept
+    as taps."""
     with em.b.when(em.begin.eq(0)):
         Sizes(plan, rooms.space(em, plan)).judge(em.b, plan.tiles)
     multiply(em, plan, rooms, em.begin, em.end, plan.tiles)
@@ -321,7 +326,7 @@ def multiply(
     em: Emit, plan: Plan, rooms: Rooms, u0: Val, u1: Val, count: Val | int,
     prefetch: Prefetch | None = None,
 ) -> None:  # fmt: skip
-    """Units [u0, u1) of a block of `count` tiles."""
+    """The products of units [u0, u1) for a block of `count` tiles."""
     space = rooms.space(em, plan)
     if plan.halves:
         halves.product_stage(em, plan, space, rooms.registers(em, plan), u0, u1, prefetch)
@@ -332,7 +337,7 @@ def multiply(
 
 
 def emit_outputs(em: Emit, plan: Plan, rooms: Rooms) -> None:
-    """Tiles of the phase are (output block, row of tiles)."""
+    """Transform back: the tiles of this phase are (output block, row of tiles)."""
     outputs = output_function(em, plan, rooms)
     with em.b.loop(em.begin, em.end) as unit:
         k, line = unit // plan.lines, em.b.index(unit % plan.lines)

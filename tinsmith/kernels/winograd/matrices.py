@@ -1,11 +1,12 @@
 """Bilinear algorithms for short correlations, as matrices of exact fractions.
 
-Correlation of n = stride * (m - 1) + r values d with r taps g gives m results:
+The correlation of n = stride * (m - 1) + r values d with r taps g has m results:
 
     y = A^T [(G g) * (B^T d)],    y[i] = sum over k of g[k] * d[stride * i + k]
 
-with a multiplications. Stride 1 is Cook-Toom at a - 1 = m + r - 2 finite points and infinity. A
-stride splits taps and data into phases, each a correlation of stride 1 whose products are summed.
+with a multiplications (* is elementwise). At stride 1 this is Cook-Toom at a - 1 = m + r - 2 finite
+points and infinity. A larger stride splits taps and data into `stride` phases; each is a
+correlation of stride 1, and their products are summed.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from tinsmith.records import dataclass
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 
-ZERO, ONE = Fraction(0), Fraction(1)
+ZERO, ONE = Fraction(0), Fraction(1)  # exact
 
 
 @dataclass(frozen=True, eq=False)
 class Bilinear:
-    """One axis of a Winograd convolution; at: m x a, g: a x r, bt: a x n.
+    """One axis of a Winograd convolution: `at` is A^T (m x a), `g` is G (a x r), `bt` is B^T (a x
+    n).
 
-    `bilinear` makes each once, so that equal algorithms are the same object: comparing and hashing
-    fractions would take longer than all that is computed from them.
+    `bilinear` makes each algorithm once, so that equal algorithms are one object, compared and
+    hashed by identity: comparing fractions would take longer than computing with them.
     """
 
     m: int
@@ -40,12 +42,12 @@ class Bilinear:
 
     @property
     def products(self) -> int:
-        """Multiplications for m results."""
+        """a: the multiplications for m results."""
         return len(self.g)
 
     @property
     def reach(self) -> int:
-        """Values of data that m results need."""
+        """n: the input values that m results need."""
         return self.stride * (self.m - 1) + self.r
 
     @property
@@ -54,8 +56,8 @@ class Bilinear:
 
     @functools.cached_property
     def growth(self) -> float:
-        """How much larger than the plain sum of products the numbers summed can be: the largest
-        result of sum |A^T| (|G| 1) (|B^T| 1) over that of all-ones data and taps."""
+        """How much larger the summed numbers can be than in the plain sum of products: the largest
+        element of |A^T| ((|G| 1) * (|B^T| 1)), divided by the result for data and taps of 1."""
         at, g, bt = (np.abs(floats(x)) for x in (self.at, self.g, self.bt))
         return float((at @ (g.sum(1) * bt.sum(1))).max() / self.r)
 
@@ -67,7 +69,7 @@ def floats(matrix: Matrix) -> np.ndarray:
 
 @functools.lru_cache(maxsize=256)
 def bilinear(m: int, r: int, stride: int = 1) -> Bilinear:
-    """The algorithm for m results of r taps. ValueError where no points are known for it."""
+    """The algorithm for m results of r taps. Raises ValueError if `points` has too few for it."""
     if not supported(m, r, stride):
         raise ValueError(f"no Winograd algorithm for {m} results of {r} taps at stride {stride}")
     at: list[list[Fraction]] = [[] for _ in range(m)]
@@ -86,8 +88,8 @@ def bilinear(m: int, r: int, stride: int = 1) -> Bilinear:
 
 @functools.lru_cache(maxsize=256)
 def with_whole_taps(axis: Bilinear) -> Bilinear:
-    """The same algorithm whose G has powers of the points, as 1, 2 and 4, which hardly need any
-    multiplication: what they were scaled by is in A."""
+    """The same algorithm with other scales: G has plain powers of the points, such as 1, 2 and 4,
+    which take hardly any multiplication; A makes up for it."""
     scales = [next(v for v in row if v) for row in axis.g]
     g = tuple(tuple(v / s for v in row) for row, s in zip(axis.g, scales, strict=True))
     at = tuple(tuple(v * s for v, s in zip(row, scales, strict=True)) for row in axis.at)
@@ -95,7 +97,7 @@ def with_whole_taps(axis: Bilinear) -> Bilinear:
 
 
 def supported(m: int, r: int, stride: int) -> bool:
-    """Whether `bilinear` knows enough points."""
+    """Whether `points` has enough points for `bilinear`."""
     taps = -(-r // stride)
     return m >= 1 and r >= 1 and (m == 1 or taps == 1 or m + taps - 2 <= MOST)
 

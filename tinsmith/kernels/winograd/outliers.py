@@ -1,9 +1,12 @@
-"""Tiles whose data is much larger than that of the other tiles of their block, or not finite.
+"""Finds tiles whose data is much larger than that of the other tiles of their block, or not finite.
 
-The transforms spread what a datum rounds away, an infinity or a NaN over its whole tile; by the
-definition it reaches only the windows that hold it. The squares of a few products of each tile,
-summed over the channels, tell how large its data is. What is typical is their geometric mean over
-the tiles, which few large ones hardly move; tiles of zeros do not count.
+The transforms spread an infinity, a NaN, or the rounding error of a large number over the whole
+tile; by the definition of convolution it reaches only the windows that contain it. Such tiles are
+computed again by the definition (`repair.py`).
+
+The size of a tile is the sum of the squares of a few transformed elements, its witnesses, over all
+channels. The typical size of a block is the geometric mean over its tiles, without tiles of zeros:
+a few large tiles hardly change it.
 """
 
 from __future__ import annotations
@@ -19,20 +22,21 @@ from tinsmith.kernels.winograd.matrices import Bilinear, floats
 from tinsmith.kernels.winograd.plan import Plan
 
 RATIO = 2.0**7
-"""How many times larger than typical a tile may be: F(6x6,3x3) then rounds away some 3e-3 of what
-other windows hold."""
+"""Tiles more than this many times the typical magnitude are computed again. Below it, F(6x6,3x3)
+loses up to some 3e-3 of the other windows' results (docs/numerics.md). Estimated."""
 
 
 @functools.lru_cache(maxsize=256)
 def witnesses(rows: Bilinear, cols: Bilinear) -> frozenset[tuple[int, int]]:
-    """Few products of which each datum has a part in one, and one that equal data do not cancel."""
+    """The positions whose squares are summed: a few that together depend on every input element,
+    and one that does not vanish on constant data."""
     covers = {(p, q) for p in _cover(rows) for q in _cover(cols)}
     return frozenset(covers | {(_steady(rows), _steady(cols))})
 
 
 def _cover(axis: Bilinear) -> tuple[int, ...]:
-    """Few products of an axis of which each datum has a part in one, but for data that a stride
-    skips."""
+    """A few products of one axis that together depend on every input element, but those that a
+    stride skips."""
     parts = [{i for i, v in enumerate(row) if v} for row in axis.bt]
     left, found = set[int]().union(*parts), list[int]()
     while left:
@@ -43,14 +47,14 @@ def _cover(axis: Bilinear) -> tuple[int, ...]:
 
 
 def _steady(axis: Bilinear) -> int:
-    """The product of an axis of which equal data leave the most."""
+    """The product of an axis that is largest on constant data."""
     bt = floats(axis.bt)
     return int(np.argmax(np.abs(bt.sum(1)) / np.linalg.norm(bt, axis=1)))
 
 
 class Sizes:
-    """The squares of the witnesses, [channel block][tile][lane], behind V and M; then their sums,
-    one for each tile, and the limit of these."""
+    """The arrays behind V and M: squares of the witnesses, [channel block][tile][lane]; then the
+    size of each tile; then the limit that sizes are compared with."""
 
     def __init__(self, plan: Plan, space: Ptr) -> None:
         self.plan = plan
@@ -58,11 +62,11 @@ class Sizes:
         self.sums = self.squares + plan.channels.count * plan.tiles * plan.width
 
     def at(self, c: Val, t: Val) -> Ptr:
-        """The squares of channel block c of the block's tile t."""
+        """The squares of channel block c of tile t of the block."""
         return self.squares + (c * self.plan.tiles + t) * self.plan.width
 
     def judge(self, b: Builder, count: Val | int) -> None:
-        """Sum the squares of the block's `count` tiles, and find the limit."""
+        """Sum the squares of the block's `count` tiles to sizes, and compute the limit."""
         plan, width = self.plan, self.plan.width
         with b.loop(0, count, carry=[b.const(0, I64), b.const(0, I64)]) as t:
             with b.loop(0, plan.channels.count, carry=[b.zero(F32.x(width))]) as c:
@@ -71,7 +75,7 @@ class Sizes:
             (self.sums + t.index).store(size)
             counts = (size > 0.0) & (size < LARGE**2)
             bits, tiles = t.vars
-            # The bits of a positive number are its logarithm, nearly.
+            # The bits of a positive float are nearly its logarithm (scaled and shifted).
             more = counts.select(size.bitcast(I32).to("i64"), b.const(0, I64))
             t.next([bits + more, tiles + counts.select(b.const(1, I64), b.const(0, I64))])
         bits, tiles = t.out
@@ -81,9 +85,9 @@ class Sizes:
         (self.sums + plan.tiles).store(limit)
 
     def limit(self) -> Val:
-        """What the sums of tiles have to be below."""
+        """The size that fit tiles stay below."""
         return (self.sums + self.plan.tiles).load()
 
     def are_fit(self, t: Val, limit: Val) -> Val:
-        """Whether the transforms do for the block's tile t."""
+        """Whether the transforms are exact enough for tile t of the block."""
         return (self.sums + t).load() < limit

@@ -1,7 +1,7 @@
-"""The transform of products to results, one tile and one block of output channels at a time.
+"""The transform of M to results, one tile and one block of output channels at a time.
 
-Rows are transformed in small groups for all columns, and each row of a group then along itself,
-so that no tile is ever spilled: reading a product twice is cheaper than storing sums.
+A small group of rows is transformed down all columns, then each row of the group along itself, so
+that a tile is not spilled: reading a product twice is cheaper than storing sums.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from tinsmith.kernels.winograd.repair import repair
 from tinsmith.records import dataclass
 
 MOST_UNROLLED = 6
-"""Functions of an epilogue that is emitted for each place of a tile; one of more is emitted once,
-in a loop. `HEAVY_FLOPS` of `kernels/dot` tells the same of tiles there, by flops."""
+"""The most functions (exp, max, ...) of an epilogue that is emitted at every place of a tile.
+Longer epilogues are emitted once, in a loop. Estimated. (`HEAVY_FLOPS` in `kernels/dot` bounds the
+same by flops.)"""
 
 
 def output_stage(
@@ -37,7 +38,7 @@ def output_stage(
     t1: Val,
     base: Val,
 ) -> None:
-    """Finish tiles [t0, t1) of output blocks [k0, k1); tile `base` is the first of V and M."""
+    """Finish tiles [t0, t1) of output blocks [k0, k1). V and M begin with tile `base`."""
     b, width = em.b, plan.width
     edge, products, sizes = room(em), space + plan.m_start, Sizes(plan, space)
     again = stage(em, "repair", "tile_k tile_n tile_y tile_x", _repair_of(plan, source, room))
@@ -57,7 +58,7 @@ def output_stage(
 
 @dataclass(frozen=True)
 class Tile:
-    """The products of one tile and block of output channels, and where its results belong."""
+    """The products of one tile and one block of output channels, and where its results go."""
 
     em: Emit
     plan: Plan
@@ -69,9 +70,10 @@ class Tile:
     x: Val | int
 
     def finish(self) -> None:
-        """Those that overhang the image go through `edge`, where results can be indexed."""
+        """Write the results. A tile that extends beyond the image is first stored in `edge`, where
+        its results can be indexed."""
         b, plan, out = self.em.b, self.plan, self.plan.geo.out
-        # First places of tiles that lie in the image as a whole are below these.
+        # Tiles that lie wholly in the image begin below these.
         high = out[1] - (plan.rows.m - 1) * plan.vertical.dilation
         wide = out[2] - (plan.cols.m - 1) * plan.horizontal.dilation
         if min(high, wide) <= 0 or epilogue_functions(self.em) > MOST_UNROLLED:
@@ -96,7 +98,8 @@ class Tile:
         put_inside(b, plan, extent, self.out, lambda i, j: self.edge + i * row + j * width)
 
     def _results(self) -> Iterator[tuple[int, int, Val]]:
-        """(i, j, (R X C^T)[i, j] + bias) for every place of a tile, where X are its products."""
+        """(i, j, (R X C^T)[i, j] + bias) for every result of a tile; X are its products, R and C
+        the transforms of rows and columns."""
         rows, cols = result_program(self.plan.rows), result_program(self.plan.cols)
         for group in rows.groups:
             columns = [run(rows, partial(self._product, q=q), group) for q in range(cols.inputs)]

@@ -1,14 +1,16 @@
 """What one Winograd convolution computes and how it is cut: the numbers that its code is made of.
 
-Output tiles of m_h x m_w places are counted through rows, columns and images. Where taps are
-dilated, a tile holds places that far apart, and the tiles of one remainder follow each other. A
-block of tiles is transformed into V[position][channel block][tile][lane], multiplied by the
+Output tiles of m_h x m_w results are numbered through rows, columns and images. With dilation a
+tile holds results that are `dilation` apart, and tiles of the same remainder (place modulo
+dilation) follow each other.
+
+A block of tiles is transformed into V[position][channel block][tile][lane], multiplied by the
 transformed weights U[position][panel][channel][panel lanes] into
-M[position][output block][tile][lane], and transformed back. Positions are one cache line more
-apart than they need, because streams at equal offsets within a page evict each other. Where weights
+M[position][output block][tile][lane], and transformed back. Positions lie one cache line further
+apart than they need, because streams at equal offsets within a page evict each other. If weights
 are kept as taps, V and M are [block][position][tile][lane].
 
-On matrix registers (see `kernels/amx`) V holds bfloat16 halves, and U pairs of them.
+On matrix registers (`kernels/amx`) V and U hold bfloat16 high and low parts.
 """
 
 from __future__ import annotations
@@ -19,30 +21,31 @@ from tinsmith.codegen.builder import Val
 from tinsmith.kernels import narrow
 from tinsmith.kernels.amx.plan import Axis
 from tinsmith.kernels.amx.plan import Plan as Product
-from tinsmith.kernels.layout import Halo
+from tinsmith.kernels.layout import LINE, Halo
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.weights import ChannelBlocks
 from tinsmith.kernels.winograd.matrices import Bilinear
 from tinsmith.records import dataclass
 
-HELD = 0.7  # of the first-level cache: the data of a strip of tiles
+HELD = 0.7
+"""The share of L1 that the input data of a strip of tiles may fill. Estimated."""
 
 
 @dataclass(frozen=True)
 class Partition:
-    """`length` items in `count` pieces of `size` or `size` - 1."""
+    """`length` items cut into `count` pieces of `size` or `size` - 1 items."""
 
     count: int
     size: int
 
     def larger(self, length: int) -> int:
-        """How many of the pieces have `size` items."""
+        """How many pieces have `size` items."""
         return self.count - (self.count * self.size - length)
 
 
 @dataclass(frozen=True)
 class Walk:
-    """The tiles along one axis of `out` results: tiles of m results that are `dilation` apart."""
+    """The tiles along one axis of `out` results: each has m results that are `dilation` apart."""
 
     out: int
     m: int
@@ -54,7 +57,7 @@ class Walk:
 
     @property
     def each(self) -> int:
-        """Tiles of one remainder."""
+        """Tiles of one remainder (place modulo dilation)."""
         places = -(-self.out // self.dilation)
         return -(-places // self.m)
 
@@ -64,17 +67,17 @@ class Walk:
 
     @property
     def step(self) -> int:
-        """Places between two tiles of one remainder."""
+        """Results from one tile to the next of the same remainder."""
         return self.m * self.dilation
 
     @property
     def last_start(self) -> int:
-        """The greatest first place of a tile."""
+        """The largest first place of a tile."""
         return self.remainders - 1 + (self.each - 1) * self.step
 
     @property
     def even(self) -> bool:
-        """No tile overhangs the results."""
+        """Whether no tile extends beyond the results."""
         return self.each * self.step == self.out
 
     def start(self, tile: Val | int) -> Val | int:
@@ -86,10 +89,11 @@ class Walk:
 
 @dataclass(frozen=True)
 class Frames:
-    """A convolution over (depth, height, width) as one of planes: its images are frames of results,
-    its channels those of every frame that a result sees.
+    """A convolution over (depth, height, width) as one of planes: an image of the plan is one frame
+    of results, and its channels are those of every frame that the result reads.
 
-    `out` frames of results an image, `taps` frames of `blocks` channel blocks each.
+    `out`: frames of results in an image. `taps`: frames that one result reads, each of `blocks`
+    channel blocks.
     """
 
     out: int
@@ -104,15 +108,15 @@ class Frames:
 class Plan:
     """One way to compute a two-dimensional convolution.
 
-    tiles    the most tiles in a block; blocks hold this many or one less
-    vectors  output blocks of a panel; the last panel may be smaller
-    micro    how a block's tiles are cut into register tiles
-    whole    all tiles are one block, its three stages phases of their own
-    frames   how planes stand for a deeper image, if they do
-    halves   products are of bfloat16 halves, on matrix registers
-    words    weights are kept as 24 bits each (`kernels/narrow.py`)
-    channels_together  if not 0, weights are kept as taps, and made for so many channels at a time
-             (`taps.py`), output block by output block: vectors is 1, and micro means nothing
+    tiles    the most tiles in a block; a block holds this many or one less
+    vectors  output channel blocks in a panel; the last panel may have fewer
+    micro    how the tiles of a block are cut into register tiles
+    whole    one block holds all tiles, and its three stages are phases of their own
+    frames   how planes represent a three-dimensional image; None for two dimensions
+    halves   products are in split precision (bfloat16 parts), on matrix registers
+    words    weights are packed to 24 bits each (`kernels/narrow.py`)
+    channels_together  if not 0, weights are kept as taps and transformed for this many channels at
+             a time, output block by output block (`taps.py`); `vectors` is then 1, `micro` unused
     """
 
     geo: Geometry
@@ -132,12 +136,12 @@ class Plan:
 
     @functools.cached_property
     def product(self) -> Product:
-        """The product of one position, on matrix registers."""
+        """The matrix product of one position, on matrix registers."""
         return Product(1, self.channels.padded, self.outputs, Axis(self.tiles), Axis(1))
 
     @property
     def padded_tiles(self) -> int:
-        """Tiles that V and M have room for."""
+        """Tiles that V and M have space for."""
         return self.product.plane if self.halves else self.tiles
 
     @property
@@ -173,23 +177,24 @@ class Plan:
 
     @property
     def seen(self) -> int:
-        """The most tiles of a block that one datum may be part of."""
+        """The most tiles of a block that read one input element."""
         down, right = (-(-axis.reach // (axis.m * axis.stride)) for axis in (self.rows, self.cols))
-        lines = -(-self.tiles // self.across)  # any part of a line, and the rest from the next
+        lines = -(-self.tiles // self.across)  # the block may begin anywhere in a row of tiles
         return min(down, self.down, lines) * min(right, self.across)
 
     @property
     def seen_share(self) -> float:
-        """The largest share of a block's tiles that one datum is part of."""
+        """The largest share of a block's tiles that read one input element."""
         return min(1.0, self.seen / self.tiles)
 
     @property
     def column_overlap(self) -> int:
-        """Columns of data in which a tile overlaps the next one."""
+        """Input columns that two neighbouring tiles both read."""
         return max(0, self.cols.reach - self.cols.m * self.cols.stride)
 
     def strip(self, l1: int) -> int:
-        """Tiles side by side that are transformed together: their data stay in such a cache."""
+        """How many neighbouring tiles are transformed together: their input fits an L1 of `l1`
+        bytes."""
         data = 4 * self.width * self.rows.reach * self.cols.m * self.cols.stride
         each = self.horizontal.each
         most = max(1, int(HELD * l1) // data)
@@ -215,83 +220,84 @@ class Plan:
 
     @property
     def depth(self) -> int:
-        """Channels of the packed weights."""
+        """Input channels in the packed weights, padding included."""
         return self.channels.count * self.channels.stored
 
     @property
     def of_taps(self) -> bool:
-        """Whether weights are kept as taps, not as U."""
+        """Whether weights are kept as taps rather than transformed."""
         return self.channels_together > 0
 
     @property
     def panel_rows(self) -> int:
-        """Rows of a panel of packed weights at one position: channels, or words and powers."""
+        """Rows of a panel of packed weights at one position: one a channel, or those of packed
+        24-bit weights (`narrow.rows`)."""
         return narrow.rows(self.depth) if self.words else self.depth
 
     @property
     def units(self) -> int:
-        """What the products of a block are made of: output blocks, or positions of panels."""
+        """Units of work of a block's products: (position, panel), or output blocks for taps."""
         return self.outputs if self.of_taps else self.positions * self.panels
 
     @property
     def groups(self) -> int:
-        """Groups of channel blocks that are transformed together."""
+        """Groups of channel blocks that are transformed together (pairs in split precision)."""
         return self.product.blocks if self.halves else self.channels.count
 
     @property
     def tile_row(self) -> int:
-        """Elements of all tiles of one block of channels at a position."""
+        """Elements of one channel block at one position, over all tiles."""
         return self.padded_tiles * self.width
 
     @property
     def v_step(self) -> int:
-        """Elements between positions of V."""
+        """Elements from one position of V to the next."""
         if self.of_taps:
             return self.tile_row
-        return self.groups * (1 + self.halves) * self.tile_row + 16
+        return self.groups * (1 + self.halves) * self.tile_row + LINE
 
     @property
     def m_step(self) -> int:
-        return self.tile_row if self.of_taps else self.outputs * self.tile_row + 16
+        return self.tile_row if self.of_taps else self.outputs * self.tile_row + LINE
 
     @property
     def block_step(self) -> int:
-        """Elements between blocks of channels of V, or of M."""
-        return self.positions * self.tile_row + 16 if self.of_taps else self.tile_row
+        """Elements from one channel block of V (or M) to the next."""
+        return self.positions * self.tile_row + LINE if self.of_taps else self.tile_row
 
     @property
     def m_start(self) -> int:
-        """Where M lies behind V, in elements."""
+        """The offset of M from V, in elements."""
         return self.groups * self.block_step if self.of_taps else self.positions * self.v_step
 
     @property
     def sizes_start(self) -> int:
-        """Where the sizes of tiles lie behind V and M, in elements."""
+        """The offset of the tiles' sizes (`outliers.Sizes`) from V, in elements."""
         if self.of_taps:
             return self.m_start + self.outputs * self.block_step
         return self.m_start + self.positions * self.m_step
 
     @property
     def size(self) -> int:
-        """Elements of V and M, and of the sizes of tiles."""
+        """Elements of V, M and the sizes of tiles together."""
         sizes = self.tiles * (self.channels.count * self.width + 1) + 1
-        return self.sizes_start + -(-sizes // 16) * 16
+        return self.sizes_start + -(-sizes // LINE) * LINE
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the input and of the results, in whole blocks of channels."""
+        """Bytes of input and results, in whole channel blocks."""
         geo = self.geo
         inputs = self.channels.count * geo.size[1] * geo.size[2]
         return 4 * self.width * geo.batch * (inputs + self.outputs * geo.out[1] * geo.out[2])
 
     @property
     def edge(self) -> int:
-        """Elements of a tile of results, and of the taps of one channel."""
+        """Elements of the results of one tile plus the taps of one channel."""
         return (self.rows.m * self.cols.m + self.geo.taps) * self.width
 
     @property
     def halo(self) -> Halo:
-        """The zeros that the tiles read, those that overhang the last row and column included."""
+        """The halo that tiles read, including those that extend beyond the last row and column."""
         both = []
         for axis, walk, i in ((self.rows, self.vertical, 1), (self.cols, self.horizontal, 2)):
             begin = self.geo.begin[i]

@@ -1,7 +1,7 @@
 """The finite evaluation points of the Cook-Toom algorithms, chosen for small rounding errors.
 
-Points are dyadic, so that the transform matrices of data and results are exact in float32, and
-come in pairs +p, -p where possible, because the rows of a pair share most of their work.
+Points are dyadic fractions, so that the transform matrices of data and results are exact in
+float32. Where possible they come in pairs +p, -p, whose rows share most of their arithmetic.
 """
 
 from __future__ import annotations

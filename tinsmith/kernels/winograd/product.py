@@ -1,7 +1,8 @@
-"""The products in the transform domain: one matrix product for each position.
+"""The products in the transform domain: one matrix product M = V U for each position.
 
-A unit is a position and a panel of output channels. Its weights stream past every register tile;
-the next unit's are prefetched line by line meanwhile, because they often come from memory.
+A unit of work is one position and one panel of output channels. All register tiles of the block use
+the unit's weights; meanwhile the next unit's weights are prefetched line by line, as they often
+come from memory.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def product_stage(
     count: Val | int,
     prefetch: Prefetch | None = None,
 ) -> None:
-    """Units [u0, u1) for a block of `count` tiles; `prefetch(i)` runs in register tile i."""
+    """The products of units [u0, u1) for a block of `count` tiles; `prefetch(i)` is emitted in
+    register tile i."""
     b, width = em.b, plan.width
     row = plan.vectors * width
     larger = plan.micro.larger(count)  # type: ignore[arg-type]
@@ -63,7 +65,7 @@ def product_stage(
 
 
 def by_width(b: Builder, plan: Plan, panel: Val, unit: Callable[[int], None]) -> None:
-    """Emit `unit(vectors)` for a panel, of which the last may be narrower."""
+    """Emit `unit(vectors)` for a panel; the last panel may have fewer vectors."""
     if plan.last_vectors == plan.vectors:
         unit(plan.vectors)
     elif plan.panels == 1:
@@ -85,7 +87,7 @@ def _following(plan: Plan, w: Ptr, vectors: int, i: Val) -> Fetch:
 def _sums(
     b: Builder, plan: Plan, x: Ptr, w: Ptr, size: int, vectors: int, fetch: Fetch | None
 ) -> list[Val]:
-    """Sums over all channels for `size` tiles and `vectors` output blocks."""
+    """The accumulators of `size` tiles by `vectors` output blocks, summed over all channels."""
     channels, lanes = plan.channels, (plan.width,) * vectors
     rows = narrow.rows_of(channels.stored, plan.words)
     levels = [Level(channels.count, plan.tiles * plan.width, rows * sum(lanes))]

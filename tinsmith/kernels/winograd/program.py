@@ -1,8 +1,8 @@
 """Products with a constant matrix as straight-line code that shares subexpressions.
 
-A program computes rows of sums; sums of two terms that several rows contain (up to a factor) are
-computed once. Rows that share a sum form a group, to be computed together; groups are small, so
-that a two-dimensional transform can hold one of them for all columns in registers.
+A program computes the rows of matrix @ inputs. A sum of two terms that several rows contain (up to
+a factor) is computed once. Rows that share sums form a group and are computed together; groups are
+small, so that a two-dimensional transform can hold one group for all columns in registers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ Terms = tuple[tuple[float, int], ...]
 
 @dataclass(frozen=True)
 class Program:
-    """Variable k < inputs is an input, others are `steps[k - inputs]`; `rows` are the results."""
+    """Variables 0, 1, ... are the `inputs`, those after them `steps`; `rows` are the results. Each
+    step and row is a sum of (factor, variable)."""
 
     inputs: int
     steps: tuple[Terms, ...]
@@ -53,7 +54,7 @@ def result_program(axis: Bilinear) -> Program:
 
 
 def program(matrix: Matrix, most: int = 2) -> Program:
-    """The program for matrix @ inputs; groups of rows that share nothing have at most `most`."""
+    """The program for matrix @ inputs. Rows that share no sums are grouped by at most `most`."""
     inputs = len(matrix[0])
     rows = [{k: float(v) for k, v in enumerate(row) if v} for row in floats(matrix)]
     steps: list[Terms] = []
@@ -83,7 +84,7 @@ def program(matrix: Matrix, most: int = 2) -> Program:
 
 
 def _is_exact(value: float) -> bool:
-    """Whether a coefficient is a short float32, so that scaling by it loses almost nothing."""
+    """Whether a factor is a float32 of few bits, so that scaling by it loses almost nothing."""
     return float(np.float32(value)) == value
 
 
@@ -113,7 +114,8 @@ def _groups(
 
 
 def run(code: Program, read: Callable[[int], Val], rows: Sequence[int] | None = None) -> list[Val]:
-    """Instructions for some rows (all by default); `read` gives an input when it is first used."""
+    """Emit the rows of the given numbers (default: all); `read(k)` is called when input k is first
+    used."""
     memo: dict[int, Val] = {}
 
     def value(k: int) -> Val:

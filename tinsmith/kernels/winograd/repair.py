@@ -1,4 +1,5 @@
-"""Tiles that the transforms do not do for (`outliers.py`), computed again by the definition."""
+"""Computes tiles for which the transforms are not exact enough (`outliers.py`) by the
+definition."""
 
 from __future__ import annotations
 
@@ -24,25 +25,26 @@ from tinsmith.kernels.winograd.matrices import floats
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.weights import Array
 
-TOGETHER = 6  # taps that are summed side by side
+TOGETHER = 6  # taps summed side by side: as many independent chains of additions; estimated
 
 
 def pack_inverse(plan: Plan) -> Array:
-    """What gives the taps from the transformed weights: [tap][position], flat."""
+    """The matrix [tap][position], flat, that recovers the taps from transformed weights."""
     rows, cols = (np.linalg.pinv(floats(axis.g)) for axis in (plan.rows, plan.cols))
     return np.kron(rows, cols).astype(np.float32).reshape(-1)
 
 
 def pack_present(w: Array, plan: Plan) -> Array:
-    """[channel][tap], flat: 0 where no output has such a tap, else 1. `pack_inverse` gives what is
-    0 only nearly."""
+    """A mask [channel][tap], flat: 0 if no output channel has this tap, else 1. What `pack_inverse`
+    recovers for an absent tap is only nearly 0."""
     present = np.zeros((plan.depth, w[0, 0].size), np.float32)
     present[: w.shape[1]] = np.any(w, axis=0).reshape(w.shape[1], -1)
     return present.reshape(-1)
 
 
 def taken_back(em: Emit, plan: Plan, k: Val, channel: Val) -> Callable[[Val], Val]:
-    """What gives the transformed weights of output block k and a channel at a position."""
+    """A function that loads the transformed weights of output block k and one input channel at a
+    position."""
     if plan.halves:
         return halves.taken_back(em, plan, k, channel)
     b, width, panel = em.b, plan.width, k // plan.vectors
@@ -64,10 +66,10 @@ def taken_back(em: Emit, plan: Plan, k: Val, channel: Val) -> Callable[[Val], Va
 
 
 def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val, x: Val) -> None:
-    """Compute the tile whose first result is at (n, k, y, x) by the definition, in `room`.
+    """Compute the tile whose first result is at (n, k, y, x) by the definition, into `room`.
 
-    Unless the weights are kept as taps, these are taken back from transformed ones, one input
-    channel after the other: beside them they would take memory that hardly any call needs.
+    Unless weights are kept as taps, the taps are recovered from the transformed weights, one input
+    channel after the other: keeping both would take memory that hardly any call needs.
     """
     b, width, wide = em.b, plan.width, plan.cols.m
     results = plan.rows.m * wide
@@ -88,7 +90,7 @@ def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val
 
 
 def _store_taps(em: Emit, plan: Plan, k: Val, channel: Val, taps: Ptr) -> None:
-    """Store the taps of output block k and a channel."""
+    """Store the taps of output block k and one input channel."""
     if plan.of_taps:
         _copy_taps(em, plan, k, channel, taps)
     else:
@@ -104,7 +106,7 @@ def _copy_taps(em: Emit, plan: Plan, k: Val, channel: Val, taps: Ptr) -> None:
 
 
 def _invert_taps(em: Emit, plan: Plan, k: Val, channel: Val, taps: Ptr) -> None:
-    """Compute taps from transformed weights, and store them."""
+    """Recover taps from transformed weights, and store them."""
     b, width, positions = em.b, plan.width, plan.positions
     count = plan.geo.taps
     transformed = taken_back(em, plan, k, channel)
@@ -125,7 +127,7 @@ def _invert_taps(em: Emit, plan: Plan, k: Val, channel: Val, taps: Ptr) -> None:
 
 
 def _add_channel(b: Builder, plan: Plan, source: View, data: Ptr, taps: Ptr, sums: Ptr) -> None:
-    """Add what the taps make of one channel, whose data lie at `data`, row by row of results."""
+    """Add one channel's contribution to a tile's results, row by row; its data begin at `data`."""
     width, wide = plan.width, plan.cols.m
     _, _, (_, row, pixel) = steps(source.spec, len(source.spec.spatial))
     below, right = plan.vertical.dilation * row, plan.horizontal.dilation * pixel

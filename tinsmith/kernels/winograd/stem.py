@@ -1,11 +1,11 @@
 """Winograd for the first layer of a network: few channels, stride 2, a plain image.
 
-Even and odd rows and columns of the zero-padded image become channels of an image of half the
-size, where the convolution has half the taps on each axis and stride 1:
+Even and odd rows and columns of the zero-padded image become channels of an image of half the size
+(space to depth). There the convolution has half the taps on each axis, and stride 1:
 
     x'[(p C + c) 2 + q][i][j] = padded x[c][2 i + p][2 j + q]
 
-That image is made in a first phase; the others are a Winograd convolution of it.
+The first phase makes that image; the others are a Winograd convolution of it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tinsmith.kernels.winograd.kernel import Rooms, choice, need_normal, plane_g
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.weights import Array
 
-MOST_CHANNELS = 4
+MOST_CHANNELS = 4  # input channels (images have 1 to 4); estimated
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
@@ -74,7 +74,7 @@ def half_geometry(geo: Geometry) -> Geometry:
 
 
 def half_dims(plan: Plan) -> tuple[int, int, int, int]:
-    """The halved image with all that overhanging tiles read."""
+    """The dims of the halved image, with all that the tiles read beyond it."""
     (_, below), (_, right) = plan.halo
     _, high, wide = plan.geo.size
     return (plan.geo.batch, plan.geo.channels, high + below, wide + right)
@@ -91,10 +91,10 @@ def fold(w: Array, _: Plan) -> Array:
 
 
 def emit_halves(em: Emit, geo: Geometry, image: Spec) -> None:
-    """Make rows of the halved image; tiles of the phase are (image, row).
+    """Make rows of the halved image; the tiles of this phase are (image, row).
 
-    A vector of a source row holds pairs (even, odd) of V / 2 places; V / 2 such vectors, of
-    different source rows and channels, are transposed to the lanes of V / 2 places.
+    A vector of an input row holds V / 2 pairs (even, odd column); V / 2 such vectors, from
+    different rows and channels, are transposed to V / 2 pixels of the blocked image.
     """
     b, source = em.b, em.input(0)
     width = image.layout.block
@@ -144,7 +144,8 @@ def emit_halves(em: Emit, geo: Geometry, image: Spec) -> None:
 
 
 def transpose_pairs(rows: Sequence[Val]) -> list[Val]:
-    """Element pair j of row i becomes pair i of row j; a power of two of rows of as many pairs."""
+    """Transpose pairs of elements: pair j of rows[i] becomes pair i of result j. As many rows as
+    pairs in a row, a power of two."""
     done, step = list(rows), 1
     while step < len(done):
         for i in range(len(done)):
@@ -157,7 +158,8 @@ def transpose_pairs(rows: Sequence[Val]) -> list[Val]:
 
 
 def _interleave(a: Val, c: Val, step: int, half: int) -> Val:
-    """Pairs with bit `step` clear from a, the others from c, shifted to the half wanted."""
+    """One step of the transpose: pairs whose bit `step` is clear come from a, the others from c;
+    `half` selects which of the two results."""
     pairs = a.ty.lanes // 2
     order = [j + half if not j & step else pairs + j - step + half for j in range(pairs)]
     return a.shuffle(c, [2 * k + q for k in order for q in range(2)])

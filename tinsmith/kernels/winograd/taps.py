@@ -1,10 +1,10 @@
-"""Weights that are kept as taps, and transformed anew by each run, in registers.
+"""Weights that are kept as taps, and transformed in each run, in registers.
 
-Transformed weights take three to nine times the bytes of their taps. Where few tiles share them,
-they take longer to come from memory than to be multiplied, and several threads wait for them
-together. Here the taps of a few channels become the weights of a position just before these are
-multiplied. The sums of all positions stay in the first-level cache meanwhile, and so do the data of
-a block of channels: V and M are [block][position][tile][lane].
+Transformed weights take three to nine times the bytes of their taps. If few tiles use them, reading
+them from memory takes longer than multiplying by them, and several threads share that bandwidth.
+Here the taps of a few channels are transformed to the weights of a position just before these are
+used. The sums of all positions stay in L1, and so do the data of a block of channels: V and M are
+[block][position][tile][lane].
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from tinsmith.kernels.winograd.weights import Array
 from tinsmith.records import dataclass
 
 AHEAD = 72
-"""Cache lines by which taps are asked for, one after the other between the positions: all at once
-they keep loads from being issued (15 % of the time on Zen 4)."""
+"""How many cache lines ahead taps are prefetched. The prefetches are spread over the positions: all
+at once they delay loads (15 % of the time on Zen 4; the command was not recorded)."""
 
 MOST_SUMS = 256
-"""Vectors. The code names each; with as many of data they fill 32 KiB, if they have 16 lanes."""
+"""The most accumulators (vectors) of a block of outputs, which L1 holds: with as many vectors of
+data of 16 lanes they fill 32 KiB. The code addresses each by name."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -40,32 +41,32 @@ def tap_program(axis: Bilinear) -> Program:
 
 
 def tap_operations(plan: Plan) -> int:
-    """Instructions that transform a vector of the taps of one channel."""
+    """Instructions that transform one vector of the taps of one channel."""
     rows, cols = tap_program(plan.rows), tap_program(plan.cols)
     return rows.operations * plan.cols.r + cols.operations * plan.rows.products
 
 
 def channels_together(target: Target) -> int:
-    """How many channels' taps are transformed at a time; with 3x3 taps, all stays in registers but
+    """How many channels' taps are transformed at a time, such that 3x3 taps stay in registers but
     for a few rows."""
     return 4 if target.registers >= 32 else 2
 
 
 def fits(plan: Plan) -> bool:
-    """Whether the sums of a block of outputs are few enough."""
+    """Whether a block of outputs has at most MOST_SUMS accumulators."""
     return plan.positions * plan.tiles <= MOST_SUMS
 
 
 def pack_taps(w: Array, plan: Plan) -> Array:
-    """[K, C, r_h, r_w] as [output block][channel][tap][lane], flat. Channels and outputs that do
-    not exist are zeros."""
+    """The weights [K, C, r_h, r_w] as [output block][channel][tap][lane], flat. Padding channels
+    and padding outputs are zeros."""
     flat = np.zeros((plan.outputs * plan.width, plan.depth, plan.geo.taps), np.float32)
     flat[: w.shape[0], : w.shape[1]] = w.reshape(*w.shape[:2], plan.geo.taps)
     return flat.reshape(plan.outputs, plan.width, -1).swapaxes(1, 2).reshape(-1)
 
 
 def taps_stage(em: Emit, plan: Plan, space: Ptr, k0: Val, k1: Val) -> None:
-    """Output blocks [k0, k1) of all tiles."""
+    """The products of output blocks [k0, k1) for all tiles."""
     b, width, channels = em.b, plan.width, plan.channels
     zero = b.zero(F32.x(width))
     with b.loop(k0, k1) as k:
@@ -83,7 +84,8 @@ def taps_stage(em: Emit, plan: Plan, space: Ptr, k0: Val, k1: Val) -> None:
 
 @dataclass(frozen=True)
 class _Few:
-    """A few channels: their data in V at `x`, their taps at `taps`, and sums at `sums`."""
+    """A few channels: their data in V at `x`, their taps at `taps`, their accumulators at
+    `sums`."""
 
     plan: Plan
     x: Ptr
@@ -91,7 +93,7 @@ class _Few:
     sums: Ptr
 
     def emit(self) -> None:
-        """Position by position; rows that share sums are transformed together."""
+        """Go position by position; rows of the transform that share sums are computed together."""
         plan, numbers = self.plan, range(self.plan.channels_together)
         rows, cols = tap_program(plan.rows), tap_program(plan.cols)
         for group in rows.groups:
@@ -104,7 +106,7 @@ class _Few:
                         self._multiply(p * plan.cols.products + q, weights)
 
     def _columns(self, number: int, group: Sequence[int]) -> list[list[Val]]:
-        """Of each column of a channel's taps, the rows of a group of its transform."""
+        """For each column of a channel's taps, the transformed rows of a group."""
         plan = self.plan
 
         def column(q: int) -> list[Val]:
@@ -118,7 +120,7 @@ class _Few:
         return [column(q) for q in range(plan.cols.r)]
 
     def _multiply(self, position: int, weights: Sequence[Val]) -> None:
-        """Add the products of all tiles at a position."""
+        """Add the products of all tiles at one position."""
         plan, width = self.plan, self.plan.width
         lines = plan.channels_together * plan.geo.taps * width // LINE
         first, stop = (at * lines // plan.positions for at in (position, position + 1))

@@ -13,14 +13,14 @@ from tinsmith.kernels.winograd.plan import Plan
 
 Array = np.ndarray[Any, Any]
 
-SMALL = 4 << 16  # multiplications that BLAS libraries do without waking threads
+SMALL = 4 << 16  # multiplications of one BLAS call, few enough that it starts no threads; estimated
 
 
 def pack(w: Array, plan: Plan) -> Array:
-    """[K, C, r_h, r_w] as U[position][panel][channel][lanes of the panel], flat; channels may
-    be words and powers (`kernels/narrow.py`).
+    """The weights [K, C, r_h, r_w] as U[position][panel][channel][lanes of the panel], flat; or
+    packed to 24 bits (`kernels/narrow.py`).
 
-    Computed in double precision, rounded once. Channels and outputs that do not exist are zeros.
+    Computed in double precision, rounded once. Padding channels and padding outputs are zeros.
     """
     channels, taps = w.shape[1], w.shape[2] * w.shape[3]
     both = np.kron(floats(plan.rows.g), floats(plan.cols.g))
@@ -43,14 +43,14 @@ def pack(w: Array, plan: Plan) -> Array:
 
 
 def _transform(both: Array, taps: Array, out: Array) -> None:
-    """out = both @ taps, in pieces."""
+    """out = both @ taps, in pieces of at most SMALL multiplications."""
     step = max(64, SMALL // both.size)
     for at in range(0, taps.shape[1], step):
         out[:, at : at + step] = both @ taps[:, at : at + step]
 
 
 def packed_bytes(plan: Plan) -> int:
-    """What `pack` gives takes."""
+    """The bytes of the array that `pack` (or `pack_taps`) makes."""
     if plan.of_taps:
         return 4 * plan.geo.taps * plan.depth * plan.outputs * plan.width
     depth = DEPTH * plan.product.blocks if plan.halves else plan.panel_rows
