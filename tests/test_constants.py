@@ -18,10 +18,6 @@ ROOT = Path(__file__).parents[1] / "tinsmith"
 ROOMS = ("kernels", "plan")
 
 SILENT: dict[str, set[str]] = {
-    "kernels/amx/emit.py": {"UNROLL"},
-    "kernels/amx/plan.py": {"GROWTH"},
-    "kernels/dot/matmul.py": {"FEW_ROWS", "L1_WAYS"},
-    "kernels/dot/skeleton.py": {"UNROLL"},
     "kernels/window/depthwise.py": {"EFFICIENCY", "UNROLLED_TAPS"},
     "kernels/window/direct.py": {"EFFICIENCY", "MOST_HALVES"},
     "kernels/window/few.py": {"EFFICIENCY", "MOST_OUTPUTS"},

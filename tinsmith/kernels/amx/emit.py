@@ -23,7 +23,7 @@ from tinsmith.kernels.stages import Stage, stage
 from tinsmith.kernels.walk import Position, run
 from tinsmith.records import dataclass
 
-UNROLL = 4
+UNROLL = 4  # positions of one iteration of a loop; estimated
 
 
 class Note(IntEnum):

@@ -47,7 +47,7 @@ RESULTS = 2 * SIDE * POSITION  # bytes of the sums of a register of positions by
 TEAM = 4  # parts of the outputs for each thread: one core may be much slower
 SLOWER = 2.5  # how much longer products take on a core whose other thread is busy: 2 to 3 times
 SMALL = 32  # rows of a band up to which every size is considered
-GROWTH = 1.2
+GROWTH = 1.2  # from one size of a larger band that is considered to the next; estimated
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,8 @@ from tinsmith.kernels.sharing import PARTS, by_positions
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 
-FEW_ROWS = 4
-L1_WAYS = 8
+FEW_ROWS = 4  # up to which `gemv` takes a product; estimated
+L1_WAYS = 8  # lines that a set of the first-level cache holds, on x86-64 of late
 MOST_SHARES = 8
 """Panels of rows that share the prefetching of weights: each is a cache line in four steps."""
 PREFETCHED_SUMS = 6

@@ -24,7 +24,7 @@ from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.walk import Position, shifted, walk_of
 from tinsmith.records import dataclass
 
-UNROLL = 4
+UNROLL = 4  # lanes of k of one iteration; estimated
 DISTANCE = 4096 // F32.nbytes
 """How far ahead of its use a stream is prefetched."""
 
