@@ -17,7 +17,7 @@ from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, View
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.trace import make_site
 from tinsmith.kernels.window.direct import cut_channels, direct
-from tinsmith.kernels.window.geometry import conv_geometry
+from tinsmith.kernels.window.site import conv_site
 from tinsmith.kernels.window.tiles import Panels
 from tinsmith.kernels.window.weights import ChannelBlocks
 
@@ -26,14 +26,14 @@ from tinsmith.kernels.window.weights import ChannelBlocks
 def conv_scaled(site: Site) -> Choice:
     """A 1x1 convolution whose weights are scaled in place of its input's channels."""
     x, factors, conv = _parts(site)
-    geo, inputs = conv_geometry(conv), site.attr("body").inputs
-    if conv.attr("group") != 1 or not geo.is_pointwise:
+    dense, inputs = conv_site(conv), site.attr("body").inputs
+    geo, w = dense.geo, dense.weights
+    if dense.groups != 1 or not geo.is_pointwise:
         raise Skip(f"{conv.node.name} is no 1x1 convolution of all channels at stride 1")
     if geo.batch > 1:
         raise Skip(f"there are {geo.batch} images, which share the weights")
-    w = conv.const(1, "the weights")
     blocks, cut = cut_channels(site.target, geo)
-    made = direct(conv, geo, 1)
+    made = direct(dense)
     wanted = {x: made.reads[0], factors: Layout(block_of(site.target))}
     for v, layout in zip(conv.extras, made.reads[len(conv.inputs) :], strict=True):
         if v not in inputs:

@@ -17,12 +17,13 @@ import numpy as np
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
-from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.rows import run
 from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.window.contract import Level, initial, nest
-from tinsmith.kernels.window.direct import grid, store_tile, traffic
-from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
+from tinsmith.kernels.window.direct import grid, store_tile
+from tinsmith.kernels.window.geometry import Geometry, Triple, steps
+from tinsmith.kernels.window.site import conv_site
 from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, sweep
 
 EFFICIENCY = 0.95
@@ -33,43 +34,28 @@ WIDEST_ROW = 9  # taps of a kernel row that are unrolled
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def conv_depthwise(site: Site) -> Choice:
     """Depthwise convolution on channel-blocked data."""
-    w = site.const(1, "the weights")
-    bias = site.const(2, "the bias") if site.has(2) else None
-    geo, blocks, plan, flops = depthwise_cut(site)
-    width = block_of(site.target)
+    conv = conv_site(site)
+    geo, width, blocks = conv.geo, conv.width, conv.blocks
+    if not conv.groups == geo.channels == geo.out_channels:
+        raise Skip(f"{conv.groups} groups of {geo.channels} to {geo.out_channels} channels")
+    plan = tiling(site.target, geo)
+    flops = 2.0 * blocks * width * geo.batch * geo.out[0] * geo.taps * plan.cost
     count = bands(geo.batch * blocks, plan.most_bands, site.threads, flops)
     read = 4.0 * geo.channels * prod(geo.size)
     near = geo.batch == 1 and by_positions(
         site, site.input(0), read, flops, plan.most_bands, blocks * count, planes=2 * blocks
     )
-    packed = [Packed("weights", pack_taps, (w, width))]
-    if bias is not None:
-        packed.append(Packed("bias", pack_taps, (bias, width)))
-    return Choice(
-        cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
-        reads=site.reads_first(Layout(width, geo.halo), Layout(width)),
-        writes=(Layout(width),),
-        phases=one_phase(
-            geo.batch * blocks * count,
-            lambda em: emit_depthwise(em, geo, blocks, count),
-            count if near else 0,
-        ),
-        packed=tuple(packed),
+    tiles = geo.batch * blocks * count
+    return conv.choice(
+        conv.time(flops, EFFICIENCY),
+        one_phase(tiles, lambda em: emit_depthwise(em, geo, blocks, count), count if near else 0),
+        [
+            Packed("weights", pack_taps, (conv.weights, width)),
+            *conv.packed_bias(pack_taps, width),
+        ],
         by_channels=geo.batch == 1 and not near,
         detail=f"tile {plan}",
     )
-
-
-def depthwise_cut(site: Site) -> tuple[Geometry, int, Tiling, float]:
-    """What is computed, in how many channel blocks, how a channel's outputs are cut, and the
-    operations with what the cut wastes. Skip where the convolution is not depthwise."""
-    geo, group = conv_geometry(site), site.attr("group")
-    if not group == geo.channels == geo.out_channels:
-        raise Skip(f"{group} groups of {geo.channels} to {geo.out_channels} channels")
-    width = block_of(site.target)
-    blocks = -(-geo.channels // width)
-    plan = tiling(site.target, geo)
-    return geo, blocks, plan, 2.0 * blocks * width * geo.batch * geo.out[0] * geo.taps * plan.cost
 
 
 def pack_taps(values: np.ndarray, width: int) -> np.ndarray:

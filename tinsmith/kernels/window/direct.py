@@ -22,16 +22,16 @@ from tinsmith.kernels._kernel import (
     Packed,
     Phase,
     Site,
-    Skip,
     Tier,
     kernel,
     one_phase,
 )
-from tinsmith.kernels.layout import LINE, Layout, block_of
+from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.rows import run
 from tinsmith.kernels.window.contract import HERE, Fetch, Level, Tap, contract, initial
-from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
+from tinsmith.kernels.window.geometry import Geometry, Triple, steps
 from tinsmith.kernels.window.order import Order, PanelPlace, Which, each_panel, order_of
+from tinsmith.kernels.window.site import ConvSite, dense_site
 from tinsmith.kernels.window.tiles import (
     PARALLEL_FLOPS,
     Panels,
@@ -54,39 +54,29 @@ BLOCKS_EARLIER = 2  # by which a pixel's channels are asked for: blocks lie page
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def conv_direct(site: Site) -> Choice:
     """Direct convolution on channel-blocked data, bias in the initial accumulators."""
-    if site.attr("group") != 1:
-        raise Skip(f"group is {site.attr('group')}")
-    return direct(site, conv_geometry(site), 1)
+    return direct(dense_site(site))
 
 
-def direct(site: Site, geo: Geometry, groups: int) -> Choice:
-    """The choice for `groups` convolutions side by side; with more than one, the channels of each
-    fill whole blocks on both sides."""
-    w = site.const(1, "the weights")
-    bias = site.const(2, "the bias") if site.has(2) else None
-    width = block_of(site.target)
+def direct(conv: ConvSite) -> Choice:
+    """The choice for as many convolutions side by side as there are groups; with more than one, the
+    channels of each fill whole blocks on both sides."""
+    site, geo, w, groups = conv.site, conv.geo, conv.weights, conv.groups
     rows, cols = rows_of(geo)
     blocks, cut = cut_channels(site.target, geo, groups)
     depth = blocks.padded * geo.taps
     planes = geo.batch * groups * (1 if geo.is_pointwise else geo.out[0])
-    flops = 2.0 * width * cut.cost * planes * depth
-    packed = [Packed("weights", pack_groups, (w, cut, blocks, groups))]
-    if bias is not None:
-        packed.append(Packed("bias", pack_bias, (bias, cut, groups)))
+    flops = 2.0 * conv.width * cut.cost * planes * depth
     plan = tiling(site.target, rows, cols, cut.main if cut.count else cut.tail, depth)
     order = order_of(site, geo, groups, cut.total, plan.most_bands, w.nbytes, flops)
-    layout = Layout(width)
     weights = 4.0 * w.size / site.target.weights_rate()
-    return Choice(
-        cost=max(
-            site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
-            overlap(site.target.time(flops, 0, EFFICIENCY), weights),
-        )
-        + order.again / site.target.l3_bandwidth,
-        reads=site.reads_first(Layout(width, geo.halo), layout),
-        writes=(layout,),
-        phases=phases(site.threads, geo, cut, blocks, groups, order, flops),
-        packed=tuple(packed),
+    arithmetic = overlap(site.target.time(flops, 0, EFFICIENCY), weights)
+    return conv.choice(
+        max(conv.time(flops, EFFICIENCY), arithmetic) + order.again / site.target.l3_bandwidth,
+        phases(site.threads, geo, cut, blocks, groups, order, flops),
+        [
+            Packed("weights", pack_groups, (w, cut, blocks, groups)),
+            *conv.packed_bias(pack_bias, cut, groups),
+        ],
         by_channels=geo.batch == 1 and not order.near and order.parts == 1,
         detail=f"tile {plan}x{cut}",
     )
@@ -108,12 +98,6 @@ def phases(
         main = Phase(images * cut.count, partial(emit, which="main"), barrier=False)
         return main, Phase(images, partial(emit, which="tail"))
     return one_phase(order.tiles, emit, images if order.near else 0)
-
-
-def traffic(geo: Geometry, weights: int) -> float:
-    """Bytes of input, output and weights, each touched once."""
-    values = geo.channels * prod(geo.size) + geo.out_channels * prod(geo.out)
-    return 4.0 * (geo.batch * values + weights)
 
 
 def rows_of(geo: Geometry) -> tuple[int, int]:

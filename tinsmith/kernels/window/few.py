@@ -14,11 +14,12 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
-from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.rows import run
 from tinsmith.kernels.window.contract import Level, nest
-from tinsmith.kernels.window.direct import flattened, tap_levels, traffic
-from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
+from tinsmith.kernels.window.direct import flattened, tap_levels
+from tinsmith.kernels.window.geometry import Geometry, steps
+from tinsmith.kernels.window.site import dense_site
 from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, sweep
 
 EFFICIENCY = 0.95
@@ -29,30 +30,20 @@ SUMMING = 6  # instructions that add the lanes of one accumulator and place the 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def conv_few_outputs(site: Site) -> Choice:
     """Convolution to at most 8 channels, by vectors of input channels."""
-    if site.attr("group") != 1:
-        raise Skip(f"group is {site.attr('group')}")
-    w = site.const(1, "the weights")
-    bias = site.const(2, "the bias") if site.has(2) else None
-    geo = conv_geometry(site)
-    outputs, width = geo.out_channels, block_of(site.target)
+    conv = dense_site(site)
+    geo, outputs, width, blocks = conv.geo, conv.geo.out_channels, conv.width, conv.blocks
     if outputs > min(MOST_OUTPUTS, width // 2):
         raise Skip(f"{outputs} outputs are enough for vectors of {width} outputs")
-    blocks = -(-geo.channels // width)
     wide = _pixels(site.target, outputs)
     loads = 1 + (outputs + wide) / (outputs * wide)  # beside a product, where loads are the limit
     steps_each = max(1.0, 0.62 * loads) * blocks * geo.taps + SUMMING
     flops = 2.0 * width * geo.points * outputs * steps_each
     lines = prod(geo.out[1:]) if geo.is_pointwise else geo.out[1]
     count = bands(geo.batch, lines, flops=flops)
-    packed = [Packed("weights", _pack, (w, width))]
-    if bias is not None:
-        packed.append(Packed("bias", np.asarray, (bias,)))
-    return Choice(
-        cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
-        reads=site.reads_first(Layout(width, geo.halo), Layout(width)),
-        writes=(Layout(width),),
-        phases=one_phase(geo.batch * count, lambda em: emit_few(em, geo, blocks, count)),
-        packed=tuple(packed),
+    return conv.choice(
+        conv.time(flops, EFFICIENCY),
+        one_phase(geo.batch * count, lambda em: emit_few(em, geo, blocks, count)),
+        [Packed("weights", _pack, (conv.weights, width)), *conv.packed_bias(np.asarray)],
         detail=f"{wide} pixels",
     )
 

@@ -12,12 +12,13 @@ from dataclasses import replace
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
-from tinsmith.kernels.layout import LINE, PLAIN, Layout, block_of
+from tinsmith.kernels.layout import LINE, PLAIN
 from tinsmith.kernels.window.contract import contract, initial
-from tinsmith.kernels.window.direct import grid, store_tile, tap_levels, traffic
-from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
+from tinsmith.kernels.window.direct import grid, store_tile, tap_levels
+from tinsmith.kernels.window.geometry import Geometry, Triple, steps
 from tinsmith.kernels.window.padded import copy_rows, room
 from tinsmith.kernels.window.panels import Panel, every_panel
+from tinsmith.kernels.window.site import dense_site
 from tinsmith.kernels.window.tiles import Panels, Sink, panels, tiling, walk
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias, pack_panels
 from tinsmith.records import dataclass
@@ -43,12 +44,8 @@ class Band:
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def conv_first_layer(site: Site) -> Choice:
     """Convolution of a plain image with few channels, by padded bands of rows."""
-    if site.attr("group") != 1:
-        raise Skip(f"group is {site.attr('group')}")
-    w = site.const(1, "the weights")
-    bias = site.const(2, "the bias") if site.has(2) else None
-    geo = conv_geometry(site)
-    width = block_of(site.target)
+    conv = dense_site(site)
+    geo, width = conv.geo, conv.width
     if geo.channels >= width and geo.channels > MOST_CHANNELS:
         raise Skip(f"{geo.channels} input channels are enough for a block of {width}")
     step = max(s for s in range(1, 8) if geo.channels % s == 0)
@@ -56,26 +53,21 @@ def conv_first_layer(site: Site) -> Choice:
     depth = geo.channels * geo.taps
     cut = panels(site.target, geo.out_channels, 1, geo.out[2], depth)
     band = _band(geo)
-    packed = [Packed("weights", pack_panels, (w, cut, blocks))]
-    if bias is not None:
-        packed.append(Packed("bias", pack_bias, (bias, cut)))
     planes = geo.batch * geo.out[0]
     flops = 2.0 * width * cut.cost * planes * geo.out[1] * depth
     copies = geo.channels * geo.kernel[0] * band.lines * band.pitch * band.count * planes
     plan = tiling(site.target, 1, geo.out[2], cut.main if cut.count else cut.tail, depth)
-    layout = Layout(width)
-    return Choice(
-        cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY)
-        + site.target.time(0, 8.0 * copies if band.copied else 0.0),
-        reads=site.reads_first(PLAIN, layout),
-        writes=(layout,),
-        phases=one_phase(
-            planes * band.count, lambda em: emit_first_layer(em, geo, cut, blocks, band)
-        ),
-        packed=tuple(packed),
+    made = conv.choice(
+        conv.time(flops, EFFICIENCY) + site.target.time(0, 8.0 * copies if band.copied else 0.0),
+        one_phase(planes * band.count, lambda em: emit_first_layer(em, geo, cut, blocks, band)),
+        [
+            Packed("weights", pack_panels, (conv.weights, cut, blocks)),
+            *conv.packed_bias(pack_bias, cut),
+        ],
         workspace=4 * room(geo.channels * band.channel) if band.copied else 0,
         detail=f"tile {plan}x{cut}, bands of {band.rows} rows",
     )
+    return replace(made, reads=(PLAIN, *made.reads[1:]))
 
 
 def _band(geo: Geometry) -> Band:

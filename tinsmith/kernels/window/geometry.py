@@ -69,6 +69,11 @@ class Geometry:
     def is_pointwise(self) -> bool:
         return self.taps == 1 and set(self.stride) == {1} and not any(self.begin)
 
+    def traffic(self, weights: int = 0) -> float:
+        """Bytes of input, output and so many weights, each touched once."""
+        values = self.channels * prod(self.size) + self.out_channels * prod(self.out)
+        return 4.0 * (self.batch * values + weights)
+
     def place(self, index: Sequence[Any]) -> tuple[Any, ...]:
         """(n, block, *real axes) from (n, block, depth, height, width)."""
         return (*index[:2], *index[5 - self.rank :])
@@ -81,14 +86,6 @@ class Widths:
     groups: int
     inputs: int
     outputs: int
-
-
-def group_widths(site: Site, geo: Geometry) -> Widths:
-    """The widths of a site's groups, or Skip where there is one."""
-    groups = site.attr("group")
-    if groups == 1:
-        raise Skip("group is 1")
-    return Widths(groups, geo.channels // groups, geo.out_channels // groups)
 
 
 def steps(spec: Spec, rank: int) -> tuple[int, int, Triple]:

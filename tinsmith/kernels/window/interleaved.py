@@ -17,14 +17,15 @@ import numpy as np
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32
-from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, View, one_phase, packed_table
+from tinsmith.kernels._kernel import Choice, Emit, Packed, Skip, View, one_phase, packed_table
 from tinsmith.kernels.layout import Layout, Spec, block_of, spec_of
 from tinsmith.kernels.move.channels import Mix, mix_of
 from tinsmith.kernels.rows import run
 from tinsmith.kernels.transpose import blend
-from tinsmith.kernels.window.direct import EFFICIENCY, convolve, over_blocks, traffic
+from tinsmith.kernels.window.direct import EFFICIENCY, convolve, over_blocks
 from tinsmith.kernels.window.geometry import Geometry, Widths, steps
 from tinsmith.kernels.window.order import PanelPlace
+from tinsmith.kernels.window.site import ConvSite
 from tinsmith.kernels.window.tiles import (
     MOST_VECTORS,
     UNROLL,
@@ -129,15 +130,14 @@ def plan_interleaved(target: Target, geo: Geometry, widths: Widths) -> Interleav
     return Interleaved(widths, width, sides, Panels(count, *lanes, count * costs[0] + costs[1]))
 
 
-def interleaved(site: Site, geo: Geometry, widths: Widths) -> Choice:
+def interleaved(conv: ConvSite) -> Choice:
     """The choice for groups side by side, or Skip."""
-    w = site.const(1, "the weights")
-    bias = site.const(2, "the bias") if site.has(2) else None
-    plan = plan_interleaved(site.target, geo, widths)
+    geo, widths, target = conv.geo, conv.widths, conv.target
+    plan = plan_interleaved(target, geo, widths)
     cut, width, depth = plan.cut, plan.width, widths.inputs * geo.taps
     planes = plan.sets * geo.batch * geo.out[0]
     flops = 2.0 * width * cut.cost * planes * depth
-    cuts = [tiling(site.target, *geo.out[1:], of, depth) for of in (cut.main, cut.tail) if of]
+    cuts = [tiling(target, *geo.out[1:], of, depth) for of in (cut.main, cut.tail) if of]
     downs = [((1, geo.out[1]),) if each.wrap else each.rows for each in cuts]
     count = bands(planes, min(sum(n for n, _ in down) for down in downs), flops=flops)
     edges = _edges(downs, count)
@@ -145,16 +145,14 @@ def interleaved(site: Site, geo: Geometry, widths: Widths) -> Choice:
     size = (geo.kernel[0], lines, _reach(geo, 2, geo.out[2]))[3 - geo.rank :]
     room = spec_of(np.float32, (1, plan.in_blocks * width, *size), Layout(width))
     workspace = room.nbytes if widths.inputs > 1 else 0
-    packed = [Packed("weights", _pack, (w, plan)), packed_table("edges", edges)]
-    if bias is not None:
-        packed.append(Packed("bias", _pack_bias, (bias, plan)))
-    return Choice(
-        cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY)
-        + site.target.time(float(planes * count * workspace), 0),
-        reads=site.reads_first(Layout(width, geo.halo), Layout(width)),
-        writes=(Layout(width),),
-        phases=one_phase(planes * count, lambda em: _emit_interleaved(em, geo, plan, room, count)),
-        packed=tuple(packed),
+    return conv.choice(
+        conv.time(flops, EFFICIENCY) + target.time(float(planes * count * workspace), 0),
+        one_phase(planes * count, lambda em: _emit_interleaved(em, geo, plan, room, count)),
+        [
+            Packed("weights", _pack, (conv.weights, plan)),
+            packed_table("edges", edges),
+            *conv.packed_bias(_pack_bias, plan),
+        ],
         workspace=workspace,
         by_channels=geo.batch == 1,
         detail=f"{plan.sides} groups side by side",

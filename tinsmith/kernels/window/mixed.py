@@ -12,18 +12,18 @@ import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
-from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, one_phase
-from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels._kernel import Choice, Emit, Packed, one_phase
+from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.window.contract import Fetch, nest, products
 from tinsmith.kernels.window.direct import (
     EFFICIENCY,
     Reduction,
     convolve,
     tap_levels,
-    traffic,
 )
 from tinsmith.kernels.window.geometry import Geometry, Widths, steps
 from tinsmith.kernels.window.order import PanelPlace, each_panel
+from tinsmith.kernels.window.site import ConvSite
 from tinsmith.kernels.window.tiles import Panels, Sink, bands, plus, tiling
 from tinsmith.kernels.window.weights import pack_bias
 from tinsmith.records import dataclass
@@ -92,32 +92,23 @@ def plan_mixed(target: Target, widths: Widths, rows: int, cols: int, taps: int) 
     return best
 
 
-def mixed(site: Site, geo: Geometry, widths: Widths) -> Choice:
+def mixed(conv: ConvSite) -> Choice:
     """The choice for groups that share vectors."""
-    w = site.const(1, "the weights")
-    bias = site.const(2, "the bias") if site.has(2) else None
-    width = block_of(site.target)
-    plan = plan_mixed(site.target, widths, *geo.out[1:], geo.taps)
-    flops = 2.0 * width * plan.panels.cost * geo.batch * geo.out[0] * geo.taps
+    geo, target = conv.geo, conv.target
+    plan = plan_mixed(target, conv.widths, *geo.out[1:], geo.taps)
+    flops = 2.0 * conv.width * plan.panels.cost * geo.batch * geo.out[0] * geo.taps
     lanes = plan.panels.main if plan.panels.count else plan.panels.tail
-    tile = tiling(site.target, *geo.out[1:], lanes, plan.depth * geo.taps)
-    count = bands(geo.batch * plan.panels.total, tile.most_bands, flops=flops)
-    packed = [
-        Packed("weights", pack_mixed, (w, plan)),
-        Packed("groups", group_ids, (plan,)),
-    ]
-    if bias is not None:
-        packed.append(Packed("bias", pack_bias, (bias, plan.panels)))
-    return Choice(
-        cost=site.target.time(
-            flops, traffic(geo, w.size), EFFICIENCY if plan.alone(lanes) else MASKED
-        ),
-        reads=site.reads_first(Layout(width, geo.halo), Layout(width)),
-        writes=(Layout(width),),
-        phases=one_phase(
-            plan.panels.total * geo.batch * count, lambda em: _emit_mixed(em, geo, plan, count)
-        ),
-        packed=tuple(packed),
+    tile = tiling(target, *geo.out[1:], lanes, plan.depth * geo.taps)
+    sets = plan.panels.total * geo.batch
+    count = bands(sets, tile.most_bands, flops=flops)
+    return conv.choice(
+        conv.time(flops, EFFICIENCY if plan.alone(lanes) else MASKED),
+        one_phase(sets * count, lambda em: _emit_mixed(em, geo, plan, count)),
+        [
+            Packed("weights", pack_mixed, (conv.weights, plan)),
+            Packed("groups", group_ids, (plan,)),
+            *conv.packed_bias(pack_bias, plan.panels),
+        ],
         by_channels=geo.batch == 1,
         detail=f"tile {tile}x{plan.panels} over up to {plan.most} groups",
     )

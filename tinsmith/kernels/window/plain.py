@@ -18,7 +18,6 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Site, Skip, one_phase
 from tinsmith.kernels.rows import blocks
 from tinsmith.kernels.window.contract import Level, nest
-from tinsmith.kernels.window.direct import traffic
 from tinsmith.kernels.window.geometry import Geometry, steps
 from tinsmith.kernels.window.padded import copy_rows, room
 from tinsmith.kernels.window.tiles import Pieces
@@ -156,7 +155,7 @@ def plain_choice(
     time = target.time(2.0 * target.lanes * products, 0, EFFICIENCY)
     time += target.time(0, 8.0 * pieces * copied)
     return Choice(
-        cost=overlap(time, target.time(0, traffic(geo, 0))),
+        cost=overlap(time, target.time(0, geo.traffic())),
         reads=site.reads_first(PLAIN, PLAIN),
         writes=(PLAIN,),
         phases=one_phase(pieces, lambda em: _emit(em, windows, work(em, tile.width))),

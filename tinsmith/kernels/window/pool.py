@@ -16,7 +16,6 @@ from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel, one
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.rows import run
 from tinsmith.kernels.sharing import by_positions
-from tinsmith.kernels.window.direct import traffic
 from tinsmith.kernels.window.fold import MAXIMUM, SUM, Carried, Fold, Part, fold_range
 from tinsmith.kernels.window.geometry import Geometry, Triple, pool_geometry, steps
 from tinsmith.kernels.window.tiles import Sink, bands, cut, walk
@@ -75,7 +74,7 @@ def _pool(site: Site, geo: Geometry, fold: Fold, shares: tuple[np.ndarray, ...] 
         packed.append(packed_table("shares", np.concatenate([shares[0], shares[1]])))
     layout = Layout(width)
     return Choice(
-        cost=site.target.time(flops, traffic(geo, 0)),
+        cost=site.target.time(flops, geo.traffic()),
         reads=site.reads([layout], layout),
         writes=(layout,),
         phases=one_phase(

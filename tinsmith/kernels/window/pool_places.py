@@ -8,7 +8,6 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32, I32, I64
 from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.window.direct import traffic
 from tinsmith.kernels.window.fold import fold_range
 from tinsmith.kernels.window.geometry import Geometry, Triple, pool_geometry, steps
 from tinsmith.kernels.window.pool import clipped
@@ -30,7 +29,7 @@ def pool_places(site: Site) -> Choice:
     layout = Layout(width)
     work = geo.points * blocks * width * geo.taps
     return Choice(
-        cost=site.target.time(work * TAP, 3 * traffic(geo, 0)),
+        cost=site.target.time(work * TAP, 3 * geo.traffic()),
         reads=site.reads([layout], layout),
         writes=(layout, layout),
         phases=one_phase(

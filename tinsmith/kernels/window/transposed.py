@@ -27,18 +27,18 @@ from tinsmith.kernels._kernel import (
     one_phase,
     packed_table,
 )
-from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.moderate import are_finite
 from tinsmith.kernels.window.direct import (
     EFFICIENCY,
     Reduction,
     convolve,
     over_blocks,
-    traffic,
 )
 from tinsmith.kernels.window.geometry import Geometry, Triple, Widths, steps, triple
 from tinsmith.kernels.window.mixed import Mixed, group_ids, over_groups, pack_mixed, plan_mixed
 from tinsmith.kernels.window.order import PanelPlace, each_panel
+from tinsmith.kernels.window.site import constants_of
 from tinsmith.kernels.window.tiles import Panels, Sink, bands, panels, tiling
 from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks, pack_bias, pack_groups
 from tinsmith.ops.conv import transposed_window
@@ -137,10 +137,9 @@ def axes_of(site: Site) -> Axes:
     return Axes(geo, tuple(tuple(axis_phases(*of)) for of in each), triple(gaps))
 
 
-def phases(site: Site, exact: bool = False) -> Phases:
-    """The phases of a ConvTranspose site, or Skip. Where it is `exact`, no weight is multiplied by
-    what lies around the input."""
-    found = axes_of(site)
+def phases(found: Axes, exact: bool = False) -> Phases:
+    """The phases of a transposed convolution. Where it is `exact`, no weight is multiplied by what
+    lies around the input."""
     geo, gaps, axes = found.geometry, found.gaps, found.phases
     if exact:
         each = zip(axes, geo.size, geo.stride, gaps, strict=True)
@@ -162,35 +161,30 @@ def phases(site: Site, exact: bool = False) -> Phases:
 @kernel("ConvTranspose", Tier.SHAPED, dtypes="float32")
 def conv_transposed(site: Site) -> Choice:
     """Transposed convolution as one direct convolution for each phase of the stride."""
-    w = site.const(1, "the weights")
-    bias = site.const(2, "the bias") if site.has(2) else None
+    axes = axes_of(site)
+    conv = constants_of(site, axes.geometry)
+    w, widths, target = conv.weights, conv.widths, site.target
     # Zeros around x times infinity are NaN. Numbers stand for weights that only a run knows.
-    exact = w.dtype != np.float32 or not are_finite(w)
-    plan, width, groups = phases(site, exact), block_of(site.target), site.attr("group")
+    plan = phases(axes, exact=w.dtype != np.float32 or not are_finite(w))
     geo = plan.geometry
-    widths = Widths(groups, geo.channels // groups, geo.out_channels // groups)
     largest = max(plan.groups, key=lambda g: prod(g.out) * prod(g.kernel))
-    way = _way(site.target, widths, largest)
+    way = _way(target, widths, largest)
     cut = way.panels
     depth = way.depth * max(1, prod(largest.kernel))
-    flops = 2.0 * width * way.cost / prod(largest.out[1:]) * geo.batch * plan.products
-    tile = tiling(site.target, *largest.out[1:], cut.main if cut.count else cut.tail, depth)
-    count = bands(geo.batch * way.sides * cut.total, tile.most_bands, flops=flops)
-    packed = [Packed("weights", _pack, (w, widths, plan, way), fits=are_finite)]
-    packed.append(Packed("phases", _table, (plan,)))
-    packed.append(packed_table("groups", way.ids()))
-    if bias is not None:
-        packed.append(Packed("bias", pack_bias, (bias, cut, way.sides)))
-    halo = tuple(zip(geo.begin, plan.after, strict=True))[3 - geo.rank :]
-    return Choice(
-        cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
-        reads=site.reads_first(Layout(width, halo), Layout(width)),
-        writes=(Layout(width),),
-        phases=one_phase(
-            way.sides * cut.total * geo.batch * count,
-            lambda em: emit_transposed(em, plan, way, count),
-        ),
-        packed=tuple(packed),
+    flops = 2.0 * conv.width * way.cost / prod(largest.out[1:]) * geo.batch * plan.products
+    tile = tiling(target, *largest.out[1:], cut.main if cut.count else cut.tail, depth)
+    sets = geo.batch * way.sides * cut.total
+    count = bands(sets, tile.most_bands, flops=flops)
+    return conv.choice(
+        conv.time(flops, EFFICIENCY),
+        one_phase(sets * count, lambda em: emit_transposed(em, plan, way, count)),
+        [
+            Packed("weights", _pack, (w, widths, plan, way), fits=are_finite),
+            Packed("phases", _table, (plan,)),
+            packed_table("groups", way.ids()),
+            *conv.packed_bias(pack_bias, cut, way.sides),
+        ],
+        halo=tuple(zip(geo.begin, plan.after, strict=True))[3 - geo.rank :],
         detail=f"tile {tile}x{cut}, {sum(len(g.members) for g in plan.groups)} phases",
     )
 
