@@ -16,7 +16,7 @@ from tinsmith.kernels.amx.plan import POSITION, Axis, Plan, best_plan
 from tinsmith.kernels.amx.split import Source
 from tinsmith.kernels.amx.weights import can_be_split, need_halves, pack, packed_bytes
 from tinsmith.kernels.window.direct import lies_flat
-from tinsmith.kernels.window.geometry import Geometry, steps
+from tinsmith.kernels.window.geometry import Geometry, image_of
 from tinsmith.kernels.window.site import dense_site
 from tinsmith.kernels.window.tiles import Sink
 from tinsmith.kernels.window.weights import padded_bias
@@ -64,11 +64,9 @@ def _taps(plan: Plan) -> np.ndarray[Any, Any]:
 
 
 def _source(geo: Geometry, em: Emit) -> Source:
-    view = em.ins[0]
-    assert view is not None
-    image, half, (_, row, place) = steps(view.spec, geo.rank)
-    corner = view.pointer + -(geo.begin[1] * row + geo.begin[2] * place)
-    return Source(corner, image, half, row, place, lies_flat(em, geo))
+    image = image_of(em.ins[0], geo)
+    corner = image.pointer + image.back
+    return Source(corner, image.batch, image.plane, *image.step[1:], lies_flat(em, geo))
 
 
 def _finish(geo: Geometry, plan: Plan, em: Emit, results: Results) -> None:

@@ -16,11 +16,12 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.rows import run
-from tinsmith.kernels.window.contract import Level, nest
-from tinsmith.kernels.window.direct import flattened, tap_levels
-from tinsmith.kernels.window.geometry import Geometry, steps
+from tinsmith.kernels.window.contract import Level, bias_at, nest
+from tinsmith.kernels.window.direct import flattened
+from tinsmith.kernels.window.geometry import Geometry, image_of
 from tinsmith.kernels.window.site import dense_site
-from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, sweep
+from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, digits, sweep
+from tinsmith.kernels.window.ways import tap_levels
 
 EFFICIENCY = 0.95
 MOST_OUTPUTS = 8
@@ -65,14 +66,11 @@ def _pack(w: np.ndarray, width: int) -> np.ndarray:
 
 def emit_few(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
     """Tiles are (batch, band), the band innermost."""
-    b, source, width, outputs = em.b, em.ins[0], block_of(em.target), geo.out_channels
-    assert source is not None
+    b, width, outputs = em.b, block_of(em.target), geo.out_channels
     geo = flattened(em, geo)
-    batch, plane, step = steps(source.spec, geo.rank)
-    stride = [k * s for k, s in zip(geo.stride, step, strict=True)]
-    back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
+    image = image_of(em.ins[0], geo)
     row = outputs * width
-    levels = [Level(blocks, plane, geo.taps * row), *tap_levels(geo, step, row)]
+    levels = [Level(blocks, image.plane, geo.taps * row), *tap_levels(geo, image.step, row)]
     columns = cut(geo.out[2], _pixels(em.target, outputs))
     plan = Tiling(((geo.out[1], 1),), columns, prod(geo.out))
 
@@ -80,19 +78,19 @@ def emit_few(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
         acc = list(start)
         ws = [(w + o * width).load(width) for o in range(outputs)]
         for p in range(len(acc) // outputs):
-            pixel = (x + p * stride[2]).load(width)
+            pixel = (x + p * image.stride[2]).load(width)
             for o in range(outputs):
                 acc[p * outputs + o] = pixel.fma(ws[o], acc[p * outputs + o])
         return acc
 
     with b.loop(em.begin, em.end) as t:
-        band, n = t % count, t // count
-        x = source.pointer + n * batch + back
+        band, n = digits(t, count)
+        x = image.corner(n)
         sink = Sink(em, geo).at(n)
 
         def planes(d: Val | int) -> None:
             def tile(r: Val | int, c: Val | int, _: int, wide: int) -> None:
-                corner = (x + d * stride[0] + r * stride[1] + c * stride[2]).fixed()
+                corner = image.window(x, d, r, c)
                 zeros = [b.zero(F32.x(width))] * (wide * outputs)
                 done = nest(b, levels, corner, em.packed[0].fixed(), zeros, body)
                 place = sink.at(0, 0, d, r, c)
@@ -110,7 +108,8 @@ def _summed(em: Emit, b: Builder, sums: list[Val], width: int) -> Val:
     value = b.zero(F32.x(width))
     for o, part in enumerate(sums):
         one = part.reduce("add")
-        if len(em.packed) > 1:
-            one = one + (em.packed[1] + o).load()
+        bias = bias_at(em, o)
+        if bias is not None:
+            one = one + bias.load()
         value = value.with_lane(o, one)
     return value

@@ -13,13 +13,14 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import LINE, PLAIN
-from tinsmith.kernels.window.contract import contract, initial
-from tinsmith.kernels.window.direct import grid, store_tile, tap_levels
-from tinsmith.kernels.window.geometry import Geometry, Triple, steps
+from tinsmith.kernels.window.contract import Contraction, bias_at, contract, initial
+from tinsmith.kernels.window.convolve import grid, store_tile
+from tinsmith.kernels.window.geometry import Geometry, Triple, image_of
 from tinsmith.kernels.window.padded import copy_rows, room
 from tinsmith.kernels.window.panels import Panel, every_panel
 from tinsmith.kernels.window.site import dense_site
-from tinsmith.kernels.window.tiles import Panels, Sink, panels, tiling, walk
+from tinsmith.kernels.window.tiles import Panels, Sink, digits, panels, tiling, walk
+from tinsmith.kernels.window.ways import tap_levels
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias, pack_panels
 from tinsmith.records import dataclass
 
@@ -103,8 +104,7 @@ def emit_first_layer(
     """Tiles are (batch, output plane, band); a band's panels share its copied rows."""
     b = em.b
     with b.loop(em.begin, em.end) as t:
-        index, plane = t % band.count, t // band.count
-        d, n = plane % geo.out[0], plane // geo.out[0]
+        index, d, n = digits(t, band.count, geo.out[0])
         first = index * band.rows
         source = _rows_of(em, geo, band, n, d, first)
         count = b.minimum(band.rows, b.index(geo.out[1]) - first)
@@ -114,10 +114,8 @@ def emit_first_layer(
 
 def _rows_of(em: Emit, geo: Geometry, band: Band, n: Val, d: Val, first: Val) -> Rows:
     """The rows for the outputs from (d, first) of image n; copied, if they are to be."""
-    b, source = em.b, em.ins[0]
-    assert source is not None
-    batch, channel, step = steps(source.spec, geo.rank)
-    image = source.pointer + n * batch
+    b, source = em.b, image_of(em.ins[0], geo)
+    image, channel, step = source.pointer + n * source.batch, source.plane, source.step
     if not band.copied:
         x = image + d * (geo.stride[0] * step[0]) + first * (geo.stride[1] * step[1])
         return Rows(geo, x, channel, step)
@@ -139,8 +137,9 @@ def _emit_panel(
     b, geo, step, lanes = em.b, source.geo, source.step, panel.lanes
     far = em.outs[0].spec.nbytes > em.target.l2 // 2
     w = (em.packed[0] + panel.channel * (blocks.stored * geo.taps)).fixed()
-    bias = em.packed[1] + panel.channel if len(em.packed) > 1 else None
+    bias = bias_at(em, panel.channel)
     levels = tap_levels(geo, step, blocks.stored * sum(lanes))
+    it = Contraction(lanes, blocks, levels, source.channel)
     plan = tiling(em.target, 1, geo.out[2], lanes, blocks.padded * geo.taps)
     stride = geo.stride[2] * step[2]
     with b.loop(0, rows) as r:
@@ -153,10 +152,7 @@ def _emit_panel(
             corner = (line + c * stride).fixed()
             if far:
                 _ask_for_row(out.at(0, 0, 0, 1, c), wide, len(lanes))
-            done = contract(
-                b, corner, w, start, pixels, lanes, levels, lambda _: blocks.last,
-                blocks.step, source.channel,
-            )  # fmt: skip
+            done = contract(b, it, corner, w, start, pixels)
             store_tile(out.at(0, 0, 0, 0, c), done, grid(1, wide), len(lanes))
 
         walk(b, plan.cols, 0, 1, tile)

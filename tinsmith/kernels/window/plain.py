@@ -20,7 +20,7 @@ from tinsmith.kernels.rows import blocks
 from tinsmith.kernels.window.contract import Level, nest
 from tinsmith.kernels.window.geometry import Geometry, steps
 from tinsmith.kernels.window.padded import copy_rows, room
-from tinsmith.kernels.window.tiles import Pieces
+from tinsmith.kernels.window.tiles import Pieces, digits
 from tinsmith.records import dataclass
 
 WORKSPACE = 32 << 10  # bytes that the input of a segment should not exceed
@@ -241,10 +241,7 @@ def each_segment(
     batch, channel, _ = steps(source.spec, geo.rank)
     groups = geo.channels // inputs
     with b.loop(em.begin, em.end) as t:
-        part, rest = t % cut.parts, t // cut.parts
-        band, rest = rest % cut.bands, rest // cut.bands
-        d, rest = rest % geo.out[0], rest // geo.out[0]
-        g, n = rest % groups, rest // groups
+        part, band, d, g, n = digits(t, cut.parts, cut.bands, geo.out[0], groups)
         first, high = _part(b, band, geo.out[1], cut.bands)
         left, wide = _part(b, part, geo.out[2], cut.parts)
         image = source.pointer + n * batch + g * (inputs * channel)

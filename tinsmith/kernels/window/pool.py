@@ -17,8 +17,8 @@ from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.rows import run
 from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.window.fold import MAXIMUM, SUM, Carried, Fold, Part, fold_range
-from tinsmith.kernels.window.geometry import Geometry, Triple, pool_geometry, steps
-from tinsmith.kernels.window.tiles import Sink, bands, cut, walk
+from tinsmith.kernels.window.geometry import Geometry, Triple, image_of, pool_geometry
+from tinsmith.kernels.window.tiles import Sink, bands, cut, digits, walk
 from tinsmith.records import dataclass
 
 PARALLEL_VALUES = 1 << 17  # fewer input values times taps than this are done by one thread
@@ -149,17 +149,13 @@ def emit_pool(
 ) -> None:
     """Tiles are (batch, band of rows, channel block), the block innermost; the last comes first:
     that of its input which was written last is still in the cache."""
-    b, source = em.b, em.ins[0]
-    assert source is not None
-    batch, plane, step = steps(source.spec, geo.rank)
-    stride = [k * s for k, s in zip(geo.stride, step, strict=True)]
-    back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
+    b, image = em.b, image_of(em.ins[0], geo)
+    step, stride = image.step, image.stride
     runs = _runs(geo, None if shares is None else shares[2])
     with b.loop(em.begin, em.end) as i:
         t = em.begin + em.end - 1 - i
-        block, rest = t % blocks, t // blocks
-        band, n = rest % count, rest // count
-        x = source.pointer + n * batch + block * plane + back
+        block, band, n = digits(t, blocks, count)
+        x = image.corner(n, block)
         sink = Sink(em, geo).at(n, block)
 
         def row(d: Val | int, r: Val | int) -> None:

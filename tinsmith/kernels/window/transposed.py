@@ -29,18 +29,15 @@ from tinsmith.kernels._kernel import (
 )
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.moderate import are_finite
-from tinsmith.kernels.window.direct import (
-    EFFICIENCY,
-    Reduction,
-    convolve,
-    over_blocks,
-)
-from tinsmith.kernels.window.geometry import Geometry, Triple, Widths, steps, triple
-from tinsmith.kernels.window.mixed import Mixed, group_ids, over_groups, pack_mixed, plan_mixed
-from tinsmith.kernels.window.order import PanelPlace, each_panel
+from tinsmith.kernels.window.convolve import convolve
+from tinsmith.kernels.window.direct import EFFICIENCY
+from tinsmith.kernels.window.geometry import Geometry, Triple, Widths, image_of, triple
+from tinsmith.kernels.window.mixed import Mixed, group_ids, plan_mixed
+from tinsmith.kernels.window.panels import PanelPlace, Tiles, each_panel
 from tinsmith.kernels.window.site import constants_of
-from tinsmith.kernels.window.tiles import Panels, Sink, bands, panels, tiling
-from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks, pack_bias, pack_groups
+from tinsmith.kernels.window.tiles import Sink, bands, panels, tiling
+from tinsmith.kernels.window.ways import Blocked, Way, blocked
+from tinsmith.kernels.window.weights import channel_blocks, pack_bias
 from tinsmith.ops.conv import transposed_window
 from tinsmith.records import dataclass
 
@@ -171,9 +168,11 @@ def conv_transposed(site: Site) -> Choice:
     way = _way(target, widths, largest)
     cut = way.panels
     depth = way.depth * max(1, prod(largest.kernel))
-    flops = 2.0 * conv.width * way.cost / prod(largest.out[1:]) * geo.batch * plan.products
-    tile = tiling(target, *largest.out[1:], cut.main if cut.count else cut.tail, depth)
-    sets = geo.batch * way.sides * cut.total
+    each = cut.cost * (widths.groups * way.depth if isinstance(way, Blocked) else 1)
+    flops = 2.0 * conv.width * each / prod(largest.out[1:]) * geo.batch * plan.products
+    tile = tiling(target, *largest.out[1:], way.lanes, depth)
+    ids = group_ids(way) if isinstance(way, Mixed) else np.zeros(0, np.int32)
+    sets = geo.batch * way.groups * cut.total
     count = bands(sets, tile.most_bands, flops=flops)
     return conv.choice(
         conv.time(flops, EFFICIENCY),
@@ -181,63 +180,21 @@ def conv_transposed(site: Site) -> Choice:
         [
             Packed("weights", _pack, (w, widths, plan, way), fits=are_finite),
             Packed("phases", _table, (plan,)),
-            packed_table("groups", way.ids()),
-            *conv.packed_bias(pack_bias, cut, way.sides),
+            packed_table("groups", ids),
+            *conv.packed_bias(pack_bias, cut, way.groups),
         ],
         halo=tuple(zip(geo.begin, plan.after, strict=True))[3 - geo.rank :],
         detail=f"tile {tile}x{cut}, {sum(len(g.members) for g in plan.groups)} phases",
     )
 
 
-@dataclass(frozen=True)
-class Way:
-    """How the channels of one phase are reduced: by blocks, or with groups that share vectors.
-
-    `sides` groups lie side by side, each in `panels` of its own; `stored` is the packed weights
-    of an output lane for each tap; `cost` is in vector multiply-adds a tap.
-    """
-
-    panels: Panels
-    sides: int
-    depth: int
-    stored: int
-    cost: float
-    blocks: ChannelBlocks | None = None
-    mixed: Mixed | None = None
-
-    @property
-    def tap(self) -> int:
-        """Packed weights of one tap."""
-        lanes = self.panels.count * sum(self.panels.main) + sum(self.panels.tail)
-        return self.sides * lanes * self.stored
-
-    def pack(self, w: np.ndarray) -> np.ndarray:
-        """The weights [K, C/group, *taps] of one phase."""
-        if self.mixed is not None:
-            return pack_mixed(w, self.mixed)
-        assert self.blocks is not None
-        return pack_groups(w, self.panels, self.blocks, self.sides)
-
-    def ids(self) -> np.ndarray:
-        return np.zeros(0, np.int32) if self.mixed is None else group_ids(self.mixed)
-
-    def reduction(self, em: Emit, geo: Geometry, at: PanelPlace) -> Reduction:
-        if self.mixed is not None:
-            return over_groups(em, geo, self.mixed, at, em.packed[2])
-        assert self.blocks is not None
-        return over_blocks(em, geo, self.blocks, at.lanes)
-
-
 def _way(target: Target, widths: Widths, largest: Group) -> Way:
     width, taps, (_, rows, cols) = block_of(target), prod(largest.kernel), largest.out
     if widths.groups > 1 and (widths.inputs % width or widths.outputs % width):
-        plan = plan_mixed(target, widths, rows, cols, max(1, taps))
-        return Way(plan.panels, 1, plan.depth, plan.depth, plan.panels.cost, mixed=plan)
+        return plan_mixed(target, widths, rows, cols, max(1, taps))
     blocks = channel_blocks(widths.inputs, width)
     cut = panels(target, widths.outputs, rows, cols, blocks.padded * max(1, taps))
-    cost = cut.cost * widths.groups * blocks.padded
-    stored = blocks.count * blocks.stored
-    return Way(cut, widths.groups, blocks.padded, stored, cost, blocks)
+    return blocked(cut, blocks, widths.groups)
 
 
 def _pack(w: np.ndarray, widths: Widths, plan: Phases, way: Way) -> np.ndarray:
@@ -266,54 +223,44 @@ def _table(plan: Phases) -> np.ndarray:
 
 def emit_transposed(em: Emit, plan: Phases, way: Way, count: int) -> None:
     """Tiles are (group, panel, batch, band); each does its band of every phase."""
-    source, geo = em.ins[0], plan.geometry
-    assert source is not None
-    batch, plane, _ = steps(source.spec, geo.rank)
-    beside = way.blocks.count * plane if way.blocks else 0
+    geo = plan.geometry
+    image = image_of(em.ins[0], geo)
+    beside = way.blocks.count * image.plane if isinstance(way, Blocked) else 0
 
     def body(at: PanelPlace) -> None:
-        x = source.pointer + at.n * batch + at.group * beside
-        sink = Sink(em, geo).at(at.n, at.block)
+        x = image.pointer + at.n * image.batch + at.group * beside
+        sink = Sink(em, geo).at(at.n, at.panel.block)
         weights, table = em.packed[0], em.packed[1]
         for group in plan.groups:
-            _emit_group(em, plan, way, group, at, x, weights, table, sink)
-            weights += len(group.members) * prod(group.kernel) * way.tap
+            here = replace(em, packed=(weights, table, *em.packed[2:]))
+            _emit_group(here, plan, way, group, at, x, sink)
+            weights += len(group.members) * prod(group.kernel) * way.rows * way.stored
             table += len(group.members) * 6
 
-    each_panel(em, way.panels, geo.batch, count, way.sides, body)
+    each_panel(em, way.panels, way.groups, Tiles(geo.batch, count), body)
 
 
 def _emit_group(
-    em: Emit,
-    plan: Phases,
-    way: Way,
-    group: Group,
-    at: PanelPlace,
-    x: Ptr,
-    weights: Ptr,
-    table: Ptr,
-    sink: Sink,
+    em: Emit, plan: Phases, way: Way, group: Group, at: PanelPlace, x: Ptr, sink: Sink
 ) -> None:
     """A band of each phase of a group, whose weights and rows of the table begin here."""
-    b, source, geo, taps = em.b, em.ins[0], plan.geometry, prod(group.kernel)
-    assert source is not None
-    step = steps(source.spec, geo.rank)[2]
+    geo, tap = plan.geometry, way.rows * way.stored
+    step = image_of(em.ins[0], geo).step
     sub = replace(geo, out=group.out, kernel=group.kernel, stride=(1, 1, 1), dilation=plan.dilation)
 
     def phase(member: Val | int, row: Sequence[Val | int]) -> None:
         corner = x
         for first, distance in zip(row[3:], step, strict=True):
             corner = corner + first * distance
-        w = weights + member * (taps * way.tap) + at.channel * (way.stored * taps)
-        bias = em.packed[3] + at.channel if len(em.packed) > 3 else None
+        weights = em.packed[0] + member * (prod(group.kernel) * tap)
+        sums = way.sums(replace(em, packed=(weights, *em.packed[2:])), sub, at.panel)
         to = sink.at(0, 0, *row[:3])
-        reduce = way.reduction(em, sub, at)
-        convolve(em, sub, at, corner, w, bias, to, way.depth * taps, reduce, geo.stride)
+        convolve(em, sub, at.band, sums, corner, Sink(to.em, geo, to.block, geo.stride))
 
     if len(group.members) == 1:
         (member,) = group.members
         phase(0, [*(p.at for p in member), *(p.first for p in member)])
     else:
-        with b.loop(0, len(group.members)) as m:
-            line = table + m * 6
+        with em.b.loop(0, len(group.members)) as m:
+            line = em.packed[1] + m * 6
             phase(m, [(line + i).load() for i in range(6)])
