@@ -8,7 +8,7 @@ from dataclasses import replace
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit, View
-from tinsmith.kernels.block.plan import BlockPlan, Dense
+from tinsmith.kernels.block.plan import BlockPlan
 from tinsmith.kernels.block.stages import Stages, scratch_view
 from tinsmith.kernels.window import depthwise
 from tinsmith.kernels.window.contract import initial
@@ -17,12 +17,12 @@ from tinsmith.kernels.window.direct import flattened
 from tinsmith.kernels.window.geometry import Geometry, steps
 from tinsmith.kernels.window.panels import Panel, every_panel, pick_panel
 from tinsmith.kernels.window.tiles import Sink, sweep, walk
-from tinsmith.kernels.window.ways import blocked
+from tinsmith.kernels.window.ways import Blocked
 
 
 def tiles_of(stages: Stages, plan: BlockPlan) -> int:
     """Tiles are (image, panel where panels are apart, band), the band innermost."""
-    panels = plan.expand.cut.total if plan.parted and plan.expand else 1
+    panels = plan.expand.panels.total if plan.parted and plan.expand else 1
     return stages.depthwise.geo.batch * panels * plan.bands
 
 
@@ -51,9 +51,9 @@ def emit_block(em: Emit, stages: Stages, plan: BlockPlan) -> None:
             walk(b, plan.rows, band, plan.bands, step)
 
         if plan.parted and plan.expand is not None:
-            total = plan.expand.cut.total
+            total = plan.expand.panels.total
             n = rest // total
-            pick_panel(b, plan.expand.cut, rest % total, lambda p: run(p, n))
+            pick_panel(b, plan.expand.panels, rest % total, lambda p: run(p, n))
         else:
             run(None, rest)
 
@@ -84,11 +84,10 @@ def _clear_edges(em: Emit, stages: Stages, plan: BlockPlan) -> None:
 
 
 def _convolve_panel(
-    em: Emit, geo: Geometry, dense: Dense, panel: Panel, x: Ptr, sink: Sink
+    em: Emit, geo: Geometry, dense: Blocked, panel: Panel, x: Ptr, sink: Sink
 ) -> None:
     """A 1x1 convolution of one panel's channels; x is at the first pixel."""
-    way = blocked(dense.cut, dense.blocks)
-    sums = way.sums(em, geo, replace(panel, lanes=halved(em.target, panel.lanes)))
+    sums = dense.sums(em, geo, replace(panel, lanes=halved(em.target, panel.lanes)))
     convolve(em, geo, (0, 1), sums, x, sink)
 
 
@@ -129,7 +128,7 @@ class _Step:
         if self.panel is not None:
             self._expand_panel(self.panel, low, high)
         else:
-            every_panel(b, plan.expand.cut, lambda p: self._expand_panel(p, low, high))
+            every_panel(b, plan.expand.panels, lambda p: self._expand_panel(p, low, high))
         for lo, hi in (
             (start, b.minimum(stop, top)),
             (b.maximum(start, top + height), stop),
@@ -256,4 +255,4 @@ class _Step:
             sink = Sink(em, geo).at(0, panel.block)
             _convolve_panel(em, geo, dense, panel, self.middle, sink)
 
-        every_panel(b, dense.cut, one)
+        every_panel(b, dense.panels, one)

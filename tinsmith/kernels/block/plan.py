@@ -11,8 +11,9 @@ from tinsmith.kernels._kernel import Skip
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.window import depthwise
 from tinsmith.kernels.window.geometry import Geometry
-from tinsmith.kernels.window.tiles import Panels, Pieces, cut, panels, tiling
-from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks
+from tinsmith.kernels.window.tiles import Pieces, cut, panels, tiling
+from tinsmith.kernels.window.ways import Blocked, blocked
+from tinsmith.kernels.window.weights import channel_blocks
 from tinsmith.records import dataclass
 
 EFFICIENCY = 0.98
@@ -25,19 +26,6 @@ CROWDING = 0.12  # slower by this, times the square of the share of L2 that is u
 RESTART = 0.08e-6  # until a line of output of one channel block streams to outer caches
 REREAD = 0.4  # of the time to read from L2 what does not stay in L1, that is not hidden
 GRAIN = 0.04  # what is lost for want of tiles to share, with one tile a thread
-
-
-@dataclass(frozen=True)
-class Dense:
-    """How a 1x1 stage is computed: its panels and its input channels."""
-
-    cut: Panels
-    blocks: ChannelBlocks
-
-    @property
-    def row(self) -> int:
-        """Packed weights of one output vector's lanes, over all inputs."""
-        return self.blocks.count * self.blocks.stored
 
 
 @dataclass(frozen=True)
@@ -57,8 +45,8 @@ class BlockPlan:
     pitch: int
     ring_blocks: int
     lead: int
-    expand: Dense | None
-    project: Dense | None
+    expand: Blocked | None
+    project: Blocked | None
     cost: float
 
     @property
@@ -138,11 +126,13 @@ def plan_rows(target: Target, shape: Shape, rows: Pieces, bands: int) -> BlockPl
     if shape.expand is not None:
         expand = _dense(target, shape.expand, geo.size[2])
         fed = geo.size[1] + lead * (bands - 1)
-        multiplies += fed * expand.cut.cost * expand.blocks.padded
+        multiplies += fed * expand.panels.cost * expand.blocks.padded
         ring_blocks = shape.blocks
         if parted:
-            parts = expand.cut.total
-            ring_blocks = max(len(expand.cut.main) * bool(expand.cut.count), len(expand.cut.tail))
+            parts = expand.panels.total
+            ring_blocks = max(
+                len(expand.panels.main) * bool(expand.panels.count), len(expand.panels.tail)
+            )
     kept = 4 * (shape.middle(most) + slots * pitch * ring_blocks)
     if kept > KEPT * target.l2:
         return None
@@ -188,7 +178,7 @@ def _with_weights(
 
 
 def _traffic(
-    target: Target, shape: Shape, out: Geometry, dense: Dense, most: int, steps: int
+    target: Target, shape: Shape, out: Geometry, dense: Blocked, most: int, steps: int
 ) -> float:
     """Seconds for starting anew on the output's lines, and for what lies before the last stage."""
     nbytes = 4 * out.out_channels * out.points
@@ -196,20 +186,20 @@ def _traffic(
     seconds = RESTART * min(1.0, nbytes / target.l2) * lines * steps * out.batch
     if 4 * shape.middle(most) > 0.9 * target.l1:
         whole = 4.0 * shape.blocks * shape.width * shape.depthwise.points
-        seconds += REREAD * dense.cut.total * whole / target.l2_bandwidth
+        seconds += REREAD * dense.panels.total * whole / target.l2_bandwidth
     return seconds
 
 
 @functools.lru_cache(maxsize=512)
-def _dense(target: Target, geo: Geometry, cols: int) -> Dense:
+def _dense(target: Target, geo: Geometry, cols: int) -> Blocked:
     blocks = channel_blocks(geo.channels, block_of(target))
-    return Dense(panels(target, geo.out_channels, 1, cols, blocks.padded), blocks)
+    return blocked(panels(target, geo.out_channels, 1, cols, blocks.padded), blocks)
 
 
-def _dense_cost(target: Target, dense: Dense, cols: int) -> float:
+def _dense_cost(target: Target, dense: Blocked, cols: int) -> float:
     depth = dense.blocks.padded
     total = 0.0
-    for n, lanes in ((dense.cut.count, dense.cut.main), (1, dense.cut.tail)):
+    for n, lanes in ((dense.panels.count, dense.panels.main), (1, dense.panels.tail)):
         if n and lanes:
             total += n * tiling(target, 1, cols, lanes, depth).cost
     return total

@@ -128,7 +128,7 @@ class Filters:
         return self.held[i] if self.held else (self.weights + i * self.width).load(self.width)
 
 
-def filters_of(em: Emit, geo: Geometry, block: Val) -> Filters:
+def filters_of(em: Emit, geo: Geometry, block: Val | int) -> Filters:
     """Those of a block, whose weights are the first packed array."""
     width = block_of(em.target)
     weights = (em.packed[0] + block * (geo.taps * width)).fixed()

@@ -112,7 +112,9 @@ def emit_first_layer(
         every_panel(b, cut, lambda panel: _emit_panel(em, source, blocks, panel, count, sink))
 
 
-def _rows_of(em: Emit, geo: Geometry, band: Band, n: Val, d: Val, first: Val) -> Rows:
+def _rows_of(
+    em: Emit, geo: Geometry, band: Band, n: Val | int, d: Val | int, first: Val | int
+) -> Rows:
     """The rows for the outputs from (d, first) of image n; copied, if they are to be."""
     b, source = em.b, image_of(em.ins[0], geo)
     image, channel, step = source.pointer + n * source.batch, source.plane, source.step

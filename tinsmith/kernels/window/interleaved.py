@@ -207,7 +207,9 @@ def _emit_interleaved(em: Emit, geo: Geometry, plan: Interleaved, room: Spec, co
         if copied:
             first, end = ((em.packed[1] + (band * 2 + i)).load() for i in range(2))
             line = corner + first * image.stride[1]
-            _copy(b, geo, plan, source.spec, line, group * plan.in_blocks, space, end - first)
+            _copy(
+                b, geo, plan, source.spec, line, b.index(group) * plan.in_blocks, space, end - first
+            )
             _, _, across = steps(room, geo.rank)
             x = space.pointer + first * (-geo.stride[1] * across[1])
             flat = replace(flat, dilation=(1, *geo.dilation[1:]))
