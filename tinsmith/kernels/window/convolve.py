@@ -18,10 +18,10 @@ from tinsmith.kernels.window.tiles import Tiling, pieces_before, sweep, tiling
 from tinsmith.kernels.window.ways import Blocked, Sums
 from tinsmith.records import dataclass
 
-EARLIER = 2048  # elements by which a stream of weights is asked for before it is used
+EARLIER = 2048  # weights by which a stream of them is prefetched before its use (estimated)
 
 
-MOST_HALVES = 3
+MOST_HALVES = 3  # vectors of half a block that a panel may have instead (estimated)
 
 
 def halved(target: Target, lanes: tuple[int, ...]) -> tuple[int, ...]:
@@ -48,10 +48,17 @@ def joined(values: list[Val], lanes: tuple[int, ...], width: int) -> list[Val]:
 
 @dataclass(frozen=True)
 class Following:
-    """The weights of the next panel, `distance` elements behind those of this one: each of the
-    tiles, of which there are `among` times fewer before that panel's turn, prefetches its share of
-    the `lines` that a loop body passes by. Where that would be all of them, or the next panel is
-    too far (`distance` is 0), a tile asks for what it needs itself, a little earlier."""
+    """How the tiles of a panel prefetch weights from an outer cache while they compute.
+
+    Together they fetch the weights of the next panel, each an equal share of the lines; a loop body
+    of a tile fetches its share of the body's `lines`. Where that share would be all of them, or the
+    next panel is not to be fetched, a tile fetches its own weights a little before it needs them.
+
+    distance  elements from a weight of this panel to that of the next; 0: that is not to be fetched
+    lines     cache lines of weights that a loop body reads
+    among     how often a panel's turn comes (once for each band or thread): so many times fewer
+              tiles are computed between the beginnings of two panels
+    """
 
     distance: int
     lines: int

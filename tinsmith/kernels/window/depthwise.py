@@ -27,9 +27,9 @@ from tinsmith.kernels.window.site import conv_site
 from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, digits, sweep
 from tinsmith.records import dataclass
 
-EFFICIENCY = 0.95
-UNROLLED_TAPS = 9
-WIDEST_ROW = 9  # taps of a kernel row that are unrolled
+EFFICIENCY = 0.95  # of the peak, beside what the tiling counts (estimated)
+UNROLLED_TAPS = 9  # of a kernel whose taps are all unrolled, for what registers hold (estimated)
+WIDEST_ROW = 9  # taps of a kernel row that are unrolled (estimated)
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")

@@ -23,8 +23,10 @@ from tinsmith.kernels.window.tiles import PARALLEL_FLOPS, Sink, panels, tiling
 from tinsmith.kernels.window.ways import Blocked, blocked
 from tinsmith.kernels.window.weights import channel_blocks, pack_bias, pack_groups
 
-EFFICIENCY = 0.98
-BLOCKS_EARLIER = 2  # by which a pixel's channels are asked for: blocks lie pages apart
+EFFICIENCY = 0.98  # of the peak, beside what the tiling counts (estimated)
+BLOCKS_EARLIER = 2
+"""Channel blocks by which a pixel is prefetched before its turn: they lie pages apart, where no
+processor prefetches by itself (estimated)."""
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")

@@ -23,9 +23,9 @@ from tinsmith.kernels.window.site import dense_site
 from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, digits, sweep
 from tinsmith.kernels.window.ways import tap_levels
 
-EFFICIENCY = 0.95
-MOST_OUTPUTS = 8
-SUMMING = 6  # instructions that add the lanes of one accumulator and place the sum
+EFFICIENCY = 0.95  # of the peak, beside the loads that are counted (estimated)
+MOST_OUTPUTS = 8  # channels: one accumulator each, for every pixel of a tile (estimated)
+SUMMING = 6  # instructions that add the lanes of one accumulator and place the sum (estimated)
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")

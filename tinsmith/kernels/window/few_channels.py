@@ -20,7 +20,7 @@ from tinsmith.kernels.window.pool import shares_of
 from tinsmith.kernels.window.site import conv_site
 from tinsmith.kernels.window.tiles import Pieces, cut
 
-MOST_OUTPUTS = 4  # output channels of a panel
+MOST_OUTPUTS = 4  # output channels of a panel (estimated)
 
 
 @kernel("MaxPool", Tier.SHAPED, dtypes="float32")

@@ -24,9 +24,9 @@ from tinsmith.kernels.window.ways import tap_levels
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias, pack_panels
 from tinsmith.records import dataclass
 
-EFFICIENCY = 0.98
-WORKSPACE = 96 << 10  # bytes that a band of input rows should not exceed
-MOST_CHANNELS = 8
+EFFICIENCY = 0.98  # of the peak, beside what the tiling counts (estimated)
+WORKSPACE = 96 << 10  # bytes that a band of input rows should not exceed (estimated)
+MOST_CHANNELS = 8  # of the input, where a block has no more lanes than those (estimated)
 
 
 @dataclass(frozen=True)

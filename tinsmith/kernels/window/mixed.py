@@ -25,7 +25,7 @@ from tinsmith.kernels.window.ways import Reduction, Way, tap_levels
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias
 from tinsmith.records import dataclass
 
-MASKED = 0.55  # efficiency where each product needs a masked pixel, which takes as long as it
+MASKED = 0.55  # of the peak, where a mask takes as long as its product (estimated)
 
 
 @dataclass(frozen=True)

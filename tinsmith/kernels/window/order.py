@@ -12,9 +12,9 @@ from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.tiles import bands
 from tinsmith.records import dataclass
 
-MOST_TAPS = 4  # with more, the arithmetic hides where the input comes from
-MOST_BANDS = 8
-KEPT = 0.6  # of L2, for what is used again
+MOST_TAPS = 4  # with more, the arithmetic hides where the input comes from (estimated)
+MOST_BANDS = 8  # of an image (estimated)
+KEPT = 0.6  # share of the second-level cache for what is used again (estimated)
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,11 @@ from tinsmith.kernels.window.padded import copy_rows, room
 from tinsmith.kernels.window.tiles import Pieces, digits
 from tinsmith.records import dataclass
 
-WORKSPACE = 32 << 10  # bytes that the input of a segment should not exceed
-LONGEST = 2048  # outputs of a row that are one segment's
-MOST_STRIDE = 4  # input vectors that the lanes of one come from
-MOST_UNROLLED = 5  # taps of a kernel row in one loop body
-EFFICIENCY = 0.9
+WORKSPACE = 32 << 10  # bytes that the input of a segment should not exceed (estimated)
+LONGEST = 2048  # outputs of a row that are one segment's (estimated)
+MOST_STRIDE = 4  # input vectors that the lanes of one come from (estimated)
+MOST_UNROLLED = 5  # taps of a kernel row in one loop body (estimated)
+EFFICIENCY = 0.9  # of the peak, beside what `tile_of` counts (estimated)
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from tinsmith.kernels.window.geometry import Geometry, Triple, image_of, pool_ge
 from tinsmith.kernels.window.tiles import Sink, bands, cut, digits, walk
 from tinsmith.records import dataclass
 
-PARALLEL_VALUES = 1 << 17  # fewer input values times taps than this are done by one thread
-WIDEST = 9  # taps of a kernel row, and rows, that are unrolled
+PARALLEL_VALUES = 1 << 17  # input values times taps that one thread does alone (estimated)
+WIDEST = 9  # taps of a kernel row, and rows, that are unrolled (estimated)
 
 Range = tuple[Val | int, Val | int]
 

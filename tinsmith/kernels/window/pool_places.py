@@ -13,7 +13,8 @@ from tinsmith.kernels.window.geometry import Geometry, Triple, pool_geometry, st
 from tinsmith.kernels.window.pool import clipped
 
 TAP = 8.0
-"""What one tap costs, in operations at the peak rate: a load, comparisons, two selections."""
+"""What one tap costs, in operations at the peak rate: a load, comparisons, two
+selections (estimated)."""
 
 
 @kernel("MaxPool", Tier.SHAPED, dtypes="float32")

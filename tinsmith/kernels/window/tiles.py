@@ -22,13 +22,13 @@ from tinsmith.records import dataclass
 
 Pieces = tuple[tuple[int, int], ...]
 
-PARALLEL_FLOPS = 4e5  # less than this is done by one thread
-UNROLL = 4  # input channels in one loop body; more lets LLVM's scheduler spill
-MOST_VECTORS = 6  # output vectors of a panel
-MOST_WRAPPED = 8  # pixels of a tile that wraps over rows
-ROW_AND_COLUMN = 4.0  # issue slots to place one of them
-WRAPPING = 0.03  # what its addresses cost
-L2_BYTES, L3_BYTES = 24, 12  # a cycle, that weights stream with from a cache
+PARALLEL_FLOPS = 4e5  # operations: fewer are done by one thread (estimated)
+UNROLL = 4  # input channels in one loop body: with more, LLVM's scheduler spills
+MOST_VECTORS = 6  # output vectors of a panel (estimated)
+MOST_WRAPPED = 8  # pixels of a tile that wraps over rows, an address register each
+ROW_AND_COLUMN = 4.0  # issue slots to find the place of one of them (estimated)
+WRAPPING = 0.03  # share of its time that its addresses cost (estimated)
+L2_BYTES, L3_BYTES = 24, 12  # a cycle, that weights stream with from a cache (estimated)
 CROWDED, CROWDING = 0.05, 1.8
 """Beyond this share of the second-level cache, weights that stream past every tile push out each
 other and the input: so much of their time comes on top, for each share beyond. (Fitted to depths

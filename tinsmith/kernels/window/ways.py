@@ -28,8 +28,8 @@ from tinsmith.kernels.window.weights import ChannelBlocks, pack_groups
 from tinsmith.records import dataclass
 
 SPARE = 4
-"""Vector registers beside those of sums and weights, where taps share what they read: one or two
-for pixels, the others for the scheduler (estimated)."""
+"""Vector registers beside those of sums and weights, where taps share what they
+read (estimated)."""
 
 Reduction = Callable[[Ptr, Ptr, list[Val], "list[Val | int]", "Fetch | None"], list[Val]]
 """Adds all products of a tile: from its first input, its first weights, the accumulators, the
