@@ -187,9 +187,10 @@ def nest(
     return inside(0, x, w, list(start), 0)
 
 
-def bias_at(em: Emit, first: Val | int) -> Ptr | None:
-    """The bias from an output channel on, where there is one: it is the last packed array."""
-    return em.packed[-1] + first if em.site.has(2) else None
+def bias_at(em: Emit, which: Val | int, width: int = 1) -> Ptr | None:
+    """The bias of the outputs from channel `which` * `width` on, where there is one: it is the last
+    packed array."""
+    return em.packed[-1] + which * width if em.site.has(2) else None
 
 
 def initial(b: Builder, bias: Ptr | None, pixels: int, lanes: Sequence[int]) -> list[Val]:

@@ -132,7 +132,7 @@ def filters_of(em: Emit, geo: Geometry, block: Val | int) -> Filters:
     """Those of a block, whose weights are the first packed array."""
     width = block_of(em.target)
     weights = (em.packed[0] + block * (geo.taps * width)).fixed()
-    bias = bias_at(em, block * width)
+    bias = bias_at(em, block, width)
     hold = range(geo.taps) if unrolled(geo) and em.target.registers >= 32 else ()
     return Filters(weights, bias, width, tuple((weights + i * width).load(width) for i in hold))
 

@@ -18,7 +18,7 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Site, Skip, one_phase
 from tinsmith.kernels.rows import blocks
 from tinsmith.kernels.window.contract import Level, nest
-from tinsmith.kernels.window.geometry import Geometry, steps
+from tinsmith.kernels.window.geometry import Geometry, image_of
 from tinsmith.kernels.window.padded import copy_rows, room
 from tinsmith.kernels.window.tiles import Pieces, digits
 from tinsmith.records import dataclass
@@ -215,9 +215,8 @@ class Segment:
     def rows(self, em: Emit, first: Val | int, count: Val | int, fill: float = 0.0) -> Rows:
         """The input rows of so many channels, copied to the beginning of the workspace if they are
         to be, with `fill` around the image."""
-        source, geo, cut = em.ins[0], self.geo, self.cut
-        assert source is not None
-        _, channel, step = steps(source.spec, geo.rank)
+        geo, cut, source = self.geo, self.cut, image_of(em.ins[0], self.geo)
+        channel, step = source.plane, source.step
         axes = zip(self.place, geo.stride, geo.begin, strict=True)
         corner = [o * s - p for o, s, p in axes]
         image = self.image + first * channel
@@ -236,15 +235,13 @@ def each_segment(
 ) -> None:
     """Tiles are (batch, group of `inputs` channels, output plane, band, part), the part
     innermost."""
-    b, source = em.b, em.ins[0]
-    assert source is not None
-    batch, channel, _ = steps(source.spec, geo.rank)
+    b, source = em.b, image_of(em.ins[0], geo)
     groups = geo.channels // inputs
     with b.loop(em.begin, em.end) as t:
         part, band, d, g, n = digits(t, cut.parts, cut.bands, geo.out[0], groups)
         first, high = _part(b, band, geo.out[1], cut.bands)
         left, wide = _part(b, part, geo.out[2], cut.parts)
-        image = source.pointer + n * batch + g * (inputs * channel)
+        image = source.pointer + n * source.batch + g * (inputs * source.plane)
         body(Segment(geo, cut, n, g, (d, first, left), high, wide, image))
 
 
