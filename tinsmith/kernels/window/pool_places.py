@@ -62,7 +62,7 @@ def _emit(em: Emit, geo: Geometry, blocks: int) -> None:
             best, where = _window(em, geo, x, (d, r, c), image.step, distances, width)
             index = geo.place((n, block, d, r, c))
             em.finish(best, index)
-            places = where.to("i64") + lanes + first.splat(width)
+            places = where.to("i64") + lanes + b.index(first).splat(width)
             if geo.channels % width:
                 real = b.first_lanes(geo.channels - block * width, width)
                 places = real.select(places, 0)
