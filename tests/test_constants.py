@@ -17,16 +17,6 @@ import pytest
 ROOT = Path(__file__).parents[1] / "tinsmith"
 ROOMS = ("kernels", "plan")
 
-SILENT: dict[str, set[str]] = {
-    "kernels/window/depthwise.py": {"EFFICIENCY", "UNROLLED_TAPS"},
-    "kernels/window/direct.py": {"EFFICIENCY", "MOST_HALVES"},
-    "kernels/window/few.py": {"EFFICIENCY", "MOST_OUTPUTS"},
-    "kernels/window/first_layer.py": {"EFFICIENCY", "MOST_CHANNELS"},
-    "kernels/window/order.py": {"MOST_BANDS"},
-    "kernels/window/plain.py": {"EFFICIENCY"},
-}
-"""By file, the constants that say nothing yet. None may be added; one that speaks is taken out."""
-
 
 def _is_number(node: ast.expr) -> bool:
     """Whether an expression is made of numbers alone, or holds some: a tuple, a dict, a product."""
@@ -86,13 +76,7 @@ def _files() -> list[str]:
 @pytest.mark.parametrize("file", _files())
 def test_constants_say_what_they_are(file: str):
     found = silent((ROOT / file).read_text(encoding="utf-8"))
-    allowed = SILENT.get(file, set())
-    assert not found - allowed, f"{file}: say what these are, their unit, and where they come from"
-    assert not allowed - found, f"{file}: these say what they are now: take them out of SILENT"
-
-
-def test_no_file_is_excused_that_is_gone():
-    assert set(SILENT) <= set(_files())
+    assert not found, f"{file}: say what these are, their unit, and where they come from"
 
 
 @pytest.mark.parametrize(

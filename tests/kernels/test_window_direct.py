@@ -13,7 +13,7 @@ from tests.machines import machine_with
 from tinsmith.codegen.target import level, runnable
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.window import direct, order, tiles
+from tinsmith.kernels.window import convolve, direct, order, tiles
 from tinsmith.kernels.window.geometry import conv_geometry
 
 SHAPES = {
@@ -166,7 +166,8 @@ def test_no_tile_that_fits_spills(vectors, target, monkeypatch):
     panel = tiles.Panels(2, (width,) * vectors, (), 1.0)
     for wide in {pixels, pixels - 1} - {0, -1}:
         plan = tiles.Tiling(((3, 1),), ((3, wide),), 1.0)
-        monkeypatch.setattr(direct, "tiling", lambda *_, plan=plan: plan)
+        for module in (direct, convolve):
+            monkeypatch.setattr(module, "tiling", lambda *_, plan=plan: plan)
         monkeypatch.setattr(direct, "panels", lambda *_: panel)
         for kernel, epilogue in itertools.product((1, 3), ((), RELU6)):
             shape = (1, 4 * width, 2 * vectors * width, (3, 3 * wide), (kernel, kernel))

@@ -30,7 +30,7 @@ from tinsmith.kernels.build import build_phase
 from tinsmith.kernels.layout import spec_of
 from tinsmith.kernels.winograd import plan as plan_of_winograd
 from tinsmith.kernels.winograd.choose import MOST_SHARE, algorithms, best_plan, transforms
-from tinsmith.kernels.winograd.kernel import plane_geometry
+from tinsmith.kernels.winograd.kernel import plane_site
 from tinsmith.kernels.winograd.matrices import bilinear, supported, with_whole_taps
 from tinsmith.kernels.winograd.outliers import witnesses
 from tinsmith.kernels.winograd.program import program
@@ -400,9 +400,9 @@ def test_a_number_is_part_of_few_tiles_of_a_block(size, taps, l2):
     target = machine_with("avx512", l2=l2, l3=16 * l2)
     pad = tuple(t // 2 for t in taps) * 2
     for channels in (16, 64, 256):
-        geo = plane_geometry(
+        geo = plane_site(
             site_of(one_node("Conv", *conv(2, channels, 32, size, taps, pad=pad), (1, 2)), target)
-        )
+        ).geo
         for rows, cols in algorithms(geo, "default"):
             plan, _ = best_plan(target, geo, 16, rows, cols)
             ends = [n * plan.total // plan.blocks for n in range(plan.blocks + 1)]
@@ -414,7 +414,7 @@ def test_the_share_of_a_blocks_tiles_that_a_number_is_part_of():
     """Against the tiles that each place of the data is read by, in blocks at any place."""
     target = level("avx512")
     node = one_node("Conv", *conv(1, 16, 16, (31, 27), (5, 3), pad=(2, 1, 2, 1)), (1, 2))
-    geo = plane_geometry(site_of(node, target))
+    geo = plane_site(site_of(node, target)).geo
     plan, _ = best_plan(target, geo, 16, bilinear(3, 5), bilinear(4, 3))
     for tiles in range(1, plan.total + 1):
         firsts = range(plan.total - tiles + 1)
@@ -442,7 +442,7 @@ def test_strips_of_any_length(name, held, target, monkeypatch):
 def test_longer_strips_cost_less():
     target = level("avx512")
     node = one_node("Conv", *conv(1, 32, 32, (56, 56), (3, 3), **PAD), (1, 2))
-    geo = plane_geometry(site_of(node, target))
+    geo = plane_site(site_of(node, target)).geo
     plan, _ = best_plan(target, geo, 16, bilinear(6, 3), bilinear(6, 3))
     assert plan.column_overlap == 2 and 1 < plan.strip(target.l1) <= plan.across
     short, long = (transforms(replace(target, l1=size), plan) for size in (1 << 10, 32 << 10))

@@ -15,9 +15,9 @@ from tinsmith.kernels.amx.emit import Results, Work, each_position
 from tinsmith.kernels.amx.plan import POSITION, Axis, Plan, best_plan
 from tinsmith.kernels.amx.split import Source
 from tinsmith.kernels.amx.weights import can_be_split, need_halves, pack, packed_bytes
-from tinsmith.kernels.layout import Layout
-from tinsmith.kernels.window.direct import lies_flat, traffic
-from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
+from tinsmith.kernels.window.direct import lies_flat
+from tinsmith.kernels.window.geometry import Geometry, image_of
+from tinsmith.kernels.window.site import dense_site
 from tinsmith.kernels.window.tiles import Sink
 from tinsmith.kernels.window.weights import padded_bias
 
@@ -25,31 +25,26 @@ from tinsmith.kernels.window.weights import padded_bias
 @kernel("Conv", Tier.SHAPED, dtypes="float32", isas="amx")
 def conv_amx(site: Site) -> Choice:
     """Convolution by products of bfloat16 halves on matrix registers."""
-    if site.attr("group") != 1:
-        raise Skip(f"group is {site.attr('group')}")
-    geo = conv_geometry(site)
+    conv = dense_site(site)
+    geo, w = conv.geo, conv.weights
     if geo.rank == 3:
         raise Skip("there are 3 spatial axes")
     if geo.channels < SIDE:
         raise Skip(f"{geo.channels} input channels do not fill a block of {SIDE}")
-    w = site.const(1, "the weights")
     need_halves(site, w)
-    bias = site.const(2, "the bias") if site.has(2) else None
     outputs = -(-geo.out_channels // SIDE)
     draft = Plan(geo.batch, -(-geo.channels // SIDE) * SIDE, outputs, *_axes(geo))
     size = packed_bytes(len(w), geo.channels, geo.taps)
-    plan, seconds = best_plan(site.target, draft, traffic(geo, 0), site.threads)
+    plan, seconds = best_plan(site.target, draft, geo.traffic(), site.threads)
     work = Work(plan, partial(_source, geo), partial(_finish, geo, plan))
-    return Choice(
-        cost=seconds,
-        reads=site.reads_first(Layout(SIDE, geo.halo), Layout(SIDE)),
-        writes=(Layout(SIDE),),
-        phases=work.phases,
-        packed=(
+    return conv.choice(
+        seconds,
+        work.phases,
+        [
             Packed("weights", pack, (w,), size, can_be_split),
-            Packed("bias", padded_bias, (bias, outputs * SIDE)),
+            Packed("bias", padded_bias, (conv.bias, outputs * SIDE)),
             Packed("taps", _taps, (plan,)),
-        ),
+        ],
         workspace=work.workspace,
         scratch=work.scratch,
         by_channels=plan.by_channels,
@@ -69,10 +64,9 @@ def _taps(plan: Plan) -> np.ndarray[Any, Any]:
 
 
 def _source(geo: Geometry, em: Emit) -> Source:
-    view = em.input(0)
-    image, half, (_, row, place) = steps(view.spec, geo.rank)
-    corner = view.pointer + -(geo.begin[1] * row + geo.begin[2] * place)
-    return Source(corner, image, half, row, place, lies_flat(em, geo))
+    image = image_of(em.input(0), geo)
+    corner = image.pointer + image.back
+    return Source(corner, image.batch, image.plane, *image.step[1:], lies_flat(em, geo))
 
 
 def _finish(geo: Geometry, plan: Plan, em: Emit, results: Results) -> None:

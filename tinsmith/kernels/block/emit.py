@@ -8,27 +8,21 @@ from dataclasses import replace
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit, View
-from tinsmith.kernels.block.plan import BlockPlan, Dense
+from tinsmith.kernels.block.plan import BlockPlan
 from tinsmith.kernels.block.stages import Stages, scratch_view
 from tinsmith.kernels.window import depthwise
 from tinsmith.kernels.window.contract import initial
-from tinsmith.kernels.window.direct import (
-    convolve,
-    flattened,
-    grid,
-    halved,
-    over_blocks,
-    store_tile,
-)
+from tinsmith.kernels.window.convolve import convolve, grid, halved, store_tile
+from tinsmith.kernels.window.direct import flattened
 from tinsmith.kernels.window.geometry import Geometry, steps
-from tinsmith.kernels.window.order import PanelPlace
 from tinsmith.kernels.window.panels import Panel, every_panel, pick_panel
 from tinsmith.kernels.window.tiles import Sink, sweep, walk
+from tinsmith.kernels.window.ways import Blocked
 
 
 def tiles_of(stages: Stages, plan: BlockPlan) -> int:
     """The number of tiles: (image, panel if panels are separate, band), the band innermost."""
-    panels = plan.expand.cut.total if plan.parted and plan.expand else 1
+    panels = plan.expand.panels.total if plan.parted and plan.expand else 1
     return stages.depthwise.geo.batch * panels * plan.bands
 
 
@@ -57,9 +51,9 @@ def emit_block(em: Emit, stages: Stages, plan: BlockPlan) -> None:
             walk(b, plan.rows, band, plan.bands, step)
 
         if plan.parted and plan.expand is not None:
-            total = plan.expand.cut.total
+            total = plan.expand.panels.total
             n = rest // total
-            pick_panel(b, plan.expand.cut, rest % total, lambda p: run(p, n))
+            pick_panel(b, plan.expand.panels, rest % total, lambda p: run(p, n))
         else:
             run(None, rest)
 
@@ -90,15 +84,11 @@ def _clear_edges(em: Emit, stages: Stages, plan: BlockPlan) -> None:
 
 
 def _convolve_panel(
-    em: Emit, geo: Geometry, dense: Dense, panel: Panel, x: Ptr, sink: Sink
+    em: Emit, geo: Geometry, dense: Blocked, panel: Panel, x: Ptr, sink: Sink
 ) -> None:
     """A 1x1 convolution to the channels of one panel; x is at the first pixel."""
-    weights = em.packed[0] + panel.channel * dense.row
-    bias = em.packed[1] + panel.channel if em.site.has(2) else None
-    lanes, depth = halved(em.target, panel.lanes), dense.blocks.padded
-    reduce = over_blocks(em, geo, dense.blocks, lanes)
-    at = PanelPlace(0, 0, lanes, 0, 0, 0, 1)
-    convolve(em, geo, at, x, weights, bias, sink, depth, reduce)
+    sums = dense.sums(em, geo, replace(panel, lanes=halved(em.target, panel.lanes)))
+    convolve(em, geo, (0, 1), sums, x, sink)
 
 
 class _Step:
@@ -140,7 +130,7 @@ class _Step:
         if self.panel is not None:
             self._expand_panel(self.panel, low, high)
         else:
-            every_panel(b, plan.expand.cut, lambda p: self._expand_panel(p, low, high))
+            every_panel(b, plan.expand.panels, lambda p: self._expand_panel(p, low, high))
         for lo, hi in (
             (start, b.minimum(stop, top)),
             (b.maximum(start, top + height), stop),
@@ -202,17 +192,11 @@ class _Step:
             target = View(out.at(*place).fixed(), out.spec)
         em = stages.emit(self.em, stage, None, target, place)
         sink = Sink(replace(em, lanewise=True), geo, block)
-        weights = (em.packed[0] + block * (geo.taps * width)).fixed()
-        bias = em.packed[1] + block * width if stage.bias else None
-        hold = depthwise.unrolled(geo) and em.target.registers >= 32
-        held = [(weights + i * width).load(width) for i in range(geo.taps)] if hold else []
+        filters = depthwise.filters_of(em, geo, block)
         line_at, gap = self._lines(local, block)
 
-        def weight(i: int) -> Val:
-            return held[i] if held else (weights + i * width).load(width)
-
         def tile(r: Val | int, c: Val | int, high: int, wide: int) -> None:
-            start = initial(b, bias, high * wide, (width,))
+            start = initial(b, filters.bias, high * wide, (width,))
             column = c * (geo.stride[2] * gap)
             known: dict[int, Ptr] = {}
 
@@ -222,12 +206,12 @@ class _Step:
                 return known[i]
 
             if depthwise.unrolled(geo):
-                done = depthwise.taps(geo, line, gap, weight, start, high, wide, width)
+                done = depthwise.taps(geo, line, gap, filters, start, wide)
             else:
                 with b.loop(0, geo.kernel[1], carry=start) as loop:
                     i = loop.index
                     x = line_at(i * geo.dilation[1] + r * geo.stride[1]) + column
-                    w = weights + i * (geo.kernel[2] * width)
+                    w = filters.weights + i * (geo.kernel[2] * width)
                     loop.next(depthwise.row_taps(geo, x, w, gap, loop.vars, geo.kernel[2], width))
                 done = loop.out
             store_tile(sink.at(0, 0, 0, r, c), done, grid(high, wide), 1)
@@ -273,4 +257,4 @@ class _Step:
             sink = Sink(em, geo).at(0, panel.block)
             _convolve_panel(em, geo, dense, panel, self.middle, sink)
 
-        every_panel(b, dense.cut, one)
+        every_panel(b, dense.panels, one)

@@ -44,15 +44,8 @@ def _packed(stages: Stages, plan: BlockPlan) -> list[Packed]:
         if stage is None:
             continue
         if dense is None:
-            found += stage.packed(
-                name,
-                (pack_taps, width),
-                (pack_taps, width),
-            )
+            found += stage.packed(name, (pack_taps, width), (pack_taps, width))
         else:
-            found += stage.packed(
-                name,
-                (pack_panels, dense.cut, dense.blocks),
-                (pack_bias, dense.cut),
-            )
+            cut = dense.panels
+            found += stage.packed(name, (pack_panels, cut, dense.blocks), (pack_bias, cut))
     return found

@@ -14,8 +14,9 @@ from tinsmith.kernels._kernel import Skip
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.window import depthwise
 from tinsmith.kernels.window.geometry import Geometry
-from tinsmith.kernels.window.tiles import Panels, Pieces, cut, panels, tiling
-from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks
+from tinsmith.kernels.window.tiles import Pieces, cut, panels, tiling
+from tinsmith.kernels.window.ways import Blocked, blocked
+from tinsmith.kernels.window.weights import channel_blocks
 from tinsmith.records import dataclass
 
 EFFICIENCY = 0.98  # the share of the multiply-add peak that is reached; estimated
@@ -29,19 +30,6 @@ RESTART = 0.08e-6
 """Seconds until writing a new row of an output channel block streams to outer caches. Estimated."""
 REREAD = 0.4  # the share of time of reading from L2 what L1 lost that is not hidden; fitted
 GRAIN = 0.04  # the relative time lost to uneven sharing, with one tile a thread; estimated
-
-
-@dataclass(frozen=True)
-class Dense:
-    """How a 1x1 stage is computed: its panels of output channels, and its input channels."""
-
-    cut: Panels
-    blocks: ChannelBlocks
-
-    @property
-    def row(self) -> int:
-        """Packed weights for one lane of an output vector, over all inputs."""
-        return self.blocks.count * self.blocks.stored
 
 
 @dataclass(frozen=True)
@@ -65,8 +53,8 @@ class BlockPlan:
     pitch: int
     ring_blocks: int
     lead: int
-    expand: Dense | None
-    project: Dense | None
+    expand: Blocked | None
+    project: Blocked | None
     cost: float
 
     @property
@@ -146,11 +134,13 @@ def plan_rows(target: Target, shape: Shape, rows: Pieces, bands: int) -> BlockPl
     if shape.expand is not None:
         expand = _dense(target, shape.expand, geo.size[2])
         fed = geo.size[1] + lead * (bands - 1)
-        multiplies += fed * expand.cut.cost * expand.blocks.padded
+        multiplies += fed * expand.panels.cost * expand.blocks.padded
         ring_blocks = shape.blocks
         if parted:
-            parts = expand.cut.total
-            ring_blocks = max(len(expand.cut.main) * bool(expand.cut.count), len(expand.cut.tail))
+            parts = expand.panels.total
+            ring_blocks = max(
+                len(expand.panels.main) * bool(expand.panels.count), len(expand.panels.tail)
+            )
     kept = 4 * (shape.middle(most) + slots * pitch * ring_blocks)
     if kept > KEPT * target.l2:
         return None
@@ -196,7 +186,7 @@ def _with_weights(
 
 
 def _traffic(
-    target: Target, shape: Shape, out: Geometry, dense: Dense, most: int, steps: int
+    target: Target, shape: Shape, out: Geometry, dense: Blocked, most: int, steps: int
 ) -> float:
     """Seconds for beginning new output rows, and for reading the last stage's input from L2."""
     nbytes = 4 * out.out_channels * out.points
@@ -204,20 +194,20 @@ def _traffic(
     seconds = RESTART * min(1.0, nbytes / target.l2) * lines * steps * out.batch
     if 4 * shape.middle(most) > 0.9 * target.l1:
         whole = 4.0 * shape.blocks * shape.width * shape.depthwise.points
-        seconds += REREAD * dense.cut.total * whole / target.l2_bandwidth
+        seconds += REREAD * dense.panels.total * whole / target.l2_bandwidth
     return seconds
 
 
 @functools.lru_cache(maxsize=512)
-def _dense(target: Target, geo: Geometry, cols: int) -> Dense:
+def _dense(target: Target, geo: Geometry, cols: int) -> Blocked:
     blocks = channel_blocks(geo.channels, block_of(target))
-    return Dense(panels(target, geo.out_channels, 1, cols, blocks.padded), blocks)
+    return blocked(panels(target, geo.out_channels, 1, cols, blocks.padded), blocks)
 
 
-def _dense_cost(target: Target, dense: Dense, cols: int) -> float:
+def _dense_cost(target: Target, dense: Blocked, cols: int) -> float:
     depth = dense.blocks.padded
     total = 0.0
-    for n, lanes in ((dense.cut.count, dense.cut.main), (1, dense.cut.tail)):
+    for n, lanes in ((dense.panels.count, dense.panels.main), (1, dense.panels.tail)):
         if n and lanes:
             total += n * tiling(target, 1, cols, lanes, depth).cost
     return total

@@ -16,24 +16,23 @@ from tinsmith.graph import Value
 from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.trace import make_site
-from tinsmith.kernels.window.direct import cut_channels, direct
-from tinsmith.kernels.window.geometry import conv_geometry
-from tinsmith.kernels.window.tiles import Panels
-from tinsmith.kernels.window.weights import ChannelBlocks
+from tinsmith.kernels.window.direct import direct, way_of
+from tinsmith.kernels.window.site import conv_site
+from tinsmith.kernels.window.ways import Blocked
 
 
 @kernel("Block", Tier.SHAPED, dtypes="float32")
 def conv_scaled(site: Site) -> Choice:
     """A 1x1 convolution whose weights are scaled in place of its input's channels."""
     x, factors, conv = _parts(site)
-    geo, inputs = conv_geometry(conv), site.attr("body").inputs
-    if conv.attr("group") != 1 or not geo.is_pointwise:
+    dense, inputs = conv_site(conv), site.attr("body").inputs
+    geo, w = dense.geo, dense.weights
+    if dense.groups != 1 or not geo.is_pointwise:
         raise Skip(f"{conv.node.name} is no 1x1 convolution of all channels at stride 1")
     if geo.batch > 1:
         raise Skip(f"there are {geo.batch} images, which share the weights")
-    w = conv.const(1, "the weights")
-    blocks, cut = cut_channels(site.target, geo)
-    made = direct(conv, geo, 1)
+    way = way_of(site.target, geo)
+    made = direct(dense)
     wanted = {x: made.reads[0], factors: Layout(block_of(site.target))}
     for v, layout in zip(conv.extras, made.reads[len(conv.inputs) :], strict=True):
         if v not in inputs:
@@ -42,8 +41,7 @@ def conv_scaled(site: Site) -> Choice:
             raise Skip(f"{v.name} is read in two layouts")
 
     def scale(em: Emit) -> None:
-        view = em.input(inputs.index(factors))
-        emit_scale(em, view, cut, blocks)
+        emit_scale(em, em.input(inputs.index(factors)), way)
 
     def convolve(phase: Phase, em: Emit) -> None:
         extras = tuple(_broadcast(em.ins[inputs.index(v)], conv) for v in conv.extras)
@@ -52,13 +50,12 @@ def conv_scaled(site: Site) -> Choice:
         phase.emit(replace(em, site=conv, ins=ins, extras=extras, packed=packed))
 
     convolutions = [replace(phase, emit=partial(convolve, phase)) for phase in made.phases]
-    rows = cut.count * sum(cut.main) + sum(cut.tail)
     return replace(
         made,
         cost=made.cost + w.nbytes / site.target.l3_bandwidth + site.target.time(0, 8.0 * w.size),
         reads=tuple(wanted.get(v) for v in inputs),
-        phases=(Phase(blocks.count, scale), *convolutions),
-        scratch=4 * rows * blocks.count * blocks.stored,
+        phases=(Phase(way.blocks.count, scale), *convolutions),
+        scratch=4 * way.rows * way.stored,
     )
 
 
@@ -88,10 +85,10 @@ def _broadcast(view: View | None, conv: Site) -> View:
     return View(view.pointer, replace(spec, lane=0) if spec.layout.is_plain else spec)
 
 
-def emit_scale(em: Emit, factors: View, cut: Panels, blocks: ChannelBlocks) -> None:
+def emit_scale(em: Emit, factors: View, way: Blocked) -> None:
     """Write the packed weights times the factors of their channels; tiles are channel blocks."""
     b, source, scaled = em.b, em.packed[0], em.scratch.cast(F32)
-    depth, first = blocks.count * blocks.stored, 0
+    cut, blocks, depth, first = way.panels, way.blocks, way.stored, 0
     with b.loop(em.begin, em.end) as block:
         s = factors.at(0, block, 0, 0)
         for count, lanes in ((cut.count, cut.main), (1, cut.tail)):

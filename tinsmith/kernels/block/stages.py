@@ -13,7 +13,8 @@ from tinsmith.kernels._kernel import Emit, Packed, Site, Skip, View
 from tinsmith.kernels.block.plan import Shape
 from tinsmith.kernels.layout import Layout, Spec, block_of, spec_of, to_layout
 from tinsmith.kernels.trace import make_site
-from tinsmith.kernels.window.geometry import Geometry, conv_geometry
+from tinsmith.kernels.window.geometry import Geometry
+from tinsmith.kernels.window.site import ConvSite, conv_site
 from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
@@ -24,13 +25,20 @@ class Stage:
     """One convolution of a block with its epilogue. Its packed arrays begin at index `first`: the
     weights, the bias if it has one, and the constants that the epilogue reads."""
 
-    site: Site
-    geo: Geometry
+    conv: ConvSite
     first: int
 
     @property
+    def site(self) -> Site:
+        return self.conv.site
+
+    @property
+    def geo(self) -> Geometry:
+        return self.conv.geo
+
+    @property
     def bias(self) -> bool:
-        return self.site.has(2)
+        return self.conv.bias is not None
 
     @property
     def constants(self) -> list[Value]:
@@ -51,11 +59,10 @@ class Stage:
     def packed(self, name: str, weights: tuple[Any, ...], bias: tuple[Any, ...]) -> list[Packed]:
         """The packed weights and bias, each made by the function and arguments of its tuple; then
         the constants that the epilogue reads."""
-        w = self.site.const(1, "the weights")
-        found = [Packed(f"{name} weights", weights[0], (w, *weights[1:]))]
-        if self.bias:
-            b = self.site.const(2, "the bias")
-            found.append(Packed(f"{name} bias", bias[0], (b, *bias[1:])))
+        found = [
+            Packed(f"{name} weights", weights[0], (self.conv.weights, *weights[1:])),
+            *self.conv.packed_bias(*bias),
+        ]
         for v in self.constants:
             spec = self.spec(v)
             array = np.asarray(v.const).reshape(spec.dims)
@@ -175,19 +182,15 @@ def _stage(node: Node, block: Site, packed: int) -> Stage:
         raise Skip(f"{node.name} is not a convolution")
     if site.out.dtype != np.float32:
         raise Skip(f"{node.name} computes in {site.out.dtype}")
-    geo = conv_geometry(site)
-    if geo.rank != 2:
-        raise Skip(f"{node.name} has {geo.rank} spatial axes")
-    for i in (1, 2):
-        if site.has(i):
-            site.const(i, "the weights" if i == 1 else "the bias")
-    return Stage(site, geo, packed)
+    conv = conv_site(site)
+    if conv.geo.rank != 2:
+        raise Skip(f"{node.name} has {conv.geo.rank} spatial axes")
+    return Stage(conv, packed)
 
 
 def _letter(stage: Stage) -> str:
     """p for a 1x1 convolution, d for a depthwise one, else "?"."""
-    group = stage.site.attr("group")
-    geo = stage.geo
+    group, geo = stage.conv.groups, stage.geo
     if group == 1 and geo.is_pointwise and not any(geo.after):
         return "p"
     return "d" if group == geo.channels == geo.out_channels else "?"

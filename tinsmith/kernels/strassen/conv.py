@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-import numpy as np
-
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.strassen.choice import choice_of, shapes
 from tinsmith.kernels.walk import Position
-from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
+from tinsmith.kernels.window.geometry import Geometry, steps
+from tinsmith.kernels.window.site import dense_site
 from tinsmith.kernels.window.tiles import Sink
+from tinsmith.kernels.window.weights import padded_bias
 
 APART = 1.03
 """The factor on the cost for channels of a pixel that do not lie side by side, and for weights that
@@ -24,15 +24,11 @@ take more cache than those of a direct convolution. Estimated."""
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def conv_strassen(site: Site) -> list[Choice]:
     """Pointwise convolution by Strassen's method: seven products for eight, or 49 for 64."""
-    if site.attr("group") != 1:
-        raise Skip(f"group is {site.attr('group')}")
-    geo = conv_geometry(site)
+    conv = dense_site(site)
+    geo, w, lanes = conv.geo, conv.weights, conv.width
     if geo.taps != 1 or any(geo.begin) or any(geo.after):
         raise Skip("only pointwise convolutions without padding are matrix products")
-    w = site.const(1, "the weights")
-    bias = site.const(2, "the bias") if site.has(2) else np.zeros(geo.out_channels, np.float32)
-    lanes = block_of(site.target)
-    more = [Packed("bias", np.asarray, (bias,))]
+    more = [Packed("bias", padded_bias, (conv.bias, geo.out_channels))]
     found = [
         choice_of(site, w, shape, Layout(lanes), lambda em: PixelEnds(em, geo), more)
         for shape in shapes(site, geo.points, w, levels=(1, 2), unit=lanes)

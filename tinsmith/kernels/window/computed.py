@@ -30,8 +30,8 @@ from tinsmith.kernels._kernel import (
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.transpose import transpose
 
-PACKING = 5e-10  # seconds of one weight, about
-EARLIER = 64  # weights by which a line is asked for before it is used
+PACKING = 5e-10  # seconds to pack one weight (estimated)
+EARLIER = 64  # weights by which a line is prefetched before its use (estimated)
 CONSTANT = (
     "conv_depthwise", "conv_direct", "conv_few_outputs", "conv_first_layer", "conv_grouped",
     "conv_plain",

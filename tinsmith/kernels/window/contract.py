@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels import narrow
+from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.layout import LINE
-from tinsmith.kernels.window.tiles import UNROLL
+from tinsmith.kernels.window.weights import ChannelBlocks
 from tinsmith.records import dataclass
 
 
@@ -41,95 +42,90 @@ class Tap:
 HERE = (Tap(0, 0),)
 
 
+@dataclass(frozen=True)
+class Contraction:
+    """What is added to the accumulators of a tile: for each of the `levels`, outermost first, and
+    each of the `channels` within, pixels times vectors of `lanes` weights.
+
+    stride  elements from a pixel's channel to the next
+    sides   groups side by side: a channel of a pixel is an element of each, and neighbouring lanes
+            are those of different groups
+    taps    those that each loop body takes at once
+    words   the weights are those of `kernels/narrow.py`; a loop body takes a multiple of 4 channels
+    early   the first of a loop's channels so many elements on is prefetched for each pixel
+    """
+
+    lanes: Sequence[int]
+    channels: ChannelBlocks
+    levels: Sequence[Level] = ()
+    stride: int = 1
+    sides: int = 1
+    taps: Sequence[Tap] = HERE
+    words: bool = False
+    early: int = 0
+
+
 def contract(
-    b: Builder,
-    x: Ptr,
-    w: Ptr,
-    start: Sequence[Val],
-    pixels: Sequence[Val | int],
-    lanes: Sequence[int],
-    levels: Sequence[Level],
-    channels: Callable[[Val | int], Val | int],
-    step: int = UNROLL,
-    channel_stride: int = 1,
+    b: Builder, it: Contraction, x: Ptr, w: Ptr, start: Sequence[Val], pixels: Sequence[Val | int],
     fetch: Fetch | None = None,
-    early: int = 0,
-    sides: int = 1,
-    taps: Sequence[Tap] = HERE,
-    words: bool = False,
-) -> list[Val]:
-    """Add the products of all levels, and of channels within, to pixels x vectors accumulators.
-    With `early`, the first of a loop's channels so many elements on is prefetched for each pixel.
-    `taps` are those that each loop body takes at once. With `words` the weights are those of
-    `kernels/narrow.py`, `step` a multiple of 4.
+) -> list[Val]:  # fmt: skip
+    """All products of a contraction, added to pixels x vectors accumulators.
 
     x is at the first pixel's first input, w at the panel's first weights; `pixels` are offsets
-    from x. Accumulator (p, o) is `start[p * len(lanes) + o]`. `channels` gives the input channels
-    below the index of the outermost level, a multiple of `step`. The loops are real, with the
+    from x. Accumulator (p, o) is `start[p * len(lanes) + o]`. The loops are real, with the
     accumulators in phis: unrolled taps let LLVM keep broadcasts alive until it spills.
     """
-    assert not words or (taps == HERE and step % narrow.TOGETHER == 0)
-    row = sum(lanes)
-    rows = narrow.rows_of(step, words)
+    step, row = it.channels.step, sum(it.lanes)
+    assert not it.words or (it.taps == HERE and step % narrow.TOGETHER == 0)
+    rows = narrow.rows_of(step, it.words)
+    channels = it.channels.of(b)
 
     def body(xq: Ptr, wq: Ptr, acc: list[Val]) -> list[Val]:
         if fetch is not None:
             ahead = (wq + fetch.distance).fixed()
             for line in range(fetch.lines):
                 (ahead + line * LINE).prefetch(locality=2)
-        weights = narrow.lines(wq, step, row, lanes) if words else None
-        return products(
-            xq, wq, acc, pixels, lanes, step, channel_stride, sides=sides, taps=taps,
-            weights=weights,
-        )  # fmt: skip
+        weights = narrow.lines(wq, step, row, it.lanes) if it.words else None
+        return products(it, xq, wq, acc, pixels, weights=weights)
 
     def inner(xq: Ptr, wq: Ptr, acc: list[Val], outermost: Val | int) -> list[Val]:
         count = channels(outermost)
-        for offset in pixels if early else ():
-            (xq + offset + early).prefetch()
+        for offset in pixels if it.early else ():
+            (xq + offset + it.early).prefetch()
         if isinstance(count, int) and count == step:
             return body(xq, wq, acc)
         with b.loop(0, count, step, carry=[xq.value, wq.value, *acc]) as loop:
             xi, wi = xq.of(loop.vars[0]), wq.of(loop.vars[1])
             sums = body(xi, wi, loop.vars[2:])
-            loop.next([(xi + step * channel_stride).value, (wi + rows * row).value, *sums])
+            loop.next([(xi + step * it.stride).value, (wi + rows * row).value, *sums])
         return loop.out[2:]
 
-    return nest(b, levels, x, w, start, inner)
+    return nest(b, it.levels, x, w, start, inner)
 
 
 def products(
-    x: Ptr,
-    w: Ptr,
-    start: Sequence[Val],
-    pixels: Sequence[Val | int],
-    lanes: Sequence[int],
-    step: int,
-    channel_stride: int = 1,
-    masks: Sequence[Val] | None = None,
-    sides: int = 1,
-    taps: Sequence[Tap] = HERE,
-    weights: Iterator[list[Val]] | None = None,
-) -> list[Val]:
-    """Add the products of `step` channels, straight-line: pixels broadcast, weights in vectors. A
-    pixel is one element, or one for each of the `sides` of which neighbouring lanes are. What
-    several of the `taps` see of different pixels is broadcast once. `weights` gives the vectors of
-    each channel where they are not at w as they are.
+    it: Contraction, x: Ptr, w: Ptr, start: Sequence[Val], pixels: Sequence[Val | int],
+    masks: Sequence[Val] | None = None, weights: Iterator[list[Val]] | None = None,
+) -> list[Val]:  # fmt: skip
+    """Add the products of one loop body, straight-line: pixels broadcast, weights in vectors. What
+    several taps see of different pixels is broadcast once. `weights` gives the vectors of each
+    channel where they are not at w as they are.
 
     `masks` (all bits of a lane, or none; one for each vector) keep a pixel's value, which may be
     infinite, from lanes that it does not belong to.
     """
-    acc, row, vectors = list(start), sum(lanes), len(lanes)
+    acc, lanes, row, vectors = list(start), it.lanes, sum(it.lanes), len(it.lanes)
     firsts = [sum(lanes[:o]) for o in range(vectors)]
-    for u in range(step):
+    places = list(zip(firsts, lanes, strict=True))
+    for u in range(it.channels.step):
         if weights is not None:
             w.b.barrier()  # else LLVM loads the words of several channels first
             ws = [next(weights)]
         else:
-            places = list(zip(firsts, lanes, strict=True))
-            ws = [[(w + (tap.weights + u * row + f)).load(n) for f, n in places] for tap in taps]
-        for offset, seen in _seen(pixels, taps):
-            one = (x + offset + u * channel_stride).load(sides)
+            taps = [w + (tap.weights + u * row) for tap in it.taps]
+            ws = [[(tap + f).load(n) for f, n in places] for tap in taps]
+        for offset, seen in _seen(pixels, it.taps):
+            one = (x + offset + u * it.stride).load(it.sides)
             for o, n in enumerate(lanes):
                 wide = _repeated(one, n)
                 if masks is not None:
@@ -189,6 +185,12 @@ def nest(
         return loop.out[2:]
 
     return inside(0, x, w, list(start), 0)
+
+
+def bias_at(em: Emit, which: Val | int, width: int = 1) -> Ptr | None:
+    """The bias of the outputs from channel `which` * `width` on, where there is one: it is the last
+    packed array."""
+    return em.packed[-1] + which * width if em.site.has(2) else None
 
 
 def initial(b: Builder, bias: Ptr | None, pixels: int, lanes: Sequence[int]) -> list[Val]:

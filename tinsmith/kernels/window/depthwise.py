@@ -17,59 +17,46 @@ import numpy as np
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
-from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.walk import run
-from tinsmith.kernels.window.contract import Level, initial, nest
-from tinsmith.kernels.window.direct import grid, store_tile, traffic
-from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
-from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, sweep
+from tinsmith.kernels.window.contract import Level, bias_at, initial, nest
+from tinsmith.kernels.window.convolve import grid, store_tile
+from tinsmith.kernels.window.geometry import Geometry, Triple, image_of
+from tinsmith.kernels.window.site import conv_site
+from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, digits, sweep
+from tinsmith.records import dataclass
 
-EFFICIENCY = 0.95
-UNROLLED_TAPS = 9
-WIDEST_ROW = 9  # taps of a kernel row that are unrolled
+EFFICIENCY = 0.95  # of the peak, beside what the tiling counts (estimated)
+UNROLLED_TAPS = 9  # of a kernel whose taps are all unrolled, for what registers hold (estimated)
+WIDEST_ROW = 9  # taps of a kernel row that are unrolled (estimated)
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def conv_depthwise(site: Site) -> Choice:
     """Depthwise convolution on channel-blocked data."""
-    w = site.const(1, "the weights")
-    bias = site.const(2, "the bias") if site.has(2) else None
-    geo, blocks, plan, flops = depthwise_cut(site)
-    width = block_of(site.target)
+    conv = conv_site(site)
+    geo, width, blocks = conv.geo, conv.width, conv.blocks
+    if not conv.groups == geo.channels == geo.out_channels:
+        raise Skip(f"{conv.groups} groups of {geo.channels} to {geo.out_channels} channels")
+    plan = tiling(site.target, geo)
+    flops = 2.0 * blocks * width * geo.batch * geo.out[0] * geo.taps * plan.cost
     count = bands(geo.batch * blocks, plan.most_bands, site.threads, flops)
     read = 4.0 * geo.channels * prod(geo.size)
     near = geo.batch == 1 and by_positions(
         site, site.input(0), read, flops, plan.most_bands, blocks * count, planes=2 * blocks
     )
-    packed = [Packed("weights", pack_taps, (w, width))]
-    if bias is not None:
-        packed.append(Packed("bias", pack_taps, (bias, width)))
-    return Choice(
-        cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
-        reads=site.reads_first(Layout(width, geo.halo), Layout(width)),
-        writes=(Layout(width),),
-        phases=one_phase(
-            geo.batch * blocks * count,
-            lambda em: emit_depthwise(em, geo, blocks, count),
-            count if near else 0,
-        ),
-        packed=tuple(packed),
+    tiles = geo.batch * blocks * count
+    return conv.choice(
+        conv.time(flops, EFFICIENCY),
+        one_phase(tiles, lambda em: emit_depthwise(em, geo, blocks, count), count if near else 0),
+        [
+            Packed("weights", pack_taps, (conv.weights, width)),
+            *conv.packed_bias(pack_taps, width),
+        ],
         by_channels=geo.batch == 1 and not near,
         detail=f"tile {plan}",
     )
-
-
-def depthwise_cut(site: Site) -> tuple[Geometry, int, Tiling, float]:
-    """What is computed, in how many channel blocks, how a channel's outputs are cut, and the
-    operations with what the cut wastes. Skip where the convolution is not depthwise."""
-    geo, group = conv_geometry(site), site.attr("group")
-    if not group == geo.channels == geo.out_channels:
-        raise Skip(f"{group} groups of {geo.channels} to {geo.out_channels} channels")
-    width = block_of(site.target)
-    blocks = -(-geo.channels // width)
-    plan = tiling(site.target, geo)
-    return geo, blocks, plan, 2.0 * blocks * width * geo.batch * geo.out[0] * geo.taps * plan.cost
 
 
 def pack_taps(values: np.ndarray, width: int) -> np.ndarray:
@@ -128,35 +115,46 @@ def tiling(target: Target, geo: Geometry) -> Tiling:
     return best
 
 
+@dataclass(frozen=True)
+class Filters:
+    """The weights and the bias of one channel block; where registers hold all weights, `held`."""
+
+    weights: Ptr
+    bias: Ptr | None
+    width: int
+    held: tuple[Val, ...]
+
+    def tap(self, i: int) -> Val:
+        return self.held[i] if self.held else (self.weights + i * self.width).load(self.width)
+
+
+def filters_of(em: Emit, geo: Geometry, block: Val | int) -> Filters:
+    """Those of a block, whose weights are the first packed array."""
+    width = block_of(em.target)
+    weights = (em.packed[0] + block * (geo.taps * width)).fixed()
+    bias = bias_at(em, block, width)
+    hold = range(geo.taps) if unrolled(geo) and em.target.registers >= 32 else ()
+    return Filters(weights, bias, width, tuple((weights + i * width).load(width) for i in hold))
+
+
 def emit_depthwise(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
     """Tiles are (batch, channel block, band), the band innermost."""
-    b, source, width = em.b, em.input(0), block_of(em.target)
-    batch, plane, step = steps(source.spec, geo.rank)
-    plan = tiling(em.target, geo)
-    stride = [k * s for k, s in zip(geo.stride, step, strict=True)]
-    back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
-    hold = unrolled(geo) and em.target.registers >= 32
+    b, image, plan = em.b, image_of(em.input(0), geo), tiling(em.target, geo)
     with b.loop(em.begin, em.end) as t:
-        band, rest = t % count, t // count
-        block, n = rest % blocks, rest // blocks
-        x = source.pointer + n * batch + block * plane + back
+        band, block, n = digits(t, count, blocks)
+        x = image.corner(n, block)
         sink = Sink(replace(em, lanewise=True), geo).at(n, block)
-        weights = (em.packed[0] + block * (geo.taps * width)).fixed()
-        bias = em.packed[1] + block * width if len(em.packed) > 1 else None
-        held = [(weights + i * width).load(width) for i in range(geo.taps)] if hold else []
-
-        def weight(i: int, at: Ptr | None = None) -> Val:
-            return held[i] if held else ((at or weights) + i * width).load(width)
+        filters = filters_of(em, geo, block)
 
         def plane_of(d: Val | int) -> None:
             def tile(r: Val | int, c: Val | int, high: int, wide: int) -> None:
-                corner = (x + d * stride[0] + r * stride[1] + c * stride[2]).fixed()
-                start = initial(b, bias, high * wide, (width,))
+                corner = image.window(x, d, r, c)
+                start = initial(b, filters.bias, high * wide, (filters.width,))
                 if unrolled(geo):
-                    lines = functools.partial(_line, corner, step[1])
-                    done = taps(geo, lines, step[2], weight, start, high, wide, width)
+                    lines = functools.partial(_line, corner, image.step[1])
+                    done = taps(geo, lines, image.step[2], filters, start, wide)
                 else:
-                    done = _rows(em, geo, step, corner, weights, start, width)
+                    done = _rows(em, geo, image.step, corner, filters, start)
                 store_tile(sink.at(0, 0, d, r, c), done, grid(high, wide), 1)
 
             sweep(b, plan, band, count, tile)
@@ -169,20 +167,16 @@ def _line(corner: Ptr, step: int, i: int) -> Ptr:
 
 
 def taps(
-    geo: Geometry,
-    line: Callable[[int], Ptr],
-    gap: int,
-    weight: Callable[[int], Val],
-    start: list[Val],
-    high: int,
+    geo: Geometry, line: Callable[[int], Ptr], gap: int, filters: Filters, start: list[Val],
     wide: int,
-    width: int,
-) -> list[Val]:
-    """All taps of a tile in a row; an input vector is loaded once for all outputs it reaches.
+) -> list[Val]:  # fmt: skip
+    """All taps of a tile whose rows have `wide` outputs; an input vector is loaded once for all
+    outputs it reaches.
 
     `line(i)` is at the first input of the tile in the i-th line that its windows read; inputs are
     `gap` elements apart.
     """
+    high = len(start) // wide
     acc = list(start)
     (_, down, across), (_, below, apart) = geo.stride, geo.dilation
     for i in range((high - 1) * down + (geo.kernel[1] - 1) * below + 1):
@@ -192,11 +186,11 @@ def taps(
             if off or not 0 <= k < geo.kernel[1]:
                 continue
             for j in range(geo.kernel[2]):
-                w = weight(k * geo.kernel[2] + j)
+                w = filters.tap(k * geo.kernel[2] + j)
                 for p in range(wide):
                     place = (p * across + j * apart) * gap
                     if place not in loaded:
-                        loaded[place] = (line(i) + place).load(width)
+                        loaded[place] = (line(i) + place).load(filters.width)
                     acc[q * wide + p] = loaded[place].fma(w, acc[q * wide + p])
     return acc
 
@@ -217,10 +211,10 @@ def row_taps(
 
 
 def _rows(
-    em: Emit, geo: Geometry, step: Triple, corner: Ptr, weights: Ptr, start: list[Val], width: int
+    em: Emit, geo: Geometry, step: Triple, corner: Ptr, filters: Filters, start: list[Val]
 ) -> list[Val]:
     """One row of outputs by a loop over kernel planes and rows, or over every tap of wide ones."""
-    kernel = geo.kernel
+    kernel, width = geo.kernel, filters.width
     levels = [
         Level(kernel[0], geo.dilation[0] * step[0], kernel[1] * kernel[2] * width),
         Level(kernel[1], geo.dilation[1] * step[1], kernel[2] * width),
@@ -233,4 +227,4 @@ def _rows(
     def body(x: Ptr, w: Ptr, acc: list[Val], _: Val | int) -> list[Val]:
         return row_taps(geo, x, w, step[2], acc, across, width)
 
-    return nest(em.b, levels, corner, weights, start, body)
+    return nest(em.b, levels, corner, filters.weights, start, body)

@@ -14,45 +14,37 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
-from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.walk import run
-from tinsmith.kernels.window.contract import Level, nest
-from tinsmith.kernels.window.direct import flattened, tap_levels, traffic
-from tinsmith.kernels.window.geometry import Geometry, conv_geometry, steps
-from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, sweep
+from tinsmith.kernels.window.contract import Level, bias_at, nest
+from tinsmith.kernels.window.direct import flattened
+from tinsmith.kernels.window.geometry import Geometry, image_of
+from tinsmith.kernels.window.site import dense_site
+from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, digits, sweep
+from tinsmith.kernels.window.ways import tap_levels
 
-EFFICIENCY = 0.95
-MOST_OUTPUTS = 8
-SUMMING = 6  # instructions that add the lanes of one accumulator and place the sum
+EFFICIENCY = 0.95  # of the peak, beside the loads that are counted (estimated)
+MOST_OUTPUTS = 8  # channels: one accumulator each, for every pixel of a tile (estimated)
+SUMMING = 6  # instructions that add the lanes of one accumulator and place the sum (estimated)
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def conv_few_outputs(site: Site) -> Choice:
     """Convolution to at most 8 channels, by vectors of input channels."""
-    if site.attr("group") != 1:
-        raise Skip(f"group is {site.attr('group')}")
-    w = site.const(1, "the weights")
-    bias = site.const(2, "the bias") if site.has(2) else None
-    geo = conv_geometry(site)
-    outputs, width = geo.out_channels, block_of(site.target)
+    conv = dense_site(site)
+    geo, outputs, width, blocks = conv.geo, conv.geo.out_channels, conv.width, conv.blocks
     if outputs > min(MOST_OUTPUTS, width // 2):
         raise Skip(f"{outputs} outputs are enough for vectors of {width} outputs")
-    blocks = -(-geo.channels // width)
     wide = _pixels(site.target, outputs)
     loads = 1 + (outputs + wide) / (outputs * wide)  # beside a product, where loads are the limit
     steps_each = max(1.0, 0.62 * loads) * blocks * geo.taps + SUMMING
     flops = 2.0 * width * geo.points * outputs * steps_each
     lines = prod(geo.out[1:]) if geo.is_pointwise else geo.out[1]
     count = bands(geo.batch, lines, flops=flops)
-    packed = [Packed("weights", _pack, (w, width))]
-    if bias is not None:
-        packed.append(Packed("bias", np.asarray, (bias,)))
-    return Choice(
-        cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
-        reads=site.reads_first(Layout(width, geo.halo), Layout(width)),
-        writes=(Layout(width),),
-        phases=one_phase(geo.batch * count, lambda em: emit_few(em, geo, blocks, count)),
-        packed=tuple(packed),
+    return conv.choice(
+        conv.time(flops, EFFICIENCY),
+        one_phase(geo.batch * count, lambda em: emit_few(em, geo, blocks, count)),
+        [Packed("weights", _pack, (conv.weights, width)), *conv.packed_bias(np.asarray)],
         detail=f"{wide} pixels",
     )
 
@@ -74,13 +66,11 @@ def _pack(w: np.ndarray, width: int) -> np.ndarray:
 
 def emit_few(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
     """Tiles are (batch, band), the band innermost."""
-    b, source, width, outputs = em.b, em.input(0), block_of(em.target), geo.out_channels
+    b, width, outputs = em.b, block_of(em.target), geo.out_channels
     geo = flattened(em, geo)
-    batch, plane, step = steps(source.spec, geo.rank)
-    stride = [k * s for k, s in zip(geo.stride, step, strict=True)]
-    back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
+    image = image_of(em.input(0), geo)
     row = outputs * width
-    levels = [Level(blocks, plane, geo.taps * row), *tap_levels(geo, step, row)]
+    levels = [Level(blocks, image.plane, geo.taps * row), *tap_levels(geo, image.step, row)]
     columns = cut(geo.out[2], _pixels(em.target, outputs))
     plan = Tiling(((geo.out[1], 1),), columns, prod(geo.out))
 
@@ -88,19 +78,19 @@ def emit_few(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
         acc = list(start)
         ws = [(w + o * width).load(width) for o in range(outputs)]
         for p in range(len(acc) // outputs):
-            pixel = (x + p * stride[2]).load(width)
+            pixel = (x + p * image.stride[2]).load(width)
             for o in range(outputs):
                 acc[p * outputs + o] = pixel.fma(ws[o], acc[p * outputs + o])
         return acc
 
     with b.loop(em.begin, em.end) as t:
-        band, n = t % count, t // count
-        x = source.pointer + n * batch + back
+        band, n = digits(t, count)
+        x = image.corner(n)
         sink = Sink(em, geo).at(n)
 
         def planes(d: Val | int) -> None:
             def tile(r: Val | int, c: Val | int, _: int, wide: int) -> None:
-                corner = (x + d * stride[0] + r * stride[1] + c * stride[2]).fixed()
+                corner = image.window(x, d, r, c)
                 zeros = [b.zero(F32.x(width))] * (wide * outputs)
                 done = nest(b, levels, corner, em.packed[0].fixed(), zeros, body)
                 place = sink.at(0, 0, d, r, c)
@@ -118,7 +108,8 @@ def _summed(em: Emit, b: Builder, sums: list[Val], width: int) -> Val:
     value = b.zero(F32.x(width))
     for o, part in enumerate(sums):
         one = part.reduce("add")
-        if len(em.packed) > 1:
-            one = one + (em.packed[1] + o).load()
+        bias = bias_at(em, o)
+        if bias is not None:
+            one = one + bias.load()
         value = value.with_lane(o, one)
     return value

@@ -13,14 +13,14 @@ import numpy as np
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, packed_table
-from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.window.fold import MAXIMUM, SUM, Fold
-from tinsmith.kernels.window.geometry import Geometry, conv_geometry, pool_geometry
+from tinsmith.kernels.window.geometry import Geometry, pool_geometry
 from tinsmith.kernels.window.plain import Sum, plain_choice
 from tinsmith.kernels.window.pool import shares_of
+from tinsmith.kernels.window.site import conv_site
 from tinsmith.kernels.window.tiles import Pieces, cut
 
-MOST_OUTPUTS = 4  # output channels of a panel
+MOST_OUTPUTS = 4  # output channels of a panel (estimated)
 
 
 @kernel("MaxPool", Tier.SHAPED, dtypes="float32")
@@ -66,17 +66,15 @@ def _pool(site: Site, geo: Geometry, fold: Fold, table: np.ndarray | None) -> Ch
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def conv_plain(site: Site) -> Choice:
     """Convolution of few channels to few, on plain data."""
-    w = site.const(1, "the weights")
-    bias = site.const(2, "the bias") if site.has(2) else None
-    geo = conv_geometry(site)
-    group, most = site.attr("group"), block_of(site.target)
+    conv = conv_site(site)
+    geo, widths, bias, most = conv.geo, conv.widths, conv.bias, conv.width
     if max(geo.channels, geo.out_channels) > most:
         raise Skip(f"{geo.channels} to {geo.out_channels} channels fill a block of {most}")
-    inputs, outputs = geo.channels // group, geo.out_channels // group
-    panels = cut(outputs, MOST_OUTPUTS)
-    packed = [Packed("weights", _pack, (w, group, panels))]
-    if bias is not None:
-        packed.append(Packed("bias", np.asarray, (bias,)))
+    panels = cut(widths.outputs, MOST_OUTPUTS)
+    packed = [
+        Packed("weights", _pack, (conv.weights, widths.groups, panels)),
+        *conv.packed_bias(np.asarray),
+    ]
 
     def work(em: Emit, width: int) -> Sum:
         b = em.b
@@ -97,7 +95,7 @@ def conv_plain(site: Site) -> Choice:
 
         return Sum(body, start, lambda value, _: value)
 
-    return plain_choice(site, geo, inputs, panels, packed, work)
+    return plain_choice(site, geo, widths.inputs, panels, packed, work)
 
 
 def _pack(w: np.ndarray, group: int, panels: Pieces) -> np.ndarray:

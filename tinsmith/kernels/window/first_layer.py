@@ -12,19 +12,21 @@ from dataclasses import replace
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
-from tinsmith.kernels.layout import LINE, PLAIN, Layout, block_of
-from tinsmith.kernels.window.contract import contract, initial
-from tinsmith.kernels.window.direct import grid, store_tile, tap_levels, traffic
-from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, steps
+from tinsmith.kernels.layout import LINE, PLAIN
+from tinsmith.kernels.window.contract import Contraction, bias_at, contract, initial
+from tinsmith.kernels.window.convolve import grid, store_tile
+from tinsmith.kernels.window.geometry import Geometry, Triple, image_of
 from tinsmith.kernels.window.padded import copy_rows, room
 from tinsmith.kernels.window.panels import Panel, every_panel
-from tinsmith.kernels.window.tiles import Panels, Sink, panels, tiling, walk
+from tinsmith.kernels.window.site import dense_site
+from tinsmith.kernels.window.tiles import Panels, Sink, digits, panels, tiling, walk
+from tinsmith.kernels.window.ways import tap_levels
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias, pack_panels
 from tinsmith.records import dataclass
 
-EFFICIENCY = 0.98
-WORKSPACE = 96 << 10  # bytes that a band of input rows should not exceed
-MOST_CHANNELS = 8
+EFFICIENCY = 0.98  # of the peak, beside what the tiling counts (estimated)
+WORKSPACE = 96 << 10  # bytes that a band of input rows should not exceed (estimated)
+MOST_CHANNELS = 8  # of the input, where a block has no more lanes than those (estimated)
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,8 @@ class Band:
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def conv_first_layer(site: Site) -> Choice:
     """Convolution of a plain image with few channels, by padded bands of rows."""
-    if site.attr("group") != 1:
-        raise Skip(f"group is {site.attr('group')}")
-    w = site.const(1, "the weights")
-    bias = site.const(2, "the bias") if site.has(2) else None
-    geo = conv_geometry(site)
-    width = block_of(site.target)
+    conv = dense_site(site)
+    geo, width = conv.geo, conv.width
     if geo.channels >= width and geo.channels > MOST_CHANNELS:
         raise Skip(f"{geo.channels} input channels are enough for a block of {width}")
     step = max(s for s in range(1, 8) if geo.channels % s == 0)
@@ -56,26 +54,21 @@ def conv_first_layer(site: Site) -> Choice:
     depth = geo.channels * geo.taps
     cut = panels(site.target, geo.out_channels, 1, geo.out[2], depth)
     band = _band(geo)
-    packed = [Packed("weights", pack_panels, (w, cut, blocks))]
-    if bias is not None:
-        packed.append(Packed("bias", pack_bias, (bias, cut)))
     planes = geo.batch * geo.out[0]
     flops = 2.0 * width * cut.cost * planes * geo.out[1] * depth
     copies = geo.channels * geo.kernel[0] * band.lines * band.pitch * band.count * planes
     plan = tiling(site.target, 1, geo.out[2], cut.main if cut.count else cut.tail, depth)
-    layout = Layout(width)
-    return Choice(
-        cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY)
-        + site.target.time(0, 8.0 * copies if band.copied else 0.0),
-        reads=site.reads_first(PLAIN, layout),
-        writes=(layout,),
-        phases=one_phase(
-            planes * band.count, lambda em: emit_first_layer(em, geo, cut, blocks, band)
-        ),
-        packed=tuple(packed),
+    made = conv.choice(
+        conv.time(flops, EFFICIENCY) + site.target.time(0, 8.0 * copies if band.copied else 0.0),
+        one_phase(planes * band.count, lambda em: emit_first_layer(em, geo, cut, blocks, band)),
+        [
+            Packed("weights", pack_panels, (conv.weights, cut, blocks)),
+            *conv.packed_bias(pack_bias, cut),
+        ],
         workspace=4 * room(geo.channels * band.channel) if band.copied else 0,
         detail=f"tile {plan}x{cut}, bands of {band.rows} rows",
     )
+    return replace(made, reads=(PLAIN, *made.reads[1:]))
 
 
 def _band(geo: Geometry) -> Band:
@@ -111,8 +104,7 @@ def emit_first_layer(
     """Tiles are (batch, output plane, band); a band's panels share its copied rows."""
     b = em.b
     with b.loop(em.begin, em.end) as t:
-        index, plane = t % band.count, t // band.count
-        d, n = plane % geo.out[0], plane // geo.out[0]
+        index, d, n = digits(t, band.count, geo.out[0])
         first = index * band.rows
         source = _rows_of(em, geo, band, n, d, first)
         count = b.minimum(band.rows, b.index(geo.out[1]) - first)
@@ -120,11 +112,12 @@ def emit_first_layer(
         every_panel(b, cut, lambda panel: _emit_panel(em, source, blocks, panel, count, sink))
 
 
-def _rows_of(em: Emit, geo: Geometry, band: Band, n: Val, d: Val, first: Val) -> Rows:
+def _rows_of(
+    em: Emit, geo: Geometry, band: Band, n: Val | int, d: Val | int, first: Val | int
+) -> Rows:
     """The rows for the outputs from (d, first) of image n; copied, if they are to be."""
-    b, source = em.b, em.input(0)
-    batch, channel, step = steps(source.spec, geo.rank)
-    image = source.pointer + n * batch
+    b, source = em.b, image_of(em.input(0), geo)
+    image, channel, step = source.pointer + n * source.batch, source.plane, source.step
     if not band.copied:
         x = image + d * (geo.stride[0] * step[0]) + first * (geo.stride[1] * step[1])
         return Rows(geo, x, channel, step)
@@ -146,8 +139,9 @@ def _emit_panel(
     b, geo, step, lanes = em.b, source.geo, source.step, panel.lanes
     far = em.outs[0].spec.nbytes > em.target.l2 // 2
     w = (em.packed[0] + panel.channel * (blocks.stored * geo.taps)).fixed()
-    bias = em.packed[1] + panel.channel if len(em.packed) > 1 else None
+    bias = bias_at(em, panel.channel)
     levels = tap_levels(geo, step, blocks.stored * sum(lanes))
+    it = Contraction(lanes, blocks, levels, source.channel)
     plan = tiling(em.target, 1, geo.out[2], lanes, blocks.padded * geo.taps)
     stride = geo.stride[2] * step[2]
     with b.loop(0, rows) as r:
@@ -160,10 +154,7 @@ def _emit_panel(
             corner = (line + c * stride).fixed()
             if far:
                 _ask_for_row(out.at(0, 0, 0, 1, c), wide, len(lanes))
-            done = contract(
-                b, corner, w, start, pixels, lanes, levels, lambda _: blocks.last,
-                blocks.step, source.channel,
-            )  # fmt: skip
+            done = contract(b, it, corner, w, start, pixels)
             store_tile(out.at(0, 0, 0, 0, c), done, grid(1, wide), len(lanes))
 
         walk(b, plan.cols, 0, 1, tile)

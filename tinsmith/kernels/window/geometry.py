@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from tinsmith.kernels._kernel import Site, Skip
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.kernels._kernel import Site, Skip, View
 from tinsmith.kernels.layout import Halo, Spec
 from tinsmith.ops.window import Window, window
 from tinsmith.records import dataclass
@@ -69,6 +70,11 @@ class Geometry:
     def is_pointwise(self) -> bool:
         return self.taps == 1 and set(self.stride) == {1} and not any(self.begin)
 
+    def traffic(self, weights: int = 0) -> float:
+        """Bytes of input, output and so many weights, each touched once."""
+        values = self.channels * prod(self.size) + self.out_channels * prod(self.out)
+        return 4.0 * (self.batch * values + weights)
+
     def place(self, index: Sequence[Any]) -> tuple[Any, ...]:
         """(n, block, *real axes) from (n, block, depth, height, width)."""
         return (*index[:2], *index[5 - self.rank :])
@@ -83,12 +89,38 @@ class Widths:
     outputs: int
 
 
-def group_widths(site: Site, geo: Geometry) -> Widths:
-    """The widths of a site's groups, or Skip where there is one."""
-    groups = site.attr("group")
-    if groups == 1:
-        raise Skip("group is 1")
-    return Widths(groups, geo.channels // groups, geo.out_channels // groups)
+@dataclass(frozen=True)
+class Image:
+    """The input of a windowed operator in memory; distances are in elements.
+
+    batch   from an image to the next
+    plane   from a channel, or block of channels, to the next
+    step    from a place to the next along (depth, height, width); `stride` those of windows
+    back    from a plane's first place to where its first window begins
+    """
+
+    pointer: Ptr
+    batch: int
+    plane: int
+    step: Triple
+    stride: Triple
+    back: int
+
+    def corner(self, n: Val | int, which: Val | int = 0, planes: int = 1) -> Ptr:
+        """Where the first window of image n begins, in its plane number `which` * `planes`."""
+        return self.pointer + n * self.batch + which * (planes * self.plane) + self.back
+
+    def window(self, x: Ptr, d: Val | int, r: Val | int, c: Val | int) -> Ptr:
+        """Where window (d, r, c) of a plane begins whose first one begins at x."""
+        return (x + d * self.stride[0] + r * self.stride[1] + c * self.stride[2]).fixed()
+
+
+def image_of(view: View, geo: Geometry) -> Image:
+    """The input of an operator that reads it at run time."""
+    batch, plane, step = steps(view.spec, geo.rank)
+    stride = triple([k * s for k, s in zip(geo.stride, step, strict=True)])
+    back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
+    return Image(view.pointer, batch, plane, step, stride, back)
 
 
 def steps(spec: Spec, rank: int) -> tuple[int, int, Triple]:

@@ -17,14 +17,16 @@ import numpy as np
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32
-from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, View, one_phase, packed_table
+from tinsmith.kernels._kernel import Choice, Emit, Packed, Skip, View, one_phase, packed_table
 from tinsmith.kernels.layout import Layout, Spec, block_of, spec_of
 from tinsmith.kernels.move.channels import Mix, mix_of
 from tinsmith.kernels.transpose import blend
 from tinsmith.kernels.walk import run
-from tinsmith.kernels.window.direct import EFFICIENCY, convolve, over_blocks, traffic
-from tinsmith.kernels.window.geometry import Geometry, Widths, steps
-from tinsmith.kernels.window.order import PanelPlace
+from tinsmith.kernels.window.contract import bias_at
+from tinsmith.kernels.window.convolve import convolve
+from tinsmith.kernels.window.direct import EFFICIENCY
+from tinsmith.kernels.window.geometry import Geometry, Widths, image_of, steps
+from tinsmith.kernels.window.site import ConvSite
 from tinsmith.kernels.window.tiles import (
     MOST_VECTORS,
     UNROLL,
@@ -32,9 +34,11 @@ from tinsmith.kernels.window.tiles import (
     Pieces,
     Sink,
     bands,
+    digits,
     plus,
     tiling,
 )
+from tinsmith.kernels.window.ways import Sums, over_blocks
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias, pack_groups
 from tinsmith.records import dataclass
 
@@ -129,15 +133,14 @@ def plan_interleaved(target: Target, geo: Geometry, widths: Widths) -> Interleav
     return Interleaved(widths, width, sides, Panels(count, *lanes, count * costs[0] + costs[1]))
 
 
-def interleaved(site: Site, geo: Geometry, widths: Widths) -> Choice:
+def interleaved(conv: ConvSite) -> Choice:
     """The choice for groups side by side, or Skip."""
-    w = site.const(1, "the weights")
-    bias = site.const(2, "the bias") if site.has(2) else None
-    plan = plan_interleaved(site.target, geo, widths)
+    geo, widths, target = conv.geo, conv.widths, conv.target
+    plan = plan_interleaved(target, geo, widths)
     cut, width, depth = plan.cut, plan.width, widths.inputs * geo.taps
     planes = plan.sets * geo.batch * geo.out[0]
     flops = 2.0 * width * cut.cost * planes * depth
-    cuts = [tiling(site.target, *geo.out[1:], of, depth) for of in (cut.main, cut.tail) if of]
+    cuts = [tiling(target, *geo.out[1:], of, depth) for of in (cut.main, cut.tail) if of]
     downs = [((1, geo.out[1]),) if each.wrap else each.rows for each in cuts]
     count = bands(planes, min(sum(n for n, _ in down) for down in downs), flops=flops)
     edges = _edges(downs, count)
@@ -145,16 +148,14 @@ def interleaved(site: Site, geo: Geometry, widths: Widths) -> Choice:
     size = (geo.kernel[0], lines, _reach(geo, 2, geo.out[2]))[3 - geo.rank :]
     room = spec_of(np.float32, (1, plan.in_blocks * width, *size), Layout(width))
     workspace = room.nbytes if widths.inputs > 1 else 0
-    packed = [Packed("weights", _pack, (w, plan)), packed_table("edges", edges)]
-    if bias is not None:
-        packed.append(Packed("bias", _pack_bias, (bias, plan)))
-    return Choice(
-        cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY)
-        + site.target.time(float(planes * count * workspace), 0),
-        reads=site.reads_first(Layout(width, geo.halo), Layout(width)),
-        writes=(Layout(width),),
-        phases=one_phase(planes * count, lambda em: _emit_interleaved(em, geo, plan, room, count)),
-        packed=tuple(packed),
+    return conv.choice(
+        conv.time(flops, EFFICIENCY) + target.time(float(planes * count * workspace), 0),
+        one_phase(planes * count, lambda em: _emit_interleaved(em, geo, plan, room, count)),
+        [
+            Packed("weights", _pack, (conv.weights, plan)),
+            packed_table("edges", edges),
+            *conv.packed_bias(_pack_bias, plan),
+        ],
         workspace=workspace,
         by_channels=geo.batch == 1,
         detail=f"{plan.sides} groups side by side",
@@ -194,44 +195,42 @@ def _emit_interleaved(em: Emit, geo: Geometry, plan: Interleaved, room: Spec, co
     """Tiles are (set, batch, plane, band), the band innermost, whose panels share what it copied.
     Where a block holds one channel of each group, the input is read where it lies."""
     b, cut, width, source = em.b, plan.cut, plan.width, em.input(0)
+    image = image_of(source, geo)
     copied = plan.widths.inputs > 1
     space = View(em.workspace.cast(F32), room) if copied else source
     inner, flat = replace(em, ins=(space, *em.ins[1:])), replace(geo, out=(1, *geo.out[1:]))
     lanes, depth = plan.out_blocks * width, plan.widths.inputs * geo.taps
-    batch, plane, step = steps(source.spec, geo.rank)
-    back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
     with b.loop(em.begin, em.end) as t:
-        band, rest = t % count, t // count
-        d, rest = rest % geo.out[0], rest // geo.out[0]
-        n, group = rest % geo.batch, rest // geo.batch
-        corner = source.pointer + n * batch + d * (geo.stride[0] * step[0]) + back
+        band, d, n, group = digits(t, count, geo.out[0], geo.batch)
+        corner = image.corner(n) + d * image.stride[0]
         if copied:
             first, end = ((em.packed[1] + (band * 2 + i)).load() for i in range(2))
-            line = corner + first * (geo.stride[1] * step[1])
-            _copy(b, geo, plan, source.spec, line, group * plan.in_blocks, space, end - first)
+            line = corner + first * image.stride[1]
+            _copy(
+                b, geo, plan, source.spec, line, b.index(group) * plan.in_blocks, space, end - first
+            )
             _, _, across = steps(room, geo.rank)
             x = space.pointer + first * (-geo.stride[1] * across[1])
             flat = replace(flat, dilation=(1, *geo.dilation[1:]))
         else:
-            x = corner + group * plane
+            x = corner + group * image.plane
 
         def panel(p: Val | int, start: int, of: Lanes) -> None:
             channel = group * lanes + plus(p * (len(of) * width), start * width)
             w = em.packed[0] + channel * depth
-            bias = em.packed[2] + channel if len(em.packed) > 2 else None
+            bias = bias_at(em, channel)
             given = plan.given(start, len(of))
             block = plus(group * plan.out_blocks, p * (len(of) // plan.sides))
             whole = Sink(em, geo).at(n, block, d)
             sink = Blocks(tuple(whole.at(0, k) for k in given), plan.ragged)
-            sums = over_blocks(inner, flat, plan.channels, of, sides=plan.sides)
+            add = over_blocks(inner, flat, plan.channels, of, sides=plan.sides)
 
             def reduce(*args: Any) -> list[Val]:
-                done, size = sums(*args), len(of)
+                done, size = add(*args), len(of)
                 pixels = [done[k : k + size] for k in range(0, len(done), size)]
                 return [_blended(pixel, mix) for pixel in pixels for mix in given.values()]
 
-            at = PanelPlace(group, n, of, 0, channel, band, count)
-            convolve(inner, flat, at, x, w, bias, sink, depth, reduce)
+            convolve(inner, flat, (band, count), Sums(of, w, bias, reduce, depth), x, sink)
 
         run(b, 0, cut.count, lambda p: panel(p, 0, cut.main))
         if cut.tail:

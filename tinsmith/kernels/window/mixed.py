@@ -12,35 +12,31 @@ import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
-from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, one_phase
-from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.window.contract import Fetch, nest, products
-from tinsmith.kernels.window.direct import (
-    EFFICIENCY,
-    Reduction,
-    convolve,
-    tap_levels,
-    traffic,
-)
-from tinsmith.kernels.window.geometry import Geometry, Widths, steps
-from tinsmith.kernels.window.order import PanelPlace, each_panel
+from tinsmith.kernels._kernel import Choice, Emit, Packed, one_phase
+from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.window.contract import Contraction, Fetch, nest, products
+from tinsmith.kernels.window.convolve import convolve
+from tinsmith.kernels.window.direct import EFFICIENCY
+from tinsmith.kernels.window.geometry import Geometry, Widths, image_of
+from tinsmith.kernels.window.panels import Panel, PanelPlace, Tiles, each_panel
+from tinsmith.kernels.window.site import ConvSite
 from tinsmith.kernels.window.tiles import Panels, Sink, bands, plus, tiling
-from tinsmith.kernels.window.weights import pack_bias
+from tinsmith.kernels.window.ways import Reduction, Way, tap_levels
+from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias
 from tinsmith.records import dataclass
 
-MASKED = 0.55  # efficiency where each product needs a masked pixel, which takes as long as it
+MASKED = 0.55  # of the peak, where a mask takes as long as its product (estimated)
 
 
 @dataclass(frozen=True)
-class Mixed:
+class Mixed(Way):
     """Panels of output vectors, each of which reads every group that it touches.
 
     `step` input channels make one loop body; `most` is the most groups of a panel, which is how
-    many the packed weights hold for each.
+    many the packed weights hold for each. The second packed array is `group_ids`.
     """
 
     widths: Widths
-    panels: Panels
     step: int
     most: int
 
@@ -54,16 +50,17 @@ class Mixed:
         return self.widths.outputs % sum(lanes) == 0
 
     @property
-    def depth(self) -> int:
-        """The most input channels of a panel."""
-        return self.most * self.widths.inputs
-
-    @property
     def starts(self) -> list[tuple[int, int]]:
         """(first output, outputs) of every panel."""
         whole, tail = sum(self.panels.main), sum(self.panels.tail)
         found = [(i * whole, whole) for i in range(self.panels.count)]
         return found + ([(self.panels.count * whole, tail)] if tail else [])
+
+    def pack(self, w: np.ndarray) -> np.ndarray:
+        return pack_mixed(w, self)
+
+    def reduction(self, em: Emit, geo: Geometry, panel: Panel) -> Reduction:
+        return over_groups(em, geo, self, panel, em.packed[1])
 
 
 @functools.lru_cache(maxsize=512)
@@ -76,7 +73,7 @@ def plan_mixed(target: Target, widths: Widths, rows: int, cols: int, taps: int) 
     for vectors in range(1, min(4, blocks) + 1):
         count, rest = divmod(blocks, vectors)
         panels = Panels(count, (width,) * vectors, (width,) * rest, 0.0)
-        plan = Mixed(widths, panels, step, 0)
+        plan = Mixed(panels, 1, 0, 0, widths, step, 0)
         cost, most = 0.0, 0
         for start, outputs in plan.starts:
             low, high = plan.touched(start, outputs)
@@ -86,38 +83,29 @@ def plan_mixed(target: Target, widths: Widths, rows: int, cols: int, taps: int) 
             most = max(most, high - low)
         score = cost * (1 + 0.01 * bool(rest))
         if best is None or score < least:
-            best = Mixed(widths, Panels(count, panels.main, panels.tail, cost), step, most)
+            cut, depth = Panels(count, panels.main, panels.tail, cost), most * widths.inputs
+            best = Mixed(cut, 1, depth, depth, widths, step, most)
             least = score
     assert best is not None
     return best
 
 
-def mixed(site: Site, geo: Geometry, widths: Widths) -> Choice:
+def mixed(conv: ConvSite) -> Choice:
     """The choice for groups that share vectors."""
-    w = site.const(1, "the weights")
-    bias = site.const(2, "the bias") if site.has(2) else None
-    width = block_of(site.target)
-    plan = plan_mixed(site.target, widths, *geo.out[1:], geo.taps)
-    flops = 2.0 * width * plan.panels.cost * geo.batch * geo.out[0] * geo.taps
-    lanes = plan.panels.main if plan.panels.count else plan.panels.tail
-    tile = tiling(site.target, *geo.out[1:], lanes, plan.depth * geo.taps)
-    count = bands(geo.batch * plan.panels.total, tile.most_bands, flops=flops)
-    packed = [
-        Packed("weights", pack_mixed, (w, plan)),
-        Packed("groups", group_ids, (plan,)),
-    ]
-    if bias is not None:
-        packed.append(Packed("bias", pack_bias, (bias, plan.panels)))
-    return Choice(
-        cost=site.target.time(
-            flops, traffic(geo, w.size), EFFICIENCY if plan.alone(lanes) else MASKED
-        ),
-        reads=site.reads_first(Layout(width, geo.halo), Layout(width)),
-        writes=(Layout(width),),
-        phases=one_phase(
-            plan.panels.total * geo.batch * count, lambda em: _emit_mixed(em, geo, plan, count)
-        ),
-        packed=tuple(packed),
+    geo, target = conv.geo, conv.target
+    plan = plan_mixed(target, conv.widths, *geo.out[1:], geo.taps)
+    flops = 2.0 * conv.width * plan.panels.cost * geo.batch * geo.out[0] * geo.taps
+    tile = tiling(target, *geo.out[1:], plan.lanes, plan.depth * geo.taps)
+    sets = plan.panels.total * geo.batch
+    count = bands(sets, tile.most_bands, flops=flops)
+    return conv.choice(
+        conv.time(flops, EFFICIENCY if plan.alone(plan.lanes) else MASKED),
+        one_phase(sets * count, lambda em: _emit_mixed(em, geo, plan, count)),
+        [
+            Packed("weights", pack_mixed, (conv.weights, plan)),
+            Packed("groups", group_ids, (plan,)),
+            *conv.packed_bias(pack_bias, plan.panels),
+        ],
         by_channels=geo.batch == 1,
         detail=f"tile {tile}x{plan.panels} over up to {plan.most} groups",
     )
@@ -145,24 +133,24 @@ def group_ids(plan: Mixed) -> np.ndarray:
     return ids
 
 
-def over_groups(em: Emit, geo: Geometry, plan: Mixed, at: PanelPlace, ids: Ptr) -> Reduction:
+def over_groups(em: Emit, geo: Geometry, plan: Mixed, panel: Panel, ids: Ptr) -> Reduction:
     """The reduction over the groups that a panel touches, taps, and channels, outermost first.
 
     The taps are outside the channels, which may lie across two blocks.
     """
-    b, source, widths, lanes = em.b, em.input(0), plan.widths, at.lanes
-    _, plane, step = steps(source.spec, geo.rank)
+    b, image, widths, lanes = em.b, image_of(em.input(0), geo), plan.widths, panel.lanes
     width, row = block_of(em.target), sum(lanes)
-    levels = tap_levels(geo, step, widths.inputs * row)
+    loop_body = Contraction(lanes, ChannelBlocks(1, widths.inputs, widths.inputs, plan.step))
+    levels = tap_levels(geo, image.step, widths.inputs * row)
     alone = plan.alone(lanes)
-    low = at.channel // widths.outputs
-    last = b.minimum(plus(at.channel, row), geo.out_channels)
+    low = panel.channel // widths.outputs
+    last = b.minimum(plus(panel.channel, row), geo.out_channels)
     high = low + 1 if alone else (last + (widths.outputs - 1)) // widths.outputs
 
     def one_group(group: Val, x: Ptr, w: Ptr, acc: list[Val], pixels: list[Val | int]) -> list[Val]:
         masks = None
         if not alone:
-            own = [(ids + at.channel + o * width).load(width) for o in range(len(lanes))]
+            own = [(ids + panel.channel + o * width).load(width) for o in range(len(lanes))]
             number = group.to("i32")
             masks = [b.zero(i.ty) - i.eq(number).to("i32") for i in own]
         first = group * widths.inputs
@@ -170,9 +158,9 @@ def over_groups(em: Emit, geo: Geometry, plan: Mixed, at: PanelPlace, ids: Ptr) 
         def channels(xq: Ptr, wq: Ptr, acc: list[Val], _: Val | int) -> list[Val]:
             with b.loop(0, widths.inputs, plan.step, carry=acc) as loop:
                 c = first + loop.index
-                place = xq + (c // width) * plane + c % width
+                place = xq + (c // width) * image.plane + c % width
                 ws = wq + loop.index * row
-                loop.next(products(place, ws, loop.vars, pixels, lanes, plan.step, masks=masks))
+                loop.next(products(loop_body, place, ws, loop.vars, pixels, masks))
             return loop.out
 
         return nest(b, levels, x, w, acc, channels)
@@ -190,16 +178,11 @@ def over_groups(em: Emit, geo: Geometry, plan: Mixed, at: PanelPlace, ids: Ptr) 
 
 def _emit_mixed(em: Emit, geo: Geometry, plan: Mixed, count: int) -> None:
     """Tiles are (panel, batch, band), the band innermost."""
-    source = em.input(0)
-    batch, _, step = steps(source.spec, geo.rank)
-    back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
+    image = image_of(em.input(0), geo)
 
     def body(at: PanelPlace) -> None:
-        x = source.pointer + at.n * batch + back
-        w = em.packed[0] + at.channel * (geo.taps * plan.depth)
-        reduce = over_groups(em, geo, plan, at, em.packed[1])
-        bias = em.packed[2] + at.channel if len(em.packed) > 2 else None
-        sink = Sink(em, geo).at(at.n, at.block)
-        convolve(em, geo, at, x, w, bias, sink, geo.taps * plan.depth, reduce)
+        x = image.corner(at.n)
+        sums = plan.sums(em, geo, at.panel)
+        convolve(em, geo, at.band, sums, x, Sink(em, geo).at(at.n, at.panel.block))
 
-    each_panel(em, plan.panels, geo.batch, count, 1, body)
+    each_panel(em, plan.panels, 1, Tiles(geo.batch, count), body)

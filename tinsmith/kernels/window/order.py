@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
-from typing import Literal
 
-from tinsmith.codegen.builder import Val
 from tinsmith.codegen.target import Target
-from tinsmith.kernels._kernel import Emit, Site
+from tinsmith.kernels._kernel import Site
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.window.geometry import Geometry
-from tinsmith.kernels.window.tiles import Panels, bands, plus
+from tinsmith.kernels.window.tiles import bands
 from tinsmith.records import dataclass
 
-MOST_TAPS = 4  # with more, the arithmetic hides where the input comes from
-MOST_BANDS = 8
-KEPT = 0.6  # of L2, for what is used again
-
-Which = Literal["all", "main", "tail"]
-"""Panels: all, those before the last, or the last alone, which is narrower."""
+MOST_TAPS = 4  # with more, the arithmetic hides where the input comes from (estimated)
+MOST_BANDS = 8  # of an image (estimated)
+KEPT = 0.6  # share of the second-level cache for what is used again (estimated)
 
 
 @dataclass(frozen=True)
@@ -103,67 +97,3 @@ def input_bytes(geo: Geometry) -> int:
     """Bytes of one image, of the rows that windows reach."""
     lines = min(geo.size[1], geo.out[1] * geo.kernel[1])
     return 4 * geo.channels * geo.size[0] * lines * geo.size[2]
-
-
-@dataclass(frozen=True)
-class PanelPlace:
-    """One tile of work: a band of image n for one panel of a group. `block` and `channel` are the
-    first output block, and the first output channel counted in lanes of the packed panels."""
-
-    group: Val | int
-    n: Val | int
-    lanes: tuple[int, ...]
-    block: Val | int
-    channel: Val | int
-    band: Val | int
-    count: int
-
-
-def each_panel(
-    em: Emit,
-    cut: Panels,
-    batch: int,
-    count: int,
-    groups: int,
-    body: Callable[[PanelPlace], None],
-    parts: int = 1,
-    which: Which = "all",
-) -> None:
-    """Call `body` for the tiles [begin, end): (group, panel, batch, band), the band innermost. With
-    one group, all panels for each of `parts` of the batch: (part, panel, image, band), or, where
-    there are more parts than images, (batch, band, panel). In one part of one group, tiles may be
-    those of all panels but the `tail`, or of that alone."""
-    assert which == "all" or groups == parts == 1, (which, groups, parts)
-    b = em.b
-    vectors, whole = len(cut.main), sum(cut.main)
-    blocks = cut.count * vectors + len(cut.tail)
-    channels = cut.count * whole + sum(cut.tail)
-    with b.loop(em.begin, em.end) as t:
-        if parts > batch:
-            (panel, rest), group = (t % cut.total, t // cut.total), 0
-            band, n = rest % count, rest // count
-        elif parts > 1:
-            images = batch // parts
-            (band, rest), group = (t % count, t // count), 0
-            n, rest = rest % images, rest // images
-            panel, n = rest % cut.total, n + rest // cut.total * images
-        else:
-            band, rest = t % count, t // count
-            n, rest = rest % batch, rest // batch
-            panel, group = (rest % cut.total, rest // cut.total) if groups > 1 else (rest, 0)
-        block, channel = group * blocks, group * channels
-
-        def full() -> None:
-            at = plus(block, panel * vectors), plus(channel, panel * whole)
-            body(PanelPlace(group, n, cut.main, *at, band, count))
-
-        def tail() -> None:
-            at = plus(block, cut.count * vectors), plus(channel, cut.count * whole)
-            body(PanelPlace(group, n, cut.tail, *at, band, count))
-
-        if not cut.tail or which == "main":
-            full()
-        elif not cut.count or which == "tail":
-            tail()
-        else:
-            b.choose(panel < cut.count, full, tail)

@@ -1,12 +1,18 @@
-"""Panels of output channels, one after the other."""
+"""Panels of output channels: one after the other, or as the tiles of a kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from tinsmith.codegen.builder import Builder, Val
-from tinsmith.kernels.window.tiles import Panels
+from tinsmith.kernels._kernel import Emit
+from tinsmith.kernels.walk import run
+from tinsmith.kernels.window.tiles import Panels, digits, plus
 from tinsmith.records import dataclass
+
+Which = Literal["all", "main", "tail"]
+"""Panels: all, those before the last, or the last alone, which is narrower."""
 
 
 @dataclass(frozen=True)
@@ -18,26 +24,45 @@ class Panel:
     channel: Val | int
 
 
-def main_panel(cut: Panels, which: Val | int) -> Panel:
-    return Panel(cut.main, which * len(cut.main), which * sum(cut.main))
+@dataclass(frozen=True)
+class PanelPlace:
+    """One tile of work: a band of image n for one panel of a group. Blocks and channels are counted
+    in lanes of the packed panels of all groups, bands as (which, of how many)."""
+
+    panel: Panel
+    group: Val | int
+    n: Val | int
+    band: tuple[Val | int, int]
 
 
-def tail_panel(cut: Panels) -> Panel:
-    return Panel(cut.tail, cut.count * len(cut.main), cut.count * sum(cut.main))
+@dataclass(frozen=True)
+class Tiles:
+    """How often each panel's turn comes: for `count` bands of each image of a `batch`, all panels
+    for each of `parts` portions of it before the next."""
+
+    batch: int
+    count: int
+    parts: int = 1
 
 
-def pick_panel(b: Builder, cut: Panels, which: Val | int, body: Callable[[Panel], None]) -> None:
-    """Call `body` with panel number `which`."""
+def pick_panel(
+    b: Builder, cut: Panels, which: Val | int, body: Callable[[Panel], None],
+    group: Val | int = 0, among: Which = "all",
+) -> None:  # fmt: skip
+    """Call `body` with panel number `which` of a group, one of those `among` all."""
+    vectors, lanes = len(cut.main), sum(cut.main)
+    block = group * (cut.count * vectors + len(cut.tail))
+    channel = group * (cut.count * lanes + sum(cut.tail))
 
     def main() -> None:
-        body(main_panel(cut, which))
+        body(Panel(cut.main, plus(block, which * vectors), plus(channel, which * lanes)))
 
     def tail() -> None:
-        body(tail_panel(cut))
+        body(Panel(cut.tail, plus(block, cut.count * vectors), plus(channel, cut.count * lanes)))
 
-    if not cut.tail:
+    if not cut.tail or among == "main":
         main()
-    elif not cut.count:
+    elif not cut.count or among == "tail":
         tail()
     else:
         b.choose(b.index(which) < cut.count, main, tail)
@@ -45,10 +70,33 @@ def pick_panel(b: Builder, cut: Panels, which: Val | int, body: Callable[[Panel]
 
 def every_panel(b: Builder, cut: Panels, body: Callable[[Panel], None]) -> None:
     """Call `body` with every panel."""
-    if cut.count == 1:
-        body(main_panel(cut, 0))
-    elif cut.count:
-        with b.loop(0, cut.count) as p:
-            body(main_panel(cut, p))
+    run(b, 0, cut.count, lambda p: pick_panel(b, cut, p, body, among="main"))
     if cut.tail:
-        body(tail_panel(cut))
+        pick_panel(b, cut, cut.count, body, among="tail")
+
+
+def each_panel(
+    em: Emit, cut: Panels, groups: int, tiles: Tiles, body: Callable[[PanelPlace], None],
+    among: Which = "all",
+) -> None:  # fmt: skip
+    """Call `body` for the tiles [begin, end): (group, panel, batch, band), the band innermost. With
+    one group, all panels for each of the parts of a batch: (part, panel, image, band), or, where
+    there are more parts than images, (batch, band, panel). In one part of one group, tiles may be
+    those of all panels but the `tail`, or of that alone."""
+    batch, count, parts = tiles.batch, tiles.count, tiles.parts
+    assert among == "all" or groups == parts == 1, (among, groups, parts)
+    with em.b.loop(em.begin, em.end) as t:
+        group: Val | int = 0
+        if parts > batch:
+            panel, band, n = digits(t, cut.total, count)
+        elif parts > 1:
+            images = batch // parts
+            band, n, panel, part = digits(t, count, images, cut.total)
+            n = n + part * images
+        else:
+            band, n, panel = digits(t, count, batch)
+            if groups > 1:
+                panel, group = digits(panel, cut.total)
+
+        where = group, n, (band, count)
+        pick_panel(em.b, cut, panel, lambda p: body(PanelPlace(p, *where)), group, among)

@@ -19,17 +19,16 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Site, Skip, one_phase
 from tinsmith.kernels.walk import blocks
 from tinsmith.kernels.window.contract import Level, nest
-from tinsmith.kernels.window.direct import traffic
-from tinsmith.kernels.window.geometry import Geometry, steps
+from tinsmith.kernels.window.geometry import Geometry, image_of, steps
 from tinsmith.kernels.window.padded import copy_inside, copy_rows, room
-from tinsmith.kernels.window.tiles import Pieces
+from tinsmith.kernels.window.tiles import Pieces, digits
 from tinsmith.records import dataclass
 
-WORKSPACE = 32 << 10  # bytes that the input of a segment should not exceed
-LONGEST = 2048  # outputs of a row that are one segment's
-MOST_STRIDE = 4  # input vectors that the lanes of one come from
-MOST_UNROLLED = 5  # taps of a kernel row in one loop body
-EFFICIENCY = 0.9
+WORKSPACE = 32 << 10  # bytes that the input of a segment should not exceed (estimated)
+LONGEST = 2048  # outputs of a row that are one segment's (estimated)
+MOST_STRIDE = 4  # input vectors that the lanes of one come from (estimated)
+MOST_UNROLLED = 5  # taps of a kernel row in one loop body (estimated)
+EFFICIENCY = 0.9  # of the peak, beside what `tile_of` counts (estimated)
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,7 @@ def plain_choice(
     time = target.time(2.0 * target.lanes * products, 0, EFFICIENCY)
     time += target.time(0, 8.0 * pieces * copied)
     return Choice(
-        cost=overlap(time, target.time(0, traffic(geo, 0))),
+        cost=overlap(time, target.time(0, geo.traffic())),
         reads=site.reads_first(PLAIN, PLAIN),
         writes=(PLAIN,),
         phases=one_phase(pieces, lambda em: _emit(em, windows, work(em, tile.width))),
@@ -259,17 +258,13 @@ def each_segment(
 ) -> None:
     """Tiles are (batch, group of `inputs` channels, output plane, band, part), the part
     innermost."""
-    b, source = em.b, em.input(0)
-    batch, channel, _ = steps(source.spec, geo.rank)
+    b, source = em.b, image_of(em.input(0), geo)
     groups = geo.channels // inputs
     with b.loop(em.begin, em.end) as t:
-        part, rest = t % cut.parts, t // cut.parts
-        band, rest = rest % cut.bands, rest // cut.bands
-        d, rest = rest % geo.out[0], rest // geo.out[0]
-        g, n = rest % groups, rest // groups
+        part, band, d, g, n = digits(t, cut.parts, cut.bands, geo.out[0], groups)
         first, high = _part(b, band, geo.out[1], cut.bands)
         left, wide = _part(b, part, geo.out[2], cut.parts)
-        image = source.pointer + n * batch + g * (inputs * channel)
+        image = source.pointer + n * source.batch + g * (inputs * source.plane)
         body(Segment(geo, cut, n, g, (d, first, left), high, wide, image))
 
 

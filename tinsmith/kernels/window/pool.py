@@ -16,14 +16,13 @@ from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel, one
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.walk import run
-from tinsmith.kernels.window.direct import traffic
 from tinsmith.kernels.window.fold import MAXIMUM, SUM, Carried, Fold, Part, fold_range
-from tinsmith.kernels.window.geometry import Geometry, Triple, pool_geometry, steps
-from tinsmith.kernels.window.tiles import Sink, bands, cut, walk
+from tinsmith.kernels.window.geometry import Geometry, Triple, image_of, pool_geometry
+from tinsmith.kernels.window.tiles import Sink, bands, cut, digits, walk
 from tinsmith.records import dataclass
 
-PARALLEL_VALUES = 1 << 17  # fewer input values times taps than this are done by one thread
-WIDEST = 9  # taps of a kernel row, and rows, that are unrolled
+PARALLEL_VALUES = 1 << 17  # input values times taps that one thread does alone (estimated)
+WIDEST = 9  # taps of a kernel row, and rows, that are unrolled (estimated)
 
 Range = tuple[Val | int, Val | int]
 
@@ -75,7 +74,7 @@ def _pool(site: Site, geo: Geometry, fold: Fold, shares: tuple[np.ndarray, ...] 
         packed.append(packed_table("shares", np.concatenate([shares[0], shares[1]])))
     layout = Layout(width)
     return Choice(
-        cost=site.target.time(flops, traffic(geo, 0)),
+        cost=site.target.time(flops, geo.traffic()),
         reads=site.reads([layout], layout),
         writes=(layout,),
         phases=one_phase(
@@ -150,16 +149,13 @@ def emit_pool(
 ) -> None:
     """Tiles are (batch, band of rows, channel block), the block innermost; the last comes first:
     that of its input which was written last is still in the cache."""
-    b, source = em.b, em.input(0)
-    batch, plane, step = steps(source.spec, geo.rank)
-    stride = [k * s for k, s in zip(geo.stride, step, strict=True)]
-    back = -sum(p * s for p, s in zip(geo.begin, step, strict=True))
+    b, image = em.b, image_of(em.input(0), geo)
+    step, stride = image.step, image.stride
     runs = _runs(geo, None if shares is None else shares[2])
     with b.loop(em.begin, em.end) as i:
         t = em.begin + em.end - 1 - i
-        block, rest = t % blocks, t // blocks
-        band, n = rest % count, rest // count
-        x = source.pointer + n * batch + block * plane + back
+        block, band, n = digits(t, blocks, count)
+        x = image.corner(n, block)
         sink = Sink(em, geo).at(n, block)
 
         def row(d: Val | int, r: Val | int) -> None:

@@ -8,13 +8,14 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32, I32, I64
 from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.window.direct import traffic
 from tinsmith.kernels.window.fold import fold_range
-from tinsmith.kernels.window.geometry import Geometry, Triple, pool_geometry, steps
+from tinsmith.kernels.window.geometry import Geometry, Triple, image_of, pool_geometry
 from tinsmith.kernels.window.pool import clipped
+from tinsmith.kernels.window.tiles import digits
 
 TAP = 8.0
-"""What one tap costs, in operations at the peak rate: a load, comparisons, two selections."""
+"""What one tap costs, in operations at the peak rate: a load, comparisons, two
+selections (estimated)."""
 
 
 @kernel("MaxPool", Tier.SHAPED, dtypes="float32")
@@ -30,7 +31,7 @@ def pool_places(site: Site) -> Choice:
     layout = Layout(width)
     work = geo.points * blocks * width * geo.taps
     return Choice(
-        cost=site.target.time(work * TAP, 3 * traffic(geo, 0)),
+        cost=site.target.time(work * TAP, 3 * geo.traffic()),
         reads=site.reads([layout], layout),
         writes=(layout, layout),
         phases=one_phase(
@@ -49,22 +50,19 @@ def _distances(geo: Geometry, order: int) -> Triple:
 
 def _emit(em: Emit, geo: Geometry, blocks: int) -> None:
     """Tiles are rows of the output: (batch, channel block, depth, height)."""
-    b, source = em.b, em.input(0)
-    batch, plane, step = steps(source.spec, geo.rank)
-    width, size = source.spec.layout.block, prod(geo.size)
+    b, image = em.b, image_of(em.input(0), geo)
+    width, size = block_of(em.target), prod(geo.size)
     distances = _distances(geo, em.site.attr("storage_order"))
     lanes = b.vector([lane * size for lane in range(width)], I64)
     with b.loop(em.begin, em.end) as row:
-        r, rest = row % geo.out[1], row // geo.out[1]
-        d, rest = rest % geo.out[0], rest // geo.out[0]
-        block, n = rest % blocks, rest // blocks
-        x = (source.pointer + n * batch + block * plane).fixed()
+        r, d, block, n = digits(row, geo.out[1], geo.out[0], blocks)
+        x = (image.pointer + n * image.batch + block * image.plane).fixed()
         first = (n * geo.channels + block * width) * size
         with b.loop(0, geo.out[2]) as c:
-            best, where = _window(em, geo, x, (d, r, c), step, distances, width)
+            best, where = _window(em, geo, x, (d, r, c), image.step, distances, width)
             index = geo.place((n, block, d, r, c))
             em.finish(best, index)
-            places = where.to("i64") + lanes + first.splat(width)
+            places = where.to("i64") + lanes + b.index(first).splat(width)
             if geo.channels % width:
                 real = b.first_lanes(geo.channels - block * width, width)
                 places = real.select(places, 0)
@@ -75,7 +73,7 @@ def _window(
     em: Emit,
     geo: Geometry,
     x: Ptr,
-    out: tuple[Val, Val, Val],
+    out: tuple[Val | int, Val | int, Val | int],
     step: Triple,
     distances: Triple,
     width: int,

@@ -17,18 +17,18 @@ from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import PARTS
-from tinsmith.kernels.window.geometry import Geometry
+from tinsmith.kernels.window.geometry import Geometry, Triple
 from tinsmith.records import dataclass
 
 Pieces = tuple[tuple[int, int], ...]
 
-PARALLEL_FLOPS = 4e5  # less than this is done by one thread
-UNROLL = 4  # input channels in one loop body; more lets LLVM's scheduler spill
-MOST_VECTORS = 6  # output vectors of a panel
-MOST_WRAPPED = 8  # pixels of a tile that wraps over rows
-ROW_AND_COLUMN = 4.0  # issue slots to place one of them
-WRAPPING = 0.03  # what its addresses cost
-L2_BYTES, L3_BYTES = 24, 12  # a cycle, that weights stream with from a cache
+PARALLEL_FLOPS = 4e5  # operations: fewer are done by one thread (estimated)
+UNROLL = 4  # input channels in one loop body: with more, LLVM's scheduler spills
+MOST_VECTORS = 6  # output vectors of a panel (estimated)
+MOST_WRAPPED = 8  # pixels of a tile that wraps over rows, an address register each
+ROW_AND_COLUMN = 4.0  # issue slots to find the place of one of them (estimated)
+WRAPPING = 0.03  # share of its time that its addresses cost (estimated)
+L2_BYTES, L3_BYTES = 24, 12  # a cycle, that weights stream with from a cache (estimated)
 CROWDED, CROWDING = 0.05, 1.8
 """Beyond this share of the second-level cache, weights that stream past every tile push out each
 other and the input: so much of their time comes on top, for each share beyond. (Fitted to depths
@@ -213,15 +213,18 @@ def bands(units: int, most: int = PARTS, threads: int = 1, flops: float = math.i
 
 
 class Sink:
-    """Output 0 and the extras, moved to a place: what is stored next has constant offsets."""
+    """Output 0 and the extras, moved to a place: what is stored next has constant offsets. Places
+    (depth, height, width) are `spread` elements apart on each axis."""
 
-    def __init__(self, em: Emit, geometry: Geometry, block: Val | int = 0) -> None:
-        self.em, self.geometry, self.block = em, geometry, block
+    def __init__(
+        self, em: Emit, geometry: Geometry, block: Val | int = 0, spread: Triple = (1, 1, 1)
+    ) -> None:
+        self.em, self.geometry, self.block, self.spread = em, geometry, block, spread
         self.width = em.outs[0].spec.layout.block
 
     def at(self, *index: Val | int) -> Sink:
         """Move by (n, block, depth, height, width); trailing zeros may be left out."""
-        full = self.geometry.place((*index, *(0,) * (5 - len(index))))
+        full = self._place((*index, *(0,) * (5 - len(index))))
 
         def moved(view: View) -> View:
             return View(view.at(*full).fixed(), view.spec)
@@ -232,11 +235,15 @@ class Sink:
             extras=tuple(map(moved, self.em.extras)),
         )
         step = index[1] if len(index) > 1 else 0
-        return Sink(em, self.geometry, plus(self.block, step))
+        return Sink(em, self.geometry, plus(self.block, step), self.spread)
+
+    def _place(self, index: Sequence[Val | int]) -> tuple[Val | int, ...]:
+        far = (i * s for i, s in zip(index[2:], self.spread, strict=True))
+        return self.geometry.place((*index[:2], *far))
 
     def put(self, value: Val, *index: Val | int) -> None:
         """Finish a vector at (n, block, depth, height, width) from here; missing lanes are zero."""
-        full = self.geometry.place(index)
+        full = self._place(index)
         lanes = value.ty.lanes
         if lanes < self.width:
             zero = self.em.b.zero(value.ty)
@@ -252,6 +259,16 @@ def plus(a: Val | int, b: Val | int) -> Val | int:
     if isinstance(a, int) and a == 0:
         return b
     return a + b  # type: ignore[operator]
+
+
+def digits(flat: Val | int, *extents: int) -> list[Val | int]:
+    """A flat number taken apart into an index for each of the extents, innermost first, and what
+    is left: the outermost index."""
+    found = []
+    for extent in extents:
+        found.append(flat % extent)
+        flat = flat // extent
+    return [*found, flat]
 
 
 def sweep(

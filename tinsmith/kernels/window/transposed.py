@@ -27,20 +27,17 @@ from tinsmith.kernels._kernel import (
     one_phase,
     packed_table,
 )
-from tinsmith.kernels.layout import Layout, block_of
+from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.moderate import are_finite
-from tinsmith.kernels.window.direct import (
-    EFFICIENCY,
-    Reduction,
-    convolve,
-    over_blocks,
-    traffic,
-)
-from tinsmith.kernels.window.geometry import Geometry, Triple, Widths, steps, triple
-from tinsmith.kernels.window.mixed import Mixed, group_ids, over_groups, pack_mixed, plan_mixed
-from tinsmith.kernels.window.order import PanelPlace, each_panel
-from tinsmith.kernels.window.tiles import Panels, Sink, bands, panels, tiling
-from tinsmith.kernels.window.weights import ChannelBlocks, channel_blocks, pack_bias, pack_groups
+from tinsmith.kernels.window.convolve import convolve
+from tinsmith.kernels.window.direct import EFFICIENCY
+from tinsmith.kernels.window.geometry import Geometry, Triple, Widths, image_of, triple
+from tinsmith.kernels.window.mixed import Mixed, group_ids, plan_mixed
+from tinsmith.kernels.window.panels import PanelPlace, Tiles, each_panel
+from tinsmith.kernels.window.site import constants_of
+from tinsmith.kernels.window.tiles import Sink, bands, panels, tiling
+from tinsmith.kernels.window.ways import Blocked, Way, blocked
+from tinsmith.kernels.window.weights import channel_blocks, pack_bias
 from tinsmith.ops.conv import transposed_window
 from tinsmith.records import dataclass
 
@@ -137,10 +134,9 @@ def axes_of(site: Site) -> Axes:
     return Axes(geo, tuple(tuple(axis_phases(*of)) for of in each), triple(gaps))
 
 
-def phases(site: Site, exact: bool = False) -> Phases:
-    """The phases of a ConvTranspose site, or Skip. Where it is `exact`, no weight is multiplied by
-    what lies around the input."""
-    found = axes_of(site)
+def phases(found: Axes, exact: bool = False) -> Phases:
+    """The phases of a transposed convolution. Where it is `exact`, no weight is multiplied by what
+    lies around the input."""
     geo, gaps, axes = found.geometry, found.gaps, found.phases
     if exact:
         each = zip(axes, geo.size, geo.stride, gaps, strict=True)
@@ -162,88 +158,43 @@ def phases(site: Site, exact: bool = False) -> Phases:
 @kernel("ConvTranspose", Tier.SHAPED, dtypes="float32")
 def conv_transposed(site: Site) -> Choice:
     """Transposed convolution as one direct convolution for each phase of the stride."""
-    w = site.const(1, "the weights")
-    bias = site.const(2, "the bias") if site.has(2) else None
+    axes = axes_of(site)
+    conv = constants_of(site, axes.geometry)
+    w, widths, target = conv.weights, conv.widths, site.target
     # Zeros around x times infinity are NaN. Numbers stand for weights that only a run knows.
-    exact = w.dtype != np.float32 or not are_finite(w)
-    plan, width, groups = phases(site, exact), block_of(site.target), site.attr("group")
+    plan = phases(axes, exact=w.dtype != np.float32 or not are_finite(w))
     geo = plan.geometry
-    widths = Widths(groups, geo.channels // groups, geo.out_channels // groups)
     largest = max(plan.groups, key=lambda g: prod(g.out) * prod(g.kernel))
-    way = _way(site.target, widths, largest)
+    way = _way(target, widths, largest)
     cut = way.panels
     depth = way.depth * max(1, prod(largest.kernel))
-    flops = 2.0 * width * way.cost / prod(largest.out[1:]) * geo.batch * plan.products
-    tile = tiling(site.target, *largest.out[1:], cut.main if cut.count else cut.tail, depth)
-    count = bands(geo.batch * way.sides * cut.total, tile.most_bands, flops=flops)
-    packed = [Packed("weights", _pack, (w, widths, plan, way), fits=are_finite)]
-    packed.append(Packed("phases", _table, (plan,)))
-    packed.append(packed_table("groups", way.ids()))
-    if bias is not None:
-        packed.append(Packed("bias", pack_bias, (bias, cut, way.sides)))
-    halo = tuple(zip(geo.begin, plan.after, strict=True))[3 - geo.rank :]
-    return Choice(
-        cost=site.target.time(flops, traffic(geo, w.size), EFFICIENCY),
-        reads=site.reads_first(Layout(width, halo), Layout(width)),
-        writes=(Layout(width),),
-        phases=one_phase(
-            way.sides * cut.total * geo.batch * count,
-            lambda em: emit_transposed(em, plan, way, count),
-        ),
-        packed=tuple(packed),
+    each = cut.cost * (widths.groups * way.depth if isinstance(way, Blocked) else 1)
+    flops = 2.0 * conv.width * each / prod(largest.out[1:]) * geo.batch * plan.products
+    tile = tiling(target, *largest.out[1:], way.lanes, depth)
+    ids = group_ids(way) if isinstance(way, Mixed) else np.zeros(0, np.int32)
+    sets = geo.batch * way.groups * cut.total
+    count = bands(sets, tile.most_bands, flops=flops)
+    return conv.choice(
+        conv.time(flops, EFFICIENCY),
+        one_phase(sets * count, lambda em: emit_transposed(em, plan, way, count)),
+        [
+            Packed("weights", _pack, (w, widths, plan, way), fits=are_finite),
+            Packed("phases", _table, (plan,)),
+            packed_table("groups", ids),
+            *conv.packed_bias(pack_bias, cut, way.groups),
+        ],
+        halo=tuple(zip(geo.begin, plan.after, strict=True))[3 - geo.rank :],
         detail=f"tile {tile}x{cut}, {sum(len(g.members) for g in plan.groups)} phases",
     )
-
-
-@dataclass(frozen=True)
-class Way:
-    """How the channels of one phase are reduced: by blocks, or with groups that share vectors.
-
-    `sides` groups lie side by side, each in `panels` of its own; `stored` is the packed weights
-    of an output lane for each tap; `cost` is in vector multiply-adds a tap.
-    """
-
-    panels: Panels
-    sides: int
-    depth: int
-    stored: int
-    cost: float
-    blocks: ChannelBlocks | None = None
-    mixed: Mixed | None = None
-
-    @property
-    def tap(self) -> int:
-        """Packed weights of one tap."""
-        lanes = self.panels.count * sum(self.panels.main) + sum(self.panels.tail)
-        return self.sides * lanes * self.stored
-
-    def pack(self, w: np.ndarray) -> np.ndarray:
-        """The weights [K, C/group, *taps] of one phase."""
-        if self.mixed is not None:
-            return pack_mixed(w, self.mixed)
-        assert self.blocks is not None
-        return pack_groups(w, self.panels, self.blocks, self.sides)
-
-    def ids(self) -> np.ndarray:
-        return np.zeros(0, np.int32) if self.mixed is None else group_ids(self.mixed)
-
-    def reduction(self, em: Emit, geo: Geometry, at: PanelPlace) -> Reduction:
-        if self.mixed is not None:
-            return over_groups(em, geo, self.mixed, at, em.packed[2])
-        assert self.blocks is not None
-        return over_blocks(em, geo, self.blocks, at.lanes)
 
 
 def _way(target: Target, widths: Widths, largest: Group) -> Way:
     width, taps, (_, rows, cols) = block_of(target), prod(largest.kernel), largest.out
     if widths.groups > 1 and (widths.inputs % width or widths.outputs % width):
-        plan = plan_mixed(target, widths, rows, cols, max(1, taps))
-        return Way(plan.panels, 1, plan.depth, plan.depth, plan.panels.cost, mixed=plan)
+        return plan_mixed(target, widths, rows, cols, max(1, taps))
     blocks = channel_blocks(widths.inputs, width)
     cut = panels(target, widths.outputs, rows, cols, blocks.padded * max(1, taps))
-    cost = cut.cost * widths.groups * blocks.padded
-    stored = blocks.count * blocks.stored
-    return Way(cut, widths.groups, blocks.padded, stored, cost, blocks)
+    return blocked(cut, blocks, widths.groups)
 
 
 def _pack(w: np.ndarray, widths: Widths, plan: Phases, way: Way) -> np.ndarray:
@@ -272,52 +223,44 @@ def _table(plan: Phases) -> np.ndarray:
 
 def emit_transposed(em: Emit, plan: Phases, way: Way, count: int) -> None:
     """Tiles are (group, panel, batch, band); each does its band of every phase."""
-    source, geo = em.input(0), plan.geometry
-    batch, plane, _ = steps(source.spec, geo.rank)
-    beside = way.blocks.count * plane if way.blocks else 0
+    geo = plan.geometry
+    image = image_of(em.input(0), geo)
+    beside = way.blocks.count * image.plane if isinstance(way, Blocked) else 0
 
     def body(at: PanelPlace) -> None:
-        x = source.pointer + at.n * batch + at.group * beside
-        sink = Sink(em, geo).at(at.n, at.block)
+        x = image.pointer + at.n * image.batch + at.group * beside
+        sink = Sink(em, geo).at(at.n, at.panel.block)
         weights, table = em.packed[0], em.packed[1]
         for group in plan.groups:
-            _emit_group(em, plan, way, group, at, x, weights, table, sink)
-            weights += len(group.members) * prod(group.kernel) * way.tap
+            here = replace(em, packed=(weights, table, *em.packed[2:]))
+            _emit_group(here, plan, way, group, at, x, sink)
+            weights += len(group.members) * prod(group.kernel) * way.rows * way.stored
             table += len(group.members) * 6
 
-    each_panel(em, way.panels, geo.batch, count, way.sides, body)
+    each_panel(em, way.panels, way.groups, Tiles(geo.batch, count), body)
 
 
 def _emit_group(
-    em: Emit,
-    plan: Phases,
-    way: Way,
-    group: Group,
-    at: PanelPlace,
-    x: Ptr,
-    weights: Ptr,
-    table: Ptr,
-    sink: Sink,
+    em: Emit, plan: Phases, way: Way, group: Group, at: PanelPlace, x: Ptr, sink: Sink
 ) -> None:
     """A band of each phase of a group, whose weights and rows of the table begin here."""
-    b, source, geo, taps = em.b, em.input(0), plan.geometry, prod(group.kernel)
-    step = steps(source.spec, geo.rank)[2]
+    geo, tap = plan.geometry, way.rows * way.stored
+    step = image_of(em.input(0), geo).step
     sub = replace(geo, out=group.out, kernel=group.kernel, stride=(1, 1, 1), dilation=plan.dilation)
 
     def phase(member: Val | int, row: Sequence[Val | int]) -> None:
         corner = x
         for first, distance in zip(row[3:], step, strict=True):
             corner = corner + first * distance
-        w = weights + member * (taps * way.tap) + at.channel * (way.stored * taps)
-        bias = em.packed[3] + at.channel if len(em.packed) > 3 else None
+        weights = em.packed[0] + member * (prod(group.kernel) * tap)
+        sums = way.sums(replace(em, packed=(weights, *em.packed[2:])), sub, at.panel)
         to = sink.at(0, 0, *row[:3])
-        reduce = way.reduction(em, sub, at)
-        convolve(em, sub, at, corner, w, bias, to, way.depth * taps, reduce, geo.stride)
+        convolve(em, sub, at.band, sums, corner, Sink(to.em, geo, to.block, geo.stride))
 
     if len(group.members) == 1:
         (member,) = group.members
         phase(0, [*(p.at for p in member), *(p.first for p in member)])
     else:
-        with b.loop(0, len(group.members)) as m:
-            line = table + m * 6
+        with em.b.loop(0, len(group.members)) as m:
+            line = em.packed[1] + m * 6
             phase(m, [(line + i).load() for i in range(6)])

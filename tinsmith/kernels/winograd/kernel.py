@@ -18,11 +18,11 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.amx.weights import can_be_split, need_halves
-from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.moderate import are_moderate
 from tinsmith.kernels.narrow import EVENLY, need_words
 from tinsmith.kernels.stages import Stage, stage
-from tinsmith.kernels.window.geometry import Geometry, conv_geometry
+from tinsmith.kernels.window.geometry import Geometry
+from tinsmith.kernels.window.site import ConvSite, dense_site
 from tinsmith.kernels.window.weights import padded_bias
 from tinsmith.kernels.winograd import halves
 from tinsmith.kernels.winograd.choose import algorithms, best_plan, taps_plan
@@ -72,10 +72,8 @@ def winograd_taps(site: Site) -> list[Choice]:
 def choices(site: Site, precision: str, words: bool = False, of_taps: bool = False) -> list[Choice]:
     """One choice for each algorithm whose error growth `precision` allows. `words`: with weights of
     24 bits (`kernels/narrow.py`); `of_taps`: with weights kept as taps (`taps.py`)."""
-    geo = plane_geometry(site)
-    w = site.const(1, "the weights")
-    width = block_of(site.target)
-    frames = None
+    conv = plane_site(site)
+    geo, w, width, frames = conv.geo, conv.weights, conv.width, None
     if geo.channels < width or geo.out_channels < width:
         raise Skip(f"{geo.channels} to {geo.out_channels} channels do not fill blocks of {width}")
     found = algorithms(geo, precision)
@@ -103,7 +101,7 @@ def choices(site: Site, precision: str, words: bool = False, of_taps: bool = Fal
             made = best_plan(target, geo, width, rows, cols, threads, halved, words)
         if made is not None:
             plan = replace(made[0], frames=frames)
-            offered.append(choice(site, plan, planes, made[1], Layout(width, plan.halo)))
+            offered.append(choice(conv, plan, planes, made[1]))
     if not offered:
         raise Skip("the sums of so many tiles do not stay in the first-level cache")
     return offered
@@ -138,15 +136,14 @@ def planes(w: Array, plan: Plan) -> Array:
     return padded.swapaxes(1, 2).reshape(len(w), plan.geo.channels, high, wide)
 
 
-def plane_geometry(site: Site) -> Geometry:
-    """The geometry of a convolution that may have an algorithm: no groups, and no stride together
-    with dilation. Raises Skip for others."""
-    if site.attr("group") != 1:
-        raise Skip(f"group is {site.attr('group')}")
-    geo = conv_geometry(site)
+def plane_site(site: Site) -> ConvSite:
+    """A convolution that may have an algorithm: no groups, and no stride together with dilation.
+    Raises Skip for others."""
+    conv = dense_site(site)
+    geo = conv.geo
     if max(geo.dilation[1:]) > 1 and max(geo.stride[1:]) > 1:
         raise Skip(f"stride {geo.stride[3 - geo.rank :]} with dilation")
-    return geo
+    return conv
 
 
 def is_normal(w: Array) -> bool:
@@ -213,18 +210,16 @@ class Rooms:
 
 
 def choice(
-    site: Site, plan: Plan, turn: Turn, seconds: float, read: Layout, rooms: Rooms | None = None
+    conv: ConvSite, plan: Plan, turn: Turn, seconds: float, rooms: Rooms | None = None
 ) -> Choice:
     """The choice for a plan. `turn` converts the site's weights to those of the plan's two axes."""
     rooms = rooms or Rooms()
-    bias = site.const(2, "the bias") if site.has(2) else None
     own = 4 * plan.edge + CONFIGURATION * plan.halves
-    return Choice(
-        cost=seconds,
-        reads=site.reads_first(read, Layout(plan.width)),
-        writes=(Layout(plan.width),),
-        phases=phases(plan, rooms),
-        packed=constants(plan, site.const(1, "the weights"), turn, bias),
+    return conv.choice(
+        seconds,
+        phases(plan, rooms),
+        constants(plan, conv.weights, turn, conv.bias),
+        plan.halo,
         workspace=own if plan.whole else 4 * plan.size + own,
         scratch=4 * plan.size if plan.whole else 0,
         detail=str(plan),

@@ -14,7 +14,7 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.layout import LINE
-from tinsmith.kernels.window.contract import Fetch, Level, contract
+from tinsmith.kernels.window.contract import Contraction, Fetch, Level, contract
 from tinsmith.kernels.winograd.fetch import Prefetch
 from tinsmith.kernels.winograd.plan import Plan
 
@@ -93,10 +93,8 @@ def _sums(
     levels = [Level(channels.count, plan.tiles * plan.width, rows * sum(lanes))]
     start = [b.zero(F32.x(plan.width))] * (size * vectors)
     pixels = [p * plan.width for p in range(size)]
-    sums = contract(
-        b, x, w, start, pixels, lanes, levels, channels.of(b), channels.step, fetch=fetch,
-        words=plan.words,
-    )  # fmt: skip
+    it = Contraction(lanes, channels, levels, words=plan.words)
+    sums = contract(b, it, x, w, start, pixels, fetch)
     if not plan.words:
         return sums
     powers = narrow.powers(w, plan.depth, sum(lanes), lanes)

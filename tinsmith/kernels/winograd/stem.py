@@ -19,10 +19,10 @@ import numpy as np
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32, I1
 from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, View, kernel
-from tinsmith.kernels.layout import PLAIN, Layout, Spec, block_of, spec_of
+from tinsmith.kernels.layout import PLAIN, Layout, Spec, spec_of
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.winograd.choose import algorithms, best_plan
-from tinsmith.kernels.winograd.kernel import Rooms, choice, need_normal, plane_geometry, why_not
+from tinsmith.kernels.winograd.kernel import Rooms, choice, need_normal, plane_site, why_not
 from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.weights import Array
 
@@ -32,9 +32,8 @@ MOST_CHANNELS = 4  # input channels (images have 1 to 4); estimated
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
 def winograd_stem(site: Site) -> list[Choice]:
     """Winograd convolution of a plain image with few channels at stride 2, by space to depth."""
-    geo = plane_geometry(site)
-    w = site.const(1, "the weights")
-    width = block_of(site.target)
+    conv = plane_site(site)
+    geo, width = conv.geo, conv.width
     if geo.rank != 2 or geo.stride != (1, 2, 2):
         raise Skip(f"stride is {'x'.join(map(str, geo.stride[3 - geo.rank :]))}, 2x2 is needed")
     if geo.channels > MOST_CHANNELS:
@@ -45,22 +44,25 @@ def winograd_stem(site: Site) -> list[Choice]:
     found = algorithms(halved, site.precision)
     if not found:
         raise Skip(why_not(halved, site.precision))
-    need_normal(w)
+    need_normal(conv.weights)
     choices = []
     for rows, cols in found:
         plan, seconds = best_plan(site.target, halved, width, rows, cols, site.threads)
         image = spec_of(np.float32, half_dims(plan), Layout(width))
         copied = site.target.time(0, 8.0 * prod(geo.size) * geo.channels * geo.batch + image.nbytes)
         rooms = Rooms(lambda em, image=image: View(em.scratch.cast(F32), image), image.size)
-        made = choice(site, plan, fold, seconds + copied, PLAIN, rooms)
+        made = choice(conv, plan, fold, seconds + copied, rooms)
         copy = Phase(
             geo.batch * image.spatial[0], lambda em, image=image: emit_halves(em, geo, image)
         )
         choices.append(
             replace(
-                made, phases=(copy, *made.phases), scratch=made.scratch + image.nbytes,
+                made,
+                reads=(PLAIN, *made.reads[1:]),
+                phases=(copy, *made.phases),
+                scratch=made.scratch + image.nbytes,
             )
-        )  # fmt: skip
+        )
     return choices
 
 

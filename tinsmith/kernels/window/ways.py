@@ -1,0 +1,153 @@
+"""How a panel of output channels adds up what it reads: a group's own blocks of input channels, or
+(`mixed.py`) every group that its vectors touch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.target import Target
+from tinsmith.kernels._kernel import Emit
+from tinsmith.kernels.window.contract import (
+    HERE,
+    Contraction,
+    Fetch,
+    Level,
+    Tap,
+    bias_at,
+    contract,
+)
+from tinsmith.kernels.window.geometry import Geometry, Triple, image_of
+from tinsmith.kernels.window.panels import Panel
+from tinsmith.kernels.window.tiles import Panels
+from tinsmith.kernels.window.weights import ChannelBlocks, pack_groups
+from tinsmith.records import dataclass
+
+SPARE = 4
+"""Vector registers beside those of sums and weights, where taps share what they
+read (estimated)."""
+
+Reduction = Callable[[Ptr, Ptr, list[Val], "list[Val | int]", "Fetch | None"], list[Val]]
+"""Adds all products of a tile: from its first input, its first weights, the accumulators, the
+offsets of its pixels from the first one, and what to prefetch meanwhile."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What the outputs of one panel are: its vectors, where its weights and its bias are, how
+    products are added, and how many (`depth`) an output has."""
+
+    lanes: tuple[int, ...]
+    weights: Ptr
+    bias: Ptr | None
+    reduce: Reduction
+    depth: int
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the channels of a convolution are reduced: `groups` lie side by side, each in `panels` of
+    its own; an output has `depth` products for each tap, and its lane as many as `stored` packed
+    weights. The packed arrays begin with the weights and end with the bias, if there is one."""
+
+    panels: Panels
+    groups: int
+    depth: int
+    stored: int
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """Those of most panels."""
+        return self.panels.main if self.panels.count else self.panels.tail
+
+    @property
+    def rows(self) -> int:
+        """Output lanes of all panels."""
+        cut = self.panels
+        return self.groups * (cut.count * sum(cut.main) + sum(cut.tail))
+
+    def pack(self, w: np.ndarray) -> np.ndarray:
+        """The weights [outputs, inputs of a group, *taps] as panels read them, flat."""
+        raise NotImplementedError
+
+    def reduction(self, em: Emit, geo: Geometry, panel: Panel) -> Reduction:
+        raise NotImplementedError
+
+    def sums(self, em: Emit, geo: Geometry, panel: Panel) -> Sums:
+        """What a panel computes; its channel is counted in lanes of all packed panels."""
+        weights = em.packed[0] + panel.channel * (self.stored * geo.taps)
+        reduce = self.reduction(em, geo, panel)
+        bias = bias_at(em, panel.channel)
+        return Sums(panel.lanes, weights, bias, reduce, self.depth * geo.taps)
+
+
+@dataclass(frozen=True)
+class Blocked(Way):
+    """Each group's channels fill `blocks` of their own. A pixel is prefetched `early` blocks before
+    its turn."""
+
+    blocks: ChannelBlocks
+    early: int = 0
+
+    def pack(self, w: np.ndarray) -> np.ndarray:
+        return pack_groups(w, self.panels, self.blocks, self.groups)
+
+    def reduction(self, em: Emit, geo: Geometry, panel: Panel) -> Reduction:
+        return over_blocks(em, geo, self.blocks, panel.lanes, self.early)
+
+
+def blocked(cut: Panels, blocks: ChannelBlocks, groups: int = 1, early: int = 0) -> Blocked:
+    return Blocked(cut, groups, blocks.padded, blocks.count * blocks.stored, blocks, early)
+
+
+def over_blocks(
+    em: Emit,
+    geo: Geometry,
+    blocks: ChannelBlocks,
+    lanes: tuple[int, ...],
+    early: int = 0,
+    sides: int = 1,
+) -> Reduction:
+    """The reduction over channel blocks, taps, and the channels of a block, outermost first. Pixels
+    are prefetched `early` blocks before their turn. With `sides`, a channel is that of so many
+    groups side by side."""
+    image = image_of(em.input(0), geo)
+    stored = blocks.stored * sum(lanes)
+    levels = [Level(blocks.count, image.plane, geo.taps * stored)]
+    levels += tap_levels(geo, image.step, stored)
+
+    def reduce(
+        x: Ptr, w: Ptr, acc: list[Val], pixels: list[Val | int], fetch: Fetch | None
+    ) -> list[Val]:
+        outer, taps, channels = levels, HERE, blocks
+        if sides > 1 and _share_reads(em.target, levels[-1], pixels, lanes):
+            last, outer, channels = levels[-1], levels[:-1], replace(blocks, step=1)
+            assert isinstance(last.count, int)
+            taps = tuple(Tap(k * last.input, k * last.weights) for k in range(last.count))
+        it = Contraction(lanes, channels, outer, sides, sides, taps, early=early * image.plane)
+        return contract(em.b, it, x, w, acc, pixels, fetch)
+
+    return reduce
+
+
+def _share_reads(
+    target: Target, last: Level, pixels: Sequence[Val | int], lanes: tuple[int, ...]
+) -> bool:
+    """Whether taps of a row see each other's pixels, and registers hold the weights of all."""
+    if not isinstance(last.count, int) or not all(isinstance(p, int) for p in pixels):
+        return False
+    places = {p + k * last.input for p in pixels for k in range(last.count)}  # type: ignore[operator]
+    registers = len(lanes) * (len(pixels) + last.count)
+    return len(places) < len(pixels) * last.count and registers <= target.registers - SPARE
+
+
+def tap_levels(geo: Geometry, step: Triple, stored: int) -> list[Level]:
+    """The loops over taps, each of which has `stored` weights."""
+    return [
+        Level(geo.kernel[i], geo.dilation[i] * step[i], prod(geo.kernel[i + 1 :]) * stored)
+        for i in range(3)
+    ]
