@@ -180,7 +180,7 @@ def Slice(x, starts, ends, axes=None, steps=None):
     [0, size] for a positive step, to [0, size - 1] and [-1, size - 1] for a negative one.
     """
     for start, end, axis, step in _cuts(starts, ends, axes, steps):
-        need_data(step, f"the step of axis {axis} is 0")
+        need_data(step, f"a step is 0, that of axis {axis}")
         places = slice_range(start, end, step, x.shape[axis])
         index: list[Any] = [slice(None)] * x.ndim
         stop = None if places.stop < 0 else places.stop

@@ -43,7 +43,7 @@ class GatherChannels:
         for node in moves:
             regions.add(node, moves)
             for v, picked in zip(node.outputs, _picked(node) or [], strict=True):
-                origins = [(node.inputs[i], c) for i, places in picked for c in places]
+                origins = [(node.inputs[i], int(c)) for i, places in picked for c in places]
                 lanes[v] = [lanes[x][c] if x in lanes else (x, c) for x, c in origins if x]
         convolved = _convolved(graph) if moves else set()
         wanted = {regions.find(n) for n in moves if _between_convolutions(n, convolved)}
