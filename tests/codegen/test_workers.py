@@ -201,3 +201,18 @@ print(caught)
 
 def test_interrupts_leave_no_thread_waiting() -> None:
     assert int(run(INTERRUPTED)) > 100
+
+
+def test_an_import_that_was_interrupted_stops_no_other(tmp_path, monkeypatch) -> None:
+    """Ctrl-C in `importlib` may leave the lock of all imports with the thread that it struck."""
+    import _imp
+
+    (tmp_path / "imported_by_a_worker.py").write_text("found = 7\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    _imp.acquire_lock()
+    try:
+        call = begin(lambda: __import__("imported_by_a_worker").found)
+        assert call.result() == 7
+    finally:
+        if _imp.lock_held():
+            _imp.release_lock()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
+from _imp import lock_held, release_lock
 from _thread import LockType, allocate_lock, start_new_thread
 from collections import deque
 from collections.abc import Callable
@@ -72,6 +73,7 @@ class Call(Generic[T]):
 
     def wait(self) -> None:
         """Wait until it has ended."""
+        free_imports()
         with self._done:
             pass
 
@@ -81,6 +83,16 @@ class Call(Generic[T]):
         if self._error is not None:
             raise self._error
         return cast("T", self._value)
+
+
+def free_imports() -> None:
+    """Give back the lock of all imports, if this thread has it although it imports nothing: Ctrl-C
+    inside `importlib` may leave it taken, and another thread that imports then waits for ever."""
+    while lock_held():
+        try:
+            release_lock()
+        except RuntimeError:  # another thread has it, which is importing
+            return
 
 
 class _Line:
@@ -143,6 +155,7 @@ class Workers:
     def close(self) -> None:
         """Cancel the calls that have not begun, and wait until the others have ended."""
         self._line.close()
+        free_imports()
         for end in list(self._line.ends):  # a thread that is still to come begins no call
             with end:
                 pass
