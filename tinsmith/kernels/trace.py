@@ -329,8 +329,10 @@ def is_whole(value: Value | None) -> bool:
         value = node.inputs[0] if node.inputs else None
         if node.op.name == "Cast" and value is not None and value.dtype.kind in "iu":
             return True
-        sources = {p.source for m in moves_of(node) if m for p in m.parts}
-        if node.op.name != "Sub" and sources != {0}:
+        moves = [m for m in moves_of(node) if m is not None]
+        if any(m.fill is not None and m.fill % 1 for m in moves):
+            return False
+        if node.op.name != "Sub" and {p.source for m in moves for p in m.parts} != {0}:
             return False
     return False
 

@@ -130,6 +130,8 @@ def _cut_of(node: Node) -> tuple[Value, int, list[range]] | None:
         cut = move.parts[0].cut(x.dims) if move and len(move.parts) == 1 else None
         if cut is None or not isinstance(cut[1], range) or cut[1].step != 1:
             return None
+        if cut[1].start < 0 or cut[1].stop > x.dims[cut[0]]:  # what lies outside is filled
+            return None
         cuts.append(cut)
     axes = {axis for axis, _ in cuts}
     return (x, axes.pop(), [places for _, places in cuts]) if len(axes) == 1 else None

@@ -183,9 +183,10 @@ def gather_constant(site: Site) -> Choice:
     if site.input(1).const is None:
         raise Skip("the indices are computed: one out of range could not be reported")
     cut = moved(site)[0].parts[0].cut(x.dims)
-    assert cut is not None
+    if cut is None or cut[1] is None:
+        return copies(site)
     axis, indices = cut
-    offsets = indices * prod(x.dims[axis + 1 :])
+    offsets = np.asarray(indices) * prod(x.dims[axis + 1 :])
     return _gather(
         site, axis, len(indices), lambda em, k: (em.packed[0] + k).load(), each=2e-9,
         reads=(PLAIN, None), packed=(packed_table("offsets", offsets),),
