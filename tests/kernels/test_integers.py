@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -174,15 +175,12 @@ def test_machines_have_their_instructions(op, isa, instruction):
 
 def assembled(op, target):
     """(lanes of whole vectors, assembly) of the phase that multiplies."""
-    import llvmlite.binding as llvm
-
     from tests.kernels.harness import one_node, site_of
+    from tinsmith.codegen.jit import assembly
     from tinsmith.kernels._kernel import KERNELS
     from tinsmith.kernels.build import build_phase
     from tinsmith.kernels.layout import block_of, spec_of
 
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
     arrays = [ends("uint8", 40, 64), ends("int8", 64, 96)]
     if op == "ConvInteger":
         arrays = [ends("uint8", 1, 64, 14, 14), ends("int8", 64, 64, 3, 3)]
@@ -193,11 +191,19 @@ def assembled(op, target):
     writes = [spec_of(site.out.dtype, site.out.dims, choice.writes[0])]
     dtypes = [p.make().dtype for p in choice.packed]
     code = build_phase(site, choice, len(choice.phases) - 1, reads, writes, dtypes)
-    module = llvm.parse_assembly(code.text)
-    module.verify()
-    kind = llvm.Target.from_triple(target.triple)
-    machine = kind.create_target_machine(cpu=target.cpu, features=target.features, opt=3)
-    yield block_of(target), machine.emit_assembly(module)
+    yield block_of(target), assembly(code.text, target)
+
+
+STACK = re.compile(r".*%[xyz]mm.*\(%r[sb]p.*")
+FEW = [isa for isa in ISAS if level(isa).registers == 16 or level(isa).has_byte_products]
+
+
+@pytest.mark.parametrize("isa", FEW)
+@pytest.mark.parametrize("op", ["MatMulInteger", "ConvInteger"])
+def test_no_sums_lie_on_the_stack(op, isa):
+    """LLVM would add products of several k before it adds them to their sums."""
+    for _, text in assembled(op, level(isa)):
+        assert STACK.findall(text) == []
 
 
 def test_the_fastest_row_that_a_machine_has_is_taken():
