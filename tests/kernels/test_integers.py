@@ -9,10 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import tinsmith as ts
 from tests.kernels.harness import check, level_param, levels
+from tinsmith import ops
 from tinsmith.codegen import products
 from tinsmith.codegen.products import PRODUCTS, product_of, spelled
 from tinsmith.codegen.target import ISAS, level
+from tinsmith.graph import Graph, Type
+from tinsmith.ops.control import run_graph
 
 RNG = np.random.default_rng(17)
 SIGNS = list(itertools.product(("uint8", "int8"), repeat=2))
@@ -224,3 +228,40 @@ def test_lanes_are_groups_in_the_order_of_k():
         got = back.reshape(*lanes.shape, row.group).transpose(0, 2, 1).reshape(-1, 3)
         np.testing.assert_array_equal(got[:7], w)
         assert not got[7:].any()
+
+
+# ---- threads
+
+KERNEL = {"MatMulInteger": "matmul_integer", "ConvInteger": "conv_integer"}
+TOGETHER = [
+    ("MatMulInteger", (67, 1031), (1031, 259), {}),
+    ("MatMulInteger", (1, 4099), (4099, 515), {}),
+    ("MatMulInteger", (3, 65, 130), (3, 130, 77), {}),
+    ("MatMulInteger", (1035, 66), (66, 133), {}),
+    ("ConvInteger", (1, 19, 61, 59), (37, 19, 3, 3), {"pad": (1, 0, 0, 2), "stride": (2, 1)}),
+    ("ConvInteger", (2, 30, 41, 23), (42, 10, 3, 2), {"group": 3, "dilation": (2, 1)}),
+    ("ConvInteger", (1, 130, 27, 29), (70, 130, 1, 1), {}),
+]
+
+
+@pytest.mark.parametrize("constant", [True, False], ids=["constant", "computed"])
+@pytest.mark.parametrize("case", range(len(TOGETHER)))
+def test_two_threads_together(case, constant):
+    """Operands are new at every call: what a thread finds of the last one is wrong."""
+    op, left, right, attrs = TOGETHER[case]
+    signs = SIGNS[(case + constant) % 4]
+    graph, many = Graph("g"), right[-1 if op == "MatMulInteger" else 0]
+    a = graph.input("a", Type(np.dtype(signs[0]), left))
+    if constant:
+        b = graph.const(ends(signs[1], *right), "b")
+    else:
+        b = graph.input("b", Type(np.dtype(signs[1]), right))
+    zeros = [graph.const(z, "z") for z in (ends(signs[0]), ends(signs[1], many))]
+    graph.outputs.append(getattr(ops, op)(a, b, *zeros, **attrs))
+    net = ts.compile(graph.clone(), threads=2, cache=False)
+    plan = net.program().plan
+    (step,) = (step for step in plan.steps if step.kernel == KERNEL[op])
+    assert plan.threads == 2 and max(call.tiles for call in step.calls) > 1
+    for _ in range(5):
+        feeds = [ends(v.dtype, *v.dims) for v in graph.inputs]
+        np.testing.assert_array_equal(net(*feeds), run_graph(graph, feeds)[0])
