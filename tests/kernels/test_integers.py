@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import tinsmith as ts
 from tests.kernels.harness import check, level_param, levels
+from tinsmith import ops
 from tinsmith.codegen import products
 from tinsmith.codegen.products import PRODUCTS, product_of, spelled
 from tinsmith.codegen.target import ISAS, level
+from tinsmith.graph import Graph, Type
+from tinsmith.ops.control import run_graph
 
 RNG = np.random.default_rng(17)
 SIGNS = list(itertools.product(("uint8", "int8"), repeat=2))
@@ -174,15 +179,12 @@ def test_machines_have_their_instructions(op, isa, instruction):
 
 def assembled(op, target):
     """(lanes of whole vectors, assembly) of the phase that multiplies."""
-    import llvmlite.binding as llvm
-
     from tests.kernels.harness import one_node, site_of
+    from tinsmith.codegen.jit import assembly
     from tinsmith.kernels._kernel import KERNELS
     from tinsmith.kernels.build import build_phase
     from tinsmith.kernels.layout import block_of, spec_of
 
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
     arrays = [ends("uint8", 40, 64), ends("int8", 64, 96)]
     if op == "ConvInteger":
         arrays = [ends("uint8", 1, 64, 14, 14), ends("int8", 64, 64, 3, 3)]
@@ -193,11 +195,19 @@ def assembled(op, target):
     writes = [spec_of(site.out.dtype, site.out.dims, choice.writes[0])]
     dtypes = [p.make().dtype for p in choice.packed]
     code = build_phase(site, choice, len(choice.phases) - 1, reads, writes, dtypes)
-    module = llvm.parse_assembly(code.text)
-    module.verify()
-    kind = llvm.Target.from_triple(target.triple)
-    machine = kind.create_target_machine(cpu=target.cpu, features=target.features, opt=3)
-    yield block_of(target), machine.emit_assembly(module)
+    yield block_of(target), assembly(code.text, target)
+
+
+STACK = re.compile(r".*%[xyz]mm.*\(%r[sb]p.*")
+FEW = [isa for isa in ISAS if level(isa).registers == 16 or level(isa).has_byte_products]
+
+
+@pytest.mark.parametrize("isa", FEW)
+@pytest.mark.parametrize("op", ["MatMulInteger", "ConvInteger"])
+def test_no_sums_lie_on_the_stack(op, isa):
+    """LLVM would add products of several k before it adds them to their sums."""
+    for _, text in assembled(op, level(isa)):
+        assert STACK.findall(text) == []
 
 
 def test_the_fastest_row_that_a_machine_has_is_taken():
@@ -218,3 +228,40 @@ def test_lanes_are_groups_in_the_order_of_k():
         got = back.reshape(*lanes.shape, row.group).transpose(0, 2, 1).reshape(-1, 3)
         np.testing.assert_array_equal(got[:7], w)
         assert not got[7:].any()
+
+
+# ---- threads
+
+KERNEL = {"MatMulInteger": "matmul_integer", "ConvInteger": "conv_integer"}
+TOGETHER = [
+    ("MatMulInteger", (67, 1031), (1031, 259), {}),
+    ("MatMulInteger", (1, 4099), (4099, 515), {}),
+    ("MatMulInteger", (3, 65, 130), (3, 130, 77), {}),
+    ("MatMulInteger", (1035, 66), (66, 133), {}),
+    ("ConvInteger", (1, 19, 61, 59), (37, 19, 3, 3), {"pad": (1, 0, 0, 2), "stride": (2, 1)}),
+    ("ConvInteger", (2, 30, 41, 23), (42, 10, 3, 2), {"group": 3, "dilation": (2, 1)}),
+    ("ConvInteger", (1, 130, 27, 29), (70, 130, 1, 1), {}),
+]
+
+
+@pytest.mark.parametrize("constant", [True, False], ids=["constant", "computed"])
+@pytest.mark.parametrize("case", range(len(TOGETHER)))
+def test_two_threads_together(case, constant):
+    """Operands are new at every call: what a thread finds of the last one is wrong."""
+    op, left, right, attrs = TOGETHER[case]
+    signs = SIGNS[(case + constant) % 4]
+    graph, many = Graph("g"), right[-1 if op == "MatMulInteger" else 0]
+    a = graph.input("a", Type(np.dtype(signs[0]), left))
+    if constant:
+        b = graph.const(ends(signs[1], *right), "b")
+    else:
+        b = graph.input("b", Type(np.dtype(signs[1]), right))
+    zeros = [graph.const(z, "z") for z in (ends(signs[0]), ends(signs[1], many))]
+    graph.outputs.append(getattr(ops, op)(a, b, *zeros, **attrs))
+    net = ts.compile(graph.clone(), threads=2, cache=False)
+    plan = net.program().plan
+    (step,) = (step for step in plan.steps if step.kernel == KERNEL[op])
+    assert plan.threads == 2 and max(call.tiles for call in step.calls) > 1
+    for _ in range(5):
+        feeds = [ends(v.dtype, *v.dims) for v in graph.inputs]
+        np.testing.assert_array_equal(net(*feeds), run_graph(graph, feeds)[0])

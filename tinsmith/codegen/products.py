@@ -88,7 +88,7 @@ class Product:
 
 def fused(acc: Val, x: Val, w: Val) -> Val:
     """One product of each lane: a multiply-add."""
-    return x.fma(w, acc)
+    return x.fma(w, acc).fenced()
 
 
 def spelled(left: Ty, right: Ty) -> Step:
@@ -98,7 +98,7 @@ def spelled(left: Ty, right: Ty) -> Step:
     def step(acc: Val, x: Val, w: Val) -> Val:
         for i in range(BITS // left.bits):
             acc = acc + _element(x, i, left) * _element(w, i, right)
-        return acc
+        return acc.fenced()
 
     return step
 
@@ -124,7 +124,7 @@ VPDPBUSD = {lanes: f"llvm.x86.avx512.vpdpbusd.{BITS * lanes}" for lanes in (4, 8
 def multiply_pairs(acc: Val, x: Val, w: Val) -> Val:
     lanes = acc.ty.lanes
     both = [v.bitcast(I16.x(2 * lanes)) for v in (x, w)]
-    return acc + acc.b.intrinsic(PMADDWD[lanes], acc.ty, both)
+    return (acc + acc.b.intrinsic(PMADDWD[lanes], acc.ty, both)).fenced()
 
 
 def multiply_bytes(acc: Val, x: Val, w: Val) -> Val:

@@ -197,6 +197,14 @@ class Val:
         text = f"{ty} {self.ref}, {ty} {x.ref}, {ty} {y.ref}"
         return self.b.intrinsic(name, self.ty, text=text, params=f"{ty}, {ty}, {ty}")
 
+    def fenced(self) -> Val:
+        """The same; LLVM makes no other sums of it. Where whole numbers are added to a sum one
+        after the other, it adds them up first, and keeps them on the stack meanwhile."""
+        if self.ty.is_float or self.ty.lanes == 1:
+            return self
+        found = self.bitcast(self.ty.of(f"f{self.ty.bits}")).unary("arithmetic.fence")
+        return found.bitcast(self.ty)
+
     def unary(self, name: str) -> Val:
         """An LLVM intrinsic of one operand and equal type, e.g. "sqrt", "fabs", "ctpop"."""
         return self.b.intrinsic(f"llvm.{name}.{self.ty.suffix}", self.ty, [self])

@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.types import U8
 from tinsmith.kernels._kernel import Choice, Emit, Phase, Site
 from tinsmith.kernels.layout import Layout, Spec, spec_of
 from tinsmith.kernels.transpose import transpose
@@ -38,6 +39,7 @@ class RelayoutOp:
 
 
 RELAYOUT = RelayoutOp()
+SQUARES = (1, 4)  # bytes of elements whose squares are transposed
 PART = 32 << 10  # bytes of a tile; estimated
 
 
@@ -50,7 +52,7 @@ def relayout(site: Site, src: Layout, dst: Layout) -> Choice:
     parts = max(1, min(nbytes // PART, prod(dims[2:]) if block else prod(dims)))
     both = [spec_of(dtype, dims, layout) for layout in (src, dst)]
     cost = 0.3e-6 + 1.2 * site.target.time(0, sum(spec.nbytes for spec in both))
-    if dtype.itemsize != 4 and src.block != dst.block and prod(dims[2:]) > 1:
+    if dtype.itemsize not in SQUARES and src.block != dst.block and prod(dims[2:]) > 1:
         cost += 0.25e-9 * max(spec.size for spec in both)  # element by element
     row = _square if block and src.block != dst.block else _straight
     return Choice(
@@ -153,12 +155,14 @@ def _square(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, n:
     plain = (source if to_blocked else target).spec
     channels, step = plain.dims[1], plain.strides[1]
     rest = channels % block
+    if src.elem.nbytes == 1:  # truth values, too
+        src, dst = src.cast(U8), dst.cast(U8)
     mover = _Mover(em, src, dst, to_blocked, block, step, n)
 
     def squares(count: int) -> None:
         if n == 1 and step == 1 and src.elem.nbytes <= 8:
             mover.pixel(count)
-        elif n < block or src.elem.nbytes != 4:
+        elif n < block or src.elem.nbytes not in SQUARES:
             mover.slowly(lo, hi, count)
         else:
             run(b, lo, hi, lambda u: mover.square(b.minimum(u * block, n - block), count))

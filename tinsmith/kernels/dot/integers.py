@@ -1,7 +1,8 @@
 """Matrix products of bytes, exact in int32: the dense skeleton over rows of `codegen/products.py`.
 
-Rows of A are packed into scratch, as elements of the product; so are panels of B, unless it is
-constant: then they are packed while the model is compiled.
+Who computes a panel of rows packs it first, as elements of the product, into memory of its own:
+that takes a hundredth of the time, and what it reads then lies in the first cache. Panels of B are
+packed into scratch, unless it is constant: then they are packed while the model is compiled.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ from tinsmith.kernels.dot.skeleton import (
 from tinsmith.kernels.dot.tiles import Tiling, choose
 from tinsmith.kernels.dot.zeros import Side, known, pack_lanes, pack_table, side_of, taken_off
 from tinsmith.kernels.layout import LINE, lanes_of
-from tinsmith.kernels.sharing import parts_for
 from tinsmith.kernels.walk import Position, Walk, shifted, walk_of
 from tinsmith.records import dataclass
 
@@ -48,8 +48,9 @@ SUMMED = 4  # lanes that sums of rows are computed in, all alike
 
 @dataclass(frozen=True)
 class Plan:
-    """A product of bytes, and where its packed operands lie in scratch: rows of A `stride` lanes
-    apart, then panels of B, then for each B a table of its zero points and sums of columns."""
+    """A product of bytes, and where its packed operands lie: in workspace the rows of A of one
+    tile, `stride` lanes apart, then what `finish_tile` needs; in scratch panels of B, then for each
+    B a table of its zero points and sums of columns."""
 
     problem: Problem
     row: Product
@@ -58,7 +59,6 @@ class Plan:
     left: Side
     right: Side
     each: int  # rows of one matrix of A, which zero points of rows are for
-    rows: int  # of all matrices of A
     matrices: int  # of B
     stride: int
     constant: bool  # B, which is packed beforehand
@@ -70,9 +70,9 @@ class Plan:
         return self.row.depth(self.problem.k)
 
     @property
-    def right_at(self) -> int:
-        """Lanes of scratch before the panels of B."""
-        return -(-self.rows * self.stride // LINE) * LINE
+    def buffer_at(self) -> int:
+        """Lanes of workspace before what `finish_tile` needs."""
+        return -(-self.tiling.rows.size * self.stride // LINE) * LINE
 
     @property
     def panels(self) -> int:
@@ -81,7 +81,7 @@ class Plan:
 
     @property
     def tables_at(self) -> int:
-        return self.right_at + self.matrices * self.panels
+        return self.matrices * self.panels
 
     @property
     def has_table(self) -> bool:
@@ -90,7 +90,7 @@ class Plan:
     @property
     def scratch(self) -> int:
         if self.constant:
-            return 4 * self.right_at
+            return 0
         tables = 2 * self.matrices * self.tiling.columns.padded if self.has_table else 0
         return 4 * (self.tables_at + tables)
 
@@ -117,12 +117,11 @@ def matmul_integer(site: Site) -> Choice:
     cost = target.time(busy, moved, tiling.efficiency) + 1e-7
     cells = grid(target, tiling, row.depth(p.k), cost / p.items, p.items)
     plan = Plan(
-        p, row, tiling, cells, left, right, each, prod(a.dims[:-1]), prod(b.dims[:-2]), stride,
-        w is not None, off_rows, not left.is_zero,
+        p, row, tiling, cells, left, right, each, prod(b.dims[:-2]), stride, w is not None,
+        off_rows, not left.is_zero,
     )  # fmt: skip
     packed = () if w is None else _packed(plan, w, zero)
-    parts = parts_for(plan.rows, cost)
-    phases = [Phase(parts, lambda em: _pack_rows(em, plan, parts), barrier=w is not None)]
+    phases = []
     if w is None:
         panels = plan.matrices * tiling.columns.count
         phases.append(Phase(panels, lambda em: _pack_panels(em, plan)))
@@ -136,7 +135,7 @@ def matmul_integer(site: Site) -> Choice:
         writes=(PLAIN,),
         phases=tuple(phases),
         packed=packed,
-        workspace=buffer_bytes(site, tiling.rows.size, tiling.columns.size),
+        workspace=4 * plan.buffer_at + buffer_bytes(site, tiling.rows.size, tiling.columns.size),
         scratch=plan.scratch,
         detail=f"{row.name}, {tiling}, batch {p.items}",
     )
@@ -161,16 +160,14 @@ def _packed(plan: Plan, w: Array, zero: Array | None) -> tuple[Packed, ...]:
 # ---- packing
 
 
-def _pack_rows(em: Emit, plan: Plan, parts: int) -> None:
-    """Rows of A, in `parts` tiles."""
-    b, group = em.b, plan.row.group
-    source, sink = em.input(0).pointer, em.scratch.cast(plan.left.packed)
-    with b.loop(em.begin, em.end) as t:
-        lo, hi = part(t, parts, plan.rows)
-        with b.loop(lo, hi) as i:
-            zero = plan.left.zeros(em, i % plan.each, 1) if plan.left.centred else None
-            to = (sink + i * (plan.stride * group)).fixed()
-            _pack_row(em, plan, (source + i * plan.problem.k).fixed(), to, zero)
+def _pack_rows(em: Emit, plan: Plan, source: Ptr, row: Position, height: int) -> Ptr:
+    """The rows of A of a tile, packed; `source` is the first row of their matrix."""
+    group, to = plan.row.group, em.workspace.cast(plan.left.packed)
+    with em.b.loop(0, height) as i:
+        zero = plan.left.zeros(em, (row + i) % plan.each, 1) if plan.left.centred else None
+        sink = (to + i * (plan.stride * group)).fixed()
+        _pack_row(em, plan, (source + (row + i) * plan.problem.k).fixed(), sink, zero)
+    return em.workspace.cast(I32)
 
 
 def _pack_row(em: Emit, plan: Plan, source: Ptr, to: Ptr, zero: Val | None) -> None:
@@ -194,7 +191,7 @@ def _pack_panels(em: Emit, plan: Plan) -> None:
         right = (source + matrix * (p.k * p.n) + column).fixed()
         to = scratch + matrix * plan.panels + c * (plan.depth * columns.size)
         table = scratch + matrix * (2 * columns.padded) + column
-        to, table = (to + plan.right_at).fixed(), (table + plan.tables_at).fixed()
+        to, table = to.fixed(), (table + plan.tables_at).fixed()
         counts = [*widths[:-1], valid]
         zeros, at = [], 0
         for width, count in zip(widths, counts, strict=True):
@@ -273,11 +270,11 @@ def _multiply(em: Emit, plan: Plan) -> None:
     with b.loop(em.begin, em.end) as t:
         item, cell = t // plan.cells.count, t % plan.cells.count
         a_row, matrix, here = _item(em, plan, item)
-        rows = (lanes + a_row * plan.stride).fixed()
+        rows = (em.input(0).pointer + a_row * plan.problem.k).fixed()
         if plan.constant:
             panels, table = em.packed[0].cast(I32), em.packed[-1].cast(I32)
         else:
-            panels = (lanes + plan.right_at + matrix * plan.panels).fixed()
+            panels = (lanes + matrix * plan.panels).fixed()
             table = (lanes + plan.tables_at + matrix * (2 * columns.padded)).fixed()
         rlo, rhi = part(cell % plan.cells.rows, plan.cells.rows, plan.tiling.rows.count)
         clo, chi = part(cell // plan.cells.rows, plan.cells.columns, columns.count)
@@ -290,7 +287,8 @@ def _row_panel(
     row: Position, height: int,
 ) -> None:  # fmt: skip
     b, p, columns = em.b, plan.problem, plan.tiling.columns
-    a = (rows + row * plan.stride).fixed()
+    buffer = em.workspace.cast(I32) + plan.buffer_at
+    a = _pack_rows(em, plan, rows, row, height)
     base = Operands(a, plan.stride, a, 0, plan.depth, row=plan.row)
     totals = lefts = None
     if plan.off_rows:
@@ -307,7 +305,7 @@ def _row_panel(
         sums = product(b, at, height, widths, plan.tiling.accumulators)
         table = right[1] + column
         sums = taken_off(em, sums, totals, lefts, table, columns.padded)
-        finish_tile(em, sums, row, column, valid, em.workspace.cast(I32), p.row_dims)
+        finish_tile(em, sums, row, column, valid, buffer, p.row_dims)
 
     each_column_panel(b, columns, *panels, panel)
 

@@ -171,7 +171,8 @@ def _steps(
     b, sums, n = at.a.b, list(sums), len(widths)
     weights = at.weights(first, last, widths)
     # No load passes a prefetch; where these are rare, LLVM would hold the vectors of several k.
-    apart = at.unit is not None or any(stream.share > 1 for stream in at.ahead)
+    rare = not at.ahead if at.row.group > 1 else any(stream.share > 1 for stream in at.ahead)
+    apart = at.unit is not None or rare
     for k in range(first, last):
         chain = (k - first) % chains * rows * n
         if apart:
