@@ -228,12 +228,10 @@ def test_sounds_that_do_not_fit(tmp_path: Path, type_: Type, error: type, says: 
 def test_damaged_sounds_are_said_to_be_that(tmp_path: Path) -> None:
     whole_file = Path(sound(tmp_path / "s.wav", np.zeros((8, 1)))).read_bytes()
     types = {"x": Type("float32", ("T",))}
-    for length in range(0, 44):
+    for length in range(len(whole_file)):
         (tmp_path / "cut.wav").write_bytes(whole_file[:length])
         with pytest.raises(ModelFileError, match="cannot be read as a sound"):
             read(types, str(tmp_path / "cut.wav"))
-    (tmp_path / "cut.wav").write_bytes(whole_file[:47])  # a sample and a half
-    assert read(types, str(tmp_path / "cut.wav"))["x"].shape == (1,)
     odd = bytearray(whole_file)
     odd[34] = 8 * 7  # bits of a sample
     (tmp_path / "odd.wav").write_bytes(odd)

@@ -114,6 +114,20 @@ def test_what_cannot_be_fixed(file: Path, fixed: Any, error: type, says: str) ->
             ts.compile(file, fixed=fixed, **options)
 
 
+@pytest.mark.parametrize(
+    "value", [None, 2 + 3j, np.datetime64("2020"), b"1", "1.5", 1e300, np.array([None])], ids=repr
+)
+def test_floats_hold_numbers_that_they_can_hold(value: Any) -> None:
+    g = Graph("scaled")
+    x, k = g.input("x", Type("float32", (2,))), g.input("k", Type("float32", ()))
+    g.outputs = [ops.Mul(x, k)]
+    with pytest.raises(InputTypeError, match="cannot hold"):
+        ts.compile(g, fixed={"k": value})
+    with pytest.raises(OptionError, match="fixed must be"):
+        ts.compile(g, fixed={"k": np.ma.array(2.0, mask=True)})
+    assert ts.compile(g, fixed={"k": float("inf")})(np.ones(2, np.float32))[0] == np.inf
+
+
 def test_code_that_takes_all_inputs_is_not_run_with_fewer(file: Path) -> None:
     net = ts.compile(file, fixed={"rate": 16000})
     net(X)

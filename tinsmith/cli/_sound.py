@@ -50,12 +50,13 @@ def decoded(path: Path) -> np.ndarray[Any, Any]:
         with open_file(path) as file, wave.open(file, "rb") as sound:
             channels, width = sound.getnchannels(), sound.getsampwidth()
             data = sound.readframes(sound.getnframes())
+            if len(data) != sound.getnframes() * width * channels:
+                raise EOFError
         if width not in (1, 2, 3, 4):
             raise wave.Error(f"samples of {width} bytes")
     except (OSError, EOFError, wave.Error) as error:
         why = str(error) or "it ends too early"
         raise ModelFileError(f"{path} cannot be read as a sound in PCM: {why}") from error
-    data = data[: len(data) // (width * channels) * width * channels]
     if width == 3:  # the upper bytes of 32 bits
         wide = np.zeros((len(data) // 3, 4), np.uint8)
         wide[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)

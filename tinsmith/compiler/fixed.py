@@ -23,6 +23,8 @@ def fixed_values(fixed: Any) -> dict[str, Array]:
     if fixed is None:
         return {}
     try:
+        if any(isinstance(value, np.ma.MaskedArray) for value in fixed.values()):
+            raise ValueError("a masked array has elements that are not known")
         return {str(name): np.array(value) for name, value in fixed.items()}
     except (AttributeError, ValueError) as error:
         raise OptionError(

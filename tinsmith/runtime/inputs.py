@@ -214,9 +214,16 @@ def as_input(model: str, name: str, value: Any, type: Type) -> Array:
         if isinstance(type, Holder):
             raise TypeError
         given = np.asarray(value, object if wanted.kind == "O" else None)
-        with np.errstate(invalid="ignore"):  # NaN as an integer
+        if given.dtype != wanted and given.dtype.kind not in (
+            "biufc" if wanted.kind == "c" else "biuf"
+        ):
+            raise TypeError
+        with np.errstate(invalid="ignore", over="ignore"):  # NaN as an integer
             array = given.astype(wanted)
-        exact = wanted.kind not in "biu" or bool((array == given).all())
+        if wanted.kind in "biu":
+            exact = bool((array == given).all())
+        else:  # rounded, but not away
+            exact = wanted.kind not in "fV" or not (np.isinf(array) & np.isfinite(given)).any()
     except (OverflowError, ValueError, TypeError):
         exact, array = False, np.empty(0)
     if not exact:
