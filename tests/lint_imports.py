@@ -52,7 +52,7 @@ ALLOWED["__main__"] = {"cli"}
 INSIDE: dict[str, list[str]] = {
     "plan": [
         "plan", "memory", "shelf", "footprint", "gate", "alike", "pick", "tensors", "placed",
-        "placement", "arena", "parts", "rows", "settle", "offers", "blocks", "turns", "place",
+        "placement", "arena", "parts", "rows", "settle", "offers", "blocks", "micro_batch", "place",
         "when", "main", "planner",
     ],
 }  # fmt: skip

@@ -41,7 +41,7 @@ class Job:
     preferences  kernels that were measured to be fastest, by the signatures of sites
     small        whether weights may be no larger than the model's
     room, shelf  where packed weights go, and those that lie somewhere already
-    turns        as in `make_plan`
+    micro-batches        as in `make_plan`
     """
 
     target: Target | None
@@ -53,7 +53,7 @@ class Job:
     small: bool = False
     room: Room | None = None
     shelf: Shelf | None = None
-    turns: int | None = None
+    micro_batches: int | None = None
 
 
 class Runner(Protocol):

@@ -73,10 +73,10 @@ def compile_placed(
     small: bool = False,
     room: Room | None = None,
     shelf: Shelf | None = None,
-    turns: int | None = None,
+    micro_batches: int | None = None,
 ) -> Compiled:
     """A runnable program for a placed graph of static shapes, its weights in `room`, or where
-    they lie already: on the `shelf`, which gets the new ones. `turns` as in `make_plan`.
+    they lie already: on the `shelf`, which gets the new ones. `micro_batches` as in `make_plan`.
 
     Raises TargetError where this process cannot run code for the target.
     """
@@ -91,7 +91,16 @@ def compile_placed(
             compiler.add(team_text(target))
         sink = _Sink(compiler, room)
         built = make_plan(
-            graph, target, threads, overrides, precision, preferences, small, sink, shelf, turns
+            graph,
+            target,
+            threads,
+            overrides,
+            precision,
+            preferences,
+            small,
+            sink,
+            shelf,
+            micro_batches,
         )
         blob = Blob(room.finish(built.own_bytes), built.rows)
         library = load_code(built.codes, target, cache, compiler)

@@ -39,7 +39,7 @@ def _explained(
         chosen = {
             "detail": step.choice.detail,
             "estimated_us": step.choice.cost * 1e6,
-            "turns": step.turns if step.region else 0,
+            "micro_batches": step.micro_batches if step.region else 0,
             "measured": step.measured.note if step.measured is not None else "",
             "reads": [_tensor(t) for t in step.reads],
             "writes": [_tensor(t) for t in step.writes],

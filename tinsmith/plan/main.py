@@ -16,7 +16,7 @@ first, whose data is in its cache, and then helps the others. It goes on when al
 Every plan has its own segments, so they must be cheap to compile. What is the same in all plans
 (taking tiles, waiting, time stamps) are functions of a module of their own, which the cache holds.
 
-The steps of a region run once for each micro-batch (a turn), so that the tensors between them stay
+The steps of a region run once for each micro-batch (a micro-batch), so that the tensors between them stay
 in cache. One thread computes a whole micro-batch, so the steps inside need no counters.
 """
 
@@ -216,7 +216,7 @@ class _Segment:
                 continue
             done = self.line()
             if call.repeat > 1:
-                _in_turns(b, done, self.sync, call, self.threads, tid, run)
+                _in_micro_batches(b, done, self.sync, call, self.threads, tid, run)
                 self.flush()
             else:
                 self.share(done, call.tiles, run, call.sweep)
@@ -227,26 +227,28 @@ class _Segment:
 
     def region(self, steps: list[tuple[int, Step]]) -> None:
         """All steps of a region, for one micro-batch after the other; threads take whole ones."""
-        turns = steps[0][1].turns
+        micro_batches = steps[0][1].micro_batches
         if self.threads == 1:
-            self.turns(steps, 0, turns)
+            self.micro_batches(steps, 0, micro_batches)
             return
         self.flush()
         done = self.line()
 
         def run(begin: Val | int, end: Val | int, _: Val | int) -> None:
-            self.turns(steps, begin, end)
+            self.micro_batches(steps, begin, end)
 
-        self.share(done, turns, run)
-        self.waiting.append((done, turns))
+        self.share(done, micro_batches, run)
+        self.waiting.append((done, micro_batches))
         self.flush()
         self.stamp(steps[-1][0])
 
-    def turns(self, steps: list[tuple[int, Step]], begin: Val | int, end: Val | int) -> None:
-        with self.b.loop(begin, end) as turn:
+    def micro_batches(
+        self, steps: list[tuple[int, Step]], begin: Val | int, end: Val | int
+    ) -> None:
+        with self.b.loop(begin, end) as micro_batch:
             for index, step in steps:
                 for call in step.calls:
-                    _alone(self.b, call, self.caller(call, turn))
+                    _alone(self.b, call, self.caller(call, micro_batch))
                 self.stamp(index)
 
     def line(self) -> Ptr:
@@ -280,7 +282,7 @@ class _Segment:
                 with b.loop((own + FIRST).load(), (own + LAST).load()) as number:
                     run(number * sweep + begin, number * sweep + end, 0)
 
-    def caller(self, call: Call, turn: Val | None) -> Callable[..., None]:
+    def caller(self, call: Call, micro_batch: Val | None) -> Callable[..., None]:
         """A function `run(begin, end, step)` that emits the call of one kernel."""
         function = self.functions.get(call.symbol)
         if function is None:
@@ -288,10 +290,10 @@ class _Segment:
             params += [(n, I64) for n in ("begin", "end", "step")[: 3 if call.repeat > 1 else 2]]
             function = self.functions[call.symbol] = Function(call.symbol, params)
             _declare(self.module, function)
-        if turn is None:
+        if micro_batch is None:
             pointers = [self.place(r, call.workspace) for r in call.refs]
         else:
-            pointers = [self.address(r, call.workspace, turn) for r in call.refs]
+            pointers = [self.address(r, call.workspace, micro_batch) for r in call.refs]
 
         def run(begin: Val | int, end: Val | int, step: Val | int) -> None:
             self.b.call(function, [*pointers, begin, end, step][: len(function.params)])
@@ -304,12 +306,12 @@ class _Segment:
             found = self.places[ref, workspace] = self.address(ref, workspace, None)
         return found
 
-    def address(self, ref: Ref, workspace: int, turn: Val | None) -> Ptr:
+    def address(self, ref: Ref, workspace: int, micro_batch: Val | None) -> Ptr:
         place = self.bases[ref.space, ref.index] + ref.offset
         if ref.space == "workspace" and self.threads > 1:
             place = place + self.b.args["tid"] * workspace
-        if ref.stride and turn is not None:
-            place = place + turn * ref.stride
+        if ref.stride and micro_batch is not None:
+            place = place + micro_batch * ref.stride
         return place.fixed()
 
 
@@ -321,7 +323,7 @@ def _alone(b: Builder, call: Call, run: Callable[..., None]) -> None:
         run(0, call.tiles, step)
 
 
-def _in_turns(
+def _in_micro_batches(
     b: Builder,
     done: Ptr,
     sync: Ptr,

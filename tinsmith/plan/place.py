@@ -17,24 +17,27 @@ from tinsmith.kernels.layout import PLAIN, Layout
 from tinsmith.kernels.select import REFERENCE, UNPROVEN, Candidate, forced
 from tinsmith.plan.blocks import ONE_BY_ONE, judge
 from tinsmith.plan.gate import is_native
+from tinsmith.plan.micro_batch import MicroBatch, part_in, whole_of
 from tinsmith.plan.offers import best_of, offer_of, rivals_of
 from tinsmith.plan.parts import free_concat, free_split
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.placement import Placement, dims_of
 from tinsmith.plan.settle import Settling
 from tinsmith.plan.tensors import Tensor
-from tinsmith.plan.turns import Turn, part_in, whole_of
 from tinsmith.progress import tell
 
 
 def place(
-    placement: Placement, graph: Graph, turns: Iterable[Turn], settled: Callable[[Placed], None]
+    placement: Placement,
+    graph: Graph,
+    micro_batches: Iterable[MicroBatch],
+    settled: Callable[[Placed], None],
 ) -> list[Placed]:
-    """The steps of a graph. `turns` are runs of nodes that compute the batch in micro-batches.
+    """The steps of a graph. `micro_batches` are runs of nodes that compute the batch in micro-batches.
     `settled` is called with each step as soon as no later node can change its layouts."""
     placement.begin(graph)
     results = set(graph.outputs)
-    starts = {turn.nodes[0]: turn for turn in turns}
+    starts = {micro_batch.nodes[0]: micro_batch for micro_batch in micro_batches}
     done: set[Node] = set()
     settling = Settling(placement, graph, settled)
     for number, node in enumerate(graph.nodes):
@@ -44,7 +47,7 @@ def place(
         nodes = [node]
         if node in starts:
             nodes = starts[node].nodes
-            _place_turns(placement, starts[node], results)
+            _place_micro_batches(placement, starts[node], results)
             done.update(nodes)
         else:
             place_node(placement, node, results)
@@ -242,24 +245,26 @@ def _place_block(placement: Placement, node: Node, results: set[Value]) -> None:
             step.candidates.append(Candidate(name, Tier.SHAPED, None, verdict.reason))
 
 
-def _place_turns(placement: Placement, turn: Turn, results: set[Value]) -> None:
+def _place_micro_batches(
+    placement: Placement, micro_batch: MicroBatch, results: set[Value]
+) -> None:
     """Add the steps of one micro-batch, marked as a region of their own."""
     first = len(placement.steps)
     region = 1 + max((s.region for s in placement.steps), default=0)
-    for outer, inner in turn.cut.items():
+    for outer, inner in micro_batch.cut.items():
         placement.set(inner, part_in(placement.home(outer), inner))
-    placement.rename(dict((inner, outer) for outer, inner in turn.whole.items()))
-    leaving = {turn.results[v] for v in turn.results if v in results}
+    placement.rename(dict((inner, outer) for outer, inner in micro_batch.whole.items()))
+    leaving = {micro_batch.results[v] for v in micro_batch.results if v in results}
     threads = placement.threads
     placement.share(1)
-    for node in turn.body.nodes:
+    for node in micro_batch.body.nodes:
         place_node(placement, node, leaving)
-    for outer, inner in turn.results.items():
+    for outer, inner in micro_batch.results.items():
         plain = inner in leaving and not outer.uses
         placement.set(outer, whole_of(placement, outer, inner, plain))
     placement.share(threads)
     for step in placement.steps[first:]:
-        step.region, step.turns = region, turn.turns
+        step.region, step.micro_batches = region, micro_batch.micro_batches
         for t in step.writes:
             if t.root.space == "arena" and t.lies_inside:
                 t.root.region = region

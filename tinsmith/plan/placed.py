@@ -38,7 +38,7 @@ class Placed:
     measured: Preference | None = None
     region: int = 0
     """The number of the region that the step belongs to (its micro-batches run the step), or 0."""
-    turns: int = 1
+    micro_batches: int = 1
     computed: Hashable = None
     """The node's equivalence class (`alike.Kind`), if it is known."""
     counted: bool = False

@@ -68,7 +68,7 @@ class Step(NamedTuple):
     cost    estimated seconds
     fault   what it means if the code has set the four bytes at `fault_at` of the arena
     region  steps of one region (not 0) follow each other, and run one after the other for each of
-            its `turns` micro-batches, each of which one thread computes; cost, flops and bytes are
+            its `micro_batches` micro-batches, each of which one thread computes; cost, flops and bytes are
             those of all micro-batches
     writes  of a native step: only if it counts. A dim of -1 is then the number that the last of
             them holds; that must be `stated`, if the model states it (-1: it does not)
@@ -89,7 +89,7 @@ class Step(NamedTuple):
     fault: str = ""
     fault_at: int = -1
     region: int = 0
-    turns: int = 1
+    micro_batches: int = 1
     stated: int = -1
 
 

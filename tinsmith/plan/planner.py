@@ -29,7 +29,7 @@ from tinsmith.plan.placement import Placement
 from tinsmith.plan.plan import SLACK, Call, Memory, Operand, Plan, Port, Ref, Step
 from tinsmith.plan.shelf import Blob, Kept, Key, Shelf, key_of
 from tinsmith.plan.tensors import Tensor
-from tinsmith.plan.when import choose_turns, forced_turns
+from tinsmith.plan.when import choose_micro_batches, forced_micro_batches
 from tinsmith.records import dataclass
 
 MAIN, HELPERS = "main", "helpers"
@@ -159,12 +159,12 @@ def make_plan(
     small: bool = False,
     sink: Sink | None = None,
     shelf: Shelf | None = None,
-    turns: int | None = None,
+    micro_batches: int | None = None,
 ) -> Built:
     """Plan a graph for a target. Nodes whose shapes are not static run as reference steps.
 
     `preferences` are measured winners, by the signatures of their sites. `small` leaves out kernels
-    whose packed weights outgrow the model's. Weights that the `shelf` has are shared. `turns` is
+    whose packed weights outgrow the model's. Weights that the `shelf` has are shared. `micro_batches` is
     the number of micro-batches in which the batch is computed wherever that is possible (1: never);
     None leaves it to the cost model.
     """
@@ -173,10 +173,10 @@ def make_plan(
     target = replace(target, footprint=footprint(graph))
     placement = Placement(target, overrides or {}, precision, threads, preferences, small)
     state = _State(sink, shelf or Shelf())
-    placed = _place(graph, placement, turns, state)
+    placed = _place(graph, placement, micro_batches, state)
     if placed is None:
         threads, placement = 1, placement.again(1)
-        placed = _place(graph, placement, turns, state)
+        placed = _place(graph, placement, micro_batches, state)
         assert placed is not None
     take_over(placed, placement.outputs)
     offsets, arena, naive, bound = arena_of(placed, placement.outputs)
@@ -209,14 +209,14 @@ def make_plan(
 
 
 def _place(
-    graph: Graph, placement: Placement, turns: int | None, state: _State
+    graph: Graph, placement: Placement, micro_batches: int | None, state: _State
 ) -> list[Placed] | None:
     """The steps of a graph, with their code. None, with nothing generated, if the program is so
     short that several threads would take longer than one."""
-    if turns is None:
-        regions = choose_turns(graph, placement.again, placement.threads)
+    if micro_batches is None:
+        regions = choose_micro_batches(graph, placement.again, placement.threads)
     else:
-        regions = forced_turns(graph, turns)
+        regions = forced_micro_batches(graph, micro_batches)
     waiting: list[Placed] = []
     spent = 0.0
 
@@ -227,13 +227,13 @@ def _place(
 
     def settled(s: Placed) -> None:
         nonlocal spent
-        spent += s.cost * s.turns
+        spent += s.cost * s.micro_batches
         waiting.append(s)
         if placement.threads == 1 or spent >= WORTH_DIVIDING:
             generate()
 
     placed = place(placement, graph, regions, settled)
-    if placement.threads > 1 and sum(s.cost * s.turns for s in placed) < WORTH_DIVIDING:
+    if placement.threads > 1 and sum(s.cost * s.micro_batches for s in placed) < WORTH_DIVIDING:
         return None
     generate()
     return placed
@@ -333,15 +333,15 @@ def _step(
         detail=s.choice.detail,
         origin=s.origin,
         calls=tuple(calls),
-        cost=s.cost * s.turns,
-        flops=state.flops(s) * s.turns,
-        nbytes=float(moved + sum(p.nbytes for p in s.packed)) * s.turns,
+        cost=s.cost * s.micro_batches,
+        flops=state.flops(s) * s.micro_batches,
+        nbytes=float(moved + sum(p.nbytes for p in s.packed)) * s.micro_batches,
         fault=s.choice.fault,
         writes=_counted(s, state, offsets) if s.counted else (),
         stated=s.stated,
         fault_at=offsets[s.scratch] if s.scratch and s.choice.fault else -1,
         region=s.region,
-        turns=s.turns,
+        micro_batches=s.micro_batches,
     )
 
 
@@ -380,7 +380,7 @@ def _halo_parts(spec: Spec, s: Placed) -> int:
     the positions of that tensor, or it is unknown what they share, each thread zeroes the halo
     beside its own positions."""
     assert s.site is not None and s.choice is not None
-    several = s.site.threads > 1 and s.turns == 1 and spec.dims[0] == 1
+    several = s.site.threads > 1 and s.micro_batches == 1 and spec.dims[0] == 1
     near = several and not s.choice.by_channels and spec.spatial[0] >= s.site.threads
     return s.site.threads if near else 1
 

@@ -1,6 +1,6 @@
 """Which nodes compute equal parts of their first axis independently: what one part needs.
 
-A batch may be run in turns where every node's result, cut into equal parts along axis 0, depends
+A batch may be run in micro-batches where every node's result, cut into equal parts along axis 0, depends
 on the same part of what it reads. `part_of` says so for one node, by the axes that its operator
 declares to be apart, and gives the constants and attributes under which the node computes one part.
 """
@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Part:
-    """A node's constants (by input) and attributes that differ for one of the turns."""
+    """A node's constants (by input) and attributes that differ for one of the micro-batches."""
 
     consts: dict[int, Array] = field(default_factory=dict)
     attrs: dict[str, Any] = field(default_factory=dict)
@@ -32,36 +32,36 @@ class Part:
 Rule = Callable[[Node, Sequence[bool], int, Part | None], Part | None]
 
 
-def part_of(node: Node, cut: Sequence[bool], turns: int) -> Part | None:
-    """What turns the node into one that computes the i-th of `turns` parts of all its outputs from
+def part_of(node: Node, cut: Sequence[bool], micro_batches: int) -> Part | None:
+    """What changes the node into one that computes the i-th of `micro_batches` parts of all its outputs from
     the i-th parts of the inputs that are `cut`; None where there is no such node."""
     values = [v for v, c in zip(node.inputs, cut, strict=True) if c and v is not None]
     if not values or not all(v.type.is_static for v in (*values, *node.outputs)):
         return None
-    if not all(divides(v, turns) for v in (*values, *node.outputs)):
+    if not all(divides(v, micro_batches) for v in (*values, *node.outputs)):
         return None
     if "view" in node.op.traits and not any(cut[1:]):
         part = Part()  # of the elements in order, whatever the shapes are
     else:
-        part = _apart(node, cut, turns)
+        part = _apart(node, cut, micro_batches)
     special = RULES.get(node.op.name)
-    return special(node, cut, turns, part) if special is not None else part
+    return special(node, cut, micro_batches, part) if special is not None else part
 
 
-def divides(v: Value, turns: int) -> bool:
-    """Whether a value's first axis has `turns` equal parts."""
-    return v.type.is_static and bool(v.dims) and v.dims[0] % turns == 0 and v.dims[0] > 0
+def divides(v: Value, micro_batches: int) -> bool:
+    """Whether a value's first axis has `micro_batches` equal parts."""
+    return v.type.is_static and bool(v.dims) and v.dims[0] % micro_batches == 0 and v.dims[0] > 0
 
 
-def one_part(array: Array, turns: int) -> Array | None:
-    """The part that an array repeats `turns` times along its first axis, or None."""
-    if not array.ndim or array.shape[0] % turns:
+def one_part(array: Array, micro_batches: int) -> Array | None:
+    """The part that an array repeats `micro_batches` times along its first axis, or None."""
+    if not array.ndim or array.shape[0] % micro_batches:
         return None
-    parts = array.reshape(turns, array.shape[0] // turns, *array.shape[1:])
+    parts = array.reshape(micro_batches, array.shape[0] // micro_batches, *array.shape[1:])
     return parts[0] if all(np.array_equal(parts[0], p) for p in parts[1:]) else None
 
 
-def _apart(node: Node, cut: Sequence[bool], turns: int) -> Part | None:
+def _apart(node: Node, cut: Sequence[bool], micro_batches: int) -> Part | None:
     """Where axis 0 is computed apart: inputs that go with it are cut, or repeat along it."""
     axes = axes_apart(node).get(0)
     if axes is None:
@@ -70,41 +70,52 @@ def _apart(node: Node, cut: Sequence[bool], turns: int) -> Part | None:
     for i, (v, axis) in enumerate(zip_longest(node.inputs, axes)):
         if v is None or (cut[i] and axis == 0) or (not cut[i] and axis is None):
             continue
-        part = one_part(v.const, turns) if axis == 0 and v.const is not None else None
+        part = one_part(v.const, micro_batches) if axis == 0 and v.const is not None else None
         if part is None:
             return None
         consts[i] = part
     return Part(consts)
 
 
-def _shaped(node: Node, cut: Sequence[bool], turns: int, part: Part | None) -> Part | None:
+def _shaped(node: Node, cut: Sequence[bool], micro_batches: int, part: Part | None) -> Part | None:
     """Operators whose second input is the shape of the output."""
     if part is None or not cut[0]:
         return None
     first, *rest = node.output.dims
     attrs = {"allowzero": False} if "allowzero" in node.attrs else {}
-    return Part({1: np.array([first // turns, *rest], np.int64)}, attrs)
+    return Part({1: np.array([first // micro_batches, *rest], np.int64)}, attrs)
 
 
-def _row_attention(node: Node, cut: Sequence[bool], turns: int, part: Part | None) -> Part | None:
+def _row_attention(
+    node: Node, cut: Sequence[bool], micro_batches: int, part: Part | None
+) -> Part | None:
     """Items that come image by image, each reading and writing the image's own rows."""
     if not all(cut[:3]) or any(cut[3:]):
         return None
     consts: dict[int, Array] = {}
-    sizes = [v.type.size // turns if v is not None else 0 for v in node.inputs[:3]]
-    steps = {3: sizes[0], 4: sizes[1], 5: sizes[2], 6: node.output.type.size // turns, 8: 0, 10: 0}
+    sizes = [v.type.size // micro_batches if v is not None else 0 for v in node.inputs[:3]]
+    steps = {
+        3: sizes[0],
+        4: sizes[1],
+        5: sizes[2],
+        6: node.output.type.size // micro_batches,
+        8: 0,
+        10: 0,
+    }
     for i, step in steps.items():
         v = node.inputs[i] if i < len(node.inputs) else None
         if v is None:
             continue
-        if v.const is None or v.const.shape[0] % turns:
+        if v.const is None or v.const.shape[0] % micro_batches:
             return None
-        parts = v.const.reshape(turns, v.const.shape[0] // turns, *v.const.shape[1:])
+        parts = v.const.reshape(
+            micro_batches, v.const.shape[0] // micro_batches, *v.const.shape[1:]
+        )
         if not all(np.array_equal(parts[0] + k * step, p) for k, p in enumerate(parts)):
             return None
         consts[i] = parts[0]
     first, *rest = node.attrs["shape"]
-    return Part(consts, {"shape": (first // turns, *rest)})
+    return Part(consts, {"shape": (first // micro_batches, *rest)})
 
 
 RULES: dict[str, Rule] = {"Reshape": _shaped, "Expand": _shaped, "RowAttention": _row_attention}

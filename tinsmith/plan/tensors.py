@@ -22,7 +22,7 @@ class Tensor:
               or the part that begins at channel (blocked) or element (plain) `part`
     pinned    it must not get a halo
     array     the buffer of a constant, already in the layout
-    in_turns  it is the part of its parent, along axis 0, that one micro-batch of a region sees
+    is_batch_part  it is the part of its parent, along axis 0, that one micro-batch of a region sees
     region    if not 0: only micro-batches of that region see it, and each thread has its own
     """
 
@@ -38,7 +38,7 @@ class Tensor:
     pinned: bool = False
     halo: Halo = ()
     spec: Spec | None = None
-    in_turns: bool = False
+    is_batch_part: bool = False
     region: int = 0
     far: Tensor | None = None
     """A tensor above this one that was the root when last asked for (a shortcut)."""
@@ -127,7 +127,7 @@ class Tensor:
             self.spec = Spec(self.dtype, self.dims, above.layout, *at)
             step = part // self.block * above.strides[1]
         self.shift = self.parent.shift + step * self.dtype.itemsize
-        self.seen = self if self.in_turns else self.parent.seen
+        self.seen = self if self.is_batch_part else self.parent.seen
 
     @property
     def settled(self) -> Spec:
@@ -137,7 +137,7 @@ class Tensor:
     @property
     def lies_inside(self) -> bool:
         """Whether neither it nor a tensor above it is a micro-batch's part of a whole batch."""
-        return not any(t.in_turns for t in self.line)
+        return not any(t.is_batch_part for t in self.line)
 
     def stride(self) -> int:
         """Bytes from the part that one micro-batch sees to that of the next."""

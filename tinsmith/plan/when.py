@@ -1,6 +1,6 @@
 """Which runs of nodes compute the batch in micro-batches, by the cost model.
 
-In micro-batches (here: turns) the tensors between the nodes stay in cache, and each thread works on
+In micro-batches (here: micro-batches) the tensors between the nodes stay in cache, and each thread works on
 its own. With the whole batch at once, weights are read once for all images. So micro-batches mostly
 pay for early layers, the whole batch for late ones.
 """
@@ -13,11 +13,11 @@ from math import prod
 from tinsmith.codegen.target import Target
 from tinsmith.errors import NoKernel
 from tinsmith.graph import Graph, Node
+from tinsmith.plan.micro_batch import MicroBatch, one_micro_batch, runs
 from tinsmith.plan.place import place_node
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.placement import Placement
 from tinsmith.plan.tensors import Tensor
-from tinsmith.plan.turns import Turn, one_turn, runs
 
 WRITTEN = 2.0
 """How many times its bytes a written tensor moves: a cache line is read before it is written
@@ -35,35 +35,41 @@ WORTH, LEAST = 0.01, 0.004
 Estimated."""
 
 
-def forced_turns(graph: Graph, turns: int) -> list[Turn]:
-    """All runs that can be computed in `turns` micro-batches."""
-    return [one_turn(graph, run, turns) for run in runs(graph, turns)] if turns > 1 else []
+def forced_micro_batches(graph: Graph, micro_batches: int) -> list[MicroBatch]:
+    """All runs that can be computed in `micro_batches` micro-batches."""
+    return (
+        [one_micro_batch(graph, run, micro_batches) for run in runs(graph, micro_batches)]
+        if micro_batches > 1
+        else []
+    )
 
 
-def choose_turns(graph: Graph, fresh: Callable[[int], Placement], threads: int) -> list[Turn]:
+def choose_micro_batches(
+    graph: Graph, fresh: Callable[[int], Placement], threads: int
+) -> list[MicroBatch]:
     """The regions that the cost model wants. `fresh` makes a placement for a number of threads."""
-    turns = batch_of(graph)
-    if turns < max(2, threads):
+    micro_batches = batch_of(graph)
+    if micro_batches < max(2, threads):
         return []
     placement = fresh(threads)
     if not any(_leaves_cache(node, placement.target) for node in graph.nodes):
         return []
-    candidates = list(runs(graph, turns))
+    candidates = list(runs(graph, micro_batches))
     if not candidates:
         return []
     whole = prices(placement, graph)
     program = sum(filter(None, whole.values())) / threads
-    found: list[Turn] = []
+    found: list[MicroBatch] = []
     for run in candidates:
-        turn = one_turn(graph, run, turns)
+        micro_batch = one_micro_batch(graph, run, micro_batches)
         try:
-            parts = prices(fresh(1), turn.body)
+            parts = prices(fresh(1), micro_batch.body)
         except NoKernel:  # a kernel that is asked for by name takes whole batches only
             continue
-        rounds = -(-turns // threads)
+        rounds = -(-micro_batches // threads)
         gains: list[float | None] = []
         for node in run:
-            at_once, part = whole[node], parts[turn.inner[node]]
+            at_once, part = whole[node], parts[micro_batch.inner[node]]
             if at_once is None or part is None:
                 gains.append(None)
                 continue
@@ -71,7 +77,7 @@ def choose_turns(graph: Graph, fresh: Callable[[int], Placement], threads: int) 
             gains.append(shared - rounds * part)
         costs = [(whole[node] or 0.0) / threads for node in run]
         for first, last in intervals(gains, costs, LEAST * program):
-            found.append(one_turn(graph, run[first:last], turns))
+            found.append(one_micro_batch(graph, run[first:last], micro_batches))
     return found
 
 

@@ -30,7 +30,7 @@ class Explanation:
     """How the kernel, or another backend, computes it: tile sizes, variant."""
     estimated_us: float | None = None
     """Microseconds on one core, estimated by the cost model."""
-    turns: int = 0
+    micro_batches: int = 0
     """In how many micro-batches the batch is computed; 0 for all at once."""
     measured: str = ""
     reads: Pairs = field(default_factory=list)
@@ -56,8 +56,8 @@ class Explanation:
             lines.append(("estimated", f"{self.estimated_us:.1f} us on one core"))
         else:
             lines.append(("computed", self.detail))
-        if self.turns:
-            lines.append(("in turns", f"{self.turns} turns, each with its part of the batch"))
+        if self.micro_batches:
+            lines.append(("batch", f"in {self.micro_batches} micro-batches"))
         lines.append(("measured", self.measured))
         lines += [("reads", _tensors(self.reads)), ("writes", _tensors(self.writes))]
         lines.append(("because", self.because))

@@ -1,6 +1,6 @@
-"""Runs of nodes that may compute a batch in turns, and the graph of one turn.
+"""Runs of nodes that may compute a batch in micro-batches, and the graph of one micro-batch.
 
-A value at the border of a run is cut along axis 0: turn i reads and writes its i-th part.
+A value at the border of a run is cut along axis 0: micro-batch i reads and writes its i-th part.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from tinsmith.records import dataclass
 
 
 @dataclass
-class Turn:
-    """What one turn computes: `body`, whose inputs are parts of the outer values in `cut` or whole
-    outer values (`whole`), and whose outputs are parts of the outer values in `results`."""
+class MicroBatch:
+    """What one of `micro_batches` computes: `body`, whose inputs are parts of the outer values in
+    `cut` or whole outer values (`whole`), and whose outputs are parts of the outer values in
+    `results`."""
 
-    turns: int
+    micro_batches: int
     nodes: list[Node]
     body: Graph
     cut: dict[Value, Value] = field(default_factory=dict)
@@ -32,11 +33,11 @@ class Turn:
     """The body's node for each outer one."""
 
 
-def runs(graph: Graph, turns: int) -> Iterator[list[Node]]:
-    """The longest runs of nodes, in order, that may compute in turns."""
+def runs(graph: Graph, micro_batches: int) -> Iterator[list[Node]]:
+    """The longest runs of nodes, in order, that may compute in micro-batches."""
     run: list[Node] = []
     for node in graph.nodes:
-        if _copied(Graph(), node, {}, turns) is not None:
+        if _copied(Graph(), node, {}, micro_batches) is not None:
             run.append(node)
         elif run:
             yield run
@@ -45,20 +46,23 @@ def runs(graph: Graph, turns: int) -> Iterator[list[Node]]:
         yield run
 
 
-def one_turn(graph: Graph, nodes: Sequence[Node], turns: int) -> Turn:
-    """The graph of one turn of a run, or of a part of it."""
-    made = Turn(turns, list(nodes), Graph(f"{graph.name}/{turns}", graph.file))
+def one_micro_batch(graph: Graph, nodes: Sequence[Node], micro_batches: int) -> MicroBatch:
+    """The graph of one micro-batch of a run, or of a part of it."""
+    body = Graph(f"{graph.name}/{micro_batches}", graph.file)
+    made = MicroBatch(micro_batches, list(nodes), body)
     env: dict[Value, Value] = {}
     inside = {v for n in nodes for v in n.outputs}
     for node in nodes:
         for v in node.inputs:
             if v is None or v in env or v.const is not None or v in inside:
                 continue
-            parted = _is_cut(v, turns)
-            env[v] = made.body.input(f"{v.name}.part", _part_type(v, turns) if parted else v.type)
+            parted = _is_cut(v, micro_batches)
+            env[v] = made.body.input(
+                f"{v.name}.part", _part_type(v, micro_batches) if parted else v.type
+            )
             (made.cut if parted else made.whole)[v] = env[v]
-        copy = _copied(made.body, node, env, turns)
-        assert copy is not None, f"{node.name} does not run in turns"
+        copy = _copied(made.body, node, env, micro_batches)
+        assert copy is not None, f"{node.name} does not run in micro-batches"
         made.inner[node] = copy
     chosen = set(nodes)
     for node in nodes:
@@ -69,35 +73,35 @@ def one_turn(graph: Graph, nodes: Sequence[Node], turns: int) -> Turn:
     return made
 
 
-def _is_cut(v: Value, turns: int) -> bool:
-    return v.const is None and divides(v, turns)
+def _is_cut(v: Value, micro_batches: int) -> bool:
+    return v.const is None and divides(v, micro_batches)
 
 
-def _part_type(v: Value, turns: int) -> Type:
+def _part_type(v: Value, micro_batches: int) -> Type:
     first, *rest = v.dims
-    return v.type.like(shape=(first // turns, *rest))
+    return v.type.like(shape=(first // micro_batches, *rest))
 
 
-def _copied(body: Graph, node: Node, env: dict[Value, Value], turns: int) -> Node | None:
-    """The node of one turn in `body`, whose inputs `env` gives (made up where it does not); None
-    where the node cannot run in turns."""
-    cut = [v is not None and _is_cut(v, turns) for v in node.inputs]
-    return _narrowed(body, node, cut, env, turns)
+def _copied(body: Graph, node: Node, env: dict[Value, Value], micro_batches: int) -> Node | None:
+    """The node of one micro-batch in `body`, whose inputs `env` gives (made up where it does not);
+    None where the node cannot run in micro-batches."""
+    cut = [v is not None and _is_cut(v, micro_batches) for v in node.inputs]
+    return _narrowed(body, node, cut, env, micro_batches)
 
 
 def _narrowed(
-    body: Graph, node: Node, cut: Sequence[bool], env: dict[Value, Value], turns: int
+    body: Graph, node: Node, cut: Sequence[bool], env: dict[Value, Value], micro_batches: int
 ) -> Node | None:
     attrs = dict(node.attrs)
     if "body" in attrs:
         if node.op.name not in ("Fused", "Block"):
             return None
-        inner = _narrowed_body(attrs["body"], cut, turns)
+        inner = _narrowed_body(attrs["body"], cut, micro_batches)
         if inner is None:
             return None
         consts, attrs["body"] = {}, inner
     else:
-        part = part_of(node, cut, turns)
+        part = part_of(node, cut, micro_batches)
         if part is None:
             return None
         consts, attrs = part.consts, attrs | part.attrs
@@ -112,7 +116,7 @@ def _narrowed(
                 if v.const is not None:
                     env[v] = body.const(v.const, v.name)
                 else:
-                    env[v] = Value(body, _part_type(v, turns) if cut[i] else v.type, v.name)
+                    env[v] = Value(body, _part_type(v, micro_batches) if cut[i] else v.type, v.name)
             inputs.append(env[v])
     names = [v.name for v in node.outputs]
     try:
@@ -122,7 +126,7 @@ def _narrowed(
     except TypeRuleError:
         return None
     if any(
-        new.type != _part_type(old, turns)
+        new.type != _part_type(old, micro_batches)
         for old, new in zip(node.outputs, copy.outputs, strict=True)
     ):
         return None
@@ -130,18 +134,18 @@ def _narrowed(
     return copy
 
 
-def _narrowed_body(outer: Graph, cut: Iterable[bool], turns: int) -> Graph | None:
-    """The body of a region for one turn; `cut` tells which of its inputs are parts."""
+def _narrowed_body(outer: Graph, cut: Iterable[bool], micro_batches: int) -> Graph | None:
+    """The body of a region for one micro-batch; `cut` tells which of its inputs are parts."""
     body = Graph(outer.name, outer.file)
     parted: set[Value] = set()
     env: dict[Value, Value] = {}
     for v, is_part in zip(outer.inputs, cut, strict=True):
-        env[v] = body.input(v.name, _part_type(v, turns) if is_part else v.type)
+        env[v] = body.input(v.name, _part_type(v, micro_batches) if is_part else v.type)
         if is_part:
             parted.add(v)
     for node in outer.nodes:
         inner_cut = [v in parted for v in node.inputs]
-        if _narrowed(body, node, inner_cut, env, turns) is None:
+        if _narrowed(body, node, inner_cut, env, micro_batches) is None:
             return None
         parted.update(node.outputs)
     body.outputs.extend(env[v] for v in outer.outputs)
@@ -151,17 +155,17 @@ def _narrowed_body(outer: Graph, cut: Iterable[bool], turns: int) -> Graph | Non
 def part_in(home: Tensor, inner: Value) -> Tensor:
     return Tensor(
         inner.name, inner.dtype, inner.dims, home.block, home.space, parent=home, part=0,
-        halo=home.halo, in_turns=True,
+        halo=home.halo, is_batch_part=True,
     )  # fmt: skip
 
 
 def whole_of(placement: Placement, outer: Value, inner: Value, plain: bool) -> Tensor:
-    """The tensor of a whole batch whose parts the turns write, as `plain` or as it comes."""
+    """The tensor of a whole batch whose parts the micro-batches write, as `plain` or as it comes."""
     home = placement.home(inner)
     block = 0 if plain else home.block
     whole = Tensor(outer.name, outer.dtype, outer.dims, block)
     if home.parent is None and home.space == "arena" and home.block == block:
-        home.parent, home.part, home.in_turns = whole, 0, True
+        home.parent, home.part, home.is_batch_part = whole, 0, True
         whole.widen(Layout(home.block, home.halo))
         if home.pinned:
             whole.pin()

@@ -1,4 +1,4 @@
-"""Batches computed in turns: which nodes may, what a turn is, that all turns give the whole."""
+"""Micro-batches: which nodes may, what one computes, that all of them give the whole."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tinsmith.ops import OPS
 from tinsmith.ops.control import run_graph
 from tinsmith.passes.manager import run_passes
 from tinsmith.plan.arena import workspace_of
+from tinsmith.plan.micro_batch import one_micro_batch, runs
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.placement import Placement
 from tinsmith.plan.rows import RULES
 from tinsmith.plan.tensors import Tensor
-from tinsmith.plan.turns import one_turn, runs
 from tinsmith.plan.when import WRITTEN, intervals, prices
 from tinsmith.runtime.explanation import by_name
 
@@ -94,29 +94,29 @@ def graph_of(op: str, arrays, attrs, run_time: int = 1) -> tuple[Graph, list[np.
     return g, fed
 
 
-def in_turns(g: Graph, fed: list[np.ndarray], turns: int) -> list[np.ndarray]:
-    """All outputs, turn by turn through the references."""
-    turn = one_turn(g, g.nodes, turns)
-    cut = {inner: outer for outer, inner in turn.cut.items()}
+def in_micro_batches(g: Graph, fed: list[np.ndarray], micro_batches: int) -> list[np.ndarray]:
+    """All outputs, micro-batch by micro-batch through the references."""
+    micro_batch = one_micro_batch(g, g.nodes, micro_batches)
+    cut = {inner: outer for outer, inner in micro_batch.cut.items()}
     parts = []
-    for i in range(turns):
+    for i in range(micro_batches):
         inputs = []
-        for v in turn.body.inputs:
-            outer = cut.get(v) or next(o for o, w in turn.whole.items() if w is v)
+        for v in micro_batch.body.inputs:
+            outer = cut.get(v) or next(o for o, w in micro_batch.whole.items() if w is v)
             a = fed[g.inputs.index(outer)]
-            size = a.shape[0] // turns
+            size = a.shape[0] // micro_batches
             inputs.append(a[i * size : (i + 1) * size] if v in cut else a)
-        parts.append(run_graph(turn.body, inputs))
-    order = [list(turn.results).index(v) for v in g.outputs]
+        parts.append(run_graph(micro_batch.body, inputs))
+    order = [list(micro_batch.results).index(v) for v in g.outputs]
     return [np.concatenate([p[k] for p in parts]) for k in order]
 
 
-@pytest.mark.parametrize("turns", [2, 4])
+@pytest.mark.parametrize("micro_batches", [2, 4])
 @pytest.mark.parametrize("op, arrays, attrs", PARTED, ids=[p[0] for p in PARTED])
-def test_turns_of_one_node_give_the_whole(op, arrays, attrs, turns):
+def test_micro_batches_of_one_node_give_the_whole(op, arrays, attrs, micro_batches):
     run_time = {"Concat": 2, "ChannelGather": 2, "RowAttention": 3}.get(op, 1)
     g, fed = graph_of(op, arrays, attrs, run_time)
-    for got, want in zip(in_turns(g, fed, turns), run_graph(g, fed), strict=True):
+    for got, want in zip(in_micro_batches(g, fed, micro_batches), run_graph(g, fed), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
 
 
@@ -127,13 +127,13 @@ def test_every_rule_has_its_case():
 
 def test_products_of_two_batches():
     g, fed = graph_of("MatMul", [array(4, 2, 3), array(4, 3, 5)], {}, 2)
-    np.testing.assert_allclose(in_turns(g, fed, 4)[0], run_graph(g, fed)[0], rtol=1e-6)
+    np.testing.assert_allclose(in_micro_batches(g, fed, 4)[0], run_graph(g, fed)[0], rtol=1e-6)
 
 
 def test_constants_that_repeat_are_cut():
     token = np.broadcast_to(array(1, 1, 3), (4, 1, 3))
     g, fed = graph_of("Concat", [array(4, 2, 3), token], {"axis": 1})
-    np.testing.assert_array_equal(in_turns(g, fed, 4)[0], run_graph(g, fed)[0])
+    np.testing.assert_array_equal(in_micro_batches(g, fed, 4)[0], run_graph(g, fed)[0])
 
 
 REFUSED = [
@@ -180,7 +180,7 @@ def placed(g: Graph) -> Graph:
 
 
 def batched_branches() -> Graph:
-    """Concat and Split within, and at the borders of, what runs in turns."""
+    """Concat and Split within, and at the borders of, what runs in micro-batches."""
     g = Graph("branches")
     x = g.input("x", Type("float32", (6, 16, 7, 9)))
     both = ops.Concat(ops.Relu(conv(g, x, 32, 1)), conv(g, x, 32, 3, seed=2), x, axis=1)
@@ -194,7 +194,7 @@ def batched_branches() -> Graph:
 
 
 def scaled() -> Graph:
-    """What all turns read whole: a factor that is computed once."""
+    """What all micro-batches read whole: a factor that is computed once."""
     g = Graph("scaled")
     x = g.input("x", Type("float32", (6, 16, 7, 9)))
     f = g.input("f", Type("float32", (1, 16, 1, 1)))
@@ -224,37 +224,37 @@ PROGRAMS = GRAPHS | {
 
 
 @pytest.mark.parametrize("isa", ["avx512", "avx2", "sse2", "scalar"])
-@pytest.mark.parametrize("name, turns", [
+@pytest.mark.parametrize("name, micro_batches", [
     ("residual_batch", 3), ("residual_6", 2), ("residual_6", 6), ("batched_branches", 3),
     ("batched_branches", 6), ("scaled", 6), ("rows", 6), ("rows", 2), ("branches", 2),
     ("mixed", 4), ("recurrent", 3),
 ])  # fmt: skip
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_programs_in_turns_agree_with_the_reference(name, turns, threads, isa):
+def test_programs_in_micro_batches_agree_with_the_reference(name, micro_batches, threads, isa):
     if not runnable(level(isa)):
         pytest.skip(f"no {isa} here")
     graph = PROGRAMS[name]()
     fed = list(feeds(graph).values())
     want = run_graph(graph, fed)
-    made = compile_placed(placed(graph), level(isa), threads=threads, turns=turns)
+    made = compile_placed(placed(graph), level(isa), threads=threads, micro_batches=micro_batches)
     session = made.program.session()
     for _ in range(2):
-        session._workspace[:] = 0xFF  # nothing may be read that no turn has written
+        session._workspace[:] = 0xFF  # nothing may be read that no micro-batch has written
         session._arena[:] = 0xFF
         for got, expected in zip(session.run(fed), want, strict=True):
             np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-5)
 
 
-def test_what_lies_inside_takes_the_room_of_one_turn():
-    def arena(turns: int) -> int:
+def test_what_lies_inside_takes_the_room_of_one_micro_batch():
+    def arena(micro_batches: int) -> int:
         graph = placed(residual(6, 32))
-        memory = compile_placed(graph, level("host"), turns=turns).built.plan.memory
+        memory = compile_placed(graph, level("host"), micro_batches=micro_batches).built.plan.memory
         return memory.peak + memory.workspace
 
     assert arena(6) < 0.4 * arena(1)
 
 
-def test_turns_use_the_workspace_of_what_runs_at_once():
+def test_micro_batches_use_the_workspace_of_what_runs_at_once():
     def step(region: int, workspace: int, *writes: Tensor) -> Placed:
         choice = Choice(0.0, (), (), (), workspace=workspace)
         return Placed(
@@ -269,13 +269,13 @@ def test_turns_use_the_workspace_of_what_runs_at_once():
     assert workspace_of([step(0, 4096), step(1, 64, inside)], offsets) == 64 + 4096
 
 
-def test_profiles_count_all_turns():
+def test_profiles_count_all_micro_batches():
     from tinsmith.runtime.profile import profile_session
 
     x = list(feeds(residual(6, 32)).values())
     flops = []
-    for turns in (1, 6):
-        made = compile_placed(placed(residual(6, 32)), level("host"), turns=turns)
+    for micro_batches in (1, 6):
+        made = compile_placed(placed(residual(6, 32)), level("host"), micro_batches=micro_batches)
         profile = profile_session(made.program.session(), x, 3)
         assert all(r.ms > 0 for r in profile.rows)
         flops.append(sum(s.flops for s in made.built.plan.steps))
@@ -319,7 +319,7 @@ def chain(batch: int, channels: int, size: int, pool: bool) -> Graph:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_large_images_are_computed_in_turns(threads):
+def test_large_images_are_computed_in_micro_batches(threads):
     names = {"conv", "maxpool", "conv.1", "maxpool.1", "conv.2", "maxpool.2"}
     assert names <= set(regions(chain(8, 16, 160, pool=True), threads))
 
@@ -349,9 +349,9 @@ def test_tensors_that_leave_the_cache_are_waited_for(threads):
     assert 0.6 * 3 * step / rate < waited(8, 64, 56) < 5 * step / rate
 
 
-def test_explain_tells_turns():
+def test_explain_tells_micro_batches():
     made = compile_placed(placed(chain(8, 16, 160, pool=True)), level("avx2"))
-    assert "8 turns" in str(by_name(explain_steps(made.built))["maxpool"])
+    assert "8 micro-batches" in str(by_name(explain_steps(made.built))["maxpool"])
 
 
 def test_kernels_that_take_no_part_of_a_batch_may_be_asked_for():
