@@ -15,7 +15,7 @@ from tinsmith.graph import Graph, Type
 from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.trace import make_site
 from tinsmith.kernels.winograd.choose import best_plan
-from tinsmith.kernels.winograd.kernel import plane_geometry
+from tinsmith.kernels.winograd.kernel import plane_site
 from tinsmith.kernels.winograd.matrices import bilinear
 from tinsmith.passes.manager import run_passes
 
@@ -131,7 +131,7 @@ def test_threads_take_tiles_of_their_own_through_all_stages() -> None:
     g = Graph("winograd")
     x = g.input("x", Type(np.dtype("float32"), (1, 128, 28, 28)))
     conv(g, x, 128, 3)
-    geo = plane_geometry(make_site(g.nodes[-1], target))
+    geo = plane_site(make_site(g.nodes[-1], target)).geo
     axis = bilinear(4, 3)
     assert [best_plan(target, geo, 16, axis, axis, n)[0].blocks for n in (1, 2)] == [1, 2]
 

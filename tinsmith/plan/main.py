@@ -16,8 +16,8 @@ first, whose data is in its cache, and then helps the others. It goes on when al
 Every plan has its own segments, so they must be cheap to compile. What is the same in all plans
 (taking tiles, waiting, time stamps) are functions of a module of their own, which the cache holds.
 
-The steps of a region run once for each micro-batch (a micro-batch), so that the tensors between them stay
-in cache. One thread computes a whole micro-batch, so the steps inside need no counters.
+The steps of a region run once for each micro-batch, so that the tensors between them stay in cache.
+One thread computes a whole micro-batch, so the steps inside need no counters.
 """
 
 from __future__ import annotations

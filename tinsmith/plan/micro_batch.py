@@ -160,7 +160,7 @@ def part_in(home: Tensor, inner: Value) -> Tensor:
 
 
 def whole_of(placement: Placement, outer: Value, inner: Value, plain: bool) -> Tensor:
-    """The tensor of a whole batch whose parts the micro-batches write, as `plain` or as it comes."""
+    """The tensor of a whole batch whose parts micro-batches write, `plain` or as it comes."""
     home = placement.home(inner)
     block = 0 if plain else home.block
     whole = Tensor(outer.name, outer.dtype, outer.dims, block)

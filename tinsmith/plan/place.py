@@ -33,7 +33,7 @@ def place(
     micro_batches: Iterable[MicroBatch],
     settled: Callable[[Placed], None],
 ) -> list[Placed]:
-    """The steps of a graph. `micro_batches` are runs of nodes that compute the batch in micro-batches.
+    """The steps of a graph. `micro_batches` are runs of nodes that compute the batch in parts.
     `settled` is called with each step as soon as no later node can change its layouts."""
     placement.begin(graph)
     results = set(graph.outputs)

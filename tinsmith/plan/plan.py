@@ -68,8 +68,8 @@ class Step(NamedTuple):
     cost    estimated seconds
     fault   what it means if the code has set the four bytes at `fault_at` of the arena
     region  steps of one region (not 0) follow each other, and run one after the other for each of
-            its `micro_batches` micro-batches, each of which one thread computes; cost, flops and bytes are
-            those of all micro-batches
+            its `micro_batches`, each of which one thread computes; cost, flops and bytes are those
+            of all of them
     writes  of a native step: only if it counts. A dim of -1 is then the number that the last of
             them holds; that must be `stated`, if the model states it (-1: it does not)
     """

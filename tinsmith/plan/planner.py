@@ -164,9 +164,9 @@ def make_plan(
     """Plan a graph for a target. Nodes whose shapes are not static run as reference steps.
 
     `preferences` are measured winners, by the signatures of their sites. `small` leaves out kernels
-    whose packed weights outgrow the model's. Weights that the `shelf` has are shared. `micro_batches` is
-    the number of micro-batches in which the batch is computed wherever that is possible (1: never);
-    None leaves it to the cost model.
+    whose packed weights outgrow the model's. Weights that the `shelf` has are shared. The batch is
+    computed in so many `micro_batches` wherever that is possible (1: nowhere); None leaves it to
+    the cost model.
     """
     check_values(graph)
     graph = absorbed(graph)

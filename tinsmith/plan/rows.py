@@ -1,8 +1,9 @@
 """Which nodes compute equal parts of their first axis independently: what one part needs.
 
-A batch may be run in micro-batches where every node's result, cut into equal parts along axis 0, depends
-on the same part of what it reads. `part_of` says so for one node, by the axes that its operator
-declares to be apart, and gives the constants and attributes under which the node computes one part.
+A batch may be run in micro-batches where every node's result, cut into equal parts along axis 0,
+depends on the same part of what it reads. `part_of` says so for one node, by the axes that its
+operator declares to be apart, and gives the constants and attributes under which the node computes
+one part.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ Rule = Callable[[Node, Sequence[bool], int, Part | None], Part | None]
 
 
 def part_of(node: Node, cut: Sequence[bool], micro_batches: int) -> Part | None:
-    """What changes the node into one that computes the i-th of `micro_batches` parts of all its outputs from
-    the i-th parts of the inputs that are `cut`; None where there is no such node."""
+    """What changes the node into one that computes the i-th of `micro_batches` parts of all its
+    outputs from the i-th parts of the inputs that are `cut`; None where there is no such node."""
     values = [v for v, c in zip(node.inputs, cut, strict=True) if c and v is not None]
     if not values or not all(v.type.is_static for v in (*values, *node.outputs)):
         return None

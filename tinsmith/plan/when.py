@@ -1,8 +1,8 @@
 """Which runs of nodes compute the batch in micro-batches, by the cost model.
 
-In micro-batches (here: micro-batches) the tensors between the nodes stay in cache, and each thread works on
-its own. With the whole batch at once, weights are read once for all images. So micro-batches mostly
-pay for early layers, the whole batch for late ones.
+In micro-batches the tensors between the nodes stay in cache, and each thread works on its own. With
+the whole batch at once, weights are read once for all images. So micro-batches mostly pay for early
+layers, the whole batch for late ones.
 """
 
 from __future__ import annotations
