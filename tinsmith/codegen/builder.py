@@ -24,6 +24,10 @@ from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32, I1, I32, I64, PTR, QUICK, Ty
 from tinsmith.codegen.values import Val, literal
 from tinsmith.errors import CodegenError
+from tinsmith.sizes import Number, Size, largest, smallest
+
+SIZES = "sizes"
+"""The last parameter of a function that reads sizes which the call tells."""
 
 
 class Loop:
@@ -89,6 +93,9 @@ class Builder:
         self._lines: list[str] = []
         self._count = 0
         self._block = "entry"
+        self.sizes: dict[Size, str] = {}
+        """Those that the function reads, in the order of its table."""
+        self._sizes_from: tuple[str, ...] = ()
         self.args = {name: Val(self, ty, f"%{name}") for name, ty in function.params}
 
     # ---- raw emission
@@ -137,12 +144,14 @@ class Builder:
         self,
         address: str,
         kind: Function,
-        args: Sequence[Val | Ptr | int],
+        args: Sequence[Val | Ptr | Number],
         result: Ty | None = None,
     ) -> Val:
         """Call the function at an address, which takes what `kind` takes; what it returns."""
         shown = []
         for (_, ty), a in zip(kind.params, args, strict=True):
+            if isinstance(a, Size):
+                a = self.size(a)
             ref = (
                 a.address if isinstance(a, Ptr) else a.ref if isinstance(a, Val) else literal(a, ty)
             )
@@ -167,7 +176,9 @@ class Builder:
 
     # ---- values
 
-    def const(self, value: float | int, ty: Ty) -> Val:
+    def const(self, value: float | Number, ty: Ty) -> Val:
+        if isinstance(value, Size):
+            return self.size(value).to(ty.kind).splat(ty.lanes)
         one = literal(value, ty.elem)
         return Val(self, ty, one if ty.lanes == 1 else f"splat ({ty.elem.llvm} {one})")
 
@@ -182,7 +193,16 @@ class Builder:
         inner = ", ".join(f"{ty.llvm} {literal(v, ty)}" for v in values)
         return Val(self, ty.x(len(values)), f"<{inner}>")
 
-    def index(self, value: Val | int) -> Val:
+    def size(self, value: Size) -> Val:
+        """A size that the call tells, read from the table that the function gets."""
+        ref = self.sizes.setdefault(value, f"%z{len(self.sizes)}")
+        return Val(self, I64, ref)
+
+    def sizes_from(self, *lines: str) -> None:
+        """Sizes are read from where these lines say that `%sizes` is, not from a parameter."""
+        self._sizes_from = lines
+
+    def index(self, value: Val | Number) -> Val:
         """An i64 value, also for a Python int."""
         return value if isinstance(value, Val) else self.const(value, I64)
 
@@ -201,13 +221,13 @@ class Builder:
 
     def minimum(self, a: Val | int, b: Val | int) -> Val | int:
         """The smaller of two indices."""
-        if isinstance(a, int) and isinstance(b, int):
-            return min(a, b)
+        if not isinstance(a, Val) and not isinstance(b, Val):
+            return smallest(a, b)
         return self.index(a).min(self.index(b))
 
     def maximum(self, a: Val | int, b: Val | int) -> Val | int:
-        if isinstance(a, int) and isinstance(b, int):
-            return max(a, b)
+        if not isinstance(a, Val) and not isinstance(b, Val):
+            return largest(a, b)
         return self.index(a).max(self.index(b))
 
     def first_lanes(self, count: Val | int, lanes: int) -> Val:
@@ -215,8 +235,7 @@ class Builder:
         if isinstance(count, int):
             return self.vector([int(i < count) for i in range(lanes)], I1)
         steps = self.vector(list(range(lanes)), I32)
-        clipped = self.minimum(count, lanes)
-        assert isinstance(clipped, Val)
+        clipped = self.index(self.minimum(count, lanes))
         return steps < clipped.to("i32").splat(lanes)
 
     def pieces(self, count: int, lanes: int) -> list[tuple[int, int, Val | None]]:
@@ -378,11 +397,21 @@ class Builder:
     def ret(self) -> Function:
         """End the function and hand its text to the module."""
         self.line("ret void")
+        if self.sizes and not self._sizes_from:
+            self.function.params.append((SIZES, PTR))
         linkage = "internal " if self._internal else ""
         params = ", ".join(f"{ty.llvm} %{name}" for name, ty in self.function.params)
         head = f"define {linkage}void @{self.function.name}({params}) #0 {{\nentry:"
-        self.module._bodies.append("\n".join([head, *self._lines, "}"]))
+        self.module._bodies.append("\n".join([head, *self._reads(), *self._lines, "}"]))
         return self.function
+
+
+    def _reads(self) -> Iterator[str]:
+        """The loads of the sizes that the function needs."""
+        yield from (f"  {line}" for line in self._sizes_from if self.sizes)
+        for k, ref in enumerate(self.sizes.values()):
+            yield f"  {ref}.at = getelementptr i64, ptr %{SIZES}, i64 {k}"
+            yield f"  {ref} = load i64, ptr {ref}.at, align 8"
 
 
 __all__ = [

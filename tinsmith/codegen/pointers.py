@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tinsmith.codegen.types import I1, PTR, Ty
 from tinsmith.codegen.values import Val
 from tinsmith.errors import CodegenError
+from tinsmith.sizes import Size
 
 if TYPE_CHECKING:
     from tinsmith.codegen.builder import Builder, Function
@@ -24,6 +25,8 @@ class Ptr:
     def __add__(self, n: Val | int) -> Ptr:
         if isinstance(n, int):
             return Ptr(self.b, self.ref, self.elem, self.offset + n)
+        if isinstance(n, Size):
+            n = self.b.size(n)
         moved = self.b.emit(PTR, f"getelementptr {self.elem.llvm}, ptr {self.ref}, i64 {n.ref}")
         return Ptr(self.b, moved.ref, self.elem, self.offset)
 

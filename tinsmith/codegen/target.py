@@ -18,6 +18,7 @@ from typing import NamedTuple
 from tinsmith.codegen.cores import Core, core_of, rates_of
 from tinsmith.errors import TargetError, suggest
 from tinsmith.records import dataclass
+from tinsmith.sizes import estimate
 
 
 class Isa(NamedTuple):
@@ -99,6 +100,7 @@ class Target:
         elements as it has: if a masked vector is not cheap."""
         return not self.has_masks
 
+    @estimate
     def time(self, flops: float, nbytes: float, efficiency: float = 1.0) -> float:
         """Seconds on one core by the roofline model: arithmetic or memory traffic, whichever takes
         longer."""

@@ -12,8 +12,9 @@ import numpy as np
 from tinsmith.budget import MOST_DIMS
 from tinsmith.errors import TypeRuleError
 from tinsmith.records import dataclass
+from tinsmith.sizes import Size
 
-Dim = int | str
+Dim = int | str | Size
 """A dimension: a number, or a symbol ("N") whose size is known only when the model is called."""
 
 Shape = tuple[Dim, ...]
@@ -66,7 +67,7 @@ class Type:
         if not isinstance(self.dtype, np.dtype):  # pyright: ignore[reportUnnecessaryIsInstance]
             object.__setattr__(self, "dtype", dtype_of(self.dtype))
         if self.shape is not None:
-            dims = tuple(d if isinstance(d, str) else int(d) for d in self.shape)
+            dims = tuple(d if isinstance(d, str | Size) else int(d) for d in self.shape)
             if len(dims) > MOST_DIMS:
                 raise TypeRuleError(f"{len(dims)} dims: arrays have {MOST_DIMS} at most")
             object.__setattr__(self, "shape", dims)
@@ -81,7 +82,7 @@ class Type:
 
     @cached_property
     def is_static(self) -> bool:
-        return self.shape is not None and all(isinstance(d, int) for d in self.shape)
+        return self.shape is not None and not any(isinstance(d, str) for d in self.shape)
 
     @property
     def dims(self) -> tuple[int, ...]:

@@ -187,6 +187,8 @@ class Kernel:
     rule: Rule
     backend: str = CPU
     """The name of the backend that may use it."""
+    numbers: bool = False
+    """Whether it declines where sizes are free, because its plan needs them all."""
     checks: bool = False
     """Whether its code checks sizes that only the run can prove: it counts what it finds, or
     reports a fault if an operand asks for other sizes than were planned."""
@@ -203,6 +205,8 @@ class Kernel:
         dtype = name_of((site.out if first is None else first).dtype)
         if self.dtypes and dtype not in self.dtypes:
             raise Skip(f"takes {' or '.join(sorted(self.dtypes))}, not {dtype}")
+        if self.numbers and site.is_free:
+            raise Skip("it needs all sizes as numbers, and some are free")
         got = self.rule(site)
         return got if isinstance(got, list) else [got]
 
@@ -220,17 +224,18 @@ def kernel(
     dtypes: str = "",
     isas: str = "",
     checks: bool = False,
+    numbers: bool = False,
     backend: str = CPU,
     name: str = "",
 ) -> Callable[[Rule], Rule]:
     """Decorator that registers a kernel under `name`, by default its function's. `dtypes` of the
-    first input and `isas` are space-separated; empty takes all. `checks`, `backend`: see `Kernel`.
+    first input and `isas` are space-separated; empty takes all. `checks`, `numbers`, `backend`: see `Kernel`.
     """
 
     def register(rule: Rule) -> Rule:
         own = name or rule.__name__
         kinds, sets = frozenset(dtypes.split()), frozenset(isas.split())
-        KERNELS.register(own, Kernel(own, op, tier, kinds, sets, rule, backend, checks))
+        KERNELS.register(own, Kernel(own, op, tier, kinds, sets, rule, backend, numbers, checks))
         return rule
 
     return register

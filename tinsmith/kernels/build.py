@@ -13,6 +13,7 @@ from tinsmith.hashing import blake2b
 from tinsmith.kernels._kernel import Choice, Emit, Site, View
 from tinsmith.kernels.layout import Spec
 from tinsmith.records import dataclass
+from tinsmith.sizes import Size
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Code:
     text: str
     pointers: int
     finishes: bool
+    sizes: tuple[Size, ...] = ()
+    """The numbers in the table that it gets as its last parameter, if there are any."""
 
 
 def build_phase(
@@ -84,4 +87,4 @@ def build_phase(
     text = module.text()
     digest = blake2b(text.encode(), digest_size=10).hexdigest()
     symbol = f"k_{digest}"
-    return Code(symbol, text.replace("@kernel(", f"@{symbol}(", 1), len(names), bool(em.finished))
+    return Code(symbol, text.replace("@kernel(", f"@{symbol}(", 1), len(names), bool(em.finished), tuple(b.sizes))

@@ -40,7 +40,7 @@ def zero_halo(spec: Spec, target: Target, parts: int = 1) -> tuple[Code, int]:
     b.ret()
     text = module.text()
     symbol = f"z_{blake2b(text.encode(), digest_size=10).hexdigest()}"
-    code = Code(symbol, text.replace("@kernel(", f"@{symbol}(", 1), 1, False)
+    code = Code(symbol, text.replace("@kernel(", f"@{symbol}(", 1), 1, False, tuple(b.sizes))
     return code, spec.dims[0] * spec.blocks * parts
 
 
@@ -61,7 +61,7 @@ def _gaps(b: Builder, spec: Spec, at: Ptr, axis: int, lo: Position, hi: Position
     if axis + 2 < len(spec.spatial):
         run(b, lo, hi, inside)
     if pitch > reach:
-        hi = min(hi, last) if isinstance(hi, int) else b.minimum(hi, last)
+        hi = b.minimum(hi, last)
         run(b, lo, hi, lambda i: _zero(b, at + i * pitch + reach, pitch - reach))
 
 

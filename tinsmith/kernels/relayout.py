@@ -17,6 +17,7 @@ from tinsmith.kernels._kernel import Choice, Emit, Phase, Site
 from tinsmith.kernels.layout import Layout, Spec, spec_of
 from tinsmith.kernels.transpose import transpose
 from tinsmith.kernels.walk import Position, Walk, run
+from tinsmith.sizes import Size, typical
 
 
 class RelayoutOp:
@@ -49,11 +50,11 @@ def relayout(site: Site, src: Layout, dst: Layout) -> Choice:
     block = src.block or dst.block
     outer = dims[0] * spec_of(dtype, dims, Layout(block)).blocks if block else 1
     nbytes = (prod(dims[2:]) * block if block else prod(dims)) * dtype.itemsize
-    parts = max(1, min(nbytes // PART, prod(dims[2:]) if block else prod(dims)))
+    parts = max(1, min(*map(typical, (nbytes // PART, prod(dims[2:] if block else dims)))))
     both = [spec_of(dtype, dims, layout) for layout in (src, dst)]
     cost = 0.3e-6 + 1.2 * site.target.time(0, sum(spec.nbytes for spec in both))
-    if dtype.itemsize not in SQUARES and src.block != dst.block and prod(dims[2:]) > 1:
-        cost += 0.25e-9 * max(spec.size for spec in both)  # element by element
+    if dtype.itemsize not in SQUARES and src.block != dst.block and typical(prod(dims[2:])) > 1:
+        cost += 0.25e-9 * max(typical(spec.size) for spec in both)  # element by element
     row = _square if block and src.block != dst.block else _straight
     return Choice(
         cost=cost,
@@ -123,7 +124,7 @@ def _straight(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, 
         run(b, lo * width, b.minimum(hi * width, n), single)
         return
     run(b, lo, b.minimum(hi, full), vector)
-    if n > full * width:
+    if isinstance(n, Size) or n > full * width:
         last = b.index(hi).eq(full + 1)
         with b.when(last):
             run(b, full * width, n, single)
@@ -160,7 +161,13 @@ def _square(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, n:
     mover = _Mover(em, src, dst, to_blocked, block, step, n)
 
     def squares(count: int) -> None:
-        if n == 1 and step == 1 and src.elem.nbytes <= 8:
+        if isinstance(n, Size) and src.elem.nbytes in SQUARES:
+            b.choose(
+                b.index(n) < block,
+                lambda: mover.slowly(lo, hi, count),
+                lambda: run(b, lo, hi, lambda u: mover.square(b.minimum(u * block, n - block), count)),
+            )
+        elif n == 1 and step == 1 and src.elem.nbytes <= 8:
             mover.pixel(count)
         elif n < block or src.elem.nbytes not in SQUARES:
             mover.slowly(lo, hi, count)
@@ -216,7 +223,7 @@ class _Mover:
     def slowly(self, lo: Position, hi: Position, count: int) -> None:
         """Pixels [lo, hi) of rows that are shorter than a vector, or elements one by one."""
         b, block, pixels = self.b, self.block, self.pixels
-        if self.src.elem.nbytes == 4 and not b.target.has_exact_tails:
+        if self.src.elem.nbytes == 4 and not b.target.has_exact_tails and not isinstance(pixels, Size):
             self._short(count)
             return
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import field
 
 from tinsmith.errors import KernelChoiceError, NoKernel, OptionError, UnknownName
 from tinsmith.graph import Graph
 from tinsmith.kernels._kernel import ELEMENTWISE, KERNELS, Choice, Site, Skip, Tier, kernels_for
 from tinsmith.ops import OPS
 from tinsmith.records import dataclass
+from tinsmith.sizes import Conditions, trial
 
 REFERENCE = "reference"
 
@@ -29,6 +31,13 @@ class Candidate:
     tier: Tier
     choice: Choice | None
     reason: str = ""
+    conditions: Conditions = field(default_factory=dict)
+    """Which sizes it is for, where the model leaves sizes free."""
+
+    @property
+    def fixes(self) -> int:
+        """How many sizes it takes for numbers that may be others in another call."""
+        return sum(relation == "==" for _, relation in self.conditions)
 
 
 def parse_overrides(text: str | Mapping[str, str] | None) -> dict[str, str]:
@@ -112,7 +121,9 @@ def candidates(site: Site, force: str | None = None, checks: bool = False) -> li
         try:
             if checks and not row.checks:
                 raise Skip(f"{UNPROVEN}, and this kernel does not check them")
-            found += [Candidate(row.name, row.tier, c) for c in row.offer(site)]
+            with trial() as conditions:
+                offered = row.offer(site)
+            found += [Candidate(row.name, row.tier, c, "", conditions) for c in offered]
         except Skip as skip:
             found.append(Candidate(row.name, row.tier, None, str(skip)))
     if force is not None and not any(c.choice for c in found):

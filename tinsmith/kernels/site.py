@@ -13,6 +13,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.graph import Node, Value
 from tinsmith.kernels.layout import PLAIN, Layout
 from tinsmith.records import dataclass
+from tinsmith.sizes import Size
 
 
 class Skip(Exception):
@@ -49,6 +50,12 @@ class Site:
     @property
     def out(self) -> Value:
         return self.outputs[0]
+
+    @property
+    def is_free(self) -> bool:
+        """Whether some size of an operand or an output is known only in the call."""
+        values = (*self.operands, *self.outputs)
+        return any(isinstance(d, Size) for v in values if v is not None for d in v.dims)
 
     def attr(self, name: str) -> Any:
         assert self.anchor is not None

@@ -20,9 +20,10 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
-from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.builder import F32, Builder, Ptr, Val
 from tinsmith.kernels.emit import Emit, View
 from tinsmith.records import dataclass
+from tinsmith.sizes import Number, Size, by_formula
 
 Position = Val | int
 Axis = tuple[int, int]  # extent, and the dimension whose strides are the axis's
@@ -40,6 +41,13 @@ def run(b: Builder, lo: Position, hi: Position, body: Callable[[Position], None]
         return
     with b.loop(lo, hi) as i:
         body(i)
+
+
+def inverse(b: Builder, count: Number, lanes: int) -> Val | float:
+    """1 / count, for float32."""
+    if isinstance(count, Size):
+        return (b.const(1.0, F32) / b.const(count, F32)).splat(lanes)
+    return 1.0 / count
 
 
 def share(part: Position, parts: int, count: int) -> tuple[Position, Position]:
@@ -75,7 +83,9 @@ def merged(dims: Sequence[int], strides: Sequence[Strides]) -> list[Axis]:
             continue
         if axes:
             outer, at = axes[-1]
-            if all(s[at] == s[d] * extent for s in strides):
+            with by_formula():
+                even = all(s[at] == s[d] * extent for s in strides)
+            if even:
                 axes[-1] = (outer * extent, d)
                 continue
         axes.append((extent, d))

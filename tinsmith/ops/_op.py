@@ -327,8 +327,8 @@ def broadcast(*shapes: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
     out: list[Dim] = []
     for dims in zip(*((1,) * (rank - len(s)) + tuple(s) for s in known), strict=True):
         rest = list(dict.fromkeys(d for d in dims if d != 1))
-        numbers = [d for d in rest if isinstance(d, int)]
-        if len(numbers) > 1:
+        numbers = [d for d in rest if not isinstance(d, str)]
+        if any(d != numbers[0] for d in numbers[1:]):
             raise TypeRuleError(
                 f"the shapes {', '.join(map(_show, known))} do not broadcast together"
             )

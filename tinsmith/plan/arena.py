@@ -12,6 +12,7 @@ from tinsmith.graph import Graph
 from tinsmith.plan.memory import Buffer, align, assign_offsets, lower_bound
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.tensors import Tensor
+from tinsmith.sizes import Number, Size, by_formula, estimating, largest, typical
 
 
 def _last_reads(placed: list[Placed]) -> dict[Tensor, int]:
@@ -27,6 +28,11 @@ def _last_reads(placed: list[Placed]) -> dict[Tensor, int]:
 
 def take_over(placed: list[Placed], outputs: list[Tensor]) -> None:
     """Let outputs take over the memory of an operand that no later step needs."""
+    with by_formula():
+        _take_over(placed, outputs)
+
+
+def _take_over(placed: list[Placed], outputs: list[Tensor]) -> None:
     last = _last_reads(placed)
     kept = {t.root for t in outputs}
     for i, step in enumerate(placed):
@@ -55,9 +61,10 @@ def take_over(placed: list[Placed], outputs: list[Tensor]) -> None:
 
 def arena_of(
     placed: list[Placed], outputs: list[Tensor]
-) -> tuple[dict[Tensor, int], int, int, int]:
-    """Offsets of the arena's roots and of steps' scratch, the arena's size, the sum of all sizes
-    without sharing, and the lower bound (`memory.lower_bound`), all in bytes."""
+) -> tuple[dict[Tensor, int], tuple[tuple[Number, int, int], ...], int, int, int]:
+    """Offsets of the arena's roots and of steps' scratch, what each call assigns anew
+    (`Plan.buffers`), the arena's size, the sum of all sizes without sharing, and the lower bound
+    (`memory.lower_bound`), all in bytes."""
     buffers: dict[Tensor, Buffer] = {}
     naive = 0
     spans = _spans(placed)
@@ -89,7 +96,10 @@ def arena_of(
             buffers[t.root].end = len(placed)
     rows = list(buffers.values())
     size = assign_offsets(rows)
-    return {t: b.offset for t, b in buffers.items()}, size, naive, lower_bound(rows)
+    with estimating():
+        bound = typical(lower_bound(rows))
+    kept = tuple((b.nbytes, b.start, b.end) for b in rows) if isinstance(size, Size) else ()
+    return {t: b.offset for t, b in buffers.items()}, kept, size, typical(naive), bound
 
 
 def _spans(placed: list[Placed]) -> dict[int, tuple[int, int]]:
@@ -104,7 +114,7 @@ def _spans(placed: list[Placed]) -> dict[int, tuple[int, int]]:
 def workspace_of(placed: list[Placed], offsets: dict[Tensor, int]) -> int:
     """Bytes of each thread's workspace: the most that any step's kernel asks for; in regions, the
     tensors that only one micro-batch sees lie behind that. `offsets` gets their places."""
-    most = _workspace(placed)
+    most: Number = _workspace(placed)
     for region, (first, last) in _spans(placed).items():
         buffers: dict[Tensor, Buffer] = {}
         start = _workspace(placed[first : last + 1])
@@ -123,7 +133,11 @@ def workspace_of(placed: list[Placed], offsets: dict[Tensor, int]) -> int:
 
 
 def _workspace(steps: list[Placed]) -> int:
-    return max((align(s.choice.workspace) for s in steps if s.choice), default=0)
+    most: Number = 0
+    for s in steps:
+        if s.choice:
+            most = largest(most, align(s.choice.workspace))
+    return most
 
 
 def check_values(graph: Graph) -> None:
@@ -134,7 +148,7 @@ def check_values(graph: Graph) -> None:
         return
     for node in graph.nodes:
         for v in node.outputs if "view" not in node.op.traits else ():
-            if v.type.is_static and v.type.nbytes > memory:
+            if v.type.is_static and typical(v.type.nbytes) > memory:
                 raise PlanError(
                     f"{graph.name} needs {size_text(v.type.nbytes)} for {v.name!r} "
                     f"({v.type}), this machine has {size_text(memory)}"
@@ -144,9 +158,9 @@ def check_values(graph: Graph) -> None:
 def check_size(graph: Graph, arena: int, offsets: Mapping[Tensor, int]) -> None:
     """Raise PlanError, naming the largest tensor, if the arena exceeds the machine's memory."""
     memory = machine_memory()
-    if memory is not None and arena > memory:
-        largest = max(offsets, key=lambda t: t.settled.nbytes)
+    if memory is not None and typical(arena) > memory:
+        greatest = max(offsets, key=lambda t: typical(t.settled.nbytes))
         raise PlanError(
             f"{graph.name} needs {size_text(arena)} for its tensors, this machine has "
-            f"{size_text(memory)}; the largest is {largest.name!r} of shape {list(largest.dims)}"
+            f"{size_text(memory)}; the largest is {greatest.name!r} of shape {list(greatest.dims)}"
         )

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from math import inf, prod
 
 from tinsmith.graph import Graph, Node, Value
+from tinsmith.sizes import estimate
 
 EXPANDED = 5
 """How many times the bytes of their taps Winograd's packed weights take (F(6x6,3x3) with 24 bits:
@@ -20,6 +21,7 @@ MOST = 64 * MIB
 they are packed. It is OURS * EMPTY bytes (`Target.kept`), where 24 bits shrink weights to 3/4."""
 
 
+@estimate
 def footprint(graph: Graph) -> float:
     """An estimate of the bytes that a run goes through: weights, as kernels may pack them, and the
     two largest tensors that nodes make. Rounded up to whole MiB, and infinite beyond MOST, so that

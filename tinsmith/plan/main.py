@@ -37,6 +37,7 @@ from tinsmith.plan.plan import (
     HEADER,
     LINE,
     PORTS,
+    SIZES,
     STAMPS,
     SYNC,
     WEIGHTS,
@@ -47,6 +48,7 @@ from tinsmith.plan.plan import (
     Step,
 )
 from tinsmith.records import dataclass
+from tinsmith.sizes import Size
 
 STAMP = Function("stamp", [("stamps", PTR), ("index", I64)])
 NUMBERS = ("sweeps", "groups", "tiles", "pieces", "tid")
@@ -59,17 +61,19 @@ PIECES = 4
 Estimated."""
 
 
-def main_text(plan: Plan, target: Target) -> str:
-    """LLVM IR of all segment functions of a plan."""
+def main_text(plan: Plan, target: Target) -> tuple[str, list[Size]]:
+    """LLVM IR of all segment functions of a plan, and the sizes that these read behind the plan's
+    own."""
+    sizes: list[Size] = []
     module = Module(target, quick=True)
     for function in (AWAIT, STAMP, TAKE) if plan.threads > 1 else (STAMP,):
         _declare(module, function)
     native = [steps for kind, steps in plan.segments() if kind == "native"]
     for index, steps in enumerate(native):
-        _segment(module, plan, steps, f"seg{index}")
+        sizes += _segment(module, plan, steps, f"seg{index}", len(plan.sizes) + len(sizes))
     if plan.entered:
         _enter(module, plan)
-    return module.text()
+    return module.text(), sizes
 
 
 def helpers_text(threads: int, target: Target) -> str:
@@ -139,10 +143,13 @@ def _line(threads: int) -> int:
     return LINE * (1 + threads)
 
 
-def _segment(module: Module, plan: Plan, steps: list[Step], name: str) -> None:
+def _segment(
+    module: Module, plan: Plan, steps: list[Step], name: str, first: int
+) -> list[Size]:
+    """Emit a segment's function; the sizes that it reads, from number `first` on."""
     b = module.function(name, [("table", PTR), ("tid", I64)])
     table = b.pointer("table", PTR)
-    used = {(r.space, r.index) for s in steps for c in s.calls for r in c.refs}
+    used = {(r.space, r.index) for s in steps for c in s.calls for r in (*c.refs, *c.sizes)}
     stamps = (table + STAMPS).load_pointer(I64)
     if plan.threads > 1:
         row, wanted = stamps + b.args["tid"] * plan.stamp_words, stamps.is_some()
@@ -171,7 +178,13 @@ def _segment(module: Module, plan: Plan, steps: list[Step], name: str) -> None:
             for k, step in group:
                 emit.step(k, step)
     emit.flush()
+    b.sizes_from(
+        f"%sizes.at = getelementptr ptr, ptr %table, i64 {SIZES}",
+        "%sizes.all = load ptr, ptr %sizes.at, align 8",
+        f"%sizes = getelementptr i64, ptr %sizes.all, i64 {first}",
+    )
     b.ret()
+    return list(b.sizes)
 
 
 def _enter(module: Module, plan: Plan) -> None:
@@ -288,6 +301,7 @@ class _Segment:
         if function is None:
             params = [(f"p{i}", PTR) for i in range(len(call.refs))]
             params += [(n, I64) for n in ("begin", "end", "step")[: 3 if call.repeat > 1 else 2]]
+            params += [("sizes", PTR)] * len(call.sizes)
             function = self.functions[call.symbol] = Function(call.symbol, params)
             _declare(self.module, function)
         if micro_batch is None:
@@ -295,8 +309,11 @@ class _Segment:
         else:
             pointers = [self.address(r, call.workspace, micro_batch) for r in call.refs]
 
+        sizes = [self.place(r, 0) for r in call.sizes]
+
         def run(begin: Val | int, end: Val | int, step: Val | int) -> None:
-            self.b.call(function, [*pointers, begin, end, step][: len(function.params)])
+            numbers = [begin, end, step][: 3 if call.repeat > 1 else 2]
+            self.b.call(function, [*pointers, *numbers, *sizes])
 
         return run
 
@@ -350,5 +367,5 @@ def _base(table: Ptr, plan: Plan, space: str, index: int) -> Ptr:
     elif index:
         slot = PORTS + ports + len(plan.outputs) + index - 1
     else:
-        slot = {"arena": ARENA, "weights": WEIGHTS, "workspace": WORKSPACE}[space]
+        slot = {"arena": ARENA, "weights": WEIGHTS, "workspace": WORKSPACE, "sizes": SIZES}[space]
     return (table + slot).load_pointer(U8)

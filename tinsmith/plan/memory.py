@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tinsmith.records import dataclass
+from tinsmith.sizes import Number, Size, typical
 
 ALIGNMENT = 64  # bytes: a cache line
 EXHAUSTIVE = 7  # the most buffers for which all orders are tried; estimated
@@ -25,7 +26,7 @@ FEW = 256
 class Buffer:
     """`nbytes` that are alive in steps [start, end], inclusive."""
 
-    nbytes: int
+    nbytes: Number
     start: int
     end: int
     offset: int = -1
@@ -37,6 +38,8 @@ def align(nbytes: int) -> int:
 
 def assign_offsets(buffers: Sequence[Buffer]) -> int:
     """Set the offset of every buffer. Returns the arena's size in bytes."""
+    if any(isinstance(b.nbytes, Size) for b in buffers):
+        return _assign_free(buffers)
     by_size = sorted(buffers, key=lambda b: (-b.nbytes, b.start, b.end))
     peak = _place(by_size)
     bound = lower_bound(buffers)
@@ -44,6 +47,16 @@ def assign_offsets(buffers: Sequence[Buffer]) -> int:
         return peak
     best = min(itertools.permutations(by_size), key=lambda order: _place(order))
     return _place(best)
+
+
+def _assign_free(buffers: Sequence[Buffer]) -> int:
+    """The offsets for the sizes of the example, as sizes that every call assigns anew."""
+    numbers = [Buffer(typical(b.nbytes), b.start, b.end) for b in buffers]
+    peak = assign_offsets(numbers)
+    (scope,) = {b.nbytes.scope for b in buffers if isinstance(b.nbytes, Size)}
+    for k, (b, n) in enumerate(zip(buffers, numbers, strict=True)):
+        b.offset = scope.symbol(f"at{k}", n.offset)
+    return scope.symbol("peak", peak)
 
 
 def _place(order: Sequence[Buffer]) -> int:

@@ -65,7 +65,7 @@ def rivals_of(
         for c in found
         if c.choice is not None and c.tier == tier
     ]
-    return sorted(rows, key=lambda row: (row[0], row[1].kernel))
+    return sorted(rows, key=lambda row: (row[1].fixes, row[0], row[1].kernel))
 
 
 def best_of(

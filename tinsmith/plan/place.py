@@ -24,6 +24,7 @@ from tinsmith.plan.placed import Placed
 from tinsmith.plan.placement import Placement, dims_of
 from tinsmith.plan.settle import Settling
 from tinsmith.plan.tensors import Tensor
+from tinsmith.sizes import meet
 from tinsmith.progress import tell
 
 
@@ -138,6 +139,7 @@ def place_native(
         _place_reference(placement, node, found, reason or unproven)
         return
     choice = best.choice
+    meet(best.conditions)
     reads: list[Tensor | None] = []
     for i, (value, layout) in enumerate(zip(site.operands, choice.reads, strict=True)):
         if value is None or layout is None:

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from tinsmith.plain import decode
 
-ARENA, WEIGHTS, WORKSPACE, SYNC, STAMPS, COUNTERS, HEADER, PORTS = range(8)
-"""Slots of the table of pointers that generated code gets. From PORTS on: inputs, outputs, then
+ARENA, WEIGHTS, WORKSPACE, SYNC, STAMPS, COUNTERS, HEADER, SIZES, PORTS = range(9)
+"""Slots of the table of pointers that generated code gets. SIZES: the numbers of `Plan.sizes`. From PORTS on: inputs, outputs, then
 weights shared with other programs. HEADER is a number, not a pointer: how many bytes into an array
 object the address of its elements is stored."""
 ENTER = "enter"
@@ -22,8 +22,8 @@ SLACK = 4096
 
 
 class Ref(NamedTuple):
-    """An address: byte `offset` in a memory space ("arena", "weights", "workspace", "input" or
-    "output"). `index` tells which input or output; for weights, whose: 0 for the program's own,
+    """An address: byte `offset` in a memory space ("arena", "weights", "workspace", "input",
+    "output" or "sizes"). `index` tells which input or output; for weights, whose: 0 for the program's own,
     else those of an earlier program that it shares."""
 
     space: str
@@ -49,6 +49,8 @@ class Call(NamedTuple):
     workspace: int = 0
     repeat: int = 1
     sweep: int = 0
+    sizes: tuple[Ref, ...] = ()
+    """Where the numbers lie that its function reads, if it reads any."""
 
 
 class Operand(NamedTuple):
@@ -134,6 +136,10 @@ class Plan(NamedTuple):
     outputs: tuple[Operand, ...]
     steps: tuple[Step, ...]
     memory: Memory
+    sizes: tuple[Any, ...] = ()
+    """Numbers that code reads: of a plan for free sizes, `Size`s, else ints."""
+    buffers: tuple[tuple[Any, int, int], ...] = ()
+    """Of a plan for free sizes: (bytes, first step, last step) of what lies in the arena."""
 
     @property
     def entered(self) -> bool:

@@ -14,6 +14,7 @@ from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.types import name_of
 from tinsmith.kernels._kernel import Packed
 from tinsmith.kernels.counted import counted_dims
+from tinsmith.kernels.build import Code
 from tinsmith.kernels.halo import zero_halo
 from tinsmith.kernels.layout import Spec
 from tinsmith.kernels.memo import choice_key, phase_code
@@ -31,6 +32,7 @@ from tinsmith.plan.shelf import Blob, Kept, Key, Shelf, key_of
 from tinsmith.plan.tensors import Tensor
 from tinsmith.plan.when import choose_micro_batches, forced_micro_batches
 from tinsmith.records import dataclass
+from tinsmith.sizes import Size, estimate, typical
 
 MAIN, HELPERS = "main", "helpers"
 WORTH_DIVIDING = 20e-6
@@ -83,6 +85,8 @@ class _State:
     borrowed: dict[tuple[int, int], int] = field(default_factory=dict)
     kept: dict[Hashable, tuple[Key, Kept]] = field(default_factory=dict)
     fresh: list[tuple[Key, Kept]] = field(default_factory=list)
+    sizes: list[Size] = field(default_factory=list)
+    _tables: dict[tuple[Size, ...], int] = field(default_factory=dict)
     _flops: dict[Hashable, float] = field(default_factory=dict)
 
     def code(self, symbol: str, text: str) -> None:
@@ -90,6 +94,15 @@ class _State:
             self.codes[symbol] = text
             if self.sink is not None:
                 self.sink.code(symbol, text)
+
+    def table(self, code: Code) -> tuple[Ref, ...]:
+        """Where the sizes lie that a function reads."""
+        if not code.sizes:
+            return ()
+        first = self._tables.setdefault(code.sizes, len(self.sizes))
+        if first == len(self.sizes):
+            self.sizes += code.sizes
+        return (Ref("sizes", 8 * first),)
 
     def packed(self, packed: Packed) -> Kept:
         """Where the array of `packed` lies. It is made, unless it has been before."""
@@ -179,10 +192,10 @@ def make_plan(
         placed = _place(graph, placement, micro_batches, state)
         assert placed is not None
     take_over(placed, placement.outputs)
-    offsets, arena, naive, bound = arena_of(placed, placement.outputs)
+    offsets, buffers, arena, naive, bound = arena_of(placed, placement.outputs)
     check_size(graph, arena, offsets)
     workspace = workspace_of(placed, offsets)
-    workspace = workspace + SLACK if workspace else 0
+    workspace = workspace + SLACK if typical(workspace) else 0
     zeroed: set[Tensor] = set()
     steps = [_step(s, state, offsets, workspace, zeroed, target) for s in placed]
     plan = Plan(
@@ -197,9 +210,13 @@ def make_plan(
         ),
         steps=tuple(steps),
         memory=Memory(arena, naive, bound, state.weight_bytes, workspace * threads),
+        sizes=tuple(state.sizes),
+        buffers=buffers,
     )
     state.code(HELPERS, helpers_text(plan.threads, target))
-    state.code(MAIN, main_text(plan, target))
+    text, more = main_text(plan, target)
+    state.code(MAIN, text)
+    plan = plan._replace(sizes=(*plan.sizes, *more))
     constants = _constants(placed, placement.outputs)
     nodes = {s.name: s.node for s in placed if s.kind == "reference" and s.node is not None}
     return Built(
@@ -321,9 +338,9 @@ def _step(
     refs.append(_ref(s.scratch, state, offsets) if s.scratch else Ref("arena", 0))
     for phase, code in zip(s.choice.phases, s.codes, strict=True):
         shape = phase.tiles, phase.barrier, workspace, phase.repeat, phase.sweep
-        calls.append(Call(code.symbol, tuple(refs), *shape))
+        calls.append(Call(code.symbol, tuple(refs), *shape, state.table(code)))
     moved = sum(
-        t.settled.nbytes for t in (*s.reads, *s.writes) if t is not None and t.settled.size > 0
+        typical(t.settled.nbytes) for t in (*s.reads, *s.writes) if t is not None and typical(t.settled.size) > 0
     )
     return Step(
         name=s.name,
@@ -371,7 +388,10 @@ def _zero_calls(
             state.code(code.symbol, code.text)
             ref = _ref(top, state, offsets)
             sweep = parts if parts > 1 else 0
-            calls.append(Call(code.symbol, (ref,), tiles, False, workspace, sweep=sweep))
+            sizes = state.table(code)
+            calls.append(
+                Call(code.symbol, (ref,), tiles, False, workspace, sweep=sweep, sizes=sizes)
+            )
     return calls
 
 
@@ -390,6 +410,7 @@ def _operand(t: Tensor, state: _State, offsets: dict[Tensor, int]) -> Operand:
     return Operand(t.name, name_of(t.dtype), t.dims, ref)
 
 
+@estimate
 def flops_of(node: Node | None) -> float:
     """The operations of a node whose types are static."""
     if node is None:

@@ -18,6 +18,7 @@ from tinsmith.plan.place import place_node
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.placement import Placement
 from tinsmith.plan.tensors import Tensor
+from tinsmith.sizes import Size
 
 WRITTEN = 2.0
 """How many times its bytes a written tensor moves: a cache line is read before it is written
@@ -49,6 +50,8 @@ def choose_micro_batches(
 ) -> list[MicroBatch]:
     """The regions that the cost model wants. `fresh` makes a placement for a number of threads."""
     micro_batches = batch_of(graph)
+    if isinstance(micro_batches, Size):
+        return []
     if micro_batches < max(2, threads):
         return []
     placement = fresh(threads)

@@ -29,6 +29,7 @@ from tinsmith.plan.plan import (
     ENTER,
     HEADER,
     PORTS,
+    SIZES,
     SLACK,
     STAMPS,
     SYNC,
@@ -105,6 +106,8 @@ class Program(OfThisProcess):
         self.nodes, self.constants, self.team = dict(nodes), dict(constants), team
         self.checks: dict[str, Callable[[], None]] = {}  # before reference steps of these names
         self.segments: list[tuple[int, list[Step]] | Step] = []
+        self.sizes: Array | None = None
+        """The numbers that code reads, if any sizes were free when it was made."""
         native = 0
         for kind, steps in plan.segments():
             if kind == "native":
@@ -205,6 +208,8 @@ class Session(OfThisProcess):
         self._table[ARENA] = _address(self._arena)
         self._table[WEIGHTS] = own
         self._table[WORKSPACE] = _address(self._workspace)
+        if program.sizes is not None and program.sizes.size:
+            self._table[SIZES] = _address(program.sizes)
         self._pointer = _address(self._table)
         self._calls: list[Step | Native] = [
             s if isinstance(s, Step) else (s[0], _SEGMENT(s[0]), s[1]) for s in program.segments

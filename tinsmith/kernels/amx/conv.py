@@ -22,7 +22,7 @@ from tinsmith.kernels.window.tiles import Sink
 from tinsmith.kernels.window.weights import padded_bias
 
 
-@kernel("Conv", Tier.SHAPED, dtypes="float32", isas="amx")
+@kernel("Conv", Tier.SHAPED, dtypes="float32", isas="amx", numbers=True)
 def conv_amx(site: Site) -> Choice:
     """Convolution by products of bfloat16 halves on matrix registers."""
     conv = dense_site(site)

@@ -15,7 +15,7 @@ from tinsmith.kernels.dot.matmul import FEW_ROWS, flat_rows, right_matrix
 from tinsmith.kernels.walk import shifted, walk_of
 
 
-@kernel("MatMul", Tier.SHAPED, dtypes="float32", isas="amx")
+@kernel("MatMul", Tier.SHAPED, dtypes="float32", isas="amx", numbers=True)
 def matmul_amx(site: Site) -> Choice:
     """Product with a constant right operand by bfloat16 halves on matrix registers."""
     w = right_matrix(site)

@@ -16,7 +16,7 @@ from tinsmith.kernels.window.depthwise import pack_taps
 from tinsmith.kernels.window.weights import pack_bias, pack_panels
 
 
-@kernel("Block", Tier.SHAPED, dtypes="float32")
+@kernel("Block", Tier.SHAPED, dtypes="float32", numbers=True)
 def conv_block(site: Site) -> Choice:
     """Expand, depthwise and project in one, by rows through the core's cache."""
     stages = stages_of(site)

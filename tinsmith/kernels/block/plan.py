@@ -5,7 +5,6 @@ The constants that were fitted were fitted on Zen 4 with AVX-512; the command wa
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from math import prod
 
@@ -18,6 +17,7 @@ from tinsmith.kernels.window.tiles import Pieces, cut, panels, tiling
 from tinsmith.kernels.window.ways import Blocked, blocked
 from tinsmith.kernels.window.weights import channel_blocks
 from tinsmith.records import dataclass
+from tinsmith.sizes import cached
 
 EFFICIENCY = 0.98  # the share of the multiply-add peak that is reached; estimated
 STEP_SECONDS = 0.1e-6  # seconds of the loops around one step; fitted
@@ -102,7 +102,7 @@ class Shape:
         return replace(self.depthwise, batch=1, out=(1, rows, self.depthwise.out[2]))
 
 
-@functools.lru_cache(maxsize=512)
+@cached(512)
 def plan_block(target: Target, shape: Shape) -> BlockPlan:
     """The cheapest way to cut a block. Raises Skip if nothing fits the cache."""
     height, across = shape.depthwise.out[1:]
@@ -198,7 +198,7 @@ def _traffic(
     return seconds
 
 
-@functools.lru_cache(maxsize=512)
+@cached(512)
 def _dense(target: Target, geo: Geometry, cols: int) -> Blocked:
     blocks = channel_blocks(geo.channels, block_of(target))
     return blocked(panels(target, geo.out_channels, 1, cols, blocks.padded), blocks)

@@ -21,7 +21,7 @@ from tinsmith.kernels.window.site import conv_site
 from tinsmith.kernels.window.ways import Blocked
 
 
-@kernel("Block", Tier.SHAPED, dtypes="float32")
+@kernel("Block", Tier.SHAPED, dtypes="float32", numbers=True)
 def conv_scaled(site: Site) -> Choice:
     """A 1x1 convolution whose weights are scaled in place of its input's channels."""
     x, factors, conv = _parts(site)

@@ -7,11 +7,11 @@ equal panels and one last panel that holds the rest, its last vector no wider th
 
 from __future__ import annotations
 
-from functools import lru_cache
 
 from tinsmith.codegen.target import Target
 from tinsmith.kernels.layout import block_of
 from tinsmith.records import dataclass
+from tinsmith.sizes import cached
 
 SINGLE = 1.02
 """How much longer tiles of one vector take: each multiply-add reads an element of A."""
@@ -129,7 +129,7 @@ def tile_cycles(target: Target, rows: int, widths: tuple[int, ...]) -> float:
     return max(arithmetic, loads, 4.0)
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def choose(
     target: Target, m: int, n: int, k: int, exact: bool = False, most_vectors: int = 6
 ) -> Tiling:

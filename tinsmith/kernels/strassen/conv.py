@@ -21,7 +21,7 @@ APART = 1.03
 take more cache than those of a direct convolution. Estimated."""
 
 
-@kernel("Conv", Tier.SHAPED, dtypes="float32")
+@kernel("Conv", Tier.SHAPED, dtypes="float32", numbers=True)
 def conv_strassen(site: Site) -> list[Choice]:
     """Pointwise convolution by Strassen's method: seven products for eight, or 49 for 64."""
     conv = dense_site(site)

@@ -13,7 +13,7 @@ from tinsmith.kernels.strassen.choice import choice_of, shapes
 from tinsmith.kernels.walk import Position, shifted_to
 
 
-@kernel("MatMul", Tier.SHAPED, dtypes="float32")
+@kernel("MatMul", Tier.SHAPED, dtypes="float32", numbers=True)
 def matmul_strassen(site: Site) -> list[Choice]:
     """Seven products of half size instead of eight, or 49 instead of 64."""
     w = right_matrix(site)

@@ -17,6 +17,7 @@ from tinsmith.kernels.window.geometry import Geometry, image_of
 from tinsmith.kernels.window.tiles import Tiling, pieces_before, sweep, tiling
 from tinsmith.kernels.window.ways import Blocked, Sums
 from tinsmith.records import dataclass
+from tinsmith.sizes import typical
 
 EARLIER = 2048  # weights by which a stream of them is prefetched before its use (estimated)
 
@@ -66,7 +67,7 @@ class Following:
 
     def of(self, plan: Tiling, r: Val | int, c: Val | int, high: int, wide: int) -> Fetch:
         """What the tile at (r, c) prefetches."""
-        share = -(-self.lines * self.among // (plan.row_units * plan.col_units))
+        share = typical(-(-self.lines * self.among // (plan.row_units * plan.col_units)))
         if share >= self.lines or not self.distance:
             return Fetch(EARLIER, self.lines)
         down = pieces_before(plan.rows, r, high)

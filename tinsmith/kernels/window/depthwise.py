@@ -26,6 +26,7 @@ from tinsmith.kernels.window.geometry import Geometry, Triple, image_of
 from tinsmith.kernels.window.site import conv_site
 from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, digits, sweep
 from tinsmith.records import dataclass
+from tinsmith.sizes import Size, cached, typical
 
 EFFICIENCY = 0.95  # of the peak, beside what the tiling counts (estimated)
 UNROLLED_TAPS = 9  # of a kernel whose taps are all unrolled, for what registers hold (estimated)
@@ -40,9 +41,9 @@ def conv_depthwise(site: Site) -> Choice:
     if not conv.groups == geo.channels == geo.out_channels:
         raise Skip(f"{conv.groups} groups of {geo.channels} to {geo.out_channels} channels")
     plan = tiling(site.target, geo)
-    flops = 2.0 * blocks * width * geo.batch * geo.out[0] * geo.taps * plan.cost
+    flops = 2.0 * blocks * width * typical(geo.batch * geo.out[0]) * geo.taps * plan.cost
     count = bands(geo.batch * blocks, plan.most_bands, site.threads, flops)
-    read = 4.0 * geo.channels * prod(geo.size)
+    read = 4.0 * geo.channels * typical(prod(geo.size))
     near = geo.batch == 1 and by_positions(
         site, site.input(0), read, flops, plan.most_bands, blocks * count, planes=2 * blocks
     )
@@ -72,13 +73,13 @@ def unrolled(geo: Geometry) -> bool:
     return geo.taps <= UNROLLED_TAPS and geo.kernel[0] == 1
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def _places(outputs: int, stride: int, taps: int, dilation: int) -> int:
     """How many different inputs a run of outputs reads along one axis."""
     return len({o * stride + k * dilation for o in range(outputs) for k in range(taps)})
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def tiling(target: Target, geo: Geometry) -> Tiling:
     """The best cut of a channel's outputs; the cost is in multiply-adds a tap, per plane."""
     rich = target.registers >= 32
@@ -86,16 +87,18 @@ def tiling(target: Target, geo: Geometry) -> Tiling:
     room = 32 if rich else 14 if target.has_fma else 11
     rate = 1.0 / target.pipes  # cycles of a product; a load takes the same
     best: Tiling | None = None
+    free = isinstance(geo.out[1], Size) or isinstance(geo.out[2], Size)
+    rows, cols = map(typical, geo.out[1:])
     kernel_rows = geo.kernel[1] if unrolled(geo) else 1
-    for high in (1, 2) if unrolled(geo) and target.has_fma else (1,):
-        if high > geo.out[1]:
+    for high in (1, 2) if unrolled(geo) and target.has_fma and not free else (1,):
+        if high > rows:
             continue
-        for wide in range(1, min(most // high, geo.out[2]) + 1):
+        for wide in range(1, min(most // high, cols) + 1):
             columns = _places(wide, geo.stride[2], geo.kernel[2], geo.dilation[2])
             holds = rich or unrolled(geo)  # a row of inputs; but 32 registers hold small kernels
             if holds and not (rich and unrolled(geo)) and wide > 1 and high * wide + columns > room:
                 break  # it would not stay in registers
-            down, across = cut(geo.out[1], high), cut(geo.out[2], wide)
+            down, across = cut(rows, high), cut(cols, wide)
             if down[0][1] != high or across[0][1] != wide:
                 continue
             cost = 0.0
@@ -112,6 +115,8 @@ def tiling(target: Target, geo: Geometry) -> Tiling:
             if best is None or cost < best.cost:
                 best = Tiling(down, across, cost)
     assert best is not None
+    if free:
+        return replace(best, rows=((geo.out[1], 1),), cols=cut(geo.out[2], best.cols[0][1]))
     return best
 
 

@@ -22,6 +22,7 @@ from tinsmith.kernels.window.site import ConvSite, dense_site
 from tinsmith.kernels.window.tiles import PARALLEL_FLOPS, Sink, panels, tiling
 from tinsmith.kernels.window.ways import Blocked, blocked
 from tinsmith.kernels.window.weights import channel_blocks, pack_bias, pack_groups
+from tinsmith.sizes import by_formula, typical
 
 EFFICIENCY = 0.98  # of the peak, beside what the tiling counts (estimated)
 BLOCKS_EARLIER = 2
@@ -42,7 +43,7 @@ def direct(conv: ConvSite) -> Choice:
     rows, cols = rows_of(geo)
     way = way_of(site.target, geo, groups)
     cut, depth = way.panels, way.depth * geo.taps
-    planes = geo.batch * groups * (1 if geo.is_pointwise else geo.out[0])
+    planes = typical(geo.batch * groups * (1 if geo.is_pointwise else geo.out[0]))
     flops = 2.0 * conv.width * cut.cost * planes * depth
     plan = tiling(site.target, rows, cols, way.lanes, depth)
     order = order_of(site, geo, groups, cut.total, plan.most_bands, w.nbytes, flops)
@@ -70,7 +71,7 @@ def phases(
         emit_direct(em, geo, way, order, which)
 
     images, cut = geo.batch * order.count, way.panels
-    shared = 1 < threads <= images and not order.near and order.parts == 1 and way.groups == 1
+    shared = 1 < threads <= typical(images) and not order.near and order.parts == 1 and way.groups == 1
     if shared and cut.count and cut.tail and flops > PARALLEL_FLOPS:
         main = Phase(images * cut.count, partial(emit, which="main"), barrier=False)
         return main, Phase(images, partial(emit, which="tail"))
@@ -103,8 +104,9 @@ def lies_flat(em: Emit, geo: Geometry) -> bool:
     """Whether a convolution is pointwise, and nothing lies between the rows of its operands."""
     for view in (em.input(0), em.outs[0], *em.extras):
         _, _, (plane, row, pixel) = steps(view.spec, geo.rank)
-        flat_rows = geo.rank < 2 or row == pixel * geo.out[2]
-        flat_planes = geo.rank < 3 or plane == row * geo.out[1]
+        with by_formula():
+            flat_rows = geo.rank < 2 or row == pixel * geo.out[2]
+            flat_planes = geo.rank < 3 or plane == row * geo.out[1]
         if not (flat_rows and flat_planes):
             return False
     return geo.is_pointwise

@@ -6,7 +6,6 @@ written once for (depth, height, width).
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -16,6 +15,7 @@ from tinsmith.kernels._kernel import Site, Skip, View
 from tinsmith.kernels.layout import Halo, Spec
 from tinsmith.ops.window import Window, window
 from tinsmith.records import dataclass
+from tinsmith.sizes import Number, Size, cached, estimate
 
 Triple = tuple[int, int, int]
 
@@ -34,6 +34,8 @@ class Geometry:
     stride: Triple
     dilation: Triple
     begin: Triple
+    most_after: Triple = (0, 0, 0)
+    """The most by which windows reach beyond the end of an axis of a size that is free."""
 
     @property
     def taps(self) -> int:
@@ -59,17 +61,29 @@ class Geometry:
                 strict=True,
             )
         ]
-        return (max(0, reach[0]), max(0, reach[1]), max(0, reach[2]))
+        return tuple(
+            most if isinstance(r, Size) else max(0, r)
+            for r, most in zip(reach, self.most_after, strict=True)
+        )
+
+    @property
+    def before(self) -> Triple:
+        """The most by which windows begin before the input."""
+        return tuple(
+            (k - 1) * d if isinstance(b, Size) else b
+            for b, k, d in zip(self.begin, self.kernel, self.dilation, strict=True)
+        )
 
     @property
     def halo(self) -> Halo:
         """The halo of the real axes that the windows read."""
-        return tuple(zip(self.begin, self.after, strict=True))[3 - self.rank :]
+        return tuple(zip(self.before, self.after, strict=True))[3 - self.rank :]
 
     @property
     def is_pointwise(self) -> bool:
         return self.taps == 1 and set(self.stride) == {1} and not any(self.begin)
 
+    @estimate
     def traffic(self, weights: int = 0) -> float:
         """Bytes of input, output and so many weights, each touched once."""
         values = self.channels * prod(self.size) + self.out_channels * prod(self.out)
@@ -136,7 +150,7 @@ def conv_geometry(site: Site) -> Geometry:
     return _conv_geometry(x.dims, w.dims, *attrs)
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def _conv_geometry(dims: tuple[int, ...], weights: tuple[int, ...], *attrs: Any) -> Geometry:
     return _geometry(dims, weights[0], window(dims[2:], weights[2:], *attrs))
 
@@ -153,13 +167,20 @@ def _geometry(dims: tuple[int, ...], out_channels: int, win: Window) -> Geometry
     rank = len(win.kernel)
     if not 1 <= rank <= 3:
         raise Skip(f"there are {rank} spatial axes")
-    out = tuple(int(n) for n in win.out)
+    out = tuple(win.out)
     if 0 in (*dims, *out, out_channels):
         raise Skip("there is nothing to compute")
     return Geometry(
         rank, dims[0], dims[1], out_channels, triple(dims[2:]), triple(out), triple(win.kernel),
         triple(win.stride), triple(win.dilation), triple(win.begin, 0),
+        triple([_reach(*row) for row in zip(win.end, win.stride, win.span, strict=True)], 0),
     )  # fmt: skip
+
+
+def _reach(end: Number, stride: int, span: int) -> int:
+    """The most by which the last window reaches beyond the input: its padding, and what rounding
+    up adds; equal padding has less than a window."""
+    return (span - 1 if isinstance(end, Size) else end) + stride - 1
 
 
 def triple(values: Sequence[int], fill: int = 1) -> Triple:

@@ -8,9 +8,10 @@ from tinsmith.codegen.builder import Ptr
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.walk import Walk
+from tinsmith.kernels.walk import Walk, inverse
 from tinsmith.kernels.window.fold import MAXIMUM, SUM, Carried, Fold, fold_range
 from tinsmith.kernels.window.geometry import steps
+from tinsmith.sizes import Size, typical
 
 
 @kernel("GlobalPool", Tier.SHAPED, dtypes="float32")
@@ -26,7 +27,7 @@ def global_pool(site: Site) -> Choice:
     blocks = -(-dims[1] // width)
     fold = MAXIMUM if kind == "max" else SUM
     layout = Layout(width)
-    values = prod(dims)
+    values = typical(prod(dims))
     return Choice(
         cost=site.target.time(values * fold.flops, 4.0 * values),
         reads=site.reads([layout], layout),
@@ -44,8 +45,9 @@ def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
     walk = Walk(source.spec.spatial, [step[3 - rank :]])
     extents = [*(extent for extent, _ in walk.outer), walk.length]
     strides = [*(walk.strides[0][d] for _, d in walk.outer), walk.steps[0]]
-    sums = min(8, extents[-1])
-    whole = extents[-1] // sums * sums
+    length = extents[-1]
+    sums = 8 if isinstance(length, Size) else min(8, length)
+    whole = length // sums * sums
 
     def inner(x: Ptr, carried: Carried, number: int) -> Carried:
         return [
@@ -62,8 +64,17 @@ def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
         carried = fold_range(
             b, 0, whole // sums, carried, lambda i, c: inner(x + i * (sums * strides[-1]), c, sums)
         )
-        return inner(x + whole * strides[-1], carried, extents[-1] - whole)
+        x = x + whole * strides[-1]
+        if not isinstance(length, Size):
+            return inner(x, carried, length - whole)
+        first, *others = carried
+        [first] = fold_range(
+            b, 0, length - whole, [first],
+            lambda i, c: [fold.add(c[0], (x + i * strides[-1]).load(width))],
+        )  # fmt: skip
+        return [first, *others]
 
+    share = inverse(b, prod(source.spec.spatial), width)
     with b.loop(em.begin, em.end) as t:
         block, n = t % blocks, t // blocks
         x = (source.pointer + n * batch + block * plane).fixed()
@@ -72,5 +83,5 @@ def emit_global(em: Emit, fold: Fold, blocks: int) -> None:
             half = len(parts) // 2
             pairs = [fold.add(parts[i], parts[half + i]) for i in range(half)]
             parts = pairs + parts[2 * half :]
-        value = parts[0] if fold is MAXIMUM else parts[0] * (1.0 / prod(source.spec.spatial))
+        value = parts[0] if fold is MAXIMUM else parts[0] * share
         em.finish(value, (n, block, *(0,) * rank))

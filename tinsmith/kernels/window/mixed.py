@@ -6,7 +6,6 @@ masks keep an infinite input out of lanes that it does not belong to.
 
 from __future__ import annotations
 
-import functools
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from tinsmith.kernels.window.tiles import Panels, Sink, bands, plus, tiling
 from tinsmith.kernels.window.ways import Reduction, Way, tap_levels
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias
 from tinsmith.records import dataclass
+from tinsmith.sizes import cached
 
 MASKED = 0.55  # of the peak, where a mask takes as long as its product (estimated)
 
@@ -63,7 +63,7 @@ class Mixed(Way):
         return over_groups(em, geo, self, panel, em.packed[1])
 
 
-@functools.lru_cache(maxsize=512)
+@cached(512)
 def plan_mixed(target: Target, widths: Widths, rows: int, cols: int, taps: int) -> Mixed:
     """The best panels; their cost is in multiply-adds a tap."""
     width = block_of(target)

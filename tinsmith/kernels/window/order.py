@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from tinsmith.codegen.target import Target
@@ -11,6 +12,7 @@ from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.tiles import bands
 from tinsmith.records import dataclass
+from tinsmith.sizes import Size, estimating, typical
 
 MOST_TAPS = 4  # with more, the arithmetic hides where the input comes from (estimated)
 MOST_BANDS = 8  # of an image (estimated)
@@ -40,6 +42,18 @@ def order_of(
     site: Site, geo: Geometry, groups: int, panels: int, most: int, weights: int, flops: float
 ) -> Order:
     """The order of `panels` of each group in at most so many bands; `weights` is in bytes."""
+    with estimating():
+        found = _order_of(site, geo, groups, panels, typical(most), weights, flops)
+    batch, parts = typical(geo.batch), typical(found.parts)
+    if isinstance(geo.batch, Size):  # whole images, or bands of each
+        parts = geo.batch * (parts // batch) if parts > batch else 1
+    tiles = geo.batch * groups * panels * found.count
+    return replace(found, tiles=tiles, parts=parts)
+
+
+def _order_of(
+    site: Site, geo: Geometry, groups: int, panels: int, most: int, weights: int, flops: float
+) -> Order:
     sets = geo.batch * groups * panels
     read = 4.0 * geo.batch * geo.channels * prod(geo.size)
     planes = geo.batch * (geo.channels + geo.out_channels) // block_of(site.target)

@@ -7,7 +7,6 @@ last tile of a row, and the last rows of a segment, overlap those before: nothin
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from itertools import product
 from math import ceil, prod
@@ -23,6 +22,7 @@ from tinsmith.kernels.window.geometry import Geometry, image_of, steps
 from tinsmith.kernels.window.padded import copy_inside, copy_rows, room
 from tinsmith.kernels.window.tiles import Pieces, digits
 from tinsmith.records import dataclass
+from tinsmith.sizes import cached
 
 WORKSPACE = 32 << 10  # bytes that the input of a segment should not exceed (estimated)
 LONGEST = 2048  # outputs of a row that are one segment's (estimated)
@@ -81,7 +81,7 @@ def segments(
     )  # fmt: skip
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def tile_of(target: Target, geo: Geometry, cut: Segments, outputs: int, slots: float) -> Tile:
     """The best tile of a panel of `outputs` channels; `slots` are those of one product."""
     width = 1

@@ -7,7 +7,6 @@ their vectors; the last vector of the last panel may be half as wide where few c
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import PARTS
 from tinsmith.kernels.window.geometry import Geometry, Triple
 from tinsmith.records import dataclass
+from tinsmith.sizes import Number, Size, cached, estimating, largest, pieces, typical
 
 Pieces = tuple[tuple[int, int], ...]
 
@@ -35,12 +35,15 @@ other and the input: so much of their time comes on top, for each share beyond. 
 of 256 to 6144 at 7x7 places, 2 MB, where 7 pixels a tile fall from 100 to 73 % of the peak.)"""
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def cut(length: int, most: int) -> Pieces:
-    """`length` in the fewest pieces of at most `most`, balanced: up to two (count, size)."""
-    pieces = -(-length // most)
-    size, more = divmod(length, pieces)
-    return tuple((n, s) for n, s in ((more, size + 1), (pieces - more, size)) if n)
+    """`length` in the fewest pieces of at most `most`, balanced: up to two (count, size), or, for a
+    length that only the call tells, one for each size."""
+    if isinstance(length, Size):
+        return pieces(length, most)
+    number = -(-length // most)
+    size, more = divmod(length, number)
+    return tuple((n, s) for n, s in ((more, size + 1), (number - more, size)) if n)
 
 
 @dataclass(frozen=True)
@@ -65,21 +68,21 @@ class Tiling:
 
     @property
     def most_bands(self) -> int:
-        return max(self.row_units, self.col_units)
+        return largest(self.row_units, self.col_units)
 
     def __str__(self) -> str:
         wrapped = " over rows" if self.wrap else ""
         return f"{max(s for _, s in self.rows)}x{max(s for _, s in self.cols)}{wrapped}"
 
 
-def pieces_before(pieces: Pieces, start: Val | int, size: int) -> Val | int:
+def pieces_before(cuts: Pieces, start: Val | int, size: int) -> Val | int:
     """How many pieces lie before the one of `size` at `start`."""
     first = before = 0
-    for count, each in pieces:
+    for count, each in cuts:
         if each == size:
             return (start - first) // size + before
         first, before = first + count * each, before + count
-    raise ValueError(f"no piece has size {size}: {pieces}")
+    raise ValueError(f"no piece has size {size}: {cuts}")
 
 
 def fits(target: Target, pixels: int, vectors: int) -> bool:
@@ -110,13 +113,15 @@ def _tile_cost(target: Target, pixels: int, lanes: Sequence[int], depth: int) ->
     return max(made, loads, least, stream) + late + ends / depth
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def tiling(target: Target, rows: int, cols: int, lanes: tuple[int, ...], depth: int) -> Tiling:
     """The best cut of rows x cols outputs for a panel; `depth` is the number of reduction steps.
 
     Tiles that wrap over rows waste no registers at the ends of short rows. Their pixels lie at no
     constant distances, so that each takes an address register.
     """
+    if isinstance(rows, Size) or isinstance(cols, Size):
+        return free_tiling(target, rows, cols, lanes, depth)
     best, least = None, 0.0
 
     def consider(down: Pieces, across: Pieces, wrap: int) -> None:
@@ -145,6 +150,25 @@ def tiling(target: Target, rows: int, cols: int, lanes: tuple[int, ...], depth: 
                 consider(((1, 1),), across, cols)
     assert best is not None
     return best
+
+
+def free_tiling(
+    target: Target, rows: Number, cols: Number, lanes: tuple[int, ...], depth: int
+) -> Tiling:
+    """The tiling for rows or columns that only the call tells: as many columns at once as the
+    example's best, and one row."""
+    high, wide = typical(rows), typical(cols)
+    best = None
+    for across in range(1, min(wide, 26) + 1):
+        if fits(target, across, len(lanes)):
+            cost = high * sum(
+                m * _tile_cost(target, w, lanes, depth) for m, w in cut(wide, across)
+            )
+            if best is None or cost < best[0]:
+                best = cost, across
+    assert best is not None
+    down = cut(rows, 1) if isinstance(rows, Size) else ((rows, 1),)
+    return Tiling(down, cut(cols, best[1]), best[0])
 
 
 @dataclass(frozen=True)
@@ -209,7 +233,9 @@ def unroll(channels: int) -> int:
 def bands(units: int, most: int = PARTS, threads: int = 1, flops: float = math.inf) -> int:
     """Into how many bands the outputs of one panel are cut, so that there are enough tiles, and
     one for each of the threads that share every panel; at most `most`, and one for few `flops`."""
-    return max(1, min(most, max(threads, -(-PARTS // units)))) if flops > PARALLEL_FLOPS else 1
+    with estimating():
+        found = max(1, min(most, max(threads, -(-PARTS // units))))
+        return typical(found) if flops > PARALLEL_FLOPS else 1
 
 
 class Sink:
@@ -282,7 +308,16 @@ def sweep(
 
     Bands divide the rows, or the columns where there are fewer rows than bands and columns.
     """
-    by_rows = tiles.row_units >= min(count, tiles.col_units)
+    with estimating():
+        by_rows = bool(tiles.row_units >= min(count, tiles.col_units))
+    if any(isinstance(n, Size) for n, _ in tiles.cols):  # loops that may be empty: outside
+        walk(
+            b, tiles.cols, band, 1 if by_rows else count,
+            lambda c, w: walk(
+                b, tiles.rows, band, count if by_rows else 1, lambda r, h: tile(r, c, h, w)
+            ),
+        )  # fmt: skip
+        return
 
     def row(start: Val | int, high: int) -> None:
         walk(b, tiles.cols, band, 1 if by_rows else count, lambda c, w: tile(start, c, high, w))
@@ -307,7 +342,7 @@ def walk(
         if count > 1:
             with b.loop(b.maximum(first, unit), b.minimum(last, unit + n)) as u:
                 body((u - unit) * size + start, size)
-        elif n == 1:
+        elif isinstance(n, int) and n == 1:
             body(start, size)
         else:
             with b.loop(start, start + n * size, size) as position:

@@ -5,7 +5,6 @@ See `transposed_ways` for places and columns.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from itertools import product
 from math import ceil, prod
@@ -21,6 +20,7 @@ from tinsmith.kernels.window.transposed import Axes
 from tinsmith.kernels.window.transposed_ways import Kind, Way, kinds, savings, way_of
 from tinsmith.kernels.winograd.matrices import bilinear
 from tinsmith.records import dataclass
+from tinsmith.sizes import cached
 
 MOST_COLUMNS = 4096  # outputs of a place, at most; estimated
 MOST_PRODUCTS = 1024  # of the loop bodies of all kinds of panels
@@ -161,7 +161,7 @@ def mixed(places: Geometry, cut: Segments, ways: tuple[Way, ...], lanes: int) ->
     return high - 1 + rows, -(-(wide - 1 + columns) // lanes) * lanes
 
 
-@functools.lru_cache(maxsize=256)
+@cached(256)
 def plan_few(target: Target, threads: int, axes: Axes, groups: int, precision: str) -> Few:
     """The plan for so many threads, or Skip. With the precision "exact" all weights are taps."""
     geo = axes.geometry

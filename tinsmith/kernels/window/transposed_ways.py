@@ -8,7 +8,6 @@ axis are computed as one, of fewer products of sums of inputs and sums of weight
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from itertools import product
 
@@ -18,6 +17,7 @@ from tinsmith.kernels.window.transposed import Axes
 from tinsmith.kernels.winograd.choose import GROWTH
 from tinsmith.kernels.winograd.matrices import Bilinear, bilinear, floats, supported
 from tinsmith.records import dataclass
+from tinsmith.sizes import cached
 
 MOST_PLACES, MOST_TAPS = 4, 4  # of one algorithm
 
@@ -91,7 +91,7 @@ def savings(taps: int, places: int, precision: str) -> list[Bilinear]:
     ]
 
 
-@functools.lru_cache(maxsize=16)
+@cached(16)
 def way_of(axes: Axes, least: Triple, outputs: int, algorithm: Bilinear, axis: int) -> Way:
     """All columns, those that see the same offsets side by side; `least` is the first offset of
     each axis, which counts as 0."""
@@ -163,7 +163,7 @@ def _terms(
             yield triple([p[0][0] for p in places]), tuple(weights)
 
 
-@functools.lru_cache(maxsize=64)
+@cached(64)
 def kinds(way: Way, most: int) -> tuple[Kind, ...]:
     """The columns in panels of at most so many, which see the same planes."""
     alike: dict[frozenset[int], list[Column]] = {}

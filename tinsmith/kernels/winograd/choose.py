@@ -14,7 +14,6 @@ estimate beside the time.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -33,6 +32,7 @@ from tinsmith.kernels.winograd.plan import Partition, Plan
 from tinsmith.kernels.winograd.program import data_program, result_program
 from tinsmith.kernels.winograd.taps import channels_together, fits, tap_operations
 from tinsmith.kernels.winograd.weights import packed_bytes
+from tinsmith.sizes import cached
 
 GROWTH = {"exact": 0.0, "strict": 8.0, "default": 1000.0, "halves": 25.0}
 """The largest error growth (`Bilinear.growth` of rows times that of columns) allowed at each
@@ -88,7 +88,7 @@ BEYOND_L2, BEYOND_L3 = 1.15, 1.5
 """The factor by which transforms slow down if the tensors exceed L2, and L3. Estimated."""
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def algorithms(geo: Geometry, precision: str) -> Sequence[tuple[Bilinear, Bilinear]]:
     """The pairs (rows, columns) worth considering: square tiles, and others that need fewer
     products in all. No tile is larger than the output."""
@@ -120,7 +120,7 @@ def gain(rows: Bilinear, cols: Bilinear) -> float:
     return rows.m * rows.r * cols.m * cols.r / (rows.products * cols.products)
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def best_plan(
     target: Target,
     geo: Geometry,
@@ -154,7 +154,7 @@ def best_plan(
     return best, seconds
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def taps_plan(
     target: Target, geo: Geometry, width: int, rows: Bilinear, cols: Bilinear, threads: int = 1
 ) -> tuple[Plan, float] | None:
@@ -194,7 +194,7 @@ def _counts(target: Target, draft: Plan) -> set[int]:
     return found | {max(1, draft.total // least)}
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def register_tiles(
     target: Target, tiles: int, outputs: int, depth: int, words: bool = False
 ) -> tuple[int, Partition, float]:

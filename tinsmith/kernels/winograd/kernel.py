@@ -45,25 +45,25 @@ SMALLEST = 1e-30
 must not be denormal."""
 
 
-@kernel("Conv", Tier.SHAPED, dtypes="float32")
+@kernel("Conv", Tier.SHAPED, dtypes="float32", numbers=True)
 def winograd(site: Site) -> list[Choice]:
     """Winograd convolution F(m, r) on channel-blocked data, one choice for each tile."""
     return choices(site, site.precision)
 
 
-@kernel("Conv", Tier.SHAPED, dtypes="float32", isas="amx")
+@kernel("Conv", Tier.SHAPED, dtypes="float32", isas="amx", numbers=True)
 def winograd_amx(site: Site) -> list[Choice]:
     """Winograd convolution F(m, r) by products of bfloat16 halves on matrix registers."""
     return choices(site, "halves")
 
 
-@kernel("Conv", Tier.SHAPED, dtypes="float32")
+@kernel("Conv", Tier.SHAPED, dtypes="float32", numbers=True)
 def winograd_narrow(site: Site) -> list[Choice]:
     """Winograd convolution F(m, r) with transformed weights of 24 bits each."""
     return choices(site, site.precision, words=True)
 
 
-@kernel("Conv", Tier.SHAPED, dtypes="float32")
+@kernel("Conv", Tier.SHAPED, dtypes="float32", numbers=True)
 def winograd_taps(site: Site) -> list[Choice]:
     """Winograd convolution F(m, r) that makes its transformed weights anew in each run."""
     return choices(site, site.precision, of_taps=True)

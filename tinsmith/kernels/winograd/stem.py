@@ -29,7 +29,7 @@ from tinsmith.kernels.winograd.weights import Array
 MOST_CHANNELS = 4  # input channels (images have 1 to 4); estimated
 
 
-@kernel("Conv", Tier.SHAPED, dtypes="float32")
+@kernel("Conv", Tier.SHAPED, dtypes="float32", numbers=True)
 def winograd_stem(site: Site) -> list[Choice]:
     """Winograd convolution of a plain image with few channels at stride 2, by space to depth."""
     conv = plane_site(site)

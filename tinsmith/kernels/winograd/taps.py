@@ -9,7 +9,6 @@ used. The sums of all positions stay in L1, and so do the data of a block of cha
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,6 +23,7 @@ from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.program import Program, program, run
 from tinsmith.kernels.winograd.weights import Array
 from tinsmith.records import dataclass
+from tinsmith.sizes import cached
 
 AHEAD = 72
 """How many cache lines ahead taps are prefetched. The prefetches are spread over the positions: all
@@ -34,7 +34,7 @@ MOST_SUMS = 256
 data of 16 lanes they fill 32 KiB. The code addresses each by name."""
 
 
-@functools.lru_cache(maxsize=256)
+@cached(256)
 def tap_program(axis: Bilinear) -> Program:
     """The transform of taps, G."""
     return program(axis.g)

@@ -1,0 +1,609 @@
+"""Sizes that are known only when a model is called, as numbers that remember how they are computed.
+
+A `Size` is an integer with a formula over symbols (`H`, `(H + 1) // 2 * 64`) and the value that this
+formula has in one example call. Python code that computes with ints computes with Sizes as well.
+What it decides by them, it decides for the example; each such decision is recorded in the `Scope` as
+a condition. What comes out is right for every call whose sizes meet all conditions:
+
+    scope = Scope()
+    h = scope.symbol("H", 224)
+    rows = (h + 1) // 2          # a Size: (H + 1) // 2, 112 in the example
+    if rows % 2 == 0: ...        # taken, and recorded: (H + 1) // 2 % 2 == 0
+    for r in range(rows): ...    # Python needs the number: recorded: (H + 1) // 2 == 112
+
+A condition that follows from the formulas alone is not recorded: `h < h + 1`. `float(size)` and
+`typical(size)` give the example's value and record nothing: they are for estimates (costs), on which
+no result depends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, wraps
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Monomial = tuple["Atom", ...]
+Form = tuple[tuple[Monomial, int], ...]
+"""A polynomial: products of atoms, in order, each with its coefficient. () is 0."""
+
+
+class Atom:
+    """What formulas are made of: a symbol, or an operation on two formulas that is none of + - *.
+
+    Each is made once in its scope, so equal atoms are one object. `number` orders them.
+    """
+
+    __slots__ = ("args", "name", "number", "value")
+
+    def __init__(self, number: int, name: str, args: tuple[Form, ...], value: int) -> None:
+        self.number, self.name, self.args, self.value = number, name, args, value
+
+    def __lt__(self, other: Atom) -> bool:
+        return self.number < other.number
+
+
+class Scope:
+    """The symbols of one program, and the conditions under which it is right.
+
+    `conditions` has (form, relation): the form stands in that relation ("==", "!=", "<", ">=") to 0.
+    Not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self.atoms: dict[Any, Atom] = {}
+        self.symbols: list[Atom] = []
+        self.conditions: Conditions = {}
+        self.least: dict[Atom, int] = {}
+
+    def symbol(self, name: str, value: int, least: int = 0) -> Size:
+        """A size that a call tells. `value` is the example's; no call has less than `least`."""
+        atom = Atom(len(self.atoms), name, (), value)
+        self.atoms[name] = atom
+        self.symbols.append(atom)
+        self.least[atom] = least
+        return Size(self, (((atom,), 1),), value)
+
+    def atom(self, name: str, *args: Form) -> Atom:
+        """The atom of an operation ("//", "max", "min")."""
+        found = self.atoms.get((name, args))
+        if found is None:
+            value = OPERATIONS[name](*map(valued, args))
+            found = Atom(len(self.atoms), name, args, value)
+            self.atoms[name, args] = found
+            low = [self.low(a) for a in args]
+            if name == "//" and (low[0] or 0) > 0 and (low[1] or 0) > 0:
+                top = constant(args[1])
+                self.least[found] = low[0] // top if top else 0
+            elif name == "pieces":
+                self.least[found] = 0
+            elif name == "max":
+                self.least[found] = max(a for a in low if a is not None) if any(a is not None for a in low) else 0
+        return found
+
+    def low(self, form: Form) -> int | None:
+        """A number that the form never falls below, if one is known."""
+        shifted: dict[Monomial, int] = {}  # of atoms that are 0 where the form's are least
+        for atoms, k in form:
+            parts: dict[Monomial, int] = {(): k}
+            for a in atoms:
+                least = self.least.get(a)
+                if least is None:
+                    return None
+                grown: dict[Monomial, int] = {}
+                for m, j in parts.items():
+                    grown[m] = grown.get(m, 0) + j * least
+                    wide = tuple(sorted((*m, a)))
+                    grown[wide] = grown.get(wide, 0) + j
+                parts = grown
+            for m, j in parts.items():
+                shifted[m] = shifted.get(m, 0) + j
+        if any(k < 0 for m, k in shifted.items() if m):
+            return None
+        return shifted.get((), 0)
+
+    def holds(self, form: Form, relation: str) -> bool:
+        """Whether the form stands in that relation to 0 in the example; recorded, unless it follows
+        from the formula."""
+        value = valued(form)
+        truth = RELATIONS[relation](value)
+        number = constant(form)
+        if number is not None:
+            return truth
+        if _thread.by_formula and relation in ("==", "!="):
+            return relation == "!="
+        if truth:
+            low = self.low(form)
+            if relation == ">=" and low is not None and low >= 0:
+                return True
+            if relation == "!=" and low is not None and low > 0:
+                return True
+            high = self.low(negated(form))
+            if relation == "<" and high is not None and high > 0:
+                return True
+            if relation == "!=" and high is not None and high > 0:
+                return True
+            self._record(form, relation)
+            return True
+        inverse = OPPOSITE[relation]
+        if not self.holds(form, inverse):
+            raise AssertionError((form, relation))
+        return False
+
+    def _record(self, form: Form, relation: str) -> None:
+        if _thread.estimates:
+            return
+        into = _thread.trials[-1] if _thread.trials else self.conditions
+        if (form, relation) not in into and (form, relation) not in self.conditions:
+            into[form, relation] = self
+            if WATCH is not None:
+                WATCH(self, form, relation)
+
+
+Conditions = dict["tuple[Form, str]", "Scope"]
+"""(form, relation): the form stands in that relation ("==", "!=", "<", ">=") to 0."""
+
+
+class _Thread(threading.local):
+    estimates = 0
+    by_formula = False
+
+    def __init__(self) -> None:
+        self.trials: list[Conditions] = []
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def trial() -> Iterator[Conditions]:
+    """Conditions of what is decided inside are kept apart: they count once they are `met`."""
+    found: Conditions = {}
+    _thread.trials.append(found)
+    try:
+        yield found
+    finally:
+        _thread.trials.pop()
+
+
+def meet(conditions: Conditions) -> None:
+    """Record what a trial has found."""
+    for (form, relation), scope in conditions.items():
+        scope._record(form, relation)
+
+
+def cached(most: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorator as `functools.lru_cache`: the conditions of a result are recorded each time."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @lru_cache(most)
+        def known(*args: Any, **kwargs: Any) -> tuple[R, Conditions]:
+            with trial() as found:
+                return function(*args, **kwargs), found
+
+        @wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> R:
+            result, conditions = known(*args, **kwargs)
+            if conditions:
+                meet(conditions)
+            return result
+
+        return run
+
+    return decorate
+
+
+@contextmanager
+def by_formula() -> Iterator[None]:
+    """Sizes that are compared inside are equal if their formulas are; nothing is recorded where
+    they are not."""
+    before, _thread.by_formula = _thread.by_formula, True
+    try:
+        yield
+    finally:
+        _thread.by_formula = before
+
+
+@contextmanager
+def estimating() -> Iterator[None]:
+    """What is decided inside is an estimate, on which no result depends: nothing is recorded."""
+    _thread.estimates += 1
+    try:
+        yield
+    finally:
+        _thread.estimates -= 1
+
+
+def estimate(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator of functions whose results are estimates; a Size that one returns is the example's
+    number."""
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with estimating():
+            return typical(function(*args, **kwargs))
+
+    return run
+
+
+WATCH: Callable[[Scope, Form, str], None] | None = None
+"""Called with every new condition: for tests, and to find out who decided."""
+
+RELATIONS: dict[str, Callable[[int], bool]] = {
+    "==": lambda v: v == 0,
+    "!=": lambda v: v != 0,
+    "<": lambda v: v < 0,
+    ">=": lambda v: v >= 0,
+}
+OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<"}
+def pieces_of(length: int, most: int, size: int) -> int:
+    """How many pieces of `size` there are where `length` is cut into the fewest pieces of at most
+    `most`, whose sizes differ by 1 at most."""
+    pieces = -(-length // most)
+    if not pieces:
+        return 0
+    least, more = divmod(length, pieces)
+    return more if size == least + 1 else pieces - more if size == least else 0
+
+
+OPERATIONS: dict[str, Callable[..., int]] = {
+    "//": lambda a, b: a // b,
+    "max": max,
+    "min": min,
+    "pieces": pieces_of,
+}
+"""What formulas have besides sums and products, by name."""
+
+
+# ---- forms
+
+
+def valued(form: Form) -> int:
+    """The value of a form in the example."""
+    total = 0
+    for atoms, k in form:
+        for a in atoms:
+            k *= a.value
+        total += k
+    return total
+
+
+def constant(form: Form) -> int | None:
+    """The number that a form is, if it is one."""
+    if not form:
+        return 0
+    return form[0][1] if len(form) == 1 and not form[0][0] else None
+
+
+def number_form(value: int) -> Form:
+    return (((), value),) if value else ()
+
+
+def _form(terms: Mapping[Monomial, int]) -> Form:
+    return tuple(sorted(((m, k) for m, k in terms.items() if k), key=_order))
+
+
+def _order(term: tuple[Monomial, int]) -> tuple[int, ...]:
+    return tuple(a.number for a in term[0])
+
+
+def added(a: Form, b: Form, times: int = 1) -> Form:
+    terms = dict(a)
+    for m, k in b:
+        terms[m] = terms.get(m, 0) + k * times
+    return _form(terms)
+
+
+def negated(a: Form) -> Form:
+    return tuple((m, -k) for m, k in a)
+
+
+def multiplied(a: Form, b: Form) -> Form:
+    terms: dict[Monomial, int] = {}
+    for m, k in a:
+        for n, j in b:
+            both = tuple(sorted(m + n))
+            terms[both] = terms.get(both, 0) + k * j
+    return _form(terms)
+
+
+def divided(scope: Scope, a: Form, b: Form) -> Form:
+    """a // b, the floor of the quotient."""
+    n = constant(b)
+    if n == 0:
+        raise ZeroDivisionError("a size is divided by 0")
+    if n is None:
+        if len(b) == 1 and b[0][1] == 1:  # by a product of atoms: drop it where all terms have it
+            whole = [(_without(m, b[0][0]), k) for m, k in a]
+            if all(m is not None for m, _ in whole):
+                return _form({m: k for m, k in whole if m is not None})
+        if all(k < 0 for m, k in a if m) and (scope.low(b) or 0) > 0:
+            above = added(added(negated(a), b), number_form(1), -1)
+            return negated((((scope.atom("//", above, b),), 1),))
+        return (((scope.atom("//", a, b),), 1),)
+    if n < 0:
+        return divided(scope, negated(a), number_form(-n))
+    whole = {m: k // n for m, k in a if k % n == 0 or not m}
+    rest = _form({m: k if m else k % n for m, k in a if k % n})
+    if constant(rest) is not None:  # 0 <= rest < n
+        return _form(whole)
+    if all(k < 0 for m, k in rest if m):  # -x // n is -((x + n - 1) // n)
+        above = divided(scope, added(negated(rest), number_form(n - 1)), b)
+        return added(_form(whole), above, -1)
+    for m, k in rest:
+        if m and k // n:
+            whole[m] = whole.get(m, 0) + k // n
+    rest = _form({m: k % n for m, k in rest})
+    if len(rest) <= 2:  # (x // m + c) // n is (x + c m) // (m n)
+        c = sum(k for m, k in rest if not m)
+        inner = [(m, k) for m, k in rest if m]
+        if len(inner) == 1 and inner[0][1] == 1 and len(inner[0][0]) == 1:
+            atom = inner[0][0][0]
+            m = constant(atom.args[1]) if atom.name == "//" and atom.args else None
+            if m is not None:
+                below = divided(
+                    scope, added(atom.args[0], number_form(c * m)), number_form(m * n)
+                )
+                return added(_form(whole), below)
+    return added(_form(whole), (((scope.atom("//", rest, b),), 1),))
+
+
+def _without(monomial: Monomial, factors: Monomial) -> Monomial | None:
+    left = list(monomial)
+    for f in factors:
+        if f not in left:
+            return None
+        left.remove(f)
+    return tuple(left)
+
+
+# ---- sizes
+
+
+def _by_number(name: str) -> Any:
+    """The method of int of that name, for the number that a Size is."""
+    return lambda self, other: getattr(self.__index__(), name)(int(other))
+
+
+class Size:
+    """An integer that a call tells. See the module."""
+
+    __slots__ = ("form", "scope", "value")
+
+    def __init__(self, scope: Scope, form: Form, value: int) -> None:
+        self.scope, self.form, self.value = scope, form, value
+
+    def _of(self, form: Form) -> Any:
+        number = constant(form)
+        return Size(self.scope, form, valued(form)) if number is None else number
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return float(self) + other
+        form = form_of(other)
+        return NotImplemented if form is None else self._of(added(self.form, form))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return float(self) - other
+        form = form_of(other)
+        return NotImplemented if form is None else self._of(added(self.form, form, -1))
+
+    def __rsub__(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return other - float(self)
+        form = form_of(other)
+        return NotImplemented if form is None else self._of(added(form, self.form, -1))
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, float):
+            return float(self) * other
+        form = form_of(other)
+        return NotImplemented if form is None else self._of(multiplied(self.form, form))
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> Any:
+        form = form_of(other)
+        return NotImplemented if form is None else self._of(divided(self.scope, self.form, form))
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        form = form_of(other)
+        return NotImplemented if form is None else self._of(divided(self.scope, form, self.form))
+
+    def __mod__(self, other: Any) -> Any:
+        if form_of(other) is None:
+            return NotImplemented
+        return self - self // other * other
+
+    def __rmod__(self, other: Any) -> Any:
+        if form_of(other) is None:
+            return NotImplemented
+        return other - other // self * self
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __truediv__(self, other: Any) -> float:
+        return float(self) / float(other)
+
+    def __rtruediv__(self, other: Any) -> float:
+        return float(other) / float(self)
+
+    def __pow__(self, other: int) -> Any:
+        result: Any = 1
+        for _ in range(other):
+            result = result * self
+        return result
+
+    def __neg__(self) -> Any:
+        return self._of(negated(self.form))
+
+    def __pos__(self) -> Size:
+        return self
+
+    def __abs__(self) -> Any:
+        return self if self >= 0 else -self
+
+    def _compare(self, other: Any, relation: str) -> Any:
+        form = form_of(other)
+        if form is None:
+            if isinstance(other, float):
+                return self.scope.holds(added(self.form, number_form(-int(other // 1))), relation)
+            return NotImplemented
+        return self.scope.holds(added(self.form, form, -1), relation)
+
+    def __eq__(self, other: object) -> Any:
+        return self._compare(other, "==")
+
+    def __ne__(self, other: object) -> Any:
+        return self._compare(other, "!=")
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compare(other, "<")
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compare(other, ">=")
+
+    def __le__(self, other: Any) -> Any:
+        return self._compare(other + 1, "<") if form_of(other) is not None else self.value <= other
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compare(other + 1, ">=") if form_of(other) is not None else self.value > other
+
+    def __bool__(self) -> bool:
+        return self.scope.holds(self.form, "!=")
+
+    def __index__(self) -> int:
+        self.scope.holds(added(self.form, number_form(-self.value)), "==")
+        return self.value
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        return float(self.__index__())
+
+    def __round__(self) -> Size:
+        return self
+
+    def __hash__(self) -> int:
+        return hash(self.form)
+
+    __or__ = __ror__ = _by_number("__or__")
+    __and__ = __rand__ = _by_number("__and__")
+    __lshift__, __rlshift__ = _by_number("__lshift__"), _by_number("__rlshift__")
+    __rshift__, __rrshift__ = _by_number("__rshift__"), _by_number("__rrshift__")
+
+    def __str__(self) -> str:
+        return shown(self.form)
+
+    def __format__(self, spec: str) -> str:
+        return str(self) if not spec else format(self.value, spec)
+
+    def __repr__(self) -> str:
+        return f"<{self} = {self.value}>"
+
+
+Number = int | Size
+"""An integer that is known, or known in a call."""
+
+
+def form_of(value: Any) -> Form | None:
+    """The form of an integer; None for anything else."""
+    if isinstance(value, Size):
+        return value.form
+    if isinstance(value, int):
+        return number_form(value)
+    try:
+        return number_form(value.__index__())  # numpy's integers
+    except (AttributeError, TypeError):
+        return None
+
+
+def typical(value: Any) -> Any:
+    """The value in the example call; nothing is recorded. For estimates only."""
+    return value.value if isinstance(value, Size) else value
+
+
+def largest(a: Any, b: Any) -> Any:
+    """max(a, b), without deciding which."""
+    return _extreme("max", a, b)
+
+
+def smallest(a: Any, b: Any) -> Any:
+    """min(a, b), without deciding which."""
+    return _extreme("min", a, b)
+
+
+def _extreme(name: str, a: Any, b: Any) -> Any:
+    pick = OPERATIONS[name]
+    if not isinstance(a, Size) and not isinstance(b, Size):
+        return pick(a, b)
+    one = a if isinstance(a, Size) else b
+    scope, x, y = one.scope, form_of(a), form_of(b)
+    assert x is not None and y is not None
+    low = scope.low(added(x, y, -1))
+    if low is not None and low >= 0:
+        return a if name == "max" else b
+    low = scope.low(added(y, x, -1))
+    if low is not None and low >= 0:
+        return b if name == "max" else a
+    return one._of((((scope.atom(name, x, y),), 1),))
+
+
+def pieces(length: Size, most: int) -> tuple[tuple[Size, int], ...]:
+    """A length in the fewest pieces of at most `most`, whose sizes differ by 1 at most: (how many,
+    size) for every size, the largest first."""
+    make, args = length.scope.atom, (length.form, number_form(most))
+    return tuple(
+        (length._of((((make("pieces", *args, number_form(size)),), 1),)), size)
+        for size in range(most, 0, -1)
+    )
+
+
+def units(length: Number, most: int) -> Number:
+    """How many pieces of at most `most` a length is cut into."""
+    return -(-length // most)
+
+
+# ---- formulas as text
+
+
+def shown(form: Form) -> str:
+    """A formula that a person reads, and that Python computes from the symbols' values."""
+    if not form:
+        return "0"
+    words: list[str] = []
+    for atoms, k in sorted(form, key=lambda t: (not t[0], t[1] < 0)):
+        factors = [shown_atom(a) for a in atoms]
+        if abs(k) != 1 or not atoms:
+            factors.insert(0, str(abs(k)))
+        words += ["-" if k < 0 else "+", "*".join(factors)]
+    text = " ".join(words[1:] if words[0] == "+" else ["-" + words[1], *words[2:]])
+    return text
+
+
+def shown_atom(atom: Atom) -> str:
+    if not atom.args:
+        return atom.name
+    if atom.name not in ("//",):
+        return f"{atom.name}({', '.join(map(shown, atom.args))})"
+    a, b = map(shown, atom.args)
+    if atom.name == "//":
+        return f"(({a})//{b})" if constant(atom.args[1]) else f"(({a})//({b}))"
+    raise AssertionError(atom.name)
+
+
+def computed(
+    forms: Sequence[Form], symbols: Iterable[str]
+) -> Callable[..., tuple[int, ...]]:
+    """A function of the symbols' values that gives the values of all forms."""
+    rows = ", ".join(map(shown, forms))
+    source = f"lambda {', '.join(symbols)}: ({rows}{',' if forms else ''})"
+    return eval(source, {**OPERATIONS, "__builtins__": {}})  # noqa: S307
