@@ -38,6 +38,11 @@ class Geometry:
     """The most by which windows reach beyond the end of an axis of a size that is free."""
 
     @property
+    def is_free(self) -> bool:
+        """Whether a spatial size is known only in the call."""
+        return any(isinstance(n, Size) for n in (*self.size, *self.out))
+
+    @property
     def taps(self) -> int:
         return prod(self.kernel)
 

@@ -6,6 +6,7 @@ are cut into runs whose windows are clipped alike while code is generated.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -15,11 +16,12 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel, one_phase, packed_table
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.sharing import by_positions
-from tinsmith.kernels.walk import run
+from tinsmith.kernels.walk import Position, run
 from tinsmith.kernels.window.fold import MAXIMUM, SUM, Carried, Fold, Part, fold_range
 from tinsmith.kernels.window.geometry import Geometry, Triple, image_of, pool_geometry
 from tinsmith.kernels.window.tiles import Sink, bands, cut, digits, walk
 from tinsmith.records import dataclass
+from tinsmith.sizes import Number, Size, largest, smallest, typical
 
 PARALLEL_VALUES = 1 << 17  # input values times taps that one thread does alone (estimated)
 WIDEST = 9  # taps of a kernel row, and rows, that are unrolled (estimated)
@@ -39,7 +41,16 @@ def pool_max(site: Site) -> Choice:
 @kernel("AveragePool", Tier.SHAPED, dtypes="float32")
 def pool_average(site: Site) -> Choice:
     """Average over windows, on channel-blocked data; divides by the taps that count."""
-    return _pool(site, pool_geometry(site)[0], SUM, shares_of(site))
+    geo, win = pool_geometry(site)
+    if not geo.is_free:
+        return _pool(site, geo, SUM, shares_of(site))
+    pads = site.attr("count_include_pad")
+    ends = (0,) * (3 - geo.rank) + tuple(win.end)
+    counted = tuple(
+        (-p, n + e) if pads else (0, n)
+        for p, n, e in zip(geo.begin, geo.size, ends, strict=True)
+    )
+    return _pool(site, geo, SUM, None, counted)
 
 
 def shares_of(site: Site) -> tuple[np.ndarray, ...]:
@@ -58,15 +69,23 @@ def _shares(geo: Geometry, axis: int, end: int | None) -> np.ndarray:
     return (1 / np.maximum(counts, 1)).astype(np.float32)
 
 
-def _pool(site: Site, geo: Geometry, fold: Fold, shares: tuple[np.ndarray, ...] | None) -> Choice:
+Counted = tuple[Range, ...]
+"""The places of each axis whose taps count in an average."""
+
+
+def _pool(
+    site: Site, geo: Geometry, fold: Fold, shares: tuple[np.ndarray, ...] | None,
+    counted: Counted = (),
+) -> Choice:  # fmt: skip
+    """`shares`, or where sizes are free `counted`, tell by what a sum is divided."""
     width = block_of(site.target)
     blocks = -(-geo.channels // width)
-    work = geo.points * blocks * width * geo.taps
+    work = typical(geo.points) * blocks * width * geo.taps
     several = work > PARALLEL_VALUES
     count = bands(geo.batch * blocks, geo.out[1], site.threads) if several else 1
-    read = 4.0 * geo.channels * prod(geo.size)
+    read = 4.0 * geo.channels * typical(prod(geo.size))
     flops = work * fold.flops
-    near = several and geo.batch == 1 and by_positions(
+    near = several and typical(geo.batch) == 1 and by_positions(
         site, site.input(0), read, flops, geo.out[1], blocks * count, planes=2 * blocks
     )  # fmt: skip
     packed = []
@@ -79,12 +98,12 @@ def _pool(site: Site, geo: Geometry, fold: Fold, shares: tuple[np.ndarray, ...] 
         writes=(layout,),
         phases=one_phase(
             geo.batch * blocks * count,
-            lambda em: emit_pool(em, geo, fold, shares, blocks, count),
+            lambda em: emit_pool(em, geo, fold, shares, counted, blocks, count),
             sweep=count if near else 0,
         ),
-        by_channels=geo.batch == 1 and not near,
+        by_channels=typical(geo.batch) == 1 and not near,
         packed=tuple(packed),
-        detail=f"{len(_runs(geo))} runs of columns",
+        detail="" if geo.is_free else f"{len(_runs(geo))} runs of columns",
     )
 
 
@@ -100,6 +119,9 @@ class Run:
 
 
 def _runs(geo: Geometry, shares: np.ndarray | None = None) -> list[Run]:
+    if geo.is_free:
+        first, behind = inner_columns(geo)
+        return [Run(first, behind - first, 0, geo.kernel[2], 1 / geo.kernel[2])]
     runs: list[Run] = []
     for o in range(geo.out[2]):
         low, high = _taps_inside(geo, 2, o)
@@ -110,6 +132,15 @@ def _runs(geo: Geometry, shares: np.ndarray | None = None) -> list[Run]:
         else:
             runs.append(Run(o, 1, low, high, share))
     return runs
+
+
+def inner_columns(geo: Geometry) -> tuple[Number, Number]:
+    """The columns [first, behind) of the output whose windows lie inside the input."""
+    size, begin, stride = geo.size[2], geo.begin[2], geo.stride[2]
+    span = (geo.kernel[2] - 1) * geo.dilation[2] + 1
+    first = smallest(-(-begin // stride), geo.out[2])
+    behind = smallest(largest(first, (size + begin - span) // stride + 1), geo.out[2])
+    return first, behind
 
 
 def _taps_inside(geo: Geometry, axis: int, o: int) -> tuple[int, int]:
@@ -127,7 +158,9 @@ def _taps_within(geo: Geometry, axis: int, o: int, low: int, high: int) -> tuple
 def clipped(b: Builder, geo: Geometry, axis: int, o: Val | int) -> Range:
     """The kernel indices [low, high) of output `o` whose taps lie inside the input."""
     if isinstance(o, int):
-        return _taps_inside(geo, axis, o)
+        if not isinstance(geo.size[axis], Size):
+            return _taps_inside(geo, axis, o)
+        o = b.index(o)
     size, begin, gap = geo.size[axis], geo.begin[axis], geo.dilation[axis]
     low: Val | int = 0
     high: Val | int = geo.kernel[axis]
@@ -144,6 +177,7 @@ def emit_pool(
     geo: Geometry,
     fold: Fold,
     shares: tuple[np.ndarray, ...] | None,
+    counted: Counted,
     blocks: int,
     count: int,
 ) -> None:
@@ -166,6 +200,10 @@ def emit_pool(
                 share = (em.packed[0] + d).load() * (em.packed[0] + geo.out[0] + r).load()
             place = sink.at(0, 0, d, r)
             lines = _lines(b, geo, fold, step, ranges)
+            if geo.is_free:
+                _edges(b, geo, fold, line, step, (d, r), place, counted)
+                if counted:
+                    share = _shares_here(b, geo, (d, r), counted)
             for run in runs:
                 factor = None if share is None else share * run.share
 
@@ -204,15 +242,67 @@ def _lines(
             taps: list[Val | int] = list(range(low, high))
         elif geo.kernel[axis] > WIDEST:
             return None
-        elif fold is MAXIMUM and all(
-            len(range(*_taps_inside(geo, axis, o))) for o in range(geo.out[axis])
-        ):
+        elif fold is MAXIMUM and _sees(geo, axis):
             last = high - 1
             taps = [b.minimum(b.maximum(low, k), last) for k in range(geo.kernel[axis])]
         else:
             return None
         found = [at + k * (geo.dilation[axis] * step[axis]) for at in found for k in taps]
     return found if 0 < len(found) <= WIDEST else None
+
+
+def _sees(geo: Geometry, axis: int) -> bool:
+    """Whether every window has a tap inside the input, on one axis."""
+    if geo.is_free:
+        return geo.dilation[axis] == 1
+    return all(len(range(*_taps_inside(geo, axis, o))) for o in range(geo.out[axis]))
+
+
+def _shares_here(
+    b: Builder, geo: Geometry, index: Sequence[Position], counted: Counted
+) -> Val:
+    """1 / the taps that count at these indices of the output, which may lack the last."""
+    taps: Number | Val = 1
+    for axis, o in enumerate(index):
+        low, high = counted[axis]
+        begin, gap = b.index(o) * geo.stride[axis] - geo.begin[axis], geo.dilation[axis]
+        first = (b.maximum(low - begin, 0) + (gap - 1)) // gap
+        last = b.minimum((b.maximum(high - begin, 0) + (gap - 1)) // gap, geo.kernel[axis])
+        taps = b.index(b.maximum(last - first, 0)) * taps
+    whole = b.index(b.maximum(taps, 1)).to("f32")
+    return b.const(1.0, F32) / whole
+
+
+def _edges(
+    b: Builder, geo: Geometry, fold: Fold, line: Ptr, step: Triple, row: Sequence[Position],
+    place: Sink, counted: Counted,
+) -> None:  # fmt: skip
+    """The columns at both ends of a row of outputs, whose windows may reach beyond the input."""
+    width = place.width
+    first, behind = inner_columns(geo)
+
+    def column(c: Val) -> None:
+        index = (*row, c)
+        ranges = [clipped(b, geo, axis, o) for axis, o in enumerate(index)]
+        corner = (line + c * geo.stride[2] * step[2]).fixed()
+
+        def level(axis: int, at: Ptr, carried: Carried) -> Carried:
+            if axis == 3:
+                return [fold.add(carried[0], at.load(width))]
+            far = geo.dilation[axis] * step[axis]
+            return fold_range(
+                b, *ranges[axis], carried, lambda k, kept: level(axis + 1, at + k * far, kept)
+            )
+
+        [done] = level(0, corner, [b.splat(fold.start, F32, width)])
+        if counted:
+            done = done * _shares_here(b, geo, index, counted)
+        place.at(0, 0, 0, 0, c).put(done, 0, 0, 0, 0, 0)
+
+    for lo, hi in ((0, first), (behind, geo.out[2])):
+        if not (isinstance(lo, int) and isinstance(hi, int) and lo >= hi):
+            with b.loop(lo, hi) as c:
+                column(c)
 
 
 def _unrolled(
