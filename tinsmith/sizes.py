@@ -448,6 +448,9 @@ class Size:
     def __pos__(self) -> Size:
         return self
 
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
     def __abs__(self) -> Any:
         return self if self >= 0 else -self
 
@@ -512,6 +515,8 @@ class Size:
 
 Number = int | Size
 """An integer that is known, or known in a call."""
+NUMBER = (int, Size)
+"""The classes of these."""
 
 
 def form_of(value: Any) -> Form | None:
@@ -570,6 +575,21 @@ def pieces(length: Size, most: int) -> tuple[tuple[Size, int], ...]:
 def units(length: Number, most: int) -> Number:
     """How many pieces of at most `most` a length is cut into."""
     return -(-length // most)
+
+
+# ---- arrays
+
+
+def has_sizes(array: Any) -> bool:
+    """Whether a small array of objects holds a Size."""
+    return array.dtype == object and any(isinstance(v, Size) for v in array.reshape(-1).tolist())
+
+
+def as_numbers(array: Any, dtype: Any) -> Any:
+    """An array in which Sizes are the example's numbers, on which its reader then depends."""
+    if array.dtype != object or array.dtype == dtype:
+        return array
+    return array.astype(dtype)
 
 
 # ---- formulas as text

@@ -238,9 +238,11 @@ class Builder:
         clipped = self.index(self.minimum(count, lanes))
         return steps < clipped.to("i32").splat(lanes)
 
-    def pieces(self, count: int, lanes: int) -> list[tuple[int, int, Val | None]]:
+    def pieces(self, count: Number, lanes: int) -> list[tuple[int, int, Val | None]]:
         """(offset, lanes, mask) of vectors that cover the first `count` elements of a vector of
         `lanes`: one masked vector if the target has cheap masks, else several narrower ones."""
+        if not isinstance(count, int):
+            return [(0, lanes, self.first_lanes(count, lanes))]
         if count == lanes:
             return [(0, lanes, None)]
         if self.target.has_masks and count:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tinsmith.codegen.types import I1, PTR, Ty
 from tinsmith.codegen.values import Val
 from tinsmith.errors import CodegenError
-from tinsmith.sizes import Size
+from tinsmith.sizes import Number, Size
 
 if TYPE_CHECKING:
     from tinsmith.codegen.builder import Builder, Function
@@ -65,11 +65,13 @@ class Ptr:
         lanes: int = 1,
         mask: Val | None = None,
         align: int | None = None,
-        count: int | None = None,
+        count: Val | Number | None = None,
     ) -> Val:
         """`lanes` consecutive elements. Elements from index `count` on, and lanes that are off in
         `mask`, are not read and give 0."""
         ty = self.elem.x(lanes)
+        if isinstance(count, Val | Size):
+            return self.load(lanes, self.b.first_lanes(count, lanes))
         if count is not None and count < lanes:
             return self._load_some(lanes, count)
         align = align or self.elem.nbytes

@@ -113,7 +113,7 @@ class _Typing:
             return new
         pairs = zip(old.shape, new.shape, strict=True)
         return new.like(
-            shape=tuple([b if isinstance(b, int) else self.sizes.get(a, b) for a, b in pairs])
+            shape=tuple([self.sizes.get(a, b) if isinstance(b, str) else b for a, b in pairs])
         )
 
 
@@ -124,7 +124,7 @@ def _sizes(graph: Graph, types: Mapping[str, Type]) -> dict[Dim, Dim]:
         given = types.get(v.name, v.type).shape
         if v.shape is not None and given is not None:
             pairs = zip(v.shape, given, strict=True)
-            sizes |= {a: b for a, b in pairs if isinstance(a, str) and isinstance(b, int)}
+            sizes |= {a: b for a, b in pairs if isinstance(a, str) and not isinstance(b, str)}
     return sizes
 
 
@@ -146,6 +146,6 @@ def _content(v: Value | None) -> Hashable:
         return None
     if v.dtype.kind == "f" and v.const.size > SMALL:
         return v.dtype.str
-    if v.dtype.kind not in "biuf":
+    if v.dtype.kind not in "biuf" or v.const.dtype == object:
         return v
     return v.dtype.str, np.ascontiguousarray(v.const).tobytes()

@@ -17,6 +17,7 @@ from tinsmith.graph.order import in_order
 from tinsmith.graph.origin import Origin, at_node
 from tinsmith.graph.types import Dim, Type, compatible
 from tinsmith.graph.uses import Outputs, Uses
+from tinsmith.sizes import has_sizes
 
 
 class OpLike(Protocol):
@@ -166,8 +167,12 @@ class Graph:
         return value
 
     def const(self, array: Any, name: str = "const") -> Value:
-        """A constant; the array is kept as it is, not copied (it may be memory-mapped)."""
+        """A constant; the array is kept as it is, not copied (it may be memory-mapped). An array
+        of objects with Sizes is one of int64."""
         array = np.asanyarray(array)
+        if has_sizes(array):
+            type = Type(np.dtype(np.int64), array.shape)
+            return Value(self, type, self.unique(name), const=array)
         return Value(self, Type(array.dtype, array.shape), self.unique(name), const=array)
 
     def add(

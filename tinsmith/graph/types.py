@@ -12,7 +12,7 @@ import numpy as np
 from tinsmith.budget import MOST_DIMS
 from tinsmith.errors import TypeRuleError
 from tinsmith.records import dataclass
-from tinsmith.sizes import Size
+from tinsmith.sizes import NUMBER, Size
 
 Dim = int | str | Size
 """A dimension: a number, or a symbol ("N") whose size is known only when the model is called."""
@@ -83,6 +83,11 @@ class Type:
     @cached_property
     def is_static(self) -> bool:
         return self.shape is not None and not any(isinstance(d, str) for d in self.shape)
+
+    @cached_property
+    def is_free(self) -> bool:
+        """Whether a size is known only in the call, by its formula."""
+        return self.shape is not None and any(isinstance(d, Size) for d in self.shape)
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -184,7 +189,7 @@ def says_more(stated: Type, known: Type) -> bool:
     if stated.shape is None or known.shape is None or len(stated.shape) != len(known.shape):
         return stated.shape is not None
     pairs = zip(stated.shape, known.shape, strict=True)
-    return any(isinstance(s, int) and s != k for s, k in pairs)
+    return any(isinstance(s, NUMBER) and s != k for s, k in pairs)
 
 
 def compatible(old: Type, new: Type) -> bool:

@@ -38,6 +38,7 @@ from tinsmith.kernels.layout import PLAIN, Layout, Spec
 from tinsmith.kernels.site import Site, Skip
 from tinsmith.records import dataclass
 from tinsmith.registry import Registry
+from tinsmith.sizes import as_numbers
 
 
 class Tier(IntEnum):
@@ -89,7 +90,7 @@ class Packed:
 
 def packed_table(name: str, numbers: Array) -> Packed:
     """Numbers that a kernel computes itself, as a flat packed array."""
-    flat = np.ascontiguousarray(numbers).reshape(-1)
+    flat = np.ascontiguousarray(as_numbers(numbers, np.int64)).reshape(-1)
     return Packed(name, _from_bytes, (flat.tobytes(), flat.dtype.str), flat.nbytes)
 
 

@@ -26,6 +26,7 @@ from tinsmith.kernels._kernel import (
 from tinsmith.kernels.layout import lanes_of, spec_of
 from tinsmith.kernels.sharing import PARTS, by_positions, whole_shares
 from tinsmith.kernels.walk import Position, Walk, run, share
+from tinsmith.sizes import Size, typical
 
 PART = 32 << 10  # bytes of output of a tile, at least (estimated)
 WORK = 20e-6  # seconds of a tile, about (estimated)
@@ -50,19 +51,19 @@ def elementwise(site: Site) -> list[Choice]:
 def _choice(site: Site, layout: Layout) -> Choice:
     assert site.epilogue is not None
     spec = spec_of(site.out.dtype, site.out.dims, layout)
-    nbytes = spec.nbytes + sum(v.type.nbytes for v in site.extras)
-    flops = 2.0 * flops_of(site.epilogue) * spec.size
+    nbytes = typical(spec.nbytes + sum(v.type.nbytes for v in site.extras))
+    flops = 2.0 * flops_of(site.epilogue) * typical(spec.size)
     cost = site.target.time(flops, nbytes, 0.8)
     outer = prod(spec.padded[:2]) if layout.block else 1
-    inner = spec.size // outer
-    wanted = max(1, int(cost / WORK), spec.nbytes // PART)
-    parts = max(1, min(wanted // outer, inner))
-    single = layout.block > 0 and spec.dims[0] == 1
-    shares = whole_shares(min(prod(spec.spatial), PARTS), site.threads)
+    written, planes = typical(spec.nbytes), typical(outer)
+    wanted = max(1, int(cost / WORK), written // PART)
+    parts = max(1, min(wanted // planes, typical(spec.size) // planes))
+    single = layout.block > 0 and typical(spec.dims[0]) == 1
+    shares = whole_shares(min(typical(prod(spec.spatial)), PARTS), site.threads)
     near = single and len(site.extras) > 0
     near = near and by_positions(
-        site, max(site.extras, key=lambda v: v.type.nbytes), read=nbytes - spec.nbytes,
-        flops=flops, units=shares, panels=outer, planes=2 * outer,
+        site, max(site.extras, key=lambda v: typical(v.type.nbytes)), read=nbytes - written,
+        flops=flops, units=shares, panels=planes, planes=2 * planes,
     )  # fmt: skip
     if near:
         parts = whole_shares(parts, site.threads)
@@ -105,7 +106,7 @@ class _Loop:
         b, several = self.b, self.unroll
         middle = lo
         if several > 1:
-            groups = hi - lo if isinstance(hi, int) and isinstance(lo, int) else b.index(hi) - lo
+            groups = b.index(hi) - lo if isinstance(hi, Val) or isinstance(lo, Val) else hi - lo
             groups = groups // several
             middle = groups * several + lo
             first = lo * self.pitch
@@ -160,17 +161,18 @@ def _emit_plain(em: Emit, parts: int) -> None:
     even = all(s in (0, 1) for s in steps[:-1]) and steps[-1] == 1
     lanes = _lanes_for(em, em.site.epilogue) if even else 1
     full, rest = divmod(walk.length, lanes)
-    pieces = max(1, parts // walk.lines) if walk.outer else 1
+    pieces = 1 if not walk.outer or isinstance(walk.lines, Size) else max(1, parts // walk.lines)
 
     def row(line: Position, lo: Position, hi: Position, last: Val | bool) -> None:
         starts = walk.starts([v.pointer for v in views], line)
         operands = [(p, step, step == 0) for p, step in zip(starts, steps, strict=True)]
         loop = _Loop(em, lanes, lanes, operands)
-        if full:
+        if isinstance(full, Size) or full:
             loop.vectors(lo, hi)
-        if rest and last is True:
+        some = isinstance(rest, Size) or rest
+        if some and last is True:
             _tail(loop, full * lanes, rest)
-        elif rest:
+        elif some:
             assert isinstance(last, Val)
             with b.when(last):
                 _tail(loop, full * lanes, rest)

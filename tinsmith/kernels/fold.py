@@ -16,6 +16,7 @@ from tinsmith.kernels.emit import Emit
 from tinsmith.kernels.transpose import columns
 from tinsmith.kernels.walk import Position, finish_run
 from tinsmith.records import dataclass
+from tinsmith.sizes import Size
 
 Step = Callable[[Position, int, "Val | None", list[Val]], Sequence[Val]]
 """step(position, lanes, mask, accumulators) -> accumulators. Masked loads give zeros: a step whose
@@ -64,7 +65,7 @@ AVX2 (estimated)."""
 
 
 def is_short(n: int, lanes: int) -> bool:
-    return n <= SHORT * lanes
+    return not isinstance(n, Size) and n <= SHORT * lanes
 
 
 class Remembered:
@@ -103,7 +104,7 @@ def each_part(
 ) -> None:
     """`body(position, lanes, mask)` over 0 .. n - 1 in the vectors that `fold_row` takes."""
     full, rest = divmod(n, lanes)
-    if full > SHORT:
+    if isinstance(full, Size) or full > SHORT:
         with b.loop(0, full * lanes, lanes) as i:
             body(i, lanes, None)
     else:
@@ -126,8 +127,9 @@ def fold_row(
     positions are numbers."""
     full, rest = divmod(n, lanes)
     width = len(folds)
-    chains = full if width * full <= SHORT else min(chains, full)
-    chains = max(1, chains)
+    if not isinstance(full, Size):
+        chains = full if width * full <= SHORT else min(chains, full)
+        chains = max(1, chains)
 
     def fresh(size: int) -> list[Val]:
         return [b.const(f.identity, ty.x(size)) for f in folds]
@@ -142,13 +144,19 @@ def fold_row(
         return accs
 
     rounds, left = divmod(full, chains)
-    if rounds > 1:
+    if isinstance(rounds, Size) or rounds > 1:
         with b.loop(0, rounds * chains * lanes, chains * lanes, accs) as loop:
             loop.next(several(loop.index, chains, loop.vars))
         accs = loop.out
     elif rounds:
         accs = several(0, chains, accs)
-    accs = several(rounds * chains * lanes, left, accs)
+    at = rounds * chains * lanes
+    if isinstance(left, Size):
+        with b.loop(at, full * lanes, lanes, accs[:width]) as loop:
+            loop.next(several(loop.index, 1, loop.vars))
+        accs[:width] = loop.out
+    else:
+        accs = several(at, left, accs)
     tails: list[list[Val]] = []
     for at, size, mask in b.pieces(rest, lanes):
         if size == lanes:
@@ -157,7 +165,7 @@ def fold_row(
             tails.append(list(step(full * lanes + at, size, mask, fresh(size))))
     found = []
     for k, fold in enumerate(folds):
-        whole = [] if not full and tails else [_pairwise(fold, accs[k::width])]
+        whole = [] if tails and not full else [_pairwise(fold, accs[k::width])]
         totals = [across(fold, v) for v in (*whole, *(t[k] for t in tails))]
         found.append(reduce(partial(combine, fold), totals))
     return found
@@ -207,6 +215,7 @@ class ShortRows:
 
 def short_rows(count: int, length: int, lanes: int) -> ShortRows | None:
     """The rows as short ones; None where they are too long, or too few to fill a vector."""
-    if length > LONGEST or lanes == 1 or count < lanes:
+    free = isinstance(count, Size) or isinstance(length, Size)
+    if free or length > LONGEST or lanes == 1 or count < lanes:
         return None
     return ShortRows(count, length, lanes)

@@ -128,6 +128,8 @@ def _operand(v: Value | None, small: int) -> Any:
         return name_of(v.dtype), v.dims
     if v.dtype.kind == "f" and v.const.size > small:
         return name_of(v.dtype), v.dims, True
+    if v.const.dtype == object:
+        return name_of(v.dtype), v.dims, tuple(v.const.reshape(-1).tolist())
     data = np.ascontiguousarray(v.const)
     return name_of(v.dtype), v.dims, blake2b(data.tobytes(), digest_size=16).digest()
 

@@ -24,8 +24,9 @@ from tinsmith.kernels._kernel import (
 from tinsmith.kernels.fold import SUM, Remembered, each_part, fold_row, keep
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import each_unit
-from tinsmith.kernels.walk import Index, Position, each_line, shifted, shifted_view, spread, walk_of
+from tinsmith.kernels.walk import Index, Position, each_line, inverse, shifted, shifted_view, spread, walk_of
 from tinsmith.records import dataclass
+from tinsmith.sizes import typical
 
 Statistics = Callable[[Emit, Remembered, int], "tuple[Val | None, Val]"]
 """(mean or None, factor) of a run of n elements: y = (x - mean) * factor."""
@@ -78,7 +79,7 @@ def _aligned(site: Site, index: int) -> tuple[int, int] | None:
 
 
 def _choice(site: Site, runs: Runs, statistics: Statistics, stats: bool = False) -> Choice:
-    size = prod(runs.dims)
+    size = typical(prod(runs.dims))
     units, n = runs.units, runs.n
     cost = site.target.time(10.0 * size, 8.0 * size, 0.5) + 1e-7
 
@@ -155,8 +156,9 @@ def _square(v: Val) -> Val:
 
 def _standard(eps: float) -> Statistics:
     def statistics(em: Emit, x: Remembered, n: int) -> tuple[Val, Val]:
-        mean = _total(em, x, n, lambda v: v) * (1.0 / n)
-        variance = _total(em, x, n, lambda v: _square(v - mean.splat(v.ty.lanes))) * (1.0 / n)
+        one = inverse(em.b, n, 1)
+        mean = _total(em, x, n, lambda v: v) * one
+        variance = _total(em, x, n, lambda v: _square(v - mean.splat(v.ty.lanes))) * one
         return mean, em.b.const(1.0, F32) / (variance + eps).sqrt()
 
     return statistics
@@ -164,7 +166,7 @@ def _standard(eps: float) -> Statistics:
 
 def _rms(eps: float) -> Statistics:
     def statistics(em: Emit, x: Remembered, n: int) -> tuple[None, Val]:
-        square = _total(em, x, n, _square) * (1.0 / n)
+        square = _total(em, x, n, _square) * inverse(em.b, n, 1)
         return None, em.b.const(1.0, F32) / (square + eps).sqrt()
 
     return statistics

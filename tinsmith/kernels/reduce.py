@@ -39,8 +39,18 @@ from tinsmith.kernels.fold import (
 )
 from tinsmith.kernels.layout import lanes_of, plain_strides
 from tinsmith.kernels.sharing import each_unit
-from tinsmith.kernels.walk import Blocks, Part, Position, digits, finish_run, merged, shifted_to
+from tinsmith.kernels.walk import (
+    Blocks,
+    Part,
+    Position,
+    digits,
+    finish_run,
+    inverse,
+    merged,
+    shifted_to,
+)
 from tinsmith.records import dataclass
+from tinsmith.sizes import typical
 
 BLOCK = 4
 """Vectors that are folded side by side where the innermost run is kept, which hides the latency of
@@ -87,7 +97,7 @@ def _square(x: Val) -> Val:
 
 KINDS = {
     "sum": Kind(SUM, whole=True),
-    "mean": Kind(SUM, after=lambda total, count: total * (1.0 / count)),
+    "mean": Kind(SUM, after=lambda total, count: total * inverse(total.b, count, total.ty.lanes)),
     "max": Kind(MAX, whole=True),
     "min": Kind(MIN, whole=True),
     "prod": Kind(PRODUCT, whole=True),
@@ -181,8 +191,8 @@ class Plan:
 def reduce(site: Site) -> Choice:
     """Sums, means, extremes, products and norms along any axes of a plain tensor."""
     x, plan = site.input(0), plan_of(site)
-    nbytes = float(x.type.nbytes + site.out.type.nbytes)
-    cost = site.target.time(2.0 * prod(x.dims), nbytes, 0.25) + 1e-7
+    nbytes = float(typical(x.type.nbytes + site.out.type.nbytes))
+    cost = site.target.time(2.0 * typical(prod(x.dims)), nbytes, 0.25) + 1e-7
     rows = prod(r.extent for r in plan.outer)
     short, blocks = plan.short, plan.blocks
     units = short.units if short else rows * (blocks.number if blocks else 1)

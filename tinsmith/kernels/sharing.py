@@ -9,6 +9,7 @@ from tinsmith.codegen.builder import Val
 from tinsmith.codegen.target import foreign_time
 from tinsmith.graph import Value
 from tinsmith.kernels._kernel import Emit, Phase, Site, one_phase
+from tinsmith.sizes import estimate
 
 PARTS = 16
 """How many parallel parts work is cut into, if it can be cut so far. Estimated."""
@@ -20,6 +21,7 @@ BEYOND = 20 * 64
 """Bytes that hardware prefetches behind the end of what a thread reads of a plane. Estimated."""
 
 
+@estimate
 def parts_for(count: int, seconds: float, most: int = PARTS) -> int:
     """Into how many tiles to cut `count` equal units of work, which take `seconds` together: at
     most `most`, and one if the work is short."""
@@ -38,6 +40,7 @@ def each_unit(units: int, seconds: float, body: Callable[[Emit, Val], None]) -> 
     return one_phase(tiles, emit)
 
 
+@estimate
 def by_positions(
     site: Site,
     source: Value,
@@ -80,6 +83,7 @@ def whole_shares(parts: int, threads: int) -> int:
     return -(-parts // threads) * threads
 
 
+@estimate
 def uneven(parts: int, threads: int) -> float:
     """The busiest thread's time divided by an equal share, for `parts` equal parts of work."""
     return whole_shares(parts, threads) / max(1, parts)

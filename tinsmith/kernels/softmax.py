@@ -24,6 +24,7 @@ from tinsmith.kernels.walk import (
     shifted,
     shifted_to,
 )
+from tinsmith.sizes import by_formula, typical
 
 Unit = Callable[[Emit, Val], None]
 
@@ -41,12 +42,13 @@ def _choice(site: Site, log: bool) -> Choice:
     if prod(dims) == 0:
         raise Skip("the input is empty")
     split, lanes = around(dims, axis), block_of(site.target)
-    cost = site.target.time(FLOPS * prod(dims), 8.0 * prod(dims), 0.5) + 1e-7
+    size = typical(prod(dims))
+    cost = site.target.time(FLOPS * size, 8.0 * size, 0.5) + 1e-7
     if split.inner == 1:
         units, emit = split.outer, _rows(axis % len(dims), split.n, log)
         kept = -(-split.n // lanes) * lanes
     else:
-        fit = site.target.l1 // 2 // (4 * split.n * lanes)
+        fit = site.target.l1 // 2 // (4 * typical(split.n) * lanes)
         blocks = Blocks(split.inner, lanes, max(1, min(VECTORS, fit)))
         units, emit = split.outer * blocks.number, _columns(axis % len(dims), split, blocks, log)
         kept = split.n * blocks.width
@@ -94,11 +96,13 @@ def _rows(axis: int, n: int, log: bool) -> Unit:
         factor = m.log(sums) if log else b.const(1.0, F32) / sums
 
         def line(here: Emit, _: list[View], start: Position, length: int, index: Index) -> None:
-            if length != n:
+            with by_formula():
+                whole = length == n
+            if not whole:
                 kept.flush()
 
             def vector(i: Position, size: int, mask: Val | None) -> None:
-                value = kept.load(i if length == n else start + i, size)
+                value = kept.load(i if whole else start + i, size)
                 wide = factor.splat(size)
                 here.finish(value - wide if log else value * wide, index(i), mask)
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from tinsmith.codegen.builder import F32, Builder, Ptr, Val
 from tinsmith.kernels.emit import Emit, View
 from tinsmith.records import dataclass
-from tinsmith.sizes import Number, Size, by_formula
+from tinsmith.sizes import Number, Size, by_formula, typical
 
 Position = Val | int
 Axis = tuple[int, int]  # extent, and the dimension whose strides are the axis's
@@ -310,7 +310,7 @@ class Blocks:
     @property
     def width(self) -> int:
         """The elements of all blocks but the last, which may have fewer."""
-        return self.lanes * min(self.vectors, -(-self.count // self.lanes))
+        return self.lanes * min(self.vectors, typical(-(-self.count // self.lanes)))
 
     @property
     def number(self) -> int:
@@ -331,7 +331,17 @@ class Blocks:
                 parts.append(Part(whole + at, size, mask))
             body(first, parts)
 
-        if not rest:
+        def narrow(first: Position) -> None:
+            with b.loop(0, rest, lanes) as k:
+                body(k + first, [Part(0, lanes, b.first_lanes(b.index(rest) - k, lanes))])
+
+        if isinstance(rest, Size):
+            b.choose(
+                b.index(block) < full,
+                lambda: some(block * self.width, self.width),
+                lambda: narrow(full * self.width),
+            )
+        elif not rest:
             some(block * self.width, self.width)
         elif not full:
             some(0, rest)

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tinsmith.graph import Graph
+from tinsmith.sizes import NUMBER
 
 Check = Callable[[Any], bool]
 FAR = 1 << 63
 
 
 def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and -FAR <= value < FAR
+    return isinstance(value, NUMBER) and -FAR <= value < FAR
 
 
 def _is_number(value: Any) -> bool:

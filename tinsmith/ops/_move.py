@@ -22,6 +22,7 @@ import numpy as np
 
 from tinsmith.graph import Dim, Node, Value
 from tinsmith.records import dataclass
+from tinsmith.sizes import NUMBER
 
 if TYPE_CHECKING:
     from tinsmith.ops._op import Op
@@ -110,7 +111,7 @@ class Part:
         middle, between = axes[first : len(axes) - last], self.dims[first : len(self.dims) - last]
         if len(middle) == len(between) == 1 and between[0] == shape[first]:
             return first, middle[0].places
-        if not isinstance(shape[first], int) or prod(map(int, between)) != shape[first]:
+        if not isinstance(shape[first], NUMBER) or prod(map(int, between)) != shape[first]:
             return None
         inner = tuple(Along(a.axis - first, a.places) for a in middle if a.axis is not None)
         numbers = np.arange(shape[first])

@@ -15,6 +15,7 @@ from tinsmith.errors import DataError, TypeRuleError, suggest
 from tinsmith.graph import Dim, Shape, Type, Value, dtype_of
 from tinsmith.graph.types import name_of
 from tinsmith.ops._op import Op, broadcast, fresh, need
+from tinsmith.sizes import NUMBER, Size
 
 Array = np.ndarray[Any, Any]
 
@@ -138,7 +139,8 @@ def need_room(dims: Iterable[int], dtype: Any) -> None:
 
 def scalar(array: Any) -> Any:
     """The only element of an array, as a Python number."""
-    return np.asarray(array).reshape(-1)[0].item()
+    found = np.asarray(array).reshape(-1)[0]
+    return found if isinstance(found, Size) else found.item()
 
 
 def length_of(value: Value) -> int | None:
@@ -149,7 +151,7 @@ def length_of(value: Value) -> int | None:
         return None
     need(len(value.shape) <= 1, f"{value!r} must be 1-D")
     size = value.shape[0] if value.shape else 1
-    return size if isinstance(size, int) else None
+    return size if isinstance(size, NUMBER) else None
 
 
 def bounded(rank: int) -> int:
@@ -190,7 +192,7 @@ def product(dims: Iterable[Dim]) -> Dim:
     """The product of dims: a number, the symbol itself in 1 * N, else a fresh symbol."""
     number, symbols = 1, []
     for d in dims:
-        if isinstance(d, int):
+        if isinstance(d, NUMBER):
             number *= d
         else:
             symbols.append(d)

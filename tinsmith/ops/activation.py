@@ -17,6 +17,7 @@ from tinsmith.ops._rules import (
 )
 from tinsmith.ops._special import gelu, one_plus_exp_of_minus
 from tinsmith.ops.gradient import times_rest
+from tinsmith.sizes import NUMBER
 
 
 @op("elementwise", "activation")
@@ -182,7 +183,7 @@ def _(x: Value, slope: Value) -> Type:
     both = broadcast(x.shape, slope.shape)
     if both is not None and x.shape is not None:
         grows = len(both) > len(x.shape) or any(
-            isinstance(d, int) and isinstance(b, int) and d != b
+            isinstance(d, NUMBER) and isinstance(b, NUMBER) and d != b
             for d, b in zip(x.shape, both, strict=True)
         )
         need(not grows, f"slope {slope.type} does not broadcast to the shape of {x.type}")

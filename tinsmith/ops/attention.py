@@ -12,6 +12,7 @@ from tinsmith.ops._op import fresh, need, op
 from tinsmith.ops._rules import need_data
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.ops.softmax import softmax
+from tinsmith.sizes import NUMBER
 
 Array = np.ndarray[Any, Any]
 
@@ -187,12 +188,12 @@ def _(
     _agree(e, width, f"the heads of q have {e} elements, those of k {width}")
     _agree(groups, value_groups, f"k has {groups} heads, v has {value_groups}")
     _agree(keys, values, f"k has {keys} keys, v has {values} values")
-    if isinstance(heads, int) and isinstance(groups, int):
+    if isinstance(heads, NUMBER) and isinstance(groups, NUMBER):
         need(heads % groups == 0, f"{groups} key heads do not divide {heads} query heads")
     total = keys
     if past_key is not None:
         past = past_key.shape[2] if past_key.shape else None
-        total = past + keys if isinstance(past, int) and isinstance(keys, int) else fresh()
+        total = past + keys if isinstance(past, NUMBER) and isinstance(keys, NUMBER) else fresh()
     if attn_mask is not None:
         ok = attn_mask.dtype == np.bool_ or is_float(attn_mask.dtype)
         need(ok, f"attn_mask must be bool or a float type, it is {attn_mask.dtype}")
@@ -202,7 +203,7 @@ def _(
     elif rank == 4:
         y = (n, heads, queries, f)
     else:
-        wide = heads * f if isinstance(heads, int) and isinstance(f, int) else fresh()
+        wide = heads * f if isinstance(heads, NUMBER) and isinstance(f, NUMBER) else fresh()
         y = (n, queries, wide)
     outputs = [Type(q.dtype, y)]
     if with_present:
@@ -272,7 +273,7 @@ def _(
     need(is_float(x.dtype), f"x must be of a floating-point type, it is {x.dtype}")
     _, _, _, e = _split(x, num_heads or None, "x")
     width: Dim = rotary_embedding_dim or e
-    if isinstance(width, int):
+    if isinstance(width, NUMBER):
         need(width % 2 == 0, f"pairs are rotated, but {width} elements are odd")
         need(isinstance(e, str) or width <= e, f"rotary_embedding_dim {width} exceeds the {e} of x")
     for name, cache in (("cos_cache", cos_cache), ("sin_cache", sin_cache)):
@@ -281,7 +282,7 @@ def _(
         wants = 3 if position_ids is None else 2
         need(len(cache.shape) == wants, f"{name} needs rank {wants}, it has {len(cache.shape)}")
         have = cache.shape[-1]
-        if isinstance(have, int) and isinstance(width, int):
+        if isinstance(have, NUMBER) and isinstance(width, NUMBER):
             need(have * 2 == width, f"{name} has {have} columns, {width // 2} are needed")
     return x.type
 

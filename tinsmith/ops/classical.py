@@ -11,6 +11,7 @@ from tinsmith.errors import DataError
 from tinsmith.graph import MapType, SequenceType, Type
 from tinsmith.ops._op import need, op
 from tinsmith.ops._rules import need_dtype, need_rank, need_same
+from tinsmith.sizes import NUMBER
 
 MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER", "LEAF")
 """What a node asks of its feature; its number is the place here."""
@@ -110,7 +111,7 @@ def _check_nodes(x, feature, mode, links, target, targets):
     rows = [("feature", feature, width), ("target", target, targets)]
     rows += [("node", v, nodes) for v in links]
     for what, v, limit in rows:
-        if v.const is not None and v.const.size and isinstance(limit, int):
+        if v.const is not None and v.const.size and isinstance(limit, NUMBER):
             low, high = v.const.min(), v.const.max()
             need(low >= 0 and high < limit, f"a tree names the {what} {high}, there are {limit}")
 
@@ -203,7 +204,7 @@ def _(x, *, keys):
     need_rank(x, 2, "x")
     width = None if x.shape is None else x.shape[1]
     need(
-        not isinstance(width, int) or width == len(keys),
+        not isinstance(width, NUMBER) or width == len(keys),
         f"x has {width} columns, there are {len(keys)} keys",
     )
     return SequenceType(MapType(Type(x.dtype, ())))

@@ -15,6 +15,7 @@ from tinsmith.ops._rules import (
     need_room,
     unknown,
 )
+from tinsmith.sizes import NUMBER
 
 
 @op()
@@ -73,7 +74,7 @@ def _(
     image, block = const_ints(image_shape), const_ints(block_shape)
     batch: Dim = fresh() if x.shape is None else x.shape[0]
     channels: Dim = fresh()
-    if x.shape is not None and block is not None and isinstance(x.shape[1], int):
+    if x.shape is not None and block is not None and isinstance(x.shape[1], NUMBER):
         taps = int(np.prod(block))
         need(taps > 0 and x.shape[1] % taps == 0, f"{x.type} does not divide into blocks {block}")
         channels = x.shape[1] // taps

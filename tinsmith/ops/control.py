@@ -35,6 +35,7 @@ from tinsmith.graph.types import says_more
 from tinsmith.ops._op import as_value, axis_of, broadcast, fresh, need, op
 from tinsmith.ops.declared import Refused
 from tinsmith.ops.sequence import item_of
+from tinsmith.sizes import NUMBER
 
 Array = np.ndarray[Any, Any]
 
@@ -213,7 +214,7 @@ def Loop(count=None, condition=None, *values, body, captured=0):
 
 
 def _no_items(v: Value) -> Array:
-    dims = (d if isinstance(d, int) else 0 for d in v.shape or ())
+    dims = (d if isinstance(d, NUMBER) else 0 for d in v.shape or ())
     return np.zeros((0, *dims), v.dtype)
 
 

@@ -13,6 +13,7 @@ from tinsmith.ops._apart import images
 from tinsmith.ops._op import fresh, need, op
 from tinsmith.ops.precision import widen
 from tinsmith.ops.window import AUTO_PADS, Window, padded, spatial_attr, taps, window, windows
+from tinsmith.sizes import NUMBER
 
 Array = np.ndarray[Any, Any]
 
@@ -83,16 +84,16 @@ def check_conv(x: Value, w: Value, b: Value | None, group: int, transposed: bool
         have, m = x.shape[1], w.shape[0]
         if transposed:
             m, wants = w.shape[1], w.shape[0]
-            if isinstance(wants, int):
+            if isinstance(wants, NUMBER):
                 need(wants % group == 0, f"group {group} does not divide the {wants} channels of w")
         else:
-            wants = w.shape[1] * group if isinstance(w.shape[1], int) else w.shape[1]
-            if isinstance(m, int):
+            wants = w.shape[1] * group if isinstance(w.shape[1], NUMBER) else w.shape[1]
+            if isinstance(m, NUMBER):
                 need(m % group == 0, f"group {group} does not divide the {m} outputs of w")
-        if isinstance(have, int) and isinstance(wants, int):
+        if isinstance(have, NUMBER) and isinstance(wants, NUMBER):
             need(wants == have, f"w wants {wants} channels, x has {have}")
         if b is not None and b.shape is not None:
-            outs = m * group if transposed and isinstance(m, int) else m
+            outs = m * group if transposed and isinstance(m, NUMBER) else m
             need(len(b.shape) == 1, f"b needs rank 1, it has {len(b.shape)}")
             ok = isinstance(b.shape[0], str) or isinstance(outs, str) or b.shape[0] == outs
             need(ok, f"b has {b.shape[0]} elements, the output has {outs} channels")
@@ -120,7 +121,7 @@ def conv_shape(
         m = w.shape[0] if w.shape else fresh()
         return (n, m, *(fresh() for _ in range(rank - 2)))
     kernel = w.shape[2:]
-    if not all(isinstance(k, int) for k in kernel):
+    if not all(isinstance(k, NUMBER) for k in kernel):
         return (x.shape[0], w.shape[0], *(fresh() for _ in kernel))
     sizes = [int(k) for k in kernel]
     win = window(x.shape[2:], sizes, stride, pad, dilation, auto_pad)
@@ -220,7 +221,7 @@ def transposed_window(
         n: Dim
         if wanted is None and not auto_pad.startswith("SAME"):
             b, e = (0, 0) if auto_pad == "VALID" else (pads[i], pads[rank + i])
-            if isinstance(size, int):
+            if isinstance(size, NUMBER):
                 left = size * s + excess - b - e
                 need(left >= 0, f"padding {b} + {e} exceeds the full sum on spatial axis {i}")
                 n = left
@@ -229,11 +230,11 @@ def transposed_window(
         else:
             if wanted is not None:
                 n = wanted[i]
-            elif isinstance(size, int):
+            elif isinstance(size, NUMBER):
                 n = size * s
             else:
                 n = size if s == 1 else fresh()
-            whole = isinstance(n, int) and isinstance(size, int)
+            whole = isinstance(n, NUMBER) and isinstance(size, NUMBER)
             total = max(0, size * s + excess - n if whole else excess)
             less, more = total // 2, total - total // 2
             b, e = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
@@ -264,8 +265,8 @@ def _(
         return Type(x.dtype, None)
     n = x.shape[0] if x.shape else fresh()
     m = w.shape[1] if w.shape else fresh()
-    m = m * group if isinstance(m, int) else m if group == 1 else fresh()
-    if x.shape is None or w.shape is None or not all(isinstance(k, int) for k in w.shape[2:]):
+    m = m * group if isinstance(m, NUMBER) else m if group == 1 else fresh()
+    if x.shape is None or w.shape is None or not all(isinstance(k, NUMBER) for k in w.shape[2:]):
         return Type(x.dtype, (n, m, *(fresh() for _ in range(rank - 2))))
     kernel = [int(k) for k in w.shape[2:]]
     win = transposed_window(

@@ -12,6 +12,7 @@ from tinsmith.graph import Dim, Graph, Holder, Node, Origin, Type, Value, dtype_
 from tinsmith.graph.types import name_of
 from tinsmith.ops._op import OPS, Op, fresh, need, op
 from tinsmith.ops._rules import need_data
+from tinsmith.sizes import NUMBER
 
 Claim = tuple[int | None, ...]
 """A shape in which None stands for a dim of which nothing is said."""
@@ -34,7 +35,7 @@ def _(x: Value, *, shape: Claim) -> Type:
     need(all(d is None or d >= 0 for d in shape), f"a size in {_shown(shape)} is negative")
     known: tuple[Dim | None, ...] = (None,) * len(shape) if x.shape is None else x.shape
     fits = len(known) == len(shape) and all(
-        d is None or not isinstance(k, int) or k == d for k, d in zip(known, shape, strict=True)
+        d is None or not isinstance(k, NUMBER) or k == d for k, d in zip(known, shape, strict=True)
     )
     need(fits, f"the model declares {_shown(shape)}, but it is {x.type}")
     dims = [k if d is None else d for k, d in zip(known, shape, strict=True)]
@@ -53,7 +54,7 @@ def claim(known: Type, declared: Type, numbers: bool = True) -> Claim | None:
         return None
     unknown = (None,) * len(declared.shape)
     said = [
-        b if numbers and isinstance(b, int) and b and not isinstance(a, int) else None
+        b if numbers and isinstance(b, NUMBER) and b and not isinstance(a, NUMBER) else None
         for a, b in zip(known.shape or unknown, declared.shape, strict=True)
     ]
     return tuple(said) if known.shape is None or any(d is not None for d in said) else None

@@ -15,6 +15,7 @@ from tinsmith.ops._rules import need_room
 from tinsmith.ops.conv import check_conv, conv_shape, same_dtype
 from tinsmith.ops.precision import widen
 from tinsmith.ops.window import window
+from tinsmith.sizes import NUMBER
 
 Array = np.ndarray[Any, Any]
 
@@ -116,7 +117,7 @@ def _(x, w, offset, b=None, mask=None, *, stride, pad, dilation, group, offset_g
                 isinstance(have, str) or have == per * offset_group,
                 f"{name} has {have} channels, {per * offset_group} are needed",
             )
-    if x.shape is not None and isinstance(x.shape[1], int):
+    if x.shape is not None and isinstance(x.shape[1], NUMBER):
         need(
             x.shape[1] % offset_group == 0,
             f"offset_group {offset_group} does not divide {x.shape[1]} channels",
@@ -267,7 +268,7 @@ def AffineGrid(theta, size, *, align_corners=False):
 @AffineGrid.type
 def _(theta, size, *, align_corners):
     need(theta.rank in (None, 3), f"theta needs rank 3 ([N,2,3] or [N,3,4]), it has {theta.rank}")
-    rank = theta.shape[1] if theta.shape and isinstance(theta.shape[1], int) else None
+    rank = theta.shape[1] if theta.shape and isinstance(theta.shape[1], NUMBER) else None
     if size.const is not None:
         dims = tuple(int(s) for s in size.const)
         need(
@@ -275,7 +276,7 @@ def _(theta, size, *, align_corners):
             f"theta is for {rank} spatial axes, size has {len(dims) - 2}",
         )
         return Type(theta.dtype, (dims[0], *dims[2:], len(dims) - 2))
-    if rank is None and size.shape and isinstance(size.shape[0], int):
+    if rank is None and size.shape and isinstance(size.shape[0], NUMBER):
         rank = size.shape[0] - 2
     if rank is None:
         return Type(theta.dtype, None)

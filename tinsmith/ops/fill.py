@@ -23,6 +23,7 @@ from tinsmith.ops._rules import (
     scalar,
     unknown,
 )
+from tinsmith.sizes import NUMBER
 
 
 @op()
@@ -42,7 +43,7 @@ def Range(start, limit, delta):
 
 
 def _steps(start: Any, limit: Any, delta: Any) -> int:
-    if isinstance(start, int):
+    if isinstance(start, NUMBER):
         return max(0, -(-(limit - start) // delta))
     return max(0, math.ceil((float(limit) - float(start)) / float(delta)))
 

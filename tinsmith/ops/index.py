@@ -11,6 +11,7 @@ from tinsmith.graph import Dim, Shape, Type, Value
 from tinsmith.ops._move import Part, placed, split_moved
 from tinsmith.ops._op import axis_of, need, op
 from tinsmith.ops._rules import INTS, need_dtype, need_same, unify
+from tinsmith.sizes import NUMBER
 
 COMBINE = {
     "add": np.add,
@@ -56,7 +57,7 @@ def _need_in_range(indices: Value, size: Dim, x: Value) -> None:
 def _(y: Value, x: Value, indices: Any, *, axis: int) -> Part | None:
     axis, places = axis % len(x.shape or ()), indices.astype(np.int64).reshape(-1)
     size = (x.shape or ())[axis]
-    if isinstance(size, int):
+    if isinstance(size, NUMBER):
         places = np.where(places < 0, places + size, places)
     elif np.any(places < 0):
         return None

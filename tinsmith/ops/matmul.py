@@ -13,6 +13,7 @@ from tinsmith.graph import Dim, Node, Type, Value
 from tinsmith.ops._apart import Apart
 from tinsmith.ops._op import broadcast, fresh, need, op
 from tinsmith.ops.precision import is_float, widen
+from tinsmith.sizes import NUMBER
 
 
 @op("anchor")
@@ -33,7 +34,7 @@ def matmul_shape(a: Value, b: Value) -> tuple[Dim, ...] | None:
     left = a.shape if len(a.shape) > 1 else (1, *a.shape)
     right = b.shape if len(b.shape) > 1 else (*b.shape, 1)
     k, wants = left[-1], right[-2]
-    if isinstance(k, int) and isinstance(wants, int):
+    if isinstance(k, NUMBER) and isinstance(wants, NUMBER):
         need(k == wants, f"b wants {wants} columns, a has {k}: {a.type} times {b.type}")
     batch = broadcast(left[:-2], right[:-2])
     assert batch is not None
@@ -130,7 +131,7 @@ def _sizes(xs: Sequence[Value], terms: Sequence[str]) -> tuple[dict[str, Dim], A
             have = sizes.get(letter, 1)
             ok = have == dim or 1 in (have, dim) or isinstance(have, str) or isinstance(dim, str)
             need(ok, f"the letter {letter!r} stands for both {have} and {dim}")
-            if have == 1 or (isinstance(have, str) and isinstance(dim, int) and dim != 1):
+            if have == 1 or (isinstance(have, str) and isinstance(dim, NUMBER) and dim != 1):
                 sizes[letter] = dim
     return sizes, rest
 

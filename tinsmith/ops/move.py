@@ -28,6 +28,7 @@ from tinsmith.ops._rules import (
     unify,
     unknown,
 )
+from tinsmith.sizes import NUMBER
 
 
 @op("move")
@@ -87,7 +88,7 @@ def _(*xs: Value, axis: int) -> Type:
                 message = f"axis {i} differs: {[str(x.type) for x in xs]}"
                 dims[i] = unify(dims[i], s[i], message)
     along = [s[axis] for s in shapes]
-    numbers = [d for d in along if isinstance(d, int)]
+    numbers = [d for d in along if isinstance(d, NUMBER)]
     if len(shapes) < len(xs) or len(along) - len(numbers) > 1:
         dims[axis] = fresh()
     elif len(numbers) == len(along):
@@ -142,7 +143,7 @@ def _(x: Value, split: Value | None, *, axis: int, num_outputs: int | None) -> t
     whole = x.shape[axis]
     pieces: list[Dim]
     if split is None:
-        pieces = list(_even(whole, count)) if isinstance(whole, int) else [fresh()] * count
+        pieces = list(_even(whole, count)) if isinstance(whole, NUMBER) else [fresh()] * count
         pieces = [whole] if count == 1 else [fresh() if isinstance(p, str) else p for p in pieces]
     elif sizes is None:
         pieces = [fresh() for _ in range(count)]
@@ -164,7 +165,7 @@ def _(y: Value, x: Value, split: Array | None, *, axis: int, num_outputs: Any) -
     if len(y.producer.outputs) == 1 and split is None:
         return placed(x, {})
     sizes: list[Any] = [v.shape[axis] for v in y.producer.outputs[: y.index + 1] if v.shape]
-    if not all(isinstance(n, int) for n in sizes):
+    if not all(isinstance(n, NUMBER) for n in sizes):
         return None
     return placed(x, {axis % len(x.shape or ()): range(sum(sizes[:-1]), sum(sizes))})
 
@@ -240,7 +241,7 @@ _FAR = 2**31 - 1
 
 
 def _sliced(start: int, end: int, step: int, size: Dim) -> Dim:
-    if isinstance(size, int):
+    if isinstance(size, NUMBER):
         return len(slice_range(start, end, step, size))
     whole = (start == 0 and end >= _FAR) if step == 1 else False
     reverse = step == -1 and (start == -1 or start >= _FAR) and end <= -_FAR
@@ -252,7 +253,7 @@ def _(y: Value, x: Value, starts: Array, ends: Array, axes: Any, steps: Any) -> 
     shape, places = x.shape or (), dict[int, range | Array]()
     for start, end, axis, step in _cuts(starts, ends, axes, steps):
         size, axis = shape[axis], axis % len(shape)
-        if isinstance(size, int):
+        if isinstance(size, NUMBER):
             found = slice_range(start, end, step, size)
             if found != range(size):
                 places[axis] = found

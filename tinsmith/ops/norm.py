@@ -10,6 +10,7 @@ from tinsmith.graph import Type, Value
 from tinsmith.ops._apart import before, but_one, images
 from tinsmith.ops._op import axis_of, broadcast, need, op
 from tinsmith.ops.precision import is_float, widen
+from tinsmith.sizes import NUMBER
 
 Array = np.ndarray[Any, Any]
 
@@ -30,7 +31,7 @@ def _check_channels(x: Value, **vectors: Value | None) -> None:
             continue
         need(len(v.shape) == 1, f"{name} needs rank 1, it has {len(v.shape)}")
         have = v.shape[0]
-        ok = have == channels or isinstance(have, str) or not isinstance(channels, int)
+        ok = have == channels or isinstance(have, str) or not isinstance(channels, NUMBER)
         need(ok, f"{name} has {have} elements, x has {channels} channels")
 
 

@@ -14,6 +14,7 @@ from tinsmith.ops._op import fresh, need, op
 from tinsmith.ops._rules import need_room
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.ops.window import Window, padded, spatial_attr, tap, taps, window
+from tinsmith.sizes import NUMBER
 
 Array = np.ndarray[Any, Any]
 
@@ -88,11 +89,11 @@ def pool_type(
 ) -> Type:
     """The type of a pooled x."""
     if x.shape is None:
-        rank = None if isinstance(kernel, int) else len(kernel) + 2
+        rank = None if isinstance(kernel, NUMBER) else len(kernel) + 2
         return Type(x.dtype, None if rank is None else tuple(fresh() for _ in range(rank)))
     need(len(x.shape) >= 3, f"x needs a rank of 3 or more ([N,C,*spatial]), it has {len(x.shape)}")
     need(
-        isinstance(kernel, int) or len(x.shape) == len(kernel) + 2,
+        isinstance(kernel, NUMBER) or len(x.shape) == len(kernel) + 2,
         f"the kernel is {kernel}, x has {len(x.shape) - 2} spatial axes",
     )
     win = window(x.shape[2:], kernel, stride, pad, dilation, auto_pad, ceil_mode)
@@ -103,7 +104,7 @@ def _flops(x: Value, each: int, kernel: Any, attrs: dict[str, Any]) -> float:
     """`each` operations for every tap of every output."""
     names = ("stride", "pad", "dilation", "auto_pad", "ceil_mode")
     size = pool_type(x, kernel, *(attrs[n] for n in names)).size
-    taps = kernel ** (len(x.dims) - 2) if isinstance(kernel, int) else prod(kernel)
+    taps = kernel ** (len(x.dims) - 2) if isinstance(kernel, NUMBER) else prod(kernel)
     return each * taps * size
 
 

@@ -12,6 +12,7 @@ from tinsmith.ops.conv import check_conv, conv_shape, conv_sums
 from tinsmith.ops.matmul import matmul_shape
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.ops.window import window
+from tinsmith.sizes import NUMBER
 
 Array = np.ndarray[Any, Any]
 
@@ -131,7 +132,7 @@ def _check_scale(
         return
     need(block_size > 0, f"block_size must be positive, it is {block_size}")
     wants: list[Dim] = list(x.shape)
-    wants[at] = -(-size // block_size) if isinstance(size, int) else size
+    wants[at] = -(-size // block_size) if isinstance(size, NUMBER) else size
     ok = len(scale.shape) == len(wants) and all(
         a == b or isinstance(a, str) or isinstance(b, str)
         for a, b in zip(scale.shape, wants, strict=True)

@@ -12,6 +12,7 @@ import numpy as np
 from tinsmith.graph import Type, Value, dtype_of
 from tinsmith.ops._op import fresh, need, op
 from tinsmith.ops._rules import FLOATS, dtype_attr, need_dtype, need_rank, need_room, widened
+from tinsmith.sizes import NUMBER
 
 
 def _generator(seed: float | None) -> np.random.Generator:
@@ -21,7 +22,7 @@ def _generator(seed: float | None) -> np.random.Generator:
 
 
 def _need_shape(shape: Any) -> tuple[int, ...]:
-    need(all(isinstance(d, int) and d >= 0 for d in shape), f"shape {shape} has a negative dim")
+    need(all(isinstance(d, NUMBER) and d >= 0 for d in shape), f"shape {shape} has a negative dim")
     return tuple(shape)
 
 

@@ -11,6 +11,7 @@ from tinsmith.graph import Type, Value
 from tinsmith.ops._op import fresh, need, op
 from tinsmith.ops._rules import need_length_data, need_lengths
 from tinsmith.ops.precision import widen
+from tinsmith.sizes import NUMBER
 
 Array = np.ndarray[Any, Any]
 Function = Callable[[Array], Array]
@@ -265,7 +266,7 @@ def LSTM(
 
 
 def _is(have: Any, wants: Any) -> bool:
-    return have == wants or not isinstance(have, int) or not isinstance(wants, int)
+    return have == wants or not isinstance(have, NUMBER) or not isinstance(wants, NUMBER)
 
 
 def _types(
@@ -293,9 +294,9 @@ def _types(
         need(_is(r.shape[2], hidden), f"hidden_size is {hidden}, r is {r.type}")
         hidden = r.shape[2] if hidden is None else hidden
         need(
-            not isinstance(hidden, int) or _is(r.shape[1], gates * hidden),
+            not isinstance(hidden, NUMBER) or _is(r.shape[1], gates * hidden),
             f"r has {r.shape[1]} rows, {gates} gates of {hidden} need {gates * (hidden or 0)}"
-            if isinstance(hidden, int)
+            if isinstance(hidden, NUMBER)
             else "",
         )
     hidden = fresh() if hidden is None else hidden
@@ -336,12 +337,12 @@ def _check_operands(
     if w.shape is not None:
         need(len(w.shape) == 3, f"w needs rank 3 ([D,{gates}H,I]), it has {len(w.shape)}")
         need(_is(w.shape[0], count), f"w has {w.shape[0]} directions, {count} are needed")
-        if isinstance(hidden, int):
+        if isinstance(hidden, NUMBER):
             need(_is(w.shape[1], gates * hidden), f"w has {w.shape[1]} rows, not {gates * hidden}")
         if x.shape is not None:
             need(_is(w.shape[2], x.shape[2]), f"w wants {w.shape[2]} inputs, x has {x.shape[2]}")
     for name, (v, times) in vectors.items():
-        if v is not None and v.shape is not None and isinstance(hidden, int):
+        if v is not None and v.shape is not None and isinstance(hidden, NUMBER):
             ok = len(v.shape) == 2 and _is(v.shape[0], count) and _is(v.shape[1], times * hidden)
             need(ok, f"{name} needs [{count},{times * hidden}], it is {v.type}")
     if lens is not None and lens.shape is not None:

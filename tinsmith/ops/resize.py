@@ -15,6 +15,7 @@ from tinsmith.ops._op import axis_of, fresh, need, op
 from tinsmith.ops._rules import need_room
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.records import dataclass
+from tinsmith.sizes import NUMBER
 
 Array = np.ndarray[Any, Any]
 
@@ -167,12 +168,12 @@ def resized(
         outs = [_scaled(d, s) for d, s in zip(dims, scales, strict=True)]
         return outs, list(scales)
     assert sizes is not None
-    ratios = [s / d if isinstance(d, int) and d else 0.0 for d, s in zip(dims, sizes, strict=True)]
+    ratios = [s / d if isinstance(d, NUMBER) and d else 0.0 for d, s in zip(dims, sizes, strict=True)]
     if policy == "stretch":
         return list(sizes), ratios
-    known = all(isinstance(d, int) for d in dims)
+    known = all(isinstance(d, NUMBER) for d in dims)
     ratio = (min if policy == "not_larger" else max)(ratios) if known else 0.0
-    outs = [floor(ratio * d + 0.5) if known and isinstance(d, int) else fresh() for d in dims]
+    outs = [floor(ratio * d + 0.5) if known and isinstance(d, NUMBER) else fresh() for d in dims]
     return outs, [ratio] * len(ratios)
 
 
@@ -292,7 +293,7 @@ def _(
     chosen = [axis_of(a, rank, "axes") for a in (range(rank) if axes is None else axes)]
     shape: list[Dim] = list(x.shape)
     given = scales if scales is not None else sizes
-    if given.shape is not None and isinstance(given.shape[0], int):
+    if given.shape is not None and isinstance(given.shape[0], NUMBER):
         what = "scales" if scales is not None else "sizes"
         need(
             given.shape[0] == len(chosen),

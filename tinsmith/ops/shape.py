@@ -22,6 +22,7 @@ from tinsmith.ops._rules import (
     product,
     unknown,
 )
+from tinsmith.sizes import NUMBER
 
 INT64 = np.dtype(np.int64)
 
@@ -89,7 +90,7 @@ def _(x: Value, shape: Value, *, allowzero: bool) -> Type:
             dims[i] = fresh() if x.shape is None else x.shape[i]
     if -1 in target:
         dims[target.index(-1)] = _remaining(x, target)
-    elif x.type.is_static and all(isinstance(d, int) for d in dims):
+    elif x.type.is_static and all(isinstance(d, NUMBER) for d in dims):
         need(
             product(dims) == x.type.size,
             f"x has {x.type.size} elements, shape {list(target)} has {product(dims)}",
@@ -102,7 +103,7 @@ def _remaining(x: Value, target: tuple[int, ...]) -> Dim:
     if x.shape is None:
         return fresh()
     rest = [d for i, d in enumerate(x.shape) if target[i : i + 1] != (0,)]
-    have = math.prod(d for d in rest if isinstance(d, int))
+    have = math.prod(d for d in rest if isinstance(d, NUMBER))
     taken = math.prod(d for d in target if d > 0)
     symbols = [d for d in rest if isinstance(d, str)]
     if not symbols:
@@ -267,7 +268,7 @@ def _(x: Value, *, groups: int) -> Type:
     need(x.rank is None or x.rank >= 2, f"x is {x.type}; it must have a channel axis")
     channels: Any = None if x.shape is None else x.shape[1]
     need(
-        not isinstance(channels, int) or channels % groups == 0,
+        not isinstance(channels, NUMBER) or channels % groups == 0,
         f"{channels} channels do not divide into {groups} groups",
     )
     return x.type
@@ -277,7 +278,7 @@ def _(x: Value, *, groups: int) -> Type:
 def _(y: Value, x: Value, *, groups: int) -> Part | None:
     shape: Any = x.shape
     n, channels, *rest = shape
-    if not isinstance(channels, int):
+    if not isinstance(channels, NUMBER):
         return None
     split = (n, groups, channels // groups, *rest)
     return split_moved(split, (0, 2, 1, *range(3, len(split))))

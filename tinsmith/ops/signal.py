@@ -21,6 +21,7 @@ from tinsmith.ops._rules import (
     need_same,
     scalar,
 )
+from tinsmith.sizes import NUMBER
 
 
 def _complex(x: Any) -> Any:
@@ -81,9 +82,9 @@ def _(
     need(place != rank - 1, "the last axis holds the parts of a number; choose another")
     size: Dim | None = x.shape[place] if dft_length is None else const_int(dft_length)
     if dft_length is None and inverse and onesided:
-        size = 2 * (size - 1) if isinstance(size, int) else None
+        size = 2 * (size - 1) if isinstance(size, NUMBER) else None
     if onesided and not inverse:
-        size = size // 2 + 1 if isinstance(size, int) else None
+        size = size // 2 + 1 if isinstance(size, NUMBER) else None
     dims = [*x.shape[:-1], out]
     dims[place] = fresh() if size is None else size
     return Type(x.dtype, tuple(dims))
@@ -142,11 +143,11 @@ def _(
     step = const_int(frame_step)
     need(step is None or step >= 1, f"frame_step is {step}")
     frames: Dim = fresh()
-    if isinstance(length, int) and isinstance(size, int) and step is not None:
+    if isinstance(length, NUMBER) and isinstance(size, NUMBER) and step is not None:
         need(size <= length, f"frames of {size} are longer than the signal {signal.type}")
         frames = (length - size) // step + 1
     bins: Dim = fresh()
-    if isinstance(size, int):
+    if isinstance(size, NUMBER):
         bins = size // 2 + 1 if onesided else size
     elif size is not None and not onesided:
         bins = size

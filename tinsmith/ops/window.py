@@ -14,6 +14,7 @@ import numpy as np
 from tinsmith.graph import Dim
 from tinsmith.ops._op import fresh, need
 from tinsmith.records import dataclass
+from tinsmith.sizes import NUMBER
 
 Array = np.ndarray[Any, Any]
 
@@ -45,7 +46,7 @@ def spatial_attr(name: str, value: Any, count: int, default: int, least: int) ->
     """An attribute with one number for each of `count` places; an int stands for all of them."""
     if value is None:
         return (default,) * count
-    if isinstance(value, int):
+    if isinstance(value, NUMBER):
         value = (value,) * count
     need(
         len(value) == count, f"{name} has {len(value)} numbers, {count} are needed: {tuple(value)}"

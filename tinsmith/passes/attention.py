@@ -65,6 +65,8 @@ def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
     assert x is not None
     if x.dtype != np.float32:
         raise Skip(f"it is {x.dtype}")
+    if x.type.is_free:
+        raise Skip("its sizes are known only in the call")
     if not x.type.is_static or not x.type.size or (x.rank or 0) < 2:
         raise Skip("its shape is not known")
     if softmax.axis % len(x.dims) != len(x.dims) - 1:

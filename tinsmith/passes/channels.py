@@ -14,6 +14,7 @@ from tinsmith.ops._move import moves_of
 from tinsmith.passes.facts import shape_of
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
+from tinsmith.sizes import NUMBER
 
 Lane = tuple[Value, int]  # a value that no move makes, and its channel
 POOLS = frozenset(("MaxPool", "AveragePool", "GlobalPool"))
@@ -159,7 +160,7 @@ class _Regions:
 
 def _channels(value: Value) -> int:
     size = shape_of(value)[1]
-    assert isinstance(size, int)
+    assert isinstance(size, NUMBER)
     return size
 
 
@@ -192,7 +193,7 @@ def _picked(node: Node) -> list[list[tuple[int, Any]]] | None:
 
 def _has_channels(v: Value) -> bool:
     sized = v.dtype == np.float32 and v.shape is not None and len(v.shape) in (4, 5)
-    return sized and isinstance(v.shape[1], int) and v.shape[1] > 0  # type: ignore[index]
+    return sized and isinstance(v.shape[1], NUMBER) and v.shape[1] > 0  # type: ignore[index]
 
 
 def _convolved(graph: Graph) -> set[Node | None]:

@@ -15,6 +15,7 @@ from tinsmith.passes.facts import shape_of, target_of
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import Skip
+from tinsmith.sizes import NUMBER
 
 Term = tuple[Value, str]  # a value and a letter for each of its axes
 
@@ -150,7 +151,7 @@ class _Lowering:
 def _product(dims: Sequence[Dim]) -> Dim:
     if len(dims) == 1:
         return dims[0]
-    numbers = [d for d in dims if isinstance(d, int)]
+    numbers = [d for d in dims if isinstance(d, NUMBER)]
     if len(numbers) < len(dims):
         raise Skip("sizes that would be joined are not known")
     return prod(numbers)

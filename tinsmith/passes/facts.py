@@ -10,6 +10,7 @@ import numpy as np
 from tinsmith.graph import Dim, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.rewrite import Skip
+from tinsmith.sizes import NUMBER
 
 Array = np.ndarray[Any, Any]
 
@@ -39,7 +40,7 @@ def shape_of(value: Value) -> tuple[Dim, ...]:
 def static_dims(value: Value) -> tuple[int, ...]:
     """The shape of a value whose dims are all numbers."""
     dims = shape_of(value)
-    if not all(isinstance(d, int) for d in dims):
+    if not all(isinstance(d, NUMBER) for d in dims):
         raise Skip(f"the shape {list(dims)} of {value.name!r} is not known")
     return value.dims
 
@@ -76,7 +77,7 @@ def target_of(dims: Sequence[Dim], shape: Sequence[Dim] = ()) -> tuple[int, ...]
     if 0 in dims:
         raise Skip("a dimension is 0")
     target = [
-        d if isinstance(d, int) else 0 if tuple(shape[i : i + 1]) == (d,) else -1
+        d if isinstance(d, NUMBER) else 0 if tuple(shape[i : i + 1]) == (d,) else -1
         for i, d in enumerate(dims)
     ]
     if target.count(-1) > 1:
@@ -114,7 +115,7 @@ def per_channel(array: Array, shape: Sequence[Dim], axis: int) -> Array:
     rank, channels = len(shape), shape[axis]
     if array.ndim > rank:
         raise Skip(f"the constant has rank {array.ndim}, the result {rank}")
-    if not isinstance(channels, int):
+    if not isinstance(channels, NUMBER):
         raise Skip("the number of channels is not known")
     padded = (1,) * (rank - array.ndim) + array.shape
     if any(d != 1 for i, d in enumerate(padded) if i != axis):
@@ -132,7 +133,7 @@ def is_normalised(array: Array, shape: Sequence[Dim], axis: int) -> Array:
     padded = array
     while padded.ndim > len(inner) and padded.shape[0] == 1:
         padded = padded[0]
-    if not all(isinstance(d, int) for d in inner):
+    if not all(isinstance(d, NUMBER) for d in inner):
         raise Skip("the normalised dims are not known")
     if padded.size == 1:
         return np.broadcast_to(padded.reshape(()), inner)  # type: ignore[arg-type]

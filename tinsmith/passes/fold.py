@@ -25,8 +25,13 @@ def is_pure(node: Node) -> bool:
 
 
 def is_constant(node: Node) -> bool:
-    """Whether everything that a node reads is constant."""
-    return all([v is None or v.const is not None for v in node.inputs])
+    """Whether everything that a node reads is constant, and known before the call."""
+    return all(
+        [
+            v is None or (v.const is not None and (v.const.dtype != object or v.dtype == object))
+            for v in node.inputs
+        ]
+    )
 
 
 def put(graph: Graph, node: Node, arrays: tuple[np.ndarray, ...]) -> bool:

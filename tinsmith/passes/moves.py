@@ -11,6 +11,7 @@ from tinsmith.ops import OPS
 from tinsmith.passes.facts import Array, number, reshaped, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
+from tinsmith.sizes import NUMBER
 
 rules = RuleSet("recognise-moves", "Channel and pixel shuffles by name; factors pass moves.")
 register("portable")(rules)
@@ -36,7 +37,7 @@ def channel_shuffle(x: Value, split: Node, move: Node, y: Node) -> Value:
     if move.perm != (0, 2, 1, *range(3, len(inner))) or inner[0] != shape[0]:
         raise Skip("other axes move too")
     groups, each = inner[1], inner[2]
-    if not isinstance(groups, int) or not isinstance(each, int) or groups * each != shape[1]:
+    if not isinstance(groups, NUMBER) or not isinstance(each, NUMBER) or groups * each != shape[1]:
         raise Skip("the groups do not divide the channels")
     return reshaped(OPS["ChannelShuffle"](x, groups=groups), shape_of(y.output))
 
@@ -59,7 +60,7 @@ def depth_to_space(x: Value, split: Node, move: Node, y: Node) -> Value:
     mode, place = modes[move.perm]
     r, again = inner[place : place + 2]
     depth = inner[1] if mode == "CRD" else inner[3]
-    if r != again or not isinstance(r, int) or inner[0] != shape_of(x)[0]:
+    if r != again or not isinstance(r, NUMBER) or inner[0] != shape_of(x)[0]:
         raise Skip("the block is not a square")
     if inner[4:] != shape_of(x)[2:] or shape_of(x)[1] != depth * r * r:
         raise Skip("the spatial axes are divided in another way")

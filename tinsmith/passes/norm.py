@@ -20,6 +20,7 @@ from tinsmith.passes.facts import (
 )
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, like, opt, p, with_
+from tinsmith.sizes import NUMBER
 
 rules = RuleSet("recognise-norms", "LayerNorm, RMSNorm, InstanceNorm, GroupNorm by name.")
 register("portable")(rules)
@@ -106,7 +107,7 @@ def group_norm(x: Value, split: Node, norm: Node, y: Node, scale: Array, shift: 
     if len(inner) < 3 or len(shape) < 3:
         raise Skip("x is not an image")
     groups, channels = inner[1], shape[1]
-    if not isinstance(groups, int) or not isinstance(channels, int) or channels % groups:
+    if not isinstance(groups, NUMBER) or not isinstance(channels, NUMBER) or channels % groups:
         raise Skip("the groups are not known")
     if inner[0] != shape[0]:
         raise Skip("the batch is divided")

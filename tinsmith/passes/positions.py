@@ -110,7 +110,12 @@ def is_move(node: Node) -> bool:
     if any(m is None or m.fill is not None for m in moves):
         return False
     values = [*node.outputs, *(node.inputs[p.source] for m in moves if m for p in m.parts)]
-    return all(v is not None and v.type.is_static and v.type.size for v in values)
+    return all(v is not None and is_numbered(v) and v.type.size for v in values)
+
+
+def is_numbered(value: Value) -> bool:
+    """Whether all sizes are numbers: where elements lie is then a table of numbers."""
+    return value.type.is_static and not value.type.is_free
 
 
 def after_moves(value: Value, outputs: set[Value], positions: Positions) -> list[Value]:

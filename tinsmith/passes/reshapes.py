@@ -14,6 +14,7 @@ from tinsmith.ops.window import window
 from tinsmith.passes.facts import Array, is_of_shapes, reshaped, shape_of, target_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, p, with_
+from tinsmith.sizes import NUMBER
 
 rules = RuleSet("canonicalise-shapes", "No-op shapes and moves dropped, chains collapsed.")
 register("portable")(rules)
@@ -203,7 +204,7 @@ def explicit_transposed_pads(x: Value, w: Value, n: Node) -> Value:
 def explicit_pool_pads(x: Value, n: Node) -> Value | tuple[Value, ...]:
     """pool(auto_pad) -> pool(pads in numbers), where the sizes are known."""
     sizes = _known(shape_of(x)[2:], n.auto_pad)
-    kernel = (n.kernel,) if isinstance(n.kernel, int) else n.kernel
+    kernel = (n.kernel,) if isinstance(n.kernel, NUMBER) else n.kernel
     win = window(sizes, kernel, n.stride, n.pad, n.dilation, n.auto_pad, n.ceil_mode)
     y = with_(n, auto_pad="NOTSET", pad=win.begin + win.end)
     assert y.producer is not None

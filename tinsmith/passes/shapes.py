@@ -15,11 +15,14 @@ from tinsmith.ops._move import moves_of
 from tinsmith.passes.fold import evaluate, is_constant, is_pure, mismatch, put
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
+from tinsmith.sizes import NUMBER, Size
 
 Content = np.ndarray[Any, Any]
 """What is known of a small integer tensor: ints, symbols and None, as an object array."""
 
 MAX_CONTENT = 64
+NUMBER = (int, Size)
+"""What is known when code is made: numbers, and those that the call tells."""
 
 
 @register("portable")
@@ -59,8 +62,8 @@ class PropagateShapes:
                 continue
             out = node.outputs[0]
             known[out] = content
-            if out.uses and all(isinstance(d, int) for d in content.reshape(-1)):
-                changes += put(graph, node, (content.astype(out.dtype),))
+            if out.uses and all(isinstance(d, NUMBER) for d in content.reshape(-1)):
+                changes += put(graph, node, (sized(content, out.dtype),))
         return changes
 
     def _small(self, node: Node) -> bool:
@@ -71,6 +74,13 @@ class PropagateShapes:
             v.type.is_static and v.dtype.kind in "iubf" and v.type.size <= self.max_elements
             for v in node.outputs
         ) and all(v is None or v.type.size <= self.max_elements for v in node.inputs)
+
+
+def sized(content: Content, dtype: np.dtype[Any]) -> Content:
+    """Known numbers as a constant: of an element type, or as they are if the call tells some."""
+    if any(isinstance(d, Size) for d in content.reshape(-1)):
+        return content
+    return content.astype(dtype)
 
 
 def _infer_again(node: Node) -> int:
@@ -87,7 +97,7 @@ def _of(v: Value | None, known: dict[Value, Content]) -> Content | None:
     if v is None:
         return None
     if v.const is not None:
-        small = v.const.dtype.kind in "iub" and v.const.size <= MAX_CONTENT and v.const.ndim <= 1
+        small = v.dtype.kind in "iub" and v.const.size <= MAX_CONTENT and v.const.ndim <= 1
         return v.const.astype(object) if small else None
     return known.get(v)
 
@@ -120,7 +130,7 @@ def _content(node: Node, known: dict[Value, Content]) -> Content | None:
 
 def _holds(dtype: np.dtype[Any], number: Any) -> bool:
     """Whether an element type has a number: others wrap around in the run."""
-    if not isinstance(number, int):
+    if not isinstance(number, NUMBER):
         return True
     least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     return least <= number <= most
@@ -169,33 +179,33 @@ def _each(rule: Any) -> Any:
 
 
 def _add(x: Any, y: Any) -> Any:
-    if isinstance(x, int) and isinstance(y, int):
+    if isinstance(x, NUMBER) and isinstance(y, NUMBER):
         return x + y
     return y if x == 0 else x if y == 0 else None
 
 
 def _sub(x: Any, y: Any) -> Any:
-    if isinstance(x, int) and isinstance(y, int):
+    if isinstance(x, NUMBER) and isinstance(y, NUMBER):
         return x - y
     return x if y == 0 else 0 if x == y and x is not None else None
 
 
 def _mul(x: Any, y: Any) -> Any:
-    if isinstance(x, int) and isinstance(y, int):
+    if isinstance(x, NUMBER) and isinstance(y, NUMBER):
         return x * y
     return y if x == 1 else x if y == 1 else 0 if 0 in (x, y) else None
 
 
 def _div(x: Any, y: Any) -> Any:
-    if isinstance(x, int) and isinstance(y, int) and y:
+    if isinstance(x, NUMBER) and isinstance(y, NUMBER) and y:
         return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
     return x if y == 1 else None
 
 
 def _equal(x: Any, y: Any) -> Any:
-    if isinstance(x, int) and isinstance(y, int):
+    if isinstance(x, NUMBER) and isinstance(y, NUMBER):
         return int(x == y)
-    negative = any(isinstance(v, int) and v < 0 for v in (x, y))
+    negative = any(isinstance(v, NUMBER) and v < 0 for v in (x, y))
     if negative and x is not None and y is not None:
         return 0  # a size is never negative
     return 1 if x == y and x is not None else None
@@ -204,7 +214,7 @@ def _equal(x: Any, y: Any) -> Any:
 def _where(node: Node, condition: Content, x: Content, y: Content) -> Content | None:
     condition, x, y = np.broadcast_arrays(condition, x, y)
     flat = [
-        (a if c else b) if isinstance(c, int) else (a if a == b else None)
+        (a if c else b) if isinstance(c, NUMBER) else (a if a == b else None)
         for c, a, b in zip(condition.reshape(-1), x.reshape(-1), y.reshape(-1), strict=True)
     ]
     return np.array([*flat, None], object)[:-1].reshape(condition.shape)
@@ -250,7 +260,7 @@ def _narrow_result(node: Node, known: dict[Value, Content]) -> int:
         if x.shape is None or len(x.shape) > len(dims):
             return 0
         own = (1,) * (len(dims) - len(x.shape)) + x.shape
-        dims = [d if o == 1 else o if d in (1, o) or isinstance(o, int) else None
+        dims = [d if o == 1 else o if d in (1, o) or isinstance(o, NUMBER) else None
                 for d, o in zip(dims, own, strict=True)]  # fmt: skip
     return narrow(out, dims)
 
@@ -279,7 +289,7 @@ def _spell_operand(graph: Graph, node: Node, known: dict[Value, Content]) -> int
 def _kept_dims(node: Node, shape: list[Any], target: list[Any]) -> list[int] | None:
     """A Reshape's target in numbers: 0 where a dim stays, -1 for one that nothing tells."""
     numbers = [
-        d if isinstance(d, int) else 0 if d is not None and shape[i : i + 1] == [d] else -1
+        d if isinstance(d, NUMBER) else 0 if d is not None and shape[i : i + 1] == [d] else -1
         for i, d in enumerate(target)
     ]
     return None if node.allowzero or numbers.count(-1) > 1 else numbers
@@ -292,7 +302,7 @@ def _stretched_dims(node: Node, shape: list[Any], target: list[Any]) -> list[int
         1 if isinstance(d, str) and d == o else d
         for d, o in zip(target, own[-len(target) :], strict=True)
     ]
-    return numbers if all(isinstance(d, int) for d in numbers) else None
+    return numbers if all(isinstance(d, NUMBER) for d in numbers) else None
 
 
 def _remaining(shape: Any, others: list[Any]) -> Any:
@@ -304,8 +314,8 @@ def _remaining(shape: Any, others: list[Any]) -> Any:
     if given - symbols:
         return None
     left = list((symbols - given).elements())
-    have = prod(d for d in shape if isinstance(d, int))
-    rest = prod(d for d in others if isinstance(d, int))
+    have = prod(d for d in shape if isinstance(d, NUMBER))
+    rest = prod(d for d in others if isinstance(d, NUMBER))
     if not left:
         return have // rest if have % rest == 0 else None
     return left[0] if len(left) == 1 and have == rest else None
@@ -314,7 +324,7 @@ def _remaining(shape: Any, others: list[Any]) -> Any:
 def narrow(value: Value, dims: list[Any]) -> int:
     """Put known dims (int, symbol or None) into a value's type; 1 where that changed it. Sizes are
     never negative: what asks for such ones is an error of the run."""
-    dims = [None if isinstance(d, int) and d < 0 else d for d in dims]
+    dims = [None if isinstance(d, NUMBER) and d < 0 else d for d in dims]
     old: list[Any] = [None] * len(dims) if value.shape is None else list(value.shape)
     if len(old) != len(dims):
         return 0
@@ -322,7 +332,7 @@ def narrow(value: Value, dims: list[Any]) -> int:
     for a, b in zip(old, dims, strict=True):
         if a is None:
             new.append(b if b is not None else fresh())
-        elif isinstance(a, str) and b is not None and (isinstance(b, int) or a[0] == "?" != b[0]):
+        elif isinstance(a, str) and b is not None and (isinstance(b, NUMBER) or a[0] == "?" != b[0]):
             new.append(b)
         else:
             new.append(a)

@@ -10,6 +10,7 @@ from tinsmith.ops._move import moves_of
 from tinsmith.passes.facts import shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, p
+from tinsmith.sizes import NUMBER
 
 rules = RuleSet("slice-gathers", "Gathers of neighbouring constant places become slices.")
 register("machine")(rules)
@@ -29,7 +30,7 @@ def gather_neighbours(x: Value, g: Node) -> Value:
     if move is None or cut is None or len(move.dims) > len(shape) or not np.size(cut[1]):
         raise Skip("the places are not known, or have a shape of their own")
     axis, places = cut
-    if any(d != 1 for d in shape[:axis]) or not isinstance(shape[axis], int):
+    if any(d != 1 for d in shape[:axis]) or not isinstance(shape[axis], NUMBER):
         raise Skip("the slice would lie in pieces, or the size is not known")
     first, last = int(places[0]), int(places[-1]) + 1
     if list(places) != list(range(first, last)):

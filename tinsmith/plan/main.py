@@ -36,6 +36,7 @@ from tinsmith.plan.plan import (
     ENTER,
     HEADER,
     LINE,
+    MADE,
     PORTS,
     SIZES,
     STAMPS,
@@ -367,5 +368,6 @@ def _base(table: Ptr, plan: Plan, space: str, index: int) -> Ptr:
     elif index:
         slot = PORTS + ports + len(plan.outputs) + index - 1
     else:
-        slot = {"arena": ARENA, "weights": WEIGHTS, "workspace": WORKSPACE, "sizes": SIZES}[space]
+        slot = {"arena": ARENA, "weights": WEIGHTS, "workspace": WORKSPACE, "sizes": SIZES,
+                "made": MADE}[space]  # fmt: skip
     return (table + slot).load_pointer(U8)

@@ -24,7 +24,7 @@ from tinsmith.plan.placed import Placed
 from tinsmith.plan.placement import Placement, dims_of
 from tinsmith.plan.settle import Settling
 from tinsmith.plan.tensors import Tensor
-from tinsmith.sizes import meet
+from tinsmith.sizes import as_numbers, has_sizes, meet
 from tinsmith.progress import tell
 
 
@@ -64,12 +64,42 @@ def place_node(placement: Placement, node: Node, results: set[Value]) -> None:
     if node.op.name == "Part":
         name = node.attrs["backend"]
         _place_reference(placement, node, [], f"the backend {name!r} computes it", name)
+    elif _is_once(placement, node):
+        _place_once(placement, node)
     elif not placement.gate.follows(node):
         place_native(placement, node, results, proven=False)
     elif node.op.name == "Block":
         _place_block(placement, node, results)
     elif not (_place_view(placement, node) or _place_parts(placement, node)):
         place_native(placement, node, results)
+
+
+def _is_once(placement: Placement, node: Node) -> bool:
+    """Whether a node depends on sizes alone that the call tells: it is then computed once for each
+    set of sizes."""
+    values = [v for v in node.inputs if v is not None]
+    if node.op.traits & {"impure", "check", "control"} or not all(map(is_native, node.outputs)):
+        return False
+    made = [v in placement.once or (v.const is not None and has_sizes(v.const)) for v in values]
+    return any(made) and all(m or v.const is not None for m, v in zip(made, values, strict=True))
+
+
+def _place_once(placement: Placement, node: Node) -> None:
+    reads: list[Tensor | None] = []
+    for v in node.inputs:
+        if v is None or v in placement.once:
+            reads.append(None if v is None else placement.homes[v])
+        else:
+            reads.append(Tensor(v.name, v.dtype, v.dims, space="python", array=v.const))
+    writes = []
+    for v in node.outputs:
+        writes.append(Tensor(v.name, v.dtype, v.dims, space="made"))
+        placement.set(v, writes[-1])
+        placement.once.add(v)
+    placement.steps.append(
+        Placed(node.name, node.op.name, "once", "once", str(node.origin), node, reads=reads,
+               writes=writes)
+    )  # fmt: skip
 
 
 def _place_view(placement: Placement, node: Node) -> bool:
@@ -204,7 +234,8 @@ def _place_reference(
         if v is None:
             reads.append(None)
         elif v.const is not None and not is_native(v):
-            reads.append(Tensor(v.name, v.dtype, dims_of(v), space="python", array=v.const))
+            array = as_numbers(v.const, v.dtype)
+            reads.append(Tensor(v.name, v.dtype, dims_of(v), space="python", array=array))
         else:
             reads.append(placement.read(v, PLAIN, dims_of(v)))
     writes = []

@@ -20,6 +20,7 @@ from tinsmith.plan.gate import Gate, is_native
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.tensors import Tensor
+from tinsmith.sizes import as_numbers
 
 
 class Placement:
@@ -48,6 +49,8 @@ class Placement:
         self._layouts: dict[Value, Layout] = {}
         self.by_channels: set[Value] = set()
         self.alike = Alike()
+        self.once: set[Value] = set()
+        """Values that depend on sizes alone which the call tells."""
 
     def again(self, threads: int) -> Placement:
         """An empty placement with the same options for another number of threads."""
@@ -141,7 +144,7 @@ class Placement:
             key = (dims, layout.block)
             found = self._copies[value].get(key)
             if found is None or not Layout(found.block, found.halo).covers(layout):
-                array = to_layout(value.const.reshape(dims), layout)
+                array = to_layout(as_numbers(value.const, value.dtype).reshape(dims), layout)
                 found = Tensor(
                     value.name, value.dtype, dims, layout.block, "weights", array=array,
                     halo=layout.halo,
@@ -189,7 +192,8 @@ class Placement:
         """The tensor of program output `index`; its producer writes it directly, if it can."""
         if value.const is not None and not is_native(value):
             return Tensor(
-                value.name, value.dtype, dims_of(value), space="python", array=value.const
+                value.name, value.dtype, dims_of(value), space="python",
+                array=as_numbers(value.const, value.dtype),
             )
         home = self.homes.get(value)
         if home is not None and not home.is_static:

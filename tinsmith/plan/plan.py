@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 from tinsmith.plain import decode
 
-ARENA, WEIGHTS, WORKSPACE, SYNC, STAMPS, COUNTERS, HEADER, SIZES, PORTS = range(9)
-"""Slots of the table of pointers that generated code gets. SIZES: the numbers of `Plan.sizes`. From PORTS on: inputs, outputs, then
+ARENA, WEIGHTS, WORKSPACE, SYNC, STAMPS, COUNTERS, HEADER, SIZES, MADE, PORTS = range(10)
+"""Slots of the table of pointers that generated code gets. SIZES: the numbers of `Plan.sizes`; MADE: what is computed
+once for them. From PORTS on: inputs, outputs, then
 weights shared with other programs. HEADER is a number, not a pointer: how many bytes into an array
 object the address of its elements is stored."""
 ENTER = "enter"
@@ -23,7 +24,7 @@ SLACK = 4096
 
 class Ref(NamedTuple):
     """An address: byte `offset` in a memory space ("arena", "weights", "workspace", "input",
-    "output" or "sizes"). `index` tells which input or output; for weights, whose: 0 for the program's own,
+    "output", "sizes" or "made"). `index` tells which input or output; for weights, whose: 0 for the program's own,
     else those of an earlier program that it shares."""
 
     space: str
@@ -66,7 +67,8 @@ class Operand(NamedTuple):
 class Step(NamedTuple):
     """One node of the placed graph, or a conversion between layouts.
 
-    kind    "native" (calls), "reference" (numpy), or "view" (no work)
+    kind    "native" (calls), "reference" (numpy), "once" (numpy, for each set of sizes), or "view"
+            (no work)
     cost    estimated seconds
     fault   what it means if the code has set the four bytes at `fault_at` of the arena
     region  steps of one region (not 0) follow each other, and run one after the other for each of
@@ -138,6 +140,8 @@ class Plan(NamedTuple):
     memory: Memory
     sizes: tuple[Any, ...] = ()
     """Numbers that code reads: of a plan for free sizes, `Size`s, else ints."""
+    made: Any = 0
+    """Bytes of what is computed once for each set of sizes."""
     buffers: tuple[tuple[Any, int, int], ...] = ()
     """Of a plan for free sizes: (bytes, first step, last step) of what lies in the arena."""
 
@@ -164,7 +168,7 @@ class Plan(NamedTuple):
         that counts ends its run."""
         runs: list[tuple[str, list[Step]]] = []
         for step in self.steps:
-            if step.kind == "view":
+            if step.kind in ("view", "once"):
                 continue
             last = runs[-1][1][-1] if runs else step
             if step.kind == "native" == last.kind and runs and not last.writes:

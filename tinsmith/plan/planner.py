@@ -32,7 +32,7 @@ from tinsmith.plan.shelf import Blob, Kept, Key, Shelf, key_of
 from tinsmith.plan.tensors import Tensor
 from tinsmith.plan.when import choose_micro_batches, forced_micro_batches
 from tinsmith.records import dataclass
-from tinsmith.sizes import Size, estimate, typical
+from tinsmith.sizes import Number, Size, estimate, typical
 
 MAIN, HELPERS = "main", "helpers"
 WORTH_DIVIDING = 20e-6
@@ -86,6 +86,8 @@ class _State:
     kept: dict[Hashable, tuple[Key, Kept]] = field(default_factory=dict)
     fresh: list[tuple[Key, Kept]] = field(default_factory=list)
     sizes: list[Size] = field(default_factory=list)
+    made: Number = 0
+    _made: dict[Tensor, Number] = field(default_factory=dict)
     _tables: dict[tuple[Size, ...], int] = field(default_factory=dict)
     _flops: dict[Hashable, float] = field(default_factory=dict)
 
@@ -94,6 +96,13 @@ class _State:
             self.codes[symbol] = text
             if self.sink is not None:
                 self.sink.code(symbol, text)
+
+    def made_at(self, tensor: Tensor) -> Number:
+        """The byte at which a tensor lies that is computed once for each set of sizes."""
+        if tensor not in self._made:
+            self._made[tensor] = self.made
+            self.made = self.made + align(tensor.settled.nbytes)
+        return self._made[tensor]
 
     def table(self, code: Code) -> tuple[Ref, ...]:
         """Where the sizes lie that a function reads."""
@@ -211,6 +220,7 @@ def make_plan(
         steps=tuple(steps),
         memory=Memory(arena, naive, bound, state.weight_bytes, workspace * threads),
         sizes=tuple(state.sizes),
+        made=state.made,
         buffers=buffers,
     )
     state.code(HELPERS, helpers_text(plan.threads, target))
@@ -218,7 +228,8 @@ def make_plan(
     state.code(MAIN, text)
     plan = plan._replace(sizes=(*plan.sizes, *more))
     constants = _constants(placed, placement.outputs)
-    nodes = {s.name: s.node for s in placed if s.kind == "reference" and s.node is not None}
+    kinds = ("reference", "once")
+    nodes = {s.name: s.node for s in placed if s.kind in kinds and s.node is not None}
     return Built(
         plan, state.codes, state.weights, nodes, constants, placed,
         state.own_bytes, state.shared, state.fresh,
@@ -285,6 +296,8 @@ def _ref(t: Tensor, state: _State, offsets: dict[Tensor, int]) -> Ref:
     if root.space == "weights":
         assert root.array is not None
         return state.ref(state.constant(root.array), before)
+    if root.space == "made":
+        return Ref("made", state.made_at(root) + before)
     if root.space == "arena":
         return Ref("arena", offsets[root] + before, 0, t.stride())
     return Ref(root.space, before, root.index, t.stride())
@@ -321,7 +334,7 @@ def _step(
     zeroed: set[Tensor],
     target: Target,
 ) -> Step:
-    if s.kind == "reference":
+    if s.kind in ("reference", "once"):
         return Step(
             s.name, s.op, s.kind, s.kernel, s.reason, s.origin,
             reads=tuple(None if t is None else _operand(t, state, offsets) for t in s.reads),

@@ -16,8 +16,8 @@ from tinsmith.records import dataclass
 class Tensor:
     """One tensor, as one step writes it and others read it.
 
-    space     "arena", "input", "output", "weights", or "python" (an array that only reference steps
-              see)
+    space     "arena", "input", "output", "weights", "made" (once for each set of sizes), or
+              "python" (an array that only reference steps see)
     parent    the tensor whose memory it shares: the whole of it under other dims (`part` is None),
               or the part that begins at channel (blocked) or element (plain) `part`
     pinned    it must not get a halo
@@ -80,7 +80,7 @@ class Tensor:
             return False
         if not any(map(any, wanted.halo)):
             return True
-        if self.space in ("input", "weights") or self.is_pinned:
+        if self.space in ("input", "weights", "made") or self.is_pinned:
             return Layout(self.block, self.halo).covers(wanted)
         return True
 

@@ -28,6 +28,7 @@ from tinsmith.errors import DuplicateName
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.records import dataclass
 from tinsmith.rewrite.pattern import Env, Pattern, interior
+from tinsmith.sizes import NUMBER
 
 
 class Skip(Exception):
@@ -136,7 +137,7 @@ class Rule:
         if len(old.shape) != len(new.shape):
             return f"the result would be {new.type}, not {old.type}"
         for a, b in zip(old.shape, new.shape, strict=True):
-            if a != b and (existed or (isinstance(a, int) and isinstance(b, int))):
+            if a != b and (existed or (isinstance(a, NUMBER) and isinstance(b, NUMBER))):
                 return f"the result would be {new.type}, not {old.type}"
         return ""
 
@@ -269,6 +270,6 @@ def meet(old: Type, new: Type) -> Type:
         return new if old.shape is None else old
     dims = []
     for a, b in zip(old.shape, new.shape, strict=True):
-        better = isinstance(b, int) or (isinstance(a, str) and a[0] == "?" and b[0] != "?")
+        better = isinstance(b, NUMBER) or (isinstance(a, str) and a[0] == "?" and b[0] != "?")
         dims.append(b if isinstance(a, str) and better else a)
     return old.like(shape=tuple(dims))

@@ -14,11 +14,13 @@ import numpy as np
 
 from tinsmith.errors import OutOfMemory
 from tinsmith.plan.memory import Buffer, assign_offsets, lower_bound
-from tinsmith.plan.plan import Plan, Step
+from tinsmith.plan.plan import Operand, Plan, Step
 from tinsmith.runtime.inputs import Signature
-from tinsmith.runtime.program import Program
-from tinsmith.sizes import RELATIONS, Form, Scope, Size, computed, shown
+from tinsmith.runtime.memory import aligned
+from tinsmith.runtime.program import Program, window
+from tinsmith.sizes import RELATIONS, Form, Scope, Size, computed, has_sizes, shown
 
+Array = np.ndarray[Any, Any]
 Shape = tuple[Any, ...]
 """Of an input: numbers, and `Size`s that are symbols, where it is free."""
 
@@ -40,7 +42,8 @@ class FreeProgram:
         plan = program.plan
         self._buffers = [nbytes for nbytes, _, _ in plan.buffers]
         self._nbytes = computed([_form(n) for n in self._buffers], self._names)
-        self._forms = list(dict.fromkeys(s.form for s in _sizes(_told(plan))))
+        told = [_told(plan), *(a.reshape(-1).tolist() for a in _sized(program))]
+        self._forms = list(dict.fromkeys(s.form for s in _sizes(told)))
         places = [f"at{k}" for k in range(len(plan.buffers))]
         self._numbers = computed(self._forms, [*self._names, *places, "peak"])
 
@@ -77,6 +80,11 @@ class FreeProgram:
         return _with_numbers(self.program, known, lower_bound(rows))
 
 
+def _sized(program: Program) -> list[Array]:
+    """The constants that hold sizes."""
+    return [a for a in program.constants.values() if has_sizes(a)]
+
+
 def _form(value: Any) -> Form:
     return value.form if isinstance(value, Size) else (((), value),)
 
@@ -84,7 +92,7 @@ def _form(value: Any) -> Form:
 def _told(plan: Plan) -> tuple[Any, ...]:
     """What of a plan is read when it runs, besides its code."""
     steps = [(s.reads, s.writes, s.fault_at) for s in plan.steps]
-    return plan.inputs, plan.outputs, plan.memory, plan.sizes, steps
+    return plan.inputs, plan.outputs, plan.memory, plan.sizes, plan.made, steps
 
 
 def _sizes(value: Any) -> Iterator[Size]:
@@ -120,13 +128,42 @@ def _with_numbers(program: Program, known: dict[Form, int], bound: int) -> Progr
     new.plan = plan._replace(
         inputs=settled(plan.inputs), outputs=settled(plan.outputs),
         memory=settled(plan.memory)._replace(lower_bound=bound),
-        sizes=settled(plan.sizes), steps=tuple(steps.values()),
+        sizes=settled(plan.sizes), made=settled(plan.made), steps=tuple(steps.values()),
     )  # fmt: skip
     new.segments = [
         steps[id(s)] if isinstance(s, Step) else (s[0], [steps[id(one)] for one in s[1]])
         for s in program.segments
     ]
     new.sizes = np.array(new.plan.sizes, np.int64)
+    new.made = _computed(new, settled)
     return new
+
+
+def _computed(program: Program, settled: Callable[[Any], Any]) -> Array:
+    """What depends on sizes alone, computed by reference."""
+    plan, arrays = program.plan, dict[str, Array]()
+    memory = aligned(plan.made)
+
+    def read(operand: Operand | None) -> Array | None:
+        if operand is None:
+            return None
+        if operand.name not in arrays:
+            array = program.constants[operand.name]
+            if has_sizes(array):
+                flat = [settled(v) for v in array.reshape(-1).tolist()]
+                array = np.array(flat, operand.dtype).reshape(array.shape)
+            arrays[operand.name] = array
+        return arrays[operand.name]
+
+    for step in plan.steps:
+        if step.kind != "once":
+            continue
+        op, attrs = program.nodes[step.name]
+        results = op.evaluate(tuple(map(read, step.reads)), attrs)
+        for operand, result in zip(step.writes, results, strict=True):
+            arrays[operand.name] = result
+            if operand.ref is not None:
+                window(memory, operand.ref.offset, operand)[...] = result
+    return memory
 
 

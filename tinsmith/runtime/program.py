@@ -28,6 +28,7 @@ from tinsmith.plan.plan import (
     COUNTERS,
     ENTER,
     HEADER,
+    MADE,
     PORTS,
     SIZES,
     SLACK,
@@ -107,7 +108,9 @@ class Program(OfThisProcess):
         self.checks: dict[str, Callable[[], None]] = {}  # before reference steps of these names
         self.segments: list[tuple[int, list[Step]] | Step] = []
         self.sizes: Array | None = None
-        """The numbers that code reads, if any sizes were free when it was made."""
+        """The numbers that code reads, if any sizes were free when it was made; `made`: what was
+        computed once for these."""
+        self.made: Array | None = None
         native = 0
         for kind, steps in plan.segments():
             if kind == "native":
@@ -162,7 +165,7 @@ def _nothing() -> None:
     """No memory: the size of the result is known after the run."""
 
 
-def _window(memory: Array, offset: int, operand: Operand) -> Array:
+def window(memory: Array, offset: int, operand: Operand) -> Array:
     """The plain tensor of an operand inside a byte array, not copied."""
     dtype = np.dtype(operand.dtype) if operand.dtype != "bfloat16" else _extended(operand.dtype)
     count = prod(operand.dims)
@@ -210,6 +213,8 @@ class Session(OfThisProcess):
         self._table[WORKSPACE] = _address(self._workspace)
         if program.sizes is not None and program.sizes.size:
             self._table[SIZES] = _address(program.sizes)
+        if program.made is not None:
+            self._table[MADE] = _address(program.made)
         self._pointer = _address(self._table)
         self._calls: list[Step | Native] = [
             s if isinstance(s, Step) else (s[0], _SEGMENT(s[0]), s[1]) for s in program.segments
@@ -400,9 +405,12 @@ class Session(OfThisProcess):
         if ref.space in ("input", "output"):
             array = (run.inputs if ref.space == "input" else run.outputs)[ref.index]
             flat = array.reshape(-1).view(np.uint8)
-            return _window(flat, ref.offset, operand)
+            return window(flat, ref.offset, operand)
         memory = self._arena if ref.space == "arena" else self.program.blobs[ref.index].data
-        return _window(memory, ref.offset, operand)
+        if ref.space == "made":
+            assert self.program.made is not None
+            memory = self.program.made
+        return window(memory, ref.offset, operand)
 
     def _reference(self, step: Step, run: _Run) -> None:
         from time import perf_counter_ns

@@ -14,6 +14,7 @@ from tinsmith.kernels.dot.tiles import Columns, Tiling, choose
 from tinsmith.kernels.layout import spec_of
 from tinsmith.kernels.walk import Position, Walk, shifted, walk_of
 from tinsmith.records import dataclass
+from tinsmith.sizes import typical
 
 PACK_ROWS = 48
 """From this many rows on, B is worth packing where reading it in place would miss L1."""
@@ -123,14 +124,15 @@ def matmul_batched(site: Site) -> Choice:
     if site.input(1).const is not None and not p.batch and site.input(1).rank != 1:
         raise Skip("the right operand is a constant: matmul_packed packs it once")
     target = site.target
-    packs = p.m >= PACK_ROWS and 4 * p.k * p.n > target.l1
+    items, m, k, n = map(typical, (p.items, p.m, p.k, p.n))
+    packs = m >= PACK_ROWS and 4 * k * n > target.l1
     tiling = choose(target, p.m, p.n, p.k, exact=not packs and target.has_exact_tails)
-    nbytes = 4.0 * p.items * (p.m * p.k + p.k * p.n * (3 if packs else 1) + p.m * p.n)
-    cost = target.time(2.0 * p.items * p.m * p.n * p.k, nbytes, tiling.efficiency) + 1e-7
-    cells = grid(target, tiling, p.k, cost / p.items, p.items)
+    nbytes = 4.0 * items * (m * k + k * n * (3 if packs else 1) + m * n)
+    cost = target.time(2.0 * items * m * n * k, nbytes, tiling.efficiency) + 1e-7
+    cells = grid(target, tiling, k, cost / items, items)
     per_cell = -(-tiling.columns.count // cells.columns) if packs else 0
     packed = 4 * p.k * tiling.columns.size * per_cell
-    stride = spread_stride(p.k, tiling.rows.size) if p.n >= 48 else p.k
+    stride = spread_stride(p.k, tiling.rows.size) if n >= 48 else p.k
     plan = Plan(p, tiling, cells, packed, stride)
     notes = (", B packed" if packs else "") + (", rows copied apart" if plan.spread else "")
     return Choice(

@@ -38,6 +38,7 @@ from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.sharing import PARTS, by_positions
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
+from tinsmith.sizes import Size, estimate, typical
 
 FEW_ROWS = 4  # up to which `gemv` takes a product; estimated
 L1_WAYS = 8  # lines that a set of the first-level cache holds, on x86-64 of late
@@ -114,6 +115,8 @@ def spread_stride(k: int, rows: int) -> int:
     That is k, or k and one line more: rows a multiple of 4 KiB apart compete for the same few
     lines, and each line is evicted before its 16 elements are used.
     """
+    if isinstance(k, Size):
+        return k
     step = k * 4
     if step % 64:
         return k
@@ -173,14 +176,16 @@ def stream_of(site: Site, tiling: Tiling, cells: Grid, high: int, near: bool) ->
     size = tiling.rows.size
     if size * max(1, LINE // block_of(site.target)) < PREFETCHED_SUMS:
         return None
-    if cells.columns == 1 or tiling.rows.count == 1:
+    count = typical(tiling.rows.count)
+    if cells.columns == 1 or count == 1:
         return Stream(DISTANCE, 1, size)
-    panels = max(1, tiling.rows.count // site.threads) if near else tiling.rows.count
+    panels = max(1, count // site.threads) if near else count
     share = min(MOST_SHARES, 1 << (panels.bit_length() - 1))
     group = -(-tiling.columns.count // cells.columns) * (1 if near else site.threads)
     return Stream(group * high * tiling.columns.size, share, size)
 
 
+@estimate
 def _seconds(site: Site, m: int, k: int, n: int, tiling: Tiling, nbytes: int, words: bool) -> float:
     """The time of a product whose packed weights, `nbytes` of them, arrive from memory."""
     target = site.target
@@ -200,11 +205,11 @@ def packed_choice(
     k, n = w.shape
     high, moved = (narrow.rows(k) if words else k), narrow.rows_of(k, words)
     unit = narrow.unit(k) if words else None
-    nbytes = 4 * high * tiling.columns.padded
+    nbytes, rows = 4 * high * tiling.columns.padded, typical(m)
     cost = _seconds(site, m, k, n, tiling, nbytes, words)
     cells = grid(site.target, tiling, high, cost)
     near = by_positions(
-        site, site.input(0), 4.0 * m * k, 2.0 * m * n * k, tiling.rows.count, cells.count,
+        site, site.input(0), 4.0 * rows * k, 2.0 * rows * n * k, tiling.rows.count, cells.count,
         weights=nbytes,
     )  # fmt: skip
     stream = stream_of(site, tiling, cells, high, near)
@@ -212,7 +217,7 @@ def packed_choice(
     stride = spread_stride(k, tiling.rows.size)
     copied = stride != k and n > 64
     a_row = stride if copied else k
-    groups = min(m, PARTS)
+    groups = min(rows, PARTS)
 
     def emit(em: Emit) -> None:
         b = em.b
@@ -221,11 +226,11 @@ def packed_choice(
         buffer = em.workspace.cast(F32)
 
         def tile(row: Position, height: int, lo: Position, hi: Position) -> None:
-            rows = (a + row * a_row).fixed()
+            line = (a + row * a_row).fixed()
 
             def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
                 right, size = _panel(weights, c, high, tiling.columns), sum(widths)
-                at = Operands(rows, a_row, right, size, k, unit=unit)
+                at = Operands(line, a_row, right, size, k, unit=unit)
                 if stream is not None:
                     later, step = stream.later(right, row, high * size), size * moved // k
                     at = replace(at, ahead=(Ahead(later, step, stream.share),))
@@ -243,7 +248,7 @@ def packed_choice(
     if copied:
         phases = (Phase(groups, lambda em: copy_rows(em, m, k, stride, groups)), *phases)
     return Choice(
-        cost=cost + (site.target.time(0, 8.0 * m * k) if copied else 0),
+        cost=cost + (site.target.time(0, 8.0 * rows * k) if copied else 0),
         reads=site.reads((PLAIN, None), PLAIN),
         writes=(PLAIN,),
         phases=phases,

@@ -12,6 +12,7 @@ from tinsmith.kernels.fold import SUM, fold_row
 from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.sharing import PARTS
 from tinsmith.kernels.walk import Position, shifted_to
+from tinsmith.sizes import typical
 
 ROWS = 4
 """Rows that share one pass over the column."""
@@ -21,13 +22,14 @@ ROWS = 4
 def matvec(site: Site) -> Choice:
     """Rows times one column (or vector), in vectors along k."""
     p = problem(site)
+    items, m, k, n = map(typical, (p.items, p.m, p.k, p.n))
     if p.n != 1:
         raise Skip(f"the right operand has {p.n} columns")
     target = site.target
     rows, itemsize = split_rows(p.m, ROWS), site.out.dtype.itemsize
-    flops, nbytes = 2.0 * p.items * p.m * p.k, itemsize * p.items * (p.m * p.k + p.k + p.m)
+    flops, nbytes = 2.0 * items * m * k, itemsize * items * (m * k + k + m)
     cost = target.time(flops * itemsize / 4, nbytes, 0.5)
-    groups = min(rows.count, max(1, PARTS // p.items)) if cost > 5e-6 else 1
+    groups = min(typical(rows.count), max(1, PARTS // items)) if cost > 5e-6 else 1
     nothing = (0,) * len(site.out.dims)
     first, last = p.row_dims
 

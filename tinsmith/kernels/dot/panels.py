@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.target import Target
@@ -10,6 +11,7 @@ from tinsmith.kernels.dot.tiles import Columns, Rows, Tiling
 from tinsmith.kernels.sharing import PARTS, parts_for
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
+from tinsmith.sizes import Size, typical
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,12 @@ def grid(target: Target, tiling: Tiling, depth: int, seconds: float, items: int 
     """
     panel = 4 * depth * tiling.columns.size
     per_group = max(1, target.l2 // 4 // max(1, panel))
-    columns = -(-tiling.columns.count // per_group)
+    columns = -(-typical(tiling.columns.count) // per_group)
     parts = parts_for(PARTS, seconds * items)
-    rows = min(tiling.rows.count, max(1, -(-parts // (columns * items))))
+    items = typical(items)
+    rows = min(typical(tiling.rows.count), max(1, -(-parts // (columns * items))))
     if rows * columns * items < parts:
-        columns = min(tiling.columns.count, -(-parts // (rows * items)))
+        columns = min(typical(tiling.columns.count), -(-parts // (rows * items)))
     return Grid(rows, columns)
 
 
@@ -43,7 +46,7 @@ def part(group: Position, groups: int, count: int) -> tuple[Position, Position]:
     """The panels [first, last) of one of `groups` groups of about equal size."""
     if groups == 1:
         return 0, count
-    if groups == count:
+    if not isinstance(count, Size) and groups == count:
         return group, group + 1
     return group * count // groups, (group + 1) * count // groups
 
@@ -54,13 +57,31 @@ def each_row_panel(
     """`body(first row, height)` for the panels [lo, hi)."""
     for first, last, height, base in rows.variants():
         whole = isinstance(lo, int) and isinstance(hi, int)
-        start = b.maximum(lo, first) if first else lo
-        stop = b.minimum(hi, last) if last < rows.count else hi
-        if whole and last - first == 1:
+        free = isinstance(last, Size)
+        start = b.maximum(lo, first) if free or first else lo
+        stop = b.minimum(hi, last) if free or last < rows.count else hi
+        if whole and not free and last - first == 1:
             body(first * height + base, height)
             continue
         with b.loop(start, stop) as p:
             body(p * height + base, height)
+
+
+def _each_free(
+    b: Builder,
+    columns: Columns,
+    lo: Position,
+    hi: Position,
+    body: Callable[[Position, Position, tuple[int, ...], Any], None],
+) -> None:
+    """Full panels, and what is left in vectors, of which the last is masked."""
+    lanes, full = columns.tail[0], columns.full
+    with b.loop(lo, b.minimum(hi, full)) as c:
+        body(c, c * columns.size, columns.widths, columns.widths[-1])
+    with b.loop(b.maximum(lo, full), hi) as c:
+        column = (c - full) * lanes + full * columns.size
+        left = b.index(columns.total) - column
+        body(c, column, columns.tail, b.minimum(left, lanes))
 
 
 def each_column_panel(
@@ -68,9 +89,12 @@ def each_column_panel(
     columns: Columns,
     lo: Position,
     hi: Position,
-    body: Callable[[Position, Position, tuple[int, ...], int], None],
+    body: Callable[[Position, Position, tuple[int, ...], Any], None],
 ) -> None:
     """`body(panel, first column, widths, valid lanes of the last vector)` for panels [lo, hi)."""
+    if isinstance(columns.total, Size):
+        _each_free(b, columns, lo, hi, body)
+        return
     if columns.full:
         stop = b.minimum(hi, columns.full) if columns.tail else hi
         if isinstance(lo, int) and isinstance(stop, int) and stop - lo == 1:

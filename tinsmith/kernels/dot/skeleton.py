@@ -23,6 +23,7 @@ from tinsmith.kernels._kernel import Emit, Site
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.walk import Position, shifted, walk_of
 from tinsmith.records import dataclass
+from tinsmith.sizes import Size
 
 UNROLL = 4  # lanes of k of one iteration; estimated
 DISTANCE = 4096 // F32.nbytes
@@ -124,7 +125,7 @@ def product(
     if add is not None and at.unit is None:
         start[:count] = [value for line in add for value in line]
     whole = at.depth // unroll * unroll
-    if whole > unroll:
+    if isinstance(whole, Size) or whole > unroll:
         places = len(at.places)
         with b.loop(0, whole, unroll, [*at.places, *start]) as loop:
             here = at.at(loop.vars[:places])
@@ -133,13 +134,28 @@ def product(
         sums = loop.out[places:]
     else:
         sums = _steps(at, 0, whole, rows, widths, start, chains)
-    sums = _steps(at, whole, at.depth, rows, widths, sums, chains)
+    if isinstance(whole, Size):
+        sums = _rest(b, at.moved(whole), at.depth - whole, rows, widths, sums)
+    else:
+        sums = _steps(at, whole, at.depth, rows, widths, sums, chains)
     while len(sums) > count:
         half = len(sums) // 2
         sums = [x + y for x, y in zip(sums[:half], sums[half:], strict=True)]
     n = len(widths)
     tile = [sums[i * n : (i + 1) * n] for i in range(rows)]
     return tile if at.unit is None else _powered(at, at.unit, tile, add)
+
+
+def _rest(
+    b: Builder, at: Operands, count: Size, rows: int, widths: Sequence[int], sums: list[Val]
+) -> list[Val]:
+    """The sums with `count` more products each, one by one."""
+    first, places = rows * len(widths), len(at.places)
+    with b.loop(0, count, 1, [*at.places, *sums[:first]]) as loop:
+        here = at.at(loop.vars[:places])
+        more = _steps(here, 0, 1, rows, widths, loop.vars[places:], 1)
+        loop.next([*here.moved(1).places, *more])
+    return [*loop.out[places:], *sums[first:]]
 
 
 def _powered(at: Operands, unit: float, tile: Tile, add: Tile | None) -> Tile:
@@ -156,6 +172,8 @@ def _powered(at: Operands, unit: float, tile: Tile, add: Tile | None) -> Tile:
 
 def _unroll(depth: int) -> int:
     """Steps of one iteration: 4, or 3 or 5 where that leaves no remainder."""
+    if isinstance(depth, Size):
+        return UNROLL
     return next((u for u in (4, 3, 5) if depth % u == 0), UNROLL)
 
 

@@ -7,11 +7,12 @@ equal panels and one last panel that holds the rest, its last vector no wider th
 
 from __future__ import annotations
 
+from dataclasses import replace
 
 from tinsmith.codegen.target import Target
 from tinsmith.kernels.layout import block_of
 from tinsmith.records import dataclass
-from tinsmith.sizes import cached
+from tinsmith.sizes import Size, cached, pieces, typical
 
 SINGLE = 1.02
 """How much longer tiles of one vector take: each multiply-add reads an element of A."""
@@ -19,7 +20,8 @@ SINGLE = 1.02
 
 @dataclass(frozen=True)
 class Rows:
-    """`total` rows as `many` panels of `size`, then `fewer` panels of `size - 1`."""
+    """`total` rows as `many` panels of `size`, then `fewer` panels of `size - 1`; of a total that
+    only the call tells, panels of `size` and of every size below."""
 
     total: int
     size: int
@@ -28,10 +30,18 @@ class Rows:
 
     @property
     def count(self) -> int:
+        if isinstance(self.total, Size):
+            return -(-self.total // self.size)
         return self.many + self.fewer
 
     def variants(self) -> list[tuple[int, int, int, int]]:
         """(first panel, last panel + 1, height, row of panel 0 if all panels had this height)."""
+        if isinstance(self.total, Size):
+            found, first, row = [], 0, 0
+            for count, size in pieces(self.total, self.size):
+                found.append((first, first + count, size, row - first * size))
+                first, row = first + count, row + count * size
+            return found
         found = [(0, self.many, self.size, 0)]
         if self.fewer:
             found.append((self.many, self.count, self.size - 1, self.many))
@@ -40,6 +50,8 @@ class Rows:
 
 def split_rows(total: int, most: int) -> Rows:
     """`total` rows in the fewest panels of at most `most`, of heights that differ by at most 1."""
+    if isinstance(total, Size):
+        return Rows(total, min(most, typical(total)), 0, 0)
     count = -(-total // most)
     size = -(-total // count)
     fewer = size * count - total
@@ -50,7 +62,8 @@ def split_rows(total: int, most: int) -> Rows:
 class Columns:
     """`total` columns as `full` panels of `widths`, then one of `tail` (empty: there is none).
 
-    `valid` of the tail's last vector are wanted; the rest of its lanes are padding.
+    `valid` of the tail's last vector are wanted; the rest of its lanes are padding. Of a total that
+    only the call tells, the tail is `tail` for each vector of the rest.
     """
 
     total: int
@@ -61,6 +74,8 @@ class Columns:
 
     @property
     def count(self) -> int:
+        if isinstance(self.total, Size):
+            return self.full + -(-(self.total - self.full * self.size) // self.tail[0])
         return self.full + bool(self.tail)
 
     @property
@@ -77,6 +92,8 @@ def split_columns(total: int, lanes: int, vectors: int, exact: bool) -> Columns:
     """`total` columns in panels of `vectors` vectors; `exact` allows no padding lanes."""
     size = lanes * vectors
     full, rest = divmod(total, size)
+    if isinstance(total, Size):
+        return Columns(total, (lanes,) * vectors, full, (lanes,), lanes)
     whole, few = divmod(rest, lanes)
     tail = [lanes] * whole
     valid = lanes
@@ -134,6 +151,10 @@ def choose(
     target: Target, m: int, n: int, k: int, exact: bool = False, most_vectors: int = 6
 ) -> Tiling:
     """The cheapest tiling of an (m, k) x (k, n) product. `exact`: no padding columns."""
+    if any(isinstance(size, Size) for size in (m, n, k)):
+        found = choose(target, typical(m), typical(n), typical(k), exact, most_vectors)
+        columns = split_columns(n, block_of(target), len(found.columns.widths), exact)
+        return replace(found, rows=split_rows(m, found.rows.size), columns=columns)
     lanes = block_of(target)
     limit = accumulators(target)
     vectors = -(-n // lanes)

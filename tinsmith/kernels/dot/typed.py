@@ -12,6 +12,7 @@ from tinsmith.kernels.dot.tiles import accumulators, split_columns, split_rows
 from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.sharing import PARTS, parts_for
 from tinsmith.kernels.walk import Position
+from tinsmith.sizes import typical
 
 VECTORS = 3
 """Vectors of columns in a tile."""
@@ -22,6 +23,7 @@ def matmul_typed(site: Site) -> Choice:
     """Register-tiled products of float64 or whole numbers; of large ones, each group of rows packs
     the panels of B."""
     p = problem(site)
+    items, m, k, n = map(typical, (p.items, p.m, p.k, p.n))
     if p.n == 1:
         raise Skip("one column: matvec folds the rows")
     target = site.target
@@ -30,10 +32,10 @@ def matmul_typed(site: Site) -> Choice:
     lanes = lanes_of(target, nbytes)
     columns = split_columns(p.n, lanes, VECTORS, target.has_exact_tails)
     rows = split_rows(p.m, accumulators(target) // max(VECTORS, len(columns.tail)))
-    moved = float(nbytes) * p.items * (p.m * p.k + p.k * p.n + p.m * p.n)
+    moved = float(nbytes) * items * (m * k + k * n + m * n)
     # as so many operations of float32, of which vectors hold nbytes / 4 times as many
-    cost = target.time(nbytes / 2 * p.items * p.m * p.n * p.k, moved, 0.7) + 1e-7
-    packs = p.m >= PACK_ROWS and nbytes * p.k * p.n > target.l1
+    cost = target.time(nbytes / 2 * items * m * n * k, moved, 0.7) + 1e-7
+    packs = m >= PACK_ROWS and nbytes * k * n > target.l1
     shares = PARTS if not packs else 2 * site.threads if site.threads > 1 else 1
     groups = parts_for(rows.count, cost, shares)
     packed = p.k * VECTORS * lanes if packs else 0

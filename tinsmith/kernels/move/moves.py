@@ -30,6 +30,7 @@ from tinsmith.kernels.resize import choices_for
 from tinsmith.kernels.walk import around
 from tinsmith.ops._move import Move, Part, moves_of
 from tinsmith.ops.resize import Table
+from tinsmith.sizes import typical
 
 Copied = tuple[Copy, int, int, int]
 """A copy, the operand or output it concerns, and both sides' first elements."""
@@ -172,7 +173,7 @@ def _gather(
             emit_copy(em.b, row, x_row, em.outs[0].pointer + tile * inner, 0, 1)
 
     each = choice.pop("each")
-    cost = 1e-6 + site.target.time(0, 2 * y.type.nbytes) + outer * count * each
+    cost = 1e-6 + site.target.time(0, 2 * y.type.nbytes) + typical(outer * count) * each
     return Choice(cost, writes=(PLAIN,), phases=(Phase(outer * count, emit),), **choice)
 
 

@@ -18,6 +18,7 @@ from tinsmith.graph import Dim, Node, Value
 from tinsmith.passes.facts import Array
 from tinsmith.passes.recurrent.places import Source, at_width, is_view, place_of, source_of, taken
 from tinsmith.records import dataclass
+from tinsmith.sizes import NUMBER
 
 MAX_DEPTH = 40
 MAX_TERMS = 8
@@ -342,7 +343,7 @@ def _leading(shape: tuple[Dim, ...], count: int) -> int | None:
     total = 1
     for lead in range(len(shape) - 1, -1, -1):
         d = shape[lead]
-        if not isinstance(d, int) or total * d > count:
+        if not isinstance(d, NUMBER) or total * d > count:
             return None
         total *= d
         if total == count:

@@ -16,6 +16,7 @@ from tinsmith.passes.recurrent.operands import Operands, attributes, count_rows
 from tinsmith.passes.recurrent.places import Source, is_zero
 from tinsmith.passes.recurrent.results import deliver
 from tinsmith.rewrite import Skip
+from tinsmith.sizes import NUMBER
 
 
 class Builder:
@@ -123,7 +124,7 @@ class Builder:
         given = [None if v is None or is_zero(v) else v for v in given]
         if not any(v is not None for v in given):
             return None
-        if any(v is None for v in given) and not isinstance(n, int):
+        if any(v is None for v in given) and not isinstance(n, NUMBER):
             raise Skip("one direction begins with zeros, of a number that is not known")
         rows = [
             self.graph.const(np.zeros((1, n, hidden), np.float32), "zeros")  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from tinsmith.passes.recurrent.step import Cell
 from tinsmith.passes.recurrent.turns import Item, Read, State, Turns, is_size_of, turns_of
 from tinsmith.records import dataclass
 from tinsmith.rewrite import Skip
+from tinsmith.sizes import NUMBER
 
 MAX_BODY = 200
 
@@ -165,7 +166,7 @@ class _Step:
             raise Skip("the number of turns is not the size of the input")
         turns = int(count.const.reshape(-1)[0])
         begin = read.first - turns + 1 if read.backward else read.first
-        if not isinstance(size, int) or turns < 1 or begin < 0 or begin + turns > size:
+        if not isinstance(size, NUMBER) or turns < 1 or begin < 0 or begin + turns > size:
             raise Skip(f"{turns} turns from {read.first} do not fit {base.type} on axis {axis}")
         if turns == size:
             return base

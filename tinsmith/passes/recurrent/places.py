@@ -11,6 +11,7 @@ from tinsmith.graph import Node, Value
 from tinsmith.ops._move import moves_of
 from tinsmith.passes.facts import Array
 from tinsmith.records import dataclass
+from tinsmith.sizes import NUMBER
 
 
 def is_view(node: Node) -> bool:
@@ -32,7 +33,7 @@ class Source:
 
 def source_of(value: Value) -> Source | None:
     """The value under views that keep its last dimension; None where that is not known."""
-    if not value.shape or not isinstance(value.shape[-1], int):
+    if not value.shape or not isinstance(value.shape[-1], NUMBER):
         return None
     width = value.shape[-1]
     place = under_views(value)
@@ -69,7 +70,7 @@ def under_views(value: Value) -> Value:
 
 def place_of(index: Any) -> int | None:
     """The only one of the places; None where there are several."""
-    if isinstance(index, int):
+    if isinstance(index, NUMBER):
         return index
     return int(index[0]) if index.size == 1 else None
 
