@@ -13,6 +13,7 @@ import numpy as np
 from tinsmith.graph.core import Graph, Node, Value
 from tinsmith.graph.origin import Origin
 from tinsmith.graph.types import Holder, Type
+from tinsmith.sizes import Size
 
 _BARE = re.compile(r"[A-Za-z_?/.][\w/.?]*(?::[\w/.?]+)*\Z")
 _RESERVED = {"graph", "const", "return", "file", "from", "key", "none", "true", "false"} | {
@@ -42,6 +43,8 @@ def _scalar(x: Any) -> str:
         return json.dumps(x.decode("utf-8", "surrogateescape"))
     if isinstance(x, str):
         return json.dumps(x)
+    if isinstance(x, Size):
+        return str(x)
     if isinstance(x, int | np.integer):
         return str(int(x))
     if np.iscomplexobj(x):

@@ -6,6 +6,7 @@ All on plain layouts and elements of 1, 2, 4 or 8 bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -30,7 +31,7 @@ from tinsmith.kernels.resize import choices_for
 from tinsmith.kernels.walk import around
 from tinsmith.ops._move import Move, Part, moves_of
 from tinsmith.ops.resize import Table
-from tinsmith.sizes import typical
+from tinsmith.sizes import Number, largest, smallest, typical
 
 Copied = tuple[Copy, int, int, int]
 """A copy, the operand or output it concerns, and both sides' first elements."""
@@ -50,7 +51,7 @@ def _choice(
     """One phase over the tiles of all parts: part k copies operand `which` (Concat) to output 0,
     or operand 0 to output `which` (Split)."""
     into_one = len(site.outputs) == 1
-    bases = np.cumsum([0, *(c.tiles for c, *_ in parts)]).tolist()
+    bases = [0, *accumulate(c.tiles for c, *_ in parts)]
 
     def emit(em: Emit) -> None:
         for (copy, which, src, dst), base in zip(parts, bases, strict=False):
@@ -65,7 +66,7 @@ def _choice(
             emit_copy(em.b, copy, view.pointer + src, out.pointer + dst, lo, hi)
 
     wanted = tuple(PLAIN if i in reads else None for i in range(len(site.inputs)))
-    elements = sum(c.elements for c, *_ in parts)
+    elements = typical(sum(c.elements for c, *_ in parts))
     slow = max(
         (1.5 if c.columns is not None else 1.0 if c.axes[-1].src in (0, 1) else 8.0)
         for c, *_ in parts
@@ -87,26 +88,28 @@ def moved(site: Site) -> tuple[Move, ...]:
 def _part(part: Part, move: Move, at: int, bits: int) -> tuple[Copy, int, int]:
     """The copy of what lies inside the input, and both sides' first elements; `at` is the place of
     the part in the result."""
-    inside: list[range] = []
+    inside: list[tuple[Number, Number]] = []
     src, first, steps = [], 0, _strides(part.dims)
     for a, count in zip(part.axes, part.box, strict=True):
         if not isinstance(a.places, range | None):
             raise Skip("the places are no even steps")
         size, step = (1, 0) if a.axis is None else (part.dims[a.axis], steps[a.axis])
-        places = range(count) if a.places is None or a.axis is None else a.places
-        lo = max(-places.start, 0) if move.fill is not None else 0
-        hi = min(len(places), size - places.start) if move.fill is not None else len(places)
-        if move.fill is not None and hi <= lo:
-            raise Skip("nothing of the input remains")
-        inside.append(range(lo, hi))
-        first += (places.start + lo * places.step) * step
-        src.append(places.step * step)
+        whole = a.places is None or a.axis is None
+        start, stride = (0, 1) if whole else (a.places.start, a.places.step)
+        lo, hi = 0, count if whole else len(a.places)
+        if move.fill is not None:
+            lo, hi = largest(-start, 0), smallest(hi, size - start)
+            if hi <= lo:
+                raise Skip("nothing of the input remains")
+        inside.append((lo, hi))
+        first += (start + lo * stride) * step
+        src.append(stride * step)
     joins = len(move.parts) > 1 or move.fill is not None
     dst = _strides(move.dims if joins else part.box)
-    place = sum(r.start * s for r, s in zip(inside, dst, strict=True))
+    place = sum(lo * s for (lo, _), s in zip(inside, dst, strict=True))
     if len(move.parts) > 1:
         place += at * dst[move.axis]
-    return plan_copy([len(r) for r in inside], src, dst, bits), first, place
+    return plan_copy([hi - lo for lo, hi in inside], src, dst, bits), first, place
 
 
 def copies(site: Site) -> Choice:

@@ -8,6 +8,7 @@ evenly; the innermost is copied in vectors, splat, or transposed in registers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from math import prod
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
@@ -16,6 +17,7 @@ from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.transpose import blend, joined, transpose
 from tinsmith.kernels.walk import blocks, digits, merged
 from tinsmith.records import dataclass
+from tinsmith.sizes import Size
 
 
 @dataclass(frozen=True)
@@ -92,20 +94,41 @@ def _row(b: Builder, axis: Axis, x: Ptr, y: Ptr, bits: int) -> None:
 def _transpose(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr, bits: int) -> None:
     """dst[c][r] = src[r][c] in registers; the last squares overlap those before."""
     widest = min(lanes_of(b.target, bits // 8), 8 if b.target.registers < 32 else 16)
+    free = [e for e in (rows.extent, columns.extent) if isinstance(e, Size)]
+    if free:
+        least = min([widest, *(e for e in (rows.extent, columns.extent) if isinstance(e, int))])
+        side = 1 << (least.bit_length() - 1)
+        enough = reduce(Val.__and__, [b.index(e) >= side for e in free])
+        b.choose(
+            enough,
+            lambda: _squares(b, columns, rows, x, y, side),
+            lambda: _singles(b, columns, rows, x, y),
+        )
+        return
     side = 1 << (min(widest, rows.extent, columns.extent).bit_length() - 1)
     most = max(rows.extent, columns.extent)
     if side < 8 and most >= widest > 1 and _is_packed(columns, rows):
         _interleave(b, columns, rows, x, y, widest)
     elif side > 1:
-        with blocks(b, columns.extent, side) as c, blocks(b, rows.extent, side) as r:
-            source = (x + r * rows.src + c).fixed()
-            block = [(source + k * rows.src).load(side) for k in range(side)]
-            place = (y + c * columns.dst + r).fixed()
-            for k, value in enumerate(transpose(block)):
-                (place + k * columns.dst).store(value)
+        _squares(b, columns, rows, x, y, side)
     else:
-        with b.loop(0, columns.extent) as c, b.loop(0, rows.extent) as r:
-            (y + c * columns.dst + r).store((x + r * rows.src + c).load())
+        _singles(b, columns, rows, x, y)
+
+
+def _squares(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr, side: int) -> None:
+    """A transpose of at least `side` rows and columns, square by square."""
+    with blocks(b, columns.extent, side) as c, blocks(b, rows.extent, side) as r:
+        source = (x + r * rows.src + c).fixed()
+        block = [(source + k * rows.src).load(side) for k in range(side)]
+        place = (y + c * columns.dst + r).fixed()
+        for k, value in enumerate(transpose(block)):
+            (place + k * columns.dst).store(value)
+
+
+def _singles(b: Builder, columns: Axis, rows: Axis, x: Ptr, y: Ptr) -> None:
+    """A transpose, element by element."""
+    with b.loop(0, columns.extent) as c, b.loop(0, rows.extent) as r:
+        (y + c * columns.dst + r).store((x + r * rows.src + c).load())
 
 
 def _is_packed(columns: Axis, rows: Axis) -> bool:
