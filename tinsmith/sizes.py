@@ -369,6 +369,10 @@ def _by_number(name: str) -> Any:
     return lambda self, other: getattr(self.__index__(), name)(int(other))
 
 
+class NeedsNumber(AttributeError):
+    """Something takes no Size where its number is not known before the call."""
+
+
 class Size:
     """An integer that a call tells. See the module."""
 
@@ -376,6 +380,11 @@ class Size:
 
     def __init__(self, scope: Scope, form: Form, value: int) -> None:
         self.scope, self.form, self.value = scope, form, value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # protocols that an object may lack
+            raise AttributeError(name)
+        raise NeedsNumber(f"{name} of the size {self} is wanted")
 
     def _of(self, form: Form) -> Any:
         number = constant(form)

@@ -115,11 +115,13 @@ class Ptr:
         value: Val,
         mask: Val | None = None,
         align: int | None = None,
-        count: Val | int | None = None,
+        count: Val | Number | None = None,
     ) -> None:
         """Write the lanes of a value, except those off in `mask` and those from index `count`
         on."""
         lanes = value.ty.lanes
+        if isinstance(count, Size):
+            count = self.b.size(count)
         if isinstance(count, Val) or (count is not None and count < lanes):
             self._store_some(value, count)
             return

@@ -16,6 +16,7 @@ from tinsmith.compiler.model import Model
 from tinsmith.compiler.options import (
     MEMORY,
     PRECISIONS,
+    SHAPES,
     check_flags,
     check_name,
     check_unused,
@@ -73,6 +74,7 @@ def compile(
     passes: str | None = None,
     precision: str | None = None,
     memory: str | None = None,
+    shapes: str | None = None,
     tune: bool = False,
     cache: bool = True,
     trust: bool = False,
@@ -93,6 +95,8 @@ def compile(
     precision  "default", or "strict" (no Strassen, no matrix registers, only small Winograd tiles:
                what rounds less)
     memory     "default", or "small" (no weights that are larger in a kernel than in the model)
+    shapes     of a model of free shapes: "fixed" (each is compiled on its own), "free" (one program
+               takes all that it can), or "both": the first on its own, then one for all others
     tune       time the near candidates of every kind of layer in the program, once a machine:
                the winners are kept in the cache directory, for this and all models
     cache      keep compiled programs on disk, and use them; TINSMITH_CACHE says where
@@ -116,7 +120,12 @@ def compile(
     had, NoBackend for a node that none of the backends takes, InputError for what cannot be fixed.
     """
     backends = backends_of(backend)
-    for option, name, known in (("precision", precision, PRECISIONS), ("memory", memory, MEMORY)):
+    named = (
+        ("precision", precision, PRECISIONS),
+        ("memory", memory, MEMORY),
+        ("shapes", shapes, SHAPES),
+    )
+    for option, name, known in named:
         if name is not None:
             check_name(option, name, known)
     check_flags(tune=tune, cache=cache, trust=trust)
@@ -135,7 +144,7 @@ def compile(
             return _whole(graph, name, whole, Job(None, threads or 1))
         asked = {
             "threads": threads, "backend": ",".join(backends), "kernels": forced,
-            "passes": passes, "precision": precision, "memory": memory,
+            "passes": passes, "precision": precision, "memory": memory, "shapes": shapes,
         }  # fmt: skip
         given = {name: value for name, value in asked.items() if value is not None}
         return Model(model, target, given, tune, cache, trust, progress, values).net()

@@ -37,6 +37,7 @@ from tinsmith.runtime.program import Program
 
 if TYPE_CHECKING:
     from tinsmith.compiler.build import Compilation
+    from tinsmith.compiler.free import FreePrograms
 
 
 def machine_of(target: str | Target | None, backend: str = DEFAULT) -> Target:
@@ -80,6 +81,7 @@ class Model:
         self._made: Compilation | None = None
         self._told: WeakKeyDictionary[Program, Told] = WeakKeyDictionary()
         self._shelf = Shelf()
+        self._free: FreePrograms | None = None
         self._lock = threading.RLock()
 
     def _found(
@@ -192,6 +194,22 @@ class Model:
         self._note(told)
         return found
 
+    def _leaving_free(self, signature: Signature) -> tuple[Program, Told] | None:
+        """A program that takes other sizes, too; None where this shape gets one of its own."""
+        policy = self._options.shapes
+        if policy == "fixed":
+            return None
+        from tinsmith.compiler.free import FreePrograms
+
+        free = self._free = self._free or FreePrograms()
+        if (found := free.program(signature)) is not None:
+            return found
+        made = free.make(self.compilation, signature, self._shelf) if free.wanted(policy) else None
+        self.notes += [note for note in free.notes if note not in self.notes]
+        if made is not None:
+            self._note(made[1])
+        return made
+
     def _note(self, told: Told) -> None:
         """Note what is told of a program, once for all shapes."""
         lines = [line for name in NOTES for line in told(name).splitlines()]
@@ -200,6 +218,8 @@ class Model:
     def _new(self, signature: Signature) -> tuple[Program, Told]:
         """A program, its weights in the file where it will be kept: mapped, they need not stay in
         memory. Where that cannot be written, they do."""
+        if not self._tune and (found := self._leaving_free(signature)) is not None:
+            return found
         draft = None
         if self._kept is not None and not self._tune:
             draft = self._kept.draft(signature)

@@ -14,6 +14,7 @@ from tinsmith.records import dataclass
 
 PRECISIONS = ("default", "strict")
 MEMORY = ("default", "small")
+SHAPES = ("both", "fixed", "free")
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -28,6 +29,7 @@ class Options:
     passes: str = ""
     precision: str = "default"
     memory: str = "default"
+    shapes: str = "both"
 
 
 def keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from tinsmith.graph import Graph
 from tinsmith.kernels._kernel import ELEMENTWISE, KERNELS, Choice, Site, Skip, Tier, kernels_for
 from tinsmith.ops import OPS
 from tinsmith.records import dataclass
-from tinsmith.sizes import Conditions, trial
+from tinsmith.sizes import Conditions, NeedsNumber, trial
 
 REFERENCE = "reference"
 
@@ -126,6 +126,9 @@ def candidates(site: Site, force: str | None = None, checks: bool = False) -> li
             found += [Candidate(row.name, row.tier, c, "", conditions) for c in offered]
         except Skip as skip:
             found.append(Candidate(row.name, row.tier, None, str(skip)))
+        except NeedsNumber as why:
+            reason = f"it needs numbers where sizes are free: {why}"
+            found.append(Candidate(row.name, row.tier, None, reason))
     if force is not None and not any(c.choice for c in found):
         raise NoKernel(f"{site.node.origin}: kernel {force!r} declines: {found[0].reason}")
     return found

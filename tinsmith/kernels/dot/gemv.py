@@ -11,6 +11,7 @@ from tinsmith.kernels._kernel import Choice, Site, Skip, Tier, kernel
 from tinsmith.kernels.dot.matmul import FEW_ROWS, flat_rows, packed_choice, right_matrix
 from tinsmith.kernels.dot.tiles import Tiling, choose
 from tinsmith.kernels.layout import block_of
+from tinsmith.sizes import Size
 
 PANELS = 8
 """Panels that a large matrix is cut into at least, so that threads share the stream."""
@@ -39,6 +40,8 @@ def _cut(site: Site, w: np.ndarray[Any, Any], widest: int = WIDE) -> tuple[int, 
     """The rows, and how they and the columns are cut."""
     k, n = w.shape
     m = flat_rows(site, n)
+    if isinstance(m, Size):
+        raise Skip("the number of rows is known only in the call")
     if m > FEW_ROWS:
         raise Skip(f"{m} rows: matmul_packed reuses the weights")
     vectors = -(-n // block_of(site.target))

@@ -103,7 +103,7 @@ def matmul_packed(site: Site) -> Choice:
     w = right_matrix(site)
     k, n = w.shape
     m = flat_rows(site, n)
-    if m <= FEW_ROWS:
+    if not isinstance(m, Size) and m <= FEW_ROWS:
         raise Skip(f"{m} rows: gemv_packed streams the weights")
     target = site.target
     return packed_choice(site, w, m, choose(target, m, n, k))
