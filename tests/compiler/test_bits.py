@@ -126,7 +126,7 @@ def test_what_other_shapes_left_changes_no_bits(caches: Any, files: dict[str, Pa
     caches("one")
     want = outcome(files["transformer"], "transformer", 1)
     caches("other")
-    net = ts.compile(files["transformer"])
+    net = ts.compile(files["transformer"], shapes="fixed")
     for n in (3, 5):
         net.program(((1, n), (1, n)))
     plan, results = outcome_of(net, "transformer")

@@ -112,7 +112,7 @@ def sections_of(
         arrays[name] = [array.dtype.name, list(array.shape)]
     head = {
         "target": target.key,
-        "plan": program.plan.to_json(),
+        "plan": program.whole_plan().to_json(),
         "nodes": reference,
         "constants": arrays,
         "weights": list(refs),

@@ -140,6 +140,8 @@ class Plan(NamedTuple):
     memory: Memory
     sizes: tuple[Any, ...] = ()
     """Numbers that code reads: of a plan for free sizes, `Size`s, else ints."""
+    free: bool = False
+    """Whether some sizes are formulas."""
     made: Any = 0
     """Bytes of what is computed once for each set of sizes."""
     buffers: tuple[tuple[Any, int, int], ...] = ()

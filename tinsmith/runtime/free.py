@@ -14,10 +14,9 @@ import numpy as np
 
 from tinsmith.errors import OutOfMemory
 from tinsmith.plan.memory import Buffer, assign_offsets, lower_bound
-from tinsmith.plan.plan import Operand, Plan, Step
+from tinsmith.plan.plan import Plan, Step
 from tinsmith.runtime.inputs import Signature
-from tinsmith.runtime.memory import aligned
-from tinsmith.runtime.program import Program, window
+from tinsmith.runtime.program import Program, tables_of
 from tinsmith.sizes import RELATIONS, Form, Scope, Size, computed, has_sizes, shown
 
 Array = np.ndarray[Any, Any]
@@ -45,7 +44,8 @@ class FreeProgram:
         told = [_told(plan), *(a.reshape(-1).tolist() for a in _sized(program))]
         self._forms = list(dict.fromkeys(s.form for s in _sizes(told)))
         places = [f"at{k}" for k in range(len(plan.buffers))]
-        self._numbers = computed(self._forms, [*self._names, *places, "peak"])
+        self._symbols = [*self._names, *places, "peak"]
+        self._numbers = computed(self._forms, self._symbols)
 
     def values(self, signature: Signature) -> list[int] | None:
         """The values of the symbols for these shapes; None where the program is for others."""
@@ -73,11 +73,23 @@ class FreeProgram:
             for nbytes, (_, start, end) in zip(self._nbytes(*values), plan.buffers, strict=True)
         ]
         peak = assign_offsets(rows)
-        numbers = self._numbers(*values, *(b.offset for b in rows), peak)
+        symbols = (*values, *(b.offset for b in rows), peak)
+        numbers = self._numbers(*symbols)
         if numbers and max(numbers) >= 1 << 62:
             raise OutOfMemory(f"{plan.model}: sizes of {list(values)} exceed what can be addressed")
-        known = dict(zip(self._forms, numbers, strict=True))
+        known = _Numbers(zip(self._forms, numbers, strict=True))
+        known.others = lambda form: computed([form], self._symbols)(*symbols)[0]
         return _with_numbers(self.program, known, lower_bound(rows))
+
+
+class _Numbers(dict[Form, int]):
+    """The numbers of formulas; those that no run reads are computed when they are asked for."""
+
+    others: Callable[[Form], int]
+
+    def __missing__(self, form: Form) -> int:
+        self[form] = self.others(form)
+        return self[form]
 
 
 def _sized(program: Program) -> list[Array]:
@@ -129,41 +141,22 @@ def _with_numbers(program: Program, known: dict[Form, int], bound: int) -> Progr
         inputs=settled(plan.inputs), outputs=settled(plan.outputs),
         memory=settled(plan.memory)._replace(lower_bound=bound),
         sizes=settled(plan.sizes), made=settled(plan.made), steps=tuple(steps.values()),
+        buffers=(), free=False,
     )  # fmt: skip
     new.segments = [
         steps[id(s)] if isinstance(s, Step) else (s[0], [steps[id(one)] for one in s[1]])
         for s in program.segments
     ]
-    new.sizes = np.array(new.plan.sizes, np.int64)
-    new.made = _computed(new, settled)
+    new.constants = {n: _numbers(array, settled) for n, array in program.constants.items()}
+    new.sizes, new.made = tables_of(new)
+    new._whole = lambda: new.plan._replace(steps=tuple(map(settled, new.plan.steps)))
     return new
 
 
-def _computed(program: Program, settled: Callable[[Any], Any]) -> Array:
-    """What depends on sizes alone, computed by reference."""
-    plan, arrays = program.plan, dict[str, Array]()
-    memory = aligned(plan.made)
-
-    def read(operand: Operand | None) -> Array | None:
-        if operand is None:
-            return None
-        if operand.name not in arrays:
-            array = program.constants[operand.name]
-            if has_sizes(array):
-                flat = [settled(v) for v in array.reshape(-1).tolist()]
-                array = np.array(flat, operand.dtype).reshape(array.shape)
-            arrays[operand.name] = array
-        return arrays[operand.name]
-
-    for step in plan.steps:
-        if step.kind != "once":
-            continue
-        op, attrs = program.nodes[step.name]
-        results = op.evaluate(tuple(map(read, step.reads)), attrs)
-        for operand, result in zip(step.writes, results, strict=True):
-            arrays[operand.name] = result
-            if operand.ref is not None:
-                window(memory, operand.ref.offset, operand)[...] = result
-    return memory
+def _numbers(array: Array, settled: Callable[[Any], Any]) -> Array:
+    if not has_sizes(array):
+        return array
+    flat = [settled(v) for v in array.reshape(-1).tolist()]
+    return np.array(flat, np.int64).reshape(array.shape)
 
 

@@ -111,6 +111,9 @@ class Program(OfThisProcess):
         """The numbers that code reads, if any sizes were free when it was made; `made`: what was
         computed once for these."""
         self.made: Array | None = None
+        self._whole: Callable[[], Plan] | None = None
+        if not plan.free:
+            self.sizes, self.made = tables_of(self)
         native = 0
         for kind, steps in plan.segments():
             if kind == "native":
@@ -120,8 +123,32 @@ class Program(OfThisProcess):
             else:
                 self.segments.append(steps[0])
 
+    def whole_plan(self) -> Plan:
+        """The plan, with numbers everywhere."""
+        return self.plan if self._whole is None else self._whole()
+
     def session(self) -> Session:
         return Session(self)
+
+
+def tables_of(program: Program) -> tuple[Array | None, Array | None]:
+    """The numbers that code reads of a plan whose sizes were free, and what depends on sizes alone,
+    computed by reference; None where there is nothing."""
+    plan, arrays = program.plan, dict[str, Array]()
+    sizes = np.array(plan.sizes, np.int64) if plan.sizes else None
+    if not plan.made:
+        return sizes, None
+    memory = aligned(plan.made)
+    for step in plan.steps:
+        if step.kind == "once":
+            op, attrs = program.nodes[step.name]
+            names = [None if o is None else o.name for o in step.reads]
+            args = [None if n is None else arrays.get(n, program.constants.get(n)) for n in names]
+            for operand, result in zip(step.writes, op.evaluate(tuple(args), attrs), strict=True):
+                arrays[operand.name] = result
+                if operand.ref is not None:
+                    window(memory, operand.ref.offset, operand)[...] = result
+    return sizes, memory
 
 
 def owned(value: Any) -> Any:
@@ -211,7 +238,7 @@ class Session(OfThisProcess):
         self._table[ARENA] = _address(self._arena)
         self._table[WEIGHTS] = own
         self._table[WORKSPACE] = _address(self._workspace)
-        if program.sizes is not None and program.sizes.size:
+        if program.sizes is not None:
             self._table[SIZES] = _address(program.sizes)
         if program.made is not None:
             self._table[MADE] = _address(program.made)

@@ -41,7 +41,7 @@ class Problem:
 def problem(site: Site) -> Problem:
     """What a MatMul site asks for, or Skip."""
     a, b = site.input(0).dims, site.input(1).dims
-    if min(prod(a), prod(b), site.out.type.size) == 0:
+    if 0 in (prod(a), prod(b), site.out.type.size):
         raise Skip("an operand or the result is empty")
     m, k = prod(a[-2:-1]), a[-1]
     columns = b[-1:] if len(b) > 1 else ()
