@@ -14,7 +14,7 @@ from tinsmith.kernels.moderate import LARGE, are_moderate
 from tinsmith.kernels.strassen.emit import Ends, Work, clear, rows
 from tinsmith.kernels.strassen.form import right_factors
 from tinsmith.kernels.strassen.shape import Shape, shape_of
-from tinsmith.kernels.strassen.steps import Room, table
+from tinsmith.kernels.strassen.sums import Room, table
 
 Array = np.ndarray[Any, Any]
 LEAST_ROWS = 24  # fewer rows save less than the additional sums take; estimated
@@ -107,7 +107,7 @@ def choice_of(
         phases=one_phase(cuts * shape.groups, emit),
         packed=(
             Packed("w", pack, (w, shape), factors, are_moderate),
-            Packed("steps", table, (shape,)),
+            Packed("products", table, (shape,)),
             Packed("scales", scales, (w,)),
             *more,
         ),
