@@ -87,16 +87,11 @@ def insert_box(x: Value, places: Value, updates: Value, y: Node) -> Value:
     open_axes = [a for a, r in enumerate(ranges) if r != range(shape[a])]  # type: ignore[arg-type]
     if len(open_axes) > 2:
         raise Skip(f"the box leaves places on {len(open_axes)} axes, which takes as many copies")
-    inside: dict[int, range] = {}
-    layers: list[tuple[int, Value | None, Value | None]] = []
-    for axis in open_axes:
-        r = ranges[axis]
-        rest = (range(r.start), range(r.stop, shape[axis]))  # type: ignore[arg-type]
-        layers.append((axis, *(_cut(x, {**inside, axis: s}) if s else None for s in rest)))
-        inside[axis] = r
-    for axis, before, after in reversed(layers):
-        parts = [v for v in (before, updates, after) if v is not None]
-        updates = OPS["Concat"](*parts, axis=axis)
+    for axis in reversed(open_axes):
+        outer, r = {a: ranges[a] for a in open_axes if a < axis}, ranges[axis]
+        around: tuple[range, range] = (range(r.start), range(r.stop, shape[axis]))  # type: ignore[arg-type]
+        before, after = ([_cut(x, {**outer, axis: s})] if s else [] for s in around)
+        updates = OPS["Concat"](*before, updates, *after, axis=axis)
     return updates
 
 
@@ -150,12 +145,13 @@ def _repeated(value: Value) -> Array:
     steps: list[tuple[Part, tuple[Any, ...]]] = []
     while value.const is None:
         move = None if value.producer is None else moves_of(value.producer)[value.index]
-        if move is None or len(move.parts) > 1 or not value.type.is_static:
+        if move is None or len(move.parts) != 1 or not value.type.is_static:
             raise Skip("the places are computed")
-        if any(a.axis is not None and a.places is not None for a in move.parts[0].axes):
+        (part,) = move.parts
+        if any(a.axis is not None and a.places is not None for a in part.axes):
             raise Skip("the places are moved")
-        steps.append((move.parts[0], move.dims))
-        value = _source(value, move.parts[0])
+        steps.append((part, move.dims))
+        value = _source(value, part)
     numbers = value.const
     for part, dims in reversed(steps):
         numbers = _viewed(part.read(_viewed(numbers, part.dims)), dims)

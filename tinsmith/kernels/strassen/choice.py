@@ -72,7 +72,8 @@ def pack(w: Array, shape: Shape) -> Array:
         made = packed[first:done].reshape(count, shape.products, depth, size)
         parts = w[:, begin:end].reshape(side, depth, count, side, size).transpose(0, 3, 2, 1, 4)
         by = inverse[begin:end].reshape(count, side, 1, size).swapaxes(0, 1)
-        for q, factor in enumerate(right_factors(np.multiply(parts, by, order="C"))):
+        grid = [list(row) for row in np.multiply(parts, by, order="C")]
+        for q, factor in enumerate(right_factors(grid)):
             made[:, q] = factor
         begin = end
     return packed
