@@ -17,7 +17,7 @@ from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.build import build_phase
 from tinsmith.kernels.layout import block_of, spec_of
 from tinsmith.kernels.strassen.choice import pack
-from tinsmith.kernels.strassen.form import STEPS, left_factors, right_factors
+from tinsmith.kernels.strassen.form import PRODUCTS, left_factors, right_factors
 from tinsmith.kernels.strassen.shape import shape_of
 
 SHAPES = {
@@ -188,15 +188,15 @@ def test_strict_precision_has_no_sums_of_operands():
 
 
 def combined(products):
-    """The product's blocks of seven products (numbers or blocks), by the steps."""
+    """The product's blocks of seven products (numbers or blocks), in the order of `PRODUCTS`."""
     places, quarters = {}, {}
-    for step, value in zip(STEPS, products, strict=True):
-        if step.on:
+    for product, value in zip(PRODUCTS, products, strict=True):
+        if product.on:
             value = value + places[1]
-        if step.keep:
-            places[step.keep] = value
-        if step.quarter is not None:
-            quarters[step.quarter] = value + places[2] if step.add else value
+        if product.keep:
+            places[product.keep] = value
+        if product.quarter is not None:
+            quarters[product.quarter] = value + places[2] if product.add else value
     return np.block([[quarters[0], quarters[1]], [quarters[2], quarters[3]]])
 
 

@@ -6,6 +6,7 @@ import pytest
 from tests.ops.moved import MOVED, node_of
 from tests.ops.samples import Sample, data, i64
 from tinsmith import ops
+from tinsmith.graph import Graph, Type
 from tinsmith.ops.control import run_graph
 from tinsmith.passes import run_passes
 
@@ -54,3 +55,65 @@ def test_what_moves_nothing_is_dropped(sample):
     run_passes(graph, "portable")
     moves = [n.op.name for n in graph.nodes if n.op.name != "Tanh"]
     assert bool(moves) == any(sample is kept for kept in KEPT)
+
+
+def inserted(shape, places, updates, reduction="none"):
+    """The operators that a scatter becomes, once its results were compared before and after."""
+    x = data(shape)
+    if updates is None:
+        updates = -data((*places.shape[:-1], *shape[places.shape[-1] :]))
+    node = node_of(Sample("ScatterND", (x, places, updates), {"reduction": reduction}))
+    graph = node.graph
+    graph.outputs = [ops.Tanh(node.outputs[0])]
+    fed = [a for v, a in zip(node.inputs, (x, places, updates), strict=True) if v in graph.inputs]
+    want = run_graph(graph, fed)
+    run_passes(graph, "portable", verify=True)
+    for got, before in zip(run_graph(graph, fed), want, strict=True):
+        assert np.array_equal(got, before)
+    return sorted(n.op.name for n in graph.nodes if n.op.name != "Tanh")
+
+
+def box(*ranges):
+    return np.stack(np.meshgrid(*ranges, indexing="ij"), -1).astype(np.int64)
+
+
+@pytest.mark.parametrize(
+    ("shape", "places", "found"),
+    [
+        ((4,), box(range(4)), []),
+        ((4, 3), box(range(1, 4)), ["Concat", "Slice"]),
+        ((4, 3), box(range(-3, -1)), ["Concat", "Slice", "Slice"]),
+        ((1, 4, 5, 2), box([0], range(1, 4), range(1, 5)), ["Concat"] * 2 + ["Slice"] * 2),
+        ((3, 4), box([1], range(1, 3)), ["Concat"] * 2 + ["Slice"] * 4),
+        ((3, 3, 3), box([1], [1], [1]), ["ScatterND"]),  # three copies of what is inside
+        ((4, 4), box(range(1, 3), range(2))[::-1], ["ScatterND"]),  # counts down
+        ((4,), box([3, -4]), ["ScatterND"]),
+        ((4,), box([-1, 0]), ["ScatterND"]),  # around the end
+        ((4,), box([0, 2]), ["ScatterND"]),
+        ((4, 4), box([1, 1]), ["ScatterND"]),  # twice the same
+        ((4, 4), box(range(2), range(2)).swapaxes(0, 1), ["ScatterND"]),  # turned
+        ((4, 4), box(range(2), range(2)).reshape(4, 2), ["ScatterND"]),
+    ],
+)
+def test_a_scatter_over_a_box_becomes_joins(shape, places, found):
+    assert inserted(shape, places, None) == found
+
+
+def test_a_scatter_that_adds_stays():
+    assert inserted((4, 3), box(range(1, 4)), None, "add") == ["ScatterND"]
+
+
+def test_places_that_are_repeated_are_not_computed_to_recognise_a_box():
+    """As torch writes x[1:, 1:] = u: one row or column of numbers for each axis, expanded and
+    joined. All of them would take 16 TB."""
+    graph = Graph("box")
+    rows, columns = 1 << 20, 1 << 20
+    x = graph.input("x", Type("float32", (rows + 1, columns + 1)))
+    u = graph.input("u", Type("float32", (rows, columns)))
+    size = np.array([rows, columns, 1])
+    down = ops.Expand(graph.const(np.arange(1, rows + 1)[:, None, None]), size)
+    across = ops.Expand(graph.const(np.arange(1, columns + 1)[None, :, None]), size)
+    y = ops.ScatterND(x, ops.Concat(down, across, axis=-1), u)
+    graph.outputs = [ops.Tanh(y)]
+    run_passes(graph, "portable")
+    assert sorted(n.op.name for n in graph.nodes) == ["Concat"] * 2 + ["Slice"] * 2 + ["Tanh"]

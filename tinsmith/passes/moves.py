@@ -1,4 +1,5 @@
-"""Shuffles get their name back; numbers pass moves and products to where they cost nothing."""
+"""Shuffles and inserted boxes get their name back; numbers pass moves and products to where they
+cost nothing."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
+from tinsmith.ops._move import MOST, Part, moves_of
 from tinsmith.passes.facts import Array, number, reshaped, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
@@ -65,6 +67,104 @@ def depth_to_space(x: Value, split: Node, move: Node, y: Node) -> Value:
     if inner[4:] != shape_of(x)[2:] or shape_of(x)[1] != depth * r * r:
         raise Skip("the spatial axes are divided in another way")
     return reshaped(OPS["DepthToSpace"](x, blocksize=r, mode=mode), out)
+
+
+@rules.rule(
+    p.ScatterND("x", "places", "updates").named("y"),
+    x=(3, 5, 2),
+    places=np.stack(np.meshgrid([1, 2], [0, 1, 2], indexing="ij"), -1),
+    updates=(2, 3, 2),
+)
+def insert_box(x: Value, places: Value, updates: Value, y: Node) -> Value:
+    """scatter(x, all places of a box, u) -> concat(x before, u, x after) along each axis that the
+    box does not fill."""
+    if y.reduction != "none":
+        raise Skip(f"the reduction is {y.reduction}")
+    columns, shape = _columns(places), shape_of(x)
+    box = columns[0].shape
+    if len(box) != len(columns) or shape_of(updates) != (*box, *shape[len(box) :]):
+        raise Skip("the places are not those of a box")
+    ranges = [_range(c, axis, shape[axis]) for axis, c in enumerate(columns)]
+    open_axes = [a for a, r in enumerate(ranges) if r != range(shape[a])]  # type: ignore[arg-type]
+    if len(open_axes) > 2:
+        raise Skip(f"the box leaves places on {len(open_axes)} axes, which takes as many copies")
+    for axis in reversed(open_axes):
+        outer, r = {a: ranges[a] for a in open_axes if a < axis}, ranges[axis]
+        around: tuple[range, range] = (range(r.start), range(r.stop, shape[axis]))  # type: ignore[arg-type]
+        before, after = ([_cut(x, {**outer, axis: s})] if s else [] for s in around)
+        updates = OPS["Concat"](*before, updates, *after, axis=axis)
+    return updates
+
+
+def _cut(x: Value, ranges: dict[int, range]) -> Value:
+    rows = [(r.start, r.stop, axis) for axis, r in ranges.items()]
+    return OPS["Slice"](x, *(np.array(column, np.int64) for column in zip(*rows, strict=True)))
+
+
+def _range(numbers: Array, axis: int, size: Any) -> range:
+    """The places on an axis of `size` that numbers name, if they count up along this axis and
+    repeat along all others."""
+    line = numbers[tuple(slice(None) if a == axis else 0 for a in range(numbers.ndim))]
+    across = np.expand_dims(line, [a for a in range(numbers.ndim) if a != axis])
+    others = [a for a in range(numbers.ndim) if a != axis and numbers.shape[a] > 1]
+    repeats = not any(numbers.strides[a] for a in others) or bool((numbers == across).all())
+    if not repeats or (np.diff(line) != 1).any():
+        raise Skip("the places are not those of a box")
+    first, last = int(line[0]), int(line[-1])
+    if not isinstance(size, int) or not -size <= first <= last < size or first < 0 <= last:
+        raise Skip(f"places {first} to {last} do not lie side by side on an axis of {size}")
+    return range(first % size, last % size + 1)
+
+
+def _columns(value: Value) -> list[Array]:
+    """The numbers of a constant, or of constants that are repeated and joined, for each place on
+    the last axis. What repeats is not copied."""
+    move = None if value.producer is None else moves_of(value.producer)[value.index]
+    sources = [value]
+    if move is not None and value.producer is not None and len(move.parts) > 1:
+        if move.axis % len(move.dims) != len(move.dims) - 1:
+            raise Skip("the places are joined along another axis")
+        if not all(part.is_whole(_source(value, part).shape) for part in move.parts):
+            raise Skip("parts of the places are joined")
+        sources = [_source(value, part) for part in move.parts]
+    arrays = [_repeated(v) for v in sources]
+    found = [a[..., k] for a in arrays for k in range(a.shape[-1])] if arrays[0].ndim else []
+    if not found or not found[0].size:
+        raise Skip("there are no places")
+    return found
+
+
+def _source(value: Value, part: Part) -> Value:
+    assert value.producer is not None
+    source = value.producer.inputs[part.source]
+    assert source is not None
+    return source
+
+
+def _repeated(value: Value) -> Array:
+    """The numbers of a constant, or of one that is repeated, without a copy of more than `MOST`."""
+    steps: list[tuple[Part, tuple[Any, ...]]] = []
+    while value.const is None:
+        move = None if value.producer is None else moves_of(value.producer)[value.index]
+        if move is None or len(move.parts) != 1 or not value.type.is_static:
+            raise Skip("the places are computed")
+        (part,) = move.parts
+        if any(a.axis is not None and a.places is not None for a in part.axes):
+            raise Skip("the places are moved")
+        steps.append((part, move.dims))
+        value = _source(value, part)
+    numbers = value.const
+    for part, dims in reversed(steps):
+        numbers = _viewed(part.read(_viewed(numbers, part.dims)), dims)
+    return numbers
+
+
+def _viewed(numbers: Array, dims: tuple[int, ...]) -> Array:
+    """Numbers under other dims: a view, where these differ in ones alone."""
+    alike = [n for n in numbers.shape if n != 1] == [n for n in dims if n != 1]
+    if not alike and numbers.size > MOST:
+        raise Skip("the places are arranged anew")
+    return numbers.reshape(dims)
 
 
 _product = p.MatMul("a", const("w"))

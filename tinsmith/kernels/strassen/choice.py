@@ -12,13 +12,14 @@ from tinsmith.kernels.dot.panels import part
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.moderate import LARGE, are_moderate
 from tinsmith.kernels.strassen.emit import Ends, Work, clear, rows
-from tinsmith.kernels.strassen.form import PRODUCTS, right_factors
+from tinsmith.kernels.strassen.form import right_factors
 from tinsmith.kernels.strassen.shape import Shape, shape_of
-from tinsmith.kernels.strassen.steps import Room, table
+from tinsmith.kernels.strassen.sums import Room, table
 
 Array = np.ndarray[Any, Any]
 LEAST_ROWS = 24  # fewer rows save less than the additional sums take; estimated
 LEAST_DEPTH = 64  # the same for the extent of K; estimated
+AT_ONCE = 1 << 18  # elements of the right operand that are packed at a time, as float64; estimated
 LEAST_POWER = -126  # the least power of two that scales a column: the least normal float32 exponent
 
 
@@ -56,23 +57,26 @@ def scales(w: Array) -> Array:
 
 
 def pack(w: Array, shape: Shape) -> Array:
-    """The right factors as [panel][product][depth][columns of the panel], flat."""
+    """The right factors as [panel][product][depth][columns of the panel], flat. The sums are made
+    in float64, of a few panels at a time, which stay in cache."""
     columns, side, depth = shape.tiling.columns, shape.side, shape.depth
-    w = columns_of(w)
-    powers = scales(w).astype(np.float64)
-    wide, found = w / np.where(powers, powers, 1), []
-    tail = sum(columns.tail)
-    for first, count, size in ((0, columns.full, columns.size), (columns.full, 1, tail)):
-        if not count or not size:
-            continue
-        at = side * first * columns.size
-        parts = wide[:, at : at + side * count * size].reshape(side, depth, count, side, size)
-        grid = [[parts[k, :, :, n].swapaxes(0, 1) for n in range(side)] for k in range(side)]
-        made = np.empty((count, PRODUCTS ** (side.bit_length() - 1), depth, size), np.float32)
+    w, powers = columns_of(w), scales(w)
+    inverse = 1 / np.where(powers, powers, 1).astype(np.float64)  # exact: they are powers of two
+    packed = np.empty(shape.products * depth * shape.n // side, np.float32)
+    most = max(1, AT_ONCE // (shape.k * side * columns.size))
+    pieces = [(p, min(most, columns.full - p), columns.size) for p in range(0, columns.full, most)]
+    begin = done = 0
+    for _, count, size in (*pieces, (0, int(bool(columns.tail)), sum(columns.tail))):
+        end, first = begin + side * count * size, done
+        done += shape.products * count * depth * size
+        made = packed[first:done].reshape(count, shape.products, depth, size)
+        parts = w[:, begin:end].reshape(side, depth, count, side, size).transpose(0, 3, 2, 1, 4)
+        by = inverse[begin:end].reshape(count, side, 1, size).swapaxes(0, 1)
+        grid = [list(row) for row in np.multiply(parts, by, order="C")]
         for q, factor in enumerate(right_factors(grid)):
             made[:, q] = factor
-        found.append(made.reshape(-1))
-    return np.concatenate(found)
+        begin = end
+    return packed
 
 
 def choice_of(
@@ -104,7 +108,7 @@ def choice_of(
         phases=one_phase(cuts * shape.groups, emit),
         packed=(
             Packed("w", pack, (w, shape), factors, are_moderate),
-            Packed("steps", table, (shape,)),
+            Packed("products", table, (shape,)),
             Packed("scales", scales, (w,)),
             *more,
         ),

@@ -3,7 +3,7 @@
 All left factors of a group are computed first. Then, for each panel of columns, the products follow
 one another, each for all row panels of the group, so that its right factor is read from outer
 caches only once. A product starts from the sum that it is added to; its result is kept for later
-products (`steps.py`), or is a finished unit of the result.
+products (`sums.py`), or is a finished unit of the result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tinsmith.kernels.moderate import LARGE
 from tinsmith.kernels.strassen.form import left_factors
 from tinsmith.kernels.strassen.plain import plain, zeros
 from tinsmith.kernels.strassen.shape import Shape
-from tinsmith.kernels.strassen.steps import FIELDS, Room
+from tinsmith.kernels.strassen.sums import FIELDS, Room
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
 

@@ -20,12 +20,11 @@ from typing import Any
 
 from tinsmith.records import dataclass
 
-PRODUCTS = 7  # of one level
 Grid = Sequence[Sequence[Any]]
 
 
 @dataclass(frozen=True)
-class Step:
+class Product:
     """One of the seven products, in the order in which they are computed. Two tiles, place 1 and
     place 2, keep sums between products.
 
@@ -41,10 +40,11 @@ class Step:
     add: bool = False
 
 
-STEPS = (
-    Step(False, 1), Step(True, 0, 0), Step(True, 1), Step(False, 2), Step(True, 0, 1, True),
-    Step(True, 1, 3, True), Step(True, 0, 2),
+PRODUCTS = (
+    Product(False, 1), Product(True, 0, 0), Product(True, 1), Product(False, 2),
+    Product(True, 0, 1, True), Product(True, 1, 3, True), Product(True, 0, 2),
 )  # fmt: skip
+"""Those of one level."""
 
 
 def left_factors(a: Grid) -> Iterator[Any]:

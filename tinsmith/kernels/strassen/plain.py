@@ -91,8 +91,8 @@ def _block(b: Builder, level: int, k: Val, n: Val) -> list[tuple[Val, Val | None
         more = summed.ne(0)
         both: list[tuple[Val, Val | None]] = []
         for factor, present in found:
-            both.append((factor * PRODUCTS + first, present))
+            both.append((factor * len(PRODUCTS) + first, present))
             condition = more if present is None else present & more
-            both.append((factor * PRODUCTS + summed * 3, condition))
+            both.append((factor * len(PRODUCTS) + summed * 3, condition))
         found = both
     return found

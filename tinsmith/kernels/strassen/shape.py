@@ -68,7 +68,7 @@ class Shape:
 
     @property
     def products(self) -> int:
-        return PRODUCTS**self.level
+        return len(PRODUCTS) ** self.level
 
     @property
     def depth(self) -> int:

@@ -80,12 +80,14 @@ class Phases:
 
 def axis_phases(out: int, kernel: int, stride: int, dilation: int, begin: int) -> list[AxisPhase]:
     """The phases of one axis: o reads input i at tap k where i*stride + k*dilation == o + begin."""
+    seen: dict[int, list[int]] = {}
+    for k in reversed(range(kernel)):
+        seen.setdefault((k * dilation - begin) % stride, []).append(k)
     found = []
     for at in range(min(stride, out)):
-        taps = [k for k in range(kernel) if (at + begin - k * dilation) % stride == 0]
-        taps.reverse()
+        taps = tuple(seen.get(at, ()))
         first = (at + begin - taps[0] * dilation) // stride if taps else 0
-        found.append(AxisPhase(at, -(-(out - at) // stride), tuple(taps), first))
+        found.append(AxisPhase(at, -(-(out - at) // stride), taps, first))
     return found
 
 

@@ -80,14 +80,12 @@ def conv_transposed_few(site: Site) -> Choice:
 def _pack(w: np.ndarray, few: Few, number: int) -> np.ndarray:
     """[C, outputs, *taps] as [group][part of the input channels][kind][panel][input channel][step]
     [column that sees it], of one of the ways."""
-    flat = w.reshape(-1, few.inputs, prod(w.shape[1:]))
-    panels = [
-        _weights(
-            flat, [panel[k].weights[panel[k].offsets.index(o)] for o, s in kind.steps for k in s]
-        )
-        for kind in few.tile.kinds[number]
-        for panel in kind.panels
-    ]
+    flat, kernel = w.reshape(-1, few.inputs, prod(w.shape[1:])), few.axes.geometry.kernel
+    panels = []
+    for kind in few.tile.kinds[number]:
+        for panel in kind.panels:
+            of = [column.weights(kernel) for column in panel]
+            panels.append(_weights(flat, [of[k][o] for o, seen in kind.steps for k in seen]))
     return np.concatenate(
         [
             panel[g, first : first + few.depth].reshape(-1)

@@ -23,21 +23,50 @@ MOST_PLACES, MOST_TAPS = 4, 4  # of one algorithm
 
 Terms = tuple[tuple[int, float], ...]
 """A sum of what such places hold, each times a factor."""
+Sum = tuple[tuple[Triple, float], ...]
+"""A sum of taps, each told by its place on every axis, times a factor."""
+Places = tuple[tuple[int, ...], ...]
+"""For each axis the offsets of the input at which a phase's taps are."""
 Step = tuple[Triple, tuple[int, ...]]
 """An offset of the input, and the columns of a panel that see it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What columns see that differ in their taps alone: the offsets of the input, and for each the
+    weight, as a sum of taps, told by their places among those of a column's phases."""
+
+    offsets: tuple[Triple, ...]
+    sums: tuple[Sum, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Column:
-    """One of the sums of products of a place: its offsets of the input, and for each the weight, as
-    a sum of taps."""
+    """One of the sums of products of a place, of an output channel and taps of each axis."""
 
     number: int  # of (channel, phase on the outer axes, product, phase on the last axis), flat
-    offsets: tuple[Triple, ...]
-    weights: tuple[Terms, ...]
+    seen: Seen
+    channel: int
+    taps: tuple[tuple[int, ...], ...]
+
+    @property
+    def offsets(self) -> tuple[Triple, ...]:
+        return self.seen.offsets
+
+    def weights(self, kernel: Triple) -> dict[Triple, Terms]:
+        """For each offset the weight, as a sum of the taps of all channels' kernels."""
+        (_, high, wide), (planes, rows, columns) = kernel, self.taps
+        first = self.channel * kernel[0]
+        return {
+            offset: tuple(
+                (((first + planes[z]) * high + rows[y]) * wide + columns[x], factor)
+                for (z, y, x), factor in terms
+            )
+            for offset, terms in zip(self.offsets, self.seen.sums, strict=True)
+        }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Way:
     """The columns of `algorithm.m` places of `axis` together.
 
@@ -61,7 +90,7 @@ class Way:
         return self.algorithm.products
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kind:
     """Panels of columns that see the same offsets, and so share their code; `first` columns are
     those of the kinds before, which have `weights` for each input channel."""
@@ -96,88 +125,92 @@ def way_of(axes: Axes, least: Triple, outputs: int, algorithm: Bilinear, axis: i
     """All columns, those that see the same offsets side by side; `least` is the first offset of
     each axis, which counts as 0."""
     sequences: dict[Terms, int] = {}
-    found: list[tuple[int, list[tuple[int, Triple, Terms]]]] = []
     step, count, across = algorithm.m, algorithm.products, len(axes.phases[2])
     factors = floats(algorithm.g).tolist()
     of = [[(j, c) for j, c in enumerate(row) if c] for row in floats(algorithm.bt).tolist()]
-    each = enumerate(product(range(outputs), product(*axes.phases)))
-    for k, (m, phases) in each:
-        seen = [
-            [(p.first - low + j * gap, tap) for j, tap in enumerate(p.taps)]
-            for p, gap, low in zip(phases, axes.gaps, least, strict=True)
-        ]
-        for i in range(count):
-            column: list[tuple[int, Triple, Terms]] = []
-            for offset, weights in _terms(axes.geometry.kernel, m, seen, axis, factors[i]):
+    offsets = [
+        [tuple(p.first - low + j * gap for j in range(len(p.taps))) for p in phases]
+        for phases, gap, low in zip(axes.phases, axes.gaps, least, strict=True)
+    ]
+    found: dict[Places, list[list[tuple[int, Triple, Sum]]]] = {}
+    for places in dict.fromkeys(product(*offsets)):
+        found[places] = [[] for _ in range(count)]
+        for i, rows in enumerate(found[places]):
+            for offset, weight in _terms(places, axis, factors[i]):
                 start = offset[axis]
                 inputs = [(start + j, c) for j, c in of[i]]
                 ahead = inputs[0][0] // step
                 terms = tuple((at - ahead * step, c) for at, c in inputs)
                 s = sequences.setdefault(terms, len(sequences))
                 here = triple([ahead if a == axis else o for a, o in enumerate(offset)])
-                column.append((s, here, weights))
-            found.append((k // across * count * across + i * across + k % across, column))
-    planes = len(sequences)
-    columns = [
-        Column(
-            number,
-            tuple((z * planes + s, y, x) for s, (z, y, x), _ in column),
-            tuple(w for _, _, w in column),
-        )
-        for number, column in found
-    ]
-    every = [o for _, column in found for _, o, _ in column] or [(0, 0, 0)]
+                rows.append((s, here, weight))
+    seen = {places: _seen(each, len(sequences)) for places, each in found.items()}
+    columns = []
+    every = product(range(outputs), zip(product(*axes.phases), product(*offsets), strict=True))
+    for k, (m, (phases, places)) in enumerate(every):
+        first, (z, y, x) = k // across * count * across + k % across, phases
+        taps = (z.taps, y.taps, x.taps)
+        columns += [Column(first + i * across, s, m, taps) for i, s in enumerate(seen[places])]
+    order = sorted({s.offsets for each in seen.values() for s in each})
+    rank = {id(s): order.index(s.offsets) for each in seen.values() for s in each}
+    rows = [row for each in found.values() for product in each for row in product]
     ends = [terms[-1][0] for terms in sequences]
-    spans = [o[axis] * step + ends[s] for _, column in found for s, o, _ in column]
     return Way(
         algorithm, axis, tuple(sequences),
-        tuple(sorted(columns, key=lambda c: (c.offsets, c.number))),
-        triple([max(o[a] for o in every) + 1 for a in range(3)]),
-        max(spans, default=0) + 1,
+        tuple(sorted(columns, key=lambda c: (rank[id(c.seen)], c.number))),
+        triple([max((o[a] for _, o, _ in rows), default=0) + 1 for a in range(3)]),
+        max((o[axis] * step + ends[s] for s, o, _ in rows), default=0) + 1,
     )  # fmt: skip
 
 
-def _terms(
-    kernel: Triple,
-    channel: int,
-    seen: list[list[tuple[int, int]]],
-    axis: int,
-    factors: list[float],
-) -> Iterator[tuple[Triple, Terms]]:
+def _seen(each: list[list[tuple[int, Triple, Sum]]], planes: int) -> list[Seen]:
+    """What each product of columns sees, where every plane is `planes` sequences."""
+    return [
+        Seen(
+            tuple((z * planes + s, y, x) for s, (z, y, x), _ in rows),
+            tuple(weight for _, _, weight in rows),
+        )
+        for rows in each
+    ]
+
+
+def _terms(places: Places, axis: int, factors: list[float]) -> Iterator[tuple[Triple, Sum]]:
     """What a product of a column is of: (offset of the first input, weight) for each block of
-    neighbouring taps of the axis, which have these factors. `seen` are (offset, tap) of each
-    axis."""
-    along, size = seen[axis], len(factors)
+    neighbouring taps of the axis, which have these factors. `places` are the offsets of the taps of
+    each axis."""
+    numbered = [list(enumerate(offsets)) for offsets in places]
+    along, size = numbered[axis], len(factors)
     firsts = range(len(along) % size - size if len(along) % size else 0, len(along), size)
-    blocks = [along[max(0, f) : f + size] for f in firsts]
-    others = [[[pair] for pair in pairs] for pairs in seen]
-    others[axis] = blocks
-    for places in product(*others):
-        weights = []
-        for j, inner in enumerate(places[axis]):
-            (_, a), (_, c), (_, d) = (inner if i == axis else p[0] for i, p in enumerate(places))
-            if factors[j]:
-                number = ((channel * kernel[0] + a) * kernel[1] + c) * kernel[2] + d
-                weights.append((number, factors[j]))
-        if weights:
-            yield triple([p[0][0] for p in places]), tuple(weights)
+    others = [[[pair] for pair in pairs] for pairs in numbered]
+    others[axis] = [along[max(0, f) : f + size] for f in firsts]
+    for blocks in product(*others):
+        weight = [
+            (triple([(inner if a == axis else b[0])[0] for a, b in enumerate(blocks)]), factor)
+            for inner, factor in zip(blocks[axis], factors, strict=False)
+            if factor
+        ]
+        if weight:
+            yield triple([b[0][1] for b in blocks]), tuple(weight)
 
 
 @cached(64)
 def kinds(way: Way, most: int) -> tuple[Kind, ...]:
     """The columns in panels of at most so many, which see the same planes."""
+    every = dict.fromkeys(c.seen for c in way.columns)
+    planes = {seen: frozenset(o[0] for o in seen.offsets) for seen in every}
     alike: dict[frozenset[int], list[Column]] = {}
     for c in way.columns:
-        alike.setdefault(frozenset(o[0] for o in c.offsets), []).append(c)
+        alike.setdefault(planes[c.seen], []).append(c)
+    known: dict[tuple[Seen, ...], tuple[Step, ...]] = {}
     together: dict[tuple[int, tuple[Step, ...]], list[tuple[Column, ...]]] = {}
     for columns in alike.values():
         done = 0
         for size in (size for count, size in cut(len(columns), most) for _ in range(count)):
             panel = tuple(columns[done : done + size])
-            offsets = sorted({o for c in panel for o in c.offsets})
-            seen = [tuple(k for k, c in enumerate(panel) if o in c.offsets) for o in offsets]
-            steps = tuple(zip(offsets, seen, strict=True))
-            together.setdefault((size, steps), []).append(panel)
+            seen = tuple(c.seen for c in panel)
+            if seen not in known:
+                known[seen] = _steps(seen)
+            together.setdefault((size, known[seen]), []).append(panel)
             done += size
     found: list[Kind] = []
     first = weights = 0
@@ -186,3 +219,8 @@ def kinds(way: Way, most: int) -> tuple[Kind, ...]:
         first += len(panels) * found[-1].columns
         weights += len(panels) * found[-1].products
     return tuple(found)
+
+
+def _steps(seen: tuple[Seen, ...]) -> tuple[Step, ...]:
+    offsets = sorted({o for s in seen for o in s.offsets})
+    return tuple((o, tuple(k for k, s in enumerate(seen) if o in s.offsets)) for o in offsets)

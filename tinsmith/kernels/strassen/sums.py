@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.kernels.strassen.form import STEPS, Step
+from tinsmith.kernels.strassen.form import PRODUCTS, Product
 from tinsmith.kernels.strassen.shape import Shape
 from tinsmith.records import dataclass
 
@@ -70,12 +70,12 @@ class Room:
 def table(shape: Shape) -> np.ndarray[Any, Any]:
     """One row of `FIELDS` for each product."""
     room = Room(shape)
-    outer = STEPS if shape.level == 2 else (None,)
-    found = [_row(room, high, low) for high, low in product(outer, STEPS)]
+    outer = PRODUCTS if shape.level == 2 else (None,)
+    found = [_row(room, high, low) for high, low in product(outer, PRODUCTS)]
     return np.array(found, np.int64).reshape(-1)
 
 
-def _row(room: Room, high: Step | None, low: Step) -> list[int]:
+def _row(room: Room, high: Product | None, low: Product) -> list[int]:
     start = room.place(1) if low.on else room.place(0)
     keep = room.place(low.keep) if low.keep else 0
     add = room.place(2) if low.add else room.place(0)
