@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.kernels.harness import check, from_layout, one_node, prepare, site_of
-from tests.kernels.window_cases import EPILOGUES, conv, normal
 from tests.kernels.matrix_registers import can_run, load
+from tests.kernels.window_cases import EPILOGUES, conv, normal
 from tests.machines import machine_with
 from tinsmith.codegen import matrix
 from tinsmith.codegen import target as target_module

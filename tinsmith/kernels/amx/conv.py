@@ -12,13 +12,7 @@ from tinsmith.codegen.matrix import SIDE
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel
 from tinsmith.kernels.amx.pack_left import Source
-from tinsmith.kernels.amx.pack_right import (
-    can_be_split,
-    matrix_product,
-    need_split,
-    pack,
-    packed_bytes,
-)
+from tinsmith.kernels.amx.pack_right import matrix_product, packed_weights
 from tinsmith.kernels.amx.phases import Results, Work
 from tinsmith.kernels.amx.tiling import POSITION, AmxPlan, Axis, best_plan
 from tinsmith.kernels.window.direct import lies_flat
@@ -31,19 +25,18 @@ from tinsmith.kernels.window.weights import padded_bias
 @kernel("Conv", Tier.SHAPED, dtypes="float32", isas="amx")
 def conv_amx(site: Site) -> Choice:
     """Convolution in split precision (bfloat16 hi and lo) on matrix registers."""
-    conv, row = dense_site(site), matrix_product(site)
-    geo, w = conv.geo, conv.weights
+    conv = dense_site(site)
+    geo = conv.geo
     if geo.rank == 3:
         raise Skip("there are 3 spatial axes")
     if geo.channels < SIDE:
         raise Skip(f"{geo.channels} input channels do not fill a block of {SIDE}")
-    need_split(w)
+    row = matrix_product(site, conv.weights)
     outputs = -(-geo.out_channels // SIDE)
     draft = AmxPlan(geo.batch, -(-geo.channels // SIDE) * SIDE, outputs, *_axes(geo), row=row)
     plan, seconds = best_plan(site.target, draft, geo.traffic(), site.threads)
-    size = packed_bytes(len(w), geo.channels, geo.taps, row.parts)
     packed = [
-        Packed("weights", pack, (w, row.parts), size, can_be_split),
+        packed_weights(conv.weights, row),
         Packed("bias", padded_bias, (conv.bias, outputs * SIDE)),
         Packed("taps", _taps, (plan,)),
     ]

@@ -6,15 +6,9 @@ from functools import partial
 
 from tinsmith.codegen.builder import Val
 from tinsmith.codegen.matrix import SIDE
-from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Site, Skip, Tier, kernel
+from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, kernel
 from tinsmith.kernels.amx.pack_left import Source
-from tinsmith.kernels.amx.pack_right import (
-    can_be_split,
-    matrix_product,
-    need_split,
-    pack_columns,
-    packed_bytes,
-)
+from tinsmith.kernels.amx.pack_right import matrix_product, packed_weights
 from tinsmith.kernels.amx.phases import Results, Work
 from tinsmith.kernels.amx.tiling import AmxPlan, Axis, best_plan
 from tinsmith.kernels.dot.matmul import FEW_ROWS, flat_rows, right_matrix
@@ -24,8 +18,8 @@ from tinsmith.kernels.walk import shifted, walk_of
 @kernel("MatMul", Tier.SHAPED, dtypes="float32", isas="amx")
 def matmul_amx(site: Site) -> Choice:
     """Product with a constant right operand in split precision on matrix registers."""
-    w, row = right_matrix(site), matrix_product(site)
-    need_split(w)
+    w = right_matrix(site)
+    row = matrix_product(site, w)
     k, n = w.shape
     m = flat_rows(site, n)
     if m <= FEW_ROWS:
@@ -34,12 +28,11 @@ def matmul_amx(site: Site) -> Choice:
         raise Skip(f"{k} products for a result do not fill a register's row")
     draft = AmxPlan(1, k, -(-n // SIDE), Axis(m), Axis(1), row=row)
     plan, seconds = best_plan(site.target, draft, 4.0 * m * (k + n), site.threads)
-    size = packed_bytes(n, k, 1, row.parts)
     return Choice(
         cost=seconds,
         reads=site.reads((PLAIN, None), PLAIN),
         writes=(PLAIN,),
-        packed=(Packed("weights", pack_columns, (w, row.parts), size, can_be_split),),
+        packed=(packed_weights(w, row, columns=True),),
         **Work(plan, partial(_source, k), partial(_finish, n)).fields,
     )
 

@@ -1,4 +1,4 @@
-"""Packing the left operand for matrix registers: the input, in split precision, as `AmxPlan` has it.
+"""Packing the left operand for matrix registers: the input in split precision, as `AmxPlan` says.
 
 One position of one channel block is 32 channels; its parts lie `AmxPlan.part` positions apart.
 """
@@ -6,6 +6,7 @@ One position of one channel block is 32 channels; its parts lie `AmxPlan.part` p
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from tinsmith.codegen import matrix
 from tinsmith.codegen.builder import Builder, Ptr, Val
@@ -52,7 +53,10 @@ class LeftPacker:
             def block(c: Position, channels: int) -> None:
                 first = (at + c * (2 * source.block)).fixed()
                 out = (to + c * (plan.block * DEPTH)).fixed()
-                (self._flat if source.flat else self._rows)(first, out, count, channels)
+                if source.flat:
+                    self._line(first, out, count, self._step, channels)
+                else:
+                    self._rows(first, out, count, channels)
 
             each_block(b, plan.channels, block, c0, c1)
 
@@ -66,9 +70,6 @@ class LeftPacker:
     def _step(self) -> int:
         """Elements from one position of flat rows to the next."""
         return self.source.place if self.plan.across.out > 1 else self.source.row
-
-    def _flat(self, at: Ptr, to: Ptr, count: Position, channels: int) -> None:
-        self._line(at, to, count, self._step, channels)
 
     def _rows(self, at: Ptr, to: Ptr, rows: Position, channels: int) -> None:
         b, plan, source = self.b, self.plan, self.source
@@ -116,10 +117,8 @@ def each_block(
     if full:
         with b.loop(first, full if last is None else b.minimum(last, full)) as c:
             body(c, DEPTH)
-    if rest and last is None:
-        body(full, rest)
-    elif rest:
-        with b.when(last > full):
+    if rest:
+        with nullcontext() if last is None else b.when(last > full):
             body(full, rest)
 
 

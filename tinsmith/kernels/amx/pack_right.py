@@ -20,7 +20,7 @@ from tinsmith.codegen.matrix import DEPTH, SIDE
 from tinsmith.codegen.products import MATRICES, Product, product_of
 from tinsmith.codegen.types import BF16, F32, U8
 from tinsmith.errors import CodegenError
-from tinsmith.kernels._kernel import Site, Skip
+from tinsmith.kernels._kernel import Packed, Site, Skip
 from tinsmith.kernels.amx.pack_left import each_block, load_pair
 from tinsmith.kernels.amx.tiling import POSITION, REGISTER, AmxPlan
 from tinsmith.kernels.transpose import transpose
@@ -36,15 +36,16 @@ ERROR = {"default": 2.0**-15, "strict": 2.0**-22}
 INTERLEAVED = [lane + second for lane in range(SIDE) for second in (0, SIDE)]
 
 
-def matrix_product(site: Site) -> Product:
-    """The row of the table for float32 on matrix registers, or Skip where none is exact enough."""
+def matrix_product(site: Site, w: Array | None = None) -> Product:
+    """The row of the table for float32, and constant weights, on matrix registers. Skip where none
+    is exact enough, or weights cannot be split."""
+    if w is not None and not can_be_split(w):
+        raise Skip(f"some weights are not below {LARGEST}")
     try:
         error = ERROR.get(site.precision, 0.0)
         return product_of(site.target, "float32", "float32", MATRICES, error)
     except CodegenError:
-        raise Skip(
-            f"precision is {site.precision}: split precision is right to 2^-15 only"
-        ) from None
+        raise Skip(f"precision is {site.precision}: products are right to 2^-15 only") from None
 
 
 def can_be_split(w: Array) -> bool:
@@ -52,21 +53,22 @@ def can_be_split(w: Array) -> bool:
     return bool(np.all(np.abs(w) < np.float32(LARGEST)))
 
 
-def need_split(w: Array) -> None:
-    """Raise Skip unless weights can be split."""
-    if not can_be_split(w):
-        raise Skip(f"some weights are not below {LARGEST}")
-
-
 # ---- constant weights
+
+
+def packed_weights(w: Array, row: Product, columns: bool = False) -> Packed:
+    """What a kernel packs of [outputs, channels, *taps], or with `columns` of a matrix (k, n)."""
+    outputs, channels, *taps = w.shape[::-1] if columns else w.shape
+    size = 2 * row.parts * -(-outputs // SIDE) * SIDE * -(-channels // DEPTH) * DEPTH
+    order = pack_columns if columns else pack
+    return Packed("weights", order, (w, row.parts), size * math.prod(taps), can_be_split)
 
 
 def pack(w: Array, parts: int = 2) -> Array:
     """[outputs, channels, *taps], packed. Outputs and channels that do not exist are zeros."""
-    outputs, channels, *taps = w.shape
-    size = packed_bytes(outputs, channels, math.prod(taps), parts)
-    packed, at = np.empty(size // 2, np.uint16), 0
-    for panels in registers(w):
+    found = registers(w)
+    packed, at = np.empty(parts * sum(panels.size for panels in found), np.uint16), 0
+    for panels in found:
         into = packed[at : at + parts * panels.size]
         into = into.reshape(*panels.shape[:3], parts, *panels.shape[3:])
         for i, part in enumerate(matrix.split_array(panels, parts)[::-1]):
@@ -78,11 +80,6 @@ def pack(w: Array, parts: int = 2) -> Array:
 def pack_columns(w: Array, parts: int = 2) -> Array:
     """A (k, n) matrix as `pack` has it."""
     return pack(w.T, parts)
-
-
-def packed_bytes(outputs: int, channels: int, taps: int, parts: int = 2) -> int:
-    """What `pack` gives takes."""
-    return 2 * parts * -(-outputs // SIDE) * SIDE * -(-channels // DEPTH) * DEPTH * taps
 
 
 def registers(w: Array) -> list[Array]:

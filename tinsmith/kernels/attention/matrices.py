@@ -1,8 +1,8 @@
 """Attention on matrix registers: both products in split precision (bfloat16 hi and lo).
 
 Keys and values of an item are packed once; queries, and exponentials, a block at a time, as
-positions of `kernels/amx`. For scores, outputs are keys and channels the elements of their rows; for
-results, outputs are elements of values and channels keys.
+positions of `kernels/amx`. For scores, outputs are keys, and channels the elements of their rows;
+for results, outputs are elements of values, and channels keys.
 """
 
 from __future__ import annotations
@@ -16,19 +16,11 @@ from tinsmith.codegen.matrix import CONFIGURATION, DEPTH, SIDE
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import BF16, F32, U8
 from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel
+from tinsmith.kernels.amx import tiling
 from tinsmith.kernels.amx.pack_left import pack_row, put
 from tinsmith.kernels.amx.pack_right import matrix_product, pack_columns_of, pack_rows_of
 from tinsmith.kernels.amx.sums import Operands, sums
-from tinsmith.kernels.amx.tiling import (
-    FINISHING,
-    POSITION,
-    REGISTER,
-    RESULTS,
-    SPLITTING,
-    AmxPlan,
-    Axis,
-    slots,
-)
+from tinsmith.kernels.amx.tiling import POSITION, REGISTER, RESULTS, AmxPlan, Axis
 from tinsmith.kernels.attention.blocks import Blocks, Rooms, pitch_of, softmax_time
 from tinsmith.kernels.attention.operands import extents_of, operands_of
 from tinsmith.kernels.attention.softmax import Put
@@ -147,8 +139,8 @@ def attention_amx(site: Site) -> Choice:
 def _products_time(target: Target, s: MatrixBlocks) -> float:
     """Seconds of the products and all that is packed for them, once, on one core."""
     of = s.of
-    total = -(-of.queries // SIDE) / TOGETHER * (slots(s.keyed) + slots(s.valued))
+    total = -(-of.queries // SIDE) / TOGETHER * (tiling.slots(s.keyed) + tiling.slots(s.valued))
     total += PACKING * of.keys * (s.keyed.blocks + s.valued.outputs / 2)
-    total += of.queries * (SPLITTING * s.keyed.blocks + POWERS * s.valued.blocks)
-    total += of.queries * FINISHING * s.valued.outputs
+    total += of.queries * (tiling.SPLITTING * s.keyed.blocks + POWERS * s.valued.blocks)
+    total += of.queries * tiling.FINISHING * s.valued.outputs
     return of.items * total * 2.0 * target.lanes / target.peak + target.time(0, of.nbytes)

@@ -2,8 +2,8 @@
 
 Split precision keeps a float32 as the sum of two bfloat16: a high and a low part. V is
 [position][pair of channel blocks][high, low][tile][32 channels]; U[position] is what
-`amx.pack_right.pack` makes of the weights of one tap. `choose.GROWTH` bounds how much the transforms
-amplify the error of the parts.
+`amx.pack_right.pack` makes of the weights of one tap. `choose.GROWTH` bounds how much the
+transforms amplify the error of the parts.
 """
 
 from __future__ import annotations
