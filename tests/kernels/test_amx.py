@@ -15,13 +15,14 @@ from tests.machines import machine_with
 from tinsmith.codegen import matrix
 from tinsmith.codegen import target as target_module
 from tinsmith.codegen.builder import Module
+from tinsmith.codegen.products import PRODUCTS as TABLE
 from tinsmith.codegen.target import ISAS, level, runnable
 from tinsmith.codegen.types import BF16, F32, PTR
 from tinsmith.errors import TargetError
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.amx import conv as conv_module
 from tinsmith.kernels.amx import matmul as matmul_module
-from tinsmith.kernels.amx.pack_right import can_be_split, pack
+from tinsmith.kernels.amx.pack_right import can_be_split, matrix_product, pack
 from tinsmith.kernels.amx.tiling import AmxPlan, Axis, best_plan, cost
 from tinsmith.kernels.trace import make_site
 
@@ -179,6 +180,37 @@ def test_what_is_split_is_the_sum_of_its_parts():
     for both in (matrix.split_array(x), (high, low)):
         parts = [(h.astype(np.uint32) << 16).view(np.float32).astype(np.float64) for h in both]
         assert np.max(np.abs(sum(parts) - x) / np.abs(x)) <= 2.0**-17
+
+
+ROWS = {
+    "one part": (((0, 0),), 2e-2),
+    "two parts": (((0, 1), (0, 0), (1, 0)), 2e-5),
+    "two parts, all products": (((1, 1), (0, 1), (1, 0), (0, 0)), 2e-5),
+    "three parts": (((0, 2), (2, 0), (1, 1), (0, 1), (1, 0), (0, 0)), 1e-6),
+}
+"""Rows of the table for matrix registers: terms, and the largest error of what they sum up."""
+
+
+@needs
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_the_table_of_products(name, monkeypatch):
+    terms, error = ROWS[name]
+    row = replace(TABLE["split"], name=name, terms=terms, error=0.0, rate=9.0)
+    monkeypatch.setitem(TABLE, name, row)
+    node = one_node("MatMul", PRODUCTS["deep"], {}, (1,))
+    assert matrix_product(site_of(node, level("amx"), "strict")) is row
+    known = {"target": "amx", "rtol": error, "precision": "strict"}
+    check("MatMul", PRODUCTS["deep"], kernel="matmul_amx", consts=(1,), **known)
+    arrays, attrs = SHAPES["dilation and stride"]
+    check("Conv", arrays, attrs, kernel="conv_amx", consts=(1, 2), **known)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 4])
+def test_arrays_are_split_to_all_their_bits(parts):
+    x = normal(100, 200)
+    found = [(p.astype(np.uint32) << 16).view(np.float32) for p in matrix.split_array(x, parts)]
+    rest = np.abs(np.sum(found, axis=0, dtype=np.float64) - x) / np.abs(x)
+    assert rest.max() <= (0 if parts > 2 else 2.0 ** -(9 * parts - 1))
 
 
 def test_weights_lie_in_the_order_of_registers():
