@@ -72,19 +72,21 @@ _CALLS = {name: ctypes.CFUNCTYPE(None, *types)(f) for name, (f, _, *types) in _D
 
 
 def emulated(text: str) -> str:
-    """The text with functions for intrinsics."""
+    """The text with functions for the intrinsics of matrix registers and bfloat16."""
 
     def instead(found: re.Match[str]) -> str:
         name = found[1]
         if name.startswith("avx512bf16"):
-            return _CONVERT.replace("NAME", "llvm.x86." + name)
+            return _CONVERT.replace("NAME", "emulated." + name)
+        if name not in _DONE:
+            return found[0]
         address = ctypes.cast(_CALLS[name], ctypes.c_void_p).value
         _, args, *_ = _DONE[name]
         call = f"call void inttoptr (i64 {address} to ptr)({args})"
-        return f"define internal void @llvm.x86.{name}({args}) {{\n  {call}\n  ret void\n}}"
+        return f"define internal void @emulated.{name}({args}) {{\n  {call}\n  ret void\n}}"
 
     text = re.sub(r"declare [^@\n]*@llvm\.x86\.([\w.]+)\([^\n]*\)", instead, text)
-    return text.replace("@llvm.x86.", "@emulated.")
+    return re.sub(rf"@llvm\.x86\.(?={'|'.join(_DONE)}|avx512bf16)", "@emulated.", text)
 
 
 def can_run() -> bool:
@@ -96,5 +98,5 @@ def load(codes: Mapping[str, str], target: Target) -> Any:
     """`load_library`, on any machine with vectors."""
     if target.isa != "amx" or runnable(target):
         return load_library(codes, target)
-    host = level("avx2")
+    host = level("avx512" if runnable(level("avx512")) else "avx2")
     return load_library({name: emulated(text) for name, text in codes.items()}, host)

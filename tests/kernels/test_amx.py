@@ -9,23 +9,26 @@ import numpy as np
 import pytest
 
 from tests.kernels.harness import check, from_layout, one_node, prepare, site_of
+from tests.kernels.matrix_registers import can_run, load
 from tests.kernels.window_cases import EPILOGUES, conv, normal
 from tests.machines import machine_with
 from tinsmith.codegen import matrix
 from tinsmith.codegen import target as target_module
 from tinsmith.codegen.builder import Module
-from tinsmith.codegen.library import load_library
+from tinsmith.codegen.products import PRODUCTS as TABLE
 from tinsmith.codegen.target import ISAS, level, runnable
 from tinsmith.codegen.types import BF16, F32, PTR
 from tinsmith.errors import TargetError
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.amx import conv as conv_module
 from tinsmith.kernels.amx import matmul as matmul_module
-from tinsmith.kernels.amx.plan import Axis, Plan, best_plan, cost
-from tinsmith.kernels.amx.weights import can_be_split, halves, pack
+from tinsmith.kernels.amx.pack_right import can_be_split, matrix_product, pack
+from tinsmith.kernels.amx.tiling import AmxPlan, Axis, best_plan, cost
 from tinsmith.kernels.trace import make_site
 
-needs = pytest.mark.skipif(not runnable(level("amx")), reason="no amx here")
+needs = pytest.mark.skipif(not can_run(), reason="no vectors here")
+needs_tables = pytest.mark.skipif(not runnable(level("avx512")), reason="no avx512 here")
+"""Of what looks functions up in tables in registers, by instructions of AVX-512."""
 PAD = (1, 1, 1, 1)
 
 SHAPES = {
@@ -64,8 +67,8 @@ CUTS = {
     "one band": {},
     "three bands": {"bands": 3},
     "rows": {"bands": 1000},
-    "split first": {"whole": True},
-    "split first, parts": {"whole": True, "parts": 3},
+    "packed first": {"whole": True},
+    "packed first, shares": {"whole": True, "shares": 3},
 }
 
 
@@ -79,8 +82,8 @@ def cut(request, monkeypatch):
         rows = draft.down.out
         if "bands" in change:
             change["bands"] = min(change["bands"], rows)
-        if "parts" in change:
-            change["parts"] = max(1, min(change["parts"], draft.registers(rows)))
+        if "shares" in change:
+            change["shares"] = max(1, min(change["shares"], draft.registers(rows)))
         plan = replace(draft, **change)
         return plan, cost(target, plan, nbytes, threads)
 
@@ -105,7 +108,7 @@ def test_products(name, cut):
     check("MatMul", PRODUCTS[name], kernel="matmul_amx", target="amx", consts=(1,), rtol=2e-5)
 
 
-@needs
+@needs_tables
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("kernel", [1, 3])
 @pytest.mark.parametrize("name", EPILOGUES)
@@ -117,7 +120,7 @@ def test_epilogues_of_convolutions(name, kernel, threads):
     )  # fmt: skip
 
 
-@needs
+@needs_tables
 @pytest.mark.parametrize("n", [32, 37])
 def test_epilogues_of_products(n):
     for extra in (normal(1, n), normal(3, 1, n), normal(3, 9, 1), normal(3, 9, n)):
@@ -130,7 +133,7 @@ def test_epilogues_of_products(n):
 @needs
 def test_endless_numbers_stay_where_they_belong(cut):
     (x, w, bias), attrs = conv(1, 40, 32, (6, 7), (3, 3), pad=PAD)
-    w = np.round(w * 4) / 4  # zeros, and numbers without low halves
+    w = np.round(w * 4) / 4  # zeros, and numbers whose lo is 0
     x[0, 3, 2, 2], x[0, 17, 5, 0], x[0, 35, 0, 6] = np.inf, np.nan, -np.inf
     node = one_node("Conv", [x, w, bias], attrs, (1, 2))
     (want,) = node.op.evaluate((x, w, bias), node.attrs)
@@ -157,7 +160,7 @@ def test_endless_numbers_in_products(cut):
 
 
 @needs
-def test_what_is_split_is_the_sum_of_its_halves():
+def test_what_is_split_is_the_sum_of_its_parts():
     draws = np.random.default_rng(0)
     x = draws.standard_normal((64, 32)).astype(np.float32)
     x *= np.float32(2.0) ** draws.integers(-60, 60, x.shape).astype(np.float32)
@@ -167,22 +170,53 @@ def test_what_is_split_is_the_sum_of_its_halves():
     b = module.function("split", [("x", PTR), ("high", PTR), ("low", PTR)])
     source, outs = b.pointer("x", F32), [b.pointer(n, BF16) for n in ("high", "low")]
     with b.loop(0, 64) as i:
-        parts = matrix.halve(b, *((source + i * 32 + k).load(16) for k in (0, 16)))
-        for out, part in zip(outs, parts, strict=True):
+        found = matrix.split(b, *((source + i * 32 + k).load(16) for k in (0, 16)))
+        for out, part in zip(outs, found, strict=True):
             (out + i * 32).store(part)
     b.ret()
-    loaded = load_library({"split": module.text()}, target)
+    loaded = load({"split": module.text()}, target)
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(loaded.address("split"))
     function(*(a.ctypes.data for a in (x, high, low)))
-    for both in (halves(x), (high, low)):
+    for both in (matrix.split_array(x), (high, low)):
         parts = [(h.astype(np.uint32) << 16).view(np.float32).astype(np.float64) for h in both]
         assert np.max(np.abs(sum(parts) - x) / np.abs(x)) <= 2.0**-17
+
+
+ROWS = {
+    "one part": (((0, 0),), 2e-2),
+    "two parts": (((0, 1), (0, 0), (1, 0)), 2e-5),
+    "two parts, all products": (((1, 1), (0, 1), (1, 0), (0, 0)), 2e-5),
+    "three parts": (((0, 2), (2, 0), (1, 1), (0, 1), (1, 0), (0, 0)), 1e-6),
+}
+"""Rows of the table for matrix registers: terms, and the largest error of what they sum up."""
+
+
+@needs
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_the_table_of_products(name, monkeypatch):
+    terms, error = ROWS[name]
+    row = replace(TABLE["split"], name=name, terms=terms, error=0.0, rate=9.0)
+    monkeypatch.setitem(TABLE, name, row)
+    node = one_node("MatMul", PRODUCTS["deep"], {}, (1,))
+    assert matrix_product(site_of(node, level("amx"), "strict")) is row
+    known = {"target": "amx", "rtol": error, "precision": "strict"}
+    check("MatMul", PRODUCTS["deep"], kernel="matmul_amx", consts=(1,), **known)
+    arrays, attrs = SHAPES["dilation and stride"]
+    check("Conv", arrays, attrs, kernel="conv_amx", consts=(1, 2), **known)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 4])
+def test_arrays_are_split_to_all_their_bits(parts):
+    x = normal(100, 200)
+    found = [(p.astype(np.uint32) << 16).view(np.float32) for p in matrix.split_array(x, parts)]
+    rest = np.abs(np.sum(found, axis=0, dtype=np.float64) - x) / np.abs(x)
+    assert rest.max() <= (0 if parts > 2 else 2.0 ** -(9 * parts - 1))
 
 
 def test_weights_lie_in_the_order_of_registers():
     w = normal(48, 40, 2)
     packed = (pack(w).astype(np.uint32) << 16).view(np.float32)
-    size = 2 * 2 * 2 * 16 * 32  # channel blocks, taps, halves, and a register
+    size = 2 * 2 * 2 * 16 * 32  # channel blocks, taps, hi and lo, and a register
     panel = packed[: 2 * size].reshape(2, 2, 2, 2, 16, 16, 2)
     for tap, column, channel in ((0, 0, 0), (1, 3, 17), (0, 31, 39), (1, 16, 32)):
         vector, lane = divmod(column, 16)
@@ -226,20 +260,20 @@ def test_bands_fit_the_cache_and_threads_get_equal_shares():
         "amx", l2=2 << 20, l3=64 << 20, peak=170e9, l2_bandwidth=60e9, l3_bandwidth=25e9,
         dram_bandwidth=14e9,
     )  # fmt: skip
-    large = Plan(1, 256, 16, Axis(112, 3), Axis(112, 3))
+    large = AmxPlan(1, 256, 16, Axis(112, 3), Axis(112, 3))
     plan, seconds = best_plan(machine, large, 2 * 4.0 * 256 * 112 * 112, 1)
     assert 64 * plan.size < machine.l2
     assert seconds < 2.0 * 9 * 256 * 256 * 112 * 112 / machine.peak / 2
-    deep = Plan(1, 512, 32, Axis(7, 3), Axis(7, 3))
+    deep = AmxPlan(1, 512, 32, Axis(7, 3), Axis(7, 3))
     plan, _ = best_plan(machine, deep, 2 * 4.0 * 512 * 49, 2)
     assert plan.tiles % 2 == 0
-    wide = Plan(1, 1024, 64, Axis(4096), Axis(1))
+    wide = AmxPlan(1, 1024, 64, Axis(4096), Axis(1))
     plan, _ = best_plan(machine, wide, 4.0 * 4096 * 2048, 1)
     assert not plan.whole, "each panel would read all of the split input again"
-    batch = Plan(8, 512, 64, Axis(13), Axis(13))
+    batch = AmxPlan(8, 512, 64, Axis(13), Axis(13))
     plan, _ = best_plan(machine, batch, 8 * 4.0 * 1512 * 169, 1)
     assert not plan.whole, "each panel would read all images again"
-    assert [Plan(1, 512, 4, Axis(20, k), Axis(20, k)).pieces for k in (1, 3, 5)] == [3, 16, 1]
+    assert [AmxPlan(1, 512, 4, Axis(20, k), Axis(20, k)).pieces for k in (1, 3, 5)] == [3, 16, 1]
 
 
 def test_layers_are_alike_only_where_their_weights_can_be_split():
@@ -274,7 +308,7 @@ def test_the_instruction_set_is_that_of_vectors_with_more():
 @pytest.mark.parametrize("threads", [2, 3, 8])
 def test_bands_are_few_but_not_one_for_each_thread(threads):
     target = machine_with("amx", l2=2 << 20)
-    draft = Plan(1, 256, 64, Axis(56), Axis(56))
+    draft = AmxPlan(1, 256, 64, Axis(56), Axis(56))
     alone, _ = best_plan(target, draft, 1e6, 1)
     shared, seconds = best_plan(target, draft, 1e6, threads)
     assert not shared.whole and 2 * threads - 1 <= shared.bands <= 8 * threads
@@ -285,6 +319,6 @@ def test_what_takes_long_to_hand_over_is_split_where_it_is_multiplied():
     target = machine_with("amx", l2=2 << 20, l3=32 << 20, peak=170e9,
         l2_bandwidth=60e9, l3_bandwidth=25e9, dram_bandwidth=14e9,
     )  # fmt: skip
-    draft = Plan(1, 1024, 16, Axis(14), Axis(14))
+    draft = AmxPlan(1, 1024, 16, Axis(14), Axis(14))
     assert best_plan(target, draft, 1e6, 1)[0].tiles == 1
     assert not best_plan(target, draft, 1e6, 2)[0].whole

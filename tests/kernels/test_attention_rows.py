@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.kernels.harness import check, levels, one_node, prepare
 from tests.kernels.matrix_registers import can_run
+from tinsmith.codegen.products import PRODUCTS
 from tinsmith.codegen.target import host, level
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.attention.tables import Book, row_map
@@ -97,6 +100,15 @@ def test_shapes_on_matrix_registers(shape, target):
 def test_several_parts_of_an_item_on_matrix_registers(threads, target):
     choice = run(*operands(1, 2, 197, 130, 64, 64), target, threads=threads)
     assert choice.phases[0].tiles > 2
+
+
+@pytest.mark.parametrize("target", [AMX])
+def test_split_precision_of_three_parts(target, monkeypatch):
+    """A row of the table of products that is exact enough for strict precision."""
+    terms = ((0, 2), (2, 0), (1, 1), (0, 1), (1, 0), (0, 0))
+    row = replace(PRODUCTS["split"], name="three", terms=terms, error=2.0**-22)
+    monkeypatch.setitem(PRODUCTS, "three", row)
+    run(*operands(1, 2, 50, 70, 40, 48), target, precision="strict", rtol=1e-6)
 
 
 @pytest.mark.parametrize("width, precision", [(15, "default"), (64, "strict")])

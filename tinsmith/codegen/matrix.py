@@ -1,26 +1,35 @@
-"""Matrix registers (AMX): sixteen rows of 64 bytes; products of bfloat16 are added to them.
+"""Matrix registers (AMX): their instructions, and float32 as sums of bfloat16.
 
-`multiply(b, c, a, w)` adds the product of [16][32] bfloat16 in register a and [16][16][2] in
-register w to the float32 [16][16] in register c; w[i][n] holds elements 2 i and 2 i + 1 of column
-n. There are eight registers, named by number; no value of the builder stands for one. (Intel 64 and
-IA-32 Architectures Software Developer's Manual, volume 1, chapter 18.)
+A register has sixteen rows of 64 bytes. `multiply(b, c, a, w)` adds the product of [16][32]
+bfloat16 in register a and [16][16][2] in register w to the float32 [16][16] in register c; w[i][n]
+holds elements 2 i and 2 i + 1 of column n. There are eight registers, named by number; no value of
+the builder stands for one. (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1,
+chapter 18.)
+
+Split precision keeps a float32 as the sum of `parts` bfloat16, each the nearest to what those
+before leave: of two, hi + lo is right to a relative error of 2^-17 (G. Henry, P. T. P. Tang,
+A. Heinecke, 2019, arXiv:1904.06376).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import BF16, U8
+
+Array = np.ndarray[Any, Any]
 
 REGISTERS = 8  # matrix registers of a core
 SIDE = 16  # rows of a register, and float32 in a row
 DEPTH = 32  # bfloat16 in a row
 CONFIGURATION = 64  # bytes that configure the registers
 LARGEST = 3.3961774e38  # the nearest bfloat16 of larger numbers is infinite
-
-_IMMEDIATE = "i8 immarg"
+STRETCH = 1 << 14  # elements of an array that are split at a time: caches hold them
 
 
 @contextmanager
@@ -36,41 +45,63 @@ def matrices(b: Builder, room: Ptr) -> Iterator[None]:
 
 
 def clear(b: Builder, register: int) -> None:
-    b.intrinsic("llvm.x86.tilezero", None, text=f"i8 {register}", params=_IMMEDIATE)
+    _on(b, "tilezero", register)
 
 
 def load(b: Builder, register: int, at: Ptr, stride: int) -> None:
     """Load sixteen rows of 64 bytes, `stride` bytes apart."""
-    _move(b, "llvm.x86.tileloadd64", register, at, stride)
+    _on(b, "tileloadd64", register, text=f", ptr {at.address}, i64 {stride}", params=", ptr, i64")
 
 
 def store(b: Builder, register: int, at: Ptr, stride: int) -> None:
-    _move(b, "llvm.x86.tilestored64", register, at, stride)
-
-
-def _move(b: Builder, name: str, register: int, at: Ptr, stride: int) -> None:
-    text = f"i8 {register}, ptr {at.address}, i64 {stride}"
-    b.intrinsic(name, None, text=text, params=f"{_IMMEDIATE}, ptr, i64")
+    """Store what `load` loads."""
+    _on(b, "tilestored64", register, text=f", ptr {at.address}, i64 {stride}", params=", ptr, i64")
 
 
 def multiply(b: Builder, c: int, a: int, w: int) -> None:
-    text = ", ".join(f"i8 {register}" for register in (c, a, w))
-    b.intrinsic("llvm.x86.tdpbf16ps", None, text=text, params=", ".join([_IMMEDIATE] * 3))
+    """Add the product of registers a and w to register c."""
+    _on(b, "tdpbf16ps", c, a, w)
 
 
-def halve(b: Builder, x: Val, y: Val, endless: bool = True) -> tuple[Val, Val]:
-    """Split two vectors of 16 float32 into 32 bfloat16 `high` and 32 `low` parts; their sum is
-    right to a relative error of 2^-17 (G. Henry, P. T. P. Tang, A. Heinecke, 2019,
-    arXiv:1904.06376).
+def _on(b: Builder, name: str, *registers: int, text: str = "", params: str = "") -> None:
+    """An instruction on registers, and on what `text` names."""
+    numbers = ", ".join(f"i8 {register}" for register in registers)
+    kinds = ", ".join(["i8 immarg"] * len(registers))
+    b.intrinsic(f"llvm.x86.{name}", None, text=numbers + text, params=kinds + params)
 
-    With `endless`, numbers that are infinite, too large or NaN go into `low` alone: they then meet
-    `high` of the other matrix once, and never its `low`, whose zeros would make NaN of infinities.
-    Without it they give NaN.
+
+def split(b: Builder, x: Val, y: Val, parts: int = 2, endless: bool = True) -> list[Val]:
+    """Two vectors of 16 float32 in split precision: `parts` vectors of 32 bfloat16, hi first.
+
+    With `endless`, numbers that are infinite, too large or NaN go into the last part alone: they
+    then meet the first part of the other operand once, and never a later one, whose zeros would
+    make NaN of infinities. Without it they give NaN.
     """
-    both = [(v.abs() < LARGEST).select(v, 0.0) if endless else v for v in (x, y)]
-    high = _join(b, *both)
-    parts = [high.shuffle(None, range(at, at + SIDE)).to("f32") for at in (0, SIDE)]
-    return high, _join(b, *(v - part for v, part in zip((x, y), parts, strict=True)))
+    rest, found = [x, y], []
+    for more in range(parts)[::-1]:
+        kept = rest
+        if more and endless:
+            kept = [(v.abs() < LARGEST).select(v, 0.0) for v in rest]
+        found.append(_join(b, *kept))
+        if more:
+            wide = [found[-1].shuffle(None, range(at, at + SIDE)).to("f32") for at in (0, SIDE)]
+            rest = [v - w for v, w in zip(rest, wide, strict=True)]
+    return found
+
+
+def split_array(x: Array, parts: int = 2) -> list[Array]:
+    """The bits of the parts of every element of a float32 array, which must be finite."""
+    flat, half = x.reshape(-1), np.uint32(0x8000)
+    found = [np.empty(flat.shape, np.uint16) for _ in range(parts)]
+    for at in range(0, flat.size, STRETCH):
+        rest = flat[at : at + STRETCH]
+        for part in found:
+            near = rest.view(np.uint32) + half
+            np.right_shift(near, 16, out=part[at : at + STRETCH], casting="unsafe")
+            if part is not found[-1]:
+                near &= np.uint32(0xFFFF0000)
+                rest = rest - near.view(np.float32)
+    return [part.reshape(x.shape) for part in found]
 
 
 def _join(b: Builder, x: Val, y: Val) -> Val:

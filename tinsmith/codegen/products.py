@@ -1,13 +1,19 @@
-"""What a machine adds to sums of products at a time: a table with a row for each way.
+"""The ways to multiply that machines have: a table with a row for each.
 
 Everything heavy is `acc[i][j] += a[i][k..k+g] . b[k..k+g][j]`. A row says which element types both
 operands have when they are packed, how many elements of k a lane of 32 bits holds (the group g, 1
 for float32), in what the sums are kept, the instructions of one step, and what these need of a
-machine. Skeletons (tiles, panels, threads, prefetches, epilogues) count k in lanes, and are written
-once for all rows.
+machine. Skeletons (tiles, panels, threads, prefetches, epilogues) are written once for all rows of
+a unit: for vectors, whose tiles are as many registers as the skeleton likes
+(`kernels/dot/skeleton.py`), and for matrix registers, each a tile of fixed size
+(`kernels/amx/sums.py`).
 
 Packed, a row of `a` has its elements in the order of k; `b` has [k / g][column][g]. Whatever lies
 beyond the end of k is 0 in one of them.
+
+Split precision: a row may keep each operand as a sum of several parts (`codegen/matrix.py`). A
+product is then the sum of some products of parts, which the row lists: of two parts, hi and lo,
+hi lo + hi hi + lo hi, where lo lo is left out.
 
 Bytes: sums of (a - a_zero) (b - b_zero). A row whose elements are wider than bytes has zero points
 taken off when operands are packed (`centred`). Of the others `a` is unsigned and `b` signed:
@@ -23,15 +29,18 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.codegen import matrix
 from tinsmith.codegen.target import Target
-from tinsmith.codegen.types import F32, I32, Ty
+from tinsmith.codegen.types import BF16, F32, I32, Ty
 from tinsmith.codegen.values import Val
 from tinsmith.errors import CodegenError
 from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
-Step = Callable[[Val, Val, Val], Val]
-"""(sums, a lane of `a` in all lanes, a lane of `b` for each sum) -> sums."""
+Step = Callable[..., Any]
+"""Of vectors: (sums, a lane of `a` in all lanes, a lane of `b` for each sum) -> sums. Of matrix
+registers: (builder, register of sums, of `a`, of `b`), by their numbers."""
+VECTORS, MATRICES = "vectors", "matrix registers"
 
 BITS = 32  # of a lane
 MANY = 32  # registers
@@ -46,7 +55,10 @@ class Product:
     takes   element types of both operands in a model
     left, right   element types of packed operands; `lane` is what a group of them is loaded as
     rate    how many times the operations of float32 multiply-adds it does in the same time,
-            additions of a step included
+            additions of a step included, and of all `terms`
+    unit    VECTORS or MATRICES: which skeletons are written for its step
+    terms   which part of `a` is multiplied by which part of `b`, in order; part 0 is hi
+    error   of a product, relative to it, beyond what sums in `sums` round
     """
 
     name: str
@@ -58,6 +70,14 @@ class Product:
     step: Step
     rate: float = 1.0
     needs: Callable[[Target], bool] = lambda target: True
+    unit: str = VECTORS
+    terms: tuple[tuple[int, int], ...] = ((0, 0),)
+    error: float = 0.0
+
+    @property
+    def parts(self) -> int:
+        """How many numbers each element of an operand is the sum of."""
+        return 1 + max(part for term in self.terms for part in term)
 
     @property
     def group(self) -> int:
@@ -154,19 +174,29 @@ PRODUCTS: dict[str, Product] = {
                needs=lambda target: target.vectors in WHOLE),
         Product("vpdpbusd", _BYTES, U8, I8, I32, I32, multiply_bytes, rate=4.0,
                 needs=lambda target: target.has_byte_products),
+        Product("split", frozenset({("float32", "float32")}), BF16, BF16, F32, F32, matrix.multiply,
+                rate=8 / 3, needs=lambda target: target.has_matrices, unit=MATRICES,
+                terms=((0, 1), (0, 0), (1, 0)), error=2.0**-15),
     )
 }  # fmt: skip
 """By name. Rates are measured on Zen 4 by `python -m benchmarks.peak --products`; that of vpdpbusd
-is what Zen 4 and Intel's processors are documented to do."""
+is what Zen 4 and Intel's processors are documented to do. That of split: 64 issue slots (half a
+cycle each) for every product of registers, which take 35 to 45 where a core has its matrix unit to
+itself, and two to three times as long where another thread of the core is busy; in between lies
+what is right more often than not."""
 
 FLOAT32 = PRODUCTS["float32"]
 
 
-def product_of(target: Target, left: str, right: str) -> Product:
-    """The fastest row of a machine for operands of these element types, by their names in numpy."""
-    rows = [p for p in PRODUCTS.values() if (left, right) in p.takes and p.needs(target)]
+def product_of(
+    target: Target, left: str, right: str, unit: str = VECTORS, error: float = 0.0
+) -> Product:
+    """The fastest row of a machine's unit for operands of these element types, by their names in
+    numpy, whose products are no less exact than `error`."""
+    fitting = [p for p in PRODUCTS.values() if p.unit == unit and p.error <= error]
+    rows = [p for p in fitting if (left, right) in p.takes and p.needs(target)]
     if not rows:
-        raise CodegenError(f"there are no products of {left} and {right} on {target.isa}")
+        raise CodegenError(f"{target.isa} has no products of {left} and {right} in {unit}")
     return max(rows, key=lambda p: p.rate)
 
 

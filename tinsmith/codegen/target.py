@@ -80,6 +80,7 @@ class Target:
     has_rounding: bool
     vectors: str  # the instruction set whose vector instructions it has
     has_byte_products: bool
+    has_matrices: bool
     # The rates below choose kernels. They come from the table of `cores`.
     peak: float  # fp32 flop/s of one core
     l2_bandwidth: float  # bytes/s of one core
@@ -268,7 +269,7 @@ def _make(isa: Isa) -> Target:
         isa=isa.name, triple=_triple(isa.arch, native), cpu=isa.cpu, features=isa.features,
         lanes=isa.lanes, registers=isa.registers, has_fma=isa.fma, has_masks=isa.masks,
         has_rounding=isa.rounding, vectors=isa.vectors or isa.name,
-        has_byte_products=isa.byte_products,
+        has_byte_products=isa.byte_products, has_matrices=isa.matrices,
         **rates_of(core, isa.core, isa.lanes, isa.fma)._asdict(),
     )  # fmt: skip
     if not native:

@@ -1,1 +1,1 @@
-"""Convolutions and products on matrix registers: float32 as the sum of two bfloat16."""
+"""Convolutions and products in split precision on matrix registers."""

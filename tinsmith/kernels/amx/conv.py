@@ -11,10 +11,10 @@ from tinsmith.codegen.builder import Val
 from tinsmith.codegen.matrix import SIDE
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel
-from tinsmith.kernels.amx.emit import Results, Work, each_position
-from tinsmith.kernels.amx.plan import POSITION, Axis, Plan, best_plan
-from tinsmith.kernels.amx.split import Source
-from tinsmith.kernels.amx.weights import can_be_split, need_halves, pack, packed_bytes
+from tinsmith.kernels.amx.pack_left import Source
+from tinsmith.kernels.amx.pack_right import matrix_product, packed_weights
+from tinsmith.kernels.amx.phases import Results, Work
+from tinsmith.kernels.amx.tiling import POSITION, AmxPlan, Axis, best_plan
 from tinsmith.kernels.window.direct import lies_flat
 from tinsmith.kernels.window.geometry import Geometry, image_of
 from tinsmith.kernels.window.site import dense_site
@@ -24,32 +24,24 @@ from tinsmith.kernels.window.weights import padded_bias
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32", isas="amx", numbers=True)
 def conv_amx(site: Site) -> Choice:
-    """Convolution by products of bfloat16 halves on matrix registers."""
+    """Convolution in split precision (bfloat16 hi and lo) on matrix registers."""
     conv = dense_site(site)
-    geo, w = conv.geo, conv.weights
+    geo = conv.geo
     if geo.rank == 3:
         raise Skip("there are 3 spatial axes")
     if geo.channels < SIDE:
         raise Skip(f"{geo.channels} input channels do not fill a block of {SIDE}")
-    need_halves(site, w)
+    row = matrix_product(site, conv.weights)
     outputs = -(-geo.out_channels // SIDE)
-    draft = Plan(geo.batch, -(-geo.channels // SIDE) * SIDE, outputs, *_axes(geo))
-    size = packed_bytes(len(w), geo.channels, geo.taps)
+    draft = AmxPlan(geo.batch, -(-geo.channels // SIDE) * SIDE, outputs, *_axes(geo), row=row)
     plan, seconds = best_plan(site.target, draft, geo.traffic(), site.threads)
+    packed = [
+        packed_weights(conv.weights, row),
+        Packed("bias", padded_bias, (conv.bias, outputs * SIDE)),
+        Packed("taps", _taps, (plan,)),
+    ]
     work = Work(plan, partial(_source, geo), partial(_finish, geo, plan))
-    return conv.choice(
-        seconds,
-        work.phases,
-        [
-            Packed("weights", pack, (w,), size, can_be_split),
-            Packed("bias", padded_bias, (conv.bias, outputs * SIDE)),
-            Packed("taps", _taps, (plan,)),
-        ],
-        workspace=work.workspace,
-        scratch=work.scratch,
-        by_channels=plan.by_channels,
-        detail=str(plan),
-    )
+    return conv.choice(seconds, packed=packed, **work.fields)
 
 
 def _axes(geo: Geometry) -> tuple[Axis, Axis]:
@@ -57,7 +49,7 @@ def _axes(geo: Geometry) -> tuple[Axis, Axis]:
     return both[1], both[2]
 
 
-def _taps(plan: Plan) -> np.ndarray[Any, Any]:
+def _taps(plan: AmxPlan) -> np.ndarray[Any, Any]:
     """Bytes from a result's own position to what each tap reads."""
     pairs = np.ndindex(plan.down.kernel, plan.across.kernel)
     return np.array([plan.offset(i, j) * POSITION for i, j in pairs], np.int64)
@@ -69,7 +61,7 @@ def _source(geo: Geometry, em: Emit) -> Source:
     return Source(corner, image.batch, image.plane, *image.step[1:], lies_flat(em, geo))
 
 
-def _finish(geo: Geometry, plan: Plan, em: Emit, results: Results) -> None:
+def _finish(geo: Geometry, plan: AmxPlan, em: Emit, results: Results) -> None:
     b = em.b
     bias = (em.packed[1].cast(F32) + results.vector * SIDE).load(SIDE)
     sink = Sink(em, geo).at(results.image, results.vector, 0, results.row)
@@ -77,12 +69,11 @@ def _finish(geo: Geometry, plan: Plan, em: Emit, results: Results) -> None:
     def stretch(row: Val, first: Val, last: Val, start: Val) -> None:
         """Positions [first, last), which are the places of a row from `start` on."""
 
-        def one(i: Any, k: int) -> None:
-            sums = (results.sums + (i - results.first) * SIDE + k * SIDE).load(SIDE)
+        def one(i: Val, k: int, sums: Val) -> None:
             place = sink.at(0, 0, 0, row, i - start)
             place.put(sums + bias, 0, 0, 0, 0, k)
 
-        each_position(b, first, last, one)
+        results.each(b, first, last, one)
 
     if lies_flat(em, geo):
         stretch(b.index(0), results.first, results.last, b.index(0))

@@ -1,8 +1,8 @@
-"""The second step: sums of products in matrix registers.
+"""Sums of products in matrix registers: the microkernel of everything in `kernels/amx`.
 
-A register of positions by two of outputs takes six products for six registers that are loaded. Two
-of positions would take twelve for eight, but are slower where the core's other thread is busy: see
-"What costs days" in docs/kernels.md.
+A register of positions is multiplied by two of outputs: in split precision that takes six products
+for six registers that are loaded. Two of positions would take twelve for eight, but are slower
+where the core's other thread is busy: see "What costs days" in docs/kernels.md.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from collections.abc import Callable
 
 from tinsmith.codegen import matrix
 from tinsmith.codegen.builder import Builder, Ptr, Val
-from tinsmith.codegen.matrix import SIDE
 from tinsmith.codegen.types import I64
-from tinsmith.kernels.amx.plan import POSITION, Plan
+from tinsmith.kernels.amx.tiling import POSITION, REGISTER, AmxPlan
 from tinsmith.records import dataclass
 
-REGISTER = SIDE * POSITION  # bytes
 MIDDLE = 2  # the second-level cache
 POSITIONS, WEIGHTS = 2, 3  # the first registers of either; results are from 0 on
 
@@ -30,23 +28,41 @@ class Ahead:
     lines: int
 
 
-def ahead_of(plan: Plan, number: Val, count: int, wide: int) -> Ahead:
+@dataclass(frozen=True)
+class Operands:
+    """What a register of positions is multiplied by, and where the sums go; pointers are to bytes.
+
+    x, w   the packed positions, and the packed panel
+    to     the sums: those of each vector of outputs `apart` bytes from those of the one before,
+           those of each position `stride` bytes
+    taps   what each tap adds to x, in bytes, where there are several
+    ahead  what is prefetched
+    meanwhile   emits what else is done while the first channel block is multiplied
+    """
+
+    x: Ptr
+    w: Ptr
+    to: Ptr
+    apart: int
+    stride: int = POSITION
+    taps: Ptr | None = None
+    ahead: Ahead | None = None
+    meanwhile: Callable[[], None] | None = None
+
+
+def ahead_of(plan: AmxPlan, number: Val, count: int, wide: int) -> Ahead:
     """What register `number` of `count` prefetches of the panel that follows one of `wide`
     vectors."""
-    lines = -(-2 * wide * SIDE // count)
+    parts = plan.row.parts
+    lines = -(-parts * wide * REGISTER // POSITION // count)
     return Ahead(number * (lines * POSITION) + plan.panel_bytes // 2 * wide, lines)
 
 
-def sums(
-    b: Builder, plan: Plan, piece: Val, x: Ptr, w: Ptr, taps: Ptr | None, to: Ptr, apart: int,
-    wide: int, meanwhile: Callable[[], None] | None, ahead: Ahead | None, stride: int = POSITION,
-) -> None:  # fmt: skip
-    """A piece of the sums of a register of positions, at `x`, and `wide` vectors of outputs, which
-    go to `to`, `apart` bytes apart, `stride` bytes from one position to the next, and are added to
-    what is there but for the first piece. `meanwhile` is what else is done while the first channel
-    block is multiplied. All pointers are to bytes, but `taps`, which holds what each tap adds to x,
-    where there are several."""
-    step, begin, end = 2 * wide * REGISTER, b.index(0), b.index(plan.blocks)
+def sums(b: Builder, plan: AmxPlan, piece: Val | int, wide: int, of: Operands) -> None:
+    """The sums of a register of positions and `wide` vectors of outputs over one piece of the
+    channel blocks (`AmxPlan.pieces`): the first begins with 0, others with what is at `of.to`."""
+    row, x, w, begin, end = plan.row, of.x, of.w, b.index(0), b.index(plan.blocks)
+    step = row.parts * wide * REGISTER
 
     def clear() -> None:
         for o in range(wide):
@@ -54,11 +70,12 @@ def sums(
 
     def load() -> None:
         for o in range(wide):
-            matrix.load(b, o, to + o * apart, stride)
+            matrix.load(b, o, of.to + o * of.apart, of.stride)
 
     if plan.pieces == 1:
         clear()
     else:
+        piece = b.index(piece)
         b.choose(piece.eq(0), clear, load)
         begin = b.index(piece * plan.blocks // plan.pieces)
         end = b.index((piece + 1) * plan.blocks // plan.pieces)
@@ -66,39 +83,33 @@ def sums(
         w = (w + begin * (plan.taps * step)).fixed()
 
     def tap(x: Ptr, w: Ptr) -> None:
-        matrix.load(b, POSITIONS, x, POSITION)
-        _weights(b, w, wide)
-        if ahead is not None:
-            later = (w + ahead.distance).fixed()
-            for i in range(ahead.lines):
-                (later + i * POSITION).prefetch(locality=MIDDLE)
-        _multiply(b, wide)
-        _weights(b, w + wide * REGISTER, wide)
-        _multiply(b, wide)
-        matrix.load(b, POSITIONS, x + plan.low * POSITION, POSITION)
-        _multiply(b, wide)
+        held = (-1, -1)
+        for i, (left, right) in enumerate(row.terms):
+            if left != held[0]:
+                matrix.load(b, POSITIONS, x + left * plan.part * POSITION, POSITION)
+            if right != held[1]:
+                at = w + (row.parts - 1 - right) * wide * REGISTER
+                for o in range(wide):
+                    matrix.load(b, WEIGHTS + o, at + o * REGISTER, POSITION)
+            if i == 0 and of.ahead is not None:
+                later = (w + of.ahead.distance).fixed()
+                for line in range(of.ahead.lines):
+                    (later + line * POSITION).prefetch(locality=MIDDLE)
+            for o in range(wide):
+                row.step(b, o, POSITIONS, WEIGHTS + o)
+            held = left, right
 
     with b.loop(begin, end, carry=[x.value, w.value]) as loop:
         x, w = x.of(loop.vars[0]), w.of(loop.vars[1])
-        if taps is None:
+        if of.taps is None:
             tap(x, w)
         else:
             with b.loop(0, plan.taps) as t:
-                at = (x + (taps.cast(I64) + t).load()).fixed()
+                at = (x + (of.taps.cast(I64) + t).load()).fixed()
                 tap(at, (w + t * step).fixed())
-        if meanwhile is not None:
+        if of.meanwhile is not None:
             with b.when(loop.index.eq(begin)):
-                meanwhile()
+                of.meanwhile()
         loop.next([(x + plan.block * POSITION).value, (w + plan.taps * step).value])
     for o in range(wide):
-        matrix.store(b, o, to + o * apart, stride)
-
-
-def _weights(b: Builder, at: Ptr, wide: int) -> None:
-    for o in range(wide):
-        matrix.load(b, WEIGHTS + o, at + o * REGISTER, POSITION)
-
-
-def _multiply(b: Builder, wide: int) -> None:
-    for o in range(wide):
-        matrix.multiply(b, o, POSITIONS, WEIGHTS + o)
+        matrix.store(b, o, of.to + o * of.apart, of.stride)

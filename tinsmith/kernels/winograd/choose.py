@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from tinsmith.codegen.matrix import SIDE
 from tinsmith.codegen.target import Target, foreign_time, overlap
-from tinsmith.kernels.amx.plan import slots as product_slots
+from tinsmith.kernels.amx.tiling import slots as product_slots
 from tinsmith.kernels.narrow import TOGETHER, unpacking
 from tinsmith.kernels.sharing import uneven
 from tinsmith.kernels.window.geometry import Geometry

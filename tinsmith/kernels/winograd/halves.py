@@ -2,8 +2,8 @@
 
 Split precision keeps a float32 as the sum of two bfloat16: a high and a low part. V is
 [position][pair of channel blocks][high, low][tile][32 channels]; U[position] is what
-`amx.weights.pack` makes of the weights of one tap. `choose.GROWTH` bounds how much the transforms
-amplify the error of the parts.
+`amx.pack_right.pack` makes of the weights of one tap. `choose.GROWTH` bounds how much the
+transforms amplify the error of the parts.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.matrix import DEPTH, SIDE
 from tinsmith.codegen.types import BF16, F32, U8, Ty
 from tinsmith.kernels._kernel import Emit
-from tinsmith.kernels.amx.plan import POSITION
-from tinsmith.kernels.amx.sums import REGISTER, Ahead, ahead_of, sums
-from tinsmith.kernels.amx.weights import halves, registers
+from tinsmith.kernels.amx.pack_right import registers
+from tinsmith.kernels.amx.sums import Ahead, Operands, ahead_of, sums
+from tinsmith.kernels.amx.tiling import POSITION, REGISTER
 from tinsmith.kernels.winograd.fetch import Prefetch
 from tinsmith.kernels.winograd.matrices import floats
 from tinsmith.kernels.winograd.plan import Plan
@@ -42,7 +42,7 @@ def pack(w: Array, plan: Plan) -> Array:
             size = block.shape[1]
             for i in range(0, size, step):
                 u = both @ block[:, i : i + step].astype(np.float64)
-                high, low = halves(u.astype(np.float32))
+                high, low = matrix.split_array(u.astype(np.float32))
                 for half, start in ((low, at + i), (high, at + size + i)):
                     packed[:, start : start + half.shape[1]] = half
             at += 2 * size
@@ -63,7 +63,7 @@ class Splitter:
 
     def second(self, position: Val | int, v: Val) -> None:
         line = (self.at + position * self.plan.v_step).fixed()
-        high, low = matrix.halve(self.b, line.load(SIDE), v, endless=False)
+        high, low = matrix.split(self.b, line.load(SIDE), v, endless=False)
         line.cast(BF16).store(high)
         (line.cast(BF16) + self.plan.padded_tiles * DEPTH).store(low)
 
@@ -106,7 +106,8 @@ def product_stage(
                     None if prefetch is None else partial(ask, prefetch, piece, u * count + i)
                 )
                 ahead = _ahead(em, plan, i, wide)
-                sums(b, product, piece, at, w, None, out, apart, wide, fetching, ahead)
+                of = Operands(at, w, out, apart, ahead=ahead, meanwhile=fetching)
+                sums(b, product, piece, wide, of)
 
         by_width(b, plan, panel, unit)
 

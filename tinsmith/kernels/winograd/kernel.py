@@ -17,7 +17,7 @@ from tinsmith.codegen.matrix import CONFIGURATION
 from tinsmith.codegen.types import F32
 from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Skip, Tier, View, kernel
-from tinsmith.kernels.amx.weights import can_be_split, need_halves
+from tinsmith.kernels.amx.pack_right import can_be_split, matrix_product
 from tinsmith.kernels.moderate import are_moderate
 from tinsmith.kernels.narrow import EVENLY, need_words
 from tinsmith.kernels.stages import Stage, stage
@@ -81,7 +81,7 @@ def choices(site: Site, precision: str, words: bool = False, of_taps: bool = Fal
         raise Skip(why_not(geo, precision))
     need_normal(w)
     if precision == "halves":
-        need_halves(site, w)
+        matrix_product(site, w)
     if words:
         if site.target.registers < LEAST_REGISTERS:
             raise Skip(f"parts of weights do not fit in {site.target.registers} registers")

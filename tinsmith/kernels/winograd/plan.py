@@ -19,8 +19,7 @@ import functools
 
 from tinsmith.codegen.builder import Val
 from tinsmith.kernels import narrow
-from tinsmith.kernels.amx.plan import Axis
-from tinsmith.kernels.amx.plan import Plan as Product
+from tinsmith.kernels.amx.tiling import AmxPlan, Axis
 from tinsmith.kernels.layout import LINE, Halo
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.weights import ChannelBlocks
@@ -135,9 +134,9 @@ class Plan:
     channels_together: int = 0
 
     @functools.cached_property
-    def product(self) -> Product:
+    def product(self) -> AmxPlan:
         """The matrix product of one position, on matrix registers."""
-        return Product(1, self.channels.padded, self.outputs, Axis(self.tiles), Axis(1))
+        return AmxPlan(1, self.channels.padded, self.outputs, Axis(self.tiles), Axis(1))
 
     @property
     def padded_tiles(self) -> int:

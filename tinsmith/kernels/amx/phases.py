@@ -1,7 +1,8 @@
-"""The phases of a kernel on matrix registers: bands that are split and multiplied, or the whole.
+"""The phases of a kernel on matrix registers: bands are packed and multiplied, or the whole input.
 
-Matrix registers multiply by themselves for a hundred cycles a step. In the first step of a register
-of positions the results of the one before are finished, of which notes are kept in memory.
+A step of matrix registers takes a hundred cycles, in which the core can do something else: in the
+first step of a register of positions the results of the register before are finished. Which these
+are is kept as notes in memory.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from functools import partial
+from typing import Any
 
 from tinsmith.codegen import matrix
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.matrix import CONFIGURATION, SIDE
 from tinsmith.codegen.types import F32, I64, U8
 from tinsmith.kernels._kernel import Emit, Phase
-from tinsmith.kernels.amx.plan import POSITION, RESULTS, Plan
-from tinsmith.kernels.amx.split import Source, split
-from tinsmith.kernels.amx.sums import REGISTER, Ahead, ahead_of, sums
+from tinsmith.kernels.amx.pack_left import LeftPacker, Source
+from tinsmith.kernels.amx.sums import Ahead, Operands, ahead_of, sums
+from tinsmith.kernels.amx.tiling import POSITION, REGISTER, RESULTS, AmxPlan
 from tinsmith.kernels.stages import Stage, stage
 from tinsmith.kernels.walk import Position, run
 from tinsmith.records import dataclass
@@ -48,70 +50,83 @@ class Results:
     first: Val
     last: Val
 
+    def each(
+        self, b: Builder, first: Val, last: Val, body: Callable[[Val, int, Val], None]
+    ) -> None:
+        """body(i, k, sums) for every position i + k of [first, last), several an iteration."""
+
+        def one(i: Val, k: int) -> None:
+            body(i, k, (self.sums + (i - self.first) * SIDE + k * SIDE).load(SIDE))
+
+        full = first + (last - first) // UNROLL * UNROLL
+        with b.loop(first, full, UNROLL) as i:
+            for k in range(UNROLL):
+                one(i, k)
+        run(b, full, last, lambda i: one(b.index(i), 0))
+
 
 @dataclass(frozen=True)
 class Work:
     """A plan, how a kernel reads its input, and how it finishes its results.
 
-    The first of its packed arrays are the weights, as `weights.pack` has them; the last, where
+    The first of its packed arrays are the weights, as `pack_right.pack` has them; the last, where
     there are several taps, is the bytes from a result's own position to what each of them reads.
     """
 
-    plan: Plan
+    plan: AmxPlan
     source: Callable[[Emit], Source]
     finish: Callable[[Emit, Results], None]
 
     @property
-    def workspace(self) -> int:
-        """Bytes: configuration, notes, results, and a band."""
-        band = 0 if self.plan.whole else self.plan.size * POSITION
-        return CONFIGURATION + NOTES + self.plan.waiting + band
-
-    @property
-    def scratch(self) -> int:
-        return self.plan.images * self.plan.size * POSITION if self.plan.whole else 0
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        plan = self.plan
-        if not plan.whole:
-            return (Phase(plan.tiles, self._bands),)
-        return (
-            Phase(plan.images * plan.blocks, self._inputs),
-            Phase(plan.tiles, self._outputs),
-        )
+    def fields(self) -> dict[str, Any]:
+        """What a `Choice` says of it."""
+        plan, band = self.plan, self.plan.size * POSITION
+        space = CONFIGURATION + NOTES + plan.waiting  # then a band
+        phases = (Phase(plan.tiles, self._bands),)
+        if plan.whole:
+            phases = (
+                Phase(plan.images * plan.blocks, self._inputs),
+                Phase(plan.tiles, self._outputs),
+            )
+        return {
+            "phases": phases,
+            "workspace": space if plan.whole else space + band,
+            "scratch": plan.images * band if plan.whole else 0,
+            "by_channels": plan.by_channels,
+            "detail": str(plan),
+        }
 
     def _bands(self, em: Emit) -> None:
         """Tiles are bands."""
         b, plan = em.b, self.plan
-        divide, finish = self._split(em), self._finish(em)
+        pack, finish = self._pack(em), self._finish(em)
         multiply = self._multiply(em, finish)
         space = (_results(em) + plan.waiting).fixed()
         with self._registers(em, finish), b.loop(em.begin, em.end) as tile:
             image, band = b.index(tile // plan.bands), b.index(tile % plan.bands)
             row = band * plan.down.out // plan.bands
             rows = (band + 1) * plan.down.out // plan.bands - row
-            divide(image, row, rows, 0, plan.blocks, space)
+            pack(image, row, rows, 0, plan.blocks, space)
             count = (plan.reached(rows) + (SIDE - 1)) // SIDE
             multiply(image, row, rows, 0, plan.panels, 0, count, space)
 
     def _inputs(self, em: Emit) -> None:
         """Tiles are channel blocks of images."""
         b, plan = em.b, self.plan
-        divide = self._split(em)
+        pack = self._pack(em)
         with b.loop(em.begin, em.end) as tile:
             image, c = b.index(tile // plan.blocks), b.index(tile % plan.blocks)
-            divide(image, 0, plan.down.out, c, c + 1, self._image(em, image))
+            pack(image, 0, plan.down.out, c, c + 1, self._image(em, image))
 
     def _outputs(self, em: Emit) -> None:
-        """Tiles are parts of panels; those of one panel follow each other."""
+        """Tiles are shares of panels; those of one panel follow each other."""
         b, plan = em.b, self.plan
         finish, count = self._finish(em), plan.registers(plan.down.out)
         multiply = self._multiply(em, finish)
         with self._registers(em, finish), b.loop(em.begin, em.end) as tile:
-            part, rest = b.index(tile % plan.parts), b.index(tile // plan.parts)
+            share, rest = b.index(tile % plan.shares), b.index(tile // plan.shares)
             image, panel = b.index(rest % plan.images), b.index(rest // plan.images)
-            first, last = part * count // plan.parts, (part + 1) * count // plan.parts
+            first, last = share * count // plan.shares, (share + 1) * count // plan.shares
             at = self._image(em, image)
             multiply(image, 0, plan.down.out, panel, panel + 1, first, last, at)
 
@@ -126,19 +141,18 @@ class Work:
     def _image(self, em: Emit, image: Val) -> Ptr:
         return (em.scratch.cast(U8) + image * (self.plan.size * POSITION)).fixed()
 
-    def _split(self, em: Emit) -> Stage:
-        def body(em: Emit, image: Val, row: Val, rows: Val, c0: Val, c1: Val, to: Ptr) -> None:
-            split(em.b, self.plan, self.source(em), image, row, rows, c0, c1, to)
+    def _pack(self, em: Emit) -> Stage:
+        def body(em: Emit, *of: Any) -> None:
+            LeftPacker(em.b, self.plan, self.source(em)).band(*of)
 
         return stage(em, "split", "image row rows c0 c1 to*", body)
 
     def _multiply(self, em: Emit, finish: Stage) -> Stage:
-        """Panels [k0, k1) of registers [t0, t1) of a band of `rows` rows, split at `from`."""
+        """Panels [k0, k1) of registers [t0, t1) of a band of `rows` rows, packed at `from`."""
         plan = self.plan
 
-        def body(
-            em: Emit, image: Val, row: Val, rows: Val, k0: Val, k1: Val, t0: Val, t1: Val, at: Ptr
-        ) -> None:
+        def body(em: Emit, *of: Any) -> None:
+            image, row, rows, k0, k1, t0, t1, at = of
             b, end = em.b, plan.reached(rows)
 
             def panel(k: Position, wide: int) -> None:
@@ -151,7 +165,9 @@ class Work:
                     taps = em.packed[-1] if plan.taps > 1 else None
                     behind = (t - t0) * RESULTS if plan.pieces > 1 else b.index(0)
                     to, before = (_results(em) + behind).fixed(), partial(finish, b=b)
-                    sums(b, plan, piece, x, w, taps, to, REGISTER, wide, before, ahead)
+                    sums(b, plan, piece, wide, Operands(
+                        x, w, to, REGISTER, taps=taps, ahead=ahead, meanwhile=before
+                    ))  # fmt: skip
                     last = b.index(b.minimum(first + SIDE, end))
                     vector, vectors = b.index(k) * 2, b.const(wide, I64)
                     with b.when(piece.eq(plan.pieces - 1)):
@@ -174,7 +190,7 @@ class Work:
         plan = self.plan
         if 4 * plan.weight_bytes <= em.target.l2:
             return None
-        least = max(1, plan.registers(plan.down.out // plan.bands) // plan.parts)
+        least = max(1, plan.registers(plan.down.out // plan.bands) // plan.shares)
         return ahead_of(plan, number, least, wide)
 
     def _finish(self, em: Emit) -> Stage:
@@ -199,12 +215,3 @@ def _note(em: Emit, name: Note) -> Ptr:
 
 def _results(em: Emit) -> Ptr:
     return em.workspace.cast(U8) + (CONFIGURATION + NOTES)
-
-
-def each_position(b: Builder, first: Val, last: Val, body: Callable[[Val, int], None]) -> None:
-    """body(i, k) for every position i + k of [first, last), several in one turn of the loop."""
-    full = first + (last - first) // UNROLL * UNROLL
-    with b.loop(first, full, UNROLL) as i:
-        for k in range(UNROLL):
-            body(i, k)
-    run(b, full, last, lambda i: body(b.index(i), 0))

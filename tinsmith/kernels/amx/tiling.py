@@ -1,12 +1,13 @@
-"""What a product on matrix registers computes, and how it is cut: the numbers its code is made of.
+"""How a convolution or product is tiled for matrix registers, and what that costs.
 
-The input is split once: S[channel block][high, low][remainder][position][32 channels] of bfloat16.
-Places are sorted by their remainder by the strides, so that a tap is a distance in positions
-whatever the stride is. Positions run through rows of `pitch`, of which the last few are read by
-taps only; results there are computed and left out.
+The packed input is S[channel block][part][remainder][position][32 channels] of bfloat16: parts are
+those of split precision, hi first. Places are sorted by their remainder by the strides, so that a
+tap is a distance in positions whatever the stride is: with stride 2, tap i reads remainder i % 2,
+i // 2 positions on. Positions run through rows of `pitch`, of which the last few are read by taps
+only; results there are computed and left out.
 
 A band of results is computed at a time, from its own rows of the input in the second-level cache;
-or the whole input is split first, where results are few and threads share the outputs.
+or the whole input is packed first, where results are few and threads share the outputs.
 """
 
 from __future__ import annotations
@@ -17,17 +18,13 @@ from dataclasses import replace
 from typing import Any
 
 from tinsmith.codegen.matrix import DEPTH, SIDE
+from tinsmith.codegen.products import PRODUCTS, Product
 from tinsmith.codegen.target import Target, foreign_time, overlap
 from tinsmith.kernels.sharing import uneven
 from tinsmith.records import dataclass
 
-POSITION = 64  # bytes of one position of a channel block, of either half
-PRODUCTS = 3  # of halves: high by low, high by high, low by high
-PRODUCT = 64.0
-"""Issue slots (half a cycle each) of a product of registers. It takes 35 to 45 where a core has its
-matrix unit to itself, and two to three times as long where another thread of the core is busy; in
-between lies what is right more often than not."""
-SPLITTING = 22.0  # issue slots of a position of a channel block
+POSITION = 64  # bytes of one position of a channel block, of either part
+SPLITTING = 22.0  # issue slots (half a cycle each) of a position of a channel block
 FINISHING = 6.0  # issue slots of a vector of results
 ALONE = 1.3  # how much longer products take with one vector of outputs: they wait for loads
 EXPOSED = 0.7  # of the time that weights take from the last-level cache; prefetches hide the rest
@@ -37,13 +34,14 @@ KEPT = 0.25
 """Of the second-level cache: the share of weights that is evicted between bands grows from none
 there to all of them where they exceed it by the size of the cache."""
 SCATTERED = 3.0
-"""How much longer than a stretch of memory halves take that another core has split, of which a
-register reads a kilobyte here and there: 1024>256 at 14x14 took 270 us so, and 130 in bands."""
+"""How much longer it takes to read what another core has packed than a stretch of memory: a
+register reads a kilobyte here and there. 1024>256 at 14x14 took 270 us so, and 130 in bands."""
 PIECE = 24 << 10  # bytes of weights that the first-level cache keeps beside all else
 WIDEST = 40 << 10
 """Bytes of the weights of one channel block, up to which it may be a piece of its own: 3x3 taps
 have 36 KiB, and gain 15 %; 5x5 have 100, and lose 3 %."""
-RESULTS = 2 * SIDE * POSITION  # bytes of the sums of a register of positions by two of outputs
+REGISTER = SIDE * POSITION  # bytes
+RESULTS = 2 * REGISTER  # bytes of the sums of a register of positions by two of outputs
 TEAM = 4  # parts of the outputs for each thread: one core may be much slower
 SLOWER = 2.5  # how much longer products take on a core whose other thread is busy: 2 to 3 times
 SMALL = 32  # rows of a band up to which every size is considered
@@ -78,12 +76,13 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Plan:
+class AmxPlan:
     """`channels` of `images` of down.out x across.out results to `outputs` vectors of 16.
 
     bands    of rows of results in an image
-    whole    the input is split as a whole before, and there is one band
-    parts    into which the registers of a panel are cut: for threads, where `whole`
+    whole    the input is packed as a whole before, and there is one band
+    shares   into which the registers of a panel are cut: for threads, where `whole`
+    row      of the table of products
     """
 
     images: int
@@ -93,7 +92,8 @@ class Plan:
     across: Axis
     bands: int = 1
     whole: bool = False
-    parts: int = 1
+    shares: int = 1
+    row: Product = PRODUCTS["split"]
 
     @property
     def blocks(self) -> int:
@@ -125,14 +125,14 @@ class Plan:
         return ((self.rows + self.down.most) * self.pitch + SIDE) | 1
 
     @property
-    def low(self) -> int:
-        """Positions from the high halves to the low ones."""
+    def part(self) -> int:
+        """Positions from one part of split precision to the next."""
         return len(self.remainders) * self.plane
 
     @property
     def block(self) -> int:
         """Positions from one channel block to the next."""
-        return 2 * self.low
+        return self.row.parts * self.part
 
     @property
     def size(self) -> int:
@@ -159,8 +159,8 @@ class Plan:
 
     @property
     def panel_bytes(self) -> int:
-        """Of the weights of a whole panel."""
-        return 2 * SIDE * POSITION * 2 * self.blocks * self.taps
+        """Of the weights of a whole panel: registers of all parts for two vectors."""
+        return self.row.parts * RESULTS * self.blocks * self.taps
 
     @property
     def weight_bytes(self) -> int:
@@ -178,7 +178,7 @@ class Plan:
     @property
     def together(self) -> int:
         """The most registers of positions that are multiplied by a panel in one go."""
-        return -(-self.registers(self.rows) // self.parts)
+        return -(-self.registers(self.rows) // self.shares)
 
     @property
     def waiting(self) -> int:
@@ -188,25 +188,25 @@ class Plan:
     @property
     def tiles(self) -> int:
         """Of the phase that multiplies."""
-        return self.images * (self.panels * self.parts if self.whole else self.bands)
+        return self.images * (self.panels * self.shares if self.whole else self.bands)
 
     @property
     def by_channels(self) -> bool:
         """Whether threads share the outputs."""
-        return self.whole and self.images == 1 and self.parts == 1
+        return self.whole and self.images == 1 and self.shares == 1
 
     def __str__(self) -> str:
-        return "split first" if self.whole else f"{self.bands} bands"
+        return "packed first" if self.whole else f"{self.bands} bands"
 
 
-def best_plan(target: Target, draft: Plan, nbytes: float, threads: int) -> tuple[Plan, float]:
+def best_plan(target: Target, draft: AmxPlan, nbytes: float, threads: int) -> tuple[AmxPlan, float]:
     """The best cut of a draft whose tensors have `nbytes` by `_shared_cost`, and its `cost`."""
     rows = draft.down.out
     least = min(-(-threads // draft.images), rows)
     candidates = [replace(draft, bands=n) for n in _counts(rows) if n >= least]
-    parts = -(-TEAM * threads // (draft.panels * draft.images)) if threads > 1 else 1
-    parts = max(1, min(parts, draft.registers(rows)))
-    candidates.append(replace(draft, whole=True, parts=parts))
+    shares = -(-TEAM * threads // (draft.panels * draft.images)) if threads > 1 else 1
+    shares = max(1, min(shares, draft.registers(rows)))
+    candidates.append(replace(draft, whole=True, shares=shares))
     plan = min(candidates, key=lambda plan: _shared_cost(target, plan, nbytes, threads))
     return plan, cost(target, plan, nbytes, threads)
 
@@ -220,24 +220,24 @@ def _counts(rows: int) -> list[int]:
     return sorted(found)
 
 
-def cost(target: Target, plan: Plan, nbytes: float, threads: int = 1) -> float:
+def cost(target: Target, plan: AmxPlan, nbytes: float, threads: int = 1) -> float:
     """Seconds on one core, or `threads` times those of the busiest thread, where nothing but uneven
     tiles makes threads wait for each other."""
     issue = 2.0 * target.lanes / target.peak
-    turns, share = plan.bands * plan.images, uneven(plan.tiles, threads)
+    share = uneven(plan.tiles, threads)
     products = slots(plan) * plan.images * issue
     products = overlap(products * share, plan.weight_bytes / target.weights_rate())
     far = plan.whole and plan.size * POSITION * plan.images > target.l3
     rate = target.dram_bandwidth if far else target.l3_bandwidth
     around = _around(plan) * issue + _fetched(target, plan) / rate
     if not plan.whole:
-        around += AGAIN * (turns - 1) * plan.weight_bytes / target.l2_bandwidth
+        around += AGAIN * (plan.bands * plan.images - 1) * plan.weight_bytes / target.l2_bandwidth
     return products + around * share + target.time(0, nbytes)
 
 
-def _shared_cost(target: Target, plan: Plan, nbytes: float, threads: int) -> float:
+def _shared_cost(target: Target, plan: AmxPlan, nbytes: float, threads: int) -> float:
     """`cost`, and what tells the ways to share work apart: a slower core, weights that all threads
-    read, or halves that other threads have split. Other kernels' costs have none of these."""
+    read, or input that other threads have packed. Other kernels' costs have none of these."""
     seconds = cost(target, plan, nbytes, threads)
     if threads == 1:
         return seconds
@@ -258,16 +258,16 @@ def _slow_core(tiles: int, threads: int) -> float:
     return (1 + last * (others + 1 / SLOWER) / tiles / uneven(tiles, threads)) / 2
 
 
-def slots(plan: Plan) -> float:
-    """Issue slots of the products of an image."""
-    one = PRODUCTS * PRODUCT * (ALONE if plan.outputs == 1 else 1.0)
+def slots(plan: AmxPlan) -> float:
+    """Issue slots of the products of an image; vectors of 16 take one for a multiply-add."""
+    one = SIDE * DEPTH / plan.row.rate * (ALONE if plan.outputs == 1 else 1.0)
     small, larger = divmod(plan.down.out, plan.bands)
     registers = larger * plan.registers(small + 1) + (plan.bands - larger) * plan.registers(small)
     return registers * plan.outputs * plan.blocks * plan.taps * one
 
 
-def _around(plan: Plan) -> float:
-    """Issue slots of splitting and finishing."""
+def _around(plan: AmxPlan) -> float:
+    """Issue slots of packing the input and finishing the results."""
     read = sum(
         (plan.rows + plan.down.reach[p]) * (plan.across.out + plan.across.reach[q])
         for p, q in plan.remainders
@@ -276,18 +276,16 @@ def _around(plan: Plan) -> float:
     return plan.images * (split + FINISHING * plan.down.out * plan.across.out * plan.outputs)
 
 
-def _fetched(target: Target, plan: Plan) -> float:
-    """Bytes that leave the second-level cache and come again: split halves that each panel reads
+def _fetched(target: Target, plan: AmxPlan) -> float:
+    """Bytes that leave the second-level cache and come again: packed input that each panel reads
     anew, and weights that each band does."""
-    split, room, turns = plan.size * POSITION, FILLED * target.l2, plan.images * plan.bands
+    packed, room, passes = plan.size * POSITION, FILLED * target.l2, plan.images * plan.bands
     if plan.whole:  # a panel goes through all images
-        split, turns = split * plan.images, 1
+        packed, passes = packed * plan.images, 1
     nbytes = 0.0
-    if split + plan.panel_bytes + plan.waiting > room:
-        nbytes += split * plan.panels * turns
-    if plan.whole and split > room:
-        nbytes += 2.0 * split  # written, and read by the first panel
-    if not plan.whole:
-        evicted = min(1.0, max(0.0, plan.weight_bytes / target.l2 - KEPT))
-        nbytes += EXPOSED * evicted * (turns - 1) * plan.weight_bytes
-    return nbytes
+    if packed + plan.panel_bytes + plan.waiting > room:
+        nbytes += packed * plan.panels * passes
+    if plan.whole:
+        return nbytes + (2.0 * packed if packed > room else 0.0)  # written, and read for one panel
+    evicted = min(1.0, max(0.0, plan.weight_bytes / target.l2 - KEPT))
+    return nbytes + EXPOSED * evicted * (passes - 1) * plan.weight_bytes

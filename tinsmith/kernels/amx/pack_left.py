@@ -1,0 +1,134 @@
+"""Packing the left operand for matrix registers: the input in split precision, as `AmxPlan` says.
+
+One position of one channel block is 32 channels; its parts lie `AmxPlan.part` positions apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+from tinsmith.codegen import matrix
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.matrix import DEPTH, SIDE
+from tinsmith.codegen.types import BF16, F32
+from tinsmith.kernels.amx.tiling import AmxPlan
+from tinsmith.kernels.walk import Position
+from tinsmith.records import dataclass
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the input lies: a pointer to what the first tap of the first result reads, and the
+    elements from one image, block of 16 channels, row and place to the next.
+
+    `flat`: the rows of results lie side by side, in the input as well, and are one.
+    """
+
+    pointer: Ptr
+    image: int
+    block: int
+    row: int
+    place: int
+    flat: bool
+
+
+@dataclass(frozen=True)
+class LeftPacker:
+    """Packs bands of the input."""
+
+    b: Builder
+    plan: AmxPlan
+    source: Source
+
+    def band(self, image: Val, row: Val, rows: Val, c0: Val, c1: Val, to: Ptr) -> None:
+        """What `rows` rows of results from row `row` read, of channel blocks [c0, c1)."""
+        b, plan, source = self.b, self.plan, self.source
+        at = source.pointer + image * source.image + row * (plan.down.stride * source.row)
+        at, to = at.fixed(), to.cast(BF16)
+
+        def blocks(at: Ptr, to: Ptr, count: Position) -> None:
+            """Of `count` flat positions, or rows."""
+
+            def block(c: Position, channels: int) -> None:
+                first = (at + c * (2 * source.block)).fixed()
+                out = (to + c * (plan.block * DEPTH)).fixed()
+                if source.flat:
+                    self._line(first, out, count, self._step, channels)
+                else:
+                    self._rows(first, out, count, channels)
+
+            each_block(b, plan.channels, block, c0, c1)
+
+        if source.block == SIDE:  # all channels of a position lie side by side
+            with b.loop(0, rows * plan.across.out) as x:
+                blocks((at + x * self._step).fixed(), (to + x * DEPTH).fixed(), 1)
+        else:
+            blocks(at, to, rows * plan.across.out if source.flat else rows)
+
+    @property
+    def _step(self) -> int:
+        """Elements from one position of flat rows to the next."""
+        return self.source.place if self.plan.across.out > 1 else self.source.row
+
+    def _rows(self, at: Ptr, to: Ptr, rows: Position, channels: int) -> None:
+        b, plan, source = self.b, self.plan, self.source
+        down, across = plan.down, plan.across
+        for i, (p, q) in enumerate(plan.remainders):
+            first = (at + (p * source.row + q * source.place)).fixed()
+            out = (to + i * plan.plane * DEPTH).fixed()
+            with b.loop(0, b.index(rows) + down.reach[p]) as r:
+                row = (first + r * (down.stride * source.row)).fixed()
+                along = (out + r * (plan.pitch * DEPTH)).fixed()
+                step = across.stride * source.place
+                self._line(row, along, across.out + across.reach[q], step, channels)
+
+    def _line(self, at: Ptr, to: Ptr, count: Position, step: int, channels: int) -> None:
+        """Positions of one channel block, `step` elements apart in the input."""
+        with self.b.loop(0, count) as x:
+            here, out = (at + x * step).fixed(), (to + x * DEPTH).fixed()
+            pair = load_pair(self.b, here, channels, self.source.block)
+            put(self.plan, out, matrix.split(self.b, *pair, self.plan.row.parts))
+
+
+def pack_row(b: Builder, plan: AmxPlan, source: Ptr, factor: Val, to: Ptr) -> None:
+    """One row whose channels lie side by side, times a factor, as one position."""
+
+    def block(c: Position, channels: int) -> None:
+        x, y = load_pair(b, source + c * DEPTH, channels)
+        out = (to + c * (DEPTH * plan.block)).fixed()
+        put(plan, out, matrix.split(b, x * factor, y * factor, plan.row.parts))
+
+    each_block(b, plan.channels, block)
+
+
+def put(plan: AmxPlan, to: Ptr, parts: list[Val]) -> None:
+    """Store one position of one channel block."""
+    for i, part in enumerate(parts):
+        (to + i * plan.part * DEPTH).store(part)
+
+
+def each_block(
+    b: Builder, channels: int, body: Callable[[Position, int], None], first: Position = 0,
+    last: Val | None = None,
+) -> None:  # fmt: skip
+    """body(block, channels of it) for the channel blocks [first, last), or all from `first` on."""
+    full, rest = divmod(channels, DEPTH)
+    if full:
+        with b.loop(first, full if last is None else b.minimum(last, full)) as c:
+            body(c, DEPTH)
+    if rest:
+        with nullcontext() if last is None else b.when(last > full):
+            body(full, rest)
+
+
+def load_pair(b: Builder, at: Ptr, channels: int, apart: int = SIDE) -> tuple[Val, Val]:
+    """32 channels as two vectors, the second `apart` elements behind the first. The first
+    `channels` are there; the others are 0."""
+    return _load(b, at, channels), _load(b, at + apart, channels - SIDE)
+
+
+def _load(b: Builder, at: Ptr, channels: int) -> Val:
+    if channels <= 0:
+        return b.zero(F32.x(SIDE))
+    return at.load(SIDE, None if channels >= SIDE else b.first_lanes(channels, SIDE))

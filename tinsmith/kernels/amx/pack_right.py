@@ -1,0 +1,164 @@
+"""Packing the right operand for matrix registers: in split precision, in the order of their loads.
+
+That is [panel][channel block][tap][part][vector of the panel] of registers. A panel has 32 outputs,
+the last perhaps 16. Parts begin with the last, lo, which is multiplied first. Constant weights are
+packed by `pack`; rows that only the run knows by `pack_columns_of` and `pack_rows_of`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tinsmith.codegen import matrix
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.matrix import DEPTH, SIDE
+from tinsmith.codegen.products import MATRICES, Product, product_of
+from tinsmith.codegen.types import BF16, F32, U8
+from tinsmith.errors import CodegenError
+from tinsmith.kernels._kernel import Packed, Site, Skip
+from tinsmith.kernels.amx.pack_left import each_block, load_pair
+from tinsmith.kernels.amx.tiling import POSITION, REGISTER, AmxPlan
+from tinsmith.kernels.transpose import transpose
+from tinsmith.kernels.walk import Position, run
+
+Array = np.ndarray[Any, Any]
+Rows = Callable[[Position], Ptr]
+"""Where a row begins."""
+
+LARGEST = 1e33  # so that no sum of weights, as Winograd's transforms make, overflows
+ERROR = {"default": 2.0**-15, "strict": 2.0**-22}
+"""Of a product, relative to it: what a precision allows, beyond the rounding of sums."""
+INTERLEAVED = [lane + second for lane in range(SIDE) for second in (0, SIDE)]
+
+
+def matrix_product(site: Site, w: Array | None = None) -> Product:
+    """The row of the table for float32, and constant weights, on matrix registers. Skip where none
+    is exact enough, or weights cannot be split."""
+    if w is not None and not can_be_split(w):
+        raise Skip(f"some weights are not below {LARGEST}")
+    try:
+        error = ERROR.get(site.precision, 0.0)
+        return product_of(site.target, "float32", "float32", MATRICES, error)
+    except CodegenError:
+        raise Skip(f"precision is {site.precision}: products are right to 2^-15 only") from None
+
+
+def can_be_split(w: Array) -> bool:
+    """Whether no weight is infinite, or so large that parts of it or sums of weights overflow."""
+    return bool(np.all(np.abs(w) < np.float32(LARGEST)))
+
+
+# ---- constant weights
+
+
+def packed_weights(w: Array, row: Product, columns: bool = False) -> Packed:
+    """What a kernel packs of [outputs, channels, *taps], or with `columns` of a matrix (k, n)."""
+    outputs, channels, *taps = w.shape[::-1] if columns else w.shape
+    size = 2 * row.parts * -(-outputs // SIDE) * SIDE * -(-channels // DEPTH) * DEPTH
+    order = pack_columns if columns else pack
+    return Packed("weights", order, (w, row.parts), size * math.prod(taps), can_be_split)
+
+
+def pack(w: Array, parts: int = 2) -> Array:
+    """[outputs, channels, *taps], packed. Outputs and channels that do not exist are zeros."""
+    found = registers(w)
+    packed, at = np.empty(parts * sum(panels.size for panels in found), np.uint16), 0
+    for panels in found:
+        into = packed[at : at + parts * panels.size]
+        into = into.reshape(*panels.shape[:3], parts, *panels.shape[3:])
+        for i, part in enumerate(matrix.split_array(panels, parts)[::-1]):
+            into[..., i, :, :] = part
+        at += into.size
+    return packed
+
+
+def pack_columns(w: Array, parts: int = 2) -> Array:
+    """A (k, n) matrix as `pack` has it."""
+    return pack(w.T, parts)
+
+
+def registers(w: Array) -> list[Array]:
+    """[outputs, channels, *taps] as [panel][channel block][tap][vector of the panel][what a
+    register holds], of the panels of two vectors and of the last, where that has one."""
+    w = w.reshape(*w.shape[:2], -1)
+    k, c, taps = w.shape
+    outputs, blocks = -(-k // SIDE), -(-c // DEPTH)
+    wide = w
+    if w.shape[:2] != (outputs * SIDE, blocks * DEPTH):
+        wide = np.zeros((outputs * SIDE, blocks * DEPTH, taps), w.dtype)
+        wide[:k, :c] = w
+    vectors, whole = wide.reshape(outputs, SIDE, blocks, DEPTH // 2, 2, taps), outputs // 2 * 2
+    found = []
+    for count, some in ((2, vectors[:whole]), (1, vectors[whole:])):
+        panels = some.reshape(-1, count, *some.shape[1:]).transpose(0, 3, 6, 1, 4, 2, 5)
+        if panels.size:
+            found.append(np.ascontiguousarray(panels).reshape(*panels.shape[:4], SIDE * DEPTH))
+    return found
+
+
+# ---- rows that only the run knows; every panel has two vectors
+
+
+def pack_columns_of(b: Builder, plan: AmxPlan, rows: Rows, count: int, to: Ptr) -> None:
+    """Outputs are `count` rows, channels their elements; padding repeats the last row."""
+    with b.loop(0, plan.outputs) as vector:
+        out = _vector(plan, to, vector)
+        lanes = [b.index(b.minimum(vector * SIDE + r, count - 1)) for r in range(SIDE)]
+        sources = [rows(lane).fixed() for lane in lanes]
+
+        def block(c: Position, channels: int, out: Ptr = out, sources: list[Ptr] = sources) -> None:
+            loaded = (load_pair(b, s + c * DEPTH, channels) for s in sources)
+            found = [matrix.split(b, *pair, plan.row.parts) for pair in loaded]
+            for i, part in enumerate(zip(*found, strict=True)):
+                at = (out + (c * _block(plan) + _part(plan, i))).fixed()
+                for j, line in enumerate(transpose([v.bitcast(F32.x(SIDE)) for v in part])):
+                    (at + j * POSITION).cast(F32).store(line)
+
+        each_block(b, plan.channels, block)
+
+
+def pack_rows_of(b: Builder, plan: AmxPlan, rows: Rows, width: int, to: Ptr) -> None:
+    """Channels are rows, outputs their `width` elements; what does not exist is zero."""
+    vectors = -(-width // SIDE)
+
+    def pair(i: Position, several: bool) -> None:
+        sources = [rows(i * 2 + r).fixed() for r in range(1 + several)]
+        for n in range(vectors):
+            mask = b.first_lanes(width - n * SIDE, SIDE) if width - n * SIDE < SIDE else None
+            upper, *lower = [(s + n * SIDE).load(SIDE, mask) for s in sources]
+            lower = lower[0] if several else b.zero(F32.x(SIDE))
+            keep(i, n, matrix.split(b, upper, lower, plan.row.parts))
+
+    def keep(i: Position, n: Position, parts: list[Val]) -> None:
+        at = _vector(plan, to, n) + i // SIDE * _block(plan) + i % SIDE * POSITION
+        for part, value in enumerate(parts):
+            (at + _part(plan, part)).cast(BF16).store(value.shuffle(None, INTERLEAVED))
+
+    whole, rest = divmod(plan.channels, 2)
+    run(b, 0, whole, lambda i: pair(i, True))
+    run(b, whole, whole + rest, lambda i: pair(i, False))
+    nothing = [b.zero(BF16.x(DEPTH)) for _ in range(plan.row.parts)]
+    for n in range(plan.outputs):
+        first = whole + rest if n < vectors else 0
+        run(b, first, plan.blocks * SIDE, partial(keep, n=n, parts=nothing))
+
+
+def _vector(plan: AmxPlan, to: Ptr, number: Position) -> Ptr:
+    """Where a vector of outputs begins."""
+    panel, n = number // 2, number % 2
+    return (to.cast(U8) + panel * plan.panel_bytes + n * REGISTER).fixed()
+
+
+def _block(plan: AmxPlan) -> int:
+    """Bytes of a channel block of a panel."""
+    return plan.row.parts * 2 * REGISTER
+
+
+def _part(plan: AmxPlan, i: int) -> int:
+    """Bytes from the beginning of a channel block of a panel to part i."""
+    return (plan.row.parts - 1 - i) * 2 * REGISTER

@@ -1,0 +1,172 @@
+"""Attention in float32 vectors: both products by register tiles of a block of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import Choice, Site, Tier, kernel
+from tinsmith.kernels.attention.blocks import Blocks, Rooms, pitch_of, softmax_time
+from tinsmith.kernels.attention.operands import extents_of, operands_of
+from tinsmith.kernels.attention.tables import Start
+from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel
+from tinsmith.kernels.dot.skeleton import Operands, offsets, product
+from tinsmith.kernels.dot.tiles import Columns, Rows, accumulators, choose, split_columns
+from tinsmith.kernels.layout import block_of
+from tinsmith.kernels.sharing import PARTS, parts_for
+from tinsmith.kernels.transpose import transpose
+from tinsmith.kernels.walk import Position
+from tinsmith.records import dataclass
+
+TILE_VECTORS = 2
+"""Columns of a tile in vectors: tall tiles serve both products with the same rows."""
+FEW, NEAR = 2, 2
+"""Blocks of queries up to which, and distance of rows in their width up to which, values are read
+where they lie: packing them takes as long."""
+
+
+@dataclass(frozen=True)
+class VectorBlocks(Blocks):
+    """Blocks of queries are the rows of register tiles."""
+
+    rows: Rows
+    columns: Columns  # of the keys
+    values: Columns
+    in_place: bool  # values are not packed
+
+    def each_block(
+        self, b: Builder, lo: Position, hi: Position, body: Callable[[Position, int], None]
+    ) -> None:
+        each_row_panel(b, self.rows, lo, hi, body)
+
+    def pack(self, b: Builder, k: Start, v: Start, rooms: Rooms) -> None:
+        pack_keys(b, k, self.of.width, self.columns, rooms.keys)
+        if not self.in_place:
+            pack_values(b, v, self.of.keys, self.values, rooms.values)
+
+    def scores(
+        self, b: Builder, q: Start, row: Position, height: int, scale: float, rooms: Rooms
+    ) -> None:
+        width = self.of.width
+        with b.loop(0, height) as i:
+            source, sink = q.at(b.index(row) + i).fixed(), (rooms.queries + i * width).fixed()
+
+            def move(d: Position, size: int, mask: Val | None) -> None:
+                value = (source + d).load(size, mask)
+                factor = b.const(scale, F32.x(size))
+                (sink + d).store(value * factor, mask)
+
+            b.vectors(width, block_of(b.target), move)
+
+        def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
+            right = (rooms.keys + c * (width * self.columns.size)).fixed()
+            at = Operands(rooms.queries, width, right, sum(widths), width)
+            tile = product(b, at, height, widths)
+            place = (rooms.scores + column).fixed()
+            for i, line in enumerate(tile):
+                for at, value in offsets(line):
+                    (place + (i * self.pitch + at)).store(value)
+
+        each_column_panel(b, self.columns, 0, self.columns.count, panel)
+
+    def results(
+        self, b: Builder, v: Start, y: Start, row: Position, height: int, rooms: Rooms
+    ) -> None:
+        keys = self.of.keys
+
+        def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
+            right, step, on = rooms.values + c * (keys * self.values.size), sum(widths), None
+            if self.in_place:
+                right, step = v.at(0) + column, v.stride
+                on = b.first_lanes(valid, widths[-1]) if valid != widths[-1] else None
+            at = Operands(rooms.scores, self.pitch, right.fixed(), step, keys, on)
+            for i, line in enumerate(product(b, at, height, widths)):
+                out = (y.at(b.index(row) + i) + column).fixed()
+                factor = (rooms.inverses + i).load()
+                for offset, value in offsets(line):
+                    lanes = value.ty.lanes
+                    count = valid if offset + lanes == sum(widths) else lanes
+                    (out + offset).store(value * factor.splat(lanes), count=count)
+
+        each_column_panel(b, self.values, 0, self.values.count, panel)
+
+
+@kernel("RowAttention", Tier.SHAPED, dtypes="float32")
+def attention_rows(site: Site) -> Choice:
+    """Scores, softmax and the product with values by blocks of queries that stay in L1."""
+    of, target, operands = extents_of(site), site.target, operands_of(site)
+    lanes, limit, v = block_of(target), accumulators(target), operands.maps.v
+    few = of.queries * TILE_VECTORS < limit
+    tiling = choose(target, of.queries, of.keys, of.width, most_vectors=6 if few else TILE_VECTORS)
+    rows, columns = tiling.rows, tiling.columns
+    values = split_columns(
+        of.value_width, lanes, max(1, limit // rows.size), target.has_exact_tails
+    )
+    near = rows.count <= FEW or (v.stride or 0) <= NEAR * of.value_width
+    in_place = v.stride is not None and near
+    pitch = pitch_of(-(-columns.padded // lanes) * lanes)
+    packed = 0 if in_place else of.keys * values.padded
+    elements = of.width * columns.padded, packed, rows.size * of.width, rows.size * pitch
+    sizes = tuple(4 * e for e in (*elements, rows.size + 16))
+    blocks = VectorBlocks(
+        of, operands, rows.count, pitch, lanes, sizes, rows, columns, values, in_place
+    )
+    cost = target.time(of.flops, of.nbytes, 0.85) + softmax_time(target, of)
+    groups = min(rows.count, -(-parts_for(PARTS, cost) // of.items))
+    return blocks.choice(site, cost, groups, f"{of}, tile {rows.size}x{len(values.widths)}")
+
+
+def pack_keys(b: Builder, k: Start, width: int, columns: Columns, to: Ptr) -> None:
+    """The transposed rows as [panel][element][keys of the panel]; padding repeats the last key."""
+    lanes = block_of(b.target)
+    whole = width // lanes * lanes
+
+    def group(first: Position, size: int, sink: Ptr, line: int) -> None:
+        """The keys first .. first + size - 1, a column each, into lines `line` elements apart."""
+
+        def source(r: int) -> Ptr:
+            row = first + min(r, size - 1)
+            return k.at(min(row, columns.total - 1) if isinstance(row, int) else row).fixed()
+
+        sources = [source(r) for r in range(lanes)]
+        if whole:
+            with b.loop(0, whole, lanes) as d:
+                square = transpose([(s + d).load(lanes) for s in sources])
+                out = (sink + d * line).fixed()
+                for j, column in enumerate(square):
+                    part = column if size == lanes else column.shuffle(None, range(size))
+                    (out + j * line).store(part)
+        if whole < width:
+            with b.loop(whole, width) as d:
+                out = (sink + d * line).fixed()
+                for r in range(size):
+                    (out + r).store((sources[r] + d).load())
+
+    if columns.full:
+        vectors = len(columns.widths)
+        with b.loop(0, columns.full * vectors) as number:
+            panel, slot = number // vectors, number % vectors
+            sink = to + panel * (width * columns.size) + slot * lanes
+            group(number * lanes, lanes, sink.fixed(), columns.size)
+    at, line = columns.full * columns.size, sum(columns.tail)
+    for j, size in enumerate(columns.tail):
+        sink = to + (columns.full * width * columns.size + j * lanes)
+        group(at + j * lanes, size, sink.fixed(), line)
+
+
+def pack_values(b: Builder, v: Start, depth: int, columns: Columns, to: Ptr) -> None:
+    """The rows as [panel][row][columns of the panel], padded with zeros."""
+    panels = [(c, columns.widths, columns.widths[-1]) for c in range(columns.full)]
+    if columns.tail:
+        panels.append((columns.full, columns.tail, columns.valid))
+    with b.loop(0, depth) as row:
+        source = v.at(row).fixed()
+        for c, widths, valid in panels:
+            sink = (to + c * depth * columns.size + row * sum(widths)).fixed()
+            at = 0
+            for j, width in enumerate(widths):
+                partial = j == len(widths) - 1 and valid < width
+                mask = b.first_lanes(valid, width) if partial else None
+                (sink + at).store((source + (c * columns.size + at)).load(width, mask))
+                at += width
