@@ -345,7 +345,7 @@ def _mixing(
 
 def _most_columns(target: Target, sums: int) -> int:
     """Columns of a panel whose `sums` each stay in registers, with their input and a weight."""
-    registers = 27 if target.registers >= 32 else 16 if target.has_fma else 10
+    registers = 24 if target.registers >= 32 else 16 if target.has_fma else 10
     most = (registers - sums - 1) // sums
     return min(most, MOST_ALONE) if sums == 1 and target.registers < 32 else most
 
