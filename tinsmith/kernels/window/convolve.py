@@ -12,7 +12,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.walk import run
-from tinsmith.kernels.window.contract import Fetch, initial
+from tinsmith.kernels.window.contract import Fetch
 from tinsmith.kernels.window.geometry import Geometry, image_of
 from tinsmith.kernels.window.tiles import Tiling, pieces_before, sweep, tiling
 from tinsmith.kernels.window.ways import Blocked, Sums
@@ -104,7 +104,7 @@ def convolve(
                 r = c = 0
             corner = image.window(x, d, r, c)
             pixels = [i * down + j * across for i, j in spots]
-            done = initial(b, sums.bias, len(pixels), lanes)
+            done = sums.start() * len(pixels)
             if geo.taps:
                 done = sums.reduce(corner, w, done, pixels, fetch)
             done = joined(done, lanes, block_of(em.target))

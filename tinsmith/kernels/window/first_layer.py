@@ -150,7 +150,7 @@ def _emit_panel(
 
         def tile(c: Val | int, wide: int) -> None:
             pixels = [j * stride for j in range(wide)]
-            start = initial(b, bias, wide, lanes)
+            start = initial(b, bias, lanes) * wide
             corner = (line + c * stride).fixed()
             if far:
                 _ask_for_row(out.at(0, 0, 0, 1, c), wide, len(lanes))

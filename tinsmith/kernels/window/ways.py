@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.products import FLOAT32, Product
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.window.contract import (
@@ -20,6 +22,7 @@ from tinsmith.kernels.window.contract import (
     Tap,
     bias_at,
     contract,
+    initial,
 )
 from tinsmith.kernels.window.geometry import Geometry, Triple, image_of
 from tinsmith.kernels.window.panels import Panel
@@ -38,12 +41,12 @@ offsets of its pixels from the first one, and what to prefetch meanwhile."""
 
 @dataclass(frozen=True)
 class Sums:
-    """What the outputs of one panel are: its vectors, where its weights and its bias are, how
-    products are added, and how many (`depth`) an output has."""
+    """What the outputs of one panel are: its vectors, where its weights are, the accumulators that
+    a pixel starts with, how products are added, and how many (`depth`) an output has."""
 
     lanes: tuple[int, ...]
     weights: Ptr
-    bias: Ptr | None
+    start: Callable[[], list[Val]]
     reduce: Reduction
     depth: int
 
@@ -81,8 +84,8 @@ class Way:
         """What a panel computes; its channel is counted in lanes of all packed panels."""
         weights = em.packed[0] + panel.channel * (self.stored * geo.taps)
         reduce = self.reduction(em, geo, panel)
-        bias = bias_at(em, panel.channel)
-        return Sums(panel.lanes, weights, bias, reduce, self.depth * geo.taps)
+        start = partial(initial, em.b, bias_at(em, panel.channel), panel.lanes)
+        return Sums(panel.lanes, weights, start, reduce, self.depth * geo.taps)
 
 
 @dataclass(frozen=True)
