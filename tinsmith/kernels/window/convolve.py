@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
@@ -14,7 +13,7 @@ from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.walk import run
 from tinsmith.kernels.window.contract import Fetch
 from tinsmith.kernels.window.geometry import Geometry, image_of
-from tinsmith.kernels.window.tiles import Tiling, pieces_before, sweep, tiling
+from tinsmith.kernels.window.tiles import Place, Tiling, pieces_before, sweep, tiling
 from tinsmith.kernels.window.ways import Blocked, Sums
 from tinsmith.records import dataclass
 
@@ -113,13 +112,6 @@ def convolve(
         sweep(b, plan, *band, tile)
 
     run(b, 0, geo.out[0], planes)
-
-
-class Place(Protocol):
-    """Where a tile's vectors go: `Sink`, or what behaves like it."""
-
-    def at(self, *index: Val | int) -> Place: ...
-    def put(self, value: Val, *index: Val | int) -> None: ...
 
 
 def store_tile(

@@ -23,7 +23,7 @@ from tinsmith.kernels.layout import Layout, Spec, block_of, spec_of
 from tinsmith.kernels.move.channels import Mix, mix_of
 from tinsmith.kernels.transpose import blend
 from tinsmith.kernels.walk import run
-from tinsmith.kernels.window.contract import bias_at, initial
+from tinsmith.kernels.window.contract import Contraction, bias_at, initial
 from tinsmith.kernels.window.convolve import convolve
 from tinsmith.kernels.window.direct import EFFICIENCY
 from tinsmith.kernels.window.geometry import Geometry, Widths, image_of, steps
@@ -224,7 +224,9 @@ def _emit_interleaved(em: Emit, geo: Geometry, plan: Interleaved, room: Spec, co
             block = plus(group * plan.out_blocks, p * (len(of) // plan.sides))
             whole = Sink(em, geo).at(n, block, d)
             sink = Blocks(tuple(whole.at(0, k) for k in given), plan.ragged)
-            add = over_blocks(inner, flat, plan.channels, of, sides=plan.sides)
+            add = over_blocks(
+                inner, flat, Contraction(of, plan.channels, (), plan.sides, plan.sides)
+            )
 
             def reduce(*args: Any) -> list[Val]:
                 done, size = add(*args), len(of)
