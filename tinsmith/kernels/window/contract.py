@@ -163,6 +163,8 @@ def _seen(
 
 def _repeated(values: Val, lanes: int) -> Val:
     count = values.ty.lanes
+    if count == lanes:
+        return values
     if count == 1:
         return values.splat(lanes)
     return values.shuffle(None, [k % count for k in range(lanes)])

@@ -85,13 +85,14 @@ def following(target: Target, way: Blocked, taps: int, among: int) -> Following 
 
 def convolve(
     em: Emit, geo: Geometry, band: tuple[Val | int, int], sums: Sums, x: Ptr, sink: Place,
-    ahead: Following | None = None,
+    ahead: Following | None = None, plan: Tiling | None = None,
 ) -> None:  # fmt: skip
-    """A band, (which, of how many), of one image's outputs for one panel; x is where the first
-    window begins. `sink` takes whole blocks also of what the panel computes in halves."""
+    """A band, (which, of how many), of one image's outputs for one panel, in the tiles of a `plan`
+    or the best ones; x is where the first window begins. `sink` takes whole blocks also of what the
+    panel computes in halves."""
     b, lanes, image = em.b, sums.lanes, image_of(em.input(0), geo)
     _, down, across = image.stride
-    plan = tiling(em.target, geo.out[1], geo.out[2], lanes, max(1, sums.depth))
+    plan = plan or tiling(em.target, geo.out[1], geo.out[2], lanes, max(1, sums.depth))
     x, w = x.fixed(), sums.weights.fixed()
 
     def planes(d: Val | int) -> None:
