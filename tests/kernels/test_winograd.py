@@ -28,7 +28,7 @@ from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import KERNELS, Skip
 from tinsmith.kernels.build import build_phase
 from tinsmith.kernels.layout import spec_of
-from tinsmith.kernels.winograd import plan as plan_of_winograd
+from tinsmith.kernels.winograd import tiling
 from tinsmith.kernels.winograd.choose import MOST_SHARE, algorithms, best_plan, transforms
 from tinsmith.kernels.winograd.kernel import plane_site
 from tinsmith.kernels.winograd.matrices import bilinear, supported, with_whole_taps
@@ -107,7 +107,7 @@ needs_amx = pytest.mark.skipif(not runnable(level("amx")), reason="no amx here")
 VECTORS = [*levels("winograd"), level_param("avx512", "winograd_narrow")]
 ALL_VECTORS = [*VECTORS, *levels("winograd_taps")]
 MACHINES = [*ALL_VECTORS, level_param("amx", "winograd_amx")]
-TOO_LARGE = ["5x5", "few tiles, 5x5", "7x7", "1x7", "dilated 5x5"]  # tiles for products of halves
+TOO_LARGE = ["5x5", "few tiles, 5x5", "7x7", "1x7", "dilated 5x5"]  # tiles in split precision
 
 PAD = {"pad": (1, 1, 1, 1)}
 HALF = {"stride": (2, 2)}
@@ -193,14 +193,14 @@ def pairs(names, machines):
 
 
 @pytest.mark.parametrize("name", TOO_LARGE)
-def test_halves_decline_large_growth(name):
-    with pytest.raises(Skip, match="no algorithm for products of halves"):
+def test_split_precision_declines_large_growth(name):
+    with pytest.raises(Skip, match="no algorithm in split precision"):
         offers(SHAPES[name][0], "winograd_amx", "amx")
 
 
 @needs_amx
 @pytest.mark.parametrize("name", [name for name in SHAPES if name not in TOO_LARGE])
-def test_shapes_of_halves(name):
+def test_shapes_of_split_precision(name):
     (arrays, attrs), extra = SHAPES[name]
     for pick in range(len(offers((arrays, attrs), "winograd_amx", "amx"))):
         check(
@@ -259,7 +259,7 @@ ERRORS = {  # of the largest result, twice what is measured at 256 channels
     "3x3, stride 2": (conv(1, 256, 16, (25, 25), (3, 3), **HALF, **PAD), [1.5e-6, 2e-6, 3e-6]),
     "5x5": (conv(1, 128, 16, (13, 13), (5, 5), pad=(2, 2, 2, 2)), [5e-6, 1e-5, 2e-5, 3e-5]),
 }
-ERRORS_OF_HALVES = {
+ERRORS_OF_SPLIT = {
     "3x3": (ERRORS["3x3"][0], [1.2e-5, 2.2e-5, 2.8e-5]),
     "3x3, stride 2": (ERRORS["3x3, stride 2"][0], [1.2e-5, 2.2e-5]),
     "5x1": (conv(1, 128, 16, (26, 6), (5, 1), pad=(2, 0, 2, 0)), [2.5e-5]),
@@ -297,9 +297,9 @@ def test_errors_of_weights_from_taps_are_bounded(name):
 
 
 @needs_amx
-@pytest.mark.parametrize("name", ERRORS_OF_HALVES)
-def test_errors_of_halves_are_bounded(name):
-    bounded(*ERRORS_OF_HALVES[name], "winograd_amx")
+@pytest.mark.parametrize("name", ERRORS_OF_SPLIT)
+def test_errors_of_split_precision_are_bounded(name):
+    bounded(*ERRORS_OF_SPLIT[name], "winograd_amx")
 
 
 def bounded(case, bounds, kernel):
@@ -362,7 +362,7 @@ def test_what_is_not_finite_stays_in_the_windows_that_hold_it(name, bad, target,
     ):
         x[(0, int(rng.integers(x.shape[1])), *at)] = bad
     if kernel == "winograd_amx" and "five taps" in name:
-        with pytest.raises(Skip, match="no algorithm for products of halves"):
+        with pytest.raises(Skip, match="no algorithm in split precision"):
             offers(([x, *rest], attrs), kernel, target)
         return
     check_all(("Conv", ([x, *rest], attrs)), target, kernel)
@@ -430,7 +430,7 @@ def test_the_share_of_a_blocks_tiles_that_a_number_is_part_of():
 def test_strips_of_any_length(name, held, target, monkeypatch):
     if not runnable(level(target)):
         pytest.skip(f"no {target} here")
-    monkeypatch.setattr(plan_of_winograd, "HELD", held)
+    monkeypatch.setattr(tiling, "HELD", held)
     (arrays, attrs), extra = SHAPES[name]
     for pick in range(len(offers((arrays, attrs), "winograd", target))):
         check(

@@ -84,12 +84,12 @@ TRANSPOSED_FEW = {
     "4x4 stride 2": conv_transposed(2, 16, 3, (6, 6), (4, 4), stride=(2, 2), pad=PAD),
     "9x9 stride 3": conv_transposed(1, 7, 1, (9, 21), (9, 9), stride=(3, 3), pad=(3,) * 4),
     "9x9 stride 2": conv_transposed(
-        1, 5, 2, (6, 11), (9, 9), stride=(2, 2), pad=(4,) * 4, output_padding=(1, 1)
+        1, 5, 2, (6, 19), (9, 9), stride=(2, 2), pad=(4,) * 4, output_padding=(1, 1)
     ),
     "frames, channels in parts": conv_transposed(2, 130, 1, (61,), (48,), stride=(12,)),
     "frames, taps of unequal counts": conv_transposed(1, 20, 1, (35,), (50,), stride=(20,)),
     "long, in parts": conv_transposed(1, 40, 1, (900,), (16,), stride=(8,), pad=(3, 5)),
-    "stride 1": conv_transposed(1, 6, 5, (5, 9), (3, 3), pad=(1, 0, 1, 2), bias=False),
+    "stride 1": conv_transposed(1, 6, 5, (5, 17), (3, 3), pad=(1, 0, 1, 2), bias=False),
     "kernel below the stride": conv_transposed(
         1, 5, 4, (4, 9), (1, 1), stride=(3, 4), pad=(2, 2, 1, 1), output_padding=(2, 3)
     ),
@@ -99,9 +99,9 @@ TRANSPOSED_FEW = {
         1, 4, 3, (5, 9), (3, 3), stride=(2, 2), output_shape=(10, 17), auto_pad="SAME_LOWER"
     ),
     "3-D": conv_transposed(
-        1, 4, 2, (3, 2, 9), (2, 3, 3), stride=(2, 1, 2), output_padding=(1, 0, 1)
+        1, 4, 2, (3, 2, 17), (2, 3, 3), stride=(2, 1, 2), output_padding=(1, 0, 1)
     ),
-    "groups": conv_transposed(2, 9, 6, (4, 9), (3, 3), stride=(2, 2), group=3, pad=PAD),
+    "groups": conv_transposed(2, 9, 6, (4, 17), (3, 3), stride=(2, 2), group=3, pad=PAD),
     "frames, 4 taps": conv_transposed(2, 40, 1, (61,), (64,), stride=(16,)),
     "frames in parts, 2 taps": conv_transposed(2, 70, 1, (900,), (16,), stride=(8,), pad=(3, 5)),
     "3x3 of rows": conv_transposed(2, 24, 3, (13, 21), (6, 9), stride=(2, 3), pad=(2, 3, 1, 0)),

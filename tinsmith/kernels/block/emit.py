@@ -196,7 +196,7 @@ class _Step:
         line_at, gap = self._lines(local, block)
 
         def tile(r: Val | int, c: Val | int, high: int, wide: int) -> None:
-            start = initial(b, filters.bias, high * wide, (width,))
+            start = initial(b, filters.bias, (width,)) * (high * wide)
             column = c * (geo.stride[2] * gap)
             known: dict[int, Ptr] = {}
 

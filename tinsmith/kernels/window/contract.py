@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.products import FLOAT32, Product
 from tinsmith.codegen.types import F32
 from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Emit
@@ -47,12 +49,16 @@ class Contraction:
     """What is added to the accumulators of a tile: for each of the `levels`, outermost first, and
     each of the `channels` within, pixels times vectors of `lanes` weights.
 
+    How products are added is a `row` of `codegen/products.py`. Where its group is more than 1, each
+    channel stands for a lane of so many: pixels and weights are packed as the row says.
+
     stride  elements from a pixel's channel to the next
     sides   groups side by side: a channel of a pixel is an element of each, and neighbouring lanes
             are those of different groups
     taps    those that each loop body takes at once
     words   the weights are those of `kernels/narrow.py`; a loop body takes a multiple of 4 channels
     early   the first of a loop's channels so many elements on is prefetched for each pixel
+    ones    every element of the weights is 1, which gives sums of pixels; none are read
     """
 
     lanes: Sequence[int]
@@ -63,6 +69,8 @@ class Contraction:
     taps: Sequence[Tap] = HERE
     words: bool = False
     early: int = 0
+    row: Product = FLOAT32
+    ones: bool = False
 
 
 def contract(
@@ -86,6 +94,9 @@ def contract(
             for line in range(fetch.lines):
                 (ahead + line * LINE).prefetch(locality=2)
         weights = narrow.lines(wq, step, row, it.lanes) if it.words else None
+        if it.ones:
+            one = it.row.one(it.row.right)
+            weights = repeat([b.const(one, it.row.lane.x(n)) for n in it.lanes])
         return products(it, xq, wq, acc, pixels, weights=weights)
 
     def inner(xq: Ptr, wq: Ptr, acc: list[Val], outermost: Val | int) -> list[Val]:
@@ -118,8 +129,9 @@ def products(
     firsts = [sum(lanes[:o]) for o in range(vectors)]
     places = list(zip(firsts, lanes, strict=True))
     for u in range(it.channels.step):
+        if weights is not None or it.row.group > 1:
+            w.b.barrier()  # else LLVM loads the words, or groups, of several channels first
         if weights is not None:
-            w.b.barrier()  # else LLVM loads the words of several channels first
             ws = [next(weights)]
         else:
             taps = [w + (tap.weights + u * row) for tap in it.taps]
@@ -131,7 +143,7 @@ def products(
                 if masks is not None:
                     wide = (wide.bitcast(masks[o].ty) & masks[o]).bitcast(wide.ty)
                 for p, t in seen:
-                    acc[p * vectors + o] = wide.fma(ws[t][o], acc[p * vectors + o])
+                    acc[p * vectors + o] = it.row.step(acc[p * vectors + o], wide, ws[t][o])
     return acc
 
 
@@ -151,6 +163,8 @@ def _seen(
 
 def _repeated(values: Val, lanes: int) -> Val:
     count = values.ty.lanes
+    if count == lanes:
+        return values
     if count == 1:
         return values.splat(lanes)
     return values.shuffle(None, [k % count for k in range(lanes)])
@@ -193,11 +207,10 @@ def bias_at(em: Emit, which: Val | int, width: int = 1) -> Ptr | None:
     return em.packed[-1] + which * width if em.site.has(2) else None
 
 
-def initial(b: Builder, bias: Ptr | None, pixels: int, lanes: Sequence[int]) -> list[Val]:
-    """The accumulators at the start: the bias of each vector, for every pixel."""
+def initial(b: Builder, bias: Ptr | None, lanes: Sequence[int]) -> list[Val]:
+    """The accumulators of a pixel at the start: the bias of each vector."""
     firsts = [sum(lanes[:o]) for o in range(len(lanes))]
-    one = [
+    return [
         b.zero(F32.x(n)) if bias is None else (bias + f).load(n)
         for f, n in zip(firsts, lanes, strict=True)
     ]
-    return one * pixels

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.layout import LINE, block_of
 from tinsmith.kernels.walk import run
-from tinsmith.kernels.window.contract import Fetch, initial
+from tinsmith.kernels.window.contract import Fetch
 from tinsmith.kernels.window.geometry import Geometry, image_of
-from tinsmith.kernels.window.tiles import Tiling, pieces_before, sweep, tiling
+from tinsmith.kernels.window.tiles import Place, Tiling, pieces_before, sweep, tiling
 from tinsmith.kernels.window.ways import Blocked, Sums
 from tinsmith.records import dataclass
 from tinsmith.sizes import typical
@@ -87,13 +86,14 @@ def following(target: Target, way: Blocked, taps: int, among: int) -> Following 
 
 def convolve(
     em: Emit, geo: Geometry, band: tuple[Val | int, int], sums: Sums, x: Ptr, sink: Place,
-    ahead: Following | None = None,
+    ahead: Following | None = None, plan: Tiling | None = None,
 ) -> None:  # fmt: skip
-    """A band, (which, of how many), of one image's outputs for one panel; x is where the first
-    window begins. `sink` takes whole blocks also of what the panel computes in halves."""
+    """A band, (which, of how many), of one image's outputs for one panel, in the tiles of a `plan`
+    or the best ones; x is where the first window begins. `sink` takes whole blocks also of what the
+    panel computes in halves."""
     b, lanes, image = em.b, sums.lanes, image_of(em.input(0), geo)
     _, down, across = image.stride
-    plan = tiling(em.target, geo.out[1], geo.out[2], lanes, max(1, sums.depth))
+    plan = plan or tiling(em.target, geo.out[1], geo.out[2], lanes, max(1, sums.depth))
     x, w = x.fixed(), sums.weights.fixed()
 
     def planes(d: Val | int) -> None:
@@ -105,7 +105,7 @@ def convolve(
                 r = c = 0
             corner = image.window(x, d, r, c)
             pixels = [i * down + j * across for i, j in spots]
-            done = initial(b, sums.bias, len(pixels), lanes)
+            done = sums.start() * len(pixels)
             if geo.taps:
                 done = sums.reduce(corner, w, done, pixels, fetch)
             done = joined(done, lanes, block_of(em.target))
@@ -114,13 +114,6 @@ def convolve(
         sweep(b, plan, *band, tile)
 
     run(b, 0, geo.out[0], planes)
-
-
-class Place(Protocol):
-    """Where a tile's vectors go: `Sink`, or what behaves like it."""
-
-    def at(self, *index: Val | int) -> Place: ...
-    def put(self, value: Val, *index: Val | int) -> None: ...
 
 
 def store_tile(

@@ -154,7 +154,7 @@ def emit_depthwise(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
         def plane_of(d: Val | int) -> None:
             def tile(r: Val | int, c: Val | int, high: int, wide: int) -> None:
                 corner = image.window(x, d, r, c)
-                start = initial(b, filters.bias, high * wide, (filters.width,))
+                start = initial(b, filters.bias, (filters.width,)) * (high * wide)
                 if unrolled(geo):
                     lines = functools.partial(_line, corner, image.step[1])
                     done = taps(geo, lines, image.step[2], filters, start, wide)

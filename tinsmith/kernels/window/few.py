@@ -6,22 +6,26 @@ vector is a block of input channels of one pixel, multiplied into one accumulato
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from math import prod
 
 import numpy as np
 
-from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.walk import run
-from tinsmith.kernels.window.contract import Level, bias_at, nest
+from tinsmith.kernels.window.contract import Contraction, bias_at, initial
+from tinsmith.kernels.window.convolve import convolve
 from tinsmith.kernels.window.direct import flattened
 from tinsmith.kernels.window.geometry import Geometry, image_of
 from tinsmith.kernels.window.site import dense_site
-from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, digits, sweep
-from tinsmith.kernels.window.ways import tap_levels
+from tinsmith.kernels.window.tiles import Place, Sink, Tiling, bands, cut, digits
+from tinsmith.kernels.window.ways import Sums, over_blocks
+from tinsmith.kernels.window.weights import ChannelBlocks
+from tinsmith.records import dataclass
 
 EFFICIENCY = 0.95  # of the peak, beside the loads that are counted (estimated)
 MOST_OUTPUTS = 8  # channels: one accumulator each, for every pixel of a tile (estimated)
@@ -65,42 +69,44 @@ def _pack(w: np.ndarray, width: int) -> np.ndarray:
 
 
 def emit_few(em: Emit, geo: Geometry, blocks: int, count: int) -> None:
-    """Tiles are (batch, band), the band innermost."""
+    """Tiles are (batch, band), the band innermost. A block of input channels counts as one channel,
+    of as many groups side by side."""
     b, width, outputs = em.b, block_of(em.target), geo.out_channels
     geo = flattened(em, geo)
-    image = image_of(em.input(0), geo)
-    row = outputs * width
-    levels = [Level(blocks, image.plane, geo.taps * row), *tap_levels(geo, image.step, row)]
+    image, lanes = image_of(em.input(0), geo), (width,) * outputs
     columns = cut(geo.out[2], _pixels(em.target, outputs))
     plan = Tiling(((geo.out[1], 1),), columns, prod(geo.out))
-
-    def body(x: Ptr, w: Ptr, start: list[Val], _: Val | int) -> list[Val]:
-        acc = list(start)
-        ws = [(w + o * width).load(width) for o in range(outputs)]
-        for p in range(len(acc) // outputs):
-            pixel = (x + p * image.stride[2]).load(width)
-            for o in range(outputs):
-                acc[p * outputs + o] = pixel.fma(ws[o], acc[p * outputs + o])
-        return acc
-
+    it = Contraction(lanes, ChannelBlocks(blocks, 1, 1, 1), stride=width, sides=width)
+    sums = Sums(
+        lanes, em.packed[0], partial(initial, b, None, lanes), over_blocks(em, geo, it),
+        blocks * geo.taps,
+    )  # fmt: skip
     with b.loop(em.begin, em.end) as t:
         band, n = digits(t, count)
         x = image.corner(n)
-        sink = Sink(em, geo).at(n)
+        sink = Summing(Sink(em, geo).at(n), em, outputs, [])
+        convolve(em, geo, (band, count), sums, x, sink, plan=plan)
 
-        def planes(d: Val | int) -> None:
-            def tile(r: Val | int, c: Val | int, _: int, wide: int) -> None:
-                corner = image.window(x, d, r, c)
-                zeros = [b.zero(F32.x(width))] * (wide * outputs)
-                done = nest(b, levels, corner, em.packed[0].fixed(), zeros, body)
-                place = sink.at(0, 0, d, r, c)
-                for p in range(wide):
-                    sums = done[p * outputs : (p + 1) * outputs]
-                    place.put(_summed(em, b, sums, width), 0, 0, 0, 0, p)
 
-            sweep(b, plan, band, count, tile)
+@dataclass(frozen=True)
+class Summing:
+    """Puts the sums of the vectors of a pixel, of which there is one for each output, when the last
+    of them is known."""
 
-        run(b, 0, geo.out[0], planes)
+    sink: Place
+    em: Emit
+    outputs: int
+    vectors: list[Val]
+
+    def at(self, *index: Val | int) -> Summing:
+        return replace(self, sink=self.sink.at(*index), vectors=[])
+
+    def put(self, value: Val, *index: Val | int) -> None:
+        self.vectors.append(value)
+        if len(self.vectors) == self.outputs:
+            n, _, *place = index
+            self.sink.put(_summed(self.em, self.em.b, self.vectors, value.ty.lanes), n, 0, *place)
+            self.vectors.clear()
 
 
 def _summed(em: Emit, b: Builder, sums: list[Val], width: int) -> Val:

@@ -16,7 +16,7 @@ from tinsmith.kernels.layout import LINE, PLAIN
 from tinsmith.kernels.window.contract import Contraction, bias_at, contract, initial
 from tinsmith.kernels.window.convolve import grid, store_tile
 from tinsmith.kernels.window.geometry import Geometry, Triple, image_of
-from tinsmith.kernels.window.padded import copy_rows, room
+from tinsmith.kernels.window.padded import Reach, copy_rows, room
 from tinsmith.kernels.window.panels import Panel, every_panel
 from tinsmith.kernels.window.site import dense_site
 from tinsmith.kernels.window.tiles import Panels, Sink, digits, panels, tiling, walk
@@ -128,7 +128,7 @@ def _rows_of(
         -geo.begin[2],
     )
     extent = (band.lines, band.pitch)
-    copy_rows(b, image, x, geo, corner, extent, geo.channels, channel, step)
+    copy_rows(b, Reach(image, x, geo, corner, extent, geo.channels, channel, step))
     return Rows(replace(geo, dilation=(1, *geo.dilation[1:])), x, band.channel, band.step)
 
 
@@ -150,7 +150,7 @@ def _emit_panel(
 
         def tile(c: Val | int, wide: int) -> None:
             pixels = [j * stride for j in range(wide)]
-            start = initial(b, bias, wide, lanes)
+            start = initial(b, bias, lanes) * wide
             corner = (line + c * stride).fixed()
             if far:
                 _ask_for_row(out.at(0, 0, 0, 1, c), wide, len(lanes))

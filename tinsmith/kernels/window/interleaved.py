@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from tinsmith.kernels.layout import Layout, Spec, block_of, spec_of
 from tinsmith.kernels.move.channels import Mix, mix_of
 from tinsmith.kernels.transpose import blend
 from tinsmith.kernels.walk import run
-from tinsmith.kernels.window.contract import bias_at
+from tinsmith.kernels.window.contract import Contraction, bias_at, initial
 from tinsmith.kernels.window.convolve import convolve
 from tinsmith.kernels.window.direct import EFFICIENCY
 from tinsmith.kernels.window.geometry import Geometry, Widths, image_of, steps
@@ -218,19 +219,21 @@ def _emit_interleaved(em: Emit, geo: Geometry, plan: Interleaved, room: Spec, co
         def panel(p: Val | int, start: int, of: Lanes) -> None:
             channel = group * lanes + plus(p * (len(of) * width), start * width)
             w = em.packed[0] + channel * depth
-            bias = bias_at(em, channel)
+            start_with = partial(initial, b, bias_at(em, channel), of)
             given = plan.given(start, len(of))
             block = plus(group * plan.out_blocks, p * (len(of) // plan.sides))
             whole = Sink(em, geo).at(n, block, d)
             sink = Blocks(tuple(whole.at(0, k) for k in given), plan.ragged)
-            add = over_blocks(inner, flat, plan.channels, of, sides=plan.sides)
+            add = over_blocks(
+                inner, flat, Contraction(of, plan.channels, (), plan.sides, plan.sides)
+            )
 
             def reduce(*args: Any) -> list[Val]:
                 done, size = add(*args), len(of)
                 pixels = [done[k : k + size] for k in range(0, len(done), size)]
                 return [_blended(pixel, mix) for pixel in pixels for mix in given.values()]
 
-            convolve(inner, flat, (band, count), Sums(of, w, bias, reduce, depth), x, sink)
+            convolve(inner, flat, (band, count), Sums(of, w, start_with, reduce, depth), x, sink)
 
         run(b, 0, cut.count, lambda p: panel(p, 0, cut.main))
         if cut.tail:

@@ -10,42 +10,47 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.walk import blocks, run
 from tinsmith.kernels.window.geometry import Geometry, Triple
+from tinsmith.records import dataclass
 
 UNROLLED = 4  # vectors of a row
 
 
-def copy_rows(
-    b: Builder,
-    image: Ptr,
-    space: Ptr,
-    geo: Geometry,
-    corner: Sequence[Val | int],
-    extent: tuple[int, int],
-    channels: Val | int,
-    channel: int,
-    step: Triple,
-    fill: float = 0.0,
-) -> None:
-    """Copy the rows that some windows reach, with `fill` where they leave the image.
+@dataclass(frozen=True)
+class Reach:
+    """The rows of an image that some windows reach, of so many `channels`, to be copied to `space`
+    as [channels][kernel planes][rows][columns], dense.
 
-    `corner` is the first (plane, row, column) of the input, which may lie outside; `extent` the
-    rows and columns to copy. The copy is [channels][kernel planes][rows][columns], dense; in the
-    image, channels are `channel` and axes `step` elements apart. Rows are filled by whole vectors,
-    each before the next one, so that the last reaches beyond the copy (see `room`).
+    corner   the first (plane, row, column) of the input, which may lie outside the image
+    extent   the rows and columns to copy
+    channel  elements of the image from a channel to the next, as `step` for its axes
     """
-    front, top, first = corner
-    lines, pitch = extent
+
+    image: Ptr
+    space: Ptr
+    geo: Geometry
+    corner: Sequence[Val | int]
+    extent: tuple[int, int]
+    channels: Val | int
+    channel: int
+    step: Triple
+
+
+def copy_rows(b: Builder, reach: Reach, fill: float = 0.0) -> None:
+    """Copy rows, with `fill` where they leave the image. They are filled by whole vectors, each
+    before the next one, so that the last reaches beyond the copy (see `room`)."""
+    geo, step, (front, top, first) = reach.geo, reach.step, reach.corner
+    lines, pitch = reach.extent
     flat = lines * pitch
     left, skipped, inside, right = parts_of(b, first, pitch, geo.size[2])
 
     def filled(to: Ptr, count: Val | int) -> None:
         fill_row(b, to, count, fill)
 
-    with b.loop(0, channels) as c, b.loop(0, geo.kernel[0]) as k, b.loop(0, lines) as i:
-        to = (space + c * (geo.kernel[0] * flat) + k * flat + i * pitch).fixed()
+    with b.loop(0, reach.channels) as c, b.loop(0, geo.kernel[0]) as k, b.loop(0, lines) as i:
+        to = (reach.space + c * (geo.kernel[0] * flat) + k * flat + i * pitch).fixed()
         z, y = b.index(front) + k * geo.dilation[0], b.index(top) + i
         within = (z >= 0) & (z < geo.size[0]) & (y >= 0) & (y < geo.size[1])
-        source = image + c * channel + z * step[0] + y * step[1] + skipped
+        source = reach.image + c * reach.channel + z * step[0] + y * step[1] + skipped
 
         def copy() -> None:
             filled(to, left)
@@ -61,27 +66,18 @@ def copy_rows(
         b.choose(within, copy, clear)
 
 
-def copy_inside(
-    b: Builder,
-    image: Ptr,
-    space: Ptr,
-    geo: Geometry,
-    corner: Sequence[Val | int],
-    extent: tuple[int, int],
-    channels: Val | int,
-    channel: int,
-    step: Triple,
-) -> None:
+def copy_inside(b: Builder, reach: Reach) -> None:
     """The same of neighbouring planes, but for what lies around the image: `space` holds that."""
-    depth, (lines, pitch) = geo.kernel[0], extent
+    geo, step, corner = reach.geo, reach.step, reach.corner
+    depth, (lines, pitch) = geo.kernel[0], reach.extent
     before, front, planes, _ = parts_of(b, corner[0], depth, geo.size[0])
     above, top, rows, _ = parts_of(b, corner[1], lines, geo.size[1])
     left, skipped, inside, _ = parts_of(b, corner[2], pitch, geo.size[2])
-    source = image + front * step[0] + top * step[1] + skipped
-    target = space + ((before * lines + above) * pitch + left)
+    source = reach.image + front * step[0] + top * step[1] + skipped
+    target = reach.space + ((before * lines + above) * pitch + left)
 
     def row(c: Val | int, z: Val | int, y: Val | int) -> None:
-        x = (source + c * channel + z * step[0] + y * step[1]).fixed()
+        x = (source + c * reach.channel + z * step[0] + y * step[1]).fixed()
         to = (target + ((c * depth + z) * lines + y) * pitch).fixed()
 
         def piece(i: Any, n: int, mask: Val | None) -> None:
@@ -89,7 +85,7 @@ def copy_inside(
 
         each_vector(b, inside, piece, UNROLLED)
 
-    with b.loop(0, channels) as c:
+    with b.loop(0, reach.channels) as c:
         run(b, 0, planes, lambda z: run(b, 0, rows, lambda y: row(c, z, y)))
 
 

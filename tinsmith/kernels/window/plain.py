@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import product
 from math import ceil, prod
-from typing import Any
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.target import Target, overlap
@@ -19,7 +18,7 @@ from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Site, Skip, on
 from tinsmith.kernels.walk import blocks
 from tinsmith.kernels.window.contract import Level, nest
 from tinsmith.kernels.window.geometry import Geometry, image_of, steps
-from tinsmith.kernels.window.padded import copy_inside, copy_rows, room
+from tinsmith.kernels.window.padded import Reach, copy_inside, copy_rows, room
 from tinsmith.kernels.window.tiles import Pieces, digits
 from tinsmith.records import dataclass
 from tinsmith.sizes import cached
@@ -218,7 +217,7 @@ class Segment:
         to be, with `fill` around the image."""
         geo, cut = self.geo, self.cut
         if cut.copied:
-            copy_rows(em.b, *self._copy(em, first, count), fill=fill)
+            copy_rows(em.b, self._reach(em, first, count), fill)
             return self.copied(em)
         _, channel, step = steps(em.input(0).spec, geo.rank)
         corner = self._corner()
@@ -229,7 +228,7 @@ class Segment:
 
     def rows_inside(self, em: Emit, first: Val | int, count: Val | int) -> Rows:
         """The same, where the workspace holds already what lies around the image."""
-        copy_inside(em.b, *self._copy(em, first, count))
+        copy_inside(em.b, self._reach(em, first, count))
         return self.copied(em)
 
     def copied(self, em: Emit) -> Rows:
@@ -244,13 +243,13 @@ class Segment:
         axes = zip(self.place, self.geo.stride, self.geo.begin, strict=True)
         return [o * s - p for o, s, p in axes]
 
-    def _copy(self, em: Emit, first: Val | int, count: Val | int) -> tuple[Any, ...]:
-        """What is to be copied, from where and to where, of so many channels."""
+    def _reach(self, em: Emit, first: Val | int, count: Val | int) -> Reach:
+        """What is to be copied of so many channels."""
         geo, cut = self.geo, self.cut
         _, channel, step = steps(em.input(0).spec, geo.rank)
         image, space = self.image + first * channel, em.workspace.cast(F32)
         extent = cut.lines, cut.pitch
-        return image, space, geo, self._corner(), extent, count, channel, step
+        return Reach(image, space, geo, self._corner(), extent, count, channel, step)
 
 
 def each_segment(

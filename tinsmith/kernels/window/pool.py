@@ -211,10 +211,11 @@ def emit_pool(
                     c: Val | int, wide: int, run: Run = run, factor: Val | None = factor
                 ) -> None:
                     corner = (line + (c * stride[2] + run.low * geo.dilation[2] * step[2])).fixed()
+                    these = Neighbours(geo, fold, step, corner, run, wide, sink.width)
                     if lines and 0 < run.high - run.low <= WIDEST:
-                        done = _unrolled(geo, fold, step, corner, lines, run, wide, sink.width)
+                        done = _unrolled(these, lines)
                     else:
-                        done = _window(b, geo, fold, step, corner, ranges, run, wide, sink.width)
+                        done = _window(b, these, ranges)
                     for j, value in enumerate(done):
                         if factor is not None:
                             value = value * factor
@@ -305,44 +306,41 @@ def _edges(
                 column(c)
 
 
-def _unrolled(
-    geo: Geometry,
-    fold: Fold,
-    step: Triple,
-    corner: Ptr,
-    lines: list[Val | int],
-    run: Run,
-    wide: int,
-    width: int,
-) -> Carried:
-    """The folds of `wide` neighbouring windows, column by column: windows share columns."""
-    rows = [(corner + line).fixed() for line in lines]
+@dataclass(frozen=True)
+class Neighbours:
+    """So many neighbouring windows of a run, in vectors of `width`: the first tap that is kept of
+    the first of them is at `corner`, and axes are `step` elements apart."""
+
+    geo: Geometry
+    fold: Fold
+    step: Triple
+    corner: Ptr
+    run: Run
+    wide: int
+    width: int
+
+
+def _unrolled(at: Neighbours, lines: list[Val | int]) -> Carried:
+    """The folds of neighbouring windows, column by column: windows share columns."""
+    geo, fold, step, run, width = at.geo, at.fold, at.step, at.run, at.width
+    rows = [(at.corner + line).fixed() for line in lines]
     columns: dict[int, Part] = {}
     done = []
-    for p in range(wide):
+    for p in range(at.wide):
         first = p * geo.stride[2]
         places = [first + j * geo.dilation[2] for j in range(run.high - run.low)]
         for place in places:
             if place not in columns:
-                at = place * step[2]
-                columns[place] = fold.column([(row + at).load(width) for row in rows])
+                far = place * step[2]
+                columns[place] = fold.column([(row + far).load(width) for row in rows])
         done.append(fold.across([columns[place] for place in places]))
     return done
 
 
-def _window(
-    b: Builder,
-    geo: Geometry,
-    fold: Fold,
-    step: Triple,
-    corner: Ptr,
-    ranges: tuple[Range, Range],
-    run: Run,
-    wide: int,
-    width: int,
-) -> Carried:
-    """The folds of `wide` neighbouring windows, whose first column starts at `corner`."""
-    gap, across = geo.dilation, run.high - run.low
+def _window(b: Builder, these: Neighbours, ranges: tuple[Range, Range]) -> Carried:
+    """The folds of neighbouring windows, of the planes and rows in these ranges."""
+    geo, fold, step, wide, width = these.geo, these.fold, these.step, these.wide, these.width
+    gap, across = geo.dilation, these.run.high - these.run.low
 
     def taps(at: Ptr, carried: Carried, number: int) -> Carried:
         carried, loaded = list(carried), {}
@@ -365,4 +363,6 @@ def _window(
         return fold_range(b, *ranges[1], carried, lambda k, c: line(at + k * (gap[1] * step[1]), c))
 
     start = [b.splat(fold.start, F32, width)] * wide
-    return fold_range(b, *ranges[0], start, lambda k, c: rows(corner + k * (gap[0] * step[0]), c))
+    return fold_range(
+        b, *ranges[0], start, lambda k, c: rows(these.corner + k * (gap[0] * step[0]), c)
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.target import Target
@@ -189,17 +190,18 @@ class Panels:
 
 
 def panels(
-    target: Target, channels: int, rows: int, cols: int, depth: int, width: int = 0
-) -> Panels:
-    """The best cut of `channels` output channels in vectors of `width` (a block's), with the
-    tiling each cut allows."""
+    target: Target, channels: int, rows: int, cols: int, depth: int, width: int = 0,
+    most: int = MOST_VECTORS,
+) -> Panels:  # fmt: skip
+    """The best cut of `channels` output channels in panels of at most so many vectors of `width` (a
+    block's), with the tiling each cut allows."""
     width = width or block_of(target)
     blocks = -(-channels // width)
     half = width
     if width == 16 and target.pipes == 1 and 0 < channels % width <= width // 2:
         half = width // 2  # where one pipe computes two halves at once
     best, least = None, 0.0
-    for vectors in range(1, min(blocks, MOST_VECTORS) + 1):
+    for vectors in range(1, min(blocks, most) + 1):
         if not fits(target, 1, vectors):
             break
         main = (width,) * vectors
@@ -236,6 +238,13 @@ def bands(units: int, most: int = PARTS, threads: int = 1, flops: float = math.i
     with estimating():
         found = max(1, min(most, max(threads, -(-PARTS // units))))
         return typical(found) if flops > PARALLEL_FLOPS else 1
+
+
+class Place(Protocol):
+    """Where a tile's vectors go: `Sink`, or what behaves like it."""
+
+    def at(self, *index: Val | int) -> Place: ...
+    def put(self, value: Val, *index: Val | int) -> None: ...
 
 
 class Sink:

@@ -33,12 +33,14 @@ MOST_BYTES = 1 << 40  # of a segment, where the search knows no limit
 MOST_ALONE = 4  # columns of one vector with 16 registers: weights then take as many loads
 SHOWN = 1.0  # of the time that inputs take from the second-level cache
 COPYING = 12.0  # bytes of memory traffic that take as long as copying an element
-FINISHING, JUDGING, MIXING = 6.0, 4.0, 0.9
+INSIDE = 0.5  # of the time of a copy, where what is around the image is there already
+ADDED = 64.0  # bytes a cycle, by which sums are loaded and stored where others are added to them
+FINISHING, JUDGING, MIXING = 6.0, 4.0, 0.45
 """Issue slots of a vector: of outputs, from the buffer on; of inputs, to tell whether they are of
-one size; of an operation, load or store of sums of inputs. These and the two above were fitted to
-layers' times on AMD EPYC (Zen 4, 2 cores), AVX2, one thread. The estimates of
-`python -m benchmarks.micro --isa avx2 --only conv_transposed_few` are there 1 to 11 % below the
-times, and 14 % above by fewer products."""
+one size; of an operation, load or store of sums of inputs. These and the four above were fitted to
+layers' times on AMD EPYC (Zen 4, 2 cores), AVX2 and AVX-512, one thread. The estimates that
+`python -m benchmarks.micro --only conv_transposed_few` prints are there up to 40 % above the times,
+most by fewer products."""
 WORTH = 0.9  # of the time by the definition that fewer products may take, as they err more
 TRIED = 1.5  # times the products of the algorithm that has the fewest
 HEIGHTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)  # rows of places of a segment, tried
@@ -201,6 +203,7 @@ def seconds(target: Target, few: Few) -> float:
     planes = groups * places.batch * places.out[0]
     products = planes * few.tile.cost
     copied = planes * few.cut.bands * few.cut.parts * few.sizes(target.lanes)[0]
+    copied *= INSIDE if few.depth < few.inputs and not few.saves else 1.0
     time = target.time(2.0 * target.lanes * products, 0, EFFICIENCY)
     return time + target.time(0, COPYING * copied * few.inputs / few.depth)
 
@@ -342,7 +345,7 @@ def _mixing(
 
 def _most_columns(target: Target, sums: int) -> int:
     """Columns of a panel whose `sums` each stay in registers, with their input and a weight."""
-    registers = 27 if target.registers >= 32 else 16 if target.has_fma else 10
+    registers = 24 if target.registers >= 32 else 16 if target.has_fma else 10
     most = (registers - sums - 1) // sums
     return min(most, MOST_ALONE) if sums == 1 and target.registers < 32 else most
 
@@ -373,5 +376,5 @@ def _slots(
     loads = 0.5 * target.pipes * (len(kind.steps) * sums + kind.products)
     chain = 5.0 * target.pipes * kind.products / kind.columns
     work = max(kind.products * sums * share, loads, chain) + SHOWN * stream + 1.0
-    each = 3.0 + (target.pipes * 8.0 * target.lanes / L2_BYTES if adds else 0.0)
+    each = 3.0 + (target.pipes * 8.0 * target.lanes / ADDED if adds else 0.0)
     return depth * work + each * kind.columns * sums + 8.0

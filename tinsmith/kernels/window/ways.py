@@ -5,25 +5,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.products import FLOAT32, PRODUCTS, Product
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.window.contract import (
-    HERE,
     Contraction,
     Fetch,
     Level,
     Tap,
     bias_at,
     contract,
+    initial,
 )
 from tinsmith.kernels.window.geometry import Geometry, Triple, image_of
-from tinsmith.kernels.window.panels import Panel
-from tinsmith.kernels.window.tiles import Panels
+from tinsmith.kernels.window.panels import Panel, PanelPlace
+from tinsmith.kernels.window.tiles import Panels, Place, Sink
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_groups
 from tinsmith.records import dataclass
 
@@ -38,12 +40,12 @@ offsets of its pixels from the first one, and what to prefetch meanwhile."""
 
 @dataclass(frozen=True)
 class Sums:
-    """What the outputs of one panel are: its vectors, where its weights and its bias are, how
-    products are added, and how many (`depth`) an output has."""
+    """What the outputs of one panel are: its vectors, where its weights are, the accumulators that
+    a pixel starts with, how products are added, and how many (`depth`) an output has."""
 
     lanes: tuple[int, ...]
     weights: Ptr
-    bias: Ptr | None
+    start: Callable[[], list[Val]]
     reduce: Reduction
     depth: int
 
@@ -77,65 +79,76 @@ class Way:
     def reduction(self, em: Emit, geo: Geometry, panel: Panel) -> Reduction:
         raise NotImplementedError
 
+    def operands(self, em: Emit) -> Emit:
+        """What the reduction reads: the image as input 0, and the packed arrays."""
+        return em
+
+    def place(self, em: Emit, geo: Geometry, at: PanelPlace) -> Place:
+        """Where the results of an image's panel go."""
+        return Sink(em, geo).at(at.n, at.panel.block)
+
     def sums(self, em: Emit, geo: Geometry, panel: Panel) -> Sums:
         """What a panel computes; its channel is counted in lanes of all packed panels."""
         weights = em.packed[0] + panel.channel * (self.stored * geo.taps)
         reduce = self.reduction(em, geo, panel)
-        bias = bias_at(em, panel.channel)
-        return Sums(panel.lanes, weights, bias, reduce, self.depth * geo.taps)
+        start = partial(initial, em.b, bias_at(em, panel.channel), panel.lanes)
+        return Sums(panel.lanes, weights, start, reduce, self.depth * geo.taps)
 
 
 @dataclass(frozen=True)
 class Blocked(Way):
     """Each group's channels fill `blocks` of their own. A pixel is prefetched `early` blocks before
-    its turn."""
+    its turn. Products are those of the row `product` of the table; where its group is more than 1,
+    so many channels count as one."""
 
     blocks: ChannelBlocks
-    early: int = 0
+    early: int
+    product: str
+
+    @property
+    def row(self) -> Product:
+        return PRODUCTS[self.product]
 
     def pack(self, w: np.ndarray) -> np.ndarray:
         return pack_groups(w, self.panels, self.blocks, self.groups)
 
     def reduction(self, em: Emit, geo: Geometry, panel: Panel) -> Reduction:
-        return over_blocks(em, geo, self.blocks, panel.lanes, self.early)
+        early = self.early * image_of(em.input(0), geo).plane
+        it = Contraction(panel.lanes, self.blocks, early=early, row=self.row)
+        return over_blocks(em, geo, it)
 
 
-def blocked(cut: Panels, blocks: ChannelBlocks, groups: int = 1, early: int = 0) -> Blocked:
-    return Blocked(cut, groups, blocks.padded, blocks.count * blocks.stored, blocks, early)
+def blocked(
+    cut: Panels, blocks: ChannelBlocks, groups: int = 1, early: int = 0, product: str = FLOAT32.name
+) -> Blocked:
+    return Blocked(cut, groups, blocks.padded, blocks.count * blocks.stored, blocks, early, product)
 
 
-def over_blocks(
-    em: Emit,
-    geo: Geometry,
-    blocks: ChannelBlocks,
-    lanes: tuple[int, ...],
-    early: int = 0,
-    sides: int = 1,
-) -> Reduction:
-    """The reduction over channel blocks, taps, and the channels of a block, outermost first. Pixels
-    are prefetched `early` blocks before their turn. With `sides`, a channel is that of so many
-    groups side by side."""
-    image = image_of(em.input(0), geo)
-    stored = blocks.stored * sum(lanes)
+def over_blocks(em: Emit, geo: Geometry, it: Contraction) -> Reduction:
+    """The reduction `it`, which has no levels yet, over channel blocks, taps, and the channels of a
+    block, outermost first."""
+    image, blocks = image_of(em.input(0), geo), it.channels
+    stored = blocks.stored * sum(it.lanes)
     levels = [Level(blocks.count, image.plane, geo.taps * stored)]
     levels += tap_levels(geo, image.step, stored)
 
     def reduce(
         x: Ptr, w: Ptr, acc: list[Val], pixels: list[Val | int], fetch: Fetch | None
     ) -> list[Val]:
-        outer, taps, channels = levels, HERE, blocks
-        if sides > 1 and _share_reads(em.target, levels[-1], pixels, lanes):
-            last, outer, channels = levels[-1], levels[:-1], replace(blocks, step=1)
+        whole = replace(it, levels=levels)
+        if it.sides > 1 and _share_reads(em.target, levels[-1], pixels, it.lanes):
+            last = levels[-1]
             assert isinstance(last.count, int)
             taps = tuple(Tap(k * last.input, k * last.weights) for k in range(last.count))
-        it = Contraction(lanes, channels, outer, sides, sides, taps, early=early * image.plane)
-        return contract(em.b, it, x, w, acc, pixels, fetch)
+            channels = replace(blocks, step=1)
+            whole = replace(it, levels=levels[:-1], taps=taps, channels=channels)
+        return contract(em.b, whole, x, w, acc, pixels, fetch)
 
     return reduce
 
 
 def _share_reads(
-    target: Target, last: Level, pixels: Sequence[Val | int], lanes: tuple[int, ...]
+    target: Target, last: Level, pixels: Sequence[Val | int], lanes: Sequence[int]
 ) -> bool:
     """Whether taps of a row see each other's pixels, and registers hold the weights of all."""
     if not isinstance(last.count, int) or not all(isinstance(p, int) for p in pixels):

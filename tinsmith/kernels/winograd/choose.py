@@ -1,7 +1,7 @@
 """Which Winograd algorithms fit a convolution, how each is cut into blocks of tiles, and its cost.
 
 U are the transformed weights, V the transformed data, M their products; a position is one element
-of the transform domain (`plan.py` has the layouts). F(m, r) computes m results of r taps.
+of the transform domain (`tiling.py` has the layouts). F(m, r) computes m results of r taps.
 
 The transforms take the time of their loads and stores, which caches bound: with copies in place of
 their arithmetic they take as long. Tried without gain: other strides between the positions of V and
@@ -28,18 +28,18 @@ from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.weights import channel_blocks
 from tinsmith.kernels.winograd.fetch import is_far
 from tinsmith.kernels.winograd.matrices import Bilinear, bilinear, supported, with_whole_taps
-from tinsmith.kernels.winograd.plan import Partition, Plan
 from tinsmith.kernels.winograd.program import data_program, result_program
 from tinsmith.kernels.winograd.taps import channels_together, fits, tap_operations
+from tinsmith.kernels.winograd.tiling import Partition, WinogradPlan
 from tinsmith.kernels.winograd.weights import packed_bytes
 from tinsmith.sizes import cached
 
-GROWTH = {"exact": 0.0, "strict": 8.0, "default": 1000.0, "halves": 25.0}
+GROWTH = {"exact": 0.0, "strict": 8.0, "default": 1000.0, "split": 25.0}
 """The largest error growth (`Bilinear.growth` of rows times that of columns) allowed at each
-precision. F(2x2,3x3) has 7.1, F(2x4,3x3) 24.4, F(6x6,3x3) 924. "halves" is split precision
+precision. F(2x2,3x3) has 7.1, F(2x4,3x3) 24.4, F(6x6,3x3) 924. "split" is split precision
 (bfloat16 hi and lo parts), in which F(2x4,3x3) is about as exact as F(6x6,3x3) is in float32
 (measured errors: docs/numerics.md)."""
-STEEPEST = {"halves": 9.2}
+STEEPEST = {"split": 9.2}
 """The largest error growth allowed of either axis alone. F(4,3) has 9.1; F(5,3) and F(4,5), which
 have 21 and 24, leave twice the error of F(2x4,3x3) in split precision."""
 LARGEST = 7
@@ -73,7 +73,7 @@ the command was not recorded."""
 TURNING = 0.03
 """The relative extra time of blocks about as long as a row of tiles that continue in the next row,
 where prefetches miss. Set on Zen 4; the command was not recorded."""
-HALVING = 16.0
+SPLITTING = 16.0
 """Instructions that split one vector into bfloat16 hi and lo parts and store them. Estimated."""
 ARRIVING, SHORTEST = 3.0, 5.0
 """Slots that one vector of weights takes to arrive from L2, and the fewest slots of one step of a
@@ -128,20 +128,20 @@ def best_plan(
     rows: Bilinear,
     cols: Bilinear,
     threads: int = 1,
-    halves: bool = False,
+    split: bool = False,
     words: bool = False,
-) -> tuple[Plan, float]:
+) -> tuple[WinogradPlan, float]:
     """The cheapest way to cut the convolution for an algorithm, and its cost in seconds
     (`cost`)."""
     blocks = channel_blocks(geo.channels, width)
-    draft = Plan(
+    draft = WinogradPlan(
         geo, rows, cols, width, blocks, tiles=1, blocks=1, vectors=1, micro=Partition(1, 1),
-        whole=False, halves=halves, words=words,
+        whole=False, split=split, words=words,
     )  # fmt: skip
     candidates = []
     for count in _counts(target, draft):
         tiles = -(-draft.total // count)
-        if halves:
+        if split:
             vectors, micro, slots = matrix_tiles(tiles, draft)
         else:
             vectors, micro, slots = register_tiles(target, tiles, draft.outputs, draft.depth, words)
@@ -157,10 +157,10 @@ def best_plan(
 @cached(1024)
 def taps_plan(
     target: Target, geo: Geometry, width: int, rows: Bilinear, cols: Bilinear, threads: int = 1
-) -> tuple[Plan, float] | None:
+) -> tuple[WinogradPlan, float] | None:
     """The plan and the cost in seconds of an algorithm whose weights are kept as taps; None if its
     accumulators are more than `taps.MOST_SUMS`."""
-    plan = Plan(
+    plan = WinogradPlan(
         geo, with_whole_taps(rows), with_whole_taps(cols), width,
         channel_blocks(geo.channels, width), tiles=1, blocks=1, vectors=1, micro=Partition(1, 1),
         whole=True, channels_together=channels_together(target),
@@ -172,7 +172,7 @@ def taps_plan(
     return plan, cost(target, plan, slots / MAKING[target.pipes - 1], threads)
 
 
-def _counts(target: Target, draft: Plan) -> set[int]:
+def _counts(target: Target, draft: WinogradPlan) -> set[int]:
     """The numbers of blocks worth considering. V and M of a block then fill one of several shares
     of L2 (or one block holds everything); blocks are whole images, whole rows of tiles or parts of
     one, or pairs of matrix registers; the last candidate has the fewest tiles that `MOST_SHARE`
@@ -188,7 +188,7 @@ def _counts(target: Target, draft: Plan) -> set[int]:
         else:
             count = draft.lines * -(-draft.across // most)
         found |= {count, -(-draft.total // most), min(count + count % 2, draft.total)}
-        if draft.halves and most >= 2 * SIDE:
+        if draft.split and most >= 2 * SIDE:
             found.add(-(-draft.total // (most // (2 * SIDE) * 2 * SIDE)))
     least = int(replace(draft, tiles=draft.total).seen / MOST_SHARE) + 1
     return found | {max(1, draft.total // least)}
@@ -228,7 +228,7 @@ def register_tiles(
     return best[1], best[2], best[0]
 
 
-def matrix_tiles(tiles: int, draft: Plan) -> tuple[int, Partition, float]:
+def matrix_tiles(tiles: int, draft: WinogradPlan) -> tuple[int, Partition, float]:
     """The same as `register_tiles` for matrix registers."""
     count, product = -(-tiles // SIDE), replace(draft, tiles=tiles).product
     return (
@@ -250,7 +250,7 @@ def _slots(target: Target, tiles: int, vectors: int, depth: int) -> float:
     return max(done, 1.0 * (tiles + vectors), least) + (20 + 1.5 * done) / depth
 
 
-def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
+def cost(target: Target, plan: WinogradPlan, slots: float, threads: int = 1) -> float:
     """Seconds on one core; with several threads, those of the busiest thread times their number.
     The first block of each thread reads its weights from memory."""
     issue = 2.0 * plan.width / target.peak
@@ -265,7 +265,7 @@ def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
     filled = (weights + 4 * plan.size + plan.nbytes / plan.blocks) / target.l2
     missed = min(1.0, max(0.0, CROWDING * math.log(filled / FILLED)))
     total = missed * 8.0 * plan.size * plan.blocks / target.l3_bandwidth
-    read = plan.m_start if plan.of_taps else plan.v_step * plan.halves
+    read = plan.m_start if plan.of_taps else plan.v_step * plan.split
     if 4 * read > MOST_REREAD * target.l2:
         total += 4.0 * plan.m_start * (plan.panels - 1) * plan.blocks / target.l3_bandwidth
     total += transforms(target, plan) * issue
@@ -284,7 +284,7 @@ def cost(target: Target, plan: Plan, slots: float, threads: int = 1) -> float:
     return total
 
 
-def _foreign(plan: Plan, threads: int) -> float:
+def _foreign(plan: WinogradPlan, threads: int) -> float:
     """Elements that threads read of what other threads have written. Threads that share output
     blocks all read V."""
     others = threads - 1
@@ -293,7 +293,7 @@ def _foreign(plan: Plan, threads: int) -> float:
     return others * plan.size / threads
 
 
-def transforms(target: Target, plan: Plan) -> float:
+def transforms(target: Target, plan: WinogradPlan) -> float:
     """Issue slots of both transforms, more if the tensors exceed a cache."""
     rows, cols = plan.rows, plan.cols
     strip = min(plan.strip(target.l1), plan.tiles)
@@ -301,7 +301,7 @@ def transforms(target: Target, plan: Plan) -> float:
     into += data_program(cols).operations * rows.products
     back = result_program(rows).operations * cols.products
     back += result_program(cols).operations * rows.m
-    into += (2 + HALVING * plan.halves) * plan.positions
+    into += (2 + SPLITTING * plan.split) * plan.positions
     back += plan.positions + 2 * rows.m * cols.m
     away = BEYOND_L3 if plan.nbytes > target.l3 else BEYOND_L2 if plan.nbytes > target.l2 else 1.0
     return TRANSFORMING * away * plan.total * (into * plan.channels.count + back * plan.outputs)

@@ -13,7 +13,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.window.geometry import steps
-from tinsmith.kernels.winograd.plan import Plan
+from tinsmith.kernels.winograd.tiling import WinogradPlan
 
 Prefetch = Callable[[Val], None]
 """prefetch(i) emits the prefetches that belong to register tile number i of a block."""
@@ -25,7 +25,9 @@ def is_far(target: Target, nbytes: int) -> bool:
     return nbytes >= target.l2 // 2
 
 
-def tensors(em: Emit, plan: Plan, source: View, start: Val, count: Val | int) -> Prefetch | None:
+def tensors(
+    em: Emit, plan: WinogradPlan, source: View, start: Val, count: Val | int
+) -> Prefetch | None:
     """What register tile number i of a block prefetches. None if the tensors fit the caches, or if
     tiles do not lie side by side (dilation).
 
@@ -50,7 +52,7 @@ def tensors(em: Emit, plan: Plan, source: View, start: Val, count: Val | int) ->
     return prefetch
 
 
-def _corner(plan: Plan, view: View, tile: Val, down: int, right: int, padded: bool) -> Ptr:
+def _corner(plan: WinogradPlan, view: View, tile: Val, down: int, right: int, padded: bool) -> Ptr:
     """The address of the first element of a tile."""
     n, i, j = plan.coordinates(tile)
     batch, _, (_, row, pixel) = steps(view.spec, plan.geo.rank)
@@ -62,7 +64,14 @@ def _corner(plan: Plan, view: View, tile: Val, down: int, right: int, padded: bo
 
 
 def _ask(
-    em: Emit, plan: Plan, view: View, at: Ptr, planes: int, rows: int, wide: int, write: bool
+    em: Emit,
+    plan: WinogradPlan,
+    view: View,
+    at: Ptr,
+    planes: int,
+    rows: int,
+    wide: int,
+    write: bool,
 ) -> Prefetch:
     """Divide `rows` lines of `wide` elements for each tile, in every plane, among the register
     tiles."""

@@ -12,10 +12,10 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.kernels._kernel import View
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.tiles import Sink
-from tinsmith.kernels.winograd.plan import Plan
+from tinsmith.kernels.winograd.tiling import WinogradPlan
 
 
-def image_at(plan: Plan, source: View, n: Val | int) -> Val | int:
+def image_at(plan: WinogradPlan, source: View, n: Val | int) -> Val | int:
     """The offset of image n of the plan, in elements."""
     batch, _, (depth, _, _) = steps(source.spec, len(source.spec.spatial))
     frames = plan.frames
@@ -25,7 +25,7 @@ def image_at(plan: Plan, source: View, n: Val | int) -> Val | int:
     return n // frames.out * batch + ahead
 
 
-def data_at(plan: Plan, source: View, n: Val | int, y: Val | int, x: Val | int) -> Ptr:
+def data_at(plan: WinogradPlan, source: View, n: Val | int, y: Val | int, x: Val | int) -> Ptr:
     """The first element that a tile of image n reads, for channel block 0 (`channels_at` has the
     others). The tile's first result is in row y, column x."""
     _, _, (_, row, pixel) = steps(source.spec, len(source.spec.spatial))
@@ -34,7 +34,7 @@ def data_at(plan: Plan, source: View, n: Val | int, y: Val | int, x: Val | int) 
     return at + y * (plan.rows.stride * row) + x * (plan.cols.stride * pixel)
 
 
-def channels_at(plan: Plan, source: View, c: Val) -> Val:
+def channels_at(plan: WinogradPlan, source: View, c: Val) -> Val:
     """The offset of channel block c of an image, in elements."""
     _, plane, (depth, _, _) = steps(source.spec, len(source.spec.spatial))
     frames = plan.frames
@@ -43,14 +43,14 @@ def channels_at(plan: Plan, source: View, c: Val) -> Val:
     return c // frames.blocks * (frames.dilation * depth) + c % frames.blocks * plane
 
 
-def result_at(plan: Plan, n: Val | int, k: Val) -> tuple[Val | int, Val, Val | int]:
+def result_at(plan: WinogradPlan, n: Val | int, k: Val) -> tuple[Val | int, Val, Val | int]:
     """Image, output channel block and depth of the results of the plan's image n, block k."""
     frames = plan.frames
     return (n, k, 0) if frames is None else (n // frames.out, k, n % frames.out)
 
 
 def extent_inside(
-    b: Builder, plan: Plan, y: Val | int, x: Val | int
+    b: Builder, plan: WinogradPlan, y: Val | int, x: Val | int
 ) -> tuple[Val | int, Val | int]:
     """How many rows and columns of the tile whose first result is at (y, x) lie in the image."""
     apart, beside = plan.vertical.dilation, plan.horizontal.dilation
@@ -61,7 +61,7 @@ def extent_inside(
 
 def put_inside(
     b: Builder,
-    plan: Plan,
+    plan: WinogradPlan,
     extent: tuple[Val | int, Val | int],
     out: Sink,
     result: Callable[[Val, Val], Ptr],

@@ -16,10 +16,10 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.winograd.frames import channels_at, data_at
-from tinsmith.kernels.winograd.halves import Splitter
 from tinsmith.kernels.winograd.outliers import Sizes, witnesses
-from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.program import data_program, run
+from tinsmith.kernels.winograd.split_precision import Splitter
+from tinsmith.kernels.winograd.tiling import WinogradPlan
 from tinsmith.records import dataclass
 
 Put = Callable[[int, Val], None]
@@ -27,13 +27,21 @@ Put = Callable[[int, Val], None]
 
 
 def input_stage(
-    em: Emit, plan: Plan, source: View, space: Ptr, g0: Val, g1: Val, t0: Val, t1: Val, base: Val
+    em: Emit,
+    plan: WinogradPlan,
+    source: View,
+    space: Ptr,
+    g0: Val,
+    g1: Val,
+    t0: Val,
+    t1: Val,
+    base: Val,
 ) -> None:
     """Transform tiles [t0, t1) for groups [g0, g1) of channel blocks. V begins at tile `base`."""
     b = em.b
     with b.loop(g0, g1) as g, _strips(em, plan, t0, t1) as (first, stop):
         strip = Strip(em, plan, source, Sizes(plan, space), base, first, stop)
-        if plan.halves:
+        if plan.split:
             _pair(strip, space, g)
         else:
 
@@ -45,7 +53,7 @@ def input_stage(
 
 
 @contextmanager
-def _strips(em: Emit, plan: Plan, t0: Val, t1: Val) -> Iterator[tuple[Val, Val]]:
+def _strips(em: Emit, plan: WinogradPlan, t0: Val, t1: Val) -> Iterator[tuple[Val, Val]]:
     """Emit the body for each strip: yields its tiles [first, stop). Together the strips are
     [t0, t1), which must not be empty."""
     b, each, size = em.b, plan.horizontal.each, plan.strip(em.target.l1)
@@ -86,7 +94,7 @@ class Strip:
     """Tiles [first, stop), side by side. `base` is the tile with which V begins."""
 
     em: Emit
-    plan: Plan
+    plan: WinogradPlan
     source: View
     sizes: Sizes
     base: Val

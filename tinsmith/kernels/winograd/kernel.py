@@ -24,16 +24,16 @@ from tinsmith.kernels.stages import Stage, stage
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.site import ConvSite, dense_site
 from tinsmith.kernels.window.weights import padded_bias
-from tinsmith.kernels.winograd import halves
+from tinsmith.kernels.winograd import split_precision
 from tinsmith.kernels.winograd.choose import algorithms, best_plan, taps_plan
 from tinsmith.kernels.winograd.fetch import Prefetch, tensors
 from tinsmith.kernels.winograd.inputs import input_stage
 from tinsmith.kernels.winograd.outliers import Sizes
 from tinsmith.kernels.winograd.outputs import output_stage
-from tinsmith.kernels.winograd.plan import Frames, Plan
 from tinsmith.kernels.winograd.product import product_stage
 from tinsmith.kernels.winograd.repair import pack_inverse, pack_present
 from tinsmith.kernels.winograd.taps import pack_taps, taps_stage
+from tinsmith.kernels.winograd.tiling import Frames, WinogradPlan
 from tinsmith.kernels.winograd.weights import Array, pack, packed_bytes
 from tinsmith.records import dataclass
 
@@ -53,8 +53,8 @@ def winograd(site: Site) -> list[Choice]:
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32", isas="amx", numbers=True)
 def winograd_amx(site: Site) -> list[Choice]:
-    """Winograd convolution F(m, r) by products of bfloat16 halves on matrix registers."""
-    return choices(site, "halves")
+    """Winograd convolution F(m, r) by split-precision products on matrix registers."""
+    return choices(site, "split")
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32", numbers=True)
@@ -80,7 +80,7 @@ def choices(site: Site, precision: str, words: bool = False, of_taps: bool = Fal
     if not found:
         raise Skip(why_not(geo, precision))
     need_normal(w)
-    if precision == "halves":
+    if precision == "split":
         matrix_product(site, w)
     if words:
         if site.target.registers < LEAST_REGISTERS:
@@ -93,12 +93,12 @@ def choices(site: Site, precision: str, words: bool = False, of_taps: bool = Fal
     if geo.rank == 3:
         frames, geo = by_frames(geo, width)
     offered = []
-    target, threads, halved = site.target, site.threads, precision == "halves"
+    target, threads, split = site.target, site.threads, precision == "split"
     for rows, cols in found:
         if of_taps:
             made = taps_plan(target, geo, width, rows, cols, threads)
         else:
-            made = best_plan(target, geo, width, rows, cols, threads, halved, words)
+            made = best_plan(target, geo, width, rows, cols, threads, split, words)
         if made is not None:
             plan = replace(made[0], frames=frames)
             offered.append(choice(conv, plan, planes, made[1]))
@@ -126,7 +126,7 @@ def by_frames(geo: Geometry, width: int) -> tuple[Frames, Geometry]:
     return frames, planes
 
 
-def planes(w: Array, plan: Plan) -> Array:
+def planes(w: Array, plan: WinogradPlan) -> Array:
     """The weights [K, C, *taps] as those of a plan's planes, [K, C, r_h, r_w]."""
     high, wide = plan.geo.kernel[1:]
     if plan.frames is None:
@@ -155,7 +155,7 @@ def can_be_taps(w: Array) -> bool:
     return is_normal(w) and are_moderate(w)
 
 
-def can_be_halves(w: Array) -> bool:
+def can_be_split_normally(w: Array) -> bool:
     return is_normal(w) and can_be_split(w)
 
 
@@ -170,7 +170,7 @@ def need_normal(w: Array) -> None:
 
 
 def why_not(geo: Geometry, precision: str) -> str:
-    kind = "for products of halves" if precision == "halves" else f"of {precision} precision"
+    kind = "in split precision" if precision == "split" else f"of {precision} precision"
     size = "x".join(map(str, geo.kernel[3 - geo.rank :]))
     stride = "x".join(map(str, geo.stride[3 - geo.rank :]))
     out = "x".join(map(str, geo.out[3 - geo.rank :]))
@@ -181,7 +181,7 @@ def why_not(geo: Geometry, precision: str) -> str:
 
 
 Source = Callable[[Emit], View]
-Turn = Callable[[Array, Plan], Array]
+Turn = Callable[[Array, WinogradPlan], Array]
 
 
 def first_input(em: Emit) -> View:
@@ -196,25 +196,25 @@ class Rooms:
     source: Source = first_input
     before: int = 0
 
-    def space(self, em: Emit, plan: Plan) -> Ptr:
+    def space(self, em: Emit, plan: WinogradPlan) -> Ptr:
         """The address of V; M lies behind it."""
         return em.scratch.cast(F32) + self.before if plan.whole else em.workspace.cast(F32)
 
-    def edge(self, em: Emit, plan: Plan) -> Ptr:
+    def edge(self, em: Emit, plan: WinogradPlan) -> Ptr:
         """Scratch for the results of one tile and the taps of one channel."""
         return em.workspace.cast(F32) + (0 if plan.whole else plan.size)
 
-    def registers(self, em: Emit, plan: Plan) -> Ptr:
+    def registers(self, em: Emit, plan: WinogradPlan) -> Ptr:
         """Scratch for the configuration of the matrix registers."""
         return self.edge(em, plan) + plan.edge
 
 
 def choice(
-    conv: ConvSite, plan: Plan, turn: Turn, seconds: float, rooms: Rooms | None = None
+    conv: ConvSite, plan: WinogradPlan, turn: Turn, seconds: float, rooms: Rooms | None = None
 ) -> Choice:
     """The choice for a plan. `turn` converts the site's weights to those of the plan's two axes."""
     rooms = rooms or Rooms()
-    own = 4 * plan.edge + CONFIGURATION * plan.halves
+    own = 4 * plan.edge + CONFIGURATION * plan.split
     return conv.choice(
         seconds,
         phases(plan, rooms),
@@ -226,14 +226,14 @@ def choice(
     )
 
 
-def constants(plan: Plan, w: Array, turn: Turn, bias: Array | None) -> tuple[Packed, ...]:
+def constants(plan: WinogradPlan, w: Array, turn: Turn, bias: Array | None) -> tuple[Packed, ...]:
     """Packed arrays: the weights, the bias, and, unless weights are kept as taps, the matrix that
     recovers taps from transformed weights (`repair.py`)."""
     make, fits = pack, can_be_words if plan.words else is_normal
     if plan.of_taps:
         make, fits = pack_taps, can_be_taps
-    elif plan.halves:
-        make, fits = halves.pack, can_be_halves
+    elif plan.split:
+        make, fits = split_precision.pack, can_be_split_normally
     weights = Packed("weights", _turned, (make, turn, w, plan), packed_bytes(plan), fits)
     padded = Packed("bias", padded_bias, (bias, plan.outputs * plan.width))
     if plan.of_taps:
@@ -242,11 +242,11 @@ def constants(plan: Plan, w: Array, turn: Turn, bias: Array | None) -> tuple[Pac
     return weights, padded, Packed("inverse", pack_inverse, (plan,)), present
 
 
-def _turned(pack: Turn, turn: Turn, w: Array, plan: Plan) -> Array:
+def _turned(pack: Turn, turn: Turn, w: Array, plan: WinogradPlan) -> Array:
     return pack(turn(w, plan), plan)
 
 
-def phases(plan: Plan, rooms: Rooms) -> tuple[Phase, ...]:
+def phases(plan: WinogradPlan, rooms: Rooms) -> tuple[Phase, ...]:
     """One phase over blocks, or one phase for each of the three stages."""
     if not plan.whole:
         return (Phase(plan.blocks, lambda em: emit_blocks(em, plan, rooms)),)
@@ -263,14 +263,14 @@ def phases(plan: Plan, rooms: Rooms) -> tuple[Phase, ...]:
     )
 
 
-def input_function(em: Emit, plan: Plan, rooms: Rooms) -> Stage:
+def input_function(em: Emit, plan: WinogradPlan, rooms: Rooms) -> Stage:
     def body(em: Emit, *at: Val) -> None:
         input_stage(em, plan, rooms.source(em), rooms.space(em, plan), *at)
 
     return stage(em, "inputs", "g0 g1 t0 t1 base", body)
 
 
-def output_function(em: Emit, plan: Plan, rooms: Rooms) -> Stage:
+def output_function(em: Emit, plan: WinogradPlan, rooms: Rooms) -> Stage:
     def body(em: Emit, *at: Val) -> None:
         space = rooms.space(em, plan)
         output_stage(em, plan, rooms.source, space, lambda em: rooms.edge(em, plan), *at)
@@ -278,7 +278,7 @@ def output_function(em: Emit, plan: Plan, rooms: Rooms) -> Stage:
     return stage(em, "outputs", "k0 k1 t0 t1 base", body)
 
 
-def emit_blocks(em: Emit, plan: Plan, rooms: Rooms) -> None:
+def emit_blocks(em: Emit, plan: WinogradPlan, rooms: Rooms) -> None:
     """Compute blocks: the tiles of this phase are blocks."""
     b = em.b
     even = plan.total % plan.blocks == 0
@@ -301,7 +301,7 @@ def emit_blocks(em: Emit, plan: Plan, rooms: Rooms) -> None:
         outputs(0, plan.outputs, start, stop, start)
 
 
-def emit_inputs(em: Emit, plan: Plan, rooms: Rooms) -> None:
+def emit_inputs(em: Emit, plan: WinogradPlan, rooms: Rooms) -> None:
     """Transform data: the tiles of this phase are (group of channel blocks, row of tiles)."""
     inputs = input_function(em, plan, rooms)
     with em.b.loop(em.begin, em.end) as unit:
@@ -309,7 +309,7 @@ def emit_inputs(em: Emit, plan: Plan, rooms: Rooms) -> None:
         inputs(g, g + 1, line * plan.across, (line + 1) * plan.across, 0)
 
 
-def emit_products(em: Emit, plan: Plan, rooms: Rooms) -> None:
+def emit_products(em: Emit, plan: WinogradPlan, rooms: Rooms) -> None:
     """Multiply: the tiles of this phase are (position, panel); output blocks, if weights are kept
     as taps."""
     with em.b.when(em.begin.eq(0)):
@@ -318,20 +318,20 @@ def emit_products(em: Emit, plan: Plan, rooms: Rooms) -> None:
 
 
 def multiply(
-    em: Emit, plan: Plan, rooms: Rooms, u0: Val, u1: Val, count: Val | int,
+    em: Emit, plan: WinogradPlan, rooms: Rooms, u0: Val, u1: Val, count: Val | int,
     prefetch: Prefetch | None = None,
 ) -> None:  # fmt: skip
     """The products of units [u0, u1) for a block of `count` tiles."""
     space = rooms.space(em, plan)
-    if plan.halves:
-        halves.product_stage(em, plan, space, rooms.registers(em, plan), u0, u1, prefetch)
+    if plan.split:
+        split_precision.product_stage(em, plan, space, rooms.registers(em, plan), u0, u1, prefetch)
     elif plan.of_taps:
         taps_stage(em, plan, space, u0, u1)
     else:
         product_stage(em, plan, space, u0, u1, count, prefetch)
 
 
-def emit_outputs(em: Emit, plan: Plan, rooms: Rooms) -> None:
+def emit_outputs(em: Emit, plan: WinogradPlan, rooms: Rooms) -> None:
     """Transform back: the tiles of this phase are (output block, row of tiles)."""
     outputs = output_function(em, plan, rooms)
     with em.b.loop(em.begin, em.end) as unit:

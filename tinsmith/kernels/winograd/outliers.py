@@ -19,7 +19,7 @@ from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32, I32, I64
 from tinsmith.kernels.moderate import LARGE
 from tinsmith.kernels.winograd.matrices import Bilinear, floats
-from tinsmith.kernels.winograd.plan import Plan
+from tinsmith.kernels.winograd.tiling import WinogradPlan
 
 RATIO = 2.0**7
 """Tiles more than this many times the typical magnitude are computed again. Below it, F(6x6,3x3)
@@ -56,7 +56,7 @@ class Sizes:
     """The arrays behind V and M: squares of the witnesses, [channel block][tile][lane]; then the
     size of each tile; then the limit that sizes are compared with."""
 
-    def __init__(self, plan: Plan, space: Ptr) -> None:
+    def __init__(self, plan: WinogradPlan, space: Ptr) -> None:
         self.plan = plan
         self.squares = space + plan.sizes_start
         self.sums = self.squares + plan.channels.count * plan.tiles * plan.width

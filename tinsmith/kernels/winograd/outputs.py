@@ -15,9 +15,9 @@ from tinsmith.kernels.stages import stage
 from tinsmith.kernels.window.tiles import Sink
 from tinsmith.kernels.winograd.frames import extent_inside, put_inside, result_at
 from tinsmith.kernels.winograd.outliers import Sizes
-from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.program import result_program, run
 from tinsmith.kernels.winograd.repair import repair
+from tinsmith.kernels.winograd.tiling import WinogradPlan
 from tinsmith.records import dataclass
 
 MOST_UNROLLED = 6
@@ -28,7 +28,7 @@ same by flops.)"""
 
 def output_stage(
     em: Emit,
-    plan: Plan,
+    plan: WinogradPlan,
     source: Callable[[Emit], View],
     space: Ptr,
     room: Callable[[Emit], Ptr],
@@ -61,7 +61,7 @@ class Tile:
     """The products of one tile and one block of output channels, and where its results go."""
 
     em: Emit
-    plan: Plan
+    plan: WinogradPlan
     products: Ptr
     bias: Val
     out: Sink
@@ -113,7 +113,7 @@ class Tile:
 
 
 def _repair_of(
-    plan: Plan, source: Callable[[Emit], View], room: Callable[[Emit], Ptr]
+    plan: WinogradPlan, source: Callable[[Emit], View], room: Callable[[Emit], Ptr]
 ) -> Callable[..., None]:
     def body(em: Emit, *tile: Val) -> None:
         repair(em, plan, source(em), room(em), *tile)

@@ -16,12 +16,12 @@ from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.window.contract import Contraction, Fetch, Level, contract
 from tinsmith.kernels.winograd.fetch import Prefetch
-from tinsmith.kernels.winograd.plan import Plan
+from tinsmith.kernels.winograd.tiling import WinogradPlan
 
 
 def product_stage(
     em: Emit,
-    plan: Plan,
+    plan: WinogradPlan,
     space: Ptr,
     u0: Val,
     u1: Val,
@@ -64,7 +64,7 @@ def product_stage(
         by_width(b, plan, b.index(panel), unit)
 
 
-def by_width(b: Builder, plan: Plan, panel: Val, unit: Callable[[int], None]) -> None:
+def by_width(b: Builder, plan: WinogradPlan, panel: Val, unit: Callable[[int], None]) -> None:
     """Emit `unit(vectors)` for a panel; the last panel may have fewer vectors."""
     if plan.last_vectors == plan.vectors:
         unit(plan.vectors)
@@ -76,7 +76,7 @@ def by_width(b: Builder, plan: Plan, panel: Val, unit: Callable[[int], None]) ->
         )
 
 
-def _following(plan: Plan, w: Ptr, vectors: int, i: Val) -> Fetch:
+def _following(plan: WinogradPlan, w: Ptr, vectors: int, i: Val) -> Fetch:
     """What register tile i prefetches of the next unit's weights."""
     row = vectors * plan.width
     lines = -(-narrow.rows_of(plan.channels.step, plan.words) * row // LINE)
@@ -85,7 +85,7 @@ def _following(plan: Plan, w: Ptr, vectors: int, i: Val) -> Fetch:
 
 
 def _sums(
-    b: Builder, plan: Plan, x: Ptr, w: Ptr, size: int, vectors: int, fetch: Fetch | None
+    b: Builder, plan: WinogradPlan, x: Ptr, w: Ptr, size: int, vectors: int, fetch: Fetch | None
 ) -> list[Val]:
     """The accumulators of `size` tiles by `vectors` output blocks, summed over all channels."""
     channels, lanes = plan.channels, (plan.width,) * vectors

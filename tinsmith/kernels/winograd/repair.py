@@ -13,7 +13,7 @@ from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.tiles import Sink
-from tinsmith.kernels.winograd import halves
+from tinsmith.kernels.winograd import split_precision
 from tinsmith.kernels.winograd.frames import (
     channels_at,
     data_at,
@@ -22,19 +22,19 @@ from tinsmith.kernels.winograd.frames import (
     result_at,
 )
 from tinsmith.kernels.winograd.matrices import floats
-from tinsmith.kernels.winograd.plan import Plan
+from tinsmith.kernels.winograd.tiling import WinogradPlan
 from tinsmith.kernels.winograd.weights import Array
 
 TOGETHER = 6  # taps summed side by side: as many independent chains of additions; estimated
 
 
-def pack_inverse(plan: Plan) -> Array:
+def pack_inverse(plan: WinogradPlan) -> Array:
     """The matrix [tap][position], flat, that recovers the taps from transformed weights."""
     rows, cols = (np.linalg.pinv(floats(axis.g)) for axis in (plan.rows, plan.cols))
     return np.kron(rows, cols).astype(np.float32).reshape(-1)
 
 
-def pack_present(w: Array, plan: Plan) -> Array:
+def pack_present(w: Array, plan: WinogradPlan) -> Array:
     """A mask [channel][tap], flat: 0 if no output channel has this tap, else 1. What `pack_inverse`
     recovers for an absent tap is only nearly 0."""
     present = np.zeros((plan.depth, w[0, 0].size), np.float32)
@@ -42,11 +42,11 @@ def pack_present(w: Array, plan: Plan) -> Array:
     return present.reshape(-1)
 
 
-def taken_back(em: Emit, plan: Plan, k: Val, channel: Val) -> Callable[[Val], Val]:
+def taken_back(em: Emit, plan: WinogradPlan, k: Val, channel: Val) -> Callable[[Val], Val]:
     """A function that loads the transformed weights of output block k and one input channel at a
     position."""
-    if plan.halves:
-        return halves.taken_back(em, plan, k, channel)
+    if plan.split:
+        return split_precision.taken_back(em, plan, k, channel)
     b, width, panel = em.b, plan.width, k // plan.vectors
     full = panel < plan.panels - 1
     step = full.select(b.index(plan.vectors * width), b.index(plan.last_vectors * width))
@@ -65,7 +65,9 @@ def taken_back(em: Emit, plan: Plan, k: Val, channel: Val) -> Callable[[Val], Va
     return words
 
 
-def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val, x: Val) -> None:
+def repair(
+    em: Emit, plan: WinogradPlan, source: View, room: Ptr, k: Val, n: Val, y: Val, x: Val
+) -> None:
     """Compute the tile whose first result is at (n, k, y, x) by the definition, into `room`.
 
     Unless weights are kept as taps, the taps are recovered from the transformed weights, one input
@@ -89,7 +91,7 @@ def repair(em: Emit, plan: Plan, source: View, room: Ptr, k: Val, n: Val, y: Val
     put_inside(b, plan, extent, out, lambda p, q: sums + (p * wide + q) * width)
 
 
-def _store_taps(em: Emit, plan: Plan, k: Val, channel: Val, taps: Ptr) -> None:
+def _store_taps(em: Emit, plan: WinogradPlan, k: Val, channel: Val, taps: Ptr) -> None:
     """Store the taps of output block k and one input channel."""
     if plan.of_taps:
         _copy_taps(em, plan, k, channel, taps)
@@ -97,7 +99,7 @@ def _store_taps(em: Emit, plan: Plan, k: Val, channel: Val, taps: Ptr) -> None:
         _invert_taps(em, plan, k, channel, taps)
 
 
-def _copy_taps(em: Emit, plan: Plan, k: Val, channel: Val, taps: Ptr) -> None:
+def _copy_taps(em: Emit, plan: WinogradPlan, k: Val, channel: Val, taps: Ptr) -> None:
     """Store taps that are kept as they are."""
     count, width = plan.geo.taps, plan.width
     at = (em.packed[0] + (k * plan.depth + channel) * (count * width)).fixed()
@@ -105,7 +107,7 @@ def _copy_taps(em: Emit, plan: Plan, k: Val, channel: Val, taps: Ptr) -> None:
         (taps + t * width).store((at + t * width).load(width))
 
 
-def _invert_taps(em: Emit, plan: Plan, k: Val, channel: Val, taps: Ptr) -> None:
+def _invert_taps(em: Emit, plan: WinogradPlan, k: Val, channel: Val, taps: Ptr) -> None:
     """Recover taps from transformed weights, and store them."""
     b, width, positions = em.b, plan.width, plan.positions
     count = plan.geo.taps
@@ -126,7 +128,9 @@ def _invert_taps(em: Emit, plan: Plan, k: Val, channel: Val, taps: Ptr) -> None:
             (taps + t * width).store(tap * (present + t).load().splat(width))
 
 
-def _add_channel(b: Builder, plan: Plan, source: View, data: Ptr, taps: Ptr, sums: Ptr) -> None:
+def _add_channel(
+    b: Builder, plan: WinogradPlan, source: View, data: Ptr, taps: Ptr, sums: Ptr
+) -> None:
     """Add one channel's contribution to a tile's results, row by row; its data begin at `data`."""
     width, wide = plan.width, plan.cols.m
     _, _, (_, row, pixel) = steps(source.spec, len(source.spec.spatial))

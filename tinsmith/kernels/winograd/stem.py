@@ -23,7 +23,7 @@ from tinsmith.kernels.layout import PLAIN, Layout, Spec, spec_of
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.winograd.choose import algorithms, best_plan
 from tinsmith.kernels.winograd.kernel import Rooms, choice, need_normal, plane_site, why_not
-from tinsmith.kernels.winograd.plan import Plan
+from tinsmith.kernels.winograd.tiling import WinogradPlan
 from tinsmith.kernels.winograd.weights import Array
 
 MOST_CHANNELS = 4  # input channels (images have 1 to 4); estimated
@@ -40,20 +40,21 @@ def winograd_stem(site: Site) -> list[Choice]:
         raise Skip(f"{geo.channels} input channels are more than {MOST_CHANNELS}")
     if geo.out_channels < width:
         raise Skip(f"{geo.out_channels} output channels do not fill a block of {width}")
-    halved = half_geometry(geo)
-    found = algorithms(halved, site.precision)
+    smaller = space_to_depth(geo)
+    found = algorithms(smaller, site.precision)
     if not found:
-        raise Skip(why_not(halved, site.precision))
+        raise Skip(why_not(smaller, site.precision))
     need_normal(conv.weights)
     choices = []
     for rows, cols in found:
-        plan, seconds = best_plan(site.target, halved, width, rows, cols, site.threads)
-        image = spec_of(np.float32, half_dims(plan), Layout(width))
+        plan, seconds = best_plan(site.target, smaller, width, rows, cols, site.threads)
+        image = spec_of(np.float32, depth_dims(plan), Layout(width))
         copied = site.target.time(0, 8.0 * prod(geo.size) * geo.channels * geo.batch + image.nbytes)
         rooms = Rooms(lambda em, image=image: View(em.scratch.cast(F32), image), image.size)
         made = choice(conv, plan, fold, seconds + copied, rooms)
         copy = Phase(
-            geo.batch * image.spatial[0], lambda em, image=image: emit_halves(em, geo, image)
+            geo.batch * image.spatial[0],
+            lambda em, image=image: emit_space_to_depth(em, geo, image),
         )
         choices.append(
             replace(
@@ -66,8 +67,8 @@ def winograd_stem(site: Site) -> list[Choice]:
     return choices
 
 
-def half_geometry(geo: Geometry) -> Geometry:
-    """The convolution of the halved image: no padding, stride 1."""
+def space_to_depth(geo: Geometry) -> Geometry:
+    """The convolution of the smaller image: no padding, stride 1."""
     taps = tuple(-(-k // 2) for k in geo.kernel)
     size = tuple(o + k - 1 for o, k in zip(geo.out, taps, strict=True))
     return replace(
@@ -75,15 +76,15 @@ def half_geometry(geo: Geometry) -> Geometry:
     )
 
 
-def half_dims(plan: Plan) -> tuple[int, int, int, int]:
-    """The dims of the halved image, with all that the tiles read beyond it."""
+def depth_dims(plan: WinogradPlan) -> tuple[int, int, int, int]:
+    """The dims of the smaller image, with all that the tiles read beyond it."""
     (_, below), (_, right) = plan.halo
     _, high, wide = plan.geo.size
     return (plan.geo.batch, plan.geo.channels, high + below, wide + right)
 
 
-def fold(w: Array, _: Plan) -> Array:
-    """[K, C, r_h, r_w] as weights of the halved image: [K, 4 C, ceil(r_h / 2), ceil(r_w / 2)]."""
+def fold(w: Array, _: WinogradPlan) -> Array:
+    """[K, C, r_h, r_w] as weights of the smaller image: [K, 4 C, ceil(r_h / 2), ceil(r_w / 2)]."""
     outputs, channels, high, wide = w.shape
     even = np.pad(w, ((0, 0), (0, 0), (0, high % 2), (0, wide % 2)))
     parts = even.reshape(outputs, channels, -(-high // 2), 2, -(-wide // 2), 2)
@@ -92,8 +93,8 @@ def fold(w: Array, _: Plan) -> Array:
     )
 
 
-def emit_halves(em: Emit, geo: Geometry, image: Spec) -> None:
-    """Make rows of the halved image; the tiles of this phase are (image, row).
+def emit_space_to_depth(em: Emit, geo: Geometry, image: Spec) -> None:
+    """Make rows of the smaller image; the tiles of this phase are (image, row).
 
     A vector of an input row holds V / 2 pairs (even, odd column); V / 2 such vectors, from
     different rows and channels, are transposed to V / 2 pixels of the blocked image.

@@ -19,8 +19,8 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.winograd.matrices import Bilinear
-from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.program import Program, program, run
+from tinsmith.kernels.winograd.tiling import WinogradPlan
 from tinsmith.kernels.winograd.weights import Array
 from tinsmith.records import dataclass
 from tinsmith.sizes import cached
@@ -40,7 +40,7 @@ def tap_program(axis: Bilinear) -> Program:
     return program(axis.g)
 
 
-def tap_operations(plan: Plan) -> int:
+def tap_operations(plan: WinogradPlan) -> int:
     """Instructions that transform one vector of the taps of one channel."""
     rows, cols = tap_program(plan.rows), tap_program(plan.cols)
     return rows.operations * plan.cols.r + cols.operations * plan.rows.products
@@ -52,12 +52,12 @@ def channels_together(target: Target) -> int:
     return 4 if target.registers >= 32 else 2
 
 
-def fits(plan: Plan) -> bool:
+def fits(plan: WinogradPlan) -> bool:
     """Whether a block of outputs has at most MOST_SUMS accumulators."""
     return plan.positions * plan.tiles <= MOST_SUMS
 
 
-def pack_taps(w: Array, plan: Plan) -> Array:
+def pack_taps(w: Array, plan: WinogradPlan) -> Array:
     """The weights [K, C, r_h, r_w] as [output block][channel][tap][lane], flat. Padding channels
     and padding outputs are zeros."""
     flat = np.zeros((plan.outputs * plan.width, plan.depth, plan.geo.taps), np.float32)
@@ -65,7 +65,7 @@ def pack_taps(w: Array, plan: Plan) -> Array:
     return flat.reshape(plan.outputs, plan.width, -1).swapaxes(1, 2).reshape(-1)
 
 
-def taps_stage(em: Emit, plan: Plan, space: Ptr, k0: Val, k1: Val) -> None:
+def taps_stage(em: Emit, plan: WinogradPlan, space: Ptr, k0: Val, k1: Val) -> None:
     """The products of output blocks [k0, k1) for all tiles."""
     b, width, channels = em.b, plan.width, plan.channels
     zero = b.zero(F32.x(width))
@@ -87,7 +87,7 @@ class _Few:
     """A few channels: their data in V at `x`, their taps at `taps`, their accumulators at
     `sums`."""
 
-    plan: Plan
+    plan: WinogradPlan
     x: Ptr
     taps: Ptr
     sums: Ptr

@@ -9,14 +9,14 @@ import numpy as np
 from tinsmith.codegen.matrix import DEPTH
 from tinsmith.kernels import narrow
 from tinsmith.kernels.winograd.matrices import floats
-from tinsmith.kernels.winograd.plan import Plan
+from tinsmith.kernels.winograd.tiling import WinogradPlan
 
 Array = np.ndarray[Any, Any]
 
 SMALL = 4 << 16  # multiplications of one BLAS call, few enough that it starts no threads; estimated
 
 
-def pack(w: Array, plan: Plan) -> Array:
+def pack(w: Array, plan: WinogradPlan) -> Array:
     """The weights [K, C, r_h, r_w] as U[position][panel][channel][lanes of the panel], flat; or
     packed to 24 bits (`kernels/narrow.py`).
 
@@ -49,9 +49,9 @@ def _transform(both: Array, taps: Array, out: Array) -> None:
         out[:, at : at + step] = both @ taps[:, at : at + step]
 
 
-def packed_bytes(plan: Plan) -> int:
+def packed_bytes(plan: WinogradPlan) -> int:
     """The bytes of the array that `pack` (or `pack_taps`) makes."""
     if plan.of_taps:
         return 4 * plan.geo.taps * plan.depth * plan.outputs * plan.width
-    depth = DEPTH * plan.product.blocks if plan.halves else plan.panel_rows
+    depth = DEPTH * plan.product.blocks if plan.split else plan.panel_rows
     return 4 * plan.positions * depth * plan.outputs * plan.width

@@ -104,7 +104,7 @@ class Frames:
 
 
 @dataclass(frozen=True)
-class Plan:
+class WinogradPlan:
     """One way to compute a two-dimensional convolution.
 
     tiles    the most tiles in a block; a block holds this many or one less
@@ -112,7 +112,7 @@ class Plan:
     micro    how the tiles of a block are cut into register tiles
     whole    one block holds all tiles, and its three stages are phases of their own
     frames   how planes represent a three-dimensional image; None for two dimensions
-    halves   products are in split precision (bfloat16 parts), on matrix registers
+    split    products are in split precision (bfloat16 parts), on matrix registers
     words    weights are packed to 24 bits each (`kernels/narrow.py`)
     channels_together  if not 0, weights are kept as taps and transformed for this many channels at
              a time, output block by output block (`taps.py`); `vectors` is then 1, `micro` unused
@@ -129,7 +129,7 @@ class Plan:
     micro: Partition
     whole: bool
     frames: Frames | None = None
-    halves: bool = False
+    split: bool = False
     words: bool = False
     channels_together: int = 0
 
@@ -141,7 +141,7 @@ class Plan:
     @property
     def padded_tiles(self) -> int:
         """Tiles that V and M have space for."""
-        return self.product.plane if self.halves else self.tiles
+        return self.product.plane if self.split else self.tiles
 
     @property
     def vertical(self) -> Walk:
@@ -241,7 +241,7 @@ class Plan:
     @property
     def groups(self) -> int:
         """Groups of channel blocks that are transformed together (pairs in split precision)."""
-        return self.product.blocks if self.halves else self.channels.count
+        return self.product.blocks if self.split else self.channels.count
 
     @property
     def tile_row(self) -> int:
@@ -253,7 +253,7 @@ class Plan:
         """Elements from one position of V to the next."""
         if self.of_taps:
             return self.tile_row
-        return self.groups * (1 + self.halves) * self.tile_row + LINE
+        return self.groups * (1 + self.split) * self.tile_row + LINE
 
     @property
     def m_step(self) -> int:

@@ -23,15 +23,15 @@ from tinsmith.kernels.amx.sums import Ahead, Operands, ahead_of, sums
 from tinsmith.kernels.amx.tiling import POSITION, REGISTER
 from tinsmith.kernels.winograd.fetch import Prefetch
 from tinsmith.kernels.winograd.matrices import floats
-from tinsmith.kernels.winograd.plan import Plan
 from tinsmith.kernels.winograd.product import by_width
+from tinsmith.kernels.winograd.tiling import WinogradPlan
 from tinsmith.kernels.winograd.weights import SMALL, Array
 
 WORD = Ty("u32")
 TOP = 0xFFFF0000  # mask: the bits of a float32 that are its bfloat16 high part
 
 
-def pack(w: Array, plan: Plan) -> Array:
+def pack(w: Array, plan: WinogradPlan) -> Array:
     """The weights [K, C, r_h, r_w] as U, flat. Transformed in double precision, block by block."""
     both = np.kron(floats(plan.rows.g), floats(plan.cols.g))
     step = max(64, SMALL // both.size)
@@ -54,7 +54,7 @@ class Splitter:
     first block's vector is kept, whole, where the pair's high parts go, until the second
     arrives."""
 
-    def __init__(self, b: Builder, plan: Plan, space: Ptr, pair: Val, tile: Val) -> None:
+    def __init__(self, b: Builder, plan: WinogradPlan, space: Ptr, pair: Val, tile: Val) -> None:
         self.b, self.plan = b, plan
         self.at = (space + (pair * (2 * plan.padded_tiles) + tile) * SIDE).fixed()
 
@@ -75,7 +75,7 @@ class Splitter:
 
 def product_stage(
     em: Emit,
-    plan: Plan,
+    plan: WinogradPlan,
     space: Ptr,
     configuration: Ptr,
     u0: Val,
@@ -112,7 +112,7 @@ def product_stage(
         by_width(b, plan, panel, unit)
 
 
-def _ahead(em: Emit, plan: Plan, i: Val, wide: int) -> Ahead | None:
+def _ahead(em: Emit, plan: WinogradPlan, i: Val, wide: int) -> Ahead | None:
     """What register tile i of a unit prefetches of the next unit's weights."""
     product = plan.product
     if 4 * plan.positions * product.weight_bytes <= em.target.l2:
@@ -120,7 +120,7 @@ def _ahead(em: Emit, plan: Plan, i: Val, wide: int) -> Ahead | None:
     return ahead_of(product, i, plan.micro.count, wide)
 
 
-def taken_back(em: Emit, plan: Plan, k: Val, channel: Val) -> Callable[[Val], Val]:
+def taken_back(em: Emit, plan: WinogradPlan, k: Val, channel: Val) -> Callable[[Val], Val]:
     """A function that loads the transformed weights of output block k and one input channel, at a
     position, as the sum of their parts."""
     b, product = em.b, plan.product
