@@ -188,8 +188,9 @@ def _(condition, *captured, then_branch, else_branch):
 def Loop(count=None, condition=None, *values, body, captured=0):
     """While condition and i < count: condition, states, items = body(i, condition, states, ...)
 
-    values are the initial states, then `captured` values that every turn sees unchanged; returns
-    the last states, then each item stacked over the turns. count and condition may be absent.
+    values are the initial states, then `captured` values that every iteration sees unchanged;
+    returns the last states, then each item stacked over the iterations. count and condition may be
+    absent.
     """
     states = list(values[: len(values) - captured])
     captures = values[len(values) - captured :]
@@ -218,9 +219,9 @@ def _no_items(v: Value) -> Array:
 
 
 def _settle(body: Graph, lead: list[Value], states: list[Value], rest: list[Value]) -> list[Type]:
-    """The body's output types once the state types hold before and after a turn.
+    """The body's output types once the state types hold before and after an iteration.
 
-    `states` is updated: dimensions that change from turn to turn become new symbols.
+    `states` is updated: dimensions that change from iteration to iteration become new symbols.
     """
     skip, own = len(lead[1:]), set[str]()
     while True:
@@ -247,7 +248,7 @@ def _covers(general: Type, special: Type, own: set[str] | None) -> bool:
     """
     need(
         same_kind(bare(general), bare(special)),
-        f"a state is {general} before a turn and {special} after it",
+        f"a state is {general} before an iteration and {special} after it",
     )
     if isinstance(special, OptionalType) and not isinstance(general, OptionalType):
         return False
@@ -284,25 +285,28 @@ def _(count=None, condition=None, *values, body, captured):
     types = _settle(body, flags, states, list(values[len(states) :]))
     go = body.outputs[0]
     always = go is body.inputs[1] or (go.const is not None and bool(go.const.reshape(())))
-    turns: Dim = fresh()
+    iterations: Dim = fresh()
     if condition is not None and condition.const is not None and not condition.const.reshape(()):
-        turns = 0
+        iterations = 0
     elif count is not None and count.const is not None and always:
         known = condition is None or condition.const is not None
-        turns = max(0, int(count.const.reshape(()))) if known else turns
-    return (*(v.type for v in states), *_stacked(types[1 + len(states) :], turns))
+        iterations = max(0, int(count.const.reshape(()))) if known else iterations
+    return (*(v.type for v in states), *_stacked(types[1 + len(states) :], iterations))
 
 
-def _stacked(types: Sequence[Type], turns: Dim) -> list[Type]:
+def _stacked(types: Sequence[Type], iterations: Dim) -> list[Type]:
     for t in types:
-        need(not isinstance(t, Holder), f"an item of every turn is {t}; only tensors are stacked")
-    return [t.like(shape=None if t.shape is None else (turns, *t.shape)) for t in types]
+        need(
+            not isinstance(t, Holder),
+            f"an item of every iteration is {t}; only tensors are stacked",
+        )
+    return [t.like(shape=None if t.shape is None else (iterations, *t.shape)) for t in types]
 
 
 @Loop.cost
 def _(count=None, condition=None, *values, body, captured):
-    turns = 1 if count is None or count.const is None else int(count.const.reshape(()))
-    return turns * flops_of_graph(body)
+    iterations = 1 if count is None or count.const is None else int(count.const.reshape(()))
+    return iterations * flops_of_graph(body)
 
 
 # ---- Scan
@@ -322,7 +326,7 @@ def Scan(
     """For every t: states, items = body(states, inputs at t, captures)
 
     values are the initial states, num_scan_inputs inputs that are cut along their axes, and
-    `captured` values that every turn sees unchanged; returns the last states, then each item
+    `captured` values that every iteration sees unchanged; returns the last states, then each item
     stacked along its axis. Directions: 1 reads, or writes, from the end.
     """
     cut = len(values) - captured
@@ -370,7 +374,7 @@ def _(
     cut = len(values) - captured
     states = _loop_values(body, values[: cut - num_scan_inputs], 0)
     inputs = values[cut - num_scan_inputs : cut]
-    turns: Any = None
+    iterations: Any = None
     rows = []
     axes = _per(scan_input_axes, len(inputs))
     need(len(axes) == len(inputs), f"{len(axes)} scan_input_axes for {len(inputs)} scan inputs")
@@ -378,11 +382,11 @@ def _(
         shape = None
         if v.shape is not None:
             at = axis_of(axis, len(v.shape), "scan_input_axes")
-            turns = broadcast((v.shape[at],), (1 if turns is None else turns,))[0]  # type: ignore[index]
+            iterations = broadcast((v.shape[at],), (1 if iterations is None else iterations,))[0]  # type: ignore[index]
             shape = (*v.shape[:at], *v.shape[at + 1 :])
         rows.append(Value(body, v.type.like(shape=shape), v.name))
     types = _settle(body, [], states, [*rows, *values[cut:]])
-    turns = fresh() if turns is None else turns
+    iterations = fresh() if iterations is None else iterations
     results = []
     items = types[len(states) :]
     for t, axis in zip(items, _per(scan_output_axes, len(items)), strict=True):
@@ -390,7 +394,7 @@ def _(
             results.append(t)
             continue
         at = axis_of(axis, len(t.shape) + 1, "scan_output_axes")
-        results.append(t.like(shape=(*t.shape[:at], turns, *t.shape[at:])))
+        results.append(t.like(shape=(*t.shape[:at], iterations, *t.shape[at:])))
     return (*(v.type for v in states), *results)
 
 
