@@ -33,7 +33,7 @@ from tinsmith.ops.region import Part
 from tinsmith.passes.manager import find_matches, run_passes
 from tinsmith.passes.report import Matches, Report
 from tinsmith.plan.pick import Preferences
-from tinsmith.plan.shelf import Shelf
+from tinsmith.plan.shared_weights import SharedWeights
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
 
@@ -118,10 +118,10 @@ class Compilation:
         preferences: Preferences | None = None,
         forced: Mapping[str, str] | None = None,
         room: Room | None = None,
-        shelf: Shelf | None = None,
+        shared_weights: SharedWeights | None = None,
     ) -> Compiled:
         """A program for a placed graph; `forced` names kernels of single nodes, `room` is where its
-        weights go that are not on the `shelf`."""
+        weights go that `shared_weights` does not hold."""
         made = Job(self.target, self.options.threads, self.options.precision, self.cache)
         job = replace(
             made,
@@ -129,7 +129,7 @@ class Compilation:
             preferences=preferences,
             small=self.options.memory == "small",
             room=_LettingGo(room or Heap(), self._constants),
-            shelf=shelf,
+            shared_weights=shared_weights,
         )
         compiled = HOST.compile(placed, job)
         # A model's file may change: a program does not read it, but for the bodies of its loops.
@@ -147,7 +147,7 @@ class Compilation:
         signature: Signature,
         measure: bool = False,
         room: Room | None = None,
-        shelf: Shelf | None = None,
+        shared_weights: SharedWeights | None = None,
     ) -> Made:
         """A program for a signature; with `measure`, of kernels that were timed in it. Its weights
         are as in `compile`."""
@@ -167,7 +167,7 @@ class Compilation:
             known.add(tuning.winners)
             tuned = str(tuning)
         else:
-            compiled = self.compile(placed, known.read(), room=room, shelf=shelf)
+            compiled = self.compile(placed, known.read(), room=room, shared_weights=shared_weights)
         texts = {
             "placed": str(placed),
             "explain": json.dumps([e.to_json() for e in explain_steps(compiled.built, reports)]),

@@ -27,7 +27,7 @@ from tinsmith.errors import ModelFileError, OptionError
 from tinsmith.graph import Graph
 from tinsmith.graph.copy import with_outputs
 from tinsmith.plain import decode
-from tinsmith.plan.shelf import Shelf
+from tinsmith.plan.shared_weights import SharedWeights
 from tinsmith.progress import Listener, reported, tell
 from tinsmith.runtime.explanation import Explanation
 from tinsmith.runtime.forks import working
@@ -79,7 +79,7 @@ class Model:
         self._kept = None if self._carried else self._keep()
         self._made: Compilation | None = None
         self._told: WeakKeyDictionary[Program, Told] = WeakKeyDictionary()
-        self._shelf = Shelf()
+        self._shared_weights = SharedWeights()
         self._lock = threading.RLock()
 
     def _found(
@@ -188,7 +188,7 @@ class Model:
         if found is None or (self._tune and not found[1]("tuned")):
             return None
         program, told = found
-        self._shelf.add(program.blobs[0])
+        self._shared_weights.add(program.blobs[0])
         self._note(told)
         return found
 
@@ -206,13 +206,17 @@ class Model:
         made = None
         if draft is not None:
             try:
-                made = self.compilation.build(signature, room=draft, shelf=self._shelf)
+                made = self.compilation.build(
+                    signature, room=draft, shared_weights=self._shared_weights
+                )
             except BaseException as error:
                 draft.discard()
                 if not isinstance(error, OSError):
                     raise
                 draft = None
-        made = made or self.compilation.build(signature, self._tune, shelf=self._shelf)
+        made = made or self.compilation.build(
+            signature, self._tune, shared_weights=self._shared_weights
+        )
         self._note(made.told)
         if self._kept is not None:
             why = self._kept.put(signature, made.program, made.told, draft)

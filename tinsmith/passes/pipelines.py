@@ -39,7 +39,7 @@ MACHINE = (
     "split-far-taps",
     "slice-gathers",
     "lower-norm",
-    "turn-planes",
+    "transpose-planes",
     "sink-transposes",
     "lift-over-moves",
     "nest-concats",

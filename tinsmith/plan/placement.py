@@ -15,7 +15,7 @@ from tinsmith.kernels._kernel import Choice, Site, Skip, elem
 from tinsmith.kernels.layout import PLAIN, Layout, to_layout
 from tinsmith.kernels.relayout import RELAYOUT, relayout
 from tinsmith.kernels.trace import make_site
-from tinsmith.plan.alike import Alike
+from tinsmith.plan.equivalence import Answers
 from tinsmith.plan.gate import Gate, is_native
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.placed import Placed
@@ -47,7 +47,7 @@ class Placement:
         self._copies = defaultdict(dict)
         self._layouts: dict[Value, Layout] = {}
         self.by_channels: set[Value] = set()
-        self.alike = Alike()
+        self.answers = Answers()
 
     def again(self, threads: int) -> Placement:
         """An empty placement with the same options for another number of threads."""

@@ -38,7 +38,7 @@ from tinsmith.plan.plan import (
     Plan,
     Step,
 )
-from tinsmith.plan.shelf import Blob
+from tinsmith.plan.shared_weights import Blob
 from tinsmith.runtime import outputs
 from tinsmith.runtime.inputs import check_ports
 from tinsmith.runtime.memory import aligned

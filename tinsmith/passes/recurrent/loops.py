@@ -64,7 +64,7 @@ def _replace(graph: Graph, node: Node) -> None:
     for cell in all_cells(iterations.body, affine, lambda _, why: whys.append(why)):
         found = _handed_on(iterations, affine, cell)
         if found is not None:
-            _Step(graph, iterations, affine, cell, *found).replace()
+            _LoopStep(graph, iterations, affine, cell, *found).replace()
             return
     raise Skip(whys[-1] if whys else "its body hands on no state of a recurrent step")
 
@@ -89,7 +89,7 @@ def _handed_on(
 
 
 @dataclass(frozen=True)
-class _Step:
+class _LoopStep:
     """The step of a Loop or Scan, and which of the iterations' states are h and c."""
 
     graph: Graph

@@ -50,7 +50,7 @@ class _Known:
         return [(fits, a) for (fits, _), a in limits.items()]
 
 
-class Kind:
+class EquivalenceClass:
     """An equivalence class of nodes: what they compute, and how their operands lie. A dictionary
     key whose hash is computed once."""
 
@@ -63,28 +63,30 @@ class Kind:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Kind) and self._key == other._key
+        return isinstance(other, EquivalenceClass) and self._key == other._key
 
 
-class Alike:
+class Answers:
     """The answers of kernels for the nodes of one plan, by equivalence class."""
 
     def __init__(self) -> None:
-        self._known: dict[Kind, _Known] = {}
-        self._kinds: dict[Kind, Kind] = {}
+        self._known: dict[EquivalenceClass, _Known] = {}
+        self._classes: dict[EquivalenceClass, EquivalenceClass] = {}
 
-    def key(self, node: Node, layouts: Sequence[Layout], *context: Hashable) -> Kind:
+    def key(self, node: Node, layouts: Sequence[Layout], *context: Hashable) -> EquivalenceClass:
         """The class of a node: equal for nodes for which kernels give the same answers."""
         first: dict[Value | None, int] = {}
         places = tuple([first.setdefault(v, i) for i, v in enumerate(node.inputs)])
-        kind = Kind((node_key(node), places, tuple(layouts), *context))
-        return self._kinds.setdefault(kind, kind)
+        found = EquivalenceClass((node_key(node), places, tuple(layouts), *context))
+        return self._classes.setdefault(found, found)
 
-    def keep(self, key: Kind, site: Site, found: list[Candidate]) -> None:
+    def keep(self, key: EquivalenceClass, site: Site, found: list[Candidate]) -> None:
         """Remember the answers for a site."""
         self._known.setdefault(key, _Known(site, found))
 
-    def again(self, key: Kind, node: Node) -> tuple[Site, list[Candidate], Arrays] | None:
+    def again(
+        self, key: EquivalenceClass, node: Node
+    ) -> tuple[Site, list[Candidate], Arrays] | None:
         """For a node of a class that is known: its site, the candidates, and the pairs by which to
         exchange the arrays that these pack. None if kernels have to be asked again (see
         `_Known.limits`)."""
