@@ -1,6 +1,7 @@
 """Passes over the graph: the rules, and the manager that runs them. See `manager`."""
 
 from tinsmith.passes.manager import (
+    COURSE,
     PASSES,
     Context,
     Entry,
@@ -10,4 +11,13 @@ from tinsmith.passes.manager import (
     run_passes,
 )
 
-__all__ = ["PASSES", "Context", "Entry", "Report", "list_passes", "register", "run_passes"]
+__all__ = [
+    "COURSE",
+    "PASSES",
+    "Context",
+    "Entry",
+    "Report",
+    "list_passes",
+    "register",
+    "run_passes",
+]

@@ -13,7 +13,9 @@ from tinsmith.passes.facts import Array, ints, per_channel, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, like, opt, p, with_
 
-rules = RuleSet("fold-into-conv", "Norms, factors, added constants and pads go into weights.")
+rules = RuleSet(
+    "fold-into-conv", "Norms, factors, added constants and pads go into weights.", halves=False
+)
 register("portable")(rules)
 
 CONV: dict[str, Any] = {"x": (1, 4, 6, 5), "w": (4, 2, 3, 3), "b": (4,), "conv": {"group": 2}}

@@ -44,7 +44,9 @@ from tinsmith.records import dataclass
 from tinsmith.registry import Registry
 from tinsmith.rewrite import Refusal, RuleSet, Start, rewrite
 
-STAGES = ("portable", "machine")
+STAGES = ("portable", "precision", "machine")
+COURSE = ("portable", "precision", "portable", "machine")
+"""What a graph goes through: after a change of element types the portable passes run again."""
 T = TypeVar("T")
 
 

@@ -12,7 +12,9 @@ from tinsmith.passes.facts import Array, number, reshaped, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 
-rules = RuleSet("recognise-moves", "Channel and pixel shuffles by name; factors pass moves.")
+rules = RuleSet(
+    "recognise-moves", "Channel and pixel shuffles by name; factors pass moves.", halves=False
+)
 register("portable")(rules)
 
 

@@ -23,7 +23,9 @@ from tinsmith.rewrite import RuleSet, Skip, const, like, opt, p, with_
 
 rules = RuleSet("recognise-norms", "LayerNorm, RMSNorm, InstanceNorm, GroupNorm by name.")
 register("portable")(rules)
-fold = RuleSet("fold-into-norm", "Factors and terms after a norm become its scale and shift.")
+fold = RuleSet(
+    "fold-into-norm", "Factors and terms after a norm become its scale and shift.", halves=False
+)
 register("portable")(fold)
 
 LOOSE = 2e-5
