@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Node, Value
 from tinsmith.kernels._kernel import Packed, Site
 from tinsmith.kernels.layout import Layout
 from tinsmith.kernels.memo import node_key
 from tinsmith.kernels.select import Candidate
 from tinsmith.kernels.trace import is_whole
+from tinsmith.ops.region import fused_body
 from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
@@ -112,7 +113,7 @@ def packing(packed: Packed, arrays: Arrays) -> Packed:
 
 def _site(known: Site, node: Node) -> Site | None:
     """The site of a node whose class is that of `known`; None if the two differ after all."""
-    inner, outer = _body(known.node), _body(node)
+    inner, outer = fused_body(known.node), fused_body(node)
     values: dict[Value | None, Value | None] = dict(
         zip(known.node.inputs, node.inputs, strict=True)
     )
@@ -135,10 +136,6 @@ def _site(known: Site, node: Node) -> Site | None:
     return replace(
         known, node=node, anchor=anchor, inputs=inputs, extras=extras, outputs=node.outputs
     )
-
-
-def _body(node: Node) -> Graph | None:
-    return node.attrs["body"] if node.op.name == "Fused" else None
 
 
 def _exchange(old: Site, new: Site) -> Arrays:

@@ -394,6 +394,4 @@ def flops_of(node: Node | None) -> float:
     """The operations of a node whose types are static."""
     if node is None:
         return 0.0
-    if node.op.name in ("Fused", "Block"):
-        return sum(flops_of(n) for n in node.attrs["body"].nodes)
     return node.op.flops(node.inputs, node.outputs, node.attrs)  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ import numpy as np
 from tinsmith.graph import Dim, Node, Value
 from tinsmith.ops._move import Along, moves_of
 from tinsmith.passes.facts import Array
-from tinsmith.passes.recurrent.places import Source, at_width, place_of, source_of, taken
+from tinsmith.passes.recurrent.places import Source, at_width, join_axis, place_of, source_of, taken
 from tinsmith.records import dataclass
 
 MAX_DEPTH = 40
@@ -311,8 +311,8 @@ class Affine:
 def joined(value: Value, nodes: set[Node]) -> Iterator[Value]:
     """What is joined along the last axis, in order."""
     value = at_width(value)
-    node, rank = value.producer, value.rank
-    if node is None or node.op.name != "Concat" or not rank or node.axis % rank != rank - 1:
+    node = value.producer
+    if node is None or not value.rank or join_axis(node) != value.rank - 1:
         yield value
         return
     nodes.add(node)
