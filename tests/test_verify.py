@@ -32,7 +32,8 @@ from tinsmith.errors import (
 from tinsmith.graph import Type
 from tinsmith.kernels._kernel import KERNELS, Packed, Tier, kernel
 from tinsmith.ops import OPS
-from tinsmith.passes.manager import PASSES, register
+from tinsmith.passes.choice import PASSES
+from tinsmith.passes.manager import register
 
 RANDOM = np.random.default_rng(2)
 

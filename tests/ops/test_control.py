@@ -12,7 +12,7 @@ from tests.ops.checking import check, close, normal, refused, types_of
 from tinsmith.errors import GraphError, ReferenceFailed
 from tinsmith.graph import Graph, Type
 from tinsmith.ops import OPS, op
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 
 F32, I64, BOOL = np.dtype(np.float32), np.dtype(np.int64), np.dtype(bool)
 

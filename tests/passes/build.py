@@ -5,7 +5,7 @@ import numpy as np
 import tinsmith as ts
 from tinsmith.graph import Graph, Type
 from tinsmith.graph.verify import verify
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 from tinsmith.passes import COURSE, run_passes
 from tinsmith.rewrite.rule import Refusal
 

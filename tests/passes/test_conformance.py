@@ -9,7 +9,7 @@ from tests.frontends.conformance import _array, cases, differs, reason
 from tinsmith.errors import ImportFailed
 from tinsmith.frontends import load
 from tinsmith.graph.text import format_graph, graph_weights, parse_graph
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 from tinsmith.passes import COURSE, run_passes
 
 

@@ -6,7 +6,7 @@ import pytest
 from tests.ops.moved import MOVED, node_of
 from tests.ops.samples import Sample, data, i64
 from tinsmith import ops
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 from tinsmith.passes import COURSE, run_passes
 
 SQUARE = data((3, 3))

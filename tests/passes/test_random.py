@@ -8,7 +8,7 @@ from tests.passes.build import Builder, feeds_of
 from tinsmith import ops
 from tinsmith.graph.text import format_graph, graph_weights, parse_graph
 from tinsmith.graph.verify import verify
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 from tinsmith.passes import COURSE, run_passes
 
 UNARY = ["Relu", "Sigmoid", "Tanh", "Neg", "Identity", "Softplus", "HardSigmoid", "Abs", "Softsign"]

@@ -11,7 +11,7 @@ from tests.passes.recurrent_cells import CELLS, gru_after, lstm, rnn
 from tinsmith import ops
 from tinsmith.frontends import load
 from tinsmith.graph import Type
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 
 N, I, H, T = 2, 3, 4, 5  # noqa: E741
 MOVES = {"Reshape", "Transpose", "Slice", "Squeeze", "Unsqueeze"}

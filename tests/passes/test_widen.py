@@ -15,7 +15,7 @@ from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.options import Options
 from tinsmith.graph import Graph, Type
 from tinsmith.graph.verify import verify
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 from tinsmith.ops.precision import is_float
 from tinsmith.passes import run_passes
 

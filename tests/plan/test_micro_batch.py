@@ -14,7 +14,7 @@ from tinsmith.compiler.explain import explain_steps
 from tinsmith.graph import Graph, Type
 from tinsmith.kernels._kernel import Choice
 from tinsmith.ops import OPS
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 from tinsmith.passes.manager import run_passes
 from tinsmith.plan.arena import workspace_of
 from tinsmith.plan.micro_batch import one_micro_batch, runs

@@ -22,8 +22,9 @@ from tinsmith.errors import ModelFileError, NoKernel, TinsmithError
 from tinsmith.formats.npz import write_npz
 from tinsmith.graph import Graph, Holder, Node, Value
 from tinsmith.kernels.select import REFERENCE
-from tinsmith.ops.control import run_graph
-from tinsmith.passes.manager import COURSE, list_passes, run_passes
+from tinsmith.ops.interpret import run_graph
+from tinsmith.passes.choice import COURSE, list_passes
+from tinsmith.passes.manager import run_passes
 from tinsmith.records import dataclass
 
 PASS, KERNEL, PLAN, MODEL = "pass", "kernel", "plan", "model"

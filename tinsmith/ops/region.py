@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tinsmith.graph import Graph, Node
 from tinsmith.ops._op import op
-from tinsmith.ops.control import flops_of_graph, infer_graph, run_graph
+from tinsmith.ops.interpret import flops_of_graph, infer_graph, run_graph
 
 
 @op("control", "region")

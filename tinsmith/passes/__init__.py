@@ -1,15 +1,7 @@
 """Passes over the graph: the rules, and the manager that runs them. See `manager`."""
 
-from tinsmith.passes.manager import (
-    COURSE,
-    PASSES,
-    Context,
-    Entry,
-    Report,
-    list_passes,
-    register,
-    run_passes,
-)
+from tinsmith.passes.choice import COURSE, PASSES, Entry, list_passes
+from tinsmith.passes.manager import Context, Report, register, run_passes
 
 __all__ = [
     "COURSE",
