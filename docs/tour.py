@@ -25,7 +25,7 @@ from tinsmith.graph import Graph, Type
 from tinsmith.graph.text import parse_graph
 from tinsmith.graph.verify import verify
 from tinsmith.kernels.trace import make_site
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 from tinsmith.passes import run_passes
 from tinsmith.plan.planner import make_plan
 from tinsmith.rewrite import RuleSet, p, rewrite

@@ -82,8 +82,8 @@ DEPENDENT = {
         [("x", F, ["n", 8])], [("y", F)], [("zero", np.float32(0)), ("flat", np.array([-1]))],
     ),
     "loop": model_of(
-        [node("Relu", "x", "r"), node("Shape", "x", "s"), node("Gather", "s zero", "turns"),
-         helper.make_node("Loop", ["turns", "", "r"], ["last", "all"],
+        [node("Relu", "x", "r"), node("Shape", "x", "s"), node("Gather", "s zero", "iterations"),
+         helper.make_node("Loop", ["iterations", "", "r"], ["last", "all"],
              body=helper.make_graph(
                  [node("Mul", "state r", "m"), node("Tanh", "m", "next"),
                   node("ReduceMax", "next", "item", keepdims=0), node("Identity", "go", "out")],

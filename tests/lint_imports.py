@@ -51,9 +51,9 @@ ALLOWED["__main__"] = {"cli"}
 # Inside a room, where a list is given, a module imports only those before it.
 INSIDE: dict[str, list[str]] = {
     "plan": [
-        "plan", "memory", "shelf", "footprint", "gate", "alike", "pick", "tensors", "placed",
-        "placement", "arena", "parts", "rows", "settle", "offers", "blocks", "micro_batch", "place",
-        "when", "main", "planner",
+        "plan", "memory", "shared_weights", "footprint", "gate", "equivalence", "pick", "tensors",
+        "placed", "placement", "arena", "parts", "rows", "settle", "offers", "blocks",
+        "micro_batch", "place", "micro_batching", "main", "planner",
     ],
 }  # fmt: skip
 

@@ -18,7 +18,7 @@ from tests.transformer import feeds, transformer
 from tinsmith.cli._facts import facts_of
 from tinsmith.codegen import cache as code_cache
 from tinsmith.errors import InputNameError, InputShapeError, TypeRuleError
-from tinsmith.plan.shelf import OPEN
+from tinsmith.plan.shared_weights import OPEN
 from tinsmith.runtime.net import PLANS
 
 RANDOM = np.random.default_rng(5)

@@ -17,7 +17,7 @@ from tinsmith.errors import TinsmithError, TypeRuleError
 from tinsmith.graph.copy import Copier
 from tinsmith.graph.verify import verify
 from tinsmith.passes.manager import run_passes
-from tinsmith.plan.alike import Alike
+from tinsmith.plan.equivalence import Answers
 
 RANDOM = np.random.default_rng(11)
 
@@ -137,7 +137,7 @@ def test_alike_nodes_get_what_they_would_get_alone(compilations, name, shape, mo
     made = compilations[name]
     signature = signature_of(name, shape)
     together = made.compile(made.place(signature))
-    monkeypatch.setattr(Alike, "again", lambda *_: None)
+    monkeypatch.setattr(Answers, "again", lambda *_: None)
     alone = made.compile(made.place(signature))
     assert together.built.codes == alone.built.codes
     assert together.program.plan == alone.program.plan
@@ -155,9 +155,9 @@ def offers(compiled):
 
 def test_layers_that_are_alike_are_costed_once(monkeypatch):
     asked = []
-    original = Alike.again
+    original = Answers.again
     monkeypatch.setattr(
-        Alike, "again", lambda s, k, n: asked.append(original(s, k, n)) or asked[-1]
+        Answers, "again", lambda s, k, n: asked.append(original(s, k, n)) or asked[-1]
     )
     for layers in (2, 6):
         asked.clear()

@@ -9,7 +9,7 @@ import numpy as np
 
 import tinsmith as ts
 from tests.models import array, digits, residual
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 
 
 def test_a_graph_runs_natively_and_right() -> None:

@@ -32,7 +32,8 @@ from tinsmith.errors import (
 from tinsmith.graph import Type
 from tinsmith.kernels._kernel import KERNELS, Packed, Tier, kernel
 from tinsmith.ops import OPS
-from tinsmith.passes.manager import PASSES, register
+from tinsmith.passes.choice import PASSES
+from tinsmith.passes.manager import register
 
 RANDOM = np.random.default_rng(2)
 
@@ -142,25 +143,37 @@ def test_a_kernel_that_is_wrong_in_its_place_only(wrong_kernels):
     assert "right alone" in str(found)
 
 
-def test_a_wrong_pass_is_named():
+@pytest.fixture
+def wrong_pass():
     @register("portable", priority=50.5, name="spoil-tanh")
     @dataclass(frozen=True)
     class Spoil:
-        """Wrong on purpose: tanh becomes sine."""
+        """Wrong on purpose: tanh of float32 becomes sine."""
 
         def run(self, graph, context):
-            found = [n for n in graph.nodes if n.op.name == "Tanh"]
+            found = [n for n in graph.nodes if n.op.name == "Tanh" and n.output.dtype == np.float32]
             for n in found:
                 graph.replace(n.output, OPS["Sin"](n.inputs[0]))
             graph.sweep()
             return len(found)
 
-    try:
-        found = ts.verify(ts.load(chain()), X, cache=False)
-    finally:
-        PASSES.remove("spoil-tanh")
+    yield "spoil-tanh"
+    PASSES.remove("spoil-tanh")
+
+
+def test_a_wrong_pass_is_named(wrong_pass):
+    found = ts.verify(ts.load(chain()), X, cache=False)
     assert not found
-    assert (found.culprit.kind, found.culprit.name) == ("pass", "spoil-tanh")
+    assert (found.culprit.kind, found.culprit.name) == ("pass", wrong_pass)
+
+
+def test_a_pass_that_is_wrong_once_halves_are_widened_is_named(wrong_pass):
+    graph = ts.Graph("halves")
+    x = graph.input("x", ts.Type(np.dtype(np.float16), (8,)))
+    graph.outputs = [OPS["Tanh"](OPS["Neg"](x))]
+    found = ts.verify(graph, {"x": np.linspace(-2, 2, 8, dtype=np.float16)}, cache=False)
+    assert not found
+    assert (found.culprit.kind, found.culprit.name) == ("pass", wrong_pass)
 
 
 def test_without_bisection():

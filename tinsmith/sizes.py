@@ -82,7 +82,9 @@ class Scope:
             elif name == "pieces":
                 self.least[found] = 0
             elif name == "max":
-                self.least[found] = max(a for a in low if a is not None) if any(a is not None for a in low) else 0
+                self.least[found] = (
+                    max(a for a in low if a is not None) if any(a is not None for a in low) else 0
+                )
         return found
 
     def low(self, form: Form) -> int | None:
@@ -240,6 +242,8 @@ RELATIONS: dict[str, Callable[[int], bool]] = {
     ">=": lambda v: v >= 0,
 }
 OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<"}
+
+
 def pieces_of(length: int, most: int, size: int) -> int:
     """How many pieces of `size` there are where `length` is cut into the fewest pieces of at most
     `most`, whose sizes differ by 1 at most."""
@@ -345,9 +349,7 @@ def divided(scope: Scope, a: Form, b: Form) -> Form:
             atom = inner[0][0][0]
             m = constant(atom.args[1]) if atom.name == "//" and atom.args else None
             if m is not None:
-                below = divided(
-                    scope, added(atom.args[0], number_form(c * m)), number_form(m * n)
-                )
+                below = divided(scope, added(atom.args[0], number_form(c * m)), number_form(m * n))
                 return added(_form(whole), below)
     return added(_form(whole), (((scope.atom("//", rest, b),), 1),))
 
@@ -629,10 +631,8 @@ def shown_atom(atom: Atom) -> str:
     raise AssertionError(atom.name)
 
 
-def computed(
-    forms: Sequence[Form], symbols: Iterable[str]
-) -> Callable[..., tuple[int, ...]]:
+def computed(forms: Sequence[Form], symbols: Iterable[str]) -> Callable[..., tuple[int, ...]]:
     """A function of the symbols' values that gives the values of all forms."""
     rows = ", ".join(map(shown, forms))
     source = f"lambda {', '.join(symbols)}: ({rows}{',' if forms else ''})"
-    return eval(source, {**OPERATIONS, "__builtins__": {}})  # noqa: S307
+    return eval(source, {**OPERATIONS, "__builtins__": {}})

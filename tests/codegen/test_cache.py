@@ -87,7 +87,7 @@ def test_objects_are_made_after_an_interrupt_too(monkeypatch):
         assert list(compiler.objects(codes)) == list(codes)
 
 
-def test_an_interrupt_at_any_moment_leaves_the_turns_of_threads_as_they_were(monkeypatch):
+def test_an_interrupt_at_any_moment_leaves_the_time_slices_of_threads_as_they_were(monkeypatch):
     codes, before, seen = texts(1), sys.getswitchinterval(), set()
 
     def noted(*_: object) -> bytes:

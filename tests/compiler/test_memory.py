@@ -12,7 +12,7 @@ from tinsmith.backends.cpu import Array, Heap
 from tinsmith.compiler import build
 from tinsmith.errors import UnknownName
 from tinsmith.graph import Graph, Type
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 from tinsmith.plan.pick import ALLOWANCE, GROWTH
 
 

@@ -15,7 +15,7 @@ from tinsmith.codegen import cache as code_cache
 from tinsmith.codegen.cache import read_note, write_note
 from tinsmith.compiler import tune as tuning
 from tinsmith.graph import Graph, Type
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from tinsmith.formats.onnx import OnnxModel
 from tinsmith.frontends import load
 from tinsmith.graph import OptionalType, SequenceType
 from tinsmith.graph.verify import verify
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 
 EXCLUDED = {
     "test_adagrad*": "training operators are not supported",

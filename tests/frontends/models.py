@@ -14,7 +14,7 @@ import tinsmith as ts
 from tinsmith.frontends import load
 from tinsmith.graph import Graph
 from tinsmith.graph.verify import verify
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 FLOAT = 1

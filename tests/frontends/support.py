@@ -29,7 +29,7 @@ from tinsmith.frontends import load
 from tinsmith.frontends.onnx.call import IMPORTERS
 from tinsmith.frontends.onnx.functions import schema_of
 from tinsmith.graph import dtype_of
-from tinsmith.passes import run_passes
+from tinsmith.passes import COURSE, run_passes
 from tinsmith.plan.planner import make_plan
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
@@ -71,7 +71,7 @@ def runs(proto: Any) -> str:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             graph = load(proto)
-            for stage in ("portable", "machine"):
+            for stage in COURSE:
                 run_passes(graph, stage, "cpu")
             kinds = {s.kind for s in make_plan(graph, level("avx2")).plan.steps} - {"view"}
     except TinsmithError:

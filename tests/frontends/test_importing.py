@@ -26,7 +26,7 @@ from tinsmith.frontends import FRONTENDS
 from tinsmith.frontends.importing import Import
 from tinsmith.frontends.nodes import Scope
 from tinsmith.graph import Graph, Type
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 
 SHAPE = (1, 4, 6, 6)
 

@@ -82,7 +82,7 @@ def test_loop_with_states_items_and_captures() -> None:
 
 
 def test_loop_whose_state_grows() -> None:
-    """The state has another size after each turn, so its dimension becomes a symbol."""
+    """The state has another size after each iteration, so its dimension becomes a symbol."""
     nodes = [node("Concat", ["s", "x"], ["s2"], axis=0), node("Identity", ["go"], ["go2"])]
     body = loop_body(nodes, [info("s", None)], ["go2", "s2"])
     proto = model(

@@ -14,7 +14,7 @@ from tests.frontends.conformance import differs
 from tinsmith.formats.onnx import OnnxModel
 from tinsmith.frontends import load
 from tinsmith.graph.verify import verify
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 
 DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
 MODELS = sorted(DATA.glob("*/*/model.onnx"))

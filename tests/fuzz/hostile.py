@@ -94,7 +94,7 @@ def a_constant_in_such_functions() -> Case:
 
 @case
 def loops_in_loops() -> Case:
-    """Bodies whose states lose a size in every turn of importing them."""
+    """Bodies whose states lose a size in every iteration of importing them."""
     rank = 6
     made = [node("Concat", ["s", "s"], ["t"], axis=0)]
     for i in range(10):

@@ -95,10 +95,10 @@ def _zeros(like: Any) -> Any:
 
 
 def in_a_loop(m: Sketch, outputs: list[str], known: dict[str, Any]) -> Place:
-    """What the nodes give is stacked over the turns, or is the next state."""
+    """What the nodes give is stacked over the iterations, or is the next state."""
     if not numeric(known, outputs):
         return in_a_branch(m, outputs, known)
-    turns = m.feed(np.array(2), np.array(1), np.array(3))
+    iterations = m.feed(np.array(2), np.array(1), np.array(3))
     states = [m.feed(np.zeros_like(known[o])) for o in outputs] if m.dice.chance(0.5) else []
     results = [f"{o}_f" for o in outputs]
     last = helper.make_node("Identity", ["go"], ["on"])
@@ -116,7 +116,7 @@ def in_a_loop(m: Sketch, outputs: list[str], known: dict[str, Any]) -> Place:
             [last, *m.nodes], "body", [*flags, *before],
             [info("on", 9, []), *map(say, outputs)], value_info=declared(inner(m, outputs), say),
         )  # fmt: skip
-        return [helper.make_node("Loop", [turns, "", *states], results, body=held)], [], []
+        return [helper.make_node("Loop", [iterations, "", *states], results, body=held)], [], []
 
     return Place(results, parts)
 

@@ -8,7 +8,7 @@ from tests.kernels.harness import SLACK, from_layout, prepare
 from tests.passes.build import Builder, feeds_of
 from tinsmith import ops
 from tinsmith.kernels.layout import to_layout
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 from tinsmith.passes import run_passes
 
 FINISH = {

@@ -20,7 +20,7 @@ from tinsmith.kernels.build import build_phase
 from tinsmith.kernels.counted import counted_dims, with_room
 from tinsmith.kernels.layout import Layout, Spec, spec_of, to_layout
 from tinsmith.ops import OPS
-from tinsmith.plan.shelf import key_of
+from tinsmith.plan.shared_weights import key_of
 
 SLACK = 4096
 LEVELS = ("avx512", "avx2", "sse2", "scalar")

@@ -20,7 +20,7 @@ from tinsmith.kernels.block.plan import _with_weights, plan_block
 from tinsmith.kernels.block.stages import stages_of
 from tinsmith.kernels.build import build_phase
 from tinsmith.kernels.layout import spec_of
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 from tinsmith.passes import run_passes
 
 SHAPES = {

@@ -12,7 +12,7 @@ from tests.passes.build import Builder, feeds_of
 from tinsmith import ops
 from tinsmith.codegen.target import level
 from tinsmith.kernels._kernel import KERNELS, Skip
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 from tinsmith.passes import run_passes
 
 

@@ -9,7 +9,7 @@ from tests.kernels.harness import check, levels
 from tinsmith import compile as compile_model
 from tinsmith import ops
 from tinsmith.graph import Graph, Type
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 
 rng = np.random.default_rng(0)
 

@@ -16,7 +16,7 @@ from tinsmith.codegen import products
 from tinsmith.codegen.products import PRODUCTS, product_of, spelled
 from tinsmith.codegen.target import ISAS, level
 from tinsmith.graph import Graph, Type
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 
 RNG = np.random.default_rng(17)
 SIGNS = list(itertools.product(("uint8", "int8"), repeat=2))

@@ -12,7 +12,7 @@ from tests.ops.checking import check, close, normal, refused, types_of
 from tinsmith.errors import GraphError, ReferenceFailed
 from tinsmith.graph import Graph, Type
 from tinsmith.ops import OPS, op
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 
 F32, I64, BOOL = np.dtype(np.float32), np.dtype(np.int64), np.dtype(bool)
 
@@ -153,7 +153,7 @@ def counting(shape: Any, stop: Any = None) -> Graph:
 
 
 @pytest.mark.parametrize(
-    ("count", "condition", "stop", "turns"),
+    ("count", "condition", "stop", "iterations"),
     [
         (3, None, None, 3),
         (3, True, None, 3),
@@ -164,7 +164,7 @@ def counting(shape: Any, stop: Any = None) -> Graph:
         (None, False, 4, 0),
     ],
 )
-def test_loop(count, condition, stop, turns):
+def test_loop(count, condition, stop, iterations):
     total, step = normal(2, 3), normal(2, 3, seed=1)
     flags = [
         None if count is None else np.array(count),
@@ -174,20 +174,20 @@ def test_loop(count, condition, stop, turns):
     y, items = check(
         "Loop", *arrays, consts=[0, 1], fixed=[2, 3], body=counting((2, 3), stop), captured=1
     )
-    want = [total + step * (t + 1) * (t + 2) / 2 for t in range(turns)]
+    want = [total + step * (t + 1) * (t + 2) / 2 for t in range(iterations)]
     close(y, want[-1] if want else total)
-    assert items.shape == (turns, 2, 3)
+    assert items.shape == (iterations, 2, 3)
     if want:
         close(items, np.stack(want), atol=1e-4)
 
 
-def test_loop_of_a_known_number_of_turns_has_a_known_size():
+def test_loop_of_a_known_number_of_iterations_has_a_known_size():
     types = [np.array(4), None, f32(2, 3), f32(2, 3)]
     attrs = {"body": counting((2, 3)), "captured": 1}
     assert [t.shape for t in types_of("Loop", types, attrs)] == [(2, 3), (4, 2, 3)]
     attrs["body"] = counting((2, 3), stop=2)
-    turns = types_of("Loop", types, attrs)[1].shape
-    assert turns is not None and isinstance(turns[0], str)
+    iterations = types_of("Loop", types, attrs)[1].shape
+    assert iterations is not None and isinstance(iterations[0], str)
 
 
 def test_a_state_that_grows_is_symbolic():

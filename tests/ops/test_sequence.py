@@ -12,7 +12,7 @@ from tinsmith.graph import Graph, OptionalType, SequenceType, Type, compatible
 from tinsmith.graph.text import format_graph, parse_graph
 from tinsmith.graph.verify import verify
 from tinsmith.ops import OPS
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 
 A, B = normal(3), normal(3, seed=1)
 FLOAT3, ANY = Type("float32", (3,)), Type("float32", None)

@@ -5,8 +5,8 @@ import numpy as np
 import tinsmith as ts
 from tinsmith.graph import Graph, Type
 from tinsmith.graph.verify import verify
-from tinsmith.ops.control import run_graph
-from tinsmith.passes import run_passes
+from tinsmith.ops.interpret import run_graph
+from tinsmith.passes import COURSE, run_passes
 from tinsmith.rewrite.rule import Refusal
 
 
@@ -64,7 +64,7 @@ def check(graph, *stages, spec=None, tolerance=2e-5, sizes=None):
     names = [v.name for v in graph.outputs]
     before = run_graph(graph, feeds)
     report = None
-    for stage in stages or ("portable", "machine"):
+    for stage in stages or COURSE:
         report = run_passes(graph, stage, spec=spec, verify=True)
         verify(graph)
         for a, b in zip(before, run_graph(graph, feeds), strict=True):

@@ -1,4 +1,4 @@
-"""Sums before turns: chains of blocks keep one order, and what cannot turn stays."""
+"""Sums before transposes: chains of blocks keep one order, and what cannot be exchanged stays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def block(b, x, n=8):
     return O["Add"](O["Transpose"](y, perm=FIRST), x)
 
 
-def test_turns_back_cancel():
+def test_transposes_back_cancel():
     b = Builder()
     x = b.x(1, 8, 5, 6)
     for _ in range(3):
@@ -71,7 +71,7 @@ def test_near_misses(build):
     assert ops_of(graph).count("Transpose") == 1
 
 
-def test_turns_that_are_not_inverse_stay():
+def test_transposes_that_are_not_inverse_stay():
     b = Builder()
     x = O["Transpose"](b.x(2, 3, 4, 5), perm=FIRST)
     graph = b.out(O["Transpose"](x, perm=FIRST))

@@ -9,8 +9,8 @@ from tests.frontends.conformance import _array, cases, differs, reason
 from tinsmith.errors import ImportFailed
 from tinsmith.frontends import load
 from tinsmith.graph.text import format_graph, graph_weights, parse_graph
-from tinsmith.ops.control import run_graph
-from tinsmith.passes import run_passes
+from tinsmith.ops.interpret import run_graph
+from tinsmith.passes import COURSE, run_passes
 
 
 def check(case):
@@ -18,7 +18,7 @@ def check(case):
         warnings.simplefilter("ignore")
         graph = load(case.model)
         names = [v.name for v in graph.outputs]
-        for stage in ("portable", "machine"):
+        for stage in COURSE:
             run_passes(graph, stage, verify=True)
     assert [v.name for v in graph.outputs] == names
     text = format_graph(graph)

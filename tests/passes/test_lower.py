@@ -8,7 +8,7 @@ from tests.passes.build import Builder, check, ops_of
 from tinsmith import ops
 from tinsmith.errors import DataError
 from tinsmith.graph import Type
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 from tinsmith.passes import run_passes
 
 ONLY = "-fuse-elementwise"

@@ -7,8 +7,8 @@ from tests.ops.moved import MOVED, node_of
 from tests.ops.samples import Sample, data, i64
 from tinsmith import ops
 from tinsmith.graph import Graph, Type
-from tinsmith.ops.control import run_graph
-from tinsmith.passes import run_passes
+from tinsmith.ops.interpret import run_graph
+from tinsmith.passes import COURSE, run_passes
 
 SQUARE = data((3, 3))
 KEPT = [
@@ -38,7 +38,7 @@ def test_moves_keep_their_results(sample):
     graph = node.graph
     graph.outputs = list(node.outputs)
     fed = [a for v, a in zip(node.inputs, sample.inputs, strict=False) if v in graph.inputs]
-    for stage in ("portable", "machine"):
+    for stage in COURSE:
         run_passes(graph, stage, verify=True)
         for got, want in zip(
             run_graph(graph, fed), node.op.evaluate(sample.inputs, node.attrs), strict=True

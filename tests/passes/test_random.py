@@ -8,8 +8,8 @@ from tests.passes.build import Builder, feeds_of
 from tinsmith import ops
 from tinsmith.graph.text import format_graph, graph_weights, parse_graph
 from tinsmith.graph.verify import verify
-from tinsmith.ops.control import run_graph
-from tinsmith.passes import run_passes
+from tinsmith.ops.interpret import run_graph
+from tinsmith.passes import COURSE, run_passes
 
 UNARY = ["Relu", "Sigmoid", "Tanh", "Neg", "Identity", "Softplus", "HardSigmoid", "Abs", "Softsign"]
 BINARY = ["Add", "Mul", "Sub", "Max", "Min"]
@@ -97,7 +97,7 @@ def test_passes_keep_the_results(program, batch):
     feeds = feeds_of(graph, {"N": 3})
     before = run_graph(graph, feeds)
     names = [v.name for v in graph.outputs]
-    for stage in ("portable", "machine"):
+    for stage in COURSE:
         text = format_graph(graph)
         weights = graph_weights(graph)
         run_passes(graph, stage, verify=True)

@@ -7,7 +7,7 @@ import tinsmith as ts
 from tests.passes.build import check, feeds_of, ops_of, refused
 from tests.passes.recurrent_cells import CELLS, Unrolled, gru_after, gru_before, lstm, rnn
 from tinsmith import ops
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 from tinsmith.passes import run_passes
 
 RECURRENT = ("LSTM", "GRU", "RNN")

@@ -11,7 +11,7 @@ from tests.passes.recurrent_cells import Unrolled
 from tinsmith import ops
 from tinsmith.frontends import load
 from tinsmith.graph import Graph
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 
 MODELS = Path(__file__).parent.parent / "data" / "recurrent"
 WANTED = {

@@ -11,7 +11,7 @@ from tests.passes.recurrent_cells import CELLS, gru_after, lstm, rnn
 from tinsmith import ops
 from tinsmith.frontends import load
 from tinsmith.graph import Type
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 
 N, I, H, T = 2, 3, 4, 5  # noqa: E741
 MOVES = {"Reshape", "Transpose", "Slice", "Squeeze", "Unsqueeze"}
@@ -29,7 +29,7 @@ def shape_at(axis, steps=T):
 
 
 def scan(make, kind="LSTM", axis=0, reverse=False, out_axis=0, out_reverse=None, start="input"):
-    """A graph of one Scan that does a step in each turn; y of all turns, and the last states."""
+    """A graph of one Scan that does a step in each iteration; y of all, and the last states."""
     outer, inner = Builder(), Builder(seed=5)
     inner.graph.name = "body"
     states = 2 if kind == "LSTM" else 1
@@ -211,10 +211,10 @@ MISSES = {
         {"go": lambda b, i, h: ops.Less(i, b.c(3, "int64"))},
         "a condition may end it",
     ),
-    "reads beside": ({"index": lambda b, i: b.c(2, "int64")}, "does not follow the turns"),
+    "reads beside": ({"index": lambda b, i: b.c(2, "int64")}, "does not follow the iterations"),
     "every second": (
         {"index": lambda b, i: ops.Mul(i, b.c(2, "int64")), "size": 2 * T},
-        "does not follow the turns",
+        "does not follow the iterations",
     ),
     "from the end": (
         {"index": lambda b, i: ops.Sub(b.c(-1, "int64"), i)},

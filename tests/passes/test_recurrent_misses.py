@@ -326,7 +326,7 @@ def test_numbers_stay_equal_where_a_gate_saturates():
     s, hs = gru_run()
     feeds = [np.full(v.dims, 50, np.float32) for v in s.b.graph.inputs]
     g = s.b.out(hs[-1])
-    from tinsmith.ops.control import run_graph
+    from tinsmith.ops.interpret import run_graph
     from tinsmith.passes import run_passes
 
     want = run_graph(g, feeds)

@@ -14,15 +14,15 @@ from tinsmith.compiler.explain import explain_steps
 from tinsmith.graph import Graph, Type
 from tinsmith.kernels._kernel import Choice
 from tinsmith.ops import OPS
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 from tinsmith.passes.manager import run_passes
 from tinsmith.plan.arena import workspace_of
 from tinsmith.plan.micro_batch import one_micro_batch, runs
+from tinsmith.plan.micro_batching import WRITTEN, intervals, prices
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.placement import Placement
 from tinsmith.plan.rows import RULES
 from tinsmith.plan.tensors import Tensor
-from tinsmith.plan.when import WRITTEN, intervals, prices
 from tinsmith.runtime.explanation import by_name
 
 IMAGE = (4, 6, 5, 7)

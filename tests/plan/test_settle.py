@@ -9,7 +9,7 @@ from tinsmith import ops
 from tinsmith.backends.cpu import compile_placed
 from tinsmith.codegen.target import level
 from tinsmith.graph import Graph, Type
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 from tinsmith.plan import place, planner
 from tinsmith.plan.planner import make_plan
 

@@ -10,7 +10,8 @@ from tinsmith import ops
 from tinsmith.errors import PassError, RewriteLimit
 from tinsmith.graph import Graph, Type
 from tinsmith.graph.verify import verify
-from tinsmith.passes.manager import PASSES, RunRules
+from tinsmith.passes.choice import PASSES
+from tinsmith.passes.manager import RunRules
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, rewrite, rule, with_
 
 

@@ -5,8 +5,9 @@ import pytest
 
 from tinsmith.graph.verify import verify
 from tinsmith.ops import OPS
-from tinsmith.ops.control import run_graph
-from tinsmith.passes.manager import PASSES, RunRules
+from tinsmith.ops.interpret import run_graph
+from tinsmith.passes.choice import PASSES
+from tinsmith.passes.manager import RunRules
 from tinsmith.rewrite import rewrite
 from tinsmith.rewrite.sample import sample_graphs
 

@@ -12,7 +12,7 @@ from tests.models import array, feeds, free, residual
 from tinsmith import ops
 from tinsmith.errors import InputError, PlanError
 from tinsmith.graph import Graph, Type
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 from tinsmith.plan import arena
 from tinsmith.runtime.memory import aligned
 

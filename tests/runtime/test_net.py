@@ -28,7 +28,7 @@ from tinsmith.errors import (
     UnknownName,
 )
 from tinsmith.graph import Graph, Type
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 from tinsmith.plan import planner
 
 LEVELS = [n for n in ("amx", "avx512", "avx2", "sse2", "scalar", "neon") if runnable(level(n))]

@@ -18,7 +18,7 @@ from tinsmith.errors import (
     UnknownName,
 )
 from tinsmith.graph import Graph, Type
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 from tinsmith.runtime import program
 from tinsmith.runtime.net import OTHERS, Net
 

@@ -16,7 +16,7 @@ from tinsmith.codegen.library import Compiler
 from tinsmith.codegen.sync import team_text
 from tinsmith.codegen.target import Target, need_runnable
 from tinsmith.graph import Graph, Node
-from tinsmith.plan.shelf import Blob, Shelf
+from tinsmith.plan.shared_weights import Blob, SharedWeights
 from tinsmith.records import dataclass
 from tinsmith.runtime.memory import aligned
 from tinsmith.runtime.program import SLACK, Program
@@ -72,11 +72,12 @@ def compile_placed(
     preferences: Preferences | None = None,
     small: bool = False,
     room: Room | None = None,
-    shelf: Shelf | None = None,
+    shared_weights: SharedWeights | None = None,
     micro_batches: int | None = None,
 ) -> Compiled:
     """A runnable program for a placed graph of static shapes, its weights in `room`, or where
-    they lie already: on the `shelf`, which gets the new ones. `micro_batches` as in `make_plan`.
+    they lie already: in `shared_weights`, which gets the new ones. `micro_batches` as in
+    `make_plan`.
 
     Raises TargetError where this process cannot run code for the target.
     """
@@ -99,7 +100,7 @@ def compile_placed(
             preferences,
             small,
             sink,
-            shelf,
+            shared_weights,
             micro_batches,
         )
         blob = Blob(room.finish(built.own_bytes), built.rows)
@@ -110,8 +111,8 @@ def compile_placed(
     }
     team = team_address(target, cache, threads)
     program = Program(plan, library, [blob, *built.shared], nodes, built.constants, team)
-    if shelf is not None:
-        shelf.add(blob, built.made)
+    if shared_weights is not None:
+        shared_weights.add(blob, built.made)
     return Compiled(program, built)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tinsmith.backends import BACKENDS, Backend, Job
 from tinsmith.graph import Graph, Node
-from tinsmith.runtime.program import owned
+from tinsmith.runtime.memory import owned
 
 
 class NumpyProgram:
@@ -29,7 +29,7 @@ class NumpyProgram:
 
         A sequence is a list of arrays, an empty optional None.
         """
-        from tinsmith.ops.control import run_graph
+        from tinsmith.ops.interpret import run_graph
 
         outputs: list[np.ndarray[Any, Any]] = []
         for array in run_graph(self.graph, inputs):

@@ -10,15 +10,7 @@ import numpy as np
 
 from tinsmith.cli import _show
 from tinsmith.cli._facts import facts_of, sizes_from
-from tinsmith.cli._model import (
-    MODEL,
-    Build,
-    Built,
-    Given,
-    Number,
-    build_options,
-    input_options,
-)
+from tinsmith.cli._model import MODEL, Build, Built, Given, Number, build_options, input_options
 from tinsmith.errors import counted
 
 MARKS = {50: "median_ms", 90: "p90_ms", 99: "p99_ms"}

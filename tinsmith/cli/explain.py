@@ -8,16 +8,8 @@ from pathlib import Path
 import click
 
 from tinsmith.cli import _show
-from tinsmith.cli._model import (
-    MODEL,
-    Build,
-    Given,
-    assumed,
-    assumption,
-    build_options,
-    input_options,
-    sizes,
-)
+from tinsmith.cli._model import MODEL, Build, Given, build_options, input_options
+from tinsmith.cli._sizes import assumed, assumption, sizes
 
 
 @click.command(short_help="Say what was fused and why not, and which kernel won at what cost.")

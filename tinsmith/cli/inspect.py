@@ -9,17 +9,8 @@ import click
 
 from tinsmith.cli import _show
 from tinsmith.cli._facts import Facts, facts_of
-from tinsmith.cli._model import (
-    MODEL,
-    Build,
-    assumed,
-    assuming,
-    assumption,
-    build_options,
-    free_dimensions,
-    signature_of,
-    sizes,
-)
+from tinsmith.cli._model import MODEL, Build, build_options
+from tinsmith.cli._sizes import assumed, assuming, assumption, free_dimensions, signature_of, sizes
 from tinsmith.compiler.carried import Carries, carries
 from tinsmith.errors import ReferenceFailed, TypeRuleError, told, warn
 

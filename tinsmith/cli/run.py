@@ -25,7 +25,7 @@ from tinsmith.cli._model import (
 from tinsmith.errors import InputShapeError, ModelFileError, counted
 from tinsmith.formats.npz import KEYS, npz_path, parts, write_npz
 from tinsmith.graph import shown as kind
-from tinsmith.runtime.program import owned
+from tinsmith.runtime.memory import owned
 
 TOP, ROWS = 5, 16
 """How many classes of a row are shown, and how many rows."""

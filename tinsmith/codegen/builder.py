@@ -407,7 +407,6 @@ class Builder:
         self.module._bodies.append("\n".join([head, *self._reads(), *self._lines, "}"]))
         return self.function
 
-
     def _reads(self) -> Iterator[str]:
         """The loads of the sizes that the function needs."""
         yield from (f"  {line}" for line in self._sizes_from if self.sizes)

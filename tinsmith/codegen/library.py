@@ -116,7 +116,7 @@ class Compiler:
         return ("" if self.cache is None else str(self.cache.path), self.target.key, text)
 
     def _object(self, text: str) -> bytes:
-        with _turns:
+        with _short_slices:
             data = self._made(text)
         _known.put(self._key(text), data)
         return data
@@ -184,7 +184,7 @@ def forget() -> None:
     _known.clear()
 
 
-class _Turns:
+class _ShortSlices:
     """Shorter time slices of Python's threads while code is compiled: a compiling thread asks for
     the interpreter's lock some ten times a kernel, and each time waits for a whole slice. Entered
     only by threads that no interrupt strikes."""
@@ -209,7 +209,7 @@ class _Turns:
                 sys.setswitchinterval(self._before)
 
 
-_turns = _Turns()
+_short_slices = _ShortSlices()
 
 
 def load_library(

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tinsmith.codegen import halves
+from tinsmith.codegen import half_types
 from tinsmith.codegen.types import Ty
 from tinsmith.errors import CodegenError
 
@@ -24,7 +24,7 @@ def literal(value: float | int, ty: Ty) -> str:
     if ty.kind == "i1":
         return "true" if value else "false"
     if ty.is_half:
-        value = halves.bits_of(float(value), ty.kind)
+        value = half_types.bits_of(float(value), ty.kind)
     bits = ty.bits
     value = int(value) & ((1 << bits) - 1)
     return str(value - (1 << bits) if value >> (bits - 1) else value)
@@ -267,10 +267,10 @@ class Val:
         if src.kind == kind:
             return self
         if src.is_half:
-            return halves.widened(self).to(kind)
+            return half_types.widened(self).to(kind)
         if dst.is_half:
             exact = src.kind == "f64" and kind == "f16"  # bfloat16 is float32's nearest in numpy
-            return halves.narrowed(halves.to_odd(self) if exact else self.to("f32"), kind)
+            return half_types.narrowed(half_types.to_odd(self) if exact else self.to("f32"), kind)
         if src.is_float and dst.is_float:
             op = "fptrunc" if dst.bits < src.bits else "fpext"
         elif src.is_float:

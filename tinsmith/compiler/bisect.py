@@ -22,8 +22,9 @@ from tinsmith.errors import ModelFileError, NoKernel, TinsmithError
 from tinsmith.formats.npz import write_npz
 from tinsmith.graph import Graph, Holder, Node, Value
 from tinsmith.kernels.select import REFERENCE
-from tinsmith.ops.control import run_graph
-from tinsmith.passes.manager import list_passes, run_passes
+from tinsmith.ops.interpret import run_graph
+from tinsmith.passes.choice import COURSE, list_passes
+from tinsmith.passes.manager import run_passes
 from tinsmith.records import dataclass
 
 PASS, KERNEL, PLAN, MODEL = "pass", "kernel", "plan", "model"
@@ -154,12 +155,12 @@ class Bisection:
         spec, column = self.compilation.passes, self.compilation.column
         imported = self.compilation.imported
         types = self.compilation.types(self.signature)
-        for stage in ("portable", "machine"):
+        for i, stage in enumerate(COURSE):
             for entry in list_passes(stage, column, spec):
                 graph = imported.clone(types)
                 stop = f"{spec},stop-after={entry.name}".lstrip(",")
-                if stage == "machine":
-                    run_passes(graph, "portable", column, spec)
+                for before in COURSE[:i]:
+                    run_passes(graph, before, column, spec)
                 run_passes(graph, stage, column, stop)
                 if (wrong := self._wrong(graph, want)) is not None:
                     return Culprit(PASS, entry.name, difference=wrong)

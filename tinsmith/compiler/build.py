@@ -33,7 +33,7 @@ from tinsmith.ops.region import Part
 from tinsmith.passes.manager import find_matches, run_passes
 from tinsmith.passes.report import Matches, Report
 from tinsmith.plan.pick import Preferences
-from tinsmith.plan.shelf import Shelf
+from tinsmith.plan.shared_weights import SharedWeights
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
 
@@ -61,9 +61,22 @@ class Compilation:
         self.passes = passes = options.passes
         self.canonical = graph.clone()
         self.reports: list[Report] = [run_passes(self.canonical, "portable", self.column, passes)]
-        self._copier = Copier(self.canonical)
+        self._precise = self._in_precision()
+        self._shared = len(self.reports)
+        self._copier = Copier(self._precise)
         self.overrides = parse_overrides(options.kernels)
-        check_overrides(self.overrides, {n.name for n in (*graph.nodes, *self.canonical.nodes)})
+        check_overrides(self.overrides, {n.name for n in (*graph.nodes, *self._precise.nodes)})
+
+    def _in_precision(self) -> Graph:
+        """The canonical graph in the element types in which the machine computes: itself, or a copy
+        with other types, which the portable passes have seen again."""
+        graph = self.canonical.clone()
+        report = run_passes(graph, "precision", self.column, self.passes)
+        if not any(report.changes.values()):
+            return self.canonical
+        self.reports[0].refusals.clear()  # rules that still decline say so again
+        self.reports += [report, run_passes(graph, "portable", self.column, self.passes)]
+        return graph
 
     def types(self, signature: Signature) -> dict[str, Type]:
         """The types that a signature gives to the inputs, where they are not the model's own."""
@@ -74,13 +87,14 @@ class Compilation:
         }
 
     def sized(self, signature: Signature) -> tuple[Graph, Matches | None]:
-        """The canonical graph of a signature, and, where that says more than the model, where rules
-        may apply in it; `reports` then tells what passes did. Raises TypeRuleError where sizes do
-        not fit; the planner looks again, at what the machine's passes make of the graph."""
+        """The graph of a signature before the machine's passes, and, where that says more than the
+        model, where rules may apply in it; `reports` then tells what passes did. Raises
+        TypeRuleError where sizes do not fit; the planner looks again, at what the machine's passes
+        make of the graph."""
         types = self.types(signature)
         graph = self._copier.copy(types)
         matches = self.matches if types else None
-        self.reports = self.reports[:1]
+        self.reports = self.reports[: self._shared]
         if matches is not None:
             self.reports.append(matches.report)
             self.reports.append(
@@ -110,7 +124,7 @@ class Compilation:
     @cached_property
     def matches(self) -> Matches:
         """Where rules may apply once shapes are known."""
-        return find_matches(self.canonical, self.column, self.passes)
+        return find_matches(self._precise, self.column, self.passes)
 
     def compile(
         self,
@@ -118,10 +132,10 @@ class Compilation:
         preferences: Preferences | None = None,
         forced: Mapping[str, str] | None = None,
         room: Room | None = None,
-        shelf: Shelf | None = None,
+        shared_weights: SharedWeights | None = None,
     ) -> Compiled:
         """A program for a placed graph; `forced` names kernels of single nodes, `room` is where its
-        weights go that are not on the `shelf`."""
+        weights go that `shared_weights` does not hold."""
         made = Job(self.target, self.options.threads, self.options.precision, self.cache)
         job = replace(
             made,
@@ -129,7 +143,7 @@ class Compilation:
             preferences=preferences,
             small=self.options.memory == "small",
             room=_LettingGo(room or Heap(), self._constants),
-            shelf=shelf,
+            shared_weights=shared_weights,
         )
         compiled = HOST.compile(placed, job)
         # A model's file may change: a program does not read it, but for the bodies of its loops.
@@ -147,7 +161,7 @@ class Compilation:
         signature: Signature,
         measure: bool = False,
         room: Room | None = None,
-        shelf: Shelf | None = None,
+        shared_weights: SharedWeights | None = None,
     ) -> Made:
         """A program for a signature; with `measure`, of kernels that were timed in it. Its weights
         are as in `compile`."""
@@ -167,7 +181,7 @@ class Compilation:
             known.add(tuning.winners)
             tuned = str(tuning)
         else:
-            compiled = self.compile(placed, known.read(), room=room, shelf=shelf)
+            compiled = self.compile(placed, known.read(), room=room, shared_weights=shared_weights)
         texts = {
             "placed": str(placed),
             "explain": json.dumps([e.to_json() for e in explain_steps(compiled.built, reports)]),

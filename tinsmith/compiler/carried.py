@@ -27,7 +27,7 @@ from tinsmith.formats.container import MAGIC, Container
 from tinsmith.formats.mapped import open_file
 from tinsmith.graph import Graph
 from tinsmith.hashing import blake2b
-from tinsmith.plan.shelf import Blob
+from tinsmith.plan.shared_weights import Blob
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.sections import Told
-from tinsmith.plan.shelf import Shelf
+from tinsmith.plan.shared_weights import SharedWeights
 from tinsmith.runtime.free import FreeProgram
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
@@ -43,14 +43,14 @@ class FreePrograms:
         return None
 
     def wanted(self, policy: str) -> bool:
-        """Whether the next program should be one for free sizes. It counts how often it is asked."""
+        """Whether the next program should be one for free sizes; counts how often it is asked."""
         self._asked += 1
         if policy == "fixed" or len(self.found) >= MOST or self.notes:
             return False
         return policy == "free" or self._asked > 1
 
     def make(
-        self, made: Compilation, signature: Signature, shelf: Shelf
+        self, made: Compilation, signature: Signature, weights: SharedWeights
     ) -> tuple[Program, Told] | None:
         """A program for these shapes and others; None where the model leaves nothing free, or
         where something needs a number, which is noted."""
@@ -59,7 +59,7 @@ class FreePrograms:
         if not scope.symbols:
             return None
         try:
-            program, told = made.build(shapes, shelf=shelf)
+            program, told = made.build(shapes, shared_weights=weights)
         except NeedsNumber as why:
             self.notes.append(f"shapes: each shape is compiled on its own: {why}")
             return None

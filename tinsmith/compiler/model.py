@@ -27,7 +27,7 @@ from tinsmith.errors import ModelFileError, OptionError
 from tinsmith.graph import Graph
 from tinsmith.graph.copy import with_outputs
 from tinsmith.plain import decode
-from tinsmith.plan.shelf import Shelf
+from tinsmith.plan.shared_weights import SharedWeights
 from tinsmith.progress import Listener, reported, tell
 from tinsmith.runtime.explanation import Explanation
 from tinsmith.runtime.forks import working
@@ -80,7 +80,7 @@ class Model:
         self._kept = None if self._carried else self._keep()
         self._made: Compilation | None = None
         self._told: WeakKeyDictionary[Program, Told] = WeakKeyDictionary()
-        self._shelf = Shelf()
+        self._shared_weights = SharedWeights()
         self._free: FreePrograms | None = None
         self._lock = threading.RLock()
 
@@ -190,7 +190,7 @@ class Model:
         if found is None or (self._tune and not found[1]("tuned")):
             return None
         program, told = found
-        self._shelf.add(program.blobs[0])
+        self._shared_weights.add(program.blobs[0])
         self._note(told)
         return found
 
@@ -204,7 +204,9 @@ class Model:
         free = self._free = self._free or FreePrograms()
         if (found := free.program(signature)) is not None:
             return found
-        made = free.make(self.compilation, signature, self._shelf) if free.wanted(policy) else None
+        made = None
+        if free.wanted(policy):
+            made = free.make(self.compilation, signature, self._shared_weights)
         self.notes += [note for note in free.notes if note not in self.notes]
         if made is not None:
             self._note(made[1])
@@ -226,13 +228,17 @@ class Model:
         made = None
         if draft is not None:
             try:
-                made = self.compilation.build(signature, room=draft, shelf=self._shelf)
+                made = self.compilation.build(
+                    signature, room=draft, shared_weights=self._shared_weights
+                )
             except BaseException as error:
                 draft.discard()
                 if not isinstance(error, OSError):
                     raise
                 draft = None
-        made = made or self.compilation.build(signature, self._tune, shelf=self._shelf)
+        made = made or self.compilation.build(
+            signature, self._tune, shared_weights=self._shared_weights
+        )
         self._note(made.told)
         if self._kept is not None:
             why = self._kept.put(signature, made.program, made.told, draft)

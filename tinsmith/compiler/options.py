@@ -86,7 +86,7 @@ def whole_threads(threads: object) -> int:
 def check_unused(graph: Graph, kernels: str | Mapping[str, str] | None, passes: str | None) -> None:
     """Refuse what is refused elsewhere, for a backend that has no use for these options."""
     if passes is not None:
-        from tinsmith.passes.manager import parse_spec
+        from tinsmith.passes.choice import parse_spec
 
         parse_spec(passes)
     if kernels is not None:

@@ -19,7 +19,7 @@ from tinsmith.graph import Holder, Type
 from tinsmith.graph.types import HOLDERS, dtype_named
 from tinsmith.plain import decode
 from tinsmith.plan.plan import Plan
-from tinsmith.plan.shelf import Blob
+from tinsmith.plan.shared_weights import Blob
 from tinsmith.runtime.program import Program
 
 NOTES = ("tuned", "idle", "slow")  # sections with what a net notes

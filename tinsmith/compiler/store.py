@@ -37,7 +37,7 @@ from tinsmith.errors import ModelFileError, TinsmithError, size_text
 from tinsmith.formats.container import Container, Draft, write_container
 from tinsmith.formats.mapped import Files, state_of
 from tinsmith.hashing import blake2b
-from tinsmith.plan.shelf import Blob
+from tinsmith.plan.shared_weights import Blob
 from tinsmith.runtime.program import Program
 
 LIMIT_FACTOR = 8

@@ -30,7 +30,7 @@ from tinsmith.errors import (
 )
 from tinsmith.formats.npz import read_arrays, whole
 from tinsmith.graph import Graph, Holder, OptionalType, Type
-from tinsmith.ops.control import run_graph
+from tinsmith.ops.interpret import run_graph
 from tinsmith.records import dataclass
 
 REFERENCE, ONNXRUNTIME = "reference", "onnxruntime"

@@ -9,7 +9,7 @@ from tinsmith.errors import TypeRuleError
 from tinsmith.records import dataclass
 
 if TYPE_CHECKING:
-    from tinsmith.graph.core import OpLike, Value
+    from tinsmith.graph.value import OpLike, Value
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tinsmith.graph.core import Node, Value
+    from tinsmith.graph.core import Node
+    from tinsmith.graph.value import Value
 
 
 class Uses:

@@ -63,9 +63,9 @@ class Packed:
     function defined in a module. `args` are whole constants of the site, perhaps reshaped, and
     hashable values. Equal functions of equal arguments are packed once for all programs of a model.
 
-    A kernel is asked once for nodes that compute alike (`plan/alike.py`). Its answer must therefore
-    not depend on the values of large float constants (`kernels/memo.py`), except through `fits`: a
-    node is asked for on its own if `fits` is false for one of its arrays in `args`.
+    A kernel is asked once for all equivalent nodes (`plan/equivalence.py`). Its answer must
+    therefore not depend on the values of large float constants (`kernels/memo.py`), except through
+    `fits`: a node is asked for on its own if `fits` is false for one of its arrays in `args`.
 
     `nbytes` is the size of the result, given if making it takes long; 0 means unknown.
     """
@@ -230,7 +230,8 @@ def kernel(
     name: str = "",
 ) -> Callable[[Rule], Rule]:
     """Decorator that registers a kernel under `name`, by default its function's. `dtypes` of the
-    first input and `isas` are space-separated; empty takes all. `checks`, `numbers`, `backend`: see `Kernel`.
+    first input and `isas` are space-separated; empty takes all. `checks`, `numbers`, `backend`: see
+    `Kernel`.
     """
 
     def register(rule: Rule) -> Rule:

@@ -87,4 +87,10 @@ def build_phase(
     text = module.text()
     digest = blake2b(text.encode(), digest_size=10).hexdigest()
     symbol = f"k_{digest}"
-    return Code(symbol, text.replace("@kernel(", f"@{symbol}(", 1), len(names), bool(em.finished), tuple(b.sizes))
+    return Code(
+        symbol,
+        text.replace("@kernel(", f"@{symbol}(", 1),
+        len(names),
+        bool(em.finished),
+        tuple(b.sizes),
+    )

@@ -18,7 +18,7 @@ from tinsmith.kernels.walk import Position, finish_run
 from tinsmith.records import dataclass
 from tinsmith.sizes import Size
 
-Step = Callable[[Position, int, "Val | None", list[Val]], Sequence[Val]]
+FoldStep = Callable[[Position, int, "Val | None", list[Val]], Sequence[Val]]
 """step(position, lanes, mask, accumulators) -> accumulators. Masked loads give zeros: a step whose
 fold has another identity replaces the lanes that are off (`keep`)."""
 
@@ -119,7 +119,7 @@ def fold_row(
     n: int,
     lanes: int,
     folds: Sequence[Fold],
-    step: Step,
+    step: FoldStep,
     chains: int = 4,
     ty: Ty = F32,
 ) -> list[Val]:

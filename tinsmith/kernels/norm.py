@@ -24,7 +24,16 @@ from tinsmith.kernels._kernel import (
 from tinsmith.kernels.fold import SUM, Remembered, each_part, fold_row, keep
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import each_unit
-from tinsmith.kernels.walk import Index, Position, each_line, inverse, shifted, shifted_view, spread, walk_of
+from tinsmith.kernels.walk import (
+    Index,
+    Position,
+    each_line,
+    inverse,
+    shifted,
+    shifted_view,
+    spread,
+    walk_of,
+)
 from tinsmith.records import dataclass
 from tinsmith.sizes import typical
 

@@ -165,7 +165,9 @@ def _square(em: Emit, src: Ptr, dst: Ptr, c: Val, lo: Position, hi: Position, n:
             b.choose(
                 b.index(n) < block,
                 lambda: mover.slowly(lo, hi, count),
-                lambda: run(b, lo, hi, lambda u: mover.square(b.minimum(u * block, n - block), count)),
+                lambda: run(
+                    b, lo, hi, lambda u: mover.square(b.minimum(u * block, n - block), count)
+                ),
             )
         elif n == 1 and step == 1 and src.elem.nbytes <= 8:
             mover.pixel(count)
@@ -223,7 +225,11 @@ class _Mover:
     def slowly(self, lo: Position, hi: Position, count: int) -> None:
         """Pixels [lo, hi) of rows that are shorter than a vector, or elements one by one."""
         b, block, pixels = self.b, self.block, self.pixels
-        if self.src.elem.nbytes == 4 and not b.target.has_exact_tails and not isinstance(pixels, Size):
+        if (
+            self.src.elem.nbytes == 4
+            and not b.target.has_exact_tails
+            and not isinstance(pixels, Size)
+        ):
             self._short(count)
             return
 

@@ -17,6 +17,7 @@ from tinsmith.errors import KernelChoiceError, NoKernel, OptionError, UnknownNam
 from tinsmith.graph import Graph
 from tinsmith.kernels._kernel import ELEMENTWISE, KERNELS, Choice, Site, Skip, Tier, kernels_for
 from tinsmith.ops import OPS
+from tinsmith.ops.region import fused_body
 from tinsmith.records import dataclass
 from tinsmith.sizes import Conditions, NeedsNumber, trial
 
@@ -84,8 +85,9 @@ def _reached(graph: Graph) -> set[str]:
     for node in graph.nodes:
         names |= {node.name, node.op.name}
         bodies = [v for v in node.attrs.values() if isinstance(v, Graph)]
-        if node.op.name == "Fused":  # one kernel, of its anchor's operator
-            inner = {n.op.name for body in bodies for n in body.nodes}
+        body = fused_body(node)
+        if body is not None:  # one kernel, of its anchor's operator
+            inner = {n.op.name for n in body.nodes}
             names |= {ELEMENTWISE} | {name for name in inner if kernels_for(name)}
         else:
             names = names.union(*map(_reached, bodies))

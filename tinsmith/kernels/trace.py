@@ -20,6 +20,7 @@ from tinsmith.graph.types import name_of
 from tinsmith.kernels._kernel import Site, Skip
 from tinsmith.kernels.simplify import simplify
 from tinsmith.ops._move import moves_of
+from tinsmith.ops.region import anchors_of, fused_body
 
 Region = tuple[Node | None, tuple[Value | None, ...], tuple[Value, ...], Expr | None]
 
@@ -239,7 +240,7 @@ def trace_region(node: Node) -> Region:
     output. Constants of one element become literals. Raises Skip if a part cannot be traced or has
     no native code.
     """
-    body = node.attrs.get("body") if node.op.name == "Fused" else None
+    body = fused_body(node)
     if body is None:
         if "elementwise" not in node.op.traits:
             return node, node.inputs, (), None
@@ -251,7 +252,7 @@ def trace_region(node: Node) -> Region:
 
 def _trace_body(node: Node, body: Graph) -> Region:
     outer = {b: v for b, v in zip(body.inputs, node.inputs, strict=True) if v is not None}
-    anchors = [n for n in body.nodes if "elementwise" not in n.op.traits]
+    anchors = anchors_of(node)
     if len(anchors) > 1:
         raise Skip(f"the region has {len(anchors)} nodes that are not elementwise")
     anchor = anchors[0] if anchors else None

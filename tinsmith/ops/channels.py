@@ -31,7 +31,9 @@ def _(*xs: Value, sources: tuple[tuple[int, int, int], ...]) -> Type:
     for i, lo, n in sources:
         need(0 <= i < len(xs) and lo >= 0 and n > 0, f"the source {(i, lo, n)} does not exist")
         size = xs[i].shape[1]  # type: ignore[index]
-        need(not isinstance(size, NUMBER) or lo + n <= size, f"the source {(i, lo, n)} ends too late")
+        need(
+            not isinstance(size, NUMBER) or lo + n <= size, f"the source {(i, lo, n)} ends too late"
+        )
     dims[1] = sum(n for _, _, n in sources)
     return Type(xs[0].dtype, tuple(dims))
 

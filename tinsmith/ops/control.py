@@ -1,4 +1,4 @@
-"""Operators that hold graphs (If, Loop, Scan, ...), and the interpreter of graphs.
+"""Operators that hold graphs: If, Loop, Scan, ...
 
 Subgraphs see nothing of the graph around them: what they capture comes in as inputs, after their
 own.
@@ -6,19 +6,11 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tinsmith.errors import (
-    BudgetExceeded,
-    DataError,
-    GraphError,
-    ReferenceFailed,
-    TinsmithError,
-    TypeRuleError,
-)
 from tinsmith.graph import (
     Dim,
     Graph,
@@ -29,111 +21,19 @@ from tinsmith.graph import (
     Value,
     bare,
     same_kind,
-    shown,
 )
-from tinsmith.graph.types import says_more
-from tinsmith.ops._op import as_value, axis_of, broadcast, fresh, need, op
-from tinsmith.ops.declared import Refused
+from tinsmith.ops._op import axis_of, broadcast, fresh, need, op
+from tinsmith.ops.interpret import Refusal, flops_of_graph, infer_graph, run_graph
 from tinsmith.ops.sequence import item_of
 from tinsmith.sizes import NUMBER
 
 Array = np.ndarray[Any, Any]
 
 
-class Refusal(TypeRuleError):
-    """A node of a graph does not fit what it reads: an error once the graph is run."""
-
-
-def run_graph(graph: Graph, feeds: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
-    """The outputs of a graph, node by node with the numpy references.
-
-    feeds: one array for each input, in order or by name; a list of arrays for a sequence, None for
-    an empty optional. A value is dropped after its last use.
-    Raises ReferenceFailed, naming the node, where a reference fails.
-    """
-    if isinstance(feeds, Mapping):
-        if missing := [v.name for v in graph.inputs if v.name not in feeds]:
-            raise GraphError(f"graph {graph.name!r} needs the inputs {', '.join(missing)}")
-        feeds = [feeds[v.name] for v in graph.inputs]
-    if len(feeds) != len(graph.inputs):
-        raise GraphError(
-            f"graph {graph.name!r} has {len(graph.inputs)} inputs, {len(feeds)} are given"
-        )
-    env: dict[Value, Any] = {v: as_value(a) for v, a in zip(graph.inputs, feeds, strict=True)}
-    kept = set(graph.outputs)
-    last = {v: node for node in graph.nodes for v in node.inputs if v is not None}
-    for node in graph.nodes:
-        arrays = tuple(None if v is None else _array(env, v) for v in node.inputs)
-        try:
-            results = node.op.evaluate(arrays, node.attrs)  # type: ignore[attr-defined]
-        except (BudgetExceeded, DataError) as error:
-            raise type(error)(f"{node.origin}: {error}") from error
-        except TinsmithError:
-            raise
-        except Exception as error:
-            given = ", ".join(map(shown, arrays))
-            raise ReferenceFailed(
-                f"{node.origin}: {node.op.name}({given}) failed: {type(error).__name__}: {error}"
-            ) from error
-        pairs = zip(node.outputs, results, strict=True)
-        env.update((v, a) for v, a in pairs if v.uses or v in kept)
-        for v in node.inputs:
-            if v is not None and last[v] is node and v not in kept:
-                env.pop(v, None)
-    return [_array(env, v) for v in graph.outputs]
-
-
-def _array(env: Mapping[Value, Any], v: Value) -> Any:
-    return env[v] if v in env or v.const is None else v.const
-
-
-def infer_graph(graph: Graph, args: Sequence[Value]) -> list[Type]:
-    """The output types of a graph when its inputs are these values, constants among them.
-
-    Raises Refusal where a node does not fit what it reads: no run of the graph ends then.
-    """
-    need(
-        len(args) == len(graph.inputs),
-        f"graph {graph.name!r} has {len(graph.inputs)} inputs, {len(args)} are given: "
-        f"{', '.join(v.name for v in graph.inputs)}",
-    )
-    for v, a in zip(graph.inputs, args, strict=True):
-        need(
-            same_kind(v.type, a.type) or same_kind(v.type, OptionalType(a.type)),
-            f"the input {v.name!r} of graph {graph.name!r} is {v.type}, it is given {a.type}",
-        )
-        need(
-            not says_more(v.type, a.type),
-            f"the input {v.name!r} of graph {graph.name!r} is taken for {v.type}, it is {a.type}",
-        )
-    env: dict[Value, Value] = dict(zip(graph.inputs, args, strict=True))
-    for node in graph.nodes:
-        inputs = tuple(None if v is None else env.get(v, v) for v in node.inputs)
-        if node.op is Refused:
-            raise Refusal(f"{node.origin}: {node.attrs['message']}")
-        try:
-            types = node.op.infer(inputs, node.attrs)
-        except TypeRuleError as error:
-            raise Refusal(f"{node.origin}: {node.op.name}: {error}") from error
-        for v, t in zip(node.outputs, types, strict=True):
-            env[v] = Value(graph, t, v.name)
-    return [env.get(v, v).type for v in graph.outputs]
-
-
 def _forgotten(body: Graph) -> list[Type]:
     """The output types of a body that no run gets to the end of: there are no such outputs."""
     types = [v.type for v in body.outputs]
     return [t if isinstance(t, Holder) else t.like(shape=None) for t in types]
-
-
-def flops_of_graph(graph: Graph) -> float:
-    """Of one run, counting the nodes whose types are static."""
-    total = 0.0
-    for node in graph.nodes:
-        values = (*(v for v in node.inputs if v is not None), *node.outputs)
-        if all(v.type.is_static for v in values):
-            total += node.op.flops(node.inputs, node.outputs, node.attrs)  # type: ignore[attr-defined]
-    return total
 
 
 def join(a: Type, b: Type, what: str) -> Type:
@@ -189,8 +89,9 @@ def _(condition, *captured, then_branch, else_branch):
 def Loop(count=None, condition=None, *values, body, captured=0):
     """While condition and i < count: condition, states, items = body(i, condition, states, ...)
 
-    values are the initial states, then `captured` values that every turn sees unchanged; returns
-    the last states, then each item stacked over the turns. count and condition may be absent.
+    values are the initial states, then `captured` values that every iteration sees unchanged;
+    returns the last states, then each item stacked over the iterations. count and condition may be
+    absent.
     """
     states = list(values[: len(values) - captured])
     captures = values[len(values) - captured :]
@@ -219,9 +120,9 @@ def _no_items(v: Value) -> Array:
 
 
 def _settle(body: Graph, lead: list[Value], states: list[Value], rest: list[Value]) -> list[Type]:
-    """The body's output types once the state types hold before and after a turn.
+    """The body's output types once the state types hold before and after an iteration.
 
-    `states` is updated: dimensions that change from turn to turn become new symbols.
+    `states` is updated: dimensions that change from iteration to iteration become new symbols.
     """
     skip, own = len(lead[1:]), set[str]()
     while True:
@@ -248,7 +149,7 @@ def _covers(general: Type, special: Type, own: set[str] | None) -> bool:
     """
     need(
         same_kind(bare(general), bare(special)),
-        f"a state is {general} before a turn and {special} after it",
+        f"a state is {general} before an iteration and {special} after it",
     )
     if isinstance(special, OptionalType) and not isinstance(general, OptionalType):
         return False
@@ -285,25 +186,28 @@ def _(count=None, condition=None, *values, body, captured):
     types = _settle(body, flags, states, list(values[len(states) :]))
     go = body.outputs[0]
     always = go is body.inputs[1] or (go.const is not None and bool(go.const.reshape(())))
-    turns: Dim = fresh()
+    iterations: Dim = fresh()
     if condition is not None and condition.const is not None and not condition.const.reshape(()):
-        turns = 0
+        iterations = 0
     elif count is not None and count.const is not None and always:
         known = condition is None or condition.const is not None
-        turns = max(0, int(count.const.reshape(()))) if known else turns
-    return (*(v.type for v in states), *_stacked(types[1 + len(states) :], turns))
+        iterations = max(0, int(count.const.reshape(()))) if known else iterations
+    return (*(v.type for v in states), *_stacked(types[1 + len(states) :], iterations))
 
 
-def _stacked(types: Sequence[Type], turns: Dim) -> list[Type]:
+def _stacked(types: Sequence[Type], iterations: Dim) -> list[Type]:
     for t in types:
-        need(not isinstance(t, Holder), f"an item of every turn is {t}; only tensors are stacked")
-    return [t.like(shape=None if t.shape is None else (turns, *t.shape)) for t in types]
+        need(
+            not isinstance(t, Holder),
+            f"an item of every iteration is {t}; only tensors are stacked",
+        )
+    return [t.like(shape=None if t.shape is None else (iterations, *t.shape)) for t in types]
 
 
 @Loop.cost
 def _(count=None, condition=None, *values, body, captured):
-    turns = 1 if count is None or count.const is None else int(count.const.reshape(()))
-    return turns * flops_of_graph(body)
+    iterations = 1 if count is None or count.const is None else int(count.const.reshape(()))
+    return iterations * flops_of_graph(body)
 
 
 # ---- Scan
@@ -323,7 +227,7 @@ def Scan(
     """For every t: states, items = body(states, inputs at t, captures)
 
     values are the initial states, num_scan_inputs inputs that are cut along their axes, and
-    `captured` values that every turn sees unchanged; returns the last states, then each item
+    `captured` values that every iteration sees unchanged; returns the last states, then each item
     stacked along its axis. Directions: 1 reads, or writes, from the end.
     """
     cut = len(values) - captured
@@ -371,7 +275,7 @@ def _(
     cut = len(values) - captured
     states = _loop_values(body, values[: cut - num_scan_inputs], 0)
     inputs = values[cut - num_scan_inputs : cut]
-    turns: Any = None
+    iterations: Any = None
     rows = []
     axes = _per(scan_input_axes, len(inputs))
     need(len(axes) == len(inputs), f"{len(axes)} scan_input_axes for {len(inputs)} scan inputs")
@@ -379,11 +283,11 @@ def _(
         shape = None
         if v.shape is not None:
             at = axis_of(axis, len(v.shape), "scan_input_axes")
-            turns = broadcast((v.shape[at],), (1 if turns is None else turns,))[0]  # type: ignore[index]
+            iterations = broadcast((v.shape[at],), (1 if iterations is None else iterations,))[0]  # type: ignore[index]
             shape = (*v.shape[:at], *v.shape[at + 1 :])
         rows.append(Value(body, v.type.like(shape=shape), v.name))
     types = _settle(body, [], states, [*rows, *values[cut:]])
-    turns = fresh() if turns is None else turns
+    iterations = fresh() if iterations is None else iterations
     results = []
     items = types[len(states) :]
     for t, axis in zip(items, _per(scan_output_axes, len(items)), strict=True):
@@ -391,7 +295,7 @@ def _(
             results.append(t)
             continue
         at = axis_of(axis, len(t.shape) + 1, "scan_output_axes")
-        results.append(t.like(shape=(*t.shape[:at], turns, *t.shape[at:])))
+        results.append(t.like(shape=(*t.shape[:at], iterations, *t.shape[at:])))
     return (*(v.type for v in states), *results)
 
 

@@ -369,6 +369,8 @@ def _(x: Value, *, min: float | None, max: float | None) -> Type:
     if x.dtype.name in INTS:
         limits = np.iinfo(x.dtype)
         for bound in (min, max):
-            fits = bound is None or (isinstance(bound, NUMBER) and limits.min <= bound <= limits.max)
+            fits = bound is None or (
+                isinstance(bound, NUMBER) and limits.min <= bound <= limits.max
+            )
             need(fits, f"the bound {bound!r} is not a number of {x.dtype.name}")
     return x.type

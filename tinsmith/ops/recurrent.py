@@ -67,14 +67,14 @@ def _by_direction(
     return [every[d * len(default) : (d + 1) * len(default)] for d in range(count)]
 
 
-Step = Callable[[Array, list[Array]], list[Array]]
+StepFunction = Callable[[Array, list[Array]], list[Array]]
 
 
 def _run(
     x: Array,
     lens: Array | None,
     states: list[Array],
-    step: Step,
+    step: StepFunction,
     backward: bool,
 ) -> tuple[Array, list[Array]]:
     """The outputs [T,N,H] and last states of one direction; x [T,N,gates*H] is already projected.
@@ -96,7 +96,7 @@ def _run(
 
 
 def _recurrent(
-    make_step: Callable[[int, Array, Array, Array], tuple[Step, Array]],
+    make_step: Callable[[int, Array, Array, Array], tuple[StepFunction, Array]],
     x: Array,
     w: Array,
     r: Array,
@@ -160,7 +160,7 @@ def RNN(
     rest = activations, activation_alpha, activation_beta, clip
     fs = _by_direction(("Tanh",), direction, *rest)
 
-    def make(d: int, rd: Array, wb: Array, rb: Array) -> tuple[Step, Array]:
+    def make(d: int, rd: Array, wb: Array, rb: Array) -> tuple[StepFunction, Array]:
         (f,) = fs[d]
         return lambda xt, s: [f(xt + s[0] @ rd)], wb + rb
 
@@ -194,7 +194,7 @@ def GRU(
     rest = activations, activation_alpha, activation_beta, clip
     fs = _by_direction(("Sigmoid", "Tanh"), direction, *rest)
 
-    def make(d: int, rd: Array, wb: Array, rb: Array) -> tuple[Step, Array]:
+    def make(d: int, rd: Array, wb: Array, rb: Array) -> tuple[StepFunction, Array]:
         f, g = fs[d]
         gates, last = rd[:, : 2 * hidden], rd[:, 2 * hidden :]
         bias, inner = wb + rb, np.zeros_like(rb[2 * hidden :])
@@ -243,7 +243,7 @@ def LSTM(
     rest = activations, activation_alpha, activation_beta, clip
     fs = _by_direction(("Sigmoid", "Tanh", "Tanh"), direction, *rest)
 
-    def make(d: int, rd: Array, wb: Array, rb: Array) -> tuple[Step, Array]:
+    def make(d: int, rd: Array, wb: Array, rb: Array) -> tuple[StepFunction, Array]:
         f, g, t = fs[d]
         zero = np.zeros(3 * r.shape[-1], rd.dtype)
         pi, po, pf = np.split(zero if p is None else widen(p[d]), 3)

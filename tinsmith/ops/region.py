@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tinsmith.graph import Graph, Node
 from tinsmith.ops._op import op
-from tinsmith.ops.control import flops_of_graph, infer_graph, run_graph
+from tinsmith.ops.interpret import flops_of_graph, infer_graph, run_graph
 
 
 @op("control", "region")
@@ -22,6 +23,17 @@ def Block(*xs, body):
 def Part(*xs, body, backend):
     """y = body(*xs): nodes that the backend of this name computes"""
     return tuple(run_graph(body, xs))
+
+
+def fused_body(node: Node) -> Graph | None:
+    """The graph inside a `Fused` node; None for any other node."""
+    return node.attrs["body"] if node.op is Fused else None
+
+
+def anchors_of(node: Node) -> list[Node]:
+    """The nodes that a fused node computes but elementwise ones; any other node itself."""
+    body = fused_body(node)
+    return [node] if body is None else [n for n in body.nodes if "elementwise" not in n.op.traits]
 
 
 @Fused.type

@@ -168,7 +168,9 @@ def resized(
         outs = [_scaled(d, s) for d, s in zip(dims, scales, strict=True)]
         return outs, list(scales)
     assert sizes is not None
-    ratios = [s / d if isinstance(d, NUMBER) and d else 0.0 for d, s in zip(dims, sizes, strict=True)]
+    ratios = [
+        s / d if isinstance(d, NUMBER) and d else 0.0 for d, s in zip(dims, sizes, strict=True)
+    ]
     if policy == "stretch":
         return list(sizes), ratios
     known = all(isinstance(d, NUMBER) for d in dims)

@@ -1,13 +1,15 @@
 """Passes over the graph: the rules, and the manager that runs them. See `manager`."""
 
-from tinsmith.passes.manager import (
-    PASSES,
-    Context,
-    Entry,
-    Report,
-    list_passes,
-    register,
-    run_passes,
-)
+from tinsmith.passes.choice import COURSE, PASSES, Entry, list_passes
+from tinsmith.passes.manager import Context, Report, register, run_passes
 
-__all__ = ["PASSES", "Context", "Entry", "Report", "list_passes", "register", "run_passes"]
+__all__ = [
+    "COURSE",
+    "PASSES",
+    "Context",
+    "Entry",
+    "Report",
+    "list_passes",
+    "register",
+    "run_passes",
+]

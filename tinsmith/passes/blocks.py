@@ -7,6 +7,7 @@ Whether one kernel is faster is for the planner to say: it may place a block's n
 from __future__ import annotations
 
 from tinsmith.graph import Graph, Node, Value
+from tinsmith.ops.region import anchors_of
 from tinsmith.passes.fuse import enclose
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
@@ -63,11 +64,7 @@ class FuseBlocks:
 
 def _conv(node: Node) -> Node | None:
     """The convolution of a node, alone or with an epilogue; its operands are those of the body."""
-    if node.op.name == "Conv":
-        return node
-    if node.op.name != "Fused":
-        return None
-    anchors = [n for n in node.attrs["body"].nodes if "elementwise" not in n.op.traits]
+    anchors = anchors_of(node)
     return anchors[0] if len(anchors) == 1 and anchors[0].op.name == "Conv" else None
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple
 
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
-from tinsmith.ops.control import Refusal, infer_graph
+from tinsmith.ops.interpret import Refusal, infer_graph
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import replace_outputs

@@ -1,7 +1,8 @@
 """Residual sums stay in the order of the products that end in them, so that these can finish them.
 
-Blocks that turn images to channels-last, multiply, and turn them back before they add the input
-(ConvNeXt's) keep the running sum channels-last: the turns back cancel, and the additions fuse.
+Blocks that transpose images to channels-last, multiply, and transpose them back before they add the
+input (ConvNeXt's) keep the running sum channels-last: the transposes back cancel, and the additions
+fuse.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from tinsmith.passes.facts import shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, p
 
-rules = RuleSet("sink-transposes", "Sums of a transposed product are computed before the turn.")
+rules = RuleSet(
+    "sink-transposes", "Sums of a transposed product are computed before the transpose."
+)
 register("machine", devices=("cpu",))(rules)
 
 _REACH = 8

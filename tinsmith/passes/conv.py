@@ -14,7 +14,9 @@ from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, like, opt, p, with_
 from tinsmith.sizes import NUMBER
 
-rules = RuleSet("fold-into-conv", "Norms, factors, added constants and pads go into weights.")
+rules = RuleSet(
+    "fold-into-conv", "Norms, factors, added constants and pads go into weights.", halves=False
+)
 register("portable")(rules)
 
 CONV: dict[str, Any] = {"x": (1, 4, 6, 5), "w": (4, 2, 3, 3), "b": (4,), "conv": {"group": 2}}
@@ -103,29 +105,26 @@ def fold_batchnorm_into_conv(
     return _apply(conv, w, b, *affine(scale, shift, mean, var, bn.eps))
 
 
-@rules.rule(on_conv(lambda c: p.Mul(c, const("k"))), tolerance=TOLERANCE, **CONV, k=(4, 1, 1))
-def fold_factor_into_conv(root: Node, conv: Node, w: Array, b: Array | None, k: Array) -> Value:
-    """conv(x, w, b) * k -> conv(x, k*w, k*b), one k for each channel or for all."""
-    factor = per_channel(k, shape_of(root.output), 1).astype(np.float64)
-    if b is None:
+@rules.rule(
+    on_conv(lambda c: p.Mul(c, const("k")) | p.Div(c, const("d"))),
+    tolerance=TOLERANCE,
+    **CONV,
+    k=(4, 1, 1),
+    d=np.array([[[2.0]], [[3]], [[0.7]], [[-1]]], np.float32),
+)
+def fold_factor_into_conv(
+    root: Node, conv: Node, w: Array, b: Array | None, k: Array | None, d: Array | None
+) -> Value:
+    """conv(x, w, b) * k -> conv(x, k*w, k*b), one k = 1/d for each channel or for all."""
+    given: Any = d if k is None else k
+    factor = per_channel(given, shape_of(root.output), 1).astype(np.float64)
+    with np.errstate(all="ignore"):
+        factor = 1 / factor if k is None else factor
         weights = _scaled(conv, w, factor)
+    if b is None:
         finite(weights)
         return with_(conv, w=weights)
     return _apply(conv, w, b, factor, np.zeros(factor.shape))
-
-
-@rules.rule(
-    on_conv(lambda c: p.Div(c, const("k"))),
-    tolerance=TOLERANCE,
-    **CONV,
-    k=np.array([[[2.0]], [[3]], [[0.7]], [[-1]]], np.float32),
-)
-def fold_divisor_into_conv(root: Node, conv: Node, w: Array, b: Array | None, k: Array) -> Value:
-    """conv(x, w, b) / k -> conv(x, w/k, b/k), one k for each channel or for all."""
-    with np.errstate(all="ignore"):
-        factor = 1 / per_channel(k, shape_of(root.output), 1).astype(np.float64)
-    old = np.zeros(factor.shape) if b is None else b
-    return _apply(conv, w, old, factor, np.zeros(factor.shape))
 
 
 @rules.rule(on_conv(lambda c: p.Add(c, const("t"))), tolerance=TOLERANCE, **CONV, t=(4, 1, 1))
@@ -219,25 +218,23 @@ def fold_pad_into_maximum(x: Value, pads: Array, value: Array, pad: Node, pool: 
 DENSE: dict[str, Any] = {"x": (3, 5), "w": (5, 4), "b": (4,)}
 
 
-@rules.rule(
-    p.Mul(p.MatMul("x", const("w")).named("mm"), const("k")), tolerance=TOLERANCE, **DENSE, k=(4,)
-)
-def fold_factor_into_product(root: Node, mm: Node, w: Array, k: Array) -> Value:
-    """(x @ w) * k -> x @ (w * k), one k for each column or for all."""
-    return with_(mm, b=_columns(root, w, k))
+_product = p.MatMul("x", const("w")).named("mm")
+_dense = _product | p.Add(_product, const("b"))
 
 
 @rules.rule(
-    p.Mul(p.Add(p.MatMul("x", const("w")).named("mm"), const("b")), const("k")),
+    p.Mul(_dense, const("k")),
     tolerance=TOLERANCE,
     **DENSE,
     k=(4,),
 )
-def fold_factor_into_dense(root: Node, mm: Node, w: Array, b: Array, k: Array) -> Value:
+def fold_factor_into_product(root: Node, mm: Node, w: Array, b: Array | None, k: Array) -> Value:
     """(x @ w + b) * k -> x @ (w * k) + b * k, one k for each column or for all."""
-    scaled = _columns(root, w, k)
+    y = with_(mm, b=_columns(root, w, k))
+    if b is None:
+        return y
     column = per_channel(k, shape_of(root.output), len(shape_of(root.output)) - 1)
-    return OPS["Add"](with_(mm, b=scaled), like(mm.output, b * column))
+    return OPS["Add"](y, like(mm.output, b * column))
 
 
 def _columns(root: Node, w: Array, k: Array) -> Array:
@@ -254,8 +251,7 @@ def _columns(root: Node, w: Array, k: Array) -> Array:
 
 @rules.rule(
     p.BatchNorm(
-        p.MatMul("x", const("w")).named("mm")
-        | p.Add(p.MatMul("x", const("w")).named("mm"), const("b")),
+        _dense,
         const("scale"),
         const("shift"),
         const("mean"),

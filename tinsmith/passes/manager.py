@@ -1,4 +1,4 @@
-"""Passes: how they register, are ordered, chosen and run.
+"""Passes: how they register, and how a stage runs. Which of them run: `choice`.
 
     @register("portable", devices=("cpu",), priority=250)
     @dataclass(frozen=True)
@@ -11,10 +11,6 @@
 A pass is a frozen dataclass whose fields are its options, or a RuleSet. It runs in the order
 (stage, priority, name); the priorities of Tinsmith's own passes are ten times their place in
 `pipelines`.
-
-The text that chooses passes is a list separated by commas: `-name` leaves one out, `+name` adds
-one that is off by default, `name{option=value,...}` sets options, `name@15` moves one to another
-priority, `stop-after=name` ends the stage there.
 """
 
 from __future__ import annotations
@@ -23,28 +19,25 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields, is_dataclass, replace
+from dataclasses import field, fields, is_dataclass
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar, cast
 
 from tinsmith.errors import (
     OptionError,
-    PassChoiceError,
     PassError,
     ReferenceFailed,
     TinsmithError,
     TypeRuleError,
-    UnknownName,
 )
 from tinsmith.graph import Graph, Node
 from tinsmith.graph.verify import verify as verify_graph
+from tinsmith.passes.choice import PASSES, STAGES, Entry, list_passes, parse_spec
 from tinsmith.passes.report import Matches, Report
 from tinsmith.progress import tell
 from tinsmith.records import dataclass
-from tinsmith.registry import Registry
 from tinsmith.rewrite import Refusal, RuleSet, Start, rewrite
 
-STAGES = ("portable", "machine")
 T = TypeVar("T")
 
 
@@ -97,23 +90,6 @@ def _is_static(node: Node) -> bool:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One registered pass."""
-
-    name: str
-    stage: str
-    priority: float
-    devices: frozenset[str] | None
-    default: bool
-    make: Callable[..., Pass]
-    options: dict[str, Any]
-    summary: str
-
-    def supports(self, device: str) -> bool:
-        return self.devices is None or device in self.devices
-
-
-@dataclass(frozen=True)
 class RunRules:
     """Runs a rule set to its fixed point."""
 
@@ -125,9 +101,6 @@ class RunRules:
         context.counts += done.counts
         context.absorbed |= done.absorbed
         return done.changes
-
-
-PASSES: Registry[Entry] = Registry("pass", "tinsmith.passes", "tinsmith passes")
 
 
 def register(
@@ -173,114 +146,6 @@ def register(
 
 def _kebab(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
-
-
-# ---- choosing
-
-
-@dataclass
-class _Choice:
-    skip: set[str] = field(default_factory=set)
-    add: set[str] = field(default_factory=set)
-    options: dict[str, dict[str, Any]] = field(default_factory=dict)
-    at: dict[str, float] = field(default_factory=dict)
-    stop_after: str = ""
-
-
-_ITEM = re.compile(
-    r"\s*(?P<sign>[-+]?)(?P<name>[A-Za-z][\w-]*)(?:\{(?P<options>[^{}]*)\})?"
-    r"(?:@(?P<at>-?\d+(?:\.\d*)?))?\s*"
-)
-
-FORMS = "the forms are -name, +name, name{option=value}, name@priority and stop-after=name"
-
-
-def parse_spec(text: str | None) -> _Choice:
-    """The choice that a `passes=` text makes; raises PassChoiceError and UnknownName."""
-    choice = _Choice()
-    if text is not None and not isinstance(text, str):
-        raise OptionError(f"passes must be text such as '-merge-common', not {text!r}")
-    for item in re.split(r",(?![^{]*\})", text or ""):
-        if not item.strip():
-            continue
-        if item.strip().startswith("stop-after="):
-            choice.stop_after = item.strip().removeprefix("stop-after=")
-            PASSES[choice.stop_after]
-            continue
-        match = _ITEM.fullmatch(item)
-        if match is None:
-            raise PassChoiceError(f"{item.strip()!r} is not understood in passes={text!r}; {FORMS}")
-        entry = PASSES[match["name"]]
-        if not (match["sign"] or match["options"] or match["at"]):
-            raise PassChoiceError(
-                f"{item.strip()!r} in passes={text!r} changes nothing: write -{entry.name} to "
-                f"leave it out or +{entry.name} to add it where it is off; {FORMS}"
-            )
-        if match["sign"] == "-":
-            choice.skip.add(entry.name)
-        else:
-            choice.add.add(entry.name)
-        if match["options"]:
-            choice.options[entry.name] = _options(entry, match["options"])
-        if match["at"]:
-            choice.at[entry.name] = float(match["at"])
-    return choice
-
-
-def _options(entry: Entry, text: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for part in text.split(","):
-        key, _, value = (s.strip() for s in part.partition("="))
-        key = key.replace("-", "_")
-        if key not in entry.options:
-            raise UnknownName(f"option of the pass {entry.name!r}", key, entry.options)
-        found[key] = _convert(entry, key, value)
-    return found
-
-
-def _convert(entry: Entry, key: str, value: str) -> Any:
-    default = entry.options[key]
-    try:
-        if isinstance(default, bool):
-            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[
-                value.lower()
-            ]
-        if isinstance(default, tuple):
-            return tuple(v for v in value.split("|") if v)
-        return type(default)(value)
-    except (KeyError, ValueError) as error:
-        raise PassChoiceError(
-            f"the option {key} of the pass {entry.name!r} cannot be {value!r}; "
-            f"its default is {default!r}"
-        ) from error
-
-
-def list_passes(
-    stage: str | None = None, device: str | None = None, spec: str | None = None
-) -> list[Entry]:
-    """The registered passes in the order in which they run; `spec` as for `run_passes`, which
-    leaves out what comes after its `stop-after` in that stage."""
-    choice = parse_spec(spec)
-    rows = [
-        replace(e, priority=choice.at[e.name]) if e.name in choice.at else e for e in PASSES.rows()
-    ]
-    chosen = [
-        e
-        for e in rows
-        if (stage is None or e.stage == stage)
-        and (device is None or e.supports(device))
-        and e.name not in choice.skip
-        and (spec is None or e.default or e.name in choice.add)
-    ]
-    chosen.sort(key=_order)
-    last = next((e for e in chosen if e.name == choice.stop_after), None)
-    if last is None:
-        return chosen
-    return [e for e in chosen if e.stage != last.stage or _order(e) <= _order(last)]
-
-
-def _order(entry: Entry) -> tuple[int, float, str]:
-    return STAGES.index(entry.stage), entry.priority, entry.name
 
 
 # ---- running

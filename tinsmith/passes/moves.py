@@ -15,7 +15,9 @@ from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 from tinsmith.sizes import NUMBER
 
-rules = RuleSet("recognise-moves", "Channel and pixel shuffles by name; factors pass moves.")
+rules = RuleSet(
+    "recognise-moves", "Channel and pixel shuffles by name; factors pass moves.", halves=False
+)
 register("portable")(rules)
 
 
@@ -198,37 +200,21 @@ def constant_before_transpose(root: Node, t: Node, c: Array) -> Value:
 
 
 @rules.rule(
-    p.MatMul(p.Mul("a", const("c")), "b").named("product"),
+    p.MatMul(p.Mul("a", const("c")), "b").named("product")
+    | p.MatMul("a", p.Mul("b", const("c"))).named("product"),
     tolerance=1e-5,
     a=(2, 3, 4),
     b=(2, 4, 5),
     c=np.float32(0.3),
 )
-def factor_after_product(product: Node, a: Value, c: Array) -> Value:
-    """(a * c) @ b -> (a @ b) * c, for one number c: it is free behind the product."""
-    return _scaled_after(product, "a", a, c)
-
-
-def _scaled_after(product: Node, name: str, value: Value, c: Array) -> Value:
-    """The product of the unscaled value, scaled."""
-    if value.dtype.itemsize < 4 or value.dtype.kind != "f":
-        raise Skip(f"a product of {value.dtype} may overflow without the factor")
+def factor_after_product(product: Node, a: Value, b: Value, c: Array) -> Value:
+    """(a * c) @ b, a @ (b * c) -> (a @ b) * c, for one number c: it is free behind the product."""
+    if a.dtype.itemsize < 4 or a.dtype.kind != "f":
+        raise Skip(f"a product of {a.dtype} may overflow without the factor")
     number(c)
     if c.ndim > 1:
         raise Skip("the factor has a rank of its own")
-    return OPS["Mul"](with_(product, **{name: value}), c.reshape(()))
-
-
-@rules.rule(
-    p.MatMul("a", p.Mul("b", const("c"))).named("product"),
-    tolerance=1e-5,
-    a=(2, 3, 4),
-    b=(2, 4, 5),
-    c=np.float32(0.3),
-)
-def factor_after_right_product(product: Node, b: Value, c: Array) -> Value:
-    """a @ (b * c) -> (a @ b) * c, for one number c: it is free behind the product."""
-    return _scaled_after(product, "b", b, c)
+    return OPS["Mul"](with_(product, a=a, b=b), c.reshape(()))
 
 
 @rules.rule(

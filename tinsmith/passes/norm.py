@@ -24,7 +24,9 @@ from tinsmith.sizes import NUMBER
 
 rules = RuleSet("recognise-norms", "LayerNorm, RMSNorm, InstanceNorm, GroupNorm by name.")
 register("portable")(rules)
-fold = RuleSet("fold-into-norm", "Factors and terms after a norm become its scale and shift.")
+fold = RuleSet(
+    "fold-into-norm", "Factors and terms after a norm become its scale and shift.", halves=False
+)
 register("portable")(fold)
 
 LOOSE = 2e-5
@@ -144,13 +146,18 @@ def shift_layer_norm(x: Value, norm: Node, b: Array | None, t: Array) -> Value:
 
 
 _affine = ("x", const("scale"), const("shift"))
-_channel_norm = p.InstanceNorm(*_affine).named("norm") | p.GroupNorm(*_affine).named("norm")
-CHANNELS: dict[str, Any] = {
+_batch_norm = p.BatchNorm(*_affine, const("mean"), const("var")).named("norm")
+_channel_norm = (
+    p.InstanceNorm(*_affine).named("norm") | p.GroupNorm(*_affine).named("norm") | _batch_norm
+)
+BATCH: dict[str, Any] = {
     "x": (2, 4, 3, 5),
     "scale": (4,),
     "shift": (4,),
-    "norm": {"groups": 2},
+    "mean": (4,),
+    "var": np.array([0.5, 1, 2, 0.1], np.float32),
 }
+CHANNELS: dict[str, Any] = {**BATCH, "norm": {"groups": 2}}
 
 
 @fold.rule(p.Mul(_channel_norm, const("k")), tolerance=LOOSE, **CHANNELS, k=(4, 1, 1))
@@ -164,32 +171,6 @@ def scale_channel_norm(root: Node, norm: Node, scale: Array, shift: Array, k: Ar
 @fold.rule(p.Add(_channel_norm, const("t")), tolerance=LOOSE, **CHANNELS, t=(4, 1, 1))
 def shift_channel_norm(root: Node, norm: Node, shift: Array, t: Array) -> Value:
     """norm(x, s, b) + t -> norm(x, s, b + t), one t for each channel."""
-    return with_(norm, shift=like(norm.output, shift + per_channel(t, shape_of(root.output), 1)))
-
-
-_batch_norm = p.BatchNorm("x", const("scale"), const("shift"), const("mean"), const("var")).named(
-    "norm"
-)
-BATCH: dict[str, Any] = {
-    "x": (2, 4, 3, 5),
-    "scale": (4,),
-    "shift": (4,),
-    "mean": (4,),
-    "var": np.array([0.5, 1, 2, 0.1], np.float32),
-}
-
-
-@fold.rule(p.Mul(_batch_norm, const("k")), tolerance=LOOSE, **BATCH, k=(4, 1, 1))
-def scale_batch_norm(root: Node, norm: Node, scale: Array, shift: Array, k: Array) -> Value:
-    """batch_norm(x, s, b) * k -> batch_norm(x, s * k, b * k), one k for each channel."""
-    factor = per_channel(k, shape_of(root.output), 1)
-    y = norm.output
-    return with_(norm, scale=like(y, scale * factor), shift=like(y, shift * factor))
-
-
-@fold.rule(p.Add(_batch_norm, const("t")), tolerance=LOOSE, **BATCH, t=(4, 1, 1))
-def shift_batch_norm(root: Node, norm: Node, shift: Array, t: Array) -> Value:
-    """batch_norm(x, s, b) + t -> batch_norm(x, s, b + t), one t for each channel."""
     return with_(norm, shift=like(norm.output, shift + per_channel(t, shape_of(root.output), 1)))
 
 

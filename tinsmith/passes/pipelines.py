@@ -14,7 +14,6 @@ PORTABLE = (
     "merge-common",
     "recognise-activations",
     "recognise-norms",
-    "widen-halves",
     "stack-recurrent",
     "stack-loops",
     "recognise-moves",
@@ -24,6 +23,8 @@ PORTABLE = (
     "drop-dead-taps",
     "drop-dead",
 )
+
+PRECISION = ("widen-halves",)
 
 MACHINE = (
     "fold-remaining",
@@ -39,7 +40,7 @@ MACHINE = (
     "split-far-taps",
     "slice-gathers",
     "lower-norm",
-    "turn-planes",
+    "transpose-planes",
     "sink-transposes",
     "lift-over-moves",
     "nest-concats",
@@ -52,5 +53,5 @@ MACHINE = (
 
 def place(stage: str, name: str) -> float | None:
     """The priority of a listed pass; None for any other."""
-    order = PORTABLE if stage == "portable" else MACHINE
+    order = {"portable": PORTABLE, "precision": PRECISION, "machine": MACHINE}[stage]
     return 10.0 * (order.index(name) + 1) if name in order else None

@@ -21,8 +21,6 @@ Content = np.ndarray[Any, Any]
 """What is known of a small integer tensor: ints, symbols and None, as an object array."""
 
 MAX_CONTENT = 64
-NUMBER = (int, Size)
-"""What is known when code is made: numbers, and those that the call tells."""
 
 
 @register("portable")
@@ -332,7 +330,9 @@ def narrow(value: Value, dims: list[Any]) -> int:
     for a, b in zip(old, dims, strict=True):
         if a is None:
             new.append(b if b is not None else fresh())
-        elif isinstance(a, str) and b is not None and (isinstance(b, NUMBER) or a[0] == "?" != b[0]):
+        elif (
+            isinstance(a, str) and b is not None and (isinstance(b, NUMBER) or a[0] == "?" != b[0])
+        ):
             new.append(b)
         else:
             new.append(a)

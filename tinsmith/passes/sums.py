@@ -19,7 +19,7 @@ from tinsmith.passes.facts import Array, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 
-rules = RuleSet("sum-weights", "Branches of one input that are added become one.")
+rules = RuleSet("sum-weights", "Branches of one input that are added become one.", halves=False)
 register("portable")(rules)
 
 X: dict[str, Any] = {"x": (1, 4, 6, 5), "y": (1, 4, 6, 5)}

@@ -13,6 +13,7 @@ from tinsmith.kernels._kernel import KERNELS, Choice, Skip
 from tinsmith.kernels.layout import Layout
 from tinsmith.kernels.select import candidates, forced
 from tinsmith.kernels.trace import make_site
+from tinsmith.ops.region import fused_body
 from tinsmith.plan.placement import Placement
 from tinsmith.records import dataclass
 
@@ -60,7 +61,8 @@ def judge(placement: Placement, node: Node) -> Verdict:
 
 
 def _is_forced(node: Node, placement: Placement) -> bool:
-    inner = node.attrs["body"].nodes if node.op.name == "Fused" else []
+    body = fused_body(node)
+    inner = [] if body is None else body.nodes
     return any(forced(n.name, n.op.name, placement.overrides) for n in (node, *inner))
 
 

@@ -15,8 +15,6 @@ from tinsmith.graph.infer import checked_types
 from tinsmith.kernels._kernel import elem
 from tinsmith.ops.declared import undeclare
 
-REGIONS = ("Fused", "Block")
-
 
 def is_native(value: Value) -> bool:
     """Whether a value can lie in the arena: static, not empty, of a plain dtype."""
@@ -71,7 +69,7 @@ class Gate:
     def _follows(self, node: Node) -> bool:
         if not all([v.type.is_static for v in node.outputs]):
             return True  # computed by its reference, to memory of its own
-        if node.op.name in REGIONS:
+        if "region" in node.op.traits:
             body = node.attrs["body"]
             same = _types(node.inputs) == _types(body.inputs)
             same = same and _types(node.outputs) == _types(body.outputs)

@@ -144,9 +144,7 @@ def _line(threads: int) -> int:
     return LINE * (1 + threads)
 
 
-def _segment(
-    module: Module, plan: Plan, steps: list[Step], name: str, first: int
-) -> list[Size]:
+def _segment(module: Module, plan: Plan, steps: list[Step], name: str, first: int) -> list[Size]:
     """Emit a segment's function; the sizes that it reads, from number `first` on."""
     b = module.function(name, [("table", PTR), ("tid", I64)])
     table = b.pointer("table", PTR)

@@ -9,14 +9,14 @@ from tinsmith.errors import CodegenError
 from tinsmith.graph import Node, Value
 from tinsmith.kernels._kernel import ELEMENTWISE, Site, Skip, Tier
 from tinsmith.kernels.select import REFERENCE, Candidate, candidates, forced
-from tinsmith.plan.alike import Arrays
+from tinsmith.plan.equivalence import Arrays
 from tinsmith.plan.pick import Preference, lightest, preferred, site_signature
 from tinsmith.plan.placement import Placement
 
 
 class Offer(NamedTuple):
     """The answers of kernels for a node: its site and candidates, or the `reason` why there is
-    none. `computed` is the node's equivalence class (`alike.Kind`), if it is known."""
+    none. `computed` is the node's `EquivalenceClass`, if it is known."""
 
     site: Site | None
     found: list[Candidate]
@@ -37,8 +37,8 @@ def offer_of(placement: Placement, node: Node, force: str | None, checks: bool) 
         if not placement.overrides:
             layouts = [placement.layout(v) for v in node.inputs]
             split = tuple([v in placement.by_channels for v in node.inputs])
-            computed = placement.alike.key(node, layouts, placement.threads, split, checks)
-            known = placement.alike.again(computed, node)
+            computed = placement.answers.key(node, layouts, placement.threads, split, checks)
+            known = placement.answers.again(computed, node)
             if known is not None:
                 site, found, arrays = known
                 return Offer(site, found, computed=computed, arrays=arrays)
@@ -51,7 +51,7 @@ def offer_of(placement: Placement, node: Node, force: str | None, checks: bool) 
     except (Skip, CodegenError) as skip:
         return Offer(site, [], str(skip))
     if computed is not None:
-        placement.alike.keep(computed, site, found)
+        placement.answers.keep(computed, site, found)
     return Offer(site, found, computed=computed)
 
 

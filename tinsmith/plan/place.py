@@ -24,8 +24,8 @@ from tinsmith.plan.placed import Placed
 from tinsmith.plan.placement import Placement, dims_of
 from tinsmith.plan.settle import Settling
 from tinsmith.plan.tensors import Tensor
-from tinsmith.sizes import as_numbers, has_sizes, meet
 from tinsmith.progress import tell
+from tinsmith.sizes import as_numbers, has_sizes, meet
 
 
 def place(

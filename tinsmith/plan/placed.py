@@ -9,9 +9,9 @@ from tinsmith.graph import Node
 from tinsmith.kernels._kernel import Choice, Packed, Site
 from tinsmith.kernels.build import Code
 from tinsmith.kernels.select import Candidate
-from tinsmith.plan.alike import Arrays, packing
+from tinsmith.plan.equivalence import Arrays, packing
 from tinsmith.plan.pick import Preference
-from tinsmith.plan.shelf import Kept
+from tinsmith.plan.shared_weights import Kept
 from tinsmith.plan.tensors import Tensor
 from tinsmith.records import dataclass
 
@@ -40,7 +40,7 @@ class Placed:
     """The number of the region that the step belongs to (its micro-batches run the step), or 0."""
     micro_batches: int = 1
     computed: Hashable = None
-    """The node's equivalence class (`alike.Kind`), if it is known."""
+    """The node's equivalence class (an `EquivalenceClass`), if it is known."""
     counted: bool = False
     """Whether the outputs have space for the most elements, and the last output is their count."""
     stated: int = -1

@@ -15,7 +15,7 @@ from tinsmith.kernels._kernel import Choice, Site, Skip, elem
 from tinsmith.kernels.layout import PLAIN, Layout, to_layout
 from tinsmith.kernels.relayout import RELAYOUT, relayout
 from tinsmith.kernels.trace import make_site
-from tinsmith.plan.alike import Alike
+from tinsmith.plan.equivalence import Answers
 from tinsmith.plan.gate import Gate, is_native
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.placed import Placed
@@ -48,7 +48,7 @@ class Placement:
         self._copies = defaultdict(dict)
         self._layouts: dict[Value, Layout] = {}
         self.by_channels: set[Value] = set()
-        self.alike = Alike()
+        self.answers = Answers()
         self.once: set[Value] = set()
         """Values that depend on sizes alone which the call tells."""
 
@@ -192,7 +192,10 @@ class Placement:
         """The tensor of program output `index`; its producer writes it directly, if it can."""
         if value.const is not None and not is_native(value):
             return Tensor(
-                value.name, value.dtype, dims_of(value), space="python",
+                value.name,
+                value.dtype,
+                dims_of(value),
+                space="python",
                 array=as_numbers(value.const, value.dtype),
             )
         home = self.homes.get(value)

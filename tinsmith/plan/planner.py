@@ -13,8 +13,8 @@ from tinsmith.errors import CodegenError
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.types import name_of
 from tinsmith.kernels._kernel import Packed
-from tinsmith.kernels.counted import counted_dims
 from tinsmith.kernels.build import Code
+from tinsmith.kernels.counted import counted_dims
 from tinsmith.kernels.halo import zero_halo
 from tinsmith.kernels.layout import Spec
 from tinsmith.kernels.memo import choice_key, phase_code
@@ -23,14 +23,14 @@ from tinsmith.plan.footprint import footprint
 from tinsmith.plan.gate import absorbed
 from tinsmith.plan.main import helpers_text, main_text
 from tinsmith.plan.memory import align
+from tinsmith.plan.micro_batching import choose_micro_batches, forced_micro_batches
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.place import place
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.placement import Placement
 from tinsmith.plan.plan import SLACK, Call, Memory, Operand, Plan, Port, Ref, Step
-from tinsmith.plan.shelf import Blob, Kept, Key, Shelf, key_of
+from tinsmith.plan.shared_weights import Blob, Kept, Key, SharedWeights, key_of
 from tinsmith.plan.tensors import Tensor
-from tinsmith.plan.when import choose_micro_batches, forced_micro_batches
 from tinsmith.records import dataclass
 from tinsmith.sizes import Number, Size, estimate, typical
 
@@ -77,7 +77,7 @@ class _State:
     """What accumulates while steps are built."""
 
     sink: Sink | None
-    shelf: Shelf
+    shared_weights: SharedWeights
     codes: dict[str, str] = field(default_factory=dict)
     weights: list[tuple[int, np.ndarray[Any, Any]]] = field(default_factory=list)
     own_bytes: int = 0
@@ -151,13 +151,13 @@ class _State:
         known, kept = self.kept.get(key.name, (None, None))
         if known is not None and known.lives:  # freed memory may hold another array by now
             return kept
-        kept = self.shelf.made(key)
+        kept = self.shared_weights.made(key)
         if kept is not None:
             self.kept[key.name] = key, kept
         return kept
 
     def _put(self, array: np.ndarray[Any, Any], key: Key) -> Kept:
-        kept = self.shelf.same(array)
+        kept = self.shared_weights.same(array)
         if kept is None:
             kept = Kept(None, self.own_bytes, array.dtype, array.nbytes)
             self.own_bytes = align(kept.offset + array.nbytes)
@@ -180,21 +180,21 @@ def make_plan(
     preferences: Preferences | None = None,
     small: bool = False,
     sink: Sink | None = None,
-    shelf: Shelf | None = None,
+    shared_weights: SharedWeights | None = None,
     micro_batches: int | None = None,
 ) -> Built:
     """Plan a graph for a target. Nodes whose shapes are not static run as reference steps.
 
     `preferences` are measured winners, by the signatures of their sites. `small` leaves out kernels
-    whose packed weights outgrow the model's. Weights that the `shelf` has are shared. The batch is
-    computed in so many `micro_batches` wherever that is possible (1: nowhere); None leaves it to
-    the cost model.
+    whose packed weights outgrow the model's. Weights that `shared_weights` holds are not packed
+    again. The batch is computed in so many `micro_batches` wherever that is possible (1: nowhere);
+    None leaves it to the cost model.
     """
     check_values(graph)
     graph = absorbed(graph)
     target = replace(target, footprint=footprint(graph))
     placement = Placement(target, overrides or {}, precision, threads, preferences, small)
-    state = _State(sink, shelf or Shelf())
+    state = _State(sink, shared_weights or SharedWeights())
     placed = _place(graph, placement, micro_batches, state)
     if placed is None:
         threads, placement = 1, placement.again(1)
@@ -359,7 +359,9 @@ def _step(
         shape = phase.tiles, phase.barrier, workspace, phase.repeat, phase.sweep
         calls.append(Call(code.symbol, tuple(refs), *shape, state.table(code)))
     moved = sum(
-        typical(t.settled.nbytes) for t in (*s.reads, *s.writes) if t is not None and typical(t.settled.size) > 0
+        typical(t.settled.nbytes)
+        for t in (*s.reads, *s.writes)
+        if t is not None and typical(t.settled.size) > 0
     )
     return Step(
         name=s.name,
@@ -434,6 +436,4 @@ def flops_of(node: Node | None) -> float:
     """The operations of a node whose types are static."""
     if node is None:
         return 0.0
-    if node.op.name in ("Fused", "Block"):
-        return sum(flops_of(n) for n in node.attrs["body"].nodes)
     return node.op.flops(node.inputs, node.outputs, node.attrs)  # type: ignore[attr-defined]

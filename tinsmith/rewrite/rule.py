@@ -26,6 +26,7 @@ import numpy as np
 
 from tinsmith.errors import DuplicateName
 from tinsmith.graph import Graph, Node, Type, Value
+from tinsmith.ops.precision import is_half
 from tinsmith.records import dataclass
 from tinsmith.rewrite.pattern import Env, Pattern, interior
 from tinsmith.sizes import NUMBER
@@ -59,9 +60,10 @@ class Rule:
         *,
         tolerance: float = 0.0,
         any_shape: bool = False,
+        halves: bool = True,
     ) -> None:
         self.pattern, self.build, self.sample = pattern, build, sample
-        self.tolerance, self.any_shape = tolerance, any_shape
+        self.tolerance, self.any_shape, self.halves = tolerance, any_shape, halves
         self.name = build.__name__
         self.formula = inspect.getdoc(build) or ""
         self.wants = tuple(inspect.signature(build).parameters)
@@ -97,6 +99,9 @@ class Rule:
     ) -> tuple[Value, ...] | None:
         if reason := _escapes(graph, node, env):
             trace.refuse(env, "{} is used outside the match", reason)
+            return None
+        if not self.halves and any(is_half(v.dtype) for v in node.outputs):
+            trace.refuse(env, "{}", f"weights in {node.outputs[0].dtype} would be rounded again")
             return None
         env["root"], env["graph"] = node, graph
         start = graph.newest
@@ -183,10 +188,21 @@ class Trace:
 
 
 class RuleSet:
-    """Rules that run together to a fixed point; earlier rules are tried first."""
+    """Rules that run together to a fixed point; earlier rules are tried first.
 
-    def __init__(self, name: str, summary: str = "", rules: list[Rule] | None = None) -> None:
-        self.name, self.summary = name, summary
+    halves: whether rules with a tolerance apply to results in float16 and bfloat16. False for rules
+    that compute new weights, which are more exact once halves are computed in float32.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        summary: str = "",
+        rules: list[Rule] | None = None,
+        *,
+        halves: bool = True,
+    ) -> None:
+        self.name, self.summary, self.halves = name, summary, halves
         self.rules: list[Rule] = list(rules or [])
         self._by_op: dict[str, list[Rule]] = {}
 
@@ -213,7 +229,10 @@ class RuleSet:
         beyond the rounding of single operations. `any_shape` lets it act on unknown ranks."""
 
         def decorate(build: Callable[..., Any]) -> Rule:
-            made = rule(pattern, tolerance=tolerance, any_shape=any_shape, **sample)(build)
+            halves = self.halves or not tolerance
+            made = Rule(
+                pattern, build, sample, tolerance=tolerance, any_shape=any_shape, halves=halves
+            )
             if any(r.name == made.name for r in self.rules):
                 raise DuplicateName(f"rule {made.name!r} is twice in the rule set {self.name!r}")
             self.rules.append(made)

@@ -58,7 +58,10 @@ class FreeProgram:
                 if wanted != n:
                     return None
         values = [found[form] for form in self.symbols]
-        if any(v < self.scope.least.get(form[0][0][0], 0) for v, form in zip(values, self.symbols, strict=True)):
+        if any(
+            v < self.scope.least.get(form[0][0][0], 0)
+            for v, form in zip(values, self.symbols, strict=True)
+        ):
             return None
         decided = self._decided(*values)
         pairs = zip(self._conditions, decided, strict=True)
@@ -158,5 +161,3 @@ def _numbers(array: Array, settled: Callable[[Any], Any]) -> Array:
         return array
     flat = [settled(v) for v in array.reshape(-1).tolist()]
     return np.array(flat, np.int64).reshape(array.shape)
-
-

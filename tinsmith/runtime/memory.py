@@ -1,12 +1,17 @@
-"""The memory of a session, aligned to cache lines."""
+"""Arrays as memory: aligned bytes for a session, tensors inside them, and addresses of arrays."""
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from tinsmith.errors import OutOfMemory, size_text
+from tinsmith.graph import dtype_of
+from tinsmith.plan.plan import Operand
 
 Array = np.ndarray[Any, Any]
 
@@ -25,3 +30,47 @@ def aligned(nbytes: int, *, zeroed: bool = False) -> Array:
         ) from error
     shift = -raw.ctypes.data % LINE
     return raw[shift : shift + nbytes]
+
+
+def window(memory: Array, offset: int, operand: Operand) -> Array:
+    """The plain tensor of an operand inside a byte array, not copied."""
+    dtype = dtype_of(operand.dtype)
+    count = prod(operand.dims)
+    return memory[offset : offset + count * dtype.itemsize].view(dtype).reshape(operand.dims)
+
+
+def owned(value: Any) -> Any:
+    """A copy of what a reference step gave: an array, a map, a list of either, or None."""
+    if isinstance(value, list):
+        return list(map(owned, value))
+    if isinstance(value, dict):
+        return dict(value)
+    return None if value is None else np.array(value)
+
+
+def _data_at() -> int:
+    """How many bytes into an array object the address of its elements is stored: behind the header
+    of all objects. This is part of numpy's C interface, on which every compiled extension relies
+    (PyArray_DATA). 0 if it is not so here."""
+    at, array = object.__basicsize__, np.empty(1)
+    found = ctypes.c_void_p.from_address(id(array) + at).value
+    return at if found == array.__array_interface__["data"][0] else 0
+
+
+DATA_AT = _data_at()
+_addressof, _first_byte = ctypes.addressof, ctypes.c_char.from_buffer
+
+
+def addresses(arrays: Sequence[Any]) -> Iterable[int]:
+    """The addresses of arrays; 0 for what is not an array (a list, or None)."""
+    try:
+        return list(map(_addressof, map(_first_byte, arrays)))
+    except (TypeError, ValueError):  # one is not an array, or is read-only, or empty
+        return map(address_of, arrays)
+
+
+def address_of(array: Any) -> int:
+    try:
+        return _addressof(_first_byte(array))
+    except (TypeError, ValueError):
+        return int(array.__array_interface__["data"][0]) if isinstance(array, np.ndarray) else 0

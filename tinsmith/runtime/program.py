@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from math import prod
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
@@ -22,7 +21,7 @@ from tinsmith.errors import (
     ReferenceFailed,
     TinsmithError,
 )
-from tinsmith.graph import shown
+from tinsmith.graph import dtype_of, shown
 from tinsmith.plan.plan import (
     ARENA,
     COUNTERS,
@@ -40,10 +39,10 @@ from tinsmith.plan.plan import (
     Plan,
     Step,
 )
-from tinsmith.plan.shelf import Blob
+from tinsmith.plan.shared_weights import Blob
 from tinsmith.runtime import outputs
 from tinsmith.runtime.inputs import check_ports
-from tinsmith.runtime.memory import aligned
+from tinsmith.runtime.memory import DATA_AT, address_of, addresses, aligned, owned, window
 from tinsmith.runtime.results import Results
 from tinsmith.runtime.threads import Lease, Team
 
@@ -151,58 +150,8 @@ def tables_of(program: Program) -> tuple[Array | None, Array | None]:
     return sizes, memory
 
 
-def owned(value: Any) -> Any:
-    """A copy of what a reference step gave: an array, a map, a list of either, or None."""
-    if isinstance(value, list):
-        return list(map(owned, value))
-    if isinstance(value, dict):
-        return dict(value)
-    return None if value is None else np.array(value)
-
-
-def _data_at() -> int:
-    """How many bytes into an array object the address of its elements is stored: behind the header
-    of all objects. This is part of numpy's C interface, on which every compiled extension relies
-    (PyArray_DATA). 0 if it is not so here."""
-    at, array = object.__basicsize__, np.empty(1)
-    found = ctypes.c_void_p.from_address(id(array) + at).value
-    return at if found == array.__array_interface__["data"][0] else 0
-
-
-DATA_AT = _data_at()
-_addressof, _first_byte = ctypes.addressof, ctypes.c_char.from_buffer
-
-
-def _addresses(arrays: Sequence[Any]) -> Iterable[int]:
-    """The addresses of arrays; 0 for what is not an array (a list, or None)."""
-    try:
-        return list(map(_addressof, map(_first_byte, arrays)))
-    except (TypeError, ValueError):  # one is not an array, or is read-only, or empty
-        return map(_address, arrays)
-
-
-def _address(array: Any) -> int:
-    try:
-        return _addressof(_first_byte(array))
-    except (TypeError, ValueError):
-        return int(array.__array_interface__["data"][0]) if isinstance(array, np.ndarray) else 0
-
-
 def _nothing() -> None:
     """No memory: the size of the result is known after the run."""
-
-
-def window(memory: Array, offset: int, operand: Operand) -> Array:
-    """The plain tensor of an operand inside a byte array, not copied."""
-    dtype = np.dtype(operand.dtype) if operand.dtype != "bfloat16" else _extended(operand.dtype)
-    count = prod(operand.dims)
-    return memory[offset : offset + count * dtype.itemsize].view(dtype).reshape(operand.dims)
-
-
-def _extended(name: str) -> np.dtype[Any]:
-    from tinsmith.graph import dtype_of
-
-    return dtype_of(name)
 
 
 Native = tuple[int, Callable[[int, int], None], list[Step]]
@@ -229,20 +178,20 @@ class Session(OfThisProcess):
         self._workspace = aligned(plan.memory.workspace + SLACK)
         ports = len(plan.inputs) + len(plan.outputs)
         shared = PORTS + ports
-        own, *others = [_address(b.data) if b.data.size else 0 for b in program.blobs]
+        own, *others = [address_of(b.data) if b.data.size else 0 for b in program.blobs]
         self._table = np.array([0] * shared + others, np.int64)
         self._stamps = np.zeros((plan.threads, plan.stamp_words), np.int64)
         self._counters = aligned(8 * plan.counter_words)
-        self._counters_at, self._words = _address(self._counters), plan.counter_words
+        self._counters_at, self._words = address_of(self._counters), plan.counter_words
         self._table[COUNTERS] = self._counters_at
-        self._table[ARENA] = _address(self._arena)
+        self._table[ARENA] = address_of(self._arena)
         self._table[WEIGHTS] = own
-        self._table[WORKSPACE] = _address(self._workspace)
+        self._table[WORKSPACE] = address_of(self._workspace)
         if program.sizes is not None:
-            self._table[SIZES] = _address(program.sizes)
+            self._table[SIZES] = address_of(program.sizes)
         if program.made is not None:
-            self._table[MADE] = _address(program.made)
-        self._pointer = _address(self._table)
+            self._table[MADE] = address_of(program.made)
+        self._pointer = address_of(self._table)
         self._calls: list[Step | Native] = [
             s if isinstance(s, Step) else (s[0], _SEGMENT(s[0]), s[1]) for s in program.segments
         ]
@@ -251,7 +200,7 @@ class Session(OfThisProcess):
         ]
         late = {k for k, _ in self._late}
         self._results = [
-            None if k in late else Results(o.dims, _extended(o.dtype))
+            None if k in late else Results(o.dims, dtype_of(o.dtype))
             for k, o in enumerate(plan.outputs)
         ]
         self._new = [_nothing if made is None else made.maker for made in self._results]
@@ -346,7 +295,7 @@ class Session(OfThisProcess):
         for array, made, new, port in zip(into, self._results, self._new, ports, strict=True):
             if array is not None:
                 dims = None if made is None else made.dims
-                outputs.check(port.name, array, _extended(port.dtype), dims)
+                outputs.check(port.name, array, dtype_of(port.dtype), dims)
             whole = made is not None and outputs.direct(array, inputs)
             places.append(np.asarray(array) if whole else new())
         found = self._run(inputs, outputs=places)
@@ -358,7 +307,7 @@ class Session(OfThisProcess):
     def _through(self, run: _Run) -> None:
         """Run all segments in order, and then read the results whose size only the run tells."""
         table: Any = self._table
-        self._put_ports(table, 8 * PORTS, *_addresses([*run.inputs, *run.outputs]))
+        self._put_ports(table, 8 * PORTS, *addresses([*run.inputs, *run.outputs]))
         try:
             threads, address = self.program.plan.threads, self.program.team
             if threads == 1 or address is None:
@@ -392,7 +341,7 @@ class Session(OfThisProcess):
         address, function, steps = call
         if run.cycles is not None:  # a late worker may still write to the stamps of the last call
             self._stamps = np.zeros_like(self._stamps)
-            self._table[STAMPS] = _address(self._stamps)
+            self._table[STAMPS] = address_of(self._stamps)
         if team is not None:
             owners = self, self._stamps
             team.run(address, self._pointer, self._counters_at, self._words, owners)

@@ -12,7 +12,7 @@ from tinsmith.graph import Dim, Graph, OptionalType, SequenceType, Type, Value, 
 from tinsmith.ops import OPS, fresh
 from tinsmith.ops.sequence import item_of
 
-_ROUNDS = 8  # a state's dimensions settle in as many turns as it has dimensions, at most
+_ROUNDS = 8  # a state's dimensions settle in as many iterations as it has dimensions, at most
 
 
 @importer("If")
@@ -129,7 +129,7 @@ def _body(call: Call, proto: Any, types: list[Type | None], name: str) -> Scope:
 def _settled(
     call: Call, proto: Any, lead: list[Type], states: list[Value], rest: list[Type], skip: int
 ) -> Scope:
-    """The body, imported for state types that hold before and after every turn.
+    """The body, imported for state types that hold before and after every iteration.
 
     `skip` outputs come before those of the states.
     """
@@ -150,7 +150,7 @@ def _settled(
 def _joined(before: Type, after: Type, own: set[Dim]) -> Type:
     """A type that covers both; dimensions that differ become symbols, which are kept in `own`."""
     if not same_kind(bare(before), bare(after)):
-        raise Unsupported(f"a state is {before} before a turn and {after} after it")
+        raise Unsupported(f"a state is {before} before an iteration and {after} after it")
     if isinstance(before, OptionalType) or isinstance(after, OptionalType):
         return OptionalType(_joined(bare(before), bare(after), own))
     if isinstance(before, SequenceType) and isinstance(after, SequenceType):

@@ -6,7 +6,7 @@ from tinsmith.codegen.builder import Val
 from tinsmith.kernels._kernel import Choice, Site, Tier, kernel
 from tinsmith.kernels.recurrent.layer import layer_of
 from tinsmith.kernels.recurrent.products import layer_choice
-from tinsmith.kernels.recurrent.steps import Step
+from tinsmith.kernels.recurrent.steps import TimeStep
 from tinsmith.kernels.walk import Position
 
 
@@ -17,7 +17,7 @@ def lstm_steps(site: Site) -> Choice:
     gate, candidate, result = layer.functions
     v, coupled = layer.lanes, bool(site.attr("input_forget"))
 
-    def cell(step: Step) -> None:
+    def cell(step: TimeStep) -> None:
         def block(
             sums: list[Val], inputs: list[Val], row: Position, unit: Position, k: Val
         ) -> None:
@@ -49,11 +49,11 @@ def gru_steps(site: Site) -> Choice:
     gate, last = layer.functions
     v = layer.lanes
 
-    def blend(step: Step, z: Val, n: Val, row: Position, unit: Position) -> None:
+    def blend(step: TimeStep, z: Val, n: Val, row: Position, unit: Position) -> None:
         old = (step.h + row * layer.padded + unit).load(v)
         step.output(z.fma(old - n, n), row, unit)
 
-    def reset_after(step: Step) -> None:
+    def reset_after(step: TimeStep) -> None:
         def block(
             sums: list[Val], inputs: list[Val], row: Position, unit: Position, k: Val
         ) -> None:
@@ -63,7 +63,7 @@ def gru_steps(site: Site) -> Choice:
 
         step.each_block(step.h, range(3), block)
 
-    def reset_before(step: Step) -> None:
+    def reset_before(step: TimeStep) -> None:
         kept = step.c + layer.batch * layer.padded  # z of every unit, until n is computed
 
         def gates(
@@ -95,7 +95,7 @@ def rnn_steps(site: Site) -> Choice:
     layer = layer_of(site, 1, 1, ("tanh",))
     (function,) = layer.functions
 
-    def cell(step: Step) -> None:
+    def cell(step: TimeStep) -> None:
         def block(
             sums: list[Val], inputs: list[Val], row: Position, unit: Position, _: Val
         ) -> None:

@@ -18,7 +18,7 @@ ROWS = 4  # the most rows of the batch in a register tile; estimated
 
 
 @dataclass
-class Step:
+class TimeStep:
     """One step of one direction, for the unit blocks [first, last), while its code is emitted."""
 
     em: Emit
@@ -90,7 +90,7 @@ class Step:
         return self.t < (lens.pointer + row).load().to("i64")
 
 
-Cell = Callable[[Step], None]
+Cell = Callable[[TimeStep], None]
 
 
 class States:
@@ -126,7 +126,7 @@ class States:
         scratch = em.scratch.cast(F32) + d * (layer.rows * layer.columns)
         out_step, out_way, _ = layer.output_strides
         cell(
-            Step(
+            TimeStep(
                 em=em,
                 layer=layer,
                 p=(scratch + t * layer.product_strides[0]).fixed(),

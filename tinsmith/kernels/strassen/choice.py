@@ -10,7 +10,7 @@ import numpy as np
 from tinsmith.kernels._kernel import Choice, Emit, Layout, Packed, Site, Skip, one_phase
 from tinsmith.kernels.dot.panels import part
 from tinsmith.kernels.layout import block_of
-from tinsmith.kernels.moderate import LARGE, are_moderate
+from tinsmith.kernels.overflow import LARGE, are_moderate
 from tinsmith.kernels.strassen.emit import Ends, Work, clear, rows
 from tinsmith.kernels.strassen.form import right_factors
 from tinsmith.kernels.strassen.shape import Shape, shape_of

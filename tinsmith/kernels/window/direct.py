@@ -71,7 +71,9 @@ def phases(
         emit_direct(em, geo, way, order, which)
 
     images, cut = geo.batch * order.count, way.panels
-    shared = 1 < threads <= typical(images) and not order.near and order.parts == 1 and way.groups == 1
+    shared = (
+        1 < threads <= typical(images) and not order.near and order.parts == 1 and way.groups == 1
+    )
     if shared and cut.count and cut.tail and flops > PARALLEL_FLOPS:
         main = Phase(images * cut.count, partial(emit, which="main"), barrier=False)
         return main, Phase(images, partial(emit, which="tail"))

@@ -6,7 +6,6 @@ masks keep an infinite input out of lanes that it does not belong to.
 
 from __future__ import annotations
 
-
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val

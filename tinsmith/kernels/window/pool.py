@@ -47,8 +47,7 @@ def pool_average(site: Site) -> Choice:
     pads = site.attr("count_include_pad")
     ends = (0,) * (3 - geo.rank) + tuple(win.end)
     counted = tuple(
-        (-p, n + e) if pads else (0, n)
-        for p, n, e in zip(geo.begin, geo.size, ends, strict=True)
+        (-p, n + e) if pads else (0, n) for p, n, e in zip(geo.begin, geo.size, ends, strict=True)
     )
     return _pool(site, geo, SUM, None, counted)
 
@@ -259,9 +258,7 @@ def _sees(geo: Geometry, axis: int) -> bool:
     return all(len(range(*_taps_inside(geo, axis, o))) for o in range(geo.out[axis]))
 
 
-def _shares_here(
-    b: Builder, geo: Geometry, index: Sequence[Position], counted: Counted
-) -> Val:
+def _shares_here(b: Builder, geo: Geometry, index: Sequence[Position], counted: Counted) -> Val:
     """1 / the taps that count at these indices of the output, which may lack the last."""
     taps: Number | Val = 1
     for axis, o in enumerate(index):

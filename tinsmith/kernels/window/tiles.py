@@ -162,9 +162,7 @@ def free_tiling(
     best = None
     for across in range(1, min(wide, 26) + 1):
         if fits(target, across, len(lanes)):
-            cost = high * sum(
-                m * _tile_cost(target, w, lanes, depth) for m, w in cut(wide, across)
-            )
+            cost = high * sum(m * _tile_cost(target, w, lanes, depth) for m, w in cut(wide, across))
             if best is None or cost < best[0]:
                 best = cost, across
     assert best is not None

@@ -18,8 +18,8 @@ from tinsmith.codegen.types import F32
 from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.amx.pack_right import can_be_split, matrix_product
-from tinsmith.kernels.moderate import are_moderate
 from tinsmith.kernels.narrow import EVENLY, need_words
+from tinsmith.kernels.overflow import are_moderate
 from tinsmith.kernels.stages import Stage, stage
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.site import ConvSite, dense_site

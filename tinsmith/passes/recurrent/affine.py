@@ -7,7 +7,7 @@ are the same few facts about each gate: which columns of which weights multiply 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Node, Value
+from tinsmith.ops._move import Along, moves_of
 from tinsmith.passes.facts import Array
-from tinsmith.passes.recurrent.places import Source, at_width, is_view, place_of, source_of, taken
+from tinsmith.passes.recurrent.places import Source, at_width, join_axis, place_of, source_of, taken
 from tinsmith.records import dataclass
 from tinsmith.sizes import NUMBER
 
@@ -254,16 +255,6 @@ class Affine:
             at += source.width
         return Form(lead, (count,), terms, None, frozenset(nodes))
 
-    def _view(self, node: Node, value: Value, depth: int) -> Form | None:
-        form = self.form(node.inputs[0], depth)  # type: ignore[arg-type]
-        shape = value.shape
-        if form is None or shape is None:
-            return None
-        lead = _leading(shape, prod(form.features))
-        if lead is None:
-            return None
-        return form.cut(lambda a: a.reshape(shape[lead:]), shape[:lead], node)  # type: ignore[arg-type]
-
     def _activation(self, node: Node, value: Value, depth: int) -> Form | None:
         """Opaque, with the features of the argument: parts are cut after it, too."""
         form = self.form(node.inputs[0], depth)  # type: ignore[arg-type]
@@ -273,29 +264,35 @@ class Affine:
         piece = Piece(None, 0, count, np.arange(count).reshape(form.features), None)
         return Form(form.lead, form.features, {Source(value, count): (piece,)}, None, frozenset())
 
-    def _transpose(self, node: Node, value: Value, depth: int) -> Form | None:
-        form = self.form(node.inputs[0], depth)  # type: ignore[arg-type]
-        if form is None or node.perm is None:
+    def _moved(self, node: Node, value: Value, depth: int) -> Form | None:
+        """Features that are moved among themselves, or one place of a leading axis (the time)."""
+        move, shape = moves_of(node)[value.index], value.shape
+        if move is None or move.fill is not None or len(move.parts) != 1 or shape is None:
+            return None
+        (part,) = move.parts
+        form = self.form(node.inputs[part.source], depth)  # type: ignore[arg-type]
+        if form is None:
             return None
         lead = len(form.lead)
-        if node.perm[:lead] != tuple(range(lead)):
+        if _size(part.dims[lead:]) != prod(form.features) or not _in_order(part.axes[:lead]):
+            return self._at_time(node, value, form)
+        if _in_order(part.axes):
+            after = _leading(shape, prod(form.features))
+        else:
+            after = lead if shape[lead:] and _size(shape[lead:]) == prod(part.box[lead:]) else None
+        if after is None:
             return None
-        inner = [a - lead for a in node.perm[lead:]]
-        return form.cut(lambda a: a.transpose(inner), form.lead, node)
+        axes = [replace(a, axis=None if a.axis is None else a.axis - lead) for a in part.axes]
+        inner = replace(part, dims=part.dims[lead:], axes=tuple(axes[lead:]))
+        features: Any = shape[after:]
+        return form.cut(lambda a: inner.read(a).reshape(features), shape[:after], node)
 
-    def _take(self, node: Node, value: Value, depth: int) -> Form | None:
-        """Slice, Split, Gather: of features, or one place of a leading axis (the time)."""
-        x = node.inputs[0]
+    def _at_time(self, node: Node, value: Value, form: Form) -> Form | None:
+        """A form at one place of one of its leading axes."""
         found = taken(node, value)
-        form = None if x is None or found is None else self.form(x, depth)
-        if form is None or found is None or x is None or value.shape is None:
+        if found is None or found[0] >= len(form.lead):
             return None
         axis, index = found
-        if axis >= len(form.lead):
-            inner = axis - len(form.lead)
-            if value.rank == len(form.lead):
-                return None  # no feature axis would be left
-            return form.cut(lambda a: a[(slice(None),) * inner + (index,)], form.lead, node)
         place = place_of(index)
         if place is None:
             return None
@@ -315,8 +312,8 @@ class Affine:
 def joined(value: Value, nodes: set[Node]) -> Iterator[Value]:
     """What is joined along the last axis, in order."""
     value = at_width(value)
-    node, rank = value.producer, value.rank
-    if node is None or node.op.name != "Concat" or not rank or node.axis % rank != rank - 1:
+    node = value.producer
+    if node is None or not value.rank or join_axis(node) != value.rank - 1:
         yield value
         return
     nodes.add(node)
@@ -351,9 +348,18 @@ def _leading(shape: tuple[Dim, ...], count: int) -> int | None:
     return None
 
 
+def _size(dims: Sequence[Dim]) -> int | None:
+    """The product of dims; None where one is a symbol."""
+    return None if any(isinstance(d, str) for d in dims) else prod(dims)  # type: ignore[type-var]
+
+
+def _in_order(axes: Sequence[Along]) -> bool:
+    """Whether these axes of a box are the first ones of what it reads, whole and in order."""
+    return all(a.axis == k and a.places is None for k, a in enumerate(axes))
+
+
 def _rule(node: Node) -> Any:
-    moving = Affine._view if is_view(node) else Affine._take if "move" in node.op.traits else None
-    return _RULES.get(node.op.name, moving)
+    return _RULES.get(node.op.name, Affine._moved if node.op.traits & {"view", "move"} else None)
 
 
 _RULES: dict[str, Any] = {
@@ -364,5 +370,4 @@ _RULES: dict[str, Any] = {
     "Neg": Affine._scale,
     "MatMul": Affine._product,
     **dict.fromkeys(("Sigmoid", "Tanh"), Affine._activation),
-    "Transpose": Affine._transpose,
 }

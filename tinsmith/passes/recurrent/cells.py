@@ -20,7 +20,7 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.passes.recurrent.affine import Affine
 from tinsmith.passes.recurrent.gru import gru
-from tinsmith.passes.recurrent.step import Cell, Step, either, factors, is_product
+from tinsmith.passes.recurrent.step import Cell, TimeStep, either, factors, is_product
 from tinsmith.rewrite import Skip
 
 
@@ -35,7 +35,7 @@ def find_cells(
         if recognise is None or node.outputs[0].dtype != np.float32:
             continue
         try:
-            cell = recognise(Step(affine, node, outputs))
+            cell = recognise(TimeStep(affine, node, outputs))
         except Skip as skip:
             refuse(node, str(skip))
             continue
@@ -47,7 +47,7 @@ def find_cells(
 # ---- LSTM
 
 
-def _lstm(step: Step) -> Cell | None:
+def _lstm(step: TimeStep) -> Cell | None:
     """o * tanh(f * c + i * g), the products in any order."""
     for o, t in either(factors(step.root.outputs[0])):  # type: ignore[arg-type]
         tanh = t.producer
@@ -67,7 +67,7 @@ def _lstm(step: Step) -> Cell | None:
 
 
 def _lstm_of(
-    step: Step,
+    step: TimeStep,
     o: Value,
     c_out: Value,
     left: tuple[Value, Value],
@@ -108,7 +108,7 @@ def _lstm_of(
 # ---- RNN, and operators of one step
 
 
-def _rnn(step: Step) -> Cell | None:
+def _rnn(step: TimeStep) -> Cell | None:
     """tanh(A(x) + B(h)); whether one of its sources is a state, the steps around it tell."""
     found = step.gate(step.root.outputs[0], "Tanh")
     if found is None or not found[0].terms:
@@ -120,7 +120,7 @@ def _rnn(step: Step) -> Cell | None:
     return step.cell("RNN", [form], h=None, c=None, c_out=None, nodes=nodes)
 
 
-_RECOGNISERS: dict[str, Callable[[Step], Cell | None]] = {
+_RECOGNISERS: dict[str, Callable[[TimeStep], Cell | None]] = {
     "Mul": _lstm,
     "Add": gru,
     "Sub": gru,

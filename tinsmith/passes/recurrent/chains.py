@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from tinsmith.graph import Graph, Node, Value
-from tinsmith.passes.recurrent.places import Source, is_zero
+from tinsmith.passes.recurrent.places import Source, is_zero, join_axis
 from tinsmith.passes.recurrent.step import Cell
 from tinsmith.records import dataclass
 
@@ -165,7 +165,7 @@ class Chains:
 
     def _escape(self, cell: Cell, union: frozenset[Node]) -> str:
         for node in cell.nodes:
-            if node.op.name == "Concat":
+            if join_axis(node) is not None:
                 continue  # joined inputs, which cost nothing where they are read elsewhere too
             for v in node.outputs:
                 if v in cell.h_out or v is cell.c_out:

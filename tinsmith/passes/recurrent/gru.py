@@ -12,7 +12,7 @@ from tinsmith.graph import Node, Value
 from tinsmith.passes.facts import Array
 from tinsmith.passes.recurrent.affine import Form, Piece
 from tinsmith.passes.recurrent.places import Source, is_zero
-from tinsmith.passes.recurrent.step import Cell, Step, either, factors, is_product
+from tinsmith.passes.recurrent.step import Cell, TimeStep, either, factors, is_product
 from tinsmith.rewrite import Skip
 
 _Sum = dict[tuple[Value, ...], float]
@@ -97,7 +97,7 @@ def _blends(total: _Sum) -> Iterator[tuple[Value, Value, Value | None, bool]]:
         yield z, b, a, False
 
 
-def gru(step: Step) -> Cell | None:
+def gru(step: TimeStep) -> Cell | None:
     """(1 - z) * n + z * h in any spelling."""
     expansion, why = _Expansion(step.outputs), ""
     for z, n, h, forward in _blends(expansion.of(step.root.outputs[0])):
@@ -131,7 +131,7 @@ def gru(step: Step) -> Cell | None:
 
 
 def _candidate(
-    step: Step, form: Form, h: Source | None
+    step: TimeStep, form: Form, h: Source | None
 ) -> tuple[Form, Form, Form, bool, frozenset[Node]]:
     """The candidate's part of x, its part of h, the reset gate, and whether that comes after."""
     for source, pieces in form.terms.items():
@@ -157,7 +157,7 @@ def _candidate(
 
 
 def _reset(
-    step: Step, value: Value, pieces: tuple[Piece, ...]
+    step: TimeStep, value: Value, pieces: tuple[Piece, ...]
 ) -> tuple[Form, Value | None, frozenset[Node]] | None:
     """(r, v, nodes) where the value is sigmoid(r) * v; v is None for a constant, in the scale."""
     pair = factors(value)
@@ -175,7 +175,7 @@ def _reset(
 
 
 def _inner(
-    step: Step, other: Value | None, pieces: tuple[Piece, ...], like: Form, h: Source | None
+    step: TimeStep, other: Value | None, pieces: tuple[Piece, ...], like: Form, h: Source | None
 ) -> Form:
     """B(h) of sigmoid(r) * B(h)."""
     every = np.arange(like.features[0])

@@ -1,4 +1,4 @@
-"""The pass: a Loop or Scan that does one recurrent step in each turn becomes one operator."""
+"""The pass: a Loop or Scan that does one recurrent step in each iteration becomes one operator."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ from tinsmith.graph import Dim, Graph, Node, Value
 from tinsmith.passes.manager import Context, register
 from tinsmith.passes.recurrent.affine import Affine, rows
 from tinsmith.passes.recurrent.edit import Editor
+from tinsmith.passes.recurrent.iterations import (
+    Item,
+    Iterations,
+    Read,
+    State,
+    is_size_of,
+    iterations_of,
+)
 from tinsmith.passes.recurrent.native import GATES
 from tinsmith.passes.recurrent.operands import Operands, attributes, count_rows
 from tinsmith.passes.recurrent.places import Source, is_zero, under_views
 from tinsmith.passes.recurrent.stack import all_cells
 from tinsmith.passes.recurrent.step import Cell
-from tinsmith.passes.recurrent.turns import Item, Read, State, Turns, is_size_of, turns_of
 from tinsmith.records import dataclass
 from tinsmith.rewrite import Skip
 from tinsmith.sizes import NUMBER
@@ -29,7 +36,7 @@ class StackLoops:
     """A Loop or Scan whose body is one LSTM, GRU or RNN step becomes the operator over time.
 
     The step's inputs must be places of scanned or captured values, one after the other, its
-    weights constant, and the results the states, at every turn or the last.
+    weights constant, and the results the states, at every iteration or the last.
     """
 
     def run(self, graph: Graph, context: Context) -> int:
@@ -52,22 +59,22 @@ def _promising(body: Graph) -> bool:
 
 
 def _replace(graph: Graph, node: Node) -> None:
-    turns = turns_of(node)
+    iterations = iterations_of(node)
     affine = Affine()
     whys: list[str] = []
-    for cell in all_cells(turns.body, affine, lambda _, why: whys.append(why)):
-        found = _handed_on(turns, affine, cell)
+    for cell in all_cells(iterations.body, affine, lambda _, why: whys.append(why)):
+        found = _handed_on(iterations, affine, cell)
         if found is not None:
-            _Step(graph, turns, affine, cell, *found).replace()
+            _LoopStep(graph, iterations, affine, cell, *found).replace()
             return
     raise Skip(whys[-1] if whys else "its body hands on no state of a recurrent step")
 
 
 def _handed_on(
-    turns: Turns, affine: Affine, cell: Cell
+    iterations: Iterations, affine: Affine, cell: Cell
 ) -> tuple[Source, State, State | None] | None:
-    """The source that is the cell's state, and the states h and c of the turns."""
-    for state in turns.states:
+    """The source that is the cell's state, and the states h and c of the iterations."""
+    for state in iterations.states:
         source = affine.source(state.before)
         if source is None or under_views(state.after) not in map(under_views, cell.h_out):
             continue
@@ -75,7 +82,7 @@ def _handed_on(
             continue
         if cell.c_out is None:
             return source, state, None
-        for c in turns.states:
+        for c in iterations.states:
             same = cell.c is not None and affine.source(c.before) == cell.c
             if same and under_views(c.after) is under_views(cell.c_out):
                 return source, state, c
@@ -83,11 +90,11 @@ def _handed_on(
 
 
 @dataclass(frozen=True)
-class _Step:
-    """The step of a Loop or Scan, and which of the turns' states are h and c."""
+class _LoopStep:
+    """The step of a Loop or Scan, and which of the iterations' states are h and c."""
 
     graph: Graph
-    turns: Turns
+    iterations: Iterations
     affine: Affine
     cell: Cell
     source: Source
@@ -95,14 +102,14 @@ class _Step:
     c: State | None
 
     def replace(self) -> None:
-        edit, node, cell = Editor(self.graph), self.turns.node, self.cell
+        edit, node, cell = Editor(self.graph), self.iterations.node, self.cell
         edit.at = node
         xs = [s for s in cell.sources if s != self.source]
         if not xs:
             raise Skip("the step has no input")
         if fixed := [s.value.name for s in xs if s.axis is not None]:
-            raise Skip(f"the place in {fixed[0]!r} does not follow the turns")
-        reads = [self.turns.read(s.value) for s in xs]
+            raise Skip(f"the place in {fixed[0]!r} does not follow the iterations")
+        reads = [self.iterations.read(s.value) for s in xs]
         backward = {r.backward for r in reads}
         if len(backward) != 1:
             raise Skip("its inputs are read in opposite directions")
@@ -131,10 +138,10 @@ class _Step:
         def is_read(v: Value) -> bool:
             return bool(v.uses) or v in outputs
 
-        for state in self.turns.states:
+        for state in self.iterations.states:
             if state is not self.h and state is not self.c and is_read(state.result):
                 raise Skip(f"the state {state.result.name!r} is another than the step's")
-        kept = [item for item in self.turns.items if is_read(item.result)]
+        kept = [item for item in self.iterations.items if is_read(item.result)]
         for item in kept:
             if under_views(item.value) not in map(under_views, self.cell.h_out):
                 raise Skip(f"the result {item.result.name!r} is another than the step's")
@@ -156,21 +163,23 @@ class _Step:
         return edit.reshape(base, (steps, count_rows(rows(tuple(lead))), width))
 
     def _cut(self, edit: Editor, base: Value, axis: int, read: Read) -> Value:
-        """The places that the turns read."""
-        count, size = self.turns.count, base.shape[axis]  # type: ignore[index]
+        """The places that the iterations read."""
+        count, size = self.iterations.count, base.shape[axis]  # type: ignore[index]
         if read.first is None or count is None:
             return base
         if count.const is None:
             if read.first == 0 and not read.backward and is_size_of(count, base, axis):
                 return base
-            raise Skip("the number of turns is not the size of the input")
-        turns = int(count.const.reshape(-1)[0])
-        begin = read.first - turns + 1 if read.backward else read.first
-        if not isinstance(size, NUMBER) or turns < 1 or begin < 0 or begin + turns > size:
-            raise Skip(f"{turns} turns from {read.first} do not fit {base.type} on axis {axis}")
-        if turns == size:
+            raise Skip("the number of iterations is not the size of the input")
+        iterations = int(count.const.reshape(-1)[0])
+        begin = read.first - iterations + 1 if read.backward else read.first
+        if not isinstance(size, NUMBER) or iterations < 1 or begin < 0 or begin + iterations > size:
+            raise Skip(
+                f"{iterations} iterations from {read.first} do not fit {base.type} on axis {axis}"
+            )
+        if iterations == size:
             return base
-        bounds = [np.array([k], np.int64) for k in (begin, begin + turns, axis)]
+        bounds = [np.array([k], np.int64) for k in (begin, begin + iterations, axis)]
         return edit.op("Slice", base, *bounds)
 
     def _start(self, edit: Editor, state: State, x: Value) -> Value | None:
@@ -181,7 +190,7 @@ class _Step:
         return edit.reshape(state.initial, (1, x.shape[1], self.cell.hidden))
 
     def _item(self, edit: Editor, item: Item, y: Value, reverse: bool) -> Value:
-        """y [T, 1, N, H] as the results of the turns, stacked where the node does."""
+        """y [T, 1, N, H] as the results of the iterations, stacked where the node does."""
         whole = y
         if item.backward != reverse:
             ends = [np.array([k], np.int64) for k in (-1, -(1 << 60), 0, -1)]

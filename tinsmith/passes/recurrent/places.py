@@ -88,6 +88,17 @@ def taken(node: Node, value: Value) -> tuple[int, int | Array] | None:
     return axis, int(places[0]) if len(move.dims) < len(base.shape) else np.asarray(places)
 
 
+def join_axis(node: Node) -> int | None:
+    """The axis along which a node joins its inputs, each as a whole, as Concat does; None for any
+    other node."""
+    move = moves_of(node)[0]
+    if move is None or len(move.parts) < 2:
+        return None
+    inputs = [node.inputs[p.source] for p in move.parts]
+    whole = all(v and p.is_whole(v.shape) for p, v in zip(move.parts, inputs, strict=True))
+    return move.axis if whole and inputs == list(node.inputs) else None
+
+
 def is_zero(value: Value) -> bool:
     """Whether every element is known to be 0."""
     node = value.producer

@@ -10,7 +10,7 @@ import numpy as np
 from tinsmith.graph import Dim, Node, Value
 from tinsmith.passes.recurrent.course import Course
 from tinsmith.passes.recurrent.edit import Editor
-from tinsmith.passes.recurrent.places import is_view, under_views
+from tinsmith.passes.recurrent.places import is_view, join_axis, under_views
 
 Shape = tuple[Dim, ...]
 
@@ -88,7 +88,8 @@ def _join(edit: Editor, node: Node, steps: Value, out: Value) -> None:
     """`steps` [T, ...], joined along the axis of the node, in place of `out`."""
     shape = steps.shape
     assert out.shape is not None and shape is not None and out.producer is not None
-    axis = node.axis % len(out.shape)
+    axis = join_axis(node)
+    assert axis is not None
     order = (*range(1, axis + 1), 0, *range(axis + 1, len(shape)))
     turned = steps if axis == 0 else edit.op("Transpose", steps, perm=order)
     edit.put(out, edit.reshape(turned, out.shape))
@@ -114,15 +115,12 @@ def _join_both(edit: Editor, courses: Sequence[Course], y: Value) -> None:
 
 def _second(both: Node, first: Node) -> Node | None:
     """What `both` joins to `first` along the last axis, over another one alike."""
-    if both.op.name != "Concat" or len(both.inputs) != 2 or both.inputs[0] is not first.outputs[0]:
+    last = (both.outputs[0].rank or 0) - 1
+    if join_axis(both) != last or len(both.inputs) != 2 or both.inputs[0] is not first.outputs[0]:
         return None
     other = both.inputs[1]
     second = None if other is None else other.producer
-    rank = both.outputs[0].rank
-    if second is None or second.op.name != "Concat" or not rank:
-        return None
-    last, axis = rank - 1, first.axis % rank
-    fits = both.axis % rank == last and axis == second.axis % rank != last
+    fits = second is not None and join_axis(first) == join_axis(second) != last
     return second if fits else None
 
 
@@ -150,18 +148,18 @@ def _shape_of_first(node: Node) -> Shape | None:
 def _columns(outer: Node, results: set[Value]) -> list[tuple[Value, ...]] | None:
     """For a concatenation of concatenations of results along the last axis: its columns."""
     rank = outer.outputs[0].rank
-    if not rank or outer.axis % rank == rank - 1:
+    if not rank or join_axis(outer) == rank - 1:
         return None
     rows: list[tuple[Value, ...]] = []
     shapes = set()
     for v in outer.inputs:
         inner = None if v is None else under_views(v).producer
-        if v is None or inner is None or inner.op.name != "Concat":
+        if v is None or inner is None:
             return None
         joint = inner.outputs[0]
         if not v.shape or not joint.shape or v.shape[-1] != joint.shape[-1]:
             return None
-        if inner.axis % len(joint.shape) != len(joint.shape) - 1:
+        if join_axis(inner) != len(joint.shape) - 1:
             return None
         row = tuple(part for part in inner.inputs if part is not None)
         rows.append(row)
@@ -181,7 +179,7 @@ def _joins(values: Iterable[Value]) -> Iterator[Node]:
     work, found = list(values), dict[Node, None]()
     while work:
         for user in work.pop().uses:
-            if user.op.name == "Concat":
+            if join_axis(user) is not None:
                 found[user] = None
             elif is_view(user):
                 work += user.outputs

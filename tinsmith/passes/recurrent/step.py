@@ -36,7 +36,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Step:
+class TimeStep:
     affine: Affine
     root: Node
     outputs: set[Value]

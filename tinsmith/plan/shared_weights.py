@@ -1,4 +1,4 @@
-"""Packed weights that the programs of a model share: each array is packed once, and kept once.
+"""Shared weights: what the programs of a model pack, each array packed once and kept once.
 
 Programs for different input shapes mostly pack the same arrays. Each program has a blob of its own
 with the arrays that no earlier program has, and reads the others from earlier programs' blobs.
@@ -86,7 +86,7 @@ def _memory(array: Array) -> tuple[Hashable, Callable[[], Any]]:
     return (address, array.strides, array.shape, array.dtype.str), weakref.ref(owner)
 
 
-class Shelf:
+class SharedWeights:
     """The packed weights of the programs of one model. It does not keep them alive. Not
     thread-safe."""
 

@@ -1,4 +1,4 @@
-"""Constants and data so moderate that their sums, and products of sums, stay finite."""
+"""Bounds under which constants and data, their sums, and products of such sums stay finite."""
 
 from __future__ import annotations
 

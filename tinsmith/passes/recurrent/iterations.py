@@ -1,4 +1,4 @@
-"""What a Loop or Scan does in every turn, in one form: its states, what it reads, what it keeps."""
+"""What a Loop or Scan does in every iteration, in one form: its states, inputs and results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class State:
 
 @dataclass(frozen=True)
 class Item:
-    """A value of every turn, stacked along `axis` of the result; backward: from the end."""
+    """A value of every iteration, stacked along `axis` of the result; backward: from the end."""
 
     value: Value
     result: Value
@@ -35,8 +35,9 @@ class Item:
 
 @dataclass(frozen=True)
 class Read:
-    """A value that is read along an axis, one place at each turn: `first` in the first turn, then
-    the next ones, or those before. `first` None: from one end to the other."""
+    """A value that is read along an axis, one index in each iteration: `first` in the first
+    iteration, then the indices after it, or before it where `backward`. `first` None: all indices,
+    from one end to the other."""
 
     base: Value
     axis: int
@@ -45,9 +46,9 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Turns:
+class Iterations:
     """A body with constants in place of the constants that it captured. `outer` tells what its
-    other inputs are; count is the number of turns of a Loop, None for a Scan."""
+    other inputs are; count is the number of iterations of a Loop, None for a Scan."""
 
     node: Node
     body: Graph
@@ -58,23 +59,24 @@ class Turns:
     count: Value | None = None
 
     def read(self, value: Value) -> Read:
-        """What gives a turn's input. Raises Skip where that is not one place after the other."""
+        """Where an input of the step is read. Raises Skip unless consecutive iterations read
+        consecutive indices."""
         if value in self.scanned:
             return self.scanned[value]
         node = value.producer
         if node is None or self.node.op.name != "Loop":
-            raise Skip(f"the input {value.name!r} is the same in every turn")
+            raise Skip(f"the input {value.name!r} is the same in every iteration")
         base = node.inputs[0]
         places = node.inputs[1] if len(node.inputs) > 1 else None
         if node.op.name != "Gather" or base not in self.outer or places is None:
-            raise Skip(f"the input {value.name!r} is not read at the place of the turn")
+            raise Skip(f"the input {value.name!r} is not read at the place of the iteration")
         found = self._linear(places)
         if found is None or found[0] not in (1, -1) or places.type.size != 1 or not base.shape:
-            raise Skip(f"the place of the input {value.name!r} does not follow the turns")
+            raise Skip(f"the place of the input {value.name!r} does not follow the iterations")
         return Read(self.outer[base], node.axis % len(base.shape), found[0] < 0, found[1])
 
     def _linear(self, value: Value) -> tuple[int, int] | None:
-        """(a, b) where the value is a * turn + b."""
+        """(a, b) where the value is a * iteration + b."""
         value = _under_casts(value)
         if value.const is not None and value.const.size == 1:
             return 0, int(value.const.reshape(-1)[0])
@@ -126,8 +128,8 @@ def _under_casts(value: Value) -> Value:
         value = inner
 
 
-def turns_of(node: Node) -> Turns:
-    """The turns of a Loop or Scan; Skip where their number is not known before the first."""
+def iterations_of(node: Node) -> Iterations:
+    """The iterations of a Loop or Scan; Skip where their number is not known before the first."""
     lead = 2 if node.op.name == "Loop" else 0
     body: Graph = node.body.clone()
     given = (*node.inputs[lead:],)
@@ -151,9 +153,9 @@ def turns_of(node: Node) -> Turns:
     )
     rest = list(zip(body.outputs[first + cut :], node.outputs[cut:], strict=True))
     if lead:
-        _need_all_turns(node, body)
+        _need_all_iterations(node, body)
         items = tuple(Item(v, result) for v, result in rest)
-        return Turns(node, body, states, items, outer, count=node.inputs[0])
+        return Iterations(node, body, states, items, outer, count=node.inputs[0])
     axes = _per(node.scan_output_axes, len(rest))
     ways = _per(node.scan_output_directions, len(rest))
     items = tuple(Item(v, r, a, bool(w)) for (v, r), a, w in zip(rest, axes, ways, strict=True))
@@ -165,14 +167,14 @@ def turns_of(node: Node) -> Turns:
         strict=True,
     )
     scanned = {v: Read(base, axis, bool(way)) for (v, base), axis, way in reads}  # type: ignore[arg-type]
-    return Turns(node, body, states, items, outer, scanned)
+    return Iterations(node, body, states, items, outer, scanned)
 
 
 def _per(given: tuple[int, ...] | None, count: int) -> tuple[int, ...]:
     return (0,) * count if given is None else given
 
 
-def _need_all_turns(node: Node, body: Graph) -> None:
+def _need_all_iterations(node: Node, body: Graph) -> None:
     go, start = body.outputs[0], node.inputs[1]
     if go is not body.inputs[1] and not _is_true(go):
         raise Skip("a condition may end it")

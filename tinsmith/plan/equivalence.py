@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Node, Value
 from tinsmith.kernels._kernel import Packed, Site
 from tinsmith.kernels.layout import Layout
 from tinsmith.kernels.memo import node_key
 from tinsmith.kernels.select import Candidate
 from tinsmith.kernels.trace import is_whole
+from tinsmith.ops.region import fused_body
 from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
@@ -50,7 +51,7 @@ class _Known:
         return [(fits, a) for (fits, _), a in limits.items()]
 
 
-class Kind:
+class EquivalenceClass:
     """An equivalence class of nodes: what they compute, and how their operands lie. A dictionary
     key whose hash is computed once."""
 
@@ -63,28 +64,30 @@ class Kind:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Kind) and self._key == other._key
+        return isinstance(other, EquivalenceClass) and self._key == other._key
 
 
-class Alike:
+class Answers:
     """The answers of kernels for the nodes of one plan, by equivalence class."""
 
     def __init__(self) -> None:
-        self._known: dict[Kind, _Known] = {}
-        self._kinds: dict[Kind, Kind] = {}
+        self._known: dict[EquivalenceClass, _Known] = {}
+        self._classes: dict[EquivalenceClass, EquivalenceClass] = {}
 
-    def key(self, node: Node, layouts: Sequence[Layout], *context: Hashable) -> Kind:
+    def key(self, node: Node, layouts: Sequence[Layout], *context: Hashable) -> EquivalenceClass:
         """The class of a node: equal for nodes for which kernels give the same answers."""
         first: dict[Value | None, int] = {}
         places = tuple([first.setdefault(v, i) for i, v in enumerate(node.inputs)])
-        kind = Kind((node_key(node), places, tuple(layouts), *context))
-        return self._kinds.setdefault(kind, kind)
+        found = EquivalenceClass((node_key(node), places, tuple(layouts), *context))
+        return self._classes.setdefault(found, found)
 
-    def keep(self, key: Kind, site: Site, found: list[Candidate]) -> None:
+    def keep(self, key: EquivalenceClass, site: Site, found: list[Candidate]) -> None:
         """Remember the answers for a site."""
         self._known.setdefault(key, _Known(site, found))
 
-    def again(self, key: Kind, node: Node) -> tuple[Site, list[Candidate], Arrays] | None:
+    def again(
+        self, key: EquivalenceClass, node: Node
+    ) -> tuple[Site, list[Candidate], Arrays] | None:
         """For a node of a class that is known: its site, the candidates, and the pairs by which to
         exchange the arrays that these pack. None if kernels have to be asked again (see
         `_Known.limits`)."""
@@ -110,7 +113,7 @@ def packing(packed: Packed, arrays: Arrays) -> Packed:
 
 def _site(known: Site, node: Node) -> Site | None:
     """The site of a node whose class is that of `known`; None if the two differ after all."""
-    inner, outer = _body(known.node), _body(node)
+    inner, outer = fused_body(known.node), fused_body(node)
     values: dict[Value | None, Value | None] = dict(
         zip(known.node.inputs, node.inputs, strict=True)
     )
@@ -133,10 +136,6 @@ def _site(known: Site, node: Node) -> Site | None:
     return replace(
         known, node=node, anchor=anchor, inputs=inputs, extras=extras, outputs=node.outputs
     )
-
-
-def _body(node: Node) -> Graph | None:
-    return node.attrs["body"] if node.op.name == "Fused" else None
 
 
 def _exchange(old: Site, new: Site) -> Arrays:

@@ -16,7 +16,7 @@ from tinsmith.kernels.memo import SMALL
 from tinsmith.kernels.select import Candidate, candidates
 from tinsmith.kernels.trace import make_site
 from tinsmith.ops import OPS
-from tinsmith.plan.alike import Alike, Arrays, packing
+from tinsmith.plan.equivalence import Answers, Arrays, packing
 
 
 def product_of(w: np.ndarray) -> Node:
@@ -79,7 +79,7 @@ def costed(node: Node) -> tuple[Site, list[Candidate]]:
 
 def remembered(first: Node, second: Node) -> tuple[Site, list[Candidate], Arrays] | None:
     """What is known of the second node once the first one is costed."""
-    alike = Alike()
+    alike = Answers()
     layouts = [PLAIN] * len(first.inputs)
     key = alike.key(first, layouts)
     assert key == alike.key(second, layouts)
@@ -131,7 +131,7 @@ def test_one_array_that_two_operands_share_may_become_two():
     site, found = costed(first)
     one = next(c for c in found if c.choice is not None)
     packed = (Packed("w", np.array, (first.inputs[1].const,)),)
-    alike = Alike()
+    alike = Answers()
     key = alike.key(first, [PLAIN] * 3)
     alike.keep(key, site, [replace(one, choice=replace(one.choice, packed=packed))])
     assert alike.again(key, second) is None

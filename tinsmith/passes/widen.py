@@ -1,7 +1,9 @@
 """float16 and bfloat16 are computed in float32: halves are what comes in, goes out and is stored.
 
-What is computed between two halves is rounded once, at the end, and not after every operator.
-Activations and norms are recognised before: their constants are recognised as halves round them.
+What is computed between two halves is rounded once, at the end, and not after every operator. The
+portable passes run before, on halves: activations and norms are recognised by their constants as
+halves round them, and a canonical graph holds weights as the file does. They run again after, on
+float32: rules that compute new weights wait for that (`RuleSet.halves`).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ FLOAT32 = np.dtype(np.float32)
 PASS = "widen-halves"
 
 
-@register("portable", name=PASS, devices=("cpu",))
+@register("precision", name=PASS, devices=("cpu",))
 @dataclass(frozen=True)
 class WidenHalves:
     """Nodes on float16 and bfloat16 compute in float32, with casts where halves come in or leave.
