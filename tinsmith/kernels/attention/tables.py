@@ -88,18 +88,10 @@ def row_map(book: Book, table: Array) -> RowMap:
     table = np.asarray(table, np.int64)
     first = table[:, 0]
     distances = table - first[:, None]
-    rows = table.shape[1]
-    stride: int | None = None
+    rows, at_first, steps = table.shape[1], book.put(first), np.diff(distances[0])
     shared = bool(np.all(distances == distances[0]))
-    if shared:
-        patterns, which = distances[:1], np.zeros(len(table), np.int64)
-        steps = np.diff(patterns[0])
-        if np.all(steps == steps[:1]):
-            stride = int(steps[0]) if len(steps) else 0
-    else:
-        patterns, which = distinct(distances)
-    at_first = book.put(first)
-    if stride is not None:
-        return RowMap(rows, at_first, 0, 0, stride, True)
+    if shared and np.all(steps == steps[:1]):
+        return RowMap(rows, at_first, 0, 0, int(steps[0]) if len(steps) else 0, True)
+    patterns, which = distinct(distances)
     at_which = 0 if shared else book.put(which)
     return RowMap(rows, at_first, at_which, book.put(patterns), None, shared)
