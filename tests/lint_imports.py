@@ -15,7 +15,8 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent.parent / "tinsmith"
 
 COMMON = {
-    "budget", "errors", "hashing", "html", "plain", "progress", "records", "registry", "version",
+    "budget", "errors", "formulas", "hashing", "html", "plain", "progress", "records", "registry",
+    "sizes", "version",
 }  # fmt: skip
 
 # What each room may import, besides itself and COMMON. A file directly under the package is a
@@ -23,12 +24,14 @@ COMMON = {
 ALLOWED: dict[str, set[str]] = {
     "budget": set(),
     "errors": set(),
+    "formulas": set(),
     "hashing": set(),
     "html": set(),
     "plain": set(),
     "progress": set(),
     "records": set(),
     "registry": set(),
+    "sizes": set(),
     "version": set(),
     "graph": set(),
     "formats": {"graph"},

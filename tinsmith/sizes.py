@@ -1,9 +1,9 @@
-"""Sizes that are known only when a model is called, as numbers that remember how they are computed.
+"""Sizes that only a call tells, as numbers that remember how they are computed.
 
-A `Size` is an integer with a formula over symbols (`H`, `(H + 1) // 2 * 64`) and the value that this
-formula has in one example call. Python code that computes with ints computes with Sizes as well.
-What it decides by them, it decides for the example; each such decision is recorded in the `Scope` as
-a condition. What comes out is right for every call whose sizes meet all conditions:
+A `Size` is an integer with a formula over symbols (`H`, `(H + 1) // 2 * 64`) and the value that
+this formula has in one example call. Python code that computes with ints computes with Sizes as
+well. What it decides by them, it decides for the example; each such decision is recorded in the
+`Scope` as a condition. What comes out is right for every call whose sizes meet all conditions:
 
     scope = Scope()
     h = scope.symbol("H", 224)
@@ -11,48 +11,43 @@ a condition. What comes out is right for every call whose sizes meet all conditi
     if rows % 2 == 0: ...        # taken, and recorded: (H + 1) // 2 % 2 == 0
     for r in range(rows): ...    # Python needs the number: recorded: (H + 1) // 2 == 112
 
-A condition that follows from the formulas alone is not recorded: `h < h + 1`. `float(size)` and
-`typical(size)` give the example's value and record nothing: they are for estimates (costs), on which
-no result depends.
+A condition that follows from the formulas alone is not recorded: `h < h + 1`. Nor is what is
+decided inside `estimating()`, or by `typical(size)`, the example's value: these are for estimates
+(costs), on which no result depends. Where it is enough to know whether two formulas are the same,
+`by_formula()` compares these.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
+from tinsmith.formulas import (
+    OPERATIONS,
+    OPPOSITE,
+    RELATIONS,
+    Atom,
+    Form,
+    Monomial,
+    added,
+    constant,
+    divided,
+    multiplied,
+    negated,
+    number_form,
+    shown,
+    valued,
+)
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Monomial = tuple["Atom", ...]
-Form = tuple[tuple[Monomial, int], ...]
-"""A polynomial: products of atoms, in order, each with its coefficient. () is 0."""
-
-
-class Atom:
-    """What formulas are made of: a symbol, or an operation on two formulas that is none of + - *.
-
-    Each is made once in its scope, so equal atoms are one object. `number` orders them.
-    """
-
-    __slots__ = ("args", "name", "number", "value")
-
-    def __init__(self, number: int, name: str, args: tuple[Form, ...], value: int) -> None:
-        self.number, self.name, self.args, self.value = number, name, args, value
-
-    def __lt__(self, other: Atom) -> bool:
-        return self.number < other.number
-
 
 class Scope:
-    """The symbols of one program, and the conditions under which it is right.
-
-    `conditions` has (form, relation): the form stands in that relation ("==", "!=", "<", ">=") to 0.
-    Not thread-safe.
-    """
+    """The symbols of one program, and the conditions under which it is right. Not thread-safe."""
 
     def __init__(self) -> None:
         self.atoms: dict[Any, Atom] = {}
@@ -234,134 +229,6 @@ def estimate(function: Callable[P, R]) -> Callable[P, R]:
 
 WATCH: Callable[[Scope, Form, str], None] | None = None
 """Called with every new condition: for tests, and to find out who decided."""
-
-RELATIONS: dict[str, Callable[[int], bool]] = {
-    "==": lambda v: v == 0,
-    "!=": lambda v: v != 0,
-    "<": lambda v: v < 0,
-    ">=": lambda v: v >= 0,
-}
-OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<"}
-
-
-def pieces_of(length: int, most: int, size: int) -> int:
-    """How many pieces of `size` there are where `length` is cut into the fewest pieces of at most
-    `most`, whose sizes differ by 1 at most."""
-    pieces = -(-length // most)
-    if not pieces:
-        return 0
-    least, more = divmod(length, pieces)
-    return more if size == least + 1 else pieces - more if size == least else 0
-
-
-OPERATIONS: dict[str, Callable[..., int]] = {
-    "//": lambda a, b: a // b,
-    "max": max,
-    "min": min,
-    "pieces": pieces_of,
-}
-"""What formulas have besides sums and products, by name."""
-
-
-# ---- forms
-
-
-def valued(form: Form) -> int:
-    """The value of a form in the example."""
-    total = 0
-    for atoms, k in form:
-        for a in atoms:
-            k *= a.value
-        total += k
-    return total
-
-
-def constant(form: Form) -> int | None:
-    """The number that a form is, if it is one."""
-    if not form:
-        return 0
-    return form[0][1] if len(form) == 1 and not form[0][0] else None
-
-
-def number_form(value: int) -> Form:
-    return (((), value),) if value else ()
-
-
-def _form(terms: Mapping[Monomial, int]) -> Form:
-    return tuple(sorted(((m, k) for m, k in terms.items() if k), key=_order))
-
-
-def _order(term: tuple[Monomial, int]) -> tuple[int, ...]:
-    return tuple(a.number for a in term[0])
-
-
-def added(a: Form, b: Form, times: int = 1) -> Form:
-    terms = dict(a)
-    for m, k in b:
-        terms[m] = terms.get(m, 0) + k * times
-    return _form(terms)
-
-
-def negated(a: Form) -> Form:
-    return tuple((m, -k) for m, k in a)
-
-
-def multiplied(a: Form, b: Form) -> Form:
-    terms: dict[Monomial, int] = {}
-    for m, k in a:
-        for n, j in b:
-            both = tuple(sorted(m + n))
-            terms[both] = terms.get(both, 0) + k * j
-    return _form(terms)
-
-
-def divided(scope: Scope, a: Form, b: Form) -> Form:
-    """a // b, the floor of the quotient."""
-    n = constant(b)
-    if n == 0:
-        raise ZeroDivisionError("a size is divided by 0")
-    if n is None:
-        if len(b) == 1 and b[0][1] == 1:  # by a product of atoms: drop it where all terms have it
-            whole = [(_without(m, b[0][0]), k) for m, k in a]
-            if all(m is not None for m, _ in whole):
-                return _form({m: k for m, k in whole if m is not None})
-        if all(k < 0 for m, k in a if m) and (scope.low(b) or 0) > 0:
-            above = added(added(negated(a), b), number_form(1), -1)
-            return negated((((scope.atom("//", above, b),), 1),))
-        return (((scope.atom("//", a, b),), 1),)
-    if n < 0:
-        return divided(scope, negated(a), number_form(-n))
-    whole = {m: k // n for m, k in a if k % n == 0 or not m}
-    rest = _form({m: k if m else k % n for m, k in a if k % n})
-    if constant(rest) is not None:  # 0 <= rest < n
-        return _form(whole)
-    if all(k < 0 for m, k in rest if m):  # -x // n is -((x + n - 1) // n)
-        above = divided(scope, added(negated(rest), number_form(n - 1)), b)
-        return added(_form(whole), above, -1)
-    for m, k in rest:
-        if m and k // n:
-            whole[m] = whole.get(m, 0) + k // n
-    rest = _form({m: k % n for m, k in rest})
-    if len(rest) <= 2:  # (x // m + c) // n is (x + c m) // (m n)
-        c = sum(k for m, k in rest if not m)
-        inner = [(m, k) for m, k in rest if m]
-        if len(inner) == 1 and inner[0][1] == 1 and len(inner[0][0]) == 1:
-            atom = inner[0][0][0]
-            m = constant(atom.args[1]) if atom.name == "//" and atom.args else None
-            if m is not None:
-                below = divided(scope, added(atom.args[0], number_form(c * m)), number_form(m * n))
-                return added(_form(whole), below)
-    return added(_form(whole), (((scope.atom("//", rest, b),), 1),))
-
-
-def _without(monomial: Monomial, factors: Monomial) -> Monomial | None:
-    left = list(monomial)
-    for f in factors:
-        if f not in left:
-            return None
-        left.remove(f)
-    return tuple(left)
-
 
 # ---- sizes
 
@@ -601,38 +468,3 @@ def as_numbers(array: Any, dtype: Any) -> Any:
     if array.dtype != object or array.dtype == dtype:
         return array
     return array.astype(dtype)
-
-
-# ---- formulas as text
-
-
-def shown(form: Form) -> str:
-    """A formula that a person reads, and that Python computes from the symbols' values."""
-    if not form:
-        return "0"
-    words: list[str] = []
-    for atoms, k in sorted(form, key=lambda t: (not t[0], t[1] < 0)):
-        factors = [shown_atom(a) for a in atoms]
-        if abs(k) != 1 or not atoms:
-            factors.insert(0, str(abs(k)))
-        words += ["-" if k < 0 else "+", "*".join(factors)]
-    text = " ".join(words[1:] if words[0] == "+" else ["-" + words[1], *words[2:]])
-    return text
-
-
-def shown_atom(atom: Atom) -> str:
-    if not atom.args:
-        return atom.name
-    if atom.name not in ("//",):
-        return f"{atom.name}({', '.join(map(shown, atom.args))})"
-    a, b = map(shown, atom.args)
-    if atom.name == "//":
-        return f"(({a})//{b})" if constant(atom.args[1]) else f"(({a})//({b}))"
-    raise AssertionError(atom.name)
-
-
-def computed(forms: Sequence[Form], symbols: Iterable[str]) -> Callable[..., tuple[int, ...]]:
-    """A function of the symbols' values that gives the values of all forms."""
-    rows = ", ".join(map(shown, forms))
-    source = f"lambda {', '.join(symbols)}: ({rows}{',' if forms else ''})"
-    return eval(source, {**OPERATIONS, "__builtins__": {}})

@@ -19,7 +19,6 @@ from tinsmith.ops._rules import (
     pointwise,
 )
 from tinsmith.ops._special import erf
-from tinsmith.sizes import NUMBER
 
 # ---- one input
 
@@ -369,8 +368,6 @@ def _(x: Value, *, min: float | None, max: float | None) -> Type:
     if x.dtype.name in INTS:
         limits = np.iinfo(x.dtype)
         for bound in (min, max):
-            fits = bound is None or (
-                isinstance(bound, NUMBER) and limits.min <= bound <= limits.max
-            )
+            fits = bound is None or (isinstance(bound, int) and limits.min <= bound <= limits.max)
             need(fits, f"the bound {bound!r} is not a number of {x.dtype.name}")
     return x.type

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 from tinsmith.plain import decode
 
 ARENA, WEIGHTS, WORKSPACE, SYNC, STAMPS, COUNTERS, HEADER, SIZES, MADE, PORTS = range(10)
-"""Slots of the table of pointers that generated code gets. SIZES: the numbers of `Plan.sizes`; MADE: what is computed
-once for them. From PORTS on: inputs, outputs, then
-weights shared with other programs. HEADER is a number, not a pointer: how many bytes into an array
-object the address of its elements is stored."""
+"""Slots of the table of pointers that generated code gets. SIZES: the numbers of `Plan.sizes`;
+MADE: what is computed once for them. From PORTS on: inputs, outputs, then weights shared with other
+programs. HEADER is a number, not a pointer: how many bytes into an array object the address of its
+elements is stored."""
 ENTER = "enter"
 """The name of the function that is a whole call, if the plan is `entered`."""
 MOST_ENTERED = 64
@@ -24,8 +24,8 @@ SLACK = 4096
 
 class Ref(NamedTuple):
     """An address: byte `offset` in a memory space ("arena", "weights", "workspace", "input",
-    "output", "sizes" or "made"). `index` tells which input or output; for weights, whose: 0 for the program's own,
-    else those of an earlier program that it shares."""
+    "output", "sizes" or "made"). `index` tells which input or output; for weights, whose: 0 for the
+    program's own, else those of an earlier program that it shares."""
 
     space: str
     offset: int = 0

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import OutOfMemory
+from tinsmith.formulas import RELATIONS, Form, computed, shown
 from tinsmith.plan.memory import Buffer, assign_offsets, lower_bound
 from tinsmith.plan.plan import Plan, Step
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program, tables_of
-from tinsmith.sizes import RELATIONS, Form, Scope, Size, computed, has_sizes, shown
+from tinsmith.sizes import Scope, Size, has_sizes
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[Any, ...]
@@ -36,6 +37,7 @@ class FreeProgram:
         free = [d for dims in shapes if dims is not None for d in dims if isinstance(d, Size)]
         self.symbols = list(dict.fromkeys(d.form for d in free))
         self._names = [shown(form) for form in self.symbols]
+        self._least = [scope.least.get(form[0][0][0], 0) for form in self.symbols]
         self._conditions = list(scope.conditions)
         self._decided = computed([form for form, _ in self._conditions], self._names)
         plan = program.plan

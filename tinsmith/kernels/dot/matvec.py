@@ -22,7 +22,7 @@ ROWS = 4
 def matvec(site: Site) -> Choice:
     """Rows times one column (or vector), in vectors along k."""
     p = problem(site)
-    items, m, k, n = map(typical, (p.items, p.m, p.k, p.n))
+    items, m, k = map(typical, (p.items, p.m, p.k))
     if p.n != 1:
         raise Skip(f"the right operand has {p.n} columns")
     target = site.target

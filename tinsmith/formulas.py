@@ -1,0 +1,200 @@
+"""Formulas of sizes: polynomials in symbols, and in what symbols are divided, cut and compared to.
+
+A `Form` is in normal form: equal formulas of one scope are equal tuples. That is decided without
+search; some formulas that are equal for other reasons count as different.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+Monomial = tuple["Atom", ...]
+Form = tuple[tuple[Monomial, int], ...]
+"""A polynomial: products of atoms, in order, each with its coefficient. () is 0."""
+
+
+class Atom:
+    """What formulas are made of: a symbol, or an operation on two formulas that is none of + - *.
+
+    Each is made once in its scope, so equal atoms are one object. `number` orders them.
+    """
+
+    __slots__ = ("args", "name", "number", "value")
+
+    def __init__(self, number: int, name: str, args: tuple[Form, ...], value: int) -> None:
+        self.number, self.name, self.args, self.value = number, name, args, value
+
+    def __lt__(self, other: Atom) -> bool:
+        return self.number < other.number
+
+
+RELATIONS: dict[str, Callable[[int], bool]] = {
+    "==": lambda v: v == 0,
+    "!=": lambda v: v != 0,
+    "<": lambda v: v < 0,
+    ">=": lambda v: v >= 0,
+}
+OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<"}
+
+
+def pieces_of(length: int, most: int, size: int) -> int:
+    """How many pieces of `size` there are where `length` is cut into the fewest pieces of at most
+    `most`, whose sizes differ by 1 at most."""
+    pieces = -(-length // most)
+    if not pieces:
+        return 0
+    least, more = divmod(length, pieces)
+    return more if size == least + 1 else pieces - more if size == least else 0
+
+
+OPERATIONS: dict[str, Callable[..., int]] = {
+    "//": lambda a, b: a // b,
+    "max": max,
+    "min": min,
+    "pieces": pieces_of,
+}
+"""What formulas have besides sums and products, by name."""
+
+
+class Atoms(Protocol):
+    """The scope in which each atom is made once."""
+
+    def atom(self, name: str, *args: Form) -> Atom: ...
+
+    def low(self, form: Form) -> int | None: ...
+
+
+# ---- forms
+
+
+def valued(form: Form) -> int:
+    """The value of a form in the example."""
+    total = 0
+    for atoms, k in form:
+        for a in atoms:
+            k *= a.value
+        total += k
+    return total
+
+
+def constant(form: Form) -> int | None:
+    """The number that a form is, if it is one."""
+    if not form:
+        return 0
+    return form[0][1] if len(form) == 1 and not form[0][0] else None
+
+
+def number_form(value: int) -> Form:
+    return (((), value),) if value else ()
+
+
+def _form(terms: Mapping[Monomial, int]) -> Form:
+    return tuple(sorted(((m, k) for m, k in terms.items() if k), key=_order))
+
+
+def _order(term: tuple[Monomial, int]) -> tuple[int, ...]:
+    return tuple(a.number for a in term[0])
+
+
+def added(a: Form, b: Form, times: int = 1) -> Form:
+    terms = dict(a)
+    for m, k in b:
+        terms[m] = terms.get(m, 0) + k * times
+    return _form(terms)
+
+
+def negated(a: Form) -> Form:
+    return tuple((m, -k) for m, k in a)
+
+
+def multiplied(a: Form, b: Form) -> Form:
+    terms: dict[Monomial, int] = {}
+    for m, k in a:
+        for n, j in b:
+            both = tuple(sorted(m + n))
+            terms[both] = terms.get(both, 0) + k * j
+    return _form(terms)
+
+
+def divided(scope: Atoms, a: Form, b: Form) -> Form:
+    """a // b, the floor of the quotient."""
+    n = constant(b)
+    if n == 0:
+        raise ZeroDivisionError("a size is divided by 0")
+    if n is None:
+        if len(b) == 1 and b[0][1] == 1:  # by a product of atoms: drop it where all terms have it
+            whole = [(_without(m, b[0][0]), k) for m, k in a]
+            if all(m is not None for m, _ in whole):
+                return _form({m: k for m, k in whole if m is not None})
+        if all(k < 0 for m, k in a if m) and (scope.low(b) or 0) > 0:
+            above = added(added(negated(a), b), number_form(1), -1)
+            return negated((((scope.atom("//", above, b),), 1),))
+        return (((scope.atom("//", a, b),), 1),)
+    if n < 0:
+        return divided(scope, negated(a), number_form(-n))
+    whole = {m: k // n for m, k in a if k % n == 0 or not m}
+    rest = _form({m: k if m else k % n for m, k in a if k % n})
+    if constant(rest) is not None:  # 0 <= rest < n
+        return _form(whole)
+    if all(k < 0 for m, k in rest if m):  # -x // n is -((x + n - 1) // n)
+        above = divided(scope, added(negated(rest), number_form(n - 1)), b)
+        return added(_form(whole), above, -1)
+    for m, k in rest:
+        if m and k // n:
+            whole[m] = whole.get(m, 0) + k // n
+    rest = _form({m: k % n for m, k in rest})
+    if len(rest) <= 2:  # (x // m + c) // n is (x + c m) // (m n)
+        c = sum(k for m, k in rest if not m)
+        inner = [(m, k) for m, k in rest if m]
+        if len(inner) == 1 and inner[0][1] == 1 and len(inner[0][0]) == 1:
+            atom = inner[0][0][0]
+            m = constant(atom.args[1]) if atom.name == "//" and atom.args else None
+            if m is not None:
+                below = divided(scope, added(atom.args[0], number_form(c * m)), number_form(m * n))
+                return added(_form(whole), below)
+    return added(_form(whole), (((scope.atom("//", rest, b),), 1),))
+
+
+def _without(monomial: Monomial, factors: Monomial) -> Monomial | None:
+    left = list(monomial)
+    for f in factors:
+        if f not in left:
+            return None
+        left.remove(f)
+    return tuple(left)
+
+
+# ---- formulas as text
+
+
+def shown(form: Form) -> str:
+    """A formula that a person reads, and that Python computes from the symbols' values."""
+    if not form:
+        return "0"
+    words: list[str] = []
+    for atoms, k in sorted(form, key=lambda t: (not t[0], t[1] < 0)):
+        factors = [shown_atom(a) for a in atoms]
+        if abs(k) != 1 or not atoms:
+            factors.insert(0, str(abs(k)))
+        words += ["-" if k < 0 else "+", "*".join(factors)]
+    text = " ".join(words[1:] if words[0] == "+" else ["-" + words[1], *words[2:]])
+    return text
+
+
+def shown_atom(atom: Atom) -> str:
+    if not atom.args:
+        return atom.name
+    if atom.name not in ("//",):
+        return f"{atom.name}({', '.join(map(shown, atom.args))})"
+    a, b = map(shown, atom.args)
+    if atom.name == "//":
+        return f"(({a})//{b})" if constant(atom.args[1]) else f"(({a})//({b}))"
+    raise AssertionError(atom.name)
+
+
+def computed(forms: Sequence[Form], symbols: Iterable[str]) -> Callable[..., tuple[int, ...]]:
+    """A function of the symbols' values that gives the values of all forms."""
+    rows = ", ".join(map(shown, forms))
+    source = f"lambda {', '.join(symbols)}: ({rows}{',' if forms else ''})"
+    return eval(source, {**OPERATIONS, "__builtins__": {}})
