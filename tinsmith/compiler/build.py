@@ -104,6 +104,12 @@ class Compilation:
             check_types(n for n in dict.fromkeys(graph.edited or ()) if n in graph)
         return graph, matches
 
+    def canonical_for(self, signature: Signature) -> Graph:
+        """The canonical graph of a signature, in the element types of the file."""
+        graph = self.canonical.clone(self.types(signature))
+        run_passes(graph, "portable", self.column, self.passes)
+        return graph
+
     def place(self, signature: Signature) -> Graph:
         """The graph of a signature after all passes; `reports` then tells what they did."""
         placed, matches = self.sized(signature)

@@ -44,7 +44,7 @@ T = TypeVar("T")
 class Pass(Protocol):
     """Edits a graph in place; returns how often it changed something.
 
-    A class attribute `operators` names those without any of which it has nothing to do.
+    A class attribute `operators` names operators: a graph that has none of them is skipped.
     """
 
     def run(self, graph: Graph, context: Context) -> int: ...
@@ -65,7 +65,7 @@ class Context:
     """How much of `Graph.edited` each rule set has seen."""
 
     def start(self, graph: Graph, rules: RuleSet) -> Start | None:
-        """Where rules must be tried; None where that is not known."""
+        """The nodes at which the rules must be tried; None where all nodes must."""
         if self.matches is None or graph.edited is None:
             return None
         seen = self.seen.get(rules)

@@ -119,7 +119,7 @@ def _content(node: Node, known: dict[Value, Content]) -> Content | None:
 
 
 def _holds(dtype: np.dtype[Any], number: Any) -> bool:
-    """Whether an element type has a number: others wrap around in the run."""
+    """Whether an element type can represent a number, which otherwise wraps around in the run."""
     if not isinstance(number, int):
         return True
     least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
