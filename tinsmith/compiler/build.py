@@ -30,7 +30,7 @@ from tinsmith.graph.infer import check_types
 from tinsmith.graph.text import graph_weights, nested_weights
 from tinsmith.kernels.select import check_overrides, idle, parse_overrides
 from tinsmith.ops.region import Part
-from tinsmith.passes.manager import find_matches, run_passes
+from tinsmith.passes.manager import find_matches, has_work, run_passes
 from tinsmith.passes.report import Matches, Report
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.shared_weights import SharedWeights
@@ -70,6 +70,8 @@ class Compilation:
     def _in_precision(self) -> Graph:
         """The canonical graph in the element types in which the machine computes: itself, or a copy
         with other types, which the portable passes have seen again."""
+        if not has_work(self.canonical, "precision", self.column, self.passes):
+            return self.canonical
         graph = self.canonical.clone()
         report = run_passes(graph, "precision", self.column, self.passes)
         if not any(report.changes.values()):

@@ -44,7 +44,8 @@ T = TypeVar("T")
 class Pass(Protocol):
     """Edits a graph in place; returns how often it changed something.
 
-    A class attribute `operators` names operators: a graph that has none of them is skipped.
+    A class attribute `operators` names operators: a graph that has none of them is skipped. A
+    method `applies(graph)` may say of a graph, and of those in it, that there is nothing to do.
     """
 
     def run(self, graph: Graph, context: Context) -> int: ...
@@ -206,6 +207,12 @@ def _made(stage: str, device: str, spec: str | None, edition: int) -> list[tuple
         (e.name, e.make(**choice.options.get(e.name, {})))
         for e in list_passes(stage, device, spec or "")
     ]
+
+
+def has_work(graph: Graph, stage: str, device: str, spec: str | None) -> bool:
+    """Whether a pass of a stage may find something to do in a graph, or in one that it holds."""
+    tests = [getattr(one, "applies", None) for _, one in _chosen(stage, device, spec)]
+    return any(applies is None or applies(graph) for applies in tests)
 
 
 def find_matches(graph: Graph, device: str, spec: str | None) -> Matches:
