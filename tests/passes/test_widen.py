@@ -259,6 +259,7 @@ def test_canonical_graphs_keep_the_element_types_of_the_file(name, kind, tmp_pat
     stored = {v.const.tobytes() for v in made.imported.constants()}
     assert any(v.const.size > 1 and v.const.tobytes() in stored for v in floats)
     signature = tuple(v.shape for v in made.canonical.inputs)
+    assert str(made.canonical_for(signature)) == str(made.canonical)
     assert "BatchNorm" in ops_of(made.canonical) or name == "transformer"
     placed = made.place(signature)
     assert "BatchNorm" not in ops_of(placed)

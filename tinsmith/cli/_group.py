@@ -137,7 +137,8 @@ def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def drop_output() -> None:
-    """What standard output did not take is not tried again when the interpreter ends."""
+    """Flush standard output. If it takes nothing more, what is buffered is dropped, so that the
+    interpreter does not fail when it ends."""
     if sys.stdout is sys.__stdout__:
         try:
             sys.stdout.flush()

@@ -59,7 +59,7 @@ def assumption(sizes: Mapping[str, int]) -> str:
 
 
 def dim_options(names: Iterable[str]) -> str:
-    """How all these free dimensions are given sizes."""
+    """The options that give all these free dimensions sizes."""
     return " ".join(f"--dim {name}=SIZE" for name in names)
 
 

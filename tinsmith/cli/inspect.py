@@ -86,7 +86,7 @@ def stage_text(
 
 
 def canonical_text(graph: Any, build: Build, types: dict[str, Any], chosen: dict[str, int]) -> str:
-    """What the machine's passes get: of the sizes chosen, as far as these can be told."""
+    """The canonical graph; for the chosen sizes, unless an input may have any rank."""
     from tinsmith.compiler.build import Compilation
     from tinsmith.compiler.model import machine_of
     from tinsmith.compiler.options import Options
@@ -96,7 +96,7 @@ def canonical_text(graph: Any, build: Build, types: dict[str, Any], chosen: dict
     if any(t.shape is None for t in types.values()):
         return str(made.canonical)
     with assuming(types, chosen):
-        return str(made.sized(signature_of(graph.name, types, chosen))[0])
+        return str(made.canonical_for(signature_of(graph.name, types, chosen)))
 
 
 def types_of(graph: Any) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def code_text(code: Carries, inputs: list[str]) -> str:
 
 
 def code_row(code: Carries | None) -> dict[str, Any] | None:
-    """What --json has of the code that a .tin file carries; None where it carries none."""
+    """The row of --json about the code in a .tin file; None where the file holds no code."""
     return None if code is None else code._asdict()
 
 

@@ -238,10 +238,9 @@ class Bisection:
 
 
 def _op(node: Node) -> str:
-    body = node.attrs.get("body")
-    if node.op.name in ("If", "Loop", "Scan") or not isinstance(body, Graph):
+    if "region" not in node.op.traits:
         return node.op.name
-    return "+".join(map(_op, body.nodes))
+    return "+".join(map(_op, node.attrs["body"].nodes))
 
 
 def _alone(graph: Graph, node: Node) -> Graph:

@@ -30,7 +30,7 @@ from tinsmith.graph.infer import check_types
 from tinsmith.graph.text import graph_weights, nested_weights
 from tinsmith.kernels.select import check_overrides, idle, parse_overrides
 from tinsmith.ops.region import Part
-from tinsmith.passes.manager import find_matches, run_passes
+from tinsmith.passes.manager import find_matches, has_work, run_passes
 from tinsmith.passes.report import Matches, Report
 from tinsmith.plan.pick import Preferences
 from tinsmith.plan.shared_weights import SharedWeights
@@ -70,6 +70,8 @@ class Compilation:
     def _in_precision(self) -> Graph:
         """The canonical graph in the element types in which the machine computes: itself, or a copy
         with other types, which the portable passes have seen again."""
+        if not has_work(self.canonical, "precision", self.column, self.passes):
+            return self.canonical
         graph = self.canonical.clone()
         report = run_passes(graph, "precision", self.column, self.passes)
         if not any(report.changes.values()):
@@ -103,6 +105,12 @@ class Compilation:
             # What nobody has edited was inferred when the graph was copied.
             check_types(n for n in dict.fromkeys(graph.edited or ()) if n in graph)
         return graph, matches
+
+    def canonical_for(self, signature: Signature) -> Graph:
+        """The canonical graph of a signature, in the element types of the file."""
+        graph = self.canonical.clone(self.types(signature))
+        run_passes(graph, "portable", self.column, self.passes)
+        return graph
 
     def place(self, signature: Signature) -> Graph:
         """The graph of a signature after all passes; `reports` then tells what they did."""

@@ -212,7 +212,7 @@ def carried(found: Container, asked: Target | None, given: Mapping[str, Any]) ->
 
 
 def _machine(key: str) -> Target | None:
-    """This machine as far as code of a target's key uses it; None where it cannot run that."""
+    """The target of a key, if this machine can run its code; None if it cannot."""
     isa = key.rpartition("|")[2]
     machine = level(isa) if isa in ISAS else None
     return machine if machine is not None and runnable(machine) else None

@@ -52,6 +52,6 @@ def with_fixed(graph: Graph, fixed: Mapping[str, Array]) -> tuple[Graph, dict[st
 
 
 def fixed_key(fixed: Mapping[str, Array]) -> str:
-    """Tells these values from others, in the key of stored programs."""
+    """The fixed values as text: a part of the key under which a program is stored."""
     rows = sorted((name, a.dtype.str, a.shape, a.tolist()) for name, a in fixed.items())
     return repr(rows) if rows else ""

@@ -152,7 +152,7 @@ def program_of(found: Container, target: Target, blob: Callable[[str, str], Blob
 
 
 def _check(plan: Plan, nodes: Mapping[str, object], path: Path) -> None:
-    """Raises ModelFileError where a stored plan is none that could run."""
+    """Raise ModelFileError unless a stored plan could run."""
     operands = [o for s in plan.steps for o in (*s.reads, *s.writes) if o is not None]
     try:
         for dtype in {o.dtype for o in (*plan.inputs, *plan.outputs, *operands)}:

@@ -134,7 +134,7 @@ class Store:
             return None
 
     def put_interface(self, key: str, found: Interface) -> None:
-        """Store them."""
+        """Store the names and types of a model."""
         write_note(self._folder / f"{key}.json", json.dumps(found.row()))
 
     def key_with(self, key: str, digests: Mapping[str, str]) -> str:

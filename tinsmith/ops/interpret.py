@@ -100,7 +100,7 @@ def infer_graph(graph: Graph, args: Sequence[Value]) -> list[Type]:
 
 
 def flops_of_graph(graph: Graph) -> float:
-    """Of one run, counting the nodes whose types are static."""
+    """The arithmetic operations of one run; nodes whose types are not static count as none."""
     total = 0.0
     for node in graph.nodes:
         values = (*(v for v in node.inputs if v is not None), *node.outputs)

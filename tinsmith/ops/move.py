@@ -56,7 +56,7 @@ def _(x: Value, repeats: Value) -> Type:
 
 @Tile.moves
 def _(y: Value, x: Value, repeats: Array) -> Part:
-    """Before each axis comes one along which it repeats."""
+    """Each axis of x becomes two: one along which x repeats, then the axis itself."""
     axes: list[Along] = []
     for k, count in enumerate(repeats.reshape(-1).tolist()):
         axes += [Along(k)] if count == 1 else [Along(None, range(count)), Along(k)]

@@ -317,7 +317,8 @@ class _Parser:
             raise self.fail("missing )")
 
     def flags(self, a: int, b: int) -> bool:
-        """Read `i-s:`, or `i-s)`, which holds for the rest of the group; whether it was that."""
+        """Read flags such as `i-s:` or `i-s)`; True for the second form, which sets the flags for
+        the rest of the group."""
         found, on = {"i": self.fold, "m": self.lines, "s": self.dots, "U": False}, True
         while (c := self.char()) not in ":)":
             if c == "-" and on:

@@ -271,7 +271,7 @@ def _before_dense(
 
 
 def _only_read_by(value: Value, readers: set[Any], outputs: set[Value]) -> bool:
-    """Whether, past moves, only these nodes read the value."""
+    """Whether the value, directly or through moves, is read by these nodes only."""
     if value in outputs:
         return False
     for user in dict.fromkeys(value.uses):
@@ -301,8 +301,8 @@ def _finish(
     graph: Graph, node: Node, rows: list[tuple[Value, Array]], outputs: set[Value],
     positions: Positions,
 ) -> bool:  # fmt: skip
-    """Put a node of these rows, whose result takes the place of the farthest value that it can, in
-    the place of `node`; False, and nothing done, where it would be the same."""
+    """Replace `node` by a node that reads these rows and writes the farthest value, past moves,
+    that it can. Returns False, with nothing done, where the new node would be the same."""
     old, table = _result_rows(node, outputs, positions)
     dims = old.dims
     layer = dense_after(old, outputs)

@@ -64,7 +64,7 @@ def _ints(*numbers: int) -> np.ndarray[Any, Any]:
 
 @dataclass(frozen=True)
 class _Heads:
-    """Batch, key heads, query heads that share one, queries and keys of an attention."""
+    """Sizes of an attention: batch, key heads, query heads for each key head, queries, keys."""
 
     batch: int
     groups: int
@@ -130,7 +130,7 @@ def _covering(add: Add, mask: Value, of: _Heads) -> Value:
 
 
 def _window(node: Node, before: int) -> tuple[int | None, int | None]:
-    """From and to which key query n sees, less n; None where that is no bound."""
+    """(first, last): query n sees the keys n + first to n + last. None: no bound."""
     left, right = node.left_window_size, node.right_window_size
     ahead = [right] * (right >= 0) + [0] * bool(node.is_causal)
     return before - left if left >= 0 else None, before + min(ahead) if ahead else None

@@ -26,8 +26,8 @@ def _feeds_from_anchor(x: Value, moves: bool = False) -> None:
 
 
 def _is_from_anchor(x: Value, moves: bool) -> bool:
-    """Whether x is the result of an anchor, or of elementwise nodes (and moves) after one, each
-    read once."""
+    """Whether an anchor makes x, directly or through elementwise nodes (and moves) whose results
+    are each read once."""
     v = x
     for _ in range(_REACH):
         if len(v.uses) != 1 or v.producer is None:

@@ -44,7 +44,8 @@ T = TypeVar("T")
 class Pass(Protocol):
     """Edits a graph in place; returns how often it changed something.
 
-    A class attribute `operators` names those without any of which it has nothing to do.
+    A class attribute `operators` names operators: a graph that has none of them is skipped. A
+    method `applies(graph)` may say of a graph, and of those in it, that there is nothing to do.
     """
 
     def run(self, graph: Graph, context: Context) -> int: ...
@@ -65,7 +66,7 @@ class Context:
     """How much of `Graph.edited` each rule set has seen."""
 
     def start(self, graph: Graph, rules: RuleSet) -> Start | None:
-        """Where rules must be tried; None where that is not known."""
+        """The nodes at which the rules must be tried; None where all nodes must."""
         if self.matches is None or graph.edited is None:
             return None
         seen = self.seen.get(rules)
@@ -206,6 +207,12 @@ def _made(stage: str, device: str, spec: str | None, edition: int) -> list[tuple
         (e.name, e.make(**choice.options.get(e.name, {})))
         for e in list_passes(stage, device, spec or "")
     ]
+
+
+def has_work(graph: Graph, stage: str, device: str, spec: str | None) -> bool:
+    """Whether a pass of a stage may find something to do in a graph, or in one that it holds."""
+    tests = [getattr(one, "applies", None) for _, one in _chosen(stage, device, spec)]
+    return any(applies is None or applies(graph) for applies in tests)
 
 
 def find_matches(graph: Graph, device: str, spec: str | None) -> Matches:

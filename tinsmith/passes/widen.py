@@ -33,6 +33,10 @@ class WidenHalves:
     do casts to a half and back where nothing is computed with halves.
     """
 
+    def applies(self, graph: Graph) -> bool:
+        inner = [n for n in graph.nodes if "control" in n.op.traits]
+        return bool(inner) or any(map(_reads_or_makes_halves, graph.nodes))
+
     def run(self, graph: Graph, context: Context) -> int:
         nodes = [n for n in graph.nodes if _reads_or_makes_halves(n)]
         work = _Widening(graph, context, any(n.op.name != "Cast" for n in nodes))

@@ -146,7 +146,7 @@ def prices(placement: Placement, graph: Graph) -> dict[Node, float | None]:
 
 
 class _Traffic:
-    """What the costs of kernels do not include: where the tensors come from.
+    """The time to read and write tensors by where they lie, which costs of kernels do not include.
 
     A step finds what the one before it has left: in L2, in this core's share of the last-level
     cache, or in memory, which all threads share.

@@ -102,8 +102,8 @@ def peak_of(target: Target, lanes: int) -> float:
 def fma_loop(
     target: Target, lanes: int = 0, row: Product = FLOAT32
 ) -> tuple[Callable[[], None], float]:
-    """(a call that adds products in registers, as a row of the table says, its operations), in
-    vectors of `lanes`, or of the target's."""
+    """A function that multiplies and adds in registers by one row of the table of products, and how
+    many operations one call does; in vectors of `lanes` elements, or of the target's own."""
     lanes = lanes or target.lanes
     chains = min(target.registers - 4, 24)  # hides the latency of two pipes; one is the factor
     module = Module(target)

@@ -329,7 +329,7 @@ class Net(OfThisProcess):
         return "\n\n".join([*self.notes, *texts] if node is None else texts)
 
     def explanations(self, node: str | None = None) -> list[Explanation]:
-        """What `explain` tells, as data."""
+        """The explanations that `explain` prints, as data."""
         found = self._explain(None if self._runner is not None else self.program())
         if node is None:
             return sorted(found, key=lambda one: one.kernel != "reference")

@@ -106,7 +106,7 @@ def embed_layer_norm(call: Call) -> Result:
 
 
 def _lengths(call: Call, ids: Value, mask: Value | None) -> Value:
-    """How many elements of each row the mask keeps; 0 without one."""
+    """How many elements of each row the mask keeps; 0 where there is no mask."""
     if mask is None:
         count = call.emit("Shape", ids, start=0, end=1)
         return call.emit("ConstantOfShape", count, value=0, dtype="int32")

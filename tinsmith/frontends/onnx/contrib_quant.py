@@ -88,7 +88,8 @@ def concat(call: Call) -> Result:
 
 @importer(_MS + "QGemm")
 def gemm(call: Call) -> Result:
-    """The bias is int32, in units of the product of both scales; without an output scale, float."""
+    """Dequantise, multiply, quantise. The bias is int32, in units of the product of both scales;
+    without an output scale the result is float."""
     columns = 0 if call.attr("transB", 0) else 1
     a, b, c = _real(call, 0), _real(call, 3, columns), call.arg(6)
     if c is not None:

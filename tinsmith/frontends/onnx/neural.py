@@ -100,7 +100,8 @@ def layer_norm(call: Call) -> Result:
 
 
 def _stash(call: Call) -> None:
-    """Only how precisely statistics are computed, which the reference does in float32 at least."""
+    """Accept the attribute `stash_type`, the precision of statistics: the reference computes them
+    in float32 at least."""
     call.ignore("stash_type")
 
 

@@ -88,7 +88,7 @@ class Scope(nodes.Scope):
         return outer
 
     def _capture(self, outer: Value, name: str) -> Value:
-        """A value of the graph around this one, as a constant or an input of this one."""
+        """Make a value of the enclosing graph a constant or an input of this graph."""
         if outer.const is not None:
             inner = self.graph.const(outer.const, name)
         else:

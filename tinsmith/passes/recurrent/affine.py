@@ -336,7 +336,8 @@ def _vector(c: Array, features: tuple[int, ...]) -> Array | None:
 
 
 def _leading(shape: tuple[Dim, ...], count: int) -> int | None:
-    """How many dims come before those that, at least one, make `count`; None where none do."""
+    """How many dims come before the fewest trailing dims (at least one) whose product is `count`;
+    None where no trailing dims have that product."""
     total = 1
     for lead in range(len(shape) - 1, -1, -1):
         d = shape[lead]

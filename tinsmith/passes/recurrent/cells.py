@@ -27,7 +27,8 @@ from tinsmith.rewrite import Skip
 def find_cells(
     graph: Graph, affine: Affine, refuse: Callable[[Node, str], None]
 ) -> dict[Node, Cell]:
-    """The steps of a graph by the node that gives h, in graph order; near misses are refused."""
+    """The recurrent steps of a graph, by the node that computes the state h, in graph order.
+    `refuse` is told of nodes that nearly are one, and why not."""
     outputs = set(graph.outputs)
     found: dict[Node, Cell] = {}
     for node in graph.nodes:

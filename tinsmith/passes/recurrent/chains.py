@@ -145,7 +145,7 @@ class Chains:
         return ""
 
     def _closed(self, part: list[Cell]) -> Iterator[list[Cell]]:
-        """Leave out cells of which something inside is read outside."""
+        """The pieces of a run that are left without cells whose inner values other nodes read."""
         union = frozenset[Node]().union(*(c.nodes for c in part))
         piece: list[Cell] = []
         bad = [self._escape(cell, union) for cell in part]

@@ -47,7 +47,8 @@ def course_of(run: Run, times: Times) -> Course:
 
 
 def _way(sources: Sequence[Source], times: Times) -> int:
-    """1 or -1 where these are neighbouring places of one value or run, in that direction."""
+    """1 or -1 where the sources are consecutive places of one value or run, forward or backward; 0
+    where they are not."""
     if one_value(sources):
         places = [s.index for s in sources]
     else:

@@ -21,7 +21,7 @@ class Editor:
         self._moved: dict[Value, Value] = {}
 
     def live(self, value: Value) -> Value:
-        """What stands for a value of the graph as it was."""
+        """The value that now stands for a value of the graph before any edit."""
         while value in self._moved:
             value = self._moved[value]
         return value

@@ -48,7 +48,7 @@ def source_of(value: Value) -> Source | None:
 
 
 def _under(value: Value, allowed: Callable[[Value], Any]) -> Value:
-    """The value that the views above show, as long as that is allowed."""
+    """The value under the views that make `value`, as far as `allowed` holds for what they read."""
     while (node := value.producer) is not None and is_view(node):
         inner = node.inputs[0]
         if inner is None or inner.shape is None or not allowed(inner):
@@ -58,18 +58,18 @@ def _under(value: Value, allowed: Callable[[Value], Any]) -> Value:
 
 
 def at_width(value: Value) -> Value:
-    """What a value shows with other leading dimensions."""
+    """The value under views that change leading dimensions only."""
     width = value.shape[-1] if value.shape else None
     return _under(value, lambda v: bool(v.shape) and v.shape[-1] == width)
 
 
 def under_views(value: Value) -> Value:
-    """What a value shows under another shape."""
+    """The value under all views."""
     return _under(value, lambda v: True)
 
 
 def place_of(index: Any) -> int | None:
-    """The only one of the places; None where there are several."""
+    """The place, where there is only one; None where there are several."""
     if isinstance(index, NUMBER):
         return index
     return int(index[0]) if index.size == 1 else None

@@ -114,7 +114,8 @@ def _join_both(edit: Editor, courses: Sequence[Course], y: Value) -> None:
 
 
 def _second(both: Node, first: Node) -> Node | None:
-    """What `both` joins to `first` along the last axis, over another one alike."""
+    """The other join that `both` joins to `first` along the last axis; None unless both inner joins
+    are along one axis, which is not the last."""
     last = (both.outputs[0].rank or 0) - 1
     if join_axis(both) != last or len(both.inputs) != 2 or both.inputs[0] is not first.outputs[0]:
         return None

@@ -70,7 +70,8 @@ def _build(builder: Builder, courses: list[Course], refuse: Refuse) -> int:
 
 
 def paired(courses: Iterable[Course]) -> list[list[Course]]:
-    """Runs over the same input in opposite directions together, in place of the second."""
+    """Runs in groups: two runs over the same input in opposite directions are one group, at the
+    place of the second; any other run is a group of its own."""
     groups: list[list[Course]] = []
     waiting: dict[object, list[Course]] = {}
     for course in courses:
