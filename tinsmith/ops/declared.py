@@ -98,7 +98,7 @@ def drop_idle(graph: Graph) -> None:
 
 @op("check")
 def Required(condition, *, value=True, message):
-    """y = condition, whose elements must be `value`; `message` says what is wrong where they are not"""
+    """y = condition, whose elements must be `value`; `message` says what is wrong otherwise"""
     need_data(np.all(np.equal(condition, value)), message)
     return condition
 

@@ -16,8 +16,10 @@ from tinsmith.rewrite import meet
 @register("portable")
 @dataclass(frozen=True)
 class DropProven:
-    """Checks of sizes whose types say no more than their inputs' are dropped, and conditions that
-    are known to hold."""
+    """Checks of sizes whose types say no more than their inputs' are dropped.
+
+    So are conditions that are known to hold.
+    """
 
     operators: ClassVar = frozenset(("Declared", "Required"))
 
