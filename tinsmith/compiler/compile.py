@@ -1,4 +1,4 @@
-"""`load`, `compile`, `save` and `write`: from a model (a file, a graph) to a Net and back to a file."""
+"""`load`, `compile`, `save`, `write`: a model (a file, a graph) -> a Net, and back to a file."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +30,11 @@ class Writing:
         self.weights: dict[str, np.ndarray[Any, Any]] = {}
         self.top = Scope(self, graph)
 
-    def need(self, type: str, domain: str, attributes: set[str]) -> None:
+    def need(self, type: str, domain: str, attributes: frozenset[str]) -> None:
         """Raise the version of a domain to the first that has an operator with these attributes."""
-        from onnx import defs
-
         version = self.opsets.setdefault(domain, OPSETS[domain])
-        if domain == MS:
-            return
-        newest = max(s.since_version for s in defs.get_all_schemas() if s.domain == domain)
-        for candidate in range(version, newest + 1):
-            if defs.has(type, candidate, domain) and attributes <= set(
-                defs.get_schema(type, candidate, domain).attributes
-            ):
-                self.opsets[domain] = candidate
-                return
-        raise Unsaid(f"no version of ONNX has {type} with {', '.join(sorted(attributes))}")
+        if domain != MS:
+            self.opsets[domain] = _first(type, domain, attributes, version)
 
     def need_type(self, type: Type) -> None:
         """Raise the version to the first that has this element type."""
@@ -63,6 +54,20 @@ class Writing:
         model.ir_version = helper.find_min_ir_version_for(opsets, ignore_unknown=True)
         model.graph.CopyFrom(graph)
         return model
+
+
+@cache
+def _first(type: str, domain: str, attributes: frozenset[str], version: int) -> int:
+    """The first version from `version` on that has an operator with these attributes."""
+    from onnx import defs
+
+    newest = max(s.since_version for s in defs.get_all_schemas() if s.domain == domain)
+    for found in range(version, newest + 1):
+        if defs.has(type, found, domain) and attributes <= set(
+            defs.get_schema(type, found, domain).attributes
+        ):
+            return found
+    raise Unsaid(f"no version of ONNX has {type} with {', '.join(sorted(attributes))}")
 
 
 class Scope:
@@ -147,7 +152,7 @@ class Scope:
     ) -> None:  # fmt: skip
         from onnx import NodeProto
 
-        self.writing.need(type, domain, {a.name for a in attrs})
+        self.writing.need(type, domain, frozenset(a.name for a in attrs))
         proto = NodeProto(op_type=type, name=name, domain=domain, input=inputs, output=outputs)
         proto.attribute.extend(attrs)
         self.nodes.append(proto)
