@@ -29,6 +29,33 @@ def hard_swish(r: Row) -> None:
     return r.end("Mul", r[0], gate)
 
 
+@row("Mod")
+def mod(r: Row) -> None:
+    """Of floats ONNX Runtime has the remainder with the sign of x alone: that of y is y more."""
+    x, y = r[0], r[1]
+    assert x is not None
+    if r.fmod or x.dtype.kind in "iu":
+        return r.end("Mod", x, y, fmod=int(r.fmod) or None)
+    zero = np.zeros((), x.dtype)
+    rest = r.put("Mod", x, y, fmod=1)
+    signs = r.put("Xor", r.put("Less", rest, zero), r.put("Less", y, zero))
+    other = r.put("And", r.put("Not", r.put("Equal", rest, zero)), signs)
+    return r.end("Where", other, r.put("Add", rest, y), rest)
+
+
+@row("RotaryEmbedding")
+def rotary_embedding(r: Row) -> None:
+    """Positions of one sequence are those of all, which ONNX wants one by one."""
+    x, at = r[0], r[3]
+    assert x is not None
+    places = at
+    if at is not None and at.shape is not None and at.shape[0] == 1 and (x.shape or [0])[0] != 1:
+        shape = r.put("Concat", r.put("Shape", x, end=1), r.put("Shape", at, start=1), axis=0)
+        places = r.put("Expand", at, shape)  # type: ignore[assignment]
+    names = ("interleaved", "num_heads", "rotary_embedding_dim")
+    r.end("RotaryEmbedding", x, r[1], r[2], places, **r.given({n: n for n in names}))
+
+
 @row("ChannelShuffle")
 def channel_shuffle(r: Row) -> None:
     """[N,g,C/g,...] with the two axes of channels exchanged."""

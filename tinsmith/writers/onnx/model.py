@@ -9,15 +9,25 @@ from typing import Any
 import numpy as np
 
 from tinsmith.formats.onnx_messages import save, type_proto
-from tinsmith.graph import Graph, Holder, Node, Type, Value
+from tinsmith.graph import Graph, Node, Type, Value
+from tinsmith.records import dataclass
 from tinsmith.version import __version__
 from tinsmith.writers.onnx.row import ML, MS, ROWS, Operand, Row, Unsaid
 from tinsmith.writers.registry import WRITERS, Problems, Writer
 
 OPSETS = {"": 21, ML: 3, MS: 1}
 """The oldest versions that are written, by domain; a node that is newer raises them."""
-_TYPES = {"float4_e2m1fn": 23, "float8_e8m0fnu": 24, "int2": 25, "uint2": 25}
-"""Element types that came after that, with their opset."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a node needs of its operator: attributes, and element types, "" where nobody knows."""
+
+    type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: frozenset[str]
 
 
 class Writing:
@@ -26,21 +36,25 @@ class Writing:
     def __init__(self, graph: Graph) -> None:
         self.problems = Problems("ONNX")
         self.used: set[str] = set()
+        self.labels: set[str] = set()
         self.opsets = {"": OPSETS[""]}
         self.weights: dict[str, np.ndarray[Any, Any]] = {}
         self.top = Scope(self, graph)
 
-    def need(self, type: str, domain: str, attributes: frozenset[str]) -> None:
-        """Raise the version of a domain to the first that has an operator with these attributes."""
-        version = self.opsets.setdefault(domain, OPSETS[domain])
-        if domain != MS:
-            self.opsets[domain] = _first(type, domain, attributes, version)
+    def fresh(self, name: str, used: set[str]) -> str:
+        """`name`, or `name.1`, ... where it is used."""
+        found, i = name or "value", 0
+        while found in used:
+            i += 1
+            found = f"{name or 'value'}.{i}"
+        used.add(found)
+        return found
 
-    def need_type(self, type: Type) -> None:
-        """Raise the version to the first that has this element type."""
-        while isinstance(type, Holder):
-            type = type.item
-        self.opsets[""] = max(self.opsets[""], _TYPES.get(type.dtype.name, 0))
+    def need(self, wanted: Wanted) -> None:
+        """Raise the version of a domain to the first that has such an operator."""
+        version = self.opsets.setdefault(wanted.domain, OPSETS[wanted.domain])
+        if wanted.domain != MS:
+            self.opsets[wanted.domain] = _first(wanted, version)
 
     def proto(self) -> Any:
         """The ModelProto without its weights, which are in `weights`. Raises NotWritable."""
@@ -57,17 +71,30 @@ class Writing:
 
 
 @cache
-def _first(type: str, domain: str, attributes: frozenset[str], version: int) -> int:
-    """The first version from `version` on that has an operator with these attributes."""
+def _first(wanted: Wanted, version: int) -> int:
+    """The first version from `version` on that has the operator as it is wanted."""
     from onnx import defs
 
-    newest = max(s.since_version for s in defs.get_all_schemas() if s.domain == domain)
+    newest = max(s.since_version for s in defs.get_all_schemas() if s.domain == wanted.domain)
     for found in range(version, newest + 1):
-        if defs.has(type, found, domain) and attributes <= set(
-            defs.get_schema(type, found, domain).attributes
-        ):
-            return found
-    raise Unsaid(f"no version of ONNX has {type} with {', '.join(sorted(attributes))}")
+        if defs.has(wanted.type, found, wanted.domain):
+            schema = defs.get_schema(wanted.type, found, wanted.domain)
+            if _has(schema, wanted):
+                return found
+    shown = f"inputs {', '.join(t or '-' for t in wanted.inputs)}"
+    raise Unsaid(f"no version of ONNX has {wanted.type} with {shown} and attributes "
+                 f"{', '.join(sorted(wanted.attributes)) or 'none'}")  # fmt: skip
+
+
+def _has(schema: Any, wanted: Wanted) -> bool:
+    for formal, types in ((schema.inputs, wanted.inputs), (schema.outputs, wanted.outputs)):
+        for i, type in enumerate(types):
+            variadic = formal and formal[-1].option == schema.FormalParameterOption.Variadic
+            if i >= len(formal) and not variadic:
+                return False
+            if type and type not in formal[min(i, len(formal) - 1)].types:
+                return False
+    return wanted.attributes <= set(schema.attributes)
 
 
 class Scope:
@@ -103,17 +130,11 @@ class Scope:
     # ---- what rows ask
 
     def fresh(self, name: str) -> str:
-        used, found, i = self.writing.used, name or "value", 0
-        while found in used:
-            i += 1
-            found = f"{name}.{i}"
-        used.add(found)
-        return found
+        return self.writing.fresh(name, self.writing.used)
 
     def name(self, v: Value) -> str:
         if v not in self.names:
             self.names[v] = self.fresh(v.name)
-            self.writing.need_type(v.type)
             if v.const is not None:
                 self.weights[self.names[v]] = v.const
         return self.names[v]
@@ -146,22 +167,21 @@ class Scope:
         }  # fmt: skip
         return Scope(self.writing, graph, self, names).proto(len(inner) - count)
 
-    def add(
-        self, type: str, inputs: list[str], outputs: list[str], attrs: list[Any], domain: str,
-        name: str,
-    ) -> None:  # fmt: skip
-        from onnx import NodeProto
-
-        self.writing.need(type, domain, frozenset(a.name for a in attrs))
-        proto = NodeProto(op_type=type, name=name, domain=domain, input=inputs, output=outputs)
-        proto.attribute.extend(attrs)
+    def add(self, proto: Any, types: dict[str, str]) -> None:
+        """Add a NodeProto; `types` are the element types of values by name that are known."""
+        ins, outs = (
+            tuple(types.get(n, "") for n in names) for names in (proto.input, proto.output)
+        )
+        names = frozenset(a.name for a in proto.attribute)
+        self.writing.need(Wanted(proto.op_type, proto.domain, ins, outs, names))
+        proto.name = self.writing.fresh(proto.name, self.writing.labels)
         self.nodes.append(proto)
 
     # ---- the whole
 
     def proto(self, own: int | None = None) -> Any:
         """The GraphProto, of the first `own` inputs; weights of the outermost are left out."""
-        from onnx import GraphProto
+        from onnx import GraphProto, NodeProto
 
         from tinsmith.formats.onnx_messages import tensor_proto
 
@@ -176,7 +196,7 @@ class Scope:
             name = self.name(v)
             if name in taken or (self.above is not None and name not in made):
                 name = self.fresh(f"{name}/out")
-                self.add("Identity", [self.name(v)], [name], [], "", name)
+                self.add(NodeProto(op_type="Identity", input=[self.name(v)], output=[name]), {})
             taken.add(name)
             graph.output.append(self._info(name, v.type, v.producer))
         shown = {info.name for info in (*graph.input, *graph.output)}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tinsmith.formats.onnx_messages import attribute_proto
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.formats.onnx_messages import attribute_proto, code_of
+from tinsmith.graph import Graph, Holder, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.registry import Registry
 
@@ -64,13 +64,19 @@ class Row:
     ) -> str:
         """Add an ONNX node; attributes that are None are left out. The name of its first output,
         a new one unless `gives` names them."""
+        from onnx import NodeProto
+
         names = [self.scope.operand(v, self.node.name) for v in inputs]
         while names and not names[-1]:
             names.pop()
         outs = [self.scope.fresh(f"{self.node.name}/{type}")] if gives is None else list(gives)
+        proto = NodeProto(op_type=type, domain=domain, input=names, output=outs)
+        proto.name = self.node.name
         given = {n: self._attribute(v) for n, v in attrs.items() if v is not None}
-        protos = [attribute_proto(n, v) for n, v in given.items()]
-        self.scope.add(type, names, outs, protos, domain, self.node.name)
+        proto.attribute.extend(attribute_proto(n, v) for n, v in given.items())
+        known = [*zip(names, inputs, strict=False), *zip(self.outs, self.node.outputs, strict=True)]
+        types = {n: type_name(v) for n, v in known if isinstance(v, Value | np.ndarray)}
+        self.scope.add(proto, types)
         return outs[0]
 
     def end(self, type: str, /, *inputs: Operand, domain: str = "", **attrs: Any) -> None:
@@ -90,6 +96,15 @@ class Row:
         if not isinstance(found, int):
             raise Unsaid(f"{what} must be known")
         return found
+
+
+def type_name(v: Value | np.ndarray[Any, Any]) -> str:
+    """As schemas spell it: "tensor(float)"; "" for what holds tensors."""
+    from onnx import TensorProto
+
+    if isinstance(v, Value) and isinstance(v.type, Holder):
+        return ""
+    return f"tensor({TensorProto.DataType.Name(code_of(v.dtype)).lower()})"
 
 
 Write = Callable[[Row], None]

@@ -80,7 +80,12 @@ def one_to_one(type: str, names: dict[str, str]) -> Write:
 
 
 for _type, (_ours, _names) in table().items():
-    if _ours not in ("HardSwish", "Swish"):  # which have rows of their own
+    if _ours not in (
+        "HardSwish",
+        "Mod",
+        "RotaryEmbedding",
+        "Swish",
+    ):  # which have rows of their own
         ROWS.register(_ours, one_to_one(_type, _names))
 for _ours, (_type, _names) in ROWS_OF_ONE.items():
     ROWS.register(_ours, one_to_one(_type, _names))
