@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tinsmith.compiler.compile import compile as compile
     from tinsmith.compiler.compile import load as load
     from tinsmith.compiler.compile import save as save
+    from tinsmith.compiler.compile import write as write
     from tinsmith.compiler.verify import verify as verify
     from tinsmith.graph import Graph as Graph
     from tinsmith.graph import Type as Type
@@ -24,13 +25,14 @@ _HOMES = {
     "load": "tinsmith.compiler.compile",
     "compile": "tinsmith.compiler.compile",
     "save": "tinsmith.compiler.compile",
+    "write": "tinsmith.compiler.compile",
     "verify": "tinsmith.compiler.verify",
     "Net": "tinsmith.runtime.net",
     "Graph": "tinsmith.graph",
     "Type": "tinsmith.graph",
 }
 
-__all__ = ["Graph", "Net", "Type", "compile", "load", "save", "verify"]
+__all__ = ["Graph", "Net", "Type", "compile", "load", "save", "verify", "write"]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tinsmith as ts
 from tests.frontends.models import check, floats, run
 from tests.frontends.models import contrib as one
-from tinsmith.errors import ImportFailed
+from tinsmith.errors import DataError, ImportFailed, TinsmithError
 
 N, S, H, E = 2, 5, 4, 8
 D = H * E
@@ -223,6 +224,58 @@ def test_group_query_attention(new: int, before: Any, room: int, attrs: Any, pac
         np.testing.assert_allclose(got[0][n], y, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(got[1][n, :, :held], keys, rtol=1e-5, atol=1e-6)
         np.testing.assert_array_equal(got[2][n, :, :held], values)
+
+
+LIES = [
+    # new keys, room of the past, seqlens_k, total_sequence_length; None: without a past
+    (1, 6, [-1, 6], 7),
+    (1, 6, [6, -5], 7),
+    (1, 6, [7, 6], 7),
+    (1, 6, [2**31 - 1, 0], 7),
+    (1, 6, [6, 4], 6),
+    (1, 6, [9, 9], 10),
+    (1, 6, [5, 5], 8),
+    (1, 6, [3, 3], 1),
+    (1, 6, [0, 0], 0),
+    (1, 6, [0, 0], -5),
+    (3, 6, [1, 6], 7),
+    (3, 6, [1, 1], 2),
+    (3, 6, [3, 3], 3),
+    (3, 0, [2, 4], 5),
+    (3, None, [4, 4], 5),
+    (3, None, [3, 2], 3),
+    (1, 6, [6], 7),
+    (1, 6, [6, 6, 6], 7),
+]
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("new, room, last, total", LIES)
+def test_lengths_that_contradict_each_other_are_refused(
+    new: int, room: int | None, last: list[int], total: int, known: bool
+) -> None:
+    """ONNX Runtime 1.32 refuses most of these, and reads what no key was written to in others."""
+    q, k = floats(N, new, D), floats(N, new, G * E)
+    past = [None, None] if room is None else [floats(N, G, room, E)] * 2
+    lengths = np.array(last, np.int32), np.array(total, np.int32)
+    proto, feeds = one("GroupQueryAttention", q, k, k, *past, *lengths, outs=3, num_heads=H,
+                       kv_num_heads=G, weights=(5, 6) if known else ())  # fmt: skip
+    wanted = "seqlens_k" if known or len(last) == N else "Reshape"
+    for backend in ("cpu", "numpy"):
+        with pytest.raises(ImportFailed if known else TinsmithError, match=wanted) as caught:
+            ts.compile(ts.load(proto), backend=backend)(**feeds)
+        assert known or len(last) != N or isinstance(caught.value, DataError)
+
+
+@pytest.mark.parametrize("new, room, last, total", [(3, 6, [1, 2], 3), (1, 6, [0, 3], 6)])
+def test_lengths_at_their_limits(new: int, room: int, last: list[int], total: int) -> None:
+    q, k = floats(N, new, D), floats(N, new, G * E)
+    past = [floats(N, G, room, E)] * 2
+    proto, feeds = one("GroupQueryAttention", q, k, k, *past, np.array(last, np.int32),
+                       np.array(total, np.int32), outs=3, num_heads=H, kv_num_heads=G)  # fmt: skip
+    before = [0 if total == new else n + 1 - new for n in last]
+    for n, (y, *_) in enumerate(grouped(q, k, k, past, before, {"do_rotary": 0})):
+        np.testing.assert_allclose(run(proto, feeds)[0][n], y, rtol=1e-4, atol=1e-5)
 
 
 def test_group_query_attention_with_a_bias_and_positions() -> None:

@@ -170,3 +170,9 @@ for name, exclusive, reverse in itertools.product(("CumSum", "CumProd"), (0, 1),
     add(name, data((4,), "int32", 1, 4), np.int32(0), exclusive=exclusive, reverse=reverse)
 add("CumSum", data((2, 0)), np.int64(1), exclusive=True)
 add("CumSum", data((4,), "float16"), np.int64(0))
+
+for _name, _gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
+    _x, _w, _r = data((3, 2, 5)), data((1, 4 * _gates, 5)), data((1, 4 * _gates, 4))
+    _b, _lens, _state = data((1, 8 * _gates)), np.array([3, 2], np.int32), data((1, 2, 4))
+    _last = (_state, data((1, 12))) if _name == "LSTM" else ()
+    add(_name, _x, _w, _r, _b, _lens, _state, *_last)

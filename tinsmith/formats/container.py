@@ -28,6 +28,7 @@ import numpy as np
 
 from tinsmith.errors import ModelFileError
 from tinsmith.formats.mapped import Files, MappedFile, open_file
+from tinsmith.formats.whole import whole_file
 from tinsmith.hashing import blake2b
 from tinsmith.plain import Misfit, decode
 
@@ -63,17 +64,12 @@ def write_container(path: Path, sections: Mapping[str, Any], **index: Any) -> No
         table[name] = (at, view.nbytes, table[name][2])
         at = -(-(at + view.nbytes) // PAGE) * PAGE
     head = json.dumps({"version": VERSION, "sections": table, **index}, separators=(",", ":"))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(MAGIC + struct.pack("<Q", len(head.encode())) + head.encode())
-            for name, view in views.items():
-                file.seek(table[name][0])
-                file.write(view)
-            file.truncate(max(at, 1))
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        file.write(MAGIC + struct.pack("<Q", len(head.encode())) + head.encode())
+        for name, view in views.items():
+            file.seek(table[name][0])
+            file.write(view)
+        file.truncate(max(at, 1))
 
 
 class Draft:

@@ -21,6 +21,7 @@ import numpy as np
 from tinsmith.errors import FileNameError, ModelFileError
 from tinsmith.formats import HEAD, describe
 from tinsmith.formats.mapped import open_file
+from tinsmith.formats.whole import whole_file
 
 KEYS = ".keys"
 
@@ -45,19 +46,15 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Path:
     `numpy.load` reads them: their `parts`, text as that. To a temporary file beside it, which is
     then renamed; the file, by `npz_path`. Raises ModelFileError."""
     file = npz_path(path)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
-        with zipfile.ZipFile(temporary, "x", allowZip64=True) as out:
+        with whole_file(file) as whole, zipfile.ZipFile(whole, "w", allowZip64=True) as out:
             for name, array in (p for n, v in arrays.items() for p in parts(n, v).items()):
                 with out.open(f"{name}.npy", "w", force_zip64=True) as entry:
                     plain = array.astype(str) if array.dtype == object else array
                     np.lib.format.write_array(entry, plain, allow_pickle=False)
-        os.replace(temporary, file)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise ModelFileError(f"{str(file)!r} cannot be written: {why}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
     return file
 
 

@@ -99,8 +99,8 @@ def drop_idle(graph: Graph) -> None:
 
 @op("check")
 def Required(condition, *, value=True, message):
-    """y = condition, which must be `value`; `message` says what is wrong where it is not"""
-    need_data(bool(np.asarray(condition).reshape(())) == value, message)
+    """y = condition, whose elements must be `value`; `message` says what is wrong otherwise"""
+    need_data(np.all(np.equal(condition, value)), message)
     return condition
 
 

@@ -211,6 +211,8 @@ def slice_range(start: int, end: int, step: int, size: int) -> range:
 def _(
     x: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
 ) -> Type:
+    for v, what in ((starts, "starts"), (ends, "ends"), (axes, "axes"), (steps, "steps")):
+        need_dtype(v, INTS, what)
     counts = {n for v in (starts, ends, axes, steps) if v is not None and (n := length_of(v))}
     need(len(counts) <= 1, f"starts, ends, axes and steps have different lengths: {counts}")
     if x.shape is None:
@@ -281,6 +283,7 @@ def Trilu(x, k=None, *, upper=True):
 @Trilu.type
 def _(x: Value, k: Value | None, *, upper: bool) -> Type:
     need(x.rank is None or x.rank >= 2, f"x is {x.type}; it must have rank 2 or more")
+    need_dtype(k, INTS, "k")
     count = None if k is None or not k.type.is_static else k.type.size
     need(count in (None, 1), f"k must hold one number, it holds {count}")
     return x.type

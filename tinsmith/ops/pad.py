@@ -74,6 +74,7 @@ def _(x: Value, pads: Value, value: Value | None, axes: Value | None, *, mode: s
     modes = ("constant", "reflect", "edge", "wrap")
     need(mode in modes, f"mode is {mode!r}, not one of {', '.join(modes)}")
     need_dtype(pads, INTS, "pads")
+    need_dtype(axes, INTS, "axes")
     need_same(x, value)
     numbers, where = const_ints(pads), const_ints(axes)
     if x.shape is None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tinsmith.graph import Type, Value
 from tinsmith.ops._op import fresh, need, op
-from tinsmith.ops._rules import need_length_data, need_lengths
+from tinsmith.ops._rules import INTS, need_dtype, need_length_data, need_lengths, need_same
 from tinsmith.ops.precision import widen
 from tinsmith.sizes import NUMBER
 
@@ -309,7 +309,7 @@ def _types(
         )
         for name in names:
             need(name.lower() in ACTIVATIONS, f"there is no recurrent activation {name!r}")
-    n = _check_operands(gates, count, hidden, x, w, vectors, lens, initial, layout)
+    n = _check_operands(gates, count, hidden, x, w, r, vectors, lens, initial, layout)
     t = fresh() if x.shape is None else x.shape[1 if layout else 0]
     y = (n, t, count, hidden) if layout else (t, count, n, hidden)
     last = (n, count, hidden) if layout else (count, n, hidden)
@@ -322,12 +322,15 @@ def _check_operands(
     hidden: Any,
     x: Value,
     w: Value,
+    r: Value,
     vectors: dict[str, tuple[Value | None, int]],
     lens: Value | None,
     initial: dict[str, Value | None],
     layout: int,
 ) -> Any:
     """Check what the operands agree on; the batch size."""
+    need_same(x, w, r, *(v for v, _ in vectors.values()), *initial.values())
+    need_dtype(lens, INTS, "sequence_lens")
     t: Any
     n: Any
     t, n = fresh(), fresh()

@@ -1,10 +1,12 @@
-"""Checks of sizes are dropped where they are proven."""
+"""Checks are dropped where they are proven."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from tinsmith.graph import Graph
+import numpy as np
+
+from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops.declared import undeclare
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
@@ -14,15 +16,18 @@ from tinsmith.rewrite import meet
 @register("portable")
 @dataclass(frozen=True)
 class DropProven:
-    """Checks of sizes whose types say no more than their inputs' are dropped."""
+    """Checks of sizes whose types say no more than their inputs' are dropped.
 
-    operators: ClassVar = frozenset(("Declared",))
+    So are conditions that are known to hold.
+    """
+
+    operators: ClassVar = frozenset(("Declared", "Required"))
 
     def run(self, graph: Graph, context: Context) -> int:
         changes = 0
         for node in graph.nodes:
             x = node.inputs[0] if node.op.name in self.operators else None
-            if x is None or node.op.infer(node.inputs, node.attrs) != (x.type,):
+            if x is None or not _proven(node, x):
                 continue
             if node.output in graph.outputs and (x.producer is None or x in graph.outputs):
                 continue  # the graph output would lose its name
@@ -31,3 +36,9 @@ class DropProven:
             undeclare(node)
             changes += 1
         return changes
+
+
+def _proven(node: Node, x: Value) -> bool:
+    if node.op.name == "Required":
+        return x.const is not None and bool(np.all(x.const == node.attrs["value"]))
+    return node.op.infer(node.inputs, node.attrs) == (x.type,)

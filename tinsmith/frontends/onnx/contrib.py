@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tinsmith.formats.onnx_names import RENAMED
 from tinsmith.frontends.onnx.arithmetic import gemm_of, scaled
 from tinsmith.frontends.onnx.call import Call, Result, Unsupported, importer
-from tinsmith.frontends.onnx.rows import RENAMED, renamed
+from tinsmith.frontends.onnx.rows import renamed
 from tinsmith.graph import Value
 
 _MS = "com.microsoft."

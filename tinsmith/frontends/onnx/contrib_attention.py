@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -172,7 +173,7 @@ def group_query_attention(call: Call) -> Result:
     heads, groups = call.required("num_heads"), call.required("kv_num_heads")
     q, k, v = _packed(call, heads, groups)
     count = call.emit("Shape", q, start=1, end=2)
-    before = _before(call, count)
+    before = _before(call, q, count)
     place = call.emit("Add", before, _range(call, count))  # [N,S]
     if call.attr("do_rotary", 0):
         at = place if call.arg(9) is None else cast(call, call[9], "int64")
@@ -200,14 +201,55 @@ def _packed(call: Call, heads: int, groups: int) -> tuple[Value, Value, Value]:
     return call.emit("Split", q, call.ints(heads * e, groups * e, groups * e), axis=-1)
 
 
-def _before(call: Call, count: Value) -> Value:
-    """How many keys each sequence has before the new ones, [N,1]; 0 where all are new."""
-    if call.arg(3) is None:
-        return call.const(np.zeros((1, 1), np.int64))
-    last = call.emit("Reshape", cast(call, call[5], "int64"), call.ints(-1, 1))
-    held = call.emit("Sub", call.emit("Add", last, call.ints(1)), count)
+def _before(call: Call, q: Value, count: Value) -> Value:
+    """How many keys each sequence has before the new ones, [N,1]; 0 where all are new.
+
+    A run raises DataError where the lengths contradict each other or the room of the past; so does
+    the import where they are constants that no sizes of the other inputs make right.
+    """
+    batch = call.emit("Shape", q, start=0, end=1)
+    shape = call.emit("Concat", batch, call.ints(1), axis=0)
+    last = call.emit("Reshape", cast(call, call[5], "int64"), shape)
     total = call.emit("Reshape", cast(call, call[6], "int64"), call.ints(1))
-    return call.emit("Where", call.emit("Equal", total, count), call.ints(0), held)
+    held = call.emit("Sub", call.emit("Add", last, call.ints(1)), count)
+    first = call.emit("Equal", total, count)
+    past = call.arg(3)
+    room = call.ints(0) if past is None else call.emit("Shape", past, start=2, end=3)
+    within = [
+        call.emit("LessOrEqual", count, total),
+        call.emit("LessOrEqual", total, call.emit("Add", room, count)),
+        call.emit("LessOrEqual", call.ints(0), last),
+        call.emit("Less", last, total),
+        call.emit("Or", first, call.emit("LessOrEqual", call.ints(0), held)),
+    ]
+    _check_known(call, q, past)
+    call.emit("Required", reduce(lambda a, b: call.emit("And", a, b), within), message=_LENGTHS)
+    if past is None:
+        return call.const(np.zeros((1, 1), np.int64))
+    return call.emit("Where", first, call.ints(0), held)
+
+
+def _check_known(call: Call, q: Value, past: Value | None) -> None:
+    """Refuse constant lengths that contradict each other or the sizes that are known."""
+    last, total = call[5].const, call[6].const
+    batch, count = q.shape[:2] if q.shape else (None, None)
+    room = 0 if past is None else past.shape[2] if past.shape else None
+    if last is not None and isinstance(batch, int) and last.size != batch:
+        raise Unsupported(f"seqlens_k has {last.size} elements, there are {batch} sequences")
+    if last is None or total is None or not isinstance(count, int):
+        return
+    most = total + 1 if not isinstance(room, int) else room + count
+    new = bool(np.all(total == count))
+    fits = np.all((count <= total) & (total <= most)) and np.all((last >= 0) & (last < total))
+    if not fits or not (new or np.all(last >= count - 1)):
+        raise Unsupported(_LENGTHS)
+
+
+_LENGTHS = (
+    "seqlens_k or total_sequence_length is out of range: with S new keys, total_sequence_length "
+    "must lie in [S, S + length of past_key], and each of seqlens_k, which is the length of a "
+    "sequence - 1, in [S - 1, total_sequence_length), or in [0, S) where all keys are new"
+)
 
 
 def _by_head(call: Call, x: Value, heads: int) -> Value:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tinsmith.formats.onnx_messages import type_proto
 from tinsmith.frontends.importing import Broken, Skipped
 from tinsmith.frontends.onnx.call import STANDARD, Call, Result, TensorList, Unsupported
-from tinsmith.frontends.onnx.protos import attribute, type_proto
+from tinsmith.frontends.onnx.protos import attribute
 from tinsmith.graph import Holder
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tinsmith.formats.onnx import DTYPES, OnnxModel
 from tinsmith.frontends.onnx.call import Unsupported
-from tinsmith.graph import Dim, MapType, OptionalType, SequenceType, Type
+from tinsmith.graph import Dim, MapType, Type
 from tinsmith.graph.types import HOLDERS
 from tinsmith.ops import fresh
 
@@ -89,16 +89,3 @@ def _dim(d: Any) -> Dim:
     if not known:
         return fresh()
     return f"dim{d.dim_param}" if d.dim_param.startswith("?") else d.dim_param
-
-
-def type_proto(type: Type) -> Any:
-    """The TypeProto of a type."""
-    from onnx import helper
-
-    if isinstance(type, SequenceType):
-        return helper.make_sequence_type_proto(type_proto(type.item))
-    if isinstance(type, OptionalType):
-        return helper.make_optional_type_proto(type_proto(type.item))
-    name = type.dtype.name
-    code = next(k for k, v in DTYPES.items() if v == name)
-    return helper.make_tensor_type_proto(code, type.shape)

@@ -1,0 +1,135 @@
+"""Numpy arrays and Python values -> ONNX messages, and files of them."""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tinsmith.formats.onnx import DTYPES, packed_size
+from tinsmith.formats.whole import whole_file
+from tinsmith.graph import OptionalType, SequenceType, Type
+from tinsmith.graph.types import MapType
+
+CODES = {name: code for code, name in DTYPES.items()}
+"""Dtype name -> TensorProto.DataType."""
+_LARGEST = 2**31 - 2**20  # bytes of weights inside a model; protobuf reads messages below 2 GiB
+_ALIGNMENT = 4096  # of weights in a file of their own, so that they can be mapped
+_SMALL = 1024  # bytes; smaller weights stay in the model
+
+
+def code_of(dtype: Any) -> int:
+    """The TensorProto.DataType of a dtype, or of its name."""
+    return CODES[np.dtype(dtype).name if not isinstance(dtype, str) else dtype]
+
+
+def type_proto(type: Type, key: str = "int64") -> Any:
+    """The TypeProto of a type; symbols that nobody named say nothing. `key`: of maps."""
+    from onnx import helper
+
+    if isinstance(type, SequenceType):
+        return helper.make_sequence_type_proto(type_proto(type.item, key))
+    if isinstance(type, OptionalType):
+        return helper.make_optional_type_proto(type_proto(type.item, key))
+    if isinstance(type, MapType):
+        return helper.make_map_type_proto(CODES[key], type_proto(type.item))
+    dims = type.shape
+    if dims is not None:
+        dims = [None if isinstance(d, str) and d.startswith("?") else d for d in dims]
+    return helper.make_tensor_type_proto(code_of(type.dtype), dims)
+
+
+def tensor_proto(array: np.ndarray[Any, Any], name: str) -> Any:
+    """The TensorProto of an array, its elements inside."""
+    from onnx import TensorProto
+
+    proto = TensorProto(name=name, data_type=code_of(array.dtype), dims=array.shape)
+    if array.dtype == object:
+        flat = [str(s).encode("utf-8", "surrogateescape") for s in array.reshape(-1)]
+        proto.string_data.extend(flat)
+    else:
+        proto.raw_data = raw(array)
+    return proto
+
+
+def raw(array: np.ndarray[Any, Any]) -> bytes:
+    """The elements as a file holds them: little-endian, those of 4 and 2 bits packed."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if flat.dtype.byteorder == ">":
+        flat = flat.astype(flat.dtype.newbyteorder("<"))
+    size = packed_size(flat.dtype, flat.size)
+    if size == flat.nbytes:
+        return flat.tobytes()
+    each = -(-flat.size // size) if size else 1
+    bits = 8 // each
+    codes = np.zeros(size * each, np.uint8)
+    codes[: flat.size] = flat.view(np.uint8) & ((1 << bits) - 1)
+    packed = codes.reshape(size, each) << np.arange(0, 8, bits, dtype=np.uint8)
+    return np.bitwise_or.reduce(packed, axis=1).astype(np.uint8).tobytes()
+
+
+def attribute_proto(name: str, value: Any) -> Any:
+    """The AttributeProto of a Python value: numbers, text, lists of these, arrays, messages."""
+    from onnx import AttributeProto, GraphProto, TypeProto
+
+    proto = AttributeProto(name=name)
+    if isinstance(value, bool | int | np.integer):
+        proto.type, proto.i = AttributeProto.INT, int(value)
+    elif isinstance(value, float | np.floating):
+        proto.type, proto.f = AttributeProto.FLOAT, float(value)
+    elif isinstance(value, str):
+        proto.type, proto.s = AttributeProto.STRING, value.encode()
+    elif isinstance(value, np.ndarray):
+        proto.type = AttributeProto.TENSOR
+        proto.t.CopyFrom(tensor_proto(value, ""))
+    elif isinstance(value, GraphProto):
+        proto.type = AttributeProto.GRAPH
+        proto.g.CopyFrom(value)
+    elif isinstance(value, TypeProto):
+        proto.type = AttributeProto.TYPE_PROTO
+        proto.tp.CopyFrom(value)
+    elif all(isinstance(v, str) for v in value) and value:
+        proto.type = AttributeProto.STRINGS
+        proto.strings.extend(v.encode() for v in value)
+    elif any(isinstance(v, float) for v in value):
+        proto.type = AttributeProto.FLOATS
+        proto.floats.extend(map(float, value))
+    else:
+        proto.type = AttributeProto.INTS
+        proto.ints.extend(map(int, value))
+    return proto
+
+
+def save(proto: Any, weights: dict[str, np.ndarray[Any, Any]], path: Path, inside: int) -> None:
+    """Write a ModelProto with its initialisers, all but `weights`, which are still to be written:
+    inside where they take at most `inside` bytes, else in a file of their own beside it.
+
+    Each file appears whole or not at all, the weights first. Raises OSError.
+    """
+    if sum(packed_size(a.dtype, a.size) for a in weights.values()) <= min(inside, _LARGEST):
+        proto.graph.initializer.extend(tensor_proto(a, name) for name, a in weights.items())
+    else:
+        _save_weights(proto, weights, path.with_name(f"{path.name}.data"))
+    with whole_file(path) as file:
+        file.write(proto.SerializeToString(deterministic=True))
+
+
+def _save_weights(proto: Any, weights: dict[str, np.ndarray[Any, Any]], path: Path) -> None:
+    from onnx import TensorProto
+
+    with whole_file(path) as file:
+        for name, array in weights.items():
+            size = packed_size(array.dtype, prod(array.shape))
+            if size < _SMALL or array.dtype == object:
+                proto.graph.initializer.append(tensor_proto(array, name))
+                continue
+            at = -(-file.tell() // _ALIGNMENT) * _ALIGNMENT
+            file.seek(at)
+            file.write(raw(array))
+            tensor = TensorProto(name=name, data_type=code_of(array.dtype), dims=array.shape)
+            tensor.data_location = TensorProto.EXTERNAL
+            for key, value in (("location", path.name), ("offset", at), ("length", size)):
+                tensor.external_data.add(key=key, value=str(value))
+            proto.graph.initializer.append(tensor)

@@ -1,0 +1,241 @@
+"""A whole graph -> an ONNX model and its files."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tinsmith.formats.onnx_messages import save, type_proto
+from tinsmith.graph import Graph, Node, Type, Value
+from tinsmith.records import dataclass
+from tinsmith.version import __version__
+from tinsmith.writers.onnx.row import ML, MS, ROWS, Operand, Row, Unsaid
+from tinsmith.writers.registry import WRITERS, Problems, Writer
+
+OPSETS = {"": 21, ML: 3, MS: 1}
+"""The oldest versions that are written, by domain; a node that is newer raises them."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a node needs of its operator: attributes, and element types, "" where nobody knows."""
+
+    type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: frozenset[str]
+
+
+class Writing:
+    """One model while it is written: its names, versions, weights and problems."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.problems = Problems("ONNX")
+        self.used: set[str] = set()
+        self.labels: set[str] = set()
+        self.opsets = {"": OPSETS[""]}
+        self.weights: dict[str, np.ndarray[Any, Any]] = {}
+        self.top = Scope(self, graph)
+
+    def fresh(self, name: str, used: set[str]) -> str:
+        """`name`, or `name.1`, ... where it is used."""
+        found, i = name or "value", 0
+        while found in used:
+            i += 1
+            found = f"{name or 'value'}.{i}"
+        used.add(found)
+        return found
+
+    def need(self, wanted: Wanted) -> None:
+        """Raise the version of a domain to the first that has such an operator."""
+        version = self.opsets.setdefault(wanted.domain, OPSETS[wanted.domain])
+        if wanted.domain != MS:
+            self.opsets[wanted.domain] = _first(wanted, version)
+
+    def proto(self) -> Any:
+        """The ModelProto without its weights, which are in `weights`. Raises NotWritable."""
+        from onnx import ModelProto, helper
+
+        graph = self.top.proto()
+        self.problems.check(repr(self.top.graph.name))
+        model = ModelProto(producer_name="tinsmith", producer_version=__version__)
+        opsets = [helper.make_opsetid(d, v) for d, v in self.opsets.items()]
+        model.opset_import.extend(opsets)
+        model.ir_version = helper.find_min_ir_version_for(opsets, ignore_unknown=True)
+        model.graph.CopyFrom(graph)
+        return model
+
+
+@cache
+def _first(wanted: Wanted, version: int) -> int:
+    """The first version from `version` on that has the operator as it is wanted."""
+    from onnx import defs
+
+    newest = max(s.since_version for s in defs.get_all_schemas() if s.domain == wanted.domain)
+    for found in range(version, newest + 1):
+        if defs.has(wanted.type, found, wanted.domain):
+            schema = defs.get_schema(wanted.type, found, wanted.domain)
+            if _has(schema, wanted):
+                return found
+    shown = f"inputs {', '.join(t or '-' for t in wanted.inputs)}"
+    raise Unsaid(f"no version of ONNX has {wanted.type} with {shown} and attributes "
+                 f"{', '.join(sorted(wanted.attributes)) or 'none'}")  # fmt: skip
+
+
+def _has(schema: Any, wanted: Wanted) -> bool:
+    for formal, types in ((schema.inputs, wanted.inputs), (schema.outputs, wanted.outputs)):
+        for i, type in enumerate(types):
+            variadic = formal and formal[-1].option == schema.FormalParameterOption.Variadic
+            if i >= len(formal) and not variadic:
+                return False
+            if type and type not in formal[min(i, len(formal) - 1)].types:
+                return False
+    return wanted.attributes <= set(schema.attributes)
+
+
+class Scope:
+    """One graph while it is written: the names of its values, and ONNX nodes."""
+
+    def __init__(
+        self, writing: Writing, graph: Graph, above: Scope | None = None,
+        captured: dict[Value, str] | None = None,
+    ) -> None:  # fmt: skip
+        self.writing, self.graph, self.above = writing, graph, above
+        self.names: dict[Value, str] = dict(captured or {})
+        self.nodes: list[Any] = []
+        self.weights = writing.weights if above is None else {}
+        self.said: dict[str, Type] = {}
+        self._node: Node | None = None
+        for v in (*graph.inputs, *graph.outputs):
+            self.name(v)
+        self._follow_checks()
+
+    def _follow_checks(self) -> None:
+        """What a check of sizes reads has the name of what it gives, where nothing else reads it:
+        the check becomes the declared type of that name."""
+        for node in self.graph.nodes:
+            if node.op.name != "Declared":
+                continue
+            x, y = node.inputs[0], node.output
+            assert x is not None
+            self.said[self.name(y)] = y.type
+            alone = x.producer is not None and len(x.uses) == 1 and x not in self.names
+            if alone and x not in self.graph.outputs:
+                self.names[x] = self.name(y)
+
+    # ---- what rows ask
+
+    def fresh(self, name: str) -> str:
+        return self.writing.fresh(name, self.writing.used)
+
+    def name(self, v: Value) -> str:
+        if v not in self.names:
+            self.names[v] = self.fresh(v.name)
+            if v.const is not None:
+                self.weights[self.names[v]] = v.const
+        return self.names[v]
+
+    def operand(self, v: Operand, near: str) -> str:
+        if v is None or isinstance(v, str):
+            return v or ""
+        if isinstance(v, Value):
+            return self.name(v)
+        name = self.fresh(f"{near}/const")
+        self.weights[name] = v
+        return name
+
+    def alias(self, y: Value, x: Value, row: Row) -> None:
+        """`y` is `x`: the same name, or an Identity where an output needs its own."""
+        if y in self.names and self.names[y] != self.names.get(x):
+            row.end("Identity", x)
+        else:
+            self.names[y] = self.name(x)
+
+    def body(self, graph: Graph) -> Any:
+        """The GraphProto of a graph that the present node holds: the last inputs of its graph are
+        the last of the node's, whose names it sees."""
+        assert self._node is not None
+        count = captured_of(self._node)
+        inner, outer = graph.inputs, self._node.inputs
+        names = {
+            v: self.operand(o, "") for v, o in zip(inner[len(inner) - count :],
+                                                  outer[len(outer) - count :], strict=True)
+        }  # fmt: skip
+        return Scope(self.writing, graph, self, names).proto(len(inner) - count)
+
+    def add(self, proto: Any, types: dict[str, str]) -> None:
+        """Add a NodeProto; `types` are the element types of values by name that are known."""
+        ins, outs = (
+            tuple(types.get(n, "") for n in names) for names in (proto.input, proto.output)
+        )
+        names = frozenset(a.name for a in proto.attribute)
+        self.writing.need(Wanted(proto.op_type, proto.domain, ins, outs, names))
+        proto.name = self.writing.fresh(proto.name, self.writing.labels)
+        self.nodes.append(proto)
+
+    # ---- the whole
+
+    def proto(self, own: int | None = None) -> Any:
+        """The GraphProto, of the first `own` inputs; weights of the outermost are left out."""
+        from onnx import GraphProto, NodeProto
+
+        from tinsmith.formats.onnx_messages import tensor_proto
+
+        graph = GraphProto(name=self.graph.name or "graph")
+        for node in self.graph.nodes:
+            self._write(node)
+        inputs = self.graph.inputs[:own]
+        graph.input.extend(self._info(self.name(v), v.type) for v in inputs)
+        taken = {self.name(v) for v in inputs} if self.above is not None else set()
+        made = {o for n in self.nodes for o in n.output}
+        for v in self.graph.outputs:
+            name = self.name(v)
+            if name in taken or (self.above is not None and name not in made):
+                name = self.fresh(f"{name}/out")
+                self.add(NodeProto(op_type="Identity", input=[self.name(v)], output=[name]), {})
+            taken.add(name)
+            graph.output.append(self._info(name, v.type, v.producer))
+        shown = {info.name for info in (*graph.input, *graph.output)}
+        said = {n: t for n, t in self.said.items() if n not in shown}
+        graph.value_info.extend(self._info(n, t) for n, t in said.items())
+        graph.node.extend(self.nodes)
+        if self.above is not None:
+            graph.initializer.extend(tensor_proto(a, n) for n, a in self.weights.items())
+        return graph
+
+    def _write(self, node: Node) -> None:
+        write = ROWS.get(node.op.name)
+        before, self._node = self._node, node
+        try:
+            if write is None:
+                raise Unsaid("ONNX has no such operator, and no row says how to write it in others")
+            write(Row(self, node))
+        except Unsaid as error:
+            self.writing.problems.add(node, str(error))
+        finally:
+            self._node = before
+
+    def _info(self, name: str, type: Type, producer: Node | None = None) -> Any:
+        from onnx import ValueInfoProto
+
+        zipped = producer is not None and producer.op.name == "ZipMap"
+        text = zipped and isinstance(producer.attrs["keys"][0], str)
+        return ValueInfoProto(name=name, type=type_proto(type, "object" if text else "int64"))
+
+
+def captured_of(node: Node) -> int:
+    """How many of the last inputs are values that the node's graphs see without being given."""
+    return len(node.inputs) - 1 if node.op.name == "If" else node.attrs["captured"]
+
+
+def write(graph: Graph, path: Path, inside: int = 2**31) -> None:
+    """Write an ONNX file, its weights inside where they take at most `inside` bytes."""
+    writing = Writing(graph)
+    save(writing.proto(), writing.weights, path, inside)
+
+
+WRITERS.register("onnx", Writer("ONNX", (".onnx",), write))

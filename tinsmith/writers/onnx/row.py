@@ -1,0 +1,122 @@
+"""One node while it is written as ONNX nodes, and the table of rows that write them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tinsmith.formats.onnx_messages import attribute_proto, code_of
+from tinsmith.graph import Graph, Holder, Node, Value
+from tinsmith.ops import OPS
+from tinsmith.registry import Registry
+
+if TYPE_CHECKING:
+    from tinsmith.writers.onnx.model import Scope
+
+Operand = Value | np.ndarray[Any, Any] | str | None
+"""A value of the graph, a new constant, a name that `put` gave, or an input that is absent."""
+
+MS = "com.microsoft"
+ML = "ai.onnx.ml"
+
+
+class Unsaid(Exception):
+    """What ONNX cannot say of a node; the message says why."""
+
+
+class Row:
+    """One node of our graph while it is written: what a row of the table sees."""
+
+    def __init__(self, scope: Scope, node: Node) -> None:
+        self.scope, self.node = scope, node
+
+    def __getitem__(self, i: int) -> Value | None:
+        return self.node.inputs[i] if i < len(self.node.inputs) else None
+
+    def __getattr__(self, name: str) -> Any:
+        return self.node.attrs[name]
+
+    @property
+    def outs(self) -> list[str]:
+        return [self.scope.name(v) for v in self.node.outputs]
+
+    def given(self, names: dict[str, str]) -> dict[str, Any]:
+        """Attributes that are not the operator's defaults, renamed: theirs -> ours."""
+        defaults = OPS[self.node.op.name].attrs
+        found = {}
+        for theirs, ours in names.items():
+            value, default = self.node.attrs[ours], defaults[ours]
+            if value is not None and (default is inspect.Parameter.empty or value != default):
+                found[theirs] = float(value) if isinstance(default, float) else value
+        return found
+
+    def put(
+        self,
+        type: str,
+        /,
+        *inputs: Operand,
+        gives: Sequence[str] | None = None,
+        domain: str = "",
+        **attrs: Any,
+    ) -> str:
+        """Add an ONNX node; attributes that are None are left out. The name of its first output,
+        a new one unless `gives` names them."""
+        from onnx import NodeProto
+
+        names = [self.scope.operand(v, self.node.name) for v in inputs]
+        while names and not names[-1]:
+            names.pop()
+        outs = [self.scope.fresh(f"{self.node.name}/{type}")] if gives is None else list(gives)
+        proto = NodeProto(op_type=type, domain=domain, input=names, output=outs)
+        proto.name = self.node.name
+        given = {n: self._attribute(v) for n, v in attrs.items() if v is not None}
+        proto.attribute.extend(attribute_proto(n, v) for n, v in given.items())
+        known = [*zip(names, inputs, strict=False), *zip(self.outs, self.node.outputs, strict=True)]
+        types = {n: type_name(v) for n, v in known if isinstance(v, Value | np.ndarray)}
+        self.scope.add(proto, types)
+        return outs[0]
+
+    def end(self, type: str, /, *inputs: Operand, domain: str = "", **attrs: Any) -> None:
+        """`put` of the ONNX node that gives all outputs of ours."""
+        self.put(type, *inputs, gives=self.outs, domain=domain, **attrs)
+
+    def _attribute(self, value: Any) -> Any:
+        return self.scope.body(value) if isinstance(value, Graph) else value
+
+    def ints(self, *numbers: int) -> np.ndarray[Any, Any]:
+        return np.array(numbers, np.int64)
+
+    def size(self, i: int, axis: int, what: str) -> int:
+        """A known size of an input. Raises Unsaid."""
+        v = self[i]
+        found = v.shape[axis] if v is not None and v.shape is not None else None
+        if not isinstance(found, int):
+            raise Unsaid(f"{what} must be known")
+        return found
+
+
+def type_name(v: Value | np.ndarray[Any, Any]) -> str:
+    """As schemas spell it: "tensor(float)"; "" for what holds tensors."""
+    from onnx import TensorProto
+
+    if isinstance(v, Value) and isinstance(v.type, Holder):
+        return ""
+    return f"tensor({TensorProto.DataType.Name(code_of(v.dtype)).lower()})"
+
+
+Write = Callable[[Row], None]
+ROWS: Registry[Write] = Registry("operator that is written as ONNX", "tinsmith.writers.onnx")
+
+
+def row(*names: str) -> Callable[[Write], Write]:
+    """Decorator: how these operators of ours are written."""
+
+    def register(write: Write) -> Write:
+        for name in names:
+            ROWS.register(name, write)
+        return write
+
+    return register

@@ -1,0 +1,276 @@
+"""Operators that are one ONNX node each: ours -> ONNX operator, with the names of attributes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.formats.onnx_messages import code_of, type_proto
+from tinsmith.formats.onnx_names import table
+from tinsmith.graph import SequenceType, Type
+from tinsmith.writers.onnx.row import ML, MS, ROWS, Row, Unsaid, Write, row
+
+_WINDOW = {
+    "strides": "stride", "pads": "pad", "dilations": "dilation", "auto_pad": "auto_pad",
+    "ceil_mode": "ceil_mode", "kernel_shape": "kernel",
+}  # fmt: skip
+_DRAWN = {"seed": "seed"}
+_GATED = {
+    n: n
+    for n in ("activations", "activation_alpha", "activation_beta", "clip", "direction",
+              "hidden_size", "layout")
+}  # fmt: skip
+_NAMES = {"axis": "axis"}
+
+SAME = """
+Add Sub Mul Div Max Min Pow And Or Xor Equal Less LessOrEqual Greater GreaterOrEqual PRelu Identity
+Squeeze Unsqueeze Slice Tile Range
+SequenceAt SequenceInsert SequenceErase SequenceLength SequenceConstruct
+OptionalGetElement OptionalHasElement
+""".split()  # noqa: SIM905
+"""Of the same name, without attributes, beside those that the importer has the same way."""
+
+ROWS_OF_ONE: dict[str, tuple[str, dict[str, str]]] = {
+    **{name: (name, {}) for name in SAME},
+    "Softmax": ("Softmax", _NAMES),
+    "LogSoftmax": ("LogSoftmax", _NAMES),
+    "Hardmax": ("Hardmax", _NAMES),
+    "Concat": ("Concat", _NAMES),
+    "Reshape": ("Reshape", {"allowzero": "allowzero"}),
+    "Pad": ("Pad", {"mode": "mode"}),
+    "TopK": ("TopK", {"axis": "axis", "largest": "largest", "sorted": "sorted"}),
+    "DFT": ("DFT", {"inverse": "inverse", "onesided": "onesided"}),
+    "STFT": ("STFT", {"onesided": "onesided"}),
+    "MaxPool": ("MaxPool", {**_WINDOW, "storage_order": "storage_order"}),
+    "AveragePool": ("AveragePool", {**_WINDOW, "count_include_pad": "count_include_pad"}),
+    "LpPool": ("LpPool", {**_WINDOW, "p": "p"}),
+    "BatchNorm": ("BatchNormalization", {"epsilon": "eps"}),
+    "GroupNorm": ("GroupNormalization", {"num_groups": "groups", "epsilon": "eps"}),
+    "RMSNorm": ("RMSNormalization", {"axis": "axis", "epsilon": "eps"}),
+    "GridSample": (
+        "GridSample", {n: n for n in ("mode", "padding_mode", "align_corners")}
+    ),
+    "RoiAlign": (
+        "RoiAlign",
+        {n: n for n in ("mode", "output_height", "output_width", "sampling_ratio",
+                        "spatial_scale", "coordinate_transformation_mode")},
+    ),
+    "Resize": (
+        "Resize",
+        {n: n for n in ("coordinate_transformation_mode", "cubic_coeff_a", "extrapolation_value",
+                        "keep_aspect_ratio_policy", "mode", "nearest_mode", "antialias",
+                        "exclude_outside", "axes")},
+    ),
+    "RNN": ("RNN", _GATED),
+    "GRU": ("GRU", {**_GATED, "linear_before_reset": "linear_before_reset"}),
+    "LSTM": ("LSTM", {**_GATED, "input_forget": "input_forget"}),
+    "SoftmaxCrossEntropyLoss": (
+        "SoftmaxCrossEntropyLoss", {"ignore_index": "ignore_index", "reduction": "reduction"}
+    ),
+    "ConcatFromSequence": ("ConcatFromSequence", {"axis": "axis", "new_axis": "new_axis"}),
+    "SplitToSequence": ("SplitToSequence", {"axis": "axis", "keepdims": "keepdims"}),
+    "ImageDecoder": ("ImageDecoder", {"pixel_format": "pixel_format"}),
+}  # fmt: skip
+"""Our operator -> theirs, and their attributes with our names."""
+
+
+def one_to_one(type: str, names: dict[str, str]) -> Write:
+    return lambda r: r.end(type, *r.node.inputs, **r.given(names))
+
+
+for _type, (_ours, _names) in table().items():
+    if _ours not in (
+        "HardSwish",
+        "Mod",
+        "RotaryEmbedding",
+        "Swish",
+    ):  # which have rows of their own
+        ROWS.register(_ours, one_to_one(_type, _names))
+for _ours, (_type, _names) in ROWS_OF_ONE.items():
+    ROWS.register(_ours, one_to_one(_type, _names))
+
+
+# ---- element types, which ONNX has as numbers
+
+
+def typed(type: str, theirs: str, names: dict[str, str]) -> Write:
+    """A row whose attribute `dtype` is `theirs` in ONNX, left out where it is None."""
+
+    def write(r: Row) -> None:
+        code = None if r.dtype is None else code_of(r.dtype)
+        r.end(type, *r.node.inputs, **{theirs: code}, **r.given(names))
+
+    return write
+
+
+_BY_TYPE: dict[str, tuple[str, dict[str, str]]] = {
+    "EyeLike": ("dtype", {"k": "k"}),
+    "Bernoulli": ("dtype", _DRAWN),
+    "Multinomial": ("dtype", {"sample_size": "sample_size", **_DRAWN}),
+    "RandomNormal": ("dtype", {"shape": "shape", "mean": "mean", "scale": "scale", **_DRAWN}),
+    "RandomUniform": ("dtype", {"shape": "shape", "low": "low", "high": "high", **_DRAWN}),
+    "RandomNormalLike": ("dtype", {"mean": "mean", "scale": "scale", **_DRAWN}),
+    "RandomUniformLike": ("dtype", {"low": "low", "high": "high", **_DRAWN}),
+    "SequenceEmpty": ("dtype", {}),
+    "HannWindow": ("output_datatype", {"periodic": "periodic"}),
+    "HammingWindow": ("output_datatype", {"periodic": "periodic"}),
+    "BlackmanWindow": ("output_datatype", {"periodic": "periodic"}),
+    "MelWeightMatrix": ("output_datatype", {}),
+    "DequantizeLinear": ("output_dtype", {"axis": "axis", "block_size": "block_size"}),
+}
+for _ours, (_theirs, _names) in _BY_TYPE.items():
+    ROWS.register(_ours, typed(_ours, _theirs, _names))
+
+
+@row("Cast")
+def cast(r: Row) -> None:
+    saturate = None if r.saturate else 0
+    mode = None if r.round_mode == "up" else r.round_mode
+    r.end("Cast", r[0], to=code_of(r.to), saturate=saturate, round_mode=mode)
+
+
+@row("BitCast")
+def bit_cast(r: Row) -> None:
+    r.end("BitCast", r[0], to=code_of(r.to))
+
+
+@row("QuantizeLinear")
+def quantize(r: Row) -> None:
+    zero = r[2]
+    kind = None if r.dtype is None or zero is not None else code_of(r.dtype)
+    precision = None if r.precision is None else code_of(r.precision)
+    names = {n: n for n in ("axis", "block_size", "saturate")}
+    r.end("QuantizeLinear", *r.node.inputs, output_dtype=kind, precision=precision,
+          **r.given(names))  # fmt: skip
+
+
+@row("ConstantOfShape")
+def constant_of_shape(r: Row) -> None:
+    r.end("ConstantOfShape", r[0], value=np.array([r.value], r.node.output.dtype))
+
+
+@row("Optional")
+def optional(r: Row) -> None:
+    kind = None
+    if r[0] is None:
+        item = Type(np.dtype(r.dtype), None)
+        kind = type_proto(SequenceType(item) if r.sequence else item)
+    r.end("Optional", r[0], type=kind)
+
+
+# ---- of which one of ours is several of theirs
+
+KINDS = {
+    "sum": "ReduceSum",
+    "mean": "ReduceMean",
+    "max": "ReduceMax",
+    "min": "ReduceMin",
+    "prod": "ReduceProd",
+    "l1": "ReduceL1",
+    "l2": "ReduceL2",
+    "sumsquare": "ReduceSumSquare",
+    "logsum": "ReduceLogSum",
+    "logsumexp": "ReduceLogSumExp",
+}
+
+
+@row("Reduce")
+def reduction(r: Row) -> None:
+    names = {n: n for n in ("keepdims", "noop_with_empty_axes")}
+    r.end(KINDS[r.kind], r[0], r[1], **r.given(names))
+
+
+@row("ArgReduce")
+def arg_reduction(r: Row) -> None:
+    names = {"axis": "axis", "keepdims": "keepdims", "select_last_index": "select_last"}
+    r.end("ArgMax" if r.kind == "max" else "ArgMin", r[0], **r.given(names))
+
+
+@row("GlobalPool")
+def global_pool(r: Row) -> None:
+    type = {"mean": "GlobalAveragePool", "max": "GlobalMaxPool", "lp": "GlobalLpPool"}[r.kind]
+    r.end(type, r[0], p=r.p if r.kind == "lp" else None)
+
+
+@row("Clip")
+def clip(r: Row) -> None:
+    dtype = r.node.output.dtype
+    bounds = [None if b is None else np.array(b, dtype) for b in (r.min, r.max)]
+    r.end("Clip", r[0], *bounds)
+
+
+@row("Split")
+def split(r: Row) -> None:
+    count = len(r.node.outputs) if r[1] is None else None
+    r.end("Split", r[0], r[1], axis=r.axis or None, num_outputs=count)
+
+
+@row("LayerNorm")
+def layer_norm(r: Row) -> None:
+    scale = r[1]
+    ones: Any = scale
+    if scale is None:
+        rank = len(r[0].shape) if r[0] is not None and r[0].shape else 0
+        sizes = [r.size(0, i, "the size that it normalises") for i in range(r.axis % rank, rank)]
+        ones = np.ones(sizes, r.node.output.dtype)
+    r.end("LayerNormalization", r[0], ones, r[2], **r.given({"axis": "axis", "epsilon": "eps"}))
+
+
+@row("Attention")
+def attention(r: Row) -> None:
+    """The outputs of ours are y, and those of present keys, values and scores that there are."""
+    names = (
+        "scale", "softcap", "q_num_heads", "kv_num_heads", "qk_matmul_output_mode", "is_causal",
+        "left_window_size", "right_window_size",
+    )  # fmt: skip
+    precision = None if r.softmax_precision is None else code_of(r.softmax_precision)
+    y, *rest = r.outs
+    scores = rest.pop() if r.with_qk else ""
+    gives = [y, *(rest or ["", ""]), scores] if rest or scores else [y]
+    r.put("Attention", *r.node.inputs, gives=gives, softmax_precision=precision,
+          **r.given({n: n for n in names}))  # fmt: skip
+
+
+# ---- of other domains
+
+
+@row("Inverse")
+def inverse(r: Row) -> None:
+    r.end("Inverse", r[0], domain=MS)
+
+
+@row("ZipMap")
+def zip_map(r: Row) -> None:
+    name = "classlabels_strings" if isinstance(r.keys[0], str) else "classlabels_int64s"
+    r.end("ZipMap", r[0], domain=ML, **{name: r.keys})
+
+
+# ---- control flow
+
+
+@row("If")
+def if_(r: Row) -> None:
+    r.end("If", r[0], then_branch=r.then_branch, else_branch=r.else_branch)
+
+
+@row("Loop", "Scan", "SequenceMap")
+def loop(r: Row) -> None:
+    """Captured values are seen by their names."""
+    names = (
+        "body", "num_scan_inputs", "scan_input_axes", "scan_input_directions", "scan_output_axes",
+        "scan_output_directions",
+    )  # fmt: skip
+    given = {n: r.node.attrs[n] for n in names if n in r.node.attrs}
+    r.end(r.node.op.name, *r.node.inputs[: len(r.node.inputs) - r.captured], **given)
+
+
+@row("Lookup")
+def lookup(r: Row) -> None:
+    _, keys, values, default = r.node.inputs
+    given = {"keys_tensor": keys, "values_tensor": values, "default_tensor": default}
+    arrays = {n: v.const for n, v in given.items() if v is not None}
+    if any(a is None for a in arrays.values()):
+        raise Unsaid("its keys, values and default must be constants")
+    arrays = {n: a.reshape(-1) for n, a in arrays.items() if a is not None}
+    r.end("LabelEncoder", r[0], domain=ML, **arrays)
