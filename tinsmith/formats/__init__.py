@@ -33,7 +33,7 @@ _PACKED = (
 """What models of several formats are packed in: the file's name says which."""
 
 _MODELS = (
-    (rb"7767517\s+\d+ +\d+\s+(pnnx|nn|F|aten|prim|torch|Tensor)\.", "a pnnx model"),
+    (rb"7767517\s+\d+\s+\d+\s+\w+(\.|::)", "a pnnx model"),
     (rb"7767517\s|\x85\xdd\x76\x00", "an ncnn model"),
     (rb'"\d+ \d+ \d+ 42066247\d\d ,"', "a TNN model"),
     (rb"(?s:....)TFL3", "a TensorFlow Lite model"),
