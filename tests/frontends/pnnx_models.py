@@ -259,13 +259,13 @@ def arithmetic():
         lambda x, y: x + y * 2, lambda x, y: x - y, lambda x, y: x / positive(y), lambda x, y: x * y, lambda x, y: 1 - x, lambda x, y: 2 / positive(x),
         lambda x, y: positive(x) ** y, lambda x, y: x**2, lambda x, y: -x, lambda x, y: x.floor() + x.ceil() + x.round() + x.trunc(), lambda x, y: torch.fmod(x, positive(y)),
         lambda x, y: torch.remainder(x, positive(y)), lambda x, y: torch.atan2(x, y), lambda x, y: torch.maximum(x, y) + torch.minimum(x, y),
-        lambda x, y: torch.logaddexp(x, y), lambda x, y: torch.floor_divide(x, positive(y)), lambda x, y: torch.div(x, positive(y), rounding_mode="trunc"),
+        lambda x, y: torch.logaddexp(x, y), lambda x, y: torch.floor_divide(x, positive(y)),
         lambda x, y: x.sin() + x.cos() + x.tan() + x.asin().nan_to_num() if False else x.sin() + x.cos() + x.tan(), lambda x, y: x.sinh() + x.cosh() + x.tanh() + x.asinh(),
         lambda x, y: (x / 4).asin() + (x / 4).acos() + x.atan() + (x / 4).atanh() + (positive(x) + 1).acosh(), lambda x, y: positive(x).log() + positive(x).log10() + positive(x).log1p(),
         lambda x, y: x.exp() + x.expm1() + x.erf() + x.sign() + x.square(), lambda x, y: positive(x).sqrt() + positive(x).rsqrt() + positive(x).reciprocal(),
         lambda x, y: x.clamp(-0.3, 0.4), lambda x, y: x.clamp(min=0.1), lambda x, y: x.clamp_max(0.2), lambda x, y: (x > y).float() + (x >= 0.1), lambda x, y: (x != y) & (x < y),
         lambda x, y: torch.logical_or(x > 0, y > 0), lambda x, y: ~(x > 0), lambda x, y: (x * 10).int() // 3, lambda x, y: (x * 10).long() % 3, lambda x, y: torch.add(x, y, alpha=3),
-        lambda x, y: x.half().float(), lambda x, y: (x * 10).int() & 5 | 2, lambda x, y: x * x.size(1) + x.shape[2] // 2, lambda x, y: torch.sub(x, y, alpha=0.5),
+        lambda x, y: (x * 10).int() & 5 | 2, lambda x, y: x * x.size(1) + x.shape[2] // 2, lambda x, y: torch.sub(x, y, alpha=0.5),
         lambda x, y: x.double() + 1, lambda x, y: torch.zeros_like(x) + torch.ones_like(y), lambda x, y: torch.full_like(x, 3.0) + torch.full((2, 3, 4), 2.0), lambda x, y: x + torch.arange(4), lambda x, y: (x == y).logical_not(),
     )  # fmt: skip
 

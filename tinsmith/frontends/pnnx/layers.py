@@ -103,7 +103,7 @@ def linear(node: PnnxNode, input: Value, weight: Any, bias: Any = None) -> Value
 def transposed(node: PnnxNode, matrix: Any) -> Value:
     if isinstance(matrix, Value):
         return node.emit("Transpose", matrix, perm=(1, 0)) if matrix.rank == 2 else matrix
-    return node.const(np.ascontiguousarray(matrix.T))
+    return node.const(matrix.T)
 
 
 @operator("torchvision.ops.DeformConv2d")

@@ -40,6 +40,9 @@ WORDS = {
     "double": "float64", "half": "float16", "int": "int32", "long": "int64", "short": "int16",
     "float": "float32",
 }  # fmt: skip
+FIRST = ("input", "self", "tensor")
+"""What files call the first operand, whatever PyTorch calls it."""
+
 Numbers = bool | int | float | list | tuple
 """What expressions give besides tensors."""
 
@@ -82,6 +85,8 @@ class PnnxNode(SourceNode):
         by_name: dict[str, Any] = {}
         rest = list(zip(self.input_names, self.inputs, strict=True))
         for name, operand in self.op.keywords.items():
+            if name not in signature.parameters and name in FIRST:
+                name = next(iter(signature.parameters))
             at = next((i for i, (o, _) in enumerate(rest) if o == operand), None)
             if at is None:  # one operand as several parameters, listed once
                 by_name[name] = self.inputs[self.input_names.index(operand)]
@@ -100,6 +105,7 @@ class PnnxNode(SourceNode):
             elif keyword and p.name in self.attrs:
                 value = self.attr(p.name)
             elif not keyword and f"@{p.name}" in self.attrs:
+                self.ignore(p.name)  # bias=True: that there is one
                 value = self.weight(p.name)
             elif free and self.attr(p.name) is None:
                 value = free.pop(0)

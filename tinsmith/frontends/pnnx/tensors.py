@@ -241,11 +241,13 @@ def select(node: PnnxNode, input: Value, *, dim: int, index: Any) -> Value:
     )
 
 
-@operator("torch.index_select", "F.embedding", "nn.Embedding")
-def index_select(node: PnnxNode, input: Value, *rest: Any, dim: int = 0) -> Value:
-    if node.type == "torch.index_select":
-        return node.emit("Gather", input, rest[0], axis=node.axis(input, dim))
-    weight = rest[0] if rest else node.weight("weight")
+@operator("torch.index_select")
+def index_select(node: PnnxNode, input: Value, index: Value, *, dim: int) -> Value:
+    return node.emit("Gather", input, index, axis=node.axis(input, dim))
+
+
+@operator("F.embedding", "nn.Embedding")
+def embedding(node: PnnxNode, input: Value, weight: Any) -> Value:
     return node.emit("Gather", weight, input)
 
 
@@ -374,7 +376,7 @@ def _to_batch(node: PnnxNode, xs: list[Value], dim: int) -> list[Value]:
 
 @operator("torch.chunk", "torch.split", "torch.tensor_split", "torch.unbind")
 def split(
-    node: PnnxNode, input: Value, *, dim: int = 0, chunks: Any = None, tensor: Any = None,
+    node: PnnxNode, input: Value, *, dim: int = 0, chunks: Any = None,
     split_size_or_sections: Any = None, split_size: Any = None, sections: Any = None, indices: Any = None,
 ) -> Any:  # fmt: skip
     axis = node.axis(input, dim)
