@@ -104,7 +104,7 @@ def multihead_attention(
         zeros = np.zeros((1, 1, embed_dim), query.dtype)
         xs[1], xs[2] = (_and_row(node, x, zeros) for x in xs[1:])
         more += 1
-    mask = _mask(node, attn_mask, num_heads, more)
+    mask = _mask(node, attn_mask, num_heads, more, xs[0])
     scores = node.used(1)
     found = node.emit(
         "Attention", *xs, mask, q_num_heads=num_heads, kv_num_heads=num_heads, with_qk=scores,
@@ -129,7 +129,7 @@ def _and_row(node: PnnxNode, x: Value, row: Any) -> Value:
     return node.emit("Concat", x, node.emit("Expand", row, size), axis=1)
 
 
-def _mask(node: PnnxNode, mask: Any, heads: int, more: int) -> Value | None:
+def _mask(node: PnnxNode, mask: Any, heads: int, more: int, query: Value) -> Value | None:
     """A mask of [Q, K], or of [batch * heads, Q, K], with room for keys that were added; True is
     where nothing may look."""
     if mask is None:
@@ -142,6 +142,10 @@ def _mask(node: PnnxNode, mask: Any, heads: int, more: int) -> Value | None:
     if mask.rank == 3:
         queries, keys = node.size(mask, 1), node.size(mask, 2)
         mask = node.emit("Reshape", mask, node.ints(-1, heads, queries, keys))
+        if node.scope.free and query.shape and not isinstance(query.shape[0], int):
+            batch = node.emit("Shape", query, start=0, end=1)
+            times = node.emit("Div", batch, node.ints(node.size(mask, 0)))
+            mask = node.emit("Tile", mask, node.emit("Concat", times, node.ints(1, 1, 1), axis=0))
     return mask
 
 
