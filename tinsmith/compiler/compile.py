@@ -52,9 +52,7 @@ READING = ("random_weights", "batch")
 """The options of `compile` that are those of `load`."""
 
 
-def load(
-    model: ModelLike, *, random_weights: int | None = None, batch: str | None = None
-) -> Graph:
+def load(model: ModelLike, *, random_weights: int | None = None, batch: str | None = None) -> Graph:
     """Read a model of any supported format (recognised by its content) as a Graph: a path, the
     bytes of a file, or an `onnx.ModelProto`.
 
@@ -143,7 +141,9 @@ def compile(
         forced = (os.environ.get("TINSMITH_KERNELS") or None) if kernels is None else kernels
         if is_whole(backends):
             [(name, whole)] = backends.items()
-            graph, _ = with_fixed(model if isinstance(model, Graph) else load(model, **reading), values)
+            graph, _ = with_fixed(
+                model if isinstance(model, Graph) else load(model, **reading), values
+            )
             check_unused(graph, forced, passes)
             return _whole(graph, name, whole, Job(None, threads or 1))
         asked = {

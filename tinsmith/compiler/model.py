@@ -110,7 +110,9 @@ class Model:
     def _keep(self) -> Kept | None:
         if not self._cache or isinstance(self._model, Graph):
             return None
-        return kept_of(self._source, self._machine, self._options, given_key(self._fixed, self._reading))
+        return kept_of(
+            self._source, self._machine, self._options, given_key(self._fixed, self._reading)
+        )
 
     @property
     def compilation(self) -> Compilation:

@@ -110,6 +110,14 @@ def remainder(node: PnnxNode, x: Any, y: Any) -> Value:
     return node.emit("Sub", x, node.emit("Mul", floor_divide(node, x, y), y))
 
 
+def _rounded(op: str) -> Made:
+    def run(node: PnnxNode, x: Any) -> Value:
+        x = node.tensor(x)
+        return x if x.dtype.kind in "iub" else node.emit(op, x)
+
+    return run
+
+
 def trunc(node: PnnxNode, x: Any) -> Value:
     x = node.tensor(x)
     if x.dtype.kind in "iub":
@@ -159,7 +167,8 @@ def conversion(dtype: str) -> Made:
 
 
 UNARY: dict[str, Made] = {
-    **{n: _same(n.capitalize()) for n in ("abs", "ceil", "floor", "neg", "round", "sign")},
+    **{n: _same(n.capitalize()) for n in ("abs", "neg", "sign")},
+    **{n: _rounded(n.capitalize()) for n in ("ceil", "floor", "round")},
     **{
         n: _float(n.capitalize())
         for n in (
@@ -209,7 +218,7 @@ def evaluate(node: PnnxNode, text: str) -> Any:
             stack.append([*iter(lambda: _pop(stack, "["), _END)])
         elif token == "size":
             stack.append(
-                _size(node, *[_pop(stack, token) for _ in range(1 + commas.get(i + 1, 0))])
+                size_of(node, *[_pop(stack, token) for _ in range(1 + commas.get(i + 1, 0))])
             )
         elif token in UNARY:
             stack.append(_computed(node, token, _pop(stack, token)))
@@ -268,12 +277,12 @@ def _computed(node: PnnxNode, name: str, *xs: Any) -> Any:
     return table[name](node, *xs)
 
 
-def _size(node: PnnxNode, x: Any, axis: Any = None) -> Any:
+def size_of(node: PnnxNode, x: Any, axis: Any = None) -> Any:
     """The size along an axis, or of all: numbers where they are known."""
     if not isinstance(x, Value):
         raise Unsupported("its formula asks for the size of what is no tensor")
     if axis is None:
-        return [_size(node, x, i) for i in range(node.rank(x))]
+        return [size_of(node, x, i) for i in range(node.rank(x))]
     axis = node.axis(x, axis)
     dim = x.shape[axis] if x.shape is not None else None
     if isinstance(dim, int):

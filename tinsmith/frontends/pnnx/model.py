@@ -28,7 +28,8 @@ class Scope(nodes.Scope):
     def output(self, name: str) -> Value | Broken:
         value = self.look_up(name)
         if not isinstance(value, Value | Broken | None):
-            self.env[name] = PnnxNode(self, Operator("pnnx.Output", name, [], [name])).tensor(value)
+            node = PnnxNode(self, Operator("pnnx.Output", name, [], [name]))
+            self.env[name] = self.shared.attempt(node, lambda node: node.tensor(value))
         return super().output(name)
 
 

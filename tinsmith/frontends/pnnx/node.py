@@ -86,7 +86,10 @@ class PnnxNode(SourceNode):
         rest = list(zip(self.input_names, self.inputs, strict=True))
         for name, operand in self.op.keywords.items():
             if name not in signature.parameters and name in FIRST:
-                name = next(iter(signature.parameters))
+                first = next(iter(signature.parameters.values()))
+                if first.kind is first.VAR_POSITIONAL:
+                    continue
+                name = first.name
             at = next((i for i, (o, _) in enumerate(rest) if o == operand), None)
             if at is None:  # one operand as several parameters, listed once
                 by_name[name] = self.inputs[self.input_names.index(operand)]
@@ -171,10 +174,14 @@ class PnnxNode(SourceNode):
             return self.emit(
                 "Concat", *[self.emit("Reshape", v, self.ints(1)) for v in value], axis=0
             )
-        array = np.array(value)
-        return self.const(
-            array.astype({"f": np.float32, "i": np.int64}.get(array.dtype.kind, array.dtype))
-        )
+        try:
+            array = np.array(value)
+        except ValueError:
+            array = np.array(None)
+        if array.dtype.kind not in "bif":
+            raise Unsupported(f"{str(value)[:80]} is no tensor")
+        kind = {"f": np.float32, "i": np.int64}.get(array.dtype.kind, array.dtype)
+        return self.const(array.astype(kind))
 
     def cast(self, x: Any, dtype: str) -> Value:
         x = self.tensor(x)

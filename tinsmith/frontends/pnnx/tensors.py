@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from tinsmith.frontends.importing import Unsupported
-from tinsmith.frontends.pnnx.expression import common, evaluate, trunc
+from tinsmith.frontends.pnnx.expression import common, evaluate, size_of, trunc
 from tinsmith.frontends.pnnx.layers import each, each_size
 from tinsmith.frontends.pnnx.node import PnnxNode, operator
 from tinsmith.graph import Value
@@ -64,24 +65,19 @@ def flatten(
         return input
     if first == 1 and last == node.rank(input) - 1:
         return node.emit("Flatten", input, axis=1)
-    assert input.shape is not None
-    if first == 0 or not all(isinstance(d, int) for d in input.shape[last + 1 :]):
-        tail = node.emit("Shape", input, start=last + 1)
-        head = node.emit("Shape", input, start=0, end=first)
-        return (
-            node.emit("Reshape", input, node.emit("Concat", head, node.ints(-1), tail, axis=0))
-            if not all(isinstance(d, int) for d in input.shape[last + 1 :])
-            else node.emit("Reshape", input, node.ints(-1, *map(int, input.shape[last + 1 :])))
-        )
-    kept = [0] * first
-    return node.emit("Reshape", input, node.ints(*kept, -1, *map(int, input.shape[last + 1 :])))
+    return _with_axis(node, input, first, last + 1, [-1])
+
+
+def _with_axis(node: PnnxNode, x: Value, first: int, end: int, sizes: Sequence[Any]) -> Value:
+    """`x` with these sizes in place of the axes from `first` to before `end`."""
+    after = [size_of(node, x, i) for i in range(end, node.rank(x))]
+    return node.emit("Reshape", x, [*[0] * first, *sizes, *after])
 
 
 @operator("Tensor.unflatten", "torch.unflatten")
 def unflatten(node: PnnxNode, input: Value, *, dim: int, sizes: Any) -> Value:
     axis = node.axis(input, dim)
-    after = [node.size(input, i) for i in range(axis + 1, node.rank(input))]
-    return node.emit("Reshape", input, node.ints(*[0] * axis, *each_size(sizes), *after))
+    return _with_axis(node, input, axis, axis + 1, each_size(sizes))
 
 
 @operator("torch.squeeze", "Tensor.squeeze")
@@ -172,8 +168,7 @@ def repeat_interleave(node: PnnxNode, input: Value, *, repeats: int, dim: Any = 
     rank = node.rank(x)
     y = node.emit("Unsqueeze", x, node.ints(axis + 1))
     y = node.emit("Tile", y, node.ints(*[1] * (axis + 1), repeats, *[1] * (rank - axis - 1)))
-    after = [node.size(x, i) for i in range(axis + 1, rank)]
-    return node.emit("Reshape", y, node.ints(*[0] * axis, -1, *after))
+    return _with_axis(node, y, axis, axis + 2, [-1])
 
 
 # ---- selection
