@@ -94,7 +94,9 @@ class PnnxModel:
                 f"{label!r} of {self.bin} has {len(data)} bytes; {self.name} says that it has "
                 f"{count} elements of {dtype.name}"
             )
-        flat = np.frombuffer(data, np.uint8 if dtype == bool else dtype) if data else np.zeros(0)
+        flat = (
+            np.frombuffer(data, np.uint8 if dtype.kind == "b" else dtype) if data else np.zeros(0)
+        )
         return flat.astype(dtype, copy=False).reshape([d or 0 for d in tensor.shape])
 
     def _opened(self) -> dict[str, memoryview]:
@@ -126,8 +128,8 @@ def read(source: Any) -> PnnxModel:
     except UnicodeDecodeError as error:
         raise ModelFileError(f"{name} is no text: {error}") from error
     lines = [(i, line.split()) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
-    counts = lines[1][1] if len(lines) > 1 else []
-    if lines[:1] != [(lines[0][0], [MAGIC])] or len(counts) != 2 or not _INT.fullmatch(counts[0]):
+    first, counts = ([words for _, words in lines[:2]] + [[], []])[:2]
+    if first != [MAGIC] or len(counts) != 2 or not _INT.fullmatch(counts[0]):
         raise ModelFileError(f"{name} does not begin with {MAGIC} and two counts")
     if int(counts[0]) != len(lines) - 2:
         raise ModelFileError(

@@ -172,9 +172,9 @@ UNARY: dict[str, Made] = {
     **{
         n: _float(n.capitalize())
         for n in (
-            "acos acosh asin asinh atan atanh cos cosh erf exp log reciprocal rsqrt sin sinh sqrt "
-            "tan tanh"
-        ).split()
+            "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log",
+            "reciprocal", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh",
+        )
     },
     "expm1": expm1, "log10": log10, "log1p": log1p, "square": square, "trunc": trunc,
     **{name: conversion(dtype) for name, dtype in CONVERSIONS.items()},

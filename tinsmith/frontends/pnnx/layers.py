@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,12 @@ def each(value: Any, rank: int) -> tuple[int, ...]:
     if len(values) not in (1, rank) or not all(isinstance(v, int) for v in values):
         raise Unsupported(f"{value} are not whole numbers for {rank} axes")
     return values * rank if len(values) == 1 else values
+
+
+def pad_mode(mode: str) -> str:
+    if mode not in PAD_MODES:
+        raise Unsupported(f"its mode {mode!r} is not one of {', '.join(PAD_MODES)}")
+    return PAD_MODES[mode]
 
 
 def batched(node: PnnxNode, x: Value, rank: int) -> Value:
@@ -59,7 +64,7 @@ def conv(
             "Pad",
             x,
             node.ints(0, 0, *pads[:rank], 0, 0, *pads[rank:]),
-            mode=_pad_mode(padding_mode),
+            mode=pad_mode(padding_mode),
         )
         pads = [0] * len(pads)
     y = node.emit(
@@ -187,7 +192,7 @@ def lp_pool(
 
 @operator(*kinds("nn.AdaptiveAvgPool", "F.adaptive_avg_pool"))
 def adaptive_average_pool(node: PnnxNode, input: Value, *, output_size: Any) -> Value:
-    return _adaptive(node, input, output_size, int(node.type[-2]), "mean")
+    return adaptive(node, input, output_size, int(node.type[-2]), "mean")
 
 
 @operator(*kinds("nn.AdaptiveMaxPool", "F.adaptive_max_pool"))
@@ -196,10 +201,10 @@ def adaptive_max_pool(
 ) -> Any:
     if return_indices and node.used(1):
         raise Unsupported("its indices are read")
-    return _adaptive(node, input, output_size, int(node.type[-2]), "max"), None
+    return adaptive(node, input, output_size, int(node.type[-2]), "max"), None
 
 
-def _adaptive(node: PnnxNode, input: Value, size: Any, rank: int, kind: str) -> Value:
+def adaptive(node: PnnxNode, input: Value, size: Any, rank: int, kind: str) -> Value:
     """Pools to a size: global ones, equal windows, or else bins one axis after the other. A size
     of 0 or None is that of the input."""
     x = batched(node, input, rank)
@@ -323,198 +328,3 @@ def normalize(
 
     length = norm(node, input, p=p, dim=dim, keepdim=True)
     return node.emit("Div", input, node.emit("Clip", length, min=eps))
-
-
-# ---- activations
-
-
-@operator("nn.ReLU6", "F.relu6")
-def relu6(node: PnnxNode, input: Value) -> Value:
-    return node.emit("Clip", input, min=0.0, max=6.0)
-
-
-@operator("nn.Hardtanh", "F.hardtanh")
-def hardtanh(node: PnnxNode, input: Value, *, min_val: float = -1.0, max_val: float = 1.0) -> Value:
-    return node.emit("Clip", input, min=min_val, max=max_val)
-
-
-@operator("nn.Hardsigmoid", "F.hardsigmoid")
-def hardsigmoid(node: PnnxNode, input: Value) -> Value:
-    return node.emit("HardSigmoid", input, alpha=1 / 6)
-
-
-@operator("nn.PReLU", "F.prelu")
-def prelu(node: PnnxNode, input: Value, weight: Any) -> Value:
-    slope = node.tensor(weight)
-    shape = (-1, *(1,) * max(node.rank(input) - 2, 0))
-    flat = slope.const.reshape(shape) if slope.const is not None else None
-    return node.emit(
-        "PRelu", input, node.emit("Reshape", slope, node.ints(*shape)) if flat is None else flat
-    )
-
-
-@operator("nn.RReLU", "F.rrelu")
-def rrelu(node: PnnxNode, input: Value, *, lower: float = 1 / 8, upper: float = 1 / 3) -> Value:
-    return node.emit("LeakyRelu", input, alpha=(lower + upper) / 2)
-
-
-@operator("nn.Softplus", "F.softplus")
-def softplus(node: PnnxNode, input: Value, *, beta: float = 1.0, threshold: float = 20.0) -> Value:
-    scaled = input if beta == 1 else node.emit("Mul", input, node.number(beta, input))
-    y = node.emit("Softplus", scaled)
-    y = y if beta == 1 else node.emit("Div", y, node.number(beta, input))
-    if threshold >= 15:  # beyond it x and softplus(x) are the same floats
-        return y
-    return node.emit("Where", node.emit("Greater", scaled, node.number(threshold, input)), input, y)
-
-
-@operator("nn.Softshrink", "F.softshrink")
-def softshrink(node: PnnxNode, input: Value, *, lambd: float = 0.5) -> Value:
-    return node.emit("Shrink", input, bias=lambd, lambd=lambd)
-
-
-@operator("nn.Hardshrink", "F.hardshrink")
-def hardshrink(node: PnnxNode, input: Value, *, lambd: float = 0.5) -> Value:
-    return node.emit("Shrink", input, lambd=lambd)
-
-
-@operator("nn.Tanhshrink", "F.tanhshrink")
-def tanhshrink(node: PnnxNode, input: Value) -> Value:
-    return node.emit("Sub", input, node.emit("Tanh", input))
-
-
-@operator("nn.Threshold", "F.threshold")
-def threshold_(node: PnnxNode, input: Value, *, threshold: float, value: float) -> Value:
-    above = node.emit("Greater", input, node.number(threshold, input))
-    return node.emit("Where", above, input, node.number(value, input))
-
-
-@operator("nn.LogSigmoid", "F.logsigmoid")
-def logsigmoid(node: PnnxNode, input: Value) -> Value:
-    return node.emit("Neg", node.emit("Softplus", node.emit("Neg", input)))
-
-
-@operator("nn.GLU", "F.glu")
-def glu(node: PnnxNode, input: Value, *, dim: int = -1) -> Value:
-    a, b = node.emit("Split", input, axis=dim, num_outputs=2)
-    return node.emit("Mul", a, node.emit("Sigmoid", b))
-
-
-@operator(
-    "nn.Softmax",
-    "F.softmax",
-    "nn.Softmin",
-    "F.softmin",
-    "nn.LogSoftmax",
-    "F.log_softmax",
-    "nn.Softmax2d",
-    "torch.softmax",
-    "torch.log_softmax",
-)
-def softmax(node: PnnxNode, input: Value, *, dim: int | None = None, dtype: Any = None) -> Value:
-    if node.type == "nn.Softmax2d":
-        dim = -3
-    elif dim is None:
-        dim = 0 if node.rank(input) in (0, 1, 3) else 1
-    x = node.cast(input, node.dtype(dtype, input.dtype.name))
-    x = node.emit("Neg", x) if "oftmin" in node.type else x
-    return node.emit("LogSoftmax" if "og" in node.type else "Softmax", x, axis=dim)
-
-
-@operator(
-    *("nn.Identity", "nn.Dropout", "nn.Dropout2d", "nn.Dropout3d", "nn.AlphaDropout", "F.dropout"),
-    *("F.dropout2d", "F.dropout3d", "F.alpha_dropout", "F.feature_alpha_dropout", "F.dropoutnd"),
-    *("torch.clone", "Tensor.clone", "torch.positive", "Tensor.contiguous", "Tensor.detach"),
-)
-def identity(node: PnnxNode, input: Value, *, p: float = 0.5) -> Value:
-    return input
-
-
-# ---- padding and resizing
-
-
-def _pad_mode(mode: str) -> str:
-    if mode not in PAD_MODES:
-        raise Unsupported(f"its mode {mode!r} is not one of {', '.join(PAD_MODES)}")
-    return PAD_MODES[mode]
-
-
-def padded(node: PnnxNode, x: Value, pads: Sequence[int], mode: str, value: Any) -> Value:
-    """`pads`: before and after the last axis, then those of the axis before it, and so on."""
-    count = len(pads) // 2
-    rank = node.rank(x)
-    if len(pads) % 2 or count > rank or not all(isinstance(p, int) for p in pads):
-        raise Unsupported(f"its padding {pads} does not fit an input of rank {rank}")
-    ordered = [*pads[::2][::-1], *pads[1::2][::-1]]
-    filler = node.number(value or 0, x) if mode == "constant" else None
-    axes = node.ints(*range(rank - count, rank))
-    return node.emit("Pad", x, node.ints(*ordered), filler, axes, mode=_pad_mode(mode))
-
-
-@operator("F.pad")
-def pad(
-    node: PnnxNode, input: Value, *, pad: Any, mode: str = "constant", value: Any = None
-) -> Value:
-    return padded(node, input, each_size(pad), mode, value)
-
-
-@operator(
-    *kinds(
-        "nn.ConstantPad", "nn.ZeroPad", "nn.ReflectionPad", "nn.ReplicationPad", "nn.CircularPad"
-    )
-)
-def pad_module(node: PnnxNode, input: Value, *, padding: Any, value: float = 0.0) -> Value:
-    modes = {"Refl": "reflect", "Repl": "replicate", "Circ": "circular"}
-    rank = int(node.type[-2])
-    return padded(
-        node, input, each(padding, 2 * rank), modes.get(node.type[3:7], "constant"), value
-    )
-
-
-@operator(
-    *("nn.Upsample", "nn.UpsamplingNearest2d", "nn.UpsamplingBilinear2d", "F.interpolate"),
-    *("F.upsample", "F.upsample_nearest", "F.upsample_bilinear"),
-)
-def resize(
-    node: PnnxNode, input: Value, *, size: Any = None, scale_factor: Any = None,
-    mode: str = "nearest", align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None, antialias: bool = False,
-) -> Value:  # fmt: skip
-    if node.type.lower().endswith(("bilinear", "bilinear2d")):
-        mode, align_corners = "bilinear", True if align_corners is None else align_corners
-    rank = node.rank(input) - 2
-    if mode == "area":
-        return _adaptive(node, input, size, rank, "mean")
-    if mode not in _RESIZES:
-        raise Unsupported(f"its mode {mode!r} is not one of {', '.join(_RESIZES)}")
-    kind, transform, nearest = _RESIZES[mode]
-    transform = "align_corners" if align_corners else transform
-    scales = sizes = None
-    if size not in (None, ()) if not isinstance(size, Value) else True:
-        sizes = _for_each(node, size, rank)
-    elif recompute_scale_factor:
-        factors = scale_factor if isinstance(scale_factor, tuple) else (scale_factor,) * rank
-        sizes = node.ints(*(int(node.size(input, i) * f) for i, f in enumerate(factors, 2)))
-    else:
-        factors = scale_factor if isinstance(scale_factor, tuple) else (scale_factor,)
-        scales = node.const(np.array(factors * (rank // len(factors)), np.float32))
-    return node.emit(
-        "Resize", input, None, scales, sizes, mode=kind, coordinate_transformation_mode=transform,
-        nearest_mode=nearest, antialias=antialias, axes=tuple(range(2, rank + 2)),
-    )  # fmt: skip
-
-
-_RESIZES = {
-    "nearest": ("nearest", "asymmetric", "floor"),
-    "nearest-exact": ("nearest", "half_pixel", "round_prefer_ceil"),
-    **{n: ("linear", "half_pixel", "round_prefer_floor") for n in ("linear", "bilinear", "trilinear")},
-    "bicubic": ("cubic", "half_pixel", "round_prefer_floor"),
-}  # fmt: skip
-"""Mode -> ours, coordinates, and rounding."""
-
-
-def _for_each(node: PnnxNode, size: Any, rank: int) -> Value:
-    if isinstance(size, int):
-        size = (size,) * rank
-    value = node.tensor(size)
-    return node.emit("Expand", value, node.ints(rank)) if value.shape == () else value

@@ -31,7 +31,7 @@ REDUNDANT = (
     "elementwise_affine", "track_running_stats", "in_features", "out_features", "num_embeddings",
     "embedding_dim", "num_channels", "padding_idx", "sparse", "scale_grad_by_freq", "max_norm",
     "norm_type", "copy", "non_blocking", "memory_format", "device", "layout", "pin_memory",
-    "requires_grad", "inplace", "training", "momentum", "dropout", "dropout_p", "implicit",
+    "requires_grad", "inplace", "training", "momentum", "dropout", "dropout_p", "implicit", "sparse_grad",
 )  # fmt: skip
 """Parameters that repeat what weights say, or mean nothing in inference: where an importer does not
 ask for one it is passed over."""

@@ -162,29 +162,6 @@ def bitwise_not(node: PnnxNode, input: Value) -> Value:
     return node.emit("Not" if input.dtype.kind == "b" else "BitwiseNot", input)
 
 
-@operator(
-    *(f"torch.{n}" for n in BINARY if n not in ("max", "min")),
-    "torch.bitwise_and",
-    "torch.bitwise_or",
-    "torch.bitwise_xor",
-    "torch.bitwise_left_shift",
-    "torch.bitwise_right_shift",
-)
-def binary(
-    node: PnnxNode, input: Any, other: Any, *, alpha: Any = 1, rounding_mode: Any = None
-) -> Value:
-    name = node.type[6:].removeprefix("bitwise_").replace("left_s", "ls").replace("right_s", "rs")
-    other = other if alpha in (1, None) else BINARY["mul"](node, other, alpha)
-    if rounding_mode == "trunc":
-        from tinsmith.frontends.pnnx.expression import trunc
-
-        x, y = common(node, input, other)
-        return (
-            node.emit("Div", x, y) if x.dtype.kind != "f" else trunc(node, node.emit("Div", x, y))
-        )
-    return BINARY["floor_divide" if rounding_mode == "floor" else name](node, input, other)
-
-
 @operator("torch.where")
 def where(node: PnnxNode, condition: Value, input: Any, other: Any) -> Value:
     return node.emit("Where", condition, *common(node, input, other))
