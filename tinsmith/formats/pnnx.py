@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.errors import ModelFileError
-from tinsmith.formats import describe
+from tinsmith.formats import PNNX, describe
 from tinsmith.formats.mapped import Files, MappedFile, opened
 from tinsmith.graph.types import dtype_of
 from tinsmith.records import dataclass
@@ -94,9 +94,8 @@ class PnnxModel:
                 f"{label!r} of {self.bin} has {len(data)} bytes; {self.name} says that it has "
                 f"{count} elements of {dtype.name}"
             )
-        flat = (
-            np.frombuffer(data, np.uint8 if dtype.kind == "b" else dtype) if data else np.zeros(0)
-        )
+        kind = np.uint8 if dtype.kind == "b" else dtype
+        flat = np.frombuffer(data, kind) if data else np.zeros(0)
         return flat.astype(dtype, copy=False).reshape([d or 0 for d in tensor.shape])
 
     def _opened(self) -> dict[str, memoryview]:
@@ -115,7 +114,7 @@ class PnnxModel:
 
 
 def sniff(head: bytes, path: str) -> bool:
-    return describe(head) == "a pnnx model"
+    return describe(head) == PNNX
 
 
 def read(source: Any) -> PnnxModel:

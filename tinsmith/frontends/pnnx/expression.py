@@ -179,7 +179,7 @@ UNARY: dict[str, Made] = {
     "expm1": expm1, "log10": log10, "log1p": log1p, "square": square, "trunc": trunc,
     **{name: conversion(dtype) for name, dtype in CONVERSIONS.items()},
 }  # fmt: skip
-"""29 functions of one value."""
+"""Functions of one value."""
 
 BINARY: dict[str, Made] = {
     "add": _same("Add"), "sub": _same("Sub"), "mul": _same("Mul"), "div": _float("Div"),
@@ -190,7 +190,7 @@ BINARY: dict[str, Made] = {
     "or": _bits("BitwiseOr", "Or"), "xor": _bits("BitwiseXor", "Xor"), "lshift": _shift("LEFT"),
     "rshift": _shift("RIGHT"),
 }  # fmt: skip
-"""19 functions of two values."""
+"""Functions of two values."""
 
 _NUMBERS: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,

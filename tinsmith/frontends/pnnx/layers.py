@@ -1,4 +1,4 @@
-"""Importers of convolutions, pools, normalisations, activations, padding and resizing."""
+"""Importers of convolutions, products, pools and normalisations."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from tinsmith.formats.pnnx import Operator, PnnxModel, Tensor
 from tinsmith.frontends import nodes
 from tinsmith.frontends.importing import Broken, Import
 from tinsmith.frontends.pnnx.node import IMPORTERS, PnnxNode
-from tinsmith.graph import Graph, Type, Value
+from tinsmith.graph import Graph, Type, Value, dtype_of
 
 TUPLES = ("prim::TupleConstruct", "prim::ListConstruct")
 BATCH = "N"
@@ -91,12 +91,12 @@ def _input_type(scope: Scope, op: Operator, operand: str) -> Type:
         scope.shared.fail(op.type, op.name, f"nothing says what type {operand!r} has")
         return Type("float32", None)  # type: ignore[arg-type]
     type = _type(scope, operand, said)
-    if scope.free and said.shape:
-        return Type(said.dtype, (BATCH, *type.shape[1:]))
+    if scope.free and type.shape:
+        return Type(type.dtype, (BATCH, *type.shape[1:]))
     return type
 
 
 def _type(scope: Scope, operand: str, said: Tensor) -> Type:
     """A type of the file; each unknown dim has a symbol of its own."""
     dims: list[Any] = [f"d{operand}_{i}" if d is None else d for i, d in enumerate(said.shape)]
-    return Type(said.dtype, tuple(dims))
+    return Type(dtype_of(said.dtype), tuple(dims))

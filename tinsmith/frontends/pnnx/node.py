@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from tinsmith.formats.pnnx import Operator
-from tinsmith.frontends.importing import Importer, Importers, Unsupported
+from tinsmith.frontends.importing import Importers, Unsupported
 from tinsmith.frontends.nodes import SourceNode
 from tinsmith.frontends.weights import random_weights
 from tinsmith.graph import Value, dtype_of
@@ -31,7 +31,8 @@ REDUNDANT = (
     "elementwise_affine", "track_running_stats", "in_features", "out_features", "num_embeddings",
     "embedding_dim", "num_channels", "padding_idx", "sparse", "scale_grad_by_freq", "max_norm",
     "norm_type", "copy", "non_blocking", "memory_format", "device", "layout", "pin_memory",
-    "requires_grad", "inplace", "training", "momentum", "dropout", "dropout_p", "implicit", "sparse_grad",
+    "requires_grad", "inplace", "training", "momentum", "dropout", "dropout_p", "implicit",
+    "sparse_grad",
 )  # fmt: skip
 """Parameters that repeat what weights say, or mean nothing in inference: where an importer does not
 ask for one it is passed over."""
@@ -43,17 +44,18 @@ WORDS = {
 FIRST = ("input", "self", "tensor")
 """What files call the first operand, whatever PyTorch calls it."""
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 Numbers = bool | int | float | list | tuple
 """What expressions give besides tensors."""
 
 
-def operator(*types: str) -> Callable[[Importer], Importer]:
+def operator(*types: str) -> Callable[[Function], Function]:
     """Decorator: the importer of these types. After the node it has a positional parameter for
     each operand, of that name: it gets the Value, the number or the list that the operand is, or
     the weight of that name. Those by keyword are the parameters of the operator, or operands of
     that name. Defaults are those of PyTorch."""
 
-    def register(function: Importer) -> Importer:
+    def register(function: Function) -> Function:
         given = [*inspect.signature(function).parameters.values()][1:]
         signature = inspect.Signature(given)
 

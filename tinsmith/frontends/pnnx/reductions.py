@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.frontends.importing import Unsupported
-from tinsmith.frontends.pnnx.expression import BINARY, common, floats
+from tinsmith.frontends.pnnx.expression import BINARY, common, floats, size_of
 from tinsmith.frontends.pnnx.layers import each_size
 from tinsmith.frontends.pnnx.node import PnnxNode, operator
 from tinsmith.frontends.pnnx.rows import COMPARISONS
@@ -122,12 +122,7 @@ def topk(
 @operator("aten::sort", "torch.sort", "torch.argsort")
 def sort(node: PnnxNode, input: Value, *, dim: int = -1, descending: bool = False) -> Any:
     axis = node.axis(input, dim)
-    dim = input.shape[axis] if input.shape else 0
-    count = (
-        node.ints(dim)
-        if isinstance(dim, int)
-        else node.emit("Shape", input, start=axis, end=axis + 1)
-    )
+    count = node.tensor([size_of(node, input, axis)])
     both = node.emit("TopK", input, count, axis=axis, largest=descending)
     return both[1] if node.type == "torch.argsort" else both
 
