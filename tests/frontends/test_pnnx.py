@@ -271,13 +271,13 @@ def test_a_formula_may_nest_as_deep_as_it_likes() -> None:
     np.testing.assert_array_equal(run(deep, np.ones(3, np.float32)), np.ones(3))
 
 
-@pytest.mark.parametrize(
-    [
-        None, True, False, 3, -4, 0.5, 1e-12, float("inf"), 2147483647, "zeros", "bilinear",
-        (1, 2, -3), (0.1, 2.0), ("@0", 3), (None, 2), (True, False), (),
-    ],
-)  # fmt: skip
-)  # fmt: skip
+VALUES: list[Any] = [
+    None, True, False, 3, -4, 0.5, 1e-12, float("inf"), 2147483647, "zeros", "bilinear",
+    (1, 2, -3), (0.1, 2.0), ("@0", 3), (None, 2), (True, False), (),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES)
 def test_parameters_are_written_as_they_are_read(value: Any) -> None:
     assert value_of(text_of(value)) == value
 

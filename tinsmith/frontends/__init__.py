@@ -37,7 +37,7 @@ class Frontend:
     sniff: Callable[[bytes, str], bool]
     load: Callable[..., Graph]
     accepts: Callable[[Any], bool] = lambda source: False
-    options: frozenset[str] = frozenset()
+    options: tuple[str, ...] = ()
 
 
 FRONTENDS: Registry[Frontend] = Registry("model format", "tinsmith.frontends")
@@ -49,14 +49,14 @@ def load(source: Any, **options: Any) -> Graph:
     The format is recognised by content. `options`, of those that the format takes:
 
     random_weights  the seed of random weights in place of those of the file, which may lack them
-    batch           "free": inputs of any batch, where the file has one
+    batch           "free": inputs of any batch, where the file has one (PNNX)
 
     Raises ModelFileError where it is missing, damaged or of no known format, ImportFailed where it
     holds what cannot be imported, and OptionError for an option that is not of its format.
     """
     options = {name: value for name, value in options.items() if value is not None}
     if isinstance(source, Graph):
-        _check_options(options, "a graph", frozenset())
+        _check_options(options, "a graph", ())
         return source
     name = os.fspath(source) if isinstance(source, str | os.PathLike) else "the model"
     try:
@@ -91,16 +91,14 @@ def _read(row: Frontend, source: Any, options: dict[str, Any]) -> Graph:
     return row.load(source, **options)
 
 
-def _check_options(options: dict[str, Any], title: str, known: frozenset[str]) -> None:
+def _check_options(options: dict[str, Any], title: str, known: tuple[str, ...]) -> None:
     """Raises OptionError."""
     for name, value in options.items():
         if name not in known:
             raise OptionError(f"{name}={value!r} means nothing where the model is {title}")
-    seed, batch = options.get("random_weights", 0), options.get("batch", "free")
+    seed = options.get("random_weights", 0)
     if type(seed) is not int or seed < 0:
         raise OptionError(f"random_weights is a seed, a whole number from 0 on, not {seed!r}")
-    if batch != "free":
-        raise OptionError(f'batch can be "free", not {batch!r}')
 
 
 def _head(path: Path) -> bytes:

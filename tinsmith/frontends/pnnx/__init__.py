@@ -28,6 +28,6 @@ FRONTENDS.register(
         (".pnnx.param", ".param"),
         files.sniff,
         load,
-        options=frozenset(("random_weights", "batch")),
+        options=("random_weights", "batch"),
     ),
 )

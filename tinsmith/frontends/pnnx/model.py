@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tinsmith.errors import OptionError
 from tinsmith.formats.pnnx import Operator, PnnxModel, Tensor
 from tinsmith.frontends import nodes
 from tinsmith.frontends.importing import Broken, Import
@@ -38,6 +39,8 @@ def import_model(
     """The graph of a model, as pnnx has traced it. `random_weights` is the seed of weights that
     stand for those of the file; with batch="free" the first axis of all inputs is free. Raises
     ImportFailed with everything that could not be imported."""
+    if batch not in (None, "free"):
+        raise OptionError(f'batch can be "free" for PNNX, not {batch!r}')
     name = model.file.removesuffix(".param").removesuffix(".pnnx")
     graph = Graph(name or "model", model.file)
     graph.meta["format"] = "pnnx"
