@@ -37,13 +37,14 @@ ALLOWED: dict[str, set[str]] = {
     "rewrite": {"graph", "ops"},
     "passes": {"graph", "ops", "rewrite"},
     "frontends": {"graph", "ops", "formats"},
+    "writers": {"graph", "ops", "formats", "frontends"},
     "kernels": {"graph", "ops", "codegen"},
 }
 ALLOWED["plan"] = ALLOWED["kernels"] | {"kernels"}
 ALLOWED["runtime"] = ALLOWED["plan"] | {"plan"}
 ALLOWED["backends"] = ALLOWED["runtime"] | {"runtime"}
 ALLOWED["compiler"] = ALLOWED["backends"] | {"backends", "passes", "rewrite", "frontends"}
-ALLOWED["compiler"] |= {"formats"}
+ALLOWED["compiler"] |= {"formats", "writers"}
 ALLOWED["onnx_backend"] = ALLOWED["compiler"] | {"compiler"}
 ALLOWED["cli"] = ALLOWED["compiler"] | {"compiler", ""}
 ALLOWED["__main__"] = {"cli"}

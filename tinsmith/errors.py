@@ -128,6 +128,10 @@ class ExternalDataError(ModelFileError):
     """External weights are missing, outside the model's folder, or of the wrong size."""
 
 
+class NotWritable(TinsmithError):
+    """A graph holds what a file format cannot say; lists all of it. Nothing was written."""
+
+
 class ModelWarning(UserWarning):
     """A model was imported, but something in it looks odd: a declared type that is not so."""
 

@@ -163,7 +163,7 @@ def square(node: PnnxNode, x: Any) -> Value:
 
 
 def conversion(dtype: str) -> Made:
-    return lambda node, x: node.cast(trunc(node, x) if dtype == "int64" else x, dtype)
+    return lambda node, x: node.cast(x, dtype)
 
 
 UNARY: dict[str, Made] = {

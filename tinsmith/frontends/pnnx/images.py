@@ -60,9 +60,9 @@ def resize(
     rank = node.rank(input) - 2
     if mode == "area":
         return adaptive(node, input, size, rank, "mean")
-    if mode not in _RESIZES:
-        raise Unsupported(f"its mode {mode!r} is not one of {', '.join(_RESIZES)}")
-    kind, transform, nearest = _RESIZES[mode]
+    if mode not in RESIZES:
+        raise Unsupported(f"its mode {mode!r} is not one of {', '.join(RESIZES)}")
+    kind, transform, nearest = RESIZES[mode]
     transform = "align_corners" if align_corners else transform
     scales = sizes = None
     if size not in (None, ()) if not isinstance(size, Value) else True:
@@ -79,7 +79,7 @@ def resize(
     )  # fmt: skip
 
 
-_RESIZES = {
+RESIZES = {
     "nearest": ("nearest", "asymmetric", "floor"),
     "nearest-exact": ("nearest", "half_pixel", "round_prefer_ceil"),
     "linear": ("linear", "half_pixel", "round_prefer_floor"),

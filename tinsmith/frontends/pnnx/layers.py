@@ -60,12 +60,8 @@ def conv(
         pads = list(each(0 if padding == "valid" else padding, rank)) * 2
     x = batched(node, input, rank)
     if padding_mode != "zeros" and any(pads):
-        x = node.emit(
-            "Pad",
-            x,
-            node.ints(0, 0, *pads[:rank], 0, 0, *pads[rank:]),
-            mode=pad_mode(padding_mode),
-        )
+        axes = node.ints(*range(2, rank + 2))
+        x = node.emit("Pad", x, node.ints(*pads), None, axes, mode=pad_mode(padding_mode))
         pads = [0] * len(pads)
     y = node.emit(
         "Conv",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.frontends.importing import Unsupported
+from tinsmith.frontends.pnnx.expression import size_of
 from tinsmith.frontends.pnnx.layers import linear
 from tinsmith.frontends.pnnx.node import PnnxNode, operator
 from tinsmith.graph import Value
@@ -48,7 +49,8 @@ def recurrent(
             kept.append(value)
         if bidirectional:
             y = node.emit("Transpose", y, perm=(0, 2, 1, 3))
-            x = node.emit("Reshape", y, node.ints(0, 0, -1))
+            dims = [d if isinstance(d, int) else 0 for d in x.shape[:2]] if x.shape else [0, 0]
+            x = node.emit("Reshape", y, node.ints(*dims, 2 * hidden_size))
         else:
             x = node.emit("Squeeze", y, node.ints(1))
     y = node.emit("Transpose", x, perm=(1, 0, 2)) if batch_first else x
@@ -124,8 +126,7 @@ def multihead_attention(
 
 def _and_row(node: PnnxNode, x: Value, row: Any) -> Value:
     """`x` with one row more for each of the batch."""
-    batch = node.emit("Shape", x, start=0, end=1)
-    size = node.emit("Concat", batch, node.ints(1, row.shape[-1]), axis=0)
+    size = [size_of(node, x, 0), 1, row.shape[-1]]
     return node.emit("Concat", x, node.emit("Expand", row, size), axis=1)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspect import Parameter, Signature
 from typing import Any
 
-from tinsmith.frontends.pnnx.expression import BINARY, UNARY
+from tinsmith.frontends.pnnx.expression import BINARY, UNARY, common
 from tinsmith.frontends.pnnx.node import IMPORTERS, SIGNATURES, PnnxNode, operator
 
 NEEDED = Parameter.empty
@@ -91,7 +91,9 @@ def _binary(name: str) -> Any:
     ) -> Any:
         other = other if alpha in (1, None) else BINARY["mul"](node, other, alpha)
         if rounding_mode == "trunc":
-            return UNARY["trunc"](node, BINARY["div"](node, input, other))
+            x, y = common(node, input, other)
+            y = node.emit("Div", x, y)
+            return y if x.dtype.kind in "iu" else UNARY["trunc"](node, y)
         return BINARY["floor_divide" if rounding_mode else name](node, input, other)
 
     return run

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.frontends.importing import Unsupported
-from tinsmith.frontends.pnnx.expression import common, evaluate, trunc
+from tinsmith.frontends.pnnx.expression import common, evaluate
 from tinsmith.frontends.pnnx.layers import each_size
 from tinsmith.frontends.pnnx.node import PnnxNode, operator
 from tinsmith.graph import Value
@@ -64,7 +64,8 @@ def sliced(
     cuts = [c for c in cuts if not all(isinstance(v, int) for v in c[1:]) or c[1:] != (0, END, 1)]
     if cuts:
         at, start, end, step = (list(v) for v in zip(*cuts, strict=True))
-        x = node.emit("Slice", x, start, end, node.ints(*at), step)
+        ones = all(isinstance(s, int) and s == 1 for s in step)
+        x = node.emit("Slice", x, start, end, node.ints(*at), None if ones else step)
     for axis, index in picks:
         x = select(node, x, dim=axis, index=index)
     return x
@@ -316,14 +317,7 @@ def arange(node: PnnxNode, *, start: Any = 0, end: Any, step: Any = 1, dtype: An
 @operator("Tensor.to", "Tensor.type_as")
 def to(node: PnnxNode, input: Any, other: Any = None, *, dtype: Any = None) -> Value:
     x = node.tensor(input)
-    name = other.dtype.name if other is not None else node.dtype(dtype, x.dtype.name)
-    return (
-        node.cast(
-            trunc(node, x) if np.dtype(name).kind in "iu" and x.dtype.kind == "f" else x, name
-        )
-        if name != "bfloat16"
-        else node.cast(x, name)
-    )
+    return node.cast(x, other.dtype.name if other is not None else node.dtype(dtype, x.dtype.name))
 
 
 @operator("aten::one_hot", "F.one_hot")

@@ -44,7 +44,7 @@ def reshaped(node: PnnxNode, x: Value, shape: Any) -> Value:
 
 @operator("Tensor.reshape_as", "Tensor.view_as")
 def reshape_as(node: PnnxNode, input: Value, other: Value) -> Value:
-    return node.emit("Reshape", input, node.emit("Shape", other))
+    return node.emit("Reshape", input, size_of(node, other))
 
 
 @operator("torch.flatten", "Tensor.flatten", "nn.Flatten")
@@ -64,8 +64,10 @@ def flatten(
 
 def _with_axis(node: PnnxNode, x: Value, first: int, end: int, sizes: Sequence[Any]) -> Value:
     """`x` with these sizes in place of the axes from `first` to before `end`."""
+    assert x.shape is not None
+    before = [d if isinstance(d, int) else 0 for d in x.shape[:first]]
     after = [size_of(node, x, i) for i in range(end, node.rank(x))]
-    return node.emit("Reshape", x, [*[0] * first, *sizes, *after])
+    return node.emit("Reshape", x, [*before, *sizes, *after])
 
 
 @operator("Tensor.unflatten", "torch.unflatten")
@@ -130,7 +132,7 @@ def size(node: PnnxNode, input: Value, *, dim: Any = None) -> Any:
 @operator("Tensor.expand", "Tensor.expand_as", "torch.broadcast_to")
 def expand(node: PnnxNode, input: Value, other: Any = None, *, sizes: Any = None) -> Value:
     if other is not None:
-        return node.emit("Expand", input, node.emit("Shape", other))
+        return node.emit("Expand", input, size_of(node, other))
     if isinstance(sizes, Value):
         return node.emit("Expand", input, sizes)
     kept = [1 if isinstance(s, int) and s == -1 else s for s in each_size(sizes)]  # -1: as it is

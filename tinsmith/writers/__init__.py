@@ -1,0 +1,1 @@
+"""Graph -> model files. One module or package a format, found by listing this folder."""

@@ -1,0 +1,78 @@
+"""The table of formats that graphs are written in, and the errors that all of them share.
+
+A format registers itself:
+
+    WRITERS.register("onnx", Writer("ONNX", (".onnx",), write))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tinsmith.errors import FileNameError, ModelFileError, NotWritable, counted
+from tinsmith.graph import Graph, Node
+from tinsmith.records import dataclass
+from tinsmith.registry import Registry
+
+
+@dataclass(frozen=True)
+class Writer:
+    """One format: `write(graph, path)` writes the files of a graph, each whole or not at all, and
+    leaves the graph as it is. Raises NotWritable before anything is written, OSError."""
+
+    title: str
+    suffixes: tuple[str, ...]
+    write: Callable[[Graph, Path], None]
+
+
+WRITERS: Registry[Writer] = Registry("format that models are written in", "tinsmith.writers")
+
+
+def writer_of(path: Path) -> Writer:
+    """The format that a file's name says: that of the longest suffix. Raises FileNameError."""
+    name = path.name.lower()
+    found = [(len(s), w) for w in WRITERS.rows() for s in w.suffixes if name.endswith(s)]
+    if not found:
+        known = ", ".join(f"{' or '.join(w.suffixes)} ({w.title})" for w in WRITERS.rows())
+        raise FileNameError(f"the name {path.name!r} says no format that is written: {known}")
+    return max(found, key=lambda row: row[0])[1]
+
+
+def write(graph: Graph, path: Path) -> None:
+    """Write a graph in the format that the path says.
+
+    Raises FileNameError, NotWritable, and ModelFileError where the file cannot be written.
+    """
+    writer = writer_of(path)
+    try:
+        writer.write(graph, path)
+    except OSError as error:
+        raise ModelFileError(
+            f"{str(path)!r} cannot be written: {error.strerror or error}"
+        ) from error
+
+
+class Problems:
+    """What a format cannot say of a graph, collected while the graph is gone through."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.found: dict[tuple[str, str], list[Node]] = {}
+
+    def add(self, node: Node, why: str) -> None:
+        self.found.setdefault((node.op.name, why), []).append(node)
+
+    def check(self, name: str) -> None:
+        """Raises NotWritable, which names all of them."""
+        if not self.found:
+            return
+        rows = [
+            f"  {op} x{len(nodes)}: {why} [{', '.join(repr(n.name) for n in nodes[:3])}]"
+            for (op, why), nodes in sorted(self.found.items())
+        ]
+        count = counted(sum(map(len, self.found.values())), "node")
+        raise NotWritable(
+            f"{name or 'the graph'} cannot be written as {self.title}, which cannot say {count}; "
+            "nothing was written:\n" + "\n".join(rows)
+        )
