@@ -51,7 +51,8 @@ def logsigmoid(node: PnnxNode, input: Value) -> Value:
 
 @operator("nn.GLU", "F.glu")
 def glu(node: PnnxNode, input: Value, *, dim: int = -1) -> Value:
-    a, b = node.emit("Split", input, axis=dim, num_outputs=2)
+    half = node.size(input, node.axis(input, dim)) // 2
+    a, b = node.emit("Split", input, node.ints(half, half), axis=dim, num_outputs=2)
     return node.emit("Mul", a, node.emit("Sigmoid", b))
 
 

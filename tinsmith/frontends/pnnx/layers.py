@@ -90,7 +90,7 @@ def conv_transpose(
     )
     y = node.emit(
         "ConvTranspose", batched(node, input, rank), weight, bias, stride=stride, pad=pads * 2,
-        dilation=dilation, group=groups, output_padding=grown,
+        dilation=dilation, group=groups, output_padding=grown if any(grown) else None,
     )  # fmt: skip
     return unbatched(node, y, input, rank)
 

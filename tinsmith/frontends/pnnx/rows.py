@@ -11,6 +11,9 @@ from tinsmith.frontends.pnnx.node import IMPORTERS, SIGNATURES, PnnxNode, operat
 NEEDED = Parameter.empty
 """As a default: the parameter must be there."""
 
+SIXTH = 0.1666666716337204
+"""1 / 6 as float32 has it, which is what files of other formats say."""
+
 Row = tuple[str, str, dict[str, tuple[str, Any]]]
 
 ROWS: list[Row] = [
@@ -30,7 +33,7 @@ ROWS: list[Row] = [
     ("Shrink", "nn.Hardshrink F.hardshrink", {"lambd": ("lambd", 0.5)}),
     ("Clip", "nn.Hardtanh F.hardtanh", {"min": ("min_val", -1.0), "max": ("max_val", 1.0)}),
     ("Clip", "nn.ReLU6 F.relu6", {"min": ("", 0.0), "max": ("", 6.0)}),
-    ("HardSigmoid", "nn.Hardsigmoid F.hardsigmoid", {"alpha": ("", 1 / 6)}),
+    ("HardSigmoid", "nn.Hardsigmoid F.hardsigmoid", {"alpha": ("", SIXTH)}),
     ("IsNaN", "torch.isnan", {}),
     ("IsInf", "torch.isinf", {}),
     ("Einsum", "torch.einsum", {"equation": ("equation", NEEDED)}),

@@ -15,6 +15,9 @@ from tinsmith.graph import Value
 END = 2**31 - 1
 """As an end of a slice: that of the axis. As an index of it: none."""
 
+LAST = 2**63 - 1
+"""The same in our slices."""
+
 
 # ---- selection
 
@@ -53,7 +56,7 @@ def sliced(
         raise Unsupported("its lists are not of one length")
     rows = list(zip(axes, *lists, strict=True))
     cuts = [
-        (a, s or 0, END if e is None else e, t or 1)
+        (a, s or 0, LAST if e in (None, END) else e, t or 1)
         for a, s, e, t, at in rows
         if isinstance(at, int) and at == END
     ]
@@ -61,7 +64,7 @@ def sliced(
         ((a, at) for a, *_, at in rows if not (isinstance(at, int) and at == END)),
         key=lambda p: -p[0],
     )
-    cuts = [c for c in cuts if not all(isinstance(v, int) for v in c[1:]) or c[1:] != (0, END, 1)]
+    cuts = [c for c in cuts if not all(isinstance(v, int) for v in c[1:]) or c[1:] != (0, LAST, 1)]
     if cuts:
         at, start, end, step = (list(v) for v in zip(*cuts, strict=True))
         ones = all(isinstance(s, int) and s == 1 for s in step)
@@ -150,7 +153,7 @@ def roll(node: PnnxNode, input: Value, *, shifts: Any, dims: Any = None) -> Valu
         size = x.shape[node.axis(x, dim)] if x.shape is not None else None
         shift = shift % size if isinstance(size, int) and size else shift
         if shift:
-            tail = node.slice(x, node.ints(-shift), node.ints(END), [dim])
+            tail = node.slice(x, node.ints(-shift), node.ints(LAST), [dim])
             x = node.emit(
                 "Concat", tail, node.slice(x, node.ints(0), node.ints(-shift), [dim]), axis=dim
             )

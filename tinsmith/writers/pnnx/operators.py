@@ -654,3 +654,51 @@ def grid_sample(w: Export, node: Node) -> None:
         padding_mode=node.padding_mode,
         align_corners=node.align_corners,
     )
+
+
+@writes("LpPool")
+def lp_pool(w: Export, node: Node) -> None:
+    plain(node, "kernel", "stride", "pad", "ceil_mode", "p")
+    only(not any(_pads(node)), "it is padded")
+    only(node.p in (2, 4, 6) and _spatial(node) < 3, f"its p is {node.p}")
+    sizes = {"kernel_size": tuple(node.kernel), "stride": _each(node, "stride")}
+    w.put(node, f"F.lp_pool{_spatial(node)}d", norm_type=node.p, ceil_mode=node.ceil_mode, **sizes)
+
+
+@writes("Col2Im")
+def fold(w: Export, node: Node) -> None:
+    sizes = {
+        k: whole(v, "sizes")
+        for k, v in zip(("output_size", "kernel_size"), node.inputs[1:], strict=True)
+    }
+    pads = tuple(node.pad or (0,) * 4)
+    only(len(sizes["output_size"]) == 2 and pads[:2] == pads[2:], "its images are not of two axes")
+    w.put(
+        node,
+        "F.fold",
+        padding=pads[:2],
+        stride=tuple(node.stride or (1, 1)),
+        dilation=tuple(node.dilation or (1, 1)),
+        **sizes,
+    )
+
+
+@writes("AffineGrid")
+def affine_grid(w: Export, node: Node) -> None:
+    w.put(
+        node,
+        "F.affine_grid",
+        "theta",
+        size=whole(node.inputs[1], "sizes"),
+        align_corners=node.align_corners,
+    )
+
+
+@writes("OneHot")
+def one_hot(w: Export, node: Node) -> None:
+    plain(node)
+    depth, values = node.inputs[1:]
+    only(
+        whole(values, "values") == (0, 1) and values.dtype == np.int64, "its values are not 0 and 1"
+    )  # type: ignore[union-attr]
+    w.put(node, "F.one_hot", num_classes=whole(depth, "numbers of classes")[0])
