@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "rewrite": {"graph", "ops"},
     "passes": {"graph", "ops", "rewrite"},
     "frontends": {"graph", "ops", "formats"},
-    "writers": {"graph", "ops", "formats"},
+    "writers": {"graph", "ops", "formats", "frontends"},
     "kernels": {"graph", "ops", "codegen"},
 }
 ALLOWED["plan"] = ALLOWED["kernels"] | {"kernels"}

@@ -421,7 +421,6 @@ def test_the_suffix_is_named_where_the_content_disagrees(tmp_path: Path) -> None
     ("net.tmfile", b"\2\0\0\0\0\0\0@" + b"\1" * 50, "a Tengine model"),
     ("net.tnnproto", b'"1 58 1 4206624770 ,"\n"input 1 3 224 224 ,"\n', "a TNN model"),
     ("net.txt", b'"1 58 1 4206624770 ,"\n"input 1 3 224 224 ,"\n', "a TNN model"),
-    ("net.param", b"7767517\n142 141\npnnx.Input in 0 1 0 #0=(1,3)f32\n", "a pnnx model"),
     ("net.param", b"7767517\n15 15\nInput data 0 1 data 0=227\n", "an ncnn model"),
     ("net.tflite", b"\x1c\0\0\0TFL3" + b"\1" * 50, "a TensorFlow Lite model"),
     ("net.prototxt", b'name: "net"\nlayer {\n', "a Caffe model"),

@@ -51,17 +51,24 @@ class Proto(Protocol):
 ModelLike = Graph | str | os.PathLike[str] | bytes | bytearray | memoryview | Proto
 """What a model is read from."""
 
+READING = ("random_weights", "batch")
+"""The options of `compile` that are those of `load`."""
 
-def load(model: ModelLike) -> Graph:
+
+def load(model: ModelLike, *, random_weights: int | None = None, batch: str | None = None) -> Graph:
     """Read a model of any supported format (recognised by its content) as a Graph: a path, the
     bytes of a file, or an `onnx.ModelProto`.
 
-    Raises ModelFileError, ExternalDataError or ImportFailed.
+    random_weights  the seed of random weights, for files that come without theirs (PNNX)
+    batch           "free": inputs of any batch, for files that have one (PNNX)
+
+    Raises ModelFileError, ExternalDataError, ImportFailed, or OptionError for an option that is not
+    of the model's format.
     """
     with working():
         from tinsmith.frontends import load as load_model
 
-        return load_model(model)
+        return load_model(model, random_weights=random_weights, batch=batch)
 
 
 @refuse_others
@@ -81,6 +88,8 @@ def compile(
     cache: bool = True,
     trust: bool = False,
     fixed: Mapping[str, Any] | None = None,
+    random_weights: int | None = None,
+    batch: str | None = None,
     progress: Callable[[int, int, str], object] | bool | None = None,
 ) -> Net:
     """Compile a model for this machine: a path, a graph, an `onnx.ModelProto`, or the bytes of a
@@ -105,6 +114,7 @@ def compile(
     trust      run the machine code that a .tin file carries; without it, code is made anew
     fixed      values of inputs, {"sr": 16000}: constants that the net no longer takes, so that
                branches and shapes that depend on them are known when it is compiled
+    random_weights, batch  of `load`
     progress   a function (done, total, what), called by the compiling thread as "reading",
                "passes", "steps" (nodes that get a kernel) and "kernels" (machine code) go on, also
                where a call compiles for new shapes; what it raises ends the compilation. None: a
@@ -134,14 +144,17 @@ def compile(
     check_progress(progress)
     threads = None if threads is None else whole_threads(threads)
     values = fixed_values(fixed)
-    if not isinstance(model, Graph | str | os.PathLike):
-        model = load(model)
+    reading = {"random_weights": random_weights, "batch": batch}
+    if not isinstance(model, str | os.PathLike):
+        model, reading = load(model, **reading), {}
     with working(), budget.told("compiling this model"):
         budget.check_setting()
         forced = (os.environ.get("TINSMITH_KERNELS") or None) if kernels is None else kernels
         if is_whole(backends):
             [(name, whole)] = backends.items()
-            graph, _ = with_fixed(model if isinstance(model, Graph) else load(model), values)
+            graph, _ = with_fixed(
+                model if isinstance(model, Graph) else load(model, **reading), values
+            )
             check_unused(graph, forced, passes)
             return _whole(graph, name, whole, Job(None, threads or 1))
         asked = {
@@ -149,7 +162,7 @@ def compile(
             "passes": passes, "precision": precision, "memory": memory, "shapes": shapes,
         }  # fmt: skip
         given = {name: value for name, value in asked.items() if value is not None}
-        return Model(model, target, given, tune, cache, trust, progress, values).net()
+        return Model(model, target, given, tune, cache, trust, progress, values, reading).net()
 
 
 def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False) -> None:

@@ -51,7 +51,7 @@ def with_fixed(graph: Graph, fixed: Mapping[str, Array]) -> tuple[Graph, dict[st
     return copy, arrays
 
 
-def fixed_key(fixed: Mapping[str, Array]) -> str:
-    """The fixed values as text: a part of the key under which a program is stored."""
+def given_key(fixed: Mapping[str, Array], reading: Mapping[str, Any]) -> str:
+    """Tells these values, and how the model is read, from others in the key of stored programs."""
     rows = sorted((name, a.dtype.str, a.shape, a.tolist()) for name, a in fixed.items())
-    return repr(rows) if rows else ""
+    return (repr(rows) if rows else "") + (repr(sorted(reading.items())) if reading else "")

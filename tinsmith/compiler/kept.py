@@ -61,9 +61,9 @@ class Kept:
 
 
 def kept_of(source: Source, target: Target, options: Options, fixed: str) -> Kept | None:
-    """`fixed` tells the values of fixed inputs. None where nothing can be kept: there is no cache
-    or no such file, or another package has registered operators, passes or kernels, whose meaning
-    is no part of a key."""
+    """`fixed` tells fixed inputs, and how the model is read. None where nothing can be kept: there
+    is no cache or no such file, or another package has registered operators, passes, kernels or
+    importers, whose meaning is no part of a key."""
     if any(table.outside for table in Registry.tables):
         return None
     code_cache = open_cache()

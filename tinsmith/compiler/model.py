@@ -18,7 +18,7 @@ from tinsmith.backends.cpu import HOST
 from tinsmith.codegen.target import Target, level
 from tinsmith.compiler.carried import Carried, bundle, carried, carrier
 from tinsmith.compiler.collector import still
-from tinsmith.compiler.fixed import fixed_key, with_fixed
+from tinsmith.compiler.fixed import given_key, with_fixed
 from tinsmith.compiler.kept import Kept, kept_of
 from tinsmith.compiler.options import Options
 from tinsmith.compiler.sections import NOTES, Interface, Told
@@ -64,9 +64,11 @@ class Model:
         trust: bool,
         progress: Listener | bool | None,
         fixed: Mapping[str, Any],
+        reading: Mapping[str, Any] = {},
     ) -> None:
         self._model, self._tune, self._cache = model, tune, cache
         self._progress, self._fixed = progress, fixed
+        self._reading = {name: value for name, value in reading.items() if value is not None}
         self._source = Source("" if isinstance(model, Graph) else model)
         self.notes: list[str] = []
         self._carried = self._found(target, {**given, "tune": True} if tune else given, trust)
@@ -110,7 +112,9 @@ class Model:
     def _keep(self) -> Kept | None:
         if not self._cache or isinstance(self._model, Graph):
             return None
-        return kept_of(self._source, self._machine, self._options, fixed_key(self._fixed))
+        return kept_of(
+            self._source, self._machine, self._options, given_key(self._fixed, self._reading)
+        )
 
     @property
     def compilation(self) -> Compilation:
@@ -128,7 +132,7 @@ class Model:
         from tinsmith.frontends import load
 
         tell(0, 1, "reading")
-        graph = load(self._source.path)
+        graph = load(self._source.path, **self._reading)
         self._source.check()
         return graph
 

@@ -15,7 +15,7 @@ from tinsmith.backends import DEFAULT, backends_of
 from tinsmith.compiler.bisect import MODEL, Bisection, Culprit
 from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.compare import Array, Difference, compare, compare_all
-from tinsmith.compiler.compile import ModelLike, load
+from tinsmith.compiler.compile import READING, ModelLike, load
 from tinsmith.compiler.compile import compile as compile_model
 from tinsmith.compiler.fixed import fixed_values, with_fixed
 from tinsmith.compiler.model import machine_of
@@ -93,7 +93,8 @@ def verify(
     """
     _check_numbers(tolerance, seed)
     check_keywords("verify", options, (*keywords_of(verify), *keywords_of(compile_model)))
-    graph, fixed = with_fixed(load(model), fixed_values(options.get("fixed")))
+    graph = load(model, **{name: options.get(name) for name in READING})
+    graph, fixed = with_fixed(graph, fixed_values(options.get("fixed")))
     expected, against_name = expected_of(against)
     arrays, drawn = arrays_for(graph, inputs, expected, seed)
     net = compile_model(model, **options)

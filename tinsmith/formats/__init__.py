@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
-__all__ = ["FOREIGN", "HEAD", "describe"]
+__all__ = ["FOREIGN", "HEAD", "PNNX", "describe"]
 
 HEAD = 4096
 """How many bytes of a file are enough to recognise any format."""
@@ -32,8 +32,11 @@ _PACKED = (
 )
 """What models of several formats are packed in: the file's name says which."""
 
+PNNX = "a pnnx model"
+"""What `describe` calls a PNNX model, which begins as one of ncnn's does: its types have dots."""
+
 _MODELS = (
-    (rb"7767517\s+\d+ +\d+\s+(pnnx|nn|F|aten|prim|torch|Tensor)\.", "a pnnx model"),
+    (rb"7767517\s+\d+\s+\d+\s+\w+(\.|::)", PNNX),
     (rb"7767517\s|\x85\xdd\x76\x00", "an ncnn model"),
     (rb'"\d+ \d+ \d+ 42066247\d\d ,"', "a TNN model"),
     (rb"(?s:....)TFL3", "a TensorFlow Lite model"),
@@ -46,7 +49,7 @@ _NAMED = {
     ".pth": "a PyTorch model", ".tflite": "a TensorFlow Lite model",
     ".tmfile": "a Tengine model", ".tnnproto": "a TNN model",
 }  # fmt: skip
-FOREIGN = frozenset([name for _, name in _MODELS] + list(_NAMED.values()))
+FOREIGN = frozenset([name for _, name in _MODELS] + list(_NAMED.values())) - {PNNX}
 """What `describe` calls models of formats that are not read."""
 
 

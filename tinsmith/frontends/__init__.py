@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tinsmith import budget
-from tinsmith.errors import MissingFile, ModelFileError, ModelKindError
+from tinsmith.errors import MissingFile, ModelFileError, ModelKindError, OptionError
 from tinsmith.formats import FOREIGN, HEAD, describe
 from tinsmith.formats.mapped import open_file
 from tinsmith.graph import Graph
@@ -28,36 +28,45 @@ class Frontend:
     """One format that models are read from.
 
     `sniff(head, path)`: whether a file with these first bytes is of this format (path is "" for
-    bytes). `load(source)`: the Graph of a path, bytes, or an object for which `accepts` is true.
+    bytes). `load(source)`: the Graph of a path, bytes, or an object for which `accepts` is true;
+    `options` are what else it takes, by keyword: see `load` below.
     """
 
     title: str
     suffixes: tuple[str, ...]
     sniff: Callable[[bytes, str], bool]
-    load: Callable[[Any], Graph]
+    load: Callable[..., Graph]
     accepts: Callable[[Any], bool] = lambda source: False
+    options: tuple[str, ...] = ()
 
 
 FRONTENDS: Registry[Frontend] = Registry("model format", "tinsmith.frontends")
 
 
-def load(source: Any) -> Graph:
+def load(source: Any, **options: Any) -> Graph:
     """The graph of a model: a path, the bytes of a file, or an `onnx.ModelProto`.
 
-    The format is recognised by content. Raises ModelFileError where it is missing, damaged or
-    of no known format, and ImportFailed where it holds what cannot be imported.
+    The format is recognised by content. `options`, of those that the format takes:
+
+    random_weights  the seed of random weights in place of those of the file, which may lack them
+    batch           "free": inputs of any batch, where the file has one (PNNX)
+
+    Raises ModelFileError where it is missing, damaged or of no known format, ImportFailed where it
+    holds what cannot be imported, and OptionError for an option that is not of its format.
     """
+    options = {name: value for name, value in options.items() if value is not None}
     if isinstance(source, Graph):
+        _check_options(options, "a graph", ())
         return source
     name = os.fspath(source) if isinstance(source, str | os.PathLike) else "the model"
     try:
         with budget.told(f"loading {name!r}"):
-            return _loaded(source)
+            return _loaded(source, options)
     except RecursionError as error:
         raise ModelFileError(f"{name!r} is nested too deeply") from error
 
 
-def _loaded(source: Any) -> Graph:
+def _loaded(source: Any, options: dict[str, Any]) -> Graph:
     if isinstance(source, bytes | bytearray | memoryview):
         head, path = bytes(memoryview(source).cast("B")[:HEAD]), ""
     elif isinstance(source, str | os.PathLike):
@@ -66,15 +75,30 @@ def _loaded(source: Any) -> Graph:
     else:
         for row in FRONTENDS.rows():
             if row.accepts(source):
-                return row.load(source)
+                return _read(row, source, options)
         raise ModelKindError(
             f"cannot load a model from {type(source).__name__}: "
             "give a path, the bytes of a file, or an onnx.ModelProto"
         )
     for row in FRONTENDS.rows():
         if row.sniff(head, path):
-            return row.load(source)
+            return _read(row, source, options)
     raise ModelFileError(_unknown(head, path))
+
+
+def _read(row: Frontend, source: Any, options: dict[str, Any]) -> Graph:
+    _check_options(options, row.title, row.options)
+    return row.load(source, **options)
+
+
+def _check_options(options: dict[str, Any], title: str, known: tuple[str, ...]) -> None:
+    """Raises OptionError."""
+    for name, value in options.items():
+        if name not in known:
+            raise OptionError(f"{name}={value!r} means nothing where the model is {title}")
+    seed = options.get("random_weights", 0)
+    if type(seed) is not int or seed < 0:
+        raise OptionError(f"random_weights is a seed, a whole number from 0 on, not {seed!r}")
 
 
 def _head(path: Path) -> bytes:

@@ -1,0 +1,326 @@
+"""Importers of convolutions, products, pools and normalisations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.frontends.importing import Unsupported
+from tinsmith.frontends.pnnx.node import PnnxNode, operator
+from tinsmith.graph import Value
+
+PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+SPATIAL = ("1d", "2d", "3d")
+
+
+def kinds(*names: str) -> list[str]:
+    """The names with 1d, 2d and 3d at their ends."""
+    return [name + end for name in names for end in SPATIAL]
+
+
+def each(value: Any, rank: int) -> tuple[int, ...]:
+    """A number, or one for each axis."""
+    values = tuple(value) if isinstance(value, list | tuple) else (value,)
+    if len(values) not in (1, rank) or not all(isinstance(v, int) for v in values):
+        raise Unsupported(f"{value} are not whole numbers for {rank} axes")
+    return values * rank if len(values) == 1 else values
+
+
+def pad_mode(mode: str) -> str:
+    if mode not in PAD_MODES:
+        raise Unsupported(f"its mode {mode!r} is not one of {', '.join(PAD_MODES)}")
+    return PAD_MODES[mode]
+
+
+def batched(node: PnnxNode, x: Value, rank: int) -> Value:
+    """`x` with a batch, which PyTorch lets out."""
+    return node.emit("Unsqueeze", x, node.ints(0)) if x.rank == rank + 1 else x
+
+
+def unbatched(node: PnnxNode, y: Value, x: Value, rank: int) -> Value:
+    return node.emit("Squeeze", y, node.ints(0)) if x.rank == rank + 1 else y
+
+
+# ---- convolutions and products
+
+
+@operator(*kinds("nn.Conv", "F.conv"))
+def conv(
+    node: PnnxNode, input: Value, weight: Any, bias: Any = None, *, stride: Any = 1,
+    padding: Any = 0, dilation: Any = 1, groups: int = 1, padding_mode: str = "zeros",
+) -> Value:  # fmt: skip
+    weight = node.tensor(weight)
+    rank = int(node.type[-2])
+    dilation = each(dilation, rank)
+    if padding == "same":
+        spans = [d * (node.size(weight, i + 2) - 1) for i, d in enumerate(dilation)]
+        pads = [s // 2 for s in spans] + [s - s // 2 for s in spans]
+    else:
+        pads = list(each(0 if padding == "valid" else padding, rank)) * 2
+    x = batched(node, input, rank)
+    if padding_mode != "zeros" and any(pads):
+        axes = node.ints(*range(2, rank + 2))
+        x = node.emit("Pad", x, node.ints(*pads), None, axes, mode=pad_mode(padding_mode))
+        pads = [0] * len(pads)
+    y = node.emit(
+        "Conv",
+        x,
+        weight,
+        bias,
+        stride=each(stride, rank),
+        pad=tuple(pads),
+        dilation=dilation,
+        group=groups,
+    )
+    return unbatched(node, y, input, rank)
+
+
+@operator(*kinds("nn.ConvTranspose", "F.conv_transpose"))
+def conv_transpose(
+    node: PnnxNode, input: Value, weight: Any, bias: Any = None, *, stride: Any = 1,
+    padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
+    padding_mode: str = "zeros",
+) -> Value:  # fmt: skip
+    if padding_mode != "zeros":
+        raise Unsupported(f"its padding_mode is {padding_mode!r}, where only 'zeros' has a meaning")
+    rank = int(node.type[-2])
+    stride, pads, grown, dilation = (
+        each(v, rank) for v in (stride, padding, output_padding, dilation)
+    )
+    y = node.emit(
+        "ConvTranspose", batched(node, input, rank), weight, bias, stride=stride, pad=pads * 2,
+        dilation=dilation, group=groups, output_padding=grown if any(grown) else None,
+    )  # fmt: skip
+    return unbatched(node, y, input, rank)
+
+
+@operator("nn.Linear", "F.linear")
+def linear(node: PnnxNode, input: Value, weight: Any, bias: Any = None) -> Value:
+    y = node.emit("MatMul", input, transposed(node, weight))
+    return y if bias is None else node.emit("Add", y, bias)
+
+
+def transposed(node: PnnxNode, matrix: Any) -> Value:
+    if isinstance(matrix, Value):
+        return node.emit("Transpose", matrix, perm=(1, 0)) if matrix.rank == 2 else matrix
+    return node.const(matrix.T)
+
+
+@operator("torchvision.ops.DeformConv2d")
+def deform_conv(
+    node: PnnxNode, input: Value, offset: Value, weight: Any, bias: Any = None, *,
+    mask: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1,
+) -> Value:  # fmt: skip
+    kernel = [node.size(node.tensor(weight), i) for i in (2, 3)]
+    # PNNX lists the offset and the mask after the input, and the weights are attributes.
+    of_each = node.size(offset, 1) // max(2 * kernel[0] * kernel[1], 1)
+    stride, pads, dilation = (each(v, 2) for v in (stride, padding, dilation))
+    return node.emit(
+        "DeformConv", input, weight, offset, bias, mask, stride=stride, pad=pads * 2,
+        dilation=dilation, group=groups, offset_group=of_each,
+    )  # fmt: skip
+
+
+# ---- pools
+
+
+def _windows(kernel: Any, stride: Any, padding: Any, rank: int, ceil_mode: bool) -> dict[str, Any]:
+    kernel = each(kernel, rank)
+    stride = kernel if stride in (None, ()) else each(stride, rank)
+    return {
+        "kernel": kernel,
+        "stride": stride,
+        "pad": each(padding, rank) * 2,
+        "ceil_mode": ceil_mode,
+    }
+
+
+@operator(*kinds("nn.MaxPool", "F.max_pool"))
+def max_pool(
+    node: PnnxNode, input: Value, *, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    dilation: Any = 1, ceil_mode: bool = False, return_indices: bool = False,
+) -> Any:  # fmt: skip
+    rank = int(node.type[-2])
+    x, indices = batched(node, input, rank), return_indices and node.used(1)
+    y = node.emit(
+        "MaxPool", x, with_indices=indices, dilation=each(dilation, rank),
+        **_windows(kernel_size, stride, padding, rank, ceil_mode),
+    )  # fmt: skip
+    if not indices:
+        return unbatched(node, y, input, rank), None
+    plane = int(np.prod([node.size(x, i) for i in range(2, rank + 2)]))  # in the plane, not in x
+    at = node.emit("Mod", y[1], node.const(np.array(plane, np.int64)))
+    return unbatched(node, y[0], input, rank), unbatched(node, at, input, rank)
+
+
+@operator(*kinds("nn.AvgPool", "F.avg_pool"))
+def average_pool(
+    node: PnnxNode, input: Value, *, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Value:  # fmt: skip
+    rank = int(node.type[-2])
+    windows = _windows(kernel_size, stride, padding, rank, ceil_mode)
+    if divisor_override is not None:
+        if ceil_mode:
+            raise Unsupported("it has a divisor_override and ceil_mode")
+        count_include_pad = True
+    y = node.emit(
+        "AveragePool", batched(node, input, rank), count_include_pad=count_include_pad, **windows
+    )
+    if divisor_override is not None:
+        y = node.emit("Mul", y, node.number(np.prod(windows["kernel"]) / divisor_override, y))
+    return unbatched(node, y, input, rank)
+
+
+@operator("nn.LPPool1d", "nn.LPPool2d", "F.lp_pool1d", "F.lp_pool2d")
+def lp_pool(
+    node: PnnxNode, input: Value, *, norm_type: float, kernel_size: Any, stride: Any = None,
+    ceil_mode: bool = False,
+) -> Value:  # fmt: skip
+    rank = int(node.type[-2])
+    if norm_type not in (2, 4, 6):
+        raise Unsupported(f"its norm_type is {norm_type}; those of 2, 4 and 6 are known")
+    windows = _windows(kernel_size, stride, 0, rank, ceil_mode)
+    y = node.emit("LpPool", batched(node, input, rank), p=int(norm_type), **windows)
+    return unbatched(node, y, input, rank)
+
+
+@operator(*kinds("nn.AdaptiveAvgPool", "F.adaptive_avg_pool"))
+def adaptive_average_pool(node: PnnxNode, input: Value, *, output_size: Any) -> Value:
+    return adaptive(node, input, output_size, int(node.type[-2]), "mean")
+
+
+@operator(*kinds("nn.AdaptiveMaxPool", "F.adaptive_max_pool"))
+def adaptive_max_pool(
+    node: PnnxNode, input: Value, *, output_size: Any, return_indices: bool = False
+) -> Any:
+    if return_indices and node.used(1):
+        raise Unsupported("its indices are read")
+    return adaptive(node, input, output_size, int(node.type[-2]), "max"), None
+
+
+def adaptive(node: PnnxNode, input: Value, size: Any, rank: int, kind: str) -> Value:
+    """Pools to a size: global ones, equal windows, or else bins one axis after the other. A size
+    of 0 or None is that of the input."""
+    x = batched(node, input, rank)
+    given = tuple(size) if isinstance(size, list | tuple) else (size,) * rank
+    if given in ((1,) * rank, (1,)):
+        return unbatched(node, node.emit("GlobalPool", x, kind=kind), input, rank)
+    if len(given) != rank or not all(s is None or isinstance(s, int) for s in given):
+        raise Unsupported(f"{size} is no size of {rank} axes")
+    wanted = {i: s for i, s in enumerate(given, 2) if s}
+    sizes = {i: node.size(x, i) for i in wanted}
+    if all(sizes[i] % s == 0 for i, s in wanted.items()):
+        steps = tuple(sizes[i] // wanted[i] if i in wanted else 1 for i in range(2, rank + 2))
+        if max(steps) > 1:
+            op = "AveragePool" if kind == "mean" else "MaxPool"
+            x = node.emit(op, x, kernel=steps, stride=steps)
+        return unbatched(node, x, input, rank)
+    for axis, count in wanted.items():
+        node.scope.shared.count_nodes(2 * count)
+        bins = [
+            (i * sizes[axis] // count, -(-(i + 1) * sizes[axis] // count)) for i in range(count)
+        ]
+        cut = [node.slice(x, node.ints(a), node.ints(b), [axis]) for a, b in bins]
+        x = node.emit(
+            "Concat", *(node.emit("Reduce", c, node.ints(axis), kind=kind) for c in cut), axis=axis
+        )
+    return unbatched(node, x, input, rank)
+
+
+# ---- normalisation
+
+
+@operator(*kinds("nn.BatchNorm"), "F.batch_norm", "F.batchnorm")
+def batch_norm(
+    node: PnnxNode, input: Value, running_mean: Any, running_var: Any, weight: Any = None,
+    bias: Any = None, *, eps: float = 1e-5,
+) -> Value:  # fmt: skip
+    mean = node.tensor(running_mean)
+    scale, shift = _scale_shift(node, input, weight, bias, node.size(mean, 0))
+    return node.emit("BatchNorm", input, scale, shift, mean, running_var, eps=eps)
+
+
+def _scale_shift(node: PnnxNode, x: Value, weight: Any, bias: Any, count: Any) -> tuple[Any, Any]:
+    """Weight and bias, 1 and 0 where they are not given."""
+    scale = np.ones(count, x.dtype) if weight is None else weight
+    return scale, np.zeros(count, x.dtype) if bias is None else bias
+
+
+@operator(*kinds("nn.InstanceNorm"), "F.instance_norm")
+def instance_norm(
+    node: PnnxNode, input: Value, running_mean: Any = None, running_var: Any = None,
+    weight: Any = None, bias: Any = None, *, eps: float = 1e-5,
+) -> Value:  # fmt: skip
+    if running_mean is not None:
+        return batch_norm(node, input, running_mean, running_var, weight, bias, eps=eps)
+    scale, shift = _scale_shift(node, input, weight, bias, node.size(input, 1))
+    return node.emit("InstanceNorm", input, scale, shift, eps=eps)
+
+
+@operator("nn.GroupNorm", "F.group_norm")
+def group_norm(
+    node: PnnxNode, input: Value, weight: Any = None, bias: Any = None, *, num_groups: int,
+    eps: float = 1e-5,
+) -> Value:  # fmt: skip
+    scale, shift = _scale_shift(node, input, weight, bias, node.size(input, 1))
+    return node.emit("GroupNorm", input, scale, shift, groups=num_groups, eps=eps)
+
+
+@operator("nn.LayerNorm", "F.layer_norm")
+def layer_norm(
+    node: PnnxNode, input: Value, weight: Any = None, bias: Any = None, *, normalized_shape: Any,
+    eps: float = 1e-5,
+) -> Value:  # fmt: skip
+    axis = -len(each_size(normalized_shape))
+    scale = weight
+    if weight is None and bias is not None:
+        scale = np.ones(each_size(normalized_shape), input.dtype)
+    return node.emit("LayerNorm", input, scale, bias, axis=axis, eps=eps)
+
+
+@operator("nn.RMSNorm", "F.rms_norm")
+def rms_norm(
+    node: PnnxNode, input: Value, weight: Any = None, *, normalized_shape: Any, eps: Any = None
+) -> Value:
+    shape = each_size(normalized_shape)
+    scale = np.ones(shape, input.dtype) if weight is None else weight
+    eps = float(np.finfo(input.dtype).eps) if eps is None else eps
+    return node.emit("RMSNorm", input, scale, axis=-len(shape), eps=eps)
+
+
+def each_size(shape: Any) -> tuple[int, ...]:
+    return tuple(shape) if isinstance(shape, list | tuple) else (shape,)
+
+
+@operator("nn.LocalResponseNorm", "F.local_response_norm")
+def local_response_norm(
+    node: PnnxNode,
+    input: Value,
+    *,
+    size: int,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 1.0,
+) -> Value:
+    """Of an even size, PyTorch's window has one channel more before, ours after: of channels in
+    reverse they are the same."""
+
+    def turned(x: Value) -> Value:
+        return (
+            x if size % 2 else node.slice(x, node.ints(-1), node.ints(-(2**63)), [1], node.ints(-1))
+        )
+
+    y = node.emit("LRN", turned(input), size=size, alpha=alpha, beta=beta, bias=float(k))
+    return turned(y)
+
+
+@operator("F.normalize")
+def normalize(
+    node: PnnxNode, input: Value, *, p: float = 2.0, dim: Any = 1, eps: float = 1e-12
+) -> Value:
+    from tinsmith.frontends.pnnx.reductions import norm
+
+    length = norm(node, input, p=p, dim=dim, keepdim=True)
+    return node.emit("Div", input, node.emit("Clip", length, min=eps))

@@ -1,0 +1,105 @@
+"""A whole PNNX model -> Graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinsmith.errors import OptionError
+from tinsmith.formats.pnnx import Operator, PnnxModel, Tensor
+from tinsmith.frontends import nodes
+from tinsmith.frontends.importing import Broken, Import
+from tinsmith.frontends.pnnx.node import IMPORTERS, PnnxNode
+from tinsmith.graph import Graph, Type, Value, dtype_of
+
+TUPLES = ("prim::TupleConstruct", "prim::ListConstruct")
+BATCH = "N"
+"""The symbol of a batch that is free."""
+
+
+class Scope(nodes.Scope):
+    """The operands of a model. Besides Values there are numbers and lists, from expressions."""
+
+    def __init__(
+        self, shared: Import, graph: Graph, model: PnnxModel, seed: int | None, free: bool
+    ):
+        super().__init__(shared, graph)
+        self.model, self.seed, self.free = model, seed, free
+
+    def output(self, name: str) -> Value | Broken:
+        value = self.look_up(name)
+        if not isinstance(value, Value | Broken | None):
+            node = PnnxNode(self, Operator("pnnx.Output", name, [], [name]))
+            self.env[name] = self.shared.attempt(node, lambda node: node.tensor(value))
+        return super().output(name)
+
+
+def import_model(
+    model: PnnxModel, *, random_weights: int | None = None, batch: str | None = None
+) -> Graph:
+    """The graph of a model, as pnnx has traced it. `random_weights` is the seed of weights that
+    stand for those of the file; with batch="free" the first axis of all inputs is free. Raises
+    ImportFailed with everything that could not be imported."""
+    if batch not in (None, "free"):
+        raise OptionError(f'batch can be "free" for PNNX, not {batch!r}')
+    name = model.file.removesuffix(".param").removesuffix(".pnnx")
+    graph = Graph(name or "model", model.file)
+    graph.meta["format"] = "pnnx"
+    scope = Scope(
+        Import(IMPORTERS, model.file, model.files), graph, model, random_weights, batch == "free"
+    )
+    inputs = [op for op in model.operators if op.type == "pnnx.Input"]
+    others = [op for op in model.operators if op.type not in ("pnnx.Input", "pnnx.Output")]
+    for op in inputs:
+        for operand in op.outputs:
+            scope.add_input(operand, _input_type(scope, op, operand))
+    results = _results(model.operators, {o: op for op in others for o in op.outputs})
+    if not scope.free:
+        for op in others:
+            for o in op.outputs:
+                if (said := op.tensors.get(o)) and said.shape and _plain(said.dtype):
+                    scope.declared[o] = _type(scope, o, said)
+    wanted = [op for op in others if op.type not in TUPLES or set(op.outputs) & _read(others)]
+    scope.run(wanted, lambda op: PnnxNode(scope, op), results)
+    scope.set_outputs(results)
+    return scope.shared.finish(graph)
+
+
+def _read(operators: list[Operator]) -> set[str]:
+    return {name for op in operators for name in op.inputs}
+
+
+def _plain(dtype: str) -> bool:
+    return bool(dtype) and not dtype.startswith("complex")
+
+
+def _results(operators: list[Operator], producer: dict[str, Operator]) -> list[str]:
+    """The operands that leave the model, those of a tuple in its place."""
+    found: list[str] = []
+    waiting = [o for op in reversed(operators) if op.type == "pnnx.Output" for o in op.inputs[::-1]]
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        op = producer.get(name)
+        if op is None or op.type not in TUPLES or name in seen:
+            found.append(name)
+        else:
+            seen.add(name)
+            waiting += op.inputs[::-1]
+    return found
+
+
+def _input_type(scope: Scope, op: Operator, operand: str) -> Type:
+    said = op.tensors.get(operand)
+    if said is None or not _plain(said.dtype):
+        scope.shared.fail(op.type, op.name, f"nothing says what type {operand!r} has")
+        return Type("float32", None)  # type: ignore[arg-type]
+    type = _type(scope, operand, said)
+    if scope.free and type.shape:
+        return Type(type.dtype, (BATCH, *type.shape[1:]))
+    return type
+
+
+def _type(scope: Scope, operand: str, said: Tensor) -> Type:
+    """A type of the file; each unknown dim has a symbol of its own."""
+    dims: list[Any] = [f"d{operand}_{i}" if d is None else d for i, d in enumerate(said.shape)]
+    return Type(dtype_of(said.dtype), tuple(dims))

@@ -1,0 +1,224 @@
+"""One PNNX operator while it is imported, and the table of importer functions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from tinsmith.formats.pnnx import Operator
+from tinsmith.frontends.importing import Importers, Unsupported
+from tinsmith.frontends.nodes import SourceNode
+from tinsmith.frontends.weights import random_weights
+from tinsmith.graph import Value, dtype_of
+
+if TYPE_CHECKING:
+    from tinsmith.frontends.pnnx.model import Scope
+
+IMPORTERS = Importers(
+    "PNNX operator",
+    "tinsmith.frontends.pnnx",
+    "What helps: register importers: tinsmith.frontends.pnnx.node.operator('models.X')",
+)
+
+SIGNATURES: dict[str, inspect.Signature] = {}
+"""Operator type -> what it takes: the signature of its importer, but for the node itself."""
+
+REDUNDANT = (
+    "in_channels", "out_channels", "kernel_size", "num_features", "num_parameters", "affine",
+    "elementwise_affine", "track_running_stats", "in_features", "out_features", "num_embeddings",
+    "embedding_dim", "num_channels", "padding_idx", "sparse", "scale_grad_by_freq", "max_norm",
+    "norm_type", "copy", "non_blocking", "memory_format", "device", "layout", "pin_memory",
+    "requires_grad", "inplace", "training", "momentum", "dropout", "dropout_p", "implicit",
+    "sparse_grad",
+)  # fmt: skip
+"""Parameters that repeat what weights say, or mean nothing in inference: where an importer does not
+ask for one it is passed over."""
+
+WORDS = {
+    "double": "float64", "half": "float16", "int": "int32", "long": "int64", "short": "int16",
+    "float": "float32",
+}  # fmt: skip
+FIRST = ("input", "self", "tensor")
+"""What files call the first operand, whatever PyTorch calls it."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Numbers = bool | int | float | list | tuple
+"""What expressions give besides tensors."""
+
+
+def operator(*types: str) -> Callable[[Function], Function]:
+    """Decorator: the importer of these types. After the node it has a positional parameter for
+    each operand, of that name: it gets the Value, the number or the list that the operand is, or
+    the weight of that name. Those by keyword are the parameters of the operator, or operands of
+    that name. Defaults are those of PyTorch."""
+
+    def register(function: Function) -> Function:
+        given = [*inspect.signature(function).parameters.values()][1:]
+        signature = inspect.Signature(given)
+
+        def run(node: PnnxNode) -> Any:
+            args, named = node.bound(signature)
+            return function(node, *args, **named)
+
+        for type in types:
+            SIGNATURES[type] = signature
+            IMPORTERS.register(type, run)
+        return function
+
+    return register
+
+
+class PnnxNode(SourceNode):
+    scope: Scope
+
+    def __init__(self, scope: Scope, op: Operator) -> None:
+        self.op = op
+        params = {f"@{k}": t for k, t in op.weights.items()} | op.params
+        super().__init__(scope, op.type, op.name, op.inputs, op.outputs, params)
+        self.ignore(*REDUNDANT)
+
+    # ---- what the operator says
+
+    def bound(self, signature: inspect.Signature) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments of an importer. Raises Unsupported."""
+        by_name: dict[str, Any] = {}
+        rest = list(zip(self.input_names, self.inputs, strict=True))
+        for name, operand in self.op.keywords.items():
+            if name not in signature.parameters and name in FIRST:
+                first = next(iter(signature.parameters.values()))
+                if first.kind is first.VAR_POSITIONAL:
+                    continue
+                name = first.name
+            at = next((i for i, (o, _) in enumerate(rest) if o == operand), None)
+            if at is None:  # one operand as several parameters, listed once
+                by_name[name] = self.inputs[self.input_names.index(operand)]
+            else:
+                by_name[name] = rest.pop(at)[1]
+        free = [value for _, value in rest]
+        args, named = [], {}
+        for p in signature.parameters.values():
+            if p.kind is p.VAR_POSITIONAL:
+                args += free
+                free = []
+                continue
+            keyword = p.kind is p.KEYWORD_ONLY
+            if p.name in by_name:
+                value = by_name.pop(p.name)
+            elif keyword and p.name in self.attrs:
+                value = self.attr(p.name)
+            elif not keyword and f"@{p.name}" in self.attrs:
+                self.ignore(p.name)  # bias=True: that there is one
+                value = self.weight(p.name)
+            elif free and self.attr(p.name) is None:
+                value = free.pop(0)
+            else:
+                value = self._given(p)
+            if keyword:
+                named[p.name] = value
+            else:
+                args.append(value)
+        if free or by_name:
+            raise Unsupported(f"it has {len(free) + len(by_name)} inputs more than are known")
+        return args, named
+
+    def _given(self, p: inspect.Parameter) -> Any:
+        """A parameter that no operand is: a number in its place, or the default."""
+        value = self.attr(p.name)
+        if (
+            isinstance(value, bool) and p.kind is not p.KEYWORD_ONLY
+        ):  # bias=True: whether it has one
+            if value and self.type.startswith("nn."):
+                raise Unsupported(f"its weight {p.name!r} is missing")
+            value = None
+        if value is None and p.default is p.empty:
+            raise Unsupported(f"its input or parameter {p.name!r} is missing")
+        return p.default if value is None else value
+
+    def weight(self, name: str) -> np.ndarray[Any, Any]:
+        """A weight of the file, or a random one."""
+        self._read.add(f"@{name}")
+        if name not in self.op.weights:
+            raise Unsupported(f"its weight {name!r} is missing")
+        tensor, seed = self.op.weights[name], self.scope.seed
+        if None in tensor.shape or not tensor.dtype:
+            raise Unsupported(f"the type of its weight {name!r} is not known")
+        if seed is None:
+            return self.scope.model.array(self.op, name)
+        ones = name.endswith(("weight", "var", "scale"))
+        shape = [d or 0 for d in tensor.shape]
+        return random_weights(seed, f"{self.op.name}.{name}", shape, tensor.dtype, scale=ones)
+
+    def declared(self, index: int = 0) -> tuple[int | None, ...] | None:
+        """What the file says of the shape of an output; None where it does not."""
+        tensor = self.op.tensors.get(self.outputs[index])
+        return tensor.shape if tensor else None
+
+    # ---- what is made of it
+
+    def emit(self, op: str, *inputs: Any, **attrs: Any) -> Any:
+        """As `SourceNode.emit`; numbers and lists of expressions become constants."""
+        return super().emit(op, *map(self._operand, inputs), **attrs)
+
+    def _operand(self, value: Any) -> Any:
+        return self.tensor(value) if isinstance(value, Numbers) else value
+
+    def tensor(self, value: Any) -> Value:
+        """A tensor for what an expression gives: numbers as PyTorch types them, and lists of
+        whole numbers, known or computed, as vectors."""
+        if isinstance(value, np.ndarray):
+            return self.const(value)
+        if isinstance(value, Value):
+            return value
+        if isinstance(value, list | tuple) and any(isinstance(v, Value) for v in value):
+            return self.emit(
+                "Concat", *[self.emit("Reshape", v, self.ints(1)) for v in value], axis=0
+            )
+        try:
+            array = np.array(value)
+        except ValueError:
+            array = np.array(None)
+        if array.dtype.kind not in "bif":
+            raise Unsupported(f"{str(value)[:80]} is no tensor")
+        kind = {"f": np.float32, "i": np.int64}.get(array.dtype.kind, array.dtype)
+        return self.const(array.astype(kind))
+
+    def cast(self, x: Any, dtype: str) -> Value:
+        x = self.tensor(x)
+        return x if x.dtype.name == dtype else self.emit("Cast", x, to=dtype)
+
+    def dtype(self, name: Any, default: str) -> str:
+        """The element type that `torch.float` names; the default for None."""
+        if name is None:
+            return default
+        word = str(name).removeprefix("torch.")
+        try:
+            return dtype_of(WORDS.get(word, word)).name
+        except (TypeError, AttributeError):
+            raise Unsupported(f"the element type {name} is not known") from None
+
+    def rank(self, x: Value) -> int:
+        if x.rank is None:
+            raise Unsupported("the rank of its input is not known")
+        return x.rank
+
+    def axis(self, x: Value, dim: int) -> int:
+        """An axis from the front. Raises Unsupported."""
+        rank = self.rank(x)
+        if not isinstance(dim, int) or not -rank <= dim < max(rank, 1):
+            raise Unsupported(f"its input has no axis {dim}")
+        return dim % max(rank, 1)
+
+    def size(self, x: Value, axis: int) -> int:
+        """A dim that must be known."""
+        dim = x.shape[axis] if x.shape is not None else None
+        if not isinstance(dim, int):
+            raise Unsupported(f"it needs a known size along axis {axis}")
+        return dim
+
+    def slice(
+        self, x: Value, starts: Any, ends: Any, axes: Sequence[int], steps: Any = None
+    ) -> Value:
+        return self.emit("Slice", x, starts, ends, self.ints(*axes), steps)

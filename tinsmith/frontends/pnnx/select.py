@@ -1,0 +1,352 @@
+"""Importers of operators that select, join, cut, or make elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.frontends.importing import Unsupported
+from tinsmith.frontends.pnnx.expression import common, evaluate
+from tinsmith.frontends.pnnx.layers import each_size
+from tinsmith.frontends.pnnx.node import PnnxNode, operator
+from tinsmith.graph import Value
+
+END = 2**31 - 1
+"""As an end of a slice: that of the axis. As an index of it: none."""
+
+LAST = 2**63 - 1
+"""The same in our slices."""
+
+
+# ---- selection
+
+
+@operator("pnnx.SliceIndexes")
+def slice_indexes(node: PnnxNode, *xs: Any, indexes: Any) -> list[Any]:
+    """A list of numbers and of operands, `@n`."""
+    return [node.inputs[int(i[1:])] if isinstance(i, str) else i for i in each_size(indexes)]
+
+
+@operator("Tensor.slice", "torch.narrow")
+def slice_(
+    node: PnnxNode, input: Value, *, dim: Any = None, start: Any = 0, end: Any = END, step: Any = 1,
+    dims: Any = None, starts: Any = None, ends: Any = None, steps: Any = None, selects: Any = None,
+    length: Any = None,
+) -> Value:  # fmt: skip
+    if length is not None:
+        end = (
+            start + length if isinstance(start, int) else node.emit("Add", start, node.ints(length))
+        )
+    if dims is None:
+        dims, starts, ends, steps = (dim,), [start], [end], [step]
+    return sliced(node, input, each_size(dims), starts, ends, steps, selects)
+
+
+def sliced(
+    node: PnnxNode, x: Value, dims: Any, starts: Any, ends: Any, steps: Any, selects: Any
+) -> Value:
+    """Cut or, where it says an index, select along each axis of `dims`."""
+    axes = [node.axis(x, d) for d in dims]
+    lists = [
+        list(v) if v is not None else [d] * len(axes)
+        for v, d in ((starts, 0), (ends, END), (steps, 1), (selects, END))
+    ]
+    if any(len(v) != len(axes) for v in lists):
+        raise Unsupported("its lists are not of one length")
+    rows = list(zip(axes, *lists, strict=True))
+    cuts = [
+        (a, s or 0, LAST if e in (None, END) else e, t or 1)
+        for a, s, e, t, at in rows
+        if isinstance(at, int) and at == END
+    ]
+    picks = sorted(
+        ((a, at) for a, *_, at in rows if not (isinstance(at, int) and at == END)),
+        key=lambda p: -p[0],
+    )
+    cuts = [c for c in cuts if not all(isinstance(v, int) for v in c[1:]) or c[1:] != (0, LAST, 1)]
+    if cuts:
+        at, start, end, step = (list(v) for v in zip(*cuts, strict=True))
+        ones = all(isinstance(s, int) and s == 1 for s in step)
+        x = node.emit("Slice", x, start, end, node.ints(*at), None if ones else step)
+    for axis, index in picks:
+        x = select(node, x, dim=axis, index=index)
+    return x
+
+
+@operator("Tensor.select", "torch.select")
+def select(node: PnnxNode, input: Value, *, dim: int, index: Any) -> Value:
+    at = node.tensor(index)
+    return node.emit(
+        "Gather",
+        input,
+        at if at.rank == 0 else node.emit("Squeeze", at),
+        axis=node.axis(input, dim),
+    )
+
+
+@operator("torch.index_select")
+def index_select(node: PnnxNode, input: Value, index: Value, *, dim: int) -> Value:
+    return node.emit("Gather", input, index, axis=node.axis(input, dim))
+
+
+@operator("F.embedding", "nn.Embedding")
+def embedding(node: PnnxNode, input: Value, weight: Any) -> Value:
+    return node.emit("Gather", weight, input)
+
+
+@operator("Tensor.index")
+def index(node: PnnxNode, input: Value, *, expr: Any) -> Value:
+    """x[:, i, j]: one index after others that are None, or several of one shape side by side."""
+    at = evaluate(node, expr) if isinstance(expr, str) else expr
+    given = [
+        (i, node.tensor(v))
+        for i, v in enumerate(at if isinstance(at, list) else [at])
+        if v is not None
+    ]
+    if not given:
+        return input
+    if any(v.dtype.kind == "b" for _, v in given):
+        raise Unsupported("it is indexed by a mask: the size of the result is not known")
+    first = given[0][0]
+    if len(given) == 1:
+        return node.emit("Gather", input, given[0][1], axis=node.axis(input, first))
+    if [i for i, _ in given] != list(range(first, first + len(given))):
+        raise Unsupported("its indices are not of neighbouring axes")
+    shape = np.broadcast_shapes(
+        *(tuple(node.size(v, i) for i in range(node.rank(v))) for _, v in given)
+    )
+    parts = [
+        node.emit("Unsqueeze", node.emit("Expand", v, node.ints(*shape)), node.ints(-1))
+        for _, v in given
+    ]
+    pairs = node.emit("Concat", *parts, axis=-1)
+    front = [*range(first, first + len(given)), *range(first)]
+    rank = node.rank(input)
+    x = (
+        node.emit("Transpose", input, perm=(*front, *range(first + len(given), rank)))
+        if first
+        else input
+    )
+    y = node.emit("GatherND", x, pairs)
+    if not first:
+        return y
+    n, total = len(shape), rank - len(given) + len(shape)
+    return node.emit(
+        "Transpose", y, perm=(*range(n, n + first), *range(n), *range(n + first, total))
+    )
+
+
+@operator("torch.flip")
+def flip(node: PnnxNode, input: Value, *, dims: Any) -> Value:
+    axes = each_size(dims)
+    ends = node.ints(*[-(2**63)] * len(axes))
+    return node.slice(input, node.ints(*[-1] * len(axes)), ends, axes, node.ints(*[-1] * len(axes)))
+
+
+@operator("torch.roll")
+def roll(node: PnnxNode, input: Value, *, shifts: Any, dims: Any = None) -> Value:
+    if dims in (None, ()):
+        raise Unsupported("it has no dims")
+    x = input
+    for shift, dim in zip(each_size(shifts), each_size(dims), strict=True):
+        size = x.shape[node.axis(x, dim)] if x.shape is not None else None
+        shift = shift % size if isinstance(size, int) and size else shift
+        if shift:
+            tail = node.slice(x, node.ints(-shift), node.ints(LAST), [dim])
+            x = node.emit(
+                "Concat", tail, node.slice(x, node.ints(0), node.ints(-shift), [dim]), axis=dim
+            )
+    return x
+
+
+@operator("torch.diag")
+def diag(node: PnnxNode, input: Value, *, diagonal: int = 0) -> Value:
+    down, right = max(-diagonal, 0), max(diagonal, 0)
+    if input.rank == 1:
+        n = node.size(input, 0)
+        at = np.arange(n)
+        zeros = np.zeros((n + down + right,) * 2, input.dtype)
+        return node.emit("ScatterND", zeros, np.stack([at + down, at + right], -1), input)
+    n = max(min(node.size(input, 0) - down, node.size(input, 1) - right), 0)
+    at = np.arange(n)
+    return node.emit("GatherND", input, np.stack([at + down, at + right], -1))
+
+
+@operator("aten::tril", "aten::triu", "torch.tril", "torch.triu")
+def triangle(node: PnnxNode, input: Value, *, diagonal: int = 0) -> Value:
+    return node.emit("Trilu", input, np.array(diagonal, np.int64), upper=node.type.endswith("u"))
+
+
+# ---- joins and parts
+
+
+@operator("torch.cat", "torch.stack", "torch.hstack", "torch.vstack")
+def cat(node: PnnxNode, *tensors: Any, dim: int = 0) -> Value:
+    xs = [v for t in tensors for v in (t if isinstance(t, list) else [t])]
+    if not xs:
+        raise Unsupported("it has no inputs")
+    xs = common(node, *xs)
+    if node.type == "torch.stack":
+        xs = [node.emit("Unsqueeze", x, node.ints(dim)) for x in xs]
+    if node.type == "torch.hstack":
+        dim = int(node.rank(xs[0]) > 1)
+    return node.emit("Concat", *_to_batch(node, xs, dim), axis=dim)
+
+
+def _to_batch(node: PnnxNode, xs: list[Value], dim: int) -> list[Value]:
+    """Where the batch is free, what is joined with it is repeated for it."""
+    free = [x for x in xs if x.shape and isinstance(x.shape[0], str)]
+    if not node.scope.free or not free or dim == 0 or len(free) == len(xs):
+        return xs
+    batch = node.emit("Shape", free[0], start=0, end=1)
+
+    def repeated(x: Value) -> Value:
+        if x in free:
+            return x
+        first = node.slice(x, node.ints(0), node.ints(1), [0])
+        ones = node.ints(*[1] * (node.rank(x) - 1))
+        return node.emit("Expand", first, node.emit("Concat", batch, ones, axis=0))
+
+    return [repeated(x) for x in xs]
+
+
+@operator("torch.chunk", "torch.split", "torch.tensor_split", "torch.unbind")
+def split(
+    node: PnnxNode, input: Value, *, dim: int = 0, chunks: Any = None,
+    split_size_or_sections: Any = None, sections: Any = None, indices: Any = None,
+) -> Any:  # fmt: skip
+    axis = node.axis(input, dim)
+    size = node.size(input, axis)
+    sizes = _sizes(node, size, chunks, split_size_or_sections, sections, indices)
+    made = node.emit("Split", input, node.ints(*sizes), axis=axis, num_outputs=len(sizes))
+    parts = made if isinstance(made, tuple) else (made,)
+    if node.type == "torch.unbind":
+        parts = tuple(node.emit("Squeeze", p, node.ints(axis)) for p in parts)
+    return parts if len(node.outputs) > 1 or len(parts) == 1 else [*parts]
+
+
+def _sizes(
+    node: PnnxNode, size: int, chunks: Any, split: Any, sections: Any, indices: Any
+) -> list[int]:
+    if node.type == "torch.unbind":
+        split = 1
+    if isinstance(split, tuple):
+        return list(split)
+    if indices is not None:
+        ends = [max(0, min(i + size if i < 0 else i, size)) for i in each_size(indices)]
+        return [max(b - a, 0) for a, b in zip([0, *ends], [*ends, size], strict=True)]
+    if sections is not None:
+        return [size // sections + (i < size % sections) for i in range(sections)]
+    step = split if chunks is None else -(-size // chunks)
+    if not isinstance(step, int) or step < 1:
+        raise Unsupported("it does not say into how many parts it cuts")
+    node.scope.shared.count_nodes(-(-size // step))
+    return [min(step, size - at) for at in range(0, size, step)]
+
+
+@operator("prim::TupleConstruct", "prim::ListConstruct")
+def listed(node: PnnxNode, *xs: Any) -> list[Any]:
+    return list(xs)
+
+
+@operator("prim::TupleUnpack", "prim::ListUnpack")
+def unlisted(node: PnnxNode, input: Any) -> Any:
+    if not isinstance(input, list):
+        raise Unsupported("what it reads is no tuple")
+    return tuple(input)
+
+
+# ---- new tensors
+
+
+@operator(
+    *(
+        f"torch.{n}"
+        for n in (
+            "zeros",
+            "ones",
+            "full",
+            "empty",
+            "zeros_like",
+            "ones_like",
+            "full_like",
+            "empty_like",
+        )
+    ),
+    *(f"Tensor.{n}" for n in ("new_zeros", "new_ones", "new_full", "new_empty", "fill")),
+)
+def filled(
+    node: PnnxNode,
+    input: Any = None,
+    *,
+    size: Any = None,
+    fill_value: Any = None,
+    value: Any = None,
+    dtype: Any = None,
+) -> Value:
+    kind, like = node.type, input if isinstance(input, Value) else None
+    of_like = kind.endswith("_like") or kind == "Tensor.fill"
+    value = 1 if "ones" in kind else value if fill_value is None else fill_value
+    value = 0 if value is None else value
+    fallback = "int64" if isinstance(value, int) and "full" in kind else "float32"
+    name = node.dtype(
+        dtype, like.dtype.name if like is not None and ("Tensor." in kind or of_like) else fallback
+    )
+    shape = (
+        node.emit("Shape", like)
+        if of_like
+        else node.tensor(
+            [*each_size(size if size is not None else input)]
+            if not isinstance(size, Value)
+            else size
+        )
+    )
+    if isinstance(value, Value):
+        return node.emit("Expand", node.cast(value, name), shape)
+    return node.emit("ConstantOfShape", node.cast(shape, "int64"), value=value, dtype=name)
+
+
+@operator("torch.arange")
+def arange(node: PnnxNode, *, start: Any = 0, end: Any, step: Any = 1, dtype: Any = None) -> Value:
+    numbers = [start, end, step]
+    whole = all(
+        isinstance(n, int) or (isinstance(n, Value) and n.dtype.kind in "iu") for n in numbers
+    )
+    name = node.dtype(dtype, "int64" if whole else "float32")
+    return node.emit("Range", *(node.cast(n, name) for n in numbers))
+
+
+@operator("Tensor.to", "Tensor.type_as")
+def to(node: PnnxNode, input: Any, other: Any = None, *, dtype: Any = None) -> Value:
+    x = node.tensor(input)
+    return node.cast(x, other.dtype.name if other is not None else node.dtype(dtype, x.dtype.name))
+
+
+@operator("aten::one_hot", "F.one_hot")
+def one_hot(node: PnnxNode, input: Value, *, num_classes: int) -> Value:
+    return node.emit("OneHot", input, np.array(num_classes, np.int64), np.array([0, 1], np.int64))
+
+
+@operator("Tensor.index_put", "torch.scatter", "torch.scatter_add")
+def scatter(
+    node: PnnxNode,
+    input: Value,
+    index: Any = None,
+    src: Any = None,
+    *,
+    dim: int = 0,
+    reduce: Any = None,
+    **_: Any,
+) -> Value:
+    if node.type == "Tensor.index_put":
+        raise Unsupported("it writes at indices of several axes")
+    kind = "add" if node.type == "torch.scatter_add" else reduce or "none"
+    return node.emit(
+        "ScatterElements",
+        input,
+        index,
+        node.cast(src, input.dtype.name),
+        axis=dim,
+        reduction={"multiply": "mul"}.get(kind, kind),
+    )

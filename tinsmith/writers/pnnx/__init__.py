@@ -1,0 +1,21 @@
+"""Graph -> PNNX, by the same tables by which it is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tinsmith.formats import pnnx as files
+from tinsmith.graph import Graph
+from tinsmith.writers.registry import WRITERS, Writer
+
+
+def write(graph: Graph, path: Path) -> None:
+    """Write `path`, a `.param` file, and the `.bin` file beside it. Raises NotWritable, which names
+    all that PNNX cannot say, before anything is written; OSError."""
+    from tinsmith.writers.pnnx.export import Export
+
+    made = Export(graph)
+    files.write(path, made.operators, made.arrays)
+
+
+WRITERS.register("pnnx", Writer("PNNX", (".pnnx.param",), write))
