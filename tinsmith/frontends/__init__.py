@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tinsmith import budget
-from tinsmith.errors import MissingFile, ModelFileError, ModelKindError
+from tinsmith.errors import MissingFile, ModelFileError, ModelKindError, OptionError
 from tinsmith.formats import FOREIGN, HEAD, describe
 from tinsmith.formats.mapped import open_file
 from tinsmith.graph import Graph
@@ -28,36 +28,47 @@ class Frontend:
     """One format that models are read from.
 
     `sniff(head, path)`: whether a file with these first bytes is of this format (path is "" for
-    bytes). `load(source)`: the Graph of a path, bytes, or an object for which `accepts` is true.
+    bytes). `load(source)`: the Graph of a path, bytes, or an object for which `accepts` is true;
+    `options` are the names of what else it takes, which callers of `load` may give.
     """
 
     title: str
     suffixes: tuple[str, ...]
     sniff: Callable[[bytes, str], bool]
-    load: Callable[[Any], Graph]
+    load: Callable[..., Graph]
     accepts: Callable[[Any], bool] = lambda source: False
+    options: tuple[str, ...] = ()
+
+    def read(self, source: Any, options: dict[str, Any]) -> Graph:
+        """The Graph of a source. Raises OptionError for options that this format does not take."""
+        if more := sorted(options.keys() - set(self.options)):
+            raise OptionError(f"{', '.join(more)} says nothing of a model of {self.title}")
+        return self.load(source, **options)
 
 
 FRONTENDS: Registry[Frontend] = Registry("model format", "tinsmith.frontends")
 
 
-def load(source: Any) -> Graph:
-    """The graph of a model: a path, the bytes of a file, or an `onnx.ModelProto`.
+def load(source: Any, **options: Any) -> Graph:
+    """The graph of a model: a path, the bytes of a file, an `onnx.ModelProto`, or a pair of these
+    where a format has two files. `options` are those that the format takes.
 
     The format is recognised by content. Raises ModelFileError where it is missing, damaged or
     of no known format, and ImportFailed where it holds what cannot be imported.
     """
     if isinstance(source, Graph):
+        if options:
+            raise OptionError(f"{', '.join(sorted(options))} says nothing of a graph")
         return source
     name = os.fspath(source) if isinstance(source, str | os.PathLike) else "the model"
     try:
         with budget.told(f"loading {name!r}"):
-            return _loaded(source)
+            return _loaded(source, options)
     except RecursionError as error:
         raise ModelFileError(f"{name!r} is nested too deeply") from error
 
 
-def _loaded(source: Any) -> Graph:
+def _loaded(source: Any, options: dict[str, Any]) -> Graph:
     if isinstance(source, bytes | bytearray | memoryview):
         head, path = bytes(memoryview(source).cast("B")[:HEAD]), ""
     elif isinstance(source, str | os.PathLike):
@@ -66,14 +77,14 @@ def _loaded(source: Any) -> Graph:
     else:
         for row in FRONTENDS.rows():
             if row.accepts(source):
-                return row.load(source)
+                return row.read(source, options)
         raise ModelKindError(
             f"cannot load a model from {type(source).__name__}: "
             "give a path, the bytes of a file, or an onnx.ModelProto"
         )
     for row in FRONTENDS.rows():
         if row.sniff(head, path):
-            return row.load(source)
+            return row.read(source, options)
     raise ModelFileError(_unknown(head, path))
 
 

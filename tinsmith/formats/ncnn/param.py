@@ -95,7 +95,9 @@ class _Tokens:
     def count(self, what: str, least: int = 0) -> int:
         token = self.take(what)
         if not re.fullmatch(r"-?\d{1,9}", token) or int(token) < least:
-            raise ModelFileError(f"{self.model}: {what} is {token[:40]!r}, not a number from {least}")
+            raise ModelFileError(
+                f"{self.model}: {what} is {token[:40]!r}, not a number from {least}"
+            )
         return int(token)
 
     def param(self) -> tuple[int, str] | None:
@@ -135,7 +137,9 @@ def _given(schema: Schema, raw: Mapping[int, Any], where: str, convert: Any) -> 
     given: dict[str, Any] = {}
     for id, value in raw.items():
         if not 0 <= id < MOST_PARAMS:
-            raise ModelFileError(f"{where}: it has a parameter {id}; they are 0 to {MOST_PARAMS - 1}")
+            raise ModelFileError(
+                f"{where}: it has a parameter {id}; they are 0 to {MOST_PARAMS - 1}"
+            )
         param = schema.param(id) or Param(id, f"parameter {id}", "")
         try:
             given[param.name] = convert(value, param.kind)
@@ -208,7 +212,9 @@ def _read_binary(data: memoryview, model: str) -> list[Layer]:
     words, unknown = _Words(data, model), _Unknown(model)
     count, values = words.int("the number of layers", 1), words.int("the number of values", 1)
     types = {s.number: s.type for s in LAYERS.values() if s.number is not None}
-    types |= {CUSTOM | k: t for k, t in enumerate(s.type for s in LAYERS.values() if s.number is None)}
+    types |= {
+        CUSTOM | k: t for k, t in enumerate(s.type for s in LAYERS.values() if s.number is None)
+    }
     layers = []
     for i in range(count):
         number = words.int(f"the type of layer {i}")
@@ -216,14 +222,18 @@ def _read_binary(data: memoryview, model: str) -> list[Layer]:
         where = f"{model}, layer {i} ({type})"
         sizes = [words.int(f"{where}: its number of {n}", 0, values) for n in ("inputs", "outputs")]
         names = [
-            [f"blob{words.int(f'{where}: a value', 0, values - 1)}" for _ in range(n)] for n in sizes
+            [f"blob{words.int(f'{where}: a value', 0, values - 1)}" for _ in range(n)]
+            for n in sizes
         ]
         raw: dict[int, Any] = {}
         while (id := words.int(f"{where}: a parameter")) != END:
             if id <= LISTS:
                 size = words.int(f"{where}: a length", 0)
                 real = (TEXTS if id <= TEXTS else LISTS) - id
-                raw[real] = (words.bytes(-(-size // 4) * 4 if id <= TEXTS else 4 * size, where), size)
+                raw[real] = (
+                    words.bytes(-(-size // 4) * 4 if id <= TEXTS else 4 * size, where),
+                    size,
+                )
             else:
                 raw[id] = words.bytes(4, where)
         if type not in LAYERS:

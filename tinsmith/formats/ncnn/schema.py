@@ -237,9 +237,7 @@ _GEMM_WEIGHTS = (
     "R input_scales constantK if quantize_term >= 400 and quantize_term // 10 % 10"
 )
 _EXPRESSIONS = '19 starts_expr="", 20 ends_expr="", 21 axes_expr=""'
-_SPECTRUM = (
-    "3 winlen=n_fft, 4 window_type=0, 5 center=1, {pad}7 normalized=0{rest}"
-)
+_SPECTRUM = "3 winlen=n_fft, 4 window_type=0, 5 center=1, {pad}7 normalized=0{rest}"
 
 TABLE = f"""
 AbsVal 0
