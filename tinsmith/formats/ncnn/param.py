@@ -24,6 +24,10 @@ MOST_PARAMS = 32
 CUSTOM = 1 << 8
 """The bit that marks types without a number of their own in binary files."""
 END, LISTS, TEXTS = -233, -23300, -23400
+HALF = 1 << 31
+SMALLEST = 1 << 23
+"""From here on, a whole number where a real one belongs is its bits, as ncnn reads all of them:
+1077936128 is 3.0. Below, it would be no normal number, and is meant as it stands."""
 _TOKEN = re.compile(r'(?:-?\d+="[^"\n]*")|\S+')
 _PARAM = re.compile(r"(-?\d+)=(.*)", re.S)
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
@@ -179,7 +183,9 @@ def _number(text: str, kind: str) -> Any:
         if not -(1 << 31) <= number < 1 << 31:
             raise ValueError("it is out of range")
         return number
-    with np.errstate(over="ignore"):
+    if text.lstrip("+-").isdigit() and abs(int(text)) >= SMALLEST:
+        found = struct.unpack("<f", struct.pack("<i", int(text)))[0] if -HALF <= int(text) < HALF else np.inf
+    else:
         found = float(np.float32(float(text)))
     if not np.isfinite(found):
         raise ValueError("it is out of range")
