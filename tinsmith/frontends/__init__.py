@@ -44,7 +44,8 @@ FRONTENDS: Registry[Frontend] = Registry("model format", "tinsmith.frontends")
 
 
 def load(source: Any, **options: Any) -> Graph:
-    """The graph of a model: a path, the bytes of a file, or an `onnx.ModelProto`.
+    """The graph of a model: a path, the bytes of a file, an `onnx.ModelProto`, or a pair of these
+    where a format has two files.
 
     The format is recognised by content. `options`, of those that the format takes:
 

@@ -1,0 +1,107 @@
+"""The two files of an ncnn model: found by the name of one, in a zip, or given as a pair."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from tinsmith import budget
+from tinsmith.errors import ModelFileError
+from tinsmith.formats import describe
+from tinsmith.formats.mapped import Files, opened
+from tinsmith.formats.ncnn.param import Layer, read_param
+from tinsmith.formats.ncnn.weights import draw_weights, read_weights
+
+ZIP = b"PK\x03\x04"
+_PACKED = re.compile(rb"PK\x03\x04.{26}[^\0]{0,200}?\.(param|param\.bin|bin)", re.S)
+
+
+def is_param(head: bytes, path: str) -> bool:
+    """Whether a file is ncnn's .param, or a zip with one."""
+    return describe(head, path) == "an ncnn model" or bool(_PACKED.match(head))
+
+
+def read_pair(source: Any, seed: int | None) -> tuple[str, list[Layer], Files]:
+    """The name, the layers with their weights, and the files of a model: the path of a .param file
+    beside whose .bin it lies, its bytes, a zip of both, or a pair (param, bin) of paths or bytes.
+
+    A seed draws the weights instead. Raises ModelFileError, ImportFailed, BudgetExceeded.
+    """
+    weights: memoryview | None = None
+    if isinstance(source, tuple):
+        file, data, files = opened(source[0])
+        _, weights, more = opened(source[1])
+        files |= more
+    else:
+        file, data, files = opened(source)
+        if bytes(data[:4]) == ZIP:
+            data, weights = _unpacked(data, file)
+        elif isinstance(source, str | os.PathLike) and seed is None:
+            weights = _beside(Path(source), files)
+    name = file or "the model"
+    layers = read_param(data, name)
+    if seed is not None:
+        draw_weights(layers, seed, name)
+    elif weights is not None:
+        read_weights(layers, weights, f"the weights of {name}")
+    else:
+        found = (la for la in layers if any(s.count for s in la.schema.slots(la.given, name)))
+        first = next(found, None)
+        if first is not None:
+            raise ModelFileError(
+                f"{name} has weights ({first.name!r} is the first layer with some), and there is no "
+                f"{' or '.join(n.name for n in _names(Path(file or 'model.param')))}; put that beside "
+                "it, give a pair (param, bin), or random_weights=SEED (--random-weights SEED)"
+            )
+    return file, layers, files
+
+
+def _names(path: Path) -> list[Path]:
+    """Where the weights of a .param file may be: net.bin of net.param and of net.param.bin."""
+    stem = path.name
+    for suffix in (".param.bin", ".param"):
+        stem = stem.removesuffix(suffix)
+    return [path.with_name(stem + ".bin")]
+
+
+def _beside(path: Path, files: Files) -> memoryview | None:
+    for name in _names(path):
+        if name.is_file() and name != path:
+            try:
+                return memoryview(files.map(name))
+            except OSError as error:
+                raise ModelFileError(f"{str(name)!r} cannot be read: {error}") from error
+    return None
+
+
+def _unpacked(data: memoryview, file: str) -> tuple[memoryview, memoryview | None]:
+    name = file or "the model"
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as packed:
+            entries = packed.infolist()
+            budget.check("constants", sum(e.file_size for e in entries), f"what {name} unpacks to")
+            read = {e.filename: memoryview(packed.read(e)) for e in entries}
+    except (
+        zipfile.BadZipFile,
+        RuntimeError,
+        NotImplementedError,
+        EOFError,
+        OSError,
+        ValueError,
+    ) as e:
+        raise ModelFileError(f"{name} is a damaged zip archive: {e}") from e
+    except Exception as e:  # zlib.error, lzma.LZMAError: of modules that may not be there
+        if type(e).__module__ not in ("zlib", "lzma", "_lzma"):
+            raise
+        raise ModelFileError(f"{name} is a damaged zip archive: {e}") from e
+    params = [n for n in read if n.endswith((".param", ".param.bin"))]
+    others = [n for n in read if n.endswith(".bin") and n not in params]
+    if len(params) != 1 or len(others) > 1:
+        raise ModelFileError(
+            f"{name} holds {len(params)} .param files and {len(others)} .bin files"
+        )
+    return read[params[0]], read[others[0]] if others else None

@@ -1,0 +1,336 @@
+"""ncnn's .param files, as text and as numbers -> layers, and back.
+
+A layer is `Type name inputs outputs names... id=value...`, its values separated by white space of any
+kind. What ids mean is in `schema`.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tinsmith.errors import ModelFileError
+from tinsmith.formats.ncnn.schema import LAYERS, Param, Schema
+from tinsmith.records import dataclass
+
+MAGIC = 7767517
+BINARY_MAGIC = struct.pack("<i", MAGIC)
+MOST_PARAMS = 32
+"""Parameters have numbers below this, ncnn's own limit."""
+CUSTOM = 1 << 8
+"""The bit that marks types without a number of their own in binary files."""
+END, LISTS, TEXTS = -233, -23300, -23400
+HALF = 1 << 31
+SMALLEST = 1 << 23
+"""From here on, a whole number where a real one belongs is its bits, as ncnn reads all of them:
+1077936128 is 3.0. Below, it would be no normal number, and is meant as it stands."""
+_TOKEN = re.compile(r'(?:-?\d+="[^"\n]*")|\S+')
+_PARAM = re.compile(r"(-?\d+)=(.*)", re.S)
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
+
+
+@dataclass
+class Layer:
+    """A layer of a file: `given` are its parameters by name, `weights` its arrays."""
+
+    type: str
+    name: str
+    inputs: list[str]
+    outputs: list[str]
+    given: dict[str, Any]
+    weights: dict[str, Any]
+
+    @property
+    def schema(self) -> Schema:
+        return LAYERS[self.type]
+
+
+class _Unknown:
+    """Collects what is not understood of a file, which is told at once."""
+
+    def __init__(self, model: str) -> None:
+        self.model, self.types = model, dict[str, list[str]]()
+
+    def finish(self) -> None:
+        if self.types:
+            from tinsmith.errors import ImportFailed, suggest
+
+            lines = [
+                f"  {type} x{len(names)}: there is no layer type of that name."
+                f"{suggest(type, LAYERS)} [{', '.join(map(repr, names[:3]))}]"
+                for type, names in self.types.items()
+            ]
+            raise ImportFailed(
+                f"{self.model} cannot be imported; layers of {len(self.types)} types are not "
+                "known:\n" + "\n".join(lines) + "\nWhat helps: register them, by "
+                "tinsmith.formats.ncnn.schema.layer_type and tinsmith.frontends.ncnn.node.layer"
+            )
+
+
+def read_param(data: memoryview, model: str) -> list[Layer]:
+    """The layers of a .param file, of either kind. Raises ModelFileError, and ImportFailed where
+    layer types are not known."""
+    if bytes(data[:4]) == BINARY_MAGIC:
+        return _read_binary(data, model)
+    try:
+        text = bytes(data).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ModelFileError(f"{model} is neither text nor a binary .param file") from error
+    return _read_text(text, model)
+
+
+# ---- text
+
+
+class _Tokens:
+    def __init__(self, text: str, model: str) -> None:
+        self.found, self.at, self.model = _TOKEN.findall(text), 0, model
+
+    def take(self, what: str) -> str:
+        if self.at >= len(self.found):
+            raise ModelFileError(f"{self.model} ends where {what} should be")
+        self.at += 1
+        return self.found[self.at - 1]
+
+    def count(self, what: str, least: int = 0) -> int:
+        token = self.take(what)
+        if not re.fullmatch(r"-?\d{1,9}", token) or int(token) < least:
+            raise ModelFileError(
+                f"{self.model}: {what} is {token[:40]!r}, not a number from {least}"
+            )
+        return int(token)
+
+    def param(self) -> tuple[int, str] | None:
+        found = _PARAM.match(self.found[self.at]) if self.at < len(self.found) else None
+        if not found:
+            return None
+        self.at += 1
+        return int(found[1][:12]), found[2]
+
+
+def _read_text(text: str, model: str) -> list[Layer]:
+    tokens, unknown = _Tokens(text, model), _Unknown(model)
+    if tokens.take("the number 7767517") != str(MAGIC):
+        raise ModelFileError(f"{model} does not begin with {MAGIC}")
+    count = tokens.count("the number of layers", 1)
+    tokens.count("the number of values", 1)
+    layers = []
+    for i in range(count):
+        type, name = tokens.take(f"layer {i} of {count}"), tokens.take(f"the name of layer {i}")
+        where = f"{model}, layer {name!r} ({type})"
+        numbers = [tokens.count(f"{where}: its number of {n}") for n in ("inputs", "outputs")]
+        inputs, outputs = ([tokens.take(f"{where}: a value") for _ in range(n)] for n in numbers)
+        raw: dict[int, Any] = {}
+        while (pair := tokens.param()) is not None:
+            id, value = pair
+            raw[LISTS - id if id <= LISTS else id] = value if id > LISTS else (value,)
+        if type not in LAYERS:
+            unknown.types.setdefault(type, []).append(name)
+            continue
+        given = _given(LAYERS[type], raw, where, _from_text)
+        layers.append(Layer(type, name, inputs, outputs, given, {}))
+    unknown.finish()
+    return layers
+
+
+def _given(schema: Schema, raw: Mapping[int, Any], where: str, convert: Any) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for id, value in raw.items():
+        if not 0 <= id < MOST_PARAMS:
+            raise ModelFileError(
+                f"{where}: it has a parameter {id}; they are 0 to {MOST_PARAMS - 1}"
+            )
+        param = schema.param(id) or Param(id, f"parameter {id}", "")
+        try:
+            given[param.name] = convert(value, param.kind)
+        except (ValueError, OverflowError) as error:
+            shown = value[0] if isinstance(value, tuple) else value
+            raise ModelFileError(
+                f"{where}: its {param.name} ({id}) is {str(shown)[:60]!r}: {error}"
+            ) from error
+    return given
+
+
+def _from_text(value: Any, kind: str) -> Any:
+    """A value by the kind that the schema tells; a tuple of one text is a list with its length."""
+    if kind == "":
+        return value
+    if isinstance(value, tuple):
+        length, *items = value[0].rstrip(",").split(",")
+        if int(length) != len(items):
+            raise ValueError(f"{length} elements are announced, {len(items)} are there")
+    else:
+        if kind == "text":
+            return value.strip('"')
+        items = value.rstrip(",").split(",")
+    numbers = [_number(item, kind) for item in items]
+    if kind in ("ints", "floats"):
+        return tuple(numbers)
+    if len(numbers) != 1:
+        raise ValueError(f"{len(numbers)} values, where one belongs")
+    return numbers[0]
+
+
+def _number(text: str, kind: str) -> Any:
+    if not _NUMBER.match(text) or len(text) > 60:
+        raise ValueError(f"{text[:40]!r} is no number")
+    if kind in ("int", "ints"):
+        number = int(float(text)) if not text.lstrip("+-").isdigit() else int(text)
+        if not -(1 << 31) <= number < 1 << 31:
+            raise ValueError("it is out of range")
+        return number
+    if text.lstrip("+-").isdigit() and abs(int(text)) >= SMALLEST:
+        found = struct.unpack("<f", struct.pack("<i", int(text)))[0] if -HALF <= int(text) < HALF else np.inf
+    else:
+        found = float(np.float32(float(text)))
+    if not np.isfinite(found):
+        raise ValueError("it is out of range")
+    return found
+
+
+# ---- numbers
+
+
+class _Words:
+    """32-bit words, one after the other."""
+
+    def __init__(self, data: memoryview, model: str) -> None:
+        self.data, self.model, self.at = data, model, 4
+
+    def bytes(self, size: int, what: str) -> bytes:
+        if size > len(self.data) - self.at or size < 0:
+            raise ModelFileError(f"{self.model} ends where {what} should be")
+        self.at += size
+        return bytes(self.data[self.at - size : self.at])
+
+    def int(self, what: str, least: int = -(1 << 31), most: int = 1 << 31) -> int:
+        (number,) = struct.unpack("<i", self.bytes(4, what))
+        if not least <= number <= most:
+            raise ModelFileError(f"{self.model}: {what} is {number}, not from {least} to {most}")
+        return number
+
+
+def _read_binary(data: memoryview, model: str) -> list[Layer]:
+    words, unknown = _Words(data, model), _Unknown(model)
+    count, values = words.int("the number of layers", 1), words.int("the number of values", 1)
+    types = {s.number: s.type for s in LAYERS.values() if s.number is not None}
+    types |= {
+        CUSTOM | k: t for k, t in enumerate(s.type for s in LAYERS.values() if s.number is None)
+    }
+    layers = []
+    for i in range(count):
+        number = words.int(f"the type of layer {i}")
+        type = types.get(number, f"number {number}")
+        where = f"{model}, layer {i} ({type})"
+        sizes = [words.int(f"{where}: its number of {n}", 0, values) for n in ("inputs", "outputs")]
+        names = [
+            [f"blob{words.int(f'{where}: a value', 0, values - 1)}" for _ in range(n)]
+            for n in sizes
+        ]
+        raw: dict[int, Any] = {}
+        while (id := words.int(f"{where}: a parameter")) != END:
+            if id <= LISTS:
+                size = words.int(f"{where}: a length", 0)
+                real = (TEXTS if id <= TEXTS else LISTS) - id
+                raw[real] = (
+                    words.bytes(-(-size // 4) * 4 if id <= TEXTS else 4 * size, where),
+                    size,
+                )
+            else:
+                raw[id] = words.bytes(4, where)
+        if type not in LAYERS:
+            unknown.types.setdefault(type, []).append(f"layer {i}")
+            continue
+        given = _given(LAYERS[type], raw, where, _from_bytes)
+        layers.append(Layer(type, f"{type.lower()}{i}", *names, given, {}))
+    unknown.finish()
+    return layers
+
+
+def _from_bytes(value: Any, kind: str) -> Any:
+    if kind == "text":
+        if not isinstance(value, tuple):
+            raise ValueError("it is no text")
+        return value[0][: value[1]].decode("utf-8", "replace")
+    raw = value[0] if isinstance(value, tuple) else value
+    numbers = np.frombuffer(raw, "<f4" if kind in ("float", "floats") else "<i4").tolist()
+    if not np.isfinite(numbers).all():
+        raise ValueError("it is no number")
+    if kind in ("ints", "floats"):
+        return tuple(numbers)
+    if len(numbers) != 1:
+        raise ValueError(f"{len(numbers)} values, where one belongs")
+    return numbers[0]
+
+
+# ---- writing
+
+
+def shown(layer: Layer) -> Iterable[tuple[Param, Any]]:
+    """The parameters that are written: those that are not what the layer has by default."""
+    schema, plain = layer.schema, layer.schema.values({})
+    full = schema.values(layer.given)
+    for param in schema.params:
+        value = layer.given.get(param.name)
+        if value is not None and value != (full[param.like] if param.like else plain[param.name]):
+            yield param, value
+
+
+def _blobs(layers: Iterable[Layer]) -> dict[str, int]:
+    names = (name for layer in layers for name in (*layer.inputs, *layer.outputs))
+    return {name: i for i, name in enumerate(dict.fromkeys(names))}
+
+
+def _text(value: Any, kind: str) -> str:
+    if kind in ("ints", "floats"):
+        return ",".join([str(len(value)), *(_text(v, kind[:-1]) for v in value)])
+    if kind == "float":
+        return f"{np.float32(value):.9e}"
+    return f'"{value}"' if kind == "text" else str(value)
+
+
+def param_text(layers: list[Layer]) -> str:
+    """Layers as a text .param file."""
+    lines = [str(MAGIC), f"{len(layers)} {len(_blobs(layers))}"]
+    for layer in layers:
+        words = [
+            f"{layer.type:24} {layer.name:24} {len(layer.inputs)} {len(layer.outputs)}",
+            *layer.inputs, *layer.outputs,
+        ]  # fmt: skip
+        for p, value in shown(layer):
+            id = LISTS - p.id if p.kind in ("ints", "floats") else p.id
+            words.append(f"{id}={_text(value, p.kind)}")
+        lines.append(" ".join(words))
+    return "\n".join(lines) + "\n"
+
+
+def param_bytes(layers: list[Layer]) -> bytes:
+    """Layers as a binary .param file."""
+    blobs = _blobs(layers)
+    custom = [s.type for s in LAYERS.values() if s.number is None]
+    out: list[bytes] = []
+
+    def put(*numbers: int) -> None:
+        out.append(struct.pack(f"<{len(numbers)}i", *numbers))
+
+    put(MAGIC, len(layers), len(blobs))
+    for layer in layers:
+        number = layer.schema.number
+        put(CUSTOM | custom.index(layer.type) if number is None else number)
+        put(len(layer.inputs), len(layer.outputs))
+        put(*(blobs[name] for name in (*layer.inputs, *layer.outputs)))
+        for p, value in shown(layer):
+            if p.kind == "text":
+                raw = value.encode()
+                put(TEXTS - p.id, len(raw))
+                out.append(raw + bytes(-len(raw) % 4))
+                continue
+            items = value if p.kind in ("ints", "floats") else (value,)
+            put(*((LISTS - p.id, len(items)) if p.kind in ("ints", "floats") else (p.id,)))
+            out.append(np.array(items, "<f4" if "float" in p.kind else "<i4").tobytes())
+        put(END)
+    return b"".join(out)

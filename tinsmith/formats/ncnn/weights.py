@@ -1,0 +1,110 @@
+"""ncnn's .bin files: the weights of all layers, one after the other, without names.
+
+What `schema` calls T begins with a tag; the sizes of all come from the layers' parameters alone, so
+a file of another length belongs to other layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tinsmith import budget
+from tinsmith.errors import ModelFileError
+from tinsmith.formats.ncnn.param import Layer
+from tinsmith.formats.ncnn.schema import Slot
+
+Array = np.ndarray[Any, Any]
+
+HALVES, BYTES, SINGLES = 0x01306B47, 0x000D4B38, 0x0002C056
+"""Tags: float16, int8, and float32; 0 is float32, too, and all others are the first four bytes of a
+table of 256 float32 that indices of a byte follow."""
+BOOK = 256
+FLUSHED = 1e-30
+"""ncnn's own writer makes zeros of what is smaller than this."""
+
+
+def read_weights(layers: Iterable[Layer], data: memoryview, model: str) -> None:
+    """Give layers their weights; float32 and int8 stay where they are. Raises ModelFileError where
+    the file is too short, or too long."""
+    at = 0
+
+    def take(size: int, where: str) -> memoryview:
+        nonlocal at
+        if size > len(data) - at:
+            raise ModelFileError(
+                f"{model} is too short: {where} needs {size} bytes at {at}, {len(data) - at} are left"
+            )
+        at += size
+        return data[at - size : at]
+
+    for layer in layers:
+        for slot in layer.schema.slots(layer.given, f"layer {layer.name!r} ({layer.type})"):
+            where = f"{slot.name} of {layer.name!r} ({layer.type})"
+            layer.weights[slot.name] = _weight(slot, take, where)
+    if at != len(data):
+        raise ModelFileError(
+            f"{model} is too long: the layers have {at} bytes of weights, the file {len(data)}"
+        )
+
+
+def _weight(slot: Slot, take: Any, where: str) -> Array:
+    n = slot.count
+    tag = int.from_bytes(take(4, where), "little") if slot.tagged and n else 0
+    if tag == HALVES:
+        return np.frombuffer(take(-(-2 * n // 4) * 4, where), "<f2", n).astype(np.float32)
+    if tag == BYTES:
+        return np.frombuffer(take(-(-n // 4) * 4, where), np.int8, n)
+    if tag in (0, SINGLES):
+        return np.frombuffer(take(4 * n, where), "<f4", n)
+    first = np.frombuffer(tag.to_bytes(4, "little"), "<f4")
+    book = np.concatenate([first, np.frombuffer(take(4 * BOOK - 4, where), "<f4")])
+    return book[np.frombuffer(take(-(-n // 4) * 4, where), np.uint8, n)]
+
+
+def write_weights(layers: Iterable[Layer], halves: bool = False) -> Iterable[bytes]:
+    """The bytes of a .bin file; with `halves`, tagged weights of float32 as float16."""
+    for layer in layers:
+        for slot in layer.schema.slots(layer.given, f"layer {layer.name!r} ({layer.type})"):
+            array = np.ascontiguousarray(layer.weights[slot.name]).reshape(-1)
+            if array.size != slot.count:
+                raise ModelFileError(
+                    f"{slot.name} of {layer.name!r} has {array.size} elements, not {slot.count}"
+                )
+            if array.dtype == np.int8 and slot.tagged:
+                tag, raw = BYTES, array.tobytes()
+            elif halves and slot.tagged:
+                tag, raw = HALVES, array.astype("<f2").tobytes()
+            else:
+                tag, raw = 0, array.astype("<f4").tobytes()
+            if slot.tagged and array.size:
+                yield tag.to_bytes(4, "little")
+            yield raw + bytes(-len(raw) % 4)
+
+
+_POSITIVE = {"slope", "var", "scale", "scale_in", "scale_out"}
+"""Weights that are drawn from around 1; others from around 0."""
+
+
+def draw_weights(layers: Iterable[Layer], seed: int, model: str) -> None:
+    """Give layers random weights, the same for a seed on every machine: those that multiply large
+    enough that a signal neither dies nor grows. Raises BudgetExceeded."""
+    count = total = 0
+    for layer in layers:
+        slots = layer.schema.slots(layer.given, f"layer {layer.name!r} ({layer.type})")
+        total += 4 * sum(slot.count for slot in slots)
+        budget.check("constants", total, f"random weights of {model}")
+        values = layer.schema.values(layer.given)
+        outputs = max(values.get("num_output", 0) or values.get("embed_dim", 0), 1)
+        for slot in slots:
+            rng = np.random.default_rng([seed, count])
+            count += 1
+            u = rng.random(slot.count, np.float32) * np.float32(2) - np.float32(1)
+            radius = (6 * outputs / max(slot.count, 1)) ** 0.5 if slot.tagged else 0.1
+            if slot.name.endswith(("_scales", "_scale")):
+                u, radius = np.ones_like(u), 40.0
+            elif slot.name in _POSITIVE:
+                u, radius = u / 4 + np.float32(1), 1.0
+            layer.weights[slot.name] = u * np.float32(radius)

@@ -1,0 +1,343 @@
+"""Importers of convolutions and products, with int8 as ncnn computes it."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tinsmith.frontends.importing import Unsupported
+from tinsmith.frontends.ncnn.node import (
+    Array,
+    Node,
+    Result,
+    Size,
+    active,
+    known,
+    layer,
+    rank,
+    shape,
+)
+from tinsmith.graph import Value
+
+AXES = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
+BEGINS = {"w": "pad_left", "h": "pad_top", "d": "pad_front"}
+ENDS = {"w": "pad_right", "h": "pad_bottom", "d": "pad_behind"}
+SAME, SAME_LOWER = -233, -234
+
+
+def spatial(type: str) -> tuple[str, ...]:
+    """The letters of the axes that a layer type slides over: those of Convolution3D are d, h, w."""
+    return AXES[{"1D": 1, "3D": 3}.get(type[-2:], 2)]
+
+
+def window(node: Node, letters: tuple[str, ...]) -> dict[str, Any]:
+    """The attributes of a convolution but its padding."""
+    return {
+        ours: tuple(node.attr(f"{ours}_{a}") for a in letters) for ours in ("stride", "dilation")
+    }
+
+
+def pads(node: Node, letters: tuple[str, ...]) -> tuple[int, ...]:
+    return tuple(node.attr(names[a]) for names in (BEGINS, ENDS) for a in letters)
+
+
+def padding(node: Node, letters: tuple[str, ...]) -> dict[str, Any]:
+    """The padding of a convolution: numbers, or one that keeps the size."""
+    told = pads(node, letters)
+    for code, name in ((SAME, "SAME_UPPER"), (SAME_LOWER, "SAME_LOWER")):
+        if all(p == code for p in told):
+            return {"auto_pad": name}
+    return {"pad": told if any(p > 0 for p in told) else (0,) * len(told)}
+
+
+def filled(node: Node, x: Value, pad: tuple[int, ...], value: float, letters: Any) -> Value:
+    """x with an edge of a number, behind the two axes of the batch and of channels."""
+    n = len(letters)
+    widths = node.ints(0, 0, *pad[:n], 0, 0, *pad[n:])
+    return node.emit("Pad", x, widths, node.const(np.array(value, x.dtype)))
+
+
+@layer(
+    "Convolution", "ConvolutionDepthWise", "Convolution1D", "ConvolutionDepthWise1D",
+    "Convolution3D", "ConvolutionDepthWise3D",
+)  # fmt: skip
+def convolution(node: Node) -> Result:
+    letters = spatial(node.type)
+    kernel = tuple(node.attr(f"kernel_{a}") for a in letters)
+    outputs = node.attr("num_output")
+    group = node.attr("group") if "group" in node.values else 1
+    attrs, pad = {**window(node, letters), "group": group}, padding(node, letters)
+    value, size = node.attr("pad_value"), node.attr("weight_data_size")
+    x, biased = node[0], node.attr("bias_term")
+    if node.attr("dynamic_weight"):
+        w, b = (node.emit("Squeeze", v, node.ints(0)) for v in (node[1], node[2 if biased else 1]))
+        w = node.emit("Reshape", w, node.ints(outputs, -1, *kernel)) if w.rank == 2 else w
+        y = node.emit("Conv", x, w, b if biased else None, **attrs, **pad)
+        return active(node, y)
+    if rank(x) == 1 and kernel == (1, 1):
+        return dense(node)
+    if size % (max(outputs, 1) * prod(kernel)) or min(*kernel, outputs) < 1:
+        raise Unsupported(f"{size} weights make no kernel {kernel} for {outputs} outputs")
+    w = node.weight("weight", outputs, -1, *kernel)
+    b = node.weight("bias") if biased else None
+    if value and "pad" in pad and any(pad["pad"]):
+        term = "int8_scale_term" in node.values and node.values["int8_scale_term"]
+        if not term:
+            x, pad = filled(node, x, pad["pad"], value, letters), {}
+    elif value and "auto_pad" in pad:
+        raise Unsupported("a padding that keeps the size has no other value than 0")
+    if rank(x) != len(letters) + 1:
+        raise Unsupported(f"its input has {rank(x)} axes, not {len(letters) + 1}")
+    if "int8_scale_term" in node.values and node.attr("int8_scale_term"):
+        return in_bytes(node, x, w, b, lambda q, k: node.emit("ConvInteger", q, k, **attrs, **pad))
+    return active(node, node.emit("Conv", x, w, b, **attrs, **pad))
+
+
+# ---- int8
+
+
+def rounded(node: Node, x: Value) -> Value:
+    """The nearest whole numbers, halves away from zero, from -127 to 127, as int8."""
+    near = node.emit("Floor", node.shifted(node.emit("Abs", x), 0.5))
+    whole = node.emit("Clip", node.emit("Mul", node.emit("Sign", x), near), min=-127.0, max=127.0)
+    return node.emit("Cast", whole, to="int8")
+
+
+def quantised(node: Node, x: Value, scale: Array) -> Value:
+    """x in bytes; what is in bytes already stays."""
+    if x.dtype == np.int8:
+        return x
+    scale = node.number(float(scale[0]), x) if scale.size == 1 else node.channels(scale, x)
+    return rounded(node, node.emit("Mul", x, scale))
+
+
+def byte_weights(w: Array, scales: Array) -> Array:
+    if w.dtype == np.int8:
+        return w
+    per = scales.repeat(w.shape[0] // scales.size) if scales.size > 1 else scales
+    v = w * per.reshape(-1, *(1,) * (w.ndim - 1)).astype(np.float32)
+    return np.clip(np.trunc(v + np.copysign(np.float32(0.5), v)), -127, 127).astype(np.int8)
+
+
+def in_bytes(node: Node, x: Value, w: Array, b: Array | None, product: Any) -> Value:
+    """product(x, w) of int8, with whole sums, and back to float32, or to int8 by a third scale."""
+    scales, bottom = node.weight("weight_scales"), node.weight("bottom_scale")
+    q = byte_weights(w, scales)
+    sums = node.emit("Cast", product(quantised(node, x, bottom), node.const(q)), to="float32")
+    per = scales.repeat(w.shape[0] // scales.size)
+    with np.errstate(divide="ignore"):
+        factor = np.where(per == 0, 0, 1 / (np.float32(bottom[0]) * per)).astype(np.float32)
+    along = lambda a: a if sums.rank == 2 or node.type == "InnerProduct" else node.channels(a, sums)
+    y = node.emit("Mul", sums, along(factor))
+    y = y if b is None else node.emit("Add", y, along(b))
+    y = active(node, y)
+    return quantised(node, y, node.weight("top_scale")) if node.has("top_scale") else y
+
+
+# ---- back
+
+
+@layer(
+    "Deconvolution", "DeconvolutionDepthWise", "Deconvolution1D", "DeconvolutionDepthWise1D",
+    "Deconvolution3D", "DeconvolutionDepthWise3D",
+)  # fmt: skip
+def deconvolution(node: Node) -> Result:
+    """The full result, of which all paddings cut."""
+    letters = spatial(node.type)
+    kernel = tuple(node.attr(f"kernel_{a}") for a in letters)
+    outputs, group = node.attr("num_output"), 1
+    if "group" in node.values:
+        group = node.attr("group")
+    names = {"w": "output_pad_right", "h": "output_pad_bottom", "d": "output_pad_behind"}
+    more = tuple(node.attr(names[a]) for a in letters)
+    attrs = {**window(node, letters), "group": group, "output_padding": more}
+    node.ignore("weight_data_size")
+    pad, wanted = pads(node, letters), tuple(node.attr(f"output_{a}") for a in letters)
+    if node.attr("dynamic_weight"):
+        w = node.emit(
+            "Transpose",
+            node.emit("Squeeze", node[1], node.ints(0)),
+            perm=(1, 0, *range(2, 2 + len(letters))),
+        )
+        b = node.emit("Squeeze", node[2], node.ints(0)) if node.attr("bias_term") else None
+    else:
+        array = node.weight("weight", group, outputs // group, -1, *kernel).swapaxes(1, 2)
+        w = np.ascontiguousarray(array.reshape(-1, outputs // group, *kernel))
+        b = node.weight("bias") if node.attr("bias_term") else None
+    if any(p > 0 for p in pad):
+        return active(node, node.emit("ConvTranspose", node[0], w, b, pad=pad, **attrs))
+    y = active(node, node.emit("ConvTranspose", node[0], w, b, **attrs))
+    if not all(n > 0 for n in wanted):
+        return y
+    if not {SAME, SAME_LOWER} & set(pad):
+        raise Unsupported("it tells the size of its output, and paddings that make none of it")
+    sizes = known(y, "an output of a told size")[1:]
+    cuts = [n - m for n, m in zip(sizes, wanted, strict=True)]
+    starts = [c // 2 if SAME in pad else c - c // 2 for c in cuts]
+    if min(cuts) < 0:
+        raise Unsupported(f"an output of {wanted} is larger than the full one of {sizes}")
+    ends = [s + n for s, n in zip(starts, wanted, strict=True)]
+    axes = range(2, 2 + len(letters))
+    return node.emit("Slice", y, node.ints(*starts), node.ints(*ends), node.ints(*axes))
+
+
+@layer("DeformableConv2D")
+def deformable(node: Node) -> Result:
+    letters = AXES[2]
+    outputs, kernel = node.attr("num_output"), (node.attr("kernel_h"), node.attr("kernel_w"))
+    node.ignore("weight_data_size")
+    w = node.const(node.weight("weight", outputs, -1, *kernel))
+    b = node.const(node.weight("bias")) if node.attr("bias_term") else None
+    told = padding(node, letters)
+    if "auto_pad" in told:
+        raise Unsupported("its padding keeps the size")
+    groups = known(node[1], "its offset")[0] // (2 * prod(kernel))
+    y = node.emit(
+        "DeformConv", node[0], w, node[1], b, node.arg(2), offset_group=groups,
+        **window(node, letters), **told,
+    )  # fmt: skip
+    return active(node, y)
+
+
+# ---- products
+
+
+@layer("InnerProduct")
+def dense(node: Node) -> Result:
+    """Rows of a matrix where they fit, else all elements as one vector."""
+    x, outputs = node[0], node.attr("num_output")
+    w = node.weight("weight", outputs, -1)
+    b = node.weight("bias") if node.attr("bias_term") else None
+    node.ignore("weight_data_size")
+    if not (rank(x) == 2 and shape(x)[2] == w.shape[1]):
+        x = node.reshaped(x, -1)
+    if node.attr("int8_scale_term"):
+        return in_bytes(
+            node, x, w, b, lambda q, k: node.emit("MatMulInteger", q, node.const(k.const.T))
+        )
+    y = node.emit("MatMul", x, np.ascontiguousarray(w.T))
+    return active(node, y if b is None else node.emit("Add", y, node.const(b)))
+
+
+@layer("MatMul")
+def matmul(node: Node) -> Result:
+    a, b = node[0], node[1]
+    lone = rank(a) == 1, rank(b) == 1
+    a = node.reshaped(a, 1, node.dim(a, 1)) if lone[0] else a
+    if lone[1]:
+        b = node.reshaped(b, node.dim(b, 1), 1)
+    elif node.attr("transB"):
+        b = turned(node, b)
+    node.ignore("transB")
+    a, b = same_rank(node, a, b)
+    y = node.emit("MatMul", a, b)
+    for axis, gone in ((rank(y) - 1, lone[0]), (rank(y), lone[1])):
+        if gone and rank(y) > 1:
+            y = node.emit("Squeeze", y, node.ints(axis))
+    return y
+
+
+def turned(node: Node, x: Value) -> Value:
+    n = rank(x) + 1
+    return node.emit("Transpose", x, perm=(*range(n - 2), n - 1, n - 2))
+
+
+def same_rank(node: Node, *values: Value) -> list[Value]:
+    """Values with as many axes, behind that of the batch."""
+    most = max(map(rank, values))
+    return [
+        v
+        if rank(v) == most
+        else node.emit("Unsqueeze", v, node.ints(*range(1, 1 + most - rank(v))))
+        for v in values
+    ]
+
+
+@layer("Gemm")
+def gemm(node: Node) -> Result:
+    """alpha (A B + beta C); operands that are not constant are inputs, in that order."""
+    m, n, k = (node.attr(f"constant{a}") for a in "MNK")
+    term, alpha, given = node.attr("quantize_term"), node.attr("alpha"), iter(node.inputs)
+    node.ignore("output_elempack", "output_elemtype", "tile_M", "tile_N", "tile_K")
+    trans = {name: node.attr(f"trans{name}") for name in "AB"}
+
+    def operand(name: str, rows: int, columns: int) -> Value:
+        if node.attr(f"constant{name}"):
+            array = (
+                node.weight(name.lower()) if term < 400 or name == "A" else blocks(node, n, k, term)
+            )
+            if array.dtype == np.int8:
+                scale = node.weight("a_scales" if name == "A" else "b_scale")
+                array = array.astype(np.float32).reshape(rows, columns)
+                by = scale[:, None] if name == "A" and not trans[name] else scale
+                array = array / by
+            matrix = array.reshape((columns, rows) if trans[name] else (rows, columns))
+            return node.const((matrix.T if trans[name] else matrix)[None])
+        x = next(given, None)
+        if x is None:
+            raise Unsupported(f"its operand {name} is neither constant nor an input")
+        if rank(x) == 3:
+            x = node.reshaped(x, node.dim(x, 1), -1)
+        elif rank(x) == 1:
+            x = node.reshaped(x, 1, -1) if name == "A" else node.reshaped(x, -1, 1)
+        return turned(node, x) if trans[name] else x
+
+    a, b = operand("A", m, k), operand("B", k, n)
+    if term >= 400 and node.has("input_scales"):
+        a = node.emit("Mul", a, node.weight("input_scales"))
+    y = node.emit("MatMul", a, b)
+    c: Any = next(given, None)
+    kind = node.attr("constant_broadcast_type_C")
+    if node.attr("constantC"):
+        shapes: dict[int, tuple[int, ...]] = {0: (1,), 1: (m, 1), 2: (m, 1), 3: (m, n), 4: (1, n)}
+        c = node.const(node.weight("c", *shapes[kind])) if kind != -1 else None
+    elif c is not None:
+        c = _third(node, c, y)
+    if c is not None:
+        y = node.emit("Add", y, node.scaled(c, node.attr("beta")))
+    node.ignore("beta")
+    y = node.scaled(y, alpha)
+    y = turned(node, y) if node.attr("output_transpose") else y
+    if node.attr("output_N1M"):
+        return node.emit("Unsqueeze", y, node.ints(2))
+    return y
+
+
+def _third(node: Node, c: Value, y: Value) -> Value:
+    """A computed C: one number, a row or a column, or all."""
+    if rank(c) == 3:
+        c = node.reshaped(c, node.dim(c, 1), -1)
+    if rank(c) > 1:
+        return c
+    count, rows = shape(c)[1], shape(y)[1]
+    sizes: tuple[Size, Size] = (node.dim(c, 1), 1) if count == rows else (1, node.dim(c, 1))
+    return node.reshaped(c, *sizes)
+
+
+def blocks(node: Node, n: int, k: int, term: int) -> Array:
+    """B [N, K] from whole numbers of 4, 6 or 8 bits, lowest bits first, and a scale for each block
+    of a row."""
+    bits, block = term // 100, 32 << term % 10
+    packed = node.weight("b").view(np.uint8).reshape(n, -1)
+    ones = np.unpackbits(packed, axis=1, bitorder="little")[:, : k * bits].reshape(n, k, bits)
+    whole = ones.astype(np.int32) @ (1 << np.arange(bits))
+    whole -= (whole >> (bits - 1)) << bits
+    scales = node.weight("b_scales", n, -1).repeat(block, axis=1)[:, :k]
+    return (whole / scales).astype(np.float32)
+
+
+@layer("Einsum")
+def einsum(node: Node) -> Result:
+    equation = "".join(map(chr, node.attr("equation"))).replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    parts = left.split(",")
+    if equation == "ii":
+        y = node.emit("Einsum", node[0], equation="zii->z")
+        return node.reshaped_scalar(y)
+    if not arrow or len(parts) != len(node.inputs) or "z" in equation:
+        raise Unsupported(f"its equation {equation!r} does not go with {len(node.inputs)} inputs")
+    told = ",".join("z" + p for p in parts) + "->z" + right
+    y = node.emit("Einsum", *node.inputs, equation=told)
+    return y if right else node.reshaped_scalar(y)

@@ -1,0 +1,147 @@
+"""Importers of detectors' last layers, and of pooling over regions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tinsmith.frontends.importing import Unsupported
+from tinsmith.frontends.ncnn.node import Array, Node, Result, known, layer, rank, shape
+from tinsmith.graph import Value
+
+AUTO = -233
+
+
+@layer("PriorBox")
+def prior_box(node: Node) -> Result:
+    """Boxes of told sizes around the middle of every cell, which follow from sizes alone."""
+    w, h = (node.size(node[0], a) for a in "wh")
+    image = [node.attr("image_width"), node.attr("image_height")]
+    if not isinstance(w, int) or not isinstance(h, int):
+        raise Unsupported("the size of its grid is not known")
+    fractions = len(node.inputs) == 1 and image == [AUTO, AUTO] and not node.attr("max_sizes")
+    steps = [node.attr("step_width"), node.attr("step_height")]
+    ratios = node.attr("aspect_ratios")
+    variances = [node.attr(f"variance{i}") for i in range(4)]
+    offset, clip = np.float32(node.attr("offset")), node.attr("clip")
+    node.ignore("flip", "max_sizes", "step_mmdetection", "center_mmdetection")
+    if fractions:
+        steps = [1 / n if s == AUTO else s for s, n in zip(steps, (w, h), strict=True)]
+        sides = [(s * h / w, s) for s in node.attr("min_sizes")]
+        first = node.attr("min_sizes")[0]
+        sides += [(first * h / w * r**0.5, first / r**0.5) for r in ratios[1:]]
+        boxes = _boxes(w, h, steps, offset, np.array(sides, np.float32), (1, 1), False)
+        boxes = np.clip(boxes, 0, 1) if clip else boxes
+        return node.const(boxes.reshape(1, -1))
+    for i, letter in enumerate("wh"):
+        size = node.size(node[1], letter) if image[i] == AUTO else image[i]
+        if not isinstance(size, int) or size < 1:
+            raise Unsupported("the size of its picture is not known")
+        image[i] = size
+    for i, n in enumerate((w, h)):
+        if steps[i] == AUTO:
+            steps[i] = image[i] / n
+            if node.attr("step_mmdetection"):
+                steps[i] = float(np.ceil(steps[i]))
+    sides = []
+    for i, s in enumerate(node.attr("min_sizes")):
+        sides.append((s, s))
+        if most := node.attr("max_sizes"):
+            sides.append(((s * most[i]) ** 0.5,) * 2)
+        for r in ratios:
+            sides.append((s * r**0.5, s / r**0.5))
+            if node.attr("flip"):
+                sides.append((s / r**0.5, s * r**0.5))
+    middle = bool(node.attr("center_mmdetection"))
+    boxes = _boxes(w, h, steps, offset, np.array(sides, np.float32), image, middle).reshape(-1)
+    boxes = np.clip(boxes, 0, 1) if clip else boxes
+    rows = np.stack([boxes, np.tile(np.float32(variances), boxes.size // 4)])
+    return node.const(rows[None])
+
+
+def _boxes(
+    w: int, h: int, steps: list[float], offset: float, sides: Array, image: object, middle: bool
+) -> Array:
+    """[h, w, sides, 4] as (x1, y1, x2, y2), as parts of the picture."""
+    at = [
+        offset * (s - 1) + np.arange(n) * s if middle else (offset + np.arange(n)) * s
+        for n, s in zip((w, h), map(np.float32, steps), strict=True)
+    ]
+    centre = np.stack(np.meshgrid(*at), axis=-1)[:, :, None].astype(np.float32)
+    ends = [centre - sides * np.float32(0.5), centre + sides * np.float32(0.5)]
+    return (np.concatenate(ends, axis=-1) / np.float32([*image, *image])).astype(np.float32)  # type: ignore[misc]
+
+
+@layer("DetectionOutput")
+def detection_output(node: Node) -> Result:
+    loc, conf, priors = (node[i] for i in range(3))
+    classes = node.attr("num_class")
+    told = tuple(node.attr(f"variance{i}") for i in range(4))
+    if classes == AUTO:  # classes outermost, and boxes without variances
+        classes = known(conf, "its classes")[0]
+        conf = node.emit("Transpose", node.reshaped(conf, classes, -1), perm=(0, 2, 1))
+    priors = node.reshaped(priors, 1, -1) if rank(priors) == 1 else priors
+    two = shape(priors)[1] == 2
+    return node.emit(
+        "PriorDetection", node.reshaped(loc, -1), node.reshaped(conf, -1), priors, classes=classes,
+        overlap=node.attr("nms_threshold"), candidates=node.attr("nms_top_k"),
+        most=node.attr("keep_top_k"), least=node.attr("confidence_threshold"),
+        variances=None if two else told,
+    )  # fmt: skip
+
+
+@layer("YoloDetectionOutput", "Yolov3DetectionOutput")
+def yolo(node: Node) -> Result:
+    third = node.type == "Yolov3DetectionOutput"
+    return node.emit(
+        "GridDetection", *node.inputs, classes=node.attr("num_class"), boxes=node.attr("num_box"),
+        anchors=node.attr("biases"), least=node.attr("confidence_threshold"),
+        overlap=node.attr("nms_threshold"),
+        mask=tuple(map(int, node.attr("mask"))) if third else (),
+        scales=node.attr("anchors_scale") if third else (),
+    )  # fmt: skip
+
+
+@layer("Proposal")
+def proposal(node: Node) -> Result:
+    return node.emit(
+        "RegionProposal", node[0], node[1], node.reshaped(node[2], -1),
+        stride=node.attr("feat_stride"), base=node.attr("base_size"),
+        candidates=node.attr("pre_nms_topN"), most=node.attr("after_nms_topN"),
+        overlap=node.attr("nms_thresh"), least=node.attr("min_size"),
+    )  # fmt: skip
+
+
+def _places(node: Node) -> Value:
+    """0, 1, ...: which element of the batch each region is of."""
+    count = node.dim(node[0], 0)
+    if isinstance(count, int):
+        return node.const(np.arange(count))
+    zero, one = node.const(0, np.int64), node.const(1, np.int64)
+    return node.emit("Range", zero, node.emit("Squeeze", count, node.ints(0)), one)
+
+
+@layer("ROIPooling", "PSROIPooling", "ROIAlign")
+def regions(node: Node) -> Result:
+    rows, columns = node.attr("pooled_height"), node.attr("pooled_width")
+    scale, rois = node.attr("spatial_scale"), node.reshaped(node[1], 4)
+    if node.type == "PSROIPooling":
+        return node.emit(
+            "PlaceRoiPool", node[0], rois, pooled_shape=(rows, columns), spatial_scale=scale,
+            channels=node.attr("output_dim"),
+        )  # fmt: skip
+    if node.type == "ROIPooling":
+        column = node.emit(
+            "Unsqueeze", node.emit("Cast", _places(node), to="float32"), node.ints(1)
+        )
+        rois = node.emit("Concat", column, rois, axis=1)
+        return node.emit(
+            "MaxRoiPool", node[0], rois, pooled_shape=(rows, columns), spatial_scale=scale
+        )
+    if node.attr("version") != 1:
+        raise Unsupported("regions that are cut at the edges (version 0) are not supported")
+    shift = "half_pixel" if node.attr("aligned") else "output_half_pixel"
+    return node.emit(
+        "RoiAlign", node[0], rois, _places(node), output_height=rows, output_width=columns,
+        sampling_ratio=node.attr("sampling_ratio"), spatial_scale=scale,
+        coordinate_transformation_mode=shift,
+    )  # fmt: skip

@@ -1,0 +1,71 @@
+"""Sizes that are computed from those of inputs: "0w,*(0h,2),-1" of Reshape, Crop and Interp."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from tinsmith.frontends.importing import Unsupported
+from tinsmith.frontends.ncnn.node import Node, Size
+from tinsmith.graph import Value
+
+BINARY: dict[str, Any] = {
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
+    "/": lambda a, b: float(a) / b, "max": max, "min": min, "pow": lambda a, b: float(a) ** b,
+    "//": lambda a, b: int(a / b) if type(a) is type(b) is int else math.floor(a / b),
+    "fmod": math.fmod, "remainder": lambda a, b: float(a) % b, "atan2": math.atan2,
+    "logaddexp": lambda a, b: max(a, b) + math.log1p(math.exp(-abs(a - b))),
+    "and": lambda a, b: int(a) & int(b), "or": lambda a, b: int(a) | int(b),
+    "xor": lambda a, b: int(a) ^ int(b), "lshift": lambda a, b: int(a) << min(int(b), 62),
+    "rshift": lambda a, b: int(a) >> min(int(b), 62),
+}  # fmt: skip
+UNARY: dict[str, Any] = {
+    "abs": abs, "neg": lambda a: -a, "sign": lambda a: (a > 0) - (a < 0), "square": lambda a: a * a,
+    "rsqrt": lambda a: a**-0.5, "reciprocal": lambda a: 1 / a, "trunc": int, "ceil": math.ceil,
+    "floor": math.floor, "round": round,
+} | {
+    name: getattr(math, name)
+    for name in "sqrt exp log log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf"
+    .split()
+}  # fmt: skip
+FREE = {"+": "Add", "-": "Sub", "*": "Mul", "//": "Div", "max": "Max", "min": "Min"}
+"""What is computed of sizes that only the run tells, which are whole and positive."""
+
+
+def sizes_of(node: Node, text: str) -> list[Size]:
+    """The numbers that an expression of a layer stands for, by the sizes of its inputs."""
+    stack: list[Any] = []
+    for token in reversed([t for t in re.split(r"[(),\s]+", text) if t]):
+        try:
+            stack.append(_value(node, token, stack))
+        except (ArithmeticError, IndexError, ValueError, TypeError) as error:
+            raise Unsupported(
+                f"its expression {text[:80]!r} fails at {token!r}: {error}"
+            ) from error
+    return [v if isinstance(v, Value) else int(v) for v in reversed(stack)]
+
+
+def _value(node: Node, token: str, stack: list[Any]) -> Any:
+    if token in BINARY:
+        a, b = stack.pop(), stack.pop()
+        if isinstance(a, Value) or isinstance(b, Value):
+            if token not in FREE:
+                raise ValueError("it needs a size that only the run tells")
+            return node.emit(
+                FREE[token], *(v if isinstance(v, Value) else node.ints(v) for v in (a, b))
+            )
+        return BINARY[token](a, b)
+    if token in UNARY:
+        a = stack.pop()
+        if isinstance(a, Value):
+            if token in ("trunc", "ceil", "floor", "round", "abs"):
+                return a
+            raise ValueError("it needs a size that only the run tells")
+        return UNARY[token](a)
+    if re.fullmatch(r"\d[whdcn]", token):
+        if token[1] == "n":
+            return node.dim(node[int(token[0])], 0)
+        return node.size(node[int(token[0])], token[1])
+    number = float(token)
+    return int(number) if number.is_integer() else number

@@ -1,0 +1,110 @@
+"""A whole ncnn model -> Graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tinsmith.errors import GraphError, OptionError
+from tinsmith.formats.ncnn.pair import read_pair
+from tinsmith.formats.ncnn.param import Layer
+from tinsmith.frontends.importing import Import
+from tinsmith.frontends.ncnn.node import LETTERS, Node, layer
+from tinsmith.frontends.nodes import Scope
+from tinsmith.graph import Graph, Type, Value
+
+RANKS = {
+    "Convolution1D": 2, "ConvolutionDepthWise1D": 2, "Deconvolution1D": 2, "Pooling1D": 2,
+    "DeconvolutionDepthWise1D": 2, "LSTM": 2, "GRU": 2, "RNN": 2, "MultiHeadAttention": 2,
+    "Convolution3D": 4, "ConvolutionDepthWise3D": 4, "Deconvolution3D": 4, "Pooling3D": 4,
+    "DeconvolutionDepthWise3D": 4, "Embed": 1, "Spectrogram": 1,
+}  # fmt: skip
+"""How many axes an input has whose size the file does not tell, by the first layer that reads it;
+pictures have 3."""
+
+
+def accepts(source: Any) -> bool:
+    """Whether it is a pair (param, bin)."""
+    return isinstance(source, tuple) and len(source) == 2
+
+
+def load(source: Any, random_weights: int | None = None, batch: str | int | None = "N") -> Graph:
+    """The graph of a model; `batch` is what the first axis of all inputs is called, or its size.
+    With None inputs and outputs are as ncnn's, without that axis."""
+    if batch is not None and not (isinstance(batch, str) or (type(batch) is int and batch > 0)):
+        raise OptionError(f"batch is a name, a positive number, or None, not {batch!r}")
+    if random_weights is not None and (type(random_weights) is not int or random_weights < 0):
+        raise OptionError(f"random_weights is a seed, a number from 0, not {random_weights!r}")
+    file, layers, files = read_pair(source, random_weights)
+    shared = Import(layer, file, files)
+    name = Path(file).name
+    for suffix in (".bin", ".param", ".zip"):
+        name = name.removesuffix(suffix)
+    graph = Graph(name or "ncnn", file)
+    graph.meta["format"] = "ncnn"
+    scope = Scope(shared, graph)
+    readers: dict[str, Layer] = {}
+    for row in layers:
+        for blob in row.inputs:
+            readers.setdefault(blob, row)
+    for row in layers:
+        if row.type == "Input":
+            _input(scope, row, readers, batch)
+    rest = [row for row in layers if row.type != "Input"]
+    outputs = [b for row in layers for b in row.outputs if b not in readers]
+    if not graph.inputs:
+        raise GraphError(f"{shared.name} has no Input layer")
+    scope.run(rest, lambda row: Node(scope, row), outputs)
+    scope.set_outputs(outputs)
+    if batch is None and not shared.problems:
+        graph.outputs = [_renamed(graph, v) for v in graph.outputs]
+    return shared.finish(graph)
+
+
+def _input(scope: Scope, row: Layer, readers: dict[str, Layer], batch: Any) -> None:
+    """One input for each output of an Input layer."""
+    values = row.schema.values(row.given)
+    for i, blob in enumerate(row.outputs):
+        sizes = [values[n] for n in "cdhw" if values[n]]
+        dims: tuple[int | str, ...] = tuple(sizes) or _hint(row, i) or _free(blob, readers)
+        if any(isinstance(d, int) and d < 0 for d in dims):
+            raise GraphError(f"the input {blob!r} of {scope.shared.name} has the size {dims}")
+        if batch is not None:
+            scope.add_input(blob, Type("float32", (batch, *dims)))
+            continue
+        value = scope.graph.input(blob, Type("float32", dims))
+        scope.named.add(value)
+        node = Node(scope, row)
+        scope.bind(blob, node.emit("Unsqueeze", value, node.ints(0)))
+
+
+def _hint(row: Layer, index: int) -> tuple[int, ...]:
+    """The size of an output that the file notes beside the layer; () where it does not."""
+    noted: Sequence[int] = row.given.get("shapes", ())
+    step = len(noted) // max(len(row.outputs), 1)
+    if step not in (4, 5):
+        return ()
+    rank, *sizes = noted[index * step : (index + 1) * step]
+    w, h, d, c = (*sizes[:2], 1, sizes[2]) if step == 4 else sizes
+    found = {1: (w,), 2: (h, w), 3: (c, h, w), 4: (c, d, h, w)}.get(rank, ())
+    return found if all(n > 0 for n in found) else ()
+
+
+def _free(blob: str, readers: dict[str, Layer]) -> tuple[str, ...]:
+    reader = readers.get(blob)
+    while reader is not None and reader.type in ("Split", "Noop") and reader.outputs:
+        reader = readers.get(reader.outputs[0])
+    rank = RANKS.get(reader.type, 3) if reader is not None else 3
+    return tuple(f"{blob}_{letter}" for letter in LETTERS[rank])
+
+
+def _renamed(graph: Graph, value: Value) -> Value:
+    """An output without the axis of the batch, under its own name."""
+    from tinsmith.ops import OPS
+
+    name = value.name
+    value.name = graph.unique(f"{name}/batch")
+    plain = graph.add(OPS["Squeeze"], value, graph.const(0, f"{name}/axis")).output
+    plain.name = name
+    return plain

@@ -1,0 +1,135 @@
+"""One ncnn layer while it is imported, and the table of importer functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tinsmith.formats.ncnn.param import Layer
+from tinsmith.frontends.importing import Importers, Unsupported
+from tinsmith.frontends.nodes import Result as Result
+from tinsmith.frontends.nodes import Scope, SourceNode
+from tinsmith.graph import Value
+
+Array = np.ndarray[Any, Any]
+Size = int | Value
+"""A number, or a value of one int64 that the run tells."""
+
+layer = Importers("ncnn layer", "tinsmith.frontends.ncnn")
+"""Decorator and table: @layer("Mish") is followed by the function that imports it."""
+
+LETTERS = {1: "w", 2: "hw", 3: "chw", 4: "cdhw"}
+"""What ncnn calls the axes of values of so many axes, outermost first."""
+
+
+class Node(SourceNode):
+    """A layer: `attr` gives a parameter by its name in the schema, or its default."""
+
+    def __init__(self, scope: Scope, layer: Layer) -> None:
+        super().__init__(scope, layer.type, layer.name, layer.inputs, layer.outputs, layer.given)
+        self.layer = layer
+        self.values = layer.schema.values(layer.given)
+        self.ignore("shapes", "featmask")
+
+    def attr(self, name: Any, default: Any = None) -> Any:
+        self._read.add(name)
+        return self.values[name]
+
+    def weight(self, name: str, *shape: int) -> Array:
+        """A weight as float32, or as the int8 that it is stored as."""
+        return self.layer.weights[name].reshape(shape or -1)
+
+    def has(self, name: str) -> bool:
+        return name in self.layer.weights
+
+    # ---- axes
+
+    def rank(self, index: int = 0) -> int:
+        """The number of axes that ncnn sees."""
+        return rank(self[index])
+
+    def axis(self, number: int, of: int) -> int:
+        """The axis of ours for one of ncnn's, of values with `of` axes."""
+        if not -of <= number < of:
+            raise Unsupported(f"it has no axis {number}: its input has {of} axes")
+        return number % of + 1
+
+    def size(self, x: Value, letter: str) -> Size:
+        """What ncnn calls x.w, x.h, x.d, x.c; 1 for an axis that is not there."""
+        at = LETTERS[rank(x)].find(letter)
+        return 1 if at < 0 else self.dim(x, at + 1)
+
+    def dim(self, x: Value, axis: int) -> Size:
+        found = shape(x)[axis]
+        return found if isinstance(found, int) else self.emit("Shape", x, start=axis, end=axis + 1)
+
+    def reshaped(self, x: Value, *sizes: Size) -> Value:
+        """x as a value of these axes after that of the batch; one may be -1."""
+        if x.shape is not None and tuple(sizes) == x.shape[1:]:
+            return x
+        if 0 in sizes:
+            raise Unsupported(f"it would have the size {sizes}")
+        return self.emit("Reshape", x, self.joined((0, *sizes)))
+
+    def reshaped_scalar(self, x: Value) -> Value:
+        """One number for each element of the batch, as ncnn's value of one element."""
+        return self.emit("Unsqueeze", x, self.ints(1))
+
+    def joined(self, sizes: Sequence[Size]) -> Value:
+        """Sizes as one vector."""
+        if all(isinstance(s, int) for s in sizes):
+            return self.ints(*(s for s in sizes if isinstance(s, int)))
+        parts = [self.ints(s) if isinstance(s, int) else s for s in sizes]
+        return self.emit("Concat", *parts, axis=0)
+
+    # ---- arithmetic
+
+    def scaled(self, x: Value, factor: float) -> Value:
+        return x if factor == 1 else self.emit("Mul", x, self.number(factor, x))
+
+    def shifted(self, x: Value, term: float) -> Value:
+        return x if term == 0 else self.emit("Add", x, self.number(term, x))
+
+    def channels(self, array: Array, x: Value) -> Value:
+        """A vector as a constant along the outermost axis that ncnn sees, that of channels."""
+        return self.const(array.reshape(-1, *(1,) * (rank(x) - 1)))
+
+
+def shape(x: Value) -> tuple[Any, ...]:
+    if x.shape is None or len(x.shape) < 2:
+        raise Unsupported(f"the rank of its input {x.name!r} is not known")
+    return x.shape
+
+
+def rank(x: Value) -> int:
+    return len(shape(x)) - 1
+
+
+def known(x: Value, what: str) -> list[int]:
+    """The sizes that ncnn sees, which must be known."""
+    sizes = list(shape(x)[1:])
+    if not all(isinstance(s, int) for s in sizes):
+        raise Unsupported(f"{what} needs an input of a known size; it is {shape(x)}")
+    return sizes
+
+
+def activated(node: Node, y: Value, kind: int, params: Sequence[float]) -> Value:
+    """The activation that convolutions and products carry."""
+    need = {2: 1, 3: 2, 6: 2}.get(kind, 0)
+    if kind not in range(7) or len(params) < need:
+        raise Unsupported(f"its activation {kind} with {len(params)} parameters is not known")
+    if kind == 6:
+        return node.emit("HardSwish", y, alpha=params[0], beta=params[1])
+    if kind == 3:
+        return node.emit("Clip", y, min=params[0], max=params[1])
+    if kind == 2:
+        return node.emit("LeakyRelu", y, alpha=params[0])
+    name = ("", "Relu", "", "", "Sigmoid", "Mish")[kind]
+    return node.emit(name, y) if name else y
+
+
+def active(node: Node, y: Value) -> Value:
+    """The activation that the layer's own parameters tell."""
+    return activated(node, y, node.attr("activation_type"), node.attr("activation_params"))

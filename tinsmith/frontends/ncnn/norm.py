@@ -1,0 +1,148 @@
+"""Importers of normalisations, and of factors and terms of channels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tinsmith.frontends.importing import Unsupported
+from tinsmith.frontends.ncnn.node import Array, Node, Result, known, layer, rank, shape
+from tinsmith.graph import Value
+
+
+@layer("BatchNorm")
+def batch_norm(node: Node) -> Result:
+    node.attr("channels")
+    eps = np.float32(node.attr("eps"))
+    slope, mean, var, bias = (node.weight(n) for n in ("slope", "mean", "var", "bias"))
+    if (var + eps == 0).any():  # ncnn divides by 1e-4 then
+        var = np.where(var + eps == 0, np.float32(1e-8) - eps, var)
+    return node.emit("BatchNorm", node[0], slope, bias, mean, var, eps=float(eps))
+
+
+@layer("Scale", "Bias")
+def scale(node: Node) -> Result:
+    x = node[0]
+    if node.type == "Bias":
+        node.attr("bias_data_size")
+        return node.emit("Add", x, node.channels(node.weight("bias"), x))
+    if node.attr("scale_data_size") == -233:
+        if node.attr("bias_term"):
+            raise Unsupported("its scale is an input, and it has a bias")
+        factor = node[1]
+        return node.emit("Mul", x, node.reshaped(factor, -1, *[1] * (rank(x) - 1)))
+    y = node.emit("Mul", x, node.channels(node.weight("scale"), x))
+    return (
+        node.emit("Add", y, node.channels(node.weight("bias"), x)) if node.attr("bias_term") else y
+    )
+
+
+def _mean(node: Node, x: Value, axes: range, kind: str = "mean") -> Value:
+    return node.emit("Reduce", x, node.ints(*axes), kind=kind, keepdims=True)
+
+
+@layer("Normalize")
+def normalize(node: Node) -> Result:
+    """x times 1 / the length over channels, over places, or over both."""
+    x, eps, mode = node[0], node.attr("eps"), node.attr("eps_mode")
+    node.attr("scale_data_size")
+    space, channel = node.attr("across_spatial"), node.attr("across_channel")
+    if not space and not channel:
+        raise Unsupported("it normalises across neither channels nor places")
+    axes = range(1 if channel else 2, rank(x) + 1 if space else 2)
+    total = _mean(node, x, axes, "sumsquare")
+    if mode == 0:
+        length = node.emit("Sqrt", node.shifted(total, eps))
+    elif mode == 1:
+        length = node.emit("Max", node.emit("Sqrt", total), node.number(eps, x))
+    else:
+        length = node.emit("Sqrt", node.emit("Max", total, node.number(eps, x)))
+    weight = node.weight("scale")
+    factor = weight[:1] if node.attr("channel_shared") else weight
+    return node.emit("Mul", node.emit("Div", x, length), node.channels(factor, x))
+
+
+@layer("LRN")
+def lrn(node: Node) -> Result:
+    size = node.attr("local_size")
+    alpha, beta, bias = (node.attr(n) for n in ("alpha", "beta", "bias"))
+    if node.attr("region_type") == 0:
+        if size % 2 == 0:
+            raise Unsupported(f"its window of {size} channels has no middle")
+        return node.emit("LRN", node[0], size=size, alpha=alpha, beta=beta, bias=bias)
+    x, before = node[0], size // 2
+    pad = (before, before, size - 1 - before, size - 1 - before)
+    squares = node.emit(
+        "AveragePool", node.emit("Mul", x, x), kernel=(size, size), pad=pad, count_include_pad=True
+    )
+    sums = node.shifted(node.scaled(squares, alpha), bias)
+    return node.emit("Mul", x, node.emit("Pow", sums, node.number(-beta, x)))
+
+
+def _affine(node: Node, count: int) -> tuple[Array, Array]:
+    if node.attr("affine"):
+        return node.weight("scale"), node.weight("shift")
+    return np.ones(count, np.float32), np.zeros(count, np.float32)
+
+
+@layer("InstanceNorm", "GroupNorm")
+def group_norm(node: Node) -> Result:
+    count = shape(node[0])[1]
+    node.ignore("channels")
+    if not isinstance(count, int):
+        raise Unsupported("the number of its channels is not known")
+    weights, eps = _affine(node, count), node.attr("eps")
+    if node.type == "InstanceNorm" and rank(node[0]) > 1:
+        return node.emit("InstanceNorm", node[0], *weights, eps=eps)
+    groups = node.attr("group") if node.type == "GroupNorm" else count
+    if rank(node[0]) > 1:
+        return node.emit("GroupNorm", node[0], *weights, groups=groups, eps=eps)
+    column = node.emit("Unsqueeze", node[0], node.ints(2))
+    y = node.emit("GroupNorm", column, *weights, groups=groups, eps=eps)
+    return node.emit("Squeeze", y, node.ints(2))
+
+
+@layer("LayerNorm", "RMSNorm")
+def layer_norm(node: Node) -> Result:
+    """Over the last axes whose elements are as many as weights."""
+    x, size, eps = node[0], node.attr("affine_size"), node.attr("eps")
+    dims, count = known(x, "it") if rank(x) > 1 else [size], 1
+    inner: list[int] = []
+    for n in reversed(dims):
+        inner.insert(0, n)
+        count *= n
+        if count == size:
+            break
+    if count != size:
+        raise Unsupported(f"no last axes of {dims} have {size} elements")
+    if node.type == "RMSNorm":
+        weight = node.weight("scale", *inner) if node.attr("affine") else np.ones(inner, np.float32)
+        return node.emit("RMSNorm", x, weight, axis=-len(inner), eps=eps)
+    if not node.attr("affine"):
+        weights = np.ones(inner, np.float32), np.zeros(inner, np.float32)
+    else:
+        weights = node.weight("scale", *inner), node.weight("shift", *inner)
+    return node.emit("LayerNorm", x, *weights, axis=-len(inner), eps=eps)
+
+
+@layer("MVN")
+def mvn(node: Node) -> Result:
+    x, eps = node[0], node.attr("eps")
+    axes = range(1 if node.attr("across_channels") else 2, rank(x) + 1)
+    off = node.emit("Sub", x, _mean(node, x, axes))
+    if not node.attr("normalize_variance"):
+        return off
+    deviation = node.emit("Sqrt", _mean(node, node.emit("Mul", off, off), axes))
+    return node.emit("Div", off, node.shifted(deviation, eps))
+
+
+@layer("StatisticsPooling")
+def statistics(node: Node) -> Result:
+    x = node[0]
+    axes = range(2, rank(x) + 1)
+    mean = _mean(node, x, axes)
+    y = node.reshaped(mean, -1)
+    if not node.attr("include_stddev"):
+        return y
+    off = node.emit("Sub", x, mean)
+    deviation = node.emit("Sqrt", _mean(node, node.emit("Mul", off, off), axes))
+    return node.emit("Concat", y, node.reshaped(deviation, -1), axis=1)

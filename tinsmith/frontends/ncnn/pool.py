@@ -1,0 +1,262 @@
+"""Importers of pooling, of resizing, and of sampling between elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.frontends.importing import Unsupported
+from tinsmith.frontends.ncnn.conv import pads, spatial
+from tinsmith.frontends.ncnn.expression import sizes_of
+from tinsmith.frontends.ncnn.node import Array, Node, Result, Size, known, layer, rank, shape
+from tinsmith.graph import Value
+
+KEEP = -233
+
+
+@layer("Pooling", "Pooling1D", "Pooling3D")
+def pooling(node: Node) -> Result:
+    x, letters = node[0], spatial(node.type)
+    mean = node.attr("pooling_type") == 1
+    node.ignore(*(n for n in node.values if n not in ("pooling_type", "shapes", "featmask")))
+    if node.attr("pooling_type") not in (0, 1):
+        raise Unsupported(f"its pooling_type {node.attr('pooling_type')} is not known")
+    if rank(x) != len(letters) + 1:
+        raise Unsupported(f"its input has {rank(x)} axes, not {len(letters) + 1}")
+    if node.attr("global_pooling"):
+        y = node.emit("GlobalPool", x, kind="mean" if mean else "max")
+        return node.reshaped(y, -1)
+    if node.attr("adaptive_pooling"):
+        return _adaptive(node, x, letters, mean)
+    return _windows(node, x, letters, mean)
+
+
+def _windows(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Value:
+    n = len(letters)
+    kernel = tuple(node.attr(f"kernel_{a}") for a in letters)
+    stride = tuple(node.attr(f"stride_{a}") for a in letters)
+    mode, pad = node.attr("pad_mode"), pads(node, letters)
+    attrs: dict[str, Any] = {"kernel": kernel, "stride": stride}
+    include = bool(node.attr("avgpool_count_include_pad"))
+    if mode in (2, 3):
+        attrs["auto_pad"] = "SAME_UPPER" if mode == 2 else "SAME_LOWER"
+    elif mode == 0:
+        sizes = shape(x)[2:]
+        tails = [
+            (size + pad[i] + pad[n + i] - kernel[i]) % stride[i] if isinstance(size, int) else None
+            for i, size in enumerate(sizes)
+        ]
+        if None in tails:  # only the run tells: as ncnn, but for windows that begin behind the end
+            attrs |= {"pad": pad, "ceil_mode": any(s > 1 for s in stride)}
+        else:
+            more = [stride[i] - t if t else 0 for i, t in enumerate(tails) if t is not None]
+            attrs["pad"] = (*pad[:n], *(pad[n + i] + more[i] for i in range(n)))
+    else:
+        attrs["pad"] = pad
+    if not mean:
+        return _largest(node, x, attrs)
+    if any(p >= k for p, k in zip(attrs.get("pad", ()), kernel * 2, strict=False)):
+        raise Unsupported(f"its padding {attrs['pad']} is not smaller than its kernel {kernel}")
+    return node.emit("AveragePool", x, count_include_pad=include, **attrs)
+
+
+def _largest(node: Node, x: Value, attrs: dict[str, Any]) -> Value:
+    """MaxPool; a padding as large as the kernel is made of ncnn's least number before."""
+    pad, kernel = attrs.get("pad", ()), attrs["kernel"]
+    if any(p >= k for p, k in zip(pad, kernel * 2, strict=False)):
+        n = len(kernel)
+        widths = node.ints(0, 0, *pad[:n], 0, 0, *pad[n:])
+        x = node.emit("Pad", x, widths, node.number(np.finfo(np.float32).min, x))
+        attrs = attrs | {"pad": (0,) * 2 * n}
+    return node.emit("MaxPool", x, **attrs)
+
+
+def _adaptive(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Value:
+    """Windows from floor(i n / m) to ceil((i + 1) n / m): one pooling where they are alike, else the
+    product with a matrix of averages, or the largest of gathered rows, along each axis."""
+    for axis, letter in enumerate(letters, 2):
+        size, wanted = shape(x)[axis], node.attr(f"out_{letter}")
+        if wanted in (KEEP, size):
+            continue
+        if not isinstance(size, int):
+            raise Unsupported(f"its axis {letter} has a size that only the run tells")
+        if wanted < 1:
+            raise Unsupported(f"its out_{letter} is {wanted}")
+        if size % wanted == 0:
+            k = tuple(size // wanted if a == axis else 1 for a in range(2, rank(x) + 1))
+            op = "AveragePool" if mean else "MaxPool"
+            x = node.emit(op, x, kernel=k, stride=k)
+            continue
+        spans = [(i * size // wanted, -(-(i + 1) * size // wanted)) for i in range(wanted)]
+        parts = []
+        for low, high in spans:
+            ends = node.ints(low), node.ints(high), node.ints(axis)
+            part = node.emit("Slice", x, *ends)
+            kind = "mean" if mean else "max"
+            parts.append(node.emit("Reduce", part, node.ints(axis), kind=kind, keepdims=True))
+        x = node.emit("Concat", *parts, axis=axis)
+    return x
+
+
+@layer("SPP")
+def pyramid(node: Node) -> Result:
+    """Poolings of 1, 2, 4, ... windows along each axis, as one vector."""
+    x, mean = node[0], node.attr("pooling_type") == 1
+    c, h, w = known(x, "it")
+    parts = []
+    for level in range(node.attr("pyramid_height")):
+        bins = 1 << level
+        kernel = -(-h // bins), -(-w // bins)
+        rest = kernel[0] * bins - h, kernel[1] * bins - w
+        pad = ((rest[0] + 1) // 2, (rest[1] + 1) // 2)
+        pad = (*pad, rest[0] - pad[0], rest[1] - pad[1])
+        attrs = {"kernel": kernel, "stride": kernel, "pad": pad}
+        y = node.emit("AveragePool", x, **attrs) if mean else _largest(node, x, attrs)
+        parts.append(node.reshaped(y, c * bins * bins))
+    return node.emit("Concat", *parts, axis=1)
+
+
+# ---- resizing
+
+
+@layer("Interp")
+def interp(node: Node) -> Result:
+    x, kind = node[0], node.attr("resize_type")
+    scales = {"h": node.attr("height_scale"), "w": node.attr("width_scale")}
+    told = {"h": node.attr("output_height"), "w": node.attr("output_width")}
+    corners, expression = bool(node.attr("align_corner")), node.attr("size_expr")
+    letters = ("w",) if rank(x) == 2 else ("h", "w")
+    exact = True
+    sizes: dict[str, Size]
+    if node.attr("dynamic_target_size"):
+        sizes = {a: node.size(node[1], a) for a in letters}
+    elif expression:
+        found = sizes_of(node, expression)
+        sizes = dict(zip("wh", found, strict=False))
+    elif all(told[a] for a in ("h", "w")) or (rank(x) == 2 and told["w"]):
+        sizes = dict(told)
+    else:
+        exact, sizes = False, {a: _scaled(node, x, a, scales[a]) for a in letters}
+    if rank(x) == 1:
+        column = node.reshaped(x, node.dim(x, 1), 1, 1)
+        one = node.emit("Expand", column, node.joined((1, 1, sizes["h"], sizes["w"])))
+        return one
+    wanted = [sizes[a] for a in letters]
+    if kind not in (1, 2, 3):
+        raise Unsupported(f"its resize_type {kind} is not known")
+    axes = tuple(range(rank(x) + 1 - len(letters), rank(x) + 1))
+    if tuple(wanted) == tuple(shape(x)[a] for a in axes):
+        return x
+    mode = ("nearest", "linear", "cubic")[kind - 1]
+    attrs: dict[str, Any] = {"mode": mode, "axes": axes}
+    if mode == "nearest":
+        attrs |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        if not exact:
+            factors = np.array([scales[a] for a in letters], np.float32)
+            return node.emit("Resize", x, None, node.const(factors), **attrs)
+    elif corners:
+        attrs["coordinate_transformation_mode"] = "align_corners"
+    return node.emit("Resize", x, None, None, node.joined(wanted), **attrs)
+
+
+def _scaled(node: Node, x: Value, letter: str, scale: float) -> Size:
+    size = node.size(x, letter)
+    if isinstance(size, int):
+        return int(np.float32(size) * np.float32(scale))
+    real = node.emit("Mul", node.emit("Cast", size, to="float32"), node.const(np.float32(scale)))
+    return node.emit("Cast", real, to="int64")
+
+
+@layer("GridSample")
+def grid_sample(node: Node) -> Result:
+    x, grid = node[0], node[1]
+    kinds, edges = ("", "linear", "nearest", "cubic"), ("", "zeros", "border", "reflection")
+    mode, edge = node.attr("sample_type"), node.attr("padding_mode")
+    if not (0 < mode < 4 and 0 < edge < 4):
+        raise Unsupported(f"its sample_type {mode} and padding_mode {edge} are not known")
+    if node.attr("permute_fusion"):
+        n = rank(grid) + 1
+        grid = node.emit("Transpose", grid, perm=(0, *range(2, n), 1))
+    return node.emit(
+        "GridSample", x, grid, mode=kinds[mode], padding_mode=edges[edge],
+        align_corners=bool(node.attr("align_corner")),
+    )  # fmt: skip
+
+
+# ---- spectra
+
+
+def _window(node: Node, n: int) -> Array:
+    """ncnn's window, which stands in the middle of the n elements."""
+    length, kind = node.attr("winlen"), node.attr("window_type")
+    i = np.arange(length)
+    first = {0: 1.0, 1: 0.5, 2: 0.54}.get(kind)
+    if first is None or not 0 < length <= n:
+        raise Unsupported(f"its window {kind} of {length} elements is not known")
+    w = np.ones(length) if kind == 0 else first - (1 - first) * np.cos(2 * np.pi * i / length)
+    before = (n - length) // 2
+    return np.pad(w, (before, n - length - before)).astype(np.float32)
+
+
+def _normal(node: Node, w: Array, n: int) -> float:
+    """What ncnn multiplies spectra by."""
+    kind = node.attr("normalized")
+    return {0: 1.0, 1: n**-0.5, 2: float((w.astype(np.float64) ** 2).sum()) ** -0.5}[kind]
+
+
+@layer("Spectrogram")
+def spectrogram(node: Node) -> Result:
+    x, n, power = node[0], node.attr("n_fft"), node.attr("power")
+    hop = node.attr("hoplen") or n // 4
+    w = _window(node, n)
+    mode = ("constant", "edge", "reflect")[node.attr("pad_type")]
+    if node.attr("center"):
+        x = node.emit("Pad", x, node.ints(0, n // 2, 0, n // 2), mode=mode)
+    signal = node.emit("Unsqueeze", x, node.ints(2))
+    y = node.emit(
+        "STFT", signal, node.const(hop, np.int64), node.const(w), node.const(n, np.int64),
+        onesided=bool(node.attr("onesided")),
+    )  # fmt: skip
+    y = node.scaled(y, _normal(node, w, n))
+    if power == 0:
+        return node.emit("Transpose", y, perm=(0, 2, 1, 3))
+    kind = "l2" if power == 1 else "sumsquare"
+    size = node.emit("Reduce", y, node.ints(3), kind=kind, keepdims=False)
+    return node.emit("Transpose", size, perm=(0, 2, 1))
+
+
+@layer("InverseSpectrogram")
+def inverse_spectrogram(node: Node) -> Result:
+    """The sum of the frames' inverse transforms, each times the window, by that of the windows'
+    squares: one product with the matrix of the inverse transform, and blocks summed."""
+    x, n, returns = node[0], node.attr("n_fft"), node.attr("returns")
+    hop = node.attr("hoplen") or n // 4
+    w = _window(node, n)
+    bins, frames, two = known(x, "it")
+    if two != 2 or bins not in (n // 2 + 1, n):
+        raise Unsupported(f"a spectrum of {(bins, frames, two)} is not of {n} elements")
+    k, t = np.arange(bins)[:, None], np.arange(n)
+    each = np.full((bins, 1), 1 / n)
+    if bins != n:
+        each[1 : (n + 1) // 2] = 2 / n
+    angle = 2 * np.pi * k * t / n
+    matrix = np.stack([each * np.cos(angle), -each * np.sin(angle)], 1).reshape(2 * bins, n)
+    matrix = (matrix * w / _normal(node, w, n)).astype(np.float32)
+    rows = node.reshaped(node.emit("Transpose", x, perm=(0, 2, 1, 3)), frames, 2 * bins)
+    pieces = node.emit("Transpose", node.emit("MatMul", rows, matrix), perm=(0, 2, 1))
+    total = (frames - 1) * hop + n
+    summed = node.emit("Col2Im", pieces, node.ints(1, total), node.ints(1, n), stride=(1, hop))
+    squares = np.zeros(total, np.float64)
+    for f in range(frames):
+        squares[f * hop : f * hop + n] += w.astype(np.float64) ** 2
+    y = node.emit(
+        "Mul",
+        node.reshaped(summed, total),
+        np.where(squares, 1 / np.maximum(squares, 1e-30), 1).astype(np.float32),
+    )
+    if node.attr("center"):
+        y = node.emit("Slice", y, node.ints(n // 2), node.ints(-(n // 2)), node.ints(1))
+    if returns:
+        raise Unsupported("it gives the real or the imaginary part alone")
+    return y

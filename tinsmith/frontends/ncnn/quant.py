@@ -1,0 +1,40 @@
+"""Importers of quantisation: scales are those that a number is multiplied by to be whole."""
+
+from __future__ import annotations
+
+from tinsmith.frontends.ncnn.conv import quantised
+from tinsmith.frontends.ncnn.node import Array, Node, Result, activated, layer, rank
+from tinsmith.graph import Value
+
+
+def _by(node: Node, array: Array, x: Value) -> Value:
+    """A number, or one for each channel; one for each element of a vector."""
+    return node.const(array) if array.size == 1 or rank(x) == 1 else node.channels(array, x)
+
+
+@layer("Quantize")
+def quantize(node: Node) -> Result:
+    node.attr("scale_data_size")
+    scale = node.weight("scale")
+    return quantised(node, node[0], scale[:1] if rank(node[0]) == 1 else scale)
+
+
+def _real(node: Node, scale: str, bias: str) -> Value:
+    x = node.emit("Cast", node[0], to="float32")
+    y = node.emit("Mul", x, _by(node, node.weight(scale), x))
+    offset = node.weight(bias)
+    return node.emit("Add", y, _by(node, offset, x)) if offset.size else y
+
+
+@layer("Dequantize")
+def dequantize(node: Node) -> Result:
+    node.ignore("scale_data_size", "bias_data_size")
+    return _real(node, "scale", "bias")
+
+
+@layer("Requantize")
+def requantize(node: Node) -> Result:
+    node.ignore("scale_in_size", "scale_out_size", "bias_size")
+    y = _real(node, "scale_in", "bias")
+    y = activated(node, y, node.attr("activation_type"), node.attr("activation_params"))
+    return quantised(node, y, node.weight("scale_out"))
