@@ -23,6 +23,7 @@ from dataclasses import replace
 from tinsmith.codegen.matrix import SIDE
 from tinsmith.codegen.target import Target, foreign_time, overlap
 from tinsmith.kernels.amx.plan import slots as product_slots
+from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.narrow import TOGETHER, unpacking
 from tinsmith.kernels.sharing import uneven
 from tinsmith.kernels.window.geometry import Geometry
@@ -124,7 +125,6 @@ def gain(rows: Bilinear, cols: Bilinear) -> float:
 def best_plan(
     target: Target,
     geo: Geometry,
-    width: int,
     rows: Bilinear,
     cols: Bilinear,
     threads: int = 1,
@@ -133,6 +133,7 @@ def best_plan(
 ) -> tuple[WinogradPlan, float]:
     """The cheapest way to cut the convolution for an algorithm, and its cost in seconds
     (`cost`)."""
+    width = block_of(target)
     blocks = channel_blocks(geo.channels, width)
     draft = WinogradPlan(
         geo, rows, cols, width, blocks, tiles=1, blocks=1, vectors=1, micro=Partition(1, 1),
@@ -156,10 +157,11 @@ def best_plan(
 
 @functools.lru_cache(maxsize=1024)
 def taps_plan(
-    target: Target, geo: Geometry, width: int, rows: Bilinear, cols: Bilinear, threads: int = 1
+    target: Target, geo: Geometry, rows: Bilinear, cols: Bilinear, threads: int = 1
 ) -> tuple[WinogradPlan, float] | None:
     """The plan and the cost in seconds of an algorithm whose weights are kept as taps; None if its
     accumulators are more than `taps.MOST_SUMS`."""
+    width = block_of(target)
     plan = WinogradPlan(
         geo, with_whole_taps(rows), with_whole_taps(cols), width,
         channel_blocks(geo.channels, width), tiles=1, blocks=1, vectors=1, micro=Partition(1, 1),
