@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.products import FLOAT32
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, packed_table
 from tinsmith.kernels.window.fold import MAXIMUM, SUM, Fold
@@ -84,7 +85,7 @@ def conv_plain(site: Site) -> Choice:
             factors = [(w + k).splat(width) for k in range(outputs)]
             for i, x in enumerate(xs):
                 for k, factor in enumerate(factors):
-                    new[i * outputs + k] = x.fma(factor, acc[i * outputs + k])
+                    new[i * outputs + k] = FLOAT32.step(acc[i * outputs + k], x, factor)
             return new
 
         def start(first: Val | int, outputs: int) -> list[Val]:

@@ -18,9 +18,10 @@ from __future__ import annotations
 import functools
 
 from tinsmith.codegen.builder import Val
+from tinsmith.codegen.products import FLOAT32, Product
 from tinsmith.kernels import narrow
 from tinsmith.kernels.amx.plan import Axis
-from tinsmith.kernels.amx.plan import Plan as Product
+from tinsmith.kernels.amx.plan import Plan as MatrixProduct
 from tinsmith.kernels.layout import LINE, Halo
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.weights import ChannelBlocks
@@ -135,9 +136,14 @@ class WinogradPlan:
     channels_together: int = 0
 
     @functools.cached_property
-    def product(self) -> Product:
+    def product(self) -> MatrixProduct:
         """The matrix product of one position, on matrix registers."""
-        return Product(1, self.channels.padded, self.outputs, Axis(self.tiles), Axis(1))
+        return MatrixProduct(1, self.channels.padded, self.outputs, Axis(self.tiles), Axis(1))
+
+    @property
+    def row(self) -> Product:
+        """The products of transformed data and weights, but for those in split precision."""
+        return FLOAT32
 
     @property
     def padded_tiles(self) -> int:
