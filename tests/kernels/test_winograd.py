@@ -404,7 +404,7 @@ def test_a_number_is_part_of_few_tiles_of_a_block(size, taps, l2):
             site_of(one_node("Conv", *conv(2, channels, 32, size, taps, pad=pad), (1, 2)), target)
         ).geo
         for rows, cols in algorithms(geo, "default"):
-            plan, _ = best_plan(target, geo, 16, rows, cols)
+            plan, _ = best_plan(target, geo, rows, cols)
             ends = [n * plan.total // plan.blocks for n in range(plan.blocks + 1)]
             most = max(most_seen(plan, *block) for block in itertools.pairwise(ends))
             assert plan.whole or most <= MOST_SHARE * plan.tiles, (channels, str(plan))
@@ -415,7 +415,7 @@ def test_the_share_of_a_blocks_tiles_that_a_number_is_part_of():
     target = level("avx512")
     node = one_node("Conv", *conv(1, 16, 16, (31, 27), (5, 3), pad=(2, 1, 2, 1)), (1, 2))
     geo = plane_site(site_of(node, target)).geo
-    plan, _ = best_plan(target, geo, 16, bilinear(3, 5), bilinear(4, 3))
+    plan, _ = best_plan(target, geo, bilinear(3, 5), bilinear(4, 3))
     for tiles in range(1, plan.total + 1):
         firsts = range(plan.total - tiles + 1)
         most = max(most_seen(plan, first, first + tiles) for first in firsts)
@@ -443,7 +443,7 @@ def test_longer_strips_cost_less():
     target = level("avx512")
     node = one_node("Conv", *conv(1, 32, 32, (56, 56), (3, 3), **PAD), (1, 2))
     geo = plane_site(site_of(node, target)).geo
-    plan, _ = best_plan(target, geo, 16, bilinear(6, 3), bilinear(6, 3))
+    plan, _ = best_plan(target, geo, bilinear(6, 3), bilinear(6, 3))
     assert plan.column_overlap == 2 and 1 < plan.strip(target.l1) <= plan.across
     short, long = (transforms(replace(target, l1=size), plan) for size in (1 << 10, 32 << 10))
     assert long < short

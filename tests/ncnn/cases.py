@@ -322,7 +322,11 @@ def inputs_of(line: str) -> list[np.ndarray[Any, Any]]:
             continue
         sizes = tuple(map(int, word.lstrip("+i").split("x")))
         x = (rng.random(sizes) * 2 - 1).astype(np.float32)
-        x = (np.abs(x) + (1.01 if "0=25" in line else 0.1)).astype(np.float32) if word[0] == "+" else x
+        x = (
+            (np.abs(x) + (1.01 if "0=25" in line else 0.1)).astype(np.float32)
+            if word[0] == "+"
+            else x
+        )
         found.append(rng.integers(0, 9, sizes).astype(np.int32) if word[0] == "i" else x)
     return found
 
@@ -344,5 +348,3 @@ def model_of(line: str) -> tuple[str, bytes]:
     layers: list[Layer] = read_param(memoryview(text.encode()), line)
     draw_weights(layers, 0, line)
     return text, b"".join(write_weights(layers))
-
-

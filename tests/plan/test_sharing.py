@@ -133,7 +133,7 @@ def test_threads_take_tiles_of_their_own_through_all_stages() -> None:
     conv(g, x, 128, 3)
     geo = plane_site(make_site(g.nodes[-1], target)).geo
     axis = bilinear(4, 3)
-    assert [best_plan(target, geo, 16, axis, axis, n)[0].blocks for n in (1, 2)] == [1, 2]
+    assert [best_plan(target, geo, axis, axis, n)[0].blocks for n in (1, 2)] == [1, 2]
 
 
 def test_who_reads_what_decides() -> None:

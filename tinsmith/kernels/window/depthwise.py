@@ -15,6 +15,7 @@ from math import prod
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.products import FLOAT32
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import block_of
@@ -196,7 +197,7 @@ def taps(
                     place = (p * across + j * apart) * gap
                     if place not in loaded:
                         loaded[place] = (line(i) + place).load(filters.width)
-                    acc[q * wide + p] = loaded[place].fma(w, acc[q * wide + p])
+                    acc[q * wide + p] = FLOAT32.step(acc[q * wide + p], loaded[place], w)
     return acc
 
 
@@ -211,7 +212,7 @@ def row_taps(
             place = (p * geo.stride[2] + j * geo.dilation[2]) * gap
             if place not in loaded:
                 loaded[place] = (x + place).load(width)
-            acc[p] = loaded[place].fma(factor, acc[p])
+            acc[p] = FLOAT32.step(acc[p], loaded[place], factor)
     return acc
 
 

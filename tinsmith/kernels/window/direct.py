@@ -1,8 +1,11 @@
-"""Direct convolution on channel-blocked data: any kernel, stride, dilation and padding.
+"""Direct convolution: the kernel for any kernel size, stride, dilation and padding, where no
+faster algorithm fits; also the skeleton of convolutions of bytes and of grouped ones.
 
-The input is read with the halo that its windows need, so there is no edge code. A tile keeps
-pixels x output vectors in registers through all input channels and taps; 1x1 convolutions run
-over all pixels as one row where nothing lies between the rows.
+Data are in blocks of channels. A tile is some pixels by some vectors of output channels, whose
+accumulators stay in registers while the products of all input channels and taps are added. The
+input is read with the halo that its windows need, so there is no code for edges. In a 1x1
+convolution (`Geometry.is_pointwise`) all pixels of an image are one row, if no halo lies between
+the rows of its tensors.
 """
 
 from __future__ import annotations
@@ -26,8 +29,8 @@ from tinsmith.sizes import by_formula, typical
 
 EFFICIENCY = 0.98  # of the peak, beside what the tiling counts (estimated)
 BLOCKS_EARLIER = 2
-"""Channel blocks by which a pixel is prefetched before its turn: they lie pages apart, where no
-processor prefetches by itself (estimated)."""
+"""How many channel blocks ahead the pixels of a 1x1 convolution are prefetched. The blocks of a
+pixel lie pages apart, and processors do not prefetch across pages by themselves (estimated)."""
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
@@ -37,8 +40,8 @@ def conv_direct(site: Site) -> Choice:
 
 
 def direct(conv: ConvSite) -> Choice:
-    """The choice for as many convolutions side by side as there are groups; with more than one, the
-    channels of each fill whole blocks on both sides."""
+    """The choice for a convolution of any number of groups. If there are several, the inputs and
+    the outputs of each must fill whole blocks of channels."""
     site, geo, w, groups = conv.site, conv.geo, conv.weights, conv.groups
     rows, cols = rows_of(geo)
     way = way_of(site.target, geo, groups)
@@ -64,8 +67,12 @@ def direct(conv: ConvSite) -> Choice:
 def phases(
     threads: int, geo: Geometry, way: Blocked, order: Order, flops: float
 ) -> tuple[Phase, ...]:
-    """One, or two that run side by side where threads share the panels and the last one has less to
-    do, but tiles for all threads: each then gets its share of either kind."""
+    """The phases of a direct convolution, whose tiles threads share.
+
+    One phase, or two: where the last panel of output channels is narrower than the others, its
+    tiles take less time. As a phase of their own, they are shared evenly too; no thread waits
+    between the two.
+    """
 
     def emit(em: Emit, which: Which = "all") -> None:
         emit_direct(em, geo, way, order, which)

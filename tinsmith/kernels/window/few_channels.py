@@ -11,11 +11,12 @@ from math import prod
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.products import FLOAT32
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, packed_table
 from tinsmith.kernels.window.fold import MAXIMUM, SUM, Fold
 from tinsmith.kernels.window.geometry import Geometry, pool_geometry
-from tinsmith.kernels.window.plain import Sum, plain_choice
+from tinsmith.kernels.window.plain import Sum, Work, plain_choice
 from tinsmith.kernels.window.pool import shares_of
 from tinsmith.kernels.window.site import conv_site
 from tinsmith.kernels.window.tiles import Pieces, cut
@@ -58,9 +59,8 @@ def _pool(site: Site, geo: Geometry, fold: Fold, table: np.ndarray | None) -> Ch
         )
 
     packed = [] if table is None else [packed_table("shares", table)]
-    return plain_choice(
-        site, geo, 1, ((1, 1),), packed, work, slots=fold.flops / 2, fill=fold.start
-    )
+    pooled = Work(work, slots=fold.flops / 2, fill=fold.start)
+    return plain_choice(site, geo, 1, packed, pooled)
 
 
 @kernel("Conv", Tier.SHAPED, dtypes="float32")
@@ -85,7 +85,7 @@ def conv_plain(site: Site) -> Choice:
             factors = [(w + k).splat(width) for k in range(outputs)]
             for i, x in enumerate(xs):
                 for k, factor in enumerate(factors):
-                    new[i * outputs + k] = x.fma(factor, acc[i * outputs + k])
+                    new[i * outputs + k] = FLOAT32.step(acc[i * outputs + k], x, factor)
             return new
 
         def start(first: Val | int, outputs: int) -> list[Val]:
@@ -95,7 +95,7 @@ def conv_plain(site: Site) -> Choice:
 
         return Sum(body, start, lambda value, _: value)
 
-    return plain_choice(site, geo, widths.inputs, panels, packed, work)
+    return plain_choice(site, geo, widths.inputs, packed, Work(work, panels))
 
 
 def _pack(w: np.ndarray, group: int, panels: Pieces) -> np.ndarray:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.codegen.builder import Builder, Ptr, Val
+from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Skip, View, one_phase, packed_table
@@ -207,9 +207,7 @@ def _emit_interleaved(em: Emit, geo: Geometry, plan: Interleaved, room: Spec, co
         if copied:
             first, end = ((em.packed[1] + (band * 2 + i)).load() for i in range(2))
             line = corner + first * image.stride[1]
-            _copy(
-                b, geo, plan, source.spec, line, b.index(group) * plan.in_blocks, space, end - first
-            )
+            _copy(geo, plan, source.spec, line, b.index(group) * plan.in_blocks, space, end - first)
             _, _, across = steps(room, geo.rank)
             x = space.pointer + first * (-geo.stride[1] * across[1])
             flat = replace(flat, dilation=(1, *geo.dilation[1:]))
@@ -241,7 +239,6 @@ def _emit_interleaved(em: Emit, geo: Geometry, plan: Interleaved, room: Spec, co
 
 
 def _copy(
-    b: Builder,
     geo: Geometry,
     plan: Interleaved,
     spec: Spec,
@@ -252,7 +249,7 @@ def _copy(
 ) -> None:
     """Interleave what `rows` rows of outputs read of the blocks from `first`; those that do not
     exist are zeros. `corner` is the first element, of block 0."""
-    width = plan.width
+    b, width = corner.b, plan.width
     _, plane, (deep, row, _) = steps(spec, geo.rank)
     _, gap, (layer, line, _) = steps(space.spec, geo.rank)
     blocks = [first + k for k in range(plan.in_blocks)]

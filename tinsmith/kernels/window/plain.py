@@ -133,21 +133,29 @@ class Windows:
     tile: Tile
 
 
+@dataclass(frozen=True)
+class Work:
+    """What is computed of windows whose outputs come in `panels`: `of` gives it in vectors of so
+    many lanes. A product takes `slots` as for `tile_of`, and `fill` lies around the image."""
+
+    of: Callable[[Emit, int], Sum]
+    panels: Pieces = ((1, 1),)
+    slots: float = 1.0
+    fill: float = 0.0
+
+
 def plain_choice(
     site: Site,
     geo: Geometry,
     inputs: int,
-    panels: Pieces,
     packed: Sequence[Packed],
-    work: Callable[[Emit, int], Sum],
-    *,
-    slots: float = 1.0,
-    fill: float = 0.0,
+    work: Work,
 ) -> Choice:
-    """`work` gives what is computed, in vectors of so many lanes; `slots` as for `tile_of`."""
+    """The choice for windows over groups of `inputs` channels."""
+    panels = work.panels
     target, cut = site.target, segments(geo, inputs)
-    tile = tile_of(target, geo, cut, panels[0][1], slots)
-    windows = Windows(geo, inputs, panels, fill, cut, tile)
+    tile = tile_of(target, geo, cut, panels[0][1], work.slots)
+    windows = Windows(geo, inputs, panels, work.fill, cut, tile)
     planes = geo.batch * (geo.channels // inputs) * geo.out[0]
     pieces = planes * cut.bands * cut.parts
     copied = inputs * geo.kernel[0] * cut.plane() if cut.copied else 0
@@ -158,7 +166,7 @@ def plain_choice(
         cost=overlap(time, target.time(0, geo.traffic())),
         reads=site.reads_first(PLAIN, PLAIN),
         writes=(PLAIN,),
-        phases=one_phase(pieces, lambda em: _emit(em, windows, work(em, tile.width))),
+        phases=one_phase(pieces, lambda em: _emit(em, windows, work.of(em, tile.width))),
         packed=tuple(packed),
         workspace=4 * room(copied) if copied else 0,
         repeats=_tiles_overlap(geo, cut, tile),

@@ -13,6 +13,7 @@ from math import prod
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.products import FLOAT32
 from tinsmith.codegen.target import overlap
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import (
@@ -251,7 +252,7 @@ def _sums(
             for k in seen:
                 factor = (w + done).splat(tile.width)
                 for s, value in enumerate(xs):
-                    sums[s * columns + k] = value.fma(factor, sums[s * columns + k])
+                    sums[s * columns + k] = FLOAT32.step(sums[s * columns + k], value, factor)
                 done += 1
         return sums
 

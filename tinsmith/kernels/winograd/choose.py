@@ -1,10 +1,11 @@
-"""Which Winograd algorithms fit a convolution, how each is cut into blocks of tiles, and its cost.
+"""Chooses Winograd algorithms: which fit a convolution, how each is cut into blocks of tiles, and
+what it costs.
 
-U are the transformed weights, V the transformed data, M their products; a position is one element
-of the transform domain (`tiling.py` has the layouts). F(m, r) computes m results of r taps.
+F(m, r) computes m results of r taps. U are the transformed weights, V the transformed data, M their
+products; a position is one element of the transform domain (`tiling.py` has the layouts).
 
-The transforms take the time of their loads and stores, which caches bound: with copies in place of
-their arithmetic they take as long. Tried without gain: other strides between the positions of V and
+The transforms are bound by loads and stores: with their arithmetic replaced by copies they take as
+long. Tried without gain: other strides between the positions of V and
 M, all positions of a tile side by side, huge pages, and interleaving the next block's transform
 with the products of the current block.
 
@@ -22,6 +23,7 @@ from dataclasses import replace
 from tinsmith.codegen.matrix import SIDE
 from tinsmith.codegen.target import Target, foreign_time, overlap
 from tinsmith.kernels.amx.tiling import slots as product_slots
+from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.narrow import TOGETHER, unpacking
 from tinsmith.kernels.sharing import uneven
 from tinsmith.kernels.window.geometry import Geometry
@@ -124,7 +126,6 @@ def gain(rows: Bilinear, cols: Bilinear) -> float:
 def best_plan(
     target: Target,
     geo: Geometry,
-    width: int,
     rows: Bilinear,
     cols: Bilinear,
     threads: int = 1,
@@ -133,6 +134,7 @@ def best_plan(
 ) -> tuple[WinogradPlan, float]:
     """The cheapest way to cut the convolution for an algorithm, and its cost in seconds
     (`cost`)."""
+    width = block_of(target)
     blocks = channel_blocks(geo.channels, width)
     draft = WinogradPlan(
         geo, rows, cols, width, blocks, tiles=1, blocks=1, vectors=1, micro=Partition(1, 1),
@@ -156,10 +158,11 @@ def best_plan(
 
 @cached(1024)
 def taps_plan(
-    target: Target, geo: Geometry, width: int, rows: Bilinear, cols: Bilinear, threads: int = 1
+    target: Target, geo: Geometry, rows: Bilinear, cols: Bilinear, threads: int = 1
 ) -> tuple[WinogradPlan, float] | None:
     """The plan and the cost in seconds of an algorithm whose weights are kept as taps; None if its
     accumulators are more than `taps.MOST_SUMS`."""
+    width = block_of(target)
     plan = WinogradPlan(
         geo, with_whole_taps(rows), with_whole_taps(cols), width,
         channel_blocks(geo.channels, width), tiles=1, blocks=1, vectors=1, micro=Partition(1, 1),
@@ -173,10 +176,14 @@ def taps_plan(
 
 
 def _counts(target: Target, draft: WinogradPlan) -> set[int]:
-    """The numbers of blocks worth considering. V and M of a block then fill one of several shares
-    of L2 (or one block holds everything); blocks are whole images, whole rows of tiles or parts of
-    one, or pairs of matrix registers; the last candidate has the fewest tiles that `MOST_SHARE`
-    allows."""
+    """The numbers of blocks worth considering:
+
+    - one block, and one for each image, if V and M of a block then fit the caches;
+    - so many that V and M of a block fill one of several shares of L2. Blocks are then whole rows
+      of tiles, equal parts of a row, equal parts of all tiles, or, in split precision, whole pairs
+      of matrix registers;
+    - the most that `MOST_SHARE` allows.
+    """
     per_tile = 4 * draft.positions * draft.width * (draft.channels.count + draft.outputs)
     room = max(4 * target.l2, target.l3 // 4)
     found = {n for n in (1, draft.geo.batch) if per_tile * draft.total <= room * n}

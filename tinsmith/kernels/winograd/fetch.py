@@ -14,6 +14,7 @@ from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.winograd.tiling import WinogradPlan
+from tinsmith.records import dataclass
 
 Prefetch = Callable[[Val], None]
 """prefetch(i) emits the prefetches that belong to register tile number i of a block."""
@@ -41,8 +42,8 @@ def tensors(
     here = _corner(plan, out, start, 1, 1, False)
     rows, cols = plan.rows, plan.cols
     asks = [
-        _ask(em, plan, source, first, plan.channels.count, rows.reach, cols.m * cols.stride, False),
-        _ask(em, plan, out, here, plan.outputs, rows.m, cols.m, True),
+        _ask(em, plan, Lines(source, first, rows.reach, cols.m * cols.stride, False)),
+        _ask(em, plan, Lines(out, here, rows.m, cols.m, True)),
     ]
 
     def prefetch(i: Val) -> None:
@@ -63,21 +64,24 @@ def _corner(plan: WinogradPlan, view: View, tile: Val, down: int, right: int, pa
     return at.fixed()
 
 
-def _ask(
-    em: Emit,
-    plan: WinogradPlan,
-    view: View,
-    at: Ptr,
-    planes: int,
-    rows: int,
-    wide: int,
-    write: bool,
-) -> Prefetch:
-    """Divide `rows` lines of `wide` elements for each tile, in every plane, among the register
-    tiles."""
-    b, line = em.b, LINE
-    _, plane, (_, row, pixel) = steps(view.spec, plan.geo.rank)
-    length = -(-plan.tiles * wide * pixel // line)
+@dataclass(frozen=True)
+class Lines:
+    """What the tiles of a block touch of a tensor, in every channel block: from `at` on, `rows`
+    lines of `wide` elements for each tile. Results are written."""
+
+    view: View
+    at: Ptr
+    rows: int
+    wide: int
+    written: bool
+
+
+def _ask(em: Emit, plan: WinogradPlan, of: Lines) -> Prefetch:
+    """Divide lines among the register tiles."""
+    b, line, rows = em.b, LINE, of.rows
+    _, plane, (_, row, pixel) = steps(of.view.spec, plan.geo.rank)
+    length = -(-plan.tiles * of.wide * pixel // line)
+    planes = plan.outputs if of.written else plan.channels.count
     segments = planes * rows
     takers = plan.positions * plan.panels * plan.micro.count
     pieces = -(-length // -(-segments * length // takers))
@@ -86,9 +90,9 @@ def _ask(
     def ask(i: Val) -> None:
         segment, piece = i // pieces, i % pieces
         with b.when(segment < segments):
-            near = at + (segment // rows) * plane + (segment % rows) * row
+            near = of.at + (segment // rows) * plane + (segment % rows) * row
             near = (near + piece * (share * line)).fixed()
             for k in range(share):
-                (near + k * line).prefetch(write, INTO_L1 if write else INTO_L2)
+                (near + k * line).prefetch(of.written, INTO_L1 if of.written else INTO_L2)
 
     return ask

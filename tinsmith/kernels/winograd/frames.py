@@ -9,10 +9,37 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
-from tinsmith.kernels._kernel import View
+from tinsmith.codegen.types import F32
+from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.tiles import Sink
 from tinsmith.kernels.winograd.tiling import WinogradPlan
+from tinsmith.records import dataclass
+
+
+def first_input(em: Emit) -> View:
+    """Where a convolution reads, unless told otherwise."""
+    return em.input(0)
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """Where a kernel reads its blocked input, and how many elements of scratch precede V."""
+
+    source: Callable[[Emit], View] = first_input
+    before: int = 0
+
+    def space(self, em: Emit, plan: WinogradPlan) -> Ptr:
+        """The address of V; M lies behind it."""
+        return em.scratch.cast(F32) + self.before if plan.whole else em.workspace.cast(F32)
+
+    def edge(self, em: Emit, plan: WinogradPlan) -> Ptr:
+        """Scratch for the results of one tile and the taps of one channel."""
+        return em.workspace.cast(F32) + (0 if plan.whole else plan.size)
+
+    def registers(self, em: Emit, plan: WinogradPlan) -> Ptr:
+        """Scratch for the configuration of the matrix registers."""
+        return self.edge(em, plan) + plan.edge
 
 
 def image_at(plan: WinogradPlan, source: View, n: Val | int) -> Val | int:

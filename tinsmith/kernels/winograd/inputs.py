@@ -15,7 +15,7 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.window.geometry import steps
-from tinsmith.kernels.winograd.frames import channels_at, data_at
+from tinsmith.kernels.winograd.frames import Rooms, channels_at, data_at
 from tinsmith.kernels.winograd.outliers import Sizes, witnesses
 from tinsmith.kernels.winograd.program import data_program, run
 from tinsmith.kernels.winograd.split_precision import Splitter
@@ -26,19 +26,11 @@ Put = Callable[[int, Val], None]
 """put(position, v) stores a vector of V."""
 
 
-def input_stage(
-    em: Emit,
-    plan: WinogradPlan,
-    source: View,
-    space: Ptr,
-    g0: Val,
-    g1: Val,
-    t0: Val,
-    t1: Val,
-    base: Val,
-) -> None:
-    """Transform tiles [t0, t1) for groups [g0, g1) of channel blocks. V begins at tile `base`."""
-    b = em.b
+def input_stage(em: Emit, plan: WinogradPlan, rooms: Rooms, g0: Val, g1: Val, *tiles: Val) -> None:
+    """Transform the tiles [t0, t1) of groups [g0, g1) of channel blocks. V begins at tile `base`;
+    `tiles` is (t0, t1, base)."""
+    b, (t0, t1, base) = em.b, tiles
+    source, space = rooms.source(em), rooms.space(em, plan)
     with b.loop(g0, g1) as g, _strips(em, plan, t0, t1) as (first, stop):
         strip = Strip(em, plan, source, Sizes(plan, space), base, first, stop)
         if plan.split:

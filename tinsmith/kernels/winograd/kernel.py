@@ -12,11 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.codegen.builder import Val
 from tinsmith.codegen.matrix import CONFIGURATION
-from tinsmith.codegen.types import F32
 from tinsmith.kernels import narrow
-from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Skip, Tier, View, kernel
+from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Skip, Tier, kernel
 from tinsmith.kernels.amx.pack_right import can_be_split, matrix_product
 from tinsmith.kernels.narrow import EVENLY, need_words
 from tinsmith.kernels.overflow import are_moderate
@@ -27,6 +26,7 @@ from tinsmith.kernels.window.weights import padded_bias
 from tinsmith.kernels.winograd import split_precision
 from tinsmith.kernels.winograd.choose import algorithms, best_plan, taps_plan
 from tinsmith.kernels.winograd.fetch import Prefetch, tensors
+from tinsmith.kernels.winograd.frames import Rooms
 from tinsmith.kernels.winograd.inputs import input_stage
 from tinsmith.kernels.winograd.outliers import Sizes
 from tinsmith.kernels.winograd.outputs import output_stage
@@ -35,7 +35,6 @@ from tinsmith.kernels.winograd.repair import pack_inverse, pack_present
 from tinsmith.kernels.winograd.taps import pack_taps, taps_stage
 from tinsmith.kernels.winograd.tiling import Frames, WinogradPlan
 from tinsmith.kernels.winograd.weights import Array, pack, packed_bytes
-from tinsmith.records import dataclass
 
 LEAST_REGISTERS = 32
 """The fewest vector registers for 24-bit weights: with fewer, the parts of every fourth weight
@@ -96,9 +95,9 @@ def choices(site: Site, precision: str, words: bool = False, of_taps: bool = Fal
     target, threads, split = site.target, site.threads, precision == "split"
     for rows, cols in found:
         if of_taps:
-            made = taps_plan(target, geo, width, rows, cols, threads)
+            made = taps_plan(target, geo, rows, cols, threads)
         else:
-            made = best_plan(target, geo, width, rows, cols, threads, split, words)
+            made = best_plan(target, geo, rows, cols, threads, split, words)
         if made is not None:
             plan = replace(made[0], frames=frames)
             offered.append(choice(conv, plan, planes, made[1]))
@@ -180,33 +179,7 @@ def why_not(geo: Geometry, precision: str) -> str:
     )
 
 
-Source = Callable[[Emit], View]
 Turn = Callable[[Array, WinogradPlan], Array]
-
-
-def first_input(em: Emit) -> View:
-    view = em.input(0)
-    return view
-
-
-@dataclass(frozen=True)
-class Rooms:
-    """Where a kernel reads its blocked input, and how many elements of scratch precede V."""
-
-    source: Source = first_input
-    before: int = 0
-
-    def space(self, em: Emit, plan: WinogradPlan) -> Ptr:
-        """The address of V; M lies behind it."""
-        return em.scratch.cast(F32) + self.before if plan.whole else em.workspace.cast(F32)
-
-    def edge(self, em: Emit, plan: WinogradPlan) -> Ptr:
-        """Scratch for the results of one tile and the taps of one channel."""
-        return em.workspace.cast(F32) + (0 if plan.whole else plan.size)
-
-    def registers(self, em: Emit, plan: WinogradPlan) -> Ptr:
-        """Scratch for the configuration of the matrix registers."""
-        return self.edge(em, plan) + plan.edge
 
 
 def choice(
@@ -264,18 +237,15 @@ def phases(plan: WinogradPlan, rooms: Rooms) -> tuple[Phase, ...]:
 
 
 def input_function(em: Emit, plan: WinogradPlan, rooms: Rooms) -> Stage:
-    def body(em: Emit, *at: Val) -> None:
-        input_stage(em, plan, rooms.source(em), rooms.space(em, plan), *at)
-
-    return stage(em, "inputs", "g0 g1 t0 t1 base", body)
+    return stage(
+        em, "inputs", "g0 g1 t0 t1 base", lambda em, *at: input_stage(em, plan, rooms, *at)
+    )
 
 
 def output_function(em: Emit, plan: WinogradPlan, rooms: Rooms) -> Stage:
-    def body(em: Emit, *at: Val) -> None:
-        space = rooms.space(em, plan)
-        output_stage(em, plan, rooms.source, space, lambda em: rooms.edge(em, plan), *at)
-
-    return stage(em, "outputs", "k0 k1 t0 t1 base", body)
+    return stage(
+        em, "outputs", "k0 k1 t0 t1 base", lambda em, *at: output_stage(em, plan, rooms, *at)
+    )
 
 
 def emit_blocks(em: Emit, plan: WinogradPlan, rooms: Rooms) -> None:

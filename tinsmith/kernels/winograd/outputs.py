@@ -6,14 +6,14 @@ that a tile is not spilled: reading a product twice is cheaper than storing sums
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from tinsmith.codegen.builder import Ptr, Val
-from tinsmith.kernels._kernel import Emit, View
+from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.stages import stage
 from tinsmith.kernels.window.tiles import Sink
-from tinsmith.kernels.winograd.frames import extent_inside, put_inside, result_at
+from tinsmith.kernels.winograd.frames import Rooms, extent_inside, put_inside, result_at
 from tinsmith.kernels.winograd.outliers import Sizes
 from tinsmith.kernels.winograd.program import result_program, run
 from tinsmith.kernels.winograd.repair import repair
@@ -26,22 +26,14 @@ Longer epilogues are emitted once, in a loop. Estimated. (`HEAVY_FLOPS` in `kern
 same by flops.)"""
 
 
-def output_stage(
-    em: Emit,
-    plan: WinogradPlan,
-    source: Callable[[Emit], View],
-    space: Ptr,
-    room: Callable[[Emit], Ptr],
-    k0: Val,
-    k1: Val,
-    t0: Val,
-    t1: Val,
-    base: Val,
-) -> None:
-    """Finish tiles [t0, t1) of output blocks [k0, k1). V and M begin with tile `base`."""
-    b, width = em.b, plan.width
-    edge, products, sizes = room(em), space + plan.m_start, Sizes(plan, space)
-    again = stage(em, "repair", "tile_k tile_n tile_y tile_x", _repair_of(plan, source, room))
+def output_stage(em: Emit, plan: WinogradPlan, rooms: Rooms, k0: Val, k1: Val, *tiles: Val) -> None:
+    """Finish the tiles [t0, t1) of output blocks [k0, k1). V and M begin with tile `base`; `tiles`
+    is (t0, t1, base)."""
+    b, width, (t0, t1, base), space = em.b, plan.width, tiles, rooms.space(em, plan)
+    edge, products, sizes = rooms.edge(em, plan), space + plan.m_start, Sizes(plan, space)
+    again = stage(
+        em, "repair", "tile_k tile_n tile_y tile_x", lambda em, *at: repair(em, plan, rooms, *at)
+    )
     sink = Sink(em, plan.geo)
     limit = sizes.limit()
     with b.loop(k0, k1) as k:
@@ -110,15 +102,6 @@ class Tile:
     def _product(self, p: int, q: int) -> Val:
         position = p * self.plan.cols.products + q
         return (self.products + position * self.plan.m_step).load(self.plan.width)
-
-
-def _repair_of(
-    plan: WinogradPlan, source: Callable[[Emit], View], room: Callable[[Emit], Ptr]
-) -> Callable[..., None]:
-    def body(em: Emit, *tile: Val) -> None:
-        repair(em, plan, source(em), room(em), *tile)
-
-    return body
 
 
 def epilogue_functions(em: Emit) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
-from tinsmith.codegen.types import F32
 from tinsmith.kernels import narrow
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.layout import LINE
@@ -91,9 +90,9 @@ def _sums(
     channels, lanes = plan.channels, (plan.width,) * vectors
     rows = narrow.rows_of(channels.stored, plan.words)
     levels = [Level(channels.count, plan.tiles * plan.width, rows * sum(lanes))]
-    start = [b.zero(F32.x(plan.width))] * (size * vectors)
+    start = [b.zero(plan.row.sums.x(plan.width))] * (size * vectors)
     pixels = [p * plan.width for p in range(size)]
-    it = Contraction(lanes, channels, levels, words=plan.words)
+    it = Contraction(lanes, channels, levels, words=plan.words, row=plan.row)
     sums = contract(b, it, x, w, start, pixels, fetch)
     if not plan.words:
         return sums

@@ -15,6 +15,7 @@ from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.window.tiles import Sink
 from tinsmith.kernels.winograd import split_precision
 from tinsmith.kernels.winograd.frames import (
+    Rooms,
     channels_at,
     data_at,
     extent_inside,
@@ -65,17 +66,16 @@ def taken_back(em: Emit, plan: WinogradPlan, k: Val, channel: Val) -> Callable[[
     return words
 
 
-def repair(
-    em: Emit, plan: WinogradPlan, source: View, room: Ptr, k: Val, n: Val, y: Val, x: Val
-) -> None:
-    """Compute the tile whose first result is at (n, k, y, x) by the definition, into `room`.
+def repair(em: Emit, plan: WinogradPlan, rooms: Rooms, k: Val, n: Val, y: Val, x: Val) -> None:
+    """Compute the tile whose first result is at (n, k, y, x) by the definition.
 
     Unless weights are kept as taps, the taps are recovered from the transformed weights, one input
     channel after the other: keeping both would take memory that hardly any call needs.
     """
     b, width, wide = em.b, plan.width, plan.cols.m
     results = plan.rows.m * wide
-    sums, taps = room, (room + results * width).fixed()
+    source, sums = rooms.source(em), rooms.edge(em, plan)
+    taps = (sums + results * width).fixed()
     corner = data_at(plan, source, n, y, x)
     bias = (em.packed[1] + k * width).load(width)
     with b.loop(0, results) as i:

@@ -22,7 +22,8 @@ from tinsmith.kernels._kernel import Choice, Emit, Phase, Site, Skip, Tier, View
 from tinsmith.kernels.layout import PLAIN, Layout, Spec, spec_of
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.winograd.choose import algorithms, best_plan
-from tinsmith.kernels.winograd.kernel import Rooms, choice, need_normal, plane_site, why_not
+from tinsmith.kernels.winograd.frames import Rooms
+from tinsmith.kernels.winograd.kernel import choice, need_normal, plane_site, why_not
 from tinsmith.kernels.winograd.tiling import WinogradPlan
 from tinsmith.kernels.winograd.weights import Array
 
@@ -47,7 +48,7 @@ def winograd_stem(site: Site) -> list[Choice]:
     need_normal(conv.weights)
     choices = []
     for rows, cols in found:
-        plan, seconds = best_plan(site.target, smaller, width, rows, cols, site.threads)
+        plan, seconds = best_plan(site.target, smaller, rows, cols, site.threads)
         image = spec_of(np.float32, depth_dims(plan), Layout(width))
         copied = site.target.time(0, 8.0 * prod(geo.size) * geo.channels * geo.batch + image.nbytes)
         rooms = Rooms(lambda em, image=image: View(em.scratch.cast(F32), image), image.size)

@@ -15,7 +15,6 @@ import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
-from tinsmith.codegen.types import F32
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.winograd.matrices import Bilinear
@@ -68,7 +67,7 @@ def pack_taps(w: Array, plan: WinogradPlan) -> Array:
 def taps_stage(em: Emit, plan: WinogradPlan, space: Ptr, k0: Val, k1: Val) -> None:
     """The products of output blocks [k0, k1) for all tiles."""
     b, width, channels = em.b, plan.width, plan.channels
-    zero = b.zero(F32.x(width))
+    zero = b.zero(plan.row.sums.x(width))
     with b.loop(k0, k1) as k:
         to = (space + plan.m_start + k * plan.block_step).fixed()
         with b.loop(0, plan.positions * plan.tile_row, width) as i:
@@ -129,5 +128,6 @@ class _Few:
         for at in range(position * plan.tile_row, (position + 1) * plan.tile_row, width):
             total = (self.sums + at).load(width)
             for number, weight in enumerate(weights):
-                total = (self.x + at + number).load().splat(width).fma(weight, total)
+                one = (self.x + at + number).load().splat(width)
+                total = plan.row.step(total, one, weight)
             (self.sums + at).store(total)

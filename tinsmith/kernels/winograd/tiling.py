@@ -18,6 +18,7 @@ from __future__ import annotations
 import functools
 
 from tinsmith.codegen.builder import Val
+from tinsmith.codegen.products import FLOAT32, Product
 from tinsmith.kernels import narrow
 from tinsmith.kernels.amx.tiling import AmxPlan, Axis
 from tinsmith.kernels.layout import LINE, Halo
@@ -137,6 +138,11 @@ class WinogradPlan:
     def product(self) -> AmxPlan:
         """The matrix product of one position, on matrix registers."""
         return AmxPlan(1, self.channels.padded, self.outputs, Axis(self.tiles), Axis(1))
+
+    @property
+    def row(self) -> Product:
+        """The products of transformed data and weights, but for those in split precision."""
+        return FLOAT32
 
     @property
     def padded_tiles(self) -> int:
