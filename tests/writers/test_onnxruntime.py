@@ -17,7 +17,7 @@ import pytest
 
 import tinsmith as ts
 from benchmarks.places import Places
-from tests.writers.test_onnx_writer import MODELS, imported
+from tests.writers.cases import MODELS, imported
 from tinsmith.errors import NotWritable
 from tinsmith.graph import Graph
 from tinsmith.writers.onnx.model import write
