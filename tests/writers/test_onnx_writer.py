@@ -14,11 +14,19 @@ from tests.real import real_file
 from tests.writers.cases import MODELS, UNWRITTEN, imported
 from tests.writers.structure import structure
 from tinsmith.errors import FileNameError, NotWritable, TinsmithError
-from tinsmith.graph import Graph, Type
+from tinsmith.graph import Graph, Type, dtype_of
 from tinsmith.ops import OPS
 from tinsmith.ops.control import run_graph
 from tinsmith.writers.onnx.model import write
 from tinsmith.writers.onnx.row import ROWS
+
+COMPOSED = """
+Mod SwiGLU SpaceToDepth Swish com.microsoft.GroupNorm com.microsoft.QuickGelu
+com.microsoft.RotaryEmbedding If SplitToSequence
+com.microsoft.Attention com.microsoft.GroupQueryAttention com.microsoft.QAttention
+""".split()  # noqa: SIM905
+"""Written in several operators, with sequences whose length is known then, or without checks: they
+come back as other graphs, which compute the same."""
 
 
 def again(graph: Graph, folder: Path) -> Graph:
@@ -35,6 +43,7 @@ def test_models_of_every_operator(name: str, tmp_path: Path) -> None:
                 again(graph, tmp_path)
             continue
         new = again(graph, tmp_path)
+        assert name in COMPOSED or structure(new) == structure(graph)
         assert structure(again(new, tmp_path)) == structure(new)
         assert [v.name for v in new.inputs] == [v.name for v in graph.inputs]
         assert [v.name for v in new.outputs] == [v.name for v in graph.outputs]
@@ -64,9 +73,11 @@ def test_every_operator_has_a_row_or_a_reason() -> None:
 
 def test_all_problems_are_named_at_once_and_nothing_is_written(tmp_path: Path) -> None:
     graph = Graph("two")
-    x, y = (graph.input(n, Type("float32", (3,))) for n in "xy")
+    x, y = (graph.input(n, Type(np.dtype("float32"), (3,))) for n in "xy")
     first = graph.add(OPS["Atan2"], x, y, name="angle").output
-    odd = graph.add(OPS["PairwiseCoupling"], graph.input("p", Type("float32", (2, 3))), classes=3)
+    odd = graph.add(
+        OPS["PairwiseCoupling"], graph.input("p", Type(np.dtype("float32"), (2, 3))), classes=3
+    )
     graph.outputs = [first, odd.output]
     path = tmp_path / "model.onnx"
     with pytest.raises(NotWritable, match=r"cannot say 2 nodes(.|\n)*Atan2 x1(.|\n)*PairwiseCou"):
@@ -79,11 +90,12 @@ def test_all_problems_are_named_at_once_and_nothing_is_written(tmp_path: Path) -
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int4", "uint2", "float8_e4m3fn", "bool"])
 def test_weights_of_every_kind_inside_and_beside(dtype: str, tmp_path: Path) -> None:
     graph = Graph("weights")
-    array = (np.arange(1501) % 3 - (dtype == "int4")).astype(Type(dtype, None).dtype)  # type: ignore[arg-type]
+    array = (np.arange(1501) % 3 - (dtype == "int4")).astype(dtype_of(dtype))
     graph.outputs = [graph.add(OPS["Cast"], graph.const(array, "w"), to="float32").output]
     for inside in (2**31, 0):
         write(graph, tmp_path / "model.onnx", inside)
         found = ts.load(tmp_path / "model.onnx").nodes[0].inputs[0]
+        assert found is not None and found.const is not None
         assert np.array_equal(found.const.astype(np.float32), array.astype(np.float32))
         assert (tmp_path / "model.onnx.data").exists() == (inside == 0)
 
