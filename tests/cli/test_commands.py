@@ -452,3 +452,13 @@ def test_a_choice_of_passes_is_shown() -> None:
 def test_output_through_a_pipe_is_not_cut() -> None:
     assert all(line == line.rstrip() for line in tinsmith("ops").stdout.splitlines())
     assert "…" not in tinsmith("ops").stdout
+
+
+def test_convert_writes_what_runs_the_same(tmp_path: Path) -> None:
+    want = parsed("run", MODEL, SEVEN)["outputs"]
+    for name in ("digits.tin", "digits.onnx"):
+        out = str(tmp_path / name)
+        told = parsed("convert", MODEL, out, "--canonical")
+        assert told == {"model": MODEL, "written": out, "bytes": Path(out).stat().st_size}
+        assert parsed("run", out, SEVEN)["outputs"] == want
+    assert "says no format" in tinsmith("convert", MODEL, str(tmp_path / "a.txt"), code=2).output

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
+import onnxruntime  # type: ignore[import-not-found]
 
 
 def run(path, feeds):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,54 +10,29 @@ import onnx
 import pytest
 
 import tinsmith as ts
-from tests.frontends.conformance import cases, operator, reason
-from tests.frontends.samples import samples
+from tests.real import real_file
+from tests.writers.cases import MODELS, UNWRITTEN, imported
 from tests.writers.structure import structure
 from tinsmith.errors import FileNameError, NotWritable, TinsmithError
-from tinsmith.graph import Graph, Type
+from tinsmith.graph import Graph, Type, dtype_of
 from tinsmith.ops import OPS
 from tinsmith.ops.control import run_graph
 from tinsmith.writers.onnx.model import write
 from tinsmith.writers.onnx.row import ROWS
 
-UNWRITTEN = {
-    "Atan2": "ONNX has no such operator",
-    "PairwiseCoupling": "support vector machines come as compositions",
-    "TreeEnsemble": "its arrays are no longer the attributes of ai.onnx.ml",
-    "Refused": "a node that cannot run",
-    **dict.fromkeys(
-        ("Block", "ChannelGather", "Fused", "Part", "RowAttention"), "of placed graphs"
-    ),
-}
-"""Operators of ours without a row that writes them, with the reason."""
-
-
-def models() -> dict[str, list[tuple[Any, list[Any] | None]]]:
-    """Operator -> models with their inputs: those of ONNX, and those that it does not show."""
-    found: dict[str, list[tuple[Any, list[Any] | None]]] = {}
-    for case in cases():
-        if not reason(case.name):
-            given = [*case.data_sets[0][0]] if case.data_sets else None
-            found.setdefault(operator(case), []).append((case.model, given))
-    for name, rows in samples().items():
-        found.setdefault(name, []).extend((proto, [*feeds.values()]) for proto, feeds in rows)
-    return found
-
-
-MODELS = models()
+COMPOSED = """
+Mod SwiGLU SpaceToDepth Swish com.microsoft.GroupNorm com.microsoft.QuickGelu
+com.microsoft.RotaryEmbedding If SplitToSequence
+com.microsoft.Attention com.microsoft.GroupQueryAttention com.microsoft.QAttention
+""".split()  # noqa: SIM905
+"""Written in several operators, with sequences whose length is known then, or without checks: they
+come back as other graphs, which compute the same."""
 
 
 def again(graph: Graph, folder: Path) -> Graph:
     """A graph that was written and read."""
     write(graph, folder / "model.onnx")
     return ts.load(folder / "model.onnx")
-
-
-def imported(name: str) -> Iterator[tuple[Graph, list[Any] | None]]:
-    for proto, feeds in MODELS[name]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield ts.load(proto), feeds
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -70,6 +43,7 @@ def test_models_of_every_operator(name: str, tmp_path: Path) -> None:
                 again(graph, tmp_path)
             continue
         new = again(graph, tmp_path)
+        assert name in COMPOSED or structure(new) == structure(graph)
         assert structure(again(new, tmp_path)) == structure(new)
         assert [v.name for v in new.inputs] == [v.name for v in graph.inputs]
         assert [v.name for v in new.outputs] == [v.name for v in graph.outputs]
@@ -99,9 +73,11 @@ def test_every_operator_has_a_row_or_a_reason() -> None:
 
 def test_all_problems_are_named_at_once_and_nothing_is_written(tmp_path: Path) -> None:
     graph = Graph("two")
-    x, y = (graph.input(n, Type("float32", (3,))) for n in "xy")
+    x, y = (graph.input(n, Type(np.dtype("float32"), (3,))) for n in "xy")
     first = graph.add(OPS["Atan2"], x, y, name="angle").output
-    odd = graph.add(OPS["PairwiseCoupling"], graph.input("p", Type("float32", (2, 3))), classes=3)
+    odd = graph.add(
+        OPS["PairwiseCoupling"], graph.input("p", Type(np.dtype("float32"), (2, 3))), classes=3
+    )
     graph.outputs = [first, odd.output]
     path = tmp_path / "model.onnx"
     with pytest.raises(NotWritable, match=r"cannot say 2 nodes(.|\n)*Atan2 x1(.|\n)*PairwiseCou"):
@@ -114,11 +90,12 @@ def test_all_problems_are_named_at_once_and_nothing_is_written(tmp_path: Path) -
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int4", "uint2", "float8_e4m3fn", "bool"])
 def test_weights_of_every_kind_inside_and_beside(dtype: str, tmp_path: Path) -> None:
     graph = Graph("weights")
-    array = (np.arange(1501) % 3 - (dtype == "int4")).astype(Type(dtype, None).dtype)  # type: ignore[arg-type]
+    array = (np.arange(1501) % 3 - (dtype == "int4")).astype(dtype_of(dtype))
     graph.outputs = [graph.add(OPS["Cast"], graph.const(array, "w"), to="float32").output]
     for inside in (2**31, 0):
         write(graph, tmp_path / "model.onnx", inside)
         found = ts.load(tmp_path / "model.onnx").nodes[0].inputs[0]
+        assert found is not None and found.const is not None
         assert np.array_equal(found.const.astype(np.float32), array.astype(np.float32))
         assert (tmp_path / "model.onnx.data").exists() == (inside == 0)
 
@@ -130,3 +107,21 @@ def test_the_file_says_what_a_checker_wants(tmp_path: Path) -> None:
     x = np.random.default_rng(0).random((4, 1, 8, 8), np.float32)
     want = ts.compile("examples/digits/digits.onnx")(x)
     np.testing.assert_allclose(ts.compile(path)(x), want, rtol=1e-5, atol=1e-6)
+
+
+REAL = """silero_vad silero_vad_op18_ifless tests_data_upsample slice_slice_1d_tensor
+attention_attention_attn_mask_int constant_of_shape_constant_of_shape datasets_logreg_iris
+expand_expand_scalar make_test_op_ops_Unsqueeze_var_13 unsqueeze_unsqueeze_runtime_axes
+tests_utils_models_coreml_OneHotEncoder_BikeSharing""".split()  # noqa: SIM905
+
+
+@pytest.mark.parametrize("canonical", [False, True], ids=["imported", "canonical"])
+@pytest.mark.parametrize("name", REAL)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_real_files(name: str, canonical: bool, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    ts.write(real_file("onnx", f"{name}.onnx"), path, canonical=canonical)
+    graph = ts.load(path)
+    if not canonical:
+        assert structure(graph) == structure(ts.load(real_file("onnx", f"{name}.onnx")))
+    assert structure(again(graph, tmp_path)) == structure(graph)

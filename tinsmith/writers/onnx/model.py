@@ -222,8 +222,8 @@ class Scope:
     def _info(self, name: str, type: Type, producer: Node | None = None) -> Any:
         from onnx import ValueInfoProto
 
-        zipped = producer is not None and producer.op.name == "ZipMap"
-        text = zipped and isinstance(producer.attrs["keys"][0], str)
+        keys = producer.attrs.get("keys", (0,)) if producer is not None else (0,)
+        text = isinstance(keys[0], str)
         return ValueInfoProto(name=name, type=type_proto(type, "object" if text else "int64"))
 
 

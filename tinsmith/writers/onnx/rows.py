@@ -211,7 +211,7 @@ def layer_norm(r: Row) -> None:
     scale = r[1]
     ones: Any = scale
     if scale is None:
-        rank = len(r[0].shape) if r[0] is not None and r[0].shape else 0
+        rank = r.node.output.rank or 0
         sizes = [r.size(0, i, "the size that it normalises") for i in range(r.axis % rank, rank)]
         ones = np.ones(sizes, r.node.output.dtype)
     r.end("LayerNormalization", r[0], ones, r[2], **r.given({"axis": "axis", "epsilon": "eps"}))
