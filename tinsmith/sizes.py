@@ -72,8 +72,8 @@ class Scope:
             self.atoms[name, args] = found
             low = [self.low(a) for a in args]
             if name == "//" and (low[0] or 0) > 0 and (low[1] or 0) > 0:
-                top = constant(args[1])
-                self.least[found] = low[0] // top if top else 0
+                top, least = constant(args[1]), low[0]
+                self.least[found] = least // top if top and least else 0
             elif name == "pieces":
                 self.least[found] = 0
             elif name == "max":
@@ -391,9 +391,10 @@ class Size:
         return f"<{self} = {self.value}>"
 
 
-Number = int | Size
-"""An integer that is known, or known in a call."""
-NUMBER = (int, Size)
+Number = int
+"""An integer that is known, or, as a Size, in a call only. Code that is written for ints takes
+either, so both have one type where types are checked."""
+NUMBER: tuple[type[int], ...] = (int, Size)  # type: ignore[assignment]
 """The classes of these."""
 
 
@@ -440,7 +441,7 @@ def _extreme(name: str, a: Any, b: Any) -> Any:
     return one._of((((scope.atom(name, x, y),), 1),))
 
 
-def pieces(length: Size, most: int) -> tuple[tuple[Size, int], ...]:
+def pieces(length: Size, most: int) -> tuple[tuple[Number, int], ...]:
     """A length in the fewest pieces of at most `most`, whose sizes differ by 1 at most: (how many,
     size) for every size, the largest first."""
     make, args = length.scope.atom, (length.form, number_form(most))

@@ -14,8 +14,9 @@ from tinsmith.errors import TypeRuleError
 from tinsmith.records import dataclass
 from tinsmith.sizes import NUMBER, Size
 
-Dim = int | str | Size
-"""A dimension: a number, or a symbol ("N") whose size is known only when the model is called."""
+Dim = int | str
+"""A dimension: a number (or a `Size`, which stands for one), or a symbol ("N") whose size is known
+only when the model is called."""
 
 Shape = tuple[Dim, ...]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from bisect import insort
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -49,13 +50,14 @@ def assign_offsets(buffers: Sequence[Buffer]) -> int:
     return _place(best)
 
 
-def _assign_free(buffers: Sequence[Buffer]) -> int:
+def _assign_free(buffers: Sequence[Buffer]) -> Any:
     """The offsets for the sizes of the example, as sizes that every call assigns anew."""
     numbers = [Buffer(typical(b.nbytes), b.start, b.end) for b in buffers]
     peak = assign_offsets(numbers)
     (scope,) = {b.nbytes.scope for b in buffers if isinstance(b.nbytes, Size)}
     for k, (b, n) in enumerate(zip(buffers, numbers, strict=True)):
-        b.offset = scope.symbol(f"at{k}", n.offset)
+        at: Any = scope.symbol(f"at{k}", n.offset)
+        b.offset = at
     return scope.symbol("peak", peak)
 
 

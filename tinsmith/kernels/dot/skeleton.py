@@ -23,7 +23,7 @@ from tinsmith.kernels._kernel import Emit, Site
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.walk import Position, shifted, walk_of
 from tinsmith.records import dataclass
-from tinsmith.sizes import Size
+from tinsmith.sizes import Number, Size
 
 UNROLL = 4  # lanes of k of one iteration; estimated
 DISTANCE = 4096 // F32.nbytes
@@ -147,7 +147,7 @@ def product(
 
 
 def _rest(
-    b: Builder, at: Operands, count: Size, rows: int, widths: Sequence[int], sums: list[Val]
+    b: Builder, at: Operands, count: Number, rows: int, widths: Sequence[int], sums: list[Val]
 ) -> list[Val]:
     """The sums with `count` more products each, one by one."""
     first, places = rows * len(widths), len(at.places)

@@ -94,9 +94,9 @@ def _part(part: Part, move: Move, at: int, bits: int) -> tuple[Copy, int, int]:
         if not isinstance(a.places, range | None):
             raise Skip("the places are no even steps")
         size, step = (1, 0) if a.axis is None else (part.dims[a.axis], steps[a.axis])
-        whole = a.places is None or a.axis is None
-        start, stride = (0, 1) if whole else (a.places.start, a.places.step)
-        lo, hi = 0, count if whole else len(a.places)
+        lo, hi, start, stride = 0, count, 0, 1
+        if a.places is not None and a.axis is not None:
+            start, stride, hi = a.places.start, a.places.step, len(a.places)
         if move.fill is not None:
             lo, hi = largest(-start, 0), smallest(hi, size - start)
             if hi <= lo:

@@ -66,18 +66,18 @@ class Geometry:
                 strict=True,
             )
         ]
-        return tuple(
+        return triple([
             most if isinstance(r, Size) else max(0, r)
             for r, most in zip(reach, self.most_after, strict=True)
-        )
+        ])  # fmt: skip
 
     @property
     def before(self) -> Triple:
         """The most by which windows begin before the input."""
-        return tuple(
+        return triple([
             (k - 1) * d if isinstance(b, Size) else b
             for b, k, d in zip(self.begin, self.kernel, self.dilation, strict=True)
-        )
+        ])  # fmt: skip
 
     @property
     def halo(self) -> Halo:
