@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import runpy
 import warnings
 import zipfile
 from pathlib import Path
@@ -13,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import examples.yolo_detect  # noqa: F401  the operator of a user
 import tinsmith as ts
 from tests.real import real_file
 from tinsmith.errors import ImportFailed, ModelFileError, OptionError, TinsmithError
@@ -102,8 +102,16 @@ WITHOUT_WEIGHTS = [
 ]  # fmt: skip
 
 
+@pytest.fixture
+def detect() -> Any:
+    """The operator of `examples/yolo_detect.py`, known during the test."""
+    runpy.run_path(str(Path(__file__).parents[2] / "examples" / "yolo_detect.py"))
+    yield
+    IMPORTERS.remove("models.yolo.Detect")
+
+
 @pytest.mark.parametrize("name", WITHOUT_WEIGHTS)
-def test_models_without_weights_run_with_random_ones_for_any_batch(name: str) -> None:
+def test_models_without_weights_run_with_random_ones_for_any_batch(name: str, detect: Any) -> None:
     path = real_file("pnnx", name)
     with pytest.raises(ImportFailed, match="random_weights=SEED"):
         ts.load(path)
@@ -119,7 +127,7 @@ def test_models_without_weights_run_with_random_ones_for_any_batch(name: str) ->
     np.testing.assert_allclose(again, y[1:], rtol=1e-4, atol=1e-5 * np.abs(y).max())
 
 
-def test_the_last_layer_of_yolov5_is_its_formula(tmp_path: Path) -> None:
+def test_the_last_layer_of_yolov5_is_its_formula(tmp_path: Path, detect: Any) -> None:
     sizes, kinds, each = ((4, 6), (2, 3), (1, 2)), 3, 7
     strides = np.array([8, 16, 32], np.float32)
     weights, arrays = ["@pnnx_5=(3)f32"], {"d.pnnx_5": strides}

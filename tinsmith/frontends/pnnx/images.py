@@ -109,6 +109,7 @@ def unfold(
 ) -> Value:
     kernel = each(kernel_size, 2)
     channels, count = node.size(input, 1), prod(kernel)
+    node.spend(channels * count * count * input.dtype.itemsize)
     taps = np.tile(np.eye(count, dtype=input.dtype).reshape(count, 1, *kernel), (channels, 1, 1, 1))
     y = node.emit(
         "Conv",

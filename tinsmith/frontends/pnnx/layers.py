@@ -244,8 +244,8 @@ def batch_norm(
 
 def _scale_shift(node: PnnxNode, x: Value, weight: Any, bias: Any, count: Any) -> tuple[Any, Any]:
     """Weight and bias, 1 and 0 where they are not given."""
-    scale = np.ones(count, x.dtype) if weight is None else weight
-    return scale, np.zeros(count, x.dtype) if bias is None else bias
+    scale = node.full(count, 1, x.dtype) if weight is None else weight
+    return scale, node.full(count, 0, x.dtype) if bias is None else bias
 
 
 @operator(*kinds("nn.InstanceNorm"), "F.instance_norm")
@@ -276,7 +276,7 @@ def layer_norm(
     axis = -len(each_size(normalized_shape))
     scale = weight
     if weight is None and bias is not None:
-        scale = np.ones(each_size(normalized_shape), input.dtype)
+        scale = node.full(each_size(normalized_shape), 1, input.dtype)
     return node.emit("LayerNorm", input, scale, bias, axis=axis, eps=eps)
 
 
@@ -285,7 +285,7 @@ def rms_norm(
     node: PnnxNode, input: Value, weight: Any = None, *, normalized_shape: Any, eps: Any = None
 ) -> Value:
     shape = each_size(normalized_shape)
-    scale = np.ones(shape, input.dtype) if weight is None else weight
+    scale = node.full(shape, 1, input.dtype) if weight is None else weight
     eps = float(np.finfo(input.dtype).eps) if eps is None else eps
     return node.emit("RMSNorm", input, scale, axis=-len(shape), eps=eps)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from tinsmith import budget
 from tinsmith.formats.pnnx import Operator
 from tinsmith.frontends.importing import Importers, Unsupported
 from tinsmith.frontends.nodes import SourceNode
@@ -184,6 +186,15 @@ class PnnxNode(SourceNode):
             raise Unsupported(f"{str(value)[:80]} is no tensor")
         kind = {"f": np.float32, "i": np.int64}.get(array.dtype.kind, array.dtype)
         return self.const(array.astype(kind))
+
+    def full(self, shape: Any, value: float, dtype: Any) -> np.ndarray[Any, Any]:
+        """An array of one number, of a size that the file says. Raises BudgetExceeded."""
+        sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+        self.spend(prod(sizes) * np.dtype(dtype).itemsize)
+        return np.full(sizes, value, dtype)
+
+    def spend(self, nbytes: int) -> None:
+        budget.check("constants", nbytes, f"{self.label!r} of {self.scope.shared.name}")
 
     def cast(self, x: Any, dtype: str) -> Value:
         x = self.tensor(x)

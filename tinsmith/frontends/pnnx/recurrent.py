@@ -103,7 +103,7 @@ def multihead_attention(
             xs[i] = _and_row(node, xs[i], node.weight(name))
         more += 1
     if add_zero_attn:
-        zeros = np.zeros((1, 1, embed_dim), query.dtype)
+        zeros = node.full((1, 1, len(weights[1])), 0, query.dtype)
         xs[1], xs[2] = (_and_row(node, x, zeros) for x in xs[1:])
         more += 1
     mask = _mask(node, attn_mask, num_heads, more, xs[0])

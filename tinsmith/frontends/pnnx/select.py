@@ -166,9 +166,10 @@ def diag(node: PnnxNode, input: Value, *, diagonal: int = 0) -> Value:
     if input.rank == 1:
         n = node.size(input, 0)
         at = np.arange(n)
-        zeros = np.zeros((n + down + right,) * 2, input.dtype)
+        zeros = node.full((n + down + right,) * 2, 0, input.dtype)
         return node.emit("ScatterND", zeros, np.stack([at + down, at + right], -1), input)
     n = max(min(node.size(input, 0) - down, node.size(input, 1) - right), 0)
+    node.spend(16 * n)
     at = np.arange(n)
     return node.emit("GatherND", input, np.stack([at + down, at + right], -1))
 
@@ -236,7 +237,8 @@ def _sizes(
     if indices is not None:
         ends = [max(0, min(i + size if i < 0 else i, size)) for i in each_size(indices)]
         return [max(b - a, 0) for a, b in zip([0, *ends], [*ends, size], strict=True)]
-    if sections is not None:
+    if isinstance(sections, int) and sections > 0:
+        node.scope.shared.count_nodes(sections)
         return [size // sections + (i < size % sections) for i in range(sections)]
     step = split if chunks is None else -(-size // chunks)
     if not isinstance(step, int) or step < 1:

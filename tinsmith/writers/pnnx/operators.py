@@ -390,8 +390,8 @@ def recurrent(w: Export, node: Node) -> None:
         return np.concatenate([gates[i] for i in back])
 
     params: dict[str, Any] = {
-        "input_size": ih.shape[2], "hidden_size": hh.shape[2], "num_layers": 1, "batch_first": False,
-        "bias": b is not None, "bidirectional": len(ends) == 2,
+        "input_size": ih.shape[2], "hidden_size": hh.shape[2], "num_layers": 1,
+        "batch_first": False, "bias": b is not None, "bidirectional": len(ends) == 2,
     }  # fmt: skip
     params |= {"nonlinearity": nonlinear.pop()} if kind == "nn.RNN" else {}
     out = w.fresh(f"{node.name}/rows")
@@ -505,7 +505,7 @@ def split(w: Export, node: Node) -> None:
 
 @writes("Slice")
 def slice_(w: Export, node: Node) -> None:
-    x, *lists = node.inputs
+    _, *lists = node.inputs
     starts, ends, axes, steps = ([*lists, None, None])[:4]
     at, end = whole(starts, "starts"), whole(ends, "ends")
     dims = whole(axes, "axes") if axes is not None else tuple(range(len(at)))

@@ -1,0 +1,139 @@
+"""Graphs that are written as PNNX and read again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinsmith as ts
+from tinsmith.errors import NotWritable
+from tinsmith.graph import Graph, Type, Value
+from tinsmith.passes.manager import run_passes
+from tinsmith.writers.pnnx import write
+
+FOLDER = Path(__file__).parent.parent / "data" / "pnnx"
+NAMES = sorted(p.stem for p in FOLDER.glob("*.npz"))
+
+LOSES = {
+    "attention": "Attention x1: its qk_matmul_output_mode is 3",
+    "dynamic": "Shape x", "functional_pools": "MaxPool x1: its with_indices is True",
+    "indices": "GatherND x1: PNNX has no such operator", "pools": "LRN x1: its size is even",
+    "shapes": "ScatterND x1: PNNX has no such operator",
+}  # fmt: skip
+"""Models that hold, as our operators, what PNNX cannot say."""
+
+ONLY_CANONICAL = ("recurrent", "recurrent_states", "convolutions")
+"""Models that are the same after passes only: layers are cut where ours have another shape."""
+
+
+def difference(a: Graph, b: Graph) -> str:
+    """How two graphs differ, but for the names of constants and of nodes; "" where they do not."""
+    said = [
+        [
+            (v.name, v.dtype, [d if isinstance(d, int) else "?" for d in v.shape or ()])
+            for v in g.inputs
+        ]
+        for g in (a, b)
+    ]
+    if said[0] != said[1] or len(a.nodes) != len(b.nodes):
+        return f"{len(a.nodes)} and {len(b.nodes)} nodes"
+    known = dict(zip(a.inputs, b.inputs, strict=True))
+
+    def same(x: Value | None, y: Value | None) -> bool:
+        if x is None or y is None or x.const is None or y.const is None:
+            return x is y if x is None or y is None else known.get(x) is y
+        return x.type == y.type and x.const.tobytes() == y.const.tobytes()
+
+    for m, n in zip(a.nodes, b.nodes, strict=True):
+        attrs = [{k: o.attrs.get(k, d) for k, d in o.op.attrs.items()} for o in (m, n)]
+        pairs = zip(m.inputs, n.inputs, strict=len(m.inputs) == len(n.inputs))
+        if m.op is not n.op or attrs[0] != attrs[1] or not all(same(x, y) for x, y in pairs):
+            return f"{m} and {n}"
+        known.update(zip(m.outputs, n.outputs, strict=True))
+    return "" if all(map(same, a.outputs, b.outputs)) else "outputs"
+
+
+def canonical(graph: Graph) -> Graph:
+    made = graph.clone()
+    run_passes(made, "portable", "cpu", None)
+    return made
+
+
+def again(graph: Graph, folder: Path) -> Graph:
+    write(graph, folder / "again.pnnx.param")
+    return ts.load(folder / "again.pnnx.param")
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in LOSES])
+def test_a_file_that_is_written_and_read_is_the_same_graph(name: str, tmp_path: Path) -> None:
+    graph = ts.load(FOLDER / f"{name}.pnnx.param")
+    if name not in ONLY_CANONICAL:
+        assert difference(graph, again(graph, tmp_path)) == ""
+    after = canonical(graph)
+    assert difference(after, canonical(again(after, tmp_path))) == ""
+
+
+@pytest.mark.parametrize("name", LOSES)
+def test_what_pnnx_cannot_say_is_named_and_nothing_is_written(name: str, tmp_path: Path) -> None:
+    graph = ts.load(FOLDER / f"{name}.pnnx.param")
+    with pytest.raises(NotWritable, match=LOSES[name]):
+        write(graph, tmp_path / "net.pnnx.param")
+    assert not list(tmp_path.iterdir())
+
+
+def test_all_that_cannot_be_said_is_named_at_once(tmp_path: Path) -> None:
+    g = Graph("odd")
+    x = g.input("x", Type("float32", (2, 4)))
+    from tinsmith import ops
+
+    y = ops.ThresholdedRelu(ops.ThresholdedRelu(x, alpha=0.1, name="t"), name="u")
+    g.outputs = [ops.Swish(y, alpha=0.5, name="s"), ops.Cast(y, to="uint16", name="c")]
+    with pytest.raises(NotWritable) as told:
+        write(g, tmp_path / "odd.pnnx.param")
+    for text in (
+        "cannot say 4 nodes; nothing was written", "ThresholdedRelu x2: PNNX has no such operator",
+        "Swish x1: its alpha is 0.5", "Cast x1: PNNX has no values of type uint16[2,4]",
+    ):  # fmt: skip
+        assert text in str(told.value)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+def test_a_model_from_onnx_computes_the_same_numbers(tmp_path: Path, backend: str) -> None:
+    path = FOLDER.parents[2] / "examples" / "digits" / "digits.onnx"
+    graph = canonical(ts.load(path))
+    other = again(graph, tmp_path)
+    assert difference(graph, canonical(other)) == ""
+    rng = np.random.default_rng(0)
+    shapes: list[Any] = [
+        [d if isinstance(d, int) else 2 for d in v.shape or ()] for v in graph.inputs
+    ]
+    xs = [rng.random(s, np.float32) for s in shapes]
+    want = ts.compile(path, backend=backend, cache=False).run(xs)
+    for y, z in zip(ts.compile(other, backend=backend, cache=False).run(xs), want, strict=True):
+        np.testing.assert_allclose(y, z, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "number", [0.1, 1 / 3, 1e-30, -3.0, np.float32(np.pi).item(), float("inf"), 16777217.0]
+)
+def test_numbers_in_formulas_keep_all_their_digits(number: float, tmp_path: Path) -> None:
+    from tinsmith import ops
+
+    for dtype in ("float32", "float64"):
+        g = Graph("formula")
+        g.outputs = [ops.Mul(g.input("x", Type(dtype, (3,))), np.array(number, dtype), name="y")]
+        assert difference(g, again(g, tmp_path)) == ""
+        assert "expr=mul(@0," in (tmp_path / "again.pnnx.param").read_text()
+
+
+def test_names_that_would_end_a_word_are_changed(tmp_path: Path) -> None:
+    from tinsmith import ops
+
+    g = Graph("names")
+    x = g.input("x", Type("float32", ("N", 3)))
+    g.outputs = [ops.Relu(ops.Relu(x, name="a b=c"), name="a_b_c")]
+    made = again(g, tmp_path)
+    assert [n.name for n in made.nodes] == ["a_b_c", "a_b_c_1"]
