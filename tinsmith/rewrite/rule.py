@@ -289,6 +289,6 @@ def meet(old: Type, new: Type) -> Type:
         return new if old.shape is None else old
     dims = []
     for a, b in zip(old.shape, new.shape, strict=True):
-        better = isinstance(b, NUMBER) or (isinstance(a, str) and a[0] == "?" and b[0] != "?")
+        better = not isinstance(b, str) or (isinstance(a, str) and a[0] == "?" and b[0] != "?")
         dims.append(b if isinstance(a, str) and better else a)
     return old.like(shape=tuple(dims))

@@ -172,7 +172,7 @@ def _geometry(dims: tuple[int, ...], out_channels: int, win: Window) -> Geometry
     rank = len(win.kernel)
     if not 1 <= rank <= 3:
         raise Skip(f"there are {rank} spatial axes")
-    out = tuple(win.out)
+    out: tuple[Any, ...] = win.out
     if 0 in (*dims, *out, out_channels):
         raise Skip("there is nothing to compute")
     return Geometry(
