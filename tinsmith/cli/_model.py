@@ -62,6 +62,7 @@ class Build:
     passes: str | None = None
     precision: str | None = None
     small_memory: bool = False
+    shapes: str | None = None
     tune: bool = False
     cache: bool = True
     trust: bool = False
@@ -163,6 +164,12 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--small-memory",
             is_flag=True,
             help="Leave out kernels whose weights outgrow the model's.",
+        ),
+        click.option(
+            "--shapes",
+            metavar="[both|fixed|free]",
+            help="Of free shapes: 'fixed' compiles each, 'free' one program for all that it can"
+            " take, 'both' the first alone, then one for the others.",
         ),
         click.option(
             "--tune",

@@ -9,10 +9,12 @@ these get another one, of `MOST` at most, and then again programs of their own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from keyword import iskeyword
 from typing import Any
 
 from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.sections import Told
+from tinsmith.formulas import OPERATIONS
 from tinsmith.plan.shared_weights import SharedWeights
 from tinsmith.runtime.free import FreeProgram
 from tinsmith.runtime.inputs import Signature
@@ -22,6 +24,8 @@ from tinsmith.sizes import NeedsNumber, Scope, Size
 MOST = 4
 """How many programs for free sizes a model has at most: sizes of 0 and 1 are other programs than
 larger ones. Estimated."""
+RESERVED = {"peak", *OPERATIONS}
+"""Names that formulas use themselves; "at" and a number are places in the arena."""
 LEAST = 2
 """The least size that is left free: where one is 0 or 1, most kernels would be others."""
 
@@ -70,6 +74,12 @@ class FreePrograms:
         return free.sized(values), told
 
 
+def _name(symbol: str, number: int) -> str:
+    """The model's own name for a size, where that is one in formulas too."""
+    taken = symbol in RESERVED or symbol.rstrip("0123456789") == "at"
+    return f"d{number}" if taken or not symbol.isidentifier() or iskeyword(symbol) else symbol
+
+
 def _shapes(made: Compilation, signature: Signature, scope: Scope) -> tuple[Any, ...]:
     """A signature with symbols for the dimensions that the model leaves free."""
     symbols: dict[str, Size] = {}
@@ -78,7 +88,7 @@ def _shapes(made: Compilation, signature: Signature, scope: Scope) -> tuple[Any,
         if not isinstance(wanted, str) or given < LEAST:
             return given
         if wanted not in symbols:
-            symbols[wanted] = scope.symbol(f"d{len(symbols)}", given, LEAST)
+            symbols[wanted] = scope.symbol(_name(wanted, len(symbols)), given, LEAST)
         return symbols[wanted]
 
     def dims(own: Sequence[Any] | None, given: Sequence[int] | None) -> Any:

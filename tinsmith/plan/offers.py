@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 from tinsmith.errors import CodegenError
 from tinsmith.graph import Node, Value
-from tinsmith.kernels._kernel import ELEMENTWISE, Site, Skip, Tier
+from tinsmith.kernels._kernel import ELEMENTWISE, Choice, Site, Skip, Tier
 from tinsmith.kernels.select import REFERENCE, Candidate, candidates, forced
 from tinsmith.plan.equivalence import Arrays
 from tinsmith.plan.pick import Preference, lightest, preferred, site_signature
 from tinsmith.plan.placement import Placement
+from tinsmith.sizes import Size
 
 
 class Offer(NamedTuple):
@@ -58,14 +59,30 @@ def offer_of(placement: Placement, node: Node, force: str | None, checks: bool) 
 def rivals_of(
     placement: Placement, site: Site, found: list[Candidate], results: set[Value]
 ) -> list[tuple[float, Candidate]]:
-    """The candidates of the best tier with their seconds, conversions included; least first."""
+    """The candidates of the best tier with their seconds, conversions included; least first. Those
+    that take free sizes for numbers only count where all do."""
+    found = [c for c in found if c.choice is not None and not _blocks_free(site, c.choice)]
+    fewest = min((c.fixes for c in found), default=0)
+    found = [c for c in found if c.fixes == fewest]
     tier = max((c.tier for c in found if c.choice is not None), default=Tier.REFERENCE)
     rows = [
         (placement.total(site, c.choice, results), c)
         for c in found
         if c.choice is not None and c.tier == tier
     ]
-    return sorted(rows, key=lambda row: (row[1].fixes, row[0], row[1].kernel))
+    return sorted(rows, key=lambda row: (row[0], row[1].kernel))
+
+
+def _blocks_free(site: Site, choice: Choice) -> bool:
+    """Whether a choice wants blocks of channels where only the call tells how many there are."""
+    if not site.is_free:
+        return False
+    reads = zip(site.operands, choice.reads, strict=True)
+    pairs = [*reads, *zip(site.outputs, choice.writes, strict=True)]
+    return any(
+        v is not None and layout is not None and layout.block and isinstance(v.dims[1], Size)
+        for v, layout in pairs
+    )
 
 
 def best_of(

@@ -49,6 +49,12 @@ class FreeProgram:
         self._symbols = [*self._names, *places, "peak"]
         self._numbers = computed(self._forms, self._symbols)
 
+    def __str__(self) -> str:
+        """Which sizes it takes, for a person."""
+        least = [f"{n} >= {k}" for n, k in zip(self._names, self._least, strict=True)]
+        more = [f"{shown(form)} {relation} 0" for form, relation in self._conditions]
+        return f"one program for all sizes where {', '.join([*least, *more])}"
+
     def values(self, signature: Signature) -> list[int] | None:
         """The values of the symbols for these shapes; None where the program is for others."""
         found: dict[Form, int] = {}
@@ -84,7 +90,9 @@ class FreeProgram:
             raise OutOfMemory(f"{plan.model}: sizes of {list(values)} exceed what can be addressed")
         known = _Numbers(zip(self._forms, numbers, strict=True))
         known.others = lambda form: computed([form], self._symbols)(*symbols)[0]
-        return _with_numbers(self.program, known, lower_bound(rows))
+        program = _with_numbers(self.program, known, lower_bound(rows))
+        program.takes = str(self)
+        return program
 
 
 class _Numbers(dict[Form, int]):

@@ -326,6 +326,8 @@ class Net(OfThisProcess):
         its name in the model) or for all, with the nodes that run in numpy first. Of a model of
         free shapes, for those last compiled for; raises InputShapeError before there are any."""
         texts = dict.fromkeys(map(str, self.explanations(node)))
+        if node is None and self._runner is None and (takes := self.program().takes):
+            texts = {f"shapes: {takes}": None, **texts}
         return "\n\n".join([*self.notes, *texts] if node is None else texts)
 
     def explanations(self, node: str | None = None) -> list[Explanation]:

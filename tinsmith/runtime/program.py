@@ -111,6 +111,8 @@ class Program(OfThisProcess):
         computed once for these."""
         self.made: Array | None = None
         self._whole: Callable[[], Plan] | None = None
+        self.takes = ""
+        """Which other sizes its code takes, if any."""
         if not plan.free:
             self.sizes, self.made = tables_of(self)
         native = 0
