@@ -23,6 +23,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, wraps
+from math import ceil, floor, isinf, isnan
 from typing import Any, ParamSpec, TypeVar
 
 from tinsmith.formulas import (
@@ -76,10 +77,8 @@ class Scope:
                 self.least[found] = least // top if top and least else 0
             elif name == "pieces":
                 self.least[found] = 0
-            elif name == "max":
-                self.least[found] = (
-                    max(a for a in low if a is not None) if any(a is not None for a in low) else 0
-                )
+            elif name == "max" and any(a is not None for a in low):
+                self.least[found] = max(a for a in low if a is not None)
         return found
 
     def low(self, form: Form) -> int | None:
@@ -131,6 +130,11 @@ class Scope:
             raise AssertionError((form, relation))
         return False
 
+    def fix(self, form: Form) -> None:
+        """The value that the form has in the example is taken for it: it must have that value."""
+        if constant(form) is None:
+            self._record(added(form, number_form(-valued(form))), "==")
+
     def _record(self, form: Form, relation: str) -> None:
         if _thread.estimates:
             return
@@ -179,7 +183,7 @@ def cached(most: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @lru_cache(most)
         def known(*args: Any, **kwargs: Any) -> tuple[R, Conditions]:
-            with trial() as found:
+            with _deciding(), trial() as found:  # also for callers that only estimate
                 return function(*args, **kwargs), found
 
         @wraps(function)
@@ -192,6 +196,17 @@ def cached(most: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return run
 
     return decorate
+
+
+@contextmanager
+def _deciding() -> Iterator[None]:
+    """What is decided inside is recorded, wherever that is."""
+    before = _thread.estimates, _thread.by_formula
+    _thread.estimates, _thread.by_formula = 0, False
+    try:
+        yield
+    finally:
+        _thread.estimates, _thread.by_formula = before
 
 
 @contextmanager
@@ -289,11 +304,16 @@ class Size:
 
     def __floordiv__(self, other: Any) -> Any:
         form = form_of(other)
-        return NotImplemented if form is None else self._of(divided(self.scope, self.form, form))
+        return NotImplemented if form is None else self._divided(self.form, form)
 
     def __rfloordiv__(self, other: Any) -> Any:
         form = form_of(other)
-        return NotImplemented if form is None else self._of(divided(self.scope, form, self.form))
+        return NotImplemented if form is None else self._divided(form, self.form)
+
+    def _divided(self, a: Form, b: Form) -> Any:
+        if not self.scope.holds(b, "!="):
+            raise ZeroDivisionError(f"{shown(a)} is divided by {shown(b)}, which is 0")
+        return self._of(divided(self.scope, a, b))
 
     def __mod__(self, other: Any) -> Any:
         if form_of(other) is None:
@@ -335,8 +355,12 @@ class Size:
     def _compare(self, other: Any, relation: str) -> Any:
         form = form_of(other)
         if form is None:
-            if isinstance(other, float):
-                return self.scope.holds(added(self.form, number_form(-int(other // 1))), relation)
+            if isinstance(other, float):  # what an integer is less than, or not, it is up to ceil
+                if relation in ("==", "!=") and not other.is_integer():
+                    return relation == "!="
+                if isinf(other) or isnan(other):
+                    return RELATIONS[relation](-1 if other > 0 else 1) and not isnan(other)
+                return self.scope.holds(added(self.form, number_form(-ceil(other))), relation)
             return NotImplemented
         return self.scope.holds(added(self.form, form, -1), relation)
 
@@ -353,16 +377,16 @@ class Size:
         return self._compare(other, ">=")
 
     def __le__(self, other: Any) -> Any:
-        return self._compare(other + 1, "<") if form_of(other) is not None else self.value <= other
+        return self._compare(_above(other), "<")
 
     def __gt__(self, other: Any) -> Any:
-        return self._compare(other + 1, ">=") if form_of(other) is not None else self.value > other
+        return self._compare(_above(other), ">=")
 
     def __bool__(self) -> bool:
         return self.scope.holds(self.form, "!=")
 
     def __index__(self) -> int:
-        self.scope.holds(added(self.form, number_form(-self.value)), "==")
+        self.scope.fix(self.form)
         return self.value
 
     __int__ = __index__
@@ -389,6 +413,13 @@ class Size:
 
     def __repr__(self) -> str:
         return f"<{self} = {self.value}>"
+
+
+def _above(other: Any) -> Any:
+    """The least integer above a number: what a size is less than where it is at most `other`."""
+    if isinstance(other, float):
+        return other if isinf(other) or isnan(other) else floor(other) + 1
+    return other + 1 if form_of(other) is not None else other
 
 
 Number = int

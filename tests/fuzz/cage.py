@@ -3,7 +3,7 @@ seed, and the next case goes on.
 
 A module of cases has `check(seed)`, which returns a verdict of one line. Each case may take
 `SECONDS` of processor time and `PATIENCE` seconds in all, and `MEGABYTES` of memory more than the
-process has before it.
+process has before it, or as many as the module says.
 """
 
 from __future__ import annotations
@@ -47,14 +47,15 @@ def parent(module: str, start: int, stop: int) -> None:
     ends."""
     import llvmlite.binding  # noqa: F401  its memory is no case's
 
-    check = importlib.import_module(module).check
+    cases = importlib.import_module(module)
+    most = getattr(cases, "MEGABYTES", MEGABYTES)
     sys.stdout.flush()
     while start < stop:
         read, write = os.pipe()
         pid = os.fork()
         if not pid:
             os.close(read)
-            _child(check, range(start, stop), write)
+            _child(cases.check, range(start, stop), write, most)
         os.close(write)
         with os.fdopen(read, encoding="utf-8", errors="replace") as lines:
             for line in lines:
@@ -68,7 +69,7 @@ def parent(module: str, start: int, stop: int) -> None:
             start += 1
 
 
-def _child(check: object, seeds: range, write: int) -> None:
+def _child(check: object, seeds: range, write: int, megabytes: int) -> None:
     """Write the verdict of each seed, and end the process."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
@@ -76,7 +77,7 @@ def _child(check: object, seeds: range, write: int) -> None:
             signal.setitimer(signal.ITIMER_PROF, SECONDS)  # whose signal ends the process
             signal.setitimer(signal.ITIMER_REAL, PATIENCE)
             pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-            most = pages * resource.getpagesize() + (MEGABYTES << 20)
+            most = pages * resource.getpagesize() + (megabytes << 20)
             resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
             verdict = check(seed).replace("\n", " ")  # type: ignore[operator]
             os.write(write, f"{seed}\t{verdict}\n".encode())

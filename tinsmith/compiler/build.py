@@ -88,6 +88,11 @@ class Compilation:
             if v.type.shape != dims
         }
 
+    def copy(self, signature: Signature) -> Graph:
+        """The graph with the types that a signature gives. Raises TypeRuleError where sizes do not
+        fit."""
+        return self._copier.copy(self.types(signature))
+
     def sized(self, signature: Signature) -> tuple[Graph, Matches | None]:
         """The graph of a signature before the machine's passes, and, where that says more than the
         model, where rules may apply in it; `reports` then tells what passes did. Raises

@@ -8,13 +8,13 @@ these get another one, of `MOST` at most, and then again programs of their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from keyword import iskeyword
 from typing import Any
 
 from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.sections import Told
-from tinsmith.formulas import OPERATIONS
+from tinsmith.formulas import OPERATIONS, Atom
 from tinsmith.plan.shared_weights import SharedWeights
 from tinsmith.runtime.free import FreeProgram
 from tinsmith.runtime.inputs import Signature
@@ -58,8 +58,7 @@ class FreePrograms:
     ) -> tuple[Program, Told] | None:
         """A program for these shapes and others; None where the model leaves nothing free, or
         where something needs a number, which is noted."""
-        scope = Scope()
-        shapes = _shapes(made, signature, scope)
+        scope, shapes = _free(made, signature)
         if not scope.symbols:
             return None
         try:
@@ -80,15 +79,51 @@ def _name(symbol: str, number: int) -> str:
     return f"d{number}" if taken or not symbol.isidentifier() or iskeyword(symbol) else symbol
 
 
-def _shapes(made: Compilation, signature: Signature, scope: Scope) -> tuple[Any, ...]:
-    """A signature with symbols for the dimensions that the model leaves free."""
+def _free(made: Compilation, signature: Signature) -> tuple[Scope, tuple[Any, ...]]:
+    """A signature with symbols for the dimensions that the model leaves free, as far as its nodes
+    take any size there: of `x + y` the sizes are one symbol, the channels that weights have are
+    numbers. Raises TypeRuleError where sizes do not fit."""
+    told: dict[str, str | int] = {}
+    while True:
+        scope = Scope()
+        shapes, names = _shapes(made, signature, scope, told)
+        made.copy(shapes)
+        new = {names[a]: names.get(b, b) for a, b in _equal(scope) if names.get(a)}
+        if not new:
+            scope.conditions.clear()
+            return scope, shapes
+        told |= new
+
+
+def _equal(scope: Scope) -> Iterator[tuple[Atom, Atom | int]]:
+    """The symbols that are equal to another, or to a number, by the conditions."""
+    for form, relation in scope.conditions:
+        atoms = [m[0] for m, _ in form if len(m) == 1 and not m[0].args]
+        others = [(m, k) for m, k in form if m and (len(m) > 1 or m[0].args)]
+        if relation != "==" or others:
+            continue
+        if len(atoms) == 1:
+            yield atoms[0], atoms[0].value
+        elif len(form) == 2 and sum(k for _, k in form) == 0:
+            yield atoms[1], atoms[0]
+
+
+def _shapes(
+    made: Compilation, signature: Signature, scope: Scope, told: Mapping[str, str | int]
+) -> tuple[tuple[Any, ...], dict[Any, str]]:
+    """The signature with symbols, and the names of these. `told`: the names of dimensions that are
+    numbers, or equal to others."""
     symbols: dict[str, Size] = {}
+    names: dict[Any, str] = {}
 
     def dim(wanted: Any, given: int) -> Any:
+        while wanted in told:
+            wanted = told[wanted]
         if not isinstance(wanted, str) or given < LEAST:
             return given
         if wanted not in symbols:
             symbols[wanted] = scope.symbol(_name(wanted, len(symbols)), given, LEAST)
+            names[scope.symbols[-1]] = wanted
         return symbols[wanted]
 
     def dims(own: Sequence[Any] | None, given: Sequence[int] | None) -> Any:
@@ -97,4 +132,5 @@ def _shapes(made: Compilation, signature: Signature, scope: Scope) -> tuple[Any,
         return tuple(dim(d, n) for d, n in zip(own, given, strict=True))
 
     types = [v.type.shape for v in made.canonical.inputs]
-    return tuple(dims(own, given) for own, given in zip(types, signature, strict=True))
+    shapes = tuple(dims(own, given) for own, given in zip(types, signature, strict=True))
+    return shapes, names

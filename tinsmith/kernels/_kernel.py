@@ -85,7 +85,9 @@ class Packed:
         return [a for a in self.args if isinstance(a, np.ndarray)]
 
     def make(self) -> Array:
-        return self.pack(*self.args)
+        """The packed array; Sizes in it are the example's numbers, on which the program depends."""
+        made = self.pack(*self.args)
+        return made if made.dtype != object else as_numbers(made, np.int64)
 
 
 def packed_table(name: str, numbers: Array) -> Packed:

@@ -11,7 +11,7 @@ from tinsmith.graph import Dim, Shape, Type, Value
 from tinsmith.ops._move import Part, placed, split_moved
 from tinsmith.ops._op import axis_of, need, op
 from tinsmith.ops._rules import INTS, need_dtype, need_same, unify
-from tinsmith.sizes import NUMBER
+from tinsmith.sizes import NUMBER, Size
 
 COMBINE = {
     "add": np.add,
@@ -104,8 +104,10 @@ def _(y: Value, x: Value, indices: Any, *, axis: int) -> Part | None:
 
 
 def _looked_up(x: Value, index: list[Any]) -> Part | None:
-    """The axes of `index` as one, read at the places that it names."""
+    """The axes of `index` as one, read at the places that it names, where their sizes are known."""
     if not x.type.is_static or not index:
+        return None
+    if any(isinstance(n, Size) for n in x.dims[: len(index)]):
         return None
     outer, inner = x.dims[: len(index)], x.dims[len(index) :]
     wrapped = tuple(np.where(i < 0, i + n, i) for i, n in zip(index, outer, strict=True))

@@ -71,7 +71,10 @@ class FreeProgram:
             for v, form in zip(values, self.symbols, strict=True)
         ):
             return None
-        decided = self._decided(*values)
+        try:
+            decided = self._decided(*values)
+        except ZeroDivisionError:  # by what one of the conditions says is not 0
+            return None
         pairs = zip(self._conditions, decided, strict=True)
         return values if all(RELATIONS[how](n) for (_, how), n in pairs) else None
 

@@ -42,6 +42,8 @@ def cut(length: int, most: int) -> Pieces:
     length that only the call tells, one for each size."""
     if isinstance(length, Size):
         return pieces(length, most)
+    if not length:
+        return ()
     number = -(-length // most)
     size, more = divmod(length, number)
     return tuple((n, s) for n, s in ((more, size + 1), (number - more, size)) if n)

@@ -182,7 +182,7 @@ class Affine:
         source = self.source(value)
         if source is None or value.shape is None:
             return None
-        every = np.arange(source.width)
+        every = np.arange(source.width, dtype=np.int64)
         piece = Piece(None, 0, source.width, every, None)
         return Form(value.shape[:-1], (source.width,), {source: (piece,)}, None, frozenset())
 
@@ -250,7 +250,7 @@ class Affine:
             source = self.source(part)
             if source is None:
                 return None
-            piece = Piece(number, at, at + source.width, np.arange(count), None)
+            piece = Piece(number, at, at + source.width, np.arange(count, dtype=np.int64), None)
             terms[source] = (*terms.get(source, ()), piece)
             at += source.width
         return Form(lead, (count,), terms, None, frozenset(nodes))
@@ -261,7 +261,7 @@ class Affine:
         if form is None:
             return None
         count = prod(form.features)
-        piece = Piece(None, 0, count, np.arange(count).reshape(form.features), None)
+        piece = Piece(None, 0, count, np.arange(count, dtype=np.int64).reshape(form.features), None)
         return Form(form.lead, form.features, {Source(value, count): (piece,)}, None, frozenset())
 
     def _moved(self, node: Node, value: Value, depth: int) -> Form | None:
