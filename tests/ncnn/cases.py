@@ -226,10 +226,9 @@ PriorBox 3x4x5 3x30x40; -23300=1,3.0e+00 -23302=2,2.0e+00,3.0e+00 7=0 8=1 9=-233
 PriorBox 3x4x5; -23300=2,2.0e-01,3.0e-01 -23302=2,1.0e+00,2.0e+00 9=-233 10=-233 11=-233.0 12=-233.0 13=5.0e-01
 Proposal 18x4x5 36x4x5 @64,80,1; 1=4 2=100 3=10 5=4; 1
 PSROIPooling 24x9x10 @10,12,90,100; 0=2 1=3 2=6.25e-02 3=4
-ROIPooling 3x9x10 @1,2,7,8; 0=3 1=2 2=1.0e+00
+ROIPooling 3x9x10 @1,2,8,8; 0=2 1=2 2=1.0e+00
 ROIAlign 3x9x10 @1,2,7,8; 0=3 1=2 2=1.0e+00 5=1
 ROIAlign 3x9x10 @1,2,7,8; 0=3 1=2 2=5.0e-01 3=2 4=1 5=1
-ROIAlign 3x9x10 @1,2,7,8; 0=3 1=2 2=1.0e+00
 RMSNorm 4x5; 0=5 1=1e-5
 RNN 6x5; 0=4 1=20
 RNN 6x5; 0=4 1=40 2=2
@@ -274,6 +273,7 @@ Softplus 3x4x5;
 Spectrogram 64; 0=16 1=2 2=4 3=16 4=1
 Spectrogram 64; 0=16 1=0 2=4 3=12 4=2 5=0 7=1
 InverseSpectrogram 9x10x2; 0=16 1=0 2=4 3=16 4=1
+InverseSpectrogram 9x10x2; 0=16 1=1 2=4 3=12 4=2 5=0 7=2
 Split 3x4x5; ; 2
 Squeeze 1x4x5; -23303=1,0
 Squeeze 3x1x5; 1=1
@@ -322,7 +322,11 @@ def inputs_of(line: str) -> list[np.ndarray[Any, Any]]:
             continue
         sizes = tuple(map(int, word.lstrip("+i").split("x")))
         x = (rng.random(sizes) * 2 - 1).astype(np.float32)
-        x = (np.abs(x) + (1.01 if "0=25" in line else 0.1)).astype(np.float32) if word[0] == "+" else x
+        x = (
+            (np.abs(x) + (1.01 if "0=25" in line else 0.1)).astype(np.float32)
+            if word[0] == "+"
+            else x
+        )
         found.append(rng.integers(0, 9, sizes).astype(np.int32) if word[0] == "i" else x)
     return found
 
@@ -344,5 +348,3 @@ def model_of(line: str) -> tuple[str, bytes]:
     layers: list[Layer] = read_param(memoryview(text.encode()), line)
     draw_weights(layers, 0, line)
     return text, b"".join(write_weights(layers))
-
-

@@ -25,7 +25,7 @@ def run(param):
     for name in given:
         x = np.ascontiguousarray(given[name])
         keep.append(x)
-        ex.input(name, ncnn.Mat(x.view(np.float32)))
+        ex.input(name, ncnn.Mat(x.view(np.float32)).clone())
     found = {}
     for name in net.output_names():
         code, mat = ex.extract(name)

@@ -70,13 +70,15 @@ class Build:
     cache: bool = True
     trust: bool = False
     fixed: Mapping[str, Any] | None = None
+    random_weights: int | None = None
 
     def load(self, path: str) -> Graph:
         """The graph as it is imported, without the inputs that are fixed."""
         import tinsmith as ts
         from tinsmith.compiler.fixed import fixed_values, with_fixed
 
-        return with_fixed(ts.load(path), fixed_values(self.fixed))[0]
+        drawn = {} if self.random_weights is None else {"random_weights": self.random_weights}
+        return with_fixed(ts.load(path, **drawn), fixed_values(self.fixed))[0]
 
     def compile(self, path: str, dims: tuple[str, ...] | None = None) -> Built:
         """Compile, with progress on a terminal. Raises TinsmithError, click errors for usage.
@@ -177,6 +179,12 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
             multiple=True,
             metavar="NAME=VALUE",
             help="Make an input a constant: a number, or a list such as [1,2].",
+        ),
+        click.option(
+            "--random-weights",
+            type=click.IntRange(0),
+            metavar="SEED",
+            help="Draw the weights at random, of a format that has them in a file of their own.",
         ),
         click.option("--no-cache", is_flag=True, help="Compile anew, and keep nothing."),
         click.option(

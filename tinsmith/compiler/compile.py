@@ -45,20 +45,28 @@ class Proto(Protocol):
     def SerializeToString(self, *, deterministic: bool = ...) -> bytes: ...
 
 
-ModelLike = Graph | str | os.PathLike[str] | bytes | bytearray | memoryview | Proto
+ModelLike = (
+    Graph | str | os.PathLike[str] | bytes | bytearray | memoryview | tuple[Any, Any] | Proto
+)
 """What a model is read from."""
 
 
-def load(model: ModelLike) -> Graph:
+def load(model: ModelLike, **options: Any) -> Graph:
     """Read a model of any supported format (recognised by its content) as a Graph: a path, the
-    bytes of a file, or an `onnx.ModelProto`.
+    bytes of a file, an `onnx.ModelProto`, or a pair (param, bin) of paths or bytes.
 
-    Raises ModelFileError, ExternalDataError or ImportFailed.
+    Of formats without a batch, and whose weights are apart, `options` are
+    batch           the name of the first axis of all inputs and outputs ("N"), its size, or None:
+                    none
+    random_weights  a seed: weights are drawn at random, the same for a seed, and none are read
+
+    Raises ModelFileError, ExternalDataError or ImportFailed, and OptionError for options that the
+    format does not take.
     """
     with working():
         from tinsmith.frontends import load as load_model
 
-        return load_model(model)
+        return load_model(model, **options)
 
 
 @refuse_others
@@ -77,6 +85,7 @@ def compile(
     cache: bool = True,
     trust: bool = False,
     fixed: Mapping[str, Any] | None = None,
+    random_weights: int | None = None,
     progress: Callable[[int, int, str], object] | bool | None = None,
 ) -> Net:
     """Compile a model for this machine: a path, a graph, an `onnx.ModelProto`, or the bytes of a
@@ -99,6 +108,7 @@ def compile(
     trust      run the machine code that a .tin file carries; without it, code is made anew
     fixed      values of inputs, {"sr": 16000}: constants that the net no longer takes, so that
                branches and shapes that depend on them are known when it is compiled
+    random_weights  a seed, of formats whose weights are in a file of their own: see `load`
     progress   a function (done, total, what), called by the compiling thread as "reading",
                "passes", "steps" (nodes that get a kernel) and "kernels" (machine code) go on, also
                where a call compiles for new shapes; what it raises ends the compilation. None: a
@@ -123,6 +133,8 @@ def compile(
     check_progress(progress)
     threads = None if threads is None else whole_threads(threads)
     values = fixed_values(fixed)
+    if random_weights is not None:
+        model = load(model, random_weights=random_weights)
     if not isinstance(model, Graph | str | os.PathLike):
         model = load(model)
     with working(), budget.told("compiling this model"):

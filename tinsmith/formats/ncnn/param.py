@@ -184,7 +184,11 @@ def _number(text: str, kind: str) -> Any:
             raise ValueError("it is out of range")
         return number
     if text.lstrip("+-").isdigit() and abs(int(text)) >= SMALLEST:
-        found = struct.unpack("<f", struct.pack("<i", int(text)))[0] if -HALF <= int(text) < HALF else np.inf
+        found = (
+            struct.unpack("<f", struct.pack("<i", int(text)))[0]
+            if -HALF <= int(text) < HALF
+            else np.inf
+        )
     else:
         found = float(np.float32(float(text)))
     if not np.isfinite(found):
