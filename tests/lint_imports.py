@@ -38,6 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "passes": {"graph", "ops", "rewrite"},
     "frontends": {"graph", "ops", "formats"},
     "kernels": {"graph", "ops", "codegen"},
+    "writers": {"graph", "ops", "formats"},
 }
 ALLOWED["plan"] = ALLOWED["kernels"] | {"kernels"}
 ALLOWED["runtime"] = ALLOWED["plan"] | {"plan"}

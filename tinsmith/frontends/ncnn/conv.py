@@ -211,7 +211,7 @@ def dense(node: Node) -> Result:
     w = node.weight("weight", outputs, -1)
     b = node.weight("bias") if node.attr("bias_term") else None
     node.ignore("weight_data_size")
-    if not (rank(x) == 2 and shape(x)[2] == w.shape[1]):
+    if rank(x) > 1 and not (rank(x) == 2 and shape(x)[2] == w.shape[1]):
         x = node.reshaped(x, -1)
     if node.attr("int8_scale_term"):
         return in_bytes(

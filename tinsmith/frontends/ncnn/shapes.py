@@ -322,14 +322,14 @@ def diag(node: Node) -> Result:
 @layer("ShuffleChannel")
 def shuffle(node: Node) -> Result:
     x, group = node[0], node.attr("group")
-    c, *rest = known(x, "it")[:1] + [node.dim(x, i) for i in range(2, rank(x) + 1)]
+    c = shape(x)[1]
+    if not isinstance(c, int):
+        raise Unsupported("the number of its channels is not known")
     if node.attr("reverse"):
         group = c // group
     if group < 1 or c % group:
         raise Unsupported(f"{c} channels are not of {group} groups")
-    apart = node.emit("Reshape", x, node.joined((0, group, c // group, *rest)))
-    turned = node.emit("Transpose", apart, perm=(0, 2, 1, *range(3, rank(x) + 2)))
-    return node.reshaped(turned, c, *rest)
+    return node.emit("ChannelShuffle", x, groups=group)
 
 
 @layer("PixelShuffle", "Reorg")

@@ -1,0 +1,1 @@
+"""Graphs -> the files of other engines. One package a format."""
