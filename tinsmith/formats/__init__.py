@@ -34,7 +34,7 @@ _PACKED = (
 
 _MODELS = (
     (rb"7767517\s+\d+ +\d+\s+(pnnx|nn|F|aten|prim|torch|Tensor)\.", "a pnnx model"),
-    (rb"7767517\s|\x85\xdd\x76\x00", "an ncnn model"),
+    (rb"7767517\s|\xdd\x85\x76\x00", "an ncnn model"),
     (rb'"\d+ \d+ \d+ 42066247\d\d ,"', "a TNN model"),
     (rb"(?s:....)TFL3", "a TensorFlow Lite model"),
     (rb"GGUF", "a GGUF model"),
@@ -46,7 +46,7 @@ _NAMED = {
     ".pth": "a PyTorch model", ".tflite": "a TensorFlow Lite model",
     ".tmfile": "a Tengine model", ".tnnproto": "a TNN model",
 }  # fmt: skip
-FOREIGN = frozenset([name for _, name in _MODELS] + list(_NAMED.values()))
+FOREIGN = frozenset([name for _, name in _MODELS] + list(_NAMED.values())) - {"an ncnn model"}
 """What `describe` calls models of formats that are not read."""
 
 

@@ -14,6 +14,7 @@ how many elements, and a condition. Both are expressions of the parameters.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from math import prod
 from typing import Any
@@ -89,7 +90,7 @@ def _param(text: str, known: Mapping[str, Param]) -> Param:
         return Param(int(id), name, "text", "")
     if default.lstrip("-").isdigit():
         return Param(int(id), name, "int", int(default))
-    return Param(int(id), name, "float", float(default))
+    return Param(int(id), name, "float", struct.unpack("<f", struct.pack("<f", float(default)))[0])
 
 
 def _params(text: str) -> tuple[Param, ...]:

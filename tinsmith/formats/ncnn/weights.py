@@ -68,7 +68,7 @@ def write_weights(layers: Iterable[Layer], halves: bool = False) -> Iterable[byt
     """The bytes of a .bin file; with `halves`, tagged weights of float32 as float16."""
     for layer in layers:
         for slot in layer.schema.slots(layer.given, f"layer {layer.name!r} ({layer.type})"):
-            array = np.ascontiguousarray(layer.weights[slot.name]).reshape(-1)
+            array = np.ascontiguousarray(layer.weights.get(slot.name, ())).reshape(-1)
             if array.size != slot.count:
                 raise ModelFileError(
                     f"{slot.name} of {layer.name!r} has {array.size} elements, not {slot.count}"

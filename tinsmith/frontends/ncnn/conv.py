@@ -85,7 +85,8 @@ def convolution(node: Node) -> Result:
     if value and "pad" in pad and any(pad["pad"]):
         term = "int8_scale_term" in node.values and node.values["int8_scale_term"]
         if not term:
-            x, pad = filled(node, x, pad["pad"], value, letters), {}
+            x = filled(node, x, pad["pad"], value, letters)
+            pad = {"pad": (0,) * 2 * len(letters)}
     elif value and "auto_pad" in pad:
         raise Unsupported("a padding that keeps the size has no other value than 0")
     if rank(x) != len(letters) + 1:

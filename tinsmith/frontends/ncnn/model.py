@@ -52,7 +52,7 @@ def load(source: Any, random_weights: int | None = None, batch: str | int | None
         if row.type == "Input":
             _input(scope, row, readers, batch)
     rest = [row for row in layers if row.type != "Input"]
-    outputs = [b for row in layers for b in row.outputs if b not in readers]
+    outputs = [b for row in rest for b in row.outputs if b not in readers]
     if not graph.inputs:
         raise GraphError(f"{shared.name} has no Input layer")
     scope.run(rest, lambda row: Node(scope, row), outputs)

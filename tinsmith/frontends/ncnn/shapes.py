@@ -53,8 +53,9 @@ def split(node: Node) -> Result:
     given = list(indices or slices)
     if len(given) not in (count, count - 1 if indices else count):
         raise Unsupported(f"it tells {len(given)} parts of {count}")
-    if not isinstance(size, int):
-        if not indices and all(s == AUTO for s in slices):
+    alike = not indices and all(s == AUTO for s in slices)
+    if not isinstance(size, int) or (alike and count > 1 and size % count == 0):
+        if alike:
             return node.emit("Split", x, axis=axis, num_outputs=count)
         raise Unsupported(f"the size of its axis ({size}) is not known")
     if indices:
@@ -363,7 +364,8 @@ def unfold(node: Node) -> Result:
     kernel = node.attr("kernel_h"), node.attr("kernel_w")
     channels, taps = known(x, "it")[0], kernel[0] * kernel[1]
     if value := node.attr("pad_value"):
-        top, left, bottom, right = told.pop("pad")
+        top, left, bottom, right = told["pad"]
+        told["pad"] = (0, 0, 0, 0)
         pads = node.ints(0, 0, top, left, 0, 0, bottom, right)
         x = node.emit("Pad", x, pads, node.number(value, x))
     w = np.tile(np.eye(taps, dtype=np.float32), (channels, 1)).reshape(-1, 1, *kernel)

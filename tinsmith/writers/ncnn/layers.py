@@ -120,6 +120,8 @@ def split(w: Writer, node: Node) -> None:
     axis = node.attrs["axis"] % (node.inputs[0].rank or 1)
     sizes = [v.shape[axis] if v.shape else None for v in node.outputs]
     need(axis and all(isinstance(s, int) for s in sizes), "it is of the batch, or of unknown sizes")
+    if node.attrs["num_outputs"] and len(set(sizes)) == 1:
+        sizes = [AUTO] * len(sizes)
     given = {"slices": tuple(sizes), "axis": axis - 1}
     w.layer("Slice", node.name, [w.blob(node.inputs[0])], list(node.outputs), given)
 
@@ -346,7 +348,7 @@ def layer_norm(w: Writer, node: Node) -> None:
     need(len(node.outputs) == 1, "its statistics are outputs")
     arrays = [constant(node, i, "weight") for i in range(1, len(node.inputs)) if node.inputs[i]]
     dims, axis = w.dims(node.output), node.attrs["axis"]
-    inner = dims[axis % len(node.output.dims) - 1 :]
+    inner = dims[axis % (node.output.rank or 1) - 1 :]
     need(all(isinstance(d, int) for d in inner), "its sizes are not known")
     count = int(np.prod(inner))
     arrays = arrays or [np.ones(count, np.float32)]
@@ -480,3 +482,64 @@ def grid_detection(w: Writer, node: Node) -> None:
         }
     type = "Yolov3DetectionOutput" if a["scales"] else "YoloDetectionOutput"
     w.layer(type, node.name, [w.blob(v) for v in node.inputs], [node.output], given)
+
+
+@writes("RegionProposal", "PlaceRoiPool", "GridSample", "RotaryEmbedding")
+def others(w: Writer, node: Node) -> None:
+    a, names = node.attrs, [w.blob(v) for v in node.inputs if v is not None]
+    if node.op.name == "RegionProposal":
+        given: dict[str, Any] = {
+            "feat_stride": a["stride"], "base_size": a["base"], "pre_nms_topN": a["candidates"],
+            "after_nms_topN": a["most"], "nms_thresh": a["overlap"], "min_size": a["least"],
+        }  # fmt: skip
+        return w.layer("Proposal", node.name, names, list(node.outputs), given)
+    if node.op.name == "PlaceRoiPool":
+        rows, columns = a["pooled_shape"]
+        given = {"pooled_width": columns, "pooled_height": rows, "output_dim": a["channels"]}
+        given |= {"spatial_scale": a["spatial_scale"]}
+        return w.layer("PSROIPooling", node.name, names, [node.output], given)
+    if node.op.name == "GridSample":
+        kinds = {"linear": 1, "bilinear": 1, "nearest": 2, "cubic": 3, "bicubic": 3}
+        edges = {"zeros": 1, "border": 2, "reflection": 3}
+        given = {"sample_type": kinds[a["mode"]], "padding_mode": edges[a["padding_mode"]]}
+        given |= {"align_corner": int(a["align_corners"])}
+        return w.layer("GridSample", node.name, names, [node.output], given)
+    plain = len(names) == 3 and not a["rotary_embedding_dim"] and a["num_heads"] is None
+    need(plain, "it turns a part of the elements, or at told positions")
+    given = {"interleaved": int(a["interleaved"])}
+    return w.layer("RotaryEmbed", node.name, names, [node.output], given)
+
+
+@writes("Attention")
+def attention(w: Writer, node: Node) -> None:
+    a, values = node.attrs, node.inputs
+    alone = all(v is None for v in values[4:]) and len(node.outputs) == 1
+    ranks = all(v is not None and v.rank == 4 for v in values[:3])
+    bare = (
+        not (a["is_causal"] or a["softcap"])
+        and a["left_window_size"] == a["right_window_size"] == -1
+    )
+    need(alone and ranks and bare, "it has caches, windows, or heads that are not apart")
+    mask = values[3] if len(values) > 3 else None
+    given: dict[str, Any] = {"attn_mask": int(mask is not None), "scale": float(a["scale"] or 0)}
+    names = [w.blob(v) for v in values[:4] if v is not None]
+    w.layer("SDPA", node.name, names, [node.output], given)
+
+
+@writes("DeformConv")
+def deformable(w: Writer, node: Node) -> None:
+    array = constant(node, 1, "weight")
+    bias = node.inputs[3] if len(node.inputs) > 3 else None
+    mask = node.inputs[4] if len(node.inputs) > 4 else None
+    need(node.attrs["group"] == 1, "it has groups")
+    given = _windows(node, SPATIAL[2], ("stride", "dilation"))
+    given |= {
+        "num_output": len(array),
+        "weight_data_size": array.size,
+        "bias_term": int(bias is not None),
+    }
+    given |= {"kernel_h": array.shape[2], "kernel_w": array.shape[3]}
+    weights = {"weight": array} | ({"bias": constant(node, 3, "bias")} if bias is not None else {})
+    names = [w.blob(v) for v in (node.inputs[0], node.inputs[2], mask) if v is not None]
+    y, activation = _activation(w, node.output)
+    w.layer("DeformableConv2D", node.name, names, [y], given | activation, **weights)

@@ -106,7 +106,7 @@ class Writer:
         """The axes that ncnn sees."""
         need(v.shape, f"the rank of {v.name!r} is not known, or it has no batch")
         need(
-            v.const is not None or v.shape[0] == self.batch,
+            v.const is not None or v.shape[0] in (self.batch, 1),
             f"the first axis of {v.name!r} is no batch",
         )
         need(len(v.shape) <= 5, f"{v.name!r} has more than four axes behind that of the batch")
