@@ -130,7 +130,8 @@ def test_ncnn_computes_the_same_now(which: str, tmp_path: Path) -> None:
     for name, found in wanted.items():
         if CASES[int(name)] not in missing:
             try:
-                agree(found, dict(np.load(tmp_path / f"{name}.out.npz")))
+                made = dict(np.load(tmp_path / f"{name}.out.npz"))
+                agree(found, {k: v for k, v in made.items() if not k.startswith("in")})
             except AssertionError as error:
                 error.add_note(CASES[int(name)])
                 raise

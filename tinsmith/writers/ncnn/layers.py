@@ -492,7 +492,8 @@ def others(w: Writer, node: Node) -> None:
             "feat_stride": a["stride"], "base_size": a["base"], "pre_nms_topN": a["candidates"],
             "after_nms_topN": a["most"], "nms_thresh": a["overlap"], "min_size": a["least"],
         }  # fmt: skip
-        return w.layer("Proposal", node.name, names, list(node.outputs), given)
+        wanted = node.outputs[1].uses or node.outputs[1] in w.graph.outputs
+        return w.layer("Proposal", node.name, names, list(node.outputs[: 2 if wanted else 1]), given)
     if node.op.name == "PlaceRoiPool":
         rows, columns = a["pooled_shape"]
         given = {"pooled_width": columns, "pooled_height": rows, "output_dim": a["channels"]}

@@ -132,7 +132,7 @@ class Writer:
 
     def alias(self, v: Value, like: Value) -> None:
         """v is the same as another value, in ncnn."""
-        if v in self.graph.outputs and (like in self.graph.outputs or like in self.graph.inputs):
+        if v in self.graph.outputs and v.name != self.blob(like):
             self.layer("Noop", v.name, [self.blob(like)], [v])
         else:
             self.blobs[v] = self.blob(like)
