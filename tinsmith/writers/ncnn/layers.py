@@ -24,10 +24,9 @@ NAMED = {
 }  # fmt: skip
 UNARY = {
     name: i for i, name in enumerate(
-        "Abs Neg Floor Ceil - Sqrt Rsqrt Exp Log Sin Cos Tan Asin Acos Atan Reciprocal Tanh - Round - "
-        "Sign - Sinh Asinh Cosh Acosh Atanh".split()) if name != "-"
+        ["Abs", "Neg", "Floor", "Ceil", "-", "Sqrt", "Rsqrt", "Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Reciprocal", "Tanh", "-", "Round", "-", "Sign", "-", "Sinh", "Asinh", "Cosh", "Acosh", "Atanh"]) if name != "-"
 }  # fmt: skip
-BINARY = {name: i for i, name in enumerate("Add Sub Mul Div Max Min Pow".split())} | {
+BINARY = {name: i for i, name in enumerate(["Add", "Sub", "Mul", "Div", "Max", "Min", "Pow"])} | {
     "Atan2": 10,
     "Mod": 12,
 }
@@ -264,7 +263,7 @@ def _windows(node: Node, letters: tuple[str, ...], names: tuple[str, ...]) -> di
 def _activation(w: Writer, v: Value) -> tuple[Value, dict[str, Any]]:
     """The activation behind a value that the same layer computes: the value then, and parameters."""
     user = w.only_user(v, "Relu", "LeakyRelu", "Clip", "Sigmoid", "Mish", "HardSwish")
-    if user is None or user.op.name == "Clip" and None in (user.attrs["min"], user.attrs["max"]):
+    if user is None or (user.op.name == "Clip" and None in (user.attrs["min"], user.attrs["max"])):
         return v, {}
     kinds: dict[str, tuple[int, tuple[str, ...]]] = {
         "Relu": (1, ()), "LeakyRelu": (2, ("alpha",)), "Clip": (3, ("min", "max")),
@@ -493,7 +492,9 @@ def others(w: Writer, node: Node) -> None:
             "after_nms_topN": a["most"], "nms_thresh": a["overlap"], "min_size": a["least"],
         }  # fmt: skip
         wanted = node.outputs[1].uses or node.outputs[1] in w.graph.outputs
-        return w.layer("Proposal", node.name, names, list(node.outputs[: 2 if wanted else 1]), given)
+        return w.layer(
+            "Proposal", node.name, names, list(node.outputs[: 2 if wanted else 1]), given
+        )
     if node.op.name == "PlaceRoiPool":
         rows, columns = a["pooled_shape"]
         given = {"pooled_width": columns, "pooled_height": rows, "output_dim": a["channels"]}
