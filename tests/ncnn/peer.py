@@ -1,6 +1,6 @@
 """What ncnn computes: `python peer.py FOLDER`, where ncnn is installed.
 
-FOLDER holds NAME.param, NAME.bin and NAME.npz with the inputs in0, in1, ...; written is NAME.out.npz.
+FOLDER holds NAME.param, NAME.bin and NAME.npz with the inputs; written is NAME.out.npz.
 Each model has a process of its own, since ncnn ends that on some layers.
 """
 

@@ -35,7 +35,8 @@ def read_weights(layers: Iterable[Layer], data: memoryview, model: str) -> None:
         nonlocal at
         if size > len(data) - at:
             raise ModelFileError(
-                f"{model} is too short: {where} needs {size} bytes at {at}, {len(data) - at} are left"
+                f"{model} is too short: {where} needs {size} bytes at {at}, "
+                f"{len(data) - at} are left"
             )
         at += size
         return data[at - size : at]

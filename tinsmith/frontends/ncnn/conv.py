@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from math import prod
 from typing import Any
 
@@ -130,7 +131,8 @@ def in_bytes(node: Node, x: Value, w: Array, b: Array | None, product: Any) -> V
     per = scales.repeat(w.shape[0] // scales.size)
     with np.errstate(divide="ignore"):
         factor = np.where(per == 0, 0, 1 / (np.float32(bottom[0]) * per)).astype(np.float32)
-    along = lambda a: a if sums.rank == 2 or node.type == "InnerProduct" else node.channels(a, sums)
+    last = sums.rank == 2 or node.type == "InnerProduct"
+    along = (lambda a: a) if last else functools.partial(node.channels, x=sums)
     y = node.emit("Mul", sums, along(factor))
     y = y if b is None else node.emit("Add", y, along(b))
     y = active(node, y)

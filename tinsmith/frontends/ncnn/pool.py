@@ -74,8 +74,8 @@ def _largest(node: Node, x: Value, attrs: dict[str, Any]) -> Value:
 
 
 def _adaptive(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Value:
-    """Windows from floor(i n / m) to ceil((i + 1) n / m): one pooling where they are alike, else the
-    product with a matrix of averages, or the largest of gathered rows, along each axis."""
+    """Windows from floor(i n / m) to ceil((i + 1) n / m): along each axis one pooling
+    where they are alike, else each window apart."""
     for axis, letter in enumerate(letters, 2):
         size, wanted = shape(x)[axis], node.attr(f"out_{letter}")
         if wanted in (KEEP, size):

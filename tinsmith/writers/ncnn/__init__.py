@@ -1,3 +1,3 @@
-"""Graph -> ncnn's files. `writer` has whole graphs, the other modules a function for each operator."""
+"""Graph -> ncnn's files. `writer` has whole graphs, `layers` each operator."""
 
 from tinsmith.writers.ncnn.writer import write as write

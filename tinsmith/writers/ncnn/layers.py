@@ -23,8 +23,9 @@ NAMED = {
     "LeakyRelu": ("ReLU", {"alpha": "slope"}),
 }  # fmt: skip
 UNARY = {
-    name: i for i, name in enumerate(
-        ["Abs", "Neg", "Floor", "Ceil", "-", "Sqrt", "Rsqrt", "Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Reciprocal", "Tanh", "-", "Round", "-", "Sign", "-", "Sinh", "Asinh", "Cosh", "Acosh", "Atanh"]) if name != "-"
+    "Abs": 0, "Neg": 1, "Floor": 2, "Ceil": 3, "Sqrt": 5, "Rsqrt": 6, "Exp": 7, "Log": 8, "Sin": 9,
+    "Cos": 10, "Tan": 11, "Asin": 12, "Acos": 13, "Atan": 14, "Reciprocal": 15, "Tanh": 16,
+    "Round": 18, "Sign": 20, "Sinh": 22, "Asinh": 23, "Cosh": 24, "Acosh": 25, "Atanh": 26,
 }  # fmt: skip
 BINARY = {name: i for i, name in enumerate(["Add", "Sub", "Mul", "Div", "Max", "Min", "Pow"])} | {
     "Atan2": 10,
@@ -151,8 +152,8 @@ def crop(w: Writer, node: Node) -> None:
     return w.layer("Crop", node.name, [w.blob(x)], [node.output], given)
 
 
-ORDERS = {2: "wh hw", 3: "whc hwc wch cwh hcw chw", 4: "whdc hwdc wdhc dwhc hdwc dhwc whcd hwcd wchd "
-          "cwhd hcwd chwd wdch dwch wcdh cwdh dcwh cdwh hdcw dhcw hcdw chdw dchw cdhw"}  # fmt: skip
+ORDERS = {2: "wh hw", 3: "whc hwc wch cwh hcw chw", 4: "whdc hwdc wdhc dwhc hdwc dhwc whcd hwcd "
+          "wchd cwhd hcwd chwd wdch dwch wcdh cwdh dcwh cdwh hdcw dhcw hcdw chdw dchw cdhw"}  # fmt: skip
 LETTERS = {1: "w", 2: "hw", 3: "chw", 4: "cdhw"}
 
 
@@ -261,7 +262,7 @@ def _windows(node: Node, letters: tuple[str, ...], names: tuple[str, ...]) -> di
 
 
 def _activation(w: Writer, v: Value) -> tuple[Value, dict[str, Any]]:
-    """The activation behind a value that the same layer computes: the value then, and parameters."""
+    """The activation that the same layer computes: the value behind it, and parameters."""
     user = w.only_user(v, "Relu", "LeakyRelu", "Clip", "Sigmoid", "Mish", "HardSwish")
     if user is None or (user.op.name == "Clip" and None in (user.attrs["min"], user.attrs["max"])):
         return v, {}

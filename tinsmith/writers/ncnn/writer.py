@@ -137,8 +137,10 @@ class Writer:
         else:
             self.blobs[v] = self.blob(like)
 
-    def layer(self, type: str, name: str, inputs: list[str], outputs: list[Value], given: dict[str, Any] | None = None,
-              **weights: Array) -> None:  # fmt: skip
+    def layer(
+        self, type: str, name: str, inputs: list[str], outputs: list[Value],
+        given: dict[str, Any] | None = None, **weights: Array,
+    ) -> None:  # fmt: skip
         """Add a layer that gives values."""
         blobs = [self.unique(v.name) for v in outputs]
         self.blobs |= dict(zip(outputs, blobs, strict=True))
