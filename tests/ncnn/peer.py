@@ -1,6 +1,6 @@
 """What ncnn computes: `python peer.py FOLDER`, where ncnn is installed.
 
-FOLDER holds NAME.param, NAME.bin and NAME.npz with the inputs in0, in1, ...; written is NAME.out.npz.
+FOLDER holds NAME.param, NAME.bin and NAME.npz with the inputs; written is NAME.out.npz.
 Each model has a process of its own, since ncnn ends that on some layers.
 """
 
@@ -25,7 +25,7 @@ def run(param):
     for name in given:
         x = np.ascontiguousarray(given[name])
         keep.append(x)
-        ex.input(name, ncnn.Mat(x.view(np.float32)))
+        ex.input(name, ncnn.Mat(x.view(np.float32)).clone())
     found = {}
     for name in net.output_names():
         code, mat = ex.extract(name)

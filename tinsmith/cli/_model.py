@@ -75,7 +75,7 @@ class Build:
         import tinsmith as ts
         from tinsmith.compiler.fixed import fixed_values, with_fixed
 
-        graph = ts.load(path, random_weights=self.random_weights, batch=self.batch)
+        graph = ts.load(path, random_weights=self.random_weights, batch=as_batch(self.batch))
         return with_fixed(graph, fixed_values(self.fixed))[0]
 
     def compile(self, path: str, dims: tuple[str, ...] | None = None) -> Built:
@@ -119,6 +119,11 @@ class Build:
         if given.pop("small_memory"):
             given["memory"] = "small"
         return {name: value for name, value in given.items() if value is not None}
+
+
+def as_batch(text: str | None) -> str | int | None:
+    """What --batch says: a size, or a word."""
+    return int(text) if text is not None and text.isdecimal() else text
 
 
 @dataclass(frozen=True)
@@ -188,10 +193,13 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--random-weights",
             type=click.IntRange(0),
             metavar="SEED",
-            help="Random weights, for a PNNX file that comes without its own.",
+            help="Draw the weights at random, of a format that has them in a file of their own.",
         ),
         click.option(
-            "--batch", metavar="[free]", help="'free': any batch, where a PNNX file has one."
+            "--batch",
+            metavar="[free|NAME|SIZE|none]",
+            help="The batch: 'free' of a PNNX file, which has one; the first axis that models of ncnn"
+            " get, by name or size, or 'none'.",
         ),
         click.option("--no-cache", is_flag=True, help="Compile anew, and keep nothing."),
         click.option(

@@ -48,19 +48,26 @@ class Proto(Protocol):
     def SerializeToString(self, *, deterministic: bool = ...) -> bytes: ...
 
 
-ModelLike = Graph | str | os.PathLike[str] | bytes | bytearray | memoryview | Proto
+ModelLike = (
+    Graph | str | os.PathLike[str] | bytes | bytearray | memoryview | tuple[Any, Any] | Proto
+)
 """What a model is read from."""
 
 READING = ("random_weights", "batch")
 """The options of `compile` that are those of `load`."""
 
 
-def load(model: ModelLike, *, random_weights: int | None = None, batch: str | None = None) -> Graph:
+def load(
+    model: ModelLike, *, random_weights: int | None = None, batch: str | int | None = None
+) -> Graph:
     """Read a model of any supported format (recognised by its content) as a Graph: a path, the
-    bytes of a file, or an `onnx.ModelProto`.
+    bytes of a file, an `onnx.ModelProto`, or a pair (param, bin) of paths or bytes.
 
-    random_weights  the seed of random weights, for files that come without theirs (PNNX)
-    batch           "free": inputs of any batch, for files that have one (PNNX)
+    random_weights  a seed, where weights are in a file of their own (PNNX, ncnn): they are drawn at
+                    random, the same for a seed, and none are read
+    batch           "free": inputs of any batch, for files that have one (PNNX); the name or the size
+                    of the first axis that all inputs and outputs get, or "none", for files that
+                    have none (ncnn, "N" where nothing is said)
 
     Raises ModelFileError, ExternalDataError, ImportFailed, or OptionError for an option that is not
     of the model's format.
@@ -89,7 +96,7 @@ def compile(
     trust: bool = False,
     fixed: Mapping[str, Any] | None = None,
     random_weights: int | None = None,
-    batch: str | None = None,
+    batch: str | int | None = None,
     progress: Callable[[int, int, str], object] | bool | None = None,
 ) -> Net:
     """Compile a model for this machine: a path, a graph, an `onnx.ModelProto`, or the bytes of a
@@ -206,7 +213,8 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
 
 
 def write(model: ModelLike | Net, path: str | os.PathLike[str], *, canonical: bool = False) -> None:
-    """Write a model as a file of the format that the path's ending says: `.onnx` or `.tin`.
+    """Write a model as a file of the format that the path's ending says: `.onnx`, `.tin`,
+    `.param` (ncnn, with its `.bin`), `.pnnx.param` (PNNX, likewise).
 
     The graph is written as it was imported; `canonical` writes it after the portable passes, which
     are the same for every machine: constants folded, batch normalisations in weights.

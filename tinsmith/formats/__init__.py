@@ -32,12 +32,12 @@ _PACKED = (
 )
 """What models of several formats are packed in: the file's name says which."""
 
-PNNX = "a pnnx model"
-"""What `describe` calls a PNNX model, which begins as one of ncnn's does: its types have dots."""
+PNNX, NCNN = "a pnnx model", "an ncnn model"
+"""What `describe` calls models of PNNX, which begin as those of ncnn do: their types have dots."""
 
 _MODELS = (
     (rb"7767517\s+\d+\s+\d+\s+\w+(\.|::)", PNNX),
-    (rb"7767517\s|\x85\xdd\x76\x00", "an ncnn model"),
+    (rb"7767517\s|\xdd\x85\x76\x00", NCNN),
     (rb'"\d+ \d+ \d+ 42066247\d\d ,"', "a TNN model"),
     (rb"(?s:....)TFL3", "a TensorFlow Lite model"),
     (rb"GGUF", "a GGUF model"),
@@ -49,7 +49,7 @@ _NAMED = {
     ".pth": "a PyTorch model", ".tflite": "a TensorFlow Lite model",
     ".tmfile": "a Tengine model", ".tnnproto": "a TNN model",
 }  # fmt: skip
-FOREIGN = frozenset([name for _, name in _MODELS] + list(_NAMED.values())) - {PNNX}
+FOREIGN = frozenset([name for _, name in _MODELS] + list(_NAMED.values())) - {PNNX, NCNN}
 """What `describe` calls models of formats that are not read."""
 
 

@@ -86,7 +86,7 @@ def _(loc, conf, priors, **_):
 
 @op()
 def GridDetection(*grids, classes, boxes, anchors, mask, scales=(), least=0.01, overlap=0.45):
-    """rows (label + 1, score, x1, y1, x2, y2) of each element of a batch, [N,K,6], 0 behind the last
+    """rows (label + 1, score, x1, y1, x2, y2) of each element of a batch, [N,K,6], 0 behind them
 
     A grid is [N, boxes * (5 + classes), H, W]: x, y, w, h, o and classes c of each box in each
     cell. Box b of grid g has the anchor a = anchors[mask[g * boxes + b]], centre (cell + s(x, y)) /
@@ -176,9 +176,9 @@ def _anchors(base: int) -> Array:
     for ratio in (0.5, 1.0, 2.0):
         w = np.round(base / np.sqrt(ratio))
         h = np.round(w * ratio)
-        rows += [[base / 2 - w * s / 2, base / 2 - h * s / 2, base / 2 + w * s / 2, base / 2 + h * s / 2]
-                 for s in (8, 16, 32)]  # fmt: skip
-    return np.array(rows, np.float32)
+        rows += [(w * s, h * s) for s in (8, 16, 32)]
+    sizes = np.array(rows, np.float32).T
+    return _around(np.float32(base / 2), np.float32(base / 2), *sizes)
 
 
 @RegionProposal.type

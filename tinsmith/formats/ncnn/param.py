@@ -1,7 +1,7 @@
 """ncnn's .param files, as text and as numbers -> layers, and back.
 
-A layer is `Type name inputs outputs names... id=value...`, its values separated by white space of any
-kind. What ids mean is in `schema`.
+A layer is `Type name inputs outputs names... id=value...`, separated by white space of any kind.
+What ids mean is in `schema`.
 """
 
 from __future__ import annotations

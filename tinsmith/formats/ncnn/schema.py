@@ -7,13 +7,14 @@ and written.
 
 First the type and its number in binary files; then its parameters: number, name, and the default,
 which tells the kind: 0 an integer, 0.0 a real number, [i] and [f] lists, "" text, a name the value
-of another parameter. Then its weights: T with a tag that tells the encoding, R as float32; the name,
-how many elements, and a condition. Both are expressions of the parameters.
+of another parameter. Then its weights: T with a tag that tells the encoding, R as float32; the
+name, how many elements, and a condition. Both are expressions of the parameters.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from math import prod
 from typing import Any
@@ -89,7 +90,7 @@ def _param(text: str, known: Mapping[str, Param]) -> Param:
         return Param(int(id), name, "text", "")
     if default.lstrip("-").isdigit():
         return Param(int(id), name, "int", int(default))
-    return Param(int(id), name, "float", float(default))
+    return Param(int(id), name, "float", struct.unpack("<f", struct.pack("<f", float(default)))[0])
 
 
 def _params(text: str) -> tuple[Param, ...]:
@@ -242,37 +243,47 @@ _SPECTRUM = "3 winlen=n_fft, 4 window_type=0, 5 center=1, {pad}7 normalized=0{re
 TABLE = f"""
 AbsVal 0
 ArgMax 1 | 0 out_max_val=0, 1 topk=1
-BatchNorm 2 | 0 channels=0, 1 eps=0.0 | R slope channels; R mean channels; R var channels; R bias channels
+BatchNorm 2 | 0 channels=0, 1 eps=0.0 | R slope channels; R mean channels; R var channels; \
+R bias channels
 Bias 3 | 0 bias_data_size=0 | R bias bias_data_size
 BNLL 4
 Concat 5 | 0 axis=0
 Convolution 6 | {_CONV_2}, {_FORWARD} | {_CONV_WEIGHTS}{_INT8}
-Crop 7 | 0 woffset=0, 1 hoffset=0, 13 doffset=0, 2 coffset=0, 3 outw=0, 4 outh=0, 14 outd=0, 5 outc=0, \
-6 woffset2=0, 7 hoffset2=0, 15 doffset2=0, 8 coffset2=0, 9 starts=[i], 10 ends=[i], 11 axes=[i], {_EXPRESSIONS}
+Crop 7 | 0 woffset=0, 1 hoffset=0, 13 doffset=0, 2 coffset=0, 3 outw=0, 4 outh=0, 14 outd=0, \
+5 outc=0, \
+6 woffset2=0, 7 hoffset2=0, 15 doffset2=0, 8 coffset2=0, 9 starts=[i], 10 ends=[i], \
+11 axes=[i], {_EXPRESSIONS}
 Deconvolution 8 | {_CONV_2}, {_BACK_2} | {_CONV_WEIGHTS}
 Dropout 9 | 0 scale=1.0
 Eltwise 10 | 0 op_type=0, 1 coeffs=[f]
 ELU 11 | 0 alpha=0.1
-Embed 12 | 0 num_output=0, 1 input_dim=0, 2 bias_term=0, 3 weight_data_size=0, 18 quantize_term=0 | \
+Embed 12 | 0 num_output=0, 1 input_dim=0, 2 bias_term=0, 3 weight_data_size=0, \
+18 quantize_term=0 | \
 T weight weight_data_size; {_BIAS}; R scale 1 if quantize_term
 Exp 13 | 0 base=-1.0, 1 scale=1.0, 2 shift=0.0
 Flatten 14
-InnerProduct 15 | 0 num_output=0, 1 bias_term=0, 2 weight_data_size=0, 8 int8_scale_term=0, {_ACT} | \
-T weight weight_data_size; {_BIAS}; R weight_scales num_output if int8_scale_term; R bottom_scale 1 if int8_scale_term
+InnerProduct 15 | 0 num_output=0, 1 bias_term=0, 2 weight_data_size=0, 8 int8_scale_term=0, \
+{_ACT} | \
+T weight weight_data_size; {_BIAS}; R weight_scales num_output if int8_scale_term; \
+R bottom_scale 1 if int8_scale_term
 Input 16 | {_SIZE}
 Log 17 | 0 base=-1.0, 1 scale=1.0, 2 shift=0.0
 LRN 18 | 0 region_type=0, 1 local_size=5, 2 alpha=1.0, 3 beta=0.75, 4 bias=1.0
-MemoryData 19 | {_SIZE}, 21 load_type=1 | R data {_DATA} if load_type == 1; T data {_DATA} if load_type != 1
+MemoryData 19 | {_SIZE}, 21 load_type=1 | R data {_DATA} if load_type == 1; \
+T data {_DATA} if load_type != 1
 MVN 20 | 0 normalize_variance=0, 1 across_channels=0, 2 eps=1e-4
 Pooling 21 | {_POOL_2}
 Power 22 | 0 power=1.0, 1 scale=1.0, 2 shift=0.0
 PReLU 23 | 0 num_slope=0 | R slope num_slope
-Proposal 24 | 0 feat_stride=16, 1 base_size=16, 2 pre_nms_topN=6000, 3 after_nms_topN=300, 4 nms_thresh=0.7, 5 min_size=16
+Proposal 24 | 0 feat_stride=16, 1 base_size=16, 2 pre_nms_topN=6000, 3 after_nms_topN=300, \
+4 nms_thresh=0.7, 5 min_size=16
 Reduction 25 | 0 operation=0, 1 reduce_all=1, 2 coeff=1.0, 3 axes=[i], 4 keepdims=0, 5 fixbug0=0
 ReLU 26 | 0 slope=0.0
-Reshape 27 | 0 w=-233, 1 h=-233, 11 d=-233, 2 c=-233, 6 shape_expr="", 12 in_batch_axis=233, 13 out_batch_axis=233
+Reshape 27 | 0 w=-233, 1 h=-233, 11 d=-233, 2 c=-233, 6 shape_expr="", 12 in_batch_axis=233, \
+13 out_batch_axis=233
 ROIPooling 28 | 0 pooled_width=0, 1 pooled_height=0, 2 spatial_scale=1.0
-Scale 29 | 0 scale_data_size=0, 1 bias_term=0 | R scale scale_data_size if scale_data_size != -233; \
+Scale 29 | 0 scale_data_size=0, 1 bias_term=0 | \
+R scale scale_data_size if scale_data_size != -233; \
 R bias scale_data_size if bias_term and scale_data_size != -233
 Sigmoid 30
 Slice 31 | 0 slices=[i], 1 axis=0, 2 indices=[i]
@@ -284,40 +295,53 @@ Threshold 36 | 0 threshold=0.0
 Tile 37 | 0 axis=0, 1 tiles=1, 2 repeats=[i]
 RNN 38 | {_RECURRENT} | {_recurrent(1, 1)}
 LSTM 39 | {_RECURRENT}, 3 hidden_size=num_output | \
-T w weight_data_size; T b {_DIRECTIONS} * 4 * hidden_size; T r {_DIRECTIONS} * 4 * hidden_size * num_output; \
+T w weight_data_size; T b {_DIRECTIONS} * 4 * hidden_size; \
+T r {_DIRECTIONS} * 4 * hidden_size * num_output; \
 T p {_DIRECTIONS} * num_output * hidden_size if num_output != hidden_size; \
-R w_scales {_DIRECTIONS} * 4 * hidden_size if int8_scale_term; R r_scales {_DIRECTIONS} * 4 * hidden_size if int8_scale_term
+R w_scales {_DIRECTIONS} * 4 * hidden_size if int8_scale_term; \
+R r_scales {_DIRECTIONS} * 4 * hidden_size if int8_scale_term
 BinaryOp 40 | 0 op_type=0, 1 with_scalar=0, 2 b=0.0
 UnaryOp 41 | 0 op_type=0
 ConvolutionDepthWise 42 | {_CONV_2}, {_GROUPS}, {_FORWARD} | {_CONV_WEIGHTS}{_DEPTHWISE_INT8}
-Padding 43 | 0 top=0, 1 bottom=0, 2 left=0, 3 right=0, 4 type=0, 5 value=0.0, 6 per_channel_pad_data_size=0, \
+Padding 43 | 0 top=0, 1 bottom=0, 2 left=0, 3 right=0, 4 type=0, 5 value=0.0, \
+6 per_channel_pad_data_size=0, \
 7 front=0, 8 behind=0 | R values per_channel_pad_data_size
 Squeeze 44 | 0 squeeze_w=0, 1 squeeze_h=0, 11 squeeze_d=0, 2 squeeze_c=0, 3 axes=[i]
 ExpandDims 45 | 0 expand_w=0, 1 expand_h=0, 11 expand_d=0, 2 expand_c=0, 3 axes=[i]
-Normalize 46 | 0 across_spatial=0, 4 across_channel=1, 1 channel_shared=0, 2 eps=0.0001, 9 eps_mode=0, \
+Normalize 46 | 0 across_spatial=0, 4 across_channel=1, 1 channel_shared=0, 2 eps=0.0001, \
+9 eps_mode=0, \
 3 scale_data_size=0 | R scale scale_data_size
 Permute 47 | 0 order_type=0
-PriorBox 48 | 0 min_sizes=[f], 1 max_sizes=[f], 2 aspect_ratios=[f], 3 variance0=0.1, 4 variance1=0.1, 5 variance2=0.2, \
-6 variance3=0.2, 7 flip=1, 8 clip=0, 9 image_width=0, 10 image_height=0, 11 step_width=-233.0, 12 step_height=-233.0, \
+PriorBox 48 | 0 min_sizes=[f], 1 max_sizes=[f], 2 aspect_ratios=[f], 3 variance0=0.1, \
+4 variance1=0.1, 5 variance2=0.2, \
+6 variance3=0.2, 7 flip=1, 8 clip=0, 9 image_width=0, 10 image_height=0, 11 step_width=-233.0, \
+12 step_height=-233.0, \
 13 offset=0.0, 14 step_mmdetection=0, 15 center_mmdetection=0
-DetectionOutput 49 | 0 num_class=0, 1 nms_threshold=0.05, 2 nms_top_k=300, 3 keep_top_k=100, 4 confidence_threshold=0.5, \
+DetectionOutput 49 | 0 num_class=0, 1 nms_threshold=0.05, 2 nms_top_k=300, 3 keep_top_k=100, \
+4 confidence_threshold=0.5, \
 5 variance0=0.1, 6 variance1=0.1, 7 variance2=0.2, 8 variance3=0.2
-Interp 50 | 0 resize_type=0, 1 height_scale=1.0, 2 width_scale=1.0, 3 output_height=0, 4 output_width=0, \
+Interp 50 | 0 resize_type=0, 1 height_scale=1.0, 2 width_scale=1.0, 3 output_height=0, \
+4 output_width=0, \
 5 dynamic_target_size=0, 6 align_corner=0, 9 size_expr=""
 DeconvolutionDepthWise 51 | {_CONV_2}, {_GROUPS}, {_BACK_2} | {_CONV_WEIGHTS}
 ShuffleChannel 52 | 0 group=1, 1 reverse=0
 InstanceNorm 53 | 0 channels=0, 1 eps=1e-3, 2 affine=1 | {_AFFINE.format(n="channels")}
 Clip 54 | 0 min={LARGEST}, 1 max={-LARGEST}
 Reorg 55 | 0 stride=1, 1 mode=0
-YoloDetectionOutput 56 | 0 num_class=20, 1 num_box=5, 2 confidence_threshold=0.01, 3 nms_threshold=0.45, 4 biases=[f]
+YoloDetectionOutput 56 | 0 num_class=20, 1 num_box=5, 2 confidence_threshold=0.01, \
+3 nms_threshold=0.45, 4 biases=[f]
 Quantize 57 | 0 scale_data_size=1 | R scale scale_data_size
-Dequantize 58 | 0 scale_data_size=1, 1 bias_data_size=0 | R scale scale_data_size; R bias bias_data_size
-Yolov3DetectionOutput 59 | 0 num_class=20, 1 num_box=5, 2 confidence_threshold=0.01, 3 nms_threshold=0.45, 4 biases=[f], \
+Dequantize 58 | 0 scale_data_size=1, 1 bias_data_size=0 | R scale scale_data_size; \
+R bias bias_data_size
+Yolov3DetectionOutput 59 | 0 num_class=20, 1 num_box=5, 2 confidence_threshold=0.01, \
+3 nms_threshold=0.45, 4 biases=[f], \
 5 mask=[f], 6 anchors_scale=[f]
 PSROIPooling 60 | 0 pooled_width=7, 1 pooled_height=7, 2 spatial_scale=0.0625, 3 output_dim=0
-ROIAlign 61 | 0 pooled_width=0, 1 pooled_height=0, 2 spatial_scale=1.0, 3 sampling_ratio=0, 4 aligned=0, 5 version=0
+ROIAlign 61 | 0 pooled_width=0, 1 pooled_height=0, 2 spatial_scale=1.0, 3 sampling_ratio=0, \
+4 aligned=0, 5 version=0
 Packing 62 | 0 out_elempack=1, 1 use_padding=0, 2 cast_from=0, 3 cast_to=0
-Requantize 63 | 0 scale_in_size=1, 1 scale_out_size=1, 2 bias_size=0, 3 activation_type=0, 4 activation_params=[f] | \
+Requantize 63 | 0 scale_in_size=1, 1 scale_out_size=1, 2 bias_size=0, 3 activation_type=0, \
+4 activation_params=[f] | \
 R scale_in scale_in_size; R scale_out scale_out_size; R bias bias_size
 Cast 64 | 0 type_from=0, 1 type_to=0
 HardSigmoid 65 | 0 alpha=0.2, 1 beta=0.5
@@ -334,14 +358,17 @@ GroupNorm 75 | 0 group=1, 1 channels=0, 2 eps=1e-3, 3 affine=1 | {_AFFINE.format
 LayerNorm 76 | 0 affine_size=0, 1 eps=1e-3, 2 affine=1 | {_AFFINE.format(n="affine_size")}
 Softplus 77
 GRU 78 | {_RECURRENT} | {_recurrent(3, 4)}
-MultiHeadAttention 79 | 0 embed_dim=0, 1 num_heads=1, 2 weight_data_size=0, 3 kdim=embed_dim, 4 vdim=embed_dim, 5 attn_mask=0, \
+MultiHeadAttention 79 | 0 embed_dim=0, 1 num_heads=1, 2 weight_data_size=0, 3 kdim=embed_dim, \
+4 vdim=embed_dim, 5 attn_mask=0, \
 6 scale=0.0, 7 kv_cache=0, 18 quantize_term=0 | {_ATTENTION}
 GELU 80 | 0 fast_gelu=0
 Convolution1D 81 | {_CONV_1}, 18 pad_value=0.0, 19 dynamic_weight=0 | {_CONV_WEIGHTS}
 Pooling1D 82 | {_POOL_1}
-ConvolutionDepthWise1D 83 | {_CONV_1}, {_GROUPS}, 18 pad_value=0.0, 19 dynamic_weight=0 | {_CONV_WEIGHTS}
+ConvolutionDepthWise1D 83 | {_CONV_1}, {_GROUPS}, 18 pad_value=0.0, 19 dynamic_weight=0 | \
+{_CONV_WEIGHTS}
 Convolution3D 84 | {_CONV_3}, 18 pad_value=0.0, 19 dynamic_weight=0 | {_CONV_WEIGHTS}
-ConvolutionDepthWise3D 85 | {_CONV_3}, {_GROUPS}, 18 pad_value=0.0, 19 dynamic_weight=0 | {_CONV_WEIGHTS}
+ConvolutionDepthWise3D 85 | {_CONV_3}, {_GROUPS}, 18 pad_value=0.0, 19 dynamic_weight=0 | \
+{_CONV_WEIGHTS}
 Pooling3D 86 | {_POOL_3}
 MatMul 87 | 0 transB=0
 Deconvolution1D 88 | {_CONV_1}, {_BACK_1} | {_CONV_WEIGHTS}
@@ -361,7 +388,9 @@ Diag 101 | 0 diagonal=0
 CELU 102 | 0 alpha=1.0
 Shrink 103 | 0 bias=0.0, 1 lambd=0.5
 RMSNorm 104 | 0 affine_size=0, 1 eps=1e-3, 2 affine=1 | R scale affine_size if affine
-Spectrogram 105 | 0 n_fft=0, 1 power=0, 2 hoplen=0, {_SPECTRUM.format(pad="6 pad_type=2, ", rest=", 8 onesided=1")}
+Spectrogram 105 | 0 n_fft=0, 1 power=0, 2 hoplen=0, {
+    _SPECTRUM.format(pad="6 pad_type=2, ", rest=", 8 onesided=1")
+}
 InverseSpectrogram 106 | 0 n_fft=0, 1 returns=0, 2 hoplen=0, {_SPECTRUM.format(pad="", rest="")}
 Flip 107 | 0 axes=[i]
 SDPA 108 | 5 attn_mask=0, 6 scale=0.0, 7 kv_cache=0, 18 quantize_term=0

@@ -35,7 +35,8 @@ def read_weights(layers: Iterable[Layer], data: memoryview, model: str) -> None:
         nonlocal at
         if size > len(data) - at:
             raise ModelFileError(
-                f"{model} is too short: {where} needs {size} bytes at {at}, {len(data) - at} are left"
+                f"{model} is too short: {where} needs {size} bytes at {at}, "
+                f"{len(data) - at} are left"
             )
         at += size
         return data[at - size : at]
@@ -68,7 +69,7 @@ def write_weights(layers: Iterable[Layer], halves: bool = False) -> Iterable[byt
     """The bytes of a .bin file; with `halves`, tagged weights of float32 as float16."""
     for layer in layers:
         for slot in layer.schema.slots(layer.given, f"layer {layer.name!r} ({layer.type})"):
-            array = np.ascontiguousarray(layer.weights[slot.name]).reshape(-1)
+            array = np.ascontiguousarray(layer.weights.get(slot.name, ())).reshape(-1)
             if array.size != slot.count:
                 raise ModelFileError(
                     f"{slot.name} of {layer.name!r} has {array.size} elements, not {slot.count}"

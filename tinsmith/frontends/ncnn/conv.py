@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from math import prod
 from typing import Any
 
@@ -85,7 +86,8 @@ def convolution(node: Node) -> Result:
     if value and "pad" in pad and any(pad["pad"]):
         term = "int8_scale_term" in node.values and node.values["int8_scale_term"]
         if not term:
-            x, pad = filled(node, x, pad["pad"], value, letters), {}
+            x = filled(node, x, pad["pad"], value, letters)
+            pad = {"pad": (0,) * 2 * len(letters)}
     elif value and "auto_pad" in pad:
         raise Unsupported("a padding that keeps the size has no other value than 0")
     if rank(x) != len(letters) + 1:
@@ -129,7 +131,8 @@ def in_bytes(node: Node, x: Value, w: Array, b: Array | None, product: Any) -> V
     per = scales.repeat(w.shape[0] // scales.size)
     with np.errstate(divide="ignore"):
         factor = np.where(per == 0, 0, 1 / (np.float32(bottom[0]) * per)).astype(np.float32)
-    along = lambda a: a if sums.rank == 2 or node.type == "InnerProduct" else node.channels(a, sums)
+    last = sums.rank == 2 or node.type == "InnerProduct"
+    along = (lambda a: a) if last else functools.partial(node.channels, x=sums)
     y = node.emit("Mul", sums, along(factor))
     y = y if b is None else node.emit("Add", y, along(b))
     y = active(node, y)
@@ -211,7 +214,7 @@ def dense(node: Node) -> Result:
     w = node.weight("weight", outputs, -1)
     b = node.weight("bias") if node.attr("bias_term") else None
     node.ignore("weight_data_size")
-    if not (rank(x) == 2 and shape(x)[2] == w.shape[1]):
+    if rank(x) > 1 and not (rank(x) == 2 and shape(x)[2] == w.shape[1]):
         x = node.reshaped(x, -1)
     if node.attr("int8_scale_term"):
         return in_bytes(

@@ -31,7 +31,8 @@ def accepts(source: Any) -> bool:
 
 def load(source: Any, random_weights: int | None = None, batch: str | int | None = "N") -> Graph:
     """The graph of a model; `batch` is what the first axis of all inputs is called, or its size.
-    With None inputs and outputs are as ncnn's, without that axis."""
+    With None, or "none", inputs and outputs are as ncnn's, without that axis."""
+    batch = None if batch == "none" else batch
     if batch is not None and not (isinstance(batch, str) or (type(batch) is int and batch > 0)):
         raise OptionError(f"batch is a name, a positive number, or None, not {batch!r}")
     if random_weights is not None and (type(random_weights) is not int or random_weights < 0):
@@ -52,7 +53,7 @@ def load(source: Any, random_weights: int | None = None, batch: str | int | None
         if row.type == "Input":
             _input(scope, row, readers, batch)
     rest = [row for row in layers if row.type != "Input"]
-    outputs = [b for row in layers for b in row.outputs if b not in readers]
+    outputs = [b for row in rest for b in row.outputs if b not in readers]
     if not graph.inputs:
         raise GraphError(f"{shared.name} has no Input layer")
     scope.run(rest, lambda row: Node(scope, row), outputs)

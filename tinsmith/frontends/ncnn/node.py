@@ -69,6 +69,8 @@ class Node(SourceNode):
         """x as a value of these axes after that of the batch; one may be -1."""
         if x.shape is not None and tuple(sizes) == x.shape[1:]:
             return x
+        if sizes == (-1,) and rank(x) == 1:
+            return x
         if 0 in sizes:
             raise Unsupported(f"it would have the size {sizes}")
         return self.emit("Reshape", x, self.joined((0, *sizes)))
@@ -94,7 +96,7 @@ class Node(SourceNode):
 
     def channels(self, array: Array, x: Value) -> Value:
         """A vector as a constant along the outermost axis that ncnn sees, that of channels."""
-        return self.const(array.reshape(-1, *(1,) * (rank(x) - 1)))
+        return self.const(array.reshape(1, -1, *(1,) * (rank(x) - 1)))
 
 
 def shape(x: Value) -> tuple[Any, ...]:

@@ -41,6 +41,7 @@ def _windows(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Valu
     include = bool(node.attr("avgpool_count_include_pad"))
     if mode in (2, 3):
         attrs["auto_pad"] = "SAME_UPPER" if mode == 2 else "SAME_LOWER"
+        include = True  # this padding counts
     elif mode == 0:
         sizes = shape(x)[2:]
         tails = [
@@ -73,8 +74,8 @@ def _largest(node: Node, x: Value, attrs: dict[str, Any]) -> Value:
 
 
 def _adaptive(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Value:
-    """Windows from floor(i n / m) to ceil((i + 1) n / m): one pooling where they are alike, else the
-    product with a matrix of averages, or the largest of gathered rows, along each axis."""
+    """Windows from floor(i n / m) to ceil((i + 1) n / m): along each axis one pooling
+    where they are alike, else each window apart."""
     for axis, letter in enumerate(letters, 2):
         size, wanted = shape(x)[axis], node.attr(f"out_{letter}")
         if wanted in (KEEP, size):
@@ -234,29 +235,36 @@ def inverse_spectrogram(node: Node) -> Result:
     hop = node.attr("hoplen") or n // 4
     w = _window(node, n)
     bins, frames, two = known(x, "it")
-    if two != 2 or bins not in (n // 2 + 1, n):
+    if two != 2 or bins != n // 2 + 1 or returns not in (0, 1, 2):
         raise Unsupported(f"a spectrum of {(bins, frames, two)} is not of {n} elements")
     k, t = np.arange(bins)[:, None], np.arange(n)
-    each = np.full((bins, 1), 1 / n)
-    if bins != n:
-        each[1 : (n + 1) // 2] = 2 / n
-    angle = 2 * np.pi * k * t / n
-    matrix = np.stack([each * np.cos(angle), -each * np.sin(angle)], 1).reshape(2 * bins, n)
-    matrix = (matrix * w / _normal(node, w, n)).astype(np.float32)
+    angle, each = 2 * np.pi * k * t / n, np.full((bins, 1), 2 / n)
+    each[[0, -1]] = 1 / n  # the others stand for two bins, whose imaginary parts cancel out
+    alone = np.where(each == 1 / n, each, 0) if n % 2 == 0 else each * (k == 0)
+    parts = {
+        "real": (each * np.cos(angle), -each * np.sin(angle)),
+        "imaginary": (alone * np.sin(angle), alone * np.cos(angle)),
+    }
     rows = node.reshaped(node.emit("Transpose", x, perm=(0, 2, 1, 3)), frames, 2 * bins)
-    pieces = node.emit("Transpose", node.emit("MatMul", rows, matrix), perm=(0, 2, 1))
+
+    def summed(part: str) -> Value:
+        matrix = np.stack(parts[part], 1).reshape(2 * bins, n) * w / _normal(node, w, n)
+        pieces = node.emit("MatMul", rows, matrix.astype(np.float32))
+        pieces = node.emit("Transpose", pieces, perm=(0, 2, 1))
+        y = node.emit("Col2Im", pieces, node.ints(1, total), node.ints(1, n), stride=(1, hop))
+        return node.emit("Mul", node.reshaped(y, total), factor)
+
     total = (frames - 1) * hop + n
-    summed = node.emit("Col2Im", pieces, node.ints(1, total), node.ints(1, n), stride=(1, hop))
     squares = np.zeros(total, np.float64)
     for f in range(frames):
         squares[f * hop : f * hop + n] += w.astype(np.float64) ** 2
-    y = node.emit(
-        "Mul",
-        node.reshaped(summed, total),
-        np.where(squares, 1 / np.maximum(squares, 1e-30), 1).astype(np.float32),
-    )
+    factor = node.const(np.where(squares, 1 / np.maximum(squares, 1e-30), 1).astype(np.float32))
+    found = [
+        summed(part) for part in list(parts)[slice(returns - 1, returns) if returns else slice(2)]
+    ]
     if node.attr("center"):
-        y = node.emit("Slice", y, node.ints(n // 2), node.ints(-(n // 2)), node.ints(1))
-    if returns:
-        raise Unsupported("it gives the real or the imaginary part alone")
-    return y
+        ends = node.ints(n // 2), node.ints(-(n // 2)), node.ints(1)
+        found = [node.emit("Slice", y, *ends) for y in found]
+    if len(found) == 1:
+        return found[0]
+    return node.emit("Concat", *(node.emit("Unsqueeze", v, node.ints(2)) for v in found), axis=2)

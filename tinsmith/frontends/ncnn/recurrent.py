@@ -12,7 +12,7 @@ from tinsmith.graph import Value
 
 DIRECTIONS = ("forward", "reverse", "bidirectional")
 GATES = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 2, 1, 3)}
-"""Where our gates are in ncnn's order: GRU has reset, update, new; LSTM input, forget, output, new."""
+"""Where our gates are in ncnn's order: reset, update, new; input, forget, output, new."""
 
 
 def _gates(node: Node, name: str, gates: tuple[int, ...], of: int) -> Array:

@@ -53,8 +53,9 @@ def split(node: Node) -> Result:
     given = list(indices or slices)
     if len(given) not in (count, count - 1 if indices else count):
         raise Unsupported(f"it tells {len(given)} parts of {count}")
-    if not isinstance(size, int):
-        if not indices and all(s == AUTO for s in slices):
+    alike = not indices and all(s == AUTO for s in slices)
+    if not isinstance(size, int) or (alike and count > 1 and size % count == 0):
+        if alike:
             return node.emit("Split", x, axis=axis, num_outputs=count)
         raise Unsupported(f"the size of its axis ({size}) is not known")
     if indices:
@@ -322,14 +323,14 @@ def diag(node: Node) -> Result:
 @layer("ShuffleChannel")
 def shuffle(node: Node) -> Result:
     x, group = node[0], node.attr("group")
-    c, *rest = known(x, "it")[:1] + [node.dim(x, i) for i in range(2, rank(x) + 1)]
+    c = shape(x)[1]
+    if not isinstance(c, int):
+        raise Unsupported("the number of its channels is not known")
     if node.attr("reverse"):
         group = c // group
     if group < 1 or c % group:
         raise Unsupported(f"{c} channels are not of {group} groups")
-    apart = node.emit("Reshape", x, node.joined((0, group, c // group, *rest)))
-    turned = node.emit("Transpose", apart, perm=(0, 2, 1, *range(3, rank(x) + 2)))
-    return node.reshaped(turned, c, *rest)
+    return node.emit("ChannelShuffle", x, groups=group)
 
 
 @layer("PixelShuffle", "Reorg")
@@ -363,7 +364,8 @@ def unfold(node: Node) -> Result:
     kernel = node.attr("kernel_h"), node.attr("kernel_w")
     channels, taps = known(x, "it")[0], kernel[0] * kernel[1]
     if value := node.attr("pad_value"):
-        top, left, bottom, right = told.pop("pad")
+        top, left, bottom, right = told["pad"]
+        told["pad"] = (0, 0, 0, 0)
         pads = node.ints(0, 0, top, left, 0, 0, bottom, right)
         x = node.emit("Pad", x, pads, node.number(value, x))
     w = np.tile(np.eye(taps, dtype=np.float32), (channels, 1)).reshape(-1, 1, *kernel)

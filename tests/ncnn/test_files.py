@@ -1,0 +1,201 @@
+"""ncnn's files as they come: apart, in a zip, damaged, and with layers of other people."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinsmith as ts
+from tests.ncnn.cases import lines, model_of
+from tinsmith.errors import ImportFailed, ModelFileError, OptionError, TinsmithError
+from tinsmith.formats.ncnn.param import param_bytes, param_text, read_param
+from tinsmith.formats.ncnn.schema import LAYERS, layer_type
+from tinsmith.formats.ncnn.weights import read_weights
+from tinsmith.frontends.ncnn.node import Node, layer
+from tinsmith.writers.ncnn import write
+
+TEXT = """7767517
+4 4
+Input data 0 1 data 0=6 1=5 2=3
+Convolution conv 1 1 data a 0=4 1=3 5=1 6=108
+ReLU relu 1 1 a b
+Pooling pool 1 1 b out 4=1 0=1
+"""
+LINES = [line for line in lines() if line.split()[0] != "Spectrogram"]
+
+
+def tagged(tag: int, payload: bytes) -> bytes:
+    return tag.to_bytes(4, "little") + payload + bytes(-len(payload) % 4)
+
+
+def net(body: str, layers: int = 2) -> bytes:
+    return f"7767517\n{layers} {layers}\nInput data 0 1 data 0=6 1=5 2=3\n{body}\n".encode()
+
+
+def test_a_pair_is_found_given_or_zipped(tmp_path: Path) -> None:
+    param, weights = tmp_path / "net.param", tmp_path / "net.bin"
+    param.write_text(TEXT)
+    weights.write_bytes(tagged(0, np.ones(108, "<f4").tobytes()) + np.ones(4, "<f4").tobytes())
+    x = np.ones((2, 3, 5, 6), np.float32)
+    y = ts.compile(param)(x)
+    np.testing.assert_allclose(y, np.full((2, 4), 28))
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as file:
+        file.write(param, "net.param")
+        file.write(weights, "net.bin")
+    (tmp_path / "net.zip").write_bytes(packed.getvalue())
+    pairs: list[Any] = [(param, weights), (TEXT.encode(), weights.read_bytes())]
+    for source in (*pairs, packed.getvalue(), tmp_path / "net.zip"):
+        np.testing.assert_array_equal(ts.compile(source)(x), y)
+    plain = ts.load(param, batch=None)
+    assert [v.shape for v in (*plain.inputs, *plain.outputs)] == [(3, 5, 6), (4,)]
+    np.testing.assert_array_equal(ts.compile(plain)(x[0]), y[0])
+
+
+def test_weights_of_every_encoding() -> None:
+    layers = read_param(memoryview(TEXT.encode()), "net")
+    w = (np.arange(108) % 7 - 3).astype("<f4")
+    book = np.zeros(256, "<f4")
+    book[:7] = np.arange(7) - 3.0
+    book[0] = -3
+    stored = [
+        tagged(0, w.tobytes()), tagged(0x0002C056, w.tobytes()),
+        tagged(0x000D4B38, w.astype(np.int8).tobytes()),
+        tagged(0x01306B47, w.astype("<f2").tobytes()),
+        book.tobytes() + (np.arange(108) % 7).astype(np.uint8).tobytes(),
+    ]  # fmt: skip
+    for record in stored:
+        data = record + np.ones(4, "<f4").tobytes()
+        read_weights(layers, memoryview(data), "net")
+        np.testing.assert_array_equal(layers[1].weights["weight"], w)
+        for wrong in (data[:-4], data + bytes(4), data[:3]):
+            with pytest.raises(ModelFileError, match=r"too (short|long)"):
+                read_weights(layers, memoryview(wrong), "net")
+
+
+def test_random_weights_are_the_same_for_a_seed() -> None:
+    x = np.ones((1, 3, 5, 6), np.float32)
+    a, b, c = (ts.compile(TEXT.encode(), random_weights=n)(x) for n in (1, 1, 2))
+    np.testing.assert_array_equal(a, b)
+    assert (a != c).any()
+    with pytest.raises(ModelFileError, match="random_weights=SEED"):
+        ts.load(TEXT.encode())
+    with pytest.raises(OptionError):
+        ts.load(TEXT.encode(), random_weights=-1)
+
+
+def test_numbers_as_ncnn_reads_them() -> None:
+    body = b"Yolov3DetectionOutput d 1 1 data out 0=2 1=3 -23305=2,1077936128,2.0 -23304=1,3"
+    (_, row) = read_param(memoryview(net(body.decode())), "net")
+    assert row.given["mask"] == (3.0, 2.0) and row.given["biases"] == (3.0,)
+    (_, row) = read_param(memoryview(net('Reshape r 1 1 data out 6="0w, 0h"')), "net")
+    assert row.given["shape_expr"] == "0w, 0h"
+    (_, row) = read_param(memoryview(net("Reduction r 1 1 data out 3=1,2 1=0 5=1")), "net")
+    assert row.given["axes"] == (1, 2)
+
+
+WRONG = {
+    "7767518\n1 1\n": "looks like",
+    "7767517\n-1 1\nInput a 0 1 a": "number of layers",
+    "7767517\n99999999 1\nInput a 0 1 a": "ends where",
+    "7767517\n1 1\nInput a 0 999999999 a": "ends where",
+    "7767517\n1 1\nInput a -1 1 a": "number of inputs",
+    net("ReLU r 1 1 nobody out").decode(): "reads 'nobody'",
+    net("ReLU r 1 1 data out\nReLU s 1 1 data out", 3).decode(): "twice",
+    net("ReLU r 1 1 data data").decode(): "cycle",
+    net("ReLU r 1 1 b a\nReLU s 1 1 a b", 3).decode(): "cycle",
+    net("Convolution c 1 1 data out 0=4 1=3 6=-7").decode(): "-7 elements",
+    net("Convolution c 1 1 data out 0=4 1=3 6=2000000000").decode(): "random weights of",
+    net("Convolution c 1 1 data out 0=4 1=3 6=107").decode(): "make no kernel",
+    net("Convolution c 1 1 data out 77=4").decode(): "parameter 77",
+    net("Softmax c 1 1 data out -23300=5,1").decode(): "5 elements are announced",
+    net("Softmax c 1 1 data out 0=x").decode(): "is no number",
+    net("Softmax c 1 1 data out 0=1").decode(): "fixbug0",
+    net("ReLU c 1 1 data out 5=1").decode(): "'parameter 5'",
+    net("MultiHeadAttention c 1 1 data out 0=0").decode(): "do not fit together",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_is_wrong_is_told(text: str) -> None:
+    with pytest.raises(TinsmithError, match=WRONG[text]):
+        ts.load(text.encode(), **({"random_weights": 0} if text.startswith("7767517") else {}))
+
+
+def test_unknown_layers_are_named_at_once() -> None:
+    text = net("Foo f 1 1 data a\nReLu r 1 1 a b\nFoo g 1 1 b c", 4)
+    with pytest.raises(ImportFailed, match=r"(?s)2 types.*Foo x2.*ReLu x1.*'ReLU'"):
+        ts.load(text)
+
+
+def test_a_layer_of_ones_own(tmp_path: Path) -> None:
+    layer_type("Gain", "0 count=0, 1 power=2.0", "R gain count")
+
+    @layer("Gain")
+    def gain(node: Node) -> Any:
+        node.attr("count")
+        y = node.emit("Mul", node[0], node.channels(node.weight("gain"), node[0]))
+        return node.emit("Pow", y, node.number(node.attr("power"), y))
+
+    try:
+        rows = read_param(memoryview(net("Gain g 1 1 data out 0=3")), "net")
+        assert param_text(read_param(memoryview(param_bytes(rows)), "net")).count("Gain") == 1
+        graph = ts.load((net("Gain g 1 1 data out 0=3"), np.float32([1, 2, 3]).tobytes()))
+        x = np.ones((1, 3, 5, 6), np.float32)
+        np.testing.assert_allclose(ts.compile(graph)(x)[0, :, 0, 0], [1, 4, 9])
+        write(graph, tmp_path / "y.param")
+        np.testing.assert_allclose(ts.compile(tmp_path / "y.param")(x)[0, :, 0, 0], [1, 4, 9])
+    finally:
+        layer.remove("Gain")
+        del LAYERS["Gain"]
+
+
+def mutant(seed: int) -> tuple[bytes, bytes]:
+    rng = np.random.default_rng(seed)
+    text, weights = model_of(LINES[int(rng.integers(len(LINES)))])
+    if rng.random() < 0.3:
+        data = bytearray(param_bytes(read_param(memoryview(text.encode()), "net")))
+    else:
+        data = bytearray(text.encode())
+    others = b'-0123456789=. \n,eE\xff"' + bytes(range(97, 123))
+    for _ in range(int(rng.integers(1, 4))):
+        at, kind = int(rng.integers(len(data))), int(rng.integers(5))
+        if kind == 0:
+            data[at] = others[int(rng.integers(len(others)))]
+        elif kind == 1:
+            del data[at : at + int(rng.integers(1, 9))]
+        elif kind == 2:
+            data[at:at] = [b"-233", b"99999999", b"0", b"-1", b"2147483647", b"1e30"][
+                int(rng.integers(6))
+            ]
+        elif kind == 3:
+            words = bytes(data).split(b"\n")
+            i, j = rng.integers(len(words), size=2)
+            words[i], words[j] = words[j], words[i]
+            data = bytearray(b"\n".join(words))
+        else:
+            data = data[:at]
+        data = data or bytearray(b"7")
+    return bytes(data), weights[
+        : int(rng.integers(len(weights) + 1))
+    ] if rng.random() < 0.2 else weights
+
+
+def check(seed: int) -> str:
+    """A mutant is read, or refused by an error with a name."""
+    param, weights = mutant(seed)
+    try:
+        ts.load((param, weights))
+    except TinsmithError as error:
+        return type(error).__name__
+    return "read"
+
+
+def test_mutants_are_read_or_refused() -> None:
+    found = {check(seed) for seed in range(400)}
+    assert {"read", "ModelFileError", "ImportFailed"} <= found

@@ -1,0 +1,161 @@
+"""Every layer type of ncnn alone, against what ncnn computes: recorded, and itself where it is.
+
+`python -m tests.ncnn.test_layers` records anew, in an environment with the peers.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ncnn.alike import told
+from tests.ncnn.cases import inputs_of, lines, model_of
+from tinsmith.errors import ImportFailed
+from tinsmith.formats.ncnn.schema import LAYERS
+from tinsmith.frontends import load
+from tinsmith.graph import Graph
+from tinsmith.ops.control import run_graph
+from tinsmith.writers.ncnn import write
+
+RECORDED = Path(__file__).parent.parent / "data" / "ncnn" / "layers.npz"
+PEER = Path(os.environ.get("TINSMITH_BENCH_DIR", "none")) / "peers" / "bin" / "python"
+CASES = lines()
+REFUSED = {"Einsum 4x5 5x6; -23300=9,105,106,44,106,107,45,62,105,107"}
+"""What ncnn does not load."""
+UNCHECKED = {
+    "ArgMax",
+    "SPP",
+    "Input",
+    "MemoryData",
+    "Quantize",
+    "Dequantize",
+    "Requantize",
+    "DetectionOutput",
+}
+"""Not alone in a case: left out of ncnn as it is built, or part of whole models."""
+
+
+def run_peer(folder: Path) -> None:
+    script = Path(__file__).with_name("peer.py")
+    command = [str(PEER), str(script), str(folder)]
+    subprocess.run(command, check=True, timeout=600, capture_output=True)
+
+
+def put(folder: Path, line: str, name: str) -> None:
+    np.savez(folder / f"{name}.npz", **{f"in{k}": x for k, x in enumerate(inputs_of(line))})
+
+
+def compute(graph: Graph, line: str) -> dict[str, Any]:
+    fed = [x[None].astype(np.float32) for x in inputs_of(line)]
+    return {
+        v.name: np.asarray(y)[0] for v, y in zip(graph.outputs, run_graph(graph, fed), strict=True)
+    }
+
+
+def agree(found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    assert found.keys() == wanted.keys()
+    for name, y in found.items():
+        most = max(np.abs(wanted[name]).max(initial=0), 1e-30)
+        assert y.shape == wanted[name].shape
+        assert np.abs(y - wanted[name].astype(np.float64)).max(initial=0) <= 1e-3 * most
+
+
+@functools.cache
+def recorded() -> dict[str, Any]:
+    with np.load(RECORDED) as data:
+        return {name: data[name] for name in data.files}
+
+
+def graph_of(line: str) -> Graph:
+    param, weights = model_of(line)
+    return load((param.encode(), weights))
+
+
+@pytest.mark.parametrize("line", CASES)
+def test_a_layer_computes_what_ncnn_computes(line: str) -> None:
+    found = compute(graph_of(line), line)
+    if line not in REFUSED:
+        n = len(line) + 1
+        wanted = {k[n:]: v for k, v in recorded().items() if k.startswith(line + "/")}
+        agree({k: v.astype(np.float32) for k, v in found.items()}, wanted)
+
+
+def test_every_layer_type_has_a_case() -> None:
+    assert {line.split()[0] for line in CASES} | UNCHECKED == set(LAYERS)
+
+
+@pytest.mark.parametrize("line", CASES)
+def test_what_is_written_is_the_same_graph(line: str, tmp_path: Path) -> None:
+    graph = graph_of(line)
+    try:
+        write(graph, tmp_path / "y.param")
+    except ImportFailed:
+        assert not list(tmp_path.iterdir())
+        return
+    again = load(tmp_path / "y.param")
+    write(again, tmp_path / "z.param")
+    assert told(load(tmp_path / "z.param")) == told(again)
+    agree(compute(again, line), compute(graph, line))
+    write(graph, tmp_path / "b.param", binary=True)
+    assert told(load(tmp_path / "b.param.bin")) == told(again)
+
+
+@pytest.mark.skipif(not PEER.exists(), reason="no ncnn: TINSMITH_BENCH_DIR names no peers")
+@pytest.mark.parametrize("which", ["read", "written", "halves"])
+def test_ncnn_computes_the_same_now(which: str, tmp_path: Path) -> None:
+    wanted: dict[str, dict[str, Any]] = {}
+    for i, line in enumerate(CASES):
+        graph = graph_of(line)
+        try:
+            if which == "read":
+                param, weights = model_of(line)
+                (tmp_path / f"{i:03}.param").write_text(param)
+                (tmp_path / f"{i:03}.bin").write_bytes(weights)
+            else:
+                write(graph, tmp_path / f"{i:03}.param", halves=which == "halves")
+                graph = load(tmp_path / f"{i:03}.param")
+        except ImportFailed:
+            continue
+        put(tmp_path, line, f"{i:03}")
+        wanted[f"{i:03}"] = compute(graph, line)
+    run_peer(tmp_path)
+    missing = {CASES[int(n)] for n in wanted if not (tmp_path / f"{n}.out.npz").exists()}
+    assert missing <= REFUSED
+    for name, found in wanted.items():
+        if CASES[int(name)] not in missing:
+            try:
+                made = dict(np.load(tmp_path / f"{name}.out.npz"))
+                agree(found, {k: v for k, v in made.items() if not k.startswith("in")})
+            except AssertionError as error:
+                error.add_note(CASES[int(name)])
+                raise
+
+
+def record() -> None:
+    import tempfile
+
+    found = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for i, line in enumerate(CASES):
+            param, weights = model_of(line)
+            (folder / f"{i:03}.param").write_text(param)
+            (folder / f"{i:03}.bin").write_bytes(weights)
+            put(folder, line, f"{i:03}")
+        run_peer(folder)
+        for i, line in enumerate(CASES):
+            out = folder / f"{i:03}.out.npz"
+            if out.exists():
+                found |= {f"{line}/{k}": v for k, v in np.load(out).items()}
+    RECORDED.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(RECORDED, **found)
+
+
+if __name__ == "__main__":
+    record()

@@ -1,0 +1,221 @@
+"""A whole graph -> the layers of ncnn, and its two files.
+
+Every value has the axis of the batch in front, which ncnn has not: it is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tinsmith.errors import ModelFileError, NotWritable, TinsmithError
+from tinsmith.formats.ncnn.param import Layer, param_bytes, param_text
+from tinsmith.formats.ncnn.schema import LAYERS
+from tinsmith.formats.ncnn.weights import write_weights
+from tinsmith.formats.whole import whole_file
+from tinsmith.graph import Graph, Node, Value
+from tinsmith.registry import Registry
+
+Array = np.ndarray[Any, Any]
+
+
+class Inexpressible(TinsmithError):
+    """A node that no layer stands for; its message says why. Collected, never seen by users."""
+
+
+WRITERS: Registry[Callable[[Writer, Node], None]] = Registry("ncnn writer", "tinsmith.writers.ncnn")
+"""By the operator's name: what adds the layers of a node."""
+
+
+def writes(*ops: str) -> Callable[[Callable[[Writer, Node], None]], Callable[[Writer, Node], None]]:
+    def register(function: Callable[[Writer, Node], None]) -> Callable[[Writer, Node], None]:
+        for op in ops:
+            WRITERS.register(op, function)
+        return function
+
+    return register
+
+
+def need(condition: Any, why: str) -> None:
+    if not condition:
+        raise Inexpressible(why)
+
+
+class Writer:
+    """The layers of a graph while they are made."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.layers = graph, list[Layer]()
+        self.blobs: dict[Value, str] = {}
+        self.names: set[str] = set()
+        self.taken: set[Node] = set()
+        """Nodes that the layer of one before them computes."""
+        need(graph.inputs, "it has no inputs")
+        shapes = [v.shape for v in graph.inputs]
+        need(all(shapes), "an input is of unknown rank, or has no axis of a batch")
+        self.batch = shapes[0][0] if shapes[0] else None
+
+    def unique(self, name: str) -> str:
+        plain = re.sub(r"[\s=]+", "_", name)[:200] or "value"
+        found, i = plain, 1
+        while found in self.names:
+            found, i = f"{plain}_{i}", i + 1
+        self.names.add(found)
+        return found
+
+    def run(self) -> list[Layer]:
+        """All layers. Raises ImportFailed with all nodes that cannot be written."""
+        problems: dict[tuple[str, str], list[str]] = {}
+        for v in self.graph.inputs:
+            dims = [d if isinstance(d, int) else 0 for d in self.dims(v)]
+            sizes = dict(zip({1: "w", 2: "hw", 3: "chw", 4: "cdhw"}[len(dims)], dims, strict=True))
+            self.layer("Input", v.name, [], [v], sizes if all(dims) else {})
+        for node in self.graph.nodes:
+            if node in self.taken:
+                continue
+            try:
+                function = WRITERS.get(node.op.name)
+                need(function is not None, "ncnn has no layer for this operator")
+                for v in node.outputs:
+                    self.dims(v)
+                assert function is not None
+                function(self, node)
+            except Inexpressible as error:
+                problems.setdefault((node.op.name, str(error)), []).append(node.name)
+                for v in node.outputs:
+                    self.blobs.setdefault(v, "")
+        if problems:
+            lines = [
+                f"  {op} x{len(names)}: {why} [{', '.join(map(repr, names[:3]))}]"
+                for (op, why), names in problems.items()
+            ]
+            raise NotWritable(
+                f"{self.graph.name} cannot be written as an ncnn model; {len(problems)} kinds of "
+                "nodes have no layer:\n" + "\n".join(lines)
+            )
+        outputs = [self.blob(v) for v in self.graph.outputs]
+        return _split(self.layers, outputs)
+
+    # ---- values
+
+    def dims(self, v: Value) -> tuple[Any, ...]:
+        """The axes that ncnn sees."""
+        need(v.shape, f"the rank of {v.name!r} is not known, or it has no batch")
+        need(
+            v.const is not None or v.shape[0] in (self.batch, 1),
+            f"the first axis of {v.name!r} is no batch",
+        )
+        need(len(v.shape) <= 5, f"{v.name!r} has more than four axes behind that of the batch")
+        return v.shape[1:] or (1,)
+
+    def blob(self, v: Value, rank: int = 0) -> str:
+        """The name of a value; a constant becomes a layer, of so many axes behind the batch."""
+        if v in self.blobs:
+            return self.blobs[v]
+        need(v.const is not None, f"{v.name!r} is computed by nothing")
+        array = v.const.reshape((1,) * max(0, rank + 1 - v.const.ndim) + v.const.shape)
+        need(array.dtype.kind == "f", f"the constant {v.name!r} is not of real numbers")
+        need(array.ndim > 1 and array.shape[0] == 1, f"the constant {v.name!r} has a batch")
+        need(array.size and array.ndim <= 5, f"the constant {v.name!r} has the shape {array.shape}")
+        names = {1: "w", 2: "hw", 3: "chw", 4: "cdhw"}[array.ndim - 1]
+        name = self.unique(v.name)
+        given = dict(zip(names, array.shape[1:], strict=True))
+        weights = {"data": np.ascontiguousarray(array, np.float32)}
+        self.layers.append(Layer("MemoryData", name, [], [name], given, weights))
+        if rank in (0, v.const.ndim - 1):
+            self.blobs[v] = name
+        return name
+
+    def alias(self, v: Value, like: Value) -> None:
+        """v is the same as another value, in ncnn."""
+        if v in self.graph.outputs and v.name != self.blob(like):
+            self.layer("Noop", v.name, [self.blob(like)], [v])
+        else:
+            self.blobs[v] = self.blob(like)
+
+    def layer(
+        self, type: str, name: str, inputs: list[str], outputs: list[Value],
+        given: dict[str, Any] | None = None, **weights: Array,
+    ) -> None:  # fmt: skip
+        """Add a layer that gives values."""
+        blobs = [self.unique(v.name) for v in outputs]
+        self.blobs |= dict(zip(outputs, blobs, strict=True))
+        assert not set(given or {}) - {p.name for p in LAYERS[type].params}, (type, given)
+        self.layers.append(Layer(type, name or blobs[0], inputs, blobs, dict(given or {}), weights))
+
+    def only_user(self, v: Value, *ops: str) -> Node | None:
+        """The one node that reads v, if it is of these operators."""
+        users = list(v.uses)
+        if len(users) != 1 or v in self.graph.outputs or users[0].op.name not in ops:
+            return None
+        return users[0] if list(users[0].inputs).count(v) == 1 else None
+
+
+def constant(node: Node, index: int, what: str) -> Array:
+    """An input that must be constant."""
+    value = node.inputs[index] if index < len(node.inputs) else None
+    need(value is not None and value.const is not None, f"its {what} is not a constant")
+    assert value is not None and value.const is not None
+    return value.const
+
+
+def _split(layers: list[Layer], outputs: list[str]) -> list[Layer]:
+    """A Split behind each value that several layers read, or one and the caller."""
+    readers: dict[str, int] = dict.fromkeys(outputs, 0)
+    for layer in layers:
+        for blob in layer.inputs:
+            readers[blob] = readers.get(blob, 0) + 1
+    left: dict[str, list[str]] = {}
+    done: list[Layer] = []
+    names = {name for layer in layers for name in layer.outputs}
+    for layer in layers:
+        layer.inputs = [left[b].pop(0) if b in left else b for b in layer.inputs]
+        done.append(layer)
+        for i, blob in enumerate(layer.outputs):
+            count = readers.get(blob, 0) + (blob in outputs)
+            if count < 2:
+                continue
+            inner = f"{blob}_whole" if blob in outputs else blob
+            while inner != blob and inner in names:
+                inner += "_"
+            layer.outputs[i] = inner
+            parts = [f"{inner}_{k}" for k in range(readers[blob])]
+            left[blob] = list(parts)
+            done.append(
+                Layer(
+                    "Split", f"split_{inner}", [inner], parts + [blob] * (blob in outputs), {}, {}
+                )
+            )
+    return done
+
+
+def write(
+    graph: Graph, path: str | os.PathLike[str], *, halves: bool = False, binary: bool = False
+) -> list[Path]:
+    """Write a graph as NAME.param and NAME.bin; `halves` stores weights as float16, `binary` writes
+    NAME.param.bin instead of the text. The paths that were written.
+
+    Raises NotWritable with everything that ncnn has no layer for, before anything is written.
+    """
+    param = Path(path)
+    stem = param.name.removesuffix(".bin").removesuffix(".param")
+    bin = param.with_name(stem + ".bin")
+    if binary:
+        param = param.with_name(stem + ".param.bin")
+    try:
+        layers = Writer(graph).run()
+    except Inexpressible as error:
+        raise NotWritable(f"{graph.name} cannot be written as an ncnn model: {error}") from error
+    weights = b"".join(write_weights(layers, halves))
+    try:
+        with whole_file(bin) as file, whole_file(param) as lines:
+            file.write(weights)
+            lines.write(param_bytes(layers) if binary else param_text(layers).encode())
+    except OSError as error:
+        raise ModelFileError(f"{param} cannot be written: {error.strerror or error}") from error
+    return [param, bin]
