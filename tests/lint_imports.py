@@ -42,7 +42,6 @@ ALLOWED: dict[str, set[str]] = {
     "frontends": {"graph", "ops", "formats"},
     "writers": {"graph", "ops", "formats", "frontends"},
     "kernels": {"graph", "ops", "codegen"},
-    "writers": {"graph", "ops", "formats"},
 }
 ALLOWED["plan"] = ALLOWED["kernels"] | {"kernels"}
 ALLOWED["runtime"] = ALLOWED["plan"] | {"plan"}

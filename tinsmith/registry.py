@@ -20,15 +20,18 @@ class Registry(Generic[T]):
 
     Registering while the table loads is what its modules do; a name registered twice is an
     error. `Registry.tables` lists all tables of packages. Look-ups are thread-safe once the table
-    has loaded; loading takes a lock. `command` is what prints the table.
+    has loaded; loading takes a lock. `command` is what prints the table; a table that is not `deep`
+    leaves modules in folders of its folder to those.
     """
 
     tables: ClassVar[list[Registry[Any]]] = []
 
-    def __init__(self, kind: str, package: str | None = None, command: str = "") -> None:
+    def __init__(
+        self, kind: str, package: str | None = None, command: str = "", deep: bool = True
+    ) -> None:
         if package is not None:
             Registry.tables.append(self)
-        self.kind, self._package, self.command = kind, package, command
+        self.kind, self._package, self.command, self._deep = kind, package, command, deep
         self._rows: dict[str, T] = {}
         self._sources: dict[str, dict[str, Any]] = {}
         self._loaded = package is None
@@ -65,7 +68,8 @@ class Registry(Generic[T]):
             self._loaded = True  # set first: the modules register, and may look up, while loading
             try:
                 package = importlib.import_module(self._package)
-                found = pkgutil.walk_packages(package.__path__, package.__name__ + ".")
+                walk = pkgutil.walk_packages if self._deep else pkgutil.iter_modules
+                found = walk(package.__path__, package.__name__ + ".")
                 for module in sorted(m.name for m in found):
                     importlib.import_module(module)
             except BaseException:

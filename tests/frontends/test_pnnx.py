@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import runpy
+import subprocess
+import sys
 import warnings
 import zipfile
 from pathlib import Path
@@ -389,3 +391,14 @@ def test_files_that_are_none_say_where(lines: list[str], told: str) -> None:
     with pytest.raises(TinsmithError) as found:
         ts.load("\n".join(lines).encode())
     assert told in str(found.value)
+
+
+def test_models_of_another_format_do_not_load_these_importers() -> None:
+    code = (
+        "import sys, tinsmith as ts; ts.load('examples/digits/digits.onnx'); "
+        "print([m for m in sys.modules if m.startswith('tinsmith.frontends.pnnx.')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=FOLDER.parents[2], capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "[]", done.stderr

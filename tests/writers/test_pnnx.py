@@ -10,7 +10,7 @@ import pytest
 
 import tinsmith as ts
 from tinsmith.errors import NotWritable
-from tinsmith.graph import Graph, Type, Value
+from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.passes.manager import run_passes
 from tinsmith.writers.pnnx import write
 
@@ -48,12 +48,21 @@ def difference(a: Graph, b: Graph) -> str:
         return x.type == y.type and x.const.tobytes() == y.const.tobytes()
 
     for m, n in zip(a.nodes, b.nodes, strict=True):
-        attrs = [{k: o.attrs.get(k, d) for k, d in o.op.attrs.items()} for o in (m, n)]
+        attrs = [{k: meant(o, k, d) for k, d in o.op.attrs.items()} for o in (m, n)]
         pairs = zip(m.inputs, n.inputs, strict=len(m.inputs) == len(n.inputs))
         if m.op is not n.op or attrs[0] != attrs[1] or not all(same(x, y) for x, y in pairs):
             return f"{m} and {n}"
         known.update(zip(m.outputs, n.outputs, strict=True))
     return "" if all(map(same, a.outputs, b.outputs)) else "outputs"
+
+
+def meant(node: Node, name: str, default: Any) -> Any:
+    """An attribute; strides and such that are left out are what they then mean."""
+    value = node.attrs.get(name, default)
+    if value is not None or name not in ("stride", "dilation", "pad", "output_padding"):
+        return value
+    spatial = (node.outputs[0].rank or 0) - 2
+    return (0,) * 2 * spatial if name == "pad" else (int(name != "output_padding"),) * spatial
 
 
 def canonical(graph: Graph) -> Graph:

@@ -198,8 +198,8 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--batch",
             metavar="[free|NAME|SIZE|none]",
-            help="The batch: 'free' of a PNNX file, which has one; the first axis that models of ncnn"
-            " get, by name or size, or 'none'.",
+            help="The batch: 'free' of a PNNX file, which has one; the first axis that models of"
+            " ncnn get, by name or size, or 'none'.",
         ),
         click.option("--no-cache", is_flag=True, help="Compile anew, and keep nothing."),
         click.option(

@@ -63,8 +63,8 @@ def load(
     """Read a model of any supported format (recognised by its content) as a Graph: a path, the
     bytes of a file, an `onnx.ModelProto`, or a pair (param, bin) of paths or bytes.
 
-    random_weights  a seed, where weights are in a file of their own (PNNX, ncnn): they are drawn at
-                    random, the same for a seed, and none are read
+    random_weights  a seed, where weights are in a file of their own (PNNX, ncnn): they are drawn
+                    at random, the same for a seed, and none are read
     batch           "free": inputs of any batch, for files that have one (PNNX); the name or the size
                     of the first axis that all inputs and outputs get, or "none", for files that
                     have none (ncnn, "N" where nothing is said)

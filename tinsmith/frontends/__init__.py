@@ -40,7 +40,7 @@ class Frontend:
     options: tuple[str, ...] = ()
 
 
-FRONTENDS: Registry[Frontend] = Registry("model format", "tinsmith.frontends")
+FRONTENDS: Registry[Frontend] = Registry("model format", "tinsmith.frontends", deep=False)
 
 
 def load(source: Any, **options: Any) -> Graph:

@@ -39,7 +39,17 @@ def reshaped(node: PnnxNode, x: Value, shape: Any) -> Value:
         rest = [int(s or 0) for s in said[1:]]
         whole = all(isinstance(d, int) for d in inner) and prod(rest) == prod(map(int, inner))
         shape = [0 if whole else -1, *rest]
-    return node.emit("Reshape", x, shape)
+    kept = [0 if _is_size(s, x, i) else s for i, s in enumerate(shape)]
+    return node.emit("Reshape", x, kept if 0 not in shape else shape)
+
+
+def _is_size(value: Any, x: Value, axis: int) -> bool:
+    """Whether a value is the size of `x` along an axis, as formulas ask for it."""
+    cut = value.producer if isinstance(value, Value) else None
+    asked = cut.inputs[0].producer if cut is not None and cut.inputs and cut.inputs[0] else None
+    return asked is not None and asked.op.name == "Shape" and asked.inputs[0] is x and (
+        cut.op.name, asked.attrs.get("start", 0), asked.end  # type: ignore[union-attr]
+    ) == ("Squeeze", axis, axis + 1)  # fmt: skip
 
 
 @operator("Tensor.reshape_as", "Tensor.view_as")

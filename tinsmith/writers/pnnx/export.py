@@ -10,6 +10,7 @@ import numpy as np
 
 from tinsmith.formats.pnnx import DTYPES, Operator, Tensor
 from tinsmith.graph import Graph, Node, Type, Value
+from tinsmith.ops import OPS
 from tinsmith.registry import Registry
 from tinsmith.writers.registry import Problems
 
@@ -86,7 +87,7 @@ class Export:
                 self.add("pnnx.Attribute", value.name, [], [value], weights={"data": value})
         return self._names[value]
 
-    def same(self, y: Value, x: Value) -> None:
+    def same(self, y: Value, x: Value | str) -> None:
         """`y` is `x`."""
         self._names[y] = self.operand(x)
 
@@ -96,10 +97,10 @@ class Export:
         self,
         type: str,
         name: str,
-        inputs: Sequence[Value | str] | Mapping[str, Value | str | None],
+        inputs: Sequence[Any] | Mapping[str, Any],
         outputs: Sequence[Value | str],
         params: Mapping[str, Any] = {},
-        weights: Mapping[str, Value | None] = {},
+        weights: Mapping[str, Any] = {},
     ) -> Operator:
         """Add an operator. `inputs` by name are operands of those parameters, None for those that
         are absent; `weights` are constants."""
@@ -124,7 +125,7 @@ class Export:
         op.weights[key] = Tensor(array.dtype.name, array.shape)
         self.arrays[f"{op.name}.{key}"] = array
 
-    def put(self, node: Node, type: str, names: str = "input", **params: Any) -> None:
+    def put(self, node: Node, type: str, names: str = "input", /, **params: Any) -> None:
         """Add an operator in the place of a node: its inputs are those of these names, in order,
         its outputs all of the node's."""
         given = dict(zip(names.split(), node.inputs, strict=False))
@@ -174,8 +175,8 @@ def rank(value: Value | None) -> int:
     return value.rank
 
 
-def size(value: Value, axis: int) -> int:
-    dim = value.shape[axis] if value.shape is not None else None
+def size(value: Value | None, axis: int) -> int:
+    dim = value.shape[axis] if value is not None and value.shape is not None else None
     if not isinstance(dim, int):
         raise Refused(f"the size of its input along axis {axis} is not known")
     return dim
@@ -191,7 +192,7 @@ def number(value: Value | None) -> Any:
 
 def plain(node: Node, *said: str) -> None:
     """Raises Refused where an attribute that is not `said` has not its default."""
-    for name, default in node.op.attrs.items():
+    for name, default in OPS[node.op.name].attrs.items():
         value = node.attrs.get(name, default)
         if name not in said and value != default:
             raise Refused(f"its {name} is {value!r}")

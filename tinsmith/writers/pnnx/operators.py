@@ -15,6 +15,7 @@ from tinsmith.frontends.pnnx.reductions import KINDS
 from tinsmith.frontends.pnnx.rows import COMPARISONS, ROWS
 from tinsmith.frontends.pnnx.select import END
 from tinsmith.graph import Node, Value
+from tinsmith.ops import OPS
 from tinsmith.writers.pnnx.export import (
     Export,
     Refused,
@@ -74,11 +75,14 @@ def by_row(w: Export, node: Node) -> None:
     for op, types, attrs in ROWS:
         if op != node.op.name or "1" in attrs:
             continue
-        values = {name: node.attrs.get(name, node.op.attrs[name]) for name in node.op.attrs}
+        values = {
+            name: node.attrs.get(name, OPS[node.op.name].attrs[name])
+            for name in OPS[node.op.name].attrs
+        }
         said = {p: values[ours] for ours, (p, _) in attrs.items() if p}
         fixed = all(values[o] == d for o, (p, d) in attrs.items() if not p)
         same = all(said[p] == values[o] for o, (p, _) in attrs.items() if p)
-        rest = all(values[n] == d for n, d in node.op.attrs.items() if n not in attrs)
+        rest = all(values[n] == d for n, d in OPS[node.op.name].attrs.items() if n not in attrs)
         if fixed and same and rest and None not in said.values():
             defaults = {p: d for p, d in attrs.values() if d is not Parameter.empty}
             params = {
@@ -112,7 +116,7 @@ def clip(w: Export, node: Node) -> None:
 
 @writes("Identity", "Declared")
 def identity(w: Export, node: Node) -> None:
-    w.same(node.output, node.inputs[0])  # type: ignore[arg-type]
+    w.same(node.output, node.inputs[0] or "")
 
 
 @writes(*COMPARISONS.values(), "Where", "Not")
@@ -237,7 +241,7 @@ def norm(w: Export, node: Node) -> None:
     kind = node.op.name
     plain(node, "eps", "axis", "groups")
     names = ("weight", "bias", "running_mean", "running_var")
-    given = dict(zip(names, more, strict=False))
+    given: dict[str, Any] = dict(zip(names, more, strict=False))
     params: dict[str, Any] = {"eps": node.eps}
     axes = 0
     if kind in ("LayerNorm", "RMSNorm"):
@@ -252,7 +256,7 @@ def norm(w: Export, node: Node) -> None:
             params |= {
                 "affine": True,
                 "num_channels" if kind == "GroupNorm" else "num_features": size(more[0], 0),
-            }  # type: ignore[arg-type]
+            }
         dims = f"{max(rank(x) - 2, 1)}d" if kind in ("BatchNorm", "InstanceNorm") else ""
         w.add(f"nn.{kind}{dims}", node.name, [x], node.outputs, params, given)
         return
@@ -272,7 +276,7 @@ def global_pool(w: Export, node: Node) -> None:
         [node.inputs[0]],
         node.outputs,
         {"output_size": (1,) * count},
-    )  # type: ignore[list-item]
+    )
 
 
 @writes("MaxPool", "AveragePool")
@@ -288,7 +292,7 @@ def pool(w: Export, node: Node) -> None:
         only(set(_each(node, "dilation")) <= {1}, "it is dilated")
         params["count_include_pad"] = node.count_include_pad
     name = "MaxPool" if node.op.name == "MaxPool" else "AvgPool"
-    w.add(f"nn.{name}{_spatial(node)}d", node.name, [node.inputs[0]], node.outputs, params)  # type: ignore[list-item]
+    w.add(f"nn.{name}{_spatial(node)}d", node.name, [node.inputs[0]], node.outputs, params)
 
 
 @writes("PRelu")
@@ -299,7 +303,7 @@ def prelu(w: Export, node: Node) -> None:
         and slope.size == max(slope.shape, default=1)
         and slope.ndim < rank(node.inputs[0]),
         "its slopes are not one for each channel",
-    )  # type: ignore[arg-type]
+    )
     op = w.add(
         "nn.PReLU",
         node.name,
@@ -307,7 +311,7 @@ def prelu(w: Export, node: Node) -> None:
         node.outputs,
         {"num_parameters": slope.size},
         {"weight": node.inputs[1]},
-    )  # type: ignore[list-item]
+    )
     w.set_weight(op, "weight", slope.reshape(-1))
 
 
@@ -330,7 +334,7 @@ def attention(w: Export, node: Node) -> None:
     only(all(v is None for v in node.inputs[4:]), "it has a cache")
     names = ("query", "key", "value", "attn_mask")
     given: dict[str, Any] = dict(zip(names, node.inputs, strict=False))
-    outputs: list[Any] = node.outputs
+    outputs: Any = node.outputs
     heads = node.q_num_heads or 1
     if rank(node.inputs[0]) == 3 and heads > 1:
         only(heads == node.kv_num_heads, "it has fewer heads of keys")
@@ -396,7 +400,7 @@ def recurrent(w: Export, node: Node) -> None:
     params |= {"nonlinearity": nonlinear.pop()} if kind == "nn.RNN" else {}
     out = w.fresh(f"{node.name}/rows")
     given = [s for s in states[:2] if s is not None]
-    op = w.add(kind, node.name, [x, *given], [out, *node.outputs[1:]], params)  # type: ignore[list-item]
+    op = w.add(kind, node.name, [x, *given], [out, *node.outputs[1:]], params)
     for i, end in enumerate(ends):
         w.set_weight(op, f"weight_ih_l0{end}", ordered(ih[i]))
         w.set_weight(op, f"weight_hh_l0{end}", ordered(hh[i]))
@@ -461,7 +465,7 @@ def transpose(w: Export, node: Node) -> None:
 def squeeze(w: Export, node: Node) -> None:
     x = node.inputs[0]
     axes = whole(node.inputs[1], "axes") if len(node.inputs) > 1 else ()
-    axes = axes or tuple(i for i in range(rank(x)) if size(x, i) == 1)  # type: ignore[arg-type]
+    axes = axes or tuple(i for i in range(rank(x)) if size(x, i) == 1)
     w.put(node, "torch.squeeze", dim=axes[0] if len(axes) == 1 else axes)
 
 
@@ -630,7 +634,7 @@ def resize(w: Export, node: Node) -> None:
     given = constant(sizes if scales is None else scales, "sizes").tolist()
     axes = tuple(a % rank(x) for a in node.axes) if node.axes is not None else tuple(range(rank(x)))
     by_axis = dict(zip(axes, given, strict=True))
-    fixed = [1 if scales is not None else size(x, i) for i in (0, 1)]  # type: ignore[arg-type]
+    fixed = [1 if scales is not None else size(x, i) for i in (0, 1)]
     only(all(by_axis.pop(i, f) == f for i, f in enumerate(fixed)), "it resizes batch or channels")
     only(len(by_axis) == count, "it resizes some of its axes")
     values = tuple(by_axis[i] for i in sorted(by_axis))
@@ -698,7 +702,8 @@ def affine_grid(w: Export, node: Node) -> None:
 def one_hot(w: Export, node: Node) -> None:
     plain(node)
     depth, values = node.inputs[1:]
+    assert values is not None
     only(
         whole(values, "values") == (0, 1) and values.dtype == np.int64, "its values are not 0 and 1"
-    )  # type: ignore[union-attr]
+    )
     w.put(node, "F.one_hot", num_classes=whole(depth, "numbers of classes")[0])
