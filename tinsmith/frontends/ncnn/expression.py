@@ -26,7 +26,10 @@ UNARY: dict[str, Any] = {
     "floor": math.floor, "round": round,
 } | {
     name: getattr(math, name)
-    for name in ["sqrt", "exp", "log", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf"]
+    for name in (
+        "sqrt", "exp", "log", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
+        "tanh", "asinh", "acosh", "atanh", "erf",
+    )
 }  # fmt: skip
 FREE = {"+": "Add", "-": "Sub", "*": "Mul", "//": "Div", "max": "Max", "min": "Min"}
 """What is computed of sizes that only the run tells, which are whole and positive."""
