@@ -54,8 +54,9 @@ def read_pair(source: Any, seed: int | None) -> tuple[str, list[Layer], Files]:
         if first is not None:
             raise ModelFileError(
                 f"{name} has weights ({first.name!r} is the first layer with some), and there is "
-                f"no {' or '.join(n.name for n in _names(Path(file or 'model.param')))}; put that "
-                "beside it, give a pair (param, bin), or random_weights=SEED (--random-weights SEED)"
+                f"no {_names(Path(file or 'model.param'))[0].name}; put that "
+                "beside it, give a pair (param, bin), or random_weights=SEED "
+                "(--random-weights SEED)"
             )
     return file, layers, files
 

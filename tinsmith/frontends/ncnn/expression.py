@@ -27,9 +27,9 @@ UNARY: dict[str, Any] = {
 } | {
     name: getattr(math, name)
     for name in (
-        "sqrt exp log log10 sin cos tan asin acos "
-        "atan sinh cosh tanh asinh acosh atanh erf"
-    ).split(" ")
+        "sqrt", "exp", "log", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
+        "tanh", "asinh", "acosh", "atanh", "erf",
+    )
 }  # fmt: skip
 FREE = {"+": "Add", "-": "Sub", "*": "Mul", "//": "Div", "max": "Max", "min": "Min"}
 """What is computed of sizes that only the run tells, which are whole and positive."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith import budget
 from tinsmith.frontends.importing import Unsupported
 from tinsmith.frontends.ncnn.conv import pads, spatial
 from tinsmith.frontends.ncnn.expression import sizes_of
@@ -89,6 +90,7 @@ def _adaptive(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Val
             op = "AveragePool" if mean else "MaxPool"
             x = node.emit(op, x, kernel=k, stride=k)
             continue
+        node.scope.shared.count_nodes(2 * wanted)
         spans = [(i * size // wanted, -(-(i + 1) * size // wanted)) for i in range(wanted)]
         parts = []
         for low, high in spans:
@@ -106,7 +108,10 @@ def pyramid(node: Node) -> Result:
     x, mean = node[0], node.attr("pooling_type") == 1
     c, h, w = known(x, "it")
     parts = []
-    for level in range(node.attr("pyramid_height")):
+    height = node.attr("pyramid_height")
+    if not 0 < height < 16:
+        raise Unsupported(f"its pyramid_height is {height}")
+    for level in range(height):
         bins = 1 << level
         kernel = -(-h // bins), -(-w // bins)
         rest = kernel[0] * bins - h, kernel[1] * bins - w
@@ -191,6 +196,7 @@ def grid_sample(node: Node) -> Result:
 def _window(node: Node, n: int) -> Array:
     """ncnn's window, which stands in the middle of the n elements."""
     length, kind = node.attr("winlen"), node.attr("window_type")
+    budget.check("constants", 16 * n * n, f"the transform of {node.label!r}")
     i = np.arange(length)
     first = {0: 1.0, 1: 0.5, 2: 0.54}.get(kind)
     if first is None or not 0 < length <= n:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tinsmith import budget
 from tinsmith.frontends.importing import Unsupported
 from tinsmith.frontends.ncnn.conv import window
 from tinsmith.frontends.ncnn.expression import sizes_of
@@ -363,6 +364,7 @@ def unfold(node: Node) -> Result:
     x, told = node[0], _blocks(node)
     kernel = node.attr("kernel_h"), node.attr("kernel_w")
     channels, taps = known(x, "it")[0], kernel[0] * kernel[1]
+    budget.check("constants", 4 * channels * taps * taps, f"the blocks of {node.label!r}")
     if value := node.attr("pad_value"):
         top, left, bottom, right = told["pad"]
         told["pad"] = (0, 0, 0, 0)

@@ -153,7 +153,8 @@ def crop(w: Writer, node: Node) -> None:
 
 
 ORDERS = {2: "wh hw", 3: "whc hwc wch cwh hcw chw", 4: "whdc hwdc wdhc dwhc hdwc dhwc whcd hwcd "
-          "wchd cwhd hcwd chwd wdch dwch wcdh cwdh dcwh cdwh hdcw dhcw hcdw chdw dchw cdhw"}  # fmt: skip
+          "wchd cwhd hcwd chwd wdch dwch wcdh cwdh dcwh cdwh hdcw dhcw hcdw chdw "
+          "dchw cdhw"}  # fmt: skip
 LETTERS = {1: "w", 2: "hw", 3: "chw", 4: "cdhw"}
 
 
