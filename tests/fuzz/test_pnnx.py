@@ -1,4 +1,4 @@
-"""Damaged PNNX files: refused in words, or a model that compiles; never a crash."""
+"""Damaged PNNX files: refused in words, or read as a graph; never a crash."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def damaged_bin(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def reads(seed: int, folder: Path) -> bool:
-    """Whether the damaged files are a model, which then computes, or is refused, in numpy."""
+    """Whether the damaged files are read as a graph. It is neither compiled nor run."""
     rng = np.random.default_rng(seed)
     text, data = seeds()[seed % len(seeds())]
     path = folder / "damaged.pnnx.param"
