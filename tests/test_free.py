@@ -61,7 +61,7 @@ def test_graphs(name: str, target: str) -> None:
     calls = [{n: sizes[k] for n, k in names.items()} for sizes in PICTURES]
     found = compare(graph, calls, lambda s: feeds(graph, **s), target=target)
     assert found.calls == len(calls) - len(found.refused) > 4
-    assert found.programs <= 2, found.held
+    assert found.programs <= 3, found.held
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -81,7 +81,7 @@ def test_convolutions(target: str, threads: int) -> None:
     calls = [{"n": n, "h": h, "w": w} for n, h, w in PICTURES]
     found = compare(graph, calls, lambda s: feeds(graph, **s), target=target, threads=threads)
     assert (found.calls, found.reference) == (len(calls), [])
-    assert found.programs <= 2, found.held
+    assert found.programs <= 3, found.held
 
 
 def test_a_batch_and_a_length() -> None:
@@ -112,8 +112,27 @@ def test_an_operator(one: Single, isa: str) -> None:
 
 
 GENERAL = frozenset(
-    """Abs Add Cast Clip Div Erf Exp Gelu LayerNorm Log Mul Neg Pow Relu Sigmoid Softmax Sqrt Sub
-    Tanh""".split()
+    [
+        "Abs",
+        "Add",
+        "Cast",
+        "Clip",
+        "Div",
+        "Erf",
+        "Exp",
+        "Gelu",
+        "LayerNorm",
+        "Log",
+        "Mul",
+        "Neg",
+        "Pow",
+        "Relu",
+        "Sigmoid",
+        "Softmax",
+        "Sqrt",
+        "Sub",
+        "Tanh",
+    ]
 )
 """Operators whose first program takes all sizes."""
 
