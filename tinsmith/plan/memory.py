@@ -29,7 +29,7 @@ class Buffer:
     nbytes: Number
     start: int
     end: int
-    offset: int = -1
+    offset: Number = -1
 
 
 def align(nbytes: int) -> int:
@@ -47,6 +47,14 @@ def assign_offsets(buffers: Sequence[Buffer]) -> int:
         return peak
     best = min(itertools.permutations(by_size), key=lambda order: _place(order))
     return _place(best)
+
+
+def one_behind_another(buffers: Sequence[Buffer]) -> Number:
+    """Set the offset of every buffer, where none shares bytes: by formulas, whatever the sizes."""
+    end: Number = 0
+    for b in buffers:
+        b.offset, end = end, end + align(b.nbytes)
+    return end
 
 
 def _assign_free(buffers: Sequence[Buffer]) -> int:
