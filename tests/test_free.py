@@ -70,8 +70,8 @@ def test_an_encoder(target: str, threads: int) -> None:
     graph = ts.load(encoder.transformer(layers=2))
     calls = [{"batch": n, "seq": t} for n, t in TEXTS]
     found = compare(graph, calls, lambda s: encoder.feeds(**s), target=target, threads=threads)
-    assert (found.calls, found.reference) == (len(calls), [])
-    assert found.programs == 1, found.held
+    assert (found.calls, found.reference, found.held) == (len(calls), [], [])
+    assert found.programs == 1 or threads > 1
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -53,7 +53,7 @@ class Axis:
         """How often each element is repeated, where all are repeated equally; else 0."""
         if self.table is None:
             return self.every
-        times, rest = divmod(self.out, self.size)
+        times, rest = divmod(int(self.out), int(self.size))
         if self.weighted or rest or times < 2:
             return 0
         even = np.arange(self.out) // times
