@@ -8,6 +8,7 @@ there are is bounded for what is general. TINSMITH_FREE=4 tries so many samples 
 from __future__ import annotations
 
 import os
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,12 @@ from tests.models import GRAPHS, feeds, rng
 from tests.models import free as batched
 from tests.test_shapes import CONVOLUTIONS, STRETCHED
 from tinsmith.compiler.free import MOST
+from tinsmith.formulas import shown
 from tinsmith.graph import Graph, Type
 from tinsmith.graph.copy import Copier
+from tinsmith.kernels._kernel import Packed
 from tinsmith.ops import OPS
+from tinsmith.sizes import Scope, Size, by_formula, cached, estimating, largest
 
 EACH = int(os.environ.get("TINSMITH_FREE", "1"))
 ISAS = ("avx512", "avx2", "sse2") if EACH > 1 else ("avx2",)
@@ -135,6 +139,50 @@ GENERAL = frozenset(
     ]
 )
 """Operators whose first program takes all sizes."""
+
+# ---- what is decided by sizes is recorded
+
+
+def decided(what: Any) -> list[tuple[str, str]]:
+    """The conditions under which a decision by sizes h = 7 and w = 5 is the same."""
+    scope = Scope()
+    what(scope.symbol("h", 7, 2), scope.symbol("w", 5, 2))
+    return [(shown(form), relation) for form, relation in scope.conditions]
+
+
+def estimated_first(h: Size) -> None:
+    kept = cached(8)(lambda n: n % 2)
+    with estimating():
+        kept(h) == 1  # noqa: B015
+    kept(h) == 1  # noqa: B015
+
+
+def by_formula_taken(h: Size) -> None:
+    with by_formula():
+        range(h)
+
+
+@pytest.mark.parametrize(
+    ("what", "conditions"),
+    [
+        (lambda h, w: h < 7.5, [("h - 8", "<")]),
+        (lambda h, w: h <= 7.0, [("h - 8", "<")]),
+        (lambda h, w: h > 6.5, [("h - 7", ">=")]),
+        (lambda h, w: h >= 7.0, [("h - 7", ">=")]),
+        (lambda h, w: h < inf, []),
+        (lambda h, w: h == 6.5, []),
+        (lambda h, w: largest(h - 9, w - 9) >= 0, [("max(h - 9, w - 9)", "<")]),
+        (lambda h, w: 12 // (h - w), [("h - w", "!=")]),
+        (lambda h, w: (4 * h * w) // (4 * h * w) == 1, []),
+        (lambda h, w: estimated_first(h), [("h - 2*((h)//2) - 1", "==")]),
+        (lambda h, w: by_formula_taken(h), [("h - 7", "==")]),
+        (lambda h, w: Packed("t", np.multiply, (np.arange(3), h)).make(),
+         [("h - 7", "=="), ("2*h - 14", "==")]),
+    ],
+)  # fmt: skip
+def test_a_decision_is_recorded(what: Any, conditions: list[tuple[str, str]]) -> None:
+    assert decided(what) == conditions
+
 
 # ---- sizes that nodes hold to others
 
