@@ -23,7 +23,7 @@ from tests.fuzz.judge import UNSAID
 from tests.fuzz.seeds import chunks
 from tests.models import GRAPHS, feeds, rng
 from tests.models import free as batched
-from tests.test_shapes import CONVOLUTIONS, STRETCHED
+from tests.shaped import CONVOLUTIONS, STRETCHED
 from tinsmith.compiler.free import MOST
 from tinsmith.formulas import shown
 from tinsmith.graph import Graph, Type
@@ -189,7 +189,9 @@ def test_a_decision_is_recorded(what: Any, conditions: list[tuple[str, str]]) ->
 
 def summed(*shapes: tuple[Any, ...]) -> Graph:
     graph = Graph("summed")
-    values = [graph.input(f"x{i}", Type("float32", dims)) for i, dims in enumerate(shapes)]
+    values = [
+        graph.input(f"x{i}", Type(np.dtype("float32"), dims)) for i, dims in enumerate(shapes)
+    ]
     graph.outputs = [OPS["Add"](*values)]
     return graph
 
@@ -205,7 +207,7 @@ def test_a_size_that_becomes_1_gets_another_program() -> None:
 
 def test_equal_sizes_of_the_example_may_differ_later() -> None:
     graph = Graph("square")
-    x = graph.input("x", Type("float32", ("a", "b", "c")))
+    x = graph.input("x", Type(np.dtype("float32"), ("a", "b", "c")))
     graph.outputs = [OPS["Transpose"](x, perm=(2, 1, 0)), OPS["Softmax"](x, axis=1)]
     sizes = ((8, 8, 8), (8, 9, 8), (9, 8, 8), (3, 5, 7), (16, 16, 17), (2, 31, 2))
     calls = [dict(zip("abc", s, strict=True)) for s in sizes]

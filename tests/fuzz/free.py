@@ -98,7 +98,8 @@ def judge(graph: Graph, case: Case, seed: int) -> str:
     refused."""
     reference = ts.compile(graph, backend="numpy")
     net = ts.compile(graph, cache=False, **case.options)
-    right, unsaid, fixed = 0, "", {"shapes": "fixed"}
+    right, unsaid = 0, ""
+    fixed: dict[str, Any] = {**case.options, "shapes": "fixed"}
     for feeds in calls(case, seed):
         try:
             want = outputs_of(reference, feeds)
@@ -112,7 +113,7 @@ def judge(graph: Graph, case: Case, seed: int) -> str:
             wrong = wrong_of(graph, net, feeds, want)
         except TinsmithError:
             try:  # references take some inputs that type rules refuse
-                outputs_of(ts.compile(graph, cache=False, **case.options | fixed), feeds)
+                outputs_of(ts.compile(graph, cache=False, **fixed), feeds)
             except TinsmithError:
                 continue
             raise

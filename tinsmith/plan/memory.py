@@ -29,7 +29,7 @@ class Buffer:
     nbytes: Number
     start: int
     end: int
-    offset: Number = -1
+    offset: int = -1
 
 
 def align(nbytes: int) -> int:
@@ -53,7 +53,8 @@ def one_behind_another(buffers: Sequence[Buffer]) -> Number:
     """Set the offset of every buffer, where none shares bytes: by formulas, whatever the sizes."""
     end: Number = 0
     for b in buffers:
-        b.offset, end = end, end + align(b.nbytes)
+        b.offset = end  # type: ignore[assignment]
+        end = end + align(b.nbytes)  # type: ignore[arg-type]
     return end
 
 
