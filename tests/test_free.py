@@ -215,6 +215,21 @@ def test_equal_sizes_of_the_example_may_differ_later() -> None:
     assert found.calls == len(calls)
 
 
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_products_over_formulas(more: int) -> None:
+    """Sums over 8 times a size, and a number more."""
+    graph, dtype = Graph("deep"), np.dtype("float32")
+    sides = []
+    for name, wide in (("x", 5), ("y", 7)):
+        v = graph.input(name, Type(dtype, ("n", "m", wide)))
+        ends = [OPS["Slice"](v, [0], [more], [1])] if more else []
+        sides.append(OPS["Concat"](*[v] * 8, *ends, axis=1))
+    graph.outputs = [OPS["MatMul"](OPS["Transpose"](sides[0], perm=(0, 2, 1)), sides[1])]
+    calls = [{"n": n, "m": m} for n, m in ((2, 6), (3, 2), (2, 17), (5, 3))]
+    found = compare(graph, calls, lambda s: feeds(graph, **s), target="avx2")
+    assert found.calls == len(calls)
+
+
 # ---- random models
 
 

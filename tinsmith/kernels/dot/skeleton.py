@@ -23,7 +23,7 @@ from tinsmith.kernels._kernel import Emit, Site
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.walk import Position, shifted, walk_of
 from tinsmith.records import dataclass
-from tinsmith.sizes import Size
+from tinsmith.sizes import Number, Size
 
 UNROLL = 4  # lanes of k of one iteration; estimated
 DISTANCE = 4096 // F32.nbytes
@@ -135,7 +135,9 @@ def product(
     else:
         sums = _steps(at, 0, whole, rows, widths, start, chains)
     if isinstance(whole, Size):
-        sums = _rest(b, at.moved(whole), at.depth - whole, rows, widths, sums)
+        rest = at.depth - whole
+        if isinstance(rest, Size) or rest:
+            sums = _rest(b, at.moved(whole), rest, rows, widths, sums)
     else:
         sums = _steps(at, whole, at.depth, rows, widths, sums, chains)
     while len(sums) > count:
@@ -147,7 +149,7 @@ def product(
 
 
 def _rest(
-    b: Builder, at: Operands, count: Size, rows: int, widths: Sequence[int], sums: list[Val]
+    b: Builder, at: Operands, count: Number, rows: int, widths: Sequence[int], sums: list[Val]
 ) -> list[Val]:
     """The sums with `count` more products each, one by one."""
     first, places = rows * len(widths), len(at.places)
