@@ -123,10 +123,12 @@ def divided(scope: Atoms, a: Form, b: Form) -> Form:
     if n == 0:
         raise ZeroDivisionError("a size is divided by 0")
     if n is None:
-        if len(b) == 1 and b[0][1] == 1:  # by a product of atoms: drop it where all terms have it
-            whole = [(_without(m, b[0][0]), k) for m, k in a]
-            if all(m is not None for m, _ in whole):
-                return _form({m: k for m, k in whole if m is not None})
+        if len(b) == 1:  # by a product of atoms: drop it where all terms have it
+            whole = [(_without(m, b[0][0]), divmod(k, b[0][1])) for m, k in a]
+            if all(m is not None and not rest for m, (_, rest) in whole):
+                return _form({m: k for m, (k, _) in whole if m is not None})
+        if a == b:
+            return number_form(1)
         if all(k < 0 for m, k in a if m) and (scope.low(b) or 0) > 0:
             above = added(added(negated(a), b), number_form(1), -1)
             return negated((((scope.atom("//", above, b),), 1),))

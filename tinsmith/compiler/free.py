@@ -88,7 +88,11 @@ def _free(made: Compilation, signature: Signature) -> tuple[Scope, tuple[Any, ..
         scope = Scope()
         shapes, names = _shapes(made, signature, scope, told)
         made.copy(shapes)
-        new = {names[a]: names.get(b, b) for a, b in _equal(scope) if names.get(a)}
+        new = {
+            names[a]: b if isinstance(b, int) else names[b]
+            for a, b in _equal(scope)
+            if a in names and (isinstance(b, int) or b in names)
+        }
         if not new:
             scope.conditions.clear()
             return scope, shapes
@@ -98,7 +102,7 @@ def _free(made: Compilation, signature: Signature) -> tuple[Scope, tuple[Any, ..
 def _equal(scope: Scope) -> Iterator[tuple[Atom, Atom | int]]:
     """The symbols that are equal to another, or to a number, by the conditions."""
     for form, relation in scope.conditions:
-        atoms = [m[0] for m, _ in form if len(m) == 1 and not m[0].args]
+        atoms = [a for m, _ in form if len(m) == 1 for a in m if not a.args]
         others = [(m, k) for m, k in form if m and (len(m) > 1 or m[0].args)]
         if relation != "==" or others:
             continue

@@ -15,6 +15,7 @@ from tinsmith.kernels.fold import short_rows
 from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.sharing import each_unit
 from tinsmith.kernels.walk import Around, Blocks, Part, Position, around, finish_run, shifted_to
+from tinsmith.sizes import typical
 
 Pair = tuple[Val, Val]
 """Values, and their indices as i32."""
@@ -79,7 +80,8 @@ def arg_reduce(site: Site) -> Choice:
         raise Skip("the axis has 2^31 elements or more")
     search = Search(x.dtype, elem(x), site.attr("kind") == "max", bool(site.attr("select_last")))
     lanes = lanes_of(site.target, max(nbytes, 4))
-    cost = site.target.time(8.0 * prod(dims), float(nbytes * prod(dims)), 0.5) + 1e-7
+    size = typical(prod(dims))
+    cost = site.target.time(8.0 * size, float(nbytes * size), 0.5) + 1e-7
     short = short_rows(split.outer, n, lanes) if inner == 1 else None
     blocks = Blocks(inner, lanes, 1)
     units = short.units if short else split.outer * blocks.number

@@ -8,7 +8,7 @@ the row. Plain images that grow are stretched along their rows before rows are s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -18,6 +18,7 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.kernels._kernel import Choice, Emit, Layout, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.resize_axes import (
+    NONE,
     Axis,
     Row,
     axes_of,
@@ -31,8 +32,10 @@ from tinsmith.kernels.resize_axes import (
 from tinsmith.kernels.resize_plain import plain
 from tinsmith.kernels.walk import Position, run
 from tinsmith.ops.resize import Table, axis_tables
+from tinsmith.sizes import Size, typical
 
 MOST_TAPS = 64  # the most input elements of one output element; estimated
+LONGEST = 1 << 12  # elements of an axis of free size that is repeated; estimated
 
 
 @kernel("Resize", Tier.VECTOR)
@@ -40,37 +43,67 @@ def resize_separable(site: Site) -> list[Choice]:
     """Nearest, linear and cubic resizing of any axes, from constant sizes."""
     x = site.input(0)
     site.need_no_epilogue("the result is not finished in place")
-    tables = _tables(site)
+    every = _repeated(site)
+    tables = [t for t in _tables(site, every) if t.axis not in every]
     if any(t.weights is not None for t in tables) and x.dtype != np.float32:
         raise Skip(f"interpolates float32, not {x.dtype}")
     crop = site.attr("coordinate_transformation_mode") == "tf_crop_and_resize"
     if crop and any(t.outside.any() for t in tables):
         raise Skip("places outside of the input are wanted")
-    return choices_for(site, tables, site.attr("mode"))
+    return choices_for(site, tables, site.attr("mode"), every)
 
 
-def choices_for(site: Site, tables: Sequence[Table], detail: str) -> list[Choice]:
+def choices_for(
+    site: Site, tables: Sequence[Table], detail: str, every: Mapping[int, int] = NONE
+) -> list[Choice]:
     """The choices on plain data, and on blocked data if only spatial axes change, for tables whose
-    weights are multiplied."""
+    weights are multiplied, and axes whose elements are repeated."""
     x, y = site.input(0), site.out
-    if not tables:
+    if not tables and not every:
         raise Skip("nothing changes")
-    lead = min(t.axis for t in tables)
+    lead = min([*(t.axis for t in tables), *every])
     if prod(t.places.shape[1] for t in tables) > MOST_TAPS:
         raise Skip(f"more than {MOST_TAPS} elements are summed")
-    choices = [plain(site, axes_of(site, tables, lead), lead, detail)]
+    choices = [plain(site, axes_of(site, tables, lead, every), lead, detail)]
     if x.dtype == np.float32 and 3 <= len(x.dims) <= 5 and lead >= 2 and y.dims[:2] == x.dims[:2]:
-        choices.append(_blocked(site, axes_of(site, tables, 2), detail))
+        choices.append(_blocked(site, axes_of(site, tables, 2, every), detail))
     return choices
 
 
-def _tables(site: Site) -> list[Table]:
-    given: dict[int, Any] = {
-        i: site.const(i) if site.has(i) else None for i in range(1, len(site.inputs))
+def _given(site: Site, i: int) -> Any:
+    return site.const(i) if i < len(site.inputs) and site.has(i) else None
+
+
+def _repeated(site: Site) -> dict[int, int]:
+    """How often each element of an axis is repeated, for axes of free sizes where it is: by scales
+    that are whole numbers, where a place depends on nothing else than the scale. That is so for all
+    sizes up to LONGEST."""
+    dims, scales = site.input(0).dims, _given(site, 2)
+    plain = site.attr("coordinate_transformation_mode") in ("asymmetric", "half_pixel")
+    if site.attr("mode") != "nearest" or not plain or scales is None or not scales.size:
+        return {}
+    axes = site.attr("axes") or range(len(dims))
+    found = {
+        a % len(dims): int(s)
+        for a, s in zip(axes, scales.tolist(), strict=True)
+        if isinstance(dims[a], Size) and s > 1 and float(s).is_integer()
     }
+    for t in _tables(site, found):
+        even = np.arange(len(t.places)) // found.get(t.axis, 1)
+        if t.axis in found and not np.array_equal(t.places[:, 0], even):
+            del found[t.axis]
+    if any(dims[a] > LONGEST for a in found):
+        raise Skip(f"an axis is longer than {LONGEST}")
+    return found
+
+
+def _tables(site: Site, every: Mapping[int, int]) -> list[Table]:
+    """The tables; those of axes in `every` for the longest that they may be."""
+    given = {i: _given(site, i) for i in range(1, len(site.inputs))}
+    dims = [LONGEST if a in every else n for a, n in enumerate(site.input(0).dims)]
     names = ["mode", "nearest_mode", "cubic_coeff_a", "exclude_outside", "antialias", "axes"]
     return axis_tables(
-        site.input(0).dims, *(given.get(i) for i in (1, 2, 3)),
+        dims, *(given.get(i) for i in (1, 2, 3)),
         transform=site.attr("coordinate_transformation_mode"),
         policy=site.attr("keep_aspect_ratio_policy"), **{n: site.attr(n) for n in names},
     )  # fmt: skip
@@ -96,7 +129,7 @@ def _blocked(site: Site, axes: list[Axis], detail: str) -> Choice:
             rows, dst = rows_at(em, axes, flat, src, dst, steps)
             _pixels(em, axes[-1], with_vectors(rows, block), dst, steps[0][-1], steps[1][-1], block)
 
-    vectors = n * blocks * lines * axes[-1].out
+    vectors = typical(n * blocks * lines * axes[-1].out)
     return Choice(
         cost_of(site, axes, 0.4 * vectors), site.reads_first(layout, layout),
         (layout,), one_phase(n * blocks * lines, emit), packed_of(axes), detail=detail,

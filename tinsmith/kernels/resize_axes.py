@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
 
@@ -13,21 +13,26 @@ from tinsmith.kernels._kernel import Emit, Packed, Site, packed_table
 from tinsmith.kernels.walk import Position, digits
 from tinsmith.ops.resize import Table
 from tinsmith.records import dataclass
+from tinsmith.sizes import typical
 
 MOST_RUNS = 4  # the most runs of copied neighbours that get code of their own; estimated
+
+NONE: Mapping[int, int] = {}
 
 Row = tuple[Ptr, Val | None]  # an input row and its weight
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis: extents before and after, and its table (None if the axis does not change). `index`
-    is that of its first packed array: places, then weights."""
+    """One axis: extents before and after, and its table (None if the axis does not change, or if
+    each element is there `every` times). `index` is that of its first packed array: places, then
+    weights."""
 
     size: int
     out: int
     table: Table | None
     index: int
+    every: int = 0
 
     @property
     def taps(self) -> int:
@@ -39,15 +44,17 @@ class Axis:
 
     def in_vectors(self, lanes: int) -> int:
         """How many results of a row are copied in whole vectors."""
-        if self.repeats and self.size >= lanes > 1:
-            return self.out
+        if self.repeats and typical(self.size) >= lanes > 1:
+            return typical(self.out)
         return sum(hi - lo for lo, hi, _ in self.copied(lanes))
 
     @property
     def repeats(self) -> int:
         """How often each element is repeated, where all are repeated equally; else 0."""
-        times, rest = divmod(self.out, self.size)
-        if self.table is None or self.weighted or rest or times < 2:
+        if self.table is None:
+            return self.every
+        times, rest = divmod(int(self.out), int(self.size))
+        if self.weighted or rest or times < 2:
             return 0
         even = np.arange(self.out) // times
         return times if np.array_equal(self.table.places[:, 0], even) else 0
@@ -63,13 +70,17 @@ class Axis:
         return runs if len(runs) <= MOST_RUNS else []
 
 
-def axes_of(site: Site, tables: Sequence[Table], lead: int) -> list[Axis]:
-    """The axes of the site's input from axis `lead` on."""
+def axes_of(
+    site: Site, tables: Sequence[Table], lead: int, every: Mapping[int, int] = NONE
+) -> list[Axis]:
+    """The axes of the site's input from axis `lead` on; `every` tells how often each element of an
+    axis is repeated that has no table."""
     named = {t.axis: t for t in tables}
     axes, index = [], 0
     for d in range(lead, len(site.out.dims)):
         table = named.get(d)
-        axes.append(Axis(site.input(0).dims[d], site.out.dims[d], table, index))
+        times = every.get(d, 0)
+        axes.append(Axis(site.input(0).dims[d], site.out.dims[d], table, index, times))
         index += 0 if table is None else 1 if table.weights is None else 2
     return axes
 
@@ -107,7 +118,8 @@ def rows_at(
         axis = axes[k]
         dst = dst + at * steps[1][k]
         if axis.table is None:
-            rows = [(p + at * steps[0][k], w) for p, w in rows]
+            place = at // axis.every if axis.every else at
+            rows = [(p + place * steps[0][k], w) for p, w in rows]
             continue
         more: list[Row] = []
         first = b.index(at) * axis.taps

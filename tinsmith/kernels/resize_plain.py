@@ -24,6 +24,7 @@ from tinsmith.kernels.resize_axes import (
 )
 from tinsmith.kernels.sharing import PARTS
 from tinsmith.kernels.walk import Position, blocks, run
+from tinsmith.sizes import Size, typical
 
 
 def plain(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
@@ -39,7 +40,7 @@ def _summed(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
     steps = [plain_strides([a.size for a in axes]), plain_strides([a.out for a in axes])]
     whole = [prod(a.size for a in axes), prod(a.out for a in axes)]
     last = axes[-1]
-    direct = last.table is None
+    direct = last.table is None and not last.every
     summed = not direct and any(a.weighted for a in axes[:-1])
 
     def emit(em: Emit) -> None:
@@ -61,11 +62,12 @@ def _summed(site: Site, axes: list[Axis], lead: int, detail: str) -> Choice:
 
     rows = images * lines
     lanes = lanes_of(site.target, site.out.dtype.itemsize)
-    singly = 0 if direct else last.out - last.in_vectors(lanes)
-    each = 0.5 * (last.out - singly) / lanes + 0.4 * singly
+    wide = typical(last.out)
+    singly = 0 if direct else wide - last.in_vectors(lanes)
+    each = 0.5 * (wide - singly) / lanes + 0.4 * singly
     counted = axes if direct else [last]
     return Choice(
-        cost_of(site, counted, each * rows), site.reads_first(PLAIN, PLAIN), (PLAIN,),
+        cost_of(site, counted, each * typical(rows)), site.reads_first(PLAIN, PLAIN), (PLAIN,),
         one_phase(rows, emit), packed_of(axes), workspace=4 * last.size if summed else 0,
         detail=detail,
     )  # fmt: skip
@@ -148,12 +150,26 @@ def _along(em: Emit, axis: Axis, row: Ptr, dst: Ptr) -> None:
         taps = [((row + place).load(), weight) for place, weight in taps_at(em, axis, i)]
         (dst + i).store(weighted_sum(taps))
 
-    if (times := axis.repeats) and axis.size >= lanes > 1:
+    def repeated() -> None:
         with blocks(b, axis.size, lanes) as at:
             value, to = (row + at).load(lanes), (dst + at * times).fixed()
             for k in range(times):
                 picks = [(k * lanes + i) // times for i in range(lanes)]
                 (to + k * lanes).store(value.shuffle(None, picks))
+
+    def singly() -> None:
+        with b.loop(0, axis.out) as i:
+            (dst + i).store((row + i // times).load())
+
+    times = axis.repeats
+    if isinstance(axis.size, Size) and times and lanes > 1:
+        b.choose(b.index(axis.size) >= lanes, repeated, singly)
+        return
+    if times and axis.every:
+        singly()
+        return
+    if times and axis.size >= lanes > 1:
+        repeated()
         return
     done = 0
     for lo, hi, place in axis.copied(lanes):

@@ -12,6 +12,7 @@ from tinsmith.kernels.fold import PRODUCT, SUM, Fold, combine
 from tinsmith.kernels.layout import lanes_of
 from tinsmith.kernels.sharing import each_unit
 from tinsmith.kernels.walk import Blocks, Part, Position, around, finish_run, shifted, shifted_to
+from tinsmith.sizes import typical
 
 VECTORS = 4
 """Vectors of neighbours that are summed side by side, which hides the latency of an addition
@@ -28,7 +29,8 @@ def _scan(site: Site, fold: Fold) -> Choice:
     n, inner = split.n, split.inner
     exclusive, reverse = site.attr("exclusive"), site.attr("reverse")
     lanes = lanes_of(site.target, x.dtype.itemsize)
-    cost = site.target.time(8.0 * prod(dims), 2.0 * x.type.nbytes, 0.25 / lanes) + 1e-7
+    size, nbytes = typical(prod(dims)), typical(x.type.nbytes)
+    cost = site.target.time(8.0 * size, 2.0 * nbytes, 0.25 / lanes) + 1e-7
     blocks = Blocks(inner, lanes if inner > 1 else 1, VECTORS)
     wide = "f64" if x.dtype.name == "float32" else ty.kind
 

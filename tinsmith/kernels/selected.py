@@ -11,6 +11,7 @@ from tinsmith.kernels.layout import plain_strides
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 from tinsmith.kernels.sharing import parts_for
 from tinsmith.kernels.walk import around
+from tinsmith.sizes import typical
 
 LOOK, TAKE = 0.2e-9, 1e-9  # seconds to look at an element, and to note its place; estimated
 TOGETHER = 16  # elements that are tested together; estimated
@@ -57,7 +58,7 @@ def places_by_parts(site: Site) -> Choice:
     x = site.input(0)
     size, steps = x.type.size, plain_strides(x.dims)
     _need_count(site, size)
-    seconds = site.target.time(0, x.type.nbytes) + size * (LOOK + TAKE)
+    seconds = site.target.time(0, x.type.nbytes) + typical(size) * (LOOK + TAKE)
     parts = parts_for(size, seconds)
     part = -(-size // parts)
     parts = -(-size // part)
@@ -113,7 +114,7 @@ def compress_slices(site: Site) -> Choice:
     _need_count(site, given)
     outer, extent, inner = (1, x.type.size, 1) if axis is None else around(x.dims, axis)
     moved = site.target.time(0, 2 * outer * given * inner * x.dtype.itemsize)
-    parts = parts_for(given, moved + outer * given * TAKE)
+    parts = parts_for(given, moved + typical(outer * given) * TAKE)
     line = plan_copy((inner,), (1,), (1,), x.dtype.itemsize * 8)
 
     def note(em: Emit) -> None:
@@ -137,7 +138,7 @@ def compress_slices(site: Site) -> Choice:
                 come = source.pointer + (o * extent + place) * inner
                 emit_copy(b, line, come, em.outs[0].pointer + (o * count + k) * inner, 0, 1)
 
-    cost = 1e-6 + given * (LOOK + TAKE) + moved + outer * given * TAKE
+    cost = 1e-6 + typical(given) * (LOOK + TAKE) + moved + typical(outer * given) * TAKE
     phases = Phase(1, note), Phase(outer * parts, copy)
     return Choice(cost, (PLAIN, PLAIN), (PLAIN, PLAIN), phases, scratch=8 + 4 * given,
                   detail=f"slices of {inner}")  # fmt: skip

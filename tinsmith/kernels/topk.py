@@ -14,6 +14,7 @@ from tinsmith.kernels.move.strided import emit_fill
 from tinsmith.kernels.selected import LOOK
 from tinsmith.kernels.walk import around
 from tinsmith.records import dataclass
+from tinsmith.sizes import typical
 
 STEP = 3e-9  # seconds of one level of a heap; estimated
 LONG = 512  # longer rows, of which most elements are kept, are sorted faster as a whole; estimated
@@ -68,8 +69,8 @@ def topk(site: Site) -> Choice:
 
             kept.drain(take)
 
-    moves = k * (2 + log(n / k)) * k.bit_length()  # of rows in random order
-    cost = 1e-6 + rows * (n * LOOK * (1 if inner == 1 else 8) + moves * STEP)
+    moves = k * (2 + log(typical(n) / k)) * k.bit_length()  # of rows in random order
+    cost = 1e-6 + typical(rows) * (typical(n) * LOOK * (1 if inner == 1 else 8) + moves * STEP)
     return Choice(cost, (PLAIN, None), (PLAIN, PLAIN), (Phase(rows, emit),),
                   workspace=row_bytes + 8 * size * (1 + wide), detail=f"k {k}")  # fmt: skip
 

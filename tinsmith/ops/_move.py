@@ -181,7 +181,9 @@ def by_table(operator: Op) -> None:
 
     @operator.moves
     def _(y: Value, x: Value, *rest: Array | None, **attrs: Any) -> Move | None:
-        if not x.type.is_static or x.type.size > MOST or not y.type.is_static:
+        if not x.type.is_static or not y.type.is_static or x.type.is_free or y.type.is_free:
+            return None
+        if x.type.size > MOST:
             return None
         numbers = np.arange(1, x.type.size + 1).reshape(x.dims)
         got = operator.reference(numbers, *rest, **attrs)

@@ -116,7 +116,8 @@ def const_ints(value: Value | None) -> tuple[int, ...] | None:
     """The numbers of a constant value, flattened; None where it is absent or not known."""
     if value is None or value.const is None:
         return None
-    return tuple(int(v) for v in np.asarray(value.const).reshape(-1))
+    flat = np.asarray(value.const).reshape(-1)
+    return tuple(v if isinstance(v, Size) else int(v) for v in flat)  # type: ignore[misc]
 
 
 def const_int(value: Value | None) -> int | None:

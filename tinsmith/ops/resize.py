@@ -15,7 +15,7 @@ from tinsmith.ops._op import axis_of, fresh, need, op
 from tinsmith.ops._rules import need_room
 from tinsmith.ops.precision import is_float, widen
 from tinsmith.records import dataclass
-from tinsmith.sizes import NUMBER
+from tinsmith.sizes import NUMBER, Size
 
 Array = np.ndarray[Any, Any]
 
@@ -121,13 +121,13 @@ def axis_tables(
     tables = []
     crop = transform == "tf_crop_and_resize"
     for i, (axis, out, factor) in enumerate(zip(chosen, outs, factors, strict=True)):
-        size, out = dims[axis], int(out)
-        ends = (0.0, 1.0)
+        size, ends = dims[axis], (0.0, 1.0)
         if roi is not None and crop:
             ends = float(roi[i]), float(roi[len(chosen) + i])
-        need_room((out,), np.float64)
         if factor == 1 and out == size and ends == (0.0, 1.0):
             continue
+        out = int(out)
+        need_room((out,), np.float64)
         # Which of two neighbours is nearest at a tie is settled by float32 in other engines.
         kind = np.float32 if mode == "nearest" and not crop else np.float64
         at = coordinates(transform, out, factor, size, ends, kind)
@@ -182,6 +182,8 @@ def resized(
 def _scaled(dim: Dim, scale: float) -> Dim:
     if isinstance(dim, str):
         return dim if scale == 1 else fresh()
+    if isinstance(dim, Size) and float(scale).is_integer() and dim < 1 << 24:
+        return dim * int(scale)
     return floor(np.float32(dim) * np.float32(scale))
 
 

@@ -35,7 +35,7 @@ def trilu(x: Value, k: Value | None, tri: Node) -> Value:
     if not rows * columns:
         raise Skip("it is empty")
     _need_table(rows * columns)
-    shift = np.arange(columns) - np.arange(rows)[:, None]
+    shift = np.arange(columns, dtype=np.int64) - np.arange(rows, dtype=np.int64)[:, None]
     zero = np.zeros((), x.dtype)
     known = np.zeros(1, np.int64) if k is None else k.const
     if known is not None:
@@ -69,7 +69,7 @@ def one_hot(indices: Value, depth: Array, values: Array, hot: Node) -> Value:
     if size < 1:
         raise Skip(f"the depth is {size}")
     _need_table(size)
-    places = np.arange(size).reshape((size,) + (1,) * (rank - 1 - axis))
+    places = np.arange(size, dtype=np.int64).reshape((size,) + (1,) * (rank - 1 - axis))
     wide = OPS["Cast"](indices, to="int64") if indices.dtype != np.int64 else indices
     wide = OPS["Unsqueeze"](wide, np.array([axis]))
     hit = OPS["Or"](OPS["Equal"](wide, places), OPS["Equal"](wide, places - size))
@@ -127,7 +127,7 @@ def hardmax(x: Value, h: Node) -> Value:
     dims = filled_dims(x)
     axis = h.axis % len(dims)
     _need_table(dims[axis])
-    places = np.arange(dims[axis]).reshape((-1,) + (1,) * (len(dims) - 1 - axis))
+    places = np.arange(dims[axis], dtype=np.int64).reshape((-1,) + (1,) * (len(dims) - 1 - axis))
     first = OPS["ArgReduce"](x, kind="max", axis=axis, keepdims=True)
     return OPS["Cast"](OPS["Equal"](first, places), to=x.dtype.name)
 
@@ -180,7 +180,7 @@ def _places(count: int, aligned: bool) -> Array:
     """The elements of an axis as numbers in [-1, 1]."""
     if aligned:
         return np.linspace(-1, 1, count) if count > 1 else np.zeros(1)
-    return (2 * np.arange(count) + 1) / count - 1
+    return (2 * np.arange(count, dtype=np.int64) + 1) / count - 1
 
 
 @rules.rule(
@@ -219,11 +219,11 @@ def reverse_sequence(x: Value, lens: Value, r: Node) -> Value:
     dims = filled_dims(x)
     steps, rows = dims[r.time_axis], dims[r.batch_axis]
     across = np.array([1, -1] if r.time_axis == 0 else [-1, 1], np.int64)
-    times = np.arange(steps).reshape((-1, 1) if r.time_axis == 0 else (1, -1))
+    times = np.arange(steps, dtype=np.int64).reshape((-1, 1) if r.time_axis == 0 else (1, -1))
     lens = OPS["Reshape"](OPS["Cast"](_lengths(lens, steps), to="int64"), across)
     back = OPS["Sub"](OPS["Sub"](lens, np.ones((), np.int64)), times)
     places = OPS["Unsqueeze"](OPS["Where"](OPS["Less"](times, lens), back, times), np.array([2]))
-    batch = np.broadcast_to(np.arange(rows).reshape(across), dims[:2])[..., None]
+    batch = np.broadcast_to(np.arange(rows, dtype=np.int64).reshape(across), dims[:2])[..., None]
     both = (places, batch) if r.time_axis == 0 else (batch, places)
     return OPS["GatherND"](x, OPS["Concat"](*both, axis=2))
 

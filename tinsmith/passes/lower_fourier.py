@@ -14,6 +14,7 @@ from tinsmith.passes.facts import Array, filled_dims, ints, reshaped, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p
+from tinsmith.sizes import typical
 
 narrow = RuleSet("narrow-fourier", "Fourier transforms leave out parts that are zero, or not read.")
 register("machine")(narrow)
@@ -101,7 +102,7 @@ def transform(x: Value, f: Fourier, pairs: bool, window: Array | None = None) ->
     parts, times = x.dims[:0:-1] if pairs else x.dims[1:]
     if f.size > LONGEST:
         raise Skip(f"{f.size} elements are transformed together")
-    cost, a = plan(rows, parts, f)
+    cost, a = plan(typical(rows), parts, f)
     if np.isinf(cost):
         raise Skip(f"{f.size} has a prime factor whose table would be too large")
     if a == 1:
@@ -257,6 +258,7 @@ def _lowered(
     size = 2 * (times - 1) if half else times
     if length is not None:
         (size,) = ints(length, "the length")
+    times, size = int(times), int(size)
     if size < 1:
         raise Skip(f"its length is {size}")
     if pairs:

@@ -11,7 +11,7 @@ from tinsmith.ops import OPS
 from tinsmith.ops._move import moves_of
 from tinsmith.ops.conv import transposed_window
 from tinsmith.ops.window import window
-from tinsmith.passes.facts import Array, is_of_shapes, reshaped, shape_of, target_of
+from tinsmith.passes.facts import Array, integers, is_of_shapes, reshaped, shape_of, target_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, p, with_
 from tinsmith.sizes import NUMBER
@@ -23,7 +23,7 @@ X = (2, 3, 4)
 
 
 def i64(*numbers: int) -> Array:
-    return np.asarray(numbers, np.int64)
+    return integers(numbers)
 
 
 # ---- reshape: Flatten, Squeeze, Unsqueeze and Reshape become one Reshape with known numbers

@@ -9,7 +9,7 @@ import numpy as np
 from tinsmith.budget import machine_memory
 from tinsmith.errors import PlanError, size_text
 from tinsmith.graph import Graph
-from tinsmith.plan.memory import Buffer, align, assign_offsets, lower_bound
+from tinsmith.plan.memory import Buffer, align, assign_offsets, lower_bound, one_behind_another
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.tensors import Tensor
 from tinsmith.sizes import Number, Size, by_formula, estimating, largest, typical
@@ -127,7 +127,9 @@ def workspace_of(placed: list[Placed], offsets: dict[Tensor, int]) -> int:
                     buffers[t.root].end = i
                 else:
                     buffers[t.root] = Buffer(t.root.settled.nbytes, i, i)
-        most = max(most, start + assign_offsets(list(buffers.values())))
+        rows = list(buffers.values())
+        free = any(isinstance(b.nbytes, Size) for b in rows)
+        most = largest(most, start + (one_behind_another(rows) if free else assign_offsets(rows)))
         offsets.update((t, start + b.offset) for t, b in buffers.items())
     return most
 

@@ -135,7 +135,9 @@ def product(
     else:
         sums = _steps(at, 0, whole, rows, widths, start, chains)
     if isinstance(whole, Size):
-        sums = _rest(b, at.moved(whole), at.depth - whole, rows, widths, sums)
+        rest = at.depth - whole
+        if isinstance(rest, Size) or rest:
+            sums = _rest(b, at.moved(whole), rest, rows, widths, sums)
     else:
         sums = _steps(at, whole, at.depth, rows, widths, sums, chains)
     while len(sums) > count:

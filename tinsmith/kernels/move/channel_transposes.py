@@ -23,6 +23,7 @@ from tinsmith.kernels._kernel import (
 )
 from tinsmith.kernels.layout import block_of, spec_of
 from tinsmith.kernels.walk import Position, Walk, run
+from tinsmith.sizes import Size
 
 UNROLLED = 8  # channel blocks at most that are copied without a loop (estimated)
 PART = 32 << 10  # bytes of a tile, about (estimated)
@@ -52,6 +53,8 @@ def _choice(site: Site, to_rows: bool) -> Choice:
     x = site.input(0)
     image = x.dims if to_rows else site.out.dims
     n, channels, *spatial = image
+    if isinstance(channels, Size):
+        raise Skip("blocks of channels need their number")
     layout = Layout(block_of(site.target))
     pixels = prod(spatial)
     parts = max(1, min(pixels * channels * 4 // PART, pixels))

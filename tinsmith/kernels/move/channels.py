@@ -13,6 +13,7 @@ from tinsmith.kernels.move.moves import copies
 from tinsmith.kernels.sharing import PARTS, by_positions, whole_shares
 from tinsmith.kernels.transpose import blend
 from tinsmith.kernels.walk import Position, Walk, run
+from tinsmith.sizes import typical
 
 PART = 32 << 10  # bytes of output of a tile, about (estimated)
 SHUFFLE = 0.4e-9  # seconds of a two-source shuffle (estimated)
@@ -64,7 +65,7 @@ def _blocks(site: Site) -> Choice:
     loads = sum(map(len, mixes))
     vectors = len({(i, source) for mix in mixes for i, source, _ in mix}) + len(mixes)
     nbytes = 4 * block * n * pixels * vectors
-    cost = 0.2e-6 + site.target.time(0, nbytes) + n * pixels * loads * SHUFFLE
+    cost = 0.2e-6 + site.target.time(0, nbytes) + typical(n * pixels) * loads * SHUFFLE
     layout = Layout(block)
 
     def emit(em: Emit) -> None:

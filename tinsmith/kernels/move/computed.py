@@ -15,6 +15,7 @@ from tinsmith.kernels.layout import block_of, plain_strides
 from tinsmith.kernels.move.scatter import copy_all
 from tinsmith.kernels.move.strided import emit_copy, plan_copy
 from tinsmith.kernels.walk import digits
+from tinsmith.sizes import typical
 
 ELEMENT = 4e-9  # seconds to find one place, about
 COMBINE = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
@@ -72,7 +73,9 @@ def gather_elements(site: Site) -> Choice:
             b.vectors(length, lanes, several)
 
     total = site.out.type.size
-    cost = 1e-6 + site.target.time(0, 2 * site.out.type.nbytes + 8 * total) + total * ELEMENT
+    cost = (
+        1e-6 + site.target.time(0, 2 * site.out.type.nbytes + 8 * total) + typical(total) * ELEMENT
+    )
     fault = FAULT.format(dims[axis])
     return Choice(cost, (PLAIN, PLAIN), (PLAIN,), (Phase(rows, emit),), scratch=64, fault=fault)
 
@@ -98,7 +101,7 @@ def gather_slices(site: Site) -> Choice:
                 x = x + index * steps[batch + k]
             emit_copy(b, line, x, em.outs[0].pointer + row * inner, 0, 1)
 
-    cost = 1e-6 + site.target.time(0, 2 * site.out.type.nbytes) + rows * depth * ELEMENT
+    cost = 1e-6 + site.target.time(0, 2 * site.out.type.nbytes) + typical(rows * depth) * ELEMENT
     fault = FAULT.format("the size of its axis")
     return Choice(cost, (PLAIN, PLAIN), (PLAIN,), (Phase(rows, emit),), scratch=64, fault=fault)
 
@@ -172,5 +175,5 @@ def _scattered(site: Site, scatter: Callable[[Emit], None], count: int, fault: s
     """The copy in parallel; the updates in order, so that of equal places the last one stays."""
     y = site.out
     phases = (copy_all(y), Phase(1, scatter))
-    cost = 1e-6 + site.target.time(0, 2 * y.type.nbytes) + count * ELEMENT
+    cost = 1e-6 + site.target.time(0, 2 * y.type.nbytes) + typical(count) * ELEMENT
     return Choice(cost, (PLAIN,) * 3, (PLAIN,), phases, scratch=64, fault=fault)

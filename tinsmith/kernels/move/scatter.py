@@ -33,7 +33,7 @@ def scatter_nd_constant(site: Site) -> Choice:
     count = places.shape[-1]
     rows = np.zeros(places.shape[:-1], np.int64)
     for axis, step in enumerate(plain_strides(dims[:count])):
-        rows += step * _wrapped(places[..., axis], dims[axis])
+        rows = rows + step * _wrapped(places[..., axis], dims[axis])
     return _choice(site, rows.reshape(-1), prod(dims[count:]))
 
 

@@ -11,6 +11,7 @@ from tinsmith.kernels.recurrent.layer import Layer
 from tinsmith.kernels.recurrent.steps import Cell, States, buffers
 from tinsmith.kernels.recurrent.weights import PACKING, floats, packed, packing, with_weights_at
 from tinsmith.kernels.walk import Position
+from tinsmith.sizes import typical
 
 
 def layer_choice(layer: Layer, states: int, cell: Cell, divisible: bool = True) -> Choice:
@@ -19,9 +20,9 @@ def layer_choice(layer: Layer, states: int, cell: Cell, divisible: bool = True) 
     site, target = layer.site, layer.site.target
     ways = len(layer.directions)
     tiling = choose(target, layer.rows, layer.columns, layer.inputs)
-    flops = 2.0 * layer.rows * layer.columns * layer.inputs * ways
+    flops = 2.0 * typical(layer.rows * layer.columns * layer.inputs * ways)
     first = target.time(flops, 4.0 * layer.columns * layer.inputs, tiling.efficiency)
-    step_flops = 2.0 * layer.batch * layer.hidden * layer.columns
+    step_flops = 2.0 * typical(layer.batch * layer.hidden * layer.columns)
     step = target.time(step_flops, 4.0 * layer.hidden * layer.columns)
     shares = -(-site.threads // ways)
     if divisible and shares > 1 and layer.blocks >= 2 * shares:
@@ -30,7 +31,7 @@ def layer_choice(layer: Layer, states: int, cell: Cell, divisible: bool = True) 
         later = (_whole_steps(layer, states, cell),)
     work = ways * (layer.rows * layer.columns + buffers(states) * layer.batch * layer.padded)
     phases, columns = (_input_products(layer, tiling, first), *later), tiling.columns
-    cost = first + layer.steps * ways * step + 1e-6
+    cost = first + typical(layer.steps * ways) * step + 1e-6
     weights = 0
     if layer.computed:
         phases = tuple(

@@ -13,6 +13,7 @@ from tinsmith.kernels.dot.tiles import split_rows
 from tinsmith.kernels.recurrent.layer import Layer
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
+from tinsmith.sizes import Size
 
 ROWS = 4  # the most rows of the batch in a register tile; estimated
 
@@ -147,7 +148,8 @@ class States:
     def finish(self) -> None:
         """Store the last states to the outputs."""
         em, layer, b = self.em, self.layer, self.em.b
-        final = self.h[layer.steps % 2]
+        last = layer.steps % 2
+        final = self.h[0] + last * self.size if isinstance(last, Size) else self.h[last]
         way, line = layer.state_strides
         for view, buffer in zip(em.outs[1:], [final, self.c], strict=False):
             with b.loop(0, layer.batch) as row:

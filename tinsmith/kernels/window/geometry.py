@@ -34,8 +34,9 @@ class Geometry:
     stride: Triple
     dilation: Triple
     begin: Triple
-    most_after: Triple = (0, 0, 0)
-    """The most by which windows reach beyond the end of an axis of a size that is free."""
+    most_after: Triple | None = None
+    """The most by which windows reach beyond the end of an axis of a size that is free; None if
+    they reach as far in every call."""
 
     @property
     def is_free(self) -> bool:
@@ -67,8 +68,8 @@ class Geometry:
             )
         ]
         return triple([
-            most if isinstance(r, Size) else max(0, r)
-            for r, most in zip(reach, self.most_after, strict=True)
+            most if isinstance(r, Size) and most is not None else int(max(0, r))
+            for r, most in zip(reach, self.most_after or (None,) * 3, strict=True)
         ])  # fmt: skip
 
     @property

@@ -40,6 +40,7 @@ from tinsmith.kernels.window.ways import Blocked, Way, blocked
 from tinsmith.kernels.window.weights import channel_blocks, pack_bias
 from tinsmith.ops.conv import transposed_window
 from tinsmith.records import dataclass
+from tinsmith.sizes import typical
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def axes_of(site: Site) -> Axes:
     x, w = site.input(0).dims, site.input(1).dims
     names = ("stride", "pad", "dilation", "output_padding", "output_shape", "auto_pad")
     win = transposed_window(x[2:], w[2:], *(site.attr(name) for name in names))
-    rank, out = len(win.kernel), tuple(int(n) for n in win.out)
+    rank, out = len(win.kernel), tuple(win.out)
     if not 1 <= rank <= 3:
         raise Skip(f"there are {rank} spatial axes")
     if 0 in (*x, *w, *out):
@@ -166,12 +167,14 @@ def conv_transposed(site: Site) -> Choice:
     # Zeros around x times infinity are NaN. Numbers stand for weights that only a run knows.
     plan = phases(axes, exact=w.dtype != np.float32 or not are_finite(w))
     geo = plan.geometry
-    largest = max(plan.groups, key=lambda g: prod(g.out) * prod(g.kernel))
+    largest = max(plan.groups, key=lambda g: typical(prod(g.out) * prod(g.kernel)))
     way = _way(target, widths, largest)
     cut = way.panels
     depth = way.depth * max(1, prod(largest.kernel))
     each = cut.cost * (widths.groups * way.depth if isinstance(way, Blocked) else 1)
-    flops = 2.0 * conv.width * each / prod(largest.out[1:]) * geo.batch * plan.products
+    flops = 2.0 * conv.width * each / typical(prod(largest.out[1:]))
+    flops *= typical(geo.batch)
+    flops *= typical(plan.products)
     tile = tiling(target, *largest.out[1:], way.lanes, depth)
     ids = group_ids(way) if isinstance(way, Mixed) else np.zeros(0, np.int32)
     sets = geo.batch * way.groups * cut.total

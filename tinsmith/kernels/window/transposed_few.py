@@ -43,7 +43,7 @@ from tinsmith.records import dataclass
 MOST_OUTPUTS = 8  # channels of a group
 
 
-@kernel("ConvTranspose", Tier.SHAPED, dtypes="float32")
+@kernel("ConvTranspose", Tier.SHAPED, dtypes="float32", numbers=True)
 def conv_transposed_few(site: Site) -> Choice:
     """Transposed convolution to at most 8 channels a group, by vectors of pixels of plain data."""
     w = site.const(1, "the weights")

@@ -33,7 +33,7 @@ class Source:
 
 def source_of(value: Value) -> Source | None:
     """The value under views that keep its last dimension; None where that is not known."""
-    if not value.shape or not isinstance(value.shape[-1], NUMBER):
+    if not value.shape or not isinstance(value.shape[-1], int):
         return None
     width = value.shape[-1]
     place = under_views(value)

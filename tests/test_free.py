@@ -1,0 +1,239 @@
+"""One program for many sizes: what it gives is what the reference gives, whatever the sizes.
+
+A program that does not admit a size is followed by another one, which is right as well: how many
+there are is bounded for what is general. TINSMITH_FREE=4 tries so many samples of each operator
+(1 otherwise) on every instruction set.
+"""
+
+from __future__ import annotations
+
+import os
+from math import inf
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinsmith as ts
+from tests import transformer as encoder
+from tests.free import Single, compare, singles
+from tests.fuzz import cage
+from tests.fuzz import free as fuzzed
+from tests.fuzz.judge import UNSAID
+from tests.fuzz.seeds import chunks
+from tests.models import GRAPHS, feeds, rng
+from tests.models import free as batched
+from tests.shaped import CONVOLUTIONS, STRETCHED
+from tinsmith.compiler.free import MOST
+from tinsmith.formulas import shown
+from tinsmith.graph import Graph, Type
+from tinsmith.graph.copy import Copier
+from tinsmith.kernels._kernel import Packed
+from tinsmith.ops import OPS
+from tinsmith.sizes import Scope, Size, by_formula, cached, estimating, largest
+
+EACH = int(os.environ.get("TINSMITH_FREE", "1"))
+ISAS = ("avx512", "avx2", "sse2") if EACH > 1 else ("avx2",)
+
+# ---- whole models
+
+PICTURES = ((1, 12, 12), (2, 7, 9), (3, 5, 16), (1, 17, 15), (2, 31, 2), (1, 64, 47), (5, 3, 3))
+TEXTS = ((2, 7), (3, 2), (2, 16), (5, 15), (2, 17), (3, 31), (2, 65))
+
+
+def pictured(name: str) -> tuple[Graph, dict[str, Any]]:
+    """A graph of `tests.models` whose batch and spatial sizes are free, where it has such."""
+    graph = GRAPHS[name]()
+    dims = {
+        v.name: ("n", v.dims[1], "h", "w") if v.rank == 4 else ("n", "m")[: v.rank]
+        for v in graph.inputs
+        if v.rank in (2, 4)
+    }
+    if name == "recurrent":
+        dims = {"x": ("t", "n", 10)}
+    types = {v.name: v.type.like(shape=dims[v.name]) for v in graph.inputs}
+    if name == "mixed":
+        types["x"] = types["x"].like(shape=("n", 6))
+    return Copier(graph).copy(types), dims
+
+
+@pytest.mark.parametrize("target", ["avx2", "avx512"])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_graphs(name: str, target: str) -> None:
+    graph, _ = pictured(name)
+    names = {"n": 0, "h": 1, "w": 2, "t": 1}
+    calls = [{n: sizes[k] for n, k in names.items()} for sizes in PICTURES]
+    found = compare(graph, calls, lambda s: feeds(graph, **s), target=target)
+    assert found.calls == len(calls) - len(found.refused) > 4
+    assert not found.held or name == "residual" or name == "residual_batch", found.held
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("target", ["sse2", "avx2", "avx512"])
+def test_an_encoder(target: str, threads: int) -> None:
+    graph = ts.load(encoder.transformer(layers=2))
+    calls = [{"batch": n, "seq": t} for n, t in TEXTS]
+    found = compare(graph, calls, lambda s: encoder.feeds(**s), target=target, threads=threads)
+    assert (found.calls, found.reference, found.held) == (len(calls), [], [])
+    assert found.programs == 1 or threads > 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("target", ["sse2", "avx2", "avx512"])
+def test_convolutions(target: str, threads: int) -> None:
+    graph = ts.load(CONVOLUTIONS)
+    calls = [{"n": n, "h": h, "w": w} for n, h, w in PICTURES]
+    found = compare(graph, calls, lambda s: feeds(graph, **s), target=target, threads=threads)
+    assert (found.calls, found.reference) == (len(calls), [])
+    assert found.programs <= 3, found.held
+
+
+def test_a_batch_and_a_length() -> None:
+    graph = batched()
+    calls = [{"N": n, "T": t} for n, t in TEXTS]
+    found = compare(graph, calls, lambda s: feeds(graph, **s))
+    assert (found.calls, found.programs) == (len(calls), 1)
+
+
+def test_sizes_that_must_be_equal() -> None:
+    """x + row needs them equal, or 1; the program for free sizes says so."""
+    graph = ts.load(STRETCHED)
+    calls = [{"n": n, "m": m} for n, m in TEXTS]
+    found = compare(graph, calls, lambda s: feeds(graph, **s))
+    assert found.calls == len(calls)
+
+
+# ---- one operator
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("one", singles(EACH), ids=lambda one: str(one.sample))
+def test_an_operator(one: Single, isa: str) -> None:
+    found = compare(one.graph(), list(one.calls()), one.feed, target=isa)
+    assert found.programs <= MOST
+    if one.sample.op in GENERAL:
+        assert found.programs <= 1, found.held
+
+
+GENERAL = frozenset(
+    [
+        "Abs",
+        "Add",
+        "Cast",
+        "Clip",
+        "Div",
+        "Erf",
+        "Exp",
+        "Gelu",
+        "LayerNorm",
+        "Log",
+        "Mul",
+        "Neg",
+        "Pow",
+        "Relu",
+        "Sigmoid",
+        "Softmax",
+        "Sqrt",
+        "Sub",
+        "Tanh",
+    ]
+)
+"""Operators whose first program takes all sizes."""
+
+# ---- what is decided by sizes is recorded
+
+
+def decided(what: Any) -> list[tuple[str, str]]:
+    """The conditions under which a decision by sizes h = 7 and w = 5 is the same."""
+    scope = Scope()
+    what(scope.symbol("h", 7, 2), scope.symbol("w", 5, 2))
+    return [(shown(form), relation) for form, relation in scope.conditions]
+
+
+def estimated_first(h: Size) -> None:
+    kept = cached(8)(lambda n: n % 2)
+    with estimating():
+        kept(h) == 1  # noqa: B015
+    kept(h) == 1  # noqa: B015
+
+
+def by_formula_taken(h: Size) -> None:
+    with by_formula():
+        range(h)
+
+
+@pytest.mark.parametrize(
+    ("what", "conditions"),
+    [
+        (lambda h, w: h < 7.5, [("h - 8", "<")]),
+        (lambda h, w: h <= 7.0, [("h - 8", "<")]),
+        (lambda h, w: h > 6.5, [("h - 7", ">=")]),
+        (lambda h, w: h >= 7.0, [("h - 7", ">=")]),
+        (lambda h, w: h < inf, []),
+        (lambda h, w: h == 6.5, []),
+        (lambda h, w: largest(h - 9, w - 9) >= 0, [("max(h - 9, w - 9)", "<")]),
+        (lambda h, w: 12 // (h - w), [("h - w", "!=")]),
+        (lambda h, w: (4 * h * w) // (4 * h * w) == 1, []),
+        (lambda h, w: estimated_first(h), [("h - 2*((h)//2) - 1", "==")]),
+        (lambda h, w: by_formula_taken(h), [("h - 7", "==")]),
+        (lambda h, w: Packed("t", np.multiply, (np.arange(3), h)).make(),
+         [("h - 7", "=="), ("2*h - 14", "==")]),
+    ],
+)  # fmt: skip
+def test_a_decision_is_recorded(what: Any, conditions: list[tuple[str, str]]) -> None:
+    assert decided(what) == conditions
+
+
+# ---- sizes that nodes hold to others
+
+
+def summed(*shapes: tuple[Any, ...]) -> Graph:
+    graph = Graph("summed")
+    values = [
+        graph.input(f"x{i}", Type(np.dtype("float32"), dims)) for i, dims in enumerate(shapes)
+    ]
+    graph.outputs = [OPS["Add"](*values)]
+    return graph
+
+
+def test_a_size_that_becomes_1_gets_another_program() -> None:
+    """What is broadcast in one call, and not in another."""
+    graph, random = summed(("a", "b"), ("c", "b")), rng()
+    net = ts.compile(graph, cache=False, shapes="free")
+    for a, b, c in ((4, 6, 4), (7, 5, 7), (7, 5, 1), (1, 5, 3), (8, 16, 8), (1, 1, 9)):
+        x, y = (random.standard_normal(s).astype(np.float32) for s in ((a, b), (c, b)))
+        np.testing.assert_array_equal(net(x, y), x + y)
+
+
+def test_equal_sizes_of_the_example_may_differ_later() -> None:
+    graph = Graph("square")
+    x = graph.input("x", Type(np.dtype("float32"), ("a", "b", "c")))
+    graph.outputs = [OPS["Transpose"](x, perm=(2, 1, 0)), OPS["Softmax"](x, axis=1)]
+    sizes = ((8, 8, 8), (8, 9, 8), (9, 8, 8), (3, 5, 7), (16, 16, 17), (2, 31, 2))
+    calls = [dict(zip("abc", s, strict=True)) for s in sizes]
+    found = compare(graph, calls, lambda s: feeds(graph, **s))
+    assert found.calls == len(calls)
+
+
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_products_over_formulas(more: int) -> None:
+    """Sums over 8 times a size, and a number more."""
+    graph, dtype = Graph("deep"), np.dtype("float32")
+    sides = []
+    for name, wide in (("x", 5), ("y", 7)):
+        v = graph.input(name, Type(dtype, ("n", "m", wide)))
+        ends = [OPS["Slice"](v, [0], [more], [1])] if more else []
+        sides.append(OPS["Concat"](*[v] * 8, *ends, axis=1))
+    graph.outputs = [OPS["MatMul"](OPS["Transpose"](sides[0], perm=(0, 2, 1)), sides[1])]
+    calls = [{"n": n, "m": m} for n, m in ((2, 6), (3, 2), (2, 17), (5, 3))]
+    found = compare(graph, calls, lambda s: feeds(graph, **s), target="avx2")
+    assert found.calls == len(calls)
+
+
+# ---- random models
+
+
+@pytest.mark.parametrize("part", chunks(40, 20), ids=str)
+def test_random_models_of_free_sizes(part: range) -> None:
+    found = cage.run(fuzzed.__name__, part)
+    assert {s: what for s, what in found.items() if what not in ("", UNSAID)} == {}
