@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.errors import TypeRuleError
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
+from tinsmith.ops._op import broadcast
 from tinsmith.passes.manager import Context, register
 from tinsmith.passes.positions import (
     Array,
@@ -25,8 +27,20 @@ from tinsmith.passes.positions import (
     dense_before,
     is_move,
 )
+from tinsmith.passes.strides import (
+    Strided,
+    aligned,
+    dense,
+    following,
+    formula,
+    items_over,
+    own,
+    rows_formula,
+    strided,
+)
 from tinsmith.records import dataclass
 from tinsmith.rewrite import Skip
+from tinsmith.sizes import Size, by_formula, same, typical
 
 MOST_TERMS = 2
 
@@ -50,7 +64,7 @@ class LowerAttention:
                     changes += 1
                 except Skip as why:
                     context.refuse("lower-attention", node.name, str(why))
-            if node.op.name == "RowAttention":
+            if node.op.name == "RowAttention" and not node.even:
                 changes += _take_in_moves(graph, node, Positions(once))
         return changes
 
@@ -65,13 +79,11 @@ def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
     assert x is not None
     if x.dtype != np.float32:
         raise Skip(f"it is {x.dtype}")
-    if x.type.is_free:
-        raise Skip("its sizes are known only in the call")
     if not x.type.is_static or not x.type.size or (x.rank or 0) < 2:
         raise Skip("its shape is not known")
     if softmax.axis % len(x.dims) != len(x.dims) - 1:
         raise Skip(f"it is along axis {softmax.axis}, not the last one")
-    if x.dims[-1] > max_keys:
+    if typical(x.dims[-1]) > max_keys:
         raise Skip(f"there are {x.dims[-1]} keys")
     users = weights.uses
     if weights in outputs or len(users) != 1 or users[0].op.name != "MatMul":
@@ -82,8 +94,10 @@ def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
         raise Skip("the product takes it as its right operand")
     left, right, scale, terms = _scores(x, outputs, once)
     lead = _lead(left, right, x)
-    if not v.type.is_static or product.output.dims[:-2] != x.dims[:-2]:
+    if not v.type.is_static or not same(product.output.dims[:-2], x.dims[:-2]):
         raise Skip("the values have further batch dimensions")
+    if any(value.type.is_free for value in (left, right, x, v)):
+        return _free(graph, softmax, (left, right, v), scale, terms, lead)
     order = (*range(len(right.dims) - 2), len(right.dims) - 1, len(right.dims) - 2)
     k = OPS["Transpose"](right, perm=order, before=softmax)
     tables = [once(own_rows, x.dims, lead) for x in (left, k, v, product.output)]
@@ -95,6 +109,56 @@ def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
     graph.replace(product.output, y)
     graph.sweep([product])
     return y.producer
+
+
+def _free(
+    graph: Graph, softmax: Node, operands: tuple[Value, Value, Value], scale: float,
+    terms: tuple[tuple[Value, Array], ...], lead: tuple[Any, ...],
+) -> Node:  # fmt: skip
+    """The attention where sizes are free: rows are where formulas say, moves taken in."""
+    left, right, v = operands
+    y = softmax.output.uses[0].output
+    if not all(isinstance(value.dims[k], int) for value, k in ((left, -1), (right, -2), (v, -1))):
+        raise Skip("the rows are of a size that only the call tells")
+    k_dims = (*right.dims[:-2], right.dims[-1], right.dims[-2])
+    swapped = _swapped(strided(right), right.dims)
+    rows = [
+        rows_formula(s, dims, lead)
+        for s, dims in ((strided(left), left.dims), (swapped, k_dims), (strided(v), v.dims))
+        if s is not None
+    ]
+    bases = [s.base for s in (strided(left), swapped, strided(v)) if s is not None]
+    if len(rows) < 3 or rows[1] is None:
+        order = (*range(len(right.dims) - 2), len(right.dims) - 1, len(right.dims) - 2)
+        k = OPS["Transpose"](right, perm=order, before=softmax)
+        rows = [rows[0], rows_formula(own(k), k_dims, lead), rows[-1]]
+        bases = [bases[0], k, bases[-1]]
+    for i, value in ((0, left), (2, v)):
+        if rows[i] is None:
+            bases[i], rows[i] = value, rows_formula(own(value), value.dims, lead)
+    ends = following(y, set(graph.outputs))
+    end, table = next(
+        (s.base, t) for s in reversed(ends) if (t := rows_formula(s, y.dims, lead)) is not None
+    )
+    new = OPS["RowAttention"](
+        *bases, *rows, table, *[part for term in terms for part in term],
+        width=left.dims[-1], value_width=v.dims[-1], shape=end.dims, scale=scale, even=True,
+        name=softmax.name, origin=softmax.origin, before=softmax,
+    )  # fmt: skip
+    last = end.producer
+    graph.replace(end, new)
+    graph.sweep([n for n in (last,) if n is not None])
+    return new.producer
+
+
+def _swapped(source: Strided, dims: tuple[Any, ...]) -> Strided | None:
+    """The source of the value with its last two dimensions in the other order."""
+    groups = aligned(source.axes, dims)
+    if groups is None:
+        return None
+    *outer, a, b = groups
+    axes = [axis for group in (*outer, b, a) for axis in group]
+    return Strided(source.base, source.first, tuple(axes))
 
 
 def own_rows(dims: tuple[int, ...], lead: tuple[int, ...]) -> Array:
@@ -112,8 +176,13 @@ def _lead(left: Value, right: Value, scores: Value) -> tuple[int, ...]:
     for operand in (left, right):
         if not operand.type.is_static or (operand.rank or 0) < 2:
             raise Skip("the scores are not a product of matrices")
-    lead = np.broadcast_shapes(left.dims[:-2], right.dims[:-2])
-    if prod(lead) != prod(scores.dims[:-2]):
+    try:
+        with by_formula():
+            lead = broadcast(left.dims[:-2], right.dims[:-2])
+    except TypeRuleError as why:
+        raise Skip(str(why)) from None
+    assert lead is not None
+    if not same(prod(lead), prod(scores.dims[:-2])):
         raise Skip("the scores are stretched after the product")
     return tuple(lead)
 
@@ -137,7 +206,7 @@ def _scores(
         if name == "MatMul":
             assert b is not None
             return a, b, scale, _few(terms)
-        if name == "Reshape" and a.dims[-2:] == shape[-2:] and len(a.dims) >= 2:
+        if name == "Reshape" and same(a.dims[-2:], shape[-2:]) and len(a.dims) >= 2:
             value = a
         elif name in ("Mul", "Div") and b is not None:
             value, factor = _factor(node, a, b)
@@ -152,7 +221,7 @@ def _scores(
 def _factor(node: Node, a: Value, b: Value) -> tuple[Value, float]:
     if node.op.name == "Mul" and b.const is None:
         a, b = b, a
-    if b.const is None or b.const.size != 1 or a.shape != node.output.shape:
+    if b.const is None or b.const.size != 1 or not same(a.shape, node.output.shape):
         raise Skip(f"{node.name!r} scales by more than one constant")
     number = float(b.const.reshape(-1)[0])
     if number == 0 or not np.isfinite(number):
@@ -163,7 +232,7 @@ def _factor(node: Node, a: Value, b: Value) -> tuple[Value, float]:
 def _inner(node: Node, a: Value, b: Value) -> tuple[Value, Value]:
     """Which operand of an Add leads to the product, and which is the term."""
     for inner, term in ((a, b), (b, a)):
-        if inner.const is not None or inner.shape != node.output.shape or inner is term:
+        if inner.const is not None or not same(inner.shape, node.output.shape) or inner is term:
             continue
         if term.const is not None or _leads_to_product(inner):
             return inner, term
@@ -191,6 +260,8 @@ def _leads_to_product(value: Value) -> bool:
 def term_of(term: Value, shape: tuple[int, ...], scale: float) -> tuple[Value, Array]:
     """A term as [slabs, queries or 1, keys or 1], and the slab of each item."""
     dims = (1,) * (len(shape) - len(term.dims)) + term.dims
+    if term.type.is_free or any(isinstance(d, Size) for d in shape):
+        return _free_term(term, dims, shape, scale)
     slabs = np.arange(prod(dims[:-2]), dtype=np.int32).reshape(dims[:-2])
     table = np.broadcast_to(slabs, shape[:-2]).reshape(-1)
     wanted = (-1, *dims[-2:])
@@ -203,9 +274,25 @@ def term_of(term: Value, shape: tuple[int, ...], scale: float) -> tuple[Value, A
     return OPS["Reshape"](term, np.array((prod(dims[:-2]), *dims[-2:]), np.int64)), table
 
 
+def _free_term(
+    term: Value, dims: tuple[Any, ...], shape: tuple[Any, ...], scale: float
+) -> tuple[Value, Array]:
+    """`term_of` where sizes are free; the table is a formula."""
+    groups = [[axis] for axis in dense(dims[:-2])]
+    table = formula(0, 1, (), items_over(dims[:-2], groups, shape[:-2]))
+    if term.const is not None:
+        array = term.const if scale == 1 else term.const * np.float32(scale)
+        return term.graph.const(np.ascontiguousarray(array.reshape(dims)), term.name), table
+    if scale != 1:
+        raise Skip(f"the factor {scale} is applied after {term.name!r} is added")
+    if len(term.dims) >= 2:
+        return term, table
+    return OPS["Unsqueeze"](term, np.array([0], np.int64)), table
+
+
 def _few(terms: list[tuple[Value, Array]]) -> tuple[tuple[Value, Array], ...]:
     """At most as many terms as the operator takes; constants are added up where there are more."""
-    constants = [t for t in terms if t[0].const is not None]
+    constants = [t for t in terms if t[0].const is not None and t[1].dtype != object]
     while len(terms) > MOST_TERMS and len(constants) >= 2:
         (a, a_at), (b, b_at) = constants[:2]
         assert a.const is not None and b.const is not None
