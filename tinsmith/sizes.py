@@ -368,7 +368,7 @@ class Size:
         return self.scope.holds(self.form, "!=")
 
     def __index__(self) -> int:
-        self.scope.holds(added(self.form, number_form(-self.value)), "==")
+        self.scope._record(added(self.form, number_form(-self.value)), "==")
         return self.value
 
     __int__ = __index__

@@ -106,8 +106,14 @@ def _(q, k, v, q_rows, k_rows, v_rows, y_rows, bias, bias_at, mask, mask_at, *, 
         need(rank in (None, 1 if even else 2), f"{name} needs rank {2 - even}, it has {rank}")
         need(not even or (table.const is not None and table.const.size % 2 == 1 < table.const.size),
              f"{name} is no formula")  # fmt: skip
-    need(even or q_rows.shape == y_rows.shape, f"q has rows {q_rows.shape}, y has rows {y_rows.shape}")
-    need(even or k_rows.shape == v_rows.shape, f"k has rows {k_rows.shape}, v has rows {v_rows.shape}")
+    need(
+        even or q_rows.shape == y_rows.shape,
+        f"q has rows {q_rows.shape}, y has rows {y_rows.shape}",
+    )
+    need(
+        even or k_rows.shape == v_rows.shape,
+        f"k has rows {k_rows.shape}, v has rows {v_rows.shape}",
+    )
     need(bias is None or bias_at is not None, "bias needs bias_at")
     need(mask is None or mask_at is not None, "mask needs mask_at")
     return Type(q.dtype, shape)

@@ -10,7 +10,7 @@ import numpy as np
 from tinsmith.graph import Dim, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.rewrite import Skip
-from tinsmith.sizes import NUMBER
+from tinsmith.sizes import NUMBER, Number, Size
 
 Array = np.ndarray[Any, Any]
 
@@ -104,7 +104,13 @@ def reshaped(x: Value, dims: Sequence[Dim]) -> Value:
     """x under another shape; x itself where it has that shape."""
     if x.shape == tuple(dims):
         return x
-    return OPS["Reshape"](x, np.asarray(target_of(dims, x.shape or ()), np.int64))
+    return OPS["Reshape"](x, i64(*target_of(dims, x.shape or ())))
+
+
+def i64(*numbers: Number) -> Array:
+    """Whole numbers as a constant's array."""
+    free = any(isinstance(n, Size) for n in numbers)
+    return np.asarray(numbers, object if free else np.int64)
 
 
 def per_channel(array: Array, shape: Sequence[Dim], axis: int) -> Array:
