@@ -7,7 +7,7 @@ search; some formulas that are equal for other reasons count as different.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 Monomial = tuple["Atom", ...]
 Form = tuple[tuple[Monomial, int], ...]
@@ -194,7 +194,27 @@ def shown_atom(atom: Atom) -> str:
 
 
 def computed(forms: Sequence[Form], symbols: Iterable[str]) -> Callable[..., tuple[int, ...]]:
-    """A function of the symbols' values that gives the values of all forms."""
-    rows = ", ".join(map(shown, forms))
-    source = f"lambda {', '.join(symbols)}: ({rows}{',' if forms else ''})"
-    return eval(source, {**OPERATIONS, "__builtins__": {}})
+    """A function of the symbols' values that gives the values of all forms; each atom is computed
+    once."""
+    names: dict[Atom, str] = {}
+    lines: list[str] = []
+
+    def word(atom: Atom) -> str:
+        if not atom.args:
+            return atom.name
+        if atom not in names:
+            a, *others = [text(arg) for arg in atom.args]
+            whole = f"({a})//({others[0]})"
+            call = f"{atom.name}({', '.join((a, *others))})"
+            names[atom] = f"_{len(names)}"
+            lines.append(f" {names[atom]} = {whole if atom.name == '//' else call}")
+        return names[atom]
+
+    def text(form: Form) -> str:
+        return " + ".join("*".join((str(k), *map(word, atoms))) for atoms, k in form) or "0"
+
+    rows = "".join(f"{text(form)}, " for form in forms)
+    source = "\n".join([f"def run({', '.join(symbols)}):", *lines, f" return ({rows})"])
+    space: dict[str, Any] = {**OPERATIONS, "__builtins__": {}}
+    exec(source, space)
+    return space["run"]

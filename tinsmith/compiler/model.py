@@ -166,9 +166,19 @@ class Model:
                 self._kept.put_interface(found)
         return found
 
-    @still
     def build(self, signature: Signature) -> Program:
-        """The program for a signature: carried, kept, or made now."""
+        """The program for a signature: one for free sizes, carried, kept, or made now."""
+        found = None
+        if self._free is not None and not self._tune:
+            with self._lock:
+                found = self._free.program(signature)
+        if found is None:
+            return self._build(signature)
+        self._told[found[0]] = found[1]
+        return found[0]
+
+    @still
+    def _build(self, signature: Signature) -> Program:
         with working(), self._lock, self._telling(), budget.told("compiling this model"):
             program, told = self._known(signature) or self._new(signature)
             self._told[program] = told

@@ -225,8 +225,8 @@ class Net(OfThisProcess):
             signature = self._takes.as_signature(signature)
         program = self.program(signature)
         sessions = self._local.__dict__.setdefault("sessions", OrderedDict())
-        session = sessions[signature] = program.session()
-        _evict(sessions, lambda s: s.program, lambda s: s.nbytes)
+        session = sessions[signature] = program.thread_session()
+        _evict(sessions, lambda s: s.program, lambda s: 0 if s.is_shared else s.nbytes)
         return session
 
     def program(self, signature: Signature | None = None) -> Program:
@@ -362,7 +362,8 @@ class Net(OfThisProcess):
 def _evict(
     kept: OrderedDict[Signature, Any], program: Callable[[Any], Program], own: Callable[[Any], int]
 ) -> None:
-    """Drop the oldest things until the bounds hold; the last one always stays. What counts are the
+    """Drop the oldest things until the bounds hold, and those of sized programs first, which are
+    made again by arithmetic, and share their memory; the last one always stays. What counts are the
     bytes that each has of its `own`, and the weights of all their programs, shared ones once."""
 
     def nbytes() -> int:
@@ -370,4 +371,6 @@ def _evict(
         return sum(blobs.values()) + sum(map(own, kept.values()))
 
     while len(kept) > 1 and (len(kept) > PLANS or nbytes() > PLAN_BYTES):
-        kept.popitem(last=False)
+        *old, _ = kept
+        cheap = [k for k in old if len(kept) > PLANS and program(kept[k]).is_sized]
+        del kept[cheap[0] if cheap else old[0]]
