@@ -196,17 +196,18 @@ def shown_atom(atom: Atom) -> str:
 def computed(forms: Sequence[Form], symbols: Iterable[str]) -> Callable[..., tuple[int, ...]]:
     """A function of the symbols' values that gives the values of all forms; each atom is computed
     once."""
+    given = {name: f"s{k}" for k, name in enumerate(symbols)}
     names: dict[Atom, str] = {}
     lines: list[str] = []
 
     def word(atom: Atom) -> str:
         if not atom.args:
-            return atom.name
+            return given[atom.name]
         if atom not in names:
             a, *others = [text(arg) for arg in atom.args]
             whole = f"({a})//({others[0]})"
             call = f"{atom.name}({', '.join((a, *others))})"
-            names[atom] = f"_{len(names)}"
+            names[atom] = f"a{len(names)}"
             lines.append(f" {names[atom]} = {whole if atom.name == '//' else call}")
         return names[atom]
 
@@ -214,7 +215,7 @@ def computed(forms: Sequence[Form], symbols: Iterable[str]) -> Callable[..., tup
         return " + ".join("*".join((str(k), *map(word, atoms))) for atoms, k in form) or "0"
 
     rows = "".join(f"{text(form)}, " for form in forms)
-    source = "\n".join([f"def run({', '.join(symbols)}):", *lines, f" return ({rows})"])
+    source = "\n".join([f"def run({', '.join(given.values())}):", *lines, f" return ({rows})"])
     space: dict[str, Any] = {**OPERATIONS, "__builtins__": {}}
     exec(source, space)
     return space["run"]

@@ -120,7 +120,7 @@ def test_kept_programs_are_bounded_by_number_and_bytes(monkeypatch: pytest.Monke
 
 def counted(graph: Graph) -> tuple[ts.Net, Counter]:
     """A net, and how often it has built a program for each signature."""
-    net, built = ts.compile(graph, cache=False), Counter()
+    net, built = ts.compile(graph, cache=False, shapes="fixed"), Counter()
     build = net._build
 
     def count(signature):

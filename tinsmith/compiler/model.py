@@ -145,7 +145,7 @@ class Model:
         net = Net(
             found.name, found.inputs, found.outputs, self.build, self.stage, self.explain,
             notes=self.notes, report=lambda: self.compilation.reports, sections=self.sections,
-            source=lambda: self.compilation.imported, others=self.others,
+            source=lambda: self.compilation.imported, others=self.others, sized=self.sized,
         )  # fmt: skip
         if self._carried is not None:
             net.program(self._carried.signatures[-1])
@@ -166,19 +166,20 @@ class Model:
                 self._kept.put_interface(found)
         return found
 
-    def build(self, signature: Signature) -> Program:
-        """The program for a signature: one for free sizes, carried, kept, or made now."""
-        found = None
-        if self._free is not None and not self._tune:
-            with self._lock:
-                found = self._free.program(signature)
-        if found is None:
-            return self._build(signature)
-        self._told[found[0]] = found[1]
-        return found[0]
+    def sized(self, signature: Signature) -> Program | None:
+        """The program for a signature, if one for free sizes admits it: it costs no compilation."""
+        if self._free is None or self._tune:
+            return None
+        with self._lock:
+            found = self._free.program(signature)
+            if found is None:
+                return None
+            self._told[found[0]] = found[1]
+            return found[0]
 
     @still
-    def _build(self, signature: Signature) -> Program:
+    def build(self, signature: Signature) -> Program:
+        """The program for a signature: carried, kept, or made now."""
         with working(), self._lock, self._telling(), budget.told("compiling this model"):
             program, told = self._known(signature) or self._new(signature)
             self._told[program] = told
