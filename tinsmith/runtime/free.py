@@ -106,6 +106,12 @@ class FreeProgram:
         """Of all sizes; None where they hold sizes."""
         self.rooms = threading.local()
 
+    def __str__(self) -> str:
+        """Which sizes it takes, for a person."""
+        least = [f"{n} >= {k}" for n, k in zip(self._names, self._least, strict=True)]
+        more = [f"{shown(form)} {relation} 0" for form, relation in self.scope.conditions]
+        return f"one program for all sizes where {', '.join([*least, *more])}"
+
     def _read_symbols(self) -> None:
         """Where the values of symbols are found, and the shapes that they then must make."""
         numbers = {form: k for k, form in enumerate(self.symbols)}
@@ -114,7 +120,9 @@ class FreeProgram:
         for i, dims in enumerate(self.shapes):
             if dims is None:
                 continue
-            key = tuple((True, numbers[d.form]) if isinstance(d, Size) else (False, d) for d in dims)
+            key = tuple(
+                (True, numbers[d.form]) if isinstance(d, Size) else (False, d) for d in dims
+            )
             wanted.setdefault(key, []).append(i)
             for axis, (free, number) in enumerate(key):
                 if free:
@@ -166,7 +174,11 @@ class FreeProgram:
             return None
         if any(v < least for v, least in zip(values, self._least, strict=True)):
             return None
-        pairs = zip(self._relations, self._decided(*values), strict=True)
+        try:
+            decided = self._decided(*values)
+        except ZeroDivisionError:  # by what one of the conditions says is not 0
+            return None
+        pairs = zip(self._relations, decided, strict=True)
         return values if all(holds(n) for holds, n in pairs) else None
 
     def sized(self, values: Sequence[int]) -> SizedProgram:
@@ -269,6 +281,10 @@ class SizedProgram(Program):
         found = made(self)
         setattr(self, name, found)
         return found
+
+    @property
+    def takes(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return str(self._free)
 
     def thread_session(self) -> Session:
         return Session(self, self._free.room())

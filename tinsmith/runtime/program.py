@@ -119,6 +119,8 @@ class Program(OfThisProcess):
     stored     whether it was read from a file, not compiled by this process
     """
 
+    takes = ""
+    """Which other sizes its code takes, if any."""
     is_sized = False
     """Whether it is a free program for certain sizes, which shares code and weights with others."""
 
@@ -191,9 +193,7 @@ class Program(OfThisProcess):
     @cached_property
     def calls(self) -> list[Step | Native]:
         """The segments, as they are called."""
-        return [
-            s if isinstance(s, Step) else (s[0], _SEGMENT(s[0]), s[1]) for s in self.segments
-        ]
+        return [s if isinstance(s, Step) else (s[0], _SEGMENT(s[0]), s[1]) for s in self.segments]
 
 
 def tables_of(program: Program) -> tuple[Array | None, Array | None]:
@@ -282,9 +282,7 @@ class Session(OfThisProcess):
     def _late(self) -> list[tuple[int, Operand]]:
         """The outputs that are read when all has run."""
         outputs = self.program.plan.outputs if None in self.program.entry.dtypes else ()
-        return [
-            (k, o) for k, o in enumerate(outputs) if o.ref is None or o.ref.space != "output"
-        ]
+        return [(k, o) for k, o in enumerate(outputs) if o.ref is None or o.ref.space != "output"]
 
     @property
     def nbytes(self) -> int:

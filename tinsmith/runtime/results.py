@@ -71,9 +71,7 @@ class Results:
     """What makes arrays for one result of a session. Use from one thread at a time. `kept` may be
     shared by sessions that one thread runs for different sizes."""
 
-    def __init__(
-        self, dims: Sequence[int], dtype: np.dtype[Any], kept: Kept | None = None
-    ) -> None:
+    def __init__(self, dims: Sequence[int], dtype: np.dtype[Any], kept: Kept | None = None) -> None:
         self.dims, self.dtype = tuple(dims), dtype
         self.bytes = prod(self.dims) * dtype.itemsize
         self.kept = kept or Kept()
