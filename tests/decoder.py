@@ -1,5 +1,7 @@
-"""A small decoder with a cache, as exporters spell it: one step takes the new tokens and the keys and
-values of all tokens before (past.N.key, past.N.value), and gives those with the new ones joined."""
+"""A small decoder with a cache, as exporters spell it.
+
+One step takes the new tokens and the keys and values of all tokens before (past.N.key,
+past.N.value), and gives those with the new ones joined."""
 
 from __future__ import annotations
 

@@ -123,10 +123,11 @@ def divided(scope: Atoms, a: Form, b: Form) -> Form:
     if n == 0:
         raise ZeroDivisionError("a size is divided by 0")
     if n is None:
-        if len(b) == 1 and b[0][1] == 1:  # by a product of atoms: drop it where all terms have it
-            whole = [(_without(m, b[0][0]), k) for m, k in a]
-            if all(m is not None for m, _ in whole):
-                return _form({m: k for m, k in whole if m is not None})
+        if len(b) == 1:  # by a product of atoms: drop these where all terms have them
+            atoms, k = b[0]
+            whole = {_without(m, atoms): c for m, c in a}
+            if None not in whole:
+                return divided(scope, _form(whole), number_form(k))  # type: ignore[arg-type]
         if all(k < 0 for m, k in a if m) and (scope.low(b) or 0) > 0:
             above = added(added(negated(a), b), number_form(1), -1)
             return negated((((scope.atom("//", above, b),), 1),))

@@ -378,7 +378,7 @@ class Builder:
         """
         full: Val | int = count // lanes * lanes
         if not isinstance(full, int) or full:
-            if full == lanes and isinstance(full, int):
+            if isinstance(full, int) and full == lanes:
                 body(0, lanes, None)
             else:
                 with self.loop(0, full, lanes) as i:

@@ -128,7 +128,7 @@ def _content(node: Node, known: dict[Value, Content]) -> Content | None:
 
 def _holds(dtype: np.dtype[Any], number: Any) -> bool:
     """Whether an element type has a number: others wrap around in the run."""
-    if not isinstance(number, NUMBER):
+    if not isinstance(number, NUMBER) or (isinstance(number, Size) and dtype == np.int64):
         return True
     least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     return least <= number <= most
