@@ -171,9 +171,9 @@ def test_sizes_share_the_memory_of_the_largest():
         net(**feeds(batch, seq))
         most = max(most, net.program().plan.memory.peak)
     sessions = list(net._local.sessions.values())
-    (room,) = {s._room for s in sessions}
-    assert all(s._arena is room.arena for s in sessions) and len(sessions) > 1
-    assert len(room.arena) < most * 1.3 + 8192
+    (memory,) = {s._memory for s in sessions}
+    assert all(s._arena is memory.arena for s in sessions) and len(sessions) > 1
+    assert len(memory.arena) < most * 1.3 + 8192
 
 
 def test_a_session_in_another_thread_has_memory_of_its_own():
@@ -198,3 +198,17 @@ def test_a_session_in_another_thread_has_memory_of_its_own():
     for got in found:
         agree(dict(zip(net.output_names, got, strict=True)), wanted[0])
     assert sessions[0]._arena is not sessions[1]._arena
+
+
+def test_a_call_for_larger_sizes_from_within_a_call():
+    """The memory in which the outer call runs must stay where it is."""
+    net = ts.compile(ts.load(transformer()), cache=False, shapes="free", threads=1)
+    outer, inner = feeds(2, 9), feeds(4, 60)
+    reference = ts.compile(ts.load(transformer()), backend="numpy")
+    agree(net(**outer), reference(**outer))
+    memory = net.session(tuple(a.shape for a in outer.values()))._memory
+    before, memory.busy = memory.arena, True
+    agree(net(**inner), reference(**inner))
+    assert memory.arena is before
+    memory.busy = False
+    agree(net(**outer), reference(**outer))

@@ -23,14 +23,14 @@ from tinsmith.plan.plan import Plan, Step
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.memory import aligned
 from tinsmith.runtime.program import Frame, Native, Program, Session
-from tinsmith.runtime.room import SPARE, Room
+from tinsmith.runtime.run_memory import SPARE, RunMemory
 from tinsmith.sizes import Scope, Size, has_sizes
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[Any, ...]
 """Of an input: numbers, and `Size`s that are symbols, where it is free."""
 LEAST_SPARE = 1024
-"""Bytes that are added to a buffer at least, where it is to have room to grow. Estimated."""
+"""Bytes that are added to a buffer at least, where it may grow. Estimated."""
 DENSE = 2
 """Buffers keep their places while they fill one part in so many of them. Estimated."""
 
@@ -104,7 +104,7 @@ class FreeProgram:
         same = all(_is_same(s) for one in program.segments for s in _steps(one))
         self.calls: list[Step | Native] | None = program.calls if same else None
         """Of all sizes; None where they hold sizes."""
-        self.rooms = threading.local()
+        self._memories = threading.local()
 
     def __str__(self) -> str:
         """Which sizes it takes, for a person."""
@@ -248,13 +248,13 @@ class FreeProgram:
                     place[...] = result.reshape(-1)
         return sizes, memory
 
-    def room(self) -> Room:
+    def memory(self) -> RunMemory:
         """The memory of the calling thread's sessions."""
         try:
-            return self.rooms.room
+            return self._memories.memory
         except AttributeError:
-            self.rooms.room = room = Room(shared=True)
-            return room
+            self._memories.memory = memory = RunMemory(shared=True)
+            return memory
 
 
 class SizedProgram(Program):
@@ -287,7 +287,8 @@ class SizedProgram(Program):
         return str(self._free)
 
     def thread_session(self) -> Session:
-        return Session(self, self._free.room())
+        memory = self._free.memory()  # must not grow while it is in use
+        return Session(self) if memory.busy else Session(self, memory)
 
     def whole_plan(self) -> Plan:
         return self.plan._replace(steps=tuple(map(self._settled, self.plan.steps)))

@@ -44,7 +44,7 @@ from tinsmith.runtime import outputs
 from tinsmith.runtime.inputs import check_ports
 from tinsmith.runtime.memory import DATA_AT, address_of, addresses, aligned, owned, window
 from tinsmith.runtime.results import Results
-from tinsmith.runtime.room import Room
+from tinsmith.runtime.run_memory import RunMemory
 from tinsmith.runtime.threads import Lease, Team
 
 _SEGMENT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
@@ -236,10 +236,10 @@ class _Run(NamedTuple):
 class Session(OfThisProcess):
     """One caller's arena, workspace and pointer table. Use from one thread at a time."""
 
-    def __init__(self, program: Program, room: Room | None = None) -> None:
+    def __init__(self, program: Program, memory: RunMemory | None = None) -> None:
         self.program = program
         entry, frame = program.entry, program.frame
-        self._room = Room() if room is None else room
+        self._memory = RunMemory() if memory is None else memory
         self._table = np.array(entry.table, np.int64)
         self._stamps = np.zeros((entry.threads, entry.stamp_words), np.int64)
         self._counters = aligned(8 * entry.counter_words)
@@ -251,25 +251,25 @@ class Session(OfThisProcess):
             self._table[MADE] = address_of(program.made)
         self._pointer = address_of(self._table)
         self._results = [
-            None if dtype is None else Results(dims, dtype, self._room.kept(k))
+            None if dtype is None else Results(dims, dtype, self._memory.kept(k))
             for k, (dims, dtype) in enumerate(zip(frame.outputs, entry.dtypes, strict=True))
         ]
         self._new = [_nothing if made is None else made.maker for made in self._results]
         self._put_ports, self._enter = entry.put_ports, entry.enter
         self._team: Team | None = None
         self._jobs: int | None = None  # jobs of the team when this session's last run ended
-        self._move(self._room)
+        self._move(self._memory)
 
-    def _move(self, room: Room) -> None:
+    def _move(self, memory: RunMemory) -> None:
         """Run in this memory from now on."""
-        frame, self._room = self.program.frame, room
-        room.fit(frame.arena + SLACK, frame.workspace + SLACK)
-        room.sessions.add(self)
+        frame, self._memory = self.program.frame, memory
+        memory.fit(frame.arena + SLACK, frame.workspace + SLACK)
+        memory.sessions.add(self)
         self.find_memory()
 
     def find_memory(self) -> None:
         """Note where the memory lies in which the session runs."""
-        self._arena, self._workspace = self._room.arena, self._room.workspace
+        self._arena, self._workspace = self._memory.arena, self._memory.workspace
         self._table[ARENA] = address_of(self._arena)
         self._table[WORKSPACE] = address_of(self._workspace)
         self._faults = [(self._arena[at : at + 4], s) for at, s in self.program.frame.faults]
@@ -293,7 +293,7 @@ class Session(OfThisProcess):
     @property
     def is_shared(self) -> bool:
         """Whether others share its memory, or may."""
-        return self._room.thread is not None
+        return self._memory.thread is not None
 
     @property
     def counter(self) -> int:
@@ -324,14 +324,14 @@ class Session(OfThisProcess):
     ) -> list[Array]:
         """`run`, for inputs that were checked: others crash, or give nonsense. Results go to the
         arrays of `into`, as far as it has any. Raises OutputError if a result does not fit one."""
-        room = self._room
-        if room.thread is not None and room.foreign:
-            self._leave_room()
-            room = self._room
-        if room.busy:
+        memory = self._memory
+        if memory.thread is not None and memory.foreign:
+            self._leave_memory()
+            memory = self._memory
+        if memory.busy:
             return self.program.session().run_checked(inputs, cycles, into)
         try:
-            room.busy = True
+            memory.busy = True
             return self._run(inputs, cycles) if into is None else self._run_into(inputs, into)
         except (MemoryError, OverflowError) as error:
             if isinstance(error, TinsmithError):
@@ -340,15 +340,14 @@ class Session(OfThisProcess):
                 f"{self.program.plan.model} needs more memory than the system gives: {error}"
             ) from error
         finally:
-            room.busy = False
+            memory.busy = False
 
-    def _leave_room(self) -> None:
+    def _leave_memory(self) -> None:
         """Another thread took the session over: it must not share memory any more."""
-        self._room.sessions.discard(self)
-        self._move(Room())
+        self._move(RunMemory())
         for k, made in enumerate(self._results):
             if made is not None:
-                made.kept = self._room.kept(k)
+                made.kept = self._memory.kept(k)
 
     def _run(
         self,

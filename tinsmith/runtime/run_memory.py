@@ -21,7 +21,7 @@ SPARE = 8
 with each call then get new memory in few of them. Estimated."""
 
 
-class Room:
+class RunMemory:
     """An arena, a workspace, and memory for results, of one session, or of all sessions that one
     thread (`shared`) runs, one after the other, for different sizes: as large as the largest of
     these wants it. `busy` while one of them runs."""
@@ -43,7 +43,7 @@ class Room:
         return self._kept.setdefault(result, Kept())
 
     def fit(self, arena: int, workspace: int) -> None:
-        """Have so many bytes. Sessions are told where their memory has moved."""
+        """Have so many bytes. No session may be running: all are told where their memory is now."""
         grown = [len(self.arena) < arena, len(self.workspace) < workspace]
         if not any(grown):
             return
