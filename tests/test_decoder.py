@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from tinsmith.graph import Graph, Type
 from tinsmith.ops import OPS
 from tinsmith.runtime.free import SizedProgram
 
+F32 = np.dtype(np.float32)
 RANDOM = np.random.default_rng(7)
 
 
@@ -61,7 +63,7 @@ def test_a_cache_that_grows_token_by_token(step, reference):
 
 @pytest.mark.parametrize(("batch", "new", "past"), [(2, 5, 3), (3, 2, 17), (2, 33, 64), (4, 7, 31)])
 def test_several_new_tokens(step, reference, batch, new, past):
-    given = {"ids": RANDOM.integers(0, 50, (batch, new))}
+    given: dict[str, Any] = {"ids": RANDOM.integers(0, 50, (batch, new))}
     for name, none in empty(batch).items():
         given[name] = RANDOM.standard_normal((batch, 4, past, none.shape[3]), np.float32)
     agree(step(**given), reference(**given))
@@ -79,16 +81,15 @@ def attention(flat, groups, causal, mask, past, lengths=False):
     g, heads, e, f = Graph("g"), 4, 8, 12
     rows = [("q", heads, "T", e), ("k", groups, "S", e), ("v", groups, "S", f)]
     values = [
-        g.input(n, Type("float32", ("B", t, h * w) if flat else ("B", h, t, w)))
-        for n, h, t, w in rows
+        g.input(n, Type(F32, ("B", t, h * w) if flat else ("B", h, t, w))) for n, h, t, w in rows
     ]
     before = [
-        g.input(n, Type("float32", ("B", groups, "P", w))) if past else None
+        g.input(n, Type(F32, ("B", groups, "P", w))) if past else None
         for n, w in (("pk", e), ("pv", f))
     ]
     shape = {"keys": ("B", 1, 1, "M"), "all": ("B", heads, "T", "M"), "few": ("T", "M")}.get(mask)
-    term = None if mask is None else g.input("m", Type("float32", shape))
-    counted = g.input("n", Type("int64", ("B",))) if lengths else None
+    term = None if mask is None else g.input("m", Type(F32, shape))
+    counted = g.input("n", Type(np.dtype(np.int64), ("B",))) if lengths else None
     y = OPS["Attention"](*values, term, *before, counted, is_causal=causal, q_num_heads=heads,
                          kv_num_heads=groups)  # fmt: skip
     g.outputs = [y]
@@ -185,8 +186,7 @@ def test_a_session_in_another_thread_has_memory_of_its_own():
     found = []
 
     def run():
-        for _ in range(50):
-            found.append(sessions[0].run(list(given[0].values())))
+        found.extend(sessions[0].run(list(given[0].values())) for _ in range(50))
 
     thread = threading.Thread(target=run)
     thread.start()

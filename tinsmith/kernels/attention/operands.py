@@ -118,8 +118,9 @@ class RowOperands:
         """Where that of one item begins."""
 
         def at(a: Added) -> Val:
-            even = isinstance(a.at, EvenMap)
-            return a.at.offset(item) if even else (em.packed[0] + a.at + item).load()
+            if isinstance(a.at, EvenMap):
+                return a.at.offset(item)
+            return (em.packed[0] + a.at + item).load()
 
         return [(a, (p + at(a)).fixed()) for a, p in slabs]
 
