@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import tinsmith as ts
 from tests.decoder import decoder, empty, grown
@@ -158,6 +159,48 @@ def test_a_transformer_has_fused_attention(threads):
         assert isinstance(net.program(), SizedProgram)
     assert "Softmax" not in kernels(net)
     assert threads > 1 or not fixed_sizes(net)
+    assert kernels(net)["RowAttention"] == "attention_rows"
+
+
+# ---- ONNX Runtime's own operators
+
+H, G, E = 4, 2, 8
+PAST = [("pk", ["B", G, "P", E]), ("pv", ["B", G, "P", E])]
+CONTRIB = {
+    "MultiHeadAttention": [(n, ["B", t, H * E]) for n, t in (("q", "T"), ("k", "S"), ("v", "S"))],
+    "GroupQueryAttention": [
+        *((n, ["B", "T", w * E]) for n, w in (("q", H), ("k", G), ("v", G))), *PAST,
+        ("lengths", ["B"]), ("total", []),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", CONTRIB)
+def test_contributed_operators(op):
+    info, integers = helper.make_tensor_value_info, ("lengths", "total")
+    attrs = {"num_heads": H} | ({"kv_num_heads": G} if op.startswith("Group") else {})
+    outs = ["y", "present_k", "present_v"] if op.startswith("Group") else ["y"]
+    names = [n for n, _ in CONTRIB[op]]
+    nodes = [helper.make_node(op, names, outs, domain="com.microsoft", **attrs)]
+    inputs = [info(n, 6 if n in integers else 1, dims) for n, dims in CONTRIB[op]]
+    graph = helper.make_graph(nodes, "m", inputs, [info(n, 1, None) for n in outs])
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    model = ts.load(helper.make_model(graph, opset_imports=opsets, ir_version=9))
+    net = ts.compile(model, cache=False, shapes="free", threads=1)
+    reference = ts.compile(model, backend="numpy")
+    for known in [(2, 3, 5, 7), (2, 2, 9, 4), (5, 17, 31, 16), (3, 1, 8, 20), (2, 1, 33, 9)]:
+        sizes = dict(zip("BTPS", known, strict=True))
+        given: dict[str, Any] = {}
+        for name, dims in CONTRIB[op]:
+            shape = [d if isinstance(d, int) else sizes[d] for d in dims]
+            given[name] = RANDOM.standard_normal(shape).astype(np.float32)
+            if name in integers:
+                last = sizes["P"] + sizes["T"] - (name == "lengths")
+                given[name] = np.full(shape, last, np.int32)
+        got, wanted = net(**given), reference(**given)
+        one = {} if isinstance(got, dict) else {"y": got}
+        agree(one or got, {"y": wanted} if one else wanted)
+    assert len(free_of(net)) == 2 and not fixed_sizes(net)  # of one new token, and of several
     assert kernels(net)["RowAttention"] == "attention_rows"
 
 
