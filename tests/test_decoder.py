@@ -178,7 +178,9 @@ CONTRIB = {
 @pytest.mark.parametrize("op", CONTRIB)
 def test_contributed_operators(op):
     info, integers = helper.make_tensor_value_info, ("lengths", "total")
-    attrs = {"num_heads": H} | ({"kv_num_heads": G} if op.startswith("Group") else {})
+    attrs: dict[str, Any] = {"num_heads": H} | (
+        {"kv_num_heads": G} if op.startswith("Group") else {}
+    )
     outs = ["y", "present_k", "present_v"] if op.startswith("Group") else ["y"]
     names = [n for n, _ in CONTRIB[op]]
     nodes = [helper.make_node(op, names, outs, domain="com.microsoft", **attrs)]
