@@ -42,6 +42,7 @@ from tinsmith.plan.tensors import Tensor
 from tinsmith.runtime import program as programs
 from tinsmith.runtime.program import SLACK, Program, Session
 from tinsmith.runtime.results import Results
+from tinsmith.runtime.run_memory import RunMemory
 
 Array = np.ndarray[Any, Any]
 Rows = Sequence[tuple[int, int]]
@@ -194,8 +195,8 @@ class _Session(Session):
 
     layout: Layout
 
-    def __init__(self, program: Program) -> None:
-        super().__init__(program)
+    def __init__(self, program: Program, memory: RunMemory | None = None) -> None:
+        super().__init__(program)  # in memory of its own
         plan, self.layout = program.plan, _LAYOUTS[id(program.plan.steps)][1]
         each = plan.memory.workspace // plan.threads
         rows = [

@@ -7,7 +7,7 @@ search; some formulas that are equal for other reasons count as different.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 Monomial = tuple["Atom", ...]
 Form = tuple[tuple[Monomial, int], ...]
@@ -123,12 +123,13 @@ def divided(scope: Atoms, a: Form, b: Form) -> Form:
     if n == 0:
         raise ZeroDivisionError("a size is divided by 0")
     if n is None:
-        if len(b) == 1:  # by a product of atoms: drop it where all terms have it
-            whole = [(_without(m, b[0][0]), divmod(k, b[0][1])) for m, k in a]
-            if all(m is not None and not rest for m, (_, rest) in whole):
-                return _form({m: k for m, (k, _) in whole if m is not None})
         if a == b:
             return number_form(1)
+        if len(b) == 1:  # by a product of atoms: drop these where all terms have them
+            atoms, k = b[0]
+            whole = {_without(m, atoms): c for m, c in a}
+            if None not in whole:
+                return divided(scope, _form(whole), number_form(k))  # type: ignore[arg-type]
         if all(k < 0 for m, k in a if m) and (scope.low(b) or 0) > 0:
             above = added(added(negated(a), b), number_form(1), -1)
             return negated((((scope.atom("//", above, b),), 1),))
@@ -196,7 +197,28 @@ def shown_atom(atom: Atom) -> str:
 
 
 def computed(forms: Sequence[Form], symbols: Iterable[str]) -> Callable[..., tuple[int, ...]]:
-    """A function of the symbols' values that gives the values of all forms."""
-    rows = ", ".join(map(shown, forms))
-    source = f"lambda {', '.join(symbols)}: ({rows}{',' if forms else ''})"
-    return eval(source, {**OPERATIONS, "__builtins__": {}})
+    """A function of the symbols' values that gives the values of all forms; each atom is computed
+    once."""
+    given = {name: f"s{k}" for k, name in enumerate(symbols)}
+    names: dict[Atom, str] = {}
+    lines: list[str] = []
+
+    def word(atom: Atom) -> str:
+        if not atom.args:
+            return given[atom.name]
+        if atom not in names:
+            a, *others = [text(arg) for arg in atom.args]
+            whole = f"({a})//({others[0]})"
+            call = f"{atom.name}({', '.join((a, *others))})"
+            names[atom] = f"a{len(names)}"
+            lines.append(f" {names[atom]} = {whole if atom.name == '//' else call}")
+        return names[atom]
+
+    def text(form: Form) -> str:
+        return " + ".join("*".join((str(k), *map(word, atoms))) for atoms, k in form) or "0"
+
+    rows = "".join(f"{text(form)}, " for form in forms)
+    source = "\n".join([f"def run({', '.join(given.values())}):", *lines, f" return ({rows})"])
+    space: dict[str, Any] = {**OPERATIONS, "__builtins__": {}}
+    exec(source, space)
+    return space["run"]

@@ -20,7 +20,7 @@ decided inside `estimating()`, or by `typical(size)`, the example's value: these
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache, wraps
 from math import ceil, floor, isinf, isnan
@@ -218,6 +218,12 @@ def by_formula() -> Iterator[None]:
         yield
     finally:
         _thread.by_formula = before
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two sizes, or tuples of them, are equal by their formulas; nothing is recorded."""
+    with by_formula():
+        return bool(a == b)
 
 
 @contextmanager
@@ -500,3 +506,13 @@ def as_numbers(array: Any, dtype: Any) -> Any:
     if array.dtype != object or array.dtype == dtype:
         return array
     return array.astype(dtype)
+
+
+def as_number(value: Any) -> Any:
+    """A value of an attribute, or a dict of these, with the example's numbers for Sizes, on which
+    its reader then depends."""
+    if isinstance(value, Size):
+        return int(value)
+    if isinstance(value, tuple):
+        return tuple(map(as_number, value))
+    return {k: as_number(v) for k, v in value.items()} if isinstance(value, Mapping) else value

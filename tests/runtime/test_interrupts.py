@@ -40,7 +40,7 @@ while time.monotonic() < end:
 net = net or ts.compile(path, threads=3, cache=False)
 want = ts.compile(path, threads=1, cache=False)(x)
 np.testing.assert_allclose(net(x), want, rtol=1e-4, atol=1e-6)
-assert not net.session((x.shape,))._busy
+assert not net.session((x.shape,))._memory.busy
 workers = [t for t in threading.enumerate() if t.name.startswith("tinsmith-")]
 kept = sum(len(teams) for teams in threads._free.values())
 assert len(workers) == 2 * kept, (workers, kept)

@@ -106,7 +106,7 @@ def test_a_result_larger_than_memory(backend, op, scale):
 
 def test_kept_programs_are_bounded_by_number_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = free()
-    net = ts.compile(graph, cache=False)
+    net = ts.compile(graph, cache=False, shapes="fixed")
     for t in range(1, 21):
         given = feeds(graph, N=1, T=t)
         net(**given)
@@ -120,7 +120,7 @@ def test_kept_programs_are_bounded_by_number_and_bytes(monkeypatch: pytest.Monke
 
 def counted(graph: Graph) -> tuple[ts.Net, Counter]:
     """A net, and how often it has built a program for each signature."""
-    net, built = ts.compile(graph, cache=False), Counter()
+    net, built = ts.compile(graph, cache=False, shapes="fixed"), Counter()
     build = net._build
 
     def count(signature):

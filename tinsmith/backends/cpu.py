@@ -20,6 +20,7 @@ from tinsmith.plan.shared_weights import Blob, SharedWeights
 from tinsmith.records import dataclass
 from tinsmith.runtime.memory import aligned
 from tinsmith.runtime.program import SLACK, Program
+from tinsmith.sizes import as_number
 
 if TYPE_CHECKING:
     from tinsmith.plan.pick import Preferences
@@ -107,7 +108,7 @@ def compile_placed(
         library = load_code(built.codes, target, cache, compiler)
     plan = built.plan._replace(memory=built.plan.memory._replace(code=len(library.data)))
     nodes: dict[str, tuple[Any, Mapping[str, Any]]] = {
-        name: (node.op, node.attrs) for name, node in built.nodes.items()
+        name: (node.op, as_number(node.attrs)) for name, node in built.nodes.items()
     }
     team = team_address(target, cache, threads)
     program = Program(plan, library, [blob, *built.shared], nodes, built.constants, team)

@@ -24,10 +24,10 @@ SHOWN = 120
 
 @dataclass(frozen=True, eq=False)
 class Expr:
-    """`name` is a numpy function's name ("add", "exp", "where", "astype"), "leaf" or "const".
+    """`name` is a numpy function's name ("add", "exp", "astype"), "leaf", "const" or "size".
 
-    `param` of a leaf is the operand's index, of a const the number. Equal subexpressions are one
-    object, and are computed once.
+    `param` of a leaf is the operand's index, of a const the number, of a size the `Size`. Equal
+    subexpressions are one object, and are computed once.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Expr:
             if id(e) not in memo:
                 if e.name == "leaf":
                     memo[id(e)] = np.asarray(leaves[e.param])
-                elif e.name == "const":
+                elif e.name in ("const", "size"):
                     memo[id(e)] = np.asarray(e.param, e.dtype)
                 else:
                     memo[id(e)] = np.asarray(FUNCTIONS[e.name].numpy(e, *map(value, e.args)))
@@ -88,7 +88,7 @@ class Expr:
     def _pieces(self) -> Iterator[str]:
         if self.name == "leaf":
             yield f"${self.param}"
-        elif self.name == "const":
+        elif self.name in ("const", "size"):
             yield f"{self.param:g}" if isinstance(self.param, float) else str(self.param)
         else:
             yield f"{self.name}("

@@ -83,7 +83,7 @@ def unsupported(expr: Any) -> str | None:
                 return reason
         if name_of(e.dtype) not in NATIVE:
             return f"{e.dtype.name} has no native code"
-        if e.name in ("leaf", "const"):
+        if e.name in ("leaf", "const", "size"):
             return None
         row = FUNCTIONS.get(e.name)
         if row is None:
@@ -105,7 +105,7 @@ def flops_of(expr: Any) -> float:
 
 def emit_function(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Val:
     """Instructions for one node of an expression, given the values of its operands."""
-    if expr.name == "const":
+    if expr.name in ("const", "size"):
         return b.const(expr.param, Ty(kind_of(expr.dtype), lanes))
     row = FUNCTIONS.get(expr.name)
     if row is None:

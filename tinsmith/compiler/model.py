@@ -149,7 +149,7 @@ class Model:
         net = Net(
             found.name, found.inputs, found.outputs, self.build, self.stage, self.explain,
             notes=self.notes, report=lambda: self.compilation.reports, sections=self.sections,
-            source=lambda: self.compilation.imported, others=self.others,
+            source=lambda: self.compilation.imported, others=self.others, sized=self.sized,
         )  # fmt: skip
         if self._carried is not None:
             net.program(self._carried.signatures[-1])
@@ -169,6 +169,17 @@ class Model:
             if self._kept is not None:
                 self._kept.put_interface(found)
         return found
+
+    def sized(self, signature: Signature) -> Program | None:
+        """The program for a signature, if one for free sizes admits it: it costs no compilation."""
+        if self._free is None or self._tune:
+            return None
+        with self._lock:
+            found = self._free.program(signature)
+            if found is None:
+                return None
+            self._told[found[0]] = found[1]
+            return found[0]
 
     @still
     def build(self, signature: Signature) -> Program:

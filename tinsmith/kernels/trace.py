@@ -21,6 +21,7 @@ from tinsmith.kernels._kernel import Site, Skip
 from tinsmith.kernels.simplify import simplify
 from tinsmith.ops._move import moves_of
 from tinsmith.ops.region import anchors_of, fused_body
+from tinsmith.sizes import Size
 
 Region = tuple[Node | None, tuple[Value | None, ...], tuple[Value, ...], Expr | None]
 
@@ -41,6 +42,9 @@ class Maker:
     def const(self, value: Any, dtype: np.dtype[Any]) -> Expr:
         return self._intern(Expr("const", (), dtype, np.asarray(value).astype(dtype).item()))
 
+    def size(self, value: Size) -> Expr:
+        return self._intern(Expr("size", (), np.dtype(np.int64), value))
+
     def cast(self, e: Expr, dtype: np.dtype[Any]) -> Expr:
         if e.dtype == dtype:
             return e
@@ -56,7 +60,8 @@ class Maker:
         )
 
     def _intern(self, e: Expr) -> Expr:
-        param = ("nan",) if e.param != e.param else (repr(e.param),)
+        nan = isinstance(e.param, float) and e.param != e.param
+        param = ("nan",) if nan else (repr(e.param),)
         key = (e.name, tuple(map(id, e.args)), name_of(e.dtype), param)
         return self._made.setdefault(key, e)
 
@@ -224,6 +229,9 @@ class _Tracer:
 
     def _source(self, v: Value) -> Expr:
         if v.const is not None and v.const.size == 1 and v.dtype.kind != "O":
+            number = np.asarray(v.const).reshape(-1)[0]
+            if isinstance(number, Size) and v.dtype == np.int64:
+                return self.maker.size(number)
             return self.maker.const(np.asarray(v.const).reshape(()), v.dtype)
         self.extras.append(v)
         return self.maker.leaf(self.first + len(self.extras) - 1, v.dtype)

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tinsmith.graph import Graph
-from tinsmith.sizes import NUMBER
+from tinsmith.sizes import Size
 
 Check = Callable[[Any], bool]
 FAR = 1 << 63
 
 
 def _is_int(value: Any) -> bool:
-    return isinstance(value, NUMBER) and -FAR <= value < FAR
+    return isinstance(value, Size) or (isinstance(value, int) and -FAR <= value < FAR)
 
 
 def _is_number(value: Any) -> bool:

@@ -120,6 +120,13 @@ def const_ints(value: Value | None) -> tuple[int, ...] | None:
     return tuple(v if isinstance(v, Size) else int(v) for v in flat)  # type: ignore[misc]
 
 
+def const_sizes(value: Value | None) -> tuple[Any, ...] | None:
+    """`const_ints`, with sizes that only the call tells as they are."""
+    if value is None or value.const is None:
+        return None
+    return tuple(v if isinstance(v, Size) else int(v) for v in value.const.reshape(-1))
+
+
 def const_int(value: Value | None) -> int | None:
     """The number that a constant of one element holds; None where it is absent or not known."""
     numbers = const_ints(value)

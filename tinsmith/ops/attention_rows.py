@@ -35,6 +35,7 @@ def RowAttention(
     low=None,
     high=None,
     zeros=False,
+    even=False,
 ):
     """y_i = softmax(cap(scale q_i k_i^T) + bias[bias_at[i]] + mask[mask_at[i]]) v_i, of every item
 
@@ -70,8 +71,31 @@ def RowAttention(
     return y.reshape(shape)
 
 
+def items_of(table):
+    """(extent, stride) of every axis of the items of a formula."""
+    flat = table.tolist()
+    return tuple(zip(flat[3::2], flat[4::2], strict=True))
+
+
+def table_of(formula):
+    """The table [items, rows] of a formula."""
+    first, rows, step = formula[:3].tolist()
+    starts = np.full((), first, np.int64)
+    for extent, stride in items_of(formula):
+        starts = starts[..., None] + np.arange(extent) * stride
+    return starts.reshape(-1, 1) + np.arange(rows) * step
+
+
+def _extents(table, even):
+    """(items, rows)"""
+    if not even:
+        return table.dims
+    assert table.const is not None, "formulas are constants"
+    return prod(extent for extent, _ in items_of(table.const)), table.const[1]
+
+
 @RowAttention.type
-def _(q, k, v, q_rows, k_rows, v_rows, y_rows, bias, bias_at, mask, mask_at, *, shape, **_):
+def _(q, k, v, q_rows, k_rows, v_rows, y_rows, bias, bias_at, mask, mask_at, *, shape, even, **_):
     kind = name_of(q.dtype)
     need(q.dtype.kind == "f", f"q must be of a floating-point type, it is {kind}")
     for name, x in (("k", k), ("v", v)):
@@ -79,15 +103,23 @@ def _(q, k, v, q_rows, k_rows, v_rows, y_rows, bias, bias_at, mask, mask_at, *, 
     for name, table in (("q_rows", q_rows), ("k_rows", k_rows), ("v_rows", v_rows)):
         rank, kind = table.rank, name_of(table.dtype)
         need(table.dtype.kind == "i", f"{name} must be of an integer type, it is {kind}")
-        need(rank in (None, 2), f"{name} needs rank 2, it has {rank}")
-    need(q_rows.shape == y_rows.shape, f"q has rows {q_rows.shape}, y has rows {y_rows.shape}")
-    need(k_rows.shape == v_rows.shape, f"k has rows {k_rows.shape}, v has rows {v_rows.shape}")
+        need(rank in (None, 1 if even else 2), f"{name} needs rank {2 - even}, it has {rank}")
+        need(not even or (table.const is not None and table.const.size % 2 == 1 < table.const.size),
+             f"{name} is no formula")  # fmt: skip
+    need(
+        even or q_rows.shape == y_rows.shape,
+        f"q has rows {q_rows.shape}, y has rows {y_rows.shape}",
+    )
+    need(
+        even or k_rows.shape == v_rows.shape,
+        f"k has rows {k_rows.shape}, v has rows {v_rows.shape}",
+    )
     need(bias is None or bias_at is not None, "bias needs bias_at")
     need(mask is None or mask_at is not None, "mask needs mask_at")
     return Type(q.dtype, shape)
 
 
 @RowAttention.cost
-def _(q, k, v, q_rows, k_rows, v_rows, y_rows, *_, width, value_width, **__):
-    items, queries = q_rows.dims
-    return items * queries * k_rows.dims[1] * (2.0 * width + 2 * value_width + 20)
+def _(q, k, v, q_rows, k_rows, v_rows, y_rows, *_, width, value_width, even, **__):
+    items, queries = _extents(q_rows, even)
+    return items * queries * _extents(k_rows, even)[1] * (2.0 * width + 2 * value_width + 20)

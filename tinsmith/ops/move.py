@@ -28,7 +28,7 @@ from tinsmith.ops._rules import (
     unify,
     unknown,
 )
-from tinsmith.sizes import NUMBER
+from tinsmith.sizes import NUMBER, Size
 
 
 @op("move")
@@ -207,6 +207,16 @@ def slice_range(start: int, end: int, step: int, size: int) -> range:
     return range(min(max(start, 0), size - 1), min(max(end, -1), size - 1), step)
 
 
+def _taken(start: int, end: int, step: int, size: Any) -> range | None:
+    """`slice_range`; None for all places of a size that only the call tells."""
+    if isinstance(size, Size) and step == 1 and start >= 0:
+        if start == 0 and end >= _FAR:
+            return None
+        if start <= end <= size:
+            return range(start, end)
+    return slice_range(start, end, step, size)
+
+
 @Slice.type
 def _(
     x: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
@@ -244,7 +254,8 @@ _FAR = 2**31 - 1
 
 def _sliced(start: int, end: int, step: int, size: Dim) -> Dim:
     if isinstance(size, NUMBER):
-        return len(slice_range(start, end, step, size))
+        taken = _taken(start, end, step, size)
+        return size if taken is None else len(taken)
     whole = (start == 0 and end >= _FAR) if step == 1 else False
     reverse = step == -1 and (start == -1 or start >= _FAR) and end <= -_FAR
     return size if whole or reverse else fresh()
@@ -256,8 +267,8 @@ def _(y: Value, x: Value, starts: Array, ends: Array, axes: Any, steps: Any) -> 
     for start, end, axis, step in _cuts(starts, ends, axes, steps):
         size, axis = shape[axis], axis % len(shape)
         if isinstance(size, NUMBER):
-            found = slice_range(start, end, step, size)
-            if found != range(size):
+            found = _taken(start, end, step, size)
+            if found is not None and (isinstance(size, Size) or found != range(size)):
                 places[axis] = found
         elif step == 1 and start >= 0 and end == start + 1:
             places[axis] = range(start, end)  # or none, where the axis is too short

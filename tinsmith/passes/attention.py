@@ -12,8 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.errors import TypeRuleError
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
+from tinsmith.ops._op import broadcast
+from tinsmith.passes.attention_free import free_attention, free_term
 from tinsmith.passes.manager import Context, register
 from tinsmith.passes.positions import (
     Array,
@@ -27,6 +30,7 @@ from tinsmith.passes.positions import (
 )
 from tinsmith.records import dataclass
 from tinsmith.rewrite import Skip
+from tinsmith.sizes import Size, by_formula, same, typical
 
 MOST_TERMS = 2
 
@@ -50,7 +54,7 @@ class LowerAttention:
                     changes += 1
                 except Skip as why:
                     context.refuse("lower-attention", node.name, str(why))
-            if node.op.name == "RowAttention":
+            if node.op.name == "RowAttention" and not node.even:
                 changes += _take_in_moves(graph, node, Positions(once))
         return changes
 
@@ -65,13 +69,11 @@ def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
     assert x is not None
     if x.dtype != np.float32:
         raise Skip(f"it is {x.dtype}")
-    if x.type.is_free:
-        raise Skip("its sizes are known only in the call")
     if not x.type.is_static or not x.type.size or (x.rank or 0) < 2:
         raise Skip("its shape is not known")
     if softmax.axis % len(x.dims) != len(x.dims) - 1:
         raise Skip(f"it is along axis {softmax.axis}, not the last one")
-    if x.dims[-1] > max_keys:
+    if typical(x.dims[-1]) > max_keys:
         raise Skip(f"there are {x.dims[-1]} keys")
     users = weights.uses
     if weights in outputs or len(users) != 1 or users[0].op.name != "MatMul":
@@ -82,8 +84,10 @@ def _found(graph: Graph, softmax: Node, max_keys: int, once: Once) -> Node:
         raise Skip("the product takes it as its right operand")
     left, right, scale, terms = _scores(x, outputs, once)
     lead = _lead(left, right, x)
-    if not v.type.is_static or product.output.dims[:-2] != x.dims[:-2]:
+    if not v.type.is_static or not same(product.output.dims[:-2], x.dims[:-2]):
         raise Skip("the values have further batch dimensions")
+    if any(value.type.is_free for value in (left, right, x, v)):
+        return free_attention(graph, softmax, (left, right, v), scale, terms, lead)
     order = (*range(len(right.dims) - 2), len(right.dims) - 1, len(right.dims) - 2)
     k = OPS["Transpose"](right, perm=order, before=softmax)
     tables = [once(own_rows, x.dims, lead) for x in (left, k, v, product.output)]
@@ -112,8 +116,13 @@ def _lead(left: Value, right: Value, scores: Value) -> tuple[int, ...]:
     for operand in (left, right):
         if not operand.type.is_static or (operand.rank or 0) < 2:
             raise Skip("the scores are not a product of matrices")
-    lead = np.broadcast_shapes(left.dims[:-2], right.dims[:-2])
-    if prod(lead) != prod(scores.dims[:-2]):
+    try:
+        with by_formula():
+            lead = broadcast(left.dims[:-2], right.dims[:-2])
+    except TypeRuleError as why:
+        raise Skip(str(why)) from None
+    assert lead is not None
+    if not same(prod(lead), prod(scores.dims[:-2])):
         raise Skip("the scores are stretched after the product")
     return tuple(lead)
 
@@ -137,7 +146,7 @@ def _scores(
         if name == "MatMul":
             assert b is not None
             return a, b, scale, _few(terms)
-        if name == "Reshape" and a.dims[-2:] == shape[-2:] and len(a.dims) >= 2:
+        if name == "Reshape" and same(a.dims[-2:], shape[-2:]) and len(a.dims) >= 2:
             value = a
         elif name in ("Mul", "Div") and b is not None:
             value, factor = _factor(node, a, b)
@@ -152,7 +161,7 @@ def _scores(
 def _factor(node: Node, a: Value, b: Value) -> tuple[Value, float]:
     if node.op.name == "Mul" and b.const is None:
         a, b = b, a
-    if b.const is None or b.const.size != 1 or a.shape != node.output.shape:
+    if b.const is None or b.const.size != 1 or not same(a.shape, node.output.shape):
         raise Skip(f"{node.name!r} scales by more than one constant")
     number = float(b.const.reshape(-1)[0])
     if number == 0 or not np.isfinite(number):
@@ -163,7 +172,7 @@ def _factor(node: Node, a: Value, b: Value) -> tuple[Value, float]:
 def _inner(node: Node, a: Value, b: Value) -> tuple[Value, Value]:
     """Which operand of an Add leads to the product, and which is the term."""
     for inner, term in ((a, b), (b, a)):
-        if inner.const is not None or inner.shape != node.output.shape or inner is term:
+        if inner.const is not None or not same(inner.shape, node.output.shape) or inner is term:
             continue
         if term.const is not None or _leads_to_product(inner):
             return inner, term
@@ -191,6 +200,8 @@ def _leads_to_product(value: Value) -> bool:
 def term_of(term: Value, shape: tuple[int, ...], scale: float) -> tuple[Value, Array]:
     """A term as [slabs, queries or 1, keys or 1], and the slab of each item."""
     dims = (1,) * (len(shape) - len(term.dims)) + term.dims
+    if term.type.is_free or any(isinstance(d, Size) for d in shape):
+        return free_term(term, dims, shape, scale)
     slabs = np.arange(prod(dims[:-2]), dtype=np.int32).reshape(dims[:-2])
     table = np.broadcast_to(slabs, shape[:-2]).reshape(-1)
     wanted = (-1, *dims[-2:])
@@ -205,7 +216,7 @@ def term_of(term: Value, shape: tuple[int, ...], scale: float) -> tuple[Value, A
 
 def _few(terms: list[tuple[Value, Array]]) -> tuple[tuple[Value, Array], ...]:
     """At most as many terms as the operator takes; constants are added up where there are more."""
-    constants = [t for t in terms if t[0].const is not None]
+    constants = [t for t in terms if t[0].const is not None and t[1].dtype != object]
     while len(terms) > MOST_TERMS and len(constants) >= 2:
         (a, a_at), (b, b_at) = constants[:2]
         assert a.const is not None and b.const is not None

@@ -14,9 +14,12 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.attention import rows_at, term_of
+from tinsmith.passes.facts import i64
 from tinsmith.passes.manager import Context, register
+from tinsmith.passes.strides import dense, formula, merged
 from tinsmith.records import dataclass
 from tinsmith.rewrite import Skip, replace_outputs
+from tinsmith.sizes import Number, Size, same
 
 NAME = "split-attention"
 Add = Callable[..., Value]
@@ -55,10 +58,6 @@ def _add(graph: Graph, node: Node, op: str, *inputs: Any, **attrs: Any) -> Any:
     return made.outputs[0] if len(made.outputs) == 1 else made.outputs
 
 
-def _ints(*numbers: int) -> np.ndarray[Any, Any]:
-    return np.array(numbers, np.int64)
-
-
 # ---- attention
 
 
@@ -80,7 +79,7 @@ def _attention(node: Node, add: Add) -> tuple[Value, ...]:
         raise Skip(f"the operands are {q.dtype}")
     if str(node.softmax_precision or "float32") != "float32":
         raise Skip(f"the softmax is in {node.softmax_precision}")
-    if min(x.type.size for x in (q, k, v)) == 0:
+    if any(x.type.size == 0 for x in (q, k, v)):
         raise Skip("an operand is empty")
     before = 0 if past_key is None else past_key.dims[2]
     heads = q.dims[1] if q.rank == 4 else node.q_num_heads
@@ -103,6 +102,8 @@ def _attention(node: Node, add: Add) -> tuple[Value, ...]:
                         for x in (k, v))  # fmt: skip
     if not node.with_qk:
         return _over_rows(node, add, (q, k, v), of, terms, low, high), *present
+    if any(isinstance(n, Size) for n in (low, high, of.keys, of.queries)):
+        raise Skip("its scores are wanted, and sizes are known only in the call")
     steps = np.arange(of.keys) - np.arange(of.queries)[:, None]
     terms += [steps >= low] if low is not None else []
     terms += [steps <= high] if high is not None else []
@@ -139,14 +140,29 @@ def _window(node: Node, before: int) -> tuple[int | None, int | None]:
 def _seen(add: Add, of: _Heads, lengths: Value, low: int | None, high: int | None) -> Value:
     """Which keys each query sees, [N,1,Q,K]: those of the batch element, the last of which are the
     queries' own."""
-    key, row = np.arange(of.keys), np.arange(of.queries)[:, None]
-    length = add("Reshape", lengths, _ints(-1, 1, 1, 1))
+    length = add("Reshape", lengths, i64(-1, 1, 1, 1))
     length = add("Cast", length, to="int64") if length.dtype != np.int64 else length
-    first = add("Sub", length, np.int64(of.queries))
-    seen = add("Less", key.reshape(1, 1, 1, -1), length)
-    if high is not None:
-        seen = add("And", seen, add("LessOrEqual", key - row - high, first))
-    return seen if low is None else add("And", seen, add("GreaterOrEqual", key - row - low, first))
+    seen = add("Less", _count(add, of.keys), length)
+    for bound, relation in ((high, "LessOrEqual"), (low, "GreaterOrEqual")):
+        if bound is not None:  # query n is at place length - queries + n
+            steps = _steps(add, of, bound - of.queries)
+            seen = add("And", seen, add(relation, steps, length))
+    return seen
+
+
+def _count(add: Add, count: Number) -> Any:
+    """The numbers below a count."""
+    if not isinstance(count, Size):
+        return np.arange(count)
+    return add("Range", np.int64(0), np.array(count, object), np.int64(1))
+
+
+def _steps(add: Add, of: _Heads, less: Number) -> Any:
+    """The number of each key, less that of each query and a number."""
+    if not any(isinstance(n, Size) for n in (of.keys, of.queries, less)):
+        return np.arange(of.keys) - np.arange(of.queries)[:, None] - less
+    rows = add("Reshape", _count(add, of.queries), i64(-1, 1))
+    return add("Sub", add("Sub", _count(add, of.keys), rows), i64(less))
 
 
 def _over_rows(
@@ -156,6 +172,9 @@ def _over_rows(
     """Each query head is an item; or all that share a key head, where nothing tells them apart."""
     q, k, v = operands
     together = low is None and high is None and all(d == 1 for t in terms for d in t.dims[-3:-1])
+    even = any(v is not None and v.type.is_free for v in (*operands, *terms, *node.inputs))
+    if even:  # the queries of heads that share keys are rows with one stride only where one is 1
+        together = together and (same(of.shared, 1) or same(of.queries, 1))
     lead = (of.batch, of.groups, of.shared)[: 2 if together else 3]
     items = of.groups if together else of.groups * of.shared
     rows = of.queries * of.shared if together else of.queries
@@ -165,12 +184,33 @@ def _over_rows(
     added = [term_of(t, (of.batch, items, rows, of.keys), 1.0) for t in terms]
     width, value_width = (x.dims[-1] if x.rank == 4 else x.dims[-1] // h
                           for x, h in ((q, heads), (v, of.groups)))  # fmt: skip
+    at = partial(_formula, of, together) if even else _table
     return add(
-        "RowAttention", q, k, v, *(_table(*part, lead) for part in parts), *chain(*added),
+        "RowAttention", q, k, v, *(at(*part, lead) for part in parts), *chain(*added), even=even,
         width=width, value_width=value_width, shape=node.outputs[0].dims,
         scale=width**-0.5 if node.scale is None else node.scale, softcap=node.softcap,
         low=low, high=high, zeros=True, name=node.name,
     )  # fmt: skip
+
+
+def _formula(
+    of: _Heads, together: bool, dims: tuple[Any, ...], heads: int, own: tuple[Any, ...],
+    lead: tuple[Any, ...],
+) -> np.ndarray[Any, Any]:  # fmt: skip
+    """`_table` where sizes are free: a formula."""
+    if len(dims) == 3:
+        dims = (*dims[:2], heads, dims[2] // heads)
+        batch, row, head, _ = dense(dims)
+    else:
+        batch, head, row, _ = dense(dims)
+    shared = of.shared if same(heads, of.groups * of.shared) else 1
+    group, inner = (of.groups, head[1] * shared), (shared, head[1])
+    if together and not same(shared, 1):
+        row = inner
+    items = [batch, group]
+    if not together:
+        items.append(inner if shared == of.shared else (of.shared, 0))
+    return formula(0, row[0], [row], merged(items))
 
 
 @lru_cache(maxsize=64)
@@ -190,7 +230,7 @@ def _by_head(add: Add, x: Value, heads: int | None) -> Value:
     if x.rank == 4 or heads is None:
         return x
     n, t, wide = x.dims
-    return add("Transpose", add("Reshape", x, _ints(n, t, heads, wide // heads)), perm=(0, 2, 1, 3))
+    return add("Transpose", add("Reshape", x, i64(n, t, heads, wide // heads)), perm=(0, 2, 1, 3))
 
 
 def _in_products(node: Node, add: Add, q: Value, k: Value, v: Value, terms: list[Any]) -> Any:
@@ -200,9 +240,9 @@ def _in_products(node: Node, add: Add, q: Value, k: Value, v: Value, terms: list
     k, v = (_by_head(add, x, node.kv_num_heads) for x in (k, v))
     (n, heads, queries, e), (_, groups, keys, f) = q.dims, v.dims
     scale = e**-0.5 if node.scale is None else node.scale
-    rows = _ints(n, groups, heads // groups * queries, e)
+    rows = i64(n, groups, heads // groups * queries, e)
     scores = add("MatMul", add("Reshape", q, rows), add("Transpose", k, perm=(0, 1, 3, 2)))
-    whole = _ints(n, heads, queries, keys)
+    whole = i64(n, heads, queries, keys)
     scores = add("Reshape", add("Mul", scores, np.float32(scale)), whole)
     shown = [scores]
     if node.softcap > 0:
@@ -216,16 +256,16 @@ def _in_products(node: Node, add: Add, q: Value, k: Value, v: Value, terms: list
     if not terms:
         weights = add("Softmax", scores, axis=-1)
     else:
-        top = add("Reduce", scores, _ints(3), kind="max")
+        top = add("Reduce", scores, i64(3), kind="max")
         blind = add("Equal", top, np.float32(-np.inf))
         weights = add("Softmax", add("Where", blind, np.float32(0), scores), axis=-1)
         weights = add("Where", blind, np.float32(0), weights)
     shown.append(weights)
-    y = add("MatMul", add("Reshape", weights, _ints(n, groups, -1, keys)), v)
-    y = add("Reshape", y, _ints(n, heads, queries, f))
+    y = add("MatMul", add("Reshape", weights, i64(n, groups, -1, keys)), v)
+    y = add("Reshape", y, i64(n, heads, queries, f))
     if rank == 3:
         y = add("Transpose", y, perm=(0, 2, 1, 3))
-        y = add("Reshape", y, _ints(n, queries, heads * f))
+        y = add("Reshape", y, i64(n, queries, heads * f))
     return y, shown[node.qk_matmul_output_mode]
 
 
@@ -240,27 +280,27 @@ def _rotary(node: Node, add: Add) -> tuple[Value, ...]:
     dims, axis = x.dims, 2  # of the rows: heads lie before them in rank 4, behind them in rank 3
     if x.rank == 3:
         heads = node.num_heads
-        x, axis = add("Reshape", x, _ints(*dims[:2], heads, dims[2] // heads)), 1
+        x, axis = add("Reshape", x, i64(*dims[:2], heads, dims[2] // heads)), 1
     width = node.rotary_embedding_dim or x.dims[-1]
     if places is not None:
         cos, sin = (add("Gather", cache, places, axis=0) for cache in (cos, sin))
-    cos, sin = (add("Unsqueeze", cache, _ints(3 - axis)) for cache in (cos, sin))
+    cos, sin = (add("Unsqueeze", cache, i64(3 - axis)) for cache in (cos, sin))
     part = x if width == x.dims[-1] else _cut(add, x, 0, width)
     a, b = _pairs(add, part, node.interleaved)
     first = add("Sub", add("Mul", a, cos), add("Mul", b, sin))
     second = add("Add", add("Mul", a, sin), add("Mul", b, cos))
     if node.interleaved:
-        both = (add("Unsqueeze", v, _ints(4)) for v in (first, second))
-        y = add("Reshape", add("Concat", *both, axis=4), _ints(*part.dims))
+        both = (add("Unsqueeze", v, i64(4)) for v in (first, second))
+        y = add("Reshape", add("Concat", *both, axis=4), i64(*part.dims))
         y = y if part is x else add("Concat", y, _cut(add, x, width, x.dims[-1]), axis=3)
     else:
         rest = () if part is x else (_cut(add, x, width, x.dims[-1]),)
         y = add("Concat", first, second, *rest, axis=3)
-    return (y if len(dims) == 4 else add("Reshape", y, _ints(*dims)),)
+    return (y if len(dims) == 4 else add("Reshape", y, i64(*dims)),)
 
 
 def _cut(add: Add, x: Value, start: int, end: int) -> Value:
-    return add("Slice", x, _ints(start), _ints(end), _ints(len(x.dims) - 1), _ints(1))
+    return add("Slice", x, i64(start), i64(end), i64(len(x.dims) - 1), i64(1))
 
 
 def _pairs(add: Add, x: Value, interleaved: bool) -> tuple[Value, Value]:
@@ -268,7 +308,7 @@ def _pairs(add: Add, x: Value, interleaved: bool) -> tuple[Value, Value]:
     *outer, width = x.dims
     if not interleaved:
         return _cut(add, x, 0, width // 2), _cut(add, x, width // 2, width)
-    apart = add("Reshape", x, _ints(*outer, width // 2, 2))
+    apart = add("Reshape", x, i64(*outer, width // 2, 2))
     first, second = (_cut(add, apart, i, i + 1) for i in (0, 1))
-    shape = _ints(*outer, width // 2)
+    shape = i64(*outer, width // 2)
     return add("Reshape", first, shape), add("Reshape", second, shape)

@@ -113,6 +113,11 @@ def integers(numbers: Sequence[Number]) -> Array:
     return np.array([*numbers, None], object)[:-1] if free else np.asarray(numbers, np.int64)
 
 
+def i64(*numbers: Number) -> Array:
+    """`integers` of what is given one by one."""
+    return integers(numbers)
+
+
 def per_channel(array: Array, shape: Sequence[Dim], axis: int) -> Array:
     """A constant that broadcasts to `shape` as one number for each place on `axis`, as a vector.
 

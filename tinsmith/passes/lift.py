@@ -12,6 +12,7 @@ from tinsmith.ops import OPS
 from tinsmith.passes.facts import reshaped, shape_of, target_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, p, with_
+from tinsmith.sizes import same
 
 rules = RuleSet("lift-over-moves", "Elementwise nodes go up over moves to their anchor.")
 register("machine")(rules)
@@ -40,10 +41,10 @@ def _is_from_anchor(x: Value, moves: bool) -> bool:
             continue
         if "elementwise" not in v.producer.op.traits:
             break
-        same = [i for i in v.producer.inputs if i is not None and i.shape == v.shape]
-        if not same:
+        alike = [i for i in v.producer.inputs if i is not None and same(i.shape, v.shape)]
+        if not alike:
             break
-        v = same[0]
+        v = alike[0]
     return False
 
 

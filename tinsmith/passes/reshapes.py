@@ -11,19 +11,15 @@ from tinsmith.ops import OPS
 from tinsmith.ops._move import moves_of
 from tinsmith.ops.conv import transposed_window
 from tinsmith.ops.window import window
-from tinsmith.passes.facts import Array, integers, is_of_shapes, reshaped, shape_of, target_of
+from tinsmith.passes.facts import i64, is_of_shapes, reshaped, shape_of, target_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, p, with_
-from tinsmith.sizes import NUMBER
+from tinsmith.sizes import NUMBER, by_formula
 
 rules = RuleSet("canonicalise-shapes", "No-op shapes and moves dropped, chains collapsed.")
 register("portable")(rules)
 
 X = (2, 3, 4)
-
-
-def i64(*numbers: int) -> Array:
-    return integers(numbers)
 
 
 # ---- reshape: Flatten, Squeeze, Unsqueeze and Reshape become one Reshape with known numbers
@@ -123,10 +119,11 @@ def reshape_from_transpose(x: Value, t: Node) -> Value:
 def drop_move_of_nothing(x: Value, y: Node) -> Value:
     """move(x) -> x, where all elements keep their places."""
     move = moves_of(y)[0]
-    if len(y.outputs) > 1 or move is None or x.shape != move.dims:
-        raise Skip(f"{x.type} becomes {y.output.type}")
-    if len(move.parts) != 1 or not move.parts[0].is_whole(x.shape):
-        raise Skip("elements move")
+    with by_formula():
+        if len(y.outputs) > 1 or move is None or x.shape != move.dims:
+            raise Skip(f"{x.type} becomes {y.output.type}")
+        if len(move.parts) != 1 or not move.parts[0].is_whole(x.shape):
+            raise Skip("elements move")
     return x
 
 

@@ -91,7 +91,7 @@ def _row_attention(
     node: Node, cut: Sequence[bool], micro_batches: int, part: Part | None
 ) -> Part | None:
     """Items that come image by image, each reading and writing the image's own rows."""
-    if not all(cut[:3]) or any(cut[3:]):
+    if not all(cut[:3]) or any(cut[3:]) or node.even:
         return None
     consts: dict[int, Array] = {}
     sizes = [v.type.size // micro_batches if v is not None else 0 for v in node.inputs[:3]]

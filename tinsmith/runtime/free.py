@@ -1,14 +1,18 @@
 """Programs for sizes that a model leaves free: made once, they run for all sizes that they admit.
 
 A `FreeProgram` holds a `Program` whose plan has formulas (`sizes.Size`) where others have numbers.
-For the shapes of a call it computes these numbers, assigns the arena anew, and gives a program that
-shares code and weights: arithmetic, no compilation.
+For the shapes of a call it computes the numbers that code and sessions read, and gives a program
+that shares code and weights: arithmetic, no compilation. Where the arena's buffers lie is kept from
+call to call, as long as they fit there; the rest of the plan is computed when somebody asks for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,12 +21,52 @@ from tinsmith.formulas import RELATIONS, Form, computed, shown
 from tinsmith.plan.memory import Buffer, assign_offsets, lower_bound
 from tinsmith.plan.plan import Plan, Step
 from tinsmith.runtime.inputs import Signature
-from tinsmith.runtime.program import Program, tables_of
+from tinsmith.runtime.memory import aligned
+from tinsmith.runtime.program import Frame, Native, Program, Session
+from tinsmith.runtime.run_memory import SPARE, RunMemory
 from tinsmith.sizes import Scope, Size, has_sizes
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[Any, ...]
 """Of an input: numbers, and `Size`s that are symbols, where it is free."""
+LEAST_SPARE = 1024
+"""Bytes that are added to a buffer at least, where it may grow. Estimated."""
+DENSE = 2
+"""Buffers keep their places while they fill one part in so many of them. Estimated."""
+
+
+class _Places(NamedTuple):
+    """Where the buffers of the arena lie: how many bytes each may have, their offsets, the peak."""
+
+    most: tuple[int, ...]
+    offsets: tuple[int, ...]
+    peak: int
+
+
+class _Once(NamedTuple):
+    """A node that is computed once for each set of sizes: what it reads, by name; of each result
+    the name, the dtype, and the numbers of its size and offset (None: only such nodes read it). One
+    that only gives its input other dims has the numbers of these."""
+
+    evaluate: Callable[..., tuple[Array, ...]]
+    attrs: Mapping[str, Any]
+    view: list[int] | None
+    reads: list[str | None]
+    writes: list[tuple[str, np.dtype[Any], int, int | None]]
+
+
+class _Asked:
+    """Formulas whose numbers are asked for together."""
+
+    def __init__(self) -> None:
+        self.forms: dict[Form, int] = {}
+
+    def at(self, value: Any) -> int:
+        """The place of a number."""
+        return self.forms.setdefault(_form(value), len(self.forms))
+
+    def all(self, values: Sequence[Any]) -> list[int]:
+        return [self.at(v) for v in values]
 
 
 class FreeProgram:
@@ -38,64 +82,273 @@ class FreeProgram:
         self.symbols = list(dict.fromkeys(d.form for d in free))
         self._names = [shown(form) for form in self.symbols]
         self._least = [scope.least.get(form[0][0][0], 0) for form in self.symbols]
-        self._conditions = list(scope.conditions)
-        self._decided = computed([form for form, _ in self._conditions], self._names)
+        self._read_symbols()
+        self._relations = [RELATIONS[how] for _, how in scope.conditions]
+        self._decided = computed([form for form, _ in scope.conditions], self._names)
         plan = program.plan
-        self._buffers = [nbytes for nbytes, _, _ in plan.buffers]
-        self._nbytes = computed([_form(n) for n in self._buffers], self._names)
+        self._grows = [isinstance(n, Size) for n, _, _ in plan.buffers]
+        self._nbytes = computed([_form(n) for n, _, _ in plan.buffers], self._names)
+        self._places: _Places | None = None
+        self.names = [*self._names, *(f"at{k}" for k in range(len(plan.buffers))), "peak"]
+        asked = _Asked()
+        self._sizes_at = asked.all(plan.sizes)
+        self._frame_at = asked.at(plan.memory.peak), asked.at(plan.memory.workspace)
+        self._dims_at = [asked.all(o.dims) for o in plan.outputs]
+        self._faults_at = [(asked.at(s.fault_at), s) for s in plan.steps if s.fault]
+        self._read_once(asked)
+        self._numbers = computed(list(asked.forms), self.names)
         told = [_told(plan), *(a.reshape(-1).tolist() for a in _sized(program))]
-        self._forms = list(dict.fromkeys(s.form for s in _sizes(told)))
-        places = [f"at{k}" for k in range(len(plan.buffers))]
-        self._symbols = [*self._names, *places, "peak"]
-        self._numbers = computed(self._forms, self._symbols)
+        self.forms = list(dict.fromkeys(s.form for s in _sizes(told)))
+        self.all_numbers = computed(self.forms, self.names)
+        self.entry = program.entry
+        same = all(_is_same(s) for one in program.segments for s in _steps(one))
+        self.calls: list[Step | Native] | None = program.calls if same else None
+        """Of all sizes; None where they hold sizes."""
+        self._memories = threading.local()
 
     def __str__(self) -> str:
         """Which sizes it takes, for a person."""
         least = [f"{n} >= {k}" for n, k in zip(self._names, self._least, strict=True)]
-        more = [f"{shown(form)} {relation} 0" for form, relation in self._conditions]
+        more = [f"{shown(form)} {relation} 0" for form, relation in self.scope.conditions]
         return f"one program for all sizes where {', '.join([*least, *more])}"
+
+    def _read_symbols(self) -> None:
+        """Where the values of symbols are found, and the shapes that they then must make."""
+        numbers = {form: k for k, form in enumerate(self.symbols)}
+        first: dict[int, tuple[int, int]] = {}
+        wanted: dict[tuple[Any, ...], list[int]] = {}
+        for i, dims in enumerate(self.shapes):
+            if dims is None:
+                continue
+            key = tuple(
+                (True, numbers[d.form]) if isinstance(d, Size) else (False, d) for d in dims
+            )
+            wanted.setdefault(key, []).append(i)
+            for axis, (free, number) in enumerate(key):
+                if free:
+                    first.setdefault(number, (i, axis))
+        self._found_at = [first[k] for k in range(len(self.symbols))]
+        self._wanted = list(wanted.items())
+
+    def _read_once(self, asked: _Asked) -> None:
+        """What is computed once for each set of sizes, and from what."""
+        program, plan = self.program, self.program.plan
+        self._made_at = asked.at(plan.made) if plan.sizes or plan.made else None
+        self._has_made = bool(plan.made) if not isinstance(plan.made, Size) else True
+        self._once: list[_Once] = []
+        made: set[str] = set()
+        for step in plan.steps:
+            if step.kind == "once":
+                op, attrs = program.nodes[step.name]
+                writes = [
+                    (o.name, np.dtype(o.dtype), asked.at(prod(o.dims)),
+                     None if o.ref is None else asked.at(o.ref.offset))
+                    for o in step.writes
+                ]  # fmt: skip
+                reads = [None if o is None else o.name for o in step.reads]
+                view = asked.all(step.writes[0].dims) if "view" in op.traits else None
+                self._once.append(_Once(op.evaluate, attrs, view, reads, writes))
+                made.update(o.name for o in step.writes)
+        names = {n for one in self._once for n in one.reads if n is not None} - made
+        arrays = {n: program.constants[n] for n in names}
+        self._constants = {n: a for n, a in arrays.items() if not has_sizes(a)}
+        self._sized = [
+            (n, asked.all(a.reshape(-1).tolist()), a.shape)
+            for n, a in arrays.items()
+            if has_sizes(a)
+        ]
 
     def values(self, signature: Signature) -> list[int] | None:
         """The values of the symbols for these shapes; None where the program is for others."""
-        found: dict[Form, int] = {}
-        for dims, given in zip(self.shapes, signature, strict=True):
-            if dims is None or given is None or len(dims) != len(given):
+        try:
+            values = [signature[i][axis] for i, axis in self._found_at]  # type: ignore[index]
+        except (IndexError, TypeError):
+            return None
+        if len(signature) != len(self.shapes):
+            return None
+        for key, places in self._wanted:
+            dims = tuple([values[n] if free else n for free, n in key])
+            if any(signature[i] != dims for i in places):
                 return None
-            for d, n in zip(dims, given, strict=True):
-                wanted = found.setdefault(d.form, n) if isinstance(d, Size) else d
-                if wanted != n:
-                    return None
-        values = [found[form] for form in self.symbols]
-        if any(
-            v < self.scope.least.get(form[0][0][0], 0)
-            for v, form in zip(values, self.symbols, strict=True)
-        ):
+        if None in self.shapes:
+            return None
+        if any(v < least for v, least in zip(values, self._least, strict=True)):
             return None
         try:
             decided = self._decided(*values)
         except ZeroDivisionError:  # by what one of the conditions says is not 0
             return None
-        pairs = zip(self._conditions, decided, strict=True)
-        return values if all(RELATIONS[how](n) for (_, how), n in pairs) else None
+        pairs = zip(self._relations, decided, strict=True)
+        return values if all(holds(n) for holds, n in pairs) else None
 
-    def sized(self, values: Sequence[int]) -> Program:
+    def sized(self, values: Sequence[int]) -> SizedProgram:
         """The program for these values of the symbols. Raises OutOfMemory for sizes beyond what a
         machine can address."""
-        plan = self.program.plan
-        rows = [
-            Buffer(nbytes, start, end)
-            for nbytes, (_, start, end) in zip(self._nbytes(*values), plan.buffers, strict=True)
-        ]
-        peak = assign_offsets(rows)
-        symbols = (*values, *(b.offset for b in rows), peak)
+        nbytes = self._nbytes(*values)
+        places = self._placed(nbytes)
+        symbols = (*values, *places.offsets, places.peak)
         numbers = self._numbers(*symbols)
         if numbers and max(numbers) >= 1 << 62:
-            raise OutOfMemory(f"{plan.model}: sizes of {list(values)} exceed what can be addressed")
-        known = _Numbers(zip(self._forms, numbers, strict=True))
-        known.others = lambda form: computed([form], self._symbols)(*symbols)[0]
-        program = _with_numbers(self.program, known, lower_bound(rows))
-        program.takes = str(self)
-        return program
+            model = self.program.plan.model
+            raise OutOfMemory(f"{model}: sizes of {list(values)} exceed what can be addressed")
+        return SizedProgram(self, symbols, nbytes, numbers)
+
+    def _placed(self, nbytes: tuple[int, ...]) -> _Places:
+        """Places for buffers of so many bytes: those of the last sizes, if they fit."""
+        places = self._places
+        if places is not None and all(map(int.__le__, nbytes, places.most)):
+            if sum(nbytes) * DENSE >= sum(places.most) or places.peak <= LEAST_SPARE * DENSE:
+                return places
+            places = None
+        most = nbytes
+        if places is not None and sum(nbytes) < sum(places.most) * DENSE:  # they grow step by step
+            pairs = zip(nbytes, self._grows, strict=True)
+            most = tuple(n + n // SPARE + LEAST_SPARE if grows else n for n, grows in pairs)
+        rows = self.rows(most)
+        peak = assign_offsets(rows)
+        self._places = found = _Places(most, tuple(b.offset for b in rows), peak)
+        return found
+
+    def rows(self, nbytes: Sequence[int]) -> list[Buffer]:
+        """The buffers of the arena."""
+        buffers = self.program.plan.buffers
+        return [Buffer(n, *life) for n, (_, *life) in zip(nbytes, buffers, strict=True)]
+
+    def frame(self, numbers: Sequence[int]) -> Frame:
+        """What a session needs to know of sizes."""
+        arena, workspace = self._frame_at
+        return Frame(
+            numbers[arena],
+            numbers[workspace],
+            [tuple([numbers[k] for k in at]) for at in self._dims_at],
+            [(numbers[at], step) for at, step in self._faults_at],
+        )
+
+    def tables(self, numbers: Sequence[int]) -> tuple[Array | None, Array | None]:
+        """As `tables_of` of a program with these numbers."""
+        sizes = np.array([numbers[k] for k in self._sizes_at], np.int64) if self._sizes_at else None
+        if not self._once:
+            return sizes, None
+        assert self._made_at is not None
+        memory = aligned(numbers[self._made_at])
+        arrays = dict(self._constants)
+        for name, at, shape in self._sized:
+            arrays[name] = np.array([numbers[k] for k in at], np.int64).reshape(shape)
+        for one in self._once:
+            given = tuple([None if n is None else arrays[n] for n in one.reads])
+            if one.view is not None and given[0] is not None:
+                results = (given[0].reshape([numbers[k] for k in one.view]),)
+            else:
+                results = one.evaluate(given, one.attrs)
+            for (name, dtype, size, at), result in zip(one.writes, results, strict=True):
+                arrays[name] = result
+                if at is not None:
+                    start = numbers[at]
+                    place = memory[start : start + numbers[size] * dtype.itemsize].view(dtype)
+                    place[...] = result.reshape(-1)
+        return sizes, memory
+
+    def memory(self) -> RunMemory:
+        """The memory of the calling thread's sessions."""
+        try:
+            return self._memories.memory
+        except AttributeError:
+            self._memories.memory = memory = RunMemory(shared=True)
+            return memory
+
+
+class SizedProgram(Program):
+    """A program of a free one for sizes that are numbers. The plan is made when it is asked for."""
+
+    plan: Plan
+    is_sized = True
+
+    def __init__(
+        self, free: FreeProgram, symbols: Sequence[int], nbytes: Sequence[int],
+        numbers: Sequence[int],
+    ) -> None:  # fmt: skip
+        base = free.program
+        self.stored, self.library, self.blobs = base.stored, base.library, base.blobs
+        self.nodes, self.team, self.checks = base.nodes, base.team, base.checks
+        self._free, self._symbols, self._nbytes = free, symbols, nbytes
+        self.entry, self.frame = free.entry, free.frame(numbers)
+        self.sizes, self.made = free.tables(numbers)
+
+    def __getattr__(self, name: str) -> Any:
+        made = _LATER.get(name)
+        if made is None:
+            raise AttributeError(name)
+        found = made(self)
+        setattr(self, name, found)
+        return found
+
+    @property
+    def takes(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return str(self._free)
+
+    def thread_session(self) -> Session:
+        memory = self._free.memory()  # must not grow while it is in use
+        return Session(self) if memory.busy else Session(self, memory)
+
+    def whole_plan(self) -> Plan:
+        return self.plan._replace(steps=tuple(map(self._settled, self.plan.steps)))
+
+    @cached_property
+    def calls(self) -> list[Step | Native]:
+        return Program.calls.func(self) if self._free.calls is None else self._free.calls
+
+    @cached_property
+    def _known(self) -> _Numbers:
+        free, symbols = self._free, self._symbols
+        known = _Numbers(zip(free.forms, free.all_numbers(*symbols), strict=True))
+        known.others = lambda form: computed([form], free.names)(*symbols)[0]
+        return known
+
+    def _settled(self, value: Any) -> Any:
+        """Anything of a plan with numbers for sizes."""
+        if isinstance(value, Size):
+            return self._known[value.form]
+        if isinstance(value, tuple):
+            items = [self._settled(item) for item in value]
+            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        return value
+
+    def _step(self, s: Step) -> Step:
+        if _is_same(s):
+            return s
+        return s._replace(reads=self._settled(s.reads), writes=self._settled(s.writes))
+
+    @cached_property
+    def _steps(self) -> dict[int, Step]:
+        return {id(s): self._step(s) for s in self._free.program.plan.steps}
+
+    def _plan(self) -> Plan:
+        plan, settled = self._free.program.plan, self._settled
+        bound = lower_bound(self._free.rows(self._nbytes))
+        return plan._replace(
+            inputs=settled(plan.inputs), outputs=settled(plan.outputs),
+            memory=settled(plan.memory)._replace(lower_bound=bound),
+            sizes=settled(plan.sizes), made=settled(plan.made), steps=tuple(self._steps.values()),
+            buffers=(), free=False,
+        )  # fmt: skip
+
+    def _segments(self) -> list[tuple[int, list[Step]] | Step]:
+        steps = self._steps
+        return [
+            steps[id(s)] if isinstance(s, Step) else (s[0], [steps[id(one)] for one in s[1]])
+            for s in self._free.program.segments
+        ]
+
+    def _constants(self) -> dict[str, Array]:
+        return {n: _numbers(a, self._settled) for n, a in self._free.program.constants.items()}
+
+
+_LATER: dict[str, Callable[[Any], Any]] = {
+    "plan": SizedProgram._plan,
+    "segments": SizedProgram._segments,
+    "constants": SizedProgram._constants,
+}
+"""What a sized program computes when it is asked for."""
 
 
 class _Numbers(dict[Form, int]):
@@ -114,12 +367,21 @@ def _sized(program: Program) -> list[Array]:
 
 
 def _form(value: Any) -> Form:
-    return value.form if isinstance(value, Size) else (((), value),)
+    return value.form if isinstance(value, Size) else (((), value),) if value else ()
+
+
+def _steps(segment: tuple[int, list[Step]] | Step) -> list[Step]:
+    return [segment] if isinstance(segment, Step) else segment[1]
+
+
+def _is_same(step: Step) -> bool:
+    """Whether a step, as sessions run it, is the same for all sizes."""
+    return not step.reads and not step.writes
 
 
 def _told(plan: Plan) -> tuple[Any, ...]:
     """What of a plan is read when it runs, besides its code."""
-    steps = [(s.reads, s.writes, s.fault_at) for s in plan.steps]
+    steps = [(s.reads, s.writes) for s in plan.steps]
     return plan.inputs, plan.outputs, plan.memory, plan.sizes, plan.made, steps
 
 
@@ -129,44 +391,6 @@ def _sizes(value: Any) -> Iterator[Size]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _sizes(item)
-
-
-def _with_numbers(program: Program, known: dict[Form, int], bound: int) -> Program:
-    """A copy of a program whose sizes are numbers."""
-
-    def settled(value: Any) -> Any:
-        if isinstance(value, Size):
-            return known[value.form]
-        if isinstance(value, tuple):
-            items = [settled(item) for item in value]
-            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-        return value
-
-    def step(s: Step) -> Step:
-        if not s.reads and not s.writes and not isinstance(s.fault_at, Size):
-            return s
-        return s._replace(
-            reads=settled(s.reads), writes=settled(s.writes), fault_at=settled(s.fault_at)
-        )
-
-    plan = program.plan
-    steps = {id(s): step(s) for s in plan.steps}
-    new = object.__new__(Program)
-    vars(new).update(vars(program))
-    new.plan = plan._replace(
-        inputs=settled(plan.inputs), outputs=settled(plan.outputs),
-        memory=settled(plan.memory)._replace(lower_bound=bound),
-        sizes=settled(plan.sizes), made=settled(plan.made), steps=tuple(steps.values()),
-        buffers=(), free=False,
-    )  # fmt: skip
-    new.segments = [
-        steps[id(s)] if isinstance(s, Step) else (s[0], [steps[id(one)] for one in s[1]])
-        for s in program.segments
-    ]
-    new.constants = {n: _numbers(array, settled) for n, array in program.constants.items()}
-    new.sizes, new.made = tables_of(new)
-    new._whole = lambda: new.plan._replace(steps=tuple(map(settled, new.plan.steps)))
-    return new
 
 
 def _numbers(array: Array, settled: Callable[[Any], Any]) -> Array:

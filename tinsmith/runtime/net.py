@@ -63,6 +63,7 @@ class Net(OfThisProcess):
         sections: Callable[[Mapping[Signature, Program]], dict[str, Any] | None] | None = None,
         source: Callable[[], Graph] | None = None,
         others: Callable[[Sequence[str]], Net] | None = None,
+        sized: Callable[[Signature], Program | None] | None = None,
     ) -> None:
         self.name = name
         self.inputs = dict(inputs)
@@ -70,7 +71,7 @@ class Net(OfThisProcess):
         self.notes = notes if isinstance(notes, list) else list(notes)
         self._build, self._stages, self._explain = build, stages, explain
         self._runner, self._report, self._sections = runner, report, sections
-        self._source, self._others = source, others
+        self._source, self._others, self._sized = source, others, sized
         self._programs: OrderedDict[Signature, Program] = OrderedDict()
         self._alive: WeakValueDictionary[Signature, Program] = WeakValueDictionary()
         self._nets: OrderedDict[tuple[str, ...], Net] = OrderedDict()
@@ -223,10 +224,10 @@ class Net(OfThisProcess):
             return session
         except (AttributeError, KeyError, TypeError):  # lists have no hash
             signature = self._takes.as_signature(signature)
-        program = self.program(signature)
+        program = self._program(signature)
         sessions = self._local.__dict__.setdefault("sessions", OrderedDict())
-        session = sessions[signature] = program.session()
-        _evict(sessions, lambda s: s.program, lambda s: s.nbytes)
+        session = sessions[signature] = program.thread_session()
+        _evict(sessions, lambda s: s.program, lambda s: 0 if s.is_shared else s.nbytes)
         return session
 
     def program(self, signature: Signature | None = None) -> Program:
@@ -238,11 +239,19 @@ class Net(OfThisProcess):
                 " `backend`"
             )
         signature = self._own_shapes() if signature is None else self._takes.as_signature(signature)
+        return self._program(signature)
+
+    def _program(self, signature: Signature) -> Program:
         with working(), self._lock:
             program = self._programs.get(signature)
             if program is None:
+                program = self._alive.get(signature)
+            if program is None and self._sized is not None:
+                program = self._sized(signature)
+            if program is None:
                 self._takes.check_signature(signature)
-                program = self._alive.get(signature) or self._build(signature)
+                program = self._build(signature)
+            if signature not in self._programs:
                 self._alive[signature] = self._programs[signature] = program
                 _evict(self._programs, lambda p: p, lambda _: 0)
             self._programs.move_to_end(signature)
@@ -364,8 +373,15 @@ class Net(OfThisProcess):
 def _evict(
     kept: OrderedDict[Signature, Any], program: Callable[[Any], Program], own: Callable[[Any], int]
 ) -> None:
-    """Drop the oldest things until the bounds hold; the last one always stays. What counts are the
+    """Drop the oldest things until the bounds hold, and those of sized programs first, which are
+    made again by arithmetic, and share their memory; the last one always stays. What counts are the
     bytes that each has of its `own`, and the weights of all their programs, shared ones once."""
+    last = next(reversed(kept))
+    if program(kept[last]).is_sized:  # it has nothing of its own
+        if len(kept) > PLANS:
+            cheap = next(k for k in kept if program(kept[k]).is_sized)
+            del kept[cheap if cheap != last else next(iter(kept))]
+        return
 
     def nbytes() -> int:
         blobs = {b: b.nbytes for k in kept.values() for b in program(k).blobs}

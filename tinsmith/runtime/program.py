@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, NoReturn, Protocol
 
@@ -44,6 +44,7 @@ from tinsmith.runtime import outputs
 from tinsmith.runtime.inputs import check_ports
 from tinsmith.runtime.memory import DATA_AT, address_of, addresses, aligned, owned, window
 from tinsmith.runtime.results import Results
+from tinsmith.runtime.run_memory import RunMemory
 from tinsmith.runtime.threads import Lease, Team
 
 _SEGMENT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
@@ -65,6 +66,9 @@ class Reference(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def traits(self) -> Collection[str]: ...
+
     def evaluate(
         self, arrays: tuple[Array | None, ...], attrs: Mapping[str, Any]
     ) -> tuple[Array, ...]: ...
@@ -81,6 +85,30 @@ class OfThisProcess:
         )
 
 
+class Frame(NamedTuple):
+    """What a session needs to know of the sizes of a program: bytes of arena and workspace, the
+    dims of the outputs, and where in the arena which steps report faults."""
+
+    arena: int
+    workspace: int
+    outputs: Sequence[tuple[int, ...]]
+    faults: Sequence[tuple[int, Step]]
+
+
+class Entry(NamedTuple):
+    """What a session needs to know of a program besides sizes: the plan's numbers of threads and
+    words; the table of pointers, but for the session's own; the function of a whole call, if there
+    is one; the dtypes of outputs that are written where callers find them (None: of the others)."""
+
+    threads: int
+    stamp_words: int
+    counter_words: int
+    table: list[int]
+    enter: Callable[..., None] | None
+    dtypes: list[np.dtype[Any] | None]
+    put_ports: Callable[..., None]
+
+
 class Program(OfThisProcess):
     """Plan, code and weights, bound together.
 
@@ -90,6 +118,11 @@ class Program(OfThisProcess):
     team       gives the addresses of the thread team's functions
     stored     whether it was read from a file, not compiled by this process
     """
+
+    takes = ""
+    """Which other sizes its code takes, if any."""
+    is_sized = False
+    """Whether it is a free program for certain sizes, which shares code and weights with others."""
 
     def __init__(
         self,
@@ -110,9 +143,6 @@ class Program(OfThisProcess):
         """The numbers that code reads, if any sizes were free when it was made; `made`: what was
         computed once for these."""
         self.made: Array | None = None
-        self._whole: Callable[[], Plan] | None = None
-        self.takes = ""
-        """Which other sizes its code takes, if any."""
         if not plan.free:
             self.sizes, self.made = tables_of(self)
         native = 0
@@ -126,10 +156,44 @@ class Program(OfThisProcess):
 
     def whole_plan(self) -> Plan:
         """The plan, with numbers everywhere."""
-        return self.plan if self._whole is None else self._whole()
+        return self.plan
 
     def session(self) -> Session:
         return Session(self)
+
+    def thread_session(self) -> Session:
+        """A session that the calling thread alone uses: it may share memory with others."""
+        return Session(self)
+
+    @cached_property
+    def frame(self) -> Frame:
+        plan = self.plan
+        memory, faults = plan.memory, [(s.fault_at, s) for s in plan.steps if s.fault]
+        return Frame(memory.peak, memory.workspace, [o.dims for o in plan.outputs], faults)
+
+    @cached_property
+    def entry(self) -> Entry:
+        """What is the same for all sizes."""
+        plan = self.plan
+        enter = None
+        ports = len(plan.inputs) + len(plan.outputs)
+        if DATA_AT and plan.entered and self.library is not None:
+            made = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.py_object] * ports)
+            enter = made(self.library.address(ENTER))
+        own, *others = [address_of(b.data) if b.data.size else 0 for b in self.blobs]
+        table = [0] * (PORTS + ports) + others
+        table[WEIGHTS], table[HEADER] = own, DATA_AT if enter is not None else 0
+        return Entry(
+            plan.threads, plan.stamp_words, plan.counter_words, table, enter,
+            [None if o.ref is None or o.ref.space != "output" else dtype_of(o.dtype)
+             for o in plan.outputs],
+            struct.Struct(f"{ports}q").pack_into,
+        )  # fmt: skip
+
+    @cached_property
+    def calls(self) -> list[Step | Native]:
+        """The segments, as they are called."""
+        return [s if isinstance(s, Step) else (s[0], _SEGMENT(s[0]), s[1]) for s in self.segments]
 
 
 def tables_of(program: Program) -> tuple[Array | None, Array | None]:
@@ -172,59 +236,64 @@ class _Run(NamedTuple):
 class Session(OfThisProcess):
     """One caller's arena, workspace and pointer table. Use from one thread at a time."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, memory: RunMemory | None = None) -> None:
         self.program = program
-        self._busy = False
-        plan = program.plan
-        self._arena = aligned(plan.memory.peak + SLACK)
-        self._workspace = aligned(plan.memory.workspace + SLACK)
-        ports = len(plan.inputs) + len(plan.outputs)
-        shared = PORTS + ports
-        own, *others = [address_of(b.data) if b.data.size else 0 for b in program.blobs]
-        self._table = np.array([0] * shared + others, np.int64)
-        self._stamps = np.zeros((plan.threads, plan.stamp_words), np.int64)
-        self._counters = aligned(8 * plan.counter_words)
-        self._counters_at, self._words = address_of(self._counters), plan.counter_words
+        entry, frame = program.entry, program.frame
+        self._memory = RunMemory() if memory is None else memory
+        self._table = np.array(entry.table, np.int64)
+        self._stamps = np.zeros((entry.threads, entry.stamp_words), np.int64)
+        self._counters = aligned(8 * entry.counter_words)
+        self._counters_at, self._words = address_of(self._counters), entry.counter_words
         self._table[COUNTERS] = self._counters_at
-        self._table[ARENA] = address_of(self._arena)
-        self._table[WEIGHTS] = own
-        self._table[WORKSPACE] = address_of(self._workspace)
         if program.sizes is not None:
             self._table[SIZES] = address_of(program.sizes)
         if program.made is not None:
             self._table[MADE] = address_of(program.made)
         self._pointer = address_of(self._table)
-        self._calls: list[Step | Native] = [
-            s if isinstance(s, Step) else (s[0], _SEGMENT(s[0]), s[1]) for s in program.segments
-        ]
-        self._late = [
-            (k, o) for k, o in enumerate(plan.outputs) if o.ref is None or o.ref.space != "output"
-        ]
-        late = {k for k, _ in self._late}
         self._results = [
-            None if k in late else Results(o.dims, dtype_of(o.dtype))
-            for k, o in enumerate(plan.outputs)
+            None if dtype is None else Results(dims, dtype, self._memory.kept(k))
+            for k, (dims, dtype) in enumerate(zip(frame.outputs, entry.dtypes, strict=True))
         ]
         self._new = [_nothing if made is None else made.maker for made in self._results]
-        self._put_ports = struct.Struct(f"{ports}q").pack_into
-        self._enter: Callable[..., None] | None = None
-        if DATA_AT and plan.entered and program.library is not None:
-            arrays = [ctypes.py_object] * ports
-            enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *arrays)
-            self._enter = enter(program.library.address(ENTER))
-            self._table[HEADER] = DATA_AT
+        self._put_ports, self._enter = entry.put_ports, entry.enter
         self._team: Team | None = None
         self._jobs: int | None = None  # jobs of the team when this session's last run ended
-        self._faults = [
-            (self._arena[s.fault_at : s.fault_at + 4], s) for s in plan.steps if s.fault
-        ]
+        self._move(self._memory)
+
+    def _move(self, memory: RunMemory) -> None:
+        """Run in this memory from now on."""
+        frame, self._memory = self.program.frame, memory
+        memory.fit(frame.arena + SLACK, frame.workspace + SLACK)
+        memory.sessions.add(self)
+        self.find_memory()
+
+    def find_memory(self) -> None:
+        """Note where the memory lies in which the session runs."""
+        self._arena, self._workspace = self._memory.arena, self._memory.workspace
+        self._table[ARENA] = address_of(self._arena)
+        self._table[WORKSPACE] = address_of(self._workspace)
+        self._faults = [(self._arena[at : at + 4], s) for at, s in self.program.frame.faults]
+
+    @cached_property
+    def _calls(self) -> list[Step | Native]:
+        return self.program.calls
+
+    @cached_property
+    def _late(self) -> list[tuple[int, Operand]]:
+        """The outputs that are read when all has run."""
+        outputs = self.program.plan.outputs if None in self.program.entry.dtypes else ()
+        return [(k, o) for k, o in enumerate(outputs) if o.ref is None or o.ref.space != "output"]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the session's own memory, including what it keeps for results."""
-        memory = self.program.plan.memory
+        """Bytes of the session's memory, including what it keeps for results."""
         kept = sum(made.nbytes for made in self._results if made is not None)
-        return memory.peak + memory.workspace + 8 * self._words + kept
+        return len(self._arena) + len(self._workspace) + kept + 8 * self._words
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others share its memory, or may."""
+        return self._memory.thread is not None
 
     @property
     def counter(self) -> int:
@@ -255,10 +324,14 @@ class Session(OfThisProcess):
     ) -> list[Array]:
         """`run`, for inputs that were checked: others crash, or give nonsense. Results go to the
         arrays of `into`, as far as it has any. Raises OutputError if a result does not fit one."""
-        if self._busy:
+        memory = self._memory
+        if memory.thread is not None and memory.foreign:
+            self._leave_memory()
+            memory = self._memory
+        if memory.busy:
             return self.program.session().run_checked(inputs, cycles, into)
         try:
-            self._busy = True
+            memory.busy = True
             return self._run(inputs, cycles) if into is None else self._run_into(inputs, into)
         except (MemoryError, OverflowError) as error:
             if isinstance(error, TinsmithError):
@@ -267,7 +340,14 @@ class Session(OfThisProcess):
                 f"{self.program.plan.model} needs more memory than the system gives: {error}"
             ) from error
         finally:
-            self._busy = False
+            memory.busy = False
+
+    def _leave_memory(self) -> None:
+        """Another thread took the session over: it must not share memory any more."""
+        self._move(RunMemory())
+        for k, made in enumerate(self._results):
+            if made is not None:
+                made.kept = self._memory.kept(k)
 
     def _run(
         self,
@@ -311,7 +391,7 @@ class Session(OfThisProcess):
         table: Any = self._table
         self._put_ports(table, 8 * PORTS, *addresses([*run.inputs, *run.outputs]))
         try:
-            threads, address = self.program.plan.threads, self.program.team
+            threads, address = self.program.entry.threads, self.program.team
             if threads == 1 or address is None:
                 for call in self._calls:
                     self._one(call, None, run)

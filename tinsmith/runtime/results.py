@@ -26,6 +26,11 @@ KEPT = 2
 computed. Estimated."""
 
 
+SPARE = 8
+"""Where a result outgrows what is kept, one part in so many is added: results that grow with each
+call then get new memory in few of them. Estimated."""
+
+
 def _references(kept: Sequence[Any], at: int) -> int:
     return sys.getrefcount(kept[at])
 
@@ -34,19 +39,47 @@ ALONE = _references([object()], 0) if hasattr(sys, "getrefcount") else -1
 """The count that `_references` gives for an object to which only the list refers."""
 
 
-class Results:
-    """Memory for one result of a session. Use from one thread at a time."""
+class Kept:
+    """Memory of the last values of one result. Use from one thread at a time."""
 
-    def __init__(self, dims: Sequence[int], dtype: np.dtype[Any]) -> None:
+    def __init__(self) -> None:
+        self.arrays: list[Array] = []
+        self.starts: list[int] = []
+
+    def room(self, nbytes: int) -> tuple[Array, int]:
+        """Bytes to which nobody refers, and where in them as many as wanted begin. Where too few
+        were kept, the new ones are a few more, for results that grow from call to call."""
+        for at, start in enumerate(self.starts):
+            if _references(self.arrays, at) == ALONE:
+                if self.arrays[at].nbytes < nbytes + LINE:
+                    self.arrays[at], self.starts[at] = _bytes(nbytes + nbytes // SPARE)
+                    start = self.starts[at]
+                return self.arrays[at], start
+        raw, start = _bytes(nbytes)
+        if ALONE > 0 and len(self.arrays) < KEPT:
+            self.arrays.append(raw)
+            self.starts.append(start)
+        return raw, start
+
+
+def _bytes(nbytes: int) -> tuple[Array, int]:
+    raw = np.empty(nbytes + LINE, np.uint8)
+    return raw, -raw.__array_interface__["data"][0] % LINE
+
+
+class Results:
+    """What makes arrays for one result of a session. Use from one thread at a time. `kept` may be
+    shared by sessions that one thread runs for different sizes."""
+
+    def __init__(self, dims: Sequence[int], dtype: np.dtype[Any], kept: Kept | None = None) -> None:
         self.dims, self.dtype = tuple(dims), dtype
         self.bytes = prod(self.dims) * dtype.itemsize
-        self._kept: list[Array] = []
-        self._starts: list[int] = []
+        self.kept = kept or Kept()
 
     @property
     def nbytes(self) -> int:
         """Bytes that are kept, whether a caller holds them or not."""
-        return sum(raw.nbytes for raw in self._kept)
+        return sum(raw.nbytes for raw in self.kept.arrays)
 
     @property
     def maker(self) -> Callable[[], Array]:
@@ -56,15 +89,5 @@ class Results:
         return partial(np.empty, self.dims, self.dtype) if small else self._array
 
     def _array(self) -> Array:
-        for at, start in enumerate(self._starts):
-            if _references(self._kept, at) == ALONE:
-                return self._view(self._kept[at], start)
-        raw = np.empty(self.bytes + LINE, np.uint8)
-        start = -raw.__array_interface__["data"][0] % LINE
-        if ALONE > 0 and len(self._kept) < KEPT:
-            self._kept.append(raw)
-            self._starts.append(start)
-        return self._view(raw, start)
-
-    def _view(self, raw: Array, start: int) -> Array:
+        raw, start = self.kept.room(self.bytes)
         return raw[start : start + self.bytes].view(self.dtype).reshape(self.dims)

@@ -24,6 +24,7 @@ from tinsmith.kernels.dot.panels import part
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
+from tinsmith.sizes import Number, Size
 
 EXPONENTIAL, EFFICIENCY = 20.0, 0.5
 """Operations of a score's exponential, maximum and sum, and how much of the peak they reach."""
@@ -134,9 +135,12 @@ class Blocks:
             self.each_block(b, *part(group, groups, self.blocks), block)
 
 
-def pitch_of(keys: int) -> int:
+def pitch_of(keys: Number) -> Number:
     """Elements from a row of so many scores to the next, which must not all lie in few sets of the
-    first-level cache."""
+    first-level cache. Behind a free number of keys there is room for one more vector, whose mask is
+    empty where their number is even."""
+    if isinstance(keys, Size):
+        return keys + LINE
     return keys + LINE if keys * 4 % 1024 == 0 else keys
 
 

@@ -110,7 +110,7 @@ def _tiles(
         yield panel, register, x, w
 
 
-@kernel("RowAttention", Tier.SHAPED, dtypes="float32", isas="amx")
+@kernel("RowAttention", Tier.SHAPED, dtypes="float32", isas="amx", numbers=True)
 def attention_amx(site: Site) -> Choice:
     """Scores and results in split precision on matrix registers."""
     row = matrix_product(site)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.math import LOG2E
 from tinsmith.kernels._kernel import PLAIN, Emit, Layout, Packed, Site, Skip
 from tinsmith.kernels.attention.softmax import Cap, Change, Term, Window
-from tinsmith.kernels.attention.tables import Book, RowMap, distinct, row_map
+from tinsmith.kernels.attention.tables import Book, EvenMap, RowMap, distinct, even_map, row_map
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
+from tinsmith.sizes import Number, typical
 
 FARTHEST = np.finfo(np.float32).max
 """What masks mean nothing by has about this size, and must stay finite in units of log2: a row of
@@ -29,6 +31,10 @@ class Extents:
     keys: int
     width: int
     value_width: int
+
+    def typical(self) -> Extents:
+        """With the example's numbers, for estimates."""
+        return Extents(*(typical(getattr(self, name)) for name in self.__annotations__))
 
     @property
     def scores(self) -> int:
@@ -52,12 +58,13 @@ class Extents:
 @dataclass(frozen=True)
 class Added:
     """A bias or mask [slabs, queries or 1, keys or 1]: input number, or a constant that is packed
-    (numbers already in units of log2); `at`: where in the book the slab of each item begins."""
+    (numbers already in units of log2); `at`: where in the book the slab of each item begins, or by
+    which formula."""
 
     index: int
     const: np.ndarray[Any, Any] | None
     dims: tuple[int, ...]
-    at: int
+    at: int | EvenMap
 
     @property
     def step(self) -> int:
@@ -72,10 +79,10 @@ class Added:
 
 @dataclass(frozen=True)
 class Maps:
-    q: RowMap
-    k: RowMap
-    v: RowMap
-    y: RowMap
+    q: RowMap | EvenMap
+    k: RowMap | EvenMap
+    v: RowMap | EvenMap
+    y: RowMap | EvenMap
 
 
 @dataclass(frozen=True)
@@ -87,8 +94,8 @@ class RowOperands:
     maps: Maps
     added: tuple[Added, ...]
     softcap: float
-    low: int | None
-    high: int | None
+    low: Number | None
+    high: Number | None
 
     @property
     def packed(self) -> tuple[Packed, ...]:
@@ -109,7 +116,13 @@ class RowOperands:
 
     def slabs_of(self, em: Emit, slabs: list[Slab], item: Val) -> list[Slab]:
         """Where that of one item begins."""
-        return [(a, (p + (em.packed[0] + a.at + item).load()).fixed()) for a, p in slabs]
+
+        def at(a: Added) -> Val:
+            if isinstance(a.at, EvenMap):
+                return a.at.offset(item)
+            return (em.packed[0] + a.at + item).load()
+
+        return [(a, (p + at(a)).fixed()) for a, p in slabs]
 
     def changes(self, slabs: list[Slab], row: Position, i: Val) -> list[Change]:
         """What changes the scores of query row + i, in order."""
@@ -122,7 +135,12 @@ class RowOperands:
 
 def extents_of(site: Site) -> Extents:
     """Raises Skip where there are no rows, or nothing in them."""
-    (items, queries), keys = _table(site, 3).shape, _table(site, 4).shape[1]
+    if site.attr("even"):
+        q = even_map(site.const(3))
+        items, queries = prod(extent for extent, _ in q.items), q.rows
+        keys = even_map(site.const(4)).rows
+    else:
+        (items, queries), keys = _table(site, 3).shape, _table(site, 4).shape[1]
     width, value_width = site.attr("width"), site.attr("value_width")
     if min(width, value_width) == 0:
         raise Skip("the rows are empty")
@@ -131,7 +149,10 @@ def extents_of(site: Site) -> Extents:
 
 def operands_of(site: Site) -> RowOperands:
     book = Book()
-    maps = Maps(*(row_map(book, _table(site, i)) for i in (3, 4, 5, 6)))
+    if site.attr("even"):
+        maps = Maps(*(even_map(site.const(i)) for i in (3, 4, 5, 6)))
+    else:
+        maps = Maps(*(row_map(book, _table(site, i)) for i in (3, 4, 5, 6)))
     added = [a for a in (_added(site, i, book) for i in (7, 9)) if a is not None]
     softcap, low, high = (site.attr(name) for name in ("softcap", "low", "high"))
     return RowOperands(book, maps, tuple(added), softcap * LOG2E, low, high)
@@ -147,14 +168,21 @@ def _table(site: Site, index: int) -> np.ndarray[Any, Any]:
 def _added(site: Site, index: int, book: Book) -> Added | None:
     if not site.has(index):
         return None
-    at = site.const(index + 1, "the table of slabs").astype(np.int64)
+    even, at = site.attr("even"), site.const(index + 1, "the table of slabs")
     value = site.input(index)
     array = value.const
     if array is not None:
-        array, which = distinct(array)
-        at = which[at]
+        if not even:
+            array, which = distinct(array)
+            at = which[at]
         if array.dtype != np.bool_:
             scaled = array.astype(np.float64) * LOG2E
             array = np.where(abs(scaled) > FARTHEST, array, scaled).astype(np.float32)
-    dims = value.dims if array is None else array.shape
-    return Added(index, array, tuple(dims), book.put(at * (dims[1] * dims[2])))
+    *lead, rows, columns = value.dims if array is None else array.shape
+    dims = prod(lead), rows, columns
+    size = dims[1] * dims[2]
+    if not even:
+        return Added(index, array, dims, book.put(at.astype(np.int64) * size))
+    slabs = even_map(at)
+    items = tuple((extent, stride * size) for extent, stride in slabs.items)
+    return Added(index, array, dims, EvenMap(1, slabs.first * size, 0, items))

@@ -13,8 +13,10 @@ import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.kernels._kernel import Packed, packed_table
-from tinsmith.kernels.walk import Position
+from tinsmith.kernels.walk import Position, digits
+from tinsmith.ops.attention_rows import items_of
 from tinsmith.records import dataclass
+from tinsmith.sizes import Number, same
 
 Array = np.ndarray[Any, Any]
 
@@ -61,19 +63,48 @@ class RowMap:
 
 
 @dataclass(frozen=True)
+class EvenMap:
+    """Rows by a formula: see `RowAttention`. `items`: (extent, stride) of the axes of all items."""
+
+    rows: Number
+    first: Number
+    stride: Number
+    items: tuple[tuple[Number, Number], ...]
+
+    def offset(self, item: Val) -> Val:
+        """The first offset of an item."""
+        axes = [(extent, k) for k, (extent, _) in enumerate(self.items)]
+        total = item.b.index(self.first)
+        for k, index in digits(item, axes):
+            if not same(self.items[k][1], 0):
+                total = total + index * self.items[k][1]
+        return total
+
+    def start(self, base: Ptr, book: Ptr, item: Val) -> Start:
+        """The rows of one item in the array at `base`."""
+        return Start(base, self.offset(item), None, self.stride)
+
+
+@dataclass(frozen=True)
 class Start:
     """The rows of one item: their first offset in the array, and either a stride or distances."""
 
     base: Ptr
     first: Val
     distances: Ptr | None
-    stride: int
+    stride: Number
 
     def at(self, row: Position) -> Ptr:
         """Where a row begins."""
         if self.distances is None:
             return self.base + (self.first + row * self.stride)
         return self.base + (self.first + (self.distances + row).load())
+
+
+def even_map(formula: Array) -> EvenMap:
+    """The map of a formula."""
+    first, rows, step = formula[:3].tolist()
+    return EvenMap(rows, first, step, items_of(formula))
 
 
 def distinct(parts: Array) -> tuple[Array, Array]:

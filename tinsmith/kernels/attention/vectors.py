@@ -18,6 +18,7 @@ from tinsmith.kernels.sharing import PARTS, parts_for
 from tinsmith.kernels.transpose import transpose
 from tinsmith.kernels.walk import Position
 from tinsmith.records import dataclass
+from tinsmith.sizes import Size, typical
 
 TILE_VECTORS = 2
 """Columns of a tile in vectors: tall tiles serve both products with the same rows."""
@@ -60,7 +61,9 @@ class VectorBlocks(Blocks):
             b.vectors(width, block_of(b.target), move)
 
         def panel(c: Position, column: Position, widths: tuple[int, ...], valid: int) -> None:
-            right = (rooms.keys + c * (width * self.columns.size)).fixed()
+            free = isinstance(self.of.keys, Size)  # then panels are of two sizes
+            at = column * width if free else c * (width * self.columns.size)
+            right = (rooms.keys + at).fixed()
             at = Operands(rooms.queries, width, right, sum(widths), width)
             tile = product(b, at, height, widths)
             place = (rooms.scores + column).fixed()
@@ -97,13 +100,14 @@ def attention_rows(site: Site) -> Choice:
     """Scores, softmax and the product with values by blocks of queries that stay in L1."""
     of, target, operands = extents_of(site), site.target, operands_of(site)
     lanes, limit, v = block_of(target), accumulators(target), operands.maps.v
-    few = of.queries * TILE_VECTORS < limit
+    usual = of.typical()
+    few = usual.queries * TILE_VECTORS < limit
     tiling = choose(target, of.queries, of.keys, of.width, most_vectors=6 if few else TILE_VECTORS)
     rows, columns = tiling.rows, tiling.columns
     values = split_columns(
         of.value_width, lanes, max(1, limit // rows.size), target.has_exact_tails
     )
-    near = rows.count <= FEW or (v.stride or 0) <= NEAR * of.value_width
+    near = typical(rows.count) <= FEW or typical(v.stride or 0) <= NEAR * of.value_width
     in_place = v.stride is not None and near
     pitch = pitch_of(-(-columns.padded // lanes) * lanes)
     packed = 0 if in_place else of.keys * values.padded
@@ -112,8 +116,8 @@ def attention_rows(site: Site) -> Choice:
     blocks = VectorBlocks(
         of, operands, rows.count, pitch, lanes, sizes, rows, columns, values, in_place
     )
-    cost = target.time(of.flops, of.nbytes, 0.85) + softmax_time(target, of)
-    groups = min(rows.count, -(-parts_for(PARTS, cost) // of.items))
+    cost = target.time(usual.flops, usual.nbytes, 0.85) + softmax_time(target, usual)
+    groups = min(typical(rows.count), -(-parts_for(PARTS, cost) // usual.items))
     return blocks.choice(site, cost, groups, f"{of}, tile {rows.size}x{len(values.widths)}")
 
 
@@ -127,7 +131,9 @@ def pack_keys(b: Builder, k: Start, width: int, columns: Columns, to: Ptr) -> No
 
         def source(r: int) -> Ptr:
             row = first + min(r, size - 1)
-            return k.at(min(row, columns.total - 1) if isinstance(row, int) else row).fixed()
+            if isinstance(row, int) or isinstance(columns.total, Size):
+                row = b.minimum(row, columns.total - 1)
+            return k.at(row).fixed()
 
         sources = [source(r) for r in range(lanes)]
         if whole:
@@ -143,12 +149,17 @@ def pack_keys(b: Builder, k: Start, width: int, columns: Columns, to: Ptr) -> No
                 for r in range(size):
                     (out + r).store((sources[r] + d).load())
 
-    if columns.full:
+    free = isinstance(columns.total, Size)
+    if free or columns.full:
         vectors = len(columns.widths)
         with b.loop(0, columns.full * vectors) as number:
             panel, slot = number // vectors, number % vectors
             sink = to + panel * (width * columns.size) + slot * lanes
             group(number * lanes, lanes, sink.fixed(), columns.size)
+    if free:
+        with b.loop(columns.full * columns.size, columns.total, lanes) as first:
+            group(first, lanes, (to + first * width).fixed(), lanes)
+        return
     at, line = columns.full * columns.size, sum(columns.tail)
     for j, size in enumerate(columns.tail):
         sink = to + (columns.full * width * columns.size + j * lanes)

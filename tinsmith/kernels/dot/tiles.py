@@ -85,6 +85,8 @@ class Columns:
     @property
     def padded(self) -> int:
         """Columns with padding: what one row of all packed panels takes."""
+        if isinstance(self.total, Size):
+            return -(-self.total // self.tail[0]) * self.tail[0]
         return self.full * self.size + sum(self.tail)
 
 

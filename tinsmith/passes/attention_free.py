@@ -1,0 +1,90 @@
+"""Attention of free sizes, found among primitives, as one node: its rows are where formulas say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Graph, Node, Value
+from tinsmith.ops import OPS
+from tinsmith.passes.strides import (
+    Strided,
+    aligned,
+    dense,
+    following,
+    formula,
+    items_over,
+    own,
+    rows_formula,
+    strided,
+)
+from tinsmith.rewrite import Skip
+
+Array = np.ndarray[Any, Any]
+
+
+def free_attention(
+    graph: Graph, softmax: Node, operands: tuple[Value, Value, Value], scale: float,
+    terms: tuple[tuple[Value, Array], ...], lead: tuple[Any, ...],
+) -> Node:  # fmt: skip
+    """The attention where sizes are free: rows are where formulas say, moves taken in."""
+    left, right, v = operands
+    y = softmax.output.uses[0].output
+    if not all(isinstance(value.dims[k], int) for value, k in ((left, -1), (right, -2), (v, -1))):
+        raise Skip("the rows are of a size that only the call tells")
+    k_dims = (*right.dims[:-2], right.dims[-1], right.dims[-2])
+    swapped = _swapped(strided(right), right.dims)
+    rows = [
+        rows_formula(s, dims, lead)
+        for s, dims in ((strided(left), left.dims), (swapped, k_dims), (strided(v), v.dims))
+        if s is not None
+    ]
+    bases = [s.base for s in (strided(left), swapped, strided(v)) if s is not None]
+    if len(rows) < 3 or rows[1] is None:
+        order = (*range(len(right.dims) - 2), len(right.dims) - 1, len(right.dims) - 2)
+        k = OPS["Transpose"](right, perm=order, before=softmax)
+        rows = [rows[0], rows_formula(own(k), k_dims, lead), rows[-1]]
+        bases = [bases[0], k, bases[-1]]
+    for i, value in ((0, left), (2, v)):
+        if rows[i] is None:
+            bases[i], rows[i] = value, rows_formula(own(value), value.dims, lead)
+    ends = following(y, set(graph.outputs))
+    end, table = next(
+        (s.base, t) for s in reversed(ends) if (t := rows_formula(s, y.dims, lead)) is not None
+    )
+    new = OPS["RowAttention"](
+        *bases, *rows, table, *[part for term in terms for part in term],
+        width=left.dims[-1], value_width=v.dims[-1], shape=end.dims, scale=scale, even=True,
+        name=softmax.name, origin=softmax.origin, before=softmax,
+    )  # fmt: skip
+    last = end.producer
+    graph.replace(end, new)
+    graph.sweep([n for n in (last,) if n is not None])
+    return new.producer
+
+
+def _swapped(source: Strided, dims: tuple[Any, ...]) -> Strided | None:
+    """The source of the value with its last two dimensions in the other order."""
+    groups = aligned(source.axes, dims)
+    if groups is None:
+        return None
+    *outer, a, b = groups
+    axes = [axis for group in (*outer, b, a) for axis in group]
+    return Strided(source.base, source.first, tuple(axes))
+
+
+def free_term(
+    term: Value, dims: tuple[Any, ...], shape: tuple[Any, ...], scale: float
+) -> tuple[Value, Array]:
+    """`term_of` where sizes are free; the table is a formula."""
+    groups = [[axis] for axis in dense(dims[:-2])]
+    table = formula(0, 1, (), items_over(dims[:-2], groups, shape[:-2]))
+    if term.const is not None:
+        array = term.const if scale == 1 else term.const * np.float32(scale)
+        return term.graph.const(np.ascontiguousarray(array.reshape(dims)), term.name), table
+    if scale != 1:
+        raise Skip(f"the factor {scale} is applied after {term.name!r} is added")
+    if len(term.dims) >= 2:
+        return term, table
+    return OPS["Unsqueeze"](term, np.array([0], np.int64)), table

@@ -1,0 +1,206 @@
+"""Where the elements of a value of free sizes come from: strides, where `positions` has tables.
+
+A value of free sizes cannot be numbered element by element. But what transposes, reshapes, cuts
+and repeats evenly keeps its elements, in flat order, on the axes of a box in an earlier value:
+element (i, j, ...) of the box is element first + i * stride_i + j * stride_j + ... there. Sizes
+are compared by their formulas; what is not even, or not known to be, is its own source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Node, Value
+from tinsmith.ops._move import moves_of
+from tinsmith.records import dataclass
+from tinsmith.sizes import Number, Size, meet, same, trial
+
+Axis = tuple[Number, Number]
+"""Extent and stride."""
+
+
+@dataclass(frozen=True)
+class Strided:
+    """The elements of a value, in flat order, are those of a box in the flat `base`."""
+
+    base: Value
+    first: Number
+    axes: tuple[Axis, ...]
+
+
+def own(value: Value) -> Strided:
+    """A value as its own source."""
+    return Strided(value, 0, tuple(dense(value.dims)))
+
+
+def dense(dims: Sequence[Number]) -> list[Axis]:
+    """The axes of an array of these dimensions without gaps."""
+    axes: list[Axis] = []
+    stride: Number = 1
+    for d in reversed(dims):
+        axes.insert(0, (d, stride))
+        stride = stride * d
+    return axes
+
+
+def strided(value: Value) -> Strided:
+    """The farthest value in which the elements of `value` lie evenly, and how."""
+    node = value.producer
+    if node is None or not all(
+        v is None or (v.type.is_static and 0 not in _numbers(v)) for v in (*node.inputs, value)
+    ):
+        return own(value)
+    with trial() as found:
+        move = moves_of(node)[value.index]
+    if move is None or move.fill is not None or len(move.parts) != 1:
+        return own(value)
+    if any(relation == "==" for _, relation in found):
+        return own(value)  # its places are known for the example alone
+    (part,) = move.parts
+    x = node.inputs[part.source]
+    assert x is not None
+    source = strided(x)
+    groups = aligned(source.axes, part.dims)
+    if groups is None:
+        return own(value)
+    first, axes = source.first, list[Axis]()
+    for along, extent in zip(part.axes, part.box, strict=True):
+        if along.axis is None:
+            axes.append((extent, 0))
+            continue
+        group = groups[along.axis]
+        if along.places is None:
+            axes += group
+            continue
+        if not isinstance(along.places, range) or len(group) != 1:
+            return own(value)
+        stride = group[0][1]
+        first = first + along.places.start * stride
+        axes.append((len(along.places), along.places.step * stride))
+    meet(found)
+    return Strided(source.base, first, tuple(axes))
+
+
+def _numbers(value: Value) -> list[int]:
+    return [d for d in value.dims if isinstance(d, int)]
+
+
+def aligned(axes: Sequence[Axis], dims: Sequence[Number]) -> list[list[Axis]] | None:
+    """The axes of which each dimension consists, where the same elements are an array of these
+    dimensions; None where that takes more than formulas tell."""
+    left = [a for a in axes if not same(a[0], 1)]
+    groups: list[list[Axis]] = []
+    for dim in dims:
+        group: list[Axis] = []
+        while not same(dim, 1):
+            if not left:
+                return None
+            extent, stride = left.pop(0)
+            if same(extent, dim):
+                group.append((extent, stride))
+                break
+            if same(extent, 0) or same(dim, 0):
+                return None
+            outer, inner = dim // extent, extent // dim
+            if same(outer * extent, dim):
+                group.append((extent, stride))
+                dim = outer
+            elif same(inner * dim, extent):
+                group.append((dim, stride * inner))
+                left.insert(0, (inner, stride))
+                break
+            else:
+                return None
+        groups.append(group)
+    return None if left else groups
+
+
+def merged(group: Sequence[Axis]) -> list[Axis]:
+    """Fewer axes, where one follows evenly on the next."""
+    axes: list[Axis] = []
+    for extent, stride in group:
+        if axes and same(axes[-1][1], stride * extent):
+            axes[-1] = axes[-1][0] * extent, stride
+        else:
+            axes.append((extent, stride))
+    return axes
+
+
+def rows_formula(
+    source: Strided, dims: Sequence[Number], lead: Sequence[Number]
+) -> np.ndarray[Any, Any] | None:
+    """The formula (see `RowAttention`) of the rows of an array of these dimensions, [..., rows,
+    width], whose elements are those of `source`, for each item of `lead`, to which the dimensions
+    before are broadcast. None where the rows are in pieces, or at places without one stride."""
+    groups = aligned(source.axes, dims)
+    if groups is None:
+        return None
+    row, width = (merged(group) for group in groups[-2:])
+    if len(row) > 1 or len(width) > 1 or (width and not same(width[0][1], 1)):
+        return None
+    return formula(source.first, dims[-2], row, items_over(dims[:-2], groups[:-2], lead))
+
+
+def items_over(
+    dims: Sequence[Number], groups: Sequence[Sequence[Axis]], lead: Sequence[Number]
+) -> list[Axis]:
+    """The axes of all items of `lead`, to which dimensions that consist of these axes are
+    broadcast."""
+    items: list[Axis] = []
+    missing = len(lead) - len(dims)
+    for k, extent in enumerate(lead):
+        alone = k < missing or (same(dims[k - missing], 1) and not same(extent, 1))
+        items += [(extent, 0)] if alone else groups[k - missing]
+    return merged(items)
+
+
+def formula(
+    first: Number, rows: Number, row: Sequence[Axis], items: Sequence[Axis]
+) -> np.ndarray[Any, Any]:
+    step = row[0][1] if row else 0
+    numbers = [first, rows, step, *(n for axis in items for n in axis)]
+    free = any(isinstance(n, Size) for n in numbers)
+    return np.array(numbers, object if free else np.int64)
+
+
+def following(value: Value, outputs: set[Value]) -> list[Strided]:
+    """`value`, and the values after it that hold exactly its elements in another order, the nearest
+    first, as far as nothing else reads what lies between: each as the base in which the elements
+    of `value` lie."""
+    found, last = [own(value)], value
+    while last not in outputs and len(set(last.uses)) == 1:
+        node: Node = last.uses[0]
+        if len(node.outputs) != 1 or node.inputs.count(last) != 1:
+            break
+        last = node.output
+        source = strided(last)
+        inverse = _inverse(source, value, last)
+        if inverse is None:
+            break
+        found.append(inverse)
+    return found
+
+
+def _inverse(source: Strided, value: Value, held: Value) -> Strided | None:
+    """Where the elements of `value` lie in `held`, whose own are `source`: each must be there."""
+    if source.base is not value or not same(source.first, 0):
+        return None
+    extents = [extent for extent, _ in source.axes]
+    left = [
+        (stride, place)
+        for (extent, stride), place in zip(source.axes, dense(extents), strict=True)
+        if not same(extent, 1)
+    ]
+    axes: list[Axis] = []
+    wanted: Number = 1
+    while left:
+        at = next((k for k, (stride, _) in enumerate(left) if same(stride, wanted)), None)
+        if at is None:
+            return None
+        _, place = left.pop(at)
+        axes.insert(0, place)
+        wanted = wanted * place[0]
+    return Strided(held, 0, tuple(axes)) if same(wanted, value.type.size) else None
