@@ -52,7 +52,7 @@ def test_a_pair_is_found_given_or_zipped(tmp_path: Path) -> None:
     pairs: list[Any] = [(param, weights), (TEXT.encode(), weights.read_bytes())]
     for source in (*pairs, packed.getvalue(), tmp_path / "net.zip"):
         np.testing.assert_array_equal(ts.compile(source)(x), y)
-    plain = ts.load(param, batch=None)
+    plain = ts.load(param, batch="none")
     assert [v.shape for v in (*plain.inputs, *plain.outputs)] == [(3, 5, 6), (4,)]
     np.testing.assert_array_equal(ts.compile(plain)(x[0]), y[0])
 
