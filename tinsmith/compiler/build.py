@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -164,7 +164,8 @@ class Compilation:
         program.constants |= {n: np.array(a) for n, a in program.constants.items() if mappings([a])}
         for name, (op, attrs) in program.nodes.items():
             if op is Part:
-                program.nodes[name] = Running(compiled.built.nodes[name], made), attrs
+                running: Any = Running(compiled.built.nodes[name], made)
+                program.nodes[name] = running, attrs
             if arrays := [a for a in nested_weights(attrs.values()) if mappings([a])]:
                 program.checks[name] = partial(check_unchanged, arrays)
         return compiled

@@ -103,7 +103,7 @@ def _equal(scope: Scope) -> Iterator[tuple[Atom, Atom | int]]:
     """The symbols that are equal to another, or to a number, by the conditions."""
     for form, relation in scope.conditions:
         atoms = [a for m, _ in form if len(m) == 1 for a in m if not a.args]
-        others = [(m, k) for m, k in form if m and (len(m) > 1 or m[0].args)]
+        others = [m for m, _ in form if len(m) > 1 or any(a.args for a in m)]
         if relation != "==" or others:
             continue
         if len(atoms) == 1:

@@ -102,9 +102,9 @@ def GridDetection(*grids, classes, boxes, anchors, mask, scales=(), least=0.01, 
             x = grid[n].reshape(boxes, 5 + classes, h, w)
             at = [int(m) for m in mask[g * boxes : (g + 1) * boxes]] if mask else range(boxes)
             a = np.float32(anchors).reshape(-1, 2)[list(at)][:, :, None, None]
-            whole = np.float32([w, h]).reshape(2, 1, 1) * np.float32(scales[g] if scales else 1)
+            whole = np.array([[[w]], [[h]]], np.float32) * np.float32(scales[g] if scales else 1)
             centre = 1 / (1 + np.exp(-x[:, :2])) + np.stack(np.meshgrid(np.arange(w), np.arange(h)))
-            centre = centre / np.float32([w, h]).reshape(2, 1, 1)
+            centre = centre / np.array([[[w]], [[h]]], np.float32)
             size = np.exp(x[:, 2:4]) * a / whole
             c = x[:, 5:]
             label, best = c.argmax(axis=1), c.max(axis=1)
@@ -146,7 +146,7 @@ def RegionProposal(
     is its height, width and scale; smaller ones than `least` times that scale are left out.
     """
     h, w = score.shape[2:]
-    y, x = np.float32(np.mgrid[:h, :w] * stride)
+    y, x = (np.mgrid[:h, :w] * stride).astype(np.float32)
     boxes, scores = [], []
     for n in range(len(score)):
         tall, wide, scale = image[n].reshape(-1)[:3]
@@ -157,14 +157,14 @@ def RegionProposal(
                 x + a[0] + size[0] / 2 + size[0] * t[0],
                 y + a[1] + size[1] / 2 + size[1] * t[1],
             ]
-            b = _around(*centre, size[0] * np.exp(t[2]), size[1] * np.exp(t[3]))
-            b = np.clip(b, 0, np.float32([wide - 1, tall - 1, wide - 1, tall - 1]))
+            b = _around(centre[0], centre[1], size[0] * np.exp(t[2]), size[1] * np.exp(t[3]))
+            b = np.clip(b, 0, np.array([wide - 1, tall - 1, wide - 1, tall - 1], np.float32))
             found.append(np.concatenate([b, score[n, 9 + k].reshape(-1, 1)], axis=1))
         every = np.concatenate(found).astype(np.float32)
         large = (every[:, 2:4] - every[:, :2] + 1 >= least * scale).all(axis=1)
         every = every[large]
         every = every[np.argsort(-every[:, 4], kind="stable")][:candidates]
-        grown = every[:, :4] + np.float32([0, 0, 1, 1])
+        grown = every[:, :4] + np.array([0, 0, 1, 1], np.float32)
         kept = _chosen(grown, every[:, 4], overlap, most)
         boxes.append(every[kept, :4])
         scores.append(every[kept, 4:])
@@ -178,7 +178,8 @@ def _anchors(base: int) -> Array:
         h = np.round(w * ratio)
         rows += [(w * s, h * s) for s in (8, 16, 32)]
     sizes = np.array(rows, np.float32).T
-    return _around(np.float32(base / 2), np.float32(base / 2), *sizes)
+    middle = np.array(base / 2, np.float32)
+    return _around(middle, middle, sizes[0], sizes[1])
 
 
 @RegionProposal.type
@@ -201,7 +202,7 @@ def PlaceRoiPool(x, rois, *, pooled_shape, channels, spatial_scale=1.0):
     y = np.zeros((len(x), channels, rows, columns), np.float32)
     for n, plane in enumerate(x.reshape(len(x), channels, rows, columns, *x.shape[2:])):
         roi = rois[n].reshape(-1)
-        near = np.trunc(np.float32([*roi[:2], *(roi[2:4] + 1)]) + np.copysign(0.5, roi))
+        near = np.trunc(np.array([*roi[:2], *(roi[2:4] + 1)], np.float32) + np.copysign(0.5, roi))
         ends = near.astype(np.float32) * np.float32(spatial_scale)
         spans = []
         for a, cells in ((1, rows), (0, columns)):

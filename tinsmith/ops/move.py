@@ -214,7 +214,8 @@ def _taken(start: int, end: int, step: int, size: Any) -> range | None:
             return None
         if start <= end <= size:
             return range(start, end)
-    return slice_range(start, end, step, size)
+    number: Any = size
+    return slice_range(start, end, step, number)
 
 
 @Slice.type

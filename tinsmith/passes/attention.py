@@ -121,10 +121,10 @@ def _lead(left: Value, right: Value, scores: Value) -> tuple[int, ...]:
             lead = broadcast(left.dims[:-2], right.dims[:-2])
     except TypeRuleError as why:
         raise Skip(str(why)) from None
-    assert lead is not None
-    if not same(prod(lead), prod(scores.dims[:-2])):
+    numbers: Any = lead
+    if not same(prod(numbers), prod(scores.dims[:-2])):
         raise Skip("the scores are stretched after the product")
-    return tuple(lead)
+    return tuple(numbers)
 
 
 def _scores(

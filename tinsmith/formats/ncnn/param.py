@@ -250,7 +250,8 @@ def _read_binary(data: memoryview, model: str) -> list[Layer]:
             unknown.types.setdefault(type, []).append(f"layer {i}")
             continue
         given = _given(LAYERS[type], raw, where, _from_bytes)
-        layers.append(Layer(type, f"{type.lower()}{i}", *names, given, {}))
+        inputs, outputs = names
+        layers.append(Layer(type, f"{type.lower()}{i}", inputs, outputs, given, {}))
     unknown.finish()
     return layers
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tinsmith.frontends.importing import Unsupported
-from tinsmith.frontends.ncnn.node import Node, Result, Size, layer, rank, shape
+from tinsmith.frontends.ncnn.node import Node, Result, layer, rank, shape
 from tinsmith.graph import Value
 
 PLAIN = {
@@ -192,7 +194,7 @@ def aligned(node: Node, a: Value, b: Value) -> tuple[Value, Value]:
         return a, b
     wide = rank(high)
     sizes = [node.dim(low, i + 1) for i in range(rank(low))]
-    ones: list[Size] = [1] * (wide - rank(low))
+    ones: list[Any] = [1] * (wide - rank(low))
     if rank(low) == 1 and shape(low)[1] != shape(high)[1]:
         if shape(low)[1] == 1:
             ones, sizes = [1] * wide, []

@@ -111,8 +111,8 @@ def quantised(node: Node, x: Value, scale: Array) -> Value:
     """x in bytes; what is in bytes already stays."""
     if x.dtype == np.int8:
         return x
-    scale = node.number(float(scale[0]), x) if scale.size == 1 else node.channels(scale, x)
-    return rounded(node, node.emit("Mul", x, scale))
+    factor = node.number(float(scale[0]), x) if scale.size == 1 else node.channels(scale, x)
+    return rounded(node, node.emit("Mul", x, factor))
 
 
 def byte_weights(w: Array, scales: Array) -> Array:

@@ -22,7 +22,7 @@ def prior_box(node: Node) -> Result:
     steps = [node.attr("step_width"), node.attr("step_height")]
     ratios = node.attr("aspect_ratios")
     variances = [node.attr(f"variance{i}") for i in range(4)]
-    offset, clip = np.float32(node.attr("offset")), node.attr("clip")
+    offset, clip = float(np.float32(node.attr("offset"))), node.attr("clip")
     node.ignore("flip", "max_sizes", "step_mmdetection", "center_mmdetection")
     if fractions:
         steps = [1 / n if s == AUTO else s for s, n in zip(steps, (w, h), strict=True)]
@@ -54,7 +54,7 @@ def prior_box(node: Node) -> Result:
     middle = bool(node.attr("center_mmdetection"))
     boxes = _boxes(w, h, steps, offset, np.array(sides, np.float32), image, middle).reshape(-1)
     boxes = np.clip(boxes, 0, 1) if clip else boxes
-    rows = np.stack([boxes, np.tile(np.float32(variances), boxes.size // 4)])
+    rows = np.stack([boxes, np.tile(np.array(variances, np.float32), boxes.size // 4)])
     return node.const(rows[None])
 
 

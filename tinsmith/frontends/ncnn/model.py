@@ -12,7 +12,9 @@ from tinsmith.formats.ncnn.param import Layer
 from tinsmith.frontends.importing import Import
 from tinsmith.frontends.ncnn.node import LETTERS, Node, layer
 from tinsmith.frontends.nodes import Scope
-from tinsmith.graph import Graph, Type, Value
+from tinsmith.graph import Graph, Type, Value, dtype_of
+
+FLOAT = dtype_of("float32")
 
 RANKS = {
     "Convolution1D": 2, "ConvolutionDepthWise1D": 2, "Deconvolution1D": 2, "Pooling1D": 2,
@@ -72,9 +74,9 @@ def _input(scope: Scope, row: Layer, readers: dict[str, Layer], batch: Any) -> N
         if any(isinstance(d, int) and d < 0 for d in dims):
             raise GraphError(f"the input {blob!r} of {scope.shared.name} has the size {dims}")
         if batch is not None:
-            scope.add_input(blob, Type("float32", (batch, *dims)))
+            scope.add_input(blob, Type(FLOAT, (batch, *dims)))
             continue
-        value = scope.graph.input(blob, Type("float32", dims))
+        value = scope.graph.input(blob, Type(FLOAT, dims))
         scope.named.add(value)
         node = Node(scope, row)
         scope.bind(blob, node.emit("Unsqueeze", value, node.ints(0)))

@@ -69,7 +69,7 @@ def _largest(node: Node, x: Value, attrs: dict[str, Any]) -> Value:
     if any(p >= k for p, k in zip(pad, kernel * 2, strict=False)):
         n = len(kernel)
         widths = node.ints(0, 0, *pad[:n], 0, 0, *pad[n:])
-        x = node.emit("Pad", x, widths, node.number(np.finfo(np.float32).min, x))
+        x = node.emit("Pad", x, widths, node.number(float(np.finfo(np.float32).min), x))
         attrs = attrs | {"pad": (0,) * 2 * n}
     return node.emit("MaxPool", x, **attrs)
 

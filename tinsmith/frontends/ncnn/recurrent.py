@@ -148,13 +148,9 @@ def arg_max(node: Node) -> Result:
     flat, k = node.reshaped(node[0], -1), node.attr("topk")
     back = node.ints(-1), node.ints(np.iinfo(np.int64).min + 1), node.ints(1), node.ints(-1)
     values, at = node.emit("TopK", node.emit("Slice", flat, *back), node.ints(k), axis=1)
-    last = node.emit(
-        "Sub",
-        node.dim(flat, 1)
-        if not isinstance(node.dim(flat, 1), int)
-        else node.ints(node.dim(flat, 1)),
-        node.ints(1),
-    )
+    size: Any = node.dim(flat, 1)
+    most = node.ints(size) if isinstance(size, int) else size
+    last = node.emit("Sub", most, node.ints(1))
     index = node.emit("Cast", node.emit("Sub", last, at), to="float32")
     rows = [index] if not node.attr("out_max_val") else [values, index]
     return node.emit("Concat", *(node.emit("Unsqueeze", v, node.ints(1)) for v in rows), axis=1)

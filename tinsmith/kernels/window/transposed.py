@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from math import gcd, prod
+from typing import Any
 
 import numpy as np
 
@@ -128,8 +129,9 @@ def axes_of(site: Site) -> Axes:
         raise Skip(f"there are {rank} spatial axes")
     if 0 in (*x, *w, *out):
         raise Skip("there is nothing to compute")
+    sizes: tuple[Any, ...] = out
     geo = Geometry(
-        rank, x[0], x[1], w[1] * site.attr("group"), triple(x[2:]), triple(out),
+        rank, x[0], x[1], w[1] * site.attr("group"), triple(x[2:]), triple(sizes),
         triple(win.kernel), triple(win.stride), triple(win.dilation), triple(win.begin, 0),
     )  # fmt: skip
     each = zip(geo.out, geo.kernel, geo.stride, geo.dilation, geo.begin, strict=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tinsmith.formats.ncnn.schema import LARGEST
 from tinsmith.graph import Node, Value
-from tinsmith.writers.ncnn.writer import Writer, constant, need, writes
+from tinsmith.writers.ncnn.writer import Writer, constant, inputs_of, need, writes
 
 AUTO = -233
 PLAIN = {
@@ -37,26 +37,26 @@ TURNED = {0: 0, 1: 7, 2: 2, 3: 8, 4: 4, 5: 5, 6: 9, 10: 11, 12: 13}
 
 @writes(*PLAIN)
 def plain(w: Writer, node: Node) -> None:
-    w.layer(PLAIN[node.op.name], node.name, [w.blob(node.inputs[0])], [node.output])
+    w.layer(PLAIN[node.op.name], node.name, [w.blob(inputs_of(node)[0])], [node.output])
 
 
 @writes(*NAMED)
 def named(w: Writer, node: Node) -> None:
     type, names = NAMED[node.op.name]
     given = {theirs: float(node.attrs[ours]) for ours, theirs in names.items()}
-    w.layer(type, node.name, [w.blob(node.inputs[0])], [node.output], given)
+    w.layer(type, node.name, [w.blob(inputs_of(node)[0])], [node.output], given)
 
 
 @writes(*UNARY)
 def unary(w: Writer, node: Node) -> None:
     type = "TanH" if node.op.name == "Tanh" else "AbsVal" if node.op.name == "Abs" else "UnaryOp"
     given = {"op_type": UNARY[node.op.name]} if type == "UnaryOp" else {}
-    w.layer(type, node.name, [w.blob(node.inputs[0])], [node.output], given)
+    w.layer(type, node.name, [w.blob(inputs_of(node)[0])], [node.output], given)
 
 
 @writes("Clip", "Gelu", "Swish", "Softmax", "Identity", "Cast")
 def special(w: Writer, node: Node) -> None:
-    x, a, op = node.inputs[0], node.attrs, node.op.name
+    x, a, op = inputs_of(node)[0], node.attrs, node.op.name
     if op in ("Identity", "Cast"):
         need(op == "Identity" or node.output.dtype == x.dtype, "ncnn has float32 only")
         return w.alias(node.output, x)
@@ -86,12 +86,12 @@ def prelu(w: Writer, node: Node) -> None:
     )
     need(slope.size in (1, along.shape[0]), "its slope is not one of each channel")
     given = {"num_slope": slope.size}
-    w.layer("PReLU", node.name, [w.blob(node.inputs[0])], [node.output], given, slope=slope)
+    w.layer("PReLU", node.name, [w.blob(inputs_of(node)[0])], [node.output], given, slope=slope)
 
 
 @writes(*BINARY)
 def binary(w: Writer, node: Node) -> None:
-    op, (a, b) = BINARY[node.op.name], node.inputs[:2]
+    op, (a, b) = BINARY[node.op.name], inputs_of(node)[:2]
     need(op != 12 or node.attrs["fmod"], "only C's fmod is there")
     rank = len(w.dims(node.output))
     for one, other, code in ((b, a, op), (a, b, TURNED[op])):
@@ -111,34 +111,34 @@ def binary(w: Writer, node: Node) -> None:
 def concat(w: Writer, node: Node) -> None:
     axis, rank = node.attrs["axis"] % (node.output.rank or 1) - 1, len(w.dims(node.output))
     need(axis >= 0, "it is along the batch")
-    names = [w.blob(v, rank) for v in node.inputs]
+    names = [w.blob(v, rank) for v in inputs_of(node)]
     w.layer("Concat", node.name, names, [node.output], {"axis": axis})
 
 
 @writes("Split")
 def split(w: Writer, node: Node) -> None:
-    axis = node.attrs["axis"] % (node.inputs[0].rank or 1)
+    axis = node.attrs["axis"] % (inputs_of(node)[0].rank or 1)
     sizes = [v.shape[axis] if v.shape else None for v in node.outputs]
     need(axis and all(isinstance(s, int) for s in sizes), "it is of the batch, or of unknown sizes")
     if node.attrs["num_outputs"] and len(set(sizes)) == 1:
         sizes = [AUTO] * len(sizes)
     given = {"slices": tuple(sizes), "axis": axis - 1}
-    w.layer("Slice", node.name, [w.blob(node.inputs[0])], list(node.outputs), given)
+    w.layer("Slice", node.name, [w.blob(inputs_of(node)[0])], list(node.outputs), given)
 
 
 @writes("Slice")
 def crop(w: Writer, node: Node) -> None:
-    x = node.inputs[0]
+    x = inputs_of(node)[0]
     starts, ends = (constant(node, i, "part").reshape(-1).tolist() for i in (1, 2))
-    several = len(node.inputs)
+    several = len(inputs_of(node))
     axes = (
         constant(node, 3, "axes").reshape(-1).tolist()
-        if several > 3 and node.inputs[3]
+        if several > 3 and inputs_of(node)[3]
         else range(len(starts))
     )
     steps = (
         constant(node, 4, "steps").reshape(-1).tolist()
-        if several > 4 and node.inputs[4]
+        if several > 4 and inputs_of(node)[4]
         else [1] * len(starts)
     )
     at = [a % (x.rank or 1) - 1 for a in axes]
@@ -165,12 +165,12 @@ def permute(w: Writer, node: Node) -> None:
     need(perm[0] == 0 and rank > 1, "it moves the batch")
     name = "".join(LETTERS[rank][p - 1] for p in reversed(perm[1:]))
     given = {"order_type": ORDERS[rank].split().index(name)}
-    w.layer("Permute", node.name, [w.blob(node.inputs[0])], [node.output], given)
+    w.layer("Permute", node.name, [w.blob(inputs_of(node)[0])], [node.output], given)
 
 
 @writes("Reshape", "Flatten")
 def reshape(w: Writer, node: Node) -> None:
-    x, dims = node.inputs[0], w.dims(node.output)
+    x, dims = inputs_of(node)[0], w.dims(node.output)
     sizes = list(dims)
     if node.op.name == "Reshape":
         told = constant(node, 1, "shape").reshape(-1).tolist()[1:]
@@ -187,7 +187,7 @@ def reshape(w: Writer, node: Node) -> None:
 
 @writes("Squeeze", "Unsqueeze")
 def squeeze(w: Writer, node: Node) -> None:
-    x, y = node.inputs[0], node.output
+    x, y = inputs_of(node)[0], node.output
     if y.rank == 1 or x.rank == 1:
         need(y.rank == 2 or x.rank == 2, "it is of a value that ncnn has not")
         return w.alias(y, x)
@@ -203,11 +203,11 @@ def squeeze(w: Writer, node: Node) -> None:
 def pad(w: Writer, node: Node) -> None:
     rank = len(w.dims(node.output))
     told = constant(node, 1, "pads").reshape(2, -1).tolist()
-    need(len(node.inputs) < 4 or node.inputs[3] is None, "it names axes")
+    need(len(inputs_of(node)) < 4 or inputs_of(node)[3] is None, "it names axes")
     mode = node.attrs["mode"]
     kinds = {"constant": 0, "edge": 1, "reflect": 2}
     need(mode in kinds and min(map(min, told)) >= 0, f"its mode is {mode}, or it cuts")
-    value = node.inputs[2] if len(node.inputs) > 2 else None
+    value = inputs_of(node)[2] if len(inputs_of(node)) > 2 else None
     given: dict[str, Any] = {"type": kinds[mode]}
     if value is not None:
         given["value"] = float(constant(node, 2, "value").reshape(-1)[0])
@@ -220,12 +220,12 @@ def pad(w: Writer, node: Node) -> None:
         need(a in names or told[0][i] == told[1][i] == 0, "it pads too many axes")
         if a in names:
             given |= {names[a][0]: told[0][i], names[a][1]: told[1][i]}
-    w.layer("Padding", node.name, [w.blob(node.inputs[0])], [node.output], given)
+    w.layer("Padding", node.name, [w.blob(inputs_of(node)[0])], [node.output], given)
 
 
 @writes("Tile", "DepthToSpace", "SpaceToDepth", "ChannelShuffle", "CumSum")
 def blocks(w: Writer, node: Node) -> None:
-    op, a, x = node.op.name, node.attrs, node.inputs[0]
+    op, a, x = node.op.name, node.attrs, inputs_of(node)[0]
     if op == "Tile":
         times = constant(node, 1, "repeats").tolist()
         need(times[0] == 1, "it repeats the batch")
@@ -282,7 +282,7 @@ def convolution(w: Writer, node: Node) -> None:
     a, group, back = node.attrs, node.attrs["group"], node.op.name == "ConvTranspose"
     array, n = constant(node, 1, "weight"), len(w.dims(node.output)) - 1
     need(n in SPATIAL, "it slides over too many axes")
-    biased = len(node.inputs) > 2 and node.inputs[2] is not None
+    biased = len(inputs_of(node)) > 2 and inputs_of(node)[2] is not None
     letters, kernel = SPATIAL[n], array.shape[2:]
     given = _windows(node, letters, ("stride", "dilation"))
     given |= {f"kernel_{c}": k for c, k in zip(letters, kernel, strict=True)}
@@ -304,12 +304,12 @@ def convolution(w: Writer, node: Node) -> None:
     type += {1: "1D", 2: "", 3: "3D"}[n]
     given |= {"group": group} if group > 1 else {}
     y, activation = _activation(w, node.output)
-    w.layer(type, node.name, [w.blob(node.inputs[0])], [y], given | activation, **weights)
+    w.layer(type, node.name, [w.blob(inputs_of(node)[0])], [y], given | activation, **weights)
 
 
 @writes("MatMul")
 def product(w: Writer, node: Node) -> None:
-    a, b = node.inputs[:2]
+    a, b = inputs_of(node)[:2]
     if b.const is None or b.const.ndim != 2 or a.const is not None:
         need(all(v.rank and v.rank > 2 for v in (a, b)), "one side is a vector, or constant")
         rank = len(w.dims(node.output))
@@ -320,7 +320,7 @@ def product(w: Writer, node: Node) -> None:
     weights = {"weight": array}
     term = w.only_user(y, "Add")
     if term is not None:
-        (other,) = (v for v in term.inputs if v is not y)
+        (other,) = (v for v in inputs_of(term) if v is not y)
         if other.const is not None and other.const.size == array.shape[0] == other.const.shape[-1]:
             w.taken.add(term)
             weights["bias"], given["bias_term"], y = other.const, 1, term.output
@@ -333,7 +333,7 @@ def product(w: Writer, node: Node) -> None:
 
 @writes("BatchNorm", "InstanceNorm", "GroupNorm")
 def norms(w: Writer, node: Node) -> None:
-    arrays = [constant(node, i, "weight") for i in range(1, len(node.inputs))]
+    arrays = [constant(node, i, "weight") for i in range(1, len(inputs_of(node)))]
     given: dict[str, Any] = {"channels": arrays[0].size, "eps": float(node.attrs["eps"])}
     names: tuple[str, ...] = ("scale", "shift")
     if node.op.name == "BatchNorm":
@@ -341,13 +341,15 @@ def norms(w: Writer, node: Node) -> None:
     if node.op.name == "GroupNorm":
         given["group"] = node.attrs["groups"]
     weights = dict(zip(names, arrays, strict=True))
-    w.layer(node.op.name, node.name, [w.blob(node.inputs[0])], [node.output], given, **weights)
+    w.layer(node.op.name, node.name, [w.blob(inputs_of(node)[0])], [node.output], given, **weights)
 
 
 @writes("LayerNorm", "RMSNorm")
 def layer_norm(w: Writer, node: Node) -> None:
     need(len(node.outputs) == 1, "its statistics are outputs")
-    arrays = [constant(node, i, "weight") for i in range(1, len(node.inputs)) if node.inputs[i]]
+    arrays = [
+        constant(node, i, "weight") for i in range(1, len(inputs_of(node))) if inputs_of(node)[i]
+    ]
     dims, axis = w.dims(node.output), node.attrs["axis"]
     inner = dims[axis % (node.output.rank or 1) - 1 :]
     need(all(isinstance(d, int) for d in inner), "its sizes are not known")
@@ -358,14 +360,14 @@ def layer_norm(w: Writer, node: Node) -> None:
     need(all(a.size == count for a in arrays), "its weights repeat")
     given = {"affine_size": count, "eps": float(node.attrs["eps"])}
     weights = dict(zip(("scale", "shift"), arrays, strict=False))
-    w.layer(node.op.name, node.name, [w.blob(node.inputs[0])], [node.output], given, **weights)
+    w.layer(node.op.name, node.name, [w.blob(inputs_of(node)[0])], [node.output], given, **weights)
 
 
 @writes("LRN")
 def lrn(w: Writer, node: Node) -> None:
     names = {"local_size": "size", "alpha": "alpha", "beta": "beta", "bias": "bias"}
     given = {theirs: node.attrs[ours] for theirs, ours in names.items()}
-    w.layer("LRN", node.name, [w.blob(node.inputs[0])], [node.output], given)
+    w.layer("LRN", node.name, [w.blob(inputs_of(node)[0])], [node.output], given)
 
 
 REDUCE = {"sum": 0, "sumsquare": 2, "mean": 3, "max": 4, "min": 5, "prod": 6, "l1": 7, "l2": 8,
@@ -374,10 +376,10 @@ REDUCE = {"sum": 0, "sumsquare": 2, "mean": 3, "max": 4, "min": 5, "prod": 6, "l
 
 @writes("Reduce")
 def reduce(w: Writer, node: Node) -> None:
-    x, a = node.inputs[0], node.attrs
+    x, a = inputs_of(node)[0], node.attrs
     axes = (
         constant(node, 1, "axes").reshape(-1).tolist()
-        if len(node.inputs) > 1 and node.inputs[1]
+        if len(inputs_of(node)) > 1 and inputs_of(node)[1]
         else []
     )
     at = sorted(i % (x.rank or 1) - 1 for i in axes)
@@ -398,8 +400,8 @@ def global_pool(w: Writer, node: Node) -> None:
     if user is not None and user.output.rank == 2:
         w.taken.add(user)
         y = user.output
-        return w.layer(_pool(n), node.name, [w.blob(node.inputs[0])], [y], given)
-    w.layer(_pool(n), node.name, [w.blob(node.inputs[0])], [y], given)
+        return w.layer(_pool(n), node.name, [w.blob(inputs_of(node)[0])], [y], given)
+    w.layer(_pool(n), node.name, [w.blob(inputs_of(node)[0])], [y], given)
     inner, sizes = w.blobs[y], dict(zip(LETTERS[n + 1], (-1, *(1,) * n), strict=True))
     return w.layer("Reshape", f"{node.name}_axes", [inner], [y], sizes)
 
@@ -422,12 +424,12 @@ def pool(w: Writer, node: Node) -> None:
         need(not (include and a["ceil_mode"]), "windows behind the padding count otherwise in ncnn")
         need(include or given["pad_mode"] < 2, "ncnn counts this padding")
         given["avgpool_count_include_pad"] = int(include)
-    w.layer(_pool(n), node.name, [w.blob(node.inputs[0])], [node.output], given)
+    w.layer(_pool(n), node.name, [w.blob(inputs_of(node)[0])], [node.output], given)
 
 
 @writes("Resize")
 def resize(w: Writer, node: Node) -> None:
-    a, x, dims = node.attrs, node.inputs[0], w.dims(node.output)
+    a, x, dims = node.attrs, inputs_of(node)[0], w.dims(node.output)
     kinds = {"nearest": 1, "linear": 2, "cubic": 3}
     where = a["coordinate_transformation_mode"]
     need(
@@ -444,7 +446,11 @@ def resize(w: Writer, node: Node) -> None:
             where in ("half_pixel", "pytorch_half_pixel", "align_corners"), f"it counts by {where}"
         )
         need(a["mode"] == "linear" or a["cubic_coeff_a"] == -0.75, "its cubic is not ncnn's")
-    scales = node.inputs[2].const if len(node.inputs) > 2 and node.inputs[2] is not None else None
+    scales = (
+        inputs_of(node)[2].const
+        if len(inputs_of(node)) > 2 and inputs_of(node)[2] is not None
+        else None
+    )
     if scales is not None and a["mode"] == "nearest":
         given |= {"height_scale": float(scales[-2]), "width_scale": float(scales[-1])}
     else:
@@ -466,7 +472,9 @@ def prior_detection(w: Writer, node: Node) -> None:
         "keep_top_k": a["most"], "confidence_threshold": a["least"],
     }  # fmt: skip
     given |= {f"variance{i}": v for i, v in enumerate(a["variances"] or ())}
-    w.layer("DetectionOutput", node.name, [w.blob(v) for v in node.inputs], [node.output], given)
+    w.layer(
+        "DetectionOutput", node.name, [w.blob(v) for v in inputs_of(node)], [node.output], given
+    )
 
 
 @writes("GridDetection")
@@ -482,12 +490,12 @@ def grid_detection(w: Writer, node: Node) -> None:
             "anchors_scale": tuple(map(float, a["scales"])),
         }
     type = "Yolov3DetectionOutput" if a["scales"] else "YoloDetectionOutput"
-    w.layer(type, node.name, [w.blob(v) for v in node.inputs], [node.output], given)
+    w.layer(type, node.name, [w.blob(v) for v in inputs_of(node)], [node.output], given)
 
 
 @writes("RegionProposal", "PlaceRoiPool", "GridSample", "RotaryEmbedding")
 def others(w: Writer, node: Node) -> None:
-    a, names = node.attrs, [w.blob(v) for v in node.inputs if v is not None]
+    a, names = node.attrs, [w.blob(v) for v in inputs_of(node) if v is not None]
     if node.op.name == "RegionProposal":
         given: dict[str, Any] = {
             "feat_stride": a["stride"], "base_size": a["base"], "pre_nms_topN": a["candidates"],
@@ -516,7 +524,7 @@ def others(w: Writer, node: Node) -> None:
 
 @writes("Attention")
 def attention(w: Writer, node: Node) -> None:
-    a, values = node.attrs, node.inputs
+    a, values = node.attrs, inputs_of(node)
     alone = all(v is None for v in values[4:]) and len(node.outputs) == 1
     ranks = all(v is not None and v.rank == 4 for v in values[:3])
     bare = (
@@ -533,8 +541,8 @@ def attention(w: Writer, node: Node) -> None:
 @writes("DeformConv")
 def deformable(w: Writer, node: Node) -> None:
     array = constant(node, 1, "weight")
-    bias = node.inputs[3] if len(node.inputs) > 3 else None
-    mask = node.inputs[4] if len(node.inputs) > 4 else None
+    bias = inputs_of(node)[3] if len(inputs_of(node)) > 3 else None
+    mask = inputs_of(node)[4] if len(inputs_of(node)) > 4 else None
     need(node.attrs["group"] == 1, "it has groups")
     given = _windows(node, SPATIAL[2], ("stride", "dilation"))
     given |= {
@@ -544,6 +552,6 @@ def deformable(w: Writer, node: Node) -> None:
     }
     given |= {"kernel_h": array.shape[2], "kernel_w": array.shape[3]}
     weights = {"weight": array} | ({"bias": constant(node, 3, "bias")} if bias is not None else {})
-    names = [w.blob(v) for v in (node.inputs[0], node.inputs[2], mask) if v is not None]
+    names = [w.blob(v) for v in (inputs_of(node)[0], inputs_of(node)[2], mask) if v is not None]
     y, activation = _activation(w, node.output)
     w.layer("DeformableConv2D", node.name, names, [y], given | activation, **weights)

@@ -41,6 +41,11 @@ def writes(*ops: str) -> Callable[[Callable[[Writer, Node], None]], Callable[[Wr
     return register
 
 
+def inputs_of(node: Node) -> tuple[Any, ...]:
+    """The inputs of a node, of which its operator says which are there."""
+    return node.inputs
+
+
 def need(condition: Any, why: str) -> None:
     if not condition:
         raise Inexpressible(why)
@@ -103,7 +108,7 @@ class Writer:
 
     # ---- values
 
-    def dims(self, v: Value) -> tuple[Any, ...]:
+    def dims(self, v: Any) -> tuple[Any, ...]:
         """The axes that ncnn sees."""
         need(v.shape, f"the rank of {v.name!r} is not known, or it has no batch")
         need(
@@ -113,7 +118,7 @@ class Writer:
         need(len(v.shape) <= 5, f"{v.name!r} has more than four axes behind that of the batch")
         return v.shape[1:] or (1,)
 
-    def blob(self, v: Value, rank: int = 0) -> str:
+    def blob(self, v: Any, rank: int = 0) -> str:
         """The name of a value; a constant becomes a layer, of so many axes behind the batch."""
         if v in self.blobs:
             return self.blobs[v]
