@@ -33,7 +33,6 @@ from tinsmith.formats.mapped import check_unchanged
 from tinsmith.graph import Graph
 from tinsmith.graph.copy import with_outputs
 from tinsmith.graph.text import graph_weights
-from tinsmith.passes.manager import run_passes
 from tinsmith.progress import check_progress
 from tinsmith.runtime.explanation import Explanation
 from tinsmith.runtime.forks import working
@@ -221,6 +220,7 @@ def write(model: ModelLike | Net, path: str | os.PathLike[str], *, canonical: bo
     Raises NotWritable, which names everything that the format cannot say, before anything is
     written; FileNameError, ModelFileError, and what `load` raises.
     """
+    from tinsmith.passes.manager import run_passes
     from tinsmith.writers.registry import write as write_graph
     from tinsmith.writers.registry import writer_of
 
