@@ -213,7 +213,7 @@ def elided(case: Case, feeds: Feeds, got: Feeds) -> bool:
     """Whether these results are also those of the truth where the same passes rewrite it: they may
     drop what would refuse data, where nothing reads it."""
     try:
-        net = ts.compile(ts.load(case.truth), backend=case.backend, cache=False)
+        net = ts.compile(ts.load(case.truth), backend=case.backend, cache=False, shapes="fixed")
         return not difference(got, outputs_of(net, feeds))
     except TinsmithError:
         return False
@@ -228,7 +228,7 @@ def verdict(case: Case) -> str:
 def _verdict(case: Case) -> str:
     truth = ts.compile(ts.load(case.truth), backend="numpy")
     try:
-        net = ts.compile(case.load(), backend=case.backend, cache=False)
+        net = ts.compile(case.load(), backend=case.backend, cache=False, shapes="fixed")
     except TinsmithError as error:
         assert str(error).strip(), type(error)
         return f"{REFUSED} {type(error).__name__}"

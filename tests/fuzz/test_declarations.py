@@ -30,6 +30,7 @@ NEVER_FED = {
     "Block": "passes make it, of nodes that have been imported",
     "Fused": "passes make it, of nodes that have been imported",
     "Part": "splits between backends make it, of nodes that have been imported",
+    "RowAttention": "passes make it, of nodes that have been imported",
     "TreeEnsemble": "its tables come from attributes",
 }
 """Operators whose sizes may depend on data, but on none that a file can feed, and why."""
