@@ -236,7 +236,7 @@ KERNEL = {"MatMulInteger": "matmul_integer", "ConvInteger": "conv_integer"}
 TOGETHER = [
     ("MatMulInteger", (67, 1031), (1031, 259), {}),
     ("MatMulInteger", (1, 4099), (4099, 515), {}),
-    ("MatMulInteger", (3, 65, 130), (3, 130, 77), {}),
+    ("MatMulInteger", (5, 165, 130), (5, 130, 177), {}),
     ("MatMulInteger", (1035, 66), (66, 133), {}),
     ("ConvInteger", (1, 19, 61, 59), (37, 19, 3, 3), {"pad": (1, 0, 0, 2), "stride": (2, 1)}),
     ("ConvInteger", (2, 30, 41, 23), (42, 10, 3, 2), {"group": 3, "dilation": (2, 1)}),
