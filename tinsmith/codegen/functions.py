@@ -356,3 +356,26 @@ FUNCTIONS["astype"] = Function(
 def _converted(x: Any, dtype: np.dtype[Any]) -> Any:
     with np.errstate(all="ignore"):
         return x.astype(dtype)
+
+
+def _emit_narrowed(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Val:
+    """Clipped, rounded while it becomes a whole number, and moved: bounds are whole numbers, so
+    that it makes no difference what comes first."""
+    x, zero, ty = args[0], expr.param, args[0].ty.of(kind_of(expr.dtype))
+    info = np.iinfo(expr.dtype)
+    if ty.is_signed:  # the other operand of `max` is what unsigned ones make of NaN
+        x = x.is_nan().select(float(-zero), x)
+    x = x.max(float(info.min - zero)).min(float(info.max - zero))
+    whole = m.nearest(x) + zero if zero else m.nearest(x)
+    return whole.to(ty.kind)
+
+
+def _narrowed(e: Any, x: Any) -> Any:
+    info = np.iinfo(e.dtype)
+    whole = np.where(np.isnan(x), 0, np.clip(np.rint(x) + np.float32(e.param), info.min, info.max))
+    return whole.astype(e.dtype)
+
+
+FUNCTIONS["narrowed"] = Function("narrowed", _narrowed, _emit_narrowed, NATIVE, 4.0)
+"""Float32 to the nearest whole number, halves to even, plus the number `param`, as small integers:
+what is out of their range becomes its end, NaN 0."""

@@ -160,7 +160,7 @@ class Bisection:
                 stop = f"{spec},stop-after={entry.name}".lstrip(",")
                 if stage == "machine":
                     run_passes(graph, "portable", column, spec)
-                run_passes(graph, stage, column, stop)
+                run_passes(graph, stage, column, stop, byte_rate=self.compilation.byte_rate)
                 if (wrong := self._wrong(graph, want)) is not None:
                     return Culprit(PASS, entry.name, difference=wrong)
         return Culprit(PASS, "(all passes together)", difference=found)

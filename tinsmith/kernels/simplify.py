@@ -26,6 +26,19 @@ def simplify(make: Maker, name: str, args: Args, dtype: np.dtype[Any]) -> Expr |
     return rule(make, args, dtype) if rule else None
 
 
+def narrowed(e: Expr, dtype: np.dtype[Any]) -> Expr | None:
+    """The conversion of whole numbers, float32 that were rounded and perhaps moved by a whole
+    number, to bytes as one function; None for anything else."""
+    if dtype.name not in ("int8", "uint8") or e.dtype != np.float32:
+        return None
+    zero = 0
+    if e.name == "add" and e.args[1].name == "const":
+        e, zero = e.args[0], e.args[1].param
+    if e.name != "rint" or zero % 1 or abs(zero) > 255:
+        return None
+    return Expr("narrowed", e.args, dtype, int(zero))
+
+
 def _is(e: Expr, value: float) -> bool:
     """Whether e is this constant; tells -0.0 from 0.0."""
     n = e.param if e.name == "const" else None

@@ -11,7 +11,7 @@ import numpy as np
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import filled_dims, shape_of
-from tinsmith.passes.lower_quant import FLOAT32, clipped, given
+from tinsmith.passes.lower_quant import FLOAT32, given
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, opt, p
 
@@ -45,7 +45,7 @@ def _requantised(sums: Value, factor: Any, zero: Any) -> Value:
     zero = _column(zero, 1)
     if not isinstance(zero, np.ndarray) or zero.any():
         y = OPS["Add"](y, OPS["Cast"](zero, to="float32"))
-    return OPS["Cast"](clipped(y, zero.dtype), to=zero.dtype.name)
+    return OPS["Cast"](y, to=zero.dtype.name)
 
 
 FEW = 4  # channels of a group up to which products of bytes leave most of a lane empty

@@ -63,6 +63,8 @@ class Context:
     and what nodes went into, for `explain`."""
 
     matches: Mapping[RuleSet, list[Node]] | None = None
+    byte_rate: float = 1.0
+    """How many products of bytes the machine adds up in the time of one of floats."""
     refusals: list[Refusal] = field(default_factory=list)
     notes: list[Refusal] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -115,11 +117,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class RunRules:
-    """Runs a rule set to its fixed point."""
+    """Runs a rule set to its fixed point, for the machines that `when` names."""
 
     rules: RuleSet
+    when: Callable[[Context], bool] | None = None
 
     def run(self, graph: Graph, context: Context) -> int:
+        if self.when is not None and not self.when(context):
+            return 0
         done = rewrite(graph, self.rules, start=context.start(graph, self.rules))
         context.refusals += done.refusals
         context.counts += done.counts
@@ -137,8 +142,10 @@ def register(
     devices: tuple[str, ...] | None = None,
     default: bool = True,
     name: str | None = None,
+    when: Callable[[Context], bool] | None = None,
 ) -> Callable[[T], T]:
-    """Decorator (or call) that registers a pass class or a RuleSet.
+    """Decorator (or call) that registers a pass class or a RuleSet, which runs only `when` that
+    holds, if it is given.
 
     `devices` are those it supports (None: all); `default=False` leaves it off until `+name`. The
     priority may be left out for passes that `pipelines` lists. Raises DuplicateName, PassError.
@@ -153,7 +160,7 @@ def register(
         make: Callable[..., Pass]
         if isinstance(what, RuleSet):
             label, summary, rules = name or what.name, what.summary, what
-            make = lambda: RunRules(rules)  # noqa: E731
+            make = lambda: RunRules(rules, when)  # noqa: E731
         elif isinstance(what, type) and is_dataclass(what):
             label = name or _kebab(what.__name__)
             summary = (what.__doc__ or "").strip().split("\n")[0]
@@ -295,26 +302,27 @@ def run_passes(
     verify: bool = False,
     rounds: int = 4,
     matches: Matches | None = None,
+    byte_rate: float = 1.0,
 ) -> Report:
     """Run the passes of a stage on a graph, in place; nested graphs (If, Loop, Scan) too, but for
     those that hold what cannot be computed: these may never be run, and stay as they are.
 
     The portable stage is repeated, up to `rounds` times, until nothing changes. `verify` checks
     the graph after every pass that changed it. `matches` are those of the graph that this one is
-    a copy of, for other shapes. Raises PassError naming pass and node.
+    a copy of, for other shapes. `byte_rate` is the machine's. Raises PassError naming pass and node.
     """
     passes = _chosen(stage, device, spec)
     report = Report()
 
     def run(sub: Graph) -> None:
-        report.add(run_passes(sub, stage, device, spec, verify=verify, rounds=rounds))
+        report.add(run_passes(sub, stage, device, spec, verify=verify, rounds=rounds, byte_rate=byte_rate))
 
     for node in graph.nodes:
         if "control" in node.op.traits and "region" not in node.op.traits:
             for key, value in node.attrs.items():
                 node.attrs[key] = _own(value, node, run, report)
     settled: set[str] = set()
-    context = Context()
+    context = Context(byte_rate=byte_rate)
     if matches is not None:
         context.matches = matches.within(graph)
         graph.edited = graph.edited or []

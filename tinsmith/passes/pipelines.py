@@ -26,6 +26,8 @@ PORTABLE = (
 )
 
 MACHINE = (
+    "split-dequantised",
+    "integer-products",
     "fold-remaining",
     "split-attention",
     "lower-attention",

@@ -1,0 +1,237 @@
+"""Convolutions and products of dequantised bytes become exact sums of bytes, and arithmetic.
+
+A quantised operator is DequantizeLinear -> float operator -> elementwise nodes -> QuantizeLinear.
+Here the dequantising of both factors moves behind the sums, where it is a factor for each output:
+
+    conv(s (x - z), t (w - u)) + b = st conv_integer(x, w, z, u) + b
+
+The float operator would round each of its sums; these are exact.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Graph, Node, Value
+from tinsmith.ops import OPS
+from tinsmith.passes.facts import Array, shape_of
+from tinsmith.passes.lower_quant import FLOAT32, given
+from tinsmith.passes.manager import Context, register
+from tinsmith.records import dataclass
+from tinsmith.rewrite import RuleSet, Skip, const, opt, p
+
+BYTES = ("int8", "uint8")
+FASTER = 2.0
+"""From how many times the rate of float32 multiply-adds on products of bytes replace those of
+floats: slower ones lose against Winograd's and Strassen's methods, which take up to four times
+fewer multiplications. Estimated."""
+
+
+def has_fast_bytes(context: Context) -> bool:
+    """Whether the machine that passes run for multiplies bytes much faster than floats."""
+    return context.byte_rate >= FASTER
+
+
+rules = RuleSet("integer-products", "Products of dequantised bytes become exact sums of bytes.")
+register("machine", when=has_fast_bytes)(rules)
+
+@register("machine")
+@dataclass(frozen=True)
+class SplitDequantised:
+    """Each reader of dequantised bytes gets its own DequantizeLinear, which becomes part of it.
+
+    Floats that several nodes read would be stored.
+    """
+
+    def run(self, graph: Graph, context: Context) -> int:
+        if not has_fast_bytes(context):
+            return 0
+        found = 0
+        for node in list(graph.nodes):
+            if node.op.name != "DequantizeLinear" or node.inputs[0] is None:
+                continue
+            if node.inputs[0].const is not None or node.output in graph.outputs:
+                continue
+            for user in list(dict.fromkeys(node.output.uses))[1:]:
+                own = graph.adopt(node, node.inputs)
+                own.seq = node.seq
+                for i, v in enumerate(user.inputs):
+                    if v is node.output:
+                        graph.set_input(user, i, own.output)
+                found += 1
+        return found
+
+
+def _left(x: Value, scale: Array, zero: Value | None) -> None:
+    """Skip unless these are bytes with one scale."""
+    _need_bytes(x, scale)
+    if scale.size != 1:
+        raise Skip("the left factor has a scale for each place")
+    if zero is not None and zero.const is None:
+        raise Skip("the zero point of the left factor is computed")
+
+
+def _need_bytes(x: Value, scale: Array) -> None:
+    if x.dtype.name not in BYTES:
+        raise Skip(f"{x.name!r} is {x.dtype}, not bytes")
+    if scale.dtype != FLOAT32:
+        raise Skip(f"a scale is {scale.dtype}")
+    if not (np.isfinite(scale).all() and (scale > 0).all()):
+        raise Skip("a scale is not positive")
+
+
+def _zero(zero: Value | None) -> Value | None:
+    """A zero point, or None where it is known to be 0."""
+    return None if zero is None or (zero.const is not None and not zero.const.any()) else zero
+
+
+def _flat(zero: Value | None) -> Any:
+    """A zero point as one number, of rank 0."""
+    if zero is None or zero.const is None:
+        return zero
+    return zero.const.reshape(()) if zero.const.size == 1 else zero
+
+
+def _scaled(sums: Value, factor: Array, bias: Any) -> Value:
+    y = OPS["Mul"](OPS["Cast"](sums, to="float32"), factor)
+    return y if bias is None else OPS["Add"](y, bias)
+
+
+@rules.rule(
+    p.Conv(
+        p.DequantizeLinear("x", const("xs"), opt("xz")).shared(),
+        p.DequantizeLinear("w", const("ws"), opt("wz")).shared().named("right"),
+        opt(const("b")),
+    ).named("conv"),
+    tolerance=1e-5,
+    x=given("uint8", 1, 8, 5, 5),
+    xs=np.array(0.5, np.float32),
+    xz=np.array(3, np.uint8),
+    w=np.arange(-144, 144, dtype=np.int32).astype(np.int8).reshape(4, 8, 3, 3),
+    ws=np.array([0.1, 0.2, 0.3, 0.01], np.float32),
+    wz=np.array([1, 0, -2, 5], np.int8),
+    b=(4,),
+    right={"axis": 0},
+    conv={"pad": (1, 1, 1, 1)},
+)
+def convolution(
+    x: Value, xs: Array, xz: Value | None, w: Value, ws: Array, wz: Value | None, b: Array | None,
+    right: Node, conv: Node,
+) -> Value:  # fmt: skip
+    """conv(deq(x), deq(w), b) -> float(conv_integer(x, w)) * xs * ws + b, sums exact."""
+    _left(x, xs, xz)
+    _need_bytes(w, ws)
+    rank = len(shape_of(x))
+    if w.const is None:
+        raise Skip("the weights are computed")
+    if ws.size > 1 and right.axis % rank or right.block_size:
+        raise Skip("the weights do not have a scale for each output")
+    if conv.group > 1:
+        raise Skip(f"it has {conv.group} groups")
+    tail = (1,) * (rank - 2)
+    names = ("stride", "pad", "dilation", "group", "auto_pad")
+    sums = OPS["ConvInteger"](
+        x, w, _flat(_zero(xz)), _flat(_zero(wz)), **{n: getattr(conv, n) for n in names}
+    )
+    factor = (xs.reshape(()) * ws).reshape(-1, *tail) if ws.size > 1 else (xs * ws).reshape(())
+    return _scaled(sums, factor, None if b is None else b.reshape(-1, *tail))
+
+
+@rules.rule(
+    p.Transpose(p.DequantizeLinear("w", const("ws"), opt("wz")).shared().named("right")).named("t"),
+    w=np.arange(-10, 10, dtype=np.int8).reshape(5, 4),
+    ws=np.array([0.1, 0.2, 0.3, 0.01, 1], np.float32),
+    wz=np.array([1, 0, -2, 5, 7], np.int8),
+    right={"axis": 0},
+    t={"perm": (1, 0)},
+)
+def transposed(w: Value, ws: Array, wz: Value | None, right: Node, t: Node) -> Value:
+    """transpose(deq(w)) -> deq(transpose(w))."""
+    if right.block_size:
+        raise Skip("it is quantised in blocks")
+    rank = len(shape_of(w))
+    perm = t.perm or tuple(reversed(range(rank)))
+    axis = perm.index(right.axis % rank)
+    turned = np.ascontiguousarray(w.const.transpose(perm)) if w.const is not None else None
+    y = OPS["Transpose"](w, perm=perm) if turned is None else turned
+    return OPS["DequantizeLinear"](y, ws, wz, axis=axis, dtype=right.attrs["dtype"])
+
+
+@rules.rule(
+    p.Reshape(p.DequantizeLinear("x", const("xs"), opt("xz")).named("left"), "shape"),
+    x=given("uint8", 2, 3, 4),
+    xs=np.array(0.5, np.float32),
+    xz=np.array(3, np.uint8),
+    shape=np.array([6, 4]),
+)
+def reshaped(x: Value, xs: Array, xz: Value | None, shape: Value, left: Node) -> Value:
+    """reshape(deq(x)) -> deq(reshape(x)), where x has one scale."""
+    if xs.size != 1:
+        raise Skip("it has a scale for each place")
+    return OPS["DequantizeLinear"](OPS["Reshape"](x, shape), xs, xz, dtype=left.attrs["dtype"])
+
+
+@rules.rule(
+    p.MatMul(
+        p.DequantizeLinear("a", const("sa"), opt("za")).shared(),
+        p.DequantizeLinear("b", const("sb"), opt("zb")).shared().named("right"),
+    ),
+    tolerance=1e-5,
+    a=given("uint8", 3, 4),
+    sa=np.array(0.5, np.float32),
+    za=np.array(3, np.uint8),
+    b=np.arange(-10, 10, dtype=np.int8).reshape(4, 5),
+    sb=np.array([0.1, 0.2, 0.3, 0.01, 1], np.float32),
+    zb=np.array([1, 0, 0, 2, 5], np.int8),
+    right={"axis": 1},
+)
+def product(
+    a: Value, sa: Array, za: Value | None, b: Value, sb: Array, zb: Value | None, right: Node
+) -> Value:
+    """deq(a) @ deq(b) -> float(matmul_integer(a, b)) * sa * sb, sums exact."""
+    _left(a, sa, za)
+    _need_bytes(b, sb)
+    rank = len(shape_of(b))
+    if len(shape_of(a)) < 2 or rank < 2:
+        raise Skip("a factor is a vector")
+    if (sb.size > 1 and right.axis % rank != rank - 1) or right.block_size:
+        raise Skip("the right factor does not have a scale for each column")
+    if zb is not None and zb.const is None:
+        raise Skip("the zero point of the right factor is computed")
+    sums = OPS["MatMulInteger"](a, b, _flat(_zero(za)), _flat(_zero(zb)))
+    factor = sa.reshape(()) * (sb if sb.size > 1 else sb.reshape(()))
+    return _scaled(sums, factor, None)
+
+
+_sums = p.Mul(p.Cast("sums"), const("factor"))
+
+
+@rules.rule(
+    p.QuantizeLinear(p.Add(_sums, const("bias")), const("scale"), opt("zero")).named("q")
+    | p.QuantizeLinear(_sums, const("scale"), opt("zero")).named("q"),
+    tolerance=1e-5,
+    sums=np.arange(-10, 10, dtype=np.int32).reshape(4, 5),
+    factor=np.array([0.1, 0.2, 0.3, 0.01, 1], np.float32),
+    bias=np.array([0.1, 0.2, 0.3, 0.01, 1], np.float32),
+    scale=np.array(0.017, np.float32),
+    zero=np.array(7, np.uint8),
+)
+def requantised(
+    sums: Value, factor: Array, scale: Array, zero: Value | None, q: Node,
+    bias: Array | None = None,
+) -> Value:  # fmt: skip
+    """quantise(sums * f + b, s, z) -> saturate(round(sums * (f / s) + b / s) + z)."""
+    low = q.output.dtype
+    _need_bytes(q.output, scale)
+    if scale.size != 1 or sums.dtype != np.int32 or q.precision not in (None, "float32"):
+        raise Skip("it has a scale for each place, or is no sum")
+    step = scale.astype(np.float64).reshape(())
+    y = OPS["Mul"](OPS["Cast"](sums, to="float32"), (factor / step).astype(FLOAT32))
+    y = y if bias is None else OPS["Add"](y, (bias / step).astype(FLOAT32))
+    y = OPS["Round"](y)
+    if zero is not None and (zero.const is None or zero.const.any()):
+        shift: Any = zero.const.astype(FLOAT32).reshape(()) if zero.const is not None else None
+        y = OPS["Add"](y, OPS["Cast"](zero, to="float32") if shift is None else shift)
+    return OPS["Cast"](y, to=low.name)
