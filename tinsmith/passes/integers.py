@@ -10,6 +10,7 @@ The float operator would round each of its sums; these are exact.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,10 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import Array, shape_of
-from tinsmith.passes.lower_quant import FLOAT32, given
+from tinsmith.passes.lower_quant import FLOAT32, given, known
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
-from tinsmith.rewrite import RuleSet, Skip, const, opt, p
+from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 
 BYTES = ("int8", "uint8")
 FASTER = 2.0
@@ -91,7 +92,7 @@ def _flat(zero: Value | None) -> Any:
     """A zero point as one number, of rank 0."""
     if zero is None or zero.const is None:
         return zero
-    return zero.const.reshape(()) if zero.const.size == 1 else zero
+    return zero.const.reshape(()) if zero.const.size == 1 else zero.const
 
 
 def _scaled(sums: Value, factor: Array, bias: Any) -> Value:
@@ -147,16 +148,14 @@ def convolution(
     right={"axis": 0},
     t={"perm": (1, 0)},
 )
-def transposed(w: Value, ws: Array, wz: Value | None, right: Node, t: Node) -> Value:
+def transposed(w: Value, right: Node, t: Node) -> Value:
     """transpose(deq(w)) -> deq(transpose(w))."""
     if right.block_size:
         raise Skip("it is quantised in blocks")
     rank = len(shape_of(w))
     perm = t.perm or tuple(reversed(range(rank)))
     axis = perm.index(right.axis % rank)
-    turned = np.ascontiguousarray(w.const.transpose(perm)) if w.const is not None else None
-    y = OPS["Transpose"](w, perm=perm) if turned is None else turned
-    return OPS["DequantizeLinear"](y, ws, wz, axis=axis, dtype=right.attrs["dtype"])
+    return with_(right, x=OPS["Transpose"](known(w), perm=perm), axis=axis)
 
 
 @rules.rule(
@@ -166,11 +165,11 @@ def transposed(w: Value, ws: Array, wz: Value | None, right: Node, t: Node) -> V
     xz=np.array(3, np.uint8),
     shape=np.array([6, 4]),
 )
-def reshaped(x: Value, xs: Array, xz: Value | None, shape: Value, left: Node) -> Value:
+def reshaped(x: Value, xs: Array, shape: Value, left: Node) -> Value:
     """reshape(deq(x)) -> deq(reshape(x)), where x has one scale."""
     if xs.size != 1:
         raise Skip("it has a scale for each place")
-    return OPS["DequantizeLinear"](OPS["Reshape"](x, shape), xs, xz, dtype=left.attrs["dtype"])
+    return with_(left, x=OPS["Reshape"](x, known(shape)))
 
 
 @rules.rule(
@@ -205,7 +204,12 @@ def product(
     return _scaled(sums, factor, None)
 
 
-_sums = p.Mul(p.Cast("sums"), const("factor"))
+def _float32(*numbers: float) -> Callable[[Graph, Any], Value]:
+    """A sample: a constant of float32, whatever the type that a rule is tried with."""
+    return lambda graph, _: graph.const(np.array(numbers, FLOAT32))
+
+
+_sums = p.Mul(p.Cast("sums").named("cast"), const("factor"))
 
 
 @rules.rule(
@@ -213,10 +217,11 @@ _sums = p.Mul(p.Cast("sums"), const("factor"))
     | p.QuantizeLinear(_sums, const("scale"), opt("zero")).named("q"),
     tolerance=1e-5,
     sums=np.arange(-10, 10, dtype=np.int32).reshape(4, 5),
-    factor=np.array([0.1, 0.2, 0.3, 0.01, 1], np.float32),
-    bias=np.array([0.1, 0.2, 0.3, 0.01, 1], np.float32),
-    scale=np.array(0.017, np.float32),
+    factor=_float32(0.1, 0.2, 0.3, 0.01, 1),
+    bias=_float32(0.1, 0.2, 0.3, 0.01, 1),
+    scale=_float32(0.017),
     zero=np.array(7, np.uint8),
+    cast={"to": "float32"},
 )
 def requantised(
     sums: Value, factor: Array, scale: Array, zero: Value | None, q: Node,

@@ -11,17 +11,12 @@ import numpy as np
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import filled_dims, shape_of
-from tinsmith.passes.lower_quant import FLOAT32, given
+from tinsmith.passes.lower_quant import FLOAT32, given, known
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, opt, p
 
 rules = RuleSet("lower-integers", "Quantised products become exact ones of bytes, and arithmetic.")
 register("machine")(rules)
-
-
-def _known(v: Value | None) -> Any:
-    """The array of a constant, else the value: operators take both, and fold arrays."""
-    return v if v is None or v.const is None else v.const
 
 
 def _column(v: Any, *tail: int) -> Any:
@@ -85,14 +80,14 @@ def _most(dims: Sequence[int]) -> int:
 def _floats(x: Value, x_zero: Value | None, w: Value, w_zero: Value | None, conv: Node) -> Value:
     """The sums of a convolution with few channels, as float32."""
     tail = (1,) * (len(filled_dims(w)) - 1)
-    left = _real(x, None if x_zero is None else _column(_known(x_zero), 1))
-    right = _real(w, None if w_zero is None else _column(_known(w_zero), *tail))
+    left = _real(x, None if x_zero is None else _column(known(x_zero), 1))
+    right = _real(w, None if w_zero is None else _column(known(w_zero), *tail))
     return OPS["Conv"](left, right, **_window(conv))
 
 
 def _real(v: Value, zero: Any) -> Any:
     """Bytes less their zero points, as float32."""
-    real = OPS["Cast"](_known(v), to="float32")
+    real = OPS["Cast"](known(v), to="float32")
     return real if zero is None else OPS["Sub"](real, OPS["Cast"](zero, to="float32"))
 
 
@@ -119,7 +114,7 @@ def qlinear_conv(
     """qlinear_conv(x, w, b) -> quantise((conv_integer(x, w) + b) * xs * ws / ys), sums exact."""
     _need_float32(xs, ws, ys)
     tail = (1,) * (len(shape_of(x)) - 2)
-    begin = None if b is None else _column(_known(b), *tail)
+    begin = None if b is None else _column(known(b), *tail)
     if _has_few(w, conv):
         y = _floats(x, xz, w, wz, conv)
         room = EXACT - _most(filled_dims(w))
@@ -130,8 +125,8 @@ def qlinear_conv(
     else:
         y = OPS["ConvInteger"](x, w, xz, wz, **_window(conv))
     y = y if begin is None else OPS["Add"](y, begin)
-    factor = OPS["Mul"](_column(_known(xs), 1), _column(_known(ws), *tail))
-    return _requantised(y, OPS["Div"](factor, _column(_known(ys), 1)), _known(yz))
+    factor = OPS["Mul"](_column(known(xs), 1), _column(known(ws), *tail))
+    return _requantised(y, OPS["Div"](factor, _column(known(ys), 1)), known(yz))
 
 
 @rules.rule(
@@ -153,5 +148,5 @@ def qlinear_matmul(
     if len(shape_of(a)) < 2 or len(shape_of(b)) < 2:
         raise Skip("an operand is a vector")
     y = OPS["MatMulInteger"](a, b, za, zb)
-    factor = OPS["Mul"](_column(_known(sa), 1), _known(sb))
-    return _requantised(y, OPS["Div"](factor, _column(_known(sy), 1)), _known(zy))
+    factor = OPS["Mul"](_column(known(sa), 1), known(sb))
+    return _requantised(y, OPS["Div"](factor, _column(known(sy), 1)), known(zy))

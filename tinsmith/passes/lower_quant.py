@@ -36,6 +36,11 @@ def _along(v: Value, x: Value, axis: int, block_size: int) -> Value | Array:
     return v if shape == () else OPS["Reshape"](v, dims)
 
 
+def known(v: Value | None) -> Any:
+    """The array of a constant, else the value: operators take both, and fold arrays."""
+    return v if v is None or v.const is None else v.const
+
+
 def floated(v: Value) -> Any:
     """A value as float32: an array where it is known."""
     if v.const is not None:
