@@ -91,9 +91,34 @@ def test_convolutions(x, w, attrs, target, rows):
         a = None if a is None else "one"
         arrays = [ends(signs[0], *x), ends(signs[1], *w), zero(a, signs[0], 1),
                   zero(b, signs[1], w[0])]  # fmt: skip
-        consts = [i for i in CONSTANT[at % 3] if arrays[i] is not None]
+        consts = [i for i in (CONSTANT + [(1, 2, 3)])[at % 4] if arrays[i] is not None]
         check("ConvInteger", arrays, attrs, kernel="conv_integer", target=target, consts=consts,
               extra_halo=at % 2, threads=1 + at // 2 % 2)  # fmt: skip
+
+
+IN_PLACE = [
+    ((2, 16, 7, 9), (24, 16, 1, 1), {}, True),
+    ((1, 40, 9, 8), (20, 40, 3, 3), {"pad": (1, 2, 1, 0)}, True),
+    ((2, 32, 9, 9), (40, 32, 1, 1), {"stride": (2, 2)}, True),
+    ((1, 32, 9, 9), (64, 16, 3, 3), {"group": 2, "dilation": (2, 2), "pad": (2, 2, 2, 2)}, True),
+    ((2, 64, 6, 5), (32, 32, 2, 3), {"group": 2}, True),
+    ((1, 24, 4, 5, 6), (9, 24, 2, 3, 2), {"pad": (0, 1, 1, 1, 1, 0), "stride": (1, 2, 1)}, True),
+    ((1, 20, 30), (16, 20, 5), {"pad": (2, 2), "stride": (3,)}, True),
+    ((1, 12, 9, 8), (20, 12, 3, 3), {}, False),
+]
+
+
+@pytest.mark.parametrize("target", map(level_param, ("avx512vnni", "avx512", "avx2")))
+@pytest.mark.parametrize("x, w, attrs, direct", IN_PLACE)
+@pytest.mark.parametrize("left", ["uint8", "int8"])
+@pytest.mark.parametrize("zero", [0, 3])
+def test_convolutions_in_place(x, w, attrs, direct, left, zero, target):
+    """Bytes that need no other form are read where they lie, if their padding is zeros."""
+    arrays = [ends(left, *x), ends("int8", *w), np.array(zero, left), None]
+    choice = check("ConvInteger", arrays, attrs, kernel="conv_integer", target=target,
+                   consts=[1, 2], extra_halo=zero % 2)  # fmt: skip
+    wanted = direct and left == "uint8" and not (zero and "pad" in attrs)
+    assert ("in place" in choice.detail) == (wanted and target == "avx512vnni")
 
 
 @pytest.mark.parametrize("op, shapes, kernel", [

@@ -1,12 +1,13 @@
 """Convolutions of bytes, exact in int32: the dense skeleton over rows of `codegen/products.py`.
 
-Phases: the input is packed with its padding, sums of windows are taken where zero points of weights
+Phases: the input is packed with its padding, unless it is read where it lies, sums of windows are taken where zero points of weights
 need them, weights are packed where they are computed, and tiles of pixels by channels are
 multiplied.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -26,13 +27,20 @@ from tinsmith.kernels.dot.skeleton import (
     product,
 )
 from tinsmith.kernels.dot.tiles import choose
-from tinsmith.kernels.dot.zeros import side_of, taken_off
+from tinsmith.kernels.dot.zeros import Side, side_of, taken_off
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.sharing import PARTS
 from tinsmith.kernels.walk import Position, Walk
-from tinsmith.kernels.window.geometry import conv_geometry, steps
+from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, image_of, steps
 from tinsmith.kernels.window.integers_pack import pack_computed, pack_input
-from tinsmith.kernels.window.integers_plan import Plan, cut_groups, pack_tables, pack_weights
+from tinsmith.kernels.window.integers_plan import (
+    Plan,
+    cut_groups,
+    pack_start,
+    pack_tables,
+    pack_weights,
+)
+from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
 SUMMED = 4  # lanes that sums of windows are computed in, all alike
@@ -47,17 +55,23 @@ def conv_integer(site: Site) -> Choice:
     plan = _plan(site, geo, row, block)
     cut, layout = plan.cut, Layout(block)
     work = 2.0 * plan.images * plan.runs * plan.pixels * plan.panels * row.group
-    moved = x.type.nbytes + 8.0 * plan.images * plan.image + 4.0 * site.out.type.size
+    moved = x.type.nbytes + site.out.type.nbytes
+    if not plan.direct:
+        moved += 8.0 * plan.images * plan.image
     cost = target.time(work / row.rate, moved, plan.tiling.efficiency) + 1e-6
     packed: list[Packed] = []
     if plan.constant:
         args = (w.const, site.input(3).const if site.has(3) else None, row.name, cut)
-        packed.append(Packed("weights", pack_weights, (*args, plan.tiling)))
+        packed.append(Packed("weights", pack_weights, (*args, plan.tiling, plan.pixel)))
         if plan.has_table:
             packed.append(Packed("tables", pack_tables, args))
-    read: list[Layout | None] = [layout, *(PLAIN if site.has(i) else None for i in (1, 2, 3))]
+        if plan.zero:
+            packed.append(Packed("start", pack_start, (*args, plan.zero)))
+    first = Layout(block, geo.halo) if plan.direct else layout
+    read: list[Layout | None] = [first, *(PLAIN if site.has(i) else None for i in (1, 2, 3))]
     if plan.constant:
         read[1] = read[3] = None
+        read[2] = read[2] if plan.off_columns or not plan.direct else None
     size = plan.tiling.columns.size or sum(plan.tiling.columns.tail)
     return Choice(
         cost=cost,
@@ -67,7 +81,8 @@ def conv_integer(site: Site) -> Choice:
         packed=tuple(packed),
         workspace=buffer_bytes(site, plan.tiling.rows.size, size),
         scratch=plan.scratch,
-        detail=f"{row.name}, {plan.tiling}, {cut.groups} groups of {cut.inputs} channels",
+        detail=f"{row.name}{' in place' * plan.direct}, {plan.tiling}, "
+        f"{cut.groups} groups of {cut.inputs} channels",
     )
 
 
@@ -82,7 +97,15 @@ def _plan(site: Site, geo: Any, row: Any, block: int) -> Plan:
     off_rows = not right.is_zero
     if constant and off_rows:
         off_rows = bool(right.shift) or bool(zero is not None and zero.any())
-    flat = geo.is_pointwise and not any(geo.after)
+    taken = _known_zero(site, left) if constant and not off_rows else None
+    direct = (
+        constant and not left.centred and not left.shift and geo.channels >= block
+        and _padding_is_zero(site, left, geo)
+        and (cut.groups == 1 or not cut.inputs % block)
+    )  # fmt: skip
+    flat = not direct and geo.is_pointwise and not any(geo.after)
+    if direct:
+        cut = replace(cut, lanes=-(-cut.inputs // block) * block // row.group)
     pixels, rows = (prod(geo.out), 1) if flat else (geo.out[2], geo.out[0] * geo.out[1])
     depth = geo.taps * cut.lanes
     tiling = choose(site.target, pixels, cut.columns, depth, most_vectors=row.vectors(site.target))
@@ -91,7 +114,22 @@ def _plan(site: Site, geo: Any, row: Any, block: int) -> Plan:
     if site.target.time(2.0 * units * rows * pixels * depth, 0) < 1e-5:
         parts = 1
     return Plan(geo, cut, row, tiling, left, right, parts, block, constant, off_rows,
-                not left.is_zero)  # fmt: skip
+                taken is None and not left.is_zero, direct, taken or 0)  # fmt: skip
+
+
+def _known_zero(site: Site, left: Side) -> int | None:
+    """The input's zero point, shifted, where it is a number that is known."""
+    if left.centred:
+        return 0
+    if left.zero is None:
+        return left.shift
+    zero = site.input(left.zero).const
+    return None if zero is None else int(zero.reshape(())) + left.shift
+
+
+def _padding_is_zero(site: Site, left: Side, geo: Geometry) -> bool:
+    """Whether no window sees padding, or that is zeros."""
+    return not any(map(any, geo.halo)) or _known_zero(site, left) == 0
 
 
 def _phases(plan: Plan) -> tuple[Phase, ...]:
@@ -100,7 +138,8 @@ def _phases(plan: Plan) -> tuple[Phase, ...]:
     if not plan.constant:
         columns = plan.cut.groups * plan.cut.columns
         found.append(Phase(columns, lambda em: pack_computed(em, plan), barrier=False))
-    found.append(Phase(rows, lambda em: pack_input(em, plan)))
+    if not plan.direct:
+        found.append(Phase(rows, lambda em: pack_input(em, plan)))
     if plan.off_rows:
         found.append(Phase(plan.images * plan.runs, lambda em: _sum_windows(em, plan)))
     tiles = plan.images * plan.tiling.columns.count * plan.parts
@@ -111,37 +150,75 @@ def _phases(plan: Plan) -> tuple[Phase, ...]:
 # ---- windows
 
 
-def _window(em: Emit, plan: Plan, image: Position, run: Position) -> Ptr:
-    """The packed input of the first window of a run."""
-    lanes = em.scratch.cast(I32) + image * plan.image
-    if plan.flat:
-        return lanes.fixed()
-    _, height, width = plan.size
-    d, h = (0, run) if plan.geo.out[0] == 1 else (run // plan.geo.out[1], run % plan.geo.out[1])
-    down, along = plan.geo.stride[0] * height * width, plan.geo.stride[1] * width
-    return (lanes + d * (down * plan.cut.lanes) + h * (along * plan.cut.lanes)).fixed()
+@dataclass(frozen=True)
+class Source:
+    """The input that windows are read from, packed or where it lies; distances are in lanes.
+
+    step   from a pixel to the next along (depth, height, width)
+    block  from a block of channels to the next
+    """
+
+    first: Ptr
+    image: int
+    group: int
+    step: Triple
+    block: int
+
+    def at(self, plan: Plan, image: Position, run: Position, pixel: Position) -> Ptr:
+        """Where a window begins: that of a pixel of a run of an image's group."""
+        geo = plan.geo
+        at = self.first
+        if plan.cut.groups > 1 and plan.direct:
+            at = at + image % plan.cut.groups * self.group
+            at = at + image // plan.cut.groups * self.image
+        else:
+            at = at + image * self.image
+        if not plan.flat:
+            d, h = (0, run) if geo.out[0] == 1 else (run // geo.out[1], run % geo.out[1])
+            at = at + d * (geo.stride[0] * self.step[0]) + h * (geo.stride[1] * self.step[1])
+        return (at + pixel * (geo.stride[2] * self.step[2])).fixed()
+
+
+def _source(em: Emit, plan: Plan) -> Source:
+    if not plan.direct:
+        _, height, width = plan.size
+        lanes = plan.cut.lanes
+        step = height * width * lanes, width * lanes, lanes
+        return Source(em.scratch.cast(I32), plan.image, 0, step, 0)
+    at, g = image_of(em.input(0), plan.geo), plan.row.group
+    d, h, w = at.step
+    step, group = (d // g, h // g, w // g), plan.cut.inputs // plan.block * at.plane // g
+    return Source(at.corner(0).cast(I32), at.batch // g, group, step, at.plane // g)
 
 
 def _contract(
-    em: Emit, plan: Plan, a: Ptr, weights: Ptr, cut: tuple[int, tuple[int, ...]], ones: bool = False
-) -> Tile:
-    """The sums of a tile of (height, widths) whose first window begins at `a`."""
-    b, (height, widths) = em.b, cut
-    size, count = sum(widths), prod(plan.taps)
-    at = Operands(a, plan.geo.stride[2] * plan.cut.lanes, weights, size, plan.depth, row=plan.row,
+    em: Emit, plan: Plan, a: Ptr, weights: Ptr, cut: tuple[int, tuple[int, ...]],
+    ones: bool = False, start: list[Val] | None = None,
+) -> Tile:  # fmt: skip
+    """The sums of a tile of (height, widths) whose first window begins at `a`; those of each row
+    begin with `start`."""
+    b, (height, widths), source = em.b, cut, _source(em, plan)
+    size, d = sum(widths), plan.geo.dilation
+    levels = [(plan.blocks, source.block)]
+    levels += [(n, k * s) for n, k, s in zip(plan.taps, d, source.step, strict=True)]
+    count = prod(n for n, _ in levels)
+    at = Operands(a, plan.geo.stride[2] * source.step[2], weights, size, plan.depth, row=plan.row,
                   ones=ones)  # fmt: skip
+    first = None if start is None else [start] * height
     if count == 1:
-        return product(b, at, height, widths)
+        return product(b, at, height, widths, add=first)
     n = len(widths)
 
     def tile(values: list[Val]) -> Tile:
         return [values[i * n : (i + 1) * n] for i in range(height)]
 
-    start = [b.zero(plan.row.sums.x(w)) for _ in range(height) for w in widths]
-    with b.loop(0, count, carry=start) as loop:
+    carry = [b.zero(plan.row.sums.x(w)) for _ in range(height) for w in widths]
+    if first is not None:
+        carry = [v for line in first for v in line]
+    with b.loop(0, count, carry=carry) as loop:
         t: Position = loop.index
         place: Position = 0
-        for extent, step in reversed(list(zip(plan.taps, plan.steps, strict=True))):
+        for extent, step in reversed(levels):
             if extent > 1:
                 place = t % extent * step + place if extent < count else t * step + place
                 t = t // extent if extent < count else 0
@@ -153,12 +230,11 @@ def _contract(
 
 def _sum_windows(em: Emit, plan: Plan) -> None:
     """Sums of the elements of each window, a run of pixels at a time."""
-    b, step = em.b, plan.geo.stride[2] * plan.cut.lanes
+    b, source = em.b, _source(em, plan)
     with b.loop(em.begin, em.end) as t:
-        a = _window(em, plan, t // plan.runs, t % plan.runs)
         to = (em.scratch.cast(I32) + t * plan.pixels + plan.sums_at).fixed()
         with b.loop(0, plan.pixels) as i:
-            here = (a + i * step).fixed()
+            here = source.at(plan, t // plan.runs, t % plan.runs, i)
             (to + i).store(_contract(em, plan, here, here, (1, (SUMMED,)), ones=True)[0][0].lane(0))
 
 
@@ -211,13 +287,20 @@ class _Panel:
         self.em, self.plan, self.image, self.widths = em, plan, image, widths
         self.weights, self.table, self.left = weights, table, left
         first = group * (plan.cut.columns // plan.block) if plan.cut.groups > 1 else 0
+        start = em.packed[-1].cast(I32) + group * plan.cut.columns + column if plan.zero else None
+        self.start = start if start is None else start.fixed()
         self.place = image // plan.cut.groups, first + column // plan.block
 
     def tile(self, run: Position, pixel: Position, height: int) -> None:
         em, plan = self.em, self.plan
-        step = plan.geo.stride[2] * plan.cut.lanes
-        a = (_window(em, plan, self.image, run) + pixel * step).fixed()
-        sums = _contract(em, plan, a, self.weights, (height, self.widths))
+        a = _source(em, plan).at(plan, self.image, run, pixel)
+        start = None
+        if self.start is not None:
+            start, at = [], 0
+            for width in self.widths:
+                start.append((self.start + at).load(width))
+                at += width
+        sums = _contract(em, plan, a, self.weights, (height, self.widths), start=start)
         rows = None
         if plan.off_rows:
             at = (self.image * plan.runs + run) * plan.pixels + pixel

@@ -1,7 +1,9 @@
 """What a convolution of bytes computes, and how it is cut.
 
-The input is packed into scratch with its padding, the channels of a pixel side by side, so that a
-row of a window is one stretch of k. Groups whose channels do not fill whole blocks on both sides
+Windows are read where the input lies (`direct`) if that can be: its padding is zeros, which the
+halo of blocked data has, and its bytes need no other form. Then k runs through the channels of a
+block, the taps of a row, and only then the blocks. Else the input is packed into scratch with its
+padding, the channels of a pixel side by side, so that a row of a window is one stretch of k. Groups whose channels do not fill whole blocks on both sides
 are merged, with weights that contribute nothing in between.
 """
 
@@ -63,12 +65,14 @@ class Plan:
     block: int  # channels of a block
     constant: bool  # weights and their zero points, which are packed beforehand
     off_rows: bool  # zero points of weights may be other than 0
-    off_columns: bool  # the input's zero point
+    off_columns: bool  # the input's zero point, unless sums begin with what it takes off
+    direct: bool = False  # the input is not packed
+    zero: int = 0  # the input's zero point where sums do (`pack_start`)
 
     @property
     def flat(self) -> bool:
         """Whether all pixels of an image are one run."""
-        return self.geo.is_pointwise and not any(self.geo.after)
+        return not self.direct and self.geo.is_pointwise and not any(self.geo.after)
 
     @property
     def size(self) -> Triple:
@@ -104,17 +108,19 @@ class Plan:
         return depth, height, 1 if self.joined else width
 
     @property
-    def depth(self) -> int:
-        """Lanes of a stretch."""
-        return self.cut.lanes * (self.geo.kernel[2] if self.joined else 1)
+    def pixel(self) -> int:
+        """Lanes of neighbouring channels of a pixel: all of a group's, or those of a block."""
+        return self.block // self.row.group if self.direct else self.cut.lanes
 
     @property
-    def steps(self) -> Triple:
-        """Lanes from one tap to the next on each axis."""
-        _, height, width = self.size
-        d = self.geo.dilation
-        return (d[0] * height * width * self.cut.lanes, d[1] * width * self.cut.lanes,
-                d[2] * self.cut.lanes)  # fmt: skip
+    def blocks(self) -> int:
+        """How many times a window is gone through, for other channels of a group."""
+        return self.cut.lanes // self.pixel
+
+    @property
+    def depth(self) -> int:
+        """Lanes of a stretch."""
+        return self.pixel * (self.geo.kernel[2] if self.joined else 1)
 
     @property
     def image(self) -> int:
@@ -128,6 +134,8 @@ class Plan:
 
     @property
     def sums_at(self) -> int:
+        if self.direct:
+            return 0
         return -(-self.images * self.image // LINE) * LINE
 
     @property
@@ -171,13 +179,17 @@ def _matrices(w: Array, zero: Array | None, cut: Cut) -> tuple[list[Array], list
     return matrices, list(zeros.reshape(cut.groups, cut.outputs))
 
 
-def pack_weights(w: Array, zero: Array | None, name: str, cut: Cut, tiling: Tiling) -> Array:
-    """[group][panel][tap][lane of channels][columns of the panel] of the row `name`."""
+def pack_weights(
+    w: Array, zero: Array | None, name: str, cut: Cut, tiling: Tiling, pixel: int
+) -> Array:
+    """[group][panel][block of channels][tap][lane][columns of the panel] of the row `name`; blocks
+    have `pixel` lanes."""
     row, found = PRODUCTS[name], []
     for matrix, zeros in zip(*_matrices(w, zero, cut), strict=True):
         elements = known(matrix, zeros, row).elements.reshape(-1, cut.inputs, cut.outputs)
         wide = np.zeros((len(elements), cut.lanes * row.group, cut.columns), np.int64)
         wide[:, : cut.inputs, : cut.outputs] = elements
+        wide = wide.reshape(len(wide), -1, pixel * row.group, cut.columns).swapaxes(0, 1)
         lanes = packed_lanes(wide.reshape(-1, cut.columns), row)
         found.append(pack_columns(lanes, tiling.columns))
     return np.concatenate(found)
@@ -190,3 +202,11 @@ def pack_tables(w: Array, zero: Array | None, name: str, cut: Cut) -> Array:
         found = known(matrix, zeros, PRODUCTS[name])
         table[at, 0, : cut.outputs], table[at, 1, : cut.outputs] = found.zeros, found.columns
     return table.astype(np.int32)
+
+
+def pack_start(w: Array, zero: Array | None, name: str, cut: Cut, left: int) -> Array:
+    """[group] of what the zero point `left` of the input takes off the sums of columns."""
+    start = np.zeros((cut.groups, cut.columns), np.int64)
+    for at, (matrix, zeros) in enumerate(zip(*_matrices(w, zero, cut), strict=True)):
+        start[at, : cut.outputs] = -left * known(matrix, zeros, PRODUCTS[name]).columns
+    return (start & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
