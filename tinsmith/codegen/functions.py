@@ -359,23 +359,26 @@ def _converted(x: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _emit_narrowed(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Val:
-    """Clipped, rounded while it becomes a whole number, and moved: bounds are whole numbers, so
-    that it makes no difference what comes first."""
-    x, zero, ty = args[0], expr.param, args[0].ty.of(kind_of(expr.dtype))
-    info = np.iinfo(expr.dtype)
-    if ty.is_signed:  # the other operand of `max` is what unsigned ones make of NaN
+    """Clipped, rounded, and moved: bounds are whole numbers, so that it makes no difference whether
+    that is done before or after rounding."""
+    x, (zero, low) = args[0], expr.param
+    info = np.iinfo(low)
+    if info.min:  # the other operand of `max` is what unsigned ones make of NaN
         x = x.is_nan().select(float(-zero), x)
     x = x.max(float(info.min - zero)).min(float(info.max - zero))
-    whole = m.nearest(x) + zero if zero else m.nearest(x)
-    return whole.to(ty.kind)
+    if expr.dtype == np.float32:
+        return m.rint(x) + float(zero) if zero else m.rint(x)
+    return (m.nearest(x) + zero if zero else m.nearest(x)).to(kind_of(expr.dtype))
 
 
 def _narrowed(e: Any, x: Any) -> Any:
-    info = np.iinfo(e.dtype)
-    whole = np.where(np.isnan(x), 0, np.clip(np.rint(x) + np.float32(e.param), info.min, info.max))
+    zero, low = e.param
+    info = np.iinfo(low)
+    whole = np.where(np.isnan(x), 0, np.clip(np.rint(x) + np.float32(zero), info.min, info.max))
     return whole.astype(e.dtype)
 
 
 FUNCTIONS["narrowed"] = Function("narrowed", _narrowed, _emit_narrowed, NATIVE, 4.0)
-"""Float32 to the nearest whole number, halves to even, plus the number `param`, as small integers:
-what is out of their range becomes its end, NaN 0."""
+"""Float32 to the nearest whole number, halves to even, plus a number: `param` is that and the name
+of a small integer type. What is out of its range becomes its end, NaN 0. The result is of that
+type, or float32."""

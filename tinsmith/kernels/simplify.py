@@ -27,8 +27,10 @@ def simplify(make: Maker, name: str, args: Args, dtype: np.dtype[Any]) -> Expr |
 
 
 def narrowed(e: Expr, dtype: np.dtype[Any]) -> Expr | None:
-    """The conversion of whole numbers, float32 that were rounded and perhaps moved by a whole
-    number, to bytes as one function; None for anything else."""
+    """A conversion as one function: of whole numbers, float32 that were rounded and perhaps moved
+    by a whole number, to bytes; and of such bytes back to float32. None for anything else."""
+    if e.name == "narrowed" and dtype == np.float32:
+        return Expr("narrowed", e.args, dtype, e.param)
     if dtype.name not in ("int8", "uint8") or e.dtype != np.float32:
         return None
     zero = 0
@@ -36,7 +38,7 @@ def narrowed(e: Expr, dtype: np.dtype[Any]) -> Expr | None:
         e, zero = e.args[0], e.args[1].param
     if e.name != "rint" or zero % 1 or abs(zero) > 255:
         return None
-    return Expr("narrowed", e.args, dtype, int(zero))
+    return Expr("narrowed", e.args, dtype, (int(zero), dtype.name))
 
 
 def _is(e: Expr, value: float) -> bool:

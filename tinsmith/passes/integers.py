@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import Array, shape_of
 from tinsmith.passes.lower_quant import FLOAT32, given, known
@@ -209,10 +209,13 @@ def _float32(*numbers: float) -> Callable[[Graph, Any], Value]:
     return lambda graph, _: graph.const(np.array(numbers, FLOAT32))
 
 
+requantise = RuleSet("requantise", "What bytes become between integers is one factor and one term.")
+register("machine", when=has_fast_bytes)(requantise)
+
 _sums = p.Mul(p.Cast("sums").named("cast"), const("factor"))
 
 
-@rules.rule(
+@requantise.rule(
     p.QuantizeLinear(p.Add(_sums, const("bias")), const("scale"), opt("zero")).named("q")
     | p.QuantizeLinear(_sums, const("scale"), opt("zero")).named("q"),
     tolerance=1e-5,
@@ -235,8 +238,68 @@ def requantised(
     step = scale.astype(np.float64).reshape(())
     y = OPS["Mul"](OPS["Cast"](sums, to="float32"), (factor / step).astype(FLOAT32))
     y = y if bias is None else OPS["Add"](y, (bias / step).astype(FLOAT32))
+    return _narrow(y, zero, low)
+
+
+def _narrow(y: Value, zero: Value | None, low: np.dtype[Any]) -> Value:
+    """saturate(round(y) + zero)."""
     y = OPS["Round"](y)
-    if zero is not None and (zero.const is None or zero.const.any()):
-        shift: Any = zero.const.astype(FLOAT32).reshape(()) if zero.const is not None else None
-        y = OPS["Add"](y, OPS["Cast"](zero, to="float32") if shift is None else shift)
+    if _zero(zero) is not None:
+        y = OPS["Add"](y, OPS["Cast"](_flat(zero), to="float32"))
     return OPS["Cast"](y, to=low.name)
+
+
+@requantise.rule(
+    p.QuantizeLinear(
+        p.Add(
+            p.DequantizeLinear("a", const("sa"), opt(const("za"))),
+            p.DequantizeLinear("b", const("sb"), opt(const("zb"))),
+        ),
+        const("scale"),
+        opt("zero"),
+    ).named("q"),
+    tolerance=1e-5,
+    a=given("uint8", 3, 4),
+    sa=_float32(0.5),
+    za=np.array([3], np.uint8),
+    b=np.arange(-6, 6, dtype=np.int8).reshape(3, 4),
+    sb=_float32(0.3),
+    zb=np.array([-3], np.int8),
+    scale=_float32(0.017),
+    zero=np.array([7], np.uint8),
+)
+def requantised_sum(
+    a: Value, sa: Array, za: Array | None, b: Value, sb: Array, zb: Array | None, scale: Array,
+    zero: Value | None, q: Node,
+) -> Value:  # fmt: skip
+    """quantise(deq(a) + deq(b), s, z) -> saturate(round(a * (sa / s) + (b * (sb / s) + c)) + z)."""
+    _need_bytes(a, sa)
+    _need_bytes(b, sb)
+    _need_bytes(q.output, scale)
+    if max(sa.size, sb.size, scale.size) > 1:
+        raise Skip("a scale is not one number")
+    step, shift = float(scale.item()), 0.0
+    terms = []
+    for v, s, z in ((a, sa, za), (b, sb, zb)):
+        factor = float(s.item()) / step
+        shift -= factor * (0 if z is None else int(z.item()))
+        terms.append(OPS["Mul"](OPS["Cast"](v, to="float32"), np.float32(factor)))
+    right = OPS["Add"](terms[1], np.float32(shift)) if shift else terms[1]
+    return _narrow(OPS["Add"](terms[0], right), zero, q.output.dtype)
+
+
+@requantise.rule(
+    p.QuantizeLinear("x", const("scale"), opt("zero")).named("q"),
+    tolerance=1e-5,
+    x=lambda graph, _: OPS["Relu"](graph.input("x", Type(FLOAT32, (2, 3, 4)))),
+    scale=_float32(0.017),
+    zero=np.array([7], np.uint8),
+)
+def quantised_by_factor(x: Value, scale: Array, zero: Value | None, q: Node) -> Value:
+    """quantise(f(x), s, z) -> saturate(round(f(x) * (1 / s)) + z): dividing takes much longer."""
+    _need_bytes(q.output, scale)
+    if x.producer is None or "elementwise" not in x.producer.op.traits:
+        raise Skip("nothing is computed with it")
+    if scale.size != 1 or x.dtype != FLOAT32 or q.precision not in (None, "float32"):
+        raise Skip("it has a scale for each place, or is not float32")
+    return _narrow(OPS["Mul"](x, np.float32(1 / float(scale.item()))), zero, q.output.dtype)

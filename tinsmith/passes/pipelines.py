@@ -28,6 +28,7 @@ PORTABLE = (
 MACHINE = (
     "split-dequantised",
     "integer-products",
+    "requantise",
     "fold-remaining",
     "split-attention",
     "lower-attention",
