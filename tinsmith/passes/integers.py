@@ -65,6 +65,11 @@ class SplitDequantised:
         return found
 
 
+def _float32(*numbers: float) -> Callable[[Graph, Any], Value]:
+    """A sample: a constant of float32, whatever the type that a rule is tried with."""
+    return lambda graph, _: graph.const(np.array(numbers, FLOAT32))
+
+
 def _left(x: Value, scale: Array, zero: Value | None) -> None:
     """Skip unless these are bytes with one scale."""
     _need_bytes(x, scale)
@@ -173,6 +178,63 @@ def reshaped(x: Value, xs: Array, shape: Value, left: Node) -> Value:
 
 
 @rules.rule(
+    p.MaxPool(p.DequantizeLinear("x", const("xs"), opt("xz")).named("left")).named("pool"),
+    x=given("uint8", 1, 3, 5, 6),
+    xs=np.array(0.5, np.float32),
+    xz=np.array(3, np.uint8),
+    pool={"kernel": (2, 3), "pad": (1, 0, 0, 1)},
+)
+def maximum(x: Value, xs: Array, left: Node, pool: Node) -> Value:
+    """max_pool(deq(x)) -> deq(max_pool(x)), where x has one scale."""
+    _need_bytes(x, xs)
+    if xs.size != 1 or pool.with_indices:
+        raise Skip("it has a scale for each place, or the places of the maxima are wanted")
+    return with_(left, x=with_(pool, x=x))
+
+
+@rules.rule(
+    p.QuantizeLinear(p.Concat("x", "y").named("join"), const("scale"), opt("zero")).named("q")
+    | p.QuantizeLinear(p.Concat("x", "y", ...).named("join"), const("scale"), opt("zero")).named("q"),
+    x=(1, 3, 4),
+    y=(1, 2, 4),
+    scale=_float32(0.017),
+    zero=np.array([7], np.uint8),
+    join={"axis": 1},
+)
+def joined(join: Node, scale: Array, q: Node) -> Value:
+    """quantise(concat(x, ...)) -> concat(quantise(x), ...), with one scale."""
+    if scale.size != 1:
+        raise Skip("it has a scale for each place")
+    parts = [with_(q, x=v) for v in join.inputs]
+    return OPS["Concat"](*parts, axis=join.axis)
+
+
+@rules.rule(
+    p.QuantizeLinear(
+        p.DequantizeLinear("x", const("s"), opt(const("z"))).shared().named("before"),
+        const("t"),
+        opt(const("u")),
+    ).named("q"),
+    x=lambda graph, _: OPS["Relu"](graph.input("x", Type(np.dtype(np.uint8), (2, 3)))),
+    s=_float32(0.017),
+    t=_float32(0.017),
+    z=np.zeros(1, np.uint8),
+    u=np.zeros(1, np.uint8),
+)
+def undone(
+    x: Value, s: Array, z: Array | None, t: Array, u: Array | None, before: Node, q: Node
+) -> Value:
+    """quantise(deq(x, s, z), s, z) -> x, with one positive scale."""
+    _need_bytes(x, s)
+    zeros = [0 if v is None else int(v.reshape(-1)[0]) for v in (z, u)]
+    if s.size != 1 or t.size != 1 or s.item() != t.item() or zeros[0] != zeros[1]:
+        raise Skip("the scales or the zero points differ")
+    if x.dtype != q.output.dtype or before.output.dtype != FLOAT32:
+        raise Skip("the element types differ")
+    return x
+
+
+@rules.rule(
     p.MatMul(
         p.DequantizeLinear("a", const("sa"), opt("za")).shared(),
         p.DequantizeLinear("b", const("sb"), opt("zb")).shared().named("right"),
@@ -202,11 +264,6 @@ def product(
     sums = OPS["MatMulInteger"](a, b, _flat(_zero(za)), _flat(_zero(zb)))
     factor = sa.reshape(()) * (sb if sb.size > 1 else sb.reshape(()))
     return _scaled(sums, factor, None)
-
-
-def _float32(*numbers: float) -> Callable[[Graph, Any], Value]:
-    """A sample: a constant of float32, whatever the type that a rule is tried with."""
-    return lambda graph, _: graph.const(np.array(numbers, FLOAT32))
 
 
 requantise = RuleSet("requantise", "What bytes become between integers is one factor and one term.")
