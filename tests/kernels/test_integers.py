@@ -108,7 +108,7 @@ IN_PLACE = [
 ]
 
 
-@pytest.mark.parametrize("target", map(level_param, ("avx512vnni", "avx512", "avx2")))
+@pytest.mark.parametrize("target", [level_param(n) for n in ("avx512vnni", "avx512", "avx2")])
 @pytest.mark.parametrize("x, w, attrs, direct", IN_PLACE)
 @pytest.mark.parametrize("left", ["uint8", "int8"])
 @pytest.mark.parametrize("zero", [0, 3])
@@ -119,6 +119,26 @@ def test_convolutions_in_place(x, w, attrs, direct, left, zero, target):
                    consts=[1, 2], extra_halo=zero % 2)  # fmt: skip
     wanted = direct and left == "uint8" and not (zero and "pad" in attrs)
     assert ("in place" in choice.detail) == (wanted and target == "avx512vnni")
+
+
+DEPTHWISE = [
+    ((1, 32, 9, 11), (3, 3), {"pad": (1, 1, 1, 1)}),
+    ((2, 20, 10, 9), (3, 3), {"pad": (0, 1, 1, 0), "stride": (2, 2)}),
+    ((1, 17, 8, 7), (5, 5), {"pad": (2, 2, 2, 2)}),
+    ((1, 5, 30), (7,), {"pad": (3, 3), "stride": (3,)}),
+    ((1, 16, 3, 4, 5), (1, 2, 4), {"dilation": (1, 2, 1)}),
+    ((2, 40, 1, 1), (1, 1), {}),
+]
+
+
+@pytest.mark.parametrize("target", [level_param(n) for n in ("avx512vnni", "avxvnni")])
+@pytest.mark.parametrize("x, kernel, attrs", DEPTHWISE)
+@pytest.mark.parametrize("zero", [0, 200])
+def test_depthwise_convolutions(x, kernel, attrs, zero, target):
+    attrs = attrs if not zero else {k: v for k, v in attrs.items() if k != "pad"}
+    arrays = [ends("uint8", *x), ends("int8", x[1], 1, *kernel), np.array(zero, np.uint8)]
+    check("ConvInteger", arrays, {**attrs, "group": x[1]}, kernel="conv_integer_depthwise",
+          target=target, consts=[1, 2], extra_halo=zero % 3, threads=1 + zero % 2)  # fmt: skip
 
 
 @pytest.mark.parametrize("op, shapes, kernel", [

@@ -18,22 +18,13 @@ import numpy as np
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import Array, shape_of
+from tinsmith.passes.lower_integers import is_depthwise
 from tinsmith.passes.lower_quant import FLOAT32, given, known
-from tinsmith.passes.manager import Context, register
+from tinsmith.passes.manager import Context, has_fast_bytes, register
 from tinsmith.records import dataclass
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
 
 BYTES = ("int8", "uint8")
-FASTER = 2.0
-"""From how many times the rate of float32 multiply-adds on products of bytes replace those of
-floats: slower ones lose against Winograd's and Strassen's methods, which take up to four times
-fewer multiplications. Estimated."""
-
-
-def has_fast_bytes(context: Context) -> bool:
-    """Whether the machine that passes run for multiplies bytes much faster than floats."""
-    return context.byte_rate >= FASTER
-
 
 rules = RuleSet("integer-products", "Products of dequantised bytes become exact sums of bytes.")
 register("machine", when=has_fast_bytes)(rules)
@@ -134,8 +125,8 @@ def convolution(
         raise Skip("the weights are computed")
     if ws.size > 1 and right.axis % rank or right.block_size:
         raise Skip("the weights do not have a scale for each output")
-    if conv.group > 1:
-        raise Skip(f"it has {conv.group} groups")
+    if conv.group > 1 and not is_depthwise(x, w, _zero(xz), _zero(wz), conv):
+        raise Skip(f"no kernel takes its {conv.group} groups of bytes")
     tail = (1,) * (rank - 2)
     names = ("stride", "pad", "dilation", "group", "auto_pad")
     sums = OPS["ConvInteger"](

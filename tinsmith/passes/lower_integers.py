@@ -12,11 +12,15 @@ from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import filled_dims, shape_of
 from tinsmith.passes.lower_quant import FLOAT32, given, known
-from tinsmith.passes.manager import register
+from tinsmith.passes.manager import has_fast_bytes, register
 from tinsmith.rewrite import RuleSet, Skip, opt, p
 
 rules = RuleSet("lower-integers", "Quantised products become exact ones of bytes, and arithmetic.")
 register("machine")(rules)
+slow = RuleSet("float-channels", "Convolutions of bytes with few channels a group become floats.")
+register("machine", when=lambda context: not has_fast_bytes(context))(slow)
+fast = RuleSet("float-groups", "The same, but for depthwise ones that a kernel computes.")
+register("machine", when=has_fast_bytes)(fast)
 
 
 def _column(v: Any, *tail: int) -> Any:
@@ -43,19 +47,23 @@ def _requantised(sums: Value, factor: Any, zero: Any) -> Value:
     return OPS["Cast"](y, to=zero.dtype.name)
 
 
+MOST_TAPS = 49  # of a depthwise kernel
 FEW = 4  # channels of a group up to which products of bytes leave most of a lane empty
 EXACT = 1 << 24  # up to here every whole number is a float32
 LARGEST = 255  # of the magnitudes of bytes less their zero points
 
 
-@rules.rule(
-    p.ConvInteger("x", "w", opt("x_zero"), opt("w_zero")).named("conv"),
-    x=given("uint8", 1, 4, 5, 5),
-    w=np.arange(-36, 36, dtype=np.int8).reshape(4, 2, 3, 3),
-    x_zero=np.array(3, np.uint8),
-    w_zero=np.array([1, 0, -2, 5], np.int8),
-    conv={"pad": (1, 1, 1, 1), "group": 2},
-)
+_conv = p.ConvInteger("x", "w", opt("x_zero"), opt("w_zero")).named("conv")
+_sample: dict[str, Any] = {
+    "x": given("uint8", 1, 4, 5, 5),
+    "w": np.arange(-36, 36, dtype=np.int8).reshape(4, 2, 3, 3),
+    "x_zero": np.array(3, np.uint8),
+    "w_zero": np.array([1, 0, -2, 5], np.int8),
+    "conv": {"pad": (1, 1, 1, 1), "group": 2},
+}
+
+
+@slow.rule(_conv, **_sample)
 def few_channels(
     x: Value, w: Value, x_zero: Value | None, w_zero: Value | None, conv: Node
 ) -> Value:
@@ -64,6 +72,37 @@ def few_channels(
     if not _has_few(w, conv):
         raise Skip(f"its {conv.group} groups have {dims[1:]} weights for each output")
     return OPS["Cast"](_floats(x, x_zero, w, w_zero, conv), to="int32")
+
+
+@fast.rule(_conv, **_sample)
+def other_channels(
+    x: Value, w: Value, x_zero: Value | None, w_zero: Value | None, conv: Node
+) -> Value:
+    """conv_integer(x, w) -> int(conv(float(x - xz), float(w - wz))), where no kernel takes it."""
+    if is_depthwise(x, w, x_zero, w_zero, conv):
+        raise Skip("a kernel computes it")
+    return few_channels.build(x, w, x_zero, w_zero, conv)
+
+
+def is_depthwise(
+    x: Value, w: Value, x_zero: Value | None, w_zero: Value | None, conv: Node
+) -> bool:
+    """Whether there is one channel for each group and output, and the kernel for bytes takes it:
+    its padding is zeros, and its taps are neighbours (`kernels/window/integers_depthwise.py`)."""
+    dims, zero = filled_dims(w), None if x_zero is None else x_zero.const
+    if not conv.group == dims[0] == shape_of(x)[1] or not 3 <= len(dims) <= 5:
+        return False
+    if x.dtype != np.uint8 or w.const is None or w.dtype != np.int8:
+        return False
+    if (x_zero is not None and zero is None) or (
+        w_zero is not None and (w_zero.const is None or w_zero.const.any())
+    ):
+        return False
+    padded = conv.auto_pad not in ("NOTSET", "VALID") or any(conv.pad or ())
+    if padded and zero is not None and zero.any():
+        return False
+    dense = dims[-1] == 1 or conv.dilation is None or conv.dilation[-1] == 1
+    return dense and prod(dims[2:]) <= MOST_TAPS and (len(dims) < 5 or dims[2] == 1)
 
 
 def _has_few(w: Value, conv: Node) -> bool:

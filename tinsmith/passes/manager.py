@@ -94,6 +94,17 @@ class Context:
         self.notes.append(Refusal(rule, node, what, (node,)))
 
 
+FASTER = 2.0
+"""From how many times the rate of float32 multiply-adds on products of bytes replace those of
+floats: slower ones lose against Winograd's and Strassen's methods, which take up to four times
+fewer multiplications. Estimated."""
+
+
+def has_fast_bytes(context: Context) -> bool:
+    """Whether the machine that passes run for multiplies bytes much faster than floats."""
+    return context.byte_rate >= FASTER
+
+
 def _is_static(node: Node) -> bool:
     return all(v is None or v.type.is_static for v in (*node.inputs, *node.outputs))
 

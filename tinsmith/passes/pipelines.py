@@ -38,6 +38,8 @@ MACHINE = (
     "lower-rare",
     "lower-quant",
     "lower-integers",
+    "float-channels",
+    "float-groups",
     "lower-windows",
     "split-far-taps",
     "slice-gathers",
