@@ -358,6 +358,11 @@ def _converted(x: Any, dtype: np.dtype[Any]) -> Any:
         return x.astype(dtype)
 
 
+@function("multiply_add", "fd", 2, numpy=lambda x, y, z: x * y + z)
+def _multiply_add(x: Val, y: Val, z: Val) -> Val:
+    return x.fma(y, z)
+
+
 def _emit_narrowed(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Val:
     """Clipped, rounded, and moved: bounds are whole numbers, so that it makes no difference whether
     that is done before or after rounding."""

@@ -38,7 +38,20 @@ def narrowed(e: Expr, dtype: np.dtype[Any]) -> Expr | None:
         e, zero = e.args[0], e.args[1].param
     if e.name != "rint" or zero % 1 or abs(zero) > 255:
         return None
-    return Expr("narrowed", e.args, dtype, (int(zero), dtype.name))
+    return Expr("narrowed", (_fused(e.args[0]),), dtype, (int(zero), dtype.name))
+
+
+def _fused(e: Expr) -> Expr:
+    """Sums of a product as one function each, which rounds once where a machine can: what is
+    rounded to a whole number afterwards is as right either way."""
+    if e.name not in ("add", "multiply") or e.dtype != np.float32:
+        return e
+    args = tuple(map(_fused, e.args))
+    if e.name == "add":
+        for x, y in (args, args[::-1]):
+            if x.name == "multiply":
+                return Expr("multiply_add", (*x.args, y), e.dtype)
+    return Expr(e.name, args, e.dtype)
 
 
 def _is(e: Expr, value: float) -> bool:
