@@ -91,7 +91,7 @@ def test_convolutions(x, w, attrs, target, rows):
         a = None if a is None else "one"
         arrays = [ends(signs[0], *x), ends(signs[1], *w), zero(a, signs[0], 1),
                   zero(b, signs[1], w[0])]  # fmt: skip
-        consts = [i for i in (CONSTANT + [(1, 2, 3)])[at % 4] if arrays[i] is not None]
+        consts = [i for i in [*CONSTANT, (1, 2, 3)][at % 4] if arrays[i] is not None]
         check("ConvInteger", arrays, attrs, kernel="conv_integer", target=target, consts=consts,
               extra_halo=at % 2, threads=1 + at // 2 % 2)  # fmt: skip
 

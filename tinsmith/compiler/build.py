@@ -100,9 +100,13 @@ class Compilation:
             self.reports.append(split(placed, self.backends))
         self.reports.append(
             run_passes(
-                placed, "machine", self.column, self.passes, matches=matches,
+                placed,
+                "machine",
+                self.column,
+                self.passes,
+                matches=matches,
                 byte_rate=self.byte_rate,
-            )  # fmt: skip
+            )
         )
         return placed
 

@@ -29,6 +29,7 @@ BYTES = ("int8", "uint8")
 rules = RuleSet("integer-products", "Products of dequantised bytes become exact sums of bytes.")
 register("machine", when=has_fast_bytes)(rules)
 
+
 @register("machine")
 @dataclass(frozen=True)
 class SplitDequantised:
@@ -123,7 +124,7 @@ def convolution(
     rank = len(shape_of(x))
     if w.const is None:
         raise Skip("the weights are computed")
-    if ws.size > 1 and right.axis % rank or right.block_size:
+    if (ws.size > 1 and right.axis % rank) or right.block_size:
         raise Skip("the weights do not have a scale for each output")
     if conv.group > 1 and not is_depthwise(x, w, _zero(xz), _zero(wz), conv):
         raise Skip(f"no kernel takes its {conv.group} groups of bytes")
@@ -184,8 +185,7 @@ def maximum(x: Value, xs: Array, left: Node, pool: Node) -> Value:
 
 
 @rules.rule(
-    p.QuantizeLinear(p.Concat("x", "y").named("join"), const("scale"), opt("zero")).named("q")
-    | p.QuantizeLinear(p.Concat("x", "y", ...).named("join"), const("scale"), opt("zero")).named("q"),
+    p.QuantizeLinear(p.Concat("x", "y", ...).named("join"), const("scale"), opt("zero")).named("q"),
     x=(1, 3, 4),
     y=(1, 2, 4),
     scale=_float32(0.017),

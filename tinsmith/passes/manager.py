@@ -320,13 +320,16 @@ def run_passes(
 
     The portable stage is repeated, up to `rounds` times, until nothing changes. `verify` checks
     the graph after every pass that changed it. `matches` are those of the graph that this one is
-    a copy of, for other shapes. `byte_rate` is the machine's. Raises PassError naming pass and node.
+    a copy of, for other shapes. `byte_rate` is the machine's. Raises PassError
+    naming pass and node.
     """
     passes = _chosen(stage, device, spec)
     report = Report()
 
     def run(sub: Graph) -> None:
-        report.add(run_passes(sub, stage, device, spec, verify=verify, rounds=rounds, byte_rate=byte_rate))
+        report.add(
+            run_passes(sub, stage, device, spec, verify=verify, rounds=rounds, byte_rate=byte_rate)
+        )
 
     for node in graph.nodes:
         if "control" in node.op.traits and "region" not in node.op.traits:

@@ -1,8 +1,8 @@
 """Convolutions of bytes, exact in int32: the dense skeleton over rows of `codegen/products.py`.
 
-Phases: the input is packed with its padding, unless it is read where it lies, sums of windows are taken where zero points of weights
-need them, weights are packed where they are computed, and tiles of pixels by channels are
-multiplied.
+Phases: the input is packed with its padding, unless it is read where it lies, sums of windows are
+taken where zero points of weights need them, weights are packed where they are computed, and tiles
+of pixels by channels are multiplied.
 """
 
 from __future__ import annotations

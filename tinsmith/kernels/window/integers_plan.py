@@ -3,8 +3,10 @@
 Windows are read where the input lies (`direct`) if that can be: its padding is zeros, which the
 halo of blocked data has, and its bytes need no other form. Then k runs through the channels of a
 block, the taps of a row, and only then the blocks. Else the input is packed into scratch with its
-padding, the channels of a pixel side by side, so that a row of a window is one stretch of k. Groups whose channels do not fill whole blocks on both sides
-are merged, with weights that contribute nothing in between.
+padding, the channels of a pixel side by side, so that a row of a window is one stretch of k.
+
+Groups whose channels do not fill whole blocks on both sides are merged, with weights that
+contribute nothing in between.
 """
 
 from __future__ import annotations
