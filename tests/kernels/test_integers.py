@@ -91,9 +91,54 @@ def test_convolutions(x, w, attrs, target, rows):
         a = None if a is None else "one"
         arrays = [ends(signs[0], *x), ends(signs[1], *w), zero(a, signs[0], 1),
                   zero(b, signs[1], w[0])]  # fmt: skip
-        consts = [i for i in CONSTANT[at % 3] if arrays[i] is not None]
+        consts = [i for i in [*CONSTANT, (1, 2, 3)][at % 4] if arrays[i] is not None]
         check("ConvInteger", arrays, attrs, kernel="conv_integer", target=target, consts=consts,
               extra_halo=at % 2, threads=1 + at // 2 % 2)  # fmt: skip
+
+
+IN_PLACE = [
+    ((2, 16, 7, 9), (24, 16, 1, 1), {}, True),
+    ((1, 40, 9, 8), (20, 40, 3, 3), {"pad": (1, 2, 1, 0)}, True),
+    ((2, 32, 9, 9), (40, 32, 1, 1), {"stride": (2, 2)}, True),
+    ((1, 32, 9, 9), (64, 16, 3, 3), {"group": 2, "dilation": (2, 2), "pad": (2, 2, 2, 2)}, True),
+    ((2, 64, 6, 5), (32, 32, 2, 3), {"group": 2}, True),
+    ((1, 24, 4, 5, 6), (9, 24, 2, 3, 2), {"pad": (0, 1, 1, 1, 1, 0), "stride": (1, 2, 1)}, True),
+    ((1, 20, 30), (16, 20, 5), {"pad": (2, 2), "stride": (3,)}, True),
+    ((1, 12, 9, 8), (20, 12, 3, 3), {}, False),
+]
+
+
+@pytest.mark.parametrize("target", [level_param(n) for n in ("avx512vnni", "avx512", "avx2")])
+@pytest.mark.parametrize("x, w, attrs, direct", IN_PLACE)
+@pytest.mark.parametrize("left", ["uint8", "int8"])
+@pytest.mark.parametrize("zero", [0, 3])
+def test_convolutions_in_place(x, w, attrs, direct, left, zero, target):
+    """Bytes that need no other form are read where they lie, if their padding is zeros."""
+    arrays = [ends(left, *x), ends("int8", *w), np.array(zero, left), None]
+    choice = check("ConvInteger", arrays, attrs, kernel="conv_integer", target=target,
+                   consts=[1, 2], extra_halo=zero % 2)  # fmt: skip
+    wanted = direct and left == "uint8" and not (zero and "pad" in attrs)
+    assert ("in place" in choice.detail) == (wanted and target == "avx512vnni")
+
+
+DEPTHWISE = [
+    ((1, 32, 9, 11), (3, 3), {"pad": (1, 1, 1, 1)}),
+    ((2, 20, 10, 9), (3, 3), {"pad": (0, 1, 1, 0), "stride": (2, 2)}),
+    ((1, 17, 8, 7), (5, 5), {"pad": (2, 2, 2, 2)}),
+    ((1, 5, 30), (7,), {"pad": (3, 3), "stride": (3,)}),
+    ((1, 16, 3, 4, 5), (1, 2, 4), {"dilation": (1, 2, 1)}),
+    ((2, 40, 1, 1), (1, 1), {}),
+]
+
+
+@pytest.mark.parametrize("target", [level_param(n) for n in ("avx512vnni", "avxvnni")])
+@pytest.mark.parametrize("x, kernel, attrs", DEPTHWISE)
+@pytest.mark.parametrize("zero", [0, 200])
+def test_depthwise_convolutions(x, kernel, attrs, zero, target):
+    attrs = attrs if not zero else {k: v for k, v in attrs.items() if k != "pad"}
+    arrays = [ends("uint8", *x), ends("int8", x[1], 1, *kernel), np.array(zero, np.uint8)]
+    check("ConvInteger", arrays, {**attrs, "group": x[1]}, kernel="conv_integer_depthwise",
+          target=target, consts=[1, 2], extra_halo=zero % 3, threads=1 + zero % 2)  # fmt: skip
 
 
 @pytest.mark.parametrize("op, shapes, kernel", [
@@ -206,12 +251,6 @@ FEW = [isa for isa in ISAS if level(isa).registers == 16 or level(isa).has_byte_
 @pytest.mark.parametrize("op", ["MatMulInteger", "ConvInteger"])
 def test_no_sums_lie_on_the_stack(op, isa):
     """LLVM would add products of several k before it adds them to their sums."""
-    if (
-        op == "ConvInteger"
-        and level(isa).has_masks
-        and product_of(level(isa), "uint8", "int8").name == "vpdpbusd"
-    ):
-        pytest.xfail("tiles of direct convolution are too large for vpdpbusd with 32 registers")
     for _, text in assembled(op, level(isa)):
         assert STACK.findall(text) == []
 

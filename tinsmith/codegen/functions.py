@@ -356,3 +356,34 @@ FUNCTIONS["astype"] = Function(
 def _converted(x: Any, dtype: np.dtype[Any]) -> Any:
     with np.errstate(all="ignore"):
         return x.astype(dtype)
+
+
+@function("multiply_add", "fd", 2, numpy=lambda x, y, z: x * y + z)
+def _multiply_add(x: Val, y: Val, z: Val) -> Val:
+    return x.fma(y, z)
+
+
+def _emit_narrowed(b: Builder, expr: Any, args: Sequence[Val], lanes: int) -> Val:
+    """Clipped, rounded, and moved: bounds are whole numbers, so that it makes no difference whether
+    that is done before or after rounding."""
+    x, (zero, low) = args[0], expr.param
+    info = np.iinfo(low)
+    if info.min:  # the other operand of `max` is what unsigned ones make of NaN
+        x = x.is_nan().select(float(-zero), x)
+    x = x.max(float(info.min - zero)).min(float(info.max - zero))
+    if expr.dtype == np.float32:
+        return m.rint(x) + float(zero) if zero else m.rint(x)
+    return (m.nearest(x) + zero if zero else m.nearest(x)).to(kind_of(expr.dtype))
+
+
+def _narrowed(e: Any, x: Any) -> Any:
+    zero, low = e.param
+    info = np.iinfo(low)
+    whole = np.where(np.isnan(x), 0, np.clip(np.rint(x) + np.float32(zero), info.min, info.max))
+    return whole.astype(e.dtype)
+
+
+FUNCTIONS["narrowed"] = Function("narrowed", _narrowed, _emit_narrowed, NATIVE, 4.0)
+"""Float32 to the nearest whole number, halves to even, plus a number: `param` is that and the name
+of a small integer type. What is out of its range becomes its end, NaN 0. The result is of that
+type, or float32."""

@@ -161,7 +161,7 @@ class Bisection:
                 stop = f"{spec},stop-after={entry.name}".lstrip(",")
                 for before in COURSE[:i]:
                     run_passes(graph, before, column, spec)
-                run_passes(graph, stage, column, stop)
+                run_passes(graph, stage, column, stop, byte_rate=self.compilation.byte_rate)
                 if (wrong := self._wrong(graph, want)) is not None:
                     return Culprit(PASS, entry.name, difference=wrong)
         return Culprit(PASS, "(all passes together)", difference=found)

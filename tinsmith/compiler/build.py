@@ -17,6 +17,7 @@ from tinsmith.backends import Job, backends_of
 from tinsmith.backends.cpu import HOST, Array, Compiled, Heap, Room
 from tinsmith.backends.part import Running
 from tinsmith.codegen.cache import open_cache
+from tinsmith.codegen.products import product_of
 from tinsmith.codegen.target import Target
 from tinsmith.compiler.explain import explain_steps
 from tinsmith.compiler.options import Options
@@ -125,9 +126,21 @@ class Compilation:
 
             self.reports.append(split(placed, self.backends))
         self.reports.append(
-            run_passes(placed, "machine", self.column, self.passes, matches=matches)
+            run_passes(
+                placed,
+                "machine",
+                self.column,
+                self.passes,
+                matches=matches,
+                byte_rate=self.byte_rate,
+            )
         )
         return placed
+
+    @property
+    def byte_rate(self) -> float:
+        """How many products of bytes the machine adds up in the time of one of floats."""
+        return product_of(self.target, "uint8", "int8").rate
 
     @property
     def is_split(self) -> bool:

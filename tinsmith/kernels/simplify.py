@@ -26,6 +26,34 @@ def simplify(make: Maker, name: str, args: Args, dtype: np.dtype[Any]) -> Expr |
     return rule(make, args, dtype) if rule else None
 
 
+def narrowed(e: Expr, dtype: np.dtype[Any]) -> Expr | None:
+    """A conversion as one function: of whole numbers, float32 that were rounded and perhaps moved
+    by a whole number, to bytes; and of such bytes back to float32. None for anything else."""
+    if e.name == "narrowed" and dtype == np.float32:
+        return Expr("narrowed", e.args, dtype, e.param)
+    if dtype.name not in ("int8", "uint8") or e.dtype != np.float32:
+        return None
+    zero = 0
+    if e.name == "add" and e.args[1].name == "const":
+        e, zero = e.args[0], e.args[1].param
+    if e.name != "rint" or zero % 1 or abs(zero) > 255:
+        return None
+    return Expr("narrowed", (_fused(e.args[0]),), dtype, (int(zero), dtype.name))
+
+
+def _fused(e: Expr) -> Expr:
+    """Sums of a product as one function each, which rounds once where a machine can: what is
+    rounded to a whole number afterwards is as right either way."""
+    if e.name not in ("add", "multiply") or e.dtype != np.float32:
+        return e
+    args = tuple(map(_fused, e.args))
+    if e.name == "add":
+        for x, y in (args, args[::-1]):
+            if x.name == "multiply":
+                return Expr("multiply_add", (*x.args, y), e.dtype)
+    return Expr(e.name, args, e.dtype)
+
+
 def _is(e: Expr, value: float) -> bool:
     """Whether e is this constant; tells -0.0 from 0.0."""
     n = e.param if e.name == "const" else None

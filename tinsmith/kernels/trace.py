@@ -18,7 +18,7 @@ from tinsmith.codegen.target import Target
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.types import name_of
 from tinsmith.kernels._kernel import Site, Skip
-from tinsmith.kernels.simplify import simplify
+from tinsmith.kernels.simplify import narrowed, simplify
 from tinsmith.ops._move import moves_of
 from tinsmith.ops.region import anchors_of, fused_body
 from tinsmith.sizes import Size
@@ -51,7 +51,7 @@ class Maker:
         if e.name == "const":
             with np.errstate(all="ignore"):
                 return self.const(np.asarray(e.param, e.dtype), dtype)
-        return self._intern(Expr("astype", (e,), dtype))
+        return self._intern(narrowed(e, dtype) or Expr("astype", (e,), dtype))
 
     def call(self, name: str, args: Sequence[Expr], dtype: np.dtype[Any]) -> Expr:
         """A function call; its operands have the dtype in which it computes. Simplified exactly."""

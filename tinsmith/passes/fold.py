@@ -34,6 +34,12 @@ def is_constant(node: Node) -> bool:
     )
 
 
+def widens(node: Node) -> bool:
+    """Whether a node's result has wider elements than its first input."""
+    x = node.inputs[0] if node.inputs else None
+    return x is not None and x.dtype.itemsize < node.output.dtype.itemsize
+
+
 def put(graph: Graph, node: Node, arrays: tuple[np.ndarray, ...]) -> bool:
     """Constants in the place of a node's outputs, under their names; False for a graph output.
     Raises TypeRuleError where they do not fit a node that reads them."""
@@ -56,7 +62,8 @@ class FoldConstants:
 
     max_growth: how many bytes more than its inputs a folded result may take. By how much all of
     them may make a graph's constants larger is in the budget; what goes beyond stays a node.
-    keep: operators that stay although they could be folded: quantised weights stay small.
+    keep: operators that stay where their result has wider elements than what they read: quantised
+    weights stay small, and whole numbers until products are chosen.
     """
 
     max_growth: int = 1 << 20
@@ -65,7 +72,9 @@ class FoldConstants:
     def run(self, graph: Graph, context: Context) -> int:
         changes, spare = 0, budget.limit("constants")
         for node in list(graph.nodes):
-            if not is_constant(node) or not is_pure(node) or node.op.name in self.keep:
+            if not is_constant(node) or not is_pure(node):
+                continue
+            if node.op.name in self.keep and widens(node):
                 continue
             if any(isinstance(v.type, Holder) for v in node.outputs):
                 continue

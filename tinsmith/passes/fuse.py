@@ -45,7 +45,8 @@ class FuseElementwise:
     """An anchor and the elementwise nodes after it, or elementwise nodes alone, become Fused.
 
     A region has one result, read from outside or a graph output; everything in it has the result's
-    shape and one element type, but for what follows sums of products of bytes. One-element
+    shape and one element type, but for conversions between float32 and bytes, and what follows sums
+    of products of bytes. One-element
     constants live inside the body, all else comes in.
 
     max_nodes: how large a region may become.
@@ -137,24 +138,34 @@ class FuseElementwise:
                 work.append(producer)
 
 
+BYTES = ("int8", "uint8")
+MIXED = (*BYTES, "float32")
+"""Element types between which a region may convert."""
+
+
 def _is_elementwise(node: Node) -> bool:
-    """An elementwise node of one element type throughout."""
+    """An elementwise node of one floating-point type throughout, or a conversion between float32
+    and bytes."""
     if "elementwise" not in node.op.traits or len(node.outputs) != 1:
         return False
     dtype = node.output.dtype
+    if node.op.name == "Cast" and node.inputs[0] is not None and node.output.shape is not None:
+        kinds = {dtype.name, node.inputs[0].dtype.name}
+        if "float32" in kinds and kinds < set(MIXED):
+            return True
     if dtype.kind not in "fV" or node.output.shape is None:
         return False
     return all(v is None or v.dtype == dtype for v in node.inputs)
 
 
 def _fits(node: Node, result: Value) -> bool:
+    dtypes = {node.output.dtype.name, result.dtype.name}
     return (
-        _is_elementwise(node) and node.output.dtype == result.dtype
+        _is_elementwise(node) and (len(dtypes) == 1 or dtypes <= set(MIXED))
         and result.shape is not None and node.output.shape == result.shape
     )  # fmt: skip
 
 
-BYTES = ("int8", "uint8")
 AFTER_BYTES = (*BYTES, "int16", "uint16", "int32", "float32", "bool")
 """Element types that sums of products of bytes are turned into where they are finished."""
 
@@ -164,7 +175,7 @@ def _follows(node: Node, anchor: Node) -> bool:
     are whole numbers, and become floats or bytes there."""
     out = anchor.output
     if out.dtype != np.int32 or any(v and v.dtype.name not in BYTES for v in anchor.inputs):
-        return _fits(node, out)
+        return _fits(node, out) and node.output.dtype == out.dtype
     if "elementwise" not in node.op.traits or len(node.outputs) != 1:
         return False
     kinds = {v.dtype.name for v in (node.output, *node.inputs) if v is not None}

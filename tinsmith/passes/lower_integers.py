@@ -11,17 +11,16 @@ import numpy as np
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.passes.facts import filled_dims, shape_of
-from tinsmith.passes.lower_quant import FLOAT32, clipped, given
-from tinsmith.passes.manager import register
+from tinsmith.passes.lower_quant import FLOAT32, given, known
+from tinsmith.passes.manager import has_fast_bytes, register
 from tinsmith.rewrite import RuleSet, Skip, opt, p
 
 rules = RuleSet("lower-integers", "Quantised products become exact ones of bytes, and arithmetic.")
 register("machine")(rules)
-
-
-def _known(v: Value | None) -> Any:
-    """The array of a constant, else the value: operators take both, and fold arrays."""
-    return v if v is None or v.const is None else v.const
+slow = RuleSet("float-channels", "Convolutions of bytes with few channels a group become floats.")
+register("machine", when=lambda context: not has_fast_bytes(context))(slow)
+fast = RuleSet("float-groups", "The same, but for depthwise ones that a kernel computes.")
+register("machine", when=has_fast_bytes)(fast)
 
 
 def _column(v: Any, *tail: int) -> Any:
@@ -45,22 +44,26 @@ def _requantised(sums: Value, factor: Any, zero: Any) -> Value:
     zero = _column(zero, 1)
     if not isinstance(zero, np.ndarray) or zero.any():
         y = OPS["Add"](y, OPS["Cast"](zero, to="float32"))
-    return OPS["Cast"](clipped(y, zero.dtype), to=zero.dtype.name)
+    return OPS["Cast"](y, to=zero.dtype.name)
 
 
+MOST_TAPS = 49  # of a depthwise kernel
 FEW = 4  # channels of a group up to which products of bytes leave most of a lane empty
 EXACT = 1 << 24  # up to here every whole number is a float32
 LARGEST = 255  # of the magnitudes of bytes less their zero points
 
 
-@rules.rule(
-    p.ConvInteger("x", "w", opt("x_zero"), opt("w_zero")).named("conv"),
-    x=given("uint8", 1, 4, 5, 5),
-    w=np.arange(-36, 36, dtype=np.int8).reshape(4, 2, 3, 3),
-    x_zero=np.array(3, np.uint8),
-    w_zero=np.array([1, 0, -2, 5], np.int8),
-    conv={"pad": (1, 1, 1, 1), "group": 2},
-)
+_conv = p.ConvInteger("x", "w", opt("x_zero"), opt("w_zero")).named("conv")
+_sample: dict[str, Any] = {
+    "x": given("uint8", 1, 4, 5, 5),
+    "w": np.arange(-36, 36, dtype=np.int8).reshape(4, 2, 3, 3),
+    "x_zero": np.array(3, np.uint8),
+    "w_zero": np.array([1, 0, -2, 5], np.int8),
+    "conv": {"pad": (1, 1, 1, 1), "group": 2},
+}
+
+
+@slow.rule(_conv, **_sample)
 def few_channels(
     x: Value, w: Value, x_zero: Value | None, w_zero: Value | None, conv: Node
 ) -> Value:
@@ -69,6 +72,37 @@ def few_channels(
     if not _has_few(w, conv):
         raise Skip(f"its {conv.group} groups have {dims[1:]} weights for each output")
     return OPS["Cast"](_floats(x, x_zero, w, w_zero, conv), to="int32")
+
+
+@fast.rule(_conv, **_sample)
+def other_channels(
+    x: Value, w: Value, x_zero: Value | None, w_zero: Value | None, conv: Node
+) -> Value:
+    """conv_integer(x, w) -> int(conv(float(x - xz), float(w - wz))), where no kernel takes it."""
+    if is_depthwise(x, w, x_zero, w_zero, conv):
+        raise Skip("a kernel computes it")
+    return few_channels.build(x, w, x_zero, w_zero, conv)
+
+
+def is_depthwise(
+    x: Value, w: Value, x_zero: Value | None, w_zero: Value | None, conv: Node
+) -> bool:
+    """Whether there is one channel for each group and output, and the kernel for bytes takes it:
+    its padding is zeros, and its taps are neighbours (`kernels/window/integers_depthwise.py`)."""
+    dims, zero = filled_dims(w), None if x_zero is None else x_zero.const
+    if not conv.group == dims[0] == shape_of(x)[1] or not 3 <= len(dims) <= 5:
+        return False
+    if x.dtype != np.uint8 or w.const is None or w.dtype != np.int8:
+        return False
+    if (x_zero is not None and zero is None) or (
+        w_zero is not None and (w_zero.const is None or w_zero.const.any())
+    ):
+        return False
+    padded = conv.auto_pad not in ("NOTSET", "VALID") or any(conv.pad or ())
+    if padded and zero is not None and zero.any():
+        return False
+    dense = dims[-1] == 1 or conv.dilation is None or conv.dilation[-1] == 1
+    return dense and prod(dims[2:]) <= MOST_TAPS and (len(dims) < 5 or dims[2] == 1)
 
 
 def _has_few(w: Value, conv: Node) -> bool:
@@ -85,14 +119,14 @@ def _most(dims: Sequence[int]) -> int:
 def _floats(x: Value, x_zero: Value | None, w: Value, w_zero: Value | None, conv: Node) -> Value:
     """The sums of a convolution with few channels, as float32."""
     tail = (1,) * (len(filled_dims(w)) - 1)
-    left = _real(x, None if x_zero is None else _column(_known(x_zero), 1))
-    right = _real(w, None if w_zero is None else _column(_known(w_zero), *tail))
+    left = _real(x, None if x_zero is None else _column(known(x_zero), 1))
+    right = _real(w, None if w_zero is None else _column(known(w_zero), *tail))
     return OPS["Conv"](left, right, **_window(conv))
 
 
 def _real(v: Value, zero: Any) -> Any:
     """Bytes less their zero points, as float32."""
-    real = OPS["Cast"](_known(v), to="float32")
+    real = OPS["Cast"](known(v), to="float32")
     return real if zero is None else OPS["Sub"](real, OPS["Cast"](zero, to="float32"))
 
 
@@ -119,7 +153,7 @@ def qlinear_conv(
     """qlinear_conv(x, w, b) -> quantise((conv_integer(x, w) + b) * xs * ws / ys), sums exact."""
     _need_float32(xs, ws, ys)
     tail = (1,) * (len(shape_of(x)) - 2)
-    begin = None if b is None else _column(_known(b), *tail)
+    begin = None if b is None else _column(known(b), *tail)
     if _has_few(w, conv):
         y = _floats(x, xz, w, wz, conv)
         room = EXACT - _most(filled_dims(w))
@@ -130,8 +164,8 @@ def qlinear_conv(
     else:
         y = OPS["ConvInteger"](x, w, xz, wz, **_window(conv))
     y = y if begin is None else OPS["Add"](y, begin)
-    factor = OPS["Mul"](_column(_known(xs), 1), _column(_known(ws), *tail))
-    return _requantised(y, OPS["Div"](factor, _column(_known(ys), 1)), _known(yz))
+    factor = OPS["Mul"](_column(known(xs), 1), _column(known(ws), *tail))
+    return _requantised(y, OPS["Div"](factor, _column(known(ys), 1)), known(yz))
 
 
 @rules.rule(
@@ -153,5 +187,5 @@ def qlinear_matmul(
     if len(shape_of(a)) < 2 or len(shape_of(b)) < 2:
         raise Skip("an operand is a vector")
     y = OPS["MatMulInteger"](a, b, za, zb)
-    factor = OPS["Mul"](_column(_known(sa), 1), _known(sb))
-    return _requantised(y, OPS["Div"](factor, _column(_known(sy), 1)), _known(zy))
+    factor = OPS["Mul"](_column(known(sa), 1), known(sb))
+    return _requantised(y, OPS["Div"](factor, _column(known(sy), 1)), known(zy))

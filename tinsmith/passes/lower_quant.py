@@ -36,6 +36,11 @@ def _along(v: Value, x: Value, axis: int, block_size: int) -> Value | Array:
     return v if shape == () else OPS["Reshape"](v, dims)
 
 
+def known(v: Value | None) -> Any:
+    """The array of a constant, else the value: operators take both, and fold arrays."""
+    return v if v is None or v.const is None else v.const
+
+
 def floated(v: Value) -> Any:
     """A value as float32: an array where it is known."""
     if v.const is not None:
@@ -79,7 +84,7 @@ def dequantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
     zero=np.array([1, 2, 30], np.uint8),
 )
 def quantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
-    """quantise(x, s, z) -> clip(round(x / s) + float(z)) as an integer."""
+    """quantise(x, s, z) -> round(x / s) + float(z) as an integer, which saturates."""
     low = q.output.dtype
     if low.name not in SMALL or scale.dtype != FLOAT32 or q.precision not in (None, "float32"):
         raise Skip(f"the result is {low}, the scale {scale.dtype}")
@@ -89,7 +94,7 @@ def quantize(x: Value, scale: Value, zero: Value | None, q: Node) -> Value:
     y = OPS["Round"](OPS["Div"](real, _along(scale, x, q.axis, q.block_size)))
     if zero is not None and not _is_zero(zero):
         y = OPS["Add"](y, _along(zero, x, q.axis, q.block_size))
-    return OPS["Cast"](clipped(y, low), to=low.name)
+    return OPS["Cast"](y, to=low.name)
 
 
 def clipped(y: Value, low: np.dtype[Any]) -> Value:
@@ -114,5 +119,5 @@ def dynamic_quantize(x: Value, q: Node) -> tuple[Value, ...]:
     scale = OPS["Div"](span, np.float32(255))
     place = OPS["Round"](clipped(OPS["Div"](OPS["Neg"](low), scale), np.dtype(np.uint8)))
     y = OPS["Add"](OPS["Round"](OPS["Div"](x, scale)), place)
-    y = OPS["Cast"](clipped(y, np.dtype(np.uint8)), to="uint8")
+    y = OPS["Cast"](y, to="uint8")
     return y, scale, OPS["Cast"](place, to="uint8")

@@ -110,20 +110,20 @@ def lp_pool(x: Value, pool: Node) -> Value:
 @rules.rule(
     p.MaxPool("x").named("pool"),
     x=np.arange(84, dtype=np.uint8).reshape(1, 2, 6, 7) % 11,
-    pool={"kernel": (2, 3), "pad": (1, 1, 0, 1)},
+    pool={"kernel": (2, 3), "pad": (1, 1, 0, 1), "with_indices": True},
 )
-def max_pool_of_bytes(x: Value, pool: Node) -> Value | tuple[Value, ...]:
-    """max_pool(x) -> cast(max_pool(cast(x))), exact for bytes."""
+def max_pool_of_bytes(x: Value, pool: Node) -> tuple[Value, ...]:
+    """max_pool(x) -> cast(max_pool(cast(x))), exact for bytes, where places are wanted too."""
     if x.dtype not in (np.int8, np.uint8):
         raise Skip(f"x is {x.dtype}")
+    if not pool.with_indices:
+        raise Skip("a kernel takes bytes")
     win = window(filled_dims(x)[2:], *(getattr(pool, n) for n in _WINDOW))
     wide = [max(ends) >= k for *ends, k in zip(win.begin, win.end, win.kernel, strict=True)]
     if any(wide) or max(win.dilation) > 1:
         raise Skip("a window may see nothing but padding")
     y = OPS["MaxPool"](OPS["Cast"](x, to="float32"), **pool.attrs)
-    if pool.with_indices:
-        return OPS["Cast"](y[0], to=x.dtype.name), y[1]
-    return OPS["Cast"](y, to=x.dtype.name)
+    return OPS["Cast"](y[0], to=x.dtype.name), y[1]
 
 
 _WINDOW = ("kernel", "stride", "pad", "dilation", "auto_pad", "ceil_mode")

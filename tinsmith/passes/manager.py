@@ -57,6 +57,8 @@ class Context:
     and what nodes went into, for `explain`."""
 
     matches: Mapping[RuleSet, list[Node]] | None = None
+    byte_rate: float = 1.0
+    """How many products of bytes the machine adds up in the time of one of floats."""
     refusals: list[Refusal] = field(default_factory=list)
     notes: list[Refusal] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -86,17 +88,31 @@ class Context:
         self.notes.append(Refusal(rule, node, what, (node,)))
 
 
+FASTER = 2.0
+"""From how many times the rate of float32 multiply-adds on products of bytes replace those of
+floats: slower ones lose against Winograd's and Strassen's methods, which take up to four times
+fewer multiplications. Estimated."""
+
+
+def has_fast_bytes(context: Context) -> bool:
+    """Whether the machine that passes run for multiplies bytes much faster than floats."""
+    return context.byte_rate >= FASTER
+
+
 def _is_static(node: Node) -> bool:
     return all(v is None or v.type.is_static for v in (*node.inputs, *node.outputs))
 
 
 @dataclass(frozen=True)
 class RunRules:
-    """Runs a rule set to its fixed point."""
+    """Runs a rule set to its fixed point, for the machines that `when` names."""
 
     rules: RuleSet
+    when: Callable[[Context], bool] | None = None
 
     def run(self, graph: Graph, context: Context) -> int:
+        if self.when is not None and not self.when(context):
+            return 0
         done = rewrite(graph, self.rules, start=context.start(graph, self.rules))
         context.refusals += done.refusals
         context.counts += done.counts
@@ -111,8 +127,10 @@ def register(
     devices: tuple[str, ...] | None = None,
     default: bool = True,
     name: str | None = None,
+    when: Callable[[Context], bool] | None = None,
 ) -> Callable[[T], T]:
-    """Decorator (or call) that registers a pass class or a RuleSet.
+    """Decorator (or call) that registers a pass class or a RuleSet, which runs only `when` that
+    holds, if it is given.
 
     `devices` are those it supports (None: all); `default=False` leaves it off until `+name`. The
     priority may be left out for passes that `pipelines` lists. Raises DuplicateName, PassError.
@@ -127,7 +145,7 @@ def register(
         make: Callable[..., Pass]
         if isinstance(what, RuleSet):
             label, summary, rules = name or what.name, what.summary, what
-            make = lambda: RunRules(rules)  # noqa: E731
+            make = lambda: RunRules(rules, when)  # noqa: E731
         elif isinstance(what, type) and is_dataclass(what):
             label = name or _kebab(what.__name__)
             summary = (what.__doc__ or "").strip().split("\n")[0]
@@ -161,26 +179,30 @@ def run_passes(
     verify: bool = False,
     rounds: int = 4,
     matches: Matches | None = None,
+    byte_rate: float = 1.0,
 ) -> Report:
     """Run the passes of a stage on a graph, in place; nested graphs (If, Loop, Scan) too, but for
     those that hold what cannot be computed: these may never be run, and stay as they are.
 
     The portable stage is repeated, up to `rounds` times, until nothing changes. `verify` checks
     the graph after every pass that changed it. `matches` are those of the graph that this one is
-    a copy of, for other shapes. Raises PassError naming pass and node.
+    a copy of, for other shapes. `byte_rate` is the machine's. Raises PassError
+    naming pass and node.
     """
     passes = _chosen(stage, device, spec)
     report = Report()
 
     def run(sub: Graph) -> None:
-        report.add(run_passes(sub, stage, device, spec, verify=verify, rounds=rounds))
+        report.add(
+            run_passes(sub, stage, device, spec, verify=verify, rounds=rounds, byte_rate=byte_rate)
+        )
 
     for node in graph.nodes:
         if "control" in node.op.traits and "region" not in node.op.traits:
             for key, value in node.attrs.items():
                 node.attrs[key] = _own(value, node, run, report)
     settled: set[str] = set()
-    context = Context()
+    context = Context(byte_rate=byte_rate)
     if matches is not None:
         context.matches = matches.within(graph)
         graph.edited = graph.edited or []

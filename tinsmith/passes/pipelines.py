@@ -27,6 +27,9 @@ PORTABLE = (
 PRECISION = ("widen-halves",)
 
 MACHINE = (
+    "split-dequantised",
+    "integer-products",
+    "requantise",
     "fold-remaining",
     "split-attention",
     "lower-attention",
@@ -36,6 +39,8 @@ MACHINE = (
     "lower-rare",
     "lower-quant",
     "lower-integers",
+    "float-channels",
+    "float-groups",
     "lower-windows",
     "split-far-taps",
     "slice-gathers",

@@ -12,7 +12,7 @@ from tinsmith.graph import Graph, Node, Value
 from tinsmith.graph.infer import checked_types
 from tinsmith.ops import fresh
 from tinsmith.ops._move import moves_of
-from tinsmith.passes.fold import evaluate, is_constant, is_pure, mismatch, put
+from tinsmith.passes.fold import evaluate, is_constant, is_pure, mismatch, put, widens
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
 from tinsmith.sizes import NUMBER, Size
@@ -50,7 +50,7 @@ class PropagateShapes:
                     moved.update(node.outputs)
                 changes += narrowed
             changes += _spell_operand(graph, node, known)
-            if self._small(node):
+            if self._small(node) and not (node.op.name == "DequantizeLinear" and widens(node)):
                 arrays = evaluate(node)
                 if not mismatch(node, arrays):
                     changes += put(graph, node, arrays)

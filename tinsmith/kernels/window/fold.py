@@ -7,6 +7,7 @@ from functools import reduce
 from operator import add
 
 from tinsmith.codegen.builder import Builder, Val
+from tinsmith.codegen.types import Ty
 from tinsmith.records import dataclass
 
 Carried = list[Val]
@@ -42,6 +43,17 @@ def _largest_of(parts: Sequence[Part]) -> Val:
 
 
 MAXIMUM = Fold(float("-inf"), larger, 3.5, _largest, _largest_of)
+
+
+def whole_maximum(kind: Ty) -> Fold:
+    """The maximum of whole numbers, which are never NaN."""
+    start = -(1 << kind.bits - 1) if kind.is_signed else 0
+    return Fold(
+        start, Val.max, 1.0, lambda xs: (reduce(Val.max, xs),),
+        lambda parts: reduce(Val.max, (x for (x,) in parts)),
+    )  # fmt: skip
+
+
 SUM = Fold(
     0.0, add, 2.0, lambda xs: (reduce(add, xs),), lambda parts: reduce(add, (x for (x,) in parts))
 )

@@ -1,115 +1,340 @@
-"""Convolutions of bytes, exact in int32: direct convolution by a row of `codegen/products.py`.
+"""Convolutions of bytes, exact in int32: the dense skeleton over rows of `codegen/products.py`.
 
-Phases: the input is packed with its padding, sums of windows are taken where zero points of weights
-need them, weights are packed where they are computed; then direct convolution multiplies.
+Phases: the input is packed with its padding, unless it is read where it lies, sums of windows are
+taken where zero points of weights need them, weights are packed where they are computed, and tiles
+of pixels by channels are multiplied.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.products import product_of
 from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Phase, Site, Tier, kernel
-from tinsmith.kernels.dot.zeros import side_of
+from tinsmith.kernels.dot.panels import each_column_panel, each_row_panel, part
+from tinsmith.kernels.dot.skeleton import (
+    HEAVY_FLOPS,
+    Operands,
+    Tile,
+    buffer_bytes,
+    epilogue_flops,
+    product,
+)
+from tinsmith.kernels.dot.tiles import choose
+from tinsmith.kernels.dot.zeros import Side, side_of, taken_off
 from tinsmith.kernels.layout import Layout, block_of
-from tinsmith.kernels.window.contract import Contraction
-from tinsmith.kernels.window.direct import EFFICIENCY, phases, rows_of
-from tinsmith.kernels.window.geometry import conv_geometry, image_of
+from tinsmith.kernels.sharing import PARTS
+from tinsmith.kernels.walk import Position, Walk
+from tinsmith.kernels.window.geometry import Geometry, Triple, conv_geometry, image_of, steps
 from tinsmith.kernels.window.integers_pack import pack_computed, pack_input
 from tinsmith.kernels.window.integers_plan import (
-    IntegerPlan,
+    Plan,
     cut_groups,
+    pack_start,
     pack_tables,
     pack_weights,
-    packed_geometry,
 )
-from tinsmith.kernels.window.order import Order
-from tinsmith.kernels.window.tiles import bands, digits, panels, tiling
-from tinsmith.kernels.window.ways import blocked, over_blocks
+from tinsmith.records import dataclass
 
+Array = np.ndarray[Any, Any]
 SUMMED = 4  # lanes that sums of windows are computed in, all alike
 
 
 @kernel("ConvInteger", Tier.SHAPED, dtypes="int8 uint8")
 def conv_integer(site: Site) -> Choice:
     """Direct convolution of bytes, exact in int32, with zero points of outputs."""
-    plan, target, layout = _plan(site), site.target, Layout(block_of(site.target))
-    geo, cut, row = plan.geo, plan.panels, plan.row
-    rows, cols = rows_of(geo)
-    depth = plan.depth * geo.taps
-    planes = plan.images * (1 if geo.is_pointwise else geo.out[0])
-    flops = 2.0 * plan.block * cut.cost * planes * depth * row.group / row.rate
-    tile = tiling(target, rows, cols, plan.lanes, depth)
-    sets = plan.images * cut.total
-    count = bands(sets, tile.most_bands, flops=flops)
-    moved = site.input(0).type.nbytes + 8.0 * plan.spec.size + 4.0 * site.out.type.size
+    geo, target = conv_geometry(site), site.target
+    x, w = site.input(0), site.input(1)
+    row, block = product_of(target, x.dtype.name, w.dtype.name), block_of(target)
+    plan = _plan(site, geo, row, block)
+    cut, layout = plan.cut, Layout(block)
+    work = 2.0 * plan.images * plan.runs * plan.pixels * plan.panels * row.group
+    moved = x.type.nbytes + site.out.type.nbytes
+    if not plan.direct:
+        moved += 8.0 * plan.images * plan.image
+    cost = target.time(work / row.rate, moved, plan.tiling.efficiency) + 1e-6
     packed: list[Packed] = []
     if plan.constant:
-        zero = site.input(3).const if site.has(3) else None
-        way = blocked(cut, plan.blocks, plan.groups, product=row.name)
-        args = site.input(1).const, zero, plan.cut, way
-        packed.append(Packed("weights", pack_weights, args))
+        args = (w.const, site.input(3).const if site.has(3) else None, row.name, cut)
+        packed.append(Packed("weights", pack_weights, (*args, plan.tiling, plan.pixel)))
         if plan.has_table:
             packed.append(Packed("tables", pack_tables, args))
-    read: list[Layout | None] = [layout, *(PLAIN if site.has(i) else None for i in (1, 2, 3))]
+        if plan.zero:
+            packed.append(Packed("start", pack_start, (*args, plan.zero)))
+    first = Layout(block, geo.halo) if plan.direct else layout
+    read: list[Layout | None] = [first, *(PLAIN if site.has(i) else None for i in (1, 2, 3))]
     if plan.constant:
         read[1] = read[3] = None
-    order = Order(sets * count, count, parts=1, near=False, passes=1, again=0)
+        read[2] = read[2] if plan.off_columns or not plan.direct else None
+    size = plan.tiling.columns.size or sum(plan.tiling.columns.tail)
     return Choice(
-        cost=target.time(flops, moved, EFFICIENCY) + 1e-6,
+        cost=cost,
         reads=site.reads(read[: len(site.inputs)], layout),
         writes=(layout,),
-        phases=(*_before(plan), *phases(site.threads, geo, plan, order, flops)),
+        phases=_phases(plan),
         packed=tuple(packed),
+        workspace=buffer_bytes(site, plan.tiling.rows.size, size),
         scratch=plan.scratch,
-        detail=f"{row.name}, tile {tile}x{cut}, {plan.groups} groups of {plan.cut.inputs} channels",
+        detail=f"{row.name}{' in place' * plan.direct}, {plan.tiling}, "
+        f"{cut.groups} groups of {cut.inputs} channels",
     )
 
 
-def _plan(site: Site) -> IntegerPlan:
-    source, block = conv_geometry(site), block_of(site.target)
-    row = product_of(site.target, site.input(0).dtype.name, site.input(1).dtype.name)
-    cut = cut_groups(source, site.attr("group"), row, block)
-    left, right = side_of(site, 0, row, 1), side_of(site, 1, row, source.out_channels)
-    given = [site.input(i).const for i in (1, 3) if site.has(i)]
-    constant, off_rows = all(v is not None for v in given), not right.is_zero
+def _plan(site: Site, geo: Any, row: Any, block: int) -> Plan:
+    cut = cut_groups(geo, site.attr("group"), row, block)
+    left, right = side_of(site, 0, row, 1), side_of(site, 1, row, geo.out_channels)
+    w, zero = site.input(1).const, None
+    constant = w is not None
+    if site.has(3):
+        zero = site.input(3).const
+        constant = constant and zero is not None
+    off_rows = not right.is_zero
     if constant and off_rows:
-        off_rows = bool(right.shift) or any(v is not None and bool(v.any()) for v in given[1:])
-    geo, blocks = packed_geometry(source, cut)
-    most = row.vectors(site.target)
-    found = panels(site.target, cut.outputs, *rows_of(geo), blocks.padded * geo.taps, most=most)
-    return IntegerPlan(
-        found, cut.groups, blocks.padded, blocks.stored, blocks, 0, row.name, source, geo, cut,
-        left, right, block, constant, off_rows, not left.is_zero,
+        off_rows = bool(right.shift) or bool(zero is not None and zero.any())
+    taken = _known_zero(site, left) if constant and not off_rows else None
+    direct = (
+        constant and not left.centred and not left.shift and geo.channels >= block
+        and _padding_is_zero(site, left, geo)
+        and (cut.groups == 1 or not cut.inputs % block)
     )  # fmt: skip
+    flat = not direct and geo.is_pointwise and not any(geo.after)
+    if direct:
+        cut = replace(cut, lanes=-(-cut.inputs // block) * block // row.group)
+    pixels, rows = (prod(geo.out), 1) if flat else (geo.out[2], geo.out[0] * geo.out[1])
+    depth = geo.taps * cut.lanes
+    tiling = choose(site.target, pixels, cut.columns, depth, most_vectors=row.vectors(site.target))
+    units = geo.batch * cut.groups * tiling.columns.count
+    parts = max(1, min(tiling.rows.count if flat else rows, -(-PARTS // units)))
+    if site.target.time(2.0 * units * rows * pixels * depth, 0) < 1e-5:
+        parts = 1
+    return Plan(geo, cut, row, tiling, left, right, parts, block, constant, off_rows,
+                taken is None and not left.is_zero, direct, taken or 0)  # fmt: skip
 
 
-def _before(plan: IntegerPlan) -> list[Phase]:
-    """What is done before the products."""
+def _known_zero(site: Site, left: Side) -> int | None:
+    """The input's zero point, shifted, where it is a number that is known."""
+    if left.centred:
+        return 0
+    if left.zero is None:
+        return left.shift
+    zero = site.input(left.zero).const
+    return None if zero is None else int(zero.reshape(())) + left.shift
+
+
+def _padding_is_zero(site: Site, left: Side, geo: Geometry) -> bool:
+    """Whether no window sees padding, or that is zeros."""
+    return not any(map(any, geo.halo)) or _known_zero(site, left) == 0
+
+
+def _phases(plan: Plan) -> tuple[Phase, ...]:
+    rows = plan.images * plan.size[0] * plan.size[1]
     found = []
     if not plan.constant:
-        found.append(Phase(plan.rows, lambda em: pack_computed(em, plan), barrier=False))
-    _, height, _ = plan.geo.size
-    rows = plan.images * plan.geo.size[0] * height
-    found.append(Phase(rows, lambda em: pack_input(em, plan)))
+        columns = plan.cut.groups * plan.cut.columns
+        found.append(Phase(columns, lambda em: pack_computed(em, plan), barrier=False))
+    if not plan.direct:
+        found.append(Phase(rows, lambda em: pack_input(em, plan)))
     if plan.off_rows:
-        lines = plan.images * plan.geo.out[0] * plan.geo.out[1]
-        found.append(Phase(lines, lambda em: _sum_windows(em, plan)))
-    return found
+        found.append(Phase(plan.images * plan.runs, lambda em: _sum_windows(em, plan)))
+    tiles = plan.images * plan.tiling.columns.count * plan.parts
+    found.append(Phase(tiles, lambda em: _multiply(em, plan)))
+    return tuple(found)
 
 
-def _sum_windows(em: Emit, plan: IntegerPlan) -> None:
-    """Sums of the elements of each window; tiles are rows of outputs."""
-    b, geo, em = em.b, plan.geo, plan.operands(em)
-    image, it = (
-        image_of(em.input(0), geo),
-        Contraction((SUMMED,), plan.blocks, row=plan.row, ones=True),
-    )
-    add = over_blocks(em, geo, it)
+# ---- windows
+
+
+@dataclass(frozen=True)
+class Source:
+    """The input that windows are read from, packed or where it lies; distances are in lanes.
+
+    step   from a pixel to the next along (depth, height, width)
+    block  from a block of channels to the next
+    """
+
+    first: Ptr
+    image: int
+    group: int
+    step: Triple
+    block: int
+
+    def at(self, plan: Plan, image: Position, run: Position, pixel: Position) -> Ptr:
+        """Where a window begins: that of a pixel of a run of an image's group."""
+        geo = plan.geo
+        at = self.first
+        if plan.cut.groups > 1 and plan.direct:
+            at = at + image % plan.cut.groups * self.group
+            at = at + image // plan.cut.groups * self.image
+        else:
+            at = at + image * self.image
+        if not plan.flat:
+            d, h = (0, run) if geo.out[0] == 1 else (run // geo.out[1], run % geo.out[1])
+            at = at + d * (geo.stride[0] * self.step[0]) + h * (geo.stride[1] * self.step[1])
+        return (at + pixel * (geo.stride[2] * self.step[2])).fixed()
+
+
+def _source(em: Emit, plan: Plan) -> Source:
+    if not plan.direct:
+        _, height, width = plan.size
+        lanes = plan.cut.lanes
+        step = height * width * lanes, width * lanes, lanes
+        return Source(em.scratch.cast(I32), plan.image, 0, step, 0)
+    at, g = image_of(em.input(0), plan.geo), plan.row.group
+    d, h, w = at.step
+    step, group = (d // g, h // g, w // g), plan.cut.inputs // plan.block * at.plane // g
+    return Source(at.corner(0).cast(I32), at.batch // g, group, step, at.plane // g)
+
+
+def _contract(
+    em: Emit, plan: Plan, a: Ptr, weights: Ptr, cut: tuple[int, tuple[int, ...]],
+    ones: bool = False, start: list[Val] | None = None,
+) -> Tile:  # fmt: skip
+    """The sums of a tile of (height, widths) whose first window begins at `a`; those of each row
+    begin with `start`."""
+    b, (height, widths), source = em.b, cut, _source(em, plan)
+    size, d = sum(widths), plan.geo.dilation
+    levels = [(plan.blocks, source.block)]
+    levels += [(n, k * s) for n, k, s in zip(plan.taps, d, source.step, strict=True)]
+    count = prod(n for n, _ in levels)
+    at = Operands(a, plan.geo.stride[2] * source.step[2], weights, size, plan.depth, row=plan.row,
+                  ones=ones)  # fmt: skip
+    first = None if start is None else [start] * height
+    if count == 1:
+        return product(b, at, height, widths, add=first)
+    n = len(widths)
+
+    def tile(values: list[Val]) -> Tile:
+        return [values[i * n : (i + 1) * n] for i in range(height)]
+
+    carry = [b.zero(plan.row.sums.x(w)) for _ in range(height) for w in widths]
+    if first is not None:
+        carry = [v for line in first for v in line]
+    with b.loop(0, count, carry=carry) as loop:
+        t: Position = loop.index
+        place: Position = 0
+        for extent, step in reversed(levels):
+            if extent > 1:
+                place = t % extent * step + place if extent < count else t * step + place
+                t = t // extent if extent < count else 0
+        here = at.at([(a + place).value, (weights + loop.index * (plan.depth * size)).value])
+        sums = product(b, here, height, widths, add=tile(loop.vars))
+        loop.next([v for line in sums for v in line])
+    return tile(loop.out)
+
+
+def _sum_windows(em: Emit, plan: Plan) -> None:
+    """Sums of the elements of each window, a run of pixels at a time."""
+    b, source = em.b, _source(em, plan)
     with b.loop(em.begin, em.end) as t:
-        r, d, group, n = digits(t, geo.out[1], geo.out[0], plan.groups)
-        first = image.corner(n, group)
-        to = (em.scratch.cast(I32) + t * geo.out[2] + plan.sums_at).fixed()
-        with b.loop(0, geo.out[2]) as c:
-            window = image.window(first, d, r, c)
-            (sums,) = add(window, window, [b.zero(I32.x(SUMMED))], [0], None)
-            (to + c).store(sums.lane(0))
+        to = (em.scratch.cast(I32) + t * plan.pixels + plan.sums_at).fixed()
+        with b.loop(0, plan.pixels) as i:
+            here = source.at(plan, t // plan.runs, t % plan.runs, i)
+            (to + i).store(_contract(em, plan, here, here, (1, (SUMMED,)), ones=True)[0][0].lane(0))
+
+
+# ---- products
+
+
+def _multiply(em: Emit, plan: Plan) -> None:
+    """Tiles are (image, group, panel of columns, part of the runs), the last one innermost."""
+    b, panels = em.b, plan.tiling.columns.count
+    runs = plan.tiling.rows.count if plan.flat else plan.runs
+    with b.loop(em.begin, em.end) as t:
+        lo, hi = part(t % plan.parts, plan.parts, runs)
+        rest = t // plan.parts
+        image, c = rest // panels, rest % panels
+
+        def panel(c: Position, column: Position, widths: tuple[int, ...], _: int) -> None:
+            group = image % plan.cut.groups
+            weights, table = _weights(em, plan, group, column)
+            left = plan.left.zeros(em, 0, 1) if plan.off_columns else None
+            one = _Panel(em, plan, image, group, column, widths, weights, table, left)
+            if plan.flat:
+                each_row_panel(b, plan.tiling.rows, lo, hi, lambda p, h: one.tile(0, p, h))
+                return
+            with b.loop(lo, hi) as run:
+                count = plan.tiling.rows.count
+                each_row_panel(b, plan.tiling.rows, 0, count, lambda p, h: one.tile(run, p, h))
+
+        each_column_panel(b, plan.tiling.columns, c, b.index(c) + 1, panel)
+
+
+def _weights(em: Emit, plan: Plan, group: Position, column: Position) -> tuple[Ptr, Ptr]:
+    """The panel of weights that begins at a column, and its table."""
+    columns, depth = plan.cut.columns, plan.geo.taps * plan.cut.lanes
+    if plan.constant:
+        weights, table = em.packed[0].cast(I32), em.packed[-1].cast(I32)
+    else:
+        scratch = em.scratch.cast(I32)
+        weights, table = scratch + plan.weights_at, scratch + plan.tables_at
+    weights = weights + group * plan.panels + column * depth
+    return weights.fixed(), (table + group * (2 * columns) + column).fixed()
+
+
+class _Panel:
+    """A panel of weights, by which runs of pixels are multiplied."""
+
+    def __init__(
+        self, em: Emit, plan: Plan, image: Position, group: Position, column: Position,
+        widths: tuple[int, ...], weights: Ptr, table: Ptr, left: Val | None,
+    ) -> None:  # fmt: skip
+        self.em, self.plan, self.image, self.widths = em, plan, image, widths
+        self.weights, self.table, self.left = weights, table, left
+        first = group * (plan.cut.columns // plan.block) if plan.cut.groups > 1 else 0
+        start = em.packed[-1].cast(I32) + group * plan.cut.columns + column if plan.zero else None
+        self.start = start if start is None else start.fixed()
+        self.place = image // plan.cut.groups, first + column // plan.block
+
+    def tile(self, run: Position, pixel: Position, height: int) -> None:
+        em, plan = self.em, self.plan
+        a = _source(em, plan).at(plan, self.image, run, pixel)
+        start = None
+        if self.start is not None:
+            start, at = [], 0
+            for width in self.widths:
+                start.append((self.start + at).load(width))
+                at += width
+        sums = _contract(em, plan, a, self.weights, (height, self.widths), start=start)
+        rows = None
+        if plan.off_rows:
+            at = (self.image * plan.runs + run) * plan.pixels + pixel
+            totals = (em.scratch.cast(I32) + at + plan.sums_at).fixed()
+            rows = [(totals + i).load() for i in range(height)]
+        lefts = None if self.left is None else [self.left] * height
+        sums = taken_off(em, sums, rows, lefts, self.table, plan.cut.columns)
+        self._finish(sums, run, pixel)
+
+    def _finish(self, sums: Tile, run: Position, pixel: Position) -> None:
+        em, width = self.em, self.plan.block
+        n = len(self.widths)
+        if len(sums) == 1 or epilogue_flops(em.site.epilogue) < HEAVY_FLOPS:
+            for i, line in enumerate(sums):
+                self._row(line, run, pixel + i)
+            return
+        buffer = em.workspace.cast(I32)
+        for i, line in enumerate(sums):
+            for j, v in enumerate(line):
+                (buffer + (i * n + j) * width).store(v)
+        with em.b.loop(0, len(sums)) as i:
+            line = (buffer + i * (n * width)).fixed()
+            self._row([(line + j * width).load(width) for j in range(n)], run, pixel + i)
+
+    def _row(self, line: list[Val], run: Position, pixel: Position) -> None:
+        em, plan = self.em, self.plan
+        image, block = self.place
+        rank, out = plan.geo.rank, plan.geo.out
+        if plan.flat:
+            views = [steps(v.spec, rank)[2] for v in (*em.extras, em.outs[0])]
+            spatial = Walk(out, views).index(pixel)
+        elif out[0] == 1:
+            spatial = [0, run, pixel]
+        else:
+            spatial = [run // out[1], run % out[1], pixel]
+        for j, v in enumerate(line):
+            em.finish(v, plan.geo.place((image, block + j, *spatial)))

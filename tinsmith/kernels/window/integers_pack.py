@@ -9,19 +9,19 @@ from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.types import I32
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.walk import Position
-from tinsmith.kernels.window.integers_plan import IntegerPlan
+from tinsmith.kernels.window.integers_plan import Plan
 
 
-def pack_input(em: Emit, plan: IntegerPlan) -> None:
+def pack_input(em: Emit, plan: Plan) -> None:
     """Rows of the input with their padding, of which each is a tile."""
-    b, (depth, height, width) = em.b, plan.geo.size
+    b, (depth, height, width) = em.b, plan.size
     row = width * plan.cut.lanes * plan.row.group
     sink = em.scratch.cast(plan.left.packed)
     zero = plan.left.zeros(em, 0, 1)
     with b.loop(em.begin, em.end) as t:
         to = (sink + t * row).fixed()
         image, d, h = t // (depth * height), t // height % depth, t % height
-        begin, size = plan.source.begin, plan.source.size
+        begin, size = plan.geo.begin, plan.geo.size
         d, h = d - begin[0], h - begin[1]
         inside = None
         for place, extent, all_of in ((d, size[0], depth), (h, size[1], height)):
@@ -39,12 +39,10 @@ def pack_input(em: Emit, plan: IntegerPlan) -> None:
             )
 
 
-def _row(
-    em: Emit, plan: IntegerPlan, place: tuple[Position, ...], to: Ptr, zero: Val | None
-) -> None:
+def _row(em: Emit, plan: Plan, place: tuple[Position, ...], to: Ptr, zero: Val | None) -> None:
     """One row that the input has."""
     b, pixel = em.b, plan.cut.lanes * plan.row.group
-    begin, width, after = plan.source.begin[2], plan.source.size[2], plan.source.after[2]
+    begin, width, after = plan.geo.begin[2], plan.geo.size[2], plan.geo.after[2]
     _padding(em, plan, to, begin, zero)
     _padding(em, plan, to + (begin + width) * pixel, after, zero)
     image, d, h = place
@@ -66,7 +64,7 @@ def _row(
         _blocks(em, plan, move)
 
 
-def _blocks(em: Emit, plan: IntegerPlan, body: Callable[[Position, int, int], None]) -> None:
+def _blocks(em: Emit, plan: Plan, body: Callable[[Position, int, int], None]) -> None:
     """`body(block, channels, elements)` for the channel blocks of a pixel: how many channels there
     are, and how many elements they take when they are packed."""
     whole, rest = divmod(plan.cut.inputs, plan.block)
@@ -80,7 +78,7 @@ def _blocks(em: Emit, plan: IntegerPlan, body: Callable[[Position, int, int], No
         body(whole, rest, elements)
 
 
-def _padding(em: Emit, plan: IntegerPlan, to: Ptr, pixels: int, zero: Val | None) -> None:
+def _padding(em: Emit, plan: Plan, to: Ptr, pixels: int, zero: Val | None) -> None:
     """Pixels whose elements are the zero point."""
     if not pixels:
         return
@@ -100,50 +98,51 @@ def _padding(em: Emit, plan: IntegerPlan, to: Ptr, pixels: int, zero: Val | None
         _blocks(em, plan, fill)
 
 
-def pack_computed(em: Emit, plan: IntegerPlan) -> None:
+def pack_computed(em: Emit, plan: Plan) -> None:
     """Weights as constant ones are packed, and their table: each column of a group is a tile."""
     with em.b.loop(em.begin, em.end) as t:
-        _column(em, plan, t // plan.columns, t % plan.columns)
+        _column(em, plan, t // plan.cut.columns, t % plan.cut.columns)
 
 
-def _column(em: Emit, plan: IntegerPlan, group: Position, column: Position) -> None:
+def _column(em: Emit, plan: Plan, group: Position, column: Position) -> None:
     b, cut, right, g = em.b, plan.cut, plan.right, plan.row.group
     own = plan.geo.channels // em.site.attr("group")  # input channels of a group as it was
     each = plan.geo.out_channels // em.site.attr("group")
     exists = b.index(column) < cut.outputs
     output = group * cut.outputs + b.minimum(column, cut.outputs - 1)
     zero = right.zeros(em, output, 1)
-    source = (em.input(1).pointer + output * (own * plan.source.taps)).fixed()
+    source = (em.input(1).pointer + output * (own * plan.geo.taps)).fixed()
     first = b.minimum(column, cut.outputs - 1) // each * own
     to, size = _sink(em, plan, group, column)
     known = b.zero(I32) if zero is None or right.centred else zero
     nothing = b.zero(I32)
-    with b.loop(0, plan.source.taps * cut.lanes * g, carry=[nothing]) as loop:
+    with b.loop(0, plan.geo.taps * cut.lanes * g, carry=[nothing]) as loop:
         tap, c = loop.index // (cut.lanes * g), loop.index % (cut.lanes * g)
         channel = c - first
         mine = b.index(channel).to("u64") < own
         place = mine.select(b.index(channel), b.index(0))
-        x = right.element((source + place * plan.source.taps + tap).load(), zero)
+        x = right.element((source + place * plan.geo.taps + tap).load(), zero)
         there = exists & (b.index(c) < cut.inputs)
         value = there.select(mine.select(x, known), nothing)
         at = ((tap * cut.lanes + c // g) * size) * g + c % g
         (to + at).store(value.to(right.packed.kind))
         loop.next([loop.vars[0] + there.select(value - known, nothing)])
     if plan.has_table:
-        at = em.scratch.cast(I32) + group * plan.columns + column
+        at = em.scratch.cast(I32) + group * (2 * cut.columns) + column
         at = (at + plan.tables_at).fixed()
         at.store(exists.select(known, nothing))
-        (at + plan.rows).store(loop.out[0])
+        (at + cut.columns).store(loop.out[0])
 
 
-def _sink(em: Emit, plan: IntegerPlan, group: Position, column: Position) -> tuple[Ptr, Val]:
+def _sink(em: Emit, plan: Plan, group: Position, column: Position) -> tuple[Ptr, Val]:
     """Where the elements of a column begin, and the columns of its panel."""
-    b, cut, g = em.b, plan.panels, plan.row.group
-    wide, tail = sum(cut.main), sum(cut.tail)
-    full = cut.count * wide
+    b, columns, g = em.b, plan.tiling.columns, plan.row.group
+    depth = plan.geo.taps * plan.cut.lanes
+    wide, tail = columns.size, sum(columns.tail)
+    full = columns.full * wide
     in_full = b.index(column) < full
     panel = in_full.select(b.index(column // wide * wide), b.index(full))
     size = in_full.select(b.index(wide), b.index(tail or wide))
-    lanes = (group * plan.columns + panel) * plan.panel_lanes + (b.index(column) - panel)
+    lanes = group * plan.panels + panel * depth + (b.index(column) - panel)
     to = em.scratch.cast(plan.right.packed) + lanes * g
     return (to + plan.weights_at * g).fixed(), size

@@ -1,29 +1,27 @@
 """What a convolution of bytes computes, and how it is cut.
 
-The input is packed into scratch with its padding, the channels of a pixel side by side, so that a
-row of a window is one stretch of k. Groups whose channels do not fill whole blocks on both sides
-are merged, with weights that contribute nothing in between.
+Windows are read where the input lies (`direct`) if that can be: its padding is zeros, which the
+halo of blocked data has, and its bytes need no other form. Then k runs through the channels of a
+block, the taps of a row, and only then the blocks. Else the input is packed into scratch with its
+padding, the channels of a pixel side by side, so that a row of a window is one stretch of k.
+
+Groups whose channels do not fill whole blocks on both sides are merged, with weights that
+contribute nothing in between.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from tinsmith.codegen.builder import Ptr, Val
-from tinsmith.codegen.products import Product, packed_lanes
-from tinsmith.codegen.types import I32
-from tinsmith.kernels._kernel import Emit, View
+from tinsmith.codegen.products import PRODUCTS, Product, packed_lanes
+from tinsmith.kernels.dot.matmul import pack_columns
+from tinsmith.kernels.dot.tiles import Tiling
 from tinsmith.kernels.dot.zeros import Side, known
-from tinsmith.kernels.layout import LINE, Layout, Spec, spec_of
-from tinsmith.kernels.window.geometry import Geometry, Triple, triple
-from tinsmith.kernels.window.panels import Panel, PanelPlace
-from tinsmith.kernels.window.tiles import UNROLL, Place, plus
-from tinsmith.kernels.window.ways import Blocked, Sums
-from tinsmith.kernels.window.weights import ChannelBlocks
+from tinsmith.kernels.layout import LINE
+from tinsmith.kernels.window.geometry import Geometry, Triple
 from tinsmith.records import dataclass
 
 Array = np.ndarray[Any, Any]
@@ -31,13 +29,14 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Cut:
-    """Channels of one group, after merging: `groups` of `inputs` to `outputs`; a pixel's inputs are
-    so many lanes of a row of the table of products."""
+    """Channels of one group, after merging: `groups` of `inputs` to `outputs`, in lanes of `row`;
+    `columns` are the outputs with the padding of their last block."""
 
     groups: int
     inputs: int
     outputs: int
     lanes: int
+    columns: int
 
 
 def cut_groups(geo: Geometry, groups: int, row: Product, block: int) -> Cut:
@@ -49,73 +48,106 @@ def cut_groups(geo: Geometry, groups: int, row: Product, block: int) -> Cut:
         if groups % q == 0 and (q == groups or not (q * inputs % block or q * outputs % block))
     )
     inputs, outputs = inputs * together, outputs * together
-    return Cut(groups // together, inputs, outputs, row.depth(inputs))
-
-
-def packed_geometry(geo: Geometry, cut: Cut) -> tuple[Geometry, ChannelBlocks]:
-    """The convolution of the packed input, and the lanes of one of its taps. Taps that are
-    neighbours along a row are one tap of as many more lanes."""
-    size = triple([b + n + a for b, n, a in zip(geo.begin, geo.size, geo.after, strict=True)])
-    *kernel, wide = geo.kernel
-    joined = wide if geo.dilation[2] == 1 else 1
-    depth = cut.lanes * joined
-    step = max(s for s in range(1, UNROLL + 2) if depth % s == 0)
-    packed = replace(geo, size=size, kernel=triple([*kernel, wide // joined]), begin=(0, 0, 0))
-    return packed, ChannelBlocks(1, depth, depth, step)
+    columns = -(-outputs // block) * block
+    return Cut(groups // together, inputs, outputs, row.depth(inputs), columns)
 
 
 @dataclass(frozen=True)
-class IntegerPlan(Blocked):
-    """A convolution of bytes: direct convolution of the packed input, `geo`, with zero points.
+class Plan:
+    """A convolution of bytes, and where things lie in scratch: the packed input, then sums of
+    windows, then weights and their tables where these are computed."""
 
-    Scratch holds the packed input, then sums of windows, then weights and their tables where these
-    are computed.
-    """
-
-    source: Geometry  # of the input as it is
     geo: Geometry
     cut: Cut
+    row: Product
+    tiling: Tiling  # of the pixels of a run by the columns of a group
     left: Side
     right: Side
+    parts: int  # of the runs of an image's group, for threads
     block: int  # channels of a block
     constant: bool  # weights and their zero points, which are packed beforehand
     off_rows: bool  # zero points of weights may be other than 0
-    off_columns: bool  # the input's zero point
+    off_columns: bool  # the input's zero point, unless sums begin with what it takes off
+    direct: bool = False  # the input is not packed
+    zero: int = 0  # the input's zero point where sums do (`pack_start`)
 
     @property
-    def spec(self) -> Spec:
-        """How the packed input lies: lanes are channels, those of a group a block."""
-        geo, lanes = self.geo, self.cut.lanes
-        dims = (geo.batch, self.groups * lanes, *geo.size[3 - geo.rank :])
-        return spec_of(np.int32, dims, Layout(lanes))
+    def flat(self) -> bool:
+        """Whether all pixels of an image are one run."""
+        return not self.direct and self.geo.is_pointwise and not any(self.geo.after)
+
+    @property
+    def size(self) -> Triple:
+        """The extents of the input with its padding."""
+        both = zip(self.geo.begin, self.geo.size, self.geo.after, strict=True)
+        depth, height, width = (b + n + a for b, n, a in both)
+        return depth, height, width
 
     @property
     def images(self) -> int:
         """Groups of all images."""
-        return self.geo.batch * self.groups
+        return self.geo.batch * self.cut.groups
 
     @property
-    def columns(self) -> int:
-        """Output lanes of a group."""
-        return self.rows // self.groups
+    def runs(self) -> int:
+        """Of neighbouring pixels of the output, in one image."""
+        return 1 if self.flat else self.geo.out[0] * self.geo.out[1]
 
     @property
-    def panel_lanes(self) -> int:
-        """Lanes of the weights of an output."""
-        return self.geo.taps * self.stored
+    def pixels(self) -> int:
+        """Of a run."""
+        return prod(self.geo.out) if self.flat else self.geo.out[2]
+
+    @property
+    def joined(self) -> bool:
+        """Whether the taps of a window's row are neighbours in the packed input."""
+        return self.geo.dilation[2] == 1 or self.geo.kernel[2] == 1
+
+    @property
+    def taps(self) -> Triple:
+        """Stretches of k in a window, along each axis."""
+        depth, height, width = self.geo.kernel
+        return depth, height, 1 if self.joined else width
+
+    @property
+    def pixel(self) -> int:
+        """Lanes of neighbouring channels of a pixel: all of a group's, or those of a block."""
+        return self.block // self.row.group if self.direct else self.cut.lanes
+
+    @property
+    def blocks(self) -> int:
+        """How many times a window is gone through, for other channels of a group."""
+        return self.cut.lanes // self.pixel
+
+    @property
+    def depth(self) -> int:
+        """Lanes of a stretch."""
+        return self.pixel * (self.geo.kernel[2] if self.joined else 1)
+
+    @property
+    def image(self) -> int:
+        """Lanes of the packed input of one group of an image."""
+        return prod(self.size) * self.cut.lanes
+
+    @property
+    def panels(self) -> int:
+        """Lanes of the weights of a group."""
+        return self.geo.taps * self.cut.lanes * self.cut.columns
 
     @property
     def sums_at(self) -> int:
-        return -(-self.spec.size // LINE) * LINE
+        if self.direct:
+            return 0
+        return -(-self.images * self.image // LINE) * LINE
 
     @property
     def weights_at(self) -> int:
-        sums = self.images * prod(self.geo.out) if self.off_rows else 0
+        sums = self.images * self.runs * self.pixels if self.off_rows else 0
         return -(-(self.sums_at + sums) // LINE) * LINE
 
     @property
     def tables_at(self) -> int:
-        return self.weights_at + self.rows * self.panel_lanes
+        return self.weights_at + self.cut.groups * self.panels
 
     @property
     def has_table(self) -> bool:
@@ -126,63 +158,7 @@ class IntegerPlan(Blocked):
         """Bytes."""
         if self.constant:
             return 4 * self.weights_at
-        return 4 * (self.tables_at + 2 * self.rows * self.has_table)
-
-    # ---- what the skeleton of direct convolution asks
-
-    def operands(self, em: Emit) -> Emit:
-        """The packed input, the weights, and their table."""
-        scratch = em.scratch.cast(I32)
-        weights, table = scratch + self.weights_at, scratch + self.tables_at
-        if self.constant:
-            weights, table = em.packed[0].cast(I32), em.packed[-1].cast(I32)
-        return replace(em, ins=(View(scratch, self.spec), *em.ins[1:]), packed=(weights, table))
-
-    def sums(self, em: Emit, geo: Geometry, panel: Panel) -> Sums:
-        """Sums start with what the input's zero point takes off them."""
-        b, firsts = em.b, [sum(panel.lanes[:o]) for o in range(len(panel.lanes))]
-        places = list(zip(firsts, panel.lanes, strict=True))
-        left = self.left.zeros(em, 0, 1) if self.off_columns else None
-        table = em.packed[1] + (panel.channel + self.rows)
-
-        def start() -> list[Val]:
-            if left is None:
-                return [b.zero(I32.x(n)) for _, n in places]
-            return [(table + f).load(n) * (-left).splat(n) for f, n in places]
-
-        return replace(super().sums(em, geo, panel), start=start)
-
-    def place(self, em: Emit, geo: Geometry, at: PanelPlace) -> Place:
-        sink = super().place(em, geo, at)
-        if not self.off_rows:
-            return sink
-        totals = em.scratch.cast(I32) + self.sums_at
-        totals = totals + (at.n * self.groups + at.group) * prod(geo.out)
-        return Centred(sink, em.packed[1] + at.panel.channel, totals, geo.out, self.block)
-
-
-@dataclass(frozen=True)
-class Centred:
-    """Takes off results what zero points of weights contribute: those are at `zeros`, and sums of
-    windows at `totals`, for planes of the extents `out`."""
-
-    sink: Place
-    zeros: Ptr
-    totals: Ptr
-    out: Triple
-    width: int
-
-    def at(self, *index: Val | int) -> Centred:
-        full = (*index, *(0,) * (5 - len(index)))
-        return replace(self, sink=self.sink.at(*index), totals=self._total(*full[2:]))
-
-    def put(self, value: Val, *index: Val | int) -> None:
-        lanes, zeros = value.ty.lanes, self.zeros + index[1] * self.width
-        total = self._total(*index[2:]).load().splat(lanes)
-        self.sink.put(value - zeros.load(lanes) * total, *index)
-
-    def _total(self, d: Val | int, r: Val | int, c: Val | int) -> Ptr:
-        return self.totals + plus(plus(d * self.out[1], r) * self.out[2], c)
+        return 4 * (self.tables_at + 2 * self.cut.groups * self.cut.columns * self.has_table)
 
 
 # ---- constant weights
@@ -205,22 +181,34 @@ def _matrices(w: Array, zero: Array | None, cut: Cut) -> tuple[list[Array], list
     return matrices, list(zeros.reshape(cut.groups, cut.outputs))
 
 
-def pack_weights(w: Array, zero: Array | None, cut: Cut, way: Blocked) -> Array:
-    """[group][panel][tap][lane of channels][columns of the panel]."""
-    row, found = way.row, []
+def pack_weights(
+    w: Array, zero: Array | None, name: str, cut: Cut, tiling: Tiling, pixel: int
+) -> Array:
+    """[group][panel][block of channels][tap][lane][columns of the panel] of the row `name`; blocks
+    have `pixel` lanes."""
+    row, found = PRODUCTS[name], []
     for matrix, zeros in zip(*_matrices(w, zero, cut), strict=True):
         elements = known(matrix, zeros, row).elements.reshape(-1, cut.inputs, cut.outputs)
-        wide = np.zeros((len(elements), cut.lanes * row.group, cut.outputs), np.int64)
-        wide[:, : cut.inputs] = elements
-        lanes = packed_lanes(wide.reshape(-1, cut.outputs), row)
-        found.append(lanes.reshape(-1, way.depth, cut.outputs).T)
-    return way.pack(np.concatenate(found))
+        wide = np.zeros((len(elements), cut.lanes * row.group, cut.columns), np.int64)
+        wide[:, : cut.inputs, : cut.outputs] = elements
+        wide = wide.reshape(len(wide), -1, pixel * row.group, cut.columns).swapaxes(0, 1)
+        lanes = packed_lanes(wide.reshape(-1, cut.columns), row)
+        found.append(pack_columns(lanes, tiling.columns))
+    return np.concatenate(found)
 
 
-def pack_tables(w: Array, zero: Array | None, cut: Cut, way: Blocked) -> Array:
-    """The zero points, then the sums, of the columns of all groups; padding is 0."""
-    table = np.zeros((2, cut.groups, way.rows // cut.groups), np.int64)
+def pack_tables(w: Array, zero: Array | None, name: str, cut: Cut) -> Array:
+    """[group] of the zero points, then the sums, of columns; padding is 0."""
+    table = np.zeros((cut.groups, 2, cut.columns), np.int64)
     for at, (matrix, zeros) in enumerate(zip(*_matrices(w, zero, cut), strict=True)):
-        found = known(matrix, zeros, way.row)
-        table[0, at, : cut.outputs], table[1, at, : cut.outputs] = found.zeros, found.columns
+        found = known(matrix, zeros, PRODUCTS[name])
+        table[at, 0, : cut.outputs], table[at, 1, : cut.outputs] = found.zeros, found.columns
     return table.astype(np.int32)
+
+
+def pack_start(w: Array, zero: Array | None, name: str, cut: Cut, left: int) -> Array:
+    """[group] of what the zero point `left` of the input takes off the sums of columns."""
+    start = np.zeros((cut.groups, cut.columns), np.int64)
+    for at, (matrix, zeros) in enumerate(zip(*_matrices(w, zero, cut), strict=True)):
+        start[at, : cut.outputs] = -left * known(matrix, zeros, PRODUCTS[name]).columns
+    return (start & 0xFFFFFFFF).astype(np.uint32).view(np.int32)

@@ -13,11 +13,29 @@ import numpy as np
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
-from tinsmith.kernels._kernel import Choice, Emit, Site, Skip, Tier, kernel, one_phase, packed_table
+from tinsmith.kernels._kernel import (
+    Choice,
+    Emit,
+    Site,
+    Skip,
+    Tier,
+    elem,
+    kernel,
+    one_phase,
+    packed_table,
+)
 from tinsmith.kernels.layout import Layout, block_of
 from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.walk import Position, run
-from tinsmith.kernels.window.fold import MAXIMUM, SUM, Carried, Fold, Part, fold_range
+from tinsmith.kernels.window.fold import (
+    MAXIMUM,
+    SUM,
+    Carried,
+    Fold,
+    Part,
+    fold_range,
+    whole_maximum,
+)
 from tinsmith.kernels.window.geometry import Geometry, Triple, image_of, pool_geometry
 from tinsmith.kernels.window.tiles import Sink, bands, cut, digits, walk
 from tinsmith.records import dataclass
@@ -29,13 +47,14 @@ WIDEST = 9  # taps of a kernel row, and rows, that are unrolled (estimated)
 Range = tuple[Val | int, Val | int]
 
 
-@kernel("MaxPool", Tier.SHAPED, dtypes="float32")
+@kernel("MaxPool", Tier.SHAPED, dtypes="float32 int8 uint8")
 def pool_max(site: Site) -> Choice:
     """Maximum over windows, on channel-blocked data."""
     if site.attr("with_indices"):
         raise Skip("the places of the maxima are wanted too")
     geo, _ = pool_geometry(site)
-    return _pool(site, geo, MAXIMUM, None)
+    kind = elem(site.input(0))
+    return _pool(site, geo, MAXIMUM if kind.is_float else whole_maximum(kind), None)
 
 
 @kernel("AveragePool", Tier.SHAPED, dtypes="float32")
@@ -242,7 +261,7 @@ def _lines(
             taps: list[Val | int] = list(range(low, high))
         elif geo.kernel[axis] > WIDEST:
             return None
-        elif fold is MAXIMUM and _sees(geo, axis):
+        elif fold is not SUM and _sees(geo, axis):
             last = high - 1
             taps = [b.minimum(b.maximum(low, k), last) for k in range(geo.kernel[axis])]
         else:
@@ -292,7 +311,7 @@ def _edges(
                 b, *ranges[axis], carried, lambda k, kept: level(axis + 1, at + k * far, kept)
             )
 
-        [done] = level(0, corner, [b.splat(fold.start, F32, width)])
+        [done] = level(0, corner, [b.splat(fold.start, line.elem, width)])
         if counted:
             done = done * _shares_here(b, geo, index, counted)
         place.at(0, 0, 0, 0, c).put(done, 0, 0, 0, 0, 0)
@@ -359,7 +378,7 @@ def _window(b: Builder, these: Neighbours, ranges: tuple[Range, Range]) -> Carri
     def rows(at: Ptr, carried: Carried) -> Carried:
         return fold_range(b, *ranges[1], carried, lambda k, c: line(at + k * (gap[1] * step[1]), c))
 
-    start = [b.splat(fold.start, F32, width)] * wide
+    start = [b.splat(fold.start, these.corner.elem, width)] * wide
     return fold_range(
         b, *ranges[0], start, lambda k, c: rows(these.corner + k * (gap[0] * step[0]), c)
     )

@@ -1,0 +1,134 @@
+"""Operators between integers: machine code against the references of the graph as written."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tinsmith as ts
+from tests.kernels.harness import level_param
+from tinsmith import ops
+from tinsmith.graph import Graph, Type
+from tinsmith.ops.control import run_graph
+
+RNG = np.random.default_rng(26)
+TARGETS = [level_param(n) for n in ("avx512vnni", "avx512", "avx2")]
+TIES = 1e-4
+"""Share of results that may be one quantum away: sums are exact here, and are rounded there."""
+FLOAT_TIES = 1e-3  # where products of bytes are not fast, and sums are floats of either kind
+
+
+class Net:
+    """A graph under construction, of values with a scale and a zero point each."""
+
+    def __init__(self, *shape, low="uint8", zero=3):
+        self.graph, self.low = Graph("net"), np.dtype(low)
+        x = self.graph.input("x", Type(self.low, shape))
+        self.x = x, np.float32(0.02), np.array(zero, low)
+
+    def real(self, v):
+        return ops.DequantizeLinear(*v)
+
+    def low_of(self, y, scale, zero):
+        step, low = np.float32(scale), np.array(zero, self.low)
+        return ops.QuantizeLinear(y, step, low), step, low
+
+    def weights(self, axis, *shape):
+        w = RNG.integers(-127, 128, shape).astype(np.int8)
+        scale = RNG.uniform(0.001, 0.01, shape[axis]).astype(np.float32)
+        zeros = np.zeros(shape[axis], np.int8)
+        constants = [self.graph.const(a, "w") for a in (w, scale, zeros)]
+        return ops.DequantizeLinear(*constants, axis=axis)
+
+    def conv(self, v, outputs, *kernel, scale=0.1, zero=128, group=1, **attrs):
+        dims = outputs, v[0].dims[1] // group, *kernel
+        bias = RNG.standard_normal(outputs).astype(np.float32)
+        y = ops.Conv(self.real(v), self.weights(0, *dims), bias, group=group, **attrs)
+        return self.low_of(y, scale, zero)
+
+    def check(self, v, target, most_floats=0):
+        """Compile, run, compare; gives the net. Counts steps that store float32."""
+        self.graph.outputs.append(v[0])
+        low = self.graph.inputs[0].dtype
+        info = np.iinfo(low)
+        x = RNG.integers(info.min, info.max + 1, self.graph.inputs[0].dims).astype(low)
+        want = run_graph(self.graph, {"x": x})[0].astype(int)
+        net = ts.compile(self.graph.clone(), target=target, cache=False)
+        got = net.run([x])[0].astype(int)
+        assert np.abs(got - want).max() <= 1
+        ties = TIES if target == "avx512vnni" else FLOAT_TIES
+        assert (got != want).mean() <= max(ties, 2 / want.size)
+        assert len(np.unique(want)) > 20, "the scale leaves nothing to compare"
+        if target == "avx512vnni":
+            kernels = [step.kernel for step in net.program().plan.steps]
+            floats = [k for k in kernels if k not in INTEGER]
+            assert len(floats) <= most_floats, kernels
+        return net
+
+
+INTEGER = {"conv_integer", "conv_integer_depthwise", "matmul_integer", "pool_max", "relayout",
+           "view", "in place"}  # fmt: skip
+
+CONVS = [
+    ((1, 64, 14, 14), 64, (1, 1), {}),
+    ((2, 48, 9, 11), 40, (3, 3), {"pad": (1, 1, 1, 1)}),
+    ((1, 3, 33, 35), 32, (3, 3), {"pad": (1, 1, 1, 1), "stride": (2, 2)}),
+    ((1, 20, 15, 15), 17, (3, 3), {"stride": (2, 2), "dilation": (2, 1)}),
+    ((1, 24, 70), 24, (5,), {"pad": (2, 2)}),
+]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("low, zero", [("uint8", 0), ("uint8", 7), ("int8", -5)])
+@pytest.mark.parametrize("x, outputs, kernel, attrs", CONVS)
+def test_convolutions(x, outputs, kernel, attrs, low, zero, target):
+    net = Net(*x, low=low, zero=zero)
+    net.check(net.conv(net.x, outputs, *kernel, zero=0 if low == "int8" else 128, **attrs), target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("zero", [0, 9])
+@pytest.mark.parametrize("kernel, stride", [((3, 3), 1), ((3, 3), 2), ((5, 5), 1)])
+def test_depthwise_convolutions(kernel, stride, zero, target):
+    """Padding that is not zero is left to floats."""
+    net, pad = Net(1, 40, 17, 18, zero=zero), tuple(k // 2 for k in kernel) * 2
+    v = net.conv(net.x, 40, *kernel, scale=0.03, group=40, pad=pad, stride=(stride, stride))
+    net.check(v, target, most_floats=3 if zero else 0)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_residual_sums_are_finished_with_the_convolution(target):
+    net = Net(1, 32, 12, 12, zero=0)
+    first = net.conv(net.x, 32, 3, 3, pad=(1, 1, 1, 1), scale=0.2)
+    second = net.conv(first, 32, 1, 1, scale=0.3)
+    total = ops.Add(net.real(second), net.real(first))
+    done = net.check(net.low_of(ops.Relu(total), 0.4173, 0), target)
+    if target == "avx512vnni":
+        assert [s.kernel for s in done.program().plan.steps].count("conv_integer") == 2
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_pools_and_joins_stay_bytes(target):
+    net = Net(1, 32, 16, 16, zero=2)
+    parts = [net.conv(net.x, n, 1, 1) for n in (32, 16)]
+    join = ops.Concat(*map(net.real, parts), axis=1)
+    join = net.low_of(join, *(parts[0][1], 128))
+    pool = ops.MaxPool(net.real(join), kernel=(3, 3), stride=(2, 2), pad=(1, 1, 1, 1))
+    net.check(net.low_of(pool, parts[0][1], 128), target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("low, zero", [("uint8", 11), ("int8", 4)])
+def test_products(low, zero, target):
+    net = Net(33, 70, low=low, zero=zero)
+    y = ops.MatMul(net.real(net.x), ops.Transpose(net.weights(0, 45, 70), perm=(1, 0)))
+    bias = RNG.standard_normal(45).astype(np.float32)
+    net.check(net.low_of(ops.Add(y, bias), 0.1, 0 if low == "int8" else 100), target)
+
+
+def test_explain_says_why_a_convolution_stays_in_floats():
+    net = Net(1, 32, 8, 8, zero=0)
+    v = net.conv(net.x, 32, 3, 3, group=4)
+    net.graph.outputs.append(v[0])
+    told = ts.compile(net.graph, target="avx512vnni", cache=False).explain()
+    assert "no kernel takes its 4 groups of bytes" in str(told)
