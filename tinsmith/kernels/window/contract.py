@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
 
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.products import FLOAT32, Product
@@ -58,7 +57,6 @@ class Contraction:
     taps    those that each loop body takes at once
     words   the weights are those of `kernels/narrow.py`; a loop body takes a multiple of 4 channels
     early   the first of a loop's channels so many elements on is prefetched for each pixel
-    ones    every element of the weights is 1, which gives sums of pixels; none are read
     """
 
     lanes: Sequence[int]
@@ -70,7 +68,6 @@ class Contraction:
     words: bool = False
     early: int = 0
     row: Product = FLOAT32
-    ones: bool = False
 
 
 def contract(
@@ -94,9 +91,6 @@ def contract(
             for line in range(fetch.lines):
                 (ahead + line * LINE).prefetch(locality=2)
         weights = narrow.lines(wq, step, row, it.lanes) if it.words else None
-        if it.ones:
-            one = it.row.one(it.row.right)
-            weights = repeat([b.const(one, it.row.lane.x(n)) for n in it.lanes])
         return products(it, xq, wq, acc, pixels, weights=weights)
 
     def inner(xq: Ptr, wq: Ptr, acc: list[Val], outermost: Val | int) -> list[Val]:

@@ -1,5 +1,5 @@
 """Direct convolution: the kernel for any kernel size, stride, dilation and padding, where no
-faster algorithm fits; also the skeleton of convolutions of bytes and of grouped ones.
+faster algorithm fits; also the skeleton of grouped convolutions.
 
 Data are in blocks of channels. A tile is some pixels by some vectors of output channels, whose
 accumulators stay in registers while the products of all input channels and taps are added. The
@@ -22,7 +22,7 @@ from tinsmith.kernels.window.geometry import Geometry, image_of, steps
 from tinsmith.kernels.window.order import Order, order_of
 from tinsmith.kernels.window.panels import PanelPlace, Tiles, Which, each_panel
 from tinsmith.kernels.window.site import ConvSite, dense_site
-from tinsmith.kernels.window.tiles import PARALLEL_FLOPS, panels, tiling
+from tinsmith.kernels.window.tiles import PARALLEL_FLOPS, Sink, panels, tiling
 from tinsmith.kernels.window.ways import Blocked, blocked
 from tinsmith.kernels.window.weights import channel_blocks, pack_bias, pack_groups
 from tinsmith.sizes import by_formula, typical
@@ -123,14 +123,13 @@ def lies_flat(em: Emit, geo: Geometry) -> bool:
 
 def emit_direct(em: Emit, geo: Geometry, way: Blocked, order: Order, which: Which) -> None:
     """Tiles are those of `each_panel`."""
-    em = way.operands(em)
     geo = flattened(em, geo)
     image = image_of(em.input(0), geo)
 
     def body(at: PanelPlace) -> None:
         x = image.corner(at.n, at.group, way.blocks.count)
         sums = way.sums(em, geo, replace(at.panel, lanes=halved(em.target, at.panel.lanes)))
-        sink = way.place(em, geo, at)
+        sink = Sink(em, geo).at(at.n, at.panel.block)
         ahead = following(em.target, way, geo.taps, order.passes)
         convolve(em, geo, at.band, sums, x, sink, ahead)
 

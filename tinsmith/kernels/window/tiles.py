@@ -190,18 +190,17 @@ class Panels:
 
 
 def panels(
-    target: Target, channels: int, rows: int, cols: int, depth: int, width: int = 0,
-    most: int = MOST_VECTORS,
-) -> Panels:  # fmt: skip
-    """The best cut of `channels` output channels in panels of at most so many vectors of `width` (a
-    block's), with the tiling each cut allows."""
+    target: Target, channels: int, rows: int, cols: int, depth: int, width: int = 0
+) -> Panels:
+    """The best cut of `channels` output channels in vectors of `width` (a block's), with the
+    tiling each cut allows."""
     width = width or block_of(target)
     blocks = -(-channels // width)
     half = width
     if width == 16 and target.pipes == 1 and 0 < channels % width <= width // 2:
         half = width // 2  # where one pipe computes two halves at once
     best, least = None, 0.0
-    for vectors in range(1, min(blocks, most) + 1):
+    for vectors in range(1, min(blocks, MOST_VECTORS) + 1):
         if not fits(target, 1, vectors):
             break
         main = (width,) * vectors

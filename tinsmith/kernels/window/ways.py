@@ -11,7 +11,6 @@ from math import prod
 import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
-from tinsmith.codegen.products import FLOAT32, PRODUCTS, Product
 from tinsmith.codegen.target import Target
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.window.contract import (
@@ -24,8 +23,8 @@ from tinsmith.kernels.window.contract import (
     initial,
 )
 from tinsmith.kernels.window.geometry import Geometry, Triple, image_of
-from tinsmith.kernels.window.panels import Panel, PanelPlace
-from tinsmith.kernels.window.tiles import Panels, Place, Sink
+from tinsmith.kernels.window.panels import Panel
+from tinsmith.kernels.window.tiles import Panels
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_groups
 from tinsmith.records import dataclass
 
@@ -79,14 +78,6 @@ class Way:
     def reduction(self, em: Emit, geo: Geometry, panel: Panel) -> Reduction:
         raise NotImplementedError
 
-    def operands(self, em: Emit) -> Emit:
-        """What the reduction reads: the image as input 0, and the packed arrays."""
-        return em
-
-    def place(self, em: Emit, geo: Geometry, at: PanelPlace) -> Place:
-        """Where the results of an image's panel go."""
-        return Sink(em, geo).at(at.n, at.panel.block)
-
     def sums(self, em: Emit, geo: Geometry, panel: Panel) -> Sums:
         """What a panel computes; its channel is counted in lanes of all packed panels."""
         weights = em.packed[0] + panel.channel * (self.stored * geo.taps)
@@ -98,30 +89,22 @@ class Way:
 @dataclass(frozen=True)
 class Blocked(Way):
     """Each group's channels fill `blocks` of their own. A pixel is prefetched `early` blocks before
-    its turn. Products are those of the row `product` of the table; where its group is more than 1,
-    so many channels count as one."""
+    its turn."""
 
     blocks: ChannelBlocks
     early: int
-    product: str
-
-    @property
-    def row(self) -> Product:
-        return PRODUCTS[self.product]
 
     def pack(self, w: np.ndarray) -> np.ndarray:
         return pack_groups(w, self.panels, self.blocks, self.groups)
 
     def reduction(self, em: Emit, geo: Geometry, panel: Panel) -> Reduction:
         early = self.early * image_of(em.input(0), geo).plane
-        it = Contraction(panel.lanes, self.blocks, early=early, row=self.row)
+        it = Contraction(panel.lanes, self.blocks, early=early)
         return over_blocks(em, geo, it)
 
 
-def blocked(
-    cut: Panels, blocks: ChannelBlocks, groups: int = 1, early: int = 0, product: str = FLOAT32.name
-) -> Blocked:
-    return Blocked(cut, groups, blocks.padded, blocks.count * blocks.stored, blocks, early, product)
+def blocked(cut: Panels, blocks: ChannelBlocks, groups: int = 1, early: int = 0) -> Blocked:
+    return Blocked(cut, groups, blocks.padded, blocks.count * blocks.stored, blocks, early)
 
 
 def over_blocks(em: Emit, geo: Geometry, it: Contraction) -> Reduction:
