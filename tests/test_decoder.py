@@ -41,7 +41,7 @@ def fixed_sizes(net):
 
 @pytest.fixture(scope="module")
 def step():
-    return ts.compile(ts.load(decoder()), cache=False, threads=1)
+    return ts.compile(ts.load(decoder()), cache=False, shapes="free", threads=1)
 
 
 @pytest.fixture(scope="module")
