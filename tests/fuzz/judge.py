@@ -68,26 +68,31 @@ def judge(graph: Graph, feeds: dict[str, Array], options: dict[str, Any]) -> str
         warnings.simplefilter("ignore")
         want = outputs_of(ts.compile(graph, backend="numpy"), feeds)
         net = ts.compile(graph, cache=False, **options)
-        first, second = outputs_of(net, feeds), outputs_of(net, feeds)
-        near: list[dict[str, Array]] = []
-        unsaid = False
-        for name, b in want.items():
-            if b.dtype == object:
+        return wrong_of(graph, net, feeds, want)
+
+
+def wrong_of(graph: Graph, net: Any, feeds: dict[str, Array], want: dict[str, Array]) -> str:
+    """'' where two calls of a net give what is wanted, UNSAID, or what is wrong."""
+    first, second = outputs_of(net, feeds), outputs_of(net, feeds)
+    near: list[dict[str, Array]] = []
+    unsaid = ""
+    for name, b in want.items():
+        if b.dtype == object:
+            continue
+        wrong = differ(first[name], b)
+        if wrong:
+            near = near or [blurred(graph, feeds, i) for i in range(5)]
+            slack = slack_of([n[name] for n in near], b)
+            if float(np.max(slack, initial=0)) > 1e-2 * max(1.0, greatest(b)):
+                unsaid = UNSAID
                 continue
-            wrong = differ(first[name], b)
-            if wrong:
-                near = near or [blurred(graph, feeds, i) for i in range(5)]
-                slack = slack_of([n[name] for n in near], b)
-                if float(np.max(slack, initial=0)) > 1e-2 * max(1.0, greatest(b)):
-                    unsaid = True
-                    continue
-                wrong = differ(first[name], b, slack)
-            if wrong:
-                return f"{name}: {wrong}"
-            same = first[name].tobytes() == second[name].tobytes()
-            if not same and not np.isnan(b.astype(float)).any():
-                return f"{name}: a second call gives another result"
-    return UNSAID if unsaid else ""
+            wrong = differ(first[name], b, slack)
+        if wrong:
+            return f"{name}: {wrong}"
+        same = first[name].tobytes() == second[name].tobytes()
+        if not same and not np.isnan(b.astype(float)).any():
+            return f"{name}: a second call gives another result"
+    return unsaid
 
 
 def slack_of(near: list[Array], want: Array) -> Array:
