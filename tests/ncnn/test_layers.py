@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tinsmith as ts
 from tests.ncnn.alike import told
 from tests.ncnn.cases import inputs_of, lines, model_of
 from tinsmith.errors import NotWritable
@@ -51,11 +52,11 @@ def put(folder: Path, line: str, name: str) -> None:
     np.savez(folder / f"{name}.npz", **{f"in{k}": x for k, x in enumerate(inputs_of(line))})
 
 
-def compute(graph: Graph, line: str) -> dict[str, Any]:
+def compute(graph: Graph, line: str, native: bool = False) -> dict[str, Any]:
+    """The outputs for a batch of one, by reference or by generated code."""
     fed = [x[None].astype(np.float32) for x in inputs_of(line)]
-    return {
-        v.name: np.asarray(y)[0] for v, y in zip(graph.outputs, run_graph(graph, fed), strict=True)
-    }
+    found = ts.compile(graph).run(fed) if native else run_graph(graph, fed)
+    return {v.name: np.asarray(y)[0] for v, y in zip(graph.outputs, found, strict=True)}
 
 
 def agree(found: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -77,9 +78,10 @@ def graph_of(line: str) -> Graph:
     return load((param.encode(), weights))
 
 
+@pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize("line", CASES)
-def test_a_layer_computes_what_ncnn_computes(line: str) -> None:
-    found = compute(graph_of(line), line)
+def test_a_layer_computes_what_ncnn_computes(line: str, native: bool) -> None:
+    found = compute(graph_of(line), line, native)
     if line not in REFUSED:
         n = len(line) + 1
         wanted = {k[n:]: v for k, v in recorded().items() if k.startswith(line + "/")}
