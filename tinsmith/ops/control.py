@@ -143,9 +143,11 @@ def _settle(body: Graph, lead: list[Value], states: list[Value], rest: list[Valu
 
 
 def _covers(general: Type, special: Type, own: set[str] | None) -> bool:
-    """Whether every value of the special type is one of the general type, `own` dims being any.
+    """Whether every value of type `special` is also of type `general`.
 
-    None: every symbol may be any size, as in what a sequence holds.
+    A symbol of `general` stands for any size if it is in `own`, else for one and the same size:
+    then `special` must have that symbol, too. With `own` None all symbols stand for any size, as
+    those of what a sequence holds do.
     """
     need(
         same_kind(bare(general), bare(special)),

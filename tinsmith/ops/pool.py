@@ -226,8 +226,8 @@ def _(x, *, kind, p):
 def MaxUnpool(x, indices, output_shape=None, *, kernel, stride=None, pad=None):
     """y.flat[indices] = x, zero elsewhere: the inverse of MaxPool
 
-    indices count in the flat array of the size that kernel, stride and pad stand for; a larger
-    output_shape (all axes) then holds that array at its origin.
+    y is as large as the input of a MaxPool with this kernel, stride and pad, and indices count its
+    elements in row-major order. A larger output_shape, of all axes, adds zeros behind each axis.
     """
     shape = (*x.shape[:2], *_unpooled(x.shape[2:], kernel, stride, pad))
     for dims in (shape,) if output_shape is None else (shape, output_shape):

@@ -120,8 +120,9 @@ class AmxPlan:
 
     @property
     def plane(self) -> int:
-        """Positions of one remainder, with those that the last register reads beyond the results.
-        Odd, which spreads blocks over the sets of caches."""
+        """Positions from the data of one remainder of the stride to that of the next: its rows, and
+        what the last register of a row reads behind them. The number is odd: with an even one,
+        blocks of channels would fall into the same few sets of the cache."""
         return ((self.rows + self.down.most) * self.pitch + SIDE) | 1
 
     @property
