@@ -237,3 +237,48 @@ def test_products_over_formulas(more: int) -> None:
 def test_random_models_of_free_sizes(part: range) -> None:
     found = cage.run(fuzzed.__name__, part)
     assert {s: what for s, what in found.items() if what not in ("", UNSAID)} == {}
+
+
+# ---- what a file makes of names and formulas
+
+
+def relu(*dims: str) -> Graph:
+    graph = Graph("relu")
+    x = graph.input("x", Type(np.dtype("float32"), dims))
+    graph.outputs = [OPS["Relu"](x)]
+    return graph
+
+
+@pytest.mark.parametrize(
+    "dims",
+    [("d1", "x-y"), ("peak", "at0"), ("lambda", "max"), ("\ufb01", "fi"), ("__debug__", "s0")],
+)
+def test_any_names_of_sizes_are_told_apart(dims: tuple[str, str]) -> None:
+    net = ts.compile(relu(*dims), shapes="free")
+    for shape in ((2, 3), (4, 5), (7, 6)):
+        x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+        np.testing.assert_array_equal(net(x), np.maximum(x, 0))
+    assert not net.notes and net.program().takes
+
+
+def doubled(times: int) -> Graph:
+    """Each node's size has the one before it twice in its formula."""
+    graph = Graph("doubled")
+    x = graph.input("x", Type(np.dtype("float32"), ("n", 4, "h")))
+    for _ in range(times):
+        third = OPS["MaxPool"](x, kernel=(3,), stride=(3,))
+        half = OPS["MaxPool"](OPS["Concat"](x, third, axis=2), kernel=(2,), stride=(2,))
+        x = OPS["Concat"](half, third, axis=2)
+    graph.outputs = [x]
+    return graph
+
+
+@pytest.mark.parametrize("times", [1, 30])
+def test_a_formula_that_grows_too_long_is_left(times: int) -> None:
+    graph = doubled(times)
+    net, reference = ts.compile(graph, shapes="free"), ts.compile(graph, backend="numpy")
+    for n, h in ((2, 300), (3, 401)):
+        x = np.random.default_rng(h).standard_normal((n, 4, h)).astype(np.float32)
+        np.testing.assert_array_equal(net(x), reference(x))
+    assert [note for note in net.notes if "a formula of" in note] == net.notes
+    assert bool(net.notes) == (times > 1) == (not net.program().takes)

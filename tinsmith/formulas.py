@@ -20,14 +20,20 @@ class Atom:
     Each is made once in its scope, so equal atoms are one object. `number` orders them.
     """
 
-    __slots__ = ("args", "name", "number", "value")
+    __slots__ = ("args", "depth", "length", "name", "number", "value")
 
     def __init__(self, number: int, name: str, args: tuple[Form, ...], value: int) -> None:
         self.number, self.name, self.args, self.value = number, name, args, value
+        self.length = 1 + sum(map(length_of, args))
+        self.depth = 1 + max((a.depth for form in args for m, _ in form for a in m), default=0)
 
     def __lt__(self, other: Atom) -> bool:
         return self.number < other.number
 
+
+LONGEST, DEEPEST = 3000, 100
+"""Atoms and numbers of a formula, and operations inside each other: those of networks grow little
+with their depth, but a file can make a formula twice as long with every node. Estimated."""
 
 RELATIONS: dict[str, Callable[[int], bool]] = {
     "==": lambda v: v == 0,
@@ -76,6 +82,17 @@ def valued(form: Form) -> int:
             k *= a.value
         total += k
     return total
+
+
+def length_of(form: Form) -> int:
+    """How many atoms and numbers a formula has when it is written out."""
+    return sum([1 + sum([a.length for a in atoms]) for atoms, _ in form])
+
+
+def is_long(form: Form) -> bool:
+    """Whether a formula is too long, or nested too deeply, to be written and computed."""
+    deep = any([a.depth > DEEPEST for m, _ in form for a in m])
+    return deep or length_of(form) > LONGEST
 
 
 def constant(form: Form) -> int | None:

@@ -36,6 +36,8 @@ from tinsmith.formulas import (
     added,
     constant,
     divided,
+    is_long,
+    length_of,
     multiplied,
     negated,
     number_form,
@@ -278,6 +280,8 @@ class Size:
 
     def _of(self, form: Form) -> Any:
         number = constant(form)
+        if number is None and is_long(form):
+            raise NeedsNumber(f"a size has a formula of {length_of(form)} terms")
         return Size(self.scope, form, valued(form)) if number is None else number
 
     def __add__(self, other: Any) -> Any:
@@ -486,11 +490,6 @@ def pieces(length: Size, most: int) -> tuple[tuple[Number, int], ...]:
         (length._of((((make("pieces", *args, number_form(size)),), 1),)), size)
         for size in range(most, 0, -1)
     )
-
-
-def units(length: Number, most: int) -> Number:
-    """How many pieces of at most `most` a length is cut into."""
-    return -(-length // most)
 
 
 # ---- arrays

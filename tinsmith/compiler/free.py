@@ -8,13 +8,14 @@ these get another one, of `MOST` at most, and then again programs of their own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from keyword import iskeyword
 from typing import Any
 
 from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.sections import Told
-from tinsmith.formulas import OPERATIONS, Atom
+from tinsmith.errors import CodegenError, PassError
+from tinsmith.formulas import Atom
 from tinsmith.plan.shared_weights import SharedWeights
 from tinsmith.runtime.free import FreeProgram
 from tinsmith.runtime.inputs import Signature
@@ -24,8 +25,9 @@ from tinsmith.sizes import NeedsNumber, Scope, Size
 MOST = 4
 """How many programs for free sizes a model has at most: sizes of 0 and 1 are other programs than
 larger ones. Estimated."""
-RESERVED = {"peak", *OPERATIONS}
-"""Names that formulas use themselves; "at" and a number are places in the arena."""
+OWN_NAMES = re.compile(r"(at|d)\d+|peak")
+"""Names that sizes have besides the model's: places in the arena, and sizes whose own names would
+not look like one in a formula."""
 LEAST = 2
 """The least size that is left free: where one is 0 or 1, most kernels would be others."""
 
@@ -57,13 +59,13 @@ class FreePrograms:
         self, made: Compilation, signature: Signature, weights: SharedWeights
     ) -> tuple[Program, Told] | None:
         """A program for these shapes and others; None where the model leaves nothing free, or
-        where something needs a number, which is noted."""
-        scope, shapes = _free(made, signature)
-        if not scope.symbols:
-            return None
+        where something cannot do without numbers, which is noted."""
         try:
+            scope, shapes = _free(made, signature)
+            if not scope.symbols:
+                return None
             program, told = made.build(shapes, shared_weights=weights)
-        except NeedsNumber as why:
+        except (NeedsNumber, PassError, CodegenError) as why:
             self.notes.append(f"shapes: each shape is compiled on its own: {why}")
             return None
         free = FreeProgram(program, shapes, scope)
@@ -74,9 +76,8 @@ class FreePrograms:
 
 
 def _name(symbol: str, number: int) -> str:
-    """The model's own name for a size, where that is one in formulas too."""
-    taken = symbol in RESERVED or symbol.rstrip("0123456789") == "at"
-    return f"d{number}" if taken or not symbol.isidentifier() or iskeyword(symbol) else symbol
+    """The model's own name for a size, where that is like one in formulas, and no other's."""
+    return symbol if symbol.isidentifier() and not OWN_NAMES.fullmatch(symbol) else f"d{number}"
 
 
 def _free(made: Compilation, signature: Signature) -> tuple[Scope, tuple[Any, ...]]:

@@ -128,7 +128,9 @@ def candidates(site: Site, force: str | None = None, checks: bool = False) -> li
             found += [Candidate(row.name, row.tier, c, "", conditions) for c in offered]
         except Skip as skip:
             found.append(Candidate(row.name, row.tier, None, str(skip)))
-        except NeedsNumber as why:
+        except (NeedsNumber, TypeError, ValueError) as why:
+            if not site.is_free:
+                raise
             reason = f"it needs numbers where sizes are free: {why}"
             found.append(Candidate(row.name, row.tier, None, reason))
     if force is not None and not any(c.choice for c in found):

@@ -37,6 +37,7 @@ from tinsmith.passes.report import Matches, Report
 from tinsmith.progress import tell
 from tinsmith.records import dataclass
 from tinsmith.rewrite import Refusal, RuleSet, Start, rewrite
+from tinsmith.sizes import NeedsNumber
 
 T = TypeVar("T")
 
@@ -269,6 +270,8 @@ def _round(
                 verify_graph(graph)
         except (TypeRuleError, ReferenceFailed) as error:
             error.add_note(f"in pass {name}")  # most often no fault of it: sizes do not fit
+            raise
+        except NeedsNumber:  # of a graph of free sizes: no fault of the pass
             raise
         except Exception as error:
             kind = type(error) if isinstance(error, PassError) else PassError

@@ -134,7 +134,6 @@ class FreeProgram:
         """What is computed once for each set of sizes, and from what."""
         program, plan = self.program, self.program.plan
         self._made_at = asked.at(plan.made) if plan.sizes or plan.made else None
-        self._has_made = bool(plan.made) if not isinstance(plan.made, Size) else True
         self._once: list[_Once] = []
         made: set[str] = set()
         for step in plan.steps:
