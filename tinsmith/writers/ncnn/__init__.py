@@ -1,4 +1,4 @@
-"""Graph -> ncnn's files. `writer` has whole graphs, `layers` each operator."""
+"""Graph -> ncnn's files. `writer` has whole graphs, the other modules each operator."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from tinsmith.formats.ncnn.param import Layer, param_bytes, param_text
 from tinsmith.formats.ncnn.schema import LAYERS
 from tinsmith.formats.ncnn.weights import write_weights
 from tinsmith.formats.whole import whole_file
+from tinsmith.frontends.ncnn.node import LETTERS
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.registry import Registry
 
@@ -74,11 +75,11 @@ class Writer:
         return found
 
     def run(self) -> list[Layer]:
-        """All layers. Raises ImportFailed with all nodes that cannot be written."""
+        """All layers. Raises NotWritable with all nodes that cannot be written."""
         problems: dict[tuple[str, str], list[str]] = {}
         for v in self.graph.inputs:
             dims = [d if isinstance(d, int) else 0 for d in self.dims(v)]
-            sizes = dict(zip({1: "w", 2: "hw", 3: "chw", 4: "cdhw"}[len(dims)], dims, strict=True))
+            sizes = dict(zip(LETTERS[len(dims)], dims, strict=True))
             self.layer("Input", v.name, [], [v], sizes if all(dims) else {})
         for node in self.graph.nodes:
             if node in self.taken:
@@ -127,7 +128,7 @@ class Writer:
         need(array.dtype.kind == "f", f"the constant {v.name!r} is not of real numbers")
         need(array.ndim > 1 and array.shape[0] == 1, f"the constant {v.name!r} has a batch")
         need(array.size and array.ndim <= 5, f"the constant {v.name!r} has the shape {array.shape}")
-        names = {1: "w", 2: "hw", 3: "chw", 4: "cdhw"}[array.ndim - 1]
+        names = LETTERS[array.ndim - 1]
         name = self.unique(v.name)
         given = dict(zip(names, array.shape[1:], strict=True))
         weights = {"data": np.ascontiguousarray(array, np.float32)}

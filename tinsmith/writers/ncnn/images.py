@@ -1,0 +1,119 @@
+"""What writes resizing, detectors' last layers, sampling and attention as ncnn's layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinsmith.graph import Node
+from tinsmith.writers.ncnn.writer import Writer, inputs_of, need, writes
+
+
+@writes("Resize")
+def resize(w: Writer, node: Node) -> None:
+    a, x, dims = node.attrs, inputs_of(node)[0], w.dims(node.output)
+    kinds = {"nearest": 1, "linear": 2, "cubic": 3}
+    where = a["coordinate_transformation_mode"]
+    need(
+        not (a["antialias"] or a["exclude_outside"]) and len(dims) == 3, "it is another than ncnn's"
+    )
+    given: dict[str, Any] = {
+        "resize_type": kinds[a["mode"]],
+        "align_corner": int(where == "align_corners"),
+    }
+    if a["mode"] == "nearest":
+        need(where == "asymmetric" and a["nearest_mode"] == "floor", "its nearest is not ncnn's")
+    else:
+        need(
+            where in ("half_pixel", "pytorch_half_pixel", "align_corners"), f"it counts by {where}"
+        )
+        need(a["mode"] == "linear" or a["cubic_coeff_a"] == -0.75, "its cubic is not ncnn's")
+    scales = (
+        inputs_of(node)[2].const
+        if len(inputs_of(node)) > 2 and inputs_of(node)[2] is not None
+        else None
+    )
+    if scales is not None and a["mode"] == "nearest":
+        given |= {"height_scale": float(scales[-2]), "width_scale": float(scales[-1])}
+    else:
+        need(
+            dims[0] == w.dims(x)[0] and all(isinstance(d, int) for d in dims[1:]), "sizes are free"
+        )
+        given |= {"output_height": dims[1], "output_width": dims[2]}
+    w.layer("Interp", node.name, [w.blob(x)], [node.output], given)
+
+
+# ---- boxes
+
+
+@writes("PriorDetection")
+def prior_detection(w: Writer, node: Node) -> None:
+    a = node.attrs
+    given = {
+        "num_class": a["classes"], "nms_threshold": a["overlap"], "nms_top_k": a["candidates"],
+        "keep_top_k": a["most"], "confidence_threshold": a["least"],
+    }  # fmt: skip
+    given |= {f"variance{i}": v for i, v in enumerate(a["variances"] or ())}
+    w.layer(
+        "DetectionOutput", node.name, [w.blob(v) for v in inputs_of(node)], [node.output], given
+    )
+
+
+@writes("GridDetection")
+def grid_detection(w: Writer, node: Node) -> None:
+    a = node.attrs
+    given = {
+        "num_class": a["classes"], "num_box": a["boxes"], "biases": tuple(map(float, a["anchors"])),
+        "confidence_threshold": a["least"], "nms_threshold": a["overlap"],
+    }  # fmt: skip
+    if a["scales"]:
+        given |= {
+            "mask": tuple(map(float, a["mask"])),
+            "anchors_scale": tuple(map(float, a["scales"])),
+        }
+    type = "Yolov3DetectionOutput" if a["scales"] else "YoloDetectionOutput"
+    w.layer(type, node.name, [w.blob(v) for v in inputs_of(node)], [node.output], given)
+
+
+@writes("RegionProposal", "PlaceRoiPool", "GridSample", "RotaryEmbedding")
+def others(w: Writer, node: Node) -> None:
+    a, names = node.attrs, [w.blob(v) for v in inputs_of(node) if v is not None]
+    if node.op.name == "RegionProposal":
+        given: dict[str, Any] = {
+            "feat_stride": a["stride"], "base_size": a["base"], "pre_nms_topN": a["candidates"],
+            "after_nms_topN": a["most"], "nms_thresh": a["overlap"], "min_size": a["least"],
+        }  # fmt: skip
+        wanted = node.outputs[1].uses or node.outputs[1] in w.graph.outputs
+        return w.layer(
+            "Proposal", node.name, names, list(node.outputs[: 2 if wanted else 1]), given
+        )
+    if node.op.name == "PlaceRoiPool":
+        rows, columns = a["pooled_shape"]
+        given = {"pooled_width": columns, "pooled_height": rows, "output_dim": a["channels"]}
+        given |= {"spatial_scale": a["spatial_scale"]}
+        return w.layer("PSROIPooling", node.name, names, [node.output], given)
+    if node.op.name == "GridSample":
+        kinds = {"linear": 1, "bilinear": 1, "nearest": 2, "cubic": 3, "bicubic": 3}
+        edges = {"zeros": 1, "border": 2, "reflection": 3}
+        given = {"sample_type": kinds[a["mode"]], "padding_mode": edges[a["padding_mode"]]}
+        given |= {"align_corner": int(a["align_corners"])}
+        return w.layer("GridSample", node.name, names, [node.output], given)
+    plain = len(names) == 3 and not a["rotary_embedding_dim"] and a["num_heads"] is None
+    need(plain, "it turns a part of the elements, or at told positions")
+    given = {"interleaved": int(a["interleaved"])}
+    return w.layer("RotaryEmbed", node.name, names, [node.output], given)
+
+
+@writes("Attention")
+def attention(w: Writer, node: Node) -> None:
+    a, values = node.attrs, inputs_of(node)
+    alone = all(v is None for v in values[4:]) and len(node.outputs) == 1
+    ranks = all(v is not None and v.rank == 4 for v in values[:3])
+    bare = (
+        not (a["is_causal"] or a["softcap"])
+        and a["left_window_size"] == a["right_window_size"] == -1
+    )
+    need(alone and ranks and bare, "it has caches, windows, or heads that are not apart")
+    mask = values[3] if len(values) > 3 else None
+    given: dict[str, Any] = {"attn_mask": int(mask is not None), "scale": float(a["scale"] or 0)}
+    names = [w.blob(v) for v in values[:4] if v is not None]
+    w.layer("SDPA", node.name, names, [node.output], given)

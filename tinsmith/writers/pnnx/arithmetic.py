@@ -1,0 +1,137 @@
+"""What writes arithmetic as PNNX: formulas, operators that are one to one, comparisons, types."""
+
+from __future__ import annotations
+
+from inspect import Parameter
+from typing import Any
+
+from tinsmith.frontends.pnnx.node import WORDS
+from tinsmith.frontends.pnnx.rows import COMPARISONS, ROWS
+from tinsmith.graph import Node
+from tinsmith.ops import OPS
+from tinsmith.writers.pnnx.export import (
+    Export,
+    Refused,
+    number,
+    only,
+    plain,
+    writes,
+)
+
+FORMULAS = {
+    **{
+        n.capitalize(): n
+        for n in (
+            "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf",
+            "exp", "floor", "log", "neg", "reciprocal", "round", "rsqrt", "sign", "sin", "sinh",
+            "sqrt", "tan", "add", "sub", "mul", "div", "pow", "atan2",
+        )
+    },
+    "Max": "maximum", "Min": "minimum", "Mod": "fmod", "BitwiseAnd": "and", "BitwiseOr": "or",
+    "BitwiseXor": "xor", "And": "and", "Or": "or", "Xor": "xor",
+}  # fmt: skip
+"""Our operator -> the function of a formula."""
+
+
+@writes(*FORMULAS)
+def formula(w: Export, node: Node) -> None:
+    name = FORMULAS[node.op.name]
+    only(len({v.dtype for v in node.inputs if v is not None}) == 1, "its operands have two types")
+    if name == "fmod" and not node.attrs.get("fmod"):
+        name = "remainder"
+    if name == "div" and node.output.dtype.kind in "iu":
+        w.put(node, "torch.div", "input other", rounding_mode="trunc")
+        return
+    texts, operands = [], []
+    for v in node.inputs:
+        literal = number(v)
+        if literal is None or len(node.inputs) == 1:
+            texts.append(f"@{len(operands)}")
+            operands.append(v)
+        else:
+            texts.append(str(literal))
+    w.add(
+        "pnnx.Expression",
+        node.name,
+        operands,
+        [node.output],
+        {"expr": f"{name}({','.join(texts)})"},
+    )
+
+
+def by_row(w: Export, node: Node) -> None:
+    """The first row whose fixed attributes are those of the node, and which says all others."""
+    for op, types, attrs in ROWS:
+        if op != node.op.name or "1" in attrs:
+            continue
+        values = {
+            name: node.attrs.get(name, OPS[node.op.name].attrs[name])
+            for name in OPS[node.op.name].attrs
+        }
+        said = {p: values[ours] for ours, (p, _) in attrs.items() if p}
+        fixed = all(values[o] == d for o, (p, d) in attrs.items() if not p)
+        same = all(said[p] == values[o] for o, (p, _) in attrs.items() if p)
+        rest = all(values[n] == d for n, d in OPS[node.op.name].attrs.items() if n not in attrs)
+        if fixed and same and rest and None not in said.values():
+            defaults = {p: d for p, d in attrs.values() if d is not Parameter.empty}
+            params = {
+                p: v
+                for p, v in said.items()
+                if p not in defaults or v != defaults[p] or op == "Clip"
+            }
+            w.add(
+                types.split()[0],
+                node.name,
+                [v for v in node.inputs if v is not None],
+                node.outputs,
+                params,
+            )
+            return
+    plain(node)
+    raise Refused("PNNX has none with such attributes")
+
+
+_OWN = ("MatMul", "Unsqueeze", "GatherElements", "Clip")
+writes(*{op for op, _, _ in ROWS if op not in _OWN})(by_row)
+
+
+@writes("Clip")
+def clip(w: Export, node: Node) -> None:
+    if None not in (node.min, node.max):
+        by_row(w, node)
+    else:
+        w.put(node, "torch.clamp", min=node.min, max=node.max)
+
+
+@writes("Identity", "Declared")
+def identity(w: Export, node: Node) -> None:
+    w.same(node.output, node.inputs[0] or "")
+
+
+@writes(*COMPARISONS.values(), "Where", "Not")
+def compare(w: Export, node: Node) -> None:
+    """Numbers are parameters, tensors operands."""
+    names = {"Where": ("condition", "input", "other"), "Not": ("input",)}.get(
+        node.op.name, ("input", "other")
+    )
+    given: dict[str, Any] = {}
+    params = {}
+    for name, v in zip(names, node.inputs, strict=True):
+        literal = number(v) if name == "other" else None
+        given[name], params[name] = (v, None) if literal is None else (None, literal)
+    word = {"Where": "where", "Not": "logical_not"}.get(node.op.name)
+    word = word or next(k for k, op in COMPARISONS.items() if op == node.op.name)
+    w.add(
+        f"torch.{word}",
+        node.name,
+        given,
+        node.outputs,
+        {k: v for k, v in params.items() if v is not None},
+    )
+
+
+@writes("Cast")
+def cast(w: Export, node: Node) -> None:
+    plain(node, "to")
+    names = {dtype: word for word, dtype in WORDS.items()}
+    w.put(node, "Tensor.to", dtype=f"torch.{names.get(node.to, node.to)}", copy=False)

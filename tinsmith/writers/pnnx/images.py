@@ -1,0 +1,106 @@
+"""What writes resizing, sampling and what goes with images as PNNX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.frontends.pnnx.images import RESIZES
+from tinsmith.graph import Node
+from tinsmith.writers.pnnx.export import (
+    Export,
+    constant,
+    only,
+    plain,
+    rank,
+    size,
+    whole,
+    writes,
+)
+from tinsmith.writers.pnnx.layers import spatial
+
+
+@writes("Resize")
+def resize(w: Export, node: Node) -> None:
+    plain(node, "mode", "coordinate_transformation_mode", "nearest_mode", "axes", "antialias")
+    x, _, scales, sizes = (*node.inputs, None, None)[:4]
+    count = spatial(node)
+    aligned = node.coordinate_transformation_mode == "align_corners"
+    found = [
+        mode
+        for mode, (kind, transform, nearest) in RESIZES.items()
+        if kind == node.mode
+        and (aligned or transform == node.coordinate_transformation_mode)
+        and (kind != "nearest" or nearest == node.nearest_mode)
+    ]
+    if node.mode == "linear":
+        found = found[count - 1 : count]
+    only(found, f"its modes {node.mode}, {node.coordinate_transformation_mode} are not PyTorch's")
+    given = constant(sizes if scales is None else scales, "sizes").tolist()
+    axes = tuple(a % rank(x) for a in node.axes) if node.axes is not None else tuple(range(rank(x)))
+    by_axis = dict(zip(axes, given, strict=True))
+    fixed = [1 if scales is not None else size(x, i) for i in (0, 1)]
+    only(all(by_axis.pop(i, f) == f for i, f in enumerate(fixed)), "it resizes batch or channels")
+    only(len(by_axis) == count, "it resizes some of its axes")
+    values = tuple(by_axis[i] for i in sorted(by_axis))
+    params: dict[str, Any] = {
+        "mode": found[0],
+        ("size" if scales is None else "scale_factor"): values,
+    }
+    if node.mode != "nearest":
+        params |= {"align_corners": aligned}
+    w.put(node, "F.interpolate", **params, **({"antialias": True} if node.antialias else {}))
+
+
+@writes("GridSample")
+def grid_sample(w: Export, node: Node) -> None:
+    mode = {"linear": "bilinear", "cubic": "bicubic"}.get(node.mode, node.mode)
+    w.put(
+        node,
+        "F.grid_sample",
+        "input grid",
+        mode=mode,
+        padding_mode=node.padding_mode,
+        align_corners=node.align_corners,
+    )
+
+
+@writes("Col2Im")
+def fold(w: Export, node: Node) -> None:
+    sizes = {
+        k: whole(v, "sizes")
+        for k, v in zip(("output_size", "kernel_size"), node.inputs[1:], strict=True)
+    }
+    pads = tuple(node.pad or (0,) * 4)
+    only(len(sizes["output_size"]) == 2 and pads[:2] == pads[2:], "its images are not of two axes")
+    w.put(
+        node,
+        "F.fold",
+        padding=pads[:2],
+        stride=tuple(node.stride or (1, 1)),
+        dilation=tuple(node.dilation or (1, 1)),
+        **sizes,
+    )
+
+
+@writes("AffineGrid")
+def affine_grid(w: Export, node: Node) -> None:
+    w.put(
+        node,
+        "F.affine_grid",
+        "theta",
+        size=whole(node.inputs[1], "sizes"),
+        align_corners=node.align_corners,
+    )
+
+
+@writes("OneHot")
+def one_hot(w: Export, node: Node) -> None:
+    plain(node)
+    depth, values = node.inputs[1:]
+    assert values is not None
+    only(
+        whole(values, "values") == (0, 1) and values.dtype == np.int64, "its values are not 0 and 1"
+    )
+    w.put(node, "F.one_hot", num_classes=whole(depth, "numbers of classes")[0])

@@ -1,0 +1,303 @@
+"""What writes layers as PNNX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.frontends.pnnx.recurrent import GATES
+from tinsmith.graph import Node, Value
+from tinsmith.writers.pnnx.export import (
+    Export,
+    constant,
+    only,
+    plain,
+    rank,
+    size,
+    writes,
+)
+
+
+def _pads(node: Node) -> tuple[int, ...]:
+    """The padding of each axis, the same before and after it."""
+    pads = node.attrs.get("pad")
+    rank_ = rank(node.inputs[0]) - 2
+    pads = tuple(pads) if pads is not None else (0,) * 2 * rank_
+    only(node.attrs.get("auto_pad", "NOTSET") == "NOTSET", "its padding is automatic")
+    only(pads[:rank_] == pads[rank_:], f"its padding {pads} differs before and after an axis")
+    return pads[:rank_]
+
+
+def _each(node: Node, name: str, default: int = 1) -> tuple[int, ...]:
+    value = node.attrs.get(name)
+    return (default,) * (rank(node.inputs[0]) - 2) if value is None else tuple(value)
+
+
+def spatial(node: Node) -> int:
+    found = rank(node.inputs[0]) - 2
+    only(1 <= found <= 3, f"it has {found} spatial axes")
+    return found
+
+
+@writes("Conv", "ConvTranspose")
+def conv(w: Export, node: Node) -> None:
+    x, weight, bias = (*node.inputs, None)[:3]
+    assert x is not None and weight is not None
+    turned = node.op.name == "ConvTranspose"
+    params: dict[str, Any] = {
+        "stride": _each(node, "stride"), "dilation": _each(node, "dilation"), "groups": node.group,
+    }  # fmt: skip
+    if turned:
+        only(node.output_shape is None, "its output has a given shape")
+        params["output_padding"] = _each(node, "output_padding", 0)
+    start: Value | str = x
+    pads, count = node.attrs.get("pad"), spatial(node)
+    if not turned and pads is not None and tuple(pads[:count]) != tuple(pads[count:]):
+        only(node.auto_pad == "NOTSET", "its padding is automatic")
+        pairs = [p for i in reversed(range(count)) for p in (pads[i], pads[count + i])]
+        start = w.step(node, "F.pad", x, pad=tuple(pairs), mode="constant", value=0.0)
+        params["padding"] = (0,) * count
+    else:
+        params["padding"] = _pads(node)
+    ins, outs = size(weight, 1), size(weight, 0)
+    if turned:
+        ins, outs = outs, ins * node.group
+    else:
+        ins *= node.group
+    if weight.const is None or (bias is not None and bias.const is None):
+        name = f"F.conv_transpose{count}d" if turned else f"F.conv{count}d"
+        w.add(
+            name,
+            node.name,
+            {"input": start, "weight": weight, "bias": bias},
+            node.outputs,
+            params | ({"bias": None} if bias is None else {}),
+        )
+        return
+    params |= {"in_channels": ins, "out_channels": outs, "bias": bias is not None}
+    params |= {"kernel_size": weight.const.shape[2:]} | (
+        {} if turned else {"padding_mode": "zeros"}
+    )
+    w.add(
+        f"nn.Conv{'Transpose' * turned}{count}d",
+        node.name,
+        [start],
+        node.outputs,
+        params,
+        {"weight": weight, "bias": bias},
+    )
+
+
+@writes("MatMul")
+def matmul(w: Export, node: Node) -> None:
+    plain(node)
+    a, b = node.inputs
+    assert a is not None and b is not None
+    if b.const is None or b.rank != 2 or rank(a) < 1:
+        return w.put(node, "torch.matmul", "input other")
+    params = {"in_features": b.const.shape[0], "out_features": b.const.shape[1], "bias": False}
+    op = w.add("nn.Linear", node.name, [a], node.outputs, params, {"weight": b})
+    w.set_weight(op, "weight", b.const.T)
+    return None
+
+
+@writes("BatchNorm", "InstanceNorm", "GroupNorm", "LayerNorm", "RMSNorm")
+def norm(w: Export, node: Node) -> None:
+    x, *more = node.inputs
+    assert x is not None
+    kind = node.op.name
+    plain(node, "eps", "axis", "groups")
+    names = ("weight", "bias", "running_mean", "running_var")
+    given: dict[str, Any] = dict(zip(names, more, strict=False))
+    params: dict[str, Any] = {"eps": node.eps}
+    axes = 0
+    if kind in ("LayerNorm", "RMSNorm"):
+        axes = -node.axis if node.axis < 0 else rank(x) - node.axis
+        params["normalized_shape"] = tuple(size(x, i) for i in range(rank(x) - axes, rank(x)))
+    if kind == "GroupNorm":
+        params["num_groups"] = node.groups
+    if all(v is None or v.const is not None for v in more):
+        if kind in ("LayerNorm", "RMSNorm"):
+            params["elementwise_affine"] = bool(more) and more[0] is not None
+        else:
+            params |= {
+                "affine": True,
+                "num_channels" if kind == "GroupNorm" else "num_features": size(more[0], 0),
+            }
+        dims = f"{max(rank(x) - 2, 1)}d" if kind in ("BatchNorm", "InstanceNorm") else ""
+        w.add(f"nn.{kind}{dims}", node.name, [x], node.outputs, params, given)
+        return
+    name = {"BatchNorm": "batch_norm", "InstanceNorm": "instance_norm", "GroupNorm": "group_norm"}
+    name |= {"LayerNorm": "layer_norm", "RMSNorm": "rms_norm"}
+    w.add(f"F.{name[kind]}", node.name, {"input": x, **given}, node.outputs, params)
+
+
+@writes("GlobalPool")
+def global_pool(w: Export, node: Node) -> None:
+    only(node.kind in ("mean", "max"), f"its kind is {node.kind!r}")
+    count = spatial(node)
+    name = "AdaptiveAvgPool" if node.kind == "mean" else "AdaptiveMaxPool"
+    w.add(
+        f"nn.{name}{count}d",
+        node.name,
+        [node.inputs[0]],
+        node.outputs,
+        {"output_size": (1,) * count},
+    )
+
+
+@writes("MaxPool", "AveragePool")
+def pool(w: Export, node: Node) -> None:
+    plain(node, "kernel", "stride", "pad", "ceil_mode", "count_include_pad", "dilation", "auto_pad")
+    params: dict[str, Any] = {
+        "kernel_size": tuple(node.kernel), "stride": _each(node, "stride"), "padding": _pads(node),
+        "ceil_mode": node.ceil_mode,
+    }  # fmt: skip
+    if node.op.name == "MaxPool":
+        params |= {"dilation": _each(node, "dilation"), "return_indices": False}
+    else:
+        only(set(_each(node, "dilation")) <= {1}, "it is dilated")
+        params["count_include_pad"] = node.count_include_pad
+    name = "MaxPool" if node.op.name == "MaxPool" else "AvgPool"
+    w.add(f"nn.{name}{spatial(node)}d", node.name, [node.inputs[0]], node.outputs, params)
+
+
+@writes("LpPool")
+def lp_pool(w: Export, node: Node) -> None:
+    plain(node, "kernel", "stride", "pad", "ceil_mode", "p")
+    only(not any(_pads(node)), "it is padded")
+    only(node.p in (2, 4, 6) and spatial(node) < 3, f"its p is {node.p}")
+    sizes = {"kernel_size": tuple(node.kernel), "stride": _each(node, "stride")}
+    w.put(node, f"F.lp_pool{spatial(node)}d", norm_type=node.p, ceil_mode=node.ceil_mode, **sizes)
+
+
+@writes("PRelu")
+def prelu(w: Export, node: Node) -> None:
+    slope = constant(node.inputs[1], "slopes")
+    only(
+        slope.size in (1, size(node.inputs[0], 1))
+        and slope.size == max(slope.shape, default=1)
+        and slope.ndim < rank(node.inputs[0]),
+        "its slopes are not one for each channel",
+    )
+    op = w.add(
+        "nn.PReLU",
+        node.name,
+        [node.inputs[0]],
+        node.outputs,
+        {"num_parameters": slope.size},
+        {"weight": node.inputs[1]},
+    )
+    w.set_weight(op, "weight", slope.reshape(-1))
+
+
+@writes("LRN")
+def lrn(w: Export, node: Node) -> None:
+    only(node.size % 2, "its size is even")
+    w.put(
+        node, "nn.LocalResponseNorm", size=node.size, alpha=node.alpha, beta=node.beta, k=node.bias
+    )
+
+
+@writes("Softmax", "LogSoftmax")
+def softmax(w: Export, node: Node) -> None:
+    w.put(node, "F.softmax" if node.op.name == "Softmax" else "F.log_softmax", dim=node.axis)
+
+
+@writes("Attention")
+def attention(w: Export, node: Node) -> None:
+    plain(node, "scale", "is_causal", "q_num_heads", "kv_num_heads")
+    only(all(v is None for v in node.inputs[4:]), "it has a cache")
+    names = ("query", "key", "value", "attn_mask")
+    given: dict[str, Any] = dict(zip(names, node.inputs, strict=False))
+    outputs: Any = node.outputs
+    heads = node.q_num_heads or 1
+    if rank(node.inputs[0]) == 3 and heads > 1:
+        only(heads == node.kv_num_heads, "it has fewer heads of keys")
+        outputs = [w.fresh(f"{node.name}/heads")]
+        for key in names[:3]:
+            cut = (heads, size(given[key], 2) // heads)
+            given[key] = w.step(node, "Tensor.unflatten", given[key], dim=2, sizes=cut)
+            given[key] = w.step(node, "torch.transpose", given[key], dim0=1, dim1=2)
+    params = {"is_causal": node.is_causal, "dropout_p": 0.0, "scale": node.scale}
+    whole_ = outputs is node.outputs
+    name = node.name if whole_ else f"{node.name}/heads"
+    op = w.add("F.scaled_dot_product_attention", name, given, outputs, params)
+    if not whole_:
+        back = w.step(node, "torch.transpose", op.outputs[0], dim0=1, dim1=2)
+        params = {"start_dim": 2, "end_dim": 3}
+        w.add("torch.flatten", node.name, {"input": back}, node.outputs, params)
+
+
+@writes("Softplus")
+def softplus(w: Export, node: Node) -> None:
+    w.put(node, "F.softplus", beta=1.0, threshold=20.0)
+
+
+@writes("LSTM", "GRU", "RNN")
+def recurrent(w: Export, node: Node) -> None:
+    """A layer, whose output is then cut into directions."""
+    kind = f"nn.{node.op.name}"
+    x, *more = node.inputs
+    matrices, b, lengths, *states = (
+        ([*more, *[None] * 6][i] for i in (0, 1)),
+        *[*more, *[None] * 7][2:7],
+    )
+    own = (
+        {"linear_before_reset"}
+        if kind == "nn.GRU"
+        else {"activations"}
+        if kind == "nn.RNN"
+        else set()
+    )
+    plain(node, "hidden_size", "direction", *own)
+    only(node.direction != "reverse", "it runs backwards only")
+    only(kind != "nn.GRU" or node.linear_before_reset, "it resets before the product")
+    only(
+        lengths is None and not any(v is not None for v in states[2:]),
+        "it has lengths or peepholes",
+    )
+    nonlinear = (
+        {str(a).lower() for a in node.attrs.get("activations") or ("tanh",)} if own else {"tanh"}
+    )
+    only(nonlinear in ({"tanh"}, {"relu"}), f"its activations are {sorted(nonlinear)}")
+    ih, hh = (constant(m, "weights") for m in matrices)
+    ends = ("", "_reverse")[: len(ih)]
+    back = np.argsort(GATES[kind])
+
+    def ordered(array: Any) -> Any:
+        gates = np.split(array, len(back))
+        return np.concatenate([gates[i] for i in back])
+
+    params: dict[str, Any] = {
+        "input_size": ih.shape[2], "hidden_size": hh.shape[2], "num_layers": 1,
+        "batch_first": False, "bias": b is not None, "bidirectional": len(ends) == 2,
+    }  # fmt: skip
+    params |= {"nonlinearity": nonlinear.pop()} if kind == "nn.RNN" else {}
+    out = w.fresh(f"{node.name}/rows")
+    given = [s for s in states[:2] if s is not None]
+    op = w.add(kind, node.name, [x, *given], [out, *node.outputs[1:]], params)
+    for i, end in enumerate(ends):
+        w.set_weight(op, f"weight_ih_l0{end}", ordered(ih[i]))
+        w.set_weight(op, f"weight_hh_l0{end}", ordered(hh[i]))
+        if b is not None:
+            for name, part in zip(("ih", "hh"), np.split(constant(b, "biases")[i], 2), strict=True):
+                w.set_weight(op, f"bias_{name}_l0{end}", ordered(part))
+    if len(ends) == 1:
+        w.add(
+            "torch.unsqueeze",
+            f"{node.name}/directions",
+            {"input": out},
+            node.outputs[:1],
+            {"dim": 1},
+        )
+        return
+    cut = w.step(node, "Tensor.unflatten", out, dim=2, sizes=(2, hh.shape[2]))
+    w.add(
+        "Tensor.permute",
+        f"{node.name}/directions",
+        {"input": cut},
+        node.outputs[:1],
+        {"dims": (0, 2, 1, 3)},
+    )
