@@ -15,8 +15,8 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent.parent / "tinsmith"
 
 COMMON = {
-    "budget", "errors", "formulas", "hashing", "html", "plain", "progress", "records", "registry",
-    "sizes", "version",
+    "budget", "conditions", "errors", "formulas", "hashing", "html", "plain", "progress", "records",
+    "registry", "sizes", "version",
 }  # fmt: skip
 
 # What each room may import, besides itself and COMMON. A file directly under the package is a
@@ -32,6 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "records": set(),
     "registry": set(),
     "sizes": set(),
+    "conditions": set(),
     "version": set(),
     "graph": set(),
     "formats": {"graph"},

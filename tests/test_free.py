@@ -25,12 +25,13 @@ from tests.models import GRAPHS, feeds, rng
 from tests.models import free as batched
 from tests.shaped import CONVOLUTIONS, STRETCHED
 from tinsmith.compiler.free import MOST
+from tinsmith.conditions import Scope, by_formula, cached, estimating
 from tinsmith.formulas import shown
 from tinsmith.graph import Graph, Type
 from tinsmith.graph.copy import Copier
 from tinsmith.kernels._kernel import Packed
 from tinsmith.ops import OPS
-from tinsmith.sizes import Scope, Size, by_formula, cached, estimating, largest
+from tinsmith.sizes import Size, largest, symbol
 
 EACH = int(os.environ.get("TINSMITH_FREE", "1"))
 ISAS = ("avx512", "avx2", "sse2") if EACH > 1 else ("avx2",)
@@ -146,7 +147,7 @@ GENERAL = frozenset(
 def decided(what: Any) -> list[tuple[str, str]]:
     """The conditions under which a decision by sizes h = 7 and w = 5 is the same."""
     scope = Scope()
-    what(scope.symbol("h", 7, 2), scope.symbol("w", 5, 2))
+    what(symbol(scope, "h", 7, 2), symbol(scope, "w", 5, 2))
     return [(shown(form), relation) for form, relation in scope.conditions]
 
 

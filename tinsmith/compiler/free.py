@@ -14,13 +14,14 @@ from typing import Any
 
 from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.sections import Told
+from tinsmith.conditions import Scope
 from tinsmith.errors import CodegenError, PassError
 from tinsmith.formulas import Atom
 from tinsmith.plan.shared_weights import SharedWeights
 from tinsmith.runtime.free import FreeProgram
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
-from tinsmith.sizes import NeedsNumber, Scope, Size
+from tinsmith.sizes import NeedsNumber, Size, symbol
 
 MOST = 4
 """How many programs for free sizes a model has at most: sizes of 0 and 1 are other programs than
@@ -127,7 +128,7 @@ def _shapes(
         if not isinstance(wanted, str) or given < LEAST:
             return given
         if wanted not in symbols:
-            symbols[wanted] = scope.symbol(_name(wanted, len(symbols)), given, LEAST)
+            symbols[wanted] = symbol(scope, _name(wanted, len(symbols)), given, LEAST)
             names[scope.symbols[-1]] = wanted
         return symbols[wanted]
 

@@ -13,13 +13,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import field
 
+from tinsmith.conditions import Conditions, trial
 from tinsmith.errors import KernelChoiceError, NoKernel, OptionError, UnknownName
 from tinsmith.graph import Graph
 from tinsmith.kernels._kernel import ELEMENTWISE, KERNELS, Choice, Site, Skip, Tier, kernels_for
 from tinsmith.ops import OPS
 from tinsmith.ops.region import fused_body
 from tinsmith.records import dataclass
-from tinsmith.sizes import Conditions, NeedsNumber, trial
+from tinsmith.sizes import NeedsNumber
 
 REFERENCE = "reference"
 

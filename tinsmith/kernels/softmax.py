@@ -8,6 +8,7 @@ from math import prod
 from tinsmith.codegen import math as m
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.types import F32
+from tinsmith.conditions import by_formula
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Site, Skip, Tier, View, kernel
 from tinsmith.kernels.fold import LARGEST, SUM, Remembered, each_part, fold_row, is_short, keep
 from tinsmith.kernels.layout import block_of
@@ -24,7 +25,7 @@ from tinsmith.kernels.walk import (
     shifted,
     shifted_to,
 )
-from tinsmith.sizes import by_formula, typical
+from tinsmith.sizes import typical
 
 Unit = Callable[[Emit, Val], None]
 

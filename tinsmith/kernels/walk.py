@@ -21,9 +21,10 @@ from math import prod
 from typing import NamedTuple
 
 from tinsmith.codegen.builder import F32, Builder, Ptr, Val
+from tinsmith.conditions import by_formula
 from tinsmith.kernels.emit import Emit, View
 from tinsmith.records import dataclass
-from tinsmith.sizes import Number, Size, by_formula, typical
+from tinsmith.sizes import Number, Size, typical
 
 Position = Val | int
 Axis = tuple[int, int]  # extent, and the dimension whose strides are the axis's

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.conditions import by_formula
 from tinsmith.errors import TypeRuleError
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.ops import OPS
@@ -30,7 +31,7 @@ from tinsmith.passes.positions import (
 )
 from tinsmith.records import dataclass
 from tinsmith.rewrite import Skip
-from tinsmith.sizes import Size, by_formula, same, typical
+from tinsmith.sizes import Size, same, typical
 
 MOST_TERMS = 2
 

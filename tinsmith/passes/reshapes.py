@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.conditions import by_formula
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
 from tinsmith.ops._move import moves_of
@@ -14,7 +15,7 @@ from tinsmith.ops.window import window
 from tinsmith.passes.facts import i64, is_of_shapes, reshaped, shape_of, target_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, p, with_
-from tinsmith.sizes import NUMBER, by_formula
+from tinsmith.sizes import NUMBER
 
 rules = RuleSet("canonicalise-shapes", "No-op shapes and moves dropped, chains collapsed.")
 register("portable")(rules)

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.conditions import meet, trial
 from tinsmith.graph import Node, Value
 from tinsmith.ops._move import moves_of
 from tinsmith.records import dataclass
-from tinsmith.sizes import Number, Size, meet, same, trial
+from tinsmith.sizes import Number, Size, same
 
 Axis = tuple[Number, Number]
 """Extent and stride."""

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from tinsmith.budget import machine_memory
+from tinsmith.conditions import by_formula, estimating
 from tinsmith.errors import PlanError, size_text
 from tinsmith.graph import Graph
 from tinsmith.plan.memory import Buffer, align, assign_offsets, lower_bound, one_behind_another
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.tensors import Tensor
-from tinsmith.sizes import Number, Size, by_formula, estimating, largest, typical
+from tinsmith.sizes import Number, Size, largest, typical
 
 
 def _last_reads(placed: list[Placed]) -> dict[Tensor, int]:

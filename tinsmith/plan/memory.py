@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.records import dataclass
-from tinsmith.sizes import Number, Size, typical
+from tinsmith.sizes import Number, Size, symbol, typical
 
 ALIGNMENT = 64  # bytes: a cache line
 EXHAUSTIVE = 7  # the most buffers for which all orders are tried; estimated
@@ -65,9 +65,9 @@ def _assign_free(buffers: Sequence[Buffer]) -> Any:
     peak = assign_offsets(numbers)
     (scope,) = {b.nbytes.scope for b in buffers if isinstance(b.nbytes, Size)}
     for k, (b, n) in enumerate(zip(buffers, numbers, strict=True)):
-        at: Any = scope.symbol(f"at{k}", n.offset)
+        at: Any = symbol(scope, f"at{k}", n.offset)
         b.offset = at
-    return scope.symbol("peak", peak)
+    return symbol(scope, "peak", peak)
 
 
 def _place(order: Sequence[Buffer]) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from math import prod
 
+from tinsmith.conditions import meet
 from tinsmith.graph import Graph, Node, Value
 from tinsmith.kernels._kernel import KERNELS, Tier
 from tinsmith.kernels.counted import with_room
@@ -25,7 +26,7 @@ from tinsmith.plan.placement import Placement, dims_of
 from tinsmith.plan.settle import Settling
 from tinsmith.plan.tensors import Tensor
 from tinsmith.progress import tell
-from tinsmith.sizes import as_numbers, has_sizes, meet
+from tinsmith.sizes import as_numbers, has_sizes
 
 
 def place(

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tinsmith.conditions import Scope
 from tinsmith.errors import OutOfMemory
 from tinsmith.formulas import RELATIONS, Form, computed, shown
 from tinsmith.plan.memory import Buffer, assign_offsets, lower_bound
@@ -24,7 +25,7 @@ from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.memory import aligned
 from tinsmith.runtime.program import Frame, Native, Program, Session
 from tinsmith.runtime.run_memory import SPARE, RunMemory
-from tinsmith.sizes import Scope, Size, has_sizes
+from tinsmith.sizes import Size, has_sizes
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[Any, ...]

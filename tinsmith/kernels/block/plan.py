@@ -9,6 +9,7 @@ from dataclasses import replace
 from math import prod
 
 from tinsmith.codegen.target import Target, overlap
+from tinsmith.conditions import cached
 from tinsmith.kernels._kernel import Skip
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.window import depthwise
@@ -17,7 +18,6 @@ from tinsmith.kernels.window.tiles import Pieces, cut, panels, tiling
 from tinsmith.kernels.window.ways import Blocked, blocked
 from tinsmith.kernels.window.weights import channel_blocks
 from tinsmith.records import dataclass
-from tinsmith.sizes import cached
 
 EFFICIENCY = 0.98  # the share of the multiply-add peak that is reached; estimated
 STEP_SECONDS = 0.1e-6  # seconds of the loops around one step; fitted

@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tinsmith.codegen.target import Target
+from tinsmith.conditions import cached
 from tinsmith.kernels.layout import block_of
 from tinsmith.records import dataclass
-from tinsmith.sizes import Size, cached, pieces, typical
+from tinsmith.sizes import Size, pieces, typical
 
 SINGLE = 1.02
 """How much longer tiles of one vector take: each multiply-add reads an element of A."""

@@ -17,6 +17,7 @@ import numpy as np
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.products import FLOAT32
 from tinsmith.codegen.target import Target
+from tinsmith.conditions import cached
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Site, Skip, Tier, kernel, one_phase
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import by_positions
@@ -27,7 +28,7 @@ from tinsmith.kernels.window.geometry import Geometry, Triple, image_of
 from tinsmith.kernels.window.site import conv_site
 from tinsmith.kernels.window.tiles import Sink, Tiling, bands, cut, digits, sweep
 from tinsmith.records import dataclass
-from tinsmith.sizes import Size, cached, typical
+from tinsmith.sizes import Size, typical
 
 EFFICIENCY = 0.95  # of the peak, beside what the tiling counts (estimated)
 UNROLLED_TAPS = 9  # of a kernel whose taps are all unrolled, for what registers hold (estimated)

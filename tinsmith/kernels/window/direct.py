@@ -15,6 +15,7 @@ from functools import partial
 from math import prod
 
 from tinsmith.codegen.target import Target, overlap
+from tinsmith.conditions import by_formula
 from tinsmith.kernels._kernel import Choice, Emit, Packed, Phase, Site, Tier, kernel, one_phase
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.window.convolve import convolve, following, halved
@@ -25,7 +26,7 @@ from tinsmith.kernels.window.site import ConvSite, dense_site
 from tinsmith.kernels.window.tiles import PARALLEL_FLOPS, Sink, panels, tiling
 from tinsmith.kernels.window.ways import Blocked, blocked
 from tinsmith.kernels.window.weights import channel_blocks, pack_bias, pack_groups
-from tinsmith.sizes import by_formula, typical
+from tinsmith.sizes import typical
 
 EFFICIENCY = 0.98  # of the peak, beside what the tiling counts (estimated)
 BLOCKS_EARLIER = 2

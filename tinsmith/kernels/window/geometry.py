@@ -11,11 +11,12 @@ from math import prod
 from typing import Any
 
 from tinsmith.codegen.builder import Ptr, Val
+from tinsmith.conditions import cached
 from tinsmith.kernels._kernel import Site, Skip, View
 from tinsmith.kernels.layout import Halo, Spec
 from tinsmith.ops.window import Window, window
 from tinsmith.records import dataclass
-from tinsmith.sizes import Number, Size, cached, estimate
+from tinsmith.sizes import Number, Size, estimate
 
 Triple = tuple[int, int, int]
 

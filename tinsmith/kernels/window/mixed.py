@@ -10,6 +10,7 @@ import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
+from tinsmith.conditions import cached
 from tinsmith.kernels._kernel import Choice, Emit, Packed, one_phase
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.window.contract import Contraction, Fetch, nest, products
@@ -22,7 +23,6 @@ from tinsmith.kernels.window.tiles import Panels, Sink, bands, plus, tiling
 from tinsmith.kernels.window.ways import Reduction, Way, tap_levels
 from tinsmith.kernels.window.weights import ChannelBlocks, pack_bias
 from tinsmith.records import dataclass
-from tinsmith.sizes import cached
 
 MASKED = 0.55  # of the peak, where a mask takes as long as its product (estimated)
 

@@ -6,13 +6,14 @@ from dataclasses import replace
 from math import prod
 
 from tinsmith.codegen.target import Target
+from tinsmith.conditions import estimating
 from tinsmith.kernels._kernel import Site
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import by_positions
 from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.tiles import bands
 from tinsmith.records import dataclass
-from tinsmith.sizes import Size, estimating, typical
+from tinsmith.sizes import Size, typical
 
 MOST_TAPS = 4  # with more, the arithmetic hides where the input comes from (estimated)
 MOST_BANDS = 8  # of an image (estimated)

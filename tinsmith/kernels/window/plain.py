@@ -14,6 +14,7 @@ from math import ceil, prod
 from tinsmith.codegen.builder import Builder, Ptr, Val
 from tinsmith.codegen.target import Target, overlap
 from tinsmith.codegen.types import F32
+from tinsmith.conditions import cached
 from tinsmith.kernels._kernel import PLAIN, Choice, Emit, Packed, Site, Skip, one_phase
 from tinsmith.kernels.walk import blocks
 from tinsmith.kernels.window.contract import Level, nest
@@ -21,7 +22,6 @@ from tinsmith.kernels.window.geometry import Geometry, image_of, steps
 from tinsmith.kernels.window.padded import Reach, copy_inside, copy_rows, room
 from tinsmith.kernels.window.tiles import Pieces, digits
 from tinsmith.records import dataclass
-from tinsmith.sizes import cached
 
 WORKSPACE = 32 << 10  # bytes that the input of a segment should not exceed (estimated)
 LONGEST = 2048  # outputs of a row that are one segment's (estimated)

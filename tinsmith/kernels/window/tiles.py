@@ -14,12 +14,13 @@ from typing import Protocol
 
 from tinsmith.codegen.builder import Builder, Val
 from tinsmith.codegen.target import Target
+from tinsmith.conditions import cached, estimating
 from tinsmith.kernels._kernel import Emit, View
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.sharing import PARTS
 from tinsmith.kernels.window.geometry import Geometry, Triple
 from tinsmith.records import dataclass
-from tinsmith.sizes import Number, Size, cached, estimating, largest, pieces, typical
+from tinsmith.sizes import Number, Size, largest, pieces, typical
 
 Pieces = tuple[tuple[int, int], ...]
 

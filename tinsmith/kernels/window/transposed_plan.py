@@ -10,6 +10,7 @@ from itertools import product
 from math import ceil, prod
 
 from tinsmith.codegen.target import Target
+from tinsmith.conditions import cached
 from tinsmith.kernels._kernel import Skip
 from tinsmith.kernels.sharing import ALONE
 from tinsmith.kernels.window.geometry import Geometry, Triple, triple
@@ -20,7 +21,6 @@ from tinsmith.kernels.window.transposed import Axes
 from tinsmith.kernels.window.transposed_ways import Kind, Way, kinds, savings, way_of
 from tinsmith.kernels.winograd.matrices import bilinear
 from tinsmith.records import dataclass
-from tinsmith.sizes import cached
 
 MOST_COLUMNS = 4096  # outputs of a place, at most; estimated
 MOST_PRODUCTS = 1024  # of the loop bodies of all kinds of panels

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
+from tinsmith.conditions import cached
 from tinsmith.kernels.window.geometry import Triple, triple
 from tinsmith.kernels.window.tiles import cut
 from tinsmith.kernels.window.transposed import Axes
 from tinsmith.kernels.winograd.choose import GROWTH
 from tinsmith.kernels.winograd.matrices import Bilinear, bilinear, floats, supported
 from tinsmith.records import dataclass
-from tinsmith.sizes import cached
 
 MOST_PLACES, MOST_TAPS = 4, 4  # of one algorithm
 

@@ -22,6 +22,7 @@ from dataclasses import replace
 
 from tinsmith.codegen.matrix import SIDE
 from tinsmith.codegen.target import Target, foreign_time, overlap
+from tinsmith.conditions import cached
 from tinsmith.kernels.amx.tiling import slots as product_slots
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.narrow import TOGETHER, unpacking
@@ -34,7 +35,6 @@ from tinsmith.kernels.winograd.program import data_program, result_program
 from tinsmith.kernels.winograd.taps import channels_together, fits, tap_operations
 from tinsmith.kernels.winograd.tiling import Partition, WinogradPlan
 from tinsmith.kernels.winograd.weights import packed_bytes
-from tinsmith.sizes import cached
 
 GROWTH = {"exact": 0.0, "strict": 8.0, "default": 1000.0, "split": 25.0}
 """The largest error growth (`Bilinear.growth` of rows times that of columns) allowed at each

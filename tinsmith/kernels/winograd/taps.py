@@ -15,6 +15,7 @@ import numpy as np
 
 from tinsmith.codegen.builder import Ptr, Val
 from tinsmith.codegen.target import Target
+from tinsmith.conditions import cached
 from tinsmith.kernels._kernel import Emit
 from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.winograd.matrices import Bilinear
@@ -22,7 +23,6 @@ from tinsmith.kernels.winograd.program import Program, program, run
 from tinsmith.kernels.winograd.tiling import WinogradPlan
 from tinsmith.kernels.winograd.weights import Array
 from tinsmith.records import dataclass
-from tinsmith.sizes import cached
 
 AHEAD = 72
 """How many cache lines ahead taps are prefetched. The prefetches are spread over the positions: all
