@@ -36,13 +36,15 @@ from tinsmith.errors import PlanError
 from tinsmith.plan import arena, planner
 from tinsmith.plan.memory import Buffer, align
 from tinsmith.plan.placed import Placed
-from tinsmith.plan.plan import ARENA, WORKSPACE, Ref, Step
+from tinsmith.plan.plan import ARENA, SLACK, WORKSPACE, Ref, Step
 from tinsmith.plan.planner import Built
 from tinsmith.plan.tensors import Tensor
+from tinsmith.runtime import outputs
 from tinsmith.runtime import program as programs
-from tinsmith.runtime.program import SLACK, Program, Session
+from tinsmith.runtime.program import Program
 from tinsmith.runtime.results import Results
 from tinsmith.runtime.run_memory import RunMemory
+from tinsmith.runtime.session import Session
 
 Array = np.ndarray[Any, Any]
 Rows = Sequence[tuple[int, int]]
@@ -290,7 +292,7 @@ def guarded(side: str = "after") -> Iterator[None]:
             patch.object(cpu.Heap, "finish", finish),
             patch.object(programs, "Session", _Session),
             # No memory of a caller's lies between guard pages: results are copied there.
-            patch.object(programs.outputs, "direct", lambda *_: False),
+            patch.object(outputs, "direct", lambda *_: False),
         ):
             yield
     finally:

@@ -20,7 +20,7 @@ from tinsmith.compiler.carried import carries
 from tinsmith.errors import ModelFileError, OptionError, UntrustedCode
 from tinsmith.formats.container import Container, write_container
 from tinsmith.formats.tin import graph_sections
-from tinsmith.runtime.program import SLACK
+from tinsmith.plan.plan import SLACK
 
 X = array(1, 1, 8, 8)
 

@@ -95,7 +95,7 @@ def test_where_memory_ends_an_error_of_our_own_comes(
     place = {
         "load": "tinsmith.frontends.onnx.model.import_model",
         "compile": "tinsmith.compiler.build.Compilation.place",
-        "run": "tinsmith.runtime.program.Session._run",
+        "run": "tinsmith.runtime.session.Session._run",
     }[where]
     made, feeds = CASES["branches_in_branches"]()
     monkeypatch.setattr(place, none)

@@ -16,10 +16,11 @@ from tinsmith.codegen.library import Compiler
 from tinsmith.codegen.sync import team_text
 from tinsmith.codegen.target import Target, need_runnable
 from tinsmith.graph import Graph, Node
+from tinsmith.plan.plan import SLACK
 from tinsmith.plan.shared_weights import Blob, SharedWeights
 from tinsmith.records import dataclass
 from tinsmith.runtime.memory import aligned
-from tinsmith.runtime.program import SLACK, Program
+from tinsmith.runtime.program import Program
 from tinsmith.sizes import as_number
 
 if TYPE_CHECKING:

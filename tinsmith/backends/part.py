@@ -9,9 +9,8 @@ import numpy as np
 
 from tinsmith.backends import BACKENDS, Job
 from tinsmith.errors import BackendFailed, TinsmithError
-from tinsmith.graph import Node
+from tinsmith.graph import Node, shown
 from tinsmith.ops.region import Part
-from tinsmith.runtime.program import shown
 
 
 class Running:

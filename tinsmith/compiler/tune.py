@@ -22,7 +22,7 @@ from tinsmith.plan.pick import Preference, Preferences, site_signature
 from tinsmith.plan.place import Placed
 from tinsmith.plan.plan import Plan
 from tinsmith.records import dataclass
-from tinsmith.runtime.program import Session
+from tinsmith.runtime.session import Session
 
 NEAR, MOST = 2.0, 4
 """Candidates of at most so many times the least cost are measured, and at most so many."""

@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tinsmith.errors import (
-    BudgetExceeded,
-    DataError,
     GraphError,
-    ReferenceFailed,
-    TinsmithError,
     TypeRuleError,
 )
-from tinsmith.graph import Graph, OptionalType, Type, Value, same_kind, shown
+from tinsmith.graph import Graph, OptionalType, Type, Value, same_kind
+from tinsmith.graph.evaluate import evaluate
 from tinsmith.graph.types import says_more
 from tinsmith.ops._op import as_value, need
 from tinsmith.ops.declared import Refused
@@ -43,17 +40,7 @@ def run_graph(graph: Graph, feeds: Sequence[Any] | Mapping[str, Any]) -> list[An
     last = {v: node for node in graph.nodes for v in node.inputs if v is not None}
     for node in graph.nodes:
         arrays = tuple(None if v is None else _array(env, v) for v in node.inputs)
-        try:
-            results = node.op.evaluate(arrays, node.attrs)  # type: ignore[attr-defined]
-        except (BudgetExceeded, DataError) as error:
-            raise type(error)(f"{node.origin}: {error}") from error
-        except TinsmithError:
-            raise
-        except Exception as error:
-            given = ", ".join(map(shown, arrays))
-            raise ReferenceFailed(
-                f"{node.origin}: {node.op.name}({given}) failed: {type(error).__name__}: {error}"
-            ) from error
+        results = evaluate(node.op, arrays, node.attrs, node.origin)  # type: ignore[arg-type]
         pairs = zip(node.outputs, results, strict=True)
         env.update((v, a) for v, a in pairs if v.uses or v in kept)
         for v in node.inputs:

@@ -9,9 +9,8 @@ call to call, as long as they fit there; the rest of the plan is computed when s
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,9 +21,10 @@ from tinsmith.formulas import RELATIONS, Form, computed, shown
 from tinsmith.plan.memory import Buffer, assign_offsets, lower_bound
 from tinsmith.plan.plan import Plan, Step
 from tinsmith.runtime.inputs import Signature
-from tinsmith.runtime.memory import aligned
-from tinsmith.runtime.program import Frame, Native, Program, Session
+from tinsmith.runtime.program import Frame, Program
 from tinsmith.runtime.run_memory import SPARE, RunMemory
+from tinsmith.runtime.session import Native, Session
+from tinsmith.runtime.tables import Asked, Tables
 from tinsmith.sizes import Size, has_sizes
 
 Array = np.ndarray[Any, Any]
@@ -42,32 +42,6 @@ class _Places(NamedTuple):
     most: tuple[int, ...]
     offsets: tuple[int, ...]
     peak: int
-
-
-class _Once(NamedTuple):
-    """A node that is computed once for each set of sizes: what it reads, by name; of each result
-    the name, the dtype, and the numbers of its size and offset (None: only such nodes read it). One
-    that only gives its input other dims has the numbers of these."""
-
-    evaluate: Callable[..., tuple[Array, ...]]
-    attrs: Mapping[str, Any]
-    view: list[int] | None
-    reads: list[str | None]
-    writes: list[tuple[str, np.dtype[Any], int, int | None]]
-
-
-class _Asked:
-    """Formulas whose numbers are asked for together."""
-
-    def __init__(self) -> None:
-        self.forms: dict[Form, int] = {}
-
-    def at(self, value: Any) -> int:
-        """The place of a number."""
-        return self.forms.setdefault(_form(value), len(self.forms))
-
-    def all(self, values: Sequence[Any]) -> list[int]:
-        return [self.at(v) for v in values]
 
 
 class FreeProgram:
@@ -91,13 +65,12 @@ class FreeProgram:
         self._nbytes = computed([_form(n) for n, _, _ in plan.buffers], self._names)
         self._places: _Places | None = None
         self.names = [*self._names, *(f"at{k}" for k in range(len(plan.buffers))), "peak"]
-        asked = _Asked()
-        self._sizes_at = asked.all(plan.sizes)
+        asked = Asked(_form)
         self._frame_at = asked.at(plan.memory.peak), asked.at(plan.memory.workspace)
         self._dims_at = [asked.all(o.dims) for o in plan.outputs]
         self._faults_at = [(asked.at(s.fault_at), s) for s in plan.steps if s.fault]
-        self._read_once(asked)
-        self._numbers = computed(list(asked.forms), self.names)
+        self.tables = Tables(plan, program.nodes, program.constants, asked)
+        self._numbers = computed(list(asked.values), self.names)
         told = [_told(plan), *(a.reshape(-1).tolist() for a in _sized(program))]
         self.forms = list(dict.fromkeys(s.form for s in _sizes(told)))
         self.all_numbers = computed(self.forms, self.names)
@@ -130,33 +103,6 @@ class FreeProgram:
                     first.setdefault(number, (i, axis))
         self._found_at = [first[k] for k in range(len(self.symbols))]
         self._wanted = list(wanted.items())
-
-    def _read_once(self, asked: _Asked) -> None:
-        """What is computed once for each set of sizes, and from what."""
-        program, plan = self.program, self.program.plan
-        self._made_at = asked.at(plan.made) if plan.sizes or plan.made else None
-        self._once: list[_Once] = []
-        made: set[str] = set()
-        for step in plan.steps:
-            if step.kind == "once":
-                op, attrs = program.nodes[step.name]
-                writes = [
-                    (o.name, np.dtype(o.dtype), asked.at(prod(o.dims)),
-                     None if o.ref is None else asked.at(o.ref.offset))
-                    for o in step.writes
-                ]  # fmt: skip
-                reads = [None if o is None else o.name for o in step.reads]
-                view = asked.all(step.writes[0].dims) if "view" in op.traits else None
-                self._once.append(_Once(op.evaluate, attrs, view, reads, writes))
-                made.update(o.name for o in step.writes)
-        names = {n for one in self._once for n in one.reads if n is not None} - made
-        arrays = {n: program.constants[n] for n in names}
-        self._constants = {n: a for n, a in arrays.items() if not has_sizes(a)}
-        self._sized = [
-            (n, asked.all(a.reshape(-1).tolist()), a.shape)
-            for n, a in arrays.items()
-            if has_sizes(a)
-        ]
 
     def values(self, signature: Signature) -> list[int] | None:
         """The values of the symbols for these shapes; None where the program is for others."""
@@ -224,30 +170,6 @@ class FreeProgram:
             [(numbers[at], step) for at, step in self._faults_at],
         )
 
-    def tables(self, numbers: Sequence[int]) -> tuple[Array | None, Array | None]:
-        """As `tables_of` of a program with these numbers."""
-        sizes = np.array([numbers[k] for k in self._sizes_at], np.int64) if self._sizes_at else None
-        if not self._once:
-            return sizes, None
-        assert self._made_at is not None
-        memory = aligned(numbers[self._made_at])
-        arrays = dict(self._constants)
-        for name, at, shape in self._sized:
-            arrays[name] = np.array([numbers[k] for k in at], np.int64).reshape(shape)
-        for one in self._once:
-            given = tuple([None if n is None else arrays[n] for n in one.reads])
-            if one.view is not None and given[0] is not None:
-                results = (given[0].reshape([numbers[k] for k in one.view]),)
-            else:
-                results = one.evaluate(given, one.attrs)
-            for (name, dtype, size, at), result in zip(one.writes, results, strict=True):
-                arrays[name] = result
-                if at is not None:
-                    start = numbers[at]
-                    place = memory[start : start + numbers[size] * dtype.itemsize].view(dtype)
-                    place[...] = result.reshape(-1)
-        return sizes, memory
-
     def memory(self) -> RunMemory:
         """The memory of the calling thread's sessions."""
         try:
@@ -272,7 +194,7 @@ class SizedProgram(Program):
         self.nodes, self.team, self.checks = base.nodes, base.team, base.checks
         self._free, self._symbols, self._nbytes = free, symbols, nbytes
         self.entry, self.frame = free.entry, free.frame(numbers)
-        self.sizes, self.made = free.tables(numbers)
+        self.sizes, self.made = free.tables.made(numbers)
 
     def __getattr__(self, name: str) -> Any:
         made = _LATER.get(name)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from tinsmith.errors import OutOfMemory, size_text
+from tinsmith.errors import OutOfMemory, TinsmithError, size_text
 from tinsmith.graph import dtype_of
 from tinsmith.plan.plan import Operand
 
@@ -74,3 +74,14 @@ def address_of(array: Any) -> int:
         return _addressof(_first_byte(array))
     except (TypeError, ValueError):
         return int(array.__array_interface__["data"][0]) if isinstance(array, np.ndarray) else 0
+
+
+class OfThisProcess:
+    """An object with addresses of this process: it cannot be pickled."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TinsmithError(
+            f"a {type(self).__name__} is compiled for this process and can be neither copied nor "
+            "pickled: any number of threads may call a Net; tinsmith.save(net, path) writes it for "
+            "other processes"
+        )

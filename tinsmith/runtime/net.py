@@ -22,8 +22,10 @@ from tinsmith.plan.plan import Memory
 from tinsmith.runtime.explanation import Explanation, by_name
 from tinsmith.runtime.forks import working
 from tinsmith.runtime.inputs import Inputs, Signature
+from tinsmith.runtime.memory import OfThisProcess
 from tinsmith.runtime.outputs import arranged, check_apart, check_names, copy_into
-from tinsmith.runtime.program import OfThisProcess, Program, Session
+from tinsmith.runtime.program import Program
+from tinsmith.runtime.session import Session
 
 if TYPE_CHECKING:
     from tinsmith.runtime.profile import Profile

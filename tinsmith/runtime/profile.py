@@ -14,7 +14,7 @@ import numpy as np
 from tinsmith.codegen.target import level
 from tinsmith.records import dataclass
 from tinsmith.runtime.limits import peak
-from tinsmith.runtime.program import Session
+from tinsmith.runtime.session import Session
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from tinsmith.runtime.memory import aligned
 from tinsmith.runtime.results import Kept
 
 if TYPE_CHECKING:
-    from tinsmith.runtime.program import Session
+    from tinsmith.runtime.session import Session
 
 Array = np.ndarray[Any, Any]
 

@@ -1,0 +1,39 @@
+"""A node's reference, run on arrays: errors name the node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from tinsmith.errors import BudgetExceeded, DataError, ReferenceFailed, TinsmithError
+from tinsmith.graph.types import shown
+
+
+class Evaluated(Protocol):
+    """An operator that has a reference."""
+
+    @property
+    def name(self) -> str: ...
+
+    def evaluate(self, arrays: tuple[Any, ...], attrs: Mapping[str, Any]) -> tuple[Any, ...]: ...
+
+
+def evaluate(
+    op: Evaluated, arrays: tuple[Any, ...], attrs: Mapping[str, Any], origin: object
+) -> tuple[Any, ...]:
+    """The results of an operator for these arrays, in the node that comes from `origin`.
+
+    Raises BudgetExceeded and DataError with the origin in front, and ReferenceFailed for every
+    error that is none of Tinsmith's.
+    """
+    try:
+        return op.evaluate(arrays, attrs)
+    except (BudgetExceeded, DataError) as error:
+        raise type(error)(f"{origin}: {error}") from error
+    except TinsmithError:
+        raise
+    except Exception as error:
+        given = ", ".join(map(shown, arrays))
+        raise ReferenceFailed(
+            f"{origin}: the reference of {op.name}({given}) failed: {type(error).__name__}: {error}"
+        ) from error

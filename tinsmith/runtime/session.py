@@ -1,0 +1,314 @@
+"""A Session holds one caller's memory for a program, and runs it. Use from one thread at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tinsmith.errors import DataError, OutOfMemory, TinsmithError
+from tinsmith.graph import dtype_of, shown
+from tinsmith.graph.evaluate import evaluate
+from tinsmith.plan.plan import (
+    ARENA,
+    COUNTERS,
+    MADE,
+    PORTS,
+    SIZES,
+    SLACK,
+    STAMPS,
+    SYNC,
+    WORKSPACE,
+    Operand,
+    Step,
+)
+from tinsmith.runtime import outputs
+from tinsmith.runtime.inputs import check_ports
+from tinsmith.runtime.memory import OfThisProcess, address_of, addresses, aligned, owned, window
+from tinsmith.runtime.results import Results
+from tinsmith.runtime.run_memory import RunMemory
+from tinsmith.runtime.threads import Lease, Team
+
+if TYPE_CHECKING:
+    from tinsmith.runtime.program import Program
+
+Array = np.ndarray[Any, Any]
+
+
+def _nothing() -> None:
+    """No memory: the size of the result is known after the run."""
+
+
+Native = tuple[int, Callable[[int, int], None], list[Step]]
+"""The address of a segment's function, the function, and the steps that it runs."""
+
+
+class _Run(NamedTuple):
+    """One run: its arrays, the results of its steps so far, and their times if they are wanted."""
+
+    inputs: Sequence[Array]
+    outputs: list[Array]
+    env: dict[str, Array]
+    cycles: dict[int, int] | None
+
+
+class Session(OfThisProcess):
+    """One caller's arena, workspace and pointer table. Use from one thread at a time."""
+
+    def __init__(self, program: Program, memory: RunMemory | None = None) -> None:
+        self.program = program
+        entry, frame = program.entry, program.frame
+        self._memory = RunMemory() if memory is None else memory
+        self._table = np.array(entry.table, np.int64)
+        self._stamps = np.zeros((entry.threads, entry.stamp_words), np.int64)
+        self._counters = aligned(8 * entry.counter_words)
+        self._counters_at, self._words = address_of(self._counters), entry.counter_words
+        self._table[COUNTERS] = self._counters_at
+        if program.sizes is not None:
+            self._table[SIZES] = address_of(program.sizes)
+        if program.made is not None:
+            self._table[MADE] = address_of(program.made)
+        self._pointer = address_of(self._table)
+        self._results = [
+            None if dtype is None else Results(dims, dtype, self._memory.kept(k))
+            for k, (dims, dtype) in enumerate(zip(frame.outputs, entry.dtypes, strict=True))
+        ]
+        self._new = [_nothing if made is None else made.maker for made in self._results]
+        self._put_ports, self._enter = entry.put_ports, entry.enter
+        self._team: Team | None = None
+        self._jobs: int | None = None  # jobs of the team when this session's last run ended
+        self._move(self._memory)
+
+    def _move(self, memory: RunMemory) -> None:
+        """Run in this memory from now on."""
+        frame, self._memory = self.program.frame, memory
+        memory.fit(frame.arena + SLACK, frame.workspace + SLACK)
+        memory.sessions.add(self)
+        self.find_memory()
+
+    def find_memory(self) -> None:
+        """Note where the memory lies in which the session runs."""
+        self._arena, self._workspace = self._memory.arena, self._memory.workspace
+        self._table[ARENA] = address_of(self._arena)
+        self._table[WORKSPACE] = address_of(self._workspace)
+        self._faults = [(self._arena[at : at + 4], s) for at, s in self.program.frame.faults]
+
+    @cached_property
+    def _calls(self) -> list[Step | Native]:
+        return self.program.calls
+
+    @cached_property
+    def _late(self) -> list[tuple[int, Operand]]:
+        """The outputs that are read when all has run."""
+        outputs = self.program.plan.outputs if None in self.program.entry.dtypes else ()
+        return [(k, o) for k, o in enumerate(outputs) if o.ref is None or o.ref.space != "output"]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the session's memory, including what it keeps for results."""
+        kept = sum(made.nbytes for made in self._results if made is not None)
+        return len(self._arena) + len(self._workspace) + kept + 8 * self._words
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others share its memory, or may."""
+        return self._memory.thread is not None
+
+    @property
+    def counter(self) -> int:
+        """The cycle counter at the end of the last timed run; 0 if there was none."""
+        return int(self._stamps[:, 0].max())
+
+    def run(self, inputs: Sequence[Array], cycles: dict[int, int] | None = None) -> list[Array]:
+        """Run on plain, contiguous arrays of the plan's dtypes and shapes, one for each input.
+        Returns new output arrays, in memory that nothing else refers to.
+
+        With `cycles`, adds each native step's cycles, and each reference step's nanoseconds
+        (negative), by the step's `id`. A call from within a call (of a signal handler, a finaliser)
+        gets memory of its own. Raises InputNameError for a wrong number of arrays or a mapping,
+        InputTypeError and InputShapeError for other arrays, OutOfMemory if memory cannot be had.
+        """
+        check_ports(self.program.plan, inputs, self._addressed)
+        return self.run_checked(inputs, cycles)
+
+    @cached_property
+    def _addressed(self) -> set[int]:
+        return self.program.plan.addressed()
+
+    def run_checked(
+        self,
+        inputs: Sequence[Array],
+        cycles: dict[int, int] | None = None,
+        into: Sequence[Array | None] | None = None,
+    ) -> list[Array]:
+        """`run`, for inputs that were checked: others crash, or give nonsense. Results go to the
+        arrays of `into`, as far as it has any. Raises OutputError if a result does not fit one."""
+        memory = self._memory
+        if memory.thread is not None and memory.foreign:
+            self._leave_memory()
+            memory = self._memory
+        if memory.busy:
+            return self.program.session().run_checked(inputs, cycles, into)
+        try:
+            memory.busy = True
+            return self._run(inputs, cycles) if into is None else self._run_into(inputs, into)
+        except (MemoryError, OverflowError) as error:
+            if isinstance(error, TinsmithError):
+                raise
+            raise OutOfMemory(
+                f"{self.program.plan.model} needs more memory than the system gives: {error}"
+            ) from error
+        finally:
+            memory.busy = False
+
+    def _leave_memory(self) -> None:
+        """Another thread took the session over: it must not share memory any more."""
+        self._move(RunMemory())
+        for k, made in enumerate(self._results):
+            if made is not None:
+                made.kept = self._memory.kept(k)
+
+    def _run(
+        self,
+        inputs: Sequence[Array],
+        cycles: dict[int, int] | None = None,
+        outputs: list[Any] | None = None,
+    ) -> list[Array]:
+        """`outputs`: where results go, if not to new memory."""
+        if outputs is None:
+            outputs = [new() for new in self._new]
+        for word, _ in self._faults:
+            word[:] = 0
+        if self._enter is not None and cycles is None:
+            self._enter(self._pointer, *inputs, *outputs)
+        else:
+            self._through(_Run(inputs, outputs, {}, cycles))
+        for word, step in self._faults:
+            if word.any():
+                raise DataError(f"{step.origin}: {step.fault}")
+        return outputs
+
+    def _run_into(self, inputs: Sequence[Array], into: Sequence[Array | None]) -> list[Array]:
+        """A run whose results go to the caller's arrays: written there by native code if that is
+        safe, else copied at the end."""
+        ports = self.program.plan.outputs
+        places: list[Any] = []
+        for array, made, new, port in zip(into, self._results, self._new, ports, strict=True):
+            if array is not None:
+                dims = None if made is None else made.dims
+                outputs.check(port.name, array, dtype_of(port.dtype), dims)
+            whole = made is not None and outputs.direct(array, inputs)
+            places.append(np.asarray(array) if whole else new())
+        found = self._run(inputs, outputs=places)
+        return [
+            one if array is None else outputs.copy_into(port.name, array, one)
+            for port, array, one in zip(ports, into, found, strict=True)
+        ]
+
+    def _through(self, run: _Run) -> None:
+        """Run all segments in order, and then read the results whose size only the run tells."""
+        table: Any = self._table
+        self._put_ports(table, 8 * PORTS, *addresses([*run.inputs, *run.outputs]))
+        try:
+            threads, address = self.program.entry.threads, self.program.team
+            if threads == 1 or address is None:
+                for call in self._calls:
+                    self._one(call, None, run)
+            else:
+                with Lease(threads, address) as team:
+                    self._leave(team)
+                    self._table[SYNC] = team.address
+                    for call in self._calls:
+                        self._one(call, team, run)
+                    self._jobs = team.jobs
+        finally:
+            if run.cycles is not None:
+                self._table[STAMPS] = 0
+        for k, operand in self._late:
+            found = self._read(operand, run)
+            run.outputs[k] = owned(found) if isinstance(found, list) else found
+
+    def _leave(self, team: Team) -> None:
+        """Called before another team runs this session: late workers of the last team must have
+        left, or they would take part."""
+        if self._team is not None and self._team is not team:
+            self._team.settle(self._team.jobs if self._jobs is None else self._jobs)
+        self._team, self._jobs = team, None
+
+    def _one(self, call: Step | Native, team: Team | None, run: _Run) -> None:
+        if isinstance(call, Step):
+            self._reference(call, run)
+            return
+        address, function, steps = call
+        if run.cycles is not None:  # a late worker may still write to the stamps of the last call
+            self._stamps = np.zeros_like(self._stamps)
+            self._table[STAMPS] = address_of(self._stamps)
+        if team is not None:
+            owners = self, self._stamps
+            team.run(address, self._pointer, self._counters_at, self._words, owners)
+        else:
+            function(self._pointer, 0)
+        if steps[-1].writes:
+            self._take(steps[-1], run)
+        if run.cycles is not None:
+            # The thread that was running for most of the time has the times of all steps.
+            seen = max(self._stamps[:, 1 : len(steps) + 1], key=np.sum)
+            for step, spent in zip(steps, seen, strict=True):
+                run.cycles[id(step)] = run.cycles.get(id(step), 0) + int(spent)
+
+    def _take(self, step: Step, run: _Run) -> None:
+        """Keep the results of a step that counts: as many elements as its last operand says. Raises
+        DataError if the model states another number."""
+        *found, last = step.writes
+        count = int(self._read(last, run))
+        if step.stated not in (-1, count):
+            raise DataError(
+                f"{step.origin}: it gives {count}, where {step.stated} were planned: a size that "
+                "the model declares is not so"
+            )
+        for operand in found:
+            sized = operand._replace(dims=tuple(count if d < 0 else d for d in operand.dims))
+            run.env[operand.name] = owned(self._read(sized, run))
+
+    def _read(self, operand: Operand, run: _Run) -> Array:
+        ref = operand.ref
+        if ref is None:
+            if operand.name in run.env:
+                return run.env[operand.name]
+            if operand.name in self.program.constants:
+                return self.program.constants[operand.name]
+            names = [p.name for p in self.program.plan.inputs]
+            return run.inputs[names.index(operand.name)]
+        if ref.space in ("input", "output"):
+            array = (run.inputs if ref.space == "input" else run.outputs)[ref.index]
+            flat = array.reshape(-1).view(np.uint8)
+            return window(flat, ref.offset, operand)
+        memory = self._arena if ref.space == "arena" else self.program.blobs[ref.index].data
+        if ref.space == "made":
+            assert self.program.made is not None
+            memory = self.program.made
+        return window(memory, ref.offset, operand)
+
+    def _reference(self, step: Step, run: _Run) -> None:
+        start = perf_counter_ns()
+        op, attrs = self.program.nodes[step.name]
+        args = tuple(None if o is None else self._read(o, run) for o in step.reads)
+        if check := self.program.checks.get(step.name):
+            check()
+        results = evaluate(op, args, attrs, step.origin)
+        for operand, result in zip(step.writes, results, strict=False):
+            if operand.ref is None:
+                run.env[operand.name] = owned(result)  # the memory of a view would be used again
+            elif result.shape != operand.dims:
+                raise DataError(
+                    f"{step.origin}: it gives {shown(result)}, where {list(operand.dims)} was "
+                    "planned: a size that the model declares is not so"
+                )
+            else:
+                self._read(operand, run)[...] = result
+        if run.cycles is not None:
+            spent = perf_counter_ns() - start
+            run.cycles[id(step)] = run.cycles.get(id(step), 0) - spent
