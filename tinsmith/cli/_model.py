@@ -135,79 +135,81 @@ class Built:
     compile_ms: float
 
 
+BUILD_OPTIONS = (
+    click.option(
+        "-t",
+        "--threads",
+        type=click.IntRange(1, 64),
+        help="Threads that compute; one, where nothing is said.",
+    ),
+    click.option(
+        "--backend",
+        type=Backends(),
+        default=DEFAULT,
+        show_default=True,
+        help="'cpu' for machine code, 'numpy' for the reference; of several, 'A,B', each node's"
+        " is the first that takes it.",
+    ),
+    click.option(
+        "--target",
+        metavar="[host|scalar|sse2|avx2|avxvnni|avx512|avx512vnni|amx|neon]",
+        help="Generate for these instructions rather than for all that this machine has.",
+    ),
+    click.option("--kernels", help="Force kernels: 'Conv=reference,NODE=KERNEL'."),
+    click.option("--passes", help="Choose passes: '-merge-common'. See `tinsmith passes`."),
+    click.option(
+        "--precision",
+        metavar="[default|strict]",
+        help="'strict' leaves out what rounds most: matrix registers (AMX), Strassen's method,"
+        " large Winograd tiles.",
+    ),
+    click.option(
+        "--small-memory",
+        is_flag=True,
+        help="Leave out kernels whose weights outgrow the model's.",
+    ),
+    click.option(
+        "--shapes",
+        metavar="[both|fixed|free]",
+        help="Of free shapes: 'fixed' compiles each, 'free' one program for all that it can"
+        " take, 'both' the first alone, then one for the others.",
+    ),
+    click.option(
+        "--tune",
+        is_flag=True,
+        help="Time the candidates of every kind of layer, and keep the winners for this machine.",
+    ),
+    click.option(
+        "--fix",
+        "fixed",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Make an input a constant: a number, or a list such as [1,2].",
+    ),
+    click.option(
+        "--random-weights",
+        type=click.IntRange(0),
+        metavar="SEED",
+        help="Draw the weights at random, of a format that has them in a file of their own.",
+    ),
+    click.option(
+        "--batch",
+        metavar="[free|NAME|SIZE|none]",
+        help="The batch: 'free' of a PNNX file, which has one; the first axis that models of"
+        " ncnn get, by name or size, or 'none'.",
+    ),
+    click.option("--no-cache", is_flag=True, help="Compile anew, and keep nothing."),
+    click.option(
+        "--trust",
+        is_flag=True,
+        help="Run the machine code that a .tin file carries, by the options it was made with.",
+    ),
+)
+"""What commands take that compile a model, as they are listed."""
+
+
 def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of `Build`; the command gets one as `build`."""
-    options = [
-        click.option(
-            "-t",
-            "--threads",
-            type=click.IntRange(1, 64),
-            help="Threads that compute; one, where nothing is said.",
-        ),
-        click.option(
-            "--backend",
-            type=Backends(),
-            default=DEFAULT,
-            show_default=True,
-            help="'cpu' for machine code, 'numpy' for the reference; of several, 'A,B', each node's"
-            " is the first that takes it.",
-        ),
-        click.option(
-            "--target",
-            metavar="[host|scalar|sse2|avx2|avxvnni|avx512|avx512vnni|amx|neon]",
-            help="Generate for these instructions rather than for all that this machine has.",
-        ),
-        click.option("--kernels", help="Force kernels: 'Conv=reference,NODE=KERNEL'."),
-        click.option("--passes", help="Choose passes: '-merge-common'. See `tinsmith passes`."),
-        click.option(
-            "--precision",
-            metavar="[default|strict]",
-            help="'strict' leaves out what rounds most: matrix registers (AMX), Strassen's method,"
-            " large Winograd tiles.",
-        ),
-        click.option(
-            "--small-memory",
-            is_flag=True,
-            help="Leave out kernels whose weights outgrow the model's.",
-        ),
-        click.option(
-            "--shapes",
-            metavar="[both|fixed|free]",
-            help="Of free shapes: 'fixed' compiles each, 'free' one program for all that it can"
-            " take, 'both' the first alone, then one for the others.",
-        ),
-        click.option(
-            "--tune",
-            is_flag=True,
-            help="Time the candidates of every kind of layer, and keep "
-            "the winners for this machine.",
-        ),
-        click.option(
-            "--fix",
-            "fixed",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="Make an input a constant: a number, or a list such as [1,2].",
-        ),
-        click.option(
-            "--random-weights",
-            type=click.IntRange(0),
-            metavar="SEED",
-            help="Draw the weights at random, of a format that has them in a file of their own.",
-        ),
-        click.option(
-            "--batch",
-            metavar="[free|NAME|SIZE|none]",
-            help="The batch: 'free' of a PNNX file, which has one; the first axis that models of"
-            " ncnn get, by name or size, or 'none'.",
-        ),
-        click.option("--no-cache", is_flag=True, help="Compile anew, and keep nothing."),
-        click.option(
-            "--trust",
-            is_flag=True,
-            help="Run the machine code that a .tin file carries, by the options it was made with.",
-        ),
-    ]
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -217,7 +219,7 @@ def build_options(command: Callable[..., Any]) -> Callable[..., Any]:
         check_names(taken["precision"], taken["target"])
         return command(*args, build=Build(**taken), **kwargs)
 
-    for option in reversed(options):
+    for option in reversed(BUILD_OPTIONS):
         wrapped = option(wrapped)
     return wrapped
 
