@@ -9,17 +9,20 @@ from tinsmith.errors import BudgetExceeded, DataError, ReferenceFailed, Tinsmith
 from tinsmith.graph.types import shown
 
 
-class Evaluated(Protocol):
-    """An operator that has a reference."""
+class Reference(Protocol):
+    """An operator that has a reference: what evaluates a node in numpy."""
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def traits(self) -> frozenset[str]: ...
 
     def evaluate(self, arrays: tuple[Any, ...], attrs: Mapping[str, Any]) -> tuple[Any, ...]: ...
 
 
 def evaluate(
-    op: Evaluated, arrays: tuple[Any, ...], attrs: Mapping[str, Any], origin: object
+    op: Reference, arrays: tuple[Any, ...], attrs: Mapping[str, Any], origin: object
 ) -> tuple[Any, ...]:
     """The results of an operator for these arrays, in the node that comes from `origin`.
 

@@ -8,29 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tinsmith.graph.evaluate import Reference
 from tinsmith.plan.plan import Plan
 from tinsmith.runtime.memory import aligned
 from tinsmith.sizes import has_sizes
 
 Array = np.ndarray[Any, Any]
-
-
-class Reference(Protocol):
-    """The operator that a step evaluates by reference."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def traits(self) -> frozenset[str]: ...
-
-    def evaluate(
-        self, arrays: tuple[Array | None, ...], attrs: Mapping[str, Any]
-    ) -> tuple[Array, ...]: ...
 
 
 Nodes = Mapping[str, tuple[Reference, Mapping[str, Any]]]
