@@ -53,6 +53,12 @@ def padding(node: Node, letters: tuple[str, ...]) -> dict[str, Any]:
     return {"pad": told if any(p > 0 for p in told) else (0,) * len(told)}
 
 
+def weighted(node: Node, letters: Any) -> tuple[tuple[int, ...], int, int]:
+    """The extents of a kernel, how many outputs it has, and in how many groups."""
+    group = node.attr("group") if "group" in node.values else 1
+    return tuple(node.attr(f"kernel_{a}") for a in letters), node.attr("num_output"), group
+
+
 def filled(node: Node, x: Value, pad: tuple[int, ...], value: float, letters: Any) -> Value:
     """x with an edge of a number, behind the two axes of the batch and of channels."""
     n = len(letters)
@@ -66,9 +72,7 @@ def filled(node: Node, x: Value, pad: tuple[int, ...], value: float, letters: An
 )  # fmt: skip
 def convolution(node: Node) -> Result:
     letters = spatial(node.type)
-    kernel = tuple(node.attr(f"kernel_{a}") for a in letters)
-    outputs = node.attr("num_output")
-    group = node.attr("group") if "group" in node.values else 1
+    kernel, outputs, group = weighted(node, letters)
     attrs, pad = {**window(node, letters), "group": group}, padding(node, letters)
     value, size = node.attr("pad_value"), node.attr("weight_data_size")
     x, biased = node[0], node.attr("bias_term")
@@ -84,15 +88,14 @@ def convolution(node: Node) -> Result:
     w = node.weight("weight", outputs, -1, *kernel)
     b = node.weight("bias") if biased else None
     if value and "pad" in pad and any(pad["pad"]):
-        term = "int8_scale_term" in node.values and node.values["int8_scale_term"]
-        if not term:
+        if not is_quantised(node):
             x = filled(node, x, pad["pad"], value, letters)
             pad = {"pad": (0,) * 2 * len(letters)}
     elif value and "auto_pad" in pad:
         raise Unsupported("a padding that keeps the size has no other value than 0")
     if rank(x) != len(letters) + 1:
         raise Unsupported(f"its input has {rank(x)} axes, not {len(letters) + 1}")
-    if "int8_scale_term" in node.values and node.attr("int8_scale_term"):
+    if is_quantised(node):
         return in_bytes(node, x, w, b, lambda q, k: node.emit("ConvInteger", q, k, **attrs, **pad))
     return active(node, node.emit("Conv", x, w, b, **attrs, **pad))
 
@@ -105,6 +108,11 @@ def rounded(node: Node, x: Value) -> Value:
     near = node.emit("Floor", node.shifted(node.emit("Abs", x), 0.5))
     whole = node.emit("Clip", node.emit("Mul", node.emit("Sign", x), near), min=-127.0, max=127.0)
     return node.emit("Cast", whole, to="int8")
+
+
+def is_quantised(node: Node) -> bool:
+    """Whether a layer with weights computes in bytes; some types of layers never do."""
+    return "int8_scale_term" in node.values and bool(node.attr("int8_scale_term"))
 
 
 def quantised(node: Node, x: Value, scale: Array) -> Value:
@@ -149,10 +157,7 @@ def in_bytes(node: Node, x: Value, w: Array, b: Array | None, product: Any) -> V
 def deconvolution(node: Node) -> Result:
     """The full result, of which all paddings cut."""
     letters = spatial(node.type)
-    kernel = tuple(node.attr(f"kernel_{a}") for a in letters)
-    outputs, group = node.attr("num_output"), 1
-    if "group" in node.values:
-        group = node.attr("group")
+    kernel, outputs, group = weighted(node, letters)
     names = {"w": "output_pad_right", "h": "output_pad_bottom", "d": "output_pad_behind"}
     more = tuple(node.attr(names[a]) for a in letters)
     attrs = {**window(node, letters), "group": group, "output_padding": more}
