@@ -331,19 +331,26 @@ def is_whole(value: Value | None) -> bool:
     """Whether a value is floats that hold whole numbers: integers that were cast, perhaps shifted
     or cut on the way (`MOVES` nodes at most). Products of such are exact, if the algorithm makes no
     fractions or larger sums of them."""
+    passed: list[Node] = []
     for _ in range(MOVES):
         if value is None or value.producer is None or value.dtype != np.float32:
             return False
         node = value.producer
         value = node.inputs[0] if node.inputs else None
         if node.op.name == "Cast" and value is not None and value.dtype.kind in "iu":
-            return True
-        moves = [m for m in moves_of(node) if m is not None]
-        if any(m.fill is not None and m.fill % 1 for m in moves):
+            return all(map(_keeps_whole, passed))
+        if node.op.name != "Sub" and not node.op.traits & {"view", "move"}:
             return False
-        if node.op.name != "Sub" and {p.source for m in moves for p in m.parts} != {0}:
-            return False
+        passed.append(node)
     return False
+
+
+def _keeps_whole(node: Node) -> bool:
+    """Whether the results of a node are whole numbers where its first input is."""
+    moves = [m for m in moves_of(node) if m is not None]
+    if any(m.fill is not None and m.fill % 1 for m in moves):
+        return False
+    return node.op.name == "Sub" or {p.source for m in moves for p in m.parts} == {0}
 
 
 def make_site(node: Node, target: Target, precision: str = "default") -> Site:

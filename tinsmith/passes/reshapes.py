@@ -119,9 +119,11 @@ def reshape_from_transpose(x: Value, t: Node) -> Value:
 )
 def drop_move_of_nothing(x: Value, y: Node) -> Value:
     """move(x) -> x, where all elements keep their places."""
-    move = moves_of(y)[0]
     with by_formula():
-        if len(y.outputs) > 1 or move is None or x.shape != move.dims:
+        if len(y.outputs) > 1 or x.shape != y.output.shape:
+            raise Skip(f"{x.type} becomes {y.output.type}")
+        move = moves_of(y)[0]
+        if move is None or x.shape != move.dims:
             raise Skip(f"{x.type} becomes {y.output.type}")
         if len(move.parts) != 1 or not move.parts[0].is_whole(x.shape):
             raise Skip("elements move")
