@@ -15,8 +15,8 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent.parent / "tinsmith"
 
 COMMON = {
-    "budget", "conditions", "errors", "formulas", "hashing", "html", "plain", "progress", "records",
-    "registry", "sizes", "version",
+    "budget", "conditions", "errors", "extensions", "formulas", "hashing", "html", "plain",
+    "progress", "records", "registry", "sizes", "version",
 }  # fmt: skip
 
 # What each room may import, besides itself and COMMON. A file directly under the package is a
@@ -24,6 +24,7 @@ COMMON = {
 ALLOWED: dict[str, set[str]] = {
     "budget": set(),
     "errors": set(),
+    "extensions": set(),
     "formulas": set(),
     "hashing": set(),
     "html": set(),

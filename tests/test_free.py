@@ -21,6 +21,7 @@ from tests.fuzz import cage
 from tests.fuzz import free as fuzzed
 from tests.fuzz.judge import UNSAID
 from tests.fuzz.seeds import chunks
+from tests.kernels.harness import level_param
 from tests.models import GRAPHS, feeds, rng
 from tests.models import free as batched
 from tests.shaped import CONVOLUTIONS, STRETCHED
@@ -38,6 +39,7 @@ ISAS = ("avx512", "avx2", "sse2") if EACH > 1 else ("avx2",)
 
 # ---- whole models
 
+TARGETS = list(map(level_param, ("sse2", "avx2", "avx512")))
 PICTURES = ((1, 12, 12), (2, 7, 9), (3, 5, 16), (1, 17, 15), (2, 31, 2), (1, 64, 47), (5, 3, 3))
 TEXTS = ((2, 7), (3, 2), (2, 16), (5, 15), (2, 17), (3, 31), (2, 65))
 
@@ -58,7 +60,7 @@ def pictured(name: str) -> tuple[Graph, dict[str, Any]]:
     return Copier(graph).copy(types), dims
 
 
-@pytest.mark.parametrize("target", ["avx2", "avx512"])
+@pytest.mark.parametrize("target", TARGETS[1:])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_graphs(name: str, target: str) -> None:
     graph, _ = pictured(name)
@@ -70,7 +72,7 @@ def test_graphs(name: str, target: str) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("target", ["sse2", "avx2", "avx512"])
+@pytest.mark.parametrize("target", TARGETS)
 def test_an_encoder(target: str, threads: int) -> None:
     graph = ts.load(encoder.transformer(layers=2))
     calls = [{"batch": n, "seq": t} for n, t in TEXTS]
@@ -80,7 +82,7 @@ def test_an_encoder(target: str, threads: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("target", ["sse2", "avx2", "avx512"])
+@pytest.mark.parametrize("target", TARGETS)
 def test_convolutions(target: str, threads: int) -> None:
     graph = ts.load(CONVOLUTIONS)
     calls = [{"n": n, "h": h, "w": w} for n, h, w in PICTURES]
@@ -107,7 +109,7 @@ def test_sizes_that_must_be_equal() -> None:
 # ---- one operator
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", list(map(level_param, ISAS)))
 @pytest.mark.parametrize("one", singles(EACH), ids=lambda one: str(one.sample))
 def test_an_operator(one: Single, isa: str) -> None:
     found = compare(one.graph(), list(one.calls()), one.feed, target=isa)

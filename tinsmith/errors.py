@@ -78,6 +78,10 @@ class BudgetExceeded(TinsmithError):
     """A model asks for more than is allowed; says how much, of what, and how to allow more."""
 
 
+class ExtensionError(TinsmithError):
+    """An installed package that extends Tinsmith cannot be used."""
+
+
 class DuplicateName(TinsmithError):
     """Two rows of one table claim the same name."""
 

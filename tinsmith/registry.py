@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, ClassVar, Generic, TypeVar
 
+from tinsmith import extensions
 from tinsmith.errors import DuplicateName, UnknownName
 
 T = TypeVar("T")
@@ -36,7 +37,9 @@ class Registry(Generic[T]):
         self._sources: dict[str, dict[str, Any]] = {}
         self._loaded = package is None
         self._lock = threading.RLock()
-        self.outside: set[str] = set()  # rows that were registered by other packages
+        self.outside: set[str] = set()
+        """Rows that other packages have registered, but for those of extensions."""
+        self._origins: dict[str, str] = {}
         self.edition = 0  # another one whenever a row comes or goes
 
     def register(self, name: str, row: T) -> T:
@@ -51,17 +54,30 @@ class Registry(Generic[T]):
         self._rows[name], self._sources[name] = row, module
         self.edition += 1
         if root and not own:
-            self.outside.add(name)
+            origin = extensions.bring(module.get("__name__", "").partition(".")[0])
+            self._origins[name] = origin or module.get("__name__", "") or "this program"
+            if not origin:
+                self.outside.add(name)
         return row
+
+    def origin(self, name: str) -> str:
+        """The package that has registered a row; "" for Tinsmith's own."""
+        return self._origins.get(name, "")
 
     def remove(self, name: str) -> None:
         """Take a row out again (for tests and for a user's own rows)."""
         del self._rows[name], self._sources[name]
         self.edition += 1
         self.outside.discard(name)
+        self._origins.pop(name, None)
 
     def load(self) -> None:
-        """Import every module of the table's package, in name order."""
+        """Import every module of the table's package, in name order, and then extensions."""
+        self._load_own()
+        if self._package is not None:
+            extensions.load()  # without the lock: what they register may wait for other tables
+
+    def _load_own(self) -> None:
         with self._lock:
             if self._loaded or self._package is None:
                 return

@@ -20,7 +20,8 @@ def command(name: str | None, json_: bool) -> None:
     the conversions between layouts included. Many operators without a kernel are rewritten into
     others by passes; whatever is left that no kernel takes runs as its numpy reference. Force one
     with --kernels (on run, bench, verify, inspect, explain) or TINSMITH_KERNELS: 'Conv=reference',
-    'layer1.0.conv1=NAME', 'reference'.
+    'layer1.0.conv1=NAME', 'reference'; '-NAME' leaves a kernel out. Kernels that an installed
+    package brings are listed with its name.
 
     \b
     Examples:
@@ -48,6 +49,8 @@ def command(name: str | None, json_: bool) -> None:
             "backend": k.backend,
             "dtypes": sorted(k.dtypes),
             "isas": sorted(k.isas),
+            "cores": sorted(k.cores),
+            "from": KERNELS.origin(k.name) or "tinsmith",
             "summary": k.summary,
         }
         for k in rows
@@ -65,8 +68,8 @@ def command(name: str | None, json_: bool) -> None:
                 d["name"],
                 d["tier"],
                 " ".join(d["dtypes"]) or "all",
-                " ".join(d["isas"]) or "any",
-                d["summary"],
+                ", ".join([" ".join(d["isas"]), *d["cores"]]).strip(", ") or "any",
+                d["summary"] + ("" if d["from"] == "tinsmith" else f" ({d['from']})"),
             )
             for d in document
         ],

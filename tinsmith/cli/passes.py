@@ -20,7 +20,8 @@ def command(name: str | None, spec: str | None, device: str | None, json_: bool)
 
     Choose with --passes (on run, bench, verify, inspect, explain): a list separated by commas of
     -NAME (leave out), +NAME (add one that is off), NAME{option=value}, NAME@PRIORITY,
-    stop-after=NAME (leave out the rest of its stage).
+    stop-after=NAME (leave out the rest of its stage); TINSMITH_PASSES chooses likewise. Passes
+    that an installed package brings are listed with its name.
 
     \b
     Examples:
@@ -48,7 +49,7 @@ def command(name: str | None, spec: str | None, device: str | None, json_: bool)
                 d["name"] + ("" if d["default"] else " (off)"),
                 len(d["rules"]) or "",
                 " ".join(d["devices"]) or "all",
-                d["summary"],
+                d["summary"] + ("" if d["from"] == "tinsmith" else f" ({d['from']})"),
             )
             for d in document
         ],
@@ -78,6 +79,8 @@ def one(entry: Any, json_: bool) -> None:
 
 def describe(entry: Any) -> dict[str, Any]:
     """A pass as plain data; `rules` is empty for a pass that is not a set of rules."""
+    from tinsmith.passes import PASSES
+
     made = entry.make() if not entry.options else None
     rules = getattr(made, "rules", ())
     return {
@@ -88,5 +91,6 @@ def describe(entry: Any) -> dict[str, Any]:
         "default": entry.default,
         "options": entry.options,
         "summary": entry.summary,
+        "from": PASSES.origin(entry.name) or "tinsmith",
         "rules": [{"name": r.name, "formula": r.formula} for r in rules],
     }

@@ -90,6 +90,7 @@ class Target:
     wait: float  # seconds from phase to phase; 0 if one thread works alone
     wide: float  # speed of vectors of 16 floats over that of 8; 2 with two pipes for both
     model: str = ""
+    core: str = ""  # the name of the machine's row in the table of cores; "" if it has none
     l1: int = 32 << 10
     l2: int = 512 << 10
     l3: int = 8 << 20
@@ -278,7 +279,8 @@ def _make(isa: Isa) -> Target:
         _may_use_matrices()  # code that uses them unasked ends in SIGILL
     caches = _caches()
     return replace(
-        base, model=_model(), l1=caches.get(1, base.l1), l2=caches.get(2, base.l2),
+        base, model=_model(), core="" if core is None else core.name,
+        l1=caches.get(1, base.l1), l2=caches.get(2, base.l2),
         l3=caches.get(3, caches.get(2, base.l3)),
     )  # fmt: skip
 

@@ -156,6 +156,7 @@ def compile(
     with working(), budget.told("compiling this model"):
         budget.check_setting()
         forced = (os.environ.get("TINSMITH_KERNELS") or None) if kernels is None else kernels
+        passes = (os.environ.get("TINSMITH_PASSES") or None) if passes is None else passes
         if is_whole(backends):
             [(name, whole)] = backends.items()
             graph, _ = with_fixed(

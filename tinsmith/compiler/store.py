@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
+from tinsmith import extensions
 from tinsmith.codegen.cache import STALE, Cache, compiler_version, read_note, write_note
 from tinsmith.codegen.target import Target
 from tinsmith.codegen.workers import begin
@@ -52,11 +53,12 @@ TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}")
 
 @cache
 def source_fingerprint() -> str:
-    """Tells this state of the package's sources from another."""
+    """Tells this state of the package's sources, and of extensions, from another."""
     h = blake2b(compiler_version().encode(), digest_size=16)
     root = os.path.dirname(os.path.dirname(__file__))
     for name, size, written in sorted(sources(root)):
         h.update(f"{name}:{size}:{written}".encode())
+    h.update(extensions.fingerprint().encode())
     return h.hexdigest()
 
 

@@ -30,7 +30,10 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.codegen.cores import CORES
+from tinsmith.codegen.target import ISAS
 from tinsmith.codegen.types import Ty, from_dtype
+from tinsmith.errors import OptionError, UnknownName
 from tinsmith.graph import Value
 from tinsmith.graph.types import name_of
 from tinsmith.kernels.emit import Emit, View
@@ -43,12 +46,21 @@ from tinsmith.sizes import as_numbers
 
 class Tier(IntEnum):
     """How specialised a kernel is (docs/kernels.md, How one is chosen). The best tier wins; costs
-    compare only within a tier."""
+    compare only within a tier.
+
+    VECTOR    for any shape
+    SHAPED    for the very shapes
+    ISA       before all that are for any machine: for the instruction sets that its row names
+    CORE      before those, too: for the processor cores that its row names
+    MEASURED  what a choice becomes that was timed as the fastest; no row has it
+    """
 
     REFERENCE = 0
     VECTOR = 1
     SHAPED = 2
-    MEASURED = 3
+    ISA = 3
+    CORE = 4
+    MEASURED = 5
 
 
 Array = np.ndarray[Any, Any]
@@ -195,6 +207,8 @@ class Kernel:
     checks: bool = False
     """Whether its code checks sizes that only the run can prove: it counts what it finds, or
     reports a fault if an operand asks for other sizes than were planned."""
+    cores: frozenset[str] = frozenset()
+    """The rows of `codegen/cores.py` that it is for; empty: all."""
 
     @property
     def summary(self) -> str:
@@ -204,6 +218,9 @@ class Kernel:
         """The choices of this kernel for a site. Raises Skip if there is none."""
         if self.isas and site.target.isa not in self.isas:
             raise Skip(f"needs {' or '.join(sorted(self.isas))}, the target is {site.target.isa}")
+        if self.cores and site.target.core not in self.cores:
+            here = site.target.core or "a core that is not in the table"
+            raise Skip(f"is for {' or '.join(sorted(self.cores))}, this is {here}")
         first = site.inputs[0] if site.inputs else None
         dtype = name_of((site.out if first is None else first).dtype)
         if self.dtypes and dtype not in self.dtypes:
@@ -230,16 +247,27 @@ def kernel(
     numbers: bool = False,
     backend: str = CPU,
     name: str = "",
+    cores: tuple[str, ...] = (),
 ) -> Callable[[Rule], Rule]:
     """Decorator that registers a kernel under `name`, by default its function's. `dtypes` of the
-    first input and `isas` are space-separated; empty takes all. `checks`, `numbers`, `backend`: see
-    `Kernel`.
+    first input and `isas` are space-separated; empty takes all. `checks`, `numbers`, `backend`,
+    `cores`: see `Kernel`. Raises UnknownName for an instruction set or a core that no table has,
+    OptionError for a tier whose machines are not named.
     """
+    for isa in isas.split():
+        if isa not in ISAS:
+            raise UnknownName("instruction set", isa, ISAS)
+    for core in cores:
+        if core not in CORES:
+            raise UnknownName("core", core, CORES)
+    if (tier == Tier.ISA and not isas) or (tier == Tier.CORE and not cores):
+        raise OptionError(f"a kernel of the tier {tier.name} names the machines that it is for")
 
     def register(rule: Rule) -> Rule:
         own = name or rule.__name__
         kinds, sets = frozenset(dtypes.split()), frozenset(isas.split())
-        KERNELS.register(own, Kernel(own, op, tier, kinds, sets, rule, backend, numbers, checks))
+        row = Kernel(own, op, tier, kinds, sets, rule, backend, numbers, checks, frozenset(cores))
+        KERNELS.register(own, row)
         return rule
 
     return register

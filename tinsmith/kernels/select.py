@@ -5,12 +5,13 @@ The best tier wins; within a tier the least cost; ties go to the first name. `TI
 
     reference                                   the numpy reference everywhere
     Conv=reference,layer1.0.conv1=conv_direct   one operator, one node (by name)
+    -conv_direct                                all but this kernel
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field
 
 from tinsmith.conditions import Conditions, trial
@@ -23,6 +24,8 @@ from tinsmith.records import dataclass
 from tinsmith.sizes import NeedsNumber
 
 REFERENCE = "reference"
+OUT = "-"
+"""Instead of the kernel of an override: the kernel that is its key is left out."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Candidate:
 
 def parse_overrides(text: str | Mapping[str, str] | None) -> dict[str, str]:
     """`kernels=` or the environment's `TINSMITH_KERNELS` as {operator or node: kernel}; "*" is all.
+    A kernel that is left out is {kernel: "-"}.
 
     Raises UnknownName, with suggestions, for a kernel that does not exist.
     """
@@ -52,6 +56,7 @@ def parse_overrides(text: str | Mapping[str, str] | None) -> dict[str, str]:
     source = " in TINSMITH_KERNELS" if said and text == said else ""
     if isinstance(text, str):
         parts = [p.strip() for p in text.split(",") if p.strip()]
+        parts = [f"{p[1:]}={OUT}" if p.startswith("-") else p for p in parts]
         text = {
             k.strip(): v.strip() for k, eq, v in (p.rpartition("=") for p in parts) if (eq or v)
         }
@@ -59,7 +64,9 @@ def parse_overrides(text: str | Mapping[str, str] | None) -> dict[str, str]:
     if not isinstance(text, Mapping):
         raise OptionError(f"kernels must be text or a mapping, not {text!r}")
     for key, name in text.items():
-        if name != REFERENCE and name not in KERNELS:
+        if name == OUT:
+            KERNELS[key]  # raises UnknownName
+        elif name != REFERENCE and name not in KERNELS:
             own = [k.name for k in kernels_for(key)]
             kind = f"kernel of {key}{source}" if own else f"kernel{source}"
             command = f"tinsmith kernels {key}" if own else KERNELS.command
@@ -69,8 +76,14 @@ def parse_overrides(text: str | Mapping[str, str] | None) -> dict[str, str]:
 
 def check_overrides(overrides: Mapping[str, str], nodes: set[str]) -> None:
     """Raise UnknownName for an override of an operator or node that does not exist."""
-    for key in overrides:
-        if key != "*" and key not in nodes and key not in OPS and key != ELEMENTWISE:
+    for key, name in overrides.items():
+        if (
+            name != OUT
+            and key != "*"
+            and key not in nodes
+            and key not in OPS
+            and key != ELEMENTWISE
+        ):
             raise UnknownName("operator or node", key, [*nodes, *OPS])
 
 
@@ -78,7 +91,7 @@ def idle(overrides: Mapping[str, str], placed: Graph) -> list[str]:
     """The overrides that reach no node of `placed`, a graph after all passes: what they name was
     fused into other nodes or replaced."""
     reached = {"*"} | _reached(placed)
-    return [key for key in overrides if key not in reached]
+    return [key for key, name in overrides.items() if name != OUT and key not in reached]
 
 
 def _reached(graph: Graph) -> set[str]:
@@ -98,17 +111,27 @@ def _reached(graph: Graph) -> set[str]:
 def forced(site_name: str, op: str, overrides: Mapping[str, str]) -> str | None:
     """The kernel that the overrides demand for a node, if any: node before operator before all."""
     for key in (site_name, op, "*"):
-        if key in overrides:
+        if key in overrides and overrides[key] != OUT:
             return overrides[key]
     return None
+
+
+def left_out(overrides: Mapping[str, str]) -> frozenset[str]:
+    """The kernels that the overrides leave out."""
+    return frozenset(key for key, name in overrides.items() if name == OUT)
 
 
 UNPROVEN = "only the run can prove its sizes"
 
 
-def candidates(site: Site, force: str | None = None, checks: bool = False) -> list[Candidate]:
+def candidates(
+    site: Site,
+    force: str | None = None,
+    checks: bool = False,
+    without: Collection[str] = frozenset(),
+) -> list[Candidate]:
     """Every kernel of the site's operator with its choices or its reason, best tier first. With
-    `checks`, kernels that do not check sizes decline.
+    `checks`, kernels that do not check sizes decline; so do those that are `without`.
 
     Raises KernelChoiceError if `force` names a kernel of another operator, NoKernel if the forced
     kernel declines the site.
@@ -122,6 +145,8 @@ def candidates(site: Site, force: str | None = None, checks: bool = False) -> li
     found: list[Candidate] = []
     for row in rows:
         try:
+            if row.name in without:
+                raise Skip("left out by kernels=")
             if checks and not row.checks:
                 raise Skip(f"{UNPROVEN}, and this kernel does not check them")
             with trial() as conditions:

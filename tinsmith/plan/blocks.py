@@ -11,7 +11,7 @@ from tinsmith.errors import CodegenError
 from tinsmith.graph import Node, Value
 from tinsmith.kernels._kernel import KERNELS, Choice, Skip
 from tinsmith.kernels.layout import Layout
-from tinsmith.kernels.select import candidates, forced
+from tinsmith.kernels.select import candidates, forced, left_out
 from tinsmith.kernels.trace import make_site
 from tinsmith.ops.region import fused_body
 from tinsmith.plan.placement import Placement
@@ -45,7 +45,7 @@ def judge(placement: Placement, node: Node) -> Verdict:
     if force or any(_is_forced(n, placement) for n in body.nodes):
         return Verdict(False, "one of its nodes is forced")
     try:
-        found = candidates(placement.site(node))
+        found = candidates(placement.site(node), without=left_out(placement.overrides))
     except (Skip, CodegenError) as skip:
         return Verdict(False, str(skip))
     costs = [c.choice.cost for c in found if c.choice is not None]
@@ -97,7 +97,7 @@ def _cheapest(placement: Placement, node: Node, layouts: dict[Value, Layout]) ->
     try:
         site = make_site(node, placement.target, placement.precision)
         site.layouts, site.threads = layouts, placement.threads
-        found = candidates(site)
+        found = candidates(site, without=left_out(placement.overrides))
     except (Skip, CodegenError) as why:
         raise Skip(f"{node.name}: {why}") from why
     able = [(-c.tier, c.choice.cost, i) for i, c in enumerate(found) if c.choice is not None]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tinsmith.errors import CodegenError
 from tinsmith.graph import Node, Value
 from tinsmith.kernels._kernel import ELEMENTWISE, Choice, Site, Skip, Tier
-from tinsmith.kernels.select import REFERENCE, Candidate, candidates, forced
+from tinsmith.kernels.select import REFERENCE, Candidate, candidates, forced, left_out
 from tinsmith.plan.equivalence import Arrays
 from tinsmith.plan.pick import Preference, lightest, preferred, site_signature
 from tinsmith.plan.placement import Placement
@@ -48,7 +48,7 @@ def offer_of(placement: Placement, node: Node, force: str | None, checks: bool) 
         force = force or forced(node.name, inner, placement.overrides)
         if force == REFERENCE:
             return Offer(site, [], "forced")
-        found = candidates(site, force, checks)
+        found = candidates(site, force, checks, left_out(placement.overrides))
     except (Skip, CodegenError) as skip:
         return Offer(site, [], str(skip))
     if computed is not None:

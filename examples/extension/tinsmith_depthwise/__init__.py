@@ -1,0 +1,1 @@
+"""Depthwise convolutions by another kernel, and differences of negatives as sums."""

@@ -1,0 +1,169 @@
+"""Rows that installed packages bring: operators, rules, passes, kernels, importers, backends.
+
+A package says in its `pyproject.toml` which of its modules registers them:
+
+    [project.entry-points."tinsmith.extensions"]
+    my-kernels = "my_package.kernels"
+
+The modules are imported when a table is first looked at, so nothing has to import them by hand.
+`TINSMITH_EXTENSIONS` chooses: `off` for none, `-NAME,-NAME` for all but these.
+
+The folders of `sys.path` are searched here: `importlib.metadata` would take a tenth of a warm
+start. Packages in zip archives are not found.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from typing import NamedTuple
+
+from tinsmith.errors import ExtensionError, UnknownName
+from tinsmith.hashing import blake2b
+
+GROUP = "tinsmith.extensions"
+VARIABLE = "TINSMITH_EXTENSIONS"
+
+
+class Extension(NamedTuple):
+    """One entry point: its name, the module that is imported, and the folder of the installed
+    package's metadata, such as `my_package-1.0.dist-info`."""
+
+    name: str
+    module: str
+    package: str
+
+    @property
+    def root(self) -> str:
+        return self.module.partition(".")[0]
+
+    @property
+    def label(self) -> str:
+        """The package and its version, for a person."""
+        return self.package.rpartition(".")[0].replace("-", " ")
+
+
+@cache
+def installed() -> tuple[Extension, ...]:
+    """The extensions of installed packages, by name; of two versions of a package the first on
+    `sys.path`."""
+    found: dict[str, Extension] = {}
+    for one in _entries():
+        found.setdefault(one.name, one)
+    return tuple(found[name] for name in sorted(found))
+
+
+def chosen() -> tuple[Extension, ...]:
+    """Those that `TINSMITH_EXTENSIONS` leaves. Raises UnknownName, ExtensionError."""
+    return _chosen(os.environ.get(VARIABLE, ""))
+
+
+@cache
+def _chosen(said: str) -> tuple[Extension, ...]:
+    if said.strip() == "off":
+        return ()
+    names = [part.strip() for part in said.split(",") if part.strip()]
+    known = {one.name for one in installed()}
+    for name in names:
+        if not name.startswith("-"):
+            raise ExtensionError(
+                f"{VARIABLE}={said!r} must be 'off', or '-NAME' for each to leave out"
+            )
+        if name[1:] not in known:
+            raise UnknownName(f"extension in {VARIABLE}", name[1:], known)
+    return tuple(one for one in installed() if f"-{one.name}" not in names)
+
+
+_loading = threading.RLock()
+_begun: set[Extension] = set()
+
+
+def load() -> None:
+    """Import the chosen extensions, each once. Raises ExtensionError, which names the package."""
+    with _loading:
+        for one in chosen():
+            if one in _begun:  # also while it is imported: it may look up rows itself
+                continue
+            _begun.add(one)
+            try:
+                import_module(one.module)
+            except Exception as error:
+                _begun.discard(one)
+                raise ExtensionError(
+                    f"the extension {one.name!r} of {one.label} cannot be imported: "
+                    f"{type(error).__name__}: {error}; mend or remove the package, or leave it out "
+                    f"by {VARIABLE}=-{one.name}"
+                ) from error
+
+
+def bring(root: str) -> str:
+    """The package whose extension a row's top-level package `root` is; "" where it is none."""
+    return next((one.label for one in chosen() if one.root == root), "")
+
+
+def fingerprint() -> str:
+    """Tells the chosen extensions, and this state of their sources, from others; "" for none."""
+    rows = chosen()
+    if not rows:
+        return ""
+    h = blake2b(digest_size=16)
+    for one in rows:
+        h.update(f"{one.name}={one.module} of {one.package}".encode())
+        for file in sorted(_sources(one.root)):
+            info = os.stat(file)
+            h.update(f"{file}:{info.st_size}:{info.st_mtime_ns}".encode())
+    return h.hexdigest()
+
+
+def _sources(root: str) -> Iterator[str]:
+    """The files of a top-level package or module."""
+    from importlib.util import find_spec
+
+    spec = find_spec(root)
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        for path, _, names in os.walk(folder):
+            yield from (os.path.join(path, n) for n in names if not n.endswith(".pyc"))
+    if spec is not None and spec.origin and not spec.submodule_search_locations:
+        yield spec.origin
+
+
+def _entries() -> Iterator[Extension]:
+    seen: set[str] = set()
+    for folder in dict.fromkeys(sys.path):
+        try:
+            names = sorted(os.listdir(folder or "."))
+        except OSError:
+            continue
+        for name in names:
+            if not name.endswith((".dist-info", ".egg-info")):
+                continue
+            project = name.partition("-")[0]
+            if project in seen:
+                continue
+            seen.add(project)
+            try:
+                with open(os.path.join(folder, name, "entry_points.txt"), encoding="utf-8") as file:
+                    text = file.read()
+            except (OSError, UnicodeDecodeError):
+                continue
+            yield from (Extension(n, m, name) for n, m in _of_group(text))
+
+
+def _of_group(text: str) -> Iterator[tuple[str, str]]:
+    """(name, module) of each entry point of our group in an `entry_points.txt`."""
+    if f"[{GROUP}]" not in text:
+        return
+    from configparser import ConfigParser
+    from configparser import Error as ParserError
+
+    parser = ConfigParser(delimiters=("=",), interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
+    try:
+        parser.read_string(text)
+    except ParserError:
+        return
+    yield from ((n, m.partition(":")[0].strip()) for n, m in parser[GROUP].items())
