@@ -2,8 +2,8 @@
 
 An engine is a function `(files, threads) -> (call, version)`, where `call(inputs)` takes the
 model's inputs by name and returns its outputs in order, all of them numpy arrays in plain layout.
-ncnn and MNN are given models of one input and one output only. All compute in float32. Ours takes
-options of `tinsmith.compile`, too.
+MNN is given models of one input and one output only, ncnn such ones, or its own files (FILES.param and
+FILES.bin). All compute in float32. Ours takes options of `tinsmith.compile`, too.
 """
 
 from __future__ import annotations
@@ -23,9 +23,13 @@ class Unsupported(Exception):
 def _tinsmith(base: Path, threads: int, **options: Any) -> tuple[Call, str]:
     import tinsmith
 
-    net = tinsmith.compile(str(base.with_suffix(".onnx")), threads=threads, **options)
+    own = base.with_suffix(".param")
+    path = own if own.exists() else base.with_suffix(".onnx")
+    net = tinsmith.compile(str(path), threads=threads, **options)
 
     def call(inputs: dict[str, Any]) -> list[Any]:
+        if own.exists():
+            return net.run(list(inputs.values()))
         found = net(**inputs)
         return list(found.values()) if isinstance(found, dict) else [found]
 
@@ -69,21 +73,29 @@ def _ncnn(base: Path, threads: int) -> tuple[Call, str]:
 
     from benchmarks._convert import to_ncnn
 
-    param, weights = to_ncnn(base)
+    own = base.with_suffix(".param")
+    param, weights = (own, base.with_suffix(".bin")) if own.exists() else to_ncnn(base)
     net = ncnn.Net()
     net.opt.num_threads = threads
     for name in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage"):
         setattr(net.opt, f"use_{name}", False)
     if net.load_param(str(param)) or net.load_model(str(weights)):
-        raise Unsupported("ncnn cannot load what pnnx wrote")
+        raise Unsupported(f"ncnn cannot load {param}")
+    names = (
+        (list(net.input_names()), list(net.output_names())) if own.exists() else (["in0"], ["out0"])
+    )
 
     def call(inputs: dict[str, Any]) -> list[Any]:
         with net.create_extractor() as run:
-            run.input("in0", ncnn.Mat(inputs["x"][0]))
-            status, out = run.extract("out0")
-            if status:
-                raise Unsupported(f"ncnn stops with status {status}")
-            return [np.array(out)[None]]
+            for name, x in zip(names[0], inputs.values(), strict=True):
+                run.input(name, ncnn.Mat(x[0]))
+            found: list[Any] = []
+            for name in names[1]:
+                status, out = run.extract(name)
+                if status:
+                    raise Unsupported(f"ncnn stops with status {status}")
+                found.append(np.array(out)[None])
+            return found
 
     return call, ncnn.__version__
 

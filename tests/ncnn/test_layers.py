@@ -161,3 +161,26 @@ def record() -> None:
 
 if __name__ == "__main__":
     record()
+
+
+CHAIN = """7767517
+6 6
+Input data 0 1 data 0=7 1=6 2=4
+Convolution a 1 1 data a 0=8 1=3 4=1 5=1 6=288 8={first} 9=1
+ConvolutionDepthWise b 1 1 a b 0=8 1=3 4=1 5=1 6=72 7=8 8=101 9=3 -23310=2,0.0e+00,6.0e+00
+Convolution c 1 1 b c 0=5 1=1 5=1 6=40 8=2
+Pooling p 1 1 c p 4=1 0=1
+InnerProduct d 1 1 p d 0=3 1=1 2=15 8=2
+"""
+
+
+@pytest.mark.parametrize("first", [1, 101])
+def test_layers_of_bytes_are_written_as_they_are(first: int, tmp_path: Path) -> None:
+    """Bytes stay bytes between layers, and no scale changes in its last bit."""
+    graph = load((CHAIN.format(first=first).encode()), random_weights=3)
+    write(graph, tmp_path / "y.param")
+    assert "8=101" in (tmp_path / "y.param").read_text()
+    again = load(tmp_path / "y.param")
+    assert told(again) == told(graph)
+    x = np.random.default_rng(0).standard_normal((2, 4, 6, 7)).astype(np.float32)
+    np.testing.assert_array_equal(run_graph(again, [x])[0], run_graph(graph, [x])[0])

@@ -9,7 +9,7 @@ import numpy as np
 from tinsmith.frontends.ncnn.conv import BEGINS, ENDS
 from tinsmith.frontends.ncnn.node import LETTERS
 from tinsmith.graph import Node, Value
-from tinsmith.writers.ncnn.writer import Writer, constant, inputs_of, need, writes
+from tinsmith.writers.ncnn.writer import Array, Writer, constant, inputs_of, need, writes
 
 SPATIAL = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
 CODES = {"SAME_UPPER": -233, "SAME_LOWER": -234}
@@ -26,7 +26,7 @@ def _windows(node: Node, letters: tuple[str, ...], names: tuple[str, ...]) -> di
     )
 
 
-def _activation(w: Writer, v: Value) -> tuple[Value, dict[str, Any]]:
+def activation(w: Writer, v: Value) -> tuple[Value, dict[str, Any]]:
     """The activation that the same layer computes: the value behind it, and parameters."""
     user = w.only_user(v, "Relu", "LeakyRelu", "Clip", "Sigmoid", "Mish", "HardSwish")
     if user is None or (user.op.name == "Clip" and None in (user.attrs["min"], user.attrs["max"])):
@@ -41,20 +41,31 @@ def _activation(w: Writer, v: Value) -> tuple[Value, dict[str, Any]]:
     return user.output, {"activation_type": kind, "activation_params": params}
 
 
-@writes("Conv", "ConvTranspose")
-def convolution(w: Writer, node: Node) -> None:
+def conv_layer(w: Writer, node: Node, array: Array) -> tuple[str, dict[str, Any]]:
+    """The type of a convolution's layer, and what it is told, but for its outputs and bias."""
     a, group, back = node.attrs, node.attrs["group"], node.op.name == "ConvTranspose"
-    array, n = constant(node, 1, "weight"), len(w.dims(node.output)) - 1
+    n = len(w.dims(node.output)) - 1
     need(n in SPATIAL, "it slides over too many axes")
-    biased = len(inputs_of(node)) > 2 and inputs_of(node)[2] is not None
-    letters, kernel = SPATIAL[n], array.shape[2:]
+    letters = SPATIAL[n]
     given = _windows(node, letters, ("stride", "dilation"))
-    given |= {f"kernel_{c}": k for c, k in zip(letters, kernel, strict=True)}
+    given |= {f"kernel_{c}": k for c, k in zip(letters, array.shape[2:], strict=True)}
     if a["auto_pad"] != "NOTSET":
         need(a["auto_pad"] in CODES and not back, f"its padding is {a['auto_pad']}")
         given |= {name[c]: CODES[a["auto_pad"]] for name in (BEGINS, ENDS) for c in letters}
+    given |= {"weight_data_size": array.size} | ({"group": group} if group > 1 else {})
+    type = ("Deconvolution" if back else "Convolution") + ("DepthWise" if group > 1 else "")
+    return type + {1: "1D", 2: "", 3: "3D"}[n], given
+
+
+@writes("Conv", "ConvTranspose")
+def convolution(w: Writer, node: Node) -> None:
+    a, group, back = node.attrs, node.attrs["group"], node.op.name == "ConvTranspose"
+    array = constant(node, 1, "weight")
+    biased = len(inputs_of(node)) > 2 and inputs_of(node)[2] is not None
+    type, given = conv_layer(w, node, array)
     if back:
         need(not a["output_shape"], "it tells the size of its output")
+        n = array.ndim - 2
         pads = ("output_pad_right", "output_pad_bottom", "output_pad_behind")
         given |= dict(zip(pads, reversed(a["output_padding"] or (0,) * n), strict=False))
         inner = array.reshape(group, -1, *array.shape[1:]).swapaxes(1, 2)
@@ -62,13 +73,10 @@ def convolution(w: Writer, node: Node) -> None:
         array = np.ascontiguousarray(inner)
     else:
         outputs = array.shape[0]
-    given |= {"num_output": outputs, "weight_data_size": array.size, "bias_term": int(biased)}
+    given |= {"num_output": outputs, "bias_term": int(biased)}
     weights = {"weight": array} | ({"bias": constant(node, 2, "bias")} if biased else {})
-    type = ("Deconvolution" if back else "Convolution") + ("DepthWise" if group > 1 else "")
-    type += {1: "1D", 2: "", 3: "3D"}[n]
-    given |= {"group": group} if group > 1 else {}
-    y, activation = _activation(w, node.output)
-    w.layer(type, node.name, [w.blob(inputs_of(node)[0])], [y], given | activation, **weights)
+    y, more = activation(w, node.output)
+    w.layer(type, node.name, [w.blob(inputs_of(node)[0])], [y], given | more, **weights)
 
 
 @writes("DeformConv")
@@ -86,8 +94,8 @@ def deformable(w: Writer, node: Node) -> None:
     given |= {"kernel_h": array.shape[2], "kernel_w": array.shape[3]}
     weights = {"weight": array} | ({"bias": constant(node, 3, "bias")} if bias is not None else {})
     names = [w.blob(v) for v in (inputs_of(node)[0], inputs_of(node)[2], mask) if v is not None]
-    y, activation = _activation(w, node.output)
-    w.layer("DeformableConv2D", node.name, names, [y], given | activation, **weights)
+    y, more = activation(w, node.output)
+    w.layer("DeformableConv2D", node.name, names, [y], given | more, **weights)
 
 
 @writes("MatMul")
@@ -107,8 +115,8 @@ def product(w: Writer, node: Node) -> None:
         if other.const is not None and other.const.size == array.shape[0] == other.const.shape[-1]:
             w.taken.add(term)
             weights["bias"], given["bias_term"], y = other.const, 1, term.output
-    y, activation = _activation(w, y)
-    return w.layer("InnerProduct", node.name, [w.blob(a)], [y], given | activation, **weights)
+    y, more = activation(w, y)
+    return w.layer("InnerProduct", node.name, [w.blob(a)], [y], given | more, **weights)
 
 
 # ---- statistics

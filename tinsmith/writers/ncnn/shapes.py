@@ -145,4 +145,28 @@ def blocks(w: Writer, node: Node) -> None:
     return w.layer(type, node.name, [w.blob(x)], [node.output], given)
 
 
-# ---- convolutions and products
+@writes("Expand")
+def expand(w: Writer, node: Node) -> None:
+    x, y = inputs_of(node)[0], node.output
+    need(x.rank == y.rank, "it adds axes")
+    sizes = list(zip(w.dims(x), w.dims(y), strict=True))
+    need(all(a == b or a == 1 for a, b in sizes), "its sizes are not known")
+    times = tuple(1 if a == b else b for a, b in sizes)
+    need(all(isinstance(n, int) for n in times), "its sizes are not known")
+    if set(times) == {1}:
+        return w.alias(y, x)
+    return w.layer("Tile", node.name, [w.blob(x)], [y], {"repeats": times})
+
+
+@writes("Col2Im")
+def fold(w: Writer, node: Node) -> None:
+    a, image = node.attrs, constant(node, 1, "image").reshape(-1).tolist()
+    kernel = constant(node, 2, "block").reshape(-1).tolist()
+    need(len(image) == 2, "it is of pictures only")
+    given = {"output_h": image[0], "output_w": image[1]}
+    given |= {"kernel_h": kernel[0], "kernel_w": kernel[1]}
+    for name in ("stride", "dilation"):
+        given |= {f"{name}_{c}": n for c, n in zip("hw", a[name] or (1, 1), strict=True)}
+    sides = ("top", "left", "bottom", "right")
+    given |= {f"pad_{side}": n for side, n in zip(sides, a["pad"] or (0,) * 4, strict=True)}
+    w.layer("Fold", node.name, [w.blob(inputs_of(node)[0])], [node.output], given)

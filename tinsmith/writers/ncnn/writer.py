@@ -5,6 +5,7 @@ Every value has the axis of the batch in front, which ncnn has not: it is left o
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable
@@ -33,10 +34,27 @@ WRITERS: Registry[Callable[[Writer, Node], None]] = Registry("ncnn writer", "tin
 """By the operator's name: what adds the layers of a node."""
 
 
+CLAIMS: Registry[Callable[[Writer, Node], None]] = Registry("ncnn layer", "tinsmith.writers.ncnn")
+"""By the operator's name: what finds the nodes around a node that are one layer with it."""
+
+
 def writes(*ops: str) -> Callable[[Callable[[Writer, Node], None]], Callable[[Writer, Node], None]]:
     def register(function: Callable[[Writer, Node], None]) -> Callable[[Writer, Node], None]:
         for op in ops:
             WRITERS.register(op, function)
+        return function
+
+    return register
+
+
+def claims(*ops: str) -> Callable[[Callable[[Writer, Node], None]], Callable[[Writer, Node], None]]:
+    """Decorator for a function that puts what writes a group of nodes into `Writer.claimed`, by one
+    of them, and the others into `Writer.taken`. It raises Inexpressible, and has changed nothing,
+    where there is no such group."""
+
+    def register(function: Callable[[Writer, Node], None]) -> Callable[[Writer, Node], None]:
+        for op in ops:
+            CLAIMS.register(op, function)
         return function
 
     return register
@@ -60,7 +78,9 @@ class Writer:
         self.blobs: dict[Value, str] = {}
         self.names: set[str] = set()
         self.taken: set[Node] = set()
-        """Nodes that the layer of one before them computes."""
+        """Nodes that the layer of another one computes."""
+        self.claimed: dict[Node, Callable[[], None]] = {}
+        """What writes nodes that are one layer with others."""
         need(graph.inputs, "it has no inputs")
         shapes = [v.shape for v in graph.inputs]
         need(all(shapes), "an input is of unknown rank, or has no axis of a batch")
@@ -81,8 +101,12 @@ class Writer:
             dims = [d if isinstance(d, int) else 0 for d in self.dims(v)]
             sizes = dict(zip(LETTERS[len(dims)], dims, strict=True))
             self.layer("Input", v.name, [], [v], sizes if all(dims) else {})
+        self._claim()
         for node in self.graph.nodes:
             if node in self.taken:
+                continue
+            if write := self.claimed.get(node):
+                write()
                 continue
             try:
                 function = WRITERS.get(node.op.name)
@@ -106,6 +130,13 @@ class Writer:
             )
         outputs = [self.blob(v) for v in self.graph.outputs]
         return _split(self.layers, outputs)
+
+    def _claim(self) -> None:
+        for node in self.graph.nodes:
+            find = CLAIMS.get(node.op.name)
+            if find is not None and node not in self.taken:
+                with contextlib.suppress(Inexpressible):
+                    find(self, node)
 
     # ---- values
 

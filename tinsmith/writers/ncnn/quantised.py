@@ -1,0 +1,141 @@
+"""Layers of ncnn that compute in bytes: what rounds their input, sums of bytes, and back."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tinsmith.graph import Node, Value
+from tinsmith.writers.ncnn.layers import activation, conv_layer
+from tinsmith.writers.ncnn.several import const_of, source
+from tinsmith.writers.ncnn.writer import Array, Writer, claims, need
+
+
+class Rounded(NamedTuple):
+    """x * scale as bytes: whole numbers from -127 to 127, halves away from zero."""
+
+    x: Value
+    scale: np.float32
+    nodes: tuple[Node, ...]
+
+    @property
+    def bytes(self) -> Value:
+        return self.nodes[0].output
+
+
+def rounded(w: Writer, v: Value | None) -> Rounded:
+    """How a value of bytes is computed. Raises Inexpressible for any other."""
+    need(v is not None and v.producer is not None, "its input is not rounded to bytes")
+    assert v is not None and v.producer is not None
+    cast = v.producer
+    need(cast.op.name == "Cast" and v.dtype == np.int8, "its input is not rounded to bytes")
+    clip = source(w, cast.inputs[0], "Clip")
+    need((clip.attrs["min"], clip.attrs["max"]) == (-127, 127), "its bytes are cut elsewhere")
+    product = source(w, clip.inputs[0], "Mul")
+    sign, floor = (
+        source(w, i, op) for i, op in zip(product.inputs, ("Sign", "Floor"), strict=True)
+    )
+    term = source(w, floor.inputs[0], "Add")
+    size = source(w, term.inputs[0], "Abs")
+    half = const_of(term.inputs[1], "a half").reshape(-1).tolist()
+    scaled = size.inputs[0]
+    need(half == [0.5] and sign.inputs[0] is scaled and scaled is not None, "it rounds otherwise")
+    assert scaled is not None
+    need(set(scaled.uses) == {sign, size} and scaled not in w.graph.outputs, "it is read elsewhere")
+    by = scaled.producer
+    need(by is not None and by.op.name == "Mul", "its input has no scale")
+    assert by is not None
+    x, scale = by.inputs
+    factor = const_of(scale, "the scale of its input")
+    need(x is not None and factor.size == 1, "its input has a scale for each channel")
+    assert x is not None
+    nodes = cast, clip, product, sign, floor, term, size, by
+    return Rounded(x, np.float32(factor.reshape(-1)[0]), nodes)
+
+
+def _next(w: Writer, y: Value) -> Rounded | None:
+    """How y is rounded to bytes that only layers of bytes read; None where anything else is."""
+    by = w.only_user(y, "Mul")
+    user = None if by is None else next((u for u in by.output.uses if u.op.name == "Sign"), None)
+    for op in ("Mul", "Clip", "Cast"):
+        user = None if user is None else w.only_user(user.output, op)
+    if user is None or user.output in w.graph.outputs or user.output.dtype != np.int8:
+        return None
+    if not user.output.uses or any(u.op.name not in INTEGERS for u in user.output.uses):
+        return None
+    found = rounded(w, user.output)
+    return found if found.x is y else None
+
+
+INTEGERS = ("ConvInteger", "MatMulInteger")
+
+
+@claims(*INTEGERS)
+def layer_of_bytes(w: Writer, node: Node) -> None:
+    """(x as bytes) times weights of bytes, with a factor for each output, a bias, an activation,
+    and perhaps as bytes again."""
+    given, array, type = _weights(w, node)
+    need(not any(node.inputs[2:]), "it has zero points")
+    before = rounded(w, node.inputs[0])
+    others = [u for u in before.bytes.uses if u.op.name not in INTEGERS]
+    need(not others and before.bytes not in w.graph.outputs, "its bytes are read elsewhere, too")
+    back = w.only_user(node.output, "Cast")
+    product = None if back is None else w.only_user(back.output, "Mul")
+    need(product is not None, "its sums have no factor")
+    assert back is not None and product is not None
+    factor = const_of(product.inputs[1], "the factor of its sums").reshape(-1)
+    y, taken = product.output, [*before.nodes, back, product]
+    term = w.only_user(y, "Add")
+    bias = None if term is None else term.inputs[1]
+    weights: dict[str, Array] = {"weight": array}
+    if term is not None and bias is not None and bias.const is not None:
+        need(bias.const.size == len(array), "its bias is not one for each output")
+        weights["bias"], y = bias.const.reshape(-1), term.output
+        taken.append(term)
+    scales = _scales(factor, before.scale, len(array), node.attrs.get("group", 1))
+    weights |= {"weight_scales": scales, "bottom_scale": np.array([before.scale])}
+    w.taken |= set(taken)
+    y, more = activation(w, y)
+    given |= more | {"num_output": len(array), "bias_term": int("bias" in weights)}
+    given["int8_scale_term"] = 1
+    after = None if type == "InnerProduct" else _next(w, y)
+    if after is not None:
+        given["int8_scale_term"] = 101
+        weights["top_scale"] = np.array([after.scale])
+        w.taken |= set(after.nodes)
+        y = after.bytes
+
+    def write() -> None:
+        x = before.bytes if before.bytes in w.blobs else before.x
+        w.layer(type, node.name, [w.blob(x)], [y], given, **weights)
+
+    w.claimed[node] = write
+
+
+def _weights(w: Writer, node: Node) -> tuple[dict[str, object], Array, str]:
+    array = const_of(node.inputs[1], "its weight")
+    need(array.dtype == np.int8, "its weights are no bytes with a sign")
+    if node.op.name == "ConvInteger":
+        type, given = conv_layer(w, node, array)
+        need(type in ("Convolution", "ConvolutionDepthWise"), f"a {type} has no bytes in ncnn")
+        return given, array, type
+    need(array.ndim == 2 and node.output.rank in (2, 3), "its rows are not those of a matrix")
+    array = np.ascontiguousarray(array.T)
+    return {"weight_data_size": array.size}, array, "InnerProduct"
+
+
+def _scales(factor: Array, bottom: np.float32, outputs: int, group: int) -> Array:
+    """The scales of the weights, one for each output or group, of which the reader makes these
+    factors of the sums: factor = 1 / (bottom * scale), to the last bit where there is such."""
+    need(factor.size == outputs, "the factors of its sums are not one for each output")
+    rows = factor.reshape(group, -1) if group > 1 else factor[:, None]
+    need((rows == rows[:, :1]).all(), "the outputs of a group have several scales")
+    wanted = rows[:, 0].astype(np.float32)
+    with np.errstate(divide="ignore"):
+        found = np.where(wanted == 0, 0, 1 / (bottom * wanted)).astype(np.float32)
+        for end in (-np.inf, np.inf):
+            near = np.nextafter(found, np.float32(end))
+            better = (1 / (bottom * found) != wanted) & (1 / (bottom * near) == wanted)
+            found = np.where(better, near, found)
+    return found

@@ -1,0 +1,211 @@
+"""Groups of nodes that are one layer of ncnn: recurrent layers, attention between its products,
+embeddings, thresholds. They are looked for before nodes are written one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tinsmith.frontends.ncnn.recurrent import DIRECTIONS, GATES
+from tinsmith.graph import Node, Value
+from tinsmith.writers.ncnn.writer import Array, Writer, claims, need
+
+ASIDE = (1, 0, 2)
+"""The permutation between the batch in front, as here, and steps or directions in front."""
+
+
+def told(node: Node, *names: str) -> bool:
+    """Whether only these attributes of a node are others than the operator's defaults."""
+    return all(v == node.op.attrs[k] for k, v in node.attrs.items() if k not in names)
+
+
+def source(w: Writer, v: Value | None, op: str) -> Node:
+    """The node of that operator that gives v to its one reader."""
+    need(v is not None and v.producer is not None and v.producer.op.name == op, f"no {op} gives it")
+    assert v is not None and v.producer is not None
+    need(len(v.uses) == 1 and v not in w.graph.outputs, "it is read elsewhere, too")
+    return v.producer
+
+
+def const_of(v: Value | None, what: str) -> Array:
+    need(v is not None and v.const is not None, f"{what} is not a constant")
+    assert v is not None and v.const is not None
+    return v.const
+
+
+# ---- recurrent layers
+
+
+@claims("LSTM", "GRU", "RNN")
+def recurrent(w: Writer, node: Node) -> None:
+    need(told(node, "direction", "hidden_size", "linear_before_reset"), "it is no layer of ncnn's")
+    need(node.op.name != "GRU" or node.attrs["linear_before_reset"], "it resets before the product")
+    x, *weights = (*node.inputs, *(None,) * (8 - len(node.inputs)))
+    need(weights[3] is None and weights[6] is None, "it has lengths of sequences, or peepholes")
+    turned = source(w, x, "Transpose")
+    need(turned.attrs["perm"] == ASIDE, "its batch is not in front")
+    arrays = _packed(node)
+    outputs, taken = _outputs(w, node)
+    states = [source(w, v, "Transpose") for v in weights[4:6] if v is not None]
+    need(all(s.attrs["perm"] == ASIDE for s in states), "the batch of a state is not in front")
+    hidden = arrays["r"].shape[-1]
+    given = {"num_output": hidden, "weight_data_size": arrays["w"].size}
+    given["direction"] = DIRECTIONS.index(node.attrs["direction"])
+    w.taken |= {turned, *states, *taken}
+
+    def write() -> None:
+        names = [w.blob(n.inputs[0]) for n in (turned, *states)]
+        w.layer(node.op.name, node.name, names, outputs, given, **arrays)
+
+    w.claimed[node] = write
+
+
+def _packed(node: Node) -> dict[str, Array]:
+    """The weights in ncnn's order of gates; of both biases the sum, but for a GRU's new state."""
+    gates = list(GATES[node.op.name])
+    w, r = (const_of(node.inputs[i], "a weight") for i in (1, 2))
+    d, hidden = r.shape[0], r.shape[2]
+    parts = {}
+    for name, array in (("w", w), ("r", r)):
+        parts[name] = array.reshape(d, len(gates), hidden, -1)[:, np.argsort(gates)]
+    b = node.inputs[3] if len(node.inputs) > 3 else None
+    both = np.zeros((d, 2 * len(gates) * hidden), np.float32) if b is None else const_of(b, "bias")
+    before, behind = both.reshape(d, 2, len(gates), hidden)[:, :, np.argsort(gates)].swapaxes(0, 1)
+    if node.op.name == "GRU":
+        rows = before[:, :2] + behind[:, :2], before[:, 2:], behind[:, 2:]
+        return parts | {"b": np.concatenate(rows, axis=1)}
+    return parts | {"b": before + behind}
+
+
+def _outputs(w: Writer, node: Node) -> tuple[list[Value], list[Node]]:
+    """The values with the batch in front that are the layer's outputs, and the nodes between."""
+    found, taken = _behind(w, node)
+    lasts = node.outputs[1:]
+    if not any(v.uses or v in w.graph.outputs for v in lasts):
+        return [found], taken
+    outputs = [found]
+    for v in lasts:
+        user = w.only_user(v, "Transpose")
+        need(user is not None and user.attrs["perm"] == ASIDE, "a last state has no batch in front")
+        assert user is not None
+        outputs.append(user.output)
+        taken.append(user)
+    if not any(v.uses or v in w.graph.outputs for v in outputs[1:]):
+        outputs = [found]
+    return outputs, taken
+
+
+def _behind(w: Writer, node: Node) -> tuple[Value, list[Node]]:
+    """What moves the results [T,D,N,H] to [N,T,D*H], told by applying it to numbers."""
+    steps, d, batch, hidden = (
+        k if isinstance(k, int) else 2 + i for i, k in enumerate(node.output.shape or ())
+    )
+    numbers = np.arange(steps * d * batch * hidden).reshape(steps, d, batch, hidden)
+    wanted = numbers.transpose(2, 0, 1, 3).reshape(batch, steps, d * hidden)
+    v, taken = node.outputs[0], list[Node]()
+    while numbers.shape != wanted.shape or (numbers != wanted).any():
+        user = w.only_user(v, "Transpose", "Reshape", "Squeeze", "Unsqueeze")
+        need(user is not None, "its results are not moved to have the batch in front")
+        assert user is not None
+        more = [None if i is None else const_of(i, "a shape") for i in user.inputs[1:]]
+        numbers = np.asarray(user.op.evaluate((numbers, *more), user.attrs)[0])
+        v = user.output
+        taken.append(user)
+    return v, taken
+
+
+# ---- attention and embeddings
+
+
+def _product(w: Writer, v: Value | None) -> tuple[Value, Array, Array, list[Node]]:
+    """x, a and b of v = x a + b, which is read once."""
+    term = source(w, v, "Add")
+    made = next((i for i in term.inputs if i is not None and i.const is None), None)
+    node = source(w, made, "MatMul")
+    x, a = node.inputs
+    bias = const_of(next((i for i in term.inputs if i is not made), None), "a bias")
+    weight = const_of(a, "a weight")
+    need(x is not None and weight.ndim == 2 and bias.shape == weight.shape[1:], "no product")
+    assert x is not None
+    return x, weight, bias, [node, term]
+
+
+@claims("Attention")
+def attention(w: Writer, node: Node) -> None:
+    heads = node.attrs["q_num_heads"]
+    need(told(node, "q_num_heads", "kv_num_heads", "scale"), "it is no layer of ncnn's")
+    need(heads and heads == node.attrs["kv_num_heads"], "its heads are apart, or in groups")
+    need(len(node.outputs) == 1 and not any(node.inputs[4:]), "it has caches")
+    parts = [_product(w, v) for v in node.inputs[:3]]
+    product = w.only_user(node.output, "MatMul")
+    term = None if product is None else w.only_user(product.output, "Add")
+    need(product is not None and term is not None, "no product follows it")
+    assert product is not None and term is not None
+    back = const_of(product.inputs[1], "a weight")
+    bias = const_of(next(i for i in term.inputs if i is not product.output), "a bias")
+    (q, wq, *_), (k, wk, *_), (v, wv, *_) = parts
+    width = wq.shape[1]
+    need(wk.shape[1] == wv.shape[1] == width and back.shape == wq.shape[::-1], "its widths differ")
+    need(bias.size == back.shape[1] and back.ndim == 2, "no product follows it")
+    values = [q] if q is k is v else [q, k] if k is v else [q, k, v]
+    mask = node.inputs[3] if len(node.inputs) > 3 else None
+    taken = [product, term, *(n for p in parts for n in p[3])]
+    if mask is not None:
+        need(mask.dtype == np.float32, "its mask is not added")
+        inner = mask.producer
+        if inner is not None and inner.op.name == "Unsqueeze" and len(mask.uses) == 1:
+            need(const_of(inner.inputs[1], "axes").reshape(-1).tolist() == [1], "no mask of heads")
+            taken.append(inner)
+            mask = inner.inputs[0]
+        values.append(mask)
+    given: dict[str, Any] = {"embed_dim": width, "num_heads": heads, "weight_data_size": wq.size}
+    given |= {"kdim": wk.shape[0], "vdim": wv.shape[0], "attn_mask": int(mask is not None)}
+    usual = float(1 / np.sqrt(width / heads))
+    if node.attrs["scale"] not in (None, usual):
+        given["scale"] = float(node.attrs["scale"])
+    arrays = {"out": back.T, "out_b": bias}
+    for name, (_, weight, added, _) in zip("qkv", parts, strict=True):
+        arrays |= {name: weight.T, f"{name}_b": added}
+    w.taken |= set(taken)
+
+    def write() -> None:
+        packed = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
+        names = [w.blob(v) for v in values]
+        w.layer("MultiHeadAttention", node.name, names, [term.output], given, **packed)
+
+    w.claimed[node] = write
+
+
+@claims("Gather")
+def embedding(w: Writer, node: Node) -> None:
+    """Rows of a table by numbers that are cut to its ends, as ncnn cuts them."""
+    table = const_of(node.inputs[0], "the table")
+    need(table.ndim == 2 and node.attrs["axis"] == 0 and table.dtype == np.float32, "no embedding")
+    low = source(w, node.inputs[1], "Min")
+    high = source(w, low.inputs[0], "Max")
+    cast = source(w, high.inputs[0], "Cast")
+    ends = [const_of(n.inputs[1], "an end").reshape(-1).tolist() for n in (high, low)]
+    need(ends == [[0], [len(table) - 1]], "its indices are not cut to the table")
+    x = cast.inputs[0]
+    given = {"num_output": table.shape[1], "input_dim": len(table)}
+    given["weight_data_size"] = table.size
+    w.taken |= {low, high, cast}
+    name = node.name
+    w.claimed[node] = lambda: w.layer(
+        "Embed", name, [w.blob(x)], [node.output], given, weight=table
+    )
+
+
+@claims("Greater")
+def threshold(w: Writer, node: Node) -> None:
+    limit = const_of(node.inputs[1], "the threshold")
+    user = w.only_user(node.output, "Cast")
+    need(limit.size == 1 and user is not None, "it is no threshold")
+    assert user is not None
+    need(user.output.dtype == np.float32 and limit.ndim <= (user.output.rank or 0), "no threshold")
+    given = {"threshold": float(limit.reshape(-1)[0])}
+    w.taken.add(user)
+    w.claimed[node] = lambda: w.layer(
+        "Threshold", node.name, [w.blob(node.inputs[0])], [user.output], given
+    )
