@@ -2,8 +2,8 @@
 
 An engine is a function `(files, threads) -> (call, version)`, where `call(inputs)` takes the
 model's inputs by name and returns its outputs in order, all of them numpy arrays in plain layout.
-MNN is given models of one input and one output only, ncnn such ones, or its own files (FILES.param and
-FILES.bin). All compute in float32. Ours takes options of `tinsmith.compile`, too.
+MNN is given models of one input and one output only, ncnn such ones, or its own files
+(FILES.param, FILES.bin). All compute in float32. Ours takes options of `tinsmith.compile`, too.
 """
 
 from __future__ import annotations
