@@ -95,7 +95,7 @@ def test_stop_after():
 def test_passes_after_the_stop_are_not_listed():
     every = [e.name for e in list_passes("portable", spec="")]
     at = every.index("propagate-shapes")
-    later = [e.name for s in ("precision", "machine") for e in list_passes(s, spec="")]
+    later = [e.name for s in ("precision", "machine", "files") for e in list_passes(s, spec="")]
     listed = [e.name for e in list_passes(spec="stop-after=propagate-shapes")]
     assert listed == every[: at + 1] + later
     moved = [

@@ -1,10 +1,11 @@
 """Passes over the graph: the rules, and the manager that runs them. See `manager`."""
 
-from tinsmith.passes.choice import COURSE, PASSES, Entry, list_passes
+from tinsmith.passes.choice import COURSE, FILED, PASSES, Entry, list_passes
 from tinsmith.passes.manager import Context, Report, register, run_passes
 
 __all__ = [
     "COURSE",
+    "FILED",
     "PASSES",
     "Context",
     "Entry",

@@ -6,7 +6,7 @@ import numpy as np
 
 from tinsmith.graph import Node, Value
 from tinsmith.ops import OPS
-from tinsmith.passes.facts import Array, axes_of, need_float, number, reshaped, shape_of
+from tinsmith.passes.facts import Array, axes_of, i64, need_float, number, reshaped, shape_of
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, p
 
@@ -269,6 +269,27 @@ def global_pool_from_reduce(x: Value, mean: Node) -> Value:
         raise Skip("the axes are not all the spatial ones of an image")
     y = OPS["GlobalPool"](x, kind=mean.kind)
     return y if mean.keepdims else reshaped(y, shape[:2])
+
+
+@rules.rule(
+    p.Reduce(p.Reduce("x", ...).named("inner"), ...).named("outer"),
+    tolerance=1e-6,
+    x=(1, 3, 4, 4),
+    inner={"kind": "mean", "#1": np.array([3]), "keepdims": False},
+    outer={"kind": "mean", "#1": np.array([2]), "keepdims": False},
+)
+def join_reductions(x: Value, inner: Node, outer: Node) -> Value:
+    """reduce(reduce(x)) -> reduce(x) over the axes of both, of the kinds sum, mean, max, min,
+    prod."""
+    need_float(x)
+    shape, kind = shape_of(x), inner.kind
+    if kind != outer.kind or kind not in ("sum", "mean", "max", "min", "prod"):
+        raise Skip(f"it reduces by {inner.kind}, then by {outer.kind}")
+    first = axes_of(inner)
+    left = [a for a in range(len(shape)) if inner.keepdims or a not in first]
+    axes = sorted({*first, *(left[a] for a in axes_of(outer))})
+    y = OPS["Reduce"](x, i64(*axes), kind=kind, keepdims=True)
+    return y if outer.output.shape == y.shape else reshaped(y, shape_of(outer.output))
 
 
 @rules.rule(p.Reduce("x", ...).named("r"), x=(2, 1, 4), r={"kind": "sum", "#1": np.array([1])})

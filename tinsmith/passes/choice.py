@@ -19,9 +19,12 @@ from tinsmith.registry import Registry
 if TYPE_CHECKING:
     from tinsmith.passes.manager import Pass
 
-STAGES = ("portable", "precision", "machine")
+STAGES = ("portable", "precision", "machine", "files")
 COURSE = ("portable", "precision", "portable", "machine")
-"""What a graph goes through: after a change of element types the portable passes run again."""
+"""What a graph goes through that is compiled: after a change of element types the portable passes
+run again."""
+FILED = ("portable", "files", "portable")
+"""What a graph goes through that is written as a smaller file."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from tinsmith.errors import (
 )
 from tinsmith.graph import Graph, Node
 from tinsmith.graph.verify import verify as verify_graph
-from tinsmith.passes.choice import PASSES, STAGES, Entry, list_passes, parse_spec
+from tinsmith.passes.choice import COURSE, PASSES, STAGES, Entry, list_passes, parse_spec
 from tinsmith.passes.report import Matches, Report
 from tinsmith.progress import tell
 from tinsmith.records import dataclass
@@ -239,8 +239,10 @@ def has_work(graph: Graph, stage: str, device: str, spec: str | None) -> bool:
 
 
 def find_matches(graph: Graph, device: str, spec: str | None) -> Matches:
-    """Where the rules of all stages may apply in copies of a graph; `spec` as for `run_passes`."""
-    passes = [one for stage in STAGES for _, one in _chosen(stage, device, spec)]
+    """Where the rules that a compiled graph goes through may apply in copies of it; `spec` as for
+    `run_passes`."""
+    stages = dict.fromkeys(COURSE)
+    passes = [one for stage in stages for _, one in _chosen(stage, device, spec)]
     return Matches.of(graph, [one.rules for one in passes if isinstance(one, RunRules)])
 
 

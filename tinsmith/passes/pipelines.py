@@ -55,8 +55,11 @@ MACHINE = (
     "drop-dead-machine",
 )
 
+FILES = ("dense-after-pool",)
+
 
 def place(stage: str, name: str) -> float | None:
     """The priority of a listed pass; None for any other."""
-    order = {"portable": PORTABLE, "precision": PRECISION, "machine": MACHINE}[stage]
+    stages = {"portable": PORTABLE, "precision": PRECISION, "machine": MACHINE, "files": FILES}
+    order = stages[stage]
     return 10.0 * (order.index(name) + 1) if name in order else None

@@ -52,9 +52,9 @@ def load(source: Any, random_weights: int | None = None, batch: str | int | None
         for blob in row.inputs:
             readers.setdefault(blob, row)
     for row in layers:
-        if row.type == "Input":
+        if _is_input(row):
             _input(scope, row, readers, batch)
-    rest = [row for row in layers if row.type != "Input"]
+    rest = [row for row in layers if not _is_input(row)]
     outputs = [b for row in rest for b in row.outputs if b not in readers]
     if not graph.inputs:
         raise GraphError(f"{shared.name} has no Input layer")
@@ -65,11 +65,16 @@ def load(source: Any, random_weights: int | None = None, batch: str | int | None
     return shared.finish(graph)
 
 
+def _is_input(row: Layer) -> bool:
+    """Whether callers give what a layer outputs; ncnn takes a Noop that reads nothing for that."""
+    return row.type == "Input" or (row.type == "Noop" and not row.inputs)
+
+
 def _input(scope: Scope, row: Layer, readers: dict[str, Layer], batch: Any) -> None:
     """One input for each output of an Input layer."""
     values = row.schema.values(row.given)
     for i, blob in enumerate(row.outputs):
-        sizes = [values[n] for n in "cdhw" if values[n]]
+        sizes = [values[n] for n in "cdhw" if values.get(n)]
         dims: tuple[int | str, ...] = tuple(sizes) or _hint(row, i) or _free(blob, readers)
         if any(isinstance(d, int) and d < 0 for d in dims):
             raise GraphError(f"the input {blob!r} of {scope.shared.name} has the size {dims}")

@@ -6,6 +6,7 @@ from typing import Any
 
 from tinsmith.formats.ncnn.schema import LARGEST
 from tinsmith.graph import Node
+from tinsmith.writers.ncnn import fewer
 from tinsmith.writers.ncnn.writer import Writer, constant, inputs_of, need, writes
 
 PLAIN = {
@@ -88,6 +89,8 @@ def prelu(w: Writer, node: Node) -> None:
 
 @writes(*BINARY)
 def binary(w: Writer, node: Node) -> None:
+    if fewer.factor_of_sum(w, node) or fewer.weighted_sum(w, node):
+        return None
     op, (a, b) = BINARY[node.op.name], inputs_of(node)[:2]
     need(op != 12 or node.attrs["fmod"], "only C's fmod is there")
     rank = len(w.dims(node.output))

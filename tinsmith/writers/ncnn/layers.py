@@ -9,6 +9,7 @@ import numpy as np
 from tinsmith.frontends.ncnn.conv import BEGINS, ENDS
 from tinsmith.frontends.ncnn.node import LETTERS
 from tinsmith.graph import Node, Value
+from tinsmith.writers.ncnn import fewer
 from tinsmith.writers.ncnn.writer import Array, Writer, constant, inputs_of, need, writes
 
 SPATIAL = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
@@ -177,7 +178,8 @@ def reduce(w: Writer, node: Node) -> None:
     need(at and at[0] >= 0, "it is over the batch")
     given = {"operation": REDUCE[a["kind"]], "keepdims": int(a["keepdims"]), "fixbug0": 1}
     given |= {"reduce_all": 0, "axes": tuple(at)}  # type: ignore[dict-item]
-    w.layer("Reduction", node.name, [w.blob(x)], [node.output], given)
+    y, more = fewer.coefficient(w, node.output)
+    return w.layer("Reduction", node.name, [w.blob(x)], [y], given | more)
 
 
 @writes("GlobalPool")
@@ -193,6 +195,8 @@ def global_pool(w: Writer, node: Node) -> None:
         y = user.output
         return w.layer(_pool(n), node.name, [w.blob(inputs_of(node)[0])], [y], given)
     w.layer(_pool(n), node.name, [w.blob(inputs_of(node)[0])], [y], given)
+    if fewer.vector_for_all(w, y):
+        return w.vectors.add(y)
     inner, sizes = w.blobs[y], dict(zip(LETTERS[n + 1], (-1, *(1,) * n), strict=True))
     return w.layer("Reshape", f"{node.name}_axes", [inner], [y], sizes)
 
@@ -208,6 +212,10 @@ def pool(w: Writer, node: Node) -> None:
     need(len(node.outputs) == 1, "its places are an output")
     letters = SPATIAL[n]
     given = _windows(node, letters, ("kernel", "stride")) | {"pooling_type": int(mean)}
+    if edges := w.edges.get(inputs_of(node)[0]):
+        for i, c in enumerate(letters):
+            given[BEGINS[c]] += edges[i]
+            given[ENDS[c]] += edges[n + i]
     modes = {"NOTSET": 0 if a["ceil_mode"] else 1, "VALID": 1, "SAME_UPPER": 2, "SAME_LOWER": 3}
     given["pad_mode"] = modes[a["auto_pad"]]
     if mean:

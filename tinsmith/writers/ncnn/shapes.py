@@ -7,6 +7,7 @@ from typing import Any
 from tinsmith.frontends.ncnn.node import LETTERS
 from tinsmith.frontends.ncnn.shapes import AUTO
 from tinsmith.graph import Node
+from tinsmith.writers.ncnn import fewer
 from tinsmith.writers.ncnn.writer import Writer, constant, inputs_of, need, writes
 
 
@@ -73,6 +74,10 @@ def permute(w: Writer, node: Node) -> None:
 @writes("Reshape", "Flatten")
 def reshape(w: Writer, node: Node) -> None:
     x, dims = inputs_of(node)[0], w.dims(node.output)
+    if fewer.flat_for_all(w, node) or (x in w.vectors and len(dims) == 1):
+        if fewer.is_vector(w, node.output):
+            w.vectors.add(node.output)
+        return w.alias(node.output, x)
     sizes = list(dims)
     if node.op.name == "Reshape":
         told = constant(node, 1, "shape").reshape(-1).tolist()[1:]
@@ -84,7 +89,7 @@ def reshape(w: Writer, node: Node) -> None:
         f"its sizes {dims} are not known",
     )
     given = dict(zip(LETTERS[len(sizes)], sizes, strict=True))
-    w.layer("Reshape", node.name, [w.blob(x)], [node.output], given)
+    return w.layer("Reshape", node.name, [w.blob(x)], [node.output], given)
 
 
 @writes("Squeeze", "Unsqueeze")
@@ -109,6 +114,8 @@ def pad(w: Writer, node: Node) -> None:
     mode = node.attrs["mode"]
     kinds = {"constant": 0, "edge": 1, "reflect": 2}
     need(mode in kinds and min(map(min, told)) >= 0, f"its mode is {mode}, or it cuts")
+    if mode == "constant" and fewer.edge_of_pool(w, node, told):
+        return None
     value = inputs_of(node)[2] if len(inputs_of(node)) > 2 else None
     given: dict[str, Any] = {"type": kinds[mode]}
     if value is not None:
@@ -122,7 +129,7 @@ def pad(w: Writer, node: Node) -> None:
         need(a in names or told[0][i] == told[1][i] == 0, "it pads too many axes")
         if a in names:
             given |= {names[a][0]: told[0][i], names[a][1]: told[1][i]}
-    w.layer("Padding", node.name, [w.blob(inputs_of(node)[0])], [node.output], given)
+    return w.layer("Padding", node.name, [w.blob(inputs_of(node)[0])], [node.output], given)
 
 
 @writes("Tile", "DepthToSpace", "SpaceToDepth", "ChannelShuffle", "CumSum")

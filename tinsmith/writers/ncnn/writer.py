@@ -81,6 +81,12 @@ class Writer:
         """Nodes that the layer of another one computes."""
         self.claimed: dict[Node, Callable[[], None]] = {}
         """What writes nodes that are one layer with others."""
+        self.vectors: set[Value] = set()
+        """Images of one pixel that are vectors in ncnn."""
+        self.factors: dict[Value, float] = {}
+        """What values are multiplied by in the sum that reads them, and not before."""
+        self.edges: dict[Value, tuple[int, ...]] = {}
+        """The edges of values that the pooling which reads them makes."""
         need(graph.inputs, "it has no inputs")
         shapes = [v.shape for v in graph.inputs]
         need(all(shapes), "an input is of unknown rank, or has no axis of a batch")
@@ -228,7 +234,20 @@ def _split(layers: list[Layer], outputs: list[str]) -> list[Layer]:
                     "Split", f"split_{inner}", [inner], parts + [blob] * (blob in outputs), {}, {}
                 )
             )
-    return done
+    return _named_by_splits(done)
+
+
+def _named_by_splits(layers: list[Layer]) -> list[Layer]:
+    """Without those Noops that give a part of a Split another name: the part has it."""
+    parts = {b: (la, i) for la in layers if la.type == "Split" for i, b in enumerate(la.outputs)}
+    left: list[Layer] = []
+    for layer in layers:
+        if layer.type == "Noop" and len(layer.inputs) == 1 and layer.inputs[0] in parts:
+            split, i = parts[layer.inputs[0]]
+            split.outputs[i] = layer.outputs[0]
+        else:
+            left.append(layer)
+    return left
 
 
 def write(
