@@ -1,0 +1,131 @@
+"""Nodes that need no layer of their own in ncnn: its layers take other shapes, factors and edges.
+
+Each function is asked before the node is written, when its readers are known, and says whether all
+of them do without it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinsmith.formats.ncnn.schema import LARGEST
+from tinsmith.graph import Node, Value
+from tinsmith.writers.ncnn.writer import Writer, inputs_of
+
+TWO = frozenset(("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow"))
+"""Operators of two operands that ncnn's BinaryOp computes with a vector and an image."""
+
+
+def number_of(v: Any) -> float | None:
+    """The value of a constant of one element."""
+    return None if v is None or v.const is None or v.const.size != 1 else float(v.const.item())
+
+
+def flat_for_all(w: Writer, node: Node) -> bool:
+    """Whether all readers of a reshape take its input: products, which flatten images, and
+    arithmetic of an image with a vector of a number for each channel."""
+    x, y = inputs_of(node)[0], node.output
+    if x in w.vectors or y in w.graph.outputs or not y.uses:
+        return False
+    if x.rank == 2:
+        return is_vector(w, y) and x.shape[1] == y.shape[1] and _all_take_vectors(w, y)
+    return x.rank == 4 and y.rank == 2 and all(_flattens(user, y) for user in y.uses)
+
+
+def _flattens(user: Node, y: Value) -> bool:
+    """Whether a reader is an InnerProduct."""
+    if user.op.name != "MatMul" or user.inputs[0] is not y or user.inputs[1] is y:
+        return False
+    right = user.inputs[1]
+    return right is not None and right.const is not None and right.const.ndim == 2
+
+
+def is_vector(w: Writer, y: Value) -> bool:
+    """Whether a value is an image of one pixel, or such a volume."""
+    dims = y.shape or ()
+    return len(dims) in (4, 5) and isinstance(dims[1], int) and all(d == 1 for d in dims[2:])
+
+
+def vector_for_all(w: Writer, y: Value) -> bool:
+    """Whether all readers of an image of one pixel take it as a vector; they then do."""
+    return is_vector(w, y) and y not in w.graph.outputs and bool(y.uses) and _all_take_vectors(w, y)
+
+
+def _all_take_vectors(w: Writer, y: Value) -> bool:
+    return all(_takes_vector(w, user, y) for user in y.uses)
+
+
+def _takes_vector(w: Writer, user: Node, y: Value) -> bool:
+    op = user.op.name
+    if op in ("Reshape", "Flatten"):
+        return user.inputs[0] is y and bool(user.output.shape)
+    if op not in TWO or list(user.inputs).count(y) != 1:
+        return False
+    (other,) = (v for v in user.inputs if v is not y)
+    if other is None or other in w.vectors or other.shape is None or other.rank != y.rank:
+        return False
+    if other.const is not None and (other.const.size == 1 or other.const.shape[0] != 1):
+        return False
+    return other.shape[1] == (y.shape or ())[1] and other.shape[2:] == (user.output.shape or ())[2:]
+
+
+def factor_of_sum(w: Writer, node: Node) -> bool:
+    """Whether a product with a number is a term of a sum of two values of one shape: ncnn's
+    Eltwise, which has a factor for each."""
+    if node.op.name != "Mul":
+        return False
+    a, b = inputs_of(node)[:2]
+    x, factor = (a, number_of(b)) if number_of(b) is not None else (b, number_of(a))
+    user = w.only_user(node.output, "Add")
+    if factor is None or x.const is not None or x.shape is None or user is None:
+        return False
+    shapes = {v.shape for v in (x, *user.inputs, user.output) if v is not None}
+    if len(shapes) != 1 or any(v is None or v.const is not None for v in user.inputs):
+        return False
+    if x in w.vectors or any(v in w.vectors for v in user.inputs):
+        return False
+    w.factors[node.output] = factor
+    w.blobs[node.output] = w.blob(x)
+    return True
+
+
+def weighted_sum(w: Writer, node: Node) -> bool:
+    """Write a sum of which a term has a factor that no layer has written."""
+    if node.op.name != "Add" or not any(v in w.factors for v in node.inputs):
+        return False
+    coeffs = tuple(w.factors.get(v, 1.0) for v in inputs_of(node)[:2])
+    names = [w.blob(v) for v in inputs_of(node)[:2]]
+    w.layer("Eltwise", node.name, names, [node.output], {"op_type": 1, "coeffs": coeffs})
+    return True
+
+
+def edge_of_pool(w: Writer, node: Node, widths: list[list[int]]) -> bool:
+    """Whether an edge of ncnn's least number is that of a maximum over windows, whose own is as
+    wide as one likes."""
+    values = inputs_of(node)
+    value = number_of(values[2]) if len(values) > 2 else None
+    pool = w.only_user(node.output, "MaxPool")
+    if value is None or value > -LARGEST or pool is None or len(pool.outputs) > 1:
+        return False
+    a = pool.attrs
+    if a["auto_pad"] not in ("NOTSET", "VALID") or a["ceil_mode"]:
+        return False
+    begin, end = widths[0][2:], widths[1][2:]
+    if any(widths[0][:2] + widths[1][:2]):
+        return False
+    w.edges[node.output] = (*begin, *end)
+    w.blobs[node.output] = w.blob(values[0])
+    return True
+
+
+def coefficient(w: Writer, y: Value) -> tuple[Value, dict[str, Any]]:
+    """The number that a reduction multiplies its result by: the value behind that, and the
+    parameter."""
+    user = w.only_user(y, "Mul")
+    if user is None:
+        return y, {}
+    factor = next((n for v in user.inputs if (n := number_of(v)) is not None), None)
+    if factor is None or user.output.shape != y.shape:
+        return y, {}
+    w.taken.add(user)
+    return user.output, {"coeff": factor}
