@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from tinsmith.compiler.compile import compile as compile
     from tinsmith.compiler.compile import load as load
     from tinsmith.compiler.compile import save as save
-    from tinsmith.compiler.compile import write as write
     from tinsmith.compiler.verify import verify as verify
+    from tinsmith.compiler.write import optimize as optimize
+    from tinsmith.compiler.write import write as write
     from tinsmith.graph import Graph as Graph
     from tinsmith.graph import Type as Type
     from tinsmith.runtime.net import Net as Net
@@ -25,14 +26,15 @@ _HOMES = {
     "load": "tinsmith.compiler.compile",
     "compile": "tinsmith.compiler.compile",
     "save": "tinsmith.compiler.compile",
-    "write": "tinsmith.compiler.compile",
+    "optimize": "tinsmith.compiler.write",
+    "write": "tinsmith.compiler.write",
     "verify": "tinsmith.compiler.verify",
     "Net": "tinsmith.runtime.net",
     "Graph": "tinsmith.graph",
     "Type": "tinsmith.graph",
 }
 
-__all__ = ["Graph", "Net", "Type", "compile", "load", "save", "verify", "write"]
+__all__ = ["Graph", "Net", "Type", "compile", "load", "optimize", "save", "verify", "write"]
 
 
 def __getattr__(name: str) -> Any:

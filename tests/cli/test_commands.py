@@ -459,6 +459,6 @@ def test_convert_writes_what_runs_the_same(tmp_path: Path) -> None:
     for name in ("digits.tin", "digits.onnx"):
         out = str(tmp_path / name)
         told = parsed("convert", MODEL, out, "--canonical")
-        assert told == {"model": MODEL, "written": out, "bytes": Path(out).stat().st_size}
+        assert told["written"] == out and told["bytes"] == Path(out).stat().st_size
         assert parsed("run", out, SEVEN)["outputs"] == want
     assert "says no format" in tinsmith("convert", MODEL, str(tmp_path / "a.txt"), code=2).output

@@ -26,6 +26,8 @@ CALLS = [
     ["kernels", "Conv"],
     ["ops"],
     ["ops", "Conv"],
+    ["convert", MODEL, "OUT.onnx", "--verify"],
+    ["optimize", MODEL, "OUT.tin", "--verify"],
     ["passes"],
     ["passes", "fold-into-conv"],
 ]
@@ -43,6 +45,11 @@ def documented(command: str) -> set[str]:
     return found
 
 
+def placed(arguments: list[str], folder: Path) -> list[str]:
+    """The arguments, with files that are written in a folder."""
+    return [str(folder / a) if a.startswith("OUT.") else a for a in arguments]
+
+
 def keys_of(value: Any, known: set[str], at: str = "") -> Iterator[str]:
     if isinstance(value, dict):
         named = f"{at}.NAME".lstrip(".") in known
@@ -56,9 +63,9 @@ def keys_of(value: Any, known: set[str], at: str = "") -> Iterator[str]:
 
 
 @pytest.mark.parametrize("arguments", CALLS, ids=lambda a: " ".join(Path(p).name for p in a))
-def test_every_key_is_documented(arguments: list[str]) -> None:
+def test_every_key_is_documented(arguments: list[str], tmp_path: Path) -> None:
     known = documented(arguments[0])
-    got = parsed(*arguments)
+    got = parsed(*placed(arguments, tmp_path))
     if arguments[0] in ("ops", "passes") and isinstance(got, dict):
         rows = {"kernels", "passes"} & set(got) if arguments[0] == "ops" else set()
         got = [{k: v for k, v in got.items() if k not in rows}]
@@ -66,11 +73,11 @@ def test_every_key_is_documented(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", sorted({c[0] for c in CALLS}))
-def test_what_is_documented_is_printed(command: str) -> None:
+def test_what_is_documented_is_printed(command: str, tmp_path: Path) -> None:
     known, seen = documented(command), set()
     for arguments in CALLS:
         if arguments[0] == command:
-            seen |= {k.split(".")[0] for k in keys_of(parsed(*arguments), known)}
+            seen |= {k.split(".")[0] for k in keys_of(parsed(*placed(arguments, tmp_path)), known)}
     assert {k.split(".")[0] for k in known} <= seen | {"[]"}
 
 

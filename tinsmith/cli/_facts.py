@@ -16,10 +16,11 @@ from tinsmith.records import dataclass
 
 @dataclass
 class Facts:
-    """Of one graph and those nested in it. `flops` counts operations of nodes whose shapes are
-    known, by operator; `unsized` is how many nodes had unknown ones, `assumed` the sizes of free
-    dimensions that nobody has given."""
+    """Of one graph and those nested in it; `graph` is that graph for the sizes. `flops` counts
+    operations of nodes whose shapes are known, by operator; `unsized` is how many nodes had unknown
+    ones, `assumed` the sizes of free dimensions that nobody has given."""
 
+    graph: Graph
     nodes: int = 0
     ops: Counter[str] = field(default_factory=Counter)
     flops: Counter[str] = field(default_factory=Counter)
@@ -37,15 +38,15 @@ class Facts:
 def facts_of(graph: Graph, sizes: Mapping[str, int]) -> Facts:
     """What is known where the free input dimensions have these sizes, and 1 where none is named.
     Where no size is given at all, and 1 does not fit, they are unknown."""
-    found = Facts()
+    free = dict.fromkeys(d for v in graph.inputs for d in v.shape or ())
+    assumed = {d: 1 for d in free if isinstance(d, str) and d not in sizes}
     try:
-        sized = _with_sizes(graph, sizes)
-        free = dict.fromkeys(d for v in graph.inputs for d in v.shape or ())
-        found.assumed = {d: 1 for d in free if isinstance(d, str) and d not in sizes}
+        found = Facts(_with_sizes(graph, sizes), assumed=assumed)
     except (TypeRuleError, ReferenceFailed):
         if sizes:
             raise
-        sized = _propagated(graph.clone())
+        found = Facts(_propagated(graph.clone()))
+    sized = found.graph
     for one in graphs_in(sized):
         for node in one.nodes:
             _count_work(found, node)

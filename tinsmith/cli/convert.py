@@ -2,55 +2,70 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import sys
 
 import click
 
 from tinsmith.cli import _show
-from tinsmith.cli._model import MODEL, as_batch
+from tinsmith.cli._files import DIFFERS, Writing, print_differences, rows_of, writing_options
+from tinsmith.errors import NotWritable
 
 
 @click.command(short_help="Write a model in another format.")
-@click.argument("model", type=MODEL)
-@click.argument("out", type=click.Path(dir_okay=False))
+@writing_options
 @click.option(
     "--canonical",
     is_flag=True,
     help="Write it after the passes that are the same for every machine: constants folded, batch "
     "normalisations in weights.",
 )
-@click.option(
-    "--random-weights",
-    type=click.IntRange(0),
-    metavar="SEED",
-    help="Draw the weights at random, of a format that has them in a file of their own.",
-)
-@click.option("--batch", metavar="[free|NAME|SIZE|none]", help="The batch, as for `tinsmith run`.")
 @_show.json_option
-def command(
-    model: str,
-    out: str,
-    canonical: bool,
-    random_weights: int | None,
-    batch: str | None,
-    json_: bool,
-) -> None:
+def command(writing: Writing, canonical: bool, json_: bool) -> None:
     """Write MODEL to OUT, whose ending says the format: .onnx, .tin, .param (ncnn), .pnnx.param.
 
-    What the format cannot say is an error that names all of it, and nothing is written.
+    The graph is written as it was imported where the format can say that, else after the passes
+    that are the same for every machine. What it cannot say even then is an error that names all of
+    it, and nothing is written. `tinsmith optimize` writes a smaller one.
 
     \b
     Examples:
       tinsmith convert model.tin model.onnx
-      tinsmith convert model.onnx smaller.onnx --canonical
+      tinsmith convert model.onnx model.param --weights fp16 --verify
+      tinsmith convert model.onnx head.onnx --cut features scores
       tinsmith convert in.param out.param --random-weights 0
     """
-    import tinsmith as ts
+    with _show.working(f"writing {writing.out}"):
+        graph = writing.load()
+        passed = canonical or not as_it_is(writing, graph)
+        if passed:
+            from tinsmith.compiler.write import portable
 
-    with _show.working(f"writing {out}"):
-        graph = ts.load(model, random_weights=random_weights, batch=as_batch(batch))
-        ts.write(graph, out, canonical=canonical)
-    size = Path(out).stat().st_size
+            writing.write(portable(graph))
+    files, found = writing.written(), writing.compared(graph)
     if json_:
-        return _show.as_json({"model": model, "written": out, "bytes": size})
-    return click.echo(f"{out}: {size / 2**20:.1f} MiB")
+        _show.as_json(
+            {
+                "model": writing.model,
+                "written": writing.out,
+                "bytes": sum(files.values()),
+                "canonical": passed,
+                "differences": rows_of(found),
+            }
+        )
+    else:
+        for name, nbytes in files.items():
+            click.echo(f"{name}: {_show.size(nbytes)}")
+        if passed and not canonical:
+            click.echo("after the passes that are the same for every machine")
+        print_differences(found)
+    if not all(d.ok for d in found):
+        sys.exit(DIFFERS)
+
+
+def as_it_is(writing: Writing, graph: object) -> bool:
+    """Write the graph as it was imported; whether the format can say it."""
+    try:
+        writing.write(graph)  # type: ignore[arg-type]
+    except NotWritable:
+        return False
+    return True

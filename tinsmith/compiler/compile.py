@@ -1,4 +1,4 @@
-"""`load`, `compile`, `save`, `write`: a model (a file, a graph) -> a Net, and back to a file."""
+"""`load`, `compile`, `save`: a model (a file, a graph) -> a Net, and back to a file of our own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from tinsmith import budget
 from tinsmith.backends import DEFAULT, Backend, Job, backends_of, is_whole
-from tinsmith.backends.cpu import HOST
 from tinsmith.codegen.target import Target
 from tinsmith.compiler.collector import still
 from tinsmith.compiler.fixed import fixed_values, with_fixed
@@ -210,30 +209,6 @@ def save(model: Net | Graph, path: str | os.PathLike[str], *, code: bool = False
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise ModelFileError(f"{str(path)!r} cannot be written: {why}") from error
-
-
-def write(model: ModelLike | Net, path: str | os.PathLike[str], *, canonical: bool = False) -> None:
-    """Write a model as a file of the format that the path's ending says: `.onnx`, `.tin`,
-    `.param` (ncnn, with its `.bin`), `.pnnx.param` (PNNX, likewise).
-
-    The graph is written as it was imported; `canonical` writes it after the portable passes, which
-    are the same for every machine: constants folded, batch normalisations in weights.
-    Raises NotWritable, which names everything that the format cannot say, before anything is
-    written; FileNameError, ModelFileError, and what `load` raises.
-    """
-    from tinsmith.passes.manager import run_passes
-    from tinsmith.writers.registry import write as write_graph
-    from tinsmith.writers.registry import writer_of
-
-    if not isinstance(path, str | os.PathLike):
-        raise OptionError(f"write writes to a path, not to {type(path).__name__}")
-    check_flags(canonical=canonical)
-    writer_of(Path(path))
-    graph = model.source() if isinstance(model, Net) else load(model)
-    if canonical:
-        graph = graph.clone()
-        run_passes(graph, "portable", HOST.column)
-    write_graph(graph, Path(path))
 
 
 def _whole(graph: Graph, name: str, backend: Backend, job: Job) -> Net:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 
 import numpy as np
 
-from tinsmith.errors import TypeRuleError, UnknownName
+from tinsmith.errors import GraphError, TypeRuleError, UnknownName
 from tinsmith.graph.core import Graph, Node, Value
 from tinsmith.graph.origin import at_node
 from tinsmith.graph.types import Dim, Type
@@ -25,6 +25,50 @@ def with_outputs(graph: Graph, names: Iterable[str]) -> Graph:
         if name not in values:
             raise UnknownName(f"value of {graph.name}", name, values)
     copy.outputs = [values[name] for name in names]
+    return copy
+
+
+def between(graph: Graph, starts: Iterable[str], ends: Iterable[str]) -> Graph:
+    """A copy of a graph from some values to others, by their names or those of nodes: each start is
+    an input, whoever computed it before, and the ends are the outputs, of which there may be none
+    for the graph's own. What these need besides is computed as it was; inputs that nothing needs
+    any more are gone.
+
+    Raises UnknownName, and GraphError for a start that no end depends on.
+    """
+    copy = Copier(graph).copy({})
+    values = {v.name: v for v in copy.values()}
+    nodes = {n.name: n.output for n in copy.nodes if n.outputs}
+
+    def named(name: str) -> Value:
+        if (found := values.get(name) or nodes.get(name)) is None:
+            raise UnknownName(f"value of {graph.name}", name, [*values, *nodes])
+        return found
+
+    cut = dict.fromkeys(map(named, starts))
+    last = list(map(named, ends)) or list(copy.outputs)
+    if both := [v.name for v in last if v in cut]:
+        raise GraphError(f"{both[0]!r} of {graph.name} is a start and an end: nothing is between")
+    copy.outputs = last
+    opened: list[tuple[Value, str]] = []
+    for old in cut:
+        if old in copy.inputs:
+            opened.append((old, old.name))
+        else:
+            opened.append((copy.input(old.name, old.type), old.name))
+            copy.replace(old, opened[-1][0], keep_name=False)
+    copy.sweep()
+    for new, name in opened:
+        if not new.uses:
+            raise GraphError(
+                f"no output of {graph.name} depends on {name!r} where it is cut: the outputs are "
+                + ", ".join(v.name for v in last)
+            )
+        new.name = name
+    taken = [v for v, _ in opened]
+    others = [v for v in copy.inputs if v not in taken and (v.uses or v in copy.outputs)]
+    copy.inputs = [*taken, *others]
+    copy.take_names()
     return copy
 
 

@@ -19,11 +19,13 @@ from tinsmith.registry import Registry
 @dataclass(frozen=True)
 class Writer:
     """One format: `write(graph, path)` writes the files of a graph, each whole or not at all, and
-    leaves the graph as it is. Raises NotWritable before anything is written, OSError."""
+    leaves the graph as it is. Raises NotWritable before anything is written, OSError. `halves` is
+    the same with weights as float16, if the format has a way to keep them so."""
 
     title: str
     suffixes: tuple[str, ...]
     write: Callable[[Graph, Path], None]
+    halves: Callable[[Graph, Path], None] | None = None
 
 
 WRITERS: Registry[Writer] = Registry("format that models are written in", "tinsmith.writers")
@@ -39,14 +41,20 @@ def writer_of(path: Path) -> Writer:
     return max(found, key=lambda row: row[0])[1]
 
 
-def write(graph: Graph, path: Path) -> None:
-    """Write a graph in the format that the path says.
+def write(graph: Graph, path: Path, halves: bool = False) -> None:
+    """Write a graph in the format that the path says, with `halves` its weights as float16.
 
     Raises FileNameError, NotWritable, and ModelFileError where the file cannot be written.
     """
     writer = writer_of(path)
+    if halves and writer.halves is None:
+        raise NotWritable(
+            f"{writer.title} has no way to keep weights as float16 that are computed with as "
+            f"float32: {path.name!r} can have them as float32"
+        )
+    write_graph = writer.halves if halves and writer.halves else writer.write
     try:
-        writer.write(graph, path)
+        write_graph(graph, path)
     except OSError as error:
         raise ModelFileError(
             f"{str(path)!r} cannot be written: {error.strerror or error}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from tinsmith.formats.container import write_container
 from tinsmith.formats.tin import graph_sections
 from tinsmith.graph import Graph
+from tinsmith.writers.halves import halved
 from tinsmith.writers.registry import WRITERS, Writer
 
 
@@ -14,4 +15,8 @@ def write(graph: Graph, path: Path) -> None:
     write_container(path, graph_sections(graph))
 
 
-WRITERS.register("tin", Writer("Tinsmith", (".tin",), write))
+def _write_halves(graph: Graph, path: Path) -> None:
+    write(halved(graph), path)
+
+
+WRITERS.register("tin", Writer("Tinsmith", (".tin",), write, _write_halves))

@@ -76,13 +76,18 @@ def write_weights(layers: Iterable[Layer], halves: bool = False) -> Iterable[byt
                 )
             if array.dtype == np.int8 and slot.tagged:
                 tag, raw = BYTES, array.tobytes()
-            elif halves and slot.tagged:
+            elif halves and slot.tagged and _fits(array):
                 tag, raw = HALVES, array.astype("<f2").tobytes()
             else:
                 tag, raw = 0, array.astype("<f4").tobytes()
             if slot.tagged and array.size:
                 yield tag.to_bytes(4, "little")
             yield raw + bytes(-len(raw) % 4)
+
+
+def _fits(array: Array) -> bool:
+    """Whether float16 has numbers as large as these; ncnn's own writer makes infinities."""
+    return bool(np.abs(array).max(initial=0) <= np.finfo(np.float16).max)
 
 
 _POSITIVE = {"slope", "var", "scale", "scale_in", "scale_out"}

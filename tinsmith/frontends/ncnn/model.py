@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tinsmith.errors import GraphError, OptionError
+from tinsmith.formats.mapped import Files
 from tinsmith.formats.ncnn.pair import read_pair
 from tinsmith.formats.ncnn.param import Layer
 from tinsmith.frontends.importing import Import
@@ -39,7 +40,14 @@ def load(source: Any, random_weights: int | None = None, batch: str | int | None
         raise OptionError(f"batch is a name, a positive number, or None, not {batch!r}")
     if random_weights is not None and (type(random_weights) is not int or random_weights < 0):
         raise OptionError(f"random_weights is a seed, a number from 0, not {random_weights!r}")
-    file, layers, files = read_pair(source, random_weights)
+    return graph_of(*read_pair(source, random_weights), batch)
+
+
+def graph_of(
+    file: str, layers: Sequence[Layer], files: Files, batch: str | int | None = "N"
+) -> Graph:
+    """The graph of layers that have their weights, from a file of that name; `batch` as for
+    `load`."""
     shared = Import(layer, file, files)
     name = Path(file).name
     for suffix in (".bin", ".param", ".zip"):

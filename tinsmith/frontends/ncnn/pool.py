@@ -76,7 +76,12 @@ def _largest(node: Node, x: Value, attrs: dict[str, Any]) -> Value:
 
 def _adaptive(node: Node, x: Value, letters: tuple[str, ...], mean: bool) -> Value:
     """Windows from floor(i n / m) to ceil((i + 1) n / m): along each axis one pooling
-    where they are alike, else each window apart."""
+    where they are alike, together if all are, else each window apart."""
+    sizes, wanted_sizes = shape(x)[2:], [node.attr(f"out_{a}") for a in letters]
+    pairs = [(n, n if m == KEEP else m) for n, m in zip(sizes, wanted_sizes, strict=True)]
+    if all(isinstance(n, int) and m > 0 and n % m == 0 for n, m in pairs):
+        k = tuple(n // m for n, m in pairs)
+        return node.emit("AveragePool" if mean else "MaxPool", x, kernel=k, stride=k)
     for axis, letter in enumerate(letters, 2):
         size, wanted = shape(x)[axis], node.attr(f"out_{letter}")
         if wanted in (KEEP, size):

@@ -14,4 +14,8 @@ def _write(graph: Graph, path: Path) -> None:
     write(graph, path, binary=path.name.endswith(".bin"))
 
 
-WRITERS.register("ncnn", Writer("ncnn", (".param", ".param.bin"), _write))
+def _write_halves(graph: Graph, path: Path) -> None:
+    write(graph, path, halves=True, binary=path.name.endswith(".bin"))
+
+
+WRITERS.register("ncnn", Writer("ncnn", (".param", ".param.bin"), _write, _write_halves))

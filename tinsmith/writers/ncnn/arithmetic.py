@@ -98,6 +98,8 @@ def binary(w: Writer, node: Node) -> None:
         if one.const is not None and one.const.size == 1 and other.rank == node.output.rank:
             given = {"op_type": code, "with_scalar": 1, "b": float(one.const.reshape(-1)[0])}
             return w.layer("BinaryOp", node.name, [w.blob(other)], [node.output], given)
+    if fewer.scaled(w, node):
+        return None
     for v in (a, b):
         need(v.const is not None or v.rank == node.output.rank, f"{v.name!r} is of another rank")
     names = [w.blob(v, rank) for v in (a, b)]

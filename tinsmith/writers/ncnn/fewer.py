@@ -99,6 +99,45 @@ def weighted_sum(w: Writer, node: Node) -> bool:
     return True
 
 
+def scaled(w: Writer, node: Node) -> bool:
+    """Write a factor for each channel, and the term behind it, as one layer; or a term alone."""
+    if (found := _of_channels(node)) is None or node.op.name not in ("Mul", "Add"):
+        return False
+    x, numbers = found
+    if x in w.vectors:
+        return False
+    given: dict[str, Any]
+    if node.op.name == "Add":
+        if (x.rank or 0) < 4:  # ncnn's Bias knows no channels of vectors and matrices
+            return False
+        given = {"bias_data_size": numbers.size}
+        w.layer("Bias", node.name, [w.blob(x)], [node.output], given, bias=numbers)
+        return True
+    given, weights, y = {"scale_data_size": numbers.size}, {"scale": numbers}, node.output
+    term = w.only_user(y, "Add")
+    behind = None if term is None else _of_channels(term)
+    if term is not None and behind is not None:
+        w.taken.add(term)
+        given, weights, y = given | {"bias_term": 1}, weights | {"bias": behind[1]}, term.output
+    w.layer("Scale", node.name, [w.blob(x)], [y], given, **weights)
+    return True
+
+
+def _of_channels(node: Node) -> tuple[Value, Any] | None:
+    """An operand that is computed, and the other, a constant with a number for each channel, as a
+    vector; None if they are not."""
+    for x, v in (inputs_of(node)[:2], inputs_of(node)[1::-1]):
+        dims, array = x.shape, v.const
+        if array is None or x.const is not None or not dims or dims != node.output.shape:
+            continue
+        if array.dtype.kind != "f" or array.ndim > len(dims) or not isinstance(dims[1], int):
+            continue
+        shape = (1,) * (len(dims) - array.ndim) + array.shape
+        if array.size == dims[1] == shape[1] and array.size > 1:
+            return x, array.reshape(-1)
+    return None
+
+
 def edge_of_pool(w: Writer, node: Node, widths: list[list[int]]) -> bool:
     """Whether an edge of ncnn's least number is that of a maximum over windows, whose own is as
     wide as one likes."""

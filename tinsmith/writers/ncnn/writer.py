@@ -77,6 +77,10 @@ class Writer:
         self.graph, self.layers = graph, list[Layer]()
         self.blobs: dict[Value, str] = {}
         self.names: set[str] = set()
+        self.titles: set[str] = set()
+        """Names of layers."""
+        self.node: Node | None = None
+        """The node that is being written."""
         self.taken: set[Node] = set()
         """Nodes that the layer of another one computes."""
         self.claimed: dict[Node, Callable[[], None]] = {}
@@ -111,6 +115,7 @@ class Writer:
         for node in self.graph.nodes:
             if node in self.taken:
                 continue
+            self.node = node
             if write := self.claimed.get(node):
                 write()
                 continue
@@ -189,7 +194,16 @@ class Writer:
         blobs = [self.unique(v.name) for v in outputs]
         self.blobs |= dict(zip(outputs, blobs, strict=True))
         assert not set(given or {}) - {p.name for p in LAYERS[type].params}, (type, given)
-        self.layers.append(Layer(type, name or blobs[0], inputs, blobs, dict(given or {}), weights))
+        title = self._title(name) or blobs[0]
+        self.layers.append(Layer(type, title, inputs, blobs, dict(given or {}), weights))
+
+    def _title(self, name: str) -> str:
+        """What a layer is called: as the source calls the node that is being written, or, where a
+        layer is called so already, by a name of its own."""
+        told = self.node.origin.name if self.node is not None else ""
+        title = told if told and told not in self.titles else name
+        self.titles.add(title)
+        return re.sub(r"\s+", "_", title)
 
     def only_user(self, v: Value, *ops: str) -> Node | None:
         """The one node that reads v, if it is of these operators."""
@@ -251,26 +265,28 @@ def _named_by_splits(layers: list[Layer]) -> list[Layer]:
 
 
 def write(
-    graph: Graph, path: str | os.PathLike[str], *, halves: bool = False, binary: bool = False
-) -> list[Path]:
-    """Write a graph as NAME.param and NAME.bin; `halves` stores weights as float16, `binary` writes
-    NAME.param.bin instead of the text. The paths that were written.
+    graph: Graph, path: str | os.PathLike[str], *, halves: bool = False, binary: bool = False,
+    weights: str | os.PathLike[str] | None = None,
+) -> list[Path]:  # fmt: skip
+    """Write a graph as NAME.param and NAME.bin, or with its `weights` in another file; `halves`
+    stores them as float16, `binary` writes NAME.param.bin instead of the text. The paths that were
+    written.
 
     Raises NotWritable with everything that ncnn has no layer for, before anything is written.
     """
     param = Path(path)
     stem = param.name.removesuffix(".bin").removesuffix(".param")
-    bin = param.with_name(stem + ".bin")
+    bin = param.with_name(stem + ".bin") if weights is None else Path(weights)
     if binary:
         param = param.with_name(stem + ".param.bin")
     try:
         layers = Writer(graph).run()
     except Inexpressible as error:
         raise NotWritable(f"{graph.name} cannot be written as an ncnn model: {error}") from error
-    weights = b"".join(write_weights(layers, halves))
+    data = b"".join(write_weights(layers, halves))
     try:
         with whole_file(bin) as file, whole_file(param) as lines:
-            file.write(weights)
+            file.write(data)
             lines.write(param_bytes(layers) if binary else param_text(layers).encode())
     except OSError as error:
         raise ModelFileError(f"{param} cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,169 @@
+"""The commands that write models: `convert`, `optimize`, `ncnnoptimize`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tinsmith as ts
+from tests.cli.harness import parsed, tinsmith
+from tests.ncnn.rewrites import model_of
+
+NET = (
+    "Input 4x8x9>x; Convolution x>a 0=5 1=3 5=1 6=180; BatchNorm a>b 0=5 1=1e-5; ReLU b>c; "
+    "Pooling c>d 0=1 4=1; InnerProduct d>y 0=3 1=1 2=15"
+)
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    param, weights = model_of(NET)
+    (tmp_path / "net.bin").write_bytes(weights)
+    path = tmp_path / "net.param"
+    path.write_text(param)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".tin", ".param", ".pnnx.param"])
+@pytest.mark.parametrize("command", ["convert", "optimize"])
+def test_every_format_is_written_and_compared(
+    net: Path, tmp_path: Path, command: str, suffix: str
+) -> None:
+    told = parsed(command, net, tmp_path / f"y{suffix}", "--verify")
+    (row,) = told["differences"]
+    assert row["ok"] and row["relative"] < 1e-5
+
+
+def test_what_changed_is_told(net: Path, tmp_path: Path) -> None:
+    told = parsed("optimize", net, tmp_path / "y.param")
+    before, after = told["before"], told["after"]
+    assert before["nodes"] > after["nodes"] and before["parameters"] > after["parameters"]
+    assert before["flops"] > after["flops"] > 0 and 0 < after["memory"] <= before["memory"]
+    assert told["changes"]["fold-into-conv"] == 1
+    kept = parsed("optimize", net, tmp_path / "z.param", "--passes=-fold-into-conv")
+    assert "fold-into-conv" not in kept["changes"]
+    stopped = parsed("optimize", net, tmp_path / "z.param", "--passes=stop-after=propagate-shapes")
+    assert set(stopped["changes"]) <= {"take-branches", "propagate-shapes", "dense-after-pool"}
+    assert "changed: " in tinsmith("optimize", net, tmp_path / "z.param").stdout
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".tin", ".param"])
+def test_weights_are_kept_as_halves(net: Path, tmp_path: Path, suffix: str) -> None:
+    wide = parsed("optimize", net, tmp_path / f"a{suffix}")
+    told = parsed("optimize", net, tmp_path / f"b{suffix}", "--weights", "fp16", "--verify")
+    assert told["differences"][0]["ok"] and told["differences"][0]["relative"] > 0
+    assert suffix != ".param" or told["bytes"] < 0.8 * wide["bytes"]
+    again = ts.load(tmp_path / f"b{suffix}")
+    assert {v.dtype.name for v in ts.compile(again).inputs.values()} == {"float32"}
+
+
+def test_pnnx_has_no_halves(net: Path, tmp_path: Path) -> None:
+    got = tinsmith("convert", net, tmp_path / "y.pnnx.param", "--weights", "fp16", code=1)
+    assert "no way to keep weights as float16" in got.output
+
+
+def test_numbers_that_halves_have_not_stay_as_they_are(tmp_path: Path) -> None:
+    from tinsmith.graph import Graph, Type
+    from tinsmith.ops import OPS
+
+    graph = Graph("g")
+    x = graph.input("x", Type(np.dtype("float32"), ("N", 8)))
+    w = np.full((8, 8), 1e6, np.float32)
+    graph.outputs = [graph.add(OPS["MatMul"], x, w, name="y").output]
+    for name in ("y.onnx", "y.tin", "y.param"):
+        ts.write(graph, tmp_path / name, weights="float16")
+        found = ts.compile(ts.load(tmp_path / name))(np.ones((2, 8), np.float32))
+        np.testing.assert_allclose(found, np.full((2, 8), 8e6), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "inputs", "outputs"),
+    [
+        (["--outputs", "c"], ["x"], ["c"]),
+        (["--outputs", "layer4", "--outputs", "b"], ["x"], None),
+        (["--cut", "b", "d"], ["b"], ["d"]),
+        (["--cut", "b", "y"], ["b"], ["y"]),
+        (["--cut", "x", "b"], ["x"], ["b"]),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".onnx", ".param"])
+def test_parts_are_written(
+    net: Path,
+    tmp_path: Path,
+    arguments: list[str],
+    inputs: list[str],
+    outputs: list[str] | None,
+    suffix: str,
+) -> None:
+    out = tmp_path / f"y{suffix}"
+    assert all(d["ok"] for d in parsed("optimize", net, out, *arguments, "--verify")["differences"])
+    part = ts.load(out)
+    assert [v.name for v in part.inputs] == inputs
+    assert outputs is None or [v.name for v in part.outputs] == outputs
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--cut", "y", "b"], "depends on 'y'"),
+        (["--cut", "b", "b"], "nothing is between"),
+        (["--outputs", "nobody"], "nobody"),
+    ],
+)
+def test_parts_that_are_none_are_refused(
+    net: Path, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    code = 2 if "nobody" in arguments else 1
+    assert said in tinsmith("convert", net, tmp_path / "y.onnx", *arguments, code=code).output
+    assert not (tmp_path / "y.onnx").exists()
+
+
+def test_what_a_format_cannot_say_is_written_after_passes(tmp_path: Path) -> None:
+    from tinsmith.graph import Graph, Type
+    from tinsmith.ops import OPS
+
+    graph = Graph("g")
+    x = graph.input("x", Type(np.dtype("float32"), ("N", 3, 4)))
+    size = graph.add(OPS["Shape"], x, name="size").output
+    graph.outputs = [graph.add(OPS["Reshape"], x, size, name="y").output]
+    ts.write(graph, tmp_path / "x.onnx")
+    told = parsed("convert", tmp_path / "x.onnx", tmp_path / "y.param", "--verify")
+    assert told["canonical"] and told["differences"][0]["ok"]
+    assert not parsed("convert", tmp_path / "x.onnx", tmp_path / "y.onnx")["canonical"]
+
+
+# ---- ncnn's own arguments
+
+
+def test_ncnnoptimize_takes_ncnns_arguments(net: Path, tmp_path: Path) -> None:
+    files = [tmp_path / "o.param", tmp_path / "other.bin"]
+    told = parsed("ncnnoptimize", net, net.with_suffix(".bin"), *files, "0")
+    assert told["written"] == str(files[0]) and files[1].exists()
+    x = np.ones((1, 4, 8, 9), np.float32)
+    want, got = (ts.compile(ts.load(m))(x) for m in (net, (str(files[0]), str(files[1]))))
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    size = files[1].stat().st_size
+    for flag in ("1", "65536"):
+        tinsmith("ncnnoptimize", net, net.with_suffix(".bin"), *files, flag)
+        assert files[1].stat().st_size < 0.6 * size
+    tinsmith("ncnnoptimize", net, "null", *files, "0")
+    assert files[1].stat().st_size == size
+    assert ts.compile((str(files[0]), str(files[1])))(x).shape == (1, 3)
+
+
+def test_ncnnoptimize_cuts_by_layers(net: Path, tmp_path: Path) -> None:
+    files = [net, net.with_suffix(".bin"), tmp_path / "o.param", tmp_path / "o.bin"]
+    tinsmith("ncnnoptimize", *files, "0", "layer2", "layer4")
+    part = ts.load(tmp_path / "o.param")
+    assert [v.name for v in part.inputs] == ["a"] and [v.name for v in part.outputs] == ["d"]
+    assert part.inputs[0].shape == ("N", 5, 6, 7)
+    assert "nothing" in tinsmith("ncnnoptimize", *files, "0", "nothing", code=2).output
+    tinsmith("ncnnoptimize", *files, "0", "layer4", "layer2", code=2)
+
+
+def test_a_layer_keeps_its_name(net: Path, tmp_path: Path) -> None:
+    tinsmith("optimize", net, tmp_path / "o.param")
+    names = [line.split()[1] for line in (tmp_path / "o.param").read_text().splitlines()[2:]]
+    assert names == ["x", "layer1", "layer4", "layer5"]

@@ -1,0 +1,186 @@
+"""What the commands share that write models: their options, the part that is written, and the
+comparison of what was written with what was read."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tinsmith.cli import _show
+from tinsmith.cli._model import MODEL, Number, as_batch
+from tinsmith.cli._sizes import sizes
+from tinsmith.graph import Graph
+from tinsmith.records import dataclass
+
+if TYPE_CHECKING:
+    from tinsmith.compiler.compare import Difference
+
+DIFFERS = 3
+"""Exit code where an output differs, as of `verify`."""
+TOLERANCES = {"float32": 1e-3, "float16": 2e-2}
+"""Greatest errors that agree, relative to the greatest element of an output, by how weights are
+kept. Estimated: of float16 every weight is rounded to one part in 2048, layer by layer."""
+
+
+@dataclass(frozen=True)
+class Writing:
+    """What is read, what of it is written, and where."""
+
+    model: str
+    out: str
+    weights: str
+    outputs: tuple[str, ...]
+    cut: tuple[tuple[str, str], ...]
+    random_weights: int | None
+    batch: str | None
+    verify: bool
+    tolerance: float | None
+    dims: tuple[str, ...]
+
+    def load(self) -> Graph:
+        """The graph that was asked for, as it is in the file. Raises GraphError, UnknownName."""
+        import tinsmith as ts
+        from tinsmith.compiler.write import part_of
+        from tinsmith.writers.registry import writer_of
+
+        writer_of(Path(self.out))  # before the model is read
+        graph = ts.load(self.model, random_weights=self.random_weights, batch=as_batch(self.batch))
+        return part_of(graph, self.outputs, self.cut)
+
+    def write(self, graph: Graph) -> None:
+        import tinsmith as ts
+
+        ts.write(graph, self.out, weights=self.weights)
+
+    def compared(self, graph: Graph) -> list[Difference]:
+        """How far the outputs of what was written are from those of the graph, for random inputs;
+        nothing where nobody wants to know."""
+        if not self.verify:
+            return []
+        import tinsmith as ts
+
+        batch = None if self._has_batch() else as_batch(self.batch)
+        written = ts.load(self.out, batch=batch)
+        most = TOLERANCES[self.weights] if self.tolerance is None else self.tolerance
+        return differences(graph, written, self.dims, most)
+
+    def _has_batch(self) -> bool:
+        """Whether the format that is written has an axis for the batch, as all but ncnn's do."""
+        return not self.out.endswith((".param", ".param.bin")) or self.out.endswith(".pnnx.param")
+
+    def written(self) -> dict[str, int]:
+        """The files that are there now, and their bytes."""
+        path = Path(self.out)
+        stem = path.name.removesuffix(".bin").removesuffix(".param")
+        files = [path, path.with_name(f"{stem}.bin"), path.with_name(f"{path.name}.data")]
+        return {str(f): f.stat().st_size for f in dict.fromkeys(files) if f.is_file()}
+
+
+def differences(
+    one: Graph, other: Graph, dims: Sequence[str], tolerance: float
+) -> list[Difference]:
+    """Both on the same random inputs, output by output: by name, or in order where the file has
+    other names."""
+    import numpy as np
+
+    import tinsmith as ts
+    from tinsmith.cli._inputs import sized
+    from tinsmith.compiler.compare import compare
+    from tinsmith.compiler.verify import draw
+    from tinsmith.errors import NotWritable
+
+    types = {v.name: v.type for v in one.inputs}
+    if len(one.inputs) != len(other.inputs) or len(one.outputs) != len(other.outputs):
+        raise NotWritable(
+            f"what was written has {len(other.inputs)} inputs and {len(other.outputs)} outputs, "
+            f"not {len(one.inputs)} and {len(one.outputs)}"
+        )
+    chosen, rng = sizes(tuple(dims), types), np.random.default_rng(0)
+    arrays = [draw(n, sized(t, chosen), rng) for n, t in types.items()]
+    with _show.working("running both"):
+        want, got = (ts.compile(g, cache=False).run(arrays) for g in (one, other))
+    names, theirs = ([v.name for v in g.outputs] for g in (one, other))
+    if set(names) == set(theirs):  # ncnn's files know no order of outputs
+        got = [got[theirs.index(n)] for n in names]
+    return [compare(n, g, w, tolerance) for n, g, w in zip(names, got, want, strict=True)]
+
+
+def print_differences(found: Sequence[Difference]) -> None:
+    for d in found:
+        click.echo(f"  {'agrees ' if d.ok else 'DIFFERS'} {d}")
+
+
+def rows_of(found: Sequence[Difference]) -> list[dict[str, Any]]:
+    """The same for --json."""
+    return [
+        {"name": d.name, "ok": d.ok, "maximum": d.maximum, "relative": d.relative} for d in found
+    ]
+
+
+OPTIONS = (
+    click.argument("model", type=MODEL),
+    click.argument("out", type=click.Path(dir_okay=False)),
+    click.option(
+        "--weights",
+        type=click.Choice(["fp32", "fp16"]),
+        default="fp32",
+        show_default=True,
+        help="How the file keeps weights; they are computed with as fp32 in any case.",
+    ),
+    click.option(
+        "--outputs",
+        multiple=True,
+        metavar="NAME",
+        help="Write what computes this value, or that of this node, instead of the model's own "
+        "outputs; several times for several.",
+    ),
+    click.option(
+        "--cut",
+        type=(str, str),
+        multiple=True,
+        metavar="START END",
+        help="Write the part from one value to another: START becomes an input, END an output.",
+    ),
+    click.option(
+        "--random-weights",
+        type=click.IntRange(0),
+        metavar="SEED",
+        help="Draw the weights at random, of a format that has them in a file of their own.",
+    ),
+    click.option(
+        "--batch", metavar="[free|NAME|SIZE|none]", help="The batch, as for `tinsmith run`."
+    ),
+    click.option("--verify", is_flag=True, help="Run both, and compare what comes out."),
+    click.option(
+        "--tolerance",
+        type=Number(1e6),
+        help="Greatest error of --verify, relative to the greatest element; 0.001, for fp16 0.02.",
+    ),
+    click.option(
+        "--dim",
+        "dims",
+        multiple=True,
+        metavar="NAME=SIZE",
+        help="Size of a free dimension for --verify.",
+    ),
+)
+FULL: Mapping[str, str] = {"fp32": "float32", "fp16": "float16"}
+
+
+def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the arguments and options of `Writing`; the command gets one as `writing`."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        taken = {f.name: kwargs.pop(f.name) for f in fields(Writing)}
+        taken["weights"] = FULL[taken["weights"]]
+        return command(*args, writing=Writing(**taken), **kwargs)
+
+    for option in reversed(OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped

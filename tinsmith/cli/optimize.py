@@ -1,0 +1,111 @@
+"""`tinsmith optimize`: a model as a file that computes the same with less."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from tinsmith.cli import _show
+from tinsmith.cli._facts import Facts, facts_of
+from tinsmith.cli._files import DIFFERS, Writing, print_differences, rows_of, writing_options
+from tinsmith.cli._sizes import sizes
+from tinsmith.graph import Graph
+from tinsmith.passes import Report
+
+
+@click.command(short_help="Write a smaller model that computes the same.")
+@writing_options
+@click.option("--passes", help="Choose passes: '-merge-common'. See `tinsmith passes`.")
+@_show.json_option
+def command(writing: Writing, passes: str | None, json_: bool) -> None:
+    """Write MODEL to OUT after the passes that are the same for every machine, and those of the
+    stage "files"; and say what changed. The ending of OUT says the format: .onnx, .tin, .param
+    (ncnn), .pnnx.param.
+
+    Constants are folded, norms, factors and terms go into weights, activations into the layers
+    before them where the format has that, what does nothing is gone. No pass changes what comes
+    out, or the outputs; where one does not apply, `tinsmith explain` says why.
+
+    \b
+    Examples:
+      tinsmith optimize model.param smaller.param --verify
+      tinsmith optimize model.onnx smaller.onnx --passes=-dense-after-pool
+      tinsmith optimize model.onnx model.param --weights fp16 --outputs features
+    """
+    from tinsmith.compiler.write import optimized
+
+    with _show.working(f"optimizing {writing.model}"):
+        graph = writing.load()
+        smaller, reports = optimized(graph, passes)
+        writing.write(smaller)
+    show(writing, Changed(graph, smaller, reports, writing.dims), json_)
+
+
+class Changed:
+    """A graph before and after, and what the passes did."""
+
+    def __init__(
+        self, before: Graph, after: Graph, reports: list[Report], dims: tuple[str, ...] = ()
+    ) -> None:
+        self.graph = before
+        self.chosen = sizes(dims, {v.name: v.type for v in before.inputs})
+        self.before, self.after = self.facts(before), self.facts(after)
+        self.passes: dict[str, int] = {}
+        for report in reports:
+            for name, n in report.changes.items():
+                if n:
+                    self.passes[name] = self.passes.get(name, 0) + n
+
+    def facts(self, graph: Graph) -> dict[str, Any]:
+        """What is counted: `memory` is that of activations in an engine that frees behind the last
+        reader."""
+        from tinsmith.plan.alive import allocate_and_free, peak_of
+
+        found: Facts = facts_of(graph, self.chosen)
+        moments = allocate_and_free(found.graph)
+        return {
+            "nodes": found.nodes,
+            "parameters": found.parameters,
+            "parameter_bytes": found.parameter_bytes,
+            "flops": found.total_flops,
+            "memory": peak_of(moments),
+        }
+
+
+def show(writing: Writing, changed: Changed, json_: bool) -> None:
+    """Say what changed, compare where that is wanted, and exit by it."""
+    files, found = writing.written(), writing.compared(changed.graph)
+    if json_:
+        _show.as_json(
+            {
+                "model": writing.model,
+                "written": writing.out,
+                "bytes": sum(files.values()),
+                "before": changed.before,
+                "after": changed.after,
+                "changes": changed.passes,
+                "differences": rows_of(found),
+            }
+        )
+    else:
+        print_changes(changed)
+        for name, nbytes in files.items():
+            click.echo(f"{name}: {_show.size(nbytes)}")
+        print_differences(found)
+    if not all(d.ok for d in found):
+        sys.exit(DIFFERS)
+
+
+def print_changes(changed: Changed) -> None:
+    shown = {"nodes": str, "parameters": _show.count, "parameter_bytes": _show.size,
+             "flops": _show.count, "memory": _show.size}  # fmt: skip
+    titles = {"parameter_bytes": "bytes of parameters", "flops": "operations a run",
+              "memory": "activations alive at once"}  # fmt: skip
+    rows = [
+        (titles.get(n, n), say(changed.before[n]), say(changed.after[n]))
+        for n, say in shown.items()
+    ]
+    _show.table("", ["", "before", "after"], rows)
+    click.echo(f"changed: {', '.join(f'{n} {k}' for n, k in changed.passes.items()) or 'nothing'}")

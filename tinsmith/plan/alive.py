@@ -1,0 +1,86 @@
+"""What an engine needs that allocates each result when it is computed, and frees it behind its last
+reader, as ncnn does in its light mode: the measure that a plan is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tinsmith.graph import Graph, Node, Value
+
+
+class Moment(NamedTuple):
+    """One node: its name, its operator, the bytes that it allocates, and those that are alive
+    while it runs. `known` is False where it has a result of unknown size, which counts nothing."""
+
+    name: str
+    op: str
+    allocates: int
+    alive: int
+    known: bool = True
+
+
+def allocate_and_free(graph: Graph) -> list[Moment]:
+    """The nodes of a graph of known sizes in order. Constants count nothing; inputs until they are
+    read, outputs from when they are computed to the end. Views share memory, and so do elementwise
+    nodes of one operand that nothing else reads."""
+    return list(_moments(graph))
+
+
+def peak_of(moments: list[Moment]) -> int:
+    """The most bytes that are alive at once."""
+    return max((m.alive for m in moments), default=0)
+
+
+def _moments(graph: Graph) -> Iterator[Moment]:
+    holder: dict[Value, Value] = {}
+    """By value: the one whose memory it shares, or itself."""
+    readers: dict[Value, int] = {}
+    """By value that has memory: how many readers are still to come, of it and of what shares it."""
+
+    def hold(v: Value, root: Value) -> None:
+        holder[v] = root
+        kept = sum(v is o for o in graph.outputs)
+        readers[root] = readers.get(root, 0) + sum(list(n.inputs).count(v) for n in v.uses) + kept
+
+    alive = 0
+    for v in graph.inputs:
+        hold(v, v)
+        alive += _nbytes(v)
+    for node in graph.nodes:
+        shared = _shares(node, holder, readers)
+        fresh = 0
+        for v in node.outputs:
+            if shared is None:
+                hold(v, v)
+                fresh += _nbytes(v)
+            else:
+                hold(v, shared)
+        alive += fresh
+        known = all(v.type.is_static for v in node.outputs)
+        yield Moment(node.name, node.op.name, fresh, alive, known)
+        for v in node.inputs:
+            if v is not None and v in holder:
+                readers[holder[v]] -= 1
+        gone = {holder[v] for v in (*node.inputs, *node.outputs) if v is not None and v in holder}
+        alive -= sum(_nbytes(root) for root in gone if readers[root] <= 0)
+
+
+def _shares(node: Node, holder: dict[Value, Value], readers: dict[Value, int]) -> Value | None:
+    """The value whose memory the outputs of a node take, if it allocates none."""
+    if len(node.outputs) != 1 or not node.inputs or node.inputs[0] is None:
+        return None
+    x = node.inputs[0]
+    if x not in holder:
+        return None
+    if "view" in node.op.traits:
+        return holder[x]
+    operands = [v for v in node.inputs if v is not None and v.const is None]
+    alone = operands == [x] and readers[holder[x]] == 1
+    if "elementwise" in node.op.traits and alone and x.type.like() == node.output.type.like():
+        return holder[x]
+    return None
+
+
+def _nbytes(v: Value) -> int:
+    return v.type.nbytes if v.type.is_static else 0
