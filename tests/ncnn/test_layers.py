@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
+from tests.ncnn.against import PEER, agree, run_peer
 from tests.ncnn.alike import told
 from tests.ncnn.cases import inputs_of, lines, model_of
 from tinsmith.errors import NotWritable
@@ -25,7 +24,6 @@ from tinsmith.ops.control import run_graph
 from tinsmith.writers.ncnn import write
 
 RECORDED = Path(__file__).parent.parent / "data" / "ncnn" / "layers.npz"
-PEER = Path(os.environ.get("TINSMITH_BENCH_DIR", "none")) / "peers" / "bin" / "python"
 CASES = lines()
 REFUSED = {"Einsum 4x5 5x6; -23300=9,105,106,44,106,107,45,62,105,107"}
 """What ncnn does not load."""
@@ -42,12 +40,6 @@ UNCHECKED = {
 """Not alone in a case: left out of ncnn as it is built, or part of whole models."""
 
 
-def run_peer(folder: Path) -> None:
-    script = Path(__file__).with_name("peer.py")
-    command = [str(PEER), str(script), str(folder)]
-    subprocess.run(command, check=True, timeout=600, capture_output=True)
-
-
 def put(folder: Path, line: str, name: str) -> None:
     np.savez(folder / f"{name}.npz", **{f"in{k}": x for k, x in enumerate(inputs_of(line))})
 
@@ -57,14 +49,6 @@ def compute(graph: Graph, line: str, native: bool = False) -> dict[str, Any]:
     fed = [x[None].astype(np.float32) for x in inputs_of(line)]
     found = ts.compile(graph).run(fed) if native else run_graph(graph, fed)
     return {v.name: np.asarray(y)[0] for v, y in zip(graph.outputs, found, strict=True)}
-
-
-def agree(found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    assert found.keys() == wanted.keys()
-    for name, y in found.items():
-        most = max(np.abs(wanted[name]).max(initial=0), 1e-30)
-        assert y.shape == wanted[name].shape
-        assert np.abs(y - wanted[name].astype(np.float64)).max(initial=0) <= 1e-3 * most
 
 
 @functools.cache

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import tinsmith as ts
+from tests.ncnn.against import PEER, agree, run_peer
 from tests.ncnn.rewrites import CASES, model_of
-from tests.ncnn.test_layers import PEER, agree, run_peer
 from tests.real import real_file
 from tinsmith.formats.ncnn.param import read_param
 from tinsmith.graph import Graph
