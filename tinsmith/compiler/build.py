@@ -6,6 +6,7 @@ Imported only when something has to be built: a warm start does without.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
@@ -13,15 +14,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinsmith.backends import Job, backends_of
+from tinsmith.backends import DEFAULT, Job, backends_of
 from tinsmith.backends.cpu import HOST, Array, Compiled, Heap, Room
 from tinsmith.backends.part import Running
 from tinsmith.codegen.cache import open_cache
 from tinsmith.codegen.products import product_of
 from tinsmith.codegen.target import Target
+from tinsmith.compiler.cut import cut
 from tinsmith.compiler.explain import explain_steps
+from tinsmith.compiler.later import Later
 from tinsmith.compiler.options import Options
-from tinsmith.compiler.sections import Told
+from tinsmith.compiler.sections import Told, noted
 from tinsmith.compiler.slow import slow_notes
 from tinsmith.compiler.winners import Winners
 from tinsmith.formats.mapped import check_unchanged, mappings, release
@@ -47,6 +50,18 @@ class Made(NamedTuple):
     told: Told
 
 
+class Parts:
+    """What the parts of one model that are compiled while it runs have in common."""
+
+    def __init__(self) -> None:
+        self.lock, self.weights = threading.RLock(), SharedWeights()
+        self.notes: list[str] = []
+
+    def tell(self, told: Told) -> None:
+        """Note what is told of a program, once for all."""
+        self.notes += [line for line in noted(told) if line not in self.notes]
+
+
 class Compilation:
     """A model with its options; `build` compiles it for one signature. Not thread-safe."""
 
@@ -56,6 +71,7 @@ class Compilation:
         target: Target,
         options: Options,
         cache: bool,
+        around: Compilation | None = None,
     ) -> None:
         self.imported, self.target, self.options, self.cache = graph, target, options, cache
         self.backends, self.column = backends_of(options.backend), HOST.column
@@ -66,7 +82,15 @@ class Compilation:
         self._shared = len(self.reports)
         self._copier = Copier(self._precise)
         self.overrides = parse_overrides(options.kernels)
-        check_overrides(self.overrides, {n.name for n in (*graph.nodes, *self._precise.nodes)})
+        if around is None:
+            names = {n.name for n in (*graph.nodes, *self._precise.nodes)}
+            check_overrides(self.overrides, names)
+        self.later = Parts() if around is None else around.later
+        self.is_part = around is not None
+
+    def inner(self, graph: Graph) -> Compilation:
+        """The compilation of a part of the model, with the same options."""
+        return Compilation(graph, self.target, self.options, self.cache, self)
 
     def _in_precision(self) -> Graph:
         """The canonical graph in the element types in which the machine computes: itself, or a copy
@@ -125,6 +149,7 @@ class Compilation:
             from tinsmith.compiler.split import split
 
             self.reports.append(split(placed, self.backends))
+        cut(placed)
         self.reports.append(
             run_passes(
                 placed,
@@ -177,8 +202,12 @@ class Compilation:
         program.constants |= {n: np.array(a) for n, a in program.constants.items() if mappings([a])}
         for name, (op, attrs) in program.nodes.items():
             if op is Part:
-                running: Any = Running(compiled.built.nodes[name], made)
+                node = compiled.built.nodes[name]
+                own = node.attrs["backend"] == DEFAULT
+                running: Any = Later(node, self) if own else Running(node, made)
                 program.nodes[name] = running, attrs
+                if own:
+                    continue
             if arrays := [a for a in nested_weights(attrs.values()) if mappings([a])]:
                 program.checks[name] = partial(check_unchanged, arrays)
         return compiled

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.sections import Told
 from tinsmith.conditions import Scope
 from tinsmith.errors import CodegenError, PassError
@@ -23,6 +22,9 @@ from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
 from tinsmith.sizes import NeedsNumber, Size, symbol
 
+if TYPE_CHECKING:
+    from tinsmith.compiler.build import Compilation
+
 MOST = 4
 """How many programs for free sizes a model has at most: sizes of 0 and 1 are other programs than
 larger ones. Estimated."""
@@ -31,12 +33,15 @@ OWN_NAMES = re.compile(r"(at|d)\d+|peak")
 not look like one in a formula."""
 LEAST = 2
 """The least size that is left free: where one is 0 or 1, most kernels would be others."""
+LARGEST = 1 << 40
+"""The largest: numbers beyond it stand for "to the end" in Slice, and for no size. Estimated."""
 
 
 class FreePrograms:
     """Those of one model. Not thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
         self.found: list[tuple[FreeProgram, Told]] = []
         self.notes: list[str] = []
         self._asked = 0
@@ -52,7 +57,7 @@ class FreePrograms:
     def wanted(self, policy: str) -> bool:
         """Whether the next program should be one for free sizes; counts how often it is asked."""
         self._asked += 1
-        if policy == "fixed" or len(self.found) >= MOST or self.notes:
+        if policy == "fixed" or len(self.found) >= self._most or self.notes:
             return False
         return policy == "free" or self._asked > 1
 
@@ -63,7 +68,7 @@ class FreePrograms:
         where something cannot do without numbers, which is noted."""
         try:
             scope, shapes = _free(made, signature)
-            if not scope.symbols:
+            if not scope.symbols and not made.is_part:
                 return None
             program, told = made.build(shapes, shared_weights=weights)
         except (NeedsNumber, PassError, CodegenError) as why:
@@ -89,7 +94,10 @@ def _free(made: Compilation, signature: Signature) -> tuple[Scope, tuple[Any, ..
     while True:
         scope = Scope()
         shapes, names = _shapes(made, signature, scope, told)
-        made.copy(shapes)
+        if made.is_part:  # of which less was known before
+            made.sized(shapes)
+        else:
+            made.copy(shapes)
         new = {
             names[a]: b if isinstance(b, int) else names[b]
             for a, b in _equal(scope)
@@ -125,7 +133,7 @@ def _shapes(
     def dim(wanted: Any, given: int) -> Any:
         while wanted in told:
             wanted = told[wanted]
-        if not isinstance(wanted, str) or given < LEAST:
+        if not isinstance(wanted, str) or not LEAST <= given <= LARGEST:
             return given
         if wanted not in symbols:
             symbols[wanted] = symbol(scope, _name(wanted, len(symbols)), given, LEAST)

@@ -21,7 +21,7 @@ from tinsmith.compiler.collector import still
 from tinsmith.compiler.fixed import given_key, with_fixed
 from tinsmith.compiler.kept import Kept, kept_of
 from tinsmith.compiler.options import Options
-from tinsmith.compiler.sections import NOTES, Interface, Told
+from tinsmith.compiler.sections import Interface, Told, noted
 from tinsmith.compiler.source import Source
 from tinsmith.errors import ModelFileError, OptionError
 from tinsmith.graph import Graph
@@ -124,6 +124,7 @@ class Model:
 
                 graph, _ = with_fixed(self._loaded(), self._fixed)
                 self._made = Compilation(graph, self._machine, self._options, self._cache)
+                self._made.later.notes = self.notes
             return self._made
 
     def _loaded(self) -> Graph:
@@ -229,8 +230,7 @@ class Model:
 
     def _note(self, told: Told) -> None:
         """Note what is told of a program, once for all shapes."""
-        lines = [line for name in NOTES for line in told(name).splitlines()]
-        self.notes += [line for line in lines if line not in self.notes]
+        self.notes += [line for line in noted(told) if line not in self.notes]
 
     def _new(self, signature: Signature) -> tuple[Program, Told]:
         """A program, its weights in the file where it will be kept: mapped, they need not stay in
@@ -286,12 +286,20 @@ class Model:
     def explain(self, program: Program | None) -> list[Explanation]:
         if program is None:
             return []
+        return self._explained(program, self._told[program])
+
+    def _explained(self, program: Program, told: Told) -> list[Explanation]:
+        """What is told of a program, and of those that its steps run."""
         try:
-            return decode(list[Explanation], json.loads(self._told[program]("explain")))
+            found = decode(list[Explanation], json.loads(told("explain")))
         except ValueError as error:
             raise ModelFileError(
                 f"{self._source.given} has corrupt explanations: {error}"
             ) from error
+        for op, _ in program.nodes.values():
+            for one in getattr(op, "told", ()):
+                found += self._explained(*one)
+        return found
 
 
 def _text(signature: Signature) -> str:

@@ -27,6 +27,13 @@ TOLD = ("placed", "explain")  # sections with the placed graph, and the explanat
 
 Told = Callable[[str], str]
 """The text of a section of TOLD or NOTES; '' for one that there is not."""
+
+
+def noted(told: Told) -> list[str]:
+    """The lines that a net notes of a program."""
+    return [line for name in NOTES for line in told(name).splitlines()]
+
+
 Ref = tuple[str, str]
 """Where weights of a program are: a file's name ('': its own), and what tells them there."""
 

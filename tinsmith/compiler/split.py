@@ -22,8 +22,8 @@ def split(graph: Graph, backends: Mapping[str, Backend]) -> Report:
     for a node that none of the backends takes."""
     report = Report()
     owners = {node: _owner(node, backends, report) for node in graph.nodes}
-    for (backend, _), nodes in _groups(owners).items():
-        _part(graph, nodes, backend)
+    for (backend, _), nodes in groups_of(owners).items():
+        make_part(graph, nodes, backend)
     return report
 
 
@@ -52,7 +52,7 @@ def _owner(node: Node, backends: Mapping[str, Backend], report: Report) -> str:
     )
 
 
-def _groups(owners: Mapping[Node, str]) -> dict[tuple[str, int], list[Node]]:
+def groups_of(owners: Mapping[Node, str]) -> dict[tuple[str, int], list[Node]]:
     """The nodes of each part, by its backend and a number that grows along every path that leaves
     a part: so no part waits for itself."""
     levels: dict[Node, int] = {}
@@ -66,7 +66,7 @@ def _groups(owners: Mapping[Node, str]) -> dict[tuple[str, int], list[Node]]:
     return groups
 
 
-def _part(graph: Graph, nodes: list[Node], backend: str) -> None:
+def make_part(graph: Graph, nodes: list[Node], backend: str, name: str = "") -> None:
     """Put nodes into a Part node, which gives what others read of them, under the same names."""
     body = Graph(f"{graph.name} on {backend}", graph.file)
     inside: dict[Value, Value] = {}
@@ -89,7 +89,7 @@ def _part(graph: Graph, nodes: list[Node], backend: str) -> None:
     ]
     body.outputs = [inside[v] for v in given]
     part = graph.add(
-        Part, *read, name=backend, outputs=[v.name for v in given], origin=nodes[0].origin,
+        Part, *read, name=name or backend, outputs=[v.name for v in given], origin=nodes[0].origin,
         before=nodes[0], body=body, backend=backend,
     )  # fmt: skip
     for old, new in zip(given, part.outputs, strict=True):

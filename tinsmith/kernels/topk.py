@@ -14,7 +14,7 @@ from tinsmith.kernels.move.strided import emit_fill
 from tinsmith.kernels.selected import LOOK
 from tinsmith.kernels.walk import around
 from tinsmith.records import dataclass
-from tinsmith.sizes import typical
+from tinsmith.sizes import Size, typical
 
 STEP = 3e-9  # seconds of one level of a heap; estimated
 LONG = 512  # longer rows, of which most elements are kept, are sorted faster as a whole; estimated
@@ -37,12 +37,13 @@ def topk(site: Site) -> Choice:
         raise Skip(f"x is {x.dtype.name}")
     if not k or not x.type.size:
         raise Skip("nothing is kept")
-    if n > LONG and 2 * k > n:
+    usual = typical(k)
+    if typical(n) > LONG and 2 * usual > typical(n):
         raise Skip(f"{k} of {n} are kept: the reference sorts the whole row faster")
     largest, rows = bool(site.attr("largest")), outer * inner
     wide = x.dtype.itemsize == 8 or n >= 1 << 32
-    few = k <= FEW * site.target.lanes
-    kind, worst, size = (_Sorted, k - 1, k + 64) if few else (_Heap, 1, 2 << k.bit_length())
+    few = usual <= FEW * site.target.lanes
+    kind, worst, size = (_Sorted, k - 1, k + 64) if few else (_Heap, 1, heap_size(k))
     row_bytes = 0 if inner == 1 else -(-x.dtype.itemsize * n // 64) * 64
 
     def emit(em: Emit) -> None:
@@ -69,7 +70,8 @@ def topk(site: Site) -> Choice:
 
             kept.drain(take)
 
-    moves = k * (2 + log(typical(n) / k)) * k.bit_length()  # of rows in random order
+    # Of rows in random order.
+    moves = usual * (2 + log(typical(n) / usual)) * usual.bit_length()
     cost = 1e-6 + typical(rows) * (typical(n) * LOOK * (1 if inner == 1 else 8) + moves * STEP)
     return Choice(cost, (PLAIN, None), (PLAIN, PLAIN), (Phase(rows, emit),),
                   workspace=row_bytes + 8 * size * (1 + wide), detail=f"k {k}")  # fmt: skip
@@ -170,17 +172,20 @@ class _Heap(_Kept):
     the last entry count as better than any."""
 
     @property
-    def size(self) -> int:
-        return 1 << self.count.bit_length()
+    def levels(self) -> Val | int:
+        """How often an entry moves down at most."""
+        if not isinstance(self.count, Size):
+            return self.count.bit_length() - 1
+        b = self.b
+        return 63 - b.intrinsic("llvm.ctlz.i64", I64, [b.index(self.count), b.const(0, I1)])
 
     def clear(self) -> None:
         self.fill(0, self.count + 1, 0)
-        if self.count + 1 < self.size:
-            self.fill(self.count + 1, self.size, -1)
+        self.fill(self.count + 1, heap_size(self.count), -1)
 
     def push(self, entry: Entry) -> None:
         """Replace the root by an entry: move it down until all below it are better."""
-        with self.b.loop(0, self.count.bit_length() - 1, carry=[self.b.index(1)]) as loop:
+        with self.b.loop(0, self.levels, carry=[self.b.index(1)]) as loop:
             here = loop.vars[0]
             left = here * 2
             low, high = self.at(left), self.at(left + 1)
@@ -199,6 +204,11 @@ class _Heap(_Kept):
             last = self.at(end + 1)
             self.put(end + 1, tuple(self.b.const(-1, U64) for _ in last))
             self.push(last)
+
+
+def heap_size(count: int) -> int:
+    """How many places a heap has: of each entry that may be there, those of the two below it."""
+    return 2 * count + 2
 
 
 def _pick(mask: Val, yes: Entry, no: Entry) -> Entry:
@@ -232,6 +242,6 @@ def _keep(kept: _Sorted | _Heap, x: Ptr, n: int) -> None:
 
     full = k + (n - k) // lanes * lanes
     for lo, hi, width in ((k, full, lanes), (full, n, 1)):
-        if lo < hi:
+        if isinstance(lo, Size) or isinstance(hi, Size) or lo < hi:
             with b.loop(lo, hi, width) as at:
                 block(at, width)

@@ -16,21 +16,59 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 import numpy as np
 
 from tinsmith.graph import Dim, Node, Value
 from tinsmith.records import dataclass
-from tinsmith.sizes import NUMBER
+from tinsmith.sizes import NUMBER, Size
 
 if TYPE_CHECKING:
     from tinsmith.ops._op import Op
 
 Array = np.ndarray[Any, Any]
 
+Places = Union[range, "Span", Array]
+"""Places along an axis."""
 MOST = 1 << 20
 """Places that are worked out one by one, at most."""
+
+
+class Span(NamedTuple):
+    """A range whose bounds only the call tells, as far as it is not empty."""
+
+    start: int
+    stop: int
+    step: int
+
+    @property
+    def count(self) -> int:
+        """How many places there are."""
+        return (self.stop - self.start + self.step - 1) // self.step
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
+        """The places in the example."""
+        return np.arange(int(self.start), int(self.stop), int(self.step), dtype=dtype)
+
+
+EVEN = (range, Span)
+"""Places in even steps."""
+
+
+def spanned(start: int, stop: int, step: int = 1) -> range | Span:
+    """The places of a range, whose bounds may be Sizes."""
+    step = int(step)
+    if not isinstance(start, Size) and not isinstance(stop, Size):
+        return range(start, stop, step)
+    if step < 0:
+        return range(int(start), int(stop), step)
+    return range(0) if stop <= start else Span(start, stop, step)
+
+
+def count_of(places: Places) -> Any:
+    """How many places there are: a number, or a Size."""
+    return places.count if isinstance(places, Span) else len(places)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,16 +77,17 @@ class Along:
     it, None for all in order. A place outside the axis gives the fill, if the move has one."""
 
     axis: int | None
-    places: range | Array | None = None
+    places: Places | None = None
 
     def __str__(self) -> str:
         if self.places is None:
             return str(self.axis)
         if self.axis is None:
-            return f"*{len(self.places)}"
+            return f"*{count_of(self.places)}"
         p = self.places
-        even = isinstance(p, range)
-        return f"{self.axis}[{p.start}:{p.stop}:{p.step}]" if even else f"{self.axis}{p.tolist()}"
+        if isinstance(p, EVEN):
+            return f"{self.axis}[{p.start}:{p.stop}:{p.step}]"
+        return f"{self.axis}{p.tolist()}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +109,7 @@ class Part:
 
     def _count(self, a: Along) -> Dim:
         if a.places is not None:
-            return len(a.places)
+            return count_of(a.places)
         assert a.axis is not None
         return self.dims[a.axis]
 
@@ -155,7 +194,7 @@ class Move:
         return read[0] if len(read) == 1 else np.concatenate(read, self.axis)
 
 
-def placed(x: Value, places: dict[int, range | Array], source: int = 0) -> Part:
+def placed(x: Value, places: dict[int, Places], source: int = 0) -> Part:
     """An input at certain places of some axes."""
     return split_moved(x.shape or (), range(x.rank or 0), places, source)
 
@@ -163,7 +202,7 @@ def placed(x: Value, places: dict[int, range | Array], source: int = 0) -> Part:
 def split_moved(
     dims: Sequence[Dim],
     order: Sequence[int],
-    places: dict[int, range | Array] | None = None,
+    places: dict[int, Places] | None = None,
     source: int = 0,
 ) -> Part:
     """An input, taken as an array of `dims`, with its axes in another order."""

@@ -9,7 +9,19 @@ import numpy as np
 
 from tinsmith import budget
 from tinsmith.graph import Dim, Type, Value
-from tinsmith.ops._move import Along, Array, Move, Part, by_table, placed, split_moved
+from tinsmith.ops._move import (
+    Along,
+    Array,
+    Move,
+    Part,
+    Places,
+    Span,
+    by_table,
+    count_of,
+    placed,
+    spanned,
+    split_moved,
+)
 from tinsmith.ops._op import axis_of, fresh, need, op
 from tinsmith.ops._rules import (
     INTS,
@@ -59,7 +71,7 @@ def _(y: Value, x: Value, repeats: Array) -> Part:
     """Each axis of x becomes two: one along which x repeats, then the axis itself."""
     axes: list[Along] = []
     for k, count in enumerate(repeats.reshape(-1).tolist()):
-        axes += [Along(k)] if count == 1 else [Along(None, range(count)), Along(k)]
+        axes += [Along(k)] if count == 1 else [Along(None, spanned(0, count)), Along(k)]
     return Part(0, x.shape or (), tuple(axes))
 
 
@@ -167,7 +179,7 @@ def _(y: Value, x: Value, split: Array | None, *, axis: int, num_outputs: Any) -
     sizes: list[Any] = [v.shape[axis] for v in y.producer.outputs[: y.index + 1] if v.shape]
     if not all(isinstance(n, NUMBER) for n in sizes):
         return None
-    return placed(x, {axis % len(x.shape or ()): range(sum(sizes[:-1]), sum(sizes))})
+    return placed(x, {axis % len(x.shape or ()): spanned(sum(sizes[:-1]), sum(sizes))})
 
 
 # ---- Slice
@@ -198,22 +210,22 @@ def _cuts(starts: Any, ends: Any, axes: Any, steps: Any) -> Iterator[tuple[int, 
     return zip(*rows, strict=True)
 
 
-def slice_range(start: int, end: int, step: int, size: int) -> range:
-    """The places that ONNX's Slice takes from an axis of `size`."""
+def slice_range(start: int, end: int, step: int, size: int) -> Any:
+    """The places that ONNX's Slice takes from an axis of `size`; a range, where these are known."""
     start = start + size if start < 0 else start
     end = end + size if end < 0 else end
     if step > 0:
-        return range(min(max(start, 0), size), min(max(end, 0), size), step)
-    return range(min(max(start, 0), size - 1), min(max(end, -1), size - 1), step)
+        return spanned(min(max(start, 0), size), min(max(end, 0), size), step)
+    return spanned(min(max(start, 0), size - 1), min(max(end, -1), size - 1), step)
 
 
-def _taken(start: int, end: int, step: int, size: Any) -> range | None:
+def _taken(start: int, end: int, step: int, size: Any) -> range | Span | None:
     """`slice_range`; None for all places of a size that only the call tells."""
     if isinstance(size, Size) and step == 1 and start >= 0:
         if start == 0 and end >= _FAR:
             return None
         if start <= end <= size:
-            return range(start, end)
+            return spanned(start, end)
     number: Any = size
     return slice_range(start, end, step, number)
 
@@ -256,7 +268,7 @@ _FAR = 2**31 - 1
 def _sliced(start: int, end: int, step: int, size: Dim) -> Dim:
     if isinstance(size, NUMBER):
         taken = _taken(start, end, step, size)
-        return size if taken is None else len(taken)
+        return size if taken is None else count_of(taken)
     whole = (start == 0 and end >= _FAR) if step == 1 else False
     reverse = step == -1 and (start == -1 or start >= _FAR) and end <= -_FAR
     return size if whole or reverse else fresh()
@@ -264,7 +276,7 @@ def _sliced(start: int, end: int, step: int, size: Dim) -> Dim:
 
 @Slice.moves
 def _(y: Value, x: Value, starts: Array, ends: Array, axes: Any, steps: Any) -> Part | None:
-    shape, places = x.shape or (), dict[int, range | Array]()
+    shape, places = x.shape or (), dict[int, Places]()
     for start, end, axis, step in _cuts(starts, ends, axes, steps):
         size, axis = shape[axis], axis % len(shape)
         if isinstance(size, NUMBER):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Type, Value
-from tinsmith.ops._move import Array, Move, by_table, placed
+from tinsmith.ops._move import Move, Places, by_table, placed, spanned
 from tinsmith.ops._op import fresh, need, op
 from tinsmith.ops._rules import (
     INTS,
@@ -101,7 +101,7 @@ def _(x: Value, pads: Value, value: Value | None, axes: Value | None, *, mode: s
 @Pad.moves
 def _(y: Value, x: Value, pads: Any, value: Any, axes: Any, *, mode: str) -> Move | None:
     """Each axis is read at its places and beyond, or at those that stand for places beyond."""
-    places: dict[int, range | Array] = {}
+    places: dict[int, Places] = {}
     how: Any = mode
     shape, fill = x.shape or (), _fill(value, x.dtype) if mode == "constant" else None
     for axis, ((a, b), n) in enumerate(zip(_pairs(pads, axes, len(shape)), shape, strict=True)):
@@ -109,7 +109,7 @@ def _(y: Value, x: Value, pads: Any, value: Any, axes: Any, *, mode: str) -> Mov
             continue
         if isinstance(n, str):
             return None
-        places[axis] = range(-a, n + b)
+        places[axis] = spanned(-a, n + b)
         if fill is None:
             kept: Any = range(max(-a, 0), n - max(-b, 0))
             grown: Any = (max(a, 0), max(b, 0))

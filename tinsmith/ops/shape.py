@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tinsmith.graph import Dim, Type, Value
-from tinsmith.ops._move import Along, Part, split_moved
+from tinsmith.ops._move import Along, Part, spanned, split_moved
 from tinsmith.ops._op import broadcast, fresh, need, op
 from tinsmith.ops._rules import (
     INTS,
@@ -249,7 +249,9 @@ def _(y: Value, x: Value, shape: Any) -> Part | None:
         return None
     kept = [k for k, (d, n) in enumerate(pairs) if d == n]
     axes = [
-        Along(kept.index(k)) if d == n else Along(None, range(int(n)))
+        Along(kept.index(k))
+        if d == n
+        else Along(None, spanned(0, n if isinstance(n, NUMBER) else int(n)))
         for k, (d, n) in enumerate(pairs)
     ]
     return Part(0, tuple(dims[k] for k in kept), tuple(axes))

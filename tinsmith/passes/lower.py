@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from tinsmith.ops._move import moves_of
 from tinsmith.passes.facts import Array, filled_dims, shape_of, static_dims
 from tinsmith.passes.manager import register
 from tinsmith.rewrite import RuleSet, Skip, const, opt, p, with_
+from tinsmith.sizes import Size
 
 rules = RuleSet("lower-rare", "Rare operators become common ones that have native kernels.")
 register("machine")(rules)
@@ -54,6 +56,12 @@ def eye_like(x: Value, eye: Node) -> Value:
     return OPS["Identity"](x.graph.const(ones))
 
 
+def _number_of(array: Array) -> Any:
+    """The number of an array of one: a Size, or an int."""
+    (number,) = array.reshape(-1).tolist()
+    return number if isinstance(number, Size) else int(number)
+
+
 @rules.rule(
     p.OneHot("indices", const("depth"), const("values")).named("hot"),
     indices=np.array([[0, 2], [-1, 7]]),
@@ -65,14 +73,24 @@ def one_hot(indices: Value, depth: Array, values: Array, hot: Node) -> Value:
     if indices.dtype not in (np.int32, np.int64):
         raise Skip(f"the indices are {indices.dtype}")
     rank = len(shape_of(indices)) + 1
-    axis, size = hot.axis % rank, int(depth.reshape(-1)[0])
+    axis, size = hot.axis % rank, _number_of(depth)
     if size < 1:
         raise Skip(f"the depth is {size}")
-    _need_table(size)
-    places = np.arange(size, dtype=np.int64).reshape((size,) + (1,) * (rank - 1 - axis))
+    ones = (1,) * (rank - 1 - axis)
+    places: Any
+    if isinstance(size, Size):
+        const = indices.graph.const
+        last, shape = const(np.array(size, object)), np.array((-1, *ones), np.int64)
+        places = OPS["Range"](const(np.int64(0)), last, const(np.int64(1)))
+        places, behind = OPS["Reshape"](places, shape), OPS["Sub"](places, last)
+        behind = OPS["Reshape"](behind, shape)
+    else:
+        _need_table(size)
+        places = np.arange(size, dtype=np.int64).reshape((size, *ones))
+        behind = places - size
     wide = OPS["Cast"](indices, to="int64") if indices.dtype != np.int64 else indices
     wide = OPS["Unsqueeze"](wide, np.array([axis]))
-    hit = OPS["Or"](OPS["Equal"](wide, places), OPS["Equal"](wide, places - size))
+    hit = OPS["Or"](OPS["Equal"](wide, places), OPS["Equal"](wide, behind))
     off, on = values[0].reshape(()), values[1].reshape(())
     return OPS["Where"](hit, np.asarray(on), np.asarray(off))
 

@@ -10,6 +10,7 @@ PORTABLE = (
     "canonicalise-shapes",
     "lower-einsum",
     "fold-constants",
+    "drop-empty",
     "merge-constants",
     "merge-common",
     "recognise-activations",

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from tinsmith.graph import Graph, Node, Value
+from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.graph.infer import checked_types
 from tinsmith.ops import fresh
 from tinsmith.ops._move import moves_of
 from tinsmith.passes.fold import evaluate, is_constant, is_pure, mismatch, put, widens
 from tinsmith.passes.manager import Context, register
 from tinsmith.records import dataclass
-from tinsmith.sizes import NUMBER, Size
+from tinsmith.sizes import NUMBER, Size, largest, smallest
 
 Content = np.ndarray[Any, Any]
 """What is known of a small integer tensor: ints, symbols and None, as an object array."""
@@ -69,9 +69,12 @@ class PropagateShapes:
         if not is_constant(node) or not is_pure(node):
             return False
         return all(
-            v.type.is_static and v.dtype.kind in "iubf" and v.type.size <= self.max_elements
+            _is_known(v.type) and v.dtype.kind in "iubf" and v.type.size <= self.max_elements
             for v in node.outputs
-        ) and all(v is None or v.type.size <= self.max_elements for v in node.inputs)
+        ) and all(
+            v is None or (_is_known(v.type) and v.type.size <= self.max_elements)
+            for v in node.inputs
+        )
 
 
 def sized(content: Content, dtype: np.dtype[Any]) -> Content:
@@ -79,6 +82,11 @@ def sized(content: Content, dtype: np.dtype[Any]) -> Content:
     if any(isinstance(d, Size) for d in content.reshape(-1)):
         return content
     return content.astype(dtype)
+
+
+def _is_known(type: Type) -> bool:
+    """Whether all sizes are numbers before the call."""
+    return type.is_static and not type.is_free
 
 
 def _infer_again(node: Node) -> int:
@@ -149,7 +157,7 @@ def _size(node: Node) -> Content | None:
 def _moved(node: Node, known: dict[Value, Content]) -> Content | None:
     """What a node holds that only moves what its inputs hold."""
     (move,) = moves_of(node)
-    if move is None or move.fill is not None or not node.output.type.is_static:
+    if move is None or move.fill is not None or not _is_known(node.output.type):
         return None
     contents = [_of(v, known) for v in node.inputs]
     for part in move.parts:
@@ -200,6 +208,17 @@ def _div(x: Any, y: Any) -> Any:
     return x if y == 1 else None
 
 
+def _picked(pick: Any) -> Any:
+    """The rule of the larger or the smaller one of two numbers."""
+
+    def of(x: Any, y: Any) -> Any:
+        if isinstance(x, NUMBER) and isinstance(y, NUMBER):
+            return pick(x, y)
+        return x if x == y and x is not None else None
+
+    return _each(of)
+
+
 def _equal(x: Any, y: Any) -> Any:
     if isinstance(x, NUMBER) and isinstance(y, NUMBER):
         return int(x == y)
@@ -227,9 +246,19 @@ _CONTENT: dict[str, Any] = {
     "Sub": _each(_sub),
     "Mul": _each(_mul),
     "Div": _each(_div),
+    "Min": _picked(smallest),
+    "Max": _picked(largest),
     "Equal": _each(_equal),
     "Where": _where,
 }
+
+
+def computes_sizes(node: Node) -> bool:
+    """Whether numbers are followed through a node, from those that it reads to those it gives."""
+    name = node.op.name
+    return (name in _CONTENT and name not in ("Shape", "Size")) or bool(
+        node.op.traits & {"view", "move"}
+    )
 
 
 def _narrow_result(node: Node, known: dict[Value, Content]) -> int:

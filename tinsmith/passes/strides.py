@@ -15,7 +15,7 @@ import numpy as np
 
 from tinsmith.conditions import meet, trial
 from tinsmith.graph import Node, Value
-from tinsmith.ops._move import moves_of
+from tinsmith.ops._move import EVEN, count_of, moves_of
 from tinsmith.records import dataclass
 from tinsmith.sizes import Number, Size, same
 
@@ -76,11 +76,11 @@ def strided(value: Value) -> Strided:
         if along.places is None:
             axes += group
             continue
-        if not isinstance(along.places, range) or len(group) != 1:
+        if not isinstance(along.places, EVEN) or len(group) != 1:
             return own(value)
         stride = group[0][1]
         first = first + along.places.start * stride
-        axes.append((len(along.places), along.places.step * stride))
+        axes.append((count_of(along.places), along.places.step * stride))
     meet(found)
     return Strided(source.base, first, tuple(axes))
 

@@ -31,17 +31,17 @@ def absorbed(graph: Graph) -> Graph:
     """The graph with declared sizes taken into the node they are declared of, if nothing else reads
     that node's result. Its kernel then checks the sizes, or they are compared with what its
     reference gives. The same graph if there is nothing of the kind."""
-    if not any(_checked_alone(node, graph) for node in graph.nodes):
+    if not any(checked_alone(node, graph) for node in graph.nodes):
         return graph
     graph = graph.clone()
     for node in graph.nodes:
-        if x := _checked_alone(node, graph):
+        if x := checked_alone(node, graph):
             x.type = node.output.type
             undeclare(node)
     return graph
 
 
-def _checked_alone(node: Node, graph: Graph) -> Value | None:
+def checked_alone(node: Node, graph: Graph) -> Value | None:
     """The value that a check of sizes reads, if a node makes it and nothing else reads it."""
     if node.op.name != "Declared" or not is_native(node.output):
         return None

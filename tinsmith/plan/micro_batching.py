@@ -18,7 +18,7 @@ from tinsmith.plan.place import place_node
 from tinsmith.plan.placed import Placed
 from tinsmith.plan.placement import Placement
 from tinsmith.plan.tensors import Tensor
-from tinsmith.sizes import Size
+from tinsmith.sizes import Size, estimate
 
 WRITTEN = 2.0
 """How many times its bytes a written tensor moves: a cache line is read before it is written
@@ -84,6 +84,7 @@ def choose_micro_batches(
     return found
 
 
+@estimate
 def _leaves_cache(node: Node, target: Target) -> bool:
     """Whether what a node reads and writes is more than L2 keeps (`KEPT`)."""
     values = [v for v in (*node.inputs, *node.outputs) if v is not None and v.const is None]

@@ -12,7 +12,7 @@ from math import prod
 
 from tinsmith.graph import Node, Value
 from tinsmith.kernels.layout import Layout
-from tinsmith.ops._move import moves_of
+from tinsmith.ops._move import EVEN, Span, moves_of
 from tinsmith.plan.tensors import Tensor
 from tinsmith.records import dataclass
 
@@ -120,7 +120,7 @@ def _starts(values: list[Value], axis: int, block: int) -> dict[Value, int]:
     return starts
 
 
-def _cut_of(node: Node) -> tuple[Value, int, list[range]] | None:
+def _cut_of(node: Node) -> tuple[Value, int, list[range | Span]] | None:
     """The input, axis and places of each output, where these are neighbours on that axis."""
     x = node.inputs[0] if node.inputs else None
     if x is None or x.const is not None or not all(v.type.is_static for v in (x, *node.outputs)):
@@ -128,7 +128,7 @@ def _cut_of(node: Node) -> tuple[Value, int, list[range]] | None:
     cuts = []
     for move in moves_of(node):
         cut = move.parts[0].cut(x.dims) if move and len(move.parts) == 1 else None
-        if cut is None or not isinstance(cut[1], range) or cut[1].step != 1:
+        if cut is None or not isinstance(cut[1], EVEN) or cut[1].step != 1:
             return None
         if cut[1].start < 0 or cut[1].stop > x.dims[cut[0]]:  # what lies outside is filled
             return None

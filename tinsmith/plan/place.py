@@ -12,7 +12,7 @@ from math import prod
 
 from tinsmith.conditions import meet
 from tinsmith.graph import Graph, Node, Value
-from tinsmith.kernels._kernel import KERNELS, Tier
+from tinsmith.kernels._kernel import CPU, KERNELS, Tier
 from tinsmith.kernels.counted import with_room
 from tinsmith.kernels.layout import PLAIN, Layout
 from tinsmith.kernels.select import REFERENCE, UNPROVEN, Candidate, forced
@@ -64,7 +64,10 @@ def place_node(placement: Placement, node: Node, results: set[Value]) -> None:
     """Add the steps of one node. `results` are the values that leave the program."""
     if node.op.name == "Part":
         name = node.attrs["backend"]
-        _place_reference(placement, node, [], f"the backend {name!r} computes it", name)
+        why = f"the backend {name!r} computes it"
+        if name == CPU:
+            why = "a program of its own computes it, once its sizes are known"
+        _place_reference(placement, node, [], why, name)
     elif _is_once(placement, node):
         _place_once(placement, node)
     elif not placement.gate.follows(node):

@@ -24,12 +24,14 @@ from typing import Any
 
 import numpy as np
 
+from tinsmith.conditions import meet as meet_conditions
+from tinsmith.conditions import trial
 from tinsmith.errors import DuplicateName
 from tinsmith.graph import Graph, Node, Type, Value
 from tinsmith.ops.precision import is_half
 from tinsmith.records import dataclass
 from tinsmith.rewrite.pattern import Env, Pattern, interior
-from tinsmith.sizes import NUMBER
+from tinsmith.sizes import NUMBER, NeedsNumber
 
 
 class Skip(Exception):
@@ -106,21 +108,33 @@ class Rule:
         env["root"], env["graph"] = node, graph
         start = graph.newest
         try:
-            got = self.build(**{k: env.get(k) for k in self.wants})
-            if got is None:
-                raise Skip("the rule declined")
-            new = got if isinstance(got, tuple) else (got,)
-            if not isinstance(got, tuple) and len(node.outputs) > 1:
-                live = [v for v in node.outputs if v.uses or v in graph.outputs]
-                if live != [node.outputs[root.out]]:
-                    raise Skip(f"{node.name!r} has other outputs that are used")
-                new = tuple(got if i == root.out else v for i, v in enumerate(node.outputs))
-            for old, value in zip(node.outputs, new, strict=True):
-                if reason := self._differs(old, value, start):
-                    raise Skip(reason)
+            with trial() as conditions:
+                new = self._made(graph, node, root, env, start)
         except Skip as skip:
             trace.refuse(env, "{}", str(skip))
             return None
+        except NeedsNumber as needs:
+            trace.refuse(env, "{}", f"it needs numbers where sizes are free: {needs}")
+            return None
+        meet_conditions(conditions)  # of a rule that does not fire, none
+        return new
+
+    def _made(
+        self, graph: Graph, node: Node, root: Any, env: Env, start: float
+    ) -> tuple[Value, ...]:
+        """What the rule makes of a match. Raises Skip."""
+        got = self.build(**{k: env.get(k) for k in self.wants})
+        if got is None:
+            raise Skip("the rule declined")
+        new = got if isinstance(got, tuple) else (got,)
+        if not isinstance(got, tuple) and len(node.outputs) > 1:
+            live = [v for v in node.outputs if v.uses or v in graph.outputs]
+            if live != [node.outputs[root.out]]:
+                raise Skip(f"{node.name!r} has other outputs that are used")
+            new = tuple(got if i == root.out else v for i, v in enumerate(node.outputs))
+        for old, value in zip(node.outputs, new, strict=True):
+            if reason := self._differs(old, value, start):
+                raise Skip(reason)
         return new
 
     def _differs(self, old: Value, new: object, start: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
 from textwrap import fill
@@ -12,8 +12,11 @@ from typing import Any
 import numpy as np
 
 from tinsmith.codegen.target import level
+from tinsmith.plan.plan import Step
 from tinsmith.records import dataclass
+from tinsmith.runtime.later import Cycles, LaterStep
 from tinsmith.runtime.limits import peak
+from tinsmith.runtime.program import Program
 from tinsmith.runtime.session import Session
 
 
@@ -129,23 +132,24 @@ def profile_session(
 ) -> Profile:
     """Time every step with cycle counters: `repeat` times after one warm-up, or more often until
     the counter's rate is known."""
-    session.run(arrays, {})
-    began, first = perf_counter(), session.counter
+    warm = Cycles()
+    session.run(arrays, warm)
+    began, first = perf_counter(), warm.counter
     plan = session.program.plan
     totals: list[float] = []
-    runs: list[dict[int, int]] = []
+    runs: list[Cycles] = []
     while len(runs) < max(1, repeat) or perf_counter() - began < LONG:
-        cycles: dict[int, int] = {}
+        cycles = Cycles()
         start = perf_counter()
         session.run_checked(arrays, cycles)
         totals.append(perf_counter() - start)
         runs.append(cycles)
-    rate = (session.counter - first) / (perf_counter() - began) or 1.0
+    rate = (runs[-1].counter - first) / (perf_counter() - began) or 1.0
     most = peak(level(plan.isa)) * plan.threads
     seconds = step_seconds(totals, runs, rate)
     whole = sum(seconds.values()) or 1.0
     rows = []
-    for step in plan.steps:
+    for step in _steps(session.program, runs[-1]):
         if id(step) not in seconds:
             continue
         s = max(seconds[id(step)], 1e-9)
@@ -165,6 +169,15 @@ def profile_session(
         )
         rows.append(row)
     return Profile(plan.model, plan.threads, median(totals) * 1e3, most / 1e9, tuple(rows))
+
+
+def _steps(program: Program, seen: Cycles) -> Iterator[Step]:
+    """The steps of a program, each that runs others followed by theirs."""
+    for step in program.plan.steps:
+        yield step
+        op = program.nodes[step.name][0] if step.kind == "reference" else None
+        if isinstance(op, LaterStep) and op in seen.later:
+            yield from _steps(seen.later[op], seen)
 
 
 LONG = 5e-3
@@ -191,6 +204,8 @@ def step_seconds(
     least = SEEN * sorted(shares)[int(QUANTILE * (len(shares) - 1))]
     kept = [run for run, share in zip(runs, shares, strict=True) if share >= least]
     return {
-        step: median(run[step] / rate if run[step] > 0 else -run[step] * 1e-9 for run in kept)
-        for step in runs[0]
+        step: median(
+            run[step] / rate if run[step] > 0 else -run[step] * 1e-9 for run in kept if step in run
+        )
+        for step in dict.fromkeys(step for run in kept for step in run)
     }

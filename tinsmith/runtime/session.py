@@ -27,6 +27,7 @@ from tinsmith.plan.plan import (
 )
 from tinsmith.runtime import outputs
 from tinsmith.runtime.inputs import check_ports
+from tinsmith.runtime.later import Cycles, LaterStep
 from tinsmith.runtime.memory import OfThisProcess, address_of, addresses, aligned, owned, window
 from tinsmith.runtime.results import Results
 from tinsmith.runtime.run_memory import RunMemory
@@ -258,6 +259,8 @@ class Session(OfThisProcess):
             seen = max(self._stamps[:, 1 : len(steps) + 1], key=np.sum)
             for step, spent in zip(steps, seen, strict=True):
                 run.cycles[id(step)] = run.cycles.get(id(step), 0) + int(spent)
+            if isinstance(run.cycles, Cycles):
+                run.cycles.counter = self.counter
 
     def _take(self, step: Step, run: _Run) -> None:
         """Keep the results of a step that counts: as many elements as its last operand says. Raises
@@ -298,10 +301,14 @@ class Session(OfThisProcess):
         args = tuple(None if o is None else self._read(o, run) for o in step.reads)
         if check := self.program.checks.get(step.name):
             check()
-        results = evaluate(op, args, attrs, step.origin)
+        if isinstance(op, LaterStep):
+            results, new = op.run(args, run.cycles), True
+        else:
+            results, new = evaluate(op, args, attrs, step.origin), False
         for operand, result in zip(step.writes, results, strict=False):
             if operand.ref is None:
-                run.env[operand.name] = owned(result)  # the memory of a view would be used again
+                # The memory of a view would be used again.
+                run.env[operand.name] = result if new else owned(result)
             elif result.shape != operand.dims:
                 raise DataError(
                     f"{step.origin}: it gives {shown(result)}, where {list(operand.dims)} was "
@@ -309,6 +316,6 @@ class Session(OfThisProcess):
                 )
             else:
                 self._read(operand, run)[...] = result
-        if run.cycles is not None:
+        if run.cycles is not None and not new:
             spent = perf_counter_ns() - start
             run.cycles[id(step)] = run.cycles.get(id(step), 0) - spent

@@ -29,7 +29,7 @@ from tinsmith.kernels.layout import lanes_of, spec_of
 from tinsmith.kernels.move.strided import Copy, emit_copy, emit_fill, plan_copy
 from tinsmith.kernels.resize import choices_for
 from tinsmith.kernels.walk import around
-from tinsmith.ops._move import Move, Part, moves_of
+from tinsmith.ops._move import EVEN, Move, Part, count_of, moves_of
 from tinsmith.ops.resize import Table
 from tinsmith.sizes import Number, largest, smallest, typical
 
@@ -91,12 +91,12 @@ def _part(part: Part, move: Move, at: int, bits: int) -> tuple[Copy, int, int]:
     inside: list[tuple[Number, Number]] = []
     src, first, steps = [], 0, _strides(part.dims)
     for a, count in zip(part.axes, part.box, strict=True):
-        if not isinstance(a.places, range | None):
+        if a.places is not None and not isinstance(a.places, EVEN):
             raise Skip("the places are no even steps")
         size, step = (1, 0) if a.axis is None else (part.dims[a.axis], steps[a.axis])
         lo, hi, start, stride = 0, count, 0, 1
         if a.places is not None and a.axis is not None:
-            start, stride, hi = a.places.start, a.places.step, len(a.places)
+            start, stride, hi = a.places.start, a.places.step, count_of(a.places)
         if move.fill is not None:
             lo, hi = largest(-start, 0), smallest(hi, size - start)
             if hi <= lo:

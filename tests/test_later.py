@@ -1,0 +1,193 @@
+"""What follows a count that the data tell runs in generated code, whatever the count."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinsmith as ts
+from tests.counted import COUNTED
+from tests.dependent import DEPENDENT, INT, F, model_of, node
+from tests.models import agree
+from tinsmith.compiler.later import MOST, Later
+from tinsmith.errors import DataError, TinsmithError
+from tinsmith.graph import Graph, Type
+from tinsmith.ops import OPS
+from tinsmith.runtime.program import Program
+
+Array = np.ndarray[Any, Any]
+
+MODELS = COUNTED | {n: m for n, m in DEPENDENT.items() if n not in ("if", "loop", "scan")}
+ROWS = (6, 3, 8, 1, 2, 40, 7, 0, 90, 70)
+BY_REFERENCE = {"Unique", "Range", "Unsqueeze"}
+"""Operators of these models that have no kernel, or for what it takes only in some sizes."""
+
+
+def given(rows: int, seed: int = 0, scale: float = 1.0) -> Array:
+    x = np.random.default_rng([rows, seed]).standard_normal((rows, 8)) * scale
+    return x.astype(np.float32)
+
+
+def results(net: Any, x: Array) -> dict[str, Array] | type[TinsmithError]:
+    """The outputs by name, or what was raised."""
+    try:
+        found = net(x)
+    except TinsmithError as error:
+        return type(error)
+    return found if isinstance(found, dict) else {net.output_names[0]: found}
+
+
+def parts(program: Program) -> list[Later]:
+    """What computes the parts of a program, and of the programs of these."""
+    own = [op for op, _ in program.nodes.values() if isinstance(op, Later)]
+    return [*own, *(p for one in own for made, _ in one.told for p in parts(made))]
+
+
+def slow(program: Program) -> list[tuple[str, str]]:
+    """The steps that run by reference, though they have elements, at any depth."""
+    own = [
+        (s.op, s.detail)
+        for s in program.plan.steps
+        if s.kind == "reference" and s.op not in (*BY_REFERENCE, "Part")
+    ]
+    empty = ("is empty", "a shape known only then")
+    own = [s for s in own if not any(e in s[1] for e in empty)]
+    return own + [s for p in parts(program) for made, _ in p.told for s in slow(made)]
+
+
+@pytest.mark.parametrize("shapes", ["fixed", "both"])
+@pytest.mark.parametrize("name", MODELS)
+def test_any_count(name: str, shapes: str) -> None:
+    graph = ts.load(MODELS[name])
+    net = ts.compile(graph, cache=False, shapes=shapes)
+    reference = ts.compile(graph, backend="numpy")
+    for rows in ROWS[: 6 if shapes == "fixed" else None]:
+        x = given(rows)
+        want, got = results(reference, x), results(net, x)
+        if isinstance(want, type):
+            assert isinstance(got, type)
+            continue
+        assert not isinstance(got, type), (rows, got)
+        for k, array in want.items():
+            assert got[k].dtype == array.dtype
+            agree(got[k], array)
+        if rows:
+            assert slow(net.program()) == []
+
+
+@pytest.mark.parametrize("name", ["experts", "durations", "two counts", "compress"])
+def test_counts_of_equal_shapes_get_few_programs(name: str) -> None:
+    graph = ts.load(MODELS[name])
+    net = ts.compile(graph, cache=False)
+    reference = ts.compile(graph, backend="numpy")
+    for seed in range(30):
+        x = given(24, seed, 0.1 + seed % 7)
+        want, got = results(reference, x), results(net, x)
+        for k, array in want.items():  # type: ignore[union-attr]
+            agree(got[k], array)  # type: ignore[index]
+    found = parts(net.program())
+    assert found and all(1 <= len(p.free.found) <= 3 for p in found)
+    assert not any("by reference for some sizes" in note for note in net.notes)
+
+
+def test_each_expert_has_programs_of_its_own() -> None:
+    """Counts that have nothing to do with each other are not taken together."""
+    net = ts.compile(ts.load(COUNTED["experts"]), cache=False)
+    x = given(24)
+    net(x)
+    assert len(parts(net.program())) == 3
+
+
+def test_a_part_whose_sizes_no_program_takes_is_noted_and_right() -> None:
+    graph = ts.load(COUNTED["experts"])
+    net = ts.compile(graph, cache=False)
+    x = given(24)
+    want = net(x)
+    (part, *_) = parts(net.program())
+    part.free.found.clear()
+    part.free.notes.append("for the sake of the test")
+    part._local = threading.local()
+    agree(net(x), want)
+    assert [n for n in net.notes if "runs by reference for some sizes: for the sake" in n]
+
+
+def test_threads_share_what_was_made() -> None:
+    net = ts.compile(ts.load(COUNTED["durations"]), cache=False, threads=2)
+    xs = [given(12, seed, 2.0) for seed in range(8)]
+    want = [net(x) for x in xs]
+    found: list[Any] = [None] * len(xs)
+
+    def run(k: int) -> None:
+        for _ in range(5):
+            found[k] = net(xs[k])
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(len(xs))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for a, b in zip(found, want, strict=True):
+        agree(a, b)
+    assert all(len(p.free.found) <= MOST for p in parts(net.program()))
+
+
+def test_what_runs_later_is_explained_and_timed() -> None:
+    net = ts.compile(ts.load(COUNTED["durations"]), cache=False)
+    x = given(12, 0, 3.0)
+    net(x)
+    assert "a program of its own computes it" in net.explain()
+    names = {one.name for one in net.explanations()}
+    assert {"y", "s"} <= names
+    rows = {row.name: row for row in net.profile(x).rows}
+    assert "y" in rows and rows["y"].kernel != "reference"
+    assert 0 < sum(row.ms for row in rows.values()) < 1000
+
+
+# ---- lies
+
+
+def declared(count: int) -> Any:
+    """The rows of x that begin above 0, of which the model says that there are `count`."""
+    graph = Graph("declared")
+    x = graph.input("x", Type(np.dtype("float32"), (6, 8)))
+    first = OPS["Reshape"](OPS["Slice"](x, [0], [1], [1]), np.array([-1]))
+    some = OPS["Compress"](x, OPS["Greater"](first, np.float32(0)), axis=0)
+    out = OPS["MatMul"](some, np.ones((8, 3), np.float32))
+    said = OPS["Declared"](out, shape=(count, 3))
+    graph.outputs = [OPS["Exp"](said)]
+    return graph
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 4, 6])
+def test_a_declared_count_that_is_not_so_is_an_error(rows: int) -> None:
+    x = np.full((6, 8), 0.1, np.float32)
+    x[rows:, 0] = -1
+    for count in (2, 4):
+        net = ts.compile(declared(count), cache=False)
+        if rows == count:
+            assert net(x).shape == (count, 3)
+        else:
+            with pytest.raises(DataError, match="not so"):
+                net(x)
+        if count != rows:
+            continue
+        x[rows - 1, 0] = -1  # and after a program was made
+        with pytest.raises(DataError, match="not so"):
+            net(x)
+
+
+@pytest.mark.parametrize("k", [-1, 9, 1 << 33, -(1 << 62)])
+def test_computed_numbers_that_do_not_fit_are_errors(k: int) -> None:
+    model = model_of(
+        [node("Add", "i zero", "j"), node("TopK", "x j", "v p"), node("Exp", "v", "y")],
+        [("x", F, [4, 8]), ("i", INT, [1])], [("y", F), ("p", INT)], [("zero", [0])],
+    )  # fmt: skip
+    net = ts.compile(ts.load(model), cache=False)
+    x = given(4)
+    for good in (3, 1, 8, 0):
+        agree(net(x, np.array([good]))["y"], np.exp(-np.sort(-x)[:, :good]))
+    with pytest.raises(TinsmithError):
+        net(x, np.array([k]))

@@ -1,0 +1,213 @@
+"""Cuts off what follows sizes that only a run tells: it gets programs of its own.
+
+Some nodes give as much as their data say (NonZero), others what computed numbers ask for (a Reshape
+to a computed target). What reads their results has sizes that nobody knows before they are there:
+no code can be made for it with the rest. So it becomes Part nodes, steps that `later.Later` runs:
+when one is reached, all that it reads lies there, so that its sizes are numbers again.
+
+Nodes of one part have unknown sizes in common, with each other or over others: what one count has
+nothing to do with goes to parts of their own. Small tensors that are computed from what a part
+gives belong to it, for these are mostly arithmetic of sizes. Numbers that sizes are computed from
+end the part that computes them: the next one reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+from tinsmith.backends import DEFAULT
+from tinsmith.compiler.split import groups_of, make_part
+from tinsmith.conditions import estimating
+from tinsmith.graph import Graph, Holder, Node, Value
+from tinsmith.ops import OPS
+from tinsmith.plan.gate import checked_alone
+from tinsmith.sizes import Size, as_number, has_sizes
+
+SMALL = 64
+"""The most elements of a tensor that counts as arithmetic of sizes. Estimated."""
+MOST_NUMBERS = 16
+"""The most elements of a tensor whose numbers are taken for sizes: each is two dims of an array."""
+
+
+def cut(graph: Graph) -> int:
+    """Cut off what follows unknown sizes, in place; how many parts there are."""
+    if not all(v.type.is_static or _is_strange(v) for v in graph.inputs):
+        return 0
+    owners = _Owners(graph).found()
+    if not owners:
+        return 0
+    _free_constants(graph, owners)
+    whole = {n: owners.get(n, "") for n in graph.nodes}
+    made = 0
+    for nodes in joined(graph, groups_of(whole)):
+        if any("view" not in n.op.traits for n in nodes):
+            for n in nodes:
+                n.attrs.update(as_number(n.attrs))
+            make_part(graph, nodes, DEFAULT, f"{nodes[0].name}.later")
+            made += 1
+    return made
+
+
+def joined(graph: Graph, groups: Mapping[tuple[str, int], list[Node]]) -> list[list[Node]]:
+    """Groups of equal owners, of which the first waits for what the second reads, as one, where
+    nothing between them needs the first."""
+    of = {n: key for key, nodes in groups.items() for n in nodes}
+    nodes = {key: list(own) for key, own in groups.items()}
+
+    def after(group: Any) -> set[Any]:
+        """The groups, and the nodes in none, that read what one gives."""
+        own: list[Any] = nodes.get(group, [group])
+        return {of.get(u, u) for n in own for v in n.outputs for u in v.uses} - {group}
+
+    for first in sorted(groups, key=lambda key: key[1]):
+        later = sorted(k for k in nodes if k[0] == first[0] and k[1] > first[1])
+        if not later or _reaches(after(first) - {later[0]}, later[0], after):
+            continue
+        moved = nodes.pop(first)
+        nodes[later[0]] = [*moved, *nodes[later[0]]]
+        of.update((n, later[0]) for n in moved)
+    order = {n: i for i, n in enumerate(graph.nodes)}
+    return [sorted(own, key=order.__getitem__) for own in nodes.values()]
+
+
+def _reaches(starts: set[Any], end: Any, after: Callable[[Any], set[Any]]) -> bool:
+    """Whether a walk from any of the starts comes to an end."""
+    seen, work = set(starts), list(starts)
+    while work:
+        here = work.pop()
+        if here == end:
+            return True
+        new = after(here) - seen
+        seen |= new
+        work += new
+    return False
+
+
+def numbers_read(node: Node) -> list[int]:
+    """Which inputs the type rule of a node would read the numbers of, of those that are small
+    integers and not known."""
+    if node.op.traits & {"control", "region", "holder", "check"}:
+        return []
+    asked: set[int] = set()
+    probes = tuple(
+        _Probe(v, i, asked) if v is not None and v.const is None and counts(v) else v
+        for i, v in enumerate(node.inputs)
+    )
+    if any(isinstance(p, _Probe) for p in probes):
+        with estimating():
+            node.op.infer(probes, node.attrs)
+    return sorted(asked)
+
+
+class _Probe(Value):
+    """A value that notes when its numbers are asked for."""
+
+    def __init__(self, value: Value, number: int, asked: set[int]) -> None:
+        self._number, self._asked = number, asked
+        super().__init__(value.graph, value.type, value.name)
+
+    @property
+    def const(self) -> Any:  # type: ignore[override]
+        self._asked.add(self._number)
+
+    @const.setter
+    def const(self, value: Any) -> None:
+        pass
+
+
+def counts(value: Value) -> bool:
+    """Whether its numbers can be taken for sizes."""
+    t = value.type
+    if not t.is_static or t.dtype.kind not in "iu" or len(t.dims) > 1:
+        return False
+    return not isinstance(t.size, Size) and 0 < t.size <= MOST_NUMBERS
+
+
+class _Owners:
+    """Finds the part of each node: a key that all nodes of equal parts have in common."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._above: dict[Hashable, Hashable] = {}
+        self._keys: dict[Node, Hashable] = {}
+
+    def found(self) -> dict[Node, str]:
+        for node in self._graph.nodes:
+            keys = self._keys_of(node)
+            if keys:
+                first, *others = keys
+                for key in others:
+                    self._above[self._top(key)] = self._top(first)
+                self._keys[node] = first
+        tops = [self._top(k) for k in self._keys.values()]
+        names = {top: f"later{i}" for i, top in enumerate(dict.fromkeys(tops))}
+        return {n: names[top] for n, top in zip(self._keys, tops, strict=True)}
+
+    def _top(self, key: Hashable) -> Hashable:
+        while (above := self._above.get(key, key)) != key:
+            key = above
+        return key
+
+    def _keys_of(self, node: Node) -> list[Hashable]:
+        """Keys of the part to which a node goes; none where it stays."""
+        given = [v for v in node.inputs if v is not None]
+        if "control" in node.op.traits or any(map(_is_strange, (*given, *node.outputs))):
+            return []
+        read, made = _unknown(given), _unknown(node.outputs)
+        if read:
+            x = checked_alone(node, self._graph)
+            stays = x is not None and x.producer not in self._keys
+            return [] if stays else [*read, *made]
+        if made:
+            wanted = [node.inputs[k] for k in numbers_read(node)]
+            if not wanted or any(checked_alone(n, self._graph) for n in _users(node)):
+                return []
+            before = [v.producer for v in wanted if v is not None]
+            return [*made, *(self._keys[p] for p in before if p in self._keys)]
+        return self._of_sizes(node, given)
+
+    def _of_sizes(self, node: Node, given: Sequence[Value]) -> list[Hashable]:
+        """Those of the parts whose small results a node computes further."""
+        before = [v.producer for v in given if v.const is None]
+        if not before or not all(p is not None and p in self._keys for p in before):
+            return []
+        if node.op.traits & {"impure", "check"}:
+            return []
+        if any(v.type.is_free or v.type.size > SMALL for v in node.outputs):
+            return []
+        return [self._keys[p] for p in before if p is not None]
+
+
+def _users(node: Node) -> list[Node]:
+    return [n for v in node.outputs for n in v.uses]
+
+
+def _is_strange(value: Value) -> bool:
+    """Whether it is no tensor of numbers."""
+    return isinstance(value.type, Holder) or value.type.dtype == object
+
+
+def _unknown(values: Iterable[Value]) -> list[Hashable]:
+    """The sizes of values that only a run tells; a value itself, where its rank is not known."""
+    found: dict[Hashable, None] = {}
+    for v in values:
+        dims: Sequence[Any] = (v,) if v.type.shape is None else v.type.shape
+        found.update((d, None) for d in dims if isinstance(d, str | Value))
+    return list(found)
+
+
+def _free_constants(graph: Graph, owners: dict[Node, str]) -> None:
+    """What parts read of sizes that a call tells is computed for them: a part knows no symbols of
+    the program around it."""
+    made: dict[Value, Value] = {}
+    for node in owners:
+        for i, v in enumerate(node.inputs):
+            if v is None or v.const is None or not has_sizes(v.const):
+                continue
+            if v not in made:
+                made[v] = graph.add(
+                    OPS["Identity"], v, name=f"{v.name}.read", origin=node.origin,
+                    before=graph.nodes[0],
+                ).output  # fmt: skip
+            graph.set_input(node, i, made[v])

@@ -1,0 +1,79 @@
+"""What has no elements is not computed: it is a constant, and adds nothing to what reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tinsmith.graph import Graph, Holder, Node, Value
+from tinsmith.ops import OPS
+from tinsmith.passes.fold import is_pure, put
+from tinsmith.passes.manager import Context, register
+from tinsmith.records import dataclass
+from tinsmith.rewrite import replace_outputs
+from tinsmith.sizes import Size
+
+
+def _is_empty(value: Value | None) -> bool:
+    """Whether a value is a tensor of numbers that is known to have no elements."""
+    if value is None or isinstance(value.type, Holder) or value.dtype == object:
+        return False
+    if not value.type.is_static:
+        return False
+    return any(not isinstance(d, Size) and d == 0 for d in value.dims)
+
+
+@register("portable", name="drop-empty")
+@dataclass(frozen=True)
+class DropEmpty:
+    """Tensors without elements become constants; where they are joined or scattered, they go."""
+
+    def run(self, graph: Graph, context: Context) -> int:
+        changes = 0
+        for node in list(graph.nodes):
+            if node not in graph or not is_pure(node):
+                continue
+            if all(map(_is_empty, node.outputs)):
+                if not any(v.type.is_free for v in node.outputs):
+                    arrays = [np.zeros(v.dims, v.dtype) for v in node.outputs]
+                    changes += put(graph, node, tuple(arrays))
+            elif any(map(_is_empty, node.inputs)):
+                changes += _without(graph, node)
+                graph.sweep([node])
+        return changes
+
+
+def _without(graph: Graph, node: Node) -> int:
+    """Let a node that joins or scatters do without what has no elements; how often it did so."""
+    name = node.op.name
+    if name in ("ScatterND", "ScatterElements") and _is_empty(node.inputs[2]):
+        x = node.inputs[0]
+        assert x is not None
+        return int(x.type == node.output.type and _instead(graph, node, x))
+    if name == "Concat":
+        kept = [v for v in node.inputs if v is not None and not _is_empty(v)]
+        joined = _joined(node, kept)
+        return int(joined is not None and _instead(graph, node, joined))
+    return 0
+
+
+def _instead(graph: Graph, node: Node, value: Value) -> bool:
+    if replace_outputs(graph, node, (value,)):
+        return True
+    same = OPS["Identity"](value, name=node.name, origin=node.origin, before=node)
+    return replace_outputs(graph, node, (same,))
+
+
+def _joined(node: Node, kept: Sequence[Value]) -> Value | None:
+    if not kept or len(kept) == len(node.inputs):
+        return None
+    if len(kept) == 1:
+        return kept[0] if kept[0].type == node.output.type else None
+    made = node.graph.add(
+        node.op, *kept, **node.attrs, name=node.name, origin=node.origin, before=node
+    )
+    if made.output.type == node.output.type:
+        return made.output
+    node.graph.sweep([made])
+    return None
