@@ -175,7 +175,9 @@ def unknown(rank: int | None) -> Shape | None:
 
 
 def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Non-negative distinct axes; TypeRuleError where one is out of range or given twice."""
+    """Non-negative distinct axes; TypeRuleError where one is out of range or given twice. Sizes
+    among them become numbers: which axes there are is looked up."""
+    axes = [int(a) for a in axes]
     for a in axes:
         need(-rank <= a < rank, f"axes {tuple(axes)}: {a} is out of range for rank {rank}")
     got = tuple(a % rank for a in axes)
