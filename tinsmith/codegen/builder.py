@@ -149,14 +149,17 @@ class Builder:
     ) -> Val:
         """Call the function at an address, which takes what `kind` takes; what it returns."""
         shown = []
-        for (_, ty), a in zip(kind.params, args, strict=True):
+        params, table = kind.params, list[str]()
+        if params[-1:] == [(SIZES, PTR)] and len(args) < len(params):  # see `share_sizes`
+            params, table = params[:-1], [f"ptr %{SIZES}"]
+        for (_, ty), a in zip(params, args, strict=True):
             if isinstance(a, Size):
                 a = self.size(a)
             ref = (
                 a.address if isinstance(a, Ptr) else a.ref if isinstance(a, Val) else literal(a, ty)
             )
             shown.append(f"{ty.llvm} {ref}")
-        given = ", ".join(shown)
+        given = ", ".join([*shown, *table])
         if result is not None:
             return self.emit(result, f"call {result.llvm} {address}({given})")
         self.line(f"call void {address}({given})")
@@ -197,6 +200,11 @@ class Builder:
         """A size that the call tells, read from the table that the function gets."""
         ref = self.sizes.setdefault(value, f"%z{len(self.sizes)}")
         return Val(self, I64, ref)
+
+    def share_sizes(self, outer: Builder) -> None:
+        """This function, which only `outer` and others that share its sizes call, reads sizes from
+        the same table."""
+        self.sizes = outer.sizes
 
     def sizes_from(self, *lines: str) -> None:
         """Sizes are read from where these lines say that `%sizes` is, not from a parameter."""

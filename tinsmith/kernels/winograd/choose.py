@@ -27,7 +27,7 @@ from tinsmith.kernels.amx.tiling import slots as product_slots
 from tinsmith.kernels.layout import block_of
 from tinsmith.kernels.narrow import TOGETHER, unpacking
 from tinsmith.kernels.sharing import uneven
-from tinsmith.kernels.window.geometry import Geometry
+from tinsmith.kernels.window.geometry import Geometry, triple
 from tinsmith.kernels.window.weights import channel_blocks
 from tinsmith.kernels.winograd.fetch import is_far
 from tinsmith.kernels.winograd.matrices import Bilinear, bilinear, supported, with_whole_taps
@@ -35,6 +35,7 @@ from tinsmith.kernels.winograd.program import data_program, result_program
 from tinsmith.kernels.winograd.taps import channels_together, fits, tap_operations
 from tinsmith.kernels.winograd.tiling import Partition, WinogradPlan
 from tinsmith.kernels.winograd.weights import packed_bytes
+from tinsmith.sizes import Size, typical
 
 GROWTH = {"exact": 0.0, "strict": 8.0, "default": 1000.0, "split": 25.0}
 """The largest error growth (`Bilinear.growth` of rows times that of columns) allowed at each
@@ -154,6 +155,48 @@ def best_plan(
             candidates.append((cost(target, plan, slots, threads), plan.tiles, plan))
     seconds, _, best = min(candidates, key=lambda c: c[:2])
     return best, seconds
+
+
+def typical_geometry(geo: Geometry) -> Geometry:
+    """A convolution with the example's numbers for sizes that only a call tells."""
+    if not is_free(geo):
+        return geo
+    triples = {name: triple(list(map(typical, getattr(geo, name)))) for name in SPATIAL}
+    return replace(geo, batch=typical(geo.batch), most_after=None, **triples)
+
+
+SPATIAL = ("size", "out", "begin")
+"""The fields of a Geometry that may hold sizes which only a call tells."""
+
+
+def is_free(geo: Geometry) -> bool:
+    return geo.is_free or isinstance(geo.batch, Size)
+
+
+def without_sizes(plan: WinogradPlan) -> WinogradPlan:
+    """The plan for the example's sizes: what is packed depends on none."""
+    if not plan.is_free:
+        return plan
+    return replace(plan, geo=typical_geometry(plan.geo), blocks=typical(plan.blocks))
+
+
+def free_plan(
+    target: Target, geo: Geometry, rows: Bilinear, cols: Bilinear, threads: int
+) -> tuple[WinogradPlan, float]:
+    """A plan for any sizes, cut as is best for the example's, and its cost for these. Where there
+    are several blocks, each has half as many tiles as fit at least, which is enough for
+    `MOST_SHARE`."""
+    draft, _ = best_plan(target, typical_geometry(geo), rows, cols, threads)
+    seen = replace(draft, geo=geo).seen
+    tiles = max(draft.tiles, 2 * math.ceil(seen / MOST_SHARE))
+    vectors, micro, slots = register_tiles(target, tiles, draft.outputs, draft.depth)
+    plan = replace(draft, tiles=tiles, vectors=vectors, micro=micro, whole=False)
+    plan = replace(plan, blocks=-(-plan.total // tiles))
+    each = -(-plan.total // plan.blocks)
+    plan = replace(plan, micro=Partition(-(-each // micro.size), micro.size))
+    seconds = cost(target, plan, slots * each / tiles, threads)
+    free = replace(plan, geo=geo)
+    return replace(free, blocks=-(-free.total // tiles)), seconds
 
 
 @cached(1024)

@@ -15,6 +15,7 @@ from tinsmith.kernels.layout import LINE
 from tinsmith.kernels.window.geometry import steps
 from tinsmith.kernels.winograd.tiling import WinogradPlan
 from tinsmith.records import dataclass
+from tinsmith.sizes import typical
 
 Prefetch = Callable[[Val], None]
 """prefetch(i) emits the prefetches that belong to register tile number i of a block."""
@@ -23,7 +24,7 @@ INTO_L1, INTO_L2 = 3, 2  # localities of LLVM's prefetch: into L1 (highest), int
 
 def is_far(target: Target, nbytes: int) -> bool:
     """Whether tensors of `nbytes` bytes together are prefetched: caches may not hold them."""
-    return nbytes >= target.l2 // 2
+    return typical(nbytes) >= target.l2 // 2
 
 
 def tensors(

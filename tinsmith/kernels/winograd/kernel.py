@@ -24,7 +24,15 @@ from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.site import ConvSite, dense_site
 from tinsmith.kernels.window.weights import padded_bias
 from tinsmith.kernels.winograd import split_precision
-from tinsmith.kernels.winograd.choose import algorithms, best_plan, taps_plan
+from tinsmith.kernels.winograd.choose import (
+    algorithms,
+    best_plan,
+    free_plan,
+    is_free,
+    taps_plan,
+    typical_geometry,
+    without_sizes,
+)
 from tinsmith.kernels.winograd.fetch import Prefetch, tensors
 from tinsmith.kernels.winograd.frames import Rooms
 from tinsmith.kernels.winograd.inputs import input_stage
@@ -44,7 +52,7 @@ SMALLEST = 1e-30
 must not be denormal."""
 
 
-@kernel("Conv", Tier.SHAPED, dtypes="float32", numbers=True)
+@kernel("Conv", Tier.SHAPED, dtypes="float32")
 def winograd(site: Site) -> list[Choice]:
     """Winograd convolution F(m, r) on channel-blocked data, one choice for each tile."""
     return choices(site, site.precision)
@@ -75,7 +83,7 @@ def choices(site: Site, precision: str, words: bool = False, of_taps: bool = Fal
     geo, w, width, frames = conv.geo, conv.weights, conv.width, None
     if geo.channels < width or geo.out_channels < width:
         raise Skip(f"{geo.channels} to {geo.out_channels} channels do not fill blocks of {width}")
-    found = algorithms(geo, precision)
+    found = algorithms(typical_geometry(geo), precision)
     if not found:
         raise Skip(why_not(geo, precision))
     need_normal(w)
@@ -93,7 +101,13 @@ def choices(site: Site, precision: str, words: bool = False, of_taps: bool = Fal
         frames, geo = by_frames(geo, width)
     offered = []
     target, threads, split = site.target, site.threads, precision == "split"
+    if is_free(geo) and (geo.rank == 3 or max(geo.dilation) > 1):
+        raise Skip("frames, and images with gaps, need all sizes as numbers")
     for rows, cols in found:
+        if is_free(geo):
+            plan, seconds = free_plan(target, geo, rows, cols, threads)
+            offered.append(choice(conv, plan, planes, seconds))
+            continue
         if of_taps:
             made = taps_plan(target, geo, rows, cols, threads)
         else:
@@ -191,7 +205,7 @@ def choice(
     return conv.choice(
         seconds,
         phases(plan, rooms),
-        constants(plan, conv.weights, turn, conv.bias),
+        constants(without_sizes(plan), conv.weights, turn, conv.bias),
         plan.halo,
         workspace=own if plan.whole else 4 * plan.size + own,
         scratch=4 * plan.size if plan.whole else 0,
@@ -251,7 +265,7 @@ def output_function(em: Emit, plan: WinogradPlan, rooms: Rooms) -> Stage:
 def emit_blocks(em: Emit, plan: WinogradPlan, rooms: Rooms) -> None:
     """Compute blocks: the tiles of this phase are blocks."""
     b = em.b
-    even = plan.total % plan.blocks == 0
+    even = not plan.is_free and plan.total % plan.blocks == 0
 
     def body(em: Emit, u0: Val, u1: Val, start: Val, count: Val | int) -> None:
         count = plan.tiles if even else count

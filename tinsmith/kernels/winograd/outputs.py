@@ -68,7 +68,8 @@ class Tile:
         # Tiles that lie wholly in the image begin below these.
         high = out[1] - (plan.rows.m - 1) * plan.vertical.dilation
         wide = out[2] - (plan.cols.m - 1) * plan.horizontal.dilation
-        if min(high, wide) <= 0 or epilogue_functions(self.em) > MOST_UNROLLED:
+        never = not plan.is_free and min(high, wide) <= 0
+        if never or epilogue_functions(self.em) > MOST_UNROLLED:
             self._indexed()
         elif plan.vertical.even and plan.horizontal.even:
             self._straight()

@@ -31,7 +31,7 @@ def product_stage(
     register tile i."""
     b, width = em.b, plan.width
     row = plan.vectors * width
-    larger = plan.micro.larger(count)  # type: ignore[arg-type]
+    runs = _runs(b, plan, count)
     ahead = 4 * plan.positions * plan.panel_rows * plan.outputs * width > em.target.l2 // 4
     with b.loop(u0, u1) as u:
         position, panel = u // plan.panels, u % plan.panels
@@ -42,14 +42,9 @@ def product_stage(
         to = to.fixed()
 
         def unit(vectors: int) -> None:
-            for first, stop, size in (
-                (0, larger, plan.micro.size),
-                (larger, plan.micro.count, plan.micro.size - 1),
-            ):
-                if not size or (isinstance(larger, int) and first == stop):
-                    continue
+            for first, stop, size, before in runs:
                 with b.loop(first, stop) as i:
-                    t = i * size + first  # the smaller come after `larger` that have one tile more
+                    t = i * size + before
                     if prefetch is not None:
                         prefetch(u * plan.micro.count + i)
                     following = _following(plan, w, vectors, i) if ahead else None
@@ -61,6 +56,34 @@ def product_stage(
                             at.store(done[p * vectors + o])
 
         by_width(b, plan, b.index(panel), unit)
+
+
+Run = tuple[Val | int, Val | int, int, Val | int]
+"""Register tiles [first, stop) of `size` tiles each: number i begins at tile i * size + before."""
+
+
+def _runs(b: Builder, plan: WinogradPlan, count: Val | int) -> list[Run]:
+    """A block's `count` tiles as register tiles of two neighbouring sizes, the larger first. Where
+    sizes are free there may be any number of tiles: there is a loop for every size, of which two at
+    most run."""
+    if not plan.is_free:
+        larger, size = plan.micro.larger(count), plan.micro.size  # type: ignore[arg-type]
+        runs: list[Run] = [(0, larger, size, 0), (larger, plan.micro.count, size - 1, larger)]
+        return [r for r in runs if r[2] and not (isinstance(larger, int) and r[0] == r[1])]
+    most, length = plan.micro.size, b.index(count)
+    pieces = (length + (most - 1)) // most
+    least = length // b.maximum(pieces, 1)
+    larger = length - least * pieces
+    none = b.index(0)
+    return [
+        (
+            least.eq(size).select(larger, none),
+            least.eq(size).select(pieces, least.eq(size - 1).select(larger, none)),
+            size,
+            least.eq(size).select(larger, none),
+        )
+        for size in range(most, 0, -1)
+    ]
 
 
 def by_width(b: Builder, plan: WinogradPlan, panel: Val, unit: Callable[[int], None]) -> None:

@@ -26,6 +26,7 @@ from tinsmith.kernels.window.geometry import Geometry
 from tinsmith.kernels.window.weights import ChannelBlocks
 from tinsmith.kernels.winograd.matrices import Bilinear
 from tinsmith.records import dataclass
+from tinsmith.sizes import Size, same
 
 HELD = 0.7
 """The share of L1 that the input data of a strip of tiles may fill. Estimated."""
@@ -53,7 +54,7 @@ class Walk:
 
     @property
     def remainders(self) -> int:
-        return min(self.dilation, self.out)
+        return 1 if self.dilation == 1 else min(self.dilation, self.out)
 
     @property
     def each(self) -> int:
@@ -77,8 +78,8 @@ class Walk:
 
     @property
     def even(self) -> bool:
-        """Whether no tile extends beyond the results."""
-        return self.each * self.step == self.out
+        """Whether no tile extends beyond the results, in any call."""
+        return same(self.each * self.step, self.out)
 
     def start(self, tile: Val | int) -> Val | int:
         """The first place of a tile."""
@@ -108,9 +109,11 @@ class Frames:
 class WinogradPlan:
     """One way to compute a two-dimensional convolution.
 
-    tiles    the most tiles in a block; a block holds this many or one less
+    tiles    the most tiles in a block; a block holds this many or one less, or, where sizes are
+             free, any number up to this
     vectors  output channel blocks in a panel; the last panel may have fewer
-    micro    how the tiles of a block are cut into register tiles
+    micro    how the tiles of a block are cut into register tiles; where sizes are free, the largest
+             of these, and how many there are for the example's sizes
     whole    one block holds all tiles, and its three stages are phases of their own
     frames   how planes represent a three-dimensional image; None for two dimensions
     split    products are in split precision (bfloat16 parts), on matrix registers
@@ -133,6 +136,12 @@ class WinogradPlan:
     split: bool = False
     words: bool = False
     channels_together: int = 0
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a size is known only in the call. No image is dilated then, and no block whole:
+        what lies in the workspace has a fixed size."""
+        return self.geo.is_free or isinstance(self.geo.batch, Size)
 
     @functools.cached_property
     def product(self) -> AmxPlan:
@@ -184,6 +193,8 @@ class WinogradPlan:
     def seen(self) -> int:
         """The most tiles of a block that read one input element."""
         down, right = (-(-axis.reach // (axis.m * axis.stride)) for axis in (self.rows, self.cols))
+        if self.is_free:
+            return down * right
         lines = -(-self.tiles // self.across)  # the block may begin anywhere in a row of tiles
         return min(down, self.down, lines) * min(right, self.across)
 
@@ -203,6 +214,8 @@ class WinogradPlan:
         data = 4 * self.width * self.rows.reach * self.cols.m * self.cols.stride
         each = self.horizontal.each
         most = max(1, int(HELD * l1) // data)
+        if isinstance(each, Size):
+            return most
         return -(-each // -(-each // most))
 
     @property
@@ -306,6 +319,10 @@ class WinogradPlan:
         both = []
         for axis, walk, i in ((self.rows, self.vertical, 1), (self.cols, self.horizontal, 2)):
             begin = self.geo.begin[i]
+            if isinstance(walk.out, Size):  # the last tile begins at the last result at most
+                after = self.geo.after[i] + (axis.reach - axis.r) * walk.dilation
+                both.append((self.geo.before[i], after))
+                continue
             end = walk.last_start * axis.stride + (axis.reach - 1) * walk.dilation + 1
             both.append((begin, max(0, end - self.geo.size[i] - begin)))
         if self.frames is not None:
