@@ -49,7 +49,7 @@ def prepare(param: Path, folder: Path) -> Path:
     x = [one.astype(np.float32) for one in x]
     y = net.run(x)
     arrays = {f"x{i}": a for i, a in enumerate(x)} | {f"y{i}": a for i, a in enumerate(y)}
-    np.savez(base.with_suffix(".npz"), **arrays)
+    np.savez(base.with_suffix(".npz"), **arrays)  # pyright: ignore[reportArgumentType]
     return base
 
 

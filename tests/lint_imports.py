@@ -50,8 +50,9 @@ ALLOWED["runtime"] = ALLOWED["plan"] | {"plan"}
 ALLOWED["backends"] = ALLOWED["runtime"] | {"runtime"}
 ALLOWED["compiler"] = ALLOWED["backends"] | {"backends", "passes", "rewrite", "frontends"}
 ALLOWED["compiler"] |= {"formats", "writers"}
+ALLOWED["quantizer"] = ALLOWED["compiler"] | {"compiler"}
 ALLOWED["onnx_backend"] = ALLOWED["compiler"] | {"compiler"}
-ALLOWED["cli"] = ALLOWED["compiler"] | {"compiler", ""}
+ALLOWED["cli"] = ALLOWED["compiler"] | {"compiler", "quantizer", ""}
 ALLOWED["__main__"] = {"cli"}
 
 # Inside a room, where a list is given, a module imports only those before it.

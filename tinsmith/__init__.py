@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tinsmith.compiler.write import write as write
     from tinsmith.graph import Graph as Graph
     from tinsmith.graph import Type as Type
+    from tinsmith.quantizer.quantize import quantize as quantize
     from tinsmith.runtime.net import Net as Net
 
 _HOMES = {
@@ -29,12 +30,15 @@ _HOMES = {
     "optimize": "tinsmith.compiler.write",
     "write": "tinsmith.compiler.write",
     "verify": "tinsmith.compiler.verify",
+    "quantize": "tinsmith.quantizer.quantize",
     "Net": "tinsmith.runtime.net",
     "Graph": "tinsmith.graph",
     "Type": "tinsmith.graph",
 }
 
-__all__ = ["Graph", "Net", "Type", "compile", "load", "optimize", "save", "verify", "write"]
+__all__ = [
+    "Graph", "Net", "Type", "compile", "load", "optimize", "quantize", "save", "verify", "write",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

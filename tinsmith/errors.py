@@ -202,6 +202,19 @@ class UntrustedCode(TinsmithError):
     """A file carries machine code, and the caller has not said `trust=True`."""
 
 
+# ---- quantising
+
+
+class CalibrationError(TinsmithError, ValueError):
+    """Data that a model cannot be calibrated with: they do not fit it, are constant, or hold what
+    is no number."""
+
+
+class QuantizeError(TinsmithError, ValueError):
+    """A quantisation that cannot be: bit widths that no kernel has, scales that are zero, negative
+    or not finite."""
+
+
 # ---- running
 
 

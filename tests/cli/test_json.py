@@ -12,6 +12,7 @@ import pytest
 from tests.cli.harness import LABELS, MODEL, SEVEN, parsed, tinsmith
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "json.md"
+RESIDUAL = str(PAGE.parents[1] / "examples" / "quantize" / "residual.onnx")
 CALLS = [
     ["run", MODEL, SEVEN, "--labels", LABELS],
     ["run", MODEL, "--backend", "numpy"],
@@ -28,6 +29,13 @@ CALLS = [
     ["ops", "Conv"],
     ["convert", MODEL, "OUT.onnx", "--verify"],
     ["optimize", MODEL, "OUT.tin", "--verify"],
+    [
+        "quantize",
+        RESIDUAL,
+        "OUT.onnx",
+        "--data",
+        RESIDUAL.replace("residual.onnx", "calibration.npz"),
+    ],
     ["passes"],
     ["passes", "fold-into-conv"],
 ]

@@ -28,7 +28,7 @@ def flat_for_all(w: Writer, node: Node) -> bool:
     if x in w.vectors or y in w.graph.outputs or not y.uses:
         return False
     if x.rank == 2:
-        return is_vector(w, y) and x.shape[1] == y.shape[1] and _all_take_vectors(w, y)
+        return is_vector(w, y) and x.shape[1:2] == w.dims(y)[:1] and _all_take_vectors(w, y)
     return x.rank == 4 and y.rank == 2 and all(_flattens(user, y) for user in y.uses)
 
 
@@ -42,7 +42,7 @@ def _flattens(user: Node, y: Value) -> bool:
 
 def is_vector(w: Writer, y: Value) -> bool:
     """Whether a value is an image of one pixel, or such a volume."""
-    dims = y.shape or ()
+    dims = list(y.shape or ())
     return len(dims) in (4, 5) and isinstance(dims[1], int) and all(d == 1 for d in dims[2:])
 
 
@@ -66,7 +66,8 @@ def _takes_vector(w: Writer, user: Node, y: Value) -> bool:
         return False
     if other.const is not None and (other.const.size == 1 or other.const.shape[0] != 1):
         return False
-    return other.shape[1] == (y.shape or ())[1] and other.shape[2:] == (user.output.shape or ())[2:]
+    own, all_ = list(y.shape or ()), list(user.output.shape or ())
+    return list(other.shape[1:2]) == own[1:2] and list(other.shape[2:]) == all_[2:]
 
 
 def factor_of_sum(w: Writer, node: Node) -> bool:
@@ -141,7 +142,7 @@ def _of_channels(node: Node) -> tuple[Value, Any] | None:
 def edge_of_pool(w: Writer, node: Node, widths: list[list[int]]) -> bool:
     """Whether an edge of ncnn's least number is that of a maximum over windows, whose own is as
     wide as one likes."""
-    values = inputs_of(node)
+    values = list(inputs_of(node))
     value = number_of(values[2]) if len(values) > 2 else None
     pool = w.only_user(node.output, "MaxPool")
     if value is None or value > -LARGEST or pool is None or len(pool.outputs) > 1:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tinsmith.frontends.ncnn.recurrent import DIRECTIONS, GATES
 from tinsmith.graph import Node, Value
+from tinsmith.ops import OPS
 from tinsmith.writers.ncnn.writer import Array, Writer, claims, need
 
 ASIDE = (1, 0, 2)
@@ -17,7 +18,8 @@ ASIDE = (1, 0, 2)
 
 def told(node: Node, *names: str) -> bool:
     """Whether only these attributes of a node are others than the operator's defaults."""
-    return all(v == node.op.attrs[k] for k, v in node.attrs.items() if k not in names)
+    usual = OPS[node.op.name].attrs
+    return all(v == usual[k] for k, v in node.attrs.items() if k not in names)
 
 
 def source(w: Writer, v: Value | None, op: str) -> Node:
@@ -109,7 +111,7 @@ def _behind(w: Writer, node: Node) -> tuple[Value, list[Node]]:
         need(user is not None, "its results are not moved to have the batch in front")
         assert user is not None
         more = [None if i is None else const_of(i, "a shape") for i in user.inputs[1:]]
-        numbers = np.asarray(user.op.evaluate((numbers, *more), user.attrs)[0])
+        numbers = np.asarray(OPS[user.op.name].evaluate((numbers, *more), user.attrs)[0])
         v = user.output
         taken.append(user)
     return v, taken
@@ -148,7 +150,7 @@ def attention(w: Writer, node: Node) -> None:
     width = wq.shape[1]
     need(wk.shape[1] == wv.shape[1] == width and back.shape == wq.shape[::-1], "its widths differ")
     need(bias.size == back.shape[1] and back.ndim == 2, "no product follows it")
-    values = [q] if q is k is v else [q, k] if k is v else [q, k, v]
+    values: list[Value | None] = [q] if q is k is v else [q, k] if k is v else [q, k, v]
     mask = node.inputs[3] if len(node.inputs) > 3 else None
     taken = [product, term, *(n for p in parts for n in p[3])]
     if mask is not None:

@@ -1,0 +1,1 @@
+"""Quantising: ranges, weights, graphs, accuracy on real data, and what is refused."""

@@ -1,0 +1,250 @@
+"""Quantised graphs: their form, what they compute, and what is told of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinsmith as ts
+from tests.quantizer.nets import Building, residual
+from tinsmith.graph import Graph
+from tinsmith.ops.interpret import run_graph
+from tinsmith.quantizer.equalise import equalise
+from tinsmith.quantizer.quantize import canonical_of
+from tinsmith.quantizer.report import Quantized
+
+Array = np.ndarray[Any, Any]
+
+
+def quantised(graph: Graph, x: Any, **options: Any) -> Quantized:
+    return ts.quantize(graph, x, progress=False, **options)
+
+
+def ratio(want: Array, got: Array) -> float:
+    return 10 * np.log10(float(np.square(want).sum() / np.square(want - got).sum()))
+
+
+def test_the_form_is_dequantise_operator_elementwise_quantise() -> None:
+    graph, x = residual()
+    found = quantised(graph, x).graph
+    for node in found.nodes:
+        if node.op.name in ("Conv", "MatMul"):
+            for v in node.inputs[:2]:
+                assert v is not None and v.producer is not None
+                assert v.producer.op.name == "DequantizeLinear", node
+        if node.op.name == "DequantizeLinear":
+            q = node.inputs[0]
+            assert q is not None
+            low = q.dtype.name
+            assert low == ("uint8" if q.const is None else "int8") or low == "int32", node
+    # The input, after first and its pool, second, third's sum, fourth, short, fifth's sum, the mean
+    # and its reshape: of the two convolutions that are added, one is stored.
+    assert [n.op.name for n in found.nodes].count("QuantizeLinear") == 10
+    # What a convolution gives to the sum that it ends in is not rounded before.
+    third = next(n for n in found.nodes if n.name == "third")
+    assert [user.op.name for user in third.output.uses] == ["Add"]
+
+
+def test_signed_activations_have_no_zero_points() -> None:
+    graph, x = residual()
+    found = quantised(graph, x, symmetric=True).graph
+    for node in found.nodes:
+        if node.op.name == "QuantizeLinear":
+            assert node.output.dtype.name == "int8"
+            assert not node.inputs[2].const.any()
+
+
+@pytest.mark.parametrize("batch", ["N", 4, 1])
+def test_generated_code_and_reference_agree_and_are_near_the_float_model(batch: Any) -> None:
+    graph, x = residual(batch)
+    found = quantised(graph, x)
+    size = batch if isinstance(batch, int) else 6
+    part = np.ascontiguousarray(x[:size])
+    (exact,), (want,) = run_graph(graph, [part]), run_graph(found.graph, [part])
+    got = ts.compile(found.graph)(part)
+    assert ratio(exact, want) > 30
+    assert ratio(want, got) > 30  # ties of rounding, which following layers see
+    (told,) = found.judgement.outputs.values()
+    assert abs(told - ratio(exact, want)) < 6
+    assert not found.low and found.judgement.drop >= 0
+
+
+def test_how_data_are_given_does_not_matter(tmp_path: Path) -> None:
+    graph, x = residual()
+    np.savez(tmp_path / "data.npz", x=x)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for i in range(3):
+        np.save(folder / f"{i}.npy", x[8 * i : 8 * i + 8])
+    texts = {
+        str(quantised(graph, data).graph)
+        for data in (
+            x,
+            {"x": x},
+            tmp_path / "data.npz",
+            str(folder),
+            [x[:8], x[8:]],
+            [{"x": x[:20]}, {"x": x[20:]}],
+            [lambda: {"x": x}],
+        )
+    }
+    # Scales are the same; biases, by means that are summed in another order, up to rounding.
+    assert len({text.count("Quantize") for text in texts}) == 1
+    assert len(texts) <= 3
+
+
+@pytest.mark.parametrize("name", ["Relu", "LeakyRelu"])
+@pytest.mark.parametrize("group", [1, 8])
+def test_equalising_changes_no_result_and_makes_ranges_equal(name: str, group: int) -> None:
+    b = Building(2, 3, 6, 6)
+    first = b.conv(b.x, 8, name="first")
+    w = first.producer.inputs[1].const  # type: ignore[union-attr]
+    w *= np.logspace(-2, 2, 8).astype(np.float32)[:, None, None, None]
+    graph = b.ends(b.conv(b.emit(name, first), 8, name="second", group=group))
+    x = b.data(2)
+    want = run_graph(graph, [x])[0]
+    copy = canonical_of(graph)
+    assert equalise(copy) == 1
+    got = run_graph(copy, [x])[0]
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+    w1, w2 = (copy.node(n).inputs[1].const for n in ("first", "second"))
+    r1 = np.abs(w1).max(axis=(1, 2, 3))
+    r2 = np.abs(w2).max(axis=(0, 2, 3) if group == 1 else (1, 2, 3))
+    np.testing.assert_allclose(r1, r2, rtol=1e-3)
+
+
+def test_what_is_read_twice_or_leaves_the_graph_is_not_equalised() -> None:
+    b = Building(2, 3, 6, 6)
+    first = b.emit("Relu", b.conv(b.x, 8))
+    assert equalise(canonical_of(b.ends(first, b.conv(first, 8)))) == 0
+    b = Building(2, 3, 6, 6)
+    first = b.emit("Sigmoid", b.conv(b.x, 8))
+    assert equalise(canonical_of(b.ends(b.conv(first, 8)))) == 0
+
+
+def test_biases_make_up_for_shifted_means() -> None:
+    graph, x = residual()
+    x = x + 1  # means that rounded weights shift
+    exact = run_graph(graph, [x])[0].mean(axis=0)
+    off = [
+        np.abs(
+            run_graph(
+                quantised(graph, x, weight_bits=4, rounding="nearest", correct=correct).graph, [x]
+            )[0].mean(axis=0)
+            - exact
+        ).max()
+        for correct in (True, False)
+    ]
+    assert off[0] < 0.7 * off[1]
+
+
+def test_compensated_rounding_beats_the_nearest_at_four_bits() -> None:
+    graph, x = residual()
+    near, far = (
+        {layer.name: layer.decibels for layer in found.layers}
+        for found in (
+            quantised(graph, x, weight_bits=4, rounding=how, correct=False)
+            for how in ("compensated", "nearest")
+        )
+    )
+    gains = [
+        near[n] - far[n] for n in ("first", "second", "third", "short", "fourth", "fifth", "dense")
+    ]
+    assert np.mean(gains) > 1.5 and min(gains) > -0.5, gains
+
+
+def test_the_budget_decides_what_stays_in_float() -> None:
+    graph, x = _two_scales()
+    labels = run_graph(graph, [x])[0].reshape(len(x), -1).argmax(1)
+    worst = quantised(graph, x, per_channel=False, equalise=False, labels=labels)
+    assert worst.judgement.drop > 0 and worst.judgement.before == 100 and not worst.kept
+    better = quantised(graph, x, per_channel=False, equalise=False, labels=labels, max_drop=0)
+    lowest = min(worst.layers, key=lambda layer: layer.decibels)
+    assert better.judgement.drop == 0 and better.kept[0] == lowest.name == "second"
+    assert better.graph.node("second").inputs[1].producer is None  # weights of float32
+
+
+def test_nodes_to_keep_stay_in_float() -> None:
+    graph, x = residual()
+    found = quantised(graph, x, keep=("first", "dense"))
+    assert {layer.name for layer in found.layers}.isdisjoint({"first", "dense"})
+    assert found.graph.node("first").inputs[0] is found.graph.inputs[0]
+
+
+def test_low_layers_are_named_in_the_report() -> None:
+    graph, x = _two_scales()
+    found = quantised(graph, x, per_channel=False, equalise=False)
+    assert [layer.name for layer in found.low] == ["second"]
+    assert "below 10 dB: second" in str(found) and "LOW" in str(found)
+    assert not quantised(graph, x).low
+
+
+def _two_scales() -> tuple[Graph, Array]:
+    """Channels with ranges that differ ten thousand times, and weights that make up for that."""
+    b = Building("N", 4, 6, 6)
+    factors = np.array([1e2, 1e-2, 1e-2, 1e-2], np.float32)
+    first = b.conv(b.x, 4, name="first")
+    _const(first)[...] *= factors[:, None, None, None]
+    first.producer.inputs[2].const[...] *= factors  # type: ignore[union-attr]
+    second = b.conv(b.emit("Relu", first), 4, name="second")
+    _const(second)[...] /= factors[:, None, None]
+    return b.ends(second), b.data()
+
+
+def _const(v: Any) -> Array:
+    return v.producer.inputs[1].const
+
+
+def test_recurrent_weights_are_whole_numbers_and_products_if_asked_for() -> None:
+    rng = np.random.default_rng(0)
+    b = Building(5, "N", 6)
+    w, r = (rng.standard_normal((1, 24, n)).astype(np.float32) / 4 for n in (6, 8))
+    y, _ = b.graph.add(b_op("GRU"), b.x, w, r, hidden_size=8).outputs
+    graph = b.ends(b.emit("Reshape", y, np.array([5, -1, 8])))
+    x = rng.standard_normal((5, 3, 6)).astype(np.float32)
+    found = quantised(graph, [x, x + 1])
+    sizes = {v.const.size: v.dtype.name for v in found.graph.constants() if v.const is not None}
+    assert sizes[w.size] == sizes[r.size] == "int8"
+    assert ratio(run_graph(graph, [x])[0], run_graph(found.graph, [x])[0]) > 30
+
+    b = Building("N", 4, 8)
+    q, k = b.dense(b.x, 8), b.dense(b.x, 8)
+    graph = b.ends(b.emit("MatMul", q, b.emit("Transpose", k, perm=(0, 2, 1))))
+    for products in (False, True):
+        text = str(quantised(graph, b.data(), products=products).graph)
+        assert text.count("= QuantizeLinear") == (4 if products else 1)
+
+
+def b_op(name: str) -> Any:
+    from tinsmith.ops import OPS
+
+    return OPS[name]
+
+
+@pytest.mark.parametrize("ending", ["onnx", "tin"])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_files_hold_small_weights_and_compute_the_same(
+    tmp_path: Path, ending: str, bits: int
+) -> None:
+    graph, x = residual()
+    found = quantised(graph, x, weight_bits=bits)
+    found.write(path := tmp_path / f"small.{ending}")
+    back = ts.load(path)
+    np.testing.assert_array_equal(run_graph(back, [x])[0], run_graph(found.graph, [x])[0])
+    assert {v.dtype.name for v in back.constants()} >= {f"int{bits}", "int32"}
+
+
+def test_progress_is_told_and_can_end_it() -> None:
+    graph, x = residual()
+    heard: set[str] = set()
+    ts.quantize(graph, x, method="mse", progress=lambda done, total, what: heard.add(what))
+    assert heard >= {"ranges", "histograms", "scales", "weights", "layers", "outputs"}
+
+    def stop(done: int, total: int, what: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ts.quantize(graph, x, progress=stop)

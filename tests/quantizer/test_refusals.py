@@ -1,0 +1,118 @@
+"""What cannot be quantised is refused by a named error that says what, where and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinsmith as ts
+from tests.cli.harness import tinsmith
+from tests.quantizer.nets import Building, residual
+from tinsmith.errors import (
+    CalibrationError,
+    ModelFileError,
+    OptionError,
+    QuantizeError,
+    UnknownName,
+)
+
+GRAPH, X = residual()
+FIXED, _ = residual(5)
+
+
+def refused(error: type[Exception], match: str, data: Any = X, graph: Any = GRAPH, **options: Any):
+    with pytest.raises(error, match=match):
+        ts.quantize(graph, data, progress=False, **options)
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (np.zeros_like(X), "constant, 0 everywhere"),
+        (np.full_like(X, 3.5), "constant, 3.5 everywhere"),
+        (np.where(X > 2, np.nan, X), "NaN or infinity"),
+        (np.where(X > 2, np.inf, X), "NaN or infinity"),
+        (X[:, :2], r"\[24, 2, 10, 10\], the model takes"),
+        (X[0, 0], r"the model takes"),
+        (X.astype(np.int8), "int8, the model takes float32"),
+        ({"y": X, "z": X}, "no array for the input 'x': it holds y, z"),
+        ([], "no data"),
+        ([(X, X)], "1 inputs, 2 arrays"),
+        (X[:0], "no data|hold"),
+        (7, "not int"),
+    ],
+)
+def test_data_that_do_not_fit(data: Any, match: str) -> None:
+    refused(CalibrationError, match, data)
+
+
+def test_samples_that_make_up_no_batches() -> None:
+    refused(CalibrationError, "24 samples for 'x' make up no batches of 5", graph=FIXED)
+
+
+def test_labels_of_another_number() -> None:
+    refused(CalibrationError, "3 labels for 24 samples", labels=[1, 2, 3])
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    refused(CalibrationError, "holds no .npy", str(tmp_path))
+    (tmp_path / "a.npz").write_bytes(b"PK\x03\x04nonsense")
+    refused(ModelFileError, "cannot be read", str(tmp_path / "a.npz"))
+
+
+@pytest.mark.parametrize("bits", [0, 1, 2, 3, 5, 6, 9, 16, 32, -8, True, "8", 8.5])
+def test_bits_that_no_kernel_has(bits: Any) -> None:
+    refused(QuantizeError, "no kernel reads weights of", weight_bits=bits)
+    refused(QuantizeError, "no kernel reads activations of", activation_bits=bits)
+
+
+def test_weights_that_are_not_finite() -> None:
+    b = Building("N", 3, 4, 4)
+    y = b.conv(b.x, 2)
+    y.producer.inputs[1].const[0, 0, 0, 0] = np.inf  # type: ignore[union-attr]
+    graph = b.ends(b.emit("Relu", b.emit("Mul", y, np.float32(0))))
+    refused((CalibrationError, QuantizeError), "finite", b.data(), graph)  # type: ignore[arg-type]
+
+
+def test_scales_that_would_overflow() -> None:
+    b = Building("N", 3, 4, 4)
+    graph = b.ends(b.conv(b.conv(b.emit("Mul", b.x, np.float32(3e38)), 4), 2))
+    refused(CalibrationError, "not finite", b.data(), graph)
+
+
+def test_values_that_are_always_zero_stay_in_float() -> None:
+    b = Building("N", 3, 4, 4)
+    y = b.emit("Relu", b.emit("Add", b.conv(b.x, 4, name="first"), np.float32(-1e4)))
+    graph = b.ends(b.conv(y, 2, name="second"))
+    found = ts.quantize(graph, b.data(), progress=False)
+    assert "is zero for all data" in found.notes[0] and found.notes[0] in str(found)
+    assert [layer.name for layer in found.layers] == ["first"]
+
+
+def test_nothing_to_quantise() -> None:
+    b = Building("N", 3)
+    refused(QuantizeError, "nothing to quantise", b.data(), b.ends(b.emit("Relu", b.x)))
+    names = [n.name for n in GRAPH.nodes]
+    refused(QuantizeError, "but those to keep", keep=names)
+
+
+def test_options_that_are_none() -> None:
+    refused(UnknownName, "method", method="best")
+    refused(UnknownName, "rounding", rounding="up")
+    refused(OptionError, "per_channel must be True or False", per_channel=1)
+    refused(OptionError, "max_drop", max_drop=-1)
+    refused(OptionError, "max_drop", max_drop="much")
+    refused(OptionError, "threads", threads=0)
+
+
+def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
+    model = "examples/digits/digits.onnx"
+    data = tmp_path / "data.npz"
+    np.savez(data, image=np.zeros((4, 1, 8, 8), np.float32))
+    said = tinsmith("quantize", model, tmp_path / "out.onnx", "--data", data, code=1).output
+    assert "constant, 0 everywhere" in said and not (tmp_path / "out.onnx").exists()
+    said = tinsmith("quantize", model, tmp_path / "out.txt", "--data", data, code=2).output
+    assert "says no format" in said

@@ -1,0 +1,119 @@
+"""What an approximate model loses against the exact one: for each output, and operator by operator.
+
+Values are paired by their names: a quantised model keeps those of the float model and adds others.
+An operator alone is what lies between values that both models have: it gets the exact values, and
+is asked what comes out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinsmith.graph import Graph, Node, Value
+from tinsmith.records import dataclass
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class Noise:
+    """Sums of squares: of what is wanted, and of how far it is missed."""
+
+    signal: float = 0.0
+    noise: float = 0.0
+
+    def add(self, want: Array, got: Array) -> None:
+        exact = want.astype(np.float64)
+        off = exact - got.astype(np.float64)
+        self.signal += float(np.vdot(exact, exact).real)
+        self.noise += float(np.vdot(off, off).real)
+
+    @property
+    def decibels(self) -> float:
+        """The ratio of signal to noise; infinite where there is no noise."""
+        if self.noise == 0:
+            return math.inf
+        return 10 * math.log10(self.signal / self.noise) if self.signal > 0 else -math.inf
+
+
+@dataclass(frozen=True)
+class Alone:
+    """An operator of the approximate model with what quantises its inputs: the nodes, in order, and
+    the name of the value that both models have."""
+
+    name: str
+    op: str
+    value: str
+    nodes: tuple[Node, ...]
+
+
+def operators_alone(exact: Graph, lossy: Graph) -> list[Alone]:
+    """The operators of `lossy` that read or write anything but exact values, each between values
+    that `exact` has too, by its first output that is read; what only moves elements is left out."""
+    known = {v.name for v in exact.values() if v.const is None}
+    rank = {node: i for i, node in enumerate(lossy.nodes)}
+    found = []
+    for node in lossy.nodes:
+        if node.op.traits & {"view", "move"}:
+            continue
+        v = next((v for v in node.outputs if v.name in known and _is_read(v)), None)
+        nodes = [] if v is None else sorted(_between(v, known), key=rank.__getitem__)
+        if v is not None and len(nodes) > 1:
+            found.append(Alone(node.name, node.op.name, v.name, tuple(nodes)))
+    return found
+
+
+def _is_read(v: Value) -> bool:
+    return bool(v.uses) or v in v.graph.outputs
+
+
+def _between(v: Value, known: set[str]) -> list[Node]:
+    """The nodes that compute a value from those with known names, and from constants."""
+    assert v.producer is not None
+    seen: dict[Node, None] = {}
+    work = [v.producer]
+    while work:
+        node = work.pop()
+        if node in seen:
+            continue
+        seen[node] = None
+        work += [
+            x.producer
+            for x in node.inputs
+            if x is not None and x.producer is not None and x.name not in known
+        ]
+    return list(seen)
+
+
+def with_alone(exact: Graph, alone: Sequence[Alone]) -> Graph:
+    """The exact graph, with every operator alone beside it; its outputs are pairs: the exact value,
+    and that of the operator alone."""
+    graph = exact.clone()
+    values = {v.name: v for v in graph.values()}
+    outputs = []
+    for one in alone:
+        made: dict[Value, Value] = {}
+        for node in one.nodes:
+            inputs = [None if v is None else _own(graph, v, made, values) for v in node.inputs]
+            copy = graph.adopt(node, tuple(inputs))
+            made |= dict(zip(node.outputs, copy.outputs, strict=True))
+            last = {v.name: made[v] for v in node.outputs}
+            if one.value in last:
+                outputs += [values[one.value], last[one.value]]
+    graph.outputs = outputs
+    graph.sweep()
+    return graph
+
+
+def _own(graph: Graph, v: Value, made: dict[Value, Value], values: Mapping[str, Value]) -> Value:
+    if v in made:
+        return made[v]
+    if v.const is not None:
+        made[v] = graph.const(v.const, v.name)
+    else:
+        made[v] = values[v.name]
+    return made[v]

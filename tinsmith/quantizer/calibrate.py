@@ -1,0 +1,79 @@
+"""Runs a graph on data in generated code, and remembers its values as statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinsmith.compiler.compile import compile as compile_model
+from tinsmith.graph import Graph, Type
+from tinsmith.graph.copy import with_outputs
+from tinsmith.progress import tell
+from tinsmith.quantizer.data import Batch, Samples
+from tinsmith.quantizer.statistics import Statistics
+
+Array = np.ndarray[Any, Any]
+ROOM = 1 << 27
+"""Bytes of all observed values of one batch, at most, unless one sample takes more. Estimated."""
+BATCH = 32
+"""Samples of a batch at most. Estimated: more is not faster."""
+
+
+class Values:
+    """Values of a graph, computed batch by batch in generated code."""
+
+    def __init__(self, graph: Graph, names: Sequence[str], threads: int) -> None:
+        self.names = list(dict.fromkeys(names))
+        given = {v.name for v in graph.inputs}
+        self.inner = [n for n in self.names if n not in given]
+        self.net = None
+        if self.inner:
+            own = with_outputs(graph, self.inner)
+            own.sweep()
+            self.net = compile_model(own, threads=threads, progress=False)
+
+    def of(self, batch: Batch) -> dict[str, Array]:
+        """All values for one batch, by name."""
+        found: dict[str, Any] = {n: batch[n] for n in self.names if n in batch}
+        if self.net is not None:
+            arrays = {n: a for n, a in batch.items() if n in self.net.inputs}
+            found |= dict(zip(self.inner, self.net.run(arrays), strict=True))
+        return found
+
+    def over(self, samples: Iterable[Batch], what: str, number: int) -> Iterator[dict[str, Array]]:
+        """All values for each batch; progress is told."""
+        for i, batch in enumerate(samples):
+            tell(i, number, what)
+            yield self.of(batch)
+
+
+def observe(
+    graph: Graph, axes: Mapping[str, int], samples: Samples, counts: bool, threads: int
+) -> dict[str, Statistics]:
+    """Statistics of values by name; `axes` tells for each which axis is that of channels, `counts`
+    whether histograms are wanted. Raises CalibrationError."""
+    values = Values(graph, list(axes), threads)
+    found = {name: Statistics(name, axis) for name, axis in axes.items()}
+    steps: list[tuple[str, Callable[[Statistics, Array], None]]] = [("ranges", Statistics.look)]
+    if counts:
+        steps.append(("histograms", Statistics.count))
+    for what, step in steps:
+        for arrays in values.over(samples, what, samples.number):
+            for name, x in arrays.items():
+                step(found[name], np.asarray(x))
+    return found
+
+
+def batch_for(graph: Graph, names: Iterable[str]) -> int:
+    """How many samples a batch has, so that what is observed does not take much memory."""
+    wanted = set(names)
+    each = sum(_bytes(v.type) for v in graph.values() if v.name in wanted)
+    return int(np.clip(ROOM // max(each, 1), 1, BATCH))
+
+
+def _bytes(type_: Type) -> int:
+    """Of one sample, as far as the type tells."""
+    dims = [d if isinstance(d, int) else 1 for d in type_.shape or ()]
+    return int(np.prod(dims, dtype=np.int64)) * 4

@@ -1,0 +1,183 @@
+"""The data that calibrate a model: batches that fit its inputs, read when they are used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tinsmith.errors import CalibrationError
+from tinsmith.formats import npz
+from tinsmith.graph import Graph, Type, Value
+
+Array = np.ndarray[Any, Any]
+Batch = dict[str, Array]
+LABELS = ("labels", "label")
+"""What arrays are called that hold the right class of each sample."""
+
+
+class Samples:
+    """Batches by input name; iterating gives them anew each time, in the same order.
+
+    Files of a folder, and what functions in a list give, are read when they are used. Raises
+    CalibrationError for what does not fit the model's inputs.
+    """
+
+    def __init__(self, graph: Graph, data: Any, batch: int) -> None:
+        self.inputs = list(graph.inputs)
+        self.batch = batch
+        self.labels: Array | None = None
+        self._sources = list(self._read(data))
+        if not self._sources:
+            raise CalibrationError("there are no data to calibrate with")
+        self._check()
+
+    def _read(self, data: Any) -> Iterator[Callable[[], Batch]]:
+        """Functions that give what one file or one item of a list holds."""
+        if isinstance(data, str | os.PathLike):
+            path = Path(data)
+            if path.is_dir():
+                files = sorted(f for f in path.iterdir() if f.suffix in (".npy", ".npz"))
+                if not files:
+                    raise CalibrationError(f"{path} holds no .npy and no .npz files")
+                for file in files:
+                    yield lambda file=file: self._named(npz.read_arrays(file), file)
+                return
+            arrays = npz.read_arrays(path)
+            self._take_labels(arrays)
+            named = self._named(arrays, path)
+            yield lambda: named
+        elif isinstance(data, Mapping):
+            arrays = dict(data)
+            self._take_labels(arrays)
+            named = self._named(arrays, "the data")
+            yield lambda: named
+        elif isinstance(data, np.ndarray):
+            yield from self._read({self.inputs[0].name: data})
+        elif isinstance(data, Iterable):
+            for item in data:
+                if callable(item):
+                    read: Callable[[], Any] = item
+                    yield lambda read=read: self._named(read(), "the data")
+                else:
+                    whole = isinstance(item, Mapping | str | os.PathLike)
+                    yield from self._read(item if whole else self._ordered(item))
+        else:
+            raise CalibrationError(
+                f"data are arrays by name, an .npz file, a folder, or a list of these, not "
+                f"{type(data).__name__}"
+            )
+
+    def _take_labels(self, arrays: Mapping[str, Array]) -> None:
+        names = {v.name for v in self.inputs}
+        for name in LABELS:
+            if name in arrays and name not in names:
+                found = np.asarray(arrays[name]).reshape(-1)
+                self.labels = found if self.labels is None else np.concatenate([self.labels, found])
+
+    def _ordered(self, item: Any) -> Batch:
+        arrays = [item] if isinstance(item, np.ndarray) else list(item)
+        if len(arrays) != len(self.inputs):
+            raise CalibrationError(
+                f"the model has {len(self.inputs)} inputs, {len(arrays)} arrays are given"
+            )
+        return {v.name: np.asarray(a) for v, a in zip(self.inputs, arrays, strict=True)}
+
+    def _named(self, arrays: Mapping[str, Array], source: Any) -> Batch:
+        found: Batch = {}
+        for v in self.inputs:
+            value = npz.whole(v.name, arrays)
+            if value is None and len(self.inputs) == 1:
+                rest = [n for n in arrays if n not in LABELS]
+                value = arrays[rest[0]] if len(rest) == 1 else None
+            if not isinstance(value, np.ndarray):
+                raise CalibrationError(
+                    f"{source} holds no array for the input {v.name!r}: it holds "
+                    f"{', '.join(arrays) or 'nothing'}"
+                )
+            found[v.name] = value
+        return found
+
+    def __iter__(self) -> Iterator[Batch]:
+        for source in self._sources:
+            arrays = source()
+            counts = {n: len(pieces) for n, pieces in self._pieces(arrays).items()}
+            if len(set(counts.values())) > 1:
+                raise CalibrationError(
+                    "the inputs have data for different numbers of batches: "
+                    + ", ".join(f"{n} {c}" for n, c in counts.items())
+                )
+            pieces = self._pieces(arrays)
+            for one in zip(*pieces.values(), strict=True):
+                yield dict(zip(pieces, one, strict=True))
+
+    def _pieces(self, arrays: Batch) -> dict[str, Sequence[Array]]:
+        return {v.name: _cut(v, arrays[v.name], self.batch) for v in self.inputs}
+
+    def _check(self) -> None:
+        """Look at every element once: constant inputs, and what is no number."""
+        ends: dict[str, tuple[float, float]] = {}
+        elements = 0
+        for batch in self:
+            for name, x in batch.items():
+                elements += x.size
+                if x.dtype.kind != "f" or x.size == 0:
+                    continue
+                low, high = float(x.min()), float(x.max())
+                if not (np.isfinite(low) and np.isfinite(high)):
+                    raise CalibrationError(f"the data for {name!r} hold NaN or infinity")
+                old = ends.get(name, (low, high))
+                ends[name] = min(low, old[0]), max(high, old[1])
+        if not elements:
+            raise CalibrationError("there are no data to calibrate with: the arrays are empty")
+        for name, (low, high) in ends.items():
+            if low == high:
+                raise CalibrationError(
+                    f"the data for {name!r} are constant, {low:g} everywhere: no range follows "
+                    "from that; give inputs as the model sees them"
+                )
+
+    @property
+    def number(self) -> int:
+        """How many batches there are."""
+        return sum(1 for _ in self)
+
+
+def _cut(v: Value, x: Array, batch: int) -> list[Array]:
+    """An array as batches of the type of an input. Raises CalibrationError."""
+    type_: Type = v.type
+    if x.dtype != type_.dtype:
+        kinds = {"i" if kind == "u" else kind for kind in (x.dtype.kind, type_.dtype.kind)}
+        if len(kinds) > 1 or not kinds <= {"i", "f"}:
+            raise CalibrationError(
+                f"the data for {v.name!r} are {x.dtype}, the model takes {type_.dtype}; convert "
+                "them as for any other call"
+            )
+        x = x.astype(type_.dtype)
+    dims = type_.shape
+    if dims is None:
+        return [x]
+    if x.ndim == len(dims) - 1 and _fits(x.shape, dims[1:]):
+        x = x[None]
+    if x.ndim != len(dims) or not _fits(x.shape[1:], dims[1:]):
+        raise CalibrationError(
+            f"the data for {v.name!r} are {list(x.shape)}, the model takes {type_}"
+        )
+    if not dims:
+        return [x]
+    size = dims[0] if isinstance(dims[0], int) else batch
+    if isinstance(dims[0], int) and len(x) % size:
+        raise CalibrationError(
+            f"the {len(x)} samples for {v.name!r} make up no batches of {size}, which the model "
+            "takes"
+        )
+    return [x[i : i + size] for i in range(0, len(x), size)]
+
+
+def _fits(shape: Sequence[int], dims: Sequence[Any]) -> bool:
+    return len(shape) == len(dims) and all(
+        isinstance(d, str) or d == n for n, d in zip(shape, dims, strict=True)
+    )

@@ -1,0 +1,155 @@
+"""Where a graph is quantised: the operators that will compute with whole numbers, and the values
+that are quantised for them.
+
+The form is DequantizeLinear, a float operator, elementwise nodes, QuantizeLinear. A value that
+several nodes read is quantised once, for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tinsmith.graph import Graph, Node, Value
+from tinsmith.records import dataclass
+
+CARRIERS = ("Reshape", "Transpose", "Slice", "Split", "MaxPool")
+"""Operators whose results are elements of their first input: quantised before instead of after."""
+POOLS = ("GlobalPool", "AveragePool")
+"""Operators that read bytes where an operator with weights has made their input."""
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """An operator with constant weights: the inputs of data, that of weights, the axis of the
+    weights along which results are apart, and the input that is added to the results."""
+
+    data: tuple[int, ...]
+    weights: tuple[int, ...]
+    axis: int
+    bias: int | None = None
+
+
+WEIGHTED = {
+    "Conv": Weighted((0,), (1,), 0, 2),
+    "ConvTranspose": Weighted((0,), (1,), 1, 2),
+    "MatMul": Weighted((0,), (1,), -1),
+    "GRU": Weighted((), (1, 2), 1),
+    "LSTM": Weighted((), (1, 2), 1),
+    "RNN": Weighted((), (1, 2), 1),
+}
+"""By operator. Recurrent ones keep their data in float32: only their weights are quantised."""
+
+
+def weighted(node: Node) -> Weighted | None:
+    """What a node with constant weights of float32 is; None for all others."""
+    found = WEIGHTED.get(node.op.name)
+    if found is None or len(node.inputs) <= max(found.weights):
+        return None
+    for i in (*found.weights, *found.data):
+        v = node.inputs[i]
+        if v is None or v.dtype.name != "float32" or (v.const is None) == (i in found.weights):
+            return None
+    return found
+
+
+def axis_of(node: Node, found: Weighted) -> int | None:
+    """The axis of the weights that has a scale for each place; None where there can be but one."""
+    v = node.inputs[found.weights[0]]
+    assert v is not None and v.const is not None
+    if node.op.name == "ConvTranspose" and node.group > 1:
+        return None
+    return found.axis % v.const.ndim if v.const.ndim else None
+
+
+def is_product(node: Node) -> bool:
+    """Whether a node multiplies two matrices of float32 that are both computed."""
+    inputs = node.inputs[:2]
+    return node.op.name == "MatMul" and all(
+        [v is not None and v.const is None and v.dtype.name == "float32" for v in inputs]
+    )
+
+
+def targets(graph: Graph, keep: Collection[str], products: bool) -> list[Node]:
+    """The nodes that are to compute with whole numbers, in order."""
+    return [
+        n
+        for n in graph.nodes
+        if n.name not in keep and (weighted(n) is not None or (products and is_product(n)))
+    ]
+
+
+def data_of(node: Node) -> list[Value]:
+    """The computed values that a target multiplies."""
+    found = weighted(node)
+    places = found.data if found is not None else (0, 1)
+    return [v for i in places if (v := node.inputs[i]) is not None]
+
+
+def root_of(v: Value) -> Value:
+    """The value whose elements v has: what to quantise, so that what lies between moves bytes."""
+    while v.producer is not None and v.producer.op.name in CARRIERS:
+        if len(v.producer.outputs) > 1 and v.producer.op.name == "MaxPool":
+            break
+        before = v.producer.inputs[0]
+        assert before is not None
+        v = before
+    return v
+
+
+def computed(node: Node) -> list[Value]:
+    """The inputs of a node that are not constant."""
+    return [v for v in node.inputs if v is not None and v.const is None]
+
+
+def tail_of(v: Value) -> Node | None:
+    """The operator with weights of which v is the result, after elementwise nodes that nothing else
+    reads."""
+    node = v.producer
+    while node is not None and "elementwise" in node.op.traits and len(computed(node)) == 1:
+        before = computed(node)[0]
+        if len(set(before.uses)) > 1:
+            return None
+        node = before.producer
+    return node if node is not None and weighted(node) is not None else None
+
+
+def _ends_weighted(v: Value, nodes: Collection[Node]) -> bool:
+    """Whether elementwise nodes make v of what one of the nodes computes."""
+    seen: set[Value] = set()
+    work = [v]
+    while work:
+        v = work.pop()
+        if v.producer in nodes:
+            return True
+        if v not in seen and v.producer is not None and "elementwise" in v.producer.op.traits:
+            work += computed(v.producer)
+        seen.add(v)
+    return False
+
+
+def quantised_values(graph: Graph, nodes: Collection[Node]) -> dict[Value, Value]:
+    """The values that are quantised, each with the one whose range it has, in order."""
+    found: dict[Value, Value] = {}
+
+    def take(v: Value) -> None:
+        root = root_of(v)
+        found.setdefault(root, root)
+        found.setdefault(v, root)
+
+    chosen = set(nodes)
+    for node in nodes:
+        for v in data_of(node):
+            take(v)
+    order = {n: i for i, n in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        inputs = computed(node)
+        tails = [(v, tail) for v in inputs if (tail := tail_of(v)) in chosen and tail is not None]
+        if node.op.name in POOLS and _ends_weighted(inputs[0], chosen):
+            take(inputs[0])
+        elif "elementwise" in node.op.traits and len(inputs) > 1:
+            # One operator ends in the sum, the last; what others give it is stored as bytes.
+            tails = [(v, tail) for v, tail in tails if v not in found and len(v.uses) == 1]
+            tails.sort(key=lambda one: order[one[1]])
+            for v, _ in tails[:-1]:
+                take(v)
+    return found

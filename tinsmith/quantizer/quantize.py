@@ -1,0 +1,277 @@
+"""`quantize`: a float model and data -> a quantised model, and what it loses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinsmith import budget
+from tinsmith.backends.cpu import HOST
+from tinsmith.compiler.compile import ModelLike, load
+from tinsmith.errors import CalibrationError, QuantizeError, counted
+from tinsmith.graph import Graph, Node
+from tinsmith.passes.manager import run_passes
+from tinsmith.progress import check_progress, reported, tell
+from tinsmith.quantizer import places
+from tinsmith.quantizer.calibrate import Values, batch_for, observe
+from tinsmith.quantizer.correct import add_bias, shift_of
+from tinsmith.quantizer.data import Samples
+from tinsmith.quantizer.equalise import equalise
+from tinsmith.quantizer.insert import insert
+from tinsmith.quantizer.ranges import METHODS
+from tinsmith.quantizer.report import Judgement, Layer, Quantized, judge, layers_of, timed
+from tinsmith.quantizer.rounding import Correlations, compensated, nearest, takes
+from tinsmith.quantizer.scales import Array, Scale, of_range, of_weights
+from tinsmith.quantizer.settings import Settings, settings_of
+from tinsmith.quantizer.statistics import Statistics
+from tinsmith.records import dataclass
+from tinsmith.runtime.forks import working
+
+
+def quantize(
+    model: ModelLike,
+    data: Any,
+    *,
+    method: str = "minmax",
+    per_channel: bool = True,
+    symmetric: bool = False,
+    weight_bits: int = 8,
+    activation_bits: int = 8,
+    equalise: bool = True,
+    correct: bool = True,
+    rounding: str | None = None,
+    products: bool = False,
+    keep: Collection[str] = (),
+    labels: Any = None,
+    max_drop: float | None = None,
+    threads: int = 1,
+    progress: Callable[[int, int, str], object] | bool | None = None,
+) -> Quantized:
+    """Quantise a float model: its operators with weights compute with whole numbers of 8 bits.
+
+    data       calibrates: arrays by name (samples along the first axis), one array, an .npz file, a
+               folder of .npy or .npz files, or a list of these, or of functions that give arrays
+    method     how ranges of activations are chosen: "minmax", "average", "percentile", "kl",
+               "tensorrt", "aciq", "mse", "entropy"
+    per_channel  a scale for each output channel of weights; otherwise one for each tensor
+    symmetric  activations are int8 without a zero point; otherwise uint8 with one
+    weight_bits  8, or 4; or 7, for engines that add up pairs of products in 16 bits, where those of
+               8 bits saturate, as ONNX Runtime and OpenVINO do on machines without VNNI
+    equalise   ranges of channels between two layers are made equal first; results do not change
+    correct    biases make up for what rounded weights shift on average
+    rounding   "nearest", or "compensated" (later weights make up for the errors of earlier ones);
+               None: the latter for four bits
+    products   products of two computed matrices, as in attention, are quantised too
+    keep       names of nodes that stay in float32
+    labels     the right class of each sample, for `max_drop`; else an array "labels" of the data
+    max_drop   points of accuracy that may be lost at most: the operators that lose most stay in
+               float32 until that holds. Without labels: samples for which another class is greatest
+    progress   as for `compile`
+
+    The result has the quantised graph, which `compile` and `write` take, and a report.
+    Raises CalibrationError for data that do not fit, are constant or not finite; QuantizeError for
+    bits that no kernel reads, and where there is nothing to quantise; OptionError, UnknownName, and
+    what `load` raises.
+    """
+    settings = settings_of(
+        method=method, per_channel=per_channel, symmetric=symmetric, weight_bits=weight_bits,
+        activation_bits=activation_bits, equalise=equalise, correct=correct, rounding=rounding,
+        products=products, keep=tuple(keep), max_drop=max_drop, threads=threads,
+    )  # fmt: skip
+    check_progress(progress)
+    graph = load(model)
+    title = f"quantising {graph.name or 'the model'}"
+    with working(), budget.told("quantising this model"), reported(progress, title):
+        return _Quantising(graph, data, labels, settings).run()
+
+
+def canonical_of(graph: Graph) -> Graph:
+    """A copy of a graph in the form that quantisation edits: after the portable passes."""
+    copy = graph.clone()
+    run_passes(copy, "portable", HOST.column)
+    return copy
+
+
+class _Quantising:
+    """One model while it is quantised: the float graph, what was measured, and copies of it."""
+
+    def __init__(self, graph: Graph, data: Any, labels: Any, settings: Settings) -> None:
+        self.settings = settings
+        self.exact = canonical_of(graph)
+        self.equalised = equalise(self.exact) if settings.equalise else 0
+        self.nodes = places.targets(self.exact, settings.keep, settings.products)
+        if not self.nodes:
+            raise QuantizeError(
+                f"{graph.name or 'the model'} has nothing to quantise: no convolution and no "
+                "product with constant weights of float32"
+                + " but those to keep"
+                * bool(settings.keep)
+            )
+        self.values = places.quantised_values(self.exact, self.nodes)
+        wanted = [v.name for v in self.values]
+        wanted += [v.name for n in self.nodes for v in places.data_of(n)]
+        self.samples = Samples(self.exact, data, batch_for(self.exact, wanted))
+        self.labels = self._labels(labels)
+        self.notes: list[str] = []
+        self.scales: dict[str, Scale] = {}
+        self.weights: dict[tuple[str, int], tuple[Array, Scale]] = {}
+        self.shifts: dict[str, Array] = {}
+
+    def _labels(self, labels: Any) -> Array | None:
+        found = self.samples.labels if labels is None else np.asarray(labels).reshape(-1)
+        if found is None:
+            return None
+        total = sum(len(next(iter(batch.values()))) for batch in self.samples)
+        if len(found) != total:
+            raise CalibrationError(f"there are {len(found)} labels for {total} samples")
+        return found
+
+    def run(self) -> Quantized:
+        stats = self._observe()
+        self._choose(stats)
+        self._round(stats)
+        keep = set(self.settings.keep)
+        layers = layers_of(self.exact, self.build(keep), self.samples, self.settings.threads)
+        float_ = self._outputs(self.exact)
+        trial = self._tried(float_, keep)
+        kept: list[str] = []
+        most = self.settings.max_drop
+        if most is not None and trial.judgement.drop > most:
+            kept, trial = self._keep(layers, float_, keep, most)
+        return Quantized(
+            trial.graph, self.settings, timed(layers, float_, trial.values, self.samples, kept),
+            trial.judgement, tuple(kept), self.equalised, tuple(self.notes), self.exact,
+        )  # fmt: skip
+
+    # ---- measuring
+
+    def _observe(self) -> dict[str, Statistics]:
+        """Statistics of all values that are quantised, and of those whose means are asked for."""
+        axes = {root.name: 1 for root in self.values.values()}
+        for node in self.nodes:
+            for v in places.data_of(node):
+                axes[v.name] = -1 if node.op.name == "MatMul" else 1
+        method = METHODS[self.settings.method]
+        return observe(self.exact, axes, self.samples, method.counts, self.settings.threads)
+
+    def _choose(self, stats: dict[str, Statistics]) -> None:
+        """A scale for every value; what is always zero has none."""
+        choose = METHODS[self.settings.method].choose
+        roots = list(dict.fromkeys(root.name for root in self.values.values()))
+        for i, name in enumerate(roots):
+            tell(i, len(roots), "scales")
+            found = stats[name]
+            if found.largest == 0:
+                self.notes.append(f"{name!r} is zero for all data: what reads it stays in float32")
+                continue
+            low, high = choose(found)
+            self.scales[name] = of_range(low, high, self.settings.symmetric, repr(name))
+
+    # ---- weights
+
+    def _round(self, stats: dict[str, Statistics]) -> None:
+        """The weights of all nodes in whole numbers, and what these shift results by."""
+        correlations = self._correlations() if self.settings.compensates else {}
+        for i, node in enumerate(self.nodes):
+            tell(i, len(self.nodes), "weights")
+            found = places.weighted(node)
+            for place in found.weights if found is not None else ():
+                self._round_one(node, place, correlations.get(node.name), stats)
+
+    def _round_one(
+        self, node: Node, place: int, found: Correlations | None, stats: dict[str, Statistics]
+    ) -> None:
+        v, kind = node.inputs[place], places.weighted(node)
+        assert v is not None and v.const is not None and kind is not None
+        w, bits = v.const, self.settings.weight_bits
+        if not np.isfinite(w).all():
+            raise QuantizeError(f"the weights {v.name!r} of {node.name!r} are not finite")
+        axis = places.axis_of(node, kind) if self.settings.per_channel else None
+        scale = of_weights(w, axis, bits, best=bits < 7)
+        q = nearest(w, scale) if found is None else compensated(found, scale)
+        self.weights[node.name, place] = q, scale
+        data = places.data_of(node)
+        if self.settings.correct and data and data[0].name in stats:
+            shift = shift_of(node, scale.real(q) - w, stats[data[0].name].means)
+            if shift is not None:
+                self.shifts[node.name] = shift
+
+    def _correlations(self) -> dict[str, Correlations]:
+        """Of the inputs of all layers whose rounding makes up for errors."""
+        found = {}
+        for node in self.nodes:
+            w = node.inputs[1]
+            if w is not None and w.const is not None and takes(node, w.const):
+                found[node.name] = Correlations(node, w.const)
+        sources = {name: places.data_of(c.node)[0] for name, c in found.items()}
+        values = Values(self.exact, [v.name for v in sources.values()], self.settings.threads)
+        for arrays in values.over(self.samples, "correlations", self.samples.number):
+            for name, one in found.items():
+                v = sources[name]
+                scale = self.scales.get(places.root_of(v).name)
+                x = arrays[v.name]
+                one.add(x if scale is None else scale.real(scale.quantised(x)))
+        return found
+
+    # ---- graphs
+
+    def build(self, keep: Collection[str]) -> Graph:
+        """A quantised copy of the float graph, without the nodes to keep."""
+        graph = self.exact.clone()
+        nodes = [
+            n
+            for n in places.targets(graph, keep, self.settings.products)
+            if all(places.root_of(v).name in self.scales for v in places.data_of(n))
+        ]
+        values = places.quantised_values(graph, nodes)
+        scales = {v: self.scales[r.name] for v, r in values.items() if r.name in self.scales}
+        for node in nodes:
+            if node.name in self.shifts:
+                add_bias(graph, node, self.shifts[node.name])
+        insert(graph, nodes, scales, lambda node, place: self.weights[node.name, place])
+        return graph
+
+    # ---- mixed precision
+
+    def _outputs(self, graph: Graph) -> Values:
+        return Values(graph, [v.name for v in graph.outputs], self.settings.threads)
+
+    def _tried(self, float_: Values, keep: Collection[str]) -> _Trial:
+        """The quantised graph without the nodes to keep, and how good it is."""
+        graph = self.build(keep)
+        values = self._outputs(graph)
+        return _Trial(graph, values, judge(float_, values, self.samples, self.labels))
+
+    def _keep(
+        self, layers: Sequence[Layer], float_: Values, keep: set[str], most: float
+    ) -> tuple[list[str], _Trial]:
+        """The fewest operators, those that lose most first, without which the loss is within the
+        budget; found by halving."""
+        own = {n.name for n in self.nodes}
+        order = [one.name for one in sorted(layers, key=lambda x: x.decibels) if one.name in own]
+        low, high = 1, len(order)
+        best: _Trial | None = None
+        while low < high or best is None:
+            middle = (low + high) // 2
+            tell(low, len(order), "operators kept in float32")
+            found = self._tried(float_, keep | set(order[:middle]))
+            if found.judgement.drop <= most or middle == len(order):
+                high, best = middle, found
+                if low == high:
+                    break
+            else:
+                low = middle + 1
+        if high == len(order):
+            self.notes.append(f"all {counted(len(order), 'operator')} stay in float32")
+        return order[:high], best
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A quantised graph, its outputs, and how good they are."""
+
+    graph: Graph
+    values: Values
+    judgement: Judgement

@@ -1,0 +1,204 @@
+"""What quantising brought: layer by layer, and for the outputs of the whole model."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tinsmith.compiler.compile import compile as compile_model
+from tinsmith.compiler.loss import Noise, operators_alone, with_alone
+from tinsmith.compiler.write import write
+from tinsmith.errors import TinsmithError
+from tinsmith.graph import Graph
+from tinsmith.progress import tell
+from tinsmith.quantizer.calibrate import Values
+from tinsmith.quantizer.data import Samples
+from tinsmith.quantizer.settings import Settings
+from tinsmith.records import dataclass
+
+Array = np.ndarray[Any, Any]
+LOW = 10.0
+"""Decibels of signal to noise below which a layer is reported: its noise is then a tenth of its
+signal. Layers of 8 bits have 25 and more."""
+RUNS = 5
+"""Runs that the times of layers are medians of. Estimated."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """An operator: how far what it computes from exact inputs is from exact, and how long it takes
+    in float32 and quantised, in milliseconds; None where it is no step of its own."""
+
+    name: str
+    op: str
+    decibels: float
+    float_ms: float | None = None
+    quantised_ms: float | None = None
+    kept: bool = False
+
+    @property
+    def is_low(self) -> bool:
+        return self.decibels < LOW and not self.kept
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A quantised model against the float one, over all data.
+
+    outputs   decibels of signal to noise by output
+    accuracy  the share of labels that the first output has as its greatest class, in percent
+    before    the same of the float model
+    agreement the share of samples for which both models say the same class, in percent
+    drop      points that are lost: of accuracy, or of agreement where there are no labels
+    """
+
+    outputs: Mapping[str, float]
+    accuracy: float | None
+    before: float | None
+    agreement: float | None
+    drop: float
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A quantised model: `graph`, which `compile` and `write` take, and what it loses."""
+
+    graph: Graph
+    settings: Settings
+    layers: tuple[Layer, ...]
+    judgement: Judgement
+    kept: tuple[str, ...]
+    equalised: int
+    notes: tuple[str, ...]
+    exact: Graph
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the model in the format that the path's ending says; see `write`."""
+        write(self.graph, path)
+
+    @property
+    def low(self) -> tuple[Layer, ...]:
+        """Layers whose signal to noise is below `LOW`."""
+        return tuple(layer for layer in self.layers if layer.is_low)
+
+    def to_json(self) -> dict[str, Any]:
+        from dataclasses import asdict
+
+        return {
+            "settings": asdict(self.settings),
+            "layers": [asdict(layer) for layer in self.layers],
+            **asdict(self.judgement),
+            "kept": list(self.kept),
+            "equalised": self.equalised,
+            "low": [layer.name for layer in self.low],
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        width = max([len("layer"), *(len(layer.name) for layer in self.layers)])
+        lines = [f"{'layer':{width}} {'operator':12} {'dB':>6} {'float ms':>9} {'int ms':>9}"]
+        for layer in self.layers:
+            times = (layer.float_ms, layer.quantised_ms)
+            shown = " ".join("        -" if t is None else f"{t:9.3f}" for t in times)
+            what = "  stays float" * layer.kept or "  LOW" * layer.is_low
+            ratio = f"{layer.decibels:6.1f}" if math.isfinite(layer.decibels) else "     -"
+            lines.append(f"{layer.name:{width}} {layer.op:12} {ratio} {shown}{what}")
+        found = self.judgement
+        lines += [f"output {name}: {ratio:.1f} dB" for name, ratio in found.outputs.items()]
+        if found.accuracy is not None:
+            lines.append(f"accuracy {found.before:.2f} -> {found.accuracy:.2f} %")
+        if found.agreement is not None:
+            lines.append(f"the same class for {found.agreement:.2f} % of the samples")
+        if self.low:
+            lines.append(
+                f"below {LOW:g} dB: {', '.join(layer.name for layer in self.low)}; keep them in "
+                "float32, or give a budget (max_drop)"
+            )
+        return "\n".join([*lines, *self.notes])
+
+
+def layers_of(exact: Graph, lossy: Graph, samples: Samples, threads: int) -> list[Layer]:
+    """Every quantised operator alone, over all data."""
+    alone = operators_alone(exact, lossy)
+    if not alone:
+        return []
+    graph = with_alone(exact, alone)
+    net = compile_model(graph, threads=threads, progress=False)
+    noise = [Noise() for _ in alone]
+    for i, batch in enumerate(samples):
+        tell(i, samples.number, "layers")
+        got = net.run({n: batch[n] for n in net.inputs})
+        for j, one in enumerate(noise):
+            one.add(got[2 * j], got[2 * j + 1])
+    return [
+        Layer(one.name, one.op, found.decibels) for one, found in zip(alone, noise, strict=True)
+    ]
+
+
+def judge(exact: Values, lossy: Values, samples: Samples, labels: Array | None) -> Judgement:
+    """The outputs of a model against those of the float one, over all data."""
+    names = exact.names
+    noise = {n: Noise() for n in names}
+    right = ideal = same = total = 0
+    classes = False
+    for i, batch in enumerate(samples):
+        tell(i, samples.number, "outputs")
+        want, got = exact.of(batch), lossy.of(batch)
+        for n, found in noise.items():
+            if np.asarray(want[n]).dtype.kind == "f":
+                found.add(want[n], got[n])
+        a, b = _classes(want[names[0]]), _classes(got[names[0]])
+        classes = a is not None and b is not None
+        if a is None or b is None:
+            continue
+        same += int((a == b).sum())
+        if labels is not None:
+            own = labels[total : total + len(b)]
+            right += int((b == own).sum())
+            ideal += int((a == own).sum())
+        total += len(b)
+    ratios = {n: f.decibels for n, f in noise.items()}
+    if not classes or not total:
+        return Judgement(ratios, None, None, None, 0.0)
+    if labels is None:
+        return Judgement(ratios, None, None, 100 * same / total, 100 * (total - same) / total)
+    accuracy, before, agreement = (100 * count / total for count in (right, ideal, same))
+    return Judgement(ratios, accuracy, before, agreement, 100 * (ideal - right) / total)
+
+
+def _classes(y: Any) -> Array | None:
+    """The greatest class of each sample."""
+    y = np.asarray(y)
+    if y.ndim < 2 or y.dtype.kind != "f":
+        return None
+    return y.reshape(len(y), -1).argmax(axis=1)
+
+
+def timed(
+    layers: Iterable[Layer], exact: Values, lossy: Values, samples: Samples, kept: Sequence[str]
+) -> tuple[Layer, ...]:
+    """The layers with the times of their steps on one batch."""
+    batch = next(iter(samples))
+    before, after = (_times(values, batch) for values in (exact, lossy))
+    return tuple(
+        replace(
+            layer, float_ms=before.get(layer.name), quantised_ms=after.get(layer.name),
+            kept=layer.name in kept,
+        )
+        for layer in layers
+    )  # fmt: skip
+
+
+def _times(values: Values, batch: Mapping[str, Array]) -> dict[str, float]:
+    if values.net is None:
+        return {}
+    try:
+        rows = values.net.profile(*[batch[n] for n in values.net.inputs], repeat=RUNS).rows
+    except TinsmithError:  # times are no reason to fail
+        return {}
+    return {row.name: row.ms for row in rows}

@@ -1,0 +1,70 @@
+"""How a model is quantised: the options, and which values they take."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from tinsmith.compiler.options import check_flags, check_name, whole_threads
+from tinsmith.errors import OptionError, QuantizeError
+from tinsmith.quantizer.ranges import METHODS
+from tinsmith.records import dataclass
+
+ROUNDINGS = ("nearest", "compensated")
+WEIGHT_BITS = (4, 7, 8)
+"""Bits of weights that kernels read. Seven are stored in eight: products of pairs then fit 16 bits,
+which other engines need on machines without VNNI."""
+ACTIVATION_BITS = (8,)
+"""Bits of activations that kernels read."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a model is quantised; see `quantize`."""
+
+    method: str = "minmax"
+    per_channel: bool = True
+    symmetric: bool = False
+    weight_bits: int = 8
+    activation_bits: int = 8
+    equalise: bool = True
+    correct: bool = True
+    rounding: str | None = None
+    products: bool = False
+    keep: tuple[str, ...] = ()
+    max_drop: float | None = None
+    threads: int = 1
+
+    @property
+    def compensates(self) -> bool:
+        """Whether the rounding of weights makes up for the errors of those rounded before: asked
+        for, or where four bits round coarsely."""
+        return (self.rounding or ROUNDINGS[self.weight_bits < 7]) == "compensated"
+
+
+def settings_of(**given: Any) -> Settings:
+    """Checked settings. Raises OptionError, UnknownName; QuantizeError for bits that no kernel
+    has."""
+    found = Settings(**given)
+    check_name("method", found.method, METHODS)
+    if found.rounding is not None:
+        check_name("rounding", found.rounding, ROUNDINGS)
+    check_flags(
+        per_channel=found.per_channel, symmetric=found.symmetric, equalise=found.equalise,
+        correct=found.correct, products=found.products,
+    )  # fmt: skip
+    check_bits("weights", found.weight_bits, WEIGHT_BITS)
+    check_bits("activations", found.activation_bits, ACTIVATION_BITS)
+    whole_threads(found.threads)
+    drop = found.max_drop
+    if drop is not None and not (isinstance(drop, float | int) and 0 <= drop <= 100):
+        raise OptionError(f"max_drop must be a number of points from 0 to 100, not {drop!r}")
+    return found
+
+
+def check_bits(what: str, bits: object, known: Collection[int]) -> None:
+    """Raises QuantizeError for a bit width that no kernel reads."""
+    if isinstance(bits, bool) or bits not in known:
+        raise QuantizeError(
+            f"no kernel reads {what} of {bits!r} bits: give {' or '.join(map(str, known))}"
+        )

@@ -1,0 +1,92 @@
+"""What is remembered of a value while data run through a model: ranges, means, a histogram.
+
+All of it is of a fixed size, however much data there is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+
+from tinsmith.errors import CalibrationError
+from tinsmith.records import dataclass
+
+Array = np.ndarray[Any, Any]
+
+BINS = 2048
+"""Bins of a histogram on each side of zero: as many as ncnn and TensorRT take."""
+MOMENTUM = 0.9
+"""How much of the moving average of a range the next batch leaves. Estimated: the usual one."""
+
+
+@dataclass
+class Statistics:
+    """Of one value. Two passes: `look` at every batch, then `count` every batch."""
+
+    name: str
+    axis: int
+    low: float = np.inf
+    high: float = -np.inf
+    average: tuple[float, float] | None = None
+    number: int = 0
+    sums: Array | None = None
+    histogram: Array = field(default_factory=lambda: np.zeros(2 * BINS))
+    zeros: int = 0
+
+    def look(self, x: Array) -> None:
+        """Ranges, their moving average, and sums along all axes but that of channels. Raises
+        CalibrationError for what is not finite."""
+        if x.size == 0:
+            return
+        low, high = float(x.min()), float(x.max())
+        if not (np.isfinite(low) and np.isfinite(high)):
+            raise CalibrationError(
+                f"{self.name!r} is not finite for the data: it reaches from {low:g} to {high:g}"
+            )
+        self.low, self.high = min(self.low, low), max(self.high, high)
+        old = self.average or (low, high)
+        self.average = (
+            MOMENTUM * old[0] + (1 - MOMENTUM) * low,
+            MOMENTUM * old[1] + (1 - MOMENTUM) * high,
+        )
+        axis = self.axis % x.ndim if x.ndim else 0
+        others = tuple(i for i in range(x.ndim) if i != axis)
+        sums = np.asarray(x.sum(axis=others, dtype=np.float64))
+        self.sums = sums if self.sums is None or self.sums.shape != sums.shape else self.sums + sums
+        self.number += x.size
+
+    @property
+    def largest(self) -> float:
+        """The largest size of an element."""
+        return max(-self.low, self.high, 0.0)
+
+    @property
+    def means(self) -> Array:
+        """The mean of every channel."""
+        assert self.sums is not None
+        return self.sums * self.sums.size / self.number
+
+    def count(self, x: Array) -> None:
+        """Count the elements in bins from -largest to largest; zeros are counted apart."""
+        flat = x.reshape(-1)
+        zero = int(np.count_nonzero(flat == 0))
+        self.zeros += zero
+        if self.largest == 0:
+            return
+        places = ((flat / self.largest + 1.0) * BINS).astype(np.int32)
+        np.clip(places, 0, 2 * BINS - 1, out=places)
+        counts = np.bincount(places, minlength=2 * BINS).astype(np.float64)
+        counts[BINS] -= zero
+        self.histogram += counts
+
+    @property
+    def sizes(self) -> Array:
+        """The histogram of the sizes of the elements that are not zero, from 0 to largest."""
+        return self.histogram[BINS:] + self.histogram[:BINS][::-1]
+
+    @property
+    def centres(self) -> Array:
+        """The middle of every bin of the histogram."""
+        return (np.arange(2 * BINS) + 0.5) / BINS * self.largest - self.largest
