@@ -5,8 +5,8 @@ before anything is made of it.
     decode(Plan, data)                      # a NamedTuple of NamedTuples: lists of as many values
     decode(list[Explanation], data)         # of a data class: objects with its fields
 
-A declared `int` takes no bool and no float; a `float` takes whole numbers, too. What a NamedTuple,
-a TypedDict or a data class declares must all be there.
+A declared `int` takes no bool and no float, but a `Size`; a `float` takes whole numbers, too. What
+a NamedTuple, a TypedDict or a data class declares must all be there.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import cache
 from typing import Any, TypeVar, cast
+
+from tinsmith.sizes import Size
 
 T = TypeVar("T")
 FAR = 1 << 63
@@ -62,7 +64,7 @@ def _object(make: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def _plain(kind: type) -> Callable[[Any], Any]:
-    allowed = (int, float) if kind is float else (kind,)
+    allowed = {int: (int, Size), float: (int, float)}.get(kind, (kind,))
 
     def read(data: Any) -> Any:
         if type(data) not in allowed or (type(data) is int and not -FAR <= data < FAR):

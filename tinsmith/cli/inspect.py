@@ -157,7 +157,7 @@ def code_text(code: Carries, inputs: list[str]) -> str:
         ", ".join(f"{n} {'-' if d is None else list(d)}" for n, d in zip(inputs, s, strict=False))
         for s in code.signatures
     ]
-    return f"for {code.target.rpartition('|')[2]}, {'; '.join(shapes)}"
+    return f"for {code.target.rpartition('|')[2]}, {'; '.join([*shapes, *code.takes])}"
 
 
 def code_row(code: Carries | None) -> dict[str, Any] | None:

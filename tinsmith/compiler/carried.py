@@ -16,6 +16,7 @@ from tinsmith.compiler.options import Options
 from tinsmith.compiler.sections import (
     Interface,
     Told,
+    blobs_of,
     interface_from,
     program_of,
     sections_of,
@@ -28,6 +29,7 @@ from tinsmith.formats.mapped import open_file
 from tinsmith.graph import Graph
 from tinsmith.hashing import blake2b
 from tinsmith.plan.shared_weights import Blob
+from tinsmith.runtime.free import FreeProgram
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
 
@@ -47,6 +49,7 @@ class Kept(TypedDict):
     passes: str
     precision: str
     memory: str
+    shapes: str
 
 
 class Made(Maker):
@@ -54,11 +57,14 @@ class Made(Maker):
     options: Kept
     interface: Any
     signatures: tuple[tuple[tuple[int, ...] | None, ...], ...]
+    last: tuple[tuple[int, ...] | None, ...]
+    takes: list[str]
 
 
 class Carried:
     """The programs that a trusted file carries: the machine and the options that they were made
-    for, the model's interface, and the shapes of its inputs that they are for, the last used last.
+    for, the model's interface, and the shapes of its inputs that they are for; the `last` used
+    ones; how many (`free`) are for free sizes.
     """
 
     def __init__(self, file: Container, machine: Target, options: Options, made: Made) -> None:
@@ -69,7 +75,11 @@ class Carried:
         except ValueError as error:
             raise ModelFileError(f"{file.path} has corrupt programs: {error}") from error
         self.signatures: tuple[Signature, ...] = made["signatures"]
-        if {len(s) for s in self.signatures} != {len(self.interface.inputs)}:
+        self.last: Signature = made["last"]
+        self.takes, self.free = made["takes"], len(made["takes"])
+        if not self.signatures and not self.takes:
+            raise ModelFileError(f"{file.path} has corrupt programs: there are none")
+        if {len(s) for s in (*self.signatures, self.last)} != {len(self.interface.inputs)}:
             raise ModelFileError(
                 f"{file.path} has corrupt programs: their shapes are not those of its inputs"
             )
@@ -79,10 +89,24 @@ class Carried:
         """The program for one of the signatures, and what is told of it. Raises ModelFileError."""
         found = self._file.within(_prefix(self.signatures.index(signature)))
         program = program_of(found, self.machine, self._blob)
+        if not isinstance(program, Program):
+            raise ModelFileError(f"{found.path} has a program of free sizes for certain ones")
+        self._check(program)
+        return program, told_in(found)
+
+    def free_program(self, number: int) -> tuple[FreeProgram, Told]:
+        """One of those for free sizes, and what is told of it. Raises ModelFileError."""
+        found = self._file.within(_prefix(len(self.signatures) + number))
+        free = program_of(found, self.machine, self._blob)
+        if not isinstance(free, FreeProgram):
+            raise ModelFileError(f"{found.path} has a program of certain sizes for free ones")
+        self._check(free.program)
+        return free, told_in(found)
+
+    def _check(self, program: Program) -> None:
         ports = len(program.plan.inputs), len(program.plan.outputs)
         if ports != (len(self.interface.inputs), len(self.interface.outputs)):
-            raise ModelFileError(f"{found.path} has a program that is not for this model")
-        return program, told_in(found)
+            raise ModelFileError(f"{self._file.path} has a program that is not for this model")
 
     def _blob(self, _: str, tag: str) -> Blob:
         blob = self._blobs.get(tag)
@@ -117,15 +141,19 @@ def bundle(
     target: Target,
     options: Options,
     programs: Mapping[Signature, tuple[Program, Told]],
+    free: Mapping[FreeProgram, Told],
+    last: Signature,
 ) -> dict[str, Any] | None:
     """Programs of a graph, compiled with options for a target, as sections of a .tin file, in which
-    they share what weights they share in memory; None where one cannot be written."""
-    blobs = {b: None for program, _ in programs.values() for b in program.blobs}
+    they share what weights they share in memory; None where one cannot be written. `last` are the
+    shapes that were last used."""
+    every: list[tuple[Program | FreeProgram, Told]] = [*programs.values(), *free.items()]
+    blobs = {b: None for program, _ in every for b in blobs_of(program)}
     tags = {b: str(i) for i, b in enumerate(blobs)}
     # What follows weights is readable slack for wide loads at their end.
     sections: dict[str, Any] = {_weights(tag): b.data for b, tag in tags.items()}
-    for i, (program, told) in enumerate(programs.values()):
-        found = sections_of(program, target, [("", tags[b]) for b in program.blobs], told)
+    for i, (program, told) in enumerate(every):
+        found = sections_of(program, target, [("", tags[b]) for b in blobs_of(program)], told)
         if found is None:
             return None
         sections |= {_prefix(i) + name: section for name, section in found.items()}
@@ -139,6 +167,8 @@ def bundle(
         "options": known,
         "interface": Interface(graph.name, inputs, [v.name for v in graph.outputs]).row(),
         "signatures": list(programs),
+        "last": last,
+        "takes": [str(one) for one in free],
     }
     return sections | {"made": json.dumps(made).encode()}
 
@@ -157,11 +187,12 @@ def carrier(path: Path) -> Container | None:
 
 class Carries(NamedTuple):
     """What a .tin file says that it carries: code for a target's key, made by this release or by
-    another, and the signatures that it is for."""
+    another, the signatures that it is for, and which sizes programs for free ones take."""
 
     target: str
     ours: bool
     signatures: tuple[Signature, ...]
+    takes: tuple[str, ...] = ()
 
 
 def carries(path: Path) -> Carries | None:
@@ -173,7 +204,7 @@ def carries(path: Path) -> Carries | None:
     if found.data("made", Maker)["by"] != release():
         return Carries("", False, ())
     made = found.data("made", Made)
-    return Carries(made["target"], True, made["signatures"])
+    return Carries(made["target"], True, made["signatures"], tuple(made["takes"]))
 
 
 def carried(found: Container, asked: Target | None, given: Mapping[str, Any]) -> Carried:

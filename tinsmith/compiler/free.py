@@ -9,14 +9,13 @@ these get another one, of `MOST` at most, and then again programs of their own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tinsmith.compiler.sections import Told
 from tinsmith.conditions import Scope
 from tinsmith.errors import CodegenError, PassError
 from tinsmith.formulas import Atom
-from tinsmith.plan.shared_weights import SharedWeights
 from tinsmith.runtime.free import FreeProgram
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
@@ -24,6 +23,9 @@ from tinsmith.sizes import NeedsNumber, Size, symbol
 
 if TYPE_CHECKING:
     from tinsmith.compiler.build import Compilation
+
+Found = tuple[FreeProgram, Told]
+"""A program, and what is told of it."""
 
 MOST = 4
 """How many programs for free sizes a model has at most: sizes of 0 and 1 are other programs than
@@ -42,43 +44,56 @@ class FreePrograms:
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self.found: list[tuple[FreeProgram, Told]] = []
+        self.found: list[Found] = []
         self.notes: list[str] = []
-        self._asked = 0
+        self._stored: list[Callable[[], Found | None]] = []
 
-    def program(self, signature: Signature) -> tuple[Program, Told] | None:
-        """The program for these shapes, if one admits them."""
+    def offer(self, stored: Iterable[Callable[[], Found | None]]) -> None:
+        """Programs that are read once those that are known do not do."""
+        self._stored += stored
+
+    def known(self, signature: Signature) -> tuple[Program, Told] | None:
+        """The program for these shapes, if one admits them that was made or read before."""
         for free, told in reversed(self.found):
             values = free.values(signature)
             if values is not None:
                 return free.sized(values), told
         return None
 
-    def wanted(self, policy: str) -> bool:
-        """Whether the next program should be one for free sizes; counts how often it is asked."""
-        self._asked += 1
-        if policy == "fixed" or len(self.found) >= self._most or self.notes:
-            return False
-        return policy == "free" or self._asked > 1
+    def program(self, signature: Signature) -> tuple[Program, Told] | None:
+        """The program for these shapes, if one admits them."""
+        found = self.known(signature)
+        while found is None and self._stored:
+            one = self._stored.pop(0)()
+            if one is not None:
+                self.found.append(one)
+                found = self.known(signature)
+        return found
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether another one may be made."""
+        return len(self.found) < self._most and not self.notes
 
     def make(
-        self, made: Compilation, signature: Signature, weights: SharedWeights
-    ) -> tuple[Program, Told] | None:
+        self,
+        made: Compilation,
+        signature: Signature,
+        build: Callable[[tuple[Any, ...]], tuple[Program, Told]],
+    ) -> Found | None:
         """A program for these shapes and others; None where the model leaves nothing free, or
         where something cannot do without numbers, which is noted."""
         try:
             scope, shapes = _free(made, signature)
             if not scope.symbols and not made.is_part:
                 return None
-            program, told = made.build(shapes, shared_weights=weights)
+            program, told = build(shapes)
         except (NeedsNumber, PassError, CodegenError) as why:
             self.notes.append(f"shapes: each shape is compiled on its own: {why}")
             return None
         free = FreeProgram(program, shapes, scope)
         self.found.append((free, told))
-        values = free.values(signature)
-        assert values is not None, "the shapes it was made for do not meet its conditions"
-        return free.sized(values), told
+        return free, told
 
 
 def _name(symbol: str, number: int) -> str:

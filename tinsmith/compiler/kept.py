@@ -14,8 +14,12 @@ from tinsmith.compiler.store import Store
 from tinsmith.errors import ModelFileError
 from tinsmith.formats.container import Draft
 from tinsmith.registry import Registry
+from tinsmith.runtime.free import FreeProgram
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.program import Program
+
+Place = Signature | tuple[str, int]
+"""What a program is kept under: the shapes that it is for, or "free" and a number."""
 
 
 class Kept:
@@ -46,18 +50,36 @@ class Kept:
     def _depend(self, files: Iterable[str]) -> None:
         self._key = self._store.key_with(self._base, self._source.digests(files))
 
-    def get(self, signature: Signature) -> tuple[Program, Told] | None:
-        return self._store.get(self._key, signature, self._target)
+    def has(self, signature: Signature) -> bool:
+        """Whether there is a program for these shapes alone."""
+        return self._store.has(self._key, signature)
 
-    def draft(self, signature: Signature) -> Draft | None:
+    def get(self, signature: Signature) -> tuple[Program, Told] | None:
+        found = self._store.get(self._key, signature, self._target)
+        return found if found is not None and isinstance(found[0], Program) else None  # type: ignore[return-value]
+
+    def free(self, number: int) -> tuple[FreeProgram, Told] | None:
+        """One of the programs for free sizes, by the number that it was kept under."""
+        found = self._store.get(self._key, _free(number), self._target)
+        return found if found is not None and isinstance(found[0], FreeProgram) else None  # type: ignore[return-value]
+
+    def room(self, most: int) -> Place | None:
+        """A number below `most` under which no program for free sizes is kept."""
+        return next((p for p in map(_free, range(most)) if not self._store.has(self._key, p)), None)
+
+    def draft(self, place: Place) -> Draft | None:
         """Where a program's weights may be written while they are packed; None: they cannot."""
-        return self._store.draft(self._key, signature) if uses_elf(self._target) else None
+        return self._store.draft(self._key, place) if uses_elf(self._target) else None
 
     def put(
-        self, signature: Signature, program: Program, told: Told, draft: Draft | None = None
+        self, place: Place, program: Program | FreeProgram, told: Told, draft: Draft | None = None
     ) -> str:
         """See `Store.put`."""
-        return self._store.put(self._key, signature, self._target, program, told, draft)
+        return self._store.put(self._key, place, self._target, program, told, draft)
+
+
+def _free(number: int) -> Place:
+    return ("free", number)
 
 
 def kept_of(source: Source, target: Target, options: Options, fixed: str) -> Kept | None:

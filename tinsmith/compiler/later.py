@@ -118,12 +118,16 @@ class Later(LaterStep):
                 return None
             try:
                 found = self.free.program(signature)
-                if found is None and self.free.wanted("free"):
+                if found is None and self.free.wants_more:
                     check_unchanged(self._weights)
                     made = self._compilation(signature)
-                    found = self.free.make(made, signature, self._around.later.weights)
-                    if found is not None:
-                        self._around.later.tell(found[1])
+                    weights = self._around.later.weights
+                    new = self.free.make(
+                        made, signature, lambda shapes: made.build(shapes, shared_weights=weights)
+                    )
+                    if new is not None:
+                        self._around.later.tell(new[1])
+                        found = self.free.known(signature)
             except (TypeRuleError, PlanError, OutOfMemory) as why:
                 self._refuse(signature, str(why))
                 return None

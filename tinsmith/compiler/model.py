@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -19,11 +20,13 @@ from tinsmith.codegen.target import Target, level
 from tinsmith.compiler.carried import Carried, bundle, carried, carrier
 from tinsmith.compiler.collector import still
 from tinsmith.compiler.fixed import given_key, with_fixed
-from tinsmith.compiler.kept import Kept, kept_of
+from tinsmith.compiler.free import MOST, FreePrograms
+from tinsmith.compiler.kept import Kept, Place, kept_of
 from tinsmith.compiler.options import Options
 from tinsmith.compiler.sections import Interface, Told, noted
 from tinsmith.compiler.source import Source
 from tinsmith.errors import ModelFileError, OptionError
+from tinsmith.formats.container import Draft
 from tinsmith.graph import Graph
 from tinsmith.graph.copy import with_outputs
 from tinsmith.plain import decode
@@ -31,13 +34,13 @@ from tinsmith.plan.shared_weights import SharedWeights
 from tinsmith.progress import Listener, reported, tell
 from tinsmith.runtime.explanation import Explanation
 from tinsmith.runtime.forks import working
+from tinsmith.runtime.free import FreeProgram, SizedProgram
 from tinsmith.runtime.inputs import Signature
 from tinsmith.runtime.net import Net
 from tinsmith.runtime.program import Program
 
 if TYPE_CHECKING:
     from tinsmith.compiler.build import Compilation
-    from tinsmith.compiler.free import FreePrograms
 
 
 def machine_of(target: str | Target | None, backend: str = DEFAULT) -> Target:
@@ -83,7 +86,9 @@ class Model:
         self._made: Compilation | None = None
         self._told: WeakKeyDictionary[Program, Told] = WeakKeyDictionary()
         self._shared_weights = SharedWeights()
-        self._free: FreePrograms | None = None
+        self._free = FreePrograms()
+        self._built = 0  # how many shapes have a program
+        self._offer()
         self._lock = threading.RLock()
 
     def _found(
@@ -153,7 +158,7 @@ class Model:
             source=lambda: self.compilation.imported, others=self.others, sized=self.sized,
         )  # fmt: skip
         if self._carried is not None:
-            net.program(self._carried.signatures[-1])
+            net.program(self._carried.last)
         elif all(t.is_static for t in found.inputs.values()):
             net.program()
         return net
@@ -171,80 +176,131 @@ class Model:
                 self._kept.put_interface(found)
         return found
 
+    def _offer(self) -> None:
+        """Let programs for free sizes be found where they are stored."""
+        if self._carried is not None:
+            made = self._carried
+            self._free.offer(partial(made.free_program, k) for k in range(made.free))
+        if self._kept is not None:
+            self._free.offer(partial(self._kept.free, k) for k in range(MOST))
+
     def sized(self, signature: Signature) -> Program | None:
         """The program for a signature, if one for free sizes admits it: it costs no compilation."""
-        if self._free is None or self._tune:
+        if not self._free.found or self._tune:
             return None
         with self._lock:
-            found = self._free.program(signature)
+            if self._has_own(signature):
+                return None
+            found = self._free.known(signature)
             if found is None:
                 return None
             self._told[found[0]] = found[1]
             return found[0]
 
+    def _has_own(self, signature: Signature) -> bool:
+        """Whether a program for these shapes alone is stored, which is to run."""
+        if self._options.shapes == "free":
+            return False
+        if self._carried is not None and signature in self._carried.signatures:
+            return True
+        return self._kept is not None and self._kept.has(signature)
+
     @still
     def build(self, signature: Signature) -> Program:
         """The program for a signature: carried, kept, or made now."""
         with working(), self._lock, self._telling(), budget.told("compiling this model"):
-            program, told = self._known(signature) or self._new(signature)
+            found = self._known(signature)
+            if found is None:
+                self._beyond(signature)
+                found = (self._known(signature) if self._carried else None) or self._new(signature)
+            program, told = found
             self._told[program] = told
+            self._built += 1
             return program
 
     def _known(self, signature: Signature) -> tuple[Program, Told] | None:
-        if self._carried is not None:
-            if signature in self._carried.signatures:
-                return self._carried.program(signature)
-            shapes = "; ".join(map(_text, self._carried.signatures))
-            self.notes.append(
-                f"{self._source.given} carries code for inputs of shape {shapes}; "
-                f"for {_text(signature)} it was compiled anew"
-            )
-            if self._kept is None:
-                self._source.check()
-                self._kept = self._keep()
+        """A program that is stored, for these shapes alone, or for others, too."""
+        policy = self._options.shapes
+        found = None
+        if policy == "free" and not self._tune:
+            found = self._free.program(signature)
+        found = found or self._own(signature)
+        if found is None and policy == "both" and not self._tune:
+            found = self._free.program(signature)
+        if found is not None:
+            self._note(found[1])
+        return found
+
+    def _own(self, signature: Signature) -> tuple[Program, Told] | None:
+        """A program for these shapes alone that the file carries, or that is kept."""
+        if self._carried is not None and signature in self._carried.signatures:
+            return self._carried.program(signature)
         found = self._kept.get(signature) if self._kept is not None else None
         if found is None or (self._tune and not found[1]("tuned")):
             return None
-        program, told = found
-        self._shared_weights.add(program.blobs[0])
-        self._note(told)
+        self._shared_weights.add(found[0].blobs[0])
         return found
+
+    def _beyond(self, signature: Signature) -> None:
+        """Note that the file carries no code for these shapes; what is kept may have it."""
+        if self._carried is None:
+            return
+        shapes = "; ".join([*map(_text, self._carried.signatures), *self._carried.takes])
+        self.notes.append(
+            f"{self._source.given} carries code for inputs of shape {shapes}; "
+            f"for {_text(signature)} it was compiled anew"
+        )
+        if self._kept is None:
+            self._source.check()
+            self._kept = self._keep()
+            self._offer()
 
     def _leaving_free(self, signature: Signature) -> tuple[Program, Told] | None:
         """A program that takes other sizes, too; None where this shape gets one of its own."""
-        policy = self._options.shapes
-        if policy == "fixed":
+        policy, free = self._options.shapes, self._free
+        if self._tune or policy == "fixed" or not free.wants_more:
             return None
-        from tinsmith.compiler.free import FreePrograms
+        if policy == "both" and not self._built:
+            return None
+        place = self._kept.room(MOST) if self._kept is not None else None
+        draft: list[Draft | None] = [None]
 
-        free = self._free = self._free or FreePrograms()
-        if (found := free.program(signature)) is not None:
-            return found
-        made = None
-        if free.wanted(policy):
-            made = free.make(self.compilation, signature, self._shared_weights)
+        def build(shapes: tuple[Any, ...]) -> tuple[Program, Told]:
+            made, draft[0] = self._compiled(shapes, place)
+            return made
+
+        made = free.make(self.compilation, signature, build)
         self.notes += [note for note in free.notes if note not in self.notes]
-        if made is not None:
-            self._note(made[1])
-        return made
+        if made is None:
+            return None
+        self._put(place, *made, draft[0])
+        return free.known(signature)
 
     def _note(self, told: Told) -> None:
         """Note what is told of a program, once for all shapes."""
         self.notes += [line for line in noted(told) if line not in self.notes]
 
     def _new(self, signature: Signature) -> tuple[Program, Told]:
+        found = self._leaving_free(signature)
+        if found is not None:
+            return found
+        made, draft = self._compiled(signature, signature)
+        self._put(signature, *made, draft)
+        return made
+
+    def _compiled(
+        self, shapes: tuple[Any, ...], place: Place | None
+    ) -> tuple[tuple[Program, Told], Draft | None]:
         """A program, its weights in the file where it will be kept: mapped, they need not stay in
         memory. Where that cannot be written, they do."""
-        if not self._tune and (found := self._leaving_free(signature)) is not None:
-            return found
         draft = None
-        if self._kept is not None and not self._tune:
-            draft = self._kept.draft(signature)
+        if self._kept is not None and place is not None and not self._tune:
+            draft = self._kept.draft(place)
         made = None
         if draft is not None:
             try:
                 made = self.compilation.build(
-                    signature, room=draft, shared_weights=self._shared_weights
+                    shapes, room=draft, shared_weights=self._shared_weights
                 )
             except BaseException as error:
                 draft.discard()
@@ -252,13 +308,18 @@ class Model:
                     raise
                 draft = None
         made = made or self.compilation.build(
-            signature, self._tune, shared_weights=self._shared_weights
+            shapes, self._tune, shared_weights=self._shared_weights
         )
-        self._note(made.told)
-        if self._kept is not None:
-            why = self._kept.put(signature, made.program, made.told, draft)
+        return made, draft
+
+    def _put(
+        self, place: Place | None, program: Program | FreeProgram, told: Told, draft: Draft | None
+    ) -> None:
+        """Keep a program, and note what is told of it."""
+        self._note(told)
+        if self._kept is not None and place is not None:
+            why = self._kept.put(place, program, told, draft)
             self.notes += [why] if why else []
-        return made.program, made.told
 
     @still
     def others(self, names: Sequence[str]) -> Net:
@@ -274,8 +335,11 @@ class Model:
         """Programs of this model as sections of a .tin file; None where one cannot be written."""
         with working(), self._lock:
             graph = self.compilation.imported
-            rows = {s: (program, self._told[program]) for s, program in programs.items()}
-            return bundle(graph, self._machine, self._options, rows)
+            rows = {s: (p, self._told[p]) for s, p in programs.items() if not p.is_sized}
+            used = {p.free for p in programs.values() if isinstance(p, SizedProgram)}
+            free = {one: told for one, told in self._free.found if one in used}
+            last = list(programs)[-1]
+            return bundle(graph, self._machine, self._options, rows, free, last)
 
     def stage(self, name: str, program: Program | None) -> str:
         if name == "placed":

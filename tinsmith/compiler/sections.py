@@ -13,14 +13,18 @@ from tinsmith.backends.library import team_address
 from tinsmith.codegen.library import SharedLibrary, uses_elf
 from tinsmith.codegen.sync import MAX_THREADS
 from tinsmith.codegen.target import Target
+from tinsmith.compiler.size_rows import Rows, SizeRows, SizesRead
+from tinsmith.conditions import estimating
 from tinsmith.errors import ModelFileError
 from tinsmith.formats.container import Container
 from tinsmith.graph import Holder, Type
 from tinsmith.graph.types import HOLDERS, dtype_named
-from tinsmith.plain import decode
+from tinsmith.plain import Misfit, decode
 from tinsmith.plan.plan import Plan
 from tinsmith.plan.shared_weights import Blob
+from tinsmith.runtime.free import FreeProgram
 from tinsmith.runtime.program import Program
+from tinsmith.sizes import has_sizes
 
 NOTES = ("tuned", "idle", "slow")  # sections with what a net notes
 TOLD = ("placed", "explain")  # sections with the placed graph, and the explanations as JSON
@@ -84,12 +88,13 @@ def type_from(row: list[Any]) -> Type:
 
 
 class Head(TypedDict):
-    """The section "program"."""
+    """The section "program". `sized`: the shapes and elements of constants that hold sizes."""
 
     target: str
     plan: Plan
     nodes: dict[str, tuple[str, dict[str, Any]]]
     constants: dict[str, tuple[str, tuple[int, ...]]]
+    sized: dict[str, tuple[tuple[int, ...], list[int]]]
     weights: list[tuple[str, str]]
 
 
@@ -98,52 +103,66 @@ def told_in(found: Container) -> Told:
     return lambda name: found.text(name) if name in found else ""
 
 
+def blobs_of(made: Program | FreeProgram) -> list[Blob]:
+    """The weights of a program, its own first."""
+    return made.program.blobs if isinstance(made, FreeProgram) else made.blobs
+
+
 def sections_of(
-    program: Program, target: Target, refs: Sequence[Ref], told: Told
+    made: Program | FreeProgram, target: Target, refs: Sequence[Ref], told: Told
 ) -> dict[str, Any] | None:
     """A program without its weights, which lie at `refs`, and what is told of it; None where it
     holds what cannot be written as data."""
+    program = made.program if isinstance(made, FreeProgram) else made
     if not uses_elf(target) or program.library is None:
         return None
-    try:
-        reference = {
-            name: [op.name, json.loads(json.dumps(dict(attrs)))]
-            for name, (op, attrs) in program.nodes.items()
-        }
-    except TypeError:
+    constants = program.constants.items()
+    sized = {n: [a.shape, a.reshape(-1).tolist()] for n, a in constants if has_sizes(a)}
+    plain = {n: a for n, a in constants if n not in sized}
+    if any(a.dtype == object for a in plain.values()):
         return None
-    arrays = {}
-    for name, array in program.constants.items():
-        if array.dtype == object:
-            return None
-        arrays[name] = [array.dtype.name, list(array.shape)]
     head = {
         "target": target.key,
         "plan": program.whole_plan().to_json(),
-        "nodes": reference,
-        "constants": arrays,
+        "nodes": {name: [op.name, dict(attrs)] for name, (op, attrs) in program.nodes.items()},
+        "constants": {n: [a.dtype.name, a.shape] for n, a in plain.items()},
+        "sized": sized,
         "weights": list(refs),
     }
+    rows = SizeRows()
+    try:
+        program_text = json.dumps(head, default=rows.of)
+        sizes = {}
+        if isinstance(made, FreeProgram):
+            sizes["sizes"] = json.dumps(rows.row(made)).encode()
+    except TypeError:
+        return None
     arrays_as_bytes = {
         f"constant:{n}": np.ascontiguousarray(a).reshape(-1).view(np.uint8)
-        for n, a in program.constants.items()
+        for n, a in plain.items()
     }
     texts = {name: text.encode() for name in (*TOLD, *NOTES) if (text := told(name))}
     code = program.library.data
-    return {**arrays_as_bytes, "code": code, "program": json.dumps(head).encode(), **texts}
+    return {**arrays_as_bytes, **sizes, "code": code, "program": program_text.encode(), **texts}
 
 
-def program_of(found: Container, target: Target, blob: Callable[[str, str], Blob]) -> Program:
+def program_of(
+    found: Container, target: Target, blob: Callable[[str, str], Blob]
+) -> Program | FreeProgram:
     """The program of a container's sections. Its code is loaded: the caller trusts the file.
     `blob` gives the weights at a `Ref`. Every section that is used is checked.
 
     Raises ModelFileError.
     """
-    head = found.data("program", Head)
+    sizes = sizes_in(found)
+    head = found.data("program", Head, sizes.hook if sizes is not None else None)
     if head["target"] != target.key:
         raise ModelFileError(f"{found.path} holds code for {head['target']}, not for {target.key}")
     plan = head["plan"]
-    _check(plan, head["nodes"], found.path)
+    with estimating():
+        _check(plan, head["nodes"], found.path)
+    if plan.free != (sizes is not None):
+        raise ModelFileError(f"{found.path} has a corrupt program: its sizes do not fit it")
     blobs = [blob(name, tag) for name, tag in head["weights"]]
     code = found.array("code", check=True).tobytes()
     try:
@@ -151,11 +170,31 @@ def program_of(found: Container, target: Target, blob: Callable[[str, str], Blob
             n: found.array(f"constant:{n}", check=True).view(dtype_named(d)).reshape(s)
             for n, (d, s) in head["constants"].items()
         }
+        for name, (shape, values) in head["sized"].items():
+            constants[name] = np.array(values, object).reshape(shape)
     except (TypeError, ValueError) as error:  # numpy's, of bytes that have no such type or shape
         raise ModelFileError(f"{found.path} has a corrupt constant: {error}") from error
     team = team_address(target, True, plan.threads)
     library = SharedLibrary(code)
-    return Program(plan, library, blobs, _nodes(head["nodes"]), constants, team, stored=True)
+    nodes = _nodes(head["nodes"])
+    program = Program(plan, library, blobs, nodes, constants, team, stored=True)
+    if sizes is None:
+        return program
+    try:
+        return FreeProgram(program, sizes.shapes, sizes.scope)
+    except (LookupError, ValueError, TypeError) as error:
+        raise ModelFileError(f"{found.path} has corrupt sizes: {error}") from error
+
+
+def sizes_in(found: Container) -> SizesRead | None:
+    """The sizes that a file has of a program for free sizes; None where it is for numbers. Raises
+    ModelFileError."""
+    if "sizes" not in found:
+        return None
+    try:
+        return SizesRead(found.data("sizes", Rows))
+    except Misfit as error:
+        raise ModelFileError(f"{found.path} has corrupt sizes: {error}") from error
 
 
 def _check(plan: Plan, nodes: Mapping[str, object], path: Path) -> None:

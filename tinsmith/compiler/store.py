@@ -29,6 +29,7 @@ from tinsmith.compiler.sections import (
     TOLD,
     Interface,
     Told,
+    blobs_of,
     interface_from,
     program_of,
     sections_of,
@@ -39,6 +40,7 @@ from tinsmith.formats.container import Container, Draft, write_container
 from tinsmith.formats.mapped import Files, state_of
 from tinsmith.hashing import blake2b
 from tinsmith.plan.shared_weights import Blob
+from tinsmith.runtime.free import FreeProgram
 from tinsmith.runtime.program import Program
 
 LIMIT_FACTOR = 8
@@ -152,7 +154,13 @@ class Store:
         tail = blake2b(repr(signature).encode(), digest_size=8).hexdigest()
         return self._folder / f"{key}-{tail}.tin"
 
-    def get(self, key: str, signature: Any, target: Target) -> tuple[Program, Told] | None:
+    def has(self, key: str, signature: Any) -> bool:
+        """Whether there is a file of a program."""
+        return self._file(key, signature).exists()
+
+    def get(
+        self, key: str, signature: Any, target: Target
+    ) -> tuple[Program | FreeProgram, Told] | None:
         """A stored program, and what is told of it; None where there is none that is whole."""
         file = self._file(key, signature)
         if not file.exists():
@@ -162,7 +170,7 @@ class Store:
             program = program_of(found, target, partial(self._blob, found))
             for name in (*TOLD, *(n for n in NOTES if n in found)):
                 found.array(name, check=True)
-            for blob in program.blobs:
+            for blob in blobs_of(program):
                 with contextlib.suppress(OSError):  # a read-only disk
                     os.utime(self._folder / blob.file)
             return program, told_in(found)
@@ -210,14 +218,14 @@ class Store:
         key: str,
         signature: Any,
         target: Target,
-        program: Program,
+        program: Program | FreeProgram,
         told: Told,
         draft: Draft | None = None,
     ) -> str:
         """Store a program, whose own weights a draft may hold already; why it is not kept, if that
         is to be told. It is not where it cannot be written as data or reads weights that are not
         stored, nor on a full or read-only disk."""
-        own, *others = program.blobs
+        own, *others = blobs_of(program)
         refs = [("", own.tag), *((b.file, b.tag) for b in others)]
         rest = sections_of(program, target, refs, told) if all(b.file for b in others) else None
         why = ""

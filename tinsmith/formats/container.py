@@ -18,7 +18,7 @@ import json
 import mmap
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from tinsmith.hashing import blake2b
 from tinsmith.plain import Misfit, decode
 
 T = TypeVar("T")
+Hook = Callable[[dict[str, Any]], Any]
 
 MAGIC = b"TINSMITH"
 VERSION = 1
@@ -204,16 +205,17 @@ class Container:
         except UnicodeDecodeError as error:
             raise ModelFileError(f"{self.path}: section {name!r} is not text") from error
 
-    def json(self, name: str) -> Any:
+    def json(self, name: str, hook: Hook | None = None) -> Any:
         try:
-            return json.loads(self.text(name))
+            return json.loads(self.text(name), object_hook=hook)
         except (ValueError, RecursionError) as error:
             raise ModelFileError(f"{self.path}: section {name!r} is corrupt: {error}") from error
 
-    def data(self, name: str, hint: type[T]) -> T:
-        """A section's JSON as a value of a type (`plain.decode`). Raises ModelFileError."""
+    def data(self, name: str, hint: type[T], hook: Hook | None = None) -> T:
+        """A section's JSON as a value of a type (`plain.decode`), of which `hook` makes what its
+        objects stand for. Raises ModelFileError."""
         try:
-            return decode(hint, self.json(name))
+            return decode(hint, self.json(name, hook))
         except Misfit as error:
             raise ModelFileError(f"{self.path}: section {name!r} is corrupt: {error}") from error
 

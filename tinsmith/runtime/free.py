@@ -58,8 +58,9 @@ class FreeProgram:
         self._names = [shown(form) for form in self.symbols]
         self._least = [scope.least.get(form[0][0][0], 0) for form in self.symbols]
         self._read_symbols()
-        self._relations = [RELATIONS[how] for _, how in scope.conditions]
-        self._decided = computed([form for form, _ in scope.conditions], self._names)
+        self.conditions = list(scope.conditions)
+        self._relations = [RELATIONS[how] for _, how in self.conditions]
+        self._decided = computed([form for form, _ in self.conditions], self._names)
         plan = program.plan
         self._grows = [isinstance(n, Size) for n, _, _ in plan.buffers]
         self._nbytes = computed([_form(n) for n, _, _ in plan.buffers], self._names)
@@ -83,7 +84,7 @@ class FreeProgram:
     def __str__(self) -> str:
         """Which sizes it takes, for a person."""
         least = [f"{n} >= {k}" for n, k in zip(self._names, self._least, strict=True)]
-        more = [f"{shown(form)} {relation} 0" for form, relation in self.scope.conditions]
+        more = [f"{shown(form)} {relation} 0" for form, relation in self.conditions]
         return f"one program for all sizes where {', '.join([*least, *more])}"
 
     def _read_symbols(self) -> None:
@@ -192,7 +193,7 @@ class SizedProgram(Program):
         base = free.program
         self.stored, self.library, self.blobs = base.stored, base.library, base.blobs
         self.nodes, self.team, self.checks = base.nodes, base.team, base.checks
-        self._free, self._symbols, self._nbytes = free, symbols, nbytes
+        self.free, self._symbols, self._nbytes = free, symbols, nbytes
         self.entry, self.frame = free.entry, free.frame(numbers)
         self.sizes, self.made = free.tables.made(numbers)
 
@@ -206,10 +207,10 @@ class SizedProgram(Program):
 
     @property
     def takes(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return str(self._free)
+        return str(self.free)
 
     def thread_session(self) -> Session:
-        memory = self._free.memory()  # must not grow while it is in use
+        memory = self.free.memory()  # must not grow while it is in use
         return Session(self) if memory.busy else Session(self, memory)
 
     def whole_plan(self) -> Plan:
@@ -217,11 +218,11 @@ class SizedProgram(Program):
 
     @cached_property
     def calls(self) -> list[Step | Native]:
-        return Program.calls.func(self) if self._free.calls is None else self._free.calls
+        return Program.calls.func(self) if self.free.calls is None else self.free.calls
 
     @cached_property
     def _known(self) -> _Numbers:
-        free, symbols = self._free, self._symbols
+        free, symbols = self.free, self._symbols
         known = _Numbers(zip(free.forms, free.all_numbers(*symbols), strict=True))
         known.others = lambda form: computed([form], free.names)(*symbols)[0]
         return known
@@ -242,11 +243,11 @@ class SizedProgram(Program):
 
     @cached_property
     def _steps(self) -> dict[int, Step]:
-        return {id(s): self._step(s) for s in self._free.program.plan.steps}
+        return {id(s): self._step(s) for s in self.free.program.plan.steps}
 
     def _plan(self) -> Plan:
-        plan, settled = self._free.program.plan, self._settled
-        bound = lower_bound(self._free.rows(self._nbytes))
+        plan, settled = self.free.program.plan, self._settled
+        bound = lower_bound(self.free.rows(self._nbytes))
         return plan._replace(
             inputs=settled(plan.inputs), outputs=settled(plan.outputs),
             memory=settled(plan.memory)._replace(lower_bound=bound),
@@ -258,11 +259,11 @@ class SizedProgram(Program):
         steps = self._steps
         return [
             steps[id(s)] if isinstance(s, Step) else (s[0], [steps[id(one)] for one in s[1]])
-            for s in self._free.program.segments
+            for s in self.free.program.segments
         ]
 
     def _constants(self) -> dict[str, Array]:
-        return {n: _numbers(a, self._settled) for n, a in self._free.program.constants.items()}
+        return {n: _numbers(a, self._settled) for n, a in self.free.program.constants.items()}
 
 
 _LATER: dict[str, Callable[[Any], Any]] = {
