@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 import tinsmith as ts
-from tests.models import agree
+from tests.models import GRAPHS, agree
 from tests.ops.samples import Sample, load_samples
 from tinsmith.errors import TinsmithError, TypeRuleError
 from tinsmith.formulas import shown
 from tinsmith.graph import Graph, Type
+from tinsmith.graph.copy import Copier
 from tinsmith.ops import OPS
 
 Array = np.ndarray[Any, Any]
@@ -78,6 +79,27 @@ def compare(
             if relation == "=="
         ]
     return found
+
+
+# ---- whole models
+
+PICTURES = ((1, 12, 12), (2, 7, 9), (3, 5, 16), (1, 17, 15), (2, 31, 2), (1, 64, 47), (5, 3, 3))
+
+
+def pictured(name: str) -> tuple[Graph, dict[str, Any]]:
+    """A graph of `tests.models` whose batch and spatial sizes are free, where it has such."""
+    graph = GRAPHS[name]()
+    dims = {
+        v.name: ("n", v.dims[1], "h", "w") if v.rank == 4 else ("n", "m")[: v.rank]
+        for v in graph.inputs
+        if v.rank in (2, 4)
+    }
+    if name == "recurrent":
+        dims = {"x": ("t", "n", 10)}
+    types = {v.name: v.type.like(shape=dims[v.name]) for v in graph.inputs}
+    if name == "mixed":
+        types["x"] = types["x"].like(shape=("n", 6))
+    return Copier(graph).copy(types), dims
 
 
 # ---- one operator

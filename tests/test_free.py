@@ -16,7 +16,7 @@ import pytest
 
 import tinsmith as ts
 from tests import transformer as encoder
-from tests.free import Single, compare, singles
+from tests.free import PICTURES, Single, compare, pictured, singles
 from tests.fuzz import cage
 from tests.fuzz import free as fuzzed
 from tests.fuzz.judge import UNSAID
@@ -29,7 +29,6 @@ from tinsmith.compiler.free import MOST
 from tinsmith.conditions import Scope, by_formula, cached, estimating
 from tinsmith.formulas import shown
 from tinsmith.graph import Graph, Type
-from tinsmith.graph.copy import Copier
 from tinsmith.kernels._kernel import Packed
 from tinsmith.ops import OPS
 from tinsmith.sizes import Size, largest, symbol
@@ -40,24 +39,7 @@ ISAS = ("avx512", "avx2", "sse2") if EACH > 1 else ("avx2",)
 # ---- whole models
 
 TARGETS = list(map(level_param, ("sse2", "avx2", "avx512")))
-PICTURES = ((1, 12, 12), (2, 7, 9), (3, 5, 16), (1, 17, 15), (2, 31, 2), (1, 64, 47), (5, 3, 3))
 TEXTS = ((2, 7), (3, 2), (2, 16), (5, 15), (2, 17), (3, 31), (2, 65))
-
-
-def pictured(name: str) -> tuple[Graph, dict[str, Any]]:
-    """A graph of `tests.models` whose batch and spatial sizes are free, where it has such."""
-    graph = GRAPHS[name]()
-    dims = {
-        v.name: ("n", v.dims[1], "h", "w") if v.rank == 4 else ("n", "m")[: v.rank]
-        for v in graph.inputs
-        if v.rank in (2, 4)
-    }
-    if name == "recurrent":
-        dims = {"x": ("t", "n", 10)}
-    types = {v.name: v.type.like(shape=dims[v.name]) for v in graph.inputs}
-    if name == "mixed":
-        types["x"] = types["x"].like(shape=("n", 6))
-    return Copier(graph).copy(types), dims
 
 
 @pytest.mark.parametrize("target", TARGETS[1:])
