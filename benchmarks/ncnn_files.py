@@ -33,14 +33,14 @@ def prepare(param: Path, folder: Path) -> Path:
     from tinsmith.formats.ncnn.pair import read_pair
     from tinsmith.formats.ncnn.weights import write_weights
 
-    base = folder / param.stem
+    base = folder / param.stem.replace(".", "_")  # what is behind a point would be a suffix
     if base.with_suffix(".npz").exists():
         return base
-    (folder / param.name).write_bytes(param.read_bytes())
+    base.with_suffix(".param").write_bytes(param.read_bytes())
     _, layers, _ = read_pair(param, 0)
     with base.with_suffix(".bin").open("wb") as file:
         file.writelines(write_weights(layers))
-    net = ts.compile(str(folder / param.name))
+    net = ts.compile(str(base.with_suffix(".param")))
     rng = np.random.default_rng(0)
     x = [
         rng.standard_normal([n if isinstance(n, int) else 1 for n in t.shape or ()]) / 2
