@@ -152,3 +152,10 @@ def test_lies_change_no_number(part: range) -> None:
         assert agreed >= LEAST_AGREED * PART
         assert refused >= LEAST_REFUSED * PART
         assert elided <= MOST_ELIDED * PART
+
+
+@pytest.mark.parametrize("seed", [1612, 30579])
+def test_what_was_wrong_once(seed: int) -> None:
+    """Axes that a run tells, and references of what is computed once for its sizes."""
+    (said,) = cage.run(declarations.__name__, range(seed, seed + 1)).values()
+    assert said.startswith(FINE)

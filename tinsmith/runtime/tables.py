@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinsmith.graph.evaluate import Reference
+from tinsmith.errors import DataError
+from tinsmith.graph.evaluate import Reference, evaluate
 from tinsmith.plan.plan import Plan
 from tinsmith.runtime.memory import aligned
 from tinsmith.sizes import has_sizes
@@ -45,7 +46,8 @@ class _Once(NamedTuple):
     the name, the dtype, and the places of the numbers of its size and offset (None: only such nodes
     read it). A node that only gives its input other dims has the places of these."""
 
-    evaluate: Callable[..., tuple[Array, ...]]
+    name: str
+    op: Reference
     attrs: Mapping[str, Any]
     view: list[int] | None
     reads: list[str | None]
@@ -73,7 +75,7 @@ class Tables:
                 ]  # fmt: skip
                 reads = [None if o is None else o.name for o in step.reads]
                 view = asked.all(step.writes[0].dims) if "view" in op.traits else None
-                self._once.append(_Once(op.evaluate, attrs, view, reads, writes))
+                self._once.append(_Once(step.name, op, attrs, view, reads, writes))
                 written.update(o.name for o in step.writes)
         names = {n for one in self._once for n in one.reads if n is not None} - written
         arrays = {n: constants[n] for n in names}
@@ -99,11 +101,13 @@ class Tables:
             if one.view is not None and given[0] is not None:
                 results = (given[0].reshape([numbers[k] for k in one.view]),)
             else:
-                results = one.evaluate(given, one.attrs)
+                results = evaluate(one.op, given, one.attrs, one.name)
             for (name, dtype, size, at), result in zip(one.writes, results, strict=True):
                 arrays[name] = result
                 if at is not None:
                     start = numbers[at]
+                    if result.size != numbers[size]:
+                        raise DataError(f"{one.name}: {result.shape} is not of the planned size")
                     place = memory[start : start + numbers[size] * dtype.itemsize].view(dtype)
                     place[...] = result.reshape(-1)
         return sizes, memory
