@@ -3,6 +3,7 @@
     x.npy            the next input that has no array yet
     data.npz         the arrays whose names are inputs; a lone one that numpy has named goes where
                      x.npy would
+    x.csv            rows of numbers, in the shape of the input
     cat.jpg          decoded, resized to the input's height and width, scaled (see `Picture`)
     word.wav         samples of PCM (see `_sound`)
     16000, [1,2]     a number, or a list of them
@@ -27,6 +28,7 @@ from tinsmith.cli._picture import SUFFIXES, Picture
 from tinsmith.cli._sound import SUFFIXES as SOUNDS
 from tinsmith.cli._sound import read_sound
 from tinsmith.errors import InputNameError, InputShapeError, InputTypeError
+from tinsmith.formats.csv import fit_csv, is_csv, read_csv
 from tinsmith.formats.npz import parts, read_arrays, whole
 from tinsmith.graph import Type, compatible
 from tinsmith.runtime.inputs import as_input
@@ -129,13 +131,16 @@ class Inputs:
             if (value := literal(source)) is not None:
                 return as_input("the model", name, value, self.types[name])
             raise click.BadParameter(
-                f"{source!r} is no file; inputs are .npy, .npz, a picture, .wav, a number, "
-                "'random' or 'zeros'"
+                f"{source!r} is no file; inputs are .npy, .npz, .csv, a picture, .wav, a "
+                "number, 'random' or 'zeros'"
             )
         if is_picture(source):
             return self.picture.read(path, self.types[name], name)
         if path.suffix.lower() in SOUNDS:
             return read_sound(path, self.types[name], name)
+        if is_csv(path):
+            wanted = sized(self.types[name], self.given)
+            return fit_csv(read_csv(path, wanted.dtype), wanted.shape, f"the input {name!r}", path)
         arrays = read_arrays(path)
         if (own := whole(name, arrays)) is not None:
             return own

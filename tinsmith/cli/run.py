@@ -22,7 +22,8 @@ from tinsmith.cli._model import (
     input_options,
     outputs_of,
 )
-from tinsmith.errors import InputShapeError, ModelFileError, counted
+from tinsmith.errors import FileNameError, InputShapeError, ModelFileError, counted
+from tinsmith.formats.csv import is_csv, write_csv
 from tinsmith.formats.npz import KEYS, npz_path, parts, write_npz
 from tinsmith.graph import shown as kind
 from tinsmith.runtime.memory import owned
@@ -42,7 +43,11 @@ TOP, ROWS = 5, 16
     type=click.IntRange(1),
     help=f"How many classes to show; {TOP}, where nothing is said.",
 )
-@click.option("--save", type=click.Path(dir_okay=False), help="Write the outputs to this .npz.")
+@click.option(
+    "--save",
+    type=click.Path(dir_okay=False),
+    help="Write the outputs to this .npz, or the only one to this .csv.",
+)
 @click.option("--save-inputs", is_flag=True, help="With --save: write the inputs there, too.")
 @build_options
 @_show.json_option
@@ -62,6 +67,7 @@ def command(
     INPUTS, in the order of the model's inputs or as name=...:
       x.npy, data.npz   arrays; those of an .npz go to the inputs of their names, a lone one
                         without a name ('arr_0') where x.npy would
+      x.csv             rows of numbers, in row-major order in the shape of the input
       cat.jpg           decoded, resized, scaled as --scale says; several, and nothing else
                         in order, make up a batch
       word.wav          PCM, from -1 to 1; nothing is resampled
@@ -82,11 +88,13 @@ def command(
       tinsmith run bert.onnx input_ids=ids.npy attention_mask=mask.npy --save out.npz
     """
     names = read_labels(Path(labels)) if labels else None
-    target = npz_path(save) if save else None
+    target = Path(save) if save and is_csv(save) else npz_path(save) if save else None
     if target is not None and not target.parent.is_dir():
         raise ModelFileError(f"{str(target)!r} cannot be written: there is no such folder")
     if save_inputs and target is None:
         raise click.UsageError("--save-inputs needs --save FILE")
+    if save_inputs and target is not None and is_csv(target):
+        raise click.UsageError("--save-inputs needs --save FILE.npz: a .csv holds one array")
     built, fed = build.compile_for(model, given)
     arrays, notes = fed.arrays, fed.notes
     with _show.working("running"), fed.blamed():
@@ -99,9 +107,22 @@ def command(
     else:
         print_all(built, build, fed, shown, times(built, first, again))
     if target is not None:
-        write_npz(target, {**(arrays if save_inputs else {}), **outputs})
+        write(target, {**(arrays if save_inputs else {}), **outputs})
         if not json_:
             click.echo(f"saved   {target}")
+
+
+def write(target: Path, arrays: dict[str, Any]) -> None:
+    """Raises FileNameError where a .csv is to hold several."""
+    if not is_csv(target):
+        write_npz(target, arrays)
+    elif len(arrays) == 1:
+        write_csv(target, *next(iter(arrays.items())))
+    else:
+        raise FileNameError(
+            f"a .csv holds one array, and the outputs are {', '.join(arrays)}; name the file "
+            f"{str(target.with_suffix('.npz'))!r}"
+        )
 
 
 def print_all(built: Built, build: Build, fed: Fed, shown: dict[str, Any], spent: str) -> None:

@@ -21,10 +21,11 @@ DIFFERS = 3
 @input_options
 @click.option(
     "--against",
-    default="reference",
-    show_default=True,
+    multiple=True,
+    default=["reference"],
     metavar="WHAT",
-    help="'reference' (numpy), 'onnxruntime', or an .npz of expected outputs by name.",
+    help="'reference' (numpy, the default), 'onnxruntime', an .npz of expected outputs by name, a "
+    ".npy or .csv of the only one, or NAME=FILE, several times for several.",
 )
 @click.option(
     "--tolerance",
@@ -47,7 +48,7 @@ DIFFERS = 3
 def command(
     model: str,
     given: Given,
-    against: str,
+    against: tuple[str, ...],
     tolerance: float,
     bisect: bool,
     save: str,
@@ -67,29 +68,29 @@ def command(
       tinsmith verify model.onnx
       tinsmith verify model.onnx cat.jpg --scale imagenet --against onnxruntime
       tinsmith verify model.onnx --against expected.npz --tolerance 1e-4
+      tinsmith verify model.onnx x.csv --against y.csv
+      tinsmith verify model.onnx x.csv --against 'y[0,5]=channel5.csv'
       tinsmith verify model.onnx --dim batch=4 --threads 2 --kernels Conv=conv_direct
     """
     import tinsmith as ts
-    from tinsmith.compiler.verify import ONNXRUNTIME, REFERENCE, expected_of, were_random
+    from tinsmith.compiler.expected import expected_of, is_path
+    from tinsmith.compiler.verify import were_random
     from tinsmith.formats.npz import whole
 
     if is_whole(backends_of(build.backend)):
         raise click.BadParameter("only generated code is verified", param_hint="--backend")
-    if against not in (REFERENCE, ONNXRUNTIME) and not Path(against).exists():
-        raise click.BadParameter(
-            f"{against!r} is no file; give '{REFERENCE}', '{ONNXRUNTIME}' or an .npz of outputs",
-            param_hint="--against",
-        )
-    expected, _ = expected_of(against)
+    what = compared_with(against)
+    expected, source = expected_of(what)
+    arrays = {n: v for n, v in expected.items() if not is_path(v)}
     types = {v.name: v.type for v in build.load(model).inputs}
-    inputs = {n: value for n in types if (value := whole(n, expected)) is not None}
-    fed = given.read(types, {} if given.inputs else inputs, against)
+    inputs = {n: value for n in types if (value := whole(n, arrays)) is not None}
+    fed = given.read(types, {} if given.inputs else inputs, source)
     options = build.options()
     with _show.working(f"verifying {model}"), fed.blamed():
         found = ts.verify(
             model,
             fed.arrays,
-            against=against,
+            against=what,
             tolerance=tolerance,
             bisect=bisect,
             save=save,
@@ -104,3 +105,29 @@ def command(
         click.echo(str(found))
     if not found.ok:
         sys.exit(DIFFERS)
+
+
+def compared_with(against: tuple[str, ...]) -> str | dict[str, str]:
+    """What --against says: one word or file, or files by the names of outputs."""
+    from tinsmith.compiler.expected import ONNXRUNTIME, REFERENCE
+
+    alone = against[-1] in (REFERENCE, ONNXRUNTIME) or Path(against[-1]).exists()
+    if len(against) == 1 and alone:
+        return against[0]
+    named: dict[str, str] = {}
+    for text in against:
+        name, equals, file = text.partition("=")
+        path = file if equals else text
+        if not Path(path).exists():
+            raise click.BadParameter(
+                f"{path!r} is no file; give '{REFERENCE}', '{ONNXRUNTIME}', an .npz of outputs, a "
+                ".npy or .csv of one, or NAME=FILE",
+                param_hint="--against",
+            )
+        if not equals or name in named:
+            raise click.BadParameter(
+                f"of several, each is NAME=FILE, and of another output than {text!r}",
+                param_hint="--against",
+            )
+        named[name] = file
+    return named

@@ -17,6 +17,14 @@ from tinsmith.compiler.build import Compilation
 from tinsmith.compiler.compare import Array, Difference, compare, compare_all
 from tinsmith.compiler.compile import READING, ModelLike, load
 from tinsmith.compiler.compile import compile as compile_model
+from tinsmith.compiler.expected import (
+    ONNXRUNTIME,
+    REFERENCE,
+    expected_of,
+    is_path,
+    parts_of,
+    wanted_of,
+)
 from tinsmith.compiler.fixed import fixed_values, with_fixed
 from tinsmith.compiler.model import machine_of
 from tinsmith.compiler.options import Options, check_keywords, keywords_of
@@ -28,12 +36,11 @@ from tinsmith.errors import (
     ModelFileError,
     OptionError,
 )
-from tinsmith.formats.npz import read_arrays, whole
+from tinsmith.formats.npz import whole
 from tinsmith.graph import Graph, Holder, OptionalType, Type
 from tinsmith.ops.interpret import run_graph
 from tinsmith.records import dataclass
 
-REFERENCE, ONNXRUNTIME = "reference", "onnxruntime"
 TOLERANCE = 1e-3
 
 
@@ -81,8 +88,9 @@ def verify(
 
     inputs    by name or in order; those not given are taken from an `.npz` that is compared
               with, else random (free dimensions are then 1)
-    against   "reference" (numpy), "onnxruntime", an .npz file of expected outputs by name, or a
-              mapping of them
+    against   "reference" (numpy), "onnxruntime", an .npz file of expected outputs by name, a .npy
+              or .csv file of the only one, or a mapping of names to arrays or such files;
+              "y[0,5]" is a part of the output y
     bisect    on a difference, find the first node that differs, or the pass that changed the result
     tolerance the greatest error that agrees, relative to the greatest element of the output; of
               each tensor of a sequence, and of the numbers of maps. Integers and text must be equal
@@ -96,7 +104,8 @@ def verify(
     graph = load(model, **{name: options.get(name) for name in READING})
     graph, fixed = with_fixed(graph, fixed_values(options.get("fixed")))
     expected, against_name = expected_of(against)
-    arrays, drawn = arrays_for(graph, inputs, expected, seed)
+    held = {n: v for n, v in expected.items() if not is_path(v)}
+    arrays, drawn = arrays_for(graph, inputs, held, seed)
     net = compile_model(model, **options)
     got = dict(zip(net.output_names, net.run(arrays), strict=True))
     exact: dict[str, Array] | None = None
@@ -105,22 +114,18 @@ def verify(
     elif against_name == ONNXRUNTIME:
         want = _onnxruntime(model, {**arrays, **fixed}, list(got))
     else:
-        want = {n: v for n in got if (v := whole(n, expected)) is not None}
-        if not want:
-            raise InputNameError(
-                f"{against_name} holds {', '.join(expected) or 'nothing'}, but no output of the "
-                f"model: {', '.join(got)}"
-            )
-    outputs = tuple(compare_all(got, want, tolerance))
+        want = wanted_of(expected, against_name, got)
+    outputs = tuple(compare_all(parts_of(got, want), want, tolerance))
     name = graph.name or graph.file or "model"
     found = Verification(name, against_name, tolerance, outputs)
     if found.ok or not bisect:
         return found
     exact = _reference(graph, arrays) if exact is None else exact
     culprit, note = None, ""
-    wrong = [d for d in compare_all(exact, want, tolerance) if not d.ok]
+    parts = parts_of(exact, want)
+    wrong = [d for d in compare_all(parts, want, tolerance) if not d.ok]
     if wrong:
-        note = _unlike(wrong, exact, want, () if against_name == ONNXRUNTIME else drawn)
+        note = _unlike(wrong, parts, want, () if against_name == ONNXRUNTIME else drawn)
         if against_name == ONNXRUNTIME:
             culprit = _against_engine(model, graph, {**arrays, **fixed}, tolerance)
     else:
@@ -236,24 +241,6 @@ def draw(name: str, type: Type, random: np.random.Generator | None) -> Array:
     if type.dtype.kind in "iu":
         return random.integers(0, 256 if type.dtype == np.uint8 else 10, dims).astype(type.dtype)
     return np.asarray(random.standard_normal(dims, np.float32)).astype(type.dtype)
-
-
-def expected_of(against: Any) -> tuple[dict[str, Any], str]:
-    if isinstance(against, Mapping):
-        return dict(against), "the given arrays"
-    if not isinstance(against, (str, os.PathLike)):
-        raise InputTypeError(
-            f"cannot compare with {type(against).__name__}: give 'reference', 'onnxruntime', an "
-            ".npz file, or a mapping of the outputs' names to arrays"
-        )
-    text = os.fspath(against)
-    if text in (REFERENCE, ONNXRUNTIME):
-        return {}, text
-    if not text.endswith(".npz"):
-        raise ModelFileError(
-            f"cannot compare with {text!r}: give 'reference', 'onnxruntime' or an .npz file"
-        )
-    return dict(read_arrays(text)), text
 
 
 # ---- the others

@@ -1,0 +1,113 @@
+"""What outputs are compared with: arrays by name, or files of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tinsmith.errors import InputNameError, InputShapeError, InputTypeError, ModelFileError
+from tinsmith.formats.csv import fit_csv, is_csv, read_csv
+from tinsmith.formats.npz import read_arrays, whole
+
+REFERENCE, ONNXRUNTIME = "reference", "onnxruntime"
+ONLY = ""
+"""The name of what a file holds that has no names: it is for the only output."""
+PART = re.compile(r"(.+)\[(\d+(?: *, *\d+)*)\]")
+"""'y[0,5]': a name, and the indices of its first axes."""
+
+
+def expected_of(against: Any) -> tuple[dict[str, Any], str]:
+    """Arrays by name, or paths of .csv files, whose numbers have a shape only when the output is
+    known; and what they are, in words. Raises InputTypeError, ModelFileError."""
+    if isinstance(against, Mapping):
+        return {n: _held(v) for n, v in against.items()}, "the given arrays"
+    if not isinstance(against, (str, os.PathLike)):
+        raise InputTypeError(
+            f"cannot compare with {type(against).__name__}: give 'reference', 'onnxruntime', an "
+            ".npz, .npy or .csv file, or a mapping of the outputs' names to arrays"
+        )
+    text = os.fspath(against)
+    if text in (REFERENCE, ONNXRUNTIME):
+        return {}, text
+    if text.endswith(".npz"):
+        return dict(read_arrays(text)), text
+    if not text.endswith(".npy") and not is_csv(text):
+        raise ModelFileError(
+            f"cannot compare with {text!r}: give 'reference', 'onnxruntime' or an .npz, .npy or "
+            ".csv file"
+        )
+    return {ONLY: _held(text)}, text
+
+
+def _held(value: Any) -> Any:
+    """An array that a path may stand for; a .csv file stays its path."""
+    if not is_path(value) or is_csv(value):
+        return value
+    arrays = read_arrays(value)
+    if len(arrays) == 1:
+        return next(iter(arrays.values()))
+    raise ModelFileError(f"{value} holds {len(arrays)} arrays ({', '.join(arrays)}), not one")
+
+
+def wanted_of(expected: Mapping[str, Any], source: str, got: Mapping[str, Any]) -> dict[str, Any]:
+    """What is expected of outputs `got` and of their parts, by name. Raises InputNameError where it
+    is of none, InputShapeError, ModelFileError."""
+    if list(expected) == [ONLY]:
+        if len(got) != 1:
+            names = ", ".join(got)
+            raise InputNameError(
+                f"{source} says of which output it is by no name; NAME={source} does, with a name "
+                f"of {names}"
+            )
+        expected = {next(iter(got)): expected[ONLY]}
+    named = {n: v for n in got if (v := _of(n, got[n], expected)) is not None}
+    parts = {n: v for n, v in expected.items() if n not in named and _is_part(n, got)}
+    lost = [n for n, v in expected.items() if n not in {**named, **parts} and is_path(v)]
+    if lost or not (named or parts):
+        held = ", ".join(lost or expected) or "nothing"
+        raise InputNameError(f"{source} holds {held}, but no output of the model: {', '.join(got)}")
+    ours = parts_of(got, parts)
+    return {n: _shaped(n, v, ours[n]) for n, v in (named | parts).items()}
+
+
+def is_path(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike)
+
+
+def _of(name: str, got: Any, expected: Mapping[str, Any]) -> Any:
+    """What is expected of an output; of an array, what its very name has."""
+    if isinstance(got, np.ndarray) and PART.fullmatch(next(iter(expected), "")):
+        return expected.get(name)
+    return whole(name, expected)
+
+
+def _is_part(name: str, got: Mapping[str, Any]) -> bool:
+    found = PART.fullmatch(name)
+    return found is not None and isinstance(got.get(found[1]), np.ndarray)
+
+
+def parts_of(got: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Outputs by name, and those parts of them that are among the names. Raises InputShapeError for
+    a part that an output does not have."""
+    found = dict(got)
+    for name in names:
+        if name in found or (match := PART.fullmatch(name)) is None:
+            continue
+        array, at = got[match[1]], tuple(int(i) for i in match[2].split(","))
+        if len(at) > array.ndim or any(i >= n for i, n in zip(at, array.shape, strict=False)):
+            raise InputShapeError(f"there is no part {name}: {match[1]} is {list(array.shape)}")
+        found[name] = np.asarray(array[at])
+    return found
+
+
+def _shaped(name: str, value: Any, like: Any) -> Any:
+    """An expected value; the numbers of a .csv file in the type and shape of the output."""
+    if not is_path(value):
+        return value
+    if not isinstance(like, np.ndarray):
+        raise InputTypeError(f"{value} holds numbers, and the output {name!r} is no array")
+    return fit_csv(read_csv(value, like.dtype), like.shape, f"the output {name!r}", value)
