@@ -29,7 +29,9 @@ kept. Estimated: of float16 every weight is rounded to one part in 2048, layer b
 
 @dataclass(frozen=True)
 class Writing:
-    """What is read, what of it is written, and where."""
+    """The options of a command that writes a model: the file that it reads (`model`), the part of
+    the graph that it takes (`outputs`, `cut`), the file that it writes (`out`), and how both are
+    compared."""
 
     model: str
     out: str

@@ -43,8 +43,8 @@ from tinsmith.runtime.program import Program
 
 
 class Made(NamedTuple):
-    """A program, and what is told of it: its placed graph as text, the explanation of each step;
-    what measuring its kernels has brought, and which kernels were asked for in vain."""
+    """A program, and what is reported of it (`Told`): its placed graph as text, the explanation of
+    each step, notes of measuring kernels, and overrides of kernels that no node matched."""
 
     program: Program
     told: Told

@@ -18,8 +18,9 @@ _first = True
 
 
 def still(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, with no search while it runs. Of several threads that are in such functions,
-    the one that came first lets the search go on when it leaves."""
+    """A function that does the same while Python's search for cyclic garbage is off. Where several
+    threads are in such functions, the one that came first turns the search on again when it
+    leaves."""
 
     @wraps(function)
     def undisturbed(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -13,16 +13,17 @@ COUNT = Type(np.dtype(np.int64), ())
 
 
 class Room(NamedTuple):
-    """A node with room for the most that its outputs may hold, and one output more, the count;
-    `stated`: the count that the model states, or -1."""
+    """A node whose outputs have a size that only the run tells, with memory for the most that they
+    may hold, and with one more output, the count. `stated` is the count that the model declares, or
+    -1."""
 
     node: Node
     stated: int
 
 
 def with_room(node: Node) -> Room | None:
-    """None where the operator tells all sizes, where nothing is known of how many there may be, or
-    where the model states none, or more than there may be."""
+    """The node as a `Room`. None where its operator tells all sizes before the run, where nothing
+    bounds the count, or where the model declares no count or more than there may be."""
     if not all(v is None or v.type.is_static for v in node.inputs):
         return None
     most = node.op.most(node.inputs, node.attrs)  # type: ignore[attr-defined]

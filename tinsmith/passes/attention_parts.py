@@ -217,8 +217,9 @@ def _formula(
 def _table(
     dims: tuple[int, ...], heads: int, own: tuple[int, ...], lead: tuple[int, ...]
 ) -> np.ndarray[Any, Any]:
-    """Where the rows of an array [N,H,T,E] or [N,T,H*E] begin, whose heads are those of `own`, for
-    each item of `lead`."""
+    """The table of row offsets of an array [N,H,T,E] or [N,T,H*E] for `RowAttention`: for each
+    item, the offsets at which its rows begin. `own` are the axes of batch and heads that this array
+    has; they are broadcast to `lead`, the axes that all operands share."""
     at = np.arange(prod(dims), dtype=np.int32).reshape(dims)
     if len(dims) == 3:
         at = at.reshape(*dims[:2], heads, -1).swapaxes(1, 2)

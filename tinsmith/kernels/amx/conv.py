@@ -67,7 +67,8 @@ def _finish(geo: Geometry, plan: AmxPlan, em: Emit, results: Results) -> None:
     sink = Sink(em, geo).at(results.image, results.vector, 0, results.row)
 
     def stretch(row: Val, first: Val, last: Val, start: Val) -> None:
-        """Positions [first, last), which are the places of a row from `start` on."""
+        """Finish the results at positions [first, last) of a band, which lie in one row of the
+        output, from its column `start` on."""
 
         def one(i: Val, k: int, sums: Val) -> None:
             place = sink.at(0, 0, 0, row, i - start)

@@ -42,7 +42,8 @@ class LeftPacker:
     source: Source
 
     def band(self, image: Val, row: Val, rows: Val, c0: Val, c1: Val, to: Ptr) -> None:
-        """What `rows` rows of results from row `row` read, of channel blocks [c0, c1)."""
+        """Pack the part of the input that `rows` rows of results, from row `row` on, read: of the
+        channel blocks [c0, c1)."""
         b, plan, source = self.b, self.plan, self.source
         at = source.pointer + image * source.image + row * (plan.down.stride * source.row)
         at, to = at.fixed(), to.cast(BF16)

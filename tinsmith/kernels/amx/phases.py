@@ -1,8 +1,9 @@
-"""The phases of a kernel on matrix registers: bands are packed and multiplied, or the whole input.
+"""The phases of a kernel on matrix registers: either each band is packed and multiplied, or the
+whole input is packed first.
 
-A step of matrix registers takes a hundred cycles, in which the core can do something else: in the
-first step of a register of positions the results of the register before are finished. Which these
-are is kept as notes in memory.
+A step of matrix registers takes a hundred cycles, in which the core can do something else. So the
+results of one register of positions are finished (epilogue, store) during the first step of the
+next. Until then their place and number are noted in the workspace (`Note`).
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ UNROLL = 4  # positions of one iteration of a loop; estimated
 
 
 class Note(IntEnum):
-    """What a thread's notes hold, each in 8 bytes: which results are to be finished, and how many
-    bytes behind the first ones they are."""
+    """Words of 8 bytes in a thread's workspace, by index: which results are not finished yet, and
+    how many bytes behind the first sums (`SUMS`) theirs lie."""
 
     IMAGE, ROW, VECTOR, VECTORS, FIRST, LAST, SUMS = range(7)
 
@@ -40,8 +41,9 @@ NOTES = 64  # bytes
 
 @dataclass(frozen=True)
 class Results:
-    """Sums of one vector of outputs: those of positions [first, last) of a band are at `sums`, 16
-    elements apart. The band begins at row `row` of the results of `image`."""
+    """The sums of one vector of output channels at positions [first, last) of a band: they begin at
+    `sums`, 16 elements for each position. The band begins at row `row` of the results of
+    `image`."""
 
     sums: Ptr
     image: Val
@@ -119,7 +121,8 @@ class Work:
             pack(image, 0, plan.down.out, c, c + 1, self._image(em, image))
 
     def _outputs(self, em: Emit) -> None:
-        """Tiles are shares of panels; those of one panel follow each other."""
+        """Multiply, where the input is packed as a whole. A tile is one share of the positions of
+        one panel; the shares of a panel are neighbouring tiles."""
         b, plan = em.b, self.plan
         finish, count = self._finish(em), plan.registers(plan.down.out)
         multiply = self._multiply(em, finish)
@@ -132,7 +135,8 @@ class Work:
 
     @contextmanager
     def _registers(self, em: Emit, finish: Stage) -> Iterator[None]:
-        """Within, registers may be used; at the end, all results are finished."""
+        """A context in which matrix registers may be used. When it ends, results that are noted are
+        finished."""
         _note(em, Note.VECTORS).store(em.b.const(0, I64))
         with matrix.matrices(em.b, em.workspace):
             yield
@@ -148,7 +152,8 @@ class Work:
         return stage(em, "split", "image row rows c0 c1 to*", body)
 
     def _multiply(self, em: Emit, finish: Stage) -> Stage:
-        """Panels [k0, k1) of registers [t0, t1) of a band of `rows` rows, packed at `from`."""
+        """The function that multiplies panels [k0, k1) of weights by registers [t0, t1) of
+        positions, of a band of `rows` rows that is packed at `from`."""
         plan = self.plan
 
         def body(em: Emit, *of: Any) -> None:
@@ -186,7 +191,8 @@ class Work:
         return stage(em, "multiply", "image row rows k0 k1 t0 t1 from*", body)
 
     def _ahead(self, em: Emit, number: Val, wide: int) -> Ahead | None:
-        """What register `number` of a panel prefetches of the next one's weights."""
+        """Which weights of the next panel register number `number` prefetches; None where all
+        weights stay in the second-level cache."""
         plan = self.plan
         if 4 * plan.weight_bytes <= em.target.l2:
             return None
@@ -194,7 +200,7 @@ class Work:
         return ahead_of(plan, number, least, wide)
 
     def _finish(self, em: Emit) -> Stage:
-        """The results that are noted, which then are no more."""
+        """The function that finishes the results that are noted, and clears the note."""
 
         def body(em: Emit) -> None:
             names = (Note.IMAGE, Note.VECTOR, Note.ROW, Note.FIRST, Note.LAST)

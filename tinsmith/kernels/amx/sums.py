@@ -51,16 +51,17 @@ class Operands:
 
 
 def ahead_of(plan: AmxPlan, number: Val, count: int, wide: int) -> Ahead:
-    """What register `number` of `count` prefetches of the panel that follows one of `wide`
-    vectors."""
+    """What register `number` of `count` prefetches: its share of the weights of the next panel,
+    which follow those of this one of `wide` vectors."""
     parts = plan.row.parts
     lines = -(-parts * wide * REGISTER // POSITION // count)
     return Ahead(number * (lines * POSITION) + plan.panel_bytes // 2 * wide, lines)
 
 
 def sums(b: Builder, plan: AmxPlan, piece: Val | int, wide: int, of: Operands) -> None:
-    """The sums of a register of positions and `wide` vectors of outputs over one piece of the
-    channel blocks (`AmxPlan.pieces`): the first begins with 0, others with what is at `of.to`."""
+    """Multiply a register of positions by `wide` vectors of outputs, over one piece of the channel
+    blocks (`AmxPlan.pieces`). The first piece starts from 0, others from the sums at `of.to`, where
+    all leave theirs."""
     row, x, w, begin, end = plan.row, of.x, of.w, b.index(0), b.index(plan.blocks)
     step = row.parts * wide * REGISTER
 

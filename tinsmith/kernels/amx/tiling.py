@@ -58,13 +58,14 @@ class Axis:
     dilation: int = 1
 
     def tap(self, i: int) -> tuple[int, int]:
-        """(remainder, places of that remainder from the first) of a tap."""
+        """The remainder by the stride that tap i reads, and the index of its first place among
+        those of that remainder."""
         shift, remainder = divmod(i * self.dilation, self.stride)
         return remainder, shift
 
     @functools.cached_property
     def reach(self) -> dict[int, int]:
-        """How many places more than `out` are read of each remainder."""
+        """For each remainder that taps read: how many places more than `out` they read of it."""
         found: dict[int, int] = {}
         for remainder, shift in map(self.tap, range(self.kernel)):
             found[remainder] = max(shift, found.get(remainder, 0))
@@ -77,11 +78,12 @@ class Axis:
 
 @dataclass(frozen=True)
 class AmxPlan:
-    """`channels` of `images` of down.out x across.out results to `outputs` vectors of 16.
+    """A convolution of `images` images, from `channels` input channels to `outputs` vectors of 16
+    output channels, of `down.out` x `across.out` results each; and how it is cut.
 
-    bands    of rows of results in an image
+    bands    parts into which the rows of results of an image are cut
     whole    the input is packed as a whole before, and there is one band
-    shares   into which the registers of a panel are cut: for threads, where `whole`
+    shares   into which the positions of a panel are cut for threads, where `whole`
     row      of the table of products
     """
 
@@ -146,21 +148,23 @@ class AmxPlan:
         return self.remainders.index((p, q)) * self.plane + down * self.pitch + across
 
     def reached(self, rows: Any) -> Any:
-        """Positions of so many rows of results (a number or a Val), up to the last result."""
+        """How many positions `rows` rows of results take (a number or a Val), up to the last
+        result."""
         return (rows - 1) * self.pitch + self.across.out
 
     def registers(self, rows: int) -> int:
-        """Registers of results that cover so many rows."""
+        """How many registers of positions cover `rows` rows of results."""
         return -(-self.reached(rows) // SIDE)
 
     @property
     def panels(self) -> int:
-        """Pairs of output vectors; the last may be one alone."""
+        """How many panels of weights there are: pairs of output vectors, the last perhaps one
+        alone."""
         return -(-self.outputs // 2)
 
     @property
     def panel_bytes(self) -> int:
-        """Of the weights of a whole panel: registers of all parts for two vectors."""
+        """Bytes of the weights of a panel of two vectors, with all parts of split precision."""
         return self.row.parts * RESULTS * self.blocks * self.taps
 
     @property
@@ -169,8 +173,9 @@ class AmxPlan:
 
     @property
     def pieces(self) -> int:
-        """Into which the channel blocks are cut: the weights of one stay in the first-level cache
-        while all registers of positions are multiplied by them, and sums wait in memory."""
+        """How many pieces the channel blocks are cut into. The weights of one piece stay in the
+        first-level cache while all registers of positions are multiplied by them; their sums are
+        kept in memory until the next piece."""
         block = self.panel_bytes // self.blocks
         if self.together == 1 or block > WIDEST:
             return 1
@@ -183,7 +188,8 @@ class AmxPlan:
 
     @property
     def waiting(self) -> int:
-        """Bytes of the sums of one register of positions, or of all that wait between pieces."""
+        """Bytes of sums in the workspace: of one register of positions, or, with several pieces, of
+        all that are multiplied together."""
         return RESULTS * (1 if self.pieces == 1 else self.together)
 
     @property
@@ -213,7 +219,8 @@ def best_plan(target: Target, draft: AmxPlan, nbytes: float, threads: int) -> tu
 
 
 def _counts(rows: int) -> list[int]:
-    """Numbers of bands worth considering: of small bands all, of larger ones some."""
+    """The numbers of bands that are compared: every one that gives small bands, and some that give
+    larger ones."""
     found, size = {1, rows}, 1
     while size < rows:
         found.add(-(-rows // size))
@@ -237,8 +244,9 @@ def cost(target: Target, plan: AmxPlan, nbytes: float, threads: int = 1) -> floa
 
 
 def _shared_cost(target: Target, plan: AmxPlan, nbytes: float, threads: int) -> float:
-    """`cost`, and what tells the ways to share work apart: a slower core, weights that all threads
-    read, or input that other threads have packed. Other kernels' costs have none of these."""
+    """`cost`, with what tells ways of sharing work apart: that one core may be slower, that every
+    thread reads all weights, or that threads read input which others have packed. For comparing
+    plans only: the costs of other kernels leave these out."""
     seconds = cost(target, plan, nbytes, threads)
     if threads == 1:
         return seconds
@@ -251,8 +259,9 @@ def _shared_cost(target: Target, plan: AmxPlan, nbytes: float, threads: int) -> 
 
 
 def _slow_core(tiles: int, threads: int) -> float:
-    """How much longer than on cores of one speed tiles take in the mean of those, and of cores of
-    which one is slower, and takes at least one tile as well; over what such cores could do."""
+    """A factor on the time of threads that take tiles one by one, for cores that may differ in
+    speed. It is the mean of two cases: all cores are equal (factor 1), or one of them is slower by
+    `SLOWER`. In the second, the last tile to end is compared with an ideal division of the work."""
     others = threads - 1
     slow = max(1, round(tiles / (1 + SLOWER * others)))
     last = max(slow * SLOWER, -(-(tiles - slow) // others))
@@ -268,7 +277,7 @@ def slots(plan: AmxPlan) -> float:
 
 
 def _around(plan: AmxPlan) -> float:
-    """Issue slots of packing the input and finishing the results."""
+    """Issue slots of all that is not products: packing the input, and finishing the results."""
     read = sum(
         (plan.rows + plan.down.reach[p]) * (plan.across.out + plan.across.reach[q])
         for p, q in plan.remainders
@@ -278,8 +287,8 @@ def _around(plan: AmxPlan) -> float:
 
 
 def _fetched(target: Target, plan: AmxPlan) -> float:
-    """Bytes that leave the second-level cache and come again: packed input that each panel reads
-    anew, and weights that each band does."""
+    """Bytes that come again from beyond the second-level cache: packed input, which each panel
+    reads anew, and weights, which each band reads anew."""
     packed, room, passes = plan.size * POSITION, FILLED * target.l2, plan.images * plan.bands
     if plan.whole:  # a panel goes through all images
         packed, passes = packed * plan.images, 1

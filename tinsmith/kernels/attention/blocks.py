@@ -31,8 +31,9 @@ EXPONENTIAL, EFFICIENCY = 20.0, 0.5
 
 
 class Rooms(NamedTuple):
-    """Parts of the workspace: packed keys and values of an item; of a block of queries the packed
-    queries, their scores, and the reciprocals of the sums of these; and what a variant adds."""
+    """The parts of the workspace: the packed keys and values of an item; the packed queries of a
+    block, their scores, and for each query 1 / the sum of its exponentials; then what a variant
+    adds."""
 
     keys: Ptr
     values: Ptr
@@ -44,14 +45,15 @@ class Rooms(NamedTuple):
 
 @dataclass(frozen=True)
 class Blocks:
-    """Attention by blocks of queries: what is the same for all variants, each a subclass.
+    """Attention by blocks of queries: the part that all variants share. Each variant is a subclass.
 
-    blocks   of queries
+    blocks   how many blocks of queries an item has
     pitch    elements from the scores of one query to those of the next
-    lanes    of a vector of exponentials
+    lanes    elements of a vector while exponentials are computed
     sizes    bytes of each of the `Rooms`
 
-    Numbers of queries are known when code is written, or values, as the variant's blocks have them.
+    In the methods, a row or a number of queries is an int or a Val, as `each_block` of the variant
+    gives it.
     """
 
     of: Extents
@@ -62,7 +64,8 @@ class Blocks:
     sizes: tuple[int, ...]
 
     def registers(self, em: Emit) -> AbstractContextManager[None]:
-        """Whatever the code within needs of the machine."""
+        """A context around all code of a tile, for variants that must set up or release
+        registers."""
         return nullcontext()
 
     def each_block(
@@ -82,16 +85,18 @@ class Blocks:
         raise NotImplementedError
 
     def put(self, b: Builder, row: Val, rooms: Rooms) -> Put | None:
-        """What keeps the exponentials of a row; None: they take the place of its scores."""
+        """The function that takes the exponentials of query `row` of a block, for variants that
+        need them packed; None: they replace the scores."""
         return None
 
     def results(self, b: Builder, v: Start, y: Start, row: Any, height: Any, rooms: Rooms) -> None:
-        """Write the sums of values times exponentials, times `rooms.inverses`."""
+        """Multiply exponentials by values, scale by `rooms.inverses`, and write `height` rows of
+        results."""
         raise NotImplementedError
 
     def choice(self, site: Site, cost: float, groups: int, detail: str, before: int = 0) -> Choice:
-        """The choice of a variant: each item's blocks in so many groups. `before`: bytes of the
-        workspace that it needs for itself."""
+        """The choice of a variant. The blocks of each item are cut into `groups` tiles. `before`:
+        bytes at the beginning of the workspace that the variant keeps for itself."""
         places = list(accumulate((-(-r // 64) * 64 for r in self.sizes), initial=before))
         return Choice(
             cost=cost,
@@ -104,7 +109,8 @@ class Blocks:
         )
 
     def emit(self, em: Emit, groups: int, places: list[int]) -> None:
-        """Tiles are groups of blocks, those of an item one after the other."""
+        """Emit the kernel. A tile is one group of an item's blocks of queries; the groups of an
+        item are neighbouring tiles, so that a thread packs its keys and values once."""
         b, operands, maps, book = em.b, self.operands, self.operands.maps, em.packed[0]
         q, k, v = (em.input(i).pointer for i in range(3))
         y, all_slabs = em.outs[0].pointer, operands.slabs(em)
@@ -136,9 +142,9 @@ class Blocks:
 
 
 def pitch_of(keys: Number) -> Number:
-    """Elements from a row of so many scores to the next, which must not all lie in few sets of the
-    first-level cache. Behind a free number of keys there is room for one more vector, whose mask is
-    empty where their number is even."""
+    """Elements from the scores of one query to those of the next: `keys`, or a line more where rows
+    would lie in few sets of the first-level cache. Where the number of keys is free there is always
+    a line more: the last vector, half of which may be beyond the keys, needs it."""
     if isinstance(keys, Size):
         return keys + LINE
     return keys + LINE if keys * 4 % 1024 == 0 else keys

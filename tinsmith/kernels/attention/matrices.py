@@ -119,7 +119,8 @@ def attention_amx(site: Site) -> Choice:
         raise Skip(f"rows of {of.width} and {of.value_width} do not fill a register's row")
 
     def plan(channels: int, outputs: int) -> AmxPlan:
-        """Every register of queries is a share of its own: no sums wait in memory."""
+        """The plan of one of the two products. Every register of queries is a share of its own, so
+        that no sums have to be kept in memory."""
         vectors = -(-outputs // (2 * SIDE)) * 2
         return AmxPlan(1, channels, vectors, Axis(ROWS), Axis(1), shares=TOGETHER, row=row)
 

@@ -24,7 +24,9 @@ Slab = tuple["Added", Ptr]
 
 @dataclass(frozen=True)
 class Extents:
-    """Of all operands: heads of batch elements or windows, rows of each, and elements of a row."""
+    """The sizes of an attention: `items` (heads of all batch elements or windows); for each, how
+    many `queries` and `keys` (and as many values); and how many elements the row of a query or key
+    (`width`) and of a value (`value_width`) has."""
 
     items: int
     queries: int
@@ -57,9 +59,10 @@ class Extents:
 
 @dataclass(frozen=True)
 class Added:
-    """A bias or mask [slabs, queries or 1, keys or 1]: input number, or a constant that is packed
-    (numbers already in units of log2); `at`: where in the book the slab of each item begins, or by
-    which formula."""
+    """A bias or mask that is added to scores, as slabs [queries or 1, keys or 1]. It is input
+    number `index`, or the constant `const`, which is packed and already in units of log2. `at`
+    tells where the slab of each item begins: by a table at that place of the book, or by a
+    formula."""
 
     index: int
     const: np.ndarray[Any, Any] | None
@@ -72,7 +75,7 @@ class Added:
         return self.dims[2] if self.dims[1] > 1 else 0
 
     def term(self, slab: Ptr, row: Position, i: Val) -> Term:
-        """What is added to the scores of query row + i."""
+        """The numbers that this adds to the scores of query number `row` + `i`."""
         at = (slab + (slab.b.index(row) + i) * self.step).fixed() if self.step else slab
         return Term(at, self.dims[2] > 1, 1.0 if self.const is not None else LOG2E)
 
@@ -87,8 +90,12 @@ class Maps:
 
 @dataclass(frozen=True)
 class RowOperands:
-    """`book` holds the tables of all `maps` and terms, and is the first packed array. `softcap` is
-    in units of log2; `low` and `high` are those of the operator."""
+    """Where the rows of all operands lie, and what changes scores.
+
+    book       the tables of `maps` and of `added`, in one packed array, the first
+    softcap    in units of log2; 0: none
+    low, high  the bounds of the operator's window; None: none
+    """
 
     book: Book
     maps: Maps
@@ -103,19 +110,19 @@ class RowOperands:
         return (self.book.packed(), *(Packed("bias", np.asarray, (c,)) for c in constants))
 
     def reads(self, site: Site) -> list[Layout | None]:
-        """Of each input: the layout, or None where it is not read at run time."""
+        """For each input the layout in which it is read, or None where the run does not read it."""
         live = {a.index for a in self.added if a.const is None}
         return [PLAIN if i < 3 or i in live else None for i in range(len(site.inputs))]
 
     def slabs(self, em: Emit) -> list[Slab]:
-        """What is added to scores, and where that of all items begins."""
+        """Each bias or mask with the pointer to its first slab."""
         packed = iter(em.packed[1:])
         return [
             (a, em.input(a.index).pointer if a.const is None else next(packed)) for a in self.added
         ]
 
     def slabs_of(self, em: Emit, slabs: list[Slab], item: Val) -> list[Slab]:
-        """Where that of one item begins."""
+        """Each bias or mask with the pointer to the slab of one item."""
 
         def at(a: Added) -> Val:
             if isinstance(a.at, EvenMap):
@@ -125,7 +132,7 @@ class RowOperands:
         return [(a, (p + at(a)).fixed()) for a, p in slabs]
 
     def changes(self, slabs: list[Slab], row: Position, i: Val) -> list[Change]:
-        """What changes the scores of query row + i, in order."""
+        """The changes that the scores of query number `row` + `i` go through, in order."""
         changes: list[Change] = [Cap(self.softcap)] if self.softcap > 0 else []
         changes += [a.term(slab, row, i) for a, slab in slabs]
         if (self.low, self.high) != (None, None):
@@ -134,7 +141,8 @@ class RowOperands:
 
 
 def extents_of(site: Site) -> Extents:
-    """Raises Skip where there are no rows, or nothing in them."""
+    """The sizes of a site's attention. Raises Skip where there are no rows, or rows have no
+    elements."""
     if site.attr("even"):
         q = even_map(site.const(3))
         items, queries = prod(extent for extent, _ in q.items), q.rows

@@ -16,15 +16,16 @@ NOTHING = float("-inf")
 
 
 class Change(Protocol):
-    """What changes the scores of a row: `apply(score, i, mask)` are those from column i on."""
+    """Something that changes the scores of a row: `apply(score, i, mask)` gives the changed vector
+    of scores, which are those of the columns from i on."""
 
     def apply(self, score: Val, i: Position, mask: Val | None) -> Val: ...
 
 
 @dataclass(frozen=True)
 class Term:
-    """What is added to a row of scores: elements from `at` on, or one element for all columns;
-    bytes tell which scores count."""
+    """Numbers that are added to a row of scores: one for each column from `at` on, or the one at
+    `at` for all. Where they are bytes, scores whose byte is 0 do not count."""
 
     at: Ptr
     wide: bool
@@ -56,7 +57,9 @@ class Cap:
 
 @dataclass(frozen=True)
 class Window:
-    """The columns from `row` + low to `row` + high count; None is no bound."""
+    """Scores outside a range of columns become minus infinity: a query sees the columns from `row`
+    + `low` to `row` + `high`, both included, where `row` is its number. None: no bound on that
+    side."""
 
     row: Val
     low: int | None

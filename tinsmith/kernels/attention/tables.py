@@ -29,20 +29,24 @@ class Book:
     size: int = 0
 
     def put(self, part: Array) -> int:
-        """Keep a table; where it begins."""
+        """Add a table, flat. Gives its place: the index of its first element in the packed
+        array."""
         self.parts.append(np.asarray(part, np.int64).reshape(-1))
         self.size += self.parts[-1].size
         return self.size - self.parts[-1].size
 
     def packed(self) -> Packed:
-        """All of them, as a kernel packs them."""
+        """All tables, one after the other, as a packed array."""
         array = np.concatenate([*self.parts, np.zeros(1, np.int64)])
         return packed_table("tables", array)
 
 
 @dataclass(frozen=True)
 class RowMap:
-    """`stride` (None: by pattern) and where first offsets, pattern numbers and patterns begin."""
+    """Where the rows of an operand lie, by tables in the book: `first` is the place of the first
+    offsets of all items. With a `stride` the rows of an item follow at that distance; otherwise
+    their distances are a pattern: the one at `patterns`, or the one whose number is in the table at
+    `which`."""
 
     rows: int
     first: int
@@ -52,7 +56,8 @@ class RowMap:
     shared: bool  # one pattern for all items
 
     def start(self, base: Ptr, book: Ptr, item: Val) -> Start:
-        """The rows of one item in the array at `base`; once per item, outside loops over rows."""
+        """The rows of one item in the array at `base`. Emits loads: call it once for each item,
+        outside loops over rows."""
         first = (book + self.first + item).load()
         if self.stride is not None:
             return Start(base, first, None, self.stride)
@@ -64,7 +69,9 @@ class RowMap:
 
 @dataclass(frozen=True)
 class EvenMap:
-    """Rows by a formula: see `RowAttention`. `items`: (extent, stride) of the axes of all items."""
+    """Where the rows of an operand lie, by a formula (see `RowAttention`): item's first row at
+    `first` plus its index on each of the axes `items`, (extent, stride), times that axis's stride;
+    further rows at `stride`."""
 
     rows: Number
     first: Number
@@ -108,14 +115,16 @@ def even_map(formula: Array) -> EvenMap:
 
 
 def distinct(parts: Array) -> tuple[Array, Array]:
-    """Those along the first axis that differ in any bit, and which of them each part is."""
+    """The different ones among the parts along the first axis (compared bit by bit), and for each
+    part the index of its equal among these."""
     seen: dict[bytes, int] = {}
     which = np.array([seen.setdefault(part.tobytes(), len(seen)) for part in parts], np.int64)
     return parts[np.unique(which, return_index=True)[1]], which
 
 
 def row_map(book: Book, table: Array) -> RowMap:
-    """Take a table [items, rows] apart, and put what is left of it into the book."""
+    """The `RowMap` of a table [items, rows] of offsets; what the map needs of it is added to the
+    book."""
     table = np.asarray(table, np.int64)
     first = table[:, 0]
     distances = table - first[:, None]

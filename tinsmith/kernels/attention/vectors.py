@@ -127,7 +127,8 @@ def pack_keys(b: Builder, k: Start, width: int, columns: Columns, to: Ptr) -> No
     whole = width // lanes * lanes
 
     def group(first: Position, size: int, sink: Ptr, line: int) -> None:
-        """The keys first .. first + size - 1, a column each, into lines `line` elements apart."""
+        """Pack the keys from number `first` on, of which there are `size`, as columns: element e of
+        each goes to line e of `sink`; lines are `line` elements apart."""
 
         def source(r: int) -> Ptr:
             row = first + min(r, size - 1)

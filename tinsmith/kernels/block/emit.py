@@ -32,7 +32,8 @@ def workspace(stages: Stages, plan: BlockPlan) -> int:
 
 
 def emit_block(em: Emit, stages: Stages, plan: BlockPlan) -> None:
-    """Compute the tiles [begin, end). The ring's rows are reused from band to band of an image."""
+    """Emit the kernel's tiles. The ring buffer keeps its rows from one band of an image to the
+    next."""
     b = em.b
     if plan.expand is not None:
         _clear_edges(em, stages, plan)
@@ -59,7 +60,8 @@ def emit_block(em: Emit, stages: Stages, plan: BlockPlan) -> None:
 
 
 def _is_first(b: Builder, plan: BlockPlan, begins: Val, band: Val | int, row: Val) -> Val:
-    """Whether this step finds none of its rows in the ring: no step before it left them there."""
+    """Whether the ring holds none of the rows that this step reads, because no step of the same run
+    came before it."""
     if isinstance(band, int):
         return row.eq(0)
     (many, high), (_, low) = (*plan.rows, plan.rows[-1])[:2]

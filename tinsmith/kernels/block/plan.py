@@ -92,13 +92,13 @@ class Shape:
         return (self.depthwise.kernel[1] - 1) * self.depthwise.dilation[1] + 1
 
     def middle(self, rows: int) -> int:
-        """Elements of `rows` rows between the depthwise convolution and the last stage."""
+        """Elements of the result of the depthwise convolution, for `rows` of its rows."""
         return (
             0 if self.project is None else self.blocks * self.width * rows * self.depthwise.out[2]
         )
 
     def window(self, rows: int) -> Geometry:
-        """The depthwise convolution of a step of `rows` rows."""
+        """The geometry of the depthwise convolution of one step, which computes `rows` rows."""
         return replace(self.depthwise, batch=1, out=(1, rows, self.depthwise.out[2]))
 
 
@@ -171,9 +171,10 @@ def plan_rows(target: Target, shape: Shape, rows: Pieces, bands: int) -> BlockPl
 def _with_weights(
     target: Target, shape: Shape, busy: float, steps: int, parts: int, kept: int
 ) -> float:
-    """Seconds of arithmetic that takes `busy` seconds alone, with its weights. The first step reads
-    them from memory, later steps from L3; these find them in L2 if the weights of one of `parts`
-    parts stay there, beside `kept` bytes and the slices of images that pass through it."""
+    """Seconds of a part of the work that takes `busy` seconds of arithmetic, with the time in which
+    its weights arrive. The first step reads them from memory, later steps from L2 or L3: from L2 if
+    the weights of one of `parts` parts stay there beside `kept` bytes and the slices of images that
+    pass through."""
     dense = (geo for geo in (shape.expand, shape.project) if geo is not None)
     weights = 4.0 * sum(geo.channels * geo.out_channels for geo in dense)
     first, last = shape.expand or shape.depthwise, shape.project or shape.depthwise
@@ -188,7 +189,8 @@ def _with_weights(
 def _traffic(
     target: Target, shape: Shape, out: Geometry, dense: Blocked, most: int, steps: int
 ) -> float:
-    """Seconds for beginning new output rows, and for reading the last stage's input from L2."""
+    """Seconds that are lost at the beginning of new output rows, and for reading the input of the
+    last stage from L2."""
     nbytes = 4 * out.out_channels * out.points
     lines = -(-out.out_channels // shape.width)
     seconds = RESTART * min(1.0, nbytes / target.l2) * lines * steps * out.batch

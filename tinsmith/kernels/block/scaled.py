@@ -86,7 +86,8 @@ def _broadcast(view: View | None, conv: Site) -> View:
 
 
 def emit_scale(em: Emit, factors: View, way: Blocked) -> None:
-    """Write the packed weights times the factors of their channels; tiles are channel blocks."""
+    """Emit the phase that multiplies the packed weights by the scale factors of their input
+    channels. A tile is one block of channels."""
     b, source, scaled = em.b, em.packed[0], em.scratch.cast(F32)
     cut, blocks, depth, first = way.panels, way.blocks, way.stored, 0
     with b.loop(em.begin, em.end) as block:

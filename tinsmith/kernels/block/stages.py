@@ -120,8 +120,8 @@ class Stages:
     def emit(
         self, em: Emit, stage: Stage, source: View | None, out: View, place: tuple[Any, ...]
     ) -> Emit:
-        """`em` as the stage's kernel sees it; `place` is where in its result the epilogue's
-        operands begin."""
+        """The emission `em` as the kernel of one stage sees it: with its operands, from `source` to
+        `out`; `place` is where in the stage's result the operands of its epilogue begin."""
         extras = tuple(View(v.at(*place).fixed(), v.spec) for v in self.extras(em, stage))
         packed = em.packed[stage.first : stage.first + 1 + stage.bias]
         return replace(
@@ -189,7 +189,8 @@ def _stage(node: Node, block: Site, packed: int) -> Stage:
 
 
 def _letter(stage: Stage) -> str:
-    """p for a 1x1 convolution, d for a depthwise one, else "?"."""
+    """The letter by which a stage is told in a block's form: p for a 1x1 convolution, d for a
+    depthwise one, "?" for others."""
     group, geo = stage.conv.groups, stage.geo
     if group == 1 and geo.is_pointwise and not any(geo.after):
         return "p"

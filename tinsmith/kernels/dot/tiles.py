@@ -61,10 +61,12 @@ def split_rows(total: int, most: int) -> Rows:
 
 @dataclass(frozen=True)
 class Columns:
-    """`total` columns as `full` panels of `widths`, then one of `tail` (empty: there is none).
+    """The `total` columns of a product, cut into panels: `full` panels of vectors of `widths`
+    elements, then one panel of vectors of `tail` (empty: there is none), whose last vector has
+    `valid` columns and padding after them.
 
-    `valid` of the tail's last vector are wanted; the rest of its lanes are padding. Of a total that
-    only the call tells, the tail is `tail` for each vector of the rest.
+    Where `total` is known only in a call, `tail` is the width of one vector; as many as are needed
+    follow the full panels.
     """
 
     total: int

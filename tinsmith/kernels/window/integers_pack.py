@@ -13,7 +13,7 @@ from tinsmith.kernels.window.integers_plan import Plan
 
 
 def pack_input(em: Emit, plan: Plan) -> None:
-    """Rows of the input with their padding, of which each is a tile."""
+    """Copy the input, with its padding, to scratch. A tile is one row."""
     b, (depth, height, width) = em.b, plan.size
     row = width * plan.cut.lanes * plan.row.group
     sink = em.scratch.cast(plan.left.packed)
@@ -99,7 +99,8 @@ def _padding(em: Emit, plan: Plan, to: Ptr, pixels: int, zero: Val | None) -> No
 
 
 def pack_computed(em: Emit, plan: Plan) -> None:
-    """Weights as constant ones are packed, and their table: each column of a group is a tile."""
+    """Pack weights that the run computes, in the order in which constant weights are packed, and
+    the table of their zero points and sums of columns. A tile is one column of a group."""
     with em.b.loop(em.begin, em.end) as t:
         _column(em, plan, t // plan.cut.columns, t % plan.cut.columns)
 

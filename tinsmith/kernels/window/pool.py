@@ -72,7 +72,8 @@ def pool_average(site: Site) -> Choice:
 
 
 def shares_of(site: Site) -> tuple[np.ndarray, ...]:
-    """Tables for (depth, height, width): the product of their entries is an output's share."""
+    """Tables for (depth, height, width), by which averages divide: the product of an output's three
+    entries is the factor of its sum."""
     geo, win = pool_geometry(site)
     ends = (0,) * (3 - geo.rank) + tuple(win.end)
     pads = site.attr("count_include_pad")
@@ -95,7 +96,9 @@ def _pool(
     site: Site, geo: Geometry, fold: Fold, shares: tuple[np.ndarray, ...] | None,
     counted: Counted = (),
 ) -> Choice:  # fmt: skip
-    """`shares`, or where sizes are free `counted`, tell by what a sum is divided."""
+    """The choice of a pooling. An average multiplies each sum by a share: of constant sizes from
+    the tables `shares` (one for each axis); where sizes are free, from the taps that lie in the
+    ranges `counted`. Other poolings have neither."""
     width = block_of(site.target)
     blocks = -(-geo.channels // width)
     work = typical(geo.points) * blocks * width * geo.taps

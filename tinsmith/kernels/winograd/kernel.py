@@ -214,8 +214,9 @@ def choice(
 
 
 def constants(plan: WinogradPlan, w: Array, turn: Turn, bias: Array | None) -> tuple[Packed, ...]:
-    """Packed arrays: the weights, the bias, and, unless weights are kept as taps, the matrix that
-    recovers taps from transformed weights (`repair.py`)."""
+    """The packed arrays of a plan: its weights, its bias, and, unless weights are kept as taps, the
+    matrix that recovers taps from transformed weights (`repair.py`) and the mask of taps that are
+    not zero. `turn` converts the site's weights `w` to those of the plan's two axes."""
     make, fits = pack, can_be_words if plan.words else is_normal
     if plan.of_taps:
         make, fits = pack_taps, can_be_taps
